@@ -1,0 +1,1 @@
+//! Makes ggml compute with the store's bytes.

@@ -1,0 +1,1 @@
+//! Here is a prompt: give me tokens.

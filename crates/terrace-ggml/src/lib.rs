@@ -1,0 +1,1 @@
+//! Speaks ggml and llama.cpp safely: raw ABI, thin results, owned handles.

@@ -1,0 +1,39 @@
+//! Indices as types.
+
+use serde::Serialize;
+use std::fmt;
+
+macro_rules! index {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+        #[serde(transparent)]
+        pub struct $name(pub u32);
+
+        impl $name {
+            /// The index for slices.
+            pub const fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+index! {
+    /// A transformer block: the `N` of `blk.N.`.
+    LayerId
+}
+index! {
+    /// An expert within its layer: a row of the router's output, the slowest dimension of an expert tensor.
+    ExpertId
+}
+index! {
+    /// One of a model's shard files, in shard order.
+    FileIndex
+}

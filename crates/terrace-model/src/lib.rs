@@ -1,0 +1,13 @@
+//! Plain data: what a model file holds, in types that cannot be mixed up.
+//!
+//! Every other crate may depend on this one; it depends on no other, links no C and does no I/O. It answers
+//! *which bytes of which file are which tensor* and nothing else: where they should live is `terrace-plan`'s
+//! question, how they get there `terrace-store`'s.
+
+mod bytesize;
+mod ids;
+mod model;
+
+pub use bytesize::{ByteSize, ParseByteSizeError};
+pub use ids::{ExpertId, FileIndex, LayerId};
+pub use model::{Extent, MetaValue, ModelFile, Shard, Shape, TensorInfo, TensorType};

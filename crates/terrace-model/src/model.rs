@@ -1,0 +1,206 @@
+//! The description of a model file: shards, metadata, tensors and where their bytes are.
+
+use crate::{ByteSize, FileIndex, LayerId};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+
+/// A contiguous run of bytes in one of the model's files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct Extent {
+    /// Which shard.
+    pub file: FileIndex,
+    /// Bytes from the start of that file.
+    pub offset: u64,
+    /// Length in bytes.
+    pub len: u64,
+}
+
+impl Extent {
+    /// The `index`-th of `count` equal parts (an expert of an expert tensor, a row of a table).
+    ///
+    /// # Panics
+    /// If the length does not divide evenly or `index` is out of range: a caller's mistake, not bad input.
+    pub fn part(self, index: u64, count: u64) -> Self {
+        assert!(index < count && self.len.is_multiple_of(count), "part {index} of {count} of {} bytes", self.len);
+        let len = self.len / count;
+        Self { offset: self.offset + index * len, len, ..self }
+    }
+
+    /// The first byte behind the extent.
+    pub const fn end(self) -> u64 {
+        self.offset + self.len
+    }
+}
+
+/// How a tensor's elements are stored.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+pub struct TensorType {
+    /// ggml's number of the type (`GGML_TYPE_*`).
+    pub id: u32,
+    /// ggml's name of it (`q4_K`, `f16`, ...).
+    pub name: String,
+    /// Elements in a block.
+    pub block_elements: u32,
+    /// Bytes in a block.
+    pub block_bytes: u32,
+}
+
+/// Extents of the four dimensions, fastest first (ggml's `ne`). Dimensions that a file does not give are 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(transparent)]
+pub struct Shape(pub [u64; 4]);
+
+impl Shape {
+    /// Number of dimensions, trailing ones not counted (at least 1).
+    pub fn dims(self) -> usize {
+        (1..4).rev().find(|&d| self.0[d] != 1).map_or(1, |d| d + 1)
+    }
+
+    /// Number of elements.
+    pub fn elements(self) -> u64 {
+        self.0.iter().product()
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let dims: Vec<String> = self.0[..self.dims()].iter().map(u64::to_string).collect();
+        f.write_str(&dims.join("x"))
+    }
+}
+
+/// One tensor of a model file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TensorInfo {
+    /// Its name in the file, unique over all shards (`blk.3.ffn_gate_exps.weight`).
+    pub name: String,
+    /// How it is stored.
+    pub ty: TensorType,
+    /// Its dimensions.
+    pub shape: Shape,
+    /// Where its bytes are.
+    pub extent: Extent,
+}
+
+impl TensorInfo {
+    /// The `N` of a name `blk.N.…`; GGUF names every per-layer tensor so, whatever the architecture.
+    pub fn layer(&self) -> Option<LayerId> {
+        let (number, _) = self.name.strip_prefix("blk.")?.split_once('.')?;
+        number.parse().ok().map(LayerId)
+    }
+
+    /// Size in bytes.
+    pub const fn size(&self) -> ByteSize {
+        ByteSize(self.extent.len)
+    }
+}
+
+/// One file of a model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Shard {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its length when the header was read.
+    pub len: u64,
+    /// Where its tensor data begins.
+    pub data_offset: u64,
+}
+
+/// A metadata value.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum MetaValue {
+    /// Any unsigned or non-negative signed integer.
+    U64(u64),
+    /// A negative integer.
+    I64(i64),
+    /// Either float width.
+    F64(f64),
+    /// A boolean.
+    Bool(bool),
+    /// A string.
+    Str(String),
+    /// An array of up to [`ModelFile::MAX_ARRAY`] values; longer ones (vocabularies) are kept by length alone.
+    Array(Vec<MetaValue>),
+    /// An array that was too long to keep: its length.
+    LongArray(u64),
+}
+
+/// Everything that a GGUF header says, over all shards.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ModelFile {
+    /// The files, in shard order.
+    pub shards: Vec<Shard>,
+    /// GGUF version.
+    pub version: u32,
+    /// Alignment of tensor data in the files, in bytes.
+    pub alignment: u64,
+    /// Metadata of the first shard.
+    pub metadata: BTreeMap<String, MetaValue>,
+    /// All tensors, in file order.
+    pub tensors: Vec<TensorInfo>,
+}
+
+impl ModelFile {
+    /// Arrays up to this many values are kept in [`ModelFile::metadata`].
+    pub const MAX_ARRAY: usize = 1024;
+
+    /// `general.architecture`, or `?`.
+    pub fn architecture(&self) -> &str {
+        self.str("general.architecture").unwrap_or("?")
+    }
+
+    /// A string from the metadata.
+    pub fn str(&self, key: &str) -> Option<&str> {
+        match self.metadata.get(key)? {
+            MetaValue::Str(s) => Some(s),
+            _ => None,
+        }
+    }
+
+    /// An integer from the metadata.
+    pub fn u64(&self, key: &str) -> Option<u64> {
+        match self.metadata.get(key)? {
+            MetaValue::U64(n) => Some(*n),
+            _ => None,
+        }
+    }
+
+    /// An integer under the architecture's prefix (`expert_count` → `qwen3moe.expert_count`).
+    pub fn arch_u64(&self, key: &str) -> Option<u64> {
+        self.u64(&format!("{}.{key}", self.architecture()))
+    }
+
+    /// All tensor bytes.
+    pub fn size(&self) -> ByteSize {
+        self.tensors.iter().map(TensorInfo::size).sum()
+    }
+
+    /// A tensor by name. Linear: for set-up and messages, not for hot paths.
+    pub fn tensor(&self, name: &str) -> Option<&TensorInfo> {
+        self.tensors.iter().find(|t| t.name == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layer_numbers_come_from_gguf_names() {
+        let tensor = |name: &str| TensorInfo {
+            name: name.into(),
+            ty: TensorType { id: 0, name: "f32".into(), block_elements: 1, block_bytes: 4 },
+            shape: Shape([8, 4, 2, 1]),
+            extent: Extent { file: FileIndex(0), offset: 64, len: 256 },
+        };
+        assert_eq!(tensor("blk.12.ffn_down.weight").layer(), Some(LayerId(12)));
+        for other in ["output.weight", "blk.x.w", "blk.7", "v.blk.3.w"] {
+            assert_eq!(tensor(other).layer(), None, "{other}");
+        }
+        assert_eq!(tensor("a").shape.to_string(), "8x4x2");
+        assert_eq!(tensor("a").extent.part(1, 2), Extent { file: FileIndex(0), offset: 192, len: 128 });
+    }
+}

@@ -1,0 +1,1 @@
+//! Here is a model and a machine: what lives where? Pure functions.

@@ -1,0 +1,1 @@
+//! Give me these bytes, in this tier, by then.

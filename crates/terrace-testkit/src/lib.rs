@@ -1,0 +1,1 @@
+//! Synthetic models of many architectures, for tests and benchmarks.

@@ -1,0 +1,2 @@
+//! Runs GGUF models that do not fit in memory.
+fn main() {}
