@@ -1,1 +1,3 @@
 //! Here is a prompt: give me tokens.
+
+mod chat;
