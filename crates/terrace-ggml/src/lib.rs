@@ -1,7 +1,20 @@
-//! Speaks ggml and llama.cpp safely: raw ABI, thin results, owned handles.
+//! Speaks ggml and llama.cpp safely.
+//!
+//! Three floors: the raw ABI ([`abi`](self), private), thin results, and owned handles. This is the only crate that
+//! names a `ggml_*`, `gguf_*` or `llama_*` symbol. Traits become C vtables through small trampolines; no panic
+//! crosses C: what happens inside a callback is parked ([`parked`]) for the Rust caller on the other side.
 
+mod abi;
+pub mod buffer;
+pub mod cpu;
+pub mod device;
 pub mod gguf;
 pub mod gguf_write;
+pub mod llama;
 pub mod log;
+pub mod parked;
 pub mod quantize;
 pub mod random_model;
+mod tensor;
+
+pub use tensor::{CustomFn, DataType, Graph, Op, SavedOp, Tensor};

@@ -1,0 +1,262 @@
+//! Buffer types and buffers written in Rust: the traits, and the trampolines that make them C vtables.
+
+use crate::abi;
+use crate::parked;
+use crate::tensor::Tensor;
+use llama_cpp_sys_2 as sys;
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::sync::Arc;
+
+/// A buffer type, whoever implements it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BufferTypeHandle(sys::ggml_backend_buffer_type_t);
+
+// SAFETY: a buffer type is a static table of functions that ggml itself calls from any thread.
+unsafe impl Send for BufferTypeHandle {}
+// SAFETY: as for Send.
+unsafe impl Sync for BufferTypeHandle {}
+
+impl BufferTypeHandle {
+    /// # Safety
+    /// `raw` is a buffer type that lives as long as the process.
+    pub(crate) unsafe fn from_raw(raw: sys::ggml_backend_buffer_type_t) -> Self {
+        Self(raw)
+    }
+
+    pub(crate) fn as_raw(self) -> sys::ggml_backend_buffer_type_t {
+        self.0
+    }
+
+    /// The CPU backend's own.
+    pub fn cpu() -> Self {
+        // SAFETY: returns a static.
+        Self(unsafe { sys::ggml_backend_cpu_buffer_type() })
+    }
+
+    /// Whether its tensors are plain host memory in ggml's standard layout.
+    pub fn is_host(self) -> bool {
+        // SAFETY: the handle is a live buffer type.
+        unsafe { sys::ggml_backend_buft_is_host(self.0) }
+    }
+
+    /// Its name, as users write it in `-ot PATTERN=NAME`.
+    pub fn name(self) -> String {
+        // SAFETY: the handle is a live buffer type; names are static strings.
+        unsafe { CStr::from_ptr(sys::ggml_backend_buft_name(self.0)) }.to_string_lossy().into_owned()
+    }
+}
+
+/// A kind of memory for weights.
+pub trait BufferType: Send + Sync + 'static {
+    /// Whether tensors in it are plain host memory in ggml's standard layout, so that the CPU backend may touch them.
+    fn is_host(&self) -> bool;
+
+    /// Bytes to set aside for `tensor` in a buffer.
+    fn alloc_size(&self, tensor: Tensor<'_>) -> usize;
+
+    /// Makes a buffer of `size` bytes (a sum of [`BufferType::alloc_size`]s; 0 for a probe).
+    ///
+    /// # Errors
+    /// When there is no memory; the reason is parked and the load fails.
+    fn alloc(&self, size: usize) -> Result<Box<dyn Buffer>, parked::ParkedError>;
+}
+
+/// A buffer of weights.
+pub trait Buffer: Send + Sync + 'static {
+    /// Its lowest address: tensors are placed from there on. Need not be readable.
+    fn base(&self) -> *mut c_void;
+
+    /// A tensor got its place (`tensor.data()`).
+    ///
+    /// # Errors
+    /// When the tensor cannot be in this buffer; the reason is parked and the load fails.
+    fn init_tensor(&self, tensor: Tensor<'_>) -> Result<(), parked::ParkedError>;
+
+    /// The loader offers bytes `[offset, offset + len)` of the tensor; `source` may be an unread mapping.
+    fn set_tensor(&self, tensor: Tensor<'_>, source: *const c_void, offset: usize, len: usize);
+
+    /// Reads bytes of a tensor back to `target`.
+    fn get_tensor(&self, tensor: Tensor<'_>, target: *mut c_void, offset: usize, len: usize);
+
+    /// For the buffer's owner to recognise it.
+    fn as_any(&self) -> &dyn std::any::Any;
+}
+
+/// Context of a buffer type: what `ggml_backend_buffer_type.context` points to. Leaked, as ggml keeps buffer types
+/// for the life of the process.
+struct TypeContext {
+    name: CString,
+    implementation: Arc<dyn BufferType>,
+}
+
+/// Makes a buffer type known to ggml under `device`. It lives as long as the process.
+pub(crate) fn leak_type(
+    name: &str,
+    device: sys::ggml_backend_dev_t,
+    implementation: Arc<dyn BufferType>,
+) -> BufferTypeHandle {
+    let name = CString::new(name).expect("buffer type names have no NUL");
+    let context: &'static mut TypeContext = Box::leak(Box::new(TypeContext { name, implementation }));
+    let raw = Box::leak(Box::new(abi::BufferType {
+        iface: abi::BufferTypeInterface {
+            get_name: Some(type_name),
+            alloc_buffer: Some(type_alloc),
+            alloc_buffer_n: None,
+            get_alignment: Some(type_alignment),
+            get_max_size: None,
+            get_alloc_size: Some(type_alloc_size),
+            get_alloc_size_n: None,
+            is_host: Some(type_is_host),
+        },
+        device,
+        context: (&raw mut *context).cast(),
+    }));
+    BufferTypeHandle((&raw mut *raw).cast())
+}
+
+/// The Rust buffer behind a tensor, if `buffer_type` is one of ours and the tensor lies in it.
+pub fn buffer_of<'g>(tensor: Tensor<'g>, buffer_type: BufferTypeHandle) -> Option<&'g dyn Buffer> {
+    if tensor.buffer_type() != Some(buffer_type) {
+        return None;
+    }
+    // SAFETY: buffers of a type made by `leak_type` have a `Box<dyn Buffer>` as context (`type_alloc`), and the
+    // buffer outlives the tensors in it.
+    Some(unsafe { &**tensor.buffer_context().cast::<Box<dyn Buffer>>() })
+}
+
+/// # Safety
+/// `buft` was made by `leak_type`.
+unsafe fn type_context<'a>(buft: sys::ggml_backend_buffer_type_t) -> &'a TypeContext {
+    // SAFETY: `leak_type` stored a leaked TypeContext.
+    unsafe { &*(*buft.cast::<abi::BufferType>()).context.cast::<TypeContext>() }
+}
+
+unsafe extern "C" fn type_name(buft: sys::ggml_backend_buffer_type_t) -> *const c_char {
+    // SAFETY: ggml calls the functions of a vtable with the object that holds it.
+    unsafe { type_context(buft) }.name.as_ptr()
+}
+
+unsafe extern "C" fn type_alignment(_buft: sys::ggml_backend_buffer_type_t) -> usize {
+    // ggml asks for TENSOR_ALIGNMENT (32) at least; a cache line serves every kernel.
+    64
+}
+
+unsafe extern "C" fn type_is_host(buft: sys::ggml_backend_buffer_type_t) -> bool {
+    // SAFETY: as in `type_name`.
+    let context = unsafe { type_context(buft) };
+    parked::guard("BufferType::is_host", false, || context.implementation.is_host())
+}
+
+unsafe extern "C" fn type_alloc_size(
+    buft: sys::ggml_backend_buffer_type_t,
+    tensor: *const sys::ggml_tensor,
+) -> usize {
+    // SAFETY: as in `type_name`; ggml passes an initialised tensor.
+    let (context, tensor) = unsafe { (type_context(buft), Tensor::from_raw(tensor.cast_mut())) };
+    parked::guard("BufferType::alloc_size", usize::MAX / 2, || context.implementation.alloc_size(tensor))
+}
+
+unsafe extern "C" fn type_alloc(
+    buft: sys::ggml_backend_buffer_type_t,
+    size: usize,
+) -> sys::ggml_backend_buffer_t {
+    // SAFETY: as in `type_name`.
+    let context = unsafe { type_context(buft) };
+    parked::guard("BufferType::alloc", std::ptr::null_mut(), || match context.implementation.alloc(size) {
+        Err(error) => {
+            parked::park(error);
+            std::ptr::null_mut()
+        }
+        Ok(buffer) => {
+            let context: *mut Box<dyn Buffer> = Box::into_raw(Box::new(buffer));
+            // SAFETY: the vtable's functions expect just this context, and `buffer_free` releases it.
+            unsafe { abi::ggml_backend_buffer_init(buft, BUFFER_INTERFACE, context.cast(), size) }
+        }
+    })
+}
+
+const BUFFER_INTERFACE: abi::BufferInterface = abi::BufferInterface {
+    free_buffer: Some(buffer_free),
+    get_base: Some(buffer_base),
+    init_tensor: Some(buffer_init_tensor),
+    memset_tensor: Some(buffer_memset),
+    set_tensor: Some(buffer_set),
+    get_tensor: Some(buffer_get),
+    set_tensor_2d: None,
+    get_tensor_2d: None,
+    cpy_tensor: None,
+    clear: Some(buffer_clear),
+    reset: None,
+};
+
+/// # Safety
+/// `buffer` was made by `type_alloc` and is not freed.
+unsafe fn buffer_context<'a>(buffer: sys::ggml_backend_buffer_t) -> &'a dyn Buffer {
+    // SAFETY: `type_alloc` stored a boxed `Box<dyn Buffer>`.
+    unsafe { &**(*buffer.cast::<abi::Buffer>()).context.cast::<Box<dyn Buffer>>() }
+}
+
+unsafe extern "C" fn buffer_free(buffer: sys::ggml_backend_buffer_t) {
+    // SAFETY: ggml frees a buffer once; the context is the box that `type_alloc` made.
+    let context = unsafe { Box::from_raw((*buffer.cast::<abi::Buffer>()).context.cast::<Box<dyn Buffer>>()) };
+    parked::guard("Buffer::drop", (), || drop(context));
+}
+
+unsafe extern "C" fn buffer_base(buffer: sys::ggml_backend_buffer_t) -> *mut c_void {
+    // SAFETY: ggml calls the functions of a vtable with the object that holds it.
+    let context = unsafe { buffer_context(buffer) };
+    parked::guard("Buffer::base", std::ptr::null_mut(), || context.base())
+}
+
+unsafe extern "C" fn buffer_init_tensor(
+    buffer: sys::ggml_backend_buffer_t,
+    tensor: *mut sys::ggml_tensor,
+) -> sys::ggml_status {
+    // SAFETY: as in `buffer_base`; ggml passes an initialised tensor.
+    let (context, tensor) = unsafe { (buffer_context(buffer), Tensor::from_raw(tensor)) };
+    parked::guard("Buffer::init_tensor", sys::GGML_STATUS_FAILED, || match context.init_tensor(tensor) {
+        Ok(()) => sys::GGML_STATUS_SUCCESS,
+        Err(error) => {
+            parked::park(error);
+            sys::GGML_STATUS_FAILED
+        }
+    })
+}
+
+unsafe extern "C" fn buffer_set(
+    buffer: sys::ggml_backend_buffer_t,
+    tensor: *mut sys::ggml_tensor,
+    source: *const c_void,
+    offset: usize,
+    len: usize,
+) {
+    // SAFETY: as in `buffer_init_tensor`.
+    let (context, tensor) = unsafe { (buffer_context(buffer), Tensor::from_raw(tensor)) };
+    parked::guard("Buffer::set_tensor", (), || context.set_tensor(tensor, source, offset, len));
+}
+
+unsafe extern "C" fn buffer_get(
+    buffer: sys::ggml_backend_buffer_t,
+    tensor: *const sys::ggml_tensor,
+    target: *mut c_void,
+    offset: usize,
+    len: usize,
+) {
+    // SAFETY: as in `buffer_init_tensor`.
+    let (context, tensor) = unsafe { (buffer_context(buffer), Tensor::from_raw(tensor.cast_mut())) };
+    parked::guard("Buffer::get_tensor", (), || context.get_tensor(tensor, target, offset, len));
+}
+
+unsafe extern "C" fn buffer_memset(
+    _buffer: sys::ggml_backend_buffer_t,
+    _tensor: *mut sys::ggml_tensor,
+    _value: u8,
+    _offset: usize,
+    _len: usize,
+) {
+    // Weights come from files; ggml clears only what it computes, which is never in these buffers.
+}
+
+unsafe extern "C" fn buffer_clear(_buffer: sys::ggml_backend_buffer_t, _value: u8) {
+    // As for memset.
+}

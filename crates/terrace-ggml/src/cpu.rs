@@ -1,0 +1,302 @@
+//! ggml's CPU backend with a thread pool of its own: the kernels that Terrace computes with.
+
+use crate::tensor::{DataType, Graph, Tensor};
+use crate::{abi, tensor};
+use llama_cpp_sys_2 as sys;
+use std::ffi::{c_int, c_void};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// How a run of nodes ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunStatus {
+    /// All nodes computed.
+    Done,
+    /// The stop flag was seen.
+    Stopped,
+    /// ggml reported a failure (out of memory for its work buffer).
+    Failed(i32),
+}
+
+/// An instance of the CPU backend and its threads.
+pub struct CpuBackend {
+    backend: NonNull<sys::ggml_backend>,
+    pool: Option<NonNull<sys::ggml_threadpool>>,
+    threads: usize,
+    /// Boxed: ggml keeps its address.
+    stop: Box<AtomicBool>,
+}
+
+// SAFETY: the backend and the pool have no thread affinity of their own; `&mut self` makes their use exclusive.
+unsafe impl Send for CpuBackend {}
+
+unsafe extern "C" fn read_flag(data: *mut c_void) -> bool {
+    // SAFETY: `data` is the boxed flag of the CpuBackend, which outlives its runs.
+    unsafe { (*data.cast::<AtomicBool>()).load(Ordering::Relaxed) }
+}
+
+impl CpuBackend {
+    /// Makes a backend with `threads` threads, the caller's among them.
+    ///
+    /// # Panics
+    /// If ggml cannot allocate a few hundred bytes.
+    pub fn new(threads: usize) -> Self {
+        // SAFETY: no arguments; returns an owned backend.
+        let backend = NonNull::new(unsafe { sys::ggml_backend_cpu_init() }).expect("memory for a backend handle");
+        let stop = Box::new(AtomicBool::new(false));
+        // SAFETY: `backend` is a CPU backend; the flag is boxed and lives until after the backend is freed.
+        unsafe {
+            let flag = (&raw const *stop).cast_mut().cast();
+            sys::ggml_backend_cpu_set_abort_callback(backend.as_ptr(), Some(read_flag), flag);
+        }
+        let mut this = Self { backend, pool: None, threads: 0, stop };
+        this.set_threads(threads);
+        this
+    }
+
+    /// Threads in use.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Rebuilds the pool for `threads` threads, if that changes anything.
+    pub fn set_threads(&mut self, threads: usize) {
+        let threads = threads.clamp(1, 512);
+        if threads == self.threads {
+            return;
+        }
+        let n = c_int::try_from(threads).expect("clamped");
+        // SAFETY: default parameters for n threads; the old pool is detached before it is freed, and no run is in
+        // progress because of `&mut self`.
+        unsafe {
+            sys::ggml_backend_cpu_set_threadpool(self.backend.as_ptr(), std::ptr::null_mut());
+            if let Some(old) = self.pool.take() {
+                sys::ggml_threadpool_free(old.as_ptr());
+            }
+            let mut params = sys::ggml_threadpool_params_default(n);
+            self.pool = NonNull::new(sys::ggml_threadpool_new(&raw mut params));
+            let pool = self.pool.map_or(std::ptr::null_mut(), NonNull::as_ptr);
+            sys::ggml_backend_cpu_set_threadpool(self.backend.as_ptr(), pool);
+            sys::ggml_backend_cpu_set_n_threads(self.backend.as_ptr(), n);
+        }
+        self.threads = threads;
+    }
+
+    /// The flag that ends a run after the current node when it is set. Stays set until cleared.
+    pub fn stop_flag(&self) -> &AtomicBool {
+        &self.stop
+    }
+
+    /// Computes nodes `[from, to)` of the graph.
+    pub fn run(&mut self, graph: &Graph<'_>, from: usize, to: usize) -> RunStatus {
+        if from == to {
+            return RunStatus::Done;
+        }
+        let mut view = graph.view(from, to);
+        // SAFETY: the view shares the live graph's arrays and is used within this call only.
+        let status = unsafe {
+            sys::ggml_backend_graph_compute(self.backend.as_ptr(), (&raw mut view).cast::<sys::ggml_cgraph>())
+        };
+        match status {
+            sys::GGML_STATUS_SUCCESS => RunStatus::Done,
+            sys::GGML_STATUS_ABORTED => RunStatus::Stopped,
+            other => RunStatus::Failed(other),
+        }
+    }
+}
+
+impl Drop for CpuBackend {
+    fn drop(&mut self) {
+        // SAFETY: both are owned by self and not in use; the pool is detached first.
+        unsafe {
+            sys::ggml_backend_cpu_set_threadpool(self.backend.as_ptr(), std::ptr::null_mut());
+            sys::ggml_backend_free(self.backend.as_ptr());
+            if let Some(pool) = self.pool.take() {
+                sys::ggml_threadpool_free(pool.as_ptr());
+            }
+        }
+    }
+}
+
+/// A type's dot product and conversions, as ggml's CPU kernels use them.
+#[derive(Clone, Copy)]
+pub struct Kernels {
+    vec_dot: unsafe extern "C" fn(c_int, *mut f32, usize, *const c_void, usize, *const c_void, usize, c_int),
+    activation: DataType,
+    /// None where activations stay F32.
+    from_float: Option<unsafe extern "C" fn(*const f32, *mut c_void, i64)>,
+    activation_block: (usize, usize),
+}
+
+impl Kernels {
+    /// The kernels for weights of type `ty`; `None` if ggml cannot multiply by it.
+    pub fn of(ty: DataType) -> Option<Self> {
+        // SAFETY: both tables are static and indexed by a valid type (DataType's invariant).
+        unsafe {
+            let weight = &*sys::ggml_get_type_traits_cpu(ty.0);
+            let activation = DataType(weight.vec_dot_type);
+            let plain = &*sys::ggml_get_type_traits(activation.0);
+            let convert = &*sys::ggml_get_type_traits_cpu(activation.0);
+            Some(Self {
+                vec_dot: weight.vec_dot?,
+                activation,
+                from_float: convert.from_float,
+                activation_block: (usize::try_from(plain.blck_size).ok()?, plain.type_size),
+            })
+        }
+    }
+
+    /// The type that activations are converted to before the dot product.
+    pub fn activation_type(&self) -> DataType {
+        self.activation
+    }
+
+    /// Bytes of `n` activations in that type.
+    pub fn activation_bytes(&self, n: usize) -> usize {
+        n / self.activation_block.0 * self.activation_block.1
+    }
+
+    /// Elements per block of activations.
+    pub fn activation_block(&self) -> usize {
+        self.activation_block.0
+    }
+
+    /// Converts `n` floats (a multiple of the block) to the activation type.
+    ///
+    /// # Safety
+    /// `from` is valid for `n` floats, `to` for `activation_bytes(n)` bytes, and they do not overlap.
+    pub unsafe fn convert(&self, from: *const f32, to: *mut c_void, n: usize) {
+        let n = i64::try_from(n).expect("a row's length");
+        match self.from_float {
+            // SAFETY: the caller's contract is from_float's.
+            Some(convert) => unsafe { convert(from, to, n) },
+            // SAFETY: only F32 has no from_float: a plain copy.
+            None => unsafe { std::ptr::copy_nonoverlapping(from, to.cast::<f32>(), n.unsigned_abs() as usize) },
+        }
+    }
+
+    /// Dot product of one weight row and one converted activation row of `n` elements.
+    ///
+    /// # Safety
+    /// `weights` and `activations` are valid for rows of `n` elements in their types.
+    pub unsafe fn dot(&self, n: c_int, weights: *const c_void, activations: *const c_void) -> f32 {
+        let mut sum = 0.0f32;
+        // SAFETY: the caller's contract; one row each, strides unused (nrc = 1), as ggml's MUL_MAT_ID calls it.
+        unsafe { (self.vec_dot)(n, &raw mut sum, 0, weights, 0, activations, 0, 1) };
+        sum
+    }
+}
+
+/// Converts rows of weights to floats, as GET_ROWS does.
+#[derive(Clone, Copy)]
+pub struct ToFloat(Option<unsafe extern "C" fn(*const c_void, *mut f32, i64)>);
+
+impl ToFloat {
+    /// The conversion for type `ty`; `None` if ggml has none.
+    pub fn of(ty: DataType) -> Option<Self> {
+        if ty == DataType::F32 {
+            return Some(Self(None));
+        }
+        // SAFETY: the table is static and indexed by a valid type (DataType's invariant).
+        unsafe { (*sys::ggml_get_type_traits(ty.0)).to_float }.map(|f| Self(Some(f)))
+    }
+
+    /// Converts `n` elements.
+    ///
+    /// # Safety
+    /// `from` is valid for `n` elements of the type, `to` for `n` floats; they do not overlap.
+    pub unsafe fn convert(self, from: *const c_void, to: *mut f32, n: usize) {
+        match self.0 {
+            // SAFETY: the caller's contract.
+            Some(convert) => unsafe { convert(from, to, i64::try_from(n).expect("a row's length")) },
+            // SAFETY: the caller's contract; F32 to F32.
+            None => unsafe { std::ptr::copy_nonoverlapping(from.cast::<f32>(), to, n) },
+        }
+    }
+}
+
+/// ggml's blocked kernel for one expert of a MUL_MAT_ID, which it prefers to dot products from 8 rows on.
+pub struct BlockedExpert {
+    weights: sys::ggml_tensor,
+    node: sys::ggml_tensor,
+}
+
+/// One thread's part of a blocked multiplication.
+#[derive(Clone, Copy, Debug)]
+pub struct ThreadShare {
+    /// This thread.
+    pub ith: usize,
+    /// All threads.
+    pub nth: usize,
+}
+
+impl BlockedExpert {
+    /// Scratch bytes that the kernel wants for `threads` threads at this MUL_MAT_ID node; 0 where it does not apply.
+    pub fn scratch_bytes(node: Tensor<'_>, threads: usize) -> usize {
+        // SAFETY: `node` is a live MUL_MAT_ID node; the function reads types only.
+        unsafe { abi::ggml_tiled_wdata_size(c_int::try_from(threads).unwrap_or(1), node.as_ptr()) }
+    }
+
+    /// Computes the rows of one expert, if the kernel takes them; false: use dot products, as stock does.
+    ///
+    /// `rows` are pairs (slot within the token's top-k, token), `activations` the converted `src1` rows without
+    /// gaps, `scratch` at least [`BlockedExpert::scratch_bytes`], 64-byte aligned.
+    ///
+    /// # Safety
+    /// `node` is a MUL_MAT_ID node whose dst and src1 are allocated; `expert` is valid for one expert's weights;
+    /// `activations` for all of src1; every thread of the share calls this with the same arguments.
+    pub unsafe fn compute(
+        node: Tensor<'_>,
+        expert: *const c_void,
+        rows: &[[i32; 2]],
+        activations: *const c_void,
+        scratch: *mut c_void,
+        share: ThreadShare,
+    ) -> bool {
+        let Some(weights) = node.src(0) else { return false };
+        // The kernel finds the expert's bytes through the node's src0: give it copies that point to ours.
+        // SAFETY: both tensors are alive (caller).
+        let mut this = unsafe { Self { weights: *weights.as_ptr(), node: *node.as_ptr() } };
+        this.weights.data = expert.cast_mut();
+        this.weights.extra = std::ptr::null_mut();
+        this.node.src[0] = &raw mut this.weights;
+        let params = abi::ComputeParams {
+            ith: c_int::try_from(share.ith).unwrap_or(0),
+            nth: c_int::try_from(share.nth).unwrap_or(1),
+            wsize: 0,
+            wdata: activations.cast_mut(),
+            threadpool: std::ptr::null_mut(),
+            use_ref: false,
+        };
+        // SAFETY: the kernel reads wdata (converted activations), the expert at index 0 and `rows`, writes dst rows
+        // and its thread's part of scratch, and does not touch the pool; all valid by the caller's contract.
+        unsafe {
+            abi::ggml_compute_forward_mul_mat_id_tiled(
+                &raw const params,
+                &raw mut this.node,
+                0,
+                i64::try_from(rows.len()).expect("rows of a batch"),
+                rows.as_ptr().cast(),
+                scratch.cast(),
+            )
+        }
+    }
+}
+
+/// Number of threads that suits compute on this machine when the user names none: physical cores are not told apart
+/// here, so it is what the process may run on.
+pub fn default_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Re-exported for signatures of custom nodes.
+pub type RawTensor = sys::ggml_tensor;
+
+/// A node as a custom function gets it.
+///
+/// # Safety
+/// To be called inside a [`tensor::CustomFn`] with its first argument only.
+pub unsafe fn custom_node<'g>(raw: *mut RawTensor) -> Tensor<'g> {
+    // SAFETY: ggml passes the live node to the custom function.
+    unsafe { tensor::Tensor::from_raw(raw) }
+}

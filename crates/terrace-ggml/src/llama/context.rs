@@ -1,0 +1,209 @@
+//! A context: KV cache, scheduler and backends of one conversation.
+
+use super::{Model, Token};
+use crate::log;
+use crate::parked::{self, ParkedError};
+use llama_cpp_sys_2 as sys;
+use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether attention runs as one fused operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlashAttention {
+    /// llama.cpp decides: it says no when another device than the CPU would compute it.
+    Auto,
+    /// Yes.
+    On,
+}
+
+/// Sizes of a context.
+#[derive(Clone, Copy, Debug)]
+pub struct ContextParams {
+    /// Tokens that it holds.
+    pub context: u32,
+    /// Most tokens per decode call.
+    pub batch: u32,
+    /// Most tokens per graph.
+    pub ubatch: u32,
+    /// Threads for computing.
+    pub threads: usize,
+    /// Fused attention.
+    pub flash_attention: FlashAttention,
+}
+
+/// What went wrong with a context.
+#[derive(Debug, thiserror::Error)]
+pub enum ContextError {
+    /// It could not be made.
+    #[error("cannot make a context of {tokens} tokens: {reason}")]
+    Create {
+        /// Tokens asked for.
+        tokens: u32,
+        /// llama.cpp's reason.
+        reason: String,
+    },
+    /// No room for more tokens.
+    #[error("the context is full")]
+    Full,
+    /// The interrupt flag ended the computation.
+    #[error("interrupted")]
+    Interrupted,
+    /// A backend failed.
+    #[error(transparent)]
+    Backend(ParkedError),
+    /// llama.cpp returned an error without a cause of ours.
+    #[error("decoding {tokens} tokens failed with code {code}: {reason}")]
+    Decode {
+        /// Tokens in the call.
+        tokens: usize,
+        /// llama.cpp's code.
+        code: i32,
+        /// Its last error line.
+        reason: String,
+    },
+}
+
+/// A context over a model.
+pub struct Context<'m> {
+    ptr: NonNull<sys::llama_context>,
+    pool: Option<NonNull<sys::ggml_threadpool>>,
+    vocab: usize,
+    /// llama.cpp keeps its address.
+    interrupt: Arc<AtomicBool>,
+    _model: &'m Model,
+}
+
+// SAFETY: a context has no thread affinity; `&mut self` makes its use exclusive.
+unsafe impl Send for Context<'_> {}
+
+unsafe extern "C" fn interrupted(data: *mut c_void) -> bool {
+    // SAFETY: `data` is the flag inside the Arc that the context holds.
+    unsafe { (*data.cast::<AtomicBool>()).load(Ordering::Relaxed) }
+}
+
+impl<'m> Context<'m> {
+    /// Makes a context. `interrupt` ends computations when it is set.
+    ///
+    /// # Errors
+    /// [`ContextError::Create`] with llama.cpp's reason (usually memory), or a backend's error.
+    pub fn new(model: &'m Model, params: &ContextParams, interrupt: Arc<AtomicBool>) -> Result<Self, ContextError> {
+        // SAFETY: returns plain values.
+        let mut raw = unsafe { sys::llama_context_default_params() };
+        let threads = i32::try_from(params.threads.clamp(1, 512)).expect("clamped");
+        raw.n_ctx = params.context;
+        raw.n_batch = params.batch;
+        raw.n_ubatch = params.ubatch;
+        raw.n_threads = threads;
+        raw.n_threads_batch = threads;
+        raw.no_perf = true;
+        raw.flash_attn_type = match params.flash_attention {
+            FlashAttention::Auto => sys::LLAMA_FLASH_ATTN_TYPE_AUTO,
+            FlashAttention::On => sys::LLAMA_FLASH_ATTN_TYPE_ENABLED,
+        };
+        raw.abort_callback = Some(interrupted);
+        raw.abort_callback_data = Arc::as_ptr(&interrupt).cast_mut().cast();
+        drop(parked::take());
+        // SAFETY: the model is alive and outlives the context ('m).
+        let (ptr, lines) = log::capture(|| unsafe { sys::llama_init_from_model(model.as_ptr(), raw) });
+        let Some(ptr) = NonNull::new(ptr) else {
+            return Err(match parked::take() {
+                Some(error) => ContextError::Backend(error),
+                None => ContextError::Create { tokens: params.context, reason: first_line(&lines) },
+            });
+        };
+        Ok(Self { ptr, pool: None, vocab: model.vocab().len(), interrupt, _model: model })
+    }
+
+    /// Gives the context's CPU backend a lasting thread pool, as llama.cpp's own programs do. Without one ggml starts
+    /// threads for every graph; a backend of ours that computes everything has its own.
+    pub fn attach_threads(&mut self, threads: usize) {
+        let n = i32::try_from(threads.clamp(1, 512)).expect("clamped");
+        // SAFETY: default parameters for n threads; the pool is detached before it is freed (Drop).
+        unsafe {
+            let mut params = sys::ggml_threadpool_params_default(n);
+            self.pool = NonNull::new(sys::ggml_threadpool_new(&raw mut params));
+            if let Some(pool) = self.pool {
+                sys::llama_attach_threadpool(self.ptr.as_ptr(), pool.as_ptr(), std::ptr::null_mut());
+            }
+        }
+    }
+
+    pub(crate) fn as_ptr(&mut self) -> *mut sys::llama_context {
+        self.ptr.as_ptr()
+    }
+
+    /// Tokens that it holds at most.
+    pub fn size(&self) -> u32 {
+        // SAFETY: the context is alive.
+        unsafe { sys::llama_n_ctx(self.ptr.as_ptr()) }
+    }
+
+    /// Appends `tokens` (at most a batch) to sequence 0 and computes them; logits of the last one are kept.
+    ///
+    /// # Errors
+    /// [`ContextError`]; after [`ContextError::Full`] nothing has changed, after the others the tokens of the call
+    /// may be partly in the cache.
+    pub fn decode(&mut self, tokens: &mut [Token]) -> Result<(), ContextError> {
+        let n = i32::try_from(tokens.len()).expect("at most a batch");
+        drop(parked::take());
+        // Token is repr(transparent) over llama_token; llama.cpp does not write through the pointer.
+        let ptr = tokens.as_mut_ptr().cast::<i32>();
+        // SAFETY: the batch borrows `tokens` for the call; positions follow the cache.
+        let (code, lines) = log::capture(|| unsafe {
+            let batch = sys::llama_batch_get_one(ptr, n);
+            sys::llama_decode(self.ptr.as_ptr(), batch)
+        });
+        match code {
+            0 => Ok(()),
+            _ if self.interrupt.load(Ordering::Relaxed) => Err(ContextError::Interrupted),
+            1 => Err(ContextError::Full),
+            code => Err(match parked::take() {
+                Some(error) => ContextError::Backend(error),
+                None => ContextError::Decode { tokens: tokens.len(), code, reason: first_line(&lines) },
+            }),
+        }
+    }
+
+    /// Logits of the last computed token, one per vocabulary entry.
+    pub fn logits(&mut self) -> Option<&[f32]> {
+        // SAFETY: the context is alive; -1 is the last output row.
+        let row = unsafe { sys::llama_get_logits_ith(self.ptr.as_ptr(), -1) };
+        // SAFETY: a row has one float per vocabulary entry and lives until the next decode (&mut self).
+        (!row.is_null()).then(|| unsafe { std::slice::from_raw_parts(row, self.vocab) })
+    }
+
+    /// Forgets all tokens.
+    pub fn clear(&mut self) {
+        // SAFETY: the context is alive.
+        unsafe { sys::llama_memory_clear(sys::llama_get_memory(self.ptr.as_ptr()), true) }
+    }
+
+    /// Forgets the tokens from position `from` on; false if this kind of memory cannot (recurrent models).
+    pub fn truncate(&mut self, from: u32) -> bool {
+        let from = i32::try_from(from).unwrap_or(i32::MAX);
+        // SAFETY: the context is alive; sequence 0, to the end.
+        unsafe { sys::llama_memory_seq_rm(sys::llama_get_memory(self.ptr.as_ptr()), 0, from, -1) }
+    }
+}
+
+impl Drop for Context<'_> {
+    fn drop(&mut self) {
+        // SAFETY: owned; the pool is detached before both are freed.
+        unsafe {
+            sys::llama_detach_threadpool(self.ptr.as_ptr());
+            sys::llama_free(self.ptr.as_ptr());
+            if let Some(pool) = self.pool {
+                sys::ggml_threadpool_free(pool.as_ptr());
+            }
+        }
+    }
+}
+
+fn first_line(lines: &[String]) -> String {
+    lines.first().map_or_else(
+        || "no reason given".into(),
+        |l| l.split_once(": ").map_or(l.as_str(), |(_, rest)| rest).to_owned(),
+    )
+}

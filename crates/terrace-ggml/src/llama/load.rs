@@ -1,0 +1,208 @@
+//! Loading a model: stock, or with its weights in buffer types of ours and not one of their bytes touched.
+
+use crate::buffer::BufferTypeHandle;
+use crate::parked::{self, ParkedError};
+use crate::{abi, log};
+use llama_cpp_sys_2 as sys;
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+
+/// How to load.
+#[derive(Debug, Default)]
+pub struct LoadParams {
+    /// Patterns (ECMAScript, searched in the tensor's name) and the buffer type of tensors that match; the first
+    /// match decides. Empty: llama.cpp's own choice, weights mapped from the file.
+    pub overrides: Vec<(String, BufferTypeHandle)>,
+    /// Let llama.cpp convert weights to its repacked layouts (other rounding, twice the memory while loading).
+    pub repack: bool,
+    /// Weights stay unread: the file is mapped, but nothing of it is populated or read ahead. For loads whose
+    /// overrides cover every tensor.
+    pub untouched: bool,
+}
+
+/// Why a model was not loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// llama.cpp refused; its own words, the most telling line.
+    #[error("cannot load {path}: {reason}", path = .path.display())]
+    Refused {
+        /// The file.
+        path: PathBuf,
+        /// llama.cpp's last error line.
+        reason: String,
+    },
+    /// A buffer of ours failed.
+    #[error("cannot load {path}: {source}", path = .path.display())]
+    Parked {
+        /// The file.
+        path: PathBuf,
+        /// What the buffer said.
+        source: ParkedError,
+    },
+    /// A path with a NUL byte.
+    #[error("{path:?} contains a NUL byte", path = .0)]
+    Path(PathBuf),
+}
+
+/// A loaded model.
+#[derive(Debug)]
+pub struct Model {
+    ptr: NonNull<sys::llama_model>,
+}
+
+// SAFETY: llama.cpp models are read-only after loading; contexts synchronise their own state.
+unsafe impl Send for Model {}
+// SAFETY: as for Send.
+unsafe impl Sync for Model {}
+
+impl Model {
+    /// Loads `path` (the first shard of a split model).
+    ///
+    /// # Errors
+    /// [`LoadError`] with llama.cpp's reason, or with that of a buffer type of ours.
+    pub fn load(path: &Path, params: &LoadParams) -> Result<Self, LoadError> {
+        init();
+        let c_path = CString::new(path.as_os_str().as_encoded_bytes()).map_err(|_| LoadError::Path(path.into()))?;
+        let patterns: Vec<CString> =
+            params.overrides.iter().filter_map(|(pattern, _)| CString::new(pattern.as_str()).ok()).collect();
+        let mut overrides: Vec<sys::llama_model_tensor_buft_override> = patterns
+            .iter()
+            .zip(&params.overrides)
+            .map(|(pattern, (_, buft))| sys::llama_model_tensor_buft_override {
+                pattern: pattern.as_ptr(),
+                buft: buft.as_raw(),
+            })
+            .collect();
+        overrides.push(sys::llama_model_tensor_buft_override {
+            pattern: std::ptr::null(),
+            buft: std::ptr::null_mut(),
+        });
+        // SAFETY: returns plain values.
+        let mut raw = unsafe { sys::llama_model_default_params() };
+        raw.load_mode = sys::LLAMA_LOAD_MODE_MMAP;
+        raw.n_gpu_layers = 0;
+        raw.use_extra_bufts = params.repack;
+        if !params.overrides.is_empty() {
+            raw.tensor_buft_overrides = overrides.as_ptr();
+            // Lazily read tables go to a mapping of llama.cpp's own; ours are placed by the overrides.
+            raw.lazy_mode = sys::LLAMA_LAZY_MODE_OFF;
+        }
+        drop(parked::take());
+        let (model, lines) = {
+            let _unpopulated = params.untouched.then(UnpopulatedMapping::begin);
+            // SAFETY: path, patterns and overrides outlive the call; buffer types are static.
+            log::capture(|| unsafe { sys::llama_model_load_from_file(c_path.as_ptr(), raw) })
+        };
+        match NonNull::new(model) {
+            Some(ptr) => Ok(Self { ptr }),
+            None => Err(match parked::take() {
+                Some(source) => LoadError::Parked { path: path.into(), source },
+                None => LoadError::Refused { path: path.into(), reason: most_telling(&lines) },
+            }),
+        }
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut sys::llama_model {
+        self.ptr.as_ptr()
+    }
+
+    /// The model's chat template, as Jinja source.
+    pub fn chat_template(&self) -> Option<String> {
+        // SAFETY: the model is alive; null asks for the default template.
+        let template = unsafe { sys::llama_model_chat_template(self.as_ptr(), std::ptr::null()) };
+        // SAFETY: non-null is a zero-terminated string owned by the model.
+        (!template.is_null()).then(|| unsafe { CStr::from_ptr(template) }.to_string_lossy().into_owned())
+    }
+
+    /// Context length that the model was trained with.
+    pub fn trained_context(&self) -> u32 {
+        // SAFETY: the model is alive.
+        u32::try_from(unsafe { sys::llama_model_n_ctx_train(self.as_ptr()) }).unwrap_or(0)
+    }
+
+    /// Whether it generates text: encoders alone do not.
+    pub fn has_decoder(&self) -> bool {
+        // SAFETY: the model is alive.
+        unsafe { sys::llama_model_has_decoder(self.as_ptr()) }
+    }
+}
+
+impl Drop for Model {
+    fn drop(&mut self) {
+        // SAFETY: owned; contexts borrow the model and are gone.
+        unsafe { sys::llama_model_free(self.as_ptr()) }
+    }
+}
+
+fn init() {
+    static ONCE: Once = Once::new();
+    log::to_tracing();
+    // SAFETY: called once, before any other llama.cpp function of this process.
+    ONCE.call_once(|| unsafe { sys::llama_backend_init() });
+}
+
+/// The line of llama.cpp's log that says most: the innermost error comes first, without its function's name.
+fn most_telling(lines: &[String]) -> String {
+    let line = lines.iter().find(|l| l.contains("error loading model")).or(lines.first());
+    let Some(line) = line else { return "llama.cpp gave no reason".into() };
+    line.split_once("error loading model: ")
+        .map_or_else(|| line.split_once(": ").map_or(line.as_str(), |(_, rest)| rest), |(_, rest)| rest)
+        .to_owned()
+}
+
+type GetProcAddress = unsafe extern "C" fn(sys::ggml_backend_reg_t, *const c_char) -> *mut c_void;
+
+static LOADING: Mutex<()> = Mutex::new(());
+static ORIGINAL: Mutex<Option<GetProcAddress>> = Mutex::new(None);
+
+/// While it lives, llama.cpp's loader maps files without populating them.
+///
+/// The loader asks the CPU registry whether the machine is NUMA and, if so, neither populates nor reads ahead. The
+/// registry is a plain mutable struct; its lookup function is replaced for the time of one load, in which no
+/// computation runs that could ask the same question.
+struct UnpopulatedMapping {
+    _exclusive: MutexGuard<'static, ()>,
+}
+
+impl UnpopulatedMapping {
+    fn begin() -> Self {
+        let exclusive = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the CPU registry is a static, writable C++ object (`ggml_backend_cpu_reg`); loads are serialised
+        // by the lock, and ggml reads the pointer only from within the load.
+        unsafe {
+            let reg = sys::ggml_backend_cpu_reg().cast::<abi::Reg>();
+            *ORIGINAL.lock().unwrap_or_else(PoisonError::into_inner) = (*reg).iface.get_proc_address;
+            (*reg).iface.get_proc_address = Some(proc_address);
+        }
+        Self { _exclusive: exclusive }
+    }
+}
+
+impl Drop for UnpopulatedMapping {
+    fn drop(&mut self) {
+        // SAFETY: as in `begin`.
+        unsafe {
+            let reg = sys::ggml_backend_cpu_reg().cast::<abi::Reg>();
+            (*reg).iface.get_proc_address = ORIGINAL.lock().unwrap_or_else(PoisonError::into_inner).take();
+        }
+    }
+}
+
+unsafe extern "C" fn proc_address(reg: sys::ggml_backend_reg_t, name: *const c_char) -> *mut c_void {
+    // SAFETY: ggml passes a zero-terminated name.
+    if unsafe { CStr::from_ptr(name) }.to_bytes() == b"ggml_backend_cpu_is_numa" {
+        return yes as *mut c_void;
+    }
+    let original = *ORIGINAL.lock().unwrap_or_else(PoisonError::into_inner);
+    match original {
+        // SAFETY: the registry's own function, with the arguments that it was called with.
+        Some(original) => unsafe { original(reg, name) },
+        None => std::ptr::null_mut(),
+    }
+}
+
+extern "C" fn yes() -> bool {
+    true
+}

@@ -1,0 +1,16 @@
+//! llama.cpp's models, contexts, vocabularies and samplers as owned handles.
+
+mod context;
+mod load;
+mod sampler;
+mod vocab;
+
+pub use context::{Context, ContextError, ContextParams, FlashAttention};
+pub use load::{LoadError, LoadParams, Model};
+pub use sampler::{Sampler, Sampling};
+pub use vocab::{TokenizeError, Vocab};
+
+/// A token of a model's vocabulary.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Token(pub i32);

@@ -1,0 +1,66 @@
+//! Choosing the next token.
+
+use super::{Context, Token};
+use llama_cpp_sys_2 as sys;
+use std::ptr::NonNull;
+
+/// Sampling parameters, with the meanings and the order of llama.cpp's samplers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sampling {
+    /// Temperature; 0 or less: the most likely token, everything else ignored.
+    pub temp: f32,
+    /// Keep the `k` most likely; 0 or less: all.
+    pub top_k: i32,
+    /// Keep the most likely tokens that together have this probability; 1: all.
+    pub top_p: f32,
+    /// Drop tokens less likely than this fraction of the most likely one; 0: none.
+    pub min_p: f32,
+    /// Seed of the random choice.
+    pub seed: u32,
+}
+
+/// A chain of samplers with its random state.
+#[derive(Debug)]
+pub struct Sampler {
+    ptr: NonNull<sys::llama_sampler>,
+}
+
+// SAFETY: a sampler chain has no thread affinity; `&mut self` makes its use exclusive.
+unsafe impl Send for Sampler {}
+
+impl Sampler {
+    /// Builds the chain: greedy, or top-k → top-p → min-p → temperature → random choice.
+    ///
+    /// # Panics
+    /// If llama.cpp cannot allocate a few hundred bytes.
+    pub fn new(sampling: &Sampling) -> Self {
+        // SAFETY: constructors with plain arguments; the chain takes ownership of what is added.
+        unsafe {
+            let chain = sys::llama_sampler_chain_init(sys::llama_sampler_chain_default_params());
+            let ptr = NonNull::new(chain).expect("memory for a sampler");
+            if sampling.temp <= 0.0 {
+                sys::llama_sampler_chain_add(chain, sys::llama_sampler_init_greedy());
+            } else {
+                sys::llama_sampler_chain_add(chain, sys::llama_sampler_init_top_k(sampling.top_k));
+                sys::llama_sampler_chain_add(chain, sys::llama_sampler_init_top_p(sampling.top_p, 1));
+                sys::llama_sampler_chain_add(chain, sys::llama_sampler_init_min_p(sampling.min_p, 1));
+                sys::llama_sampler_chain_add(chain, sys::llama_sampler_init_temp(sampling.temp));
+                sys::llama_sampler_chain_add(chain, sys::llama_sampler_init_dist(sampling.seed));
+            }
+            Self { ptr }
+        }
+    }
+
+    /// Samples from the last computed logits and accepts the token.
+    pub fn sample(&mut self, context: &mut Context<'_>) -> Token {
+        // SAFETY: both are alive; -1 is the last output row, which a successful decode with outputs leaves.
+        Token(unsafe { sys::llama_sampler_sample(self.ptr.as_ptr(), context.as_ptr(), -1) })
+    }
+}
+
+impl Drop for Sampler {
+    fn drop(&mut self) {
+        // SAFETY: owned, freed once; frees the chain's members.
+        unsafe { sys::llama_sampler_free(self.ptr.as_ptr()) }
+    }
+}

@@ -1,0 +1,138 @@
+//! Text to tokens and back.
+
+use super::{Model, Token};
+use llama_cpp_sys_2 as sys;
+use std::ffi::{CStr, c_char};
+
+/// A model's vocabulary.
+#[derive(Clone, Copy, Debug)]
+pub struct Vocab<'m> {
+    ptr: *const sys::llama_vocab,
+    _model: &'m Model,
+}
+
+/// A text that could not be tokenised.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot tokenize a text of {bytes} bytes: {reason}")]
+pub struct TokenizeError {
+    bytes: usize,
+    reason: &'static str,
+}
+
+impl Model {
+    /// The model's vocabulary.
+    pub fn vocab(&self) -> Vocab<'_> {
+        // SAFETY: the model is alive; the vocabulary is part of it.
+        Vocab { ptr: unsafe { sys::llama_model_get_vocab(self.as_ptr()) }, _model: self }
+    }
+}
+
+impl Vocab<'_> {
+    /// Number of tokens.
+    pub fn len(self) -> usize {
+        // SAFETY: the vocabulary lives with the model.
+        usize::try_from(unsafe { sys::llama_vocab_n_tokens(self.ptr) }).unwrap_or(0)
+    }
+
+    /// Whether it has no tokens (a model without tokenizer).
+    pub fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
+    /// The text's tokens. `add_special`: with the BOS/EOS that the model wants; `parse_special`: control tokens
+    /// written in the text are taken as such.
+    ///
+    /// # Errors
+    /// If the text is longer than an `i32` can count or the model has no tokenizer.
+    pub fn tokenize(self, text: &str, add_special: bool, parse_special: bool) -> Result<Vec<Token>, TokenizeError> {
+        let error = |reason| TokenizeError { bytes: text.len(), reason };
+        if self.is_empty() {
+            return Err(error("the model has no tokenizer"));
+        }
+        let len = i32::try_from(text.len()).map_err(|_| error("too long"))?;
+        // No token stands for less than a byte; BOS and EOS come on top.
+        let mut tokens = vec![0; text.len() + 2];
+        loop {
+            let room = i32::try_from(tokens.len()).map_err(|_| error("too long"))?;
+            // SAFETY: text and tokens are valid for the lengths given.
+            let n = unsafe {
+                sys::llama_tokenize(
+                    self.ptr,
+                    text.as_ptr().cast::<c_char>(),
+                    len,
+                    tokens.as_mut_ptr(),
+                    room,
+                    add_special,
+                    parse_special,
+                )
+            };
+            if n == i32::MIN {
+                return Err(error("too many tokens"));
+            }
+            match usize::try_from(n) {
+                Ok(n) => {
+                    tokens.truncate(n);
+                    return Ok(tokens.into_iter().map(Token).collect());
+                }
+                // A negative count is the room that is needed.
+                Err(_) => tokens.resize(n.unsigned_abs() as usize, 0),
+            }
+        }
+    }
+
+    /// Appends the bytes that `token` stands for to `out`; a token may be part of a UTF-8 sequence. Control tokens
+    /// are written only if `special`.
+    pub fn piece(self, token: Token, special: bool, out: &mut Vec<u8>) {
+        let mut room = 64;
+        loop {
+            let start = out.len();
+            out.resize(start + room, 0);
+            // SAFETY: `out` has `room` bytes from `start`.
+            let n = unsafe {
+                sys::llama_token_to_piece(
+                    self.ptr,
+                    token.0,
+                    out.as_mut_ptr().add(start).cast::<c_char>(),
+                    i32::try_from(room).unwrap_or(i32::MAX),
+                    0,
+                    special,
+                )
+            };
+            match usize::try_from(n) {
+                Ok(n) => return out.truncate(start + n),
+                Err(_) => {
+                    out.truncate(start);
+                    room = n.unsigned_abs() as usize;
+                }
+            }
+        }
+    }
+
+    /// Whether generation ends with `token`.
+    pub fn is_end(self, token: Token) -> bool {
+        // SAFETY: the vocabulary lives with the model; unknown tokens are not ends.
+        unsafe { sys::llama_vocab_is_eog(self.ptr, token.0) }
+    }
+
+    /// The text of the token that begins a document, as templates call it.
+    pub fn bos_text(self) -> Option<String> {
+        // SAFETY: the vocabulary lives with the model.
+        self.text(unsafe { sys::llama_vocab_bos(self.ptr) })
+    }
+
+    /// The text of the token that ends a document.
+    pub fn eos_text(self) -> Option<String> {
+        // SAFETY: the vocabulary lives with the model.
+        self.text(unsafe { sys::llama_vocab_eos(self.ptr) })
+    }
+
+    fn text(self, token: i32) -> Option<String> {
+        if token < 0 || usize::try_from(token).ok()? >= self.len() {
+            return None;
+        }
+        // SAFETY: the token is in range; the string lives with the vocabulary.
+        let text = unsafe { sys::llama_vocab_get_text(self.ptr, token) };
+        // SAFETY: non-null is zero-terminated.
+        (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+    }
+}
