@@ -1,1 +1,272 @@
-//! gguf_write
+//! Writes the header of a GGUF file: metadata and the table of tensors.
+//!
+//! The bytes come from ggml's own writer, so they are what every reader expects. The data are the caller's to
+//! write, each tensor at [`Header::data_offset`] plus its [`Header::tensor_offset`].
+
+use crate::quantize::WeightType;
+use llama_cpp_sys_2 as sys;
+use std::collections::HashSet;
+use std::ffi::{CString, c_char, c_void};
+use std::ptr::NonNull;
+use terrace_model::Shape;
+
+/// A metadata value with its width on disk.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs, reason = "each variant is GGUF's type of that name")]
+pub enum Value {
+    U8(u8),
+    I8(i8),
+    U16(u16),
+    I16(i16),
+    U32(u32),
+    I32(i32),
+    U64(u64),
+    I64(i64),
+    F32(f32),
+    F64(f64),
+    Bool(bool),
+    Str(String),
+    ArrayU32(Vec<u32>),
+    ArrayI32(Vec<i32>),
+    ArrayF32(Vec<f32>),
+    ArrayBool(Vec<bool>),
+    ArrayStr(Vec<String>),
+}
+
+macro_rules! value_from {
+    ($($from:ty => $variant:ident),* $(,)?) => {
+        $(impl From<$from> for Value {
+            fn from(value: $from) -> Self {
+                Self::$variant(value.into())
+            }
+        })*
+    };
+}
+value_from! {
+    u16 => U16, u32 => U32, i32 => I32, u64 => U64, f32 => F32, bool => Bool, &str => Str, String => Str,
+    Vec<u32> => ArrayU32, Vec<i32> => ArrayI32, Vec<f32> => ArrayF32, Vec<bool> => ArrayBool,
+    Vec<String> => ArrayStr,
+}
+
+/// Why something cannot stand in a GGUF header.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HeaderError {
+    /// A zero byte, which ends a C string.
+    #[error("`{0}` holds a zero byte")]
+    ZeroByte(String),
+    /// An empty key.
+    #[error("a metadata key is empty")]
+    EmptyKey,
+    /// An alignment that is not a power of two of at least 8 bytes, or was set behind the first tensor.
+    #[error("`general.alignment` must be a u32, a power of two, at least 8, and set before the first tensor")]
+    Alignment,
+    /// A tensor name that ggml cannot hold.
+    #[error("tensor name `{0}` is empty or longer than 63 bytes")]
+    NameLength(String),
+    /// Two tensors with a name.
+    #[error("tensor `{0}` is there twice")]
+    Duplicate(String),
+    /// A shape that the type cannot have.
+    #[error("tensor `{name}`: shape {shape} is not whole {ty} rows, or its size is beyond 2^63 bytes")]
+    Shape {
+        /// Tensor.
+        name: String,
+        /// Its shape.
+        shape: Shape,
+        /// Its type.
+        ty: &'static str,
+    },
+}
+
+/// A GGUF header in the making.
+pub struct Header {
+    ctx: NonNull<sys::gguf_context>,
+    names: HashSet<String>,
+}
+
+// SAFETY: the context is plain memory without thread affinity, and `Header` is its only owner.
+unsafe impl Send for Header {}
+
+impl Default for Header {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Header {
+    /// An empty header.
+    pub fn new() -> Self {
+        // SAFETY: has no preconditions.
+        let ctx = unsafe { sys::gguf_init_empty() };
+        Self { ctx: NonNull::new(ctx).expect("ggml allocates or aborts"), names: HashSet::new() }
+    }
+
+    /// Sets a metadata value; the last one of a key stays.
+    pub fn set(&mut self, key: &str, value: impl Into<Value>) -> Result<(), HeaderError> {
+        let value = value.into();
+        if key.is_empty() {
+            return Err(HeaderError::EmptyKey);
+        }
+        if key == "general.alignment" {
+            // The writer aborts on other values, and offsets that were handed out would be wrong.
+            let fits = matches!(value, Value::U32(n) if n >= 8 && n.is_power_of_two());
+            if !fits || !self.names.is_empty() {
+                return Err(HeaderError::Alignment);
+            }
+        }
+        let c_key = c_string(key)?;
+        let (ctx, k) = (self.ctx.as_ptr(), c_key.as_ptr());
+        let array = |ty, data: *const c_void, len| {
+            // SAFETY: the context is live, the key a C string, and `data` is a slice of `len` elements of `ty`;
+            // they are copied.
+            unsafe { sys::gguf_set_arr_data(ctx, k, ty, data, len) }
+        };
+        // SAFETY: the context is live and the key (and a string value) a C string; all are copied.
+        unsafe {
+            match &value {
+                Value::U8(v) => sys::gguf_set_val_u8(ctx, k, *v),
+                Value::I8(v) => sys::gguf_set_val_i8(ctx, k, *v),
+                Value::U16(v) => sys::gguf_set_val_u16(ctx, k, *v),
+                Value::I16(v) => sys::gguf_set_val_i16(ctx, k, *v),
+                Value::U32(v) => sys::gguf_set_val_u32(ctx, k, *v),
+                Value::I32(v) => sys::gguf_set_val_i32(ctx, k, *v),
+                Value::U64(v) => sys::gguf_set_val_u64(ctx, k, *v),
+                Value::I64(v) => sys::gguf_set_val_i64(ctx, k, *v),
+                Value::F32(v) => sys::gguf_set_val_f32(ctx, k, *v),
+                Value::F64(v) => sys::gguf_set_val_f64(ctx, k, *v),
+                Value::Bool(v) => sys::gguf_set_val_bool(ctx, k, *v),
+                Value::Str(v) => sys::gguf_set_val_str(ctx, k, c_string(v)?.as_ptr()),
+                Value::ArrayU32(v) => array(sys::GGUF_TYPE_UINT32, v.as_ptr().cast(), v.len()),
+                Value::ArrayI32(v) => array(sys::GGUF_TYPE_INT32, v.as_ptr().cast(), v.len()),
+                Value::ArrayF32(v) => array(sys::GGUF_TYPE_FLOAT32, v.as_ptr().cast(), v.len()),
+                Value::ArrayBool(v) => array(sys::GGUF_TYPE_BOOL, v.as_ptr().cast(), v.len()),
+                Value::ArrayStr(v) => {
+                    let strings = v.iter().map(|s| c_string(s)).collect::<Result<Vec<_>, _>>()?;
+                    let mut pointers: Vec<*const c_char> = strings.iter().map(|s| s.as_ptr()).collect();
+                    sys::gguf_set_arr_str(ctx, k, pointers.as_mut_ptr(), pointers.len());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a tensor behind the others. Returns its index.
+    pub fn add_tensor(&mut self, name: &str, ty: WeightType, shape: Shape) -> Result<usize, HeaderError> {
+        let shape_error = || HeaderError::Shape { name: name.to_owned(), shape, ty: ty.name() };
+        let c_name = c_string(name)?;
+        if name.is_empty() || name.len() > 63 {
+            return Err(HeaderError::NameLength(name.to_owned()));
+        }
+        if self.names.contains(name) {
+            return Err(HeaderError::Duplicate(name.to_owned()));
+        }
+        let row = ty.row_bytes(shape.0[0]).filter(|&bytes| bytes > 0).ok_or_else(shape_error)?;
+        let size = shape.0[1..].iter().try_fold(row, |bytes, &n| bytes.checked_mul(n));
+        size.filter(|&bytes| bytes > 0 && i64::try_from(bytes).is_ok()).ok_or_else(shape_error)?;
+        // SAFETY: the struct is C data (integers, raw pointers), for which all zeroes is a value.
+        let mut tensor: sys::ggml_tensor = unsafe { std::mem::zeroed() };
+        tensor.type_ = ty.id();
+        tensor.nb[0] = ty.block_bytes() as usize;
+        for (dim, &n) in shape.0.iter().enumerate() {
+            tensor.ne[dim] = i64::try_from(n).map_err(|_| shape_error())?;
+            if dim > 0 {
+                let rows = if dim == 1 { 1 } else { shape.0[dim - 1] };
+                tensor.nb[dim] = if dim == 1 { row as usize } else { tensor.nb[dim - 1] * rows as usize };
+            }
+        }
+        for (to, &from) in tensor.name.iter_mut().zip(c_name.as_bytes_with_nul()) {
+            *to = from as c_char;
+        }
+        // SAFETY: the context is live, the tensor whole (name terminated, strides set) and its name new; ggml
+        // copies it.
+        unsafe { sys::gguf_add_tensor(self.ctx.as_ptr(), &tensor) };
+        self.names.insert(name.to_owned());
+        Ok(self.names.len() - 1)
+    }
+
+    /// Number of tensors.
+    pub fn tensors(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Where a tensor's data begin, in bytes behind [`Header::data_offset`].
+    ///
+    /// # Panics
+    /// If there is no such tensor.
+    pub fn tensor_offset(&self, index: usize) -> u64 {
+        assert!(index < self.tensors(), "tensor {index} of {}", self.tensors());
+        // SAFETY: the context is live and the index in range.
+        unsafe { sys::gguf_get_tensor_offset(self.ctx.as_ptr(), index as i64) as u64 }
+    }
+
+    /// Alignment of the data, in bytes.
+    pub fn alignment(&self) -> u64 {
+        // SAFETY: the context is live.
+        unsafe { sys::gguf_get_alignment(self.ctx.as_ptr()) as u64 }
+    }
+
+    /// Where the data begin: the header's length, padded to the alignment.
+    pub fn data_offset(&self) -> u64 {
+        // SAFETY: the context is live.
+        unsafe { sys::gguf_get_meta_size(self.ctx.as_ptr()) as u64 }
+    }
+
+    /// The header's bytes, padded.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        // SAFETY: the context is live.
+        let len = unsafe { sys::gguf_get_meta_size(self.ctx.as_ptr()) };
+        let mut bytes = vec![0u8; len];
+        // SAFETY: the context is live, and the buffer has the length that ggml asked for.
+        unsafe { sys::gguf_get_meta_data(self.ctx.as_ptr(), bytes.as_mut_ptr().cast()) };
+        bytes
+    }
+}
+
+impl Drop for Header {
+    fn drop(&mut self) {
+        // SAFETY: the context came from gguf_init_empty, and nobody else has it.
+        unsafe { sys::gguf_free(self.ctx.as_ptr()) };
+    }
+}
+
+fn c_string(text: &str) -> Result<CString, HeaderError> {
+    CString::new(text).map_err(|_| HeaderError::ZeroByte(text.replace('\0', "\\0")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offsets_are_aligned_and_in_order() {
+        let mut header = Header::new();
+        header.set("general.architecture", "test").unwrap();
+        header.set("test.names", vec!["a".to_owned(), "b".to_owned()]).unwrap();
+        header.add_tensor("a", WeightType::F32, Shape([3, 1, 1, 1])).unwrap();
+        header.add_tensor("b", WeightType::Q4_K, Shape([256, 2, 3, 1])).unwrap();
+        header.add_tensor("c", WeightType::F16, Shape([1, 1, 1, 1])).unwrap();
+        assert_eq!(header.tensor_offset(0), 0);
+        assert_eq!(header.tensor_offset(1), 32);
+        assert_eq!(header.tensor_offset(2), 32 + 6 * 144);
+        let bytes = header.to_bytes();
+        assert_eq!(&bytes[..4], b"GGUF");
+        assert_eq!(bytes.len() as u64, header.data_offset());
+        assert!(header.data_offset().is_multiple_of(header.alignment()));
+    }
+
+    #[test]
+    fn refuses_what_ggml_would_abort_on() {
+        let mut header = Header::new();
+        assert_eq!(header.set("", 1u32), Err(HeaderError::EmptyKey));
+        assert_eq!(header.set("general.alignment", 24u32), Err(HeaderError::Alignment));
+        assert!(matches!(header.set("a", "b\0c"), Err(HeaderError::ZeroByte(_))));
+        header.add_tensor("a", WeightType::F32, Shape([3, 1, 1, 1])).unwrap();
+        assert_eq!(header.set("general.alignment", 64u32), Err(HeaderError::Alignment));
+        let again = header.add_tensor("a", WeightType::F32, Shape([3, 1, 1, 1]));
+        assert_eq!(again, Err(HeaderError::Duplicate("a".into())));
+        for shape in [Shape([255, 1, 1, 1]), Shape([0, 1, 1, 1]), Shape([256, u64::MAX, 1, 1])] {
+            let result = header.add_tensor("b", WeightType::Q4_K, shape);
+            assert!(matches!(result, Err(HeaderError::Shape { .. })), "{shape}");
+        }
+    }
+}

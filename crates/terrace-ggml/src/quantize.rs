@@ -1,1 +1,239 @@
-//! quantize
+//! Quantises rows of f32 into any of ggml's weight types.
+
+use llama_cpp_sys_2 as sys;
+use std::ffi::CStr;
+use terrace_model::TensorType;
+
+/// A type that weights can be stored in and that [`quantize`] can make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WeightType(sys::ggml_type);
+
+macro_rules! weight_types {
+    ($($name:ident = $ggml:ident),* $(,)?) => {
+        #[allow(missing_docs, reason = "each constant is ggml's type of that name")]
+        impl WeightType {
+            $(pub const $name: Self = Self(sys::$ggml);)*
+            /// Every type that [`quantize`] can make.
+            pub const ALL: &[Self] = &[$(Self::$name),*];
+        }
+    };
+}
+
+weight_types! {
+    F32 = GGML_TYPE_F32, F16 = GGML_TYPE_F16, BF16 = GGML_TYPE_BF16,
+    Q4_0 = GGML_TYPE_Q4_0, Q4_1 = GGML_TYPE_Q4_1, Q5_0 = GGML_TYPE_Q5_0, Q5_1 = GGML_TYPE_Q5_1,
+    Q8_0 = GGML_TYPE_Q8_0, MXFP4 = GGML_TYPE_MXFP4, NVFP4 = GGML_TYPE_NVFP4,
+    Q1_0 = GGML_TYPE_Q1_0, Q2_0 = GGML_TYPE_Q2_0,
+    Q2_K = GGML_TYPE_Q2_K, Q3_K = GGML_TYPE_Q3_K, Q4_K = GGML_TYPE_Q4_K, Q5_K = GGML_TYPE_Q5_K,
+    Q6_K = GGML_TYPE_Q6_K, TQ1_0 = GGML_TYPE_TQ1_0, TQ2_0 = GGML_TYPE_TQ2_0,
+    IQ1_S = GGML_TYPE_IQ1_S, IQ1_M = GGML_TYPE_IQ1_M, IQ2_XXS = GGML_TYPE_IQ2_XXS,
+    IQ2_XS = GGML_TYPE_IQ2_XS, IQ2_S = GGML_TYPE_IQ2_S, IQ3_XXS = GGML_TYPE_IQ3_XXS,
+    IQ3_S = GGML_TYPE_IQ3_S, IQ4_NL = GGML_TYPE_IQ4_NL, IQ4_XS = GGML_TYPE_IQ4_XS,
+}
+
+impl WeightType {
+    /// The type with ggml's number, if [`quantize`] can make it.
+    pub fn from_id(id: u32) -> Option<Self> {
+        Self::ALL.iter().copied().find(|ty| ty.0 == id)
+    }
+
+    /// The type with ggml's name, upper or lower case (`q4_K`, `Q4_K`, `f16`).
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|ty| ty.name().eq_ignore_ascii_case(name))
+    }
+
+    /// ggml's number of the type.
+    pub const fn id(self) -> u32 {
+        self.0
+    }
+
+    /// ggml's name of the type.
+    pub fn name(self) -> &'static str {
+        // SAFETY: `self.0` is one of ggml's constants, for which the table holds a static C string.
+        let name = unsafe { CStr::from_ptr(sys::ggml_type_name(self.0)) };
+        name.to_str().expect("ggml's type names are ASCII")
+    }
+
+    /// Elements in a block.
+    pub fn block_elements(self) -> u64 {
+        // SAFETY: a table look-up by a constant that is in range.
+        let elements = unsafe { sys::ggml_blck_size(self.0) };
+        elements.try_into().expect("block sizes are small and positive")
+    }
+
+    /// Bytes in a block.
+    pub fn block_bytes(self) -> u64 {
+        // SAFETY: a table look-up by a constant that is in range.
+        let bytes = unsafe { sys::ggml_type_size(self.0) };
+        bytes as u64
+    }
+
+    /// Bytes of a row of `elements`; `None` if a row is not a whole number of blocks (or beyond 2^64 bytes).
+    pub fn row_bytes(self, elements: u64) -> Option<u64> {
+        let block = self.block_elements();
+        if !elements.is_multiple_of(block) {
+            return None;
+        }
+        (elements / block).checked_mul(self.block_bytes())
+    }
+
+    /// Whether [`quantize`] refuses to work without an importance per column.
+    pub fn needs_importance(self) -> bool {
+        // SAFETY: a comparison of the number with constants.
+        unsafe { sys::ggml_quantize_requires_imatrix(self.0) }
+    }
+
+    /// The plain description.
+    pub fn describe(self) -> TensorType {
+        TensorType {
+            id: self.0,
+            name: self.name().to_owned(),
+            block_elements: self.block_elements().try_into().expect("block sizes are small"),
+            block_bytes: self.block_bytes().try_into().expect("block sizes are small"),
+        }
+    }
+}
+
+/// Why rows could not be quantised.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum QuantizeError {
+    /// The row is not a whole number of blocks.
+    #[error("a row of {row} elements is not a whole number of {ty} blocks of {block}")]
+    Row {
+        /// Elements in a row.
+        row: usize,
+        /// The type asked for.
+        ty: &'static str,
+        /// Elements in its block.
+        block: u64,
+    },
+    /// The weights are not a whole number of rows.
+    #[error("{len} weights are not a whole number of rows of {row}")]
+    Rows {
+        /// Weights given.
+        len: usize,
+        /// Elements in a row.
+        row: usize,
+    },
+    /// The type needs an importance per column, or the one given has another length than a row.
+    #[error("{ty} takes {row} importance values, got {given}")]
+    Importance {
+        /// The type asked for.
+        ty: &'static str,
+        /// Elements in a row.
+        row: usize,
+        /// Values given (0: none).
+        given: usize,
+    },
+    /// The importance is not a positive finite number.
+    #[error("importance {value} of column {column} is not a positive finite number")]
+    ImportanceValue {
+        /// Which column.
+        column: usize,
+        /// Its value.
+        value: String,
+    },
+    /// A weight is NaN or infinite; ggml's quantisers abort or make garbage of those.
+    #[error("weight {index} is {value}")]
+    NotFinite {
+        /// Position in the weights given.
+        index: usize,
+        /// `NaN`, `inf` or `-inf`.
+        value: String,
+    },
+}
+
+/// Quantises whole rows of `row` elements into `ty`.
+///
+/// `importance` (one value per column, as in an imatrix) is optional for most types, see
+/// [`WeightType::needs_importance`]. Returns the rows' bytes one after the other.
+pub fn quantize(
+    ty: WeightType,
+    weights: &[f32],
+    row: usize,
+    importance: Option<&[f32]>,
+) -> Result<Vec<u8>, QuantizeError> {
+    let name = ty.name();
+    let row_error = || QuantizeError::Row { row, ty: name, block: ty.block_elements() };
+    let row_bytes = ty.row_bytes(row as u64).filter(|_| row > 0).ok_or_else(row_error)?;
+    if !weights.len().is_multiple_of(row) {
+        return Err(QuantizeError::Rows { len: weights.len(), row });
+    }
+    let given = importance.map_or(0, <[f32]>::len);
+    if given != row && (importance.is_some() || ty.needs_importance()) {
+        return Err(QuantizeError::Importance { ty: name, row, given });
+    }
+    if let Some((column, value)) =
+        importance.unwrap_or_default().iter().enumerate().find(|(_, v)| !v.is_finite() || **v <= 0.0)
+    {
+        return Err(QuantizeError::ImportanceValue { column, value: value.to_string() });
+    }
+    if let Some((index, value)) = weights.iter().enumerate().find(|(_, w)| !w.is_finite()) {
+        return Err(QuantizeError::NotFinite { index, value: value.to_string() });
+    }
+    let rows = weights.len() / row;
+    let len = usize::try_from(row_bytes).expect("a row in memory") * rows;
+    let mut bytes = vec![0u8; len];
+    if rows == 0 {
+        return Ok(bytes);
+    }
+    // SAFETY: `weights` holds `rows * row` floats and `bytes` that many rows of the type, checked above; the
+    // importance is null or `row` floats; the type is one that ggml_quantize_chunk handles.
+    let written = unsafe {
+        sys::ggml_quantize_chunk(
+            ty.0,
+            weights.as_ptr(),
+            bytes.as_mut_ptr().cast(),
+            0,
+            rows as i64,
+            row as i64,
+            importance.map_or(std::ptr::null(), <[f32]>::as_ptr),
+        )
+    };
+    debug_assert_eq!(written, len);
+    Ok(bytes)
+}
+
+/// Whether the bytes are whole blocks of the type without NaN or infinite scales, as ggml checks them.
+pub fn is_valid(ty: WeightType, bytes: &[u8]) -> bool {
+    // SAFETY: the pointer and length are those of a slice; ggml reads no further and checks the length itself.
+    unsafe { sys::ggml_validate_row_data(ty.0, bytes.as_ptr().cast(), bytes.len()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wave(n: usize) -> Vec<f32> {
+        (0..n).map(|i| (i as f32 * 0.37).sin() * 0.1).collect()
+    }
+
+    #[test]
+    fn every_type_makes_valid_blocks_of_the_right_length() {
+        let importance: Vec<f32> = (0..256).map(|i| 1.0 + (i % 7) as f32).collect();
+        for &ty in WeightType::ALL {
+            let bytes = quantize(ty, &wave(512), 256, Some(&importance)).unwrap();
+            assert_eq!(bytes.len() as u64, 2 * ty.row_bytes(256).unwrap(), "{}", ty.name());
+            assert!(is_valid(ty, &bytes), "{}", ty.name());
+            assert_eq!(WeightType::from_name(ty.name()), Some(ty));
+            assert_eq!(WeightType::from_id(ty.id()), Some(ty));
+        }
+    }
+
+    #[test]
+    fn refuses_what_ggml_would_abort_on() {
+        let w = wave(512);
+        assert!(matches!(quantize(WeightType::Q4_K, &w, 128, None), Err(QuantizeError::Row { .. })));
+        assert!(matches!(quantize(WeightType::Q4_K, &w, 0, None), Err(QuantizeError::Row { .. })));
+        assert!(matches!(quantize(WeightType::Q8_0, &w[..100], 64, None), Err(QuantizeError::Rows { .. })));
+        assert!(matches!(
+            quantize(WeightType::IQ2_XXS, &w, 256, None),
+            Err(QuantizeError::Importance { given: 0, .. })
+        ));
+        let broken = vec![f32::NAN; 256];
+        assert!(matches!(
+            quantize(WeightType::Q4_K, &broken, 256, None),
+            Err(QuantizeError::NotFinite { index: 0, .. })
+        ));
+    }
+}

@@ -1,1 +1,25 @@
 //! Synthetic models of many architectures, for tests and benchmarks.
+//!
+//! * [`Spec`] describes a model of one of the [`Arch`]itectures, [`write`] makes its GGUF file, [`write_split`] its
+//!   shards. The weights are random but tame (finite logits, greedy text that moves); the same spec makes the same
+//!   bytes. The tokenizer is a byte-level BPE, so any text is a prompt.
+//! * [`big`] writes files of benchmark size at the disk's speed, out of pools of quantised blocks.
+//! * [`hostile`] makes broken files out of good ones.
+
+pub mod big;
+mod error;
+mod fill;
+mod gguf_map;
+pub mod hostile;
+mod layout;
+mod metadata;
+mod pool;
+mod spec;
+mod tensor;
+mod vocab;
+mod writer;
+
+pub use error::Error;
+pub use spec::{Arch, Routing, Spec};
+pub use terrace_ggml::quantize::WeightType;
+pub use writer::{write, write_split};

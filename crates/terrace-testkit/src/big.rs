@@ -1,0 +1,156 @@
+//! Files of benchmark size, in the shape of well-known models, written at the disk's speed.
+//!
+//! Matrices are put together from pools of a few megabytes of properly quantised blocks, each expert from another
+//! place of the pool. Logits are finite and depend on every layer; what they say is noise.
+
+use crate::pool::Pools;
+use crate::writer::{Source, shard_paths, write_files};
+use crate::{Arch, Error, Spec, WeightType, layout};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use terrace_model::ByteSize;
+
+/// The shape of a well-known model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Preset {
+    /// Qwen3-30B-A3B: 48 layers, 128 experts, 8 of them used.
+    Qwen3_30bA3b,
+    /// Mixtral-8x7B: 32 layers, 8 experts, 2 of them used.
+    Mixtral8x7b,
+    /// GPT-OSS-20B: 24 layers, 32 experts in MXFP4, 4 of them used.
+    GptOss20b,
+    /// Llama-3.1-8B: 32 layers.
+    Llama8b,
+    /// Llama-3.1-70B: 80 layers.
+    Llama70b,
+}
+
+impl Preset {
+    /// All of them.
+    pub const ALL: &[Self] =
+        &[Self::Qwen3_30bA3b, Self::Mixtral8x7b, Self::GptOss20b, Self::Llama8b, Self::Llama70b];
+
+    /// The name on this kit's command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Qwen3_30bA3b => "qwen3-30b-a3b",
+            Self::Mixtral8x7b => "mixtral-8x7b",
+            Self::GptOss20b => "gpt-oss-20b",
+            Self::Llama8b => "llama-8b",
+            Self::Llama70b => "llama-70b",
+        }
+    }
+
+    /// The model's spec, in Q4_K (GPT-OSS: experts in MXFP4, the rest in Q8_0). Cut `layers` for a smaller file.
+    pub fn spec(self) -> Spec {
+        let base = |arch| Spec { context: 32_768, head_dim: 128, ..Spec::new(arch) };
+        match self {
+            Self::Qwen3_30bA3b => Spec {
+                layers: 48,
+                embd: 2048,
+                heads: 32,
+                kv_heads: 4,
+                ff: 6144,
+                expert_ff: 768,
+                experts: 128,
+                top_k: 8,
+                vocab: 151_936,
+                ..base(Arch::Qwen3Moe)
+            },
+            Self::Mixtral8x7b => Spec {
+                layers: 32,
+                embd: 4096,
+                heads: 32,
+                kv_heads: 8,
+                ff: 14_336,
+                expert_ff: 14_336,
+                experts: 8,
+                top_k: 2,
+                vocab: 32_000,
+                ..base(Arch::Mixtral)
+            },
+            Self::GptOss20b => Spec {
+                layers: 24,
+                embd: 2880,
+                heads: 64,
+                kv_heads: 8,
+                head_dim: 64,
+                ff: 2880,
+                expert_ff: 2880,
+                experts: 32,
+                top_k: 4,
+                vocab: 201_088,
+                expert_type: WeightType::MXFP4,
+                ..base(Arch::GptOss)
+            },
+            Self::Llama8b => Spec {
+                layers: 32,
+                embd: 4096,
+                heads: 32,
+                kv_heads: 8,
+                ff: 14_336,
+                vocab: 128_256,
+                ..base(Arch::Llama)
+            },
+            Self::Llama70b => Spec {
+                layers: 80,
+                embd: 8192,
+                heads: 64,
+                kv_heads: 8,
+                ff: 28_672,
+                vocab: 128_256,
+                ..base(Arch::Llama)
+            },
+        }
+    }
+}
+
+impl FromStr for Preset {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = || Self::ALL.iter().map(|p| p.name()).collect::<Vec<_>>().join(", ");
+        let found = Self::ALL.iter().copied().find(|preset| preset.name() == text);
+        found.ok_or_else(|| format!("`{text}` is not one of {}", known()))
+    }
+}
+
+/// What is behind the header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Data {
+    /// Weights from pools.
+    Pooled,
+    /// A hole of the right length, which takes no disk space: for planners, not for running.
+    Sparse,
+}
+
+/// Writes a model of any size to `path`. Returns the path.
+pub fn write(spec: &Spec, path: impl AsRef<Path>, data: Data) -> Result<PathBuf, Error> {
+    let path = path.as_ref().to_owned();
+    write_files(spec, std::slice::from_ref(&path), source(data))?;
+    Ok(path)
+}
+
+/// Writes a model of any size to `<prefix>-00001-of-<shards>.gguf` and so on. Returns the paths.
+pub fn write_split(
+    spec: &Spec,
+    prefix: impl AsRef<Path>,
+    shards: u16,
+    data: Data,
+) -> Result<Vec<PathBuf>, Error> {
+    let paths = shard_paths(prefix.as_ref(), shards);
+    write_files(spec, &paths, source(data))?;
+    Ok(paths)
+}
+
+/// Bytes of all tensors of a spec: the file's size without its header.
+pub fn tensor_bytes(spec: &Spec) -> ByteSize {
+    ByteSize(layout::tensors(spec).iter().map(|t| t.bytes()).sum())
+}
+
+fn source(data: Data) -> Source {
+    match data {
+        Data::Pooled => Source::Pools(Pools::default()),
+        Data::Sparse => Source::Sparse,
+    }
+}

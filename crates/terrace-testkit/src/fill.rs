@@ -1,0 +1,136 @@
+//! The values of a tensor, and their bytes.
+//!
+//! Skewed routing reserves the first [`RESERVED`] coordinates of the residual stream. Token embeddings put a constant
+//! there and the code of the token's topic; no layer writes to them (those rows of the matrices are zero), so every
+//! router sees both. A router row holds the logarithm of the expert's Zipf weight against the constant (another
+//! order of experts in each layer), random weights against the topic, and random ones against everything else. The
+//! head favours tokens of the current topic, so generated text stays with a topic for a while.
+
+use crate::spec::{Routing, Spec};
+use crate::tensor::{Fill, Tensor};
+use crate::vocab::Vocabulary;
+use crate::{Error, WeightType};
+use rand_distr::{Distribution, StandardNormal, Uniform};
+use rand_pcg::Pcg64;
+use terrace_ggml::quantize::quantize;
+
+/// Coordinates of the residual stream that skewed routing reserves.
+pub(crate) const RESERVED: usize = 32;
+/// Those of them that are the same for all tokens.
+const CONSTANT: usize = 8;
+const TOPIC: usize = RESERVED - CONSTANT;
+/// Topics; a token's is its id modulo this.
+pub(crate) const TOPICS: u64 = 64;
+/// Size of the reserved coordinates, next to embeddings of size 1.
+const AMPLITUDE: f32 = 2.0;
+/// Exponent of the Zipf law.
+const ZIPF: f32 = 0.9;
+/// Deviation of an expert's score that the topic decides.
+const TOPIC_SCORE: f32 = 1.6;
+/// Deviation of an expert's score that the token and its context decide.
+const TOKEN_SCORE: f32 = 0.7;
+/// How much the head favours tokens of the same topic, in deviations of its other logits.
+const TOPIC_PULL: f32 = 2.5;
+
+/// A random stream for one purpose of one model: other names, other numbers.
+pub(crate) fn stream(seed: u64, name: &str, index: u64) -> Pcg64 {
+    Pcg64::new(u128::from(hash(name, index)) << 64 | u128::from(seed), 0xa02b_dbf7_bb3c_0a7a_c28f_a16a_64ab_f96)
+}
+
+/// FNV-1a: stable over releases, which the standard library's hasher does not promise.
+pub(crate) fn hash(name: &str, index: u64) -> u64 {
+    let bytes = name.bytes().chain(index.to_le_bytes());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
+}
+
+fn normal(rng: &mut Pcg64) -> f32 {
+    StandardNormal.sample(rng)
+}
+
+fn topic_code(seed: u64, topic: u64) -> [f32; TOPIC] {
+    let mut rng = stream(seed, "topic", topic);
+    std::array::from_fn(|_| normal(&mut rng))
+}
+
+/// The values of one slice (an expert, or a whole matrix).
+pub(crate) fn slice(spec: &Spec, tensor: &Tensor, index: usize) -> Vec<f32> {
+    let (row, rows) = (tensor.row(), tensor.slice_rows());
+    let mut rng = stream(spec.seed, &tensor.name, index as u64);
+    let skewed = spec.routing == Routing::Skewed;
+    match tensor.fill {
+        Fill::Normal { mean, std } => (0..row * rows).map(|_| mean + std * normal(&mut rng)).collect(),
+        Fill::Uniform { low, high } => {
+            let uniform = Uniform::new(low, high).expect("the layout's bounds are finite and in order");
+            uniform.sample_iter(rng).take(row * rows).collect()
+        }
+        Fill::Residual { std } => {
+            let quiet = quiet_rows(spec, tensor) * row;
+            (0..row * rows).map(|i| if i < quiet { 0.0 } else { std * normal(&mut rng) }).collect()
+        }
+        Fill::Embedding { .. } | Fill::Output { .. } => (0..rows as u64)
+            .flat_map(|token| match tensor.fill {
+                Fill::Output { .. } if Vocabulary::is_control(token) => vec![0.0; row],
+                _ => table_row(spec, tensor, &mut rng, token % TOPICS),
+            })
+            .collect(),
+        Fill::Router { .. } if skewed => router(spec, row, rows, &mut rng),
+        Fill::Router { std } => (0..row * rows).map(|_| std * normal(&mut rng)).collect(),
+        Fill::RopeFactors => (0..row).map(|i| if i < row.div_ceil(4) { 1.0 } else { 1e30 }).collect(),
+    }
+}
+
+/// Leading rows of a slice that stay zero.
+pub(crate) fn quiet_rows(spec: &Spec, tensor: &Tensor) -> usize {
+    let residual = matches!(tensor.fill, Fill::Residual { .. });
+    if residual && spec.routing == Routing::Skewed { RESERVED.min(tensor.slice_rows()) } else { 0 }
+}
+
+/// A row of the embeddings or of the head, for a token of the topic.
+pub(crate) fn table_row(spec: &Spec, tensor: &Tensor, rng: &mut Pcg64, topic: u64) -> Vec<f32> {
+    let (std, head) = match tensor.fill {
+        Fill::Embedding { std } => (std, false),
+        Fill::Output { std } => (std, true),
+        _ => (1.0, false),
+    };
+    let mut values: Vec<f32> = (0..tensor.row()).map(|_| std * normal(rng)).collect();
+    if spec.routing == Routing::Skewed {
+        let code = topic_code(spec.seed, topic);
+        let (constant, topical) = values[..RESERVED].split_at_mut(CONSTANT);
+        // The head's other logits deviate by `std` times the root of the width.
+        let pull = TOPIC_PULL * std * (tensor.row() as f32).sqrt() / (AMPLITUDE * TOPIC as f32);
+        constant.fill(if head { 0.0 } else { AMPLITUDE * std });
+        for (value, code) in topical.iter_mut().zip(code) {
+            *value = code * if head { pull } else { AMPLITUDE * std };
+        }
+    }
+    values
+}
+
+fn router(spec: &Spec, row: usize, experts: usize, rng: &mut Pcg64) -> Vec<f32> {
+    let mut keys: Vec<(u64, usize)> =
+        (0..experts).map(|e| (hash("rank", u64::from(normal(rng).to_bits()) ^ spec.seed), e)).collect();
+    keys.sort_unstable();
+    let mut rank = vec![0usize; experts];
+    for (place, (_, expert)) in keys.into_iter().enumerate() {
+        rank[expert] = place;
+    }
+    let mut values = Vec::with_capacity(row * experts);
+    for rank in rank {
+        let weight = -ZIPF * ((rank + 1) as f32).ln();
+        values.extend([weight / (CONSTANT as f32 * AMPLITUDE); CONSTANT]);
+        let topic = TOPIC_SCORE / (AMPLITUDE * (TOPIC as f32).sqrt());
+        values.extend((0..TOPIC).map(|_| topic * normal(rng)));
+        let token = TOKEN_SCORE / (row as f32).sqrt();
+        values.extend((RESERVED..row).map(|_| token * normal(rng)));
+    }
+    values
+}
+
+/// The bytes of rows in a type; types that need an importance get a synthetic one.
+pub(crate) fn encode(name: &str, ty: WeightType, values: &[f32], row: usize) -> Result<Vec<u8>, Error> {
+    let importance: Option<Vec<f32>> = ty
+        .needs_importance()
+        .then(|| (0..row).map(|column| 1.0 + (column % 17) as f32 / 8.0).collect());
+    quantize(ty, values, row, importance.as_deref())
+        .map_err(|source| Error::Quantize { tensor: name.to_owned(), source })
+}

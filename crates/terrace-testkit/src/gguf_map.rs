@@ -1,0 +1,1 @@
+//! Where in a GGUF file which field stands.

@@ -1,0 +1,1 @@
+//! Broken files out of good ones.

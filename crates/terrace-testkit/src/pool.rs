@@ -1,0 +1,116 @@
+//! Pools of quantised blocks, from which large files are put together without quantising them.
+
+use crate::fill::{TOPICS, encode, hash, quiet_rows, stream, table_row};
+use crate::spec::Spec;
+use crate::tensor::{Fill, Tensor};
+use crate::vocab::Vocabulary;
+use crate::{Error, WeightType};
+use rand_distr::{Distribution, StandardNormal};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::io::{self, Write};
+
+/// Weights in a pool: a few MB of blocks, made in about a second.
+const POOL_WEIGHTS: usize = 1 << 22;
+
+/// Matrices of the same type and deviation share a pool.
+#[derive(PartialEq, Eq, Hash, Clone, Copy)]
+struct Key {
+    ty: WeightType,
+    std_bits: u32,
+}
+
+/// Blocks for a model's matrices.
+#[derive(Default)]
+pub(crate) struct Pools {
+    matrices: HashMap<Key, Vec<u8>>,
+}
+
+impl Pools {
+    /// Writes all of a tensor, its bytes drawn from pools; `None` if its values must be made one by one.
+    pub fn write(&mut self, spec: &Spec, tensor: &Tensor, out: &mut impl Write) -> Result<Option<io::Result<()>>, Error> {
+        match tensor.fill {
+            _ if tensor.ty == WeightType::F32 => Ok(None),
+            Fill::Normal { mean: 0.0, std } | Fill::Residual { std } => {
+                let key = Key { ty: tensor.ty, std_bits: std.to_bits() };
+                let pool = match self.matrices.entry(key) {
+                    Entry::Occupied(pool) => pool.into_mut(),
+                    Entry::Vacant(place) => place.insert(matrix_pool(spec, tensor, std)?),
+                };
+                Ok(Some(write_matrix(spec, tensor, pool, out)))
+            }
+            Fill::Embedding { .. } | Fill::Output { .. } => {
+                let pool = table_pool(spec, tensor)?;
+                Ok(Some(write_table(tensor, &pool, out)))
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+fn matrix_pool(spec: &Spec, tensor: &Tensor, std: f32) -> Result<Vec<u8>, Error> {
+    let row = tensor.row();
+    let rows = (POOL_WEIGHTS / row).max(1);
+    let mut rng = stream(spec.seed, &format!("pool {}", tensor.ty.name()), u64::from(std.to_bits()));
+    let values: Vec<f32> = StandardNormal.sample_iter(&mut rng).take(rows * row).map(|x: f32| std * x).collect();
+    encode(&tensor.name, tensor.ty, &values, row)
+}
+
+/// Every slice starts elsewhere in the pool, so no two experts of a tensor are the same.
+fn write_matrix(spec: &Spec, tensor: &Tensor, pool: &[u8], out: &mut impl Write) -> io::Result<()> {
+    let block = tensor.ty.block_bytes() as usize;
+    let blocks = pool.len() / block;
+    let base = hash(&tensor.name, spec.seed) as usize % blocks;
+    let mut stride = blocks * 5 / 8;
+    while gcd(stride, blocks) != 1 {
+        stride += 1;
+    }
+    let row_bytes = tensor.row_bytes() as usize;
+    let quiet = quiet_rows(spec, tensor) * row_bytes;
+    let zeros = vec![0u8; quiet];
+    let slice = row_bytes * tensor.slice_rows();
+    for index in 0..tensor.slices() {
+        out.write_all(&zeros)?;
+        let mut left = slice - quiet;
+        let mut at = (base + index * stride) % blocks * block;
+        while left > 0 {
+            let len = left.min(pool.len() - at);
+            out.write_all(&pool[at..at + len])?;
+            left -= len;
+            at = 0;
+        }
+    }
+    Ok(())
+}
+
+/// Rows for each topic, one topic after the other.
+fn table_pool(spec: &Spec, tensor: &Tensor) -> Result<Vec<u8>, Error> {
+    let each = (POOL_WEIGHTS / tensor.row() / TOPICS as usize).max(1);
+    let mut rng = stream(spec.seed, &tensor.name, 0);
+    let mut bytes = Vec::new();
+    for topic in 0..TOPICS {
+        let values: Vec<f32> = (0..each).flat_map(|_| table_row(spec, tensor, &mut rng, topic)).collect();
+        bytes.extend(encode(&tensor.name, tensor.ty, &values, tensor.row())?);
+    }
+    Ok(bytes)
+}
+
+fn write_table(tensor: &Tensor, pool: &[u8], out: &mut impl Write) -> io::Result<()> {
+    let row = tensor.row_bytes() as usize;
+    let each = pool.len() / row / TOPICS as usize;
+    let zeros = vec![0u8; row];
+    for token in 0..tensor.slice_rows() as u64 {
+        if matches!(tensor.fill, Fill::Output { .. }) && Vocabulary::is_control(token) {
+            out.write_all(&zeros)?;
+            continue;
+        }
+        let within = hash(&tensor.name, token) as usize % each;
+        let at = ((token % TOPICS) as usize * each + within) * row;
+        out.write_all(&pool[at..at + row])?;
+    }
+    Ok(())
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}

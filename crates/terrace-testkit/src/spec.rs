@@ -1,0 +1,254 @@
+//! Which model to make.
+
+use crate::Error;
+use std::fmt;
+use std::str::FromStr;
+use terrace_ggml::quantize::WeightType;
+
+macro_rules! architectures {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal in $gguf:literal),* $(,)?) => {
+        /// An architecture that models can be made of.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Arch {
+            $($(#[$doc])* $variant),*
+        }
+
+        impl Arch {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+
+            /// The name on this kit's command line.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name),*
+                }
+            }
+
+            /// `general.architecture`.
+            pub const fn gguf_name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $gguf),*
+                }
+            }
+        }
+    };
+}
+
+architectures! {
+    /// Dense, as Llama 3.
+    Llama = "llama" in "llama",
+    /// Mixture of experts in the llama architecture, as Mixtral 8x7B.
+    Mixtral = "mixtral" in "llama",
+    /// Shared expert behind a gate, biased attention.
+    Qwen2Moe = "qwen2moe" in "qwen2moe",
+    /// As Qwen3-30B-A3B.
+    Qwen3Moe = "qwen3moe" in "qwen3moe",
+    /// Gated delta net in three of four layers, gated attention, shared expert.
+    Qwen3Next = "qwen3next" in "qwen3next",
+    /// As Qwen3-Next, projections arranged otherwise, M-RoPE.
+    Qwen35Moe = "qwen35moe" in "qwen35moe",
+    /// Dense FFN next to experts, fused gate and up, expert scales, sliding windows.
+    Gemma4 = "gemma4" in "gemma4",
+    /// Multi-head latent attention, first layer dense, grouped sigmoid routing with selection bias.
+    Deepseek2 = "deepseek2" in "deepseek2",
+    /// First layer dense, biased attention, sigmoid routing with selection bias.
+    Glm4Moe = "glm4moe" in "glm4moe",
+    /// MXFP4 experts with biases, attention sinks, sliding windows.
+    GptOss = "gpt-oss" in "gpt-oss",
+    /// Fused QKV, first layer dense, grouped sigmoid routing.
+    BailingMoe2 = "bailingmoe2" in "bailingmoe2",
+}
+
+impl Arch {
+    /// Whether it has experts.
+    pub const fn is_moe(self) -> bool {
+        !matches!(self, Self::Llama)
+    }
+
+    /// Layers at the front without experts.
+    pub const fn leading_dense(self) -> u32 {
+        match self {
+            Self::Deepseek2 | Self::Glm4Moe | Self::BailingMoe2 => 1,
+            _ => 0,
+        }
+    }
+
+    /// Whether llama.cpp takes gate and up of this architecture's experts as one tensor.
+    pub const fn can_fuse_gate_up(self) -> bool {
+        matches!(self, Self::Qwen3Next | Self::Qwen35Moe | Self::Gemma4 | Self::Deepseek2)
+    }
+}
+
+impl fmt::Display for Arch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Arch {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = || Self::ALL.iter().map(|a| a.name()).collect::<Vec<_>>().join(", ");
+        let found = Self::ALL.iter().copied().find(|arch| arch.name() == text);
+        found.ok_or_else(|| format!("`{text}` is not one of {}", known()))
+    }
+}
+
+/// How the router spreads tokens over experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Routing {
+    /// Random router rows: every expert about as often as the others, tokens independent of each other.
+    #[default]
+    Uniform,
+    /// As trained models: few experts take much of the load (Zipf-like, others in each layer), and a token mostly
+    /// shares experts with the one before. See `DESIGN.md` of this crate for the construction and measurements.
+    Skewed,
+}
+
+/// A model to make. [`Spec::new`] gives a tiny one of an architecture; change what the test is about.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spec {
+    /// Architecture.
+    pub arch: Arch,
+    /// Other seeds, other weights.
+    pub seed: u64,
+    /// Blocks.
+    pub layers: u32,
+    /// Width of the residual stream. A multiple of 256 if K-quants shall apply.
+    pub embd: u32,
+    /// Query heads.
+    pub heads: u32,
+    /// Key and value heads (not used by `deepseek2`, whose latent is one).
+    pub kv_heads: u32,
+    /// Elements in a head (`deepseek2`: of its value; its keys have half as much again).
+    pub head_dim: u32,
+    /// Inner width of dense FFNs and shared experts.
+    pub ff: u32,
+    /// Inner width of an expert.
+    pub expert_ff: u32,
+    /// Experts in a layer.
+    pub experts: u32,
+    /// Experts that a token uses.
+    pub top_k: u32,
+    /// Tokens in the vocabulary, at least [`Spec::MIN_VOCAB`].
+    pub vocab: u32,
+    /// Context length in the metadata.
+    pub context: u32,
+    /// Type of the experts' gate and up.
+    pub expert_type: WeightType,
+    /// Type of the experts' down; `None`: as gate and up.
+    pub expert_down_type: Option<WeightType>,
+    /// Type of all other matrices.
+    pub other_type: WeightType,
+    /// Types by tensor name: the first entry whose text is part of the name decides, before all of the above.
+    pub overrides: Vec<(String, WeightType)>,
+    /// Gate and up of the experts as one tensor, see [`Arch::can_fuse_gate_up`].
+    pub fused_gate_up: bool,
+    /// How tokens spread over experts.
+    pub routing: Routing,
+}
+
+impl Spec {
+    /// Smallest vocabulary: bytes, merges and control tokens.
+    pub const MIN_VOCAB: u32 = 320;
+
+    /// A tiny model of the architecture: some hundred thousand to a few million weights, 2 to 4 layers, 8 experts.
+    pub fn new(arch: Arch) -> Self {
+        let (expert_type, other_type) = match arch {
+            Arch::GptOss => (WeightType::MXFP4, WeightType::Q8_0),
+            _ => (WeightType::Q4_K, WeightType::Q4_K),
+        };
+        let layers = match arch {
+            Arch::Qwen3Next | Arch::Qwen35Moe | Arch::GptOss => 4,
+            _ => 3,
+        };
+        Self {
+            arch,
+            seed: 1,
+            layers,
+            embd: 256,
+            heads: 4,
+            kv_heads: 2,
+            head_dim: 64,
+            ff: 768,
+            expert_ff: 512,
+            experts: if arch.is_moe() { 8 } else { 0 },
+            top_k: if arch.is_moe() { 3 } else { 0 },
+            vocab: 384,
+            context: 4096,
+            expert_type,
+            expert_down_type: None,
+            other_type,
+            overrides: Vec::new(),
+            fused_gate_up: arch == Arch::Gemma4,
+            routing: Routing::Uniform,
+        }
+    }
+
+    /// The same with one type for every matrix.
+    pub fn with_type(mut self, ty: WeightType) -> Self {
+        self.expert_type = ty;
+        self.expert_down_type = None;
+        self.other_type = ty;
+        self
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let fail = |reason: String| Err(Error::Spec { arch: self.arch.name(), reason });
+        let zero = [
+            ("layers", self.layers),
+            ("embd", self.embd),
+            ("heads", self.heads),
+            ("kv_heads", self.kv_heads),
+            ("ff", self.ff),
+            ("context", self.context),
+        ];
+        if let Some((name, _)) = zero.iter().find(|(_, n)| *n == 0) {
+            return fail(format!("{name} is 0"));
+        }
+        if self.vocab < Self::MIN_VOCAB {
+            return fail(format!("vocab {} is below {}", self.vocab, Self::MIN_VOCAB));
+        }
+        if !self.heads.is_multiple_of(self.kv_heads) {
+            return fail(format!("{} heads are not a multiple of {} kv heads", self.heads, self.kv_heads));
+        }
+        if self.head_dim < 32 || !self.head_dim.is_multiple_of(32) {
+            return fail(format!("head_dim {} is not a multiple of 32", self.head_dim));
+        }
+        let square = matches!(self.arch, Arch::Qwen2Moe | Arch::BailingMoe2);
+        if square && self.heads * self.head_dim != self.embd {
+            return fail(format!("{} heads of {} are not embd {}", self.heads, self.head_dim, self.embd));
+        }
+        if self.arch.is_moe() {
+            if self.expert_ff == 0 || self.top_k == 0 || self.top_k > self.experts {
+                return fail(format!("{} of {} experts of {}", self.top_k, self.experts, self.expert_ff));
+            }
+            if self.groups() > 1 && self.top_k > self.experts / 2 {
+                return fail(format!("top {} of half the groups of {} experts", self.top_k, self.experts));
+            }
+        } else if self.experts != 0 || self.top_k != 0 {
+            return fail(format!("{} experts in a dense model", self.experts));
+        }
+        if self.fused_gate_up && !self.arch.can_fuse_gate_up() {
+            return fail("gate and up of its experts cannot be one tensor".into());
+        }
+        if self.routing == Routing::Skewed && (self.embd < 256 || !self.arch.is_moe()) {
+            return fail(format!("skewed routing needs experts and embd 256 or more, not {}", self.embd));
+        }
+        Ok(())
+    }
+
+    /// Expert groups of the router (1: none). Half of them are chosen for a token.
+    pub(crate) fn groups(&self) -> u32 {
+        let grouped = matches!(self.arch, Arch::Deepseek2 | Arch::BailingMoe2);
+        if grouped && self.experts.is_multiple_of(4) && self.experts >= 8 { 4 } else { 1 }
+    }
+}
+
+impl Default for Spec {
+    /// A tiny `qwen3moe`.
+    fn default() -> Self {
+        Self::new(Arch::Qwen3Moe)
+    }
+}
