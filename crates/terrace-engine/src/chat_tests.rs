@@ -1,0 +1,212 @@
+//! Templates in the styles that models ship with. The expected texts are what `apply_chat_template` gives.
+
+use super::*;
+
+fn render(source: &str, messages: &[Message], generate: bool) -> Result<String, ChatTemplateError> {
+    ChatTemplate::parse(source, Some("<s>"), Some("</s>"))?.render(messages, generate)
+}
+
+fn talk() -> Vec<Message> {
+    vec![
+        Message::new("system", "Be brief."),
+        Message::new("user", " Hi <there> & 'you' "),
+        Message::new("assistant", "Hello."),
+        Message::new("user", "Bye"),
+    ]
+}
+
+#[test]
+fn chatml() {
+    let source = "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + \
+                  '<|im_end|>' + '\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
+    let expected = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n Hi <there> & 'you' <|im_end|>\n\
+                    <|im_start|>assistant\nHello.<|im_end|>\n<|im_start|>user\nBye<|im_end|>\n";
+    assert_eq!(render(source, &talk(), true).unwrap(), format!("{expected}<|im_start|>assistant\n"));
+    assert_eq!(render(source, &talk(), false).unwrap(), expected);
+}
+
+#[test]
+fn llama_3() {
+    let source = "{%- if not date_string is defined %}
+    {%- if strftime_now is defined %}
+        {%- set date_string = strftime_now(\"%d %b %Y\") %}
+    {%- else %}
+        {%- set date_string = \"26 Jul 2024\" %}
+    {%- endif %}
+{%- endif %}
+{{- bos_token }}
+{%- if messages[0]['role'] == 'system' %}
+    {%- set system_message = messages[0]['content']|trim %}
+    {%- set messages = messages[1:] %}
+{%- else %}
+    {%- set system_message = \"\" %}
+{%- endif %}
+{{- \"<|start_header_id|>system<|end_header_id|>\\n\\n\" }}
+{{- \"Today Date: \" + date_string + \"\\n\\n\" }}
+{%- if tools is not none %}
+    {{- \"tools\" }}
+{%- endif %}
+{{- system_message }}
+{{- \"<|eot_id|>\" }}
+{%- for message in messages %}
+    {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n'+ message['content'] | trim + '<|eot_id|>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}
+{%- endif %}
+";
+    let text = render(source, &talk(), true).unwrap();
+    let date = strftime_now("%d %b %Y").unwrap();
+    assert!(
+        text.starts_with(&format!(
+            "<s><|start_header_id|>system<|end_header_id|>\n\nToday Date: {date}\n\nBe brief.<|eot_id|>\
+         <|start_header_id|>user<|end_header_id|>\n\nHi <there> & 'you'<|eot_id|>"
+        )),
+        "{text}"
+    );
+    assert!(text.ends_with("Bye<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"), "{text}");
+    assert!(!text.contains("tools"));
+}
+
+const MISTRAL: &str = "{%- if messages[0][\"role\"] == \"system\" %}
+    {%- set system_message = messages[0][\"content\"] %}
+    {%- set loop_messages = messages[1:] %}
+{%- else %}
+    {%- set loop_messages = messages %}
+{%- endif %}
+{%- set ns = namespace(index=0) %}
+{%- for message in loop_messages %}
+    {%- if (message[\"role\"] == \"user\") != (ns.index % 2 == 0) %}
+        {{- raise_exception(\"After the optional system message, conversation roles must alternate user/assistant/user/assistant/...\") }}
+    {%- endif %}
+    {%- set ns.index = ns.index + 1 %}
+{%- endfor %}
+{{- bos_token }}
+{%- for message in loop_messages %}
+    {%- if message[\"role\"] == \"user\" %}
+        {%- if loop.last and system_message is defined %}
+            {{- \"[INST] \" + system_message + \"\\n\\n\" + message[\"content\"] + \"[/INST]\" }}
+        {%- else %}
+            {{- \"[INST] \" + message[\"content\"] + \"[/INST]\" }}
+        {%- endif %}
+    {%- elif message[\"role\"] == \"assistant\" %}
+        {{- \" \" + message[\"content\"] + eos_token}}
+    {%- endif %}
+{%- endfor %}
+";
+
+#[test]
+fn mistral() {
+    assert_eq!(
+        render(MISTRAL, &talk(), true).unwrap(),
+        "<s>[INST]  Hi <there> & 'you' [/INST] Hello.</s>[INST] Be brief.\n\nBye[/INST]"
+    );
+}
+
+#[test]
+fn a_refusal_is_in_the_templates_words() {
+    let twice = [Message::new("user", "a"), Message::new("user", "b")];
+    let error = render(MISTRAL, &twice, true).unwrap_err();
+    assert!(matches!(&error, ChatTemplateError::Refused(_)), "{error:?}");
+    assert!(error.to_string().contains("must alternate"), "{error}");
+}
+
+#[test]
+fn qwen3_reversed_loop_namespace_and_thinking() {
+    let source = "{%- set ns = namespace(multi_step_tool=true, last_query_index=messages|length - 1) %}
+{%- for message in messages[::-1] %}
+    {%- set index = (messages|length - 1) - loop.index0 %}
+    {%- if ns.multi_step_tool and message.role == \"user\" and message.content is string and not(message.content.startswith('<tool_response>') and message.content.endswith('</tool_response>')) %}
+        {%- set ns.multi_step_tool = false %}
+        {%- set ns.last_query_index = index %}
+    {%- endif %}
+{%- endfor %}
+{%- for message in messages %}
+    {%- set content = message.content if message.content is string else '' %}
+    {%- if message.role == \"assistant\" %}
+        {%- set reasoning_content = '' %}
+        {%- if '</think>' in content %}
+            {%- set reasoning_content = content.split('</think>')[0].rstrip('\\n').split('<think>')[-1].lstrip('\\n') %}
+            {%- set content = content.split('</think>')[-1].lstrip('\\n') %}
+        {%- endif %}
+        {%- if loop.index0 > ns.last_query_index %}
+            {{- '<|im_start|>' + message.role + '\\n<think>\\n' + reasoning_content.strip('\\n') + '\\n</think>\\n\\n' + content.lstrip('\\n') }}
+        {%- else %}
+            {{- '<|im_start|>' + message.role + '\\n' + content }}
+        {%- endif %}
+        {%- if message.tool_calls %}{{- message.tool_calls | tojson }}{%- endif %}
+        {{- '<|im_end|>\\n' }}
+    {%- else %}
+        {{- '<|im_start|>' + message.role + '\\n' + content + '<|im_end|>\\n' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' }}
+    {%- if enable_thinking is defined and enable_thinking is false %}
+        {{- '<think>\\n\\n</think>\\n\\n' }}
+    {%- endif %}
+{%- endif %}";
+    let talk = [
+        Message::new("user", "one"),
+        Message::new("assistant", "<think>\nhm\n</think>\n\nfirst"),
+        Message::new("user", "two"),
+    ];
+    // Only thoughts behind the last question are kept.
+    assert_eq!(
+        render(source, &talk, true).unwrap(),
+        "<|im_start|>user\none<|im_end|>\n<|im_start|>assistant\nfirst<|im_end|>\n\
+         <|im_start|>user\ntwo<|im_end|>\n<|im_start|>assistant\n"
+    );
+    assert_eq!(
+        render(source, &talk[..2], false).unwrap(),
+        "<|im_start|>user\none<|im_end|>\n<|im_start|>assistant\n<think>\nhm\n</think>\n\nfirst<|im_end|>\n"
+    );
+}
+
+#[test]
+fn gemma() {
+    let source = "{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}\
+        {% for message in messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('no') }}{% endif %}\
+        {% if (message['role'] == 'assistant') %}{% set role = 'model' %}{% else %}{% set role = message['role'] %}{% endif %}\
+        {{ '<start_of_turn>' + role + '\n' + message['content'] | trim + '<end_of_turn>\n' }}{% endfor %}\
+        {% if add_generation_prompt %}{{'<start_of_turn>model\n'}}{% endif %}";
+    assert_eq!(
+        render(source, &talk()[1..], true).unwrap(),
+        "<s><start_of_turn>user\nHi <there> & 'you'<end_of_turn>\n<start_of_turn>model\nHello.<end_of_turn>\n\
+         <start_of_turn>user\nBye<end_of_turn>\n<start_of_turn>model\n"
+    );
+    let error = render(source, &talk(), true).unwrap_err().to_string();
+    assert!(error.ends_with("System role not supported"), "{error}");
+}
+
+#[test]
+fn tojson_writes_as_python_does() {
+    let source = "{{ {'a': [1, 2.5, none], 'b': '<é\"&>'} | tojson }}";
+    assert_eq!(render(source, &[], false).unwrap(), r#"{"a": [1, 2.5, null], "b": "<é\"&>"}"#);
+    let source = "{{ {'a': [true], 'b': {}} | tojson(indent=2) }}";
+    assert_eq!(render(source, &[], false).unwrap(), "{\n  \"a\": [\n    true\n  ],\n  \"b\": {}\n}");
+}
+
+#[test]
+fn generation_tags_are_plain_blocks() {
+    let source =
+        "{% for m in messages %}\n{%- generation -%}\n  {{ m.content }}\n{%- endgeneration %}\n{% endfor %}|";
+    assert_eq!(render(source, &[Message::new("user", "x")], false).unwrap(), "x|");
+}
+
+#[test]
+fn errors_are_one_line_and_name_the_template_line() {
+    let error = ChatTemplate::parse("a\n{% for x in %}", None, None).unwrap_err();
+    assert!(matches!(error, ChatTemplateError::Syntax { line: 2, .. }), "{error:?}");
+    let error = render("a\n\n{{ messages.foo.bar }}", &[], false).unwrap_err();
+    assert!(matches!(error, ChatTemplateError::Render { line: 3, .. }), "{error:?}");
+    assert!(!error.to_string().contains('\n'), "{error}");
+}
+
+#[test]
+fn a_hostile_template_ends() {
+    let source = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}";
+    let error = render(source, &[], false).unwrap_err();
+    assert!(matches!(error, ChatTemplateError::Render { .. }), "{error:?}");
+    assert!(render("{{ strftime_now('%Q') }}", &[], false).is_err());
+}
