@@ -1,0 +1,249 @@
+//! Why a model file was refused: one variant per reason, each one line naming file, place and numbers.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why a GGUF file, or a set of shards, could not be read. Strings that come from the file are escaped.
+#[derive(Debug, thiserror::Error)]
+pub enum GgufError {
+    /// Nothing is at the path.
+    #[error("{}: no such file", path.display())]
+    Missing {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The path is a directory.
+    #[error("{}: is a directory, not a GGUF file", path.display())]
+    Directory {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The path is a pipe, a socket or a device: it cannot be read at offsets.
+    #[error("{}: is not a regular file", path.display())]
+    NotRegular {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The system refuses to open or read it.
+    #[error("{}: cannot be read at offset {offset}: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Byte offset of the failed read, 0 where opening failed.
+        offset: u64,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// No bytes at all.
+    #[error("{}: is empty (0 bytes)", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The magic number is another one.
+    #[error("{}: is not a GGUF file: it starts with {found}, not with \"GGUF\"", path.display())]
+    NotGguf {
+        /// The file.
+        path: PathBuf,
+        /// The first bytes as text and numbers.
+        found: String,
+    },
+    /// A GGUF version that ggml's reader does not take.
+    #[error("{}: GGUF version {found} is not supported ({hint})", path.display())]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// What the file says.
+        found: u32,
+        /// What is.
+        hint: &'static str,
+    },
+    /// The file ends within its header, metadata or tensor table.
+    #[error(
+        "{}: truncated in {place}: {needs} bytes are needed at offset {offset}, the file has {file_len}",
+        path.display()
+    )]
+    Truncated {
+        /// The file.
+        path: PathBuf,
+        /// Header, which metadata pair, or which tensor.
+        place: String,
+        /// Where the bytes should begin.
+        offset: u64,
+        /// How many there should be.
+        needs: u64,
+        /// The file's length.
+        file_len: u64,
+    },
+    /// A count or a length that no model has.
+    #[error("{}: absurd {what} in {place} at offset {offset}: {value}, the limit is {limit}", path.display())]
+    Absurd {
+        /// The file.
+        path: PathBuf,
+        /// What is counted.
+        what: &'static str,
+        /// Header, which metadata pair, or which tensor.
+        place: String,
+        /// Where the number stands in the file.
+        offset: u64,
+        /// The number.
+        value: u64,
+        /// The largest one accepted.
+        limit: u64,
+    },
+    /// A header field that has no meaning.
+    #[error("{}: malformed {place} at offset {offset}: {reason}", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// Header, which metadata pair, or which tensor.
+        place: String,
+        /// Where in the file.
+        offset: u64,
+        /// What is wrong.
+        reason: String,
+    },
+    /// ggml's reader refused the file; its own words.
+    #[error("{}: refused by ggml's reader: {reason}", path.display())]
+    Refused {
+        /// The file.
+        path: PathBuf,
+        /// The reader's most specific line.
+        reason: String,
+    },
+    /// A tensor type that this ggml does not know, or no longer.
+    #[error("{}: tensor `{tensor}` has the unknown type {ty} (at offset {offset})", path.display())]
+    UnknownType {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// The type's number.
+        ty: u32,
+        /// Where the number stands in the file.
+        offset: u64,
+    },
+    /// A tensor without elements.
+    #[error("{}: tensor `{tensor}` has size 0 in dimension {dim} (at offset {offset})", path.display())]
+    ZeroDim {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// Which dimension, counted from the fastest, 0.
+        dim: u32,
+        /// Where the number stands in the file.
+        offset: u64,
+    },
+    /// The bytes of an expert tensor are not a whole number per expert.
+    #[error("{}: expert tensor `{tensor}` has {bytes} bytes, which do not divide by {experts} experts", path.display())]
+    ExpertSplit {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// Its bytes.
+        bytes: u64,
+        /// The model's expert count.
+        experts: u64,
+    },
+    /// The file ends before the tensor's last byte.
+    #[error(
+        "{}: truncated in the data of tensor `{tensor}`: its {len} bytes at offset {offset} end at {}, the file has {file_len}",
+        path.display(),
+        u128::from(*offset) + u128::from(*len)
+    )]
+    DataTruncated {
+        /// The file.
+        path: PathBuf,
+        /// The first tensor that is not whole.
+        tensor: String,
+        /// Where it begins.
+        offset: u64,
+        /// Its bytes.
+        len: u64,
+        /// The file's length.
+        file_len: u64,
+    },
+    /// One of a split model's files is not there.
+    #[error("{}: no such file: shard {number} of the {count} of {}", path.display(), first.display())]
+    MissingShard {
+        /// Where it should be.
+        path: PathBuf,
+        /// Its number, counted from 1.
+        number: u64,
+        /// Number of shards.
+        count: u64,
+        /// The first shard.
+        first: PathBuf,
+    },
+    /// A shard other than the first was given.
+    #[error("{}: is shard {number} of {count} of a split model: give the first one, {first}", path.display())]
+    NotFirstShard {
+        /// The file.
+        path: PathBuf,
+        /// Its number, counted from 1.
+        number: u64,
+        /// Number of shards.
+        count: u64,
+        /// Path of the first shard, or how it is named.
+        first: String,
+    },
+    /// The name of a split model's file does not say where its siblings are.
+    #[error("{}: is the first of {count} shards, its name must end with `{expected}`", path.display())]
+    ShardName {
+        /// The file.
+        path: PathBuf,
+        /// Number of shards.
+        count: u64,
+        /// The ending.
+        expected: String,
+    },
+    /// A shard belongs to another model or another splitting.
+    #[error("{}: is not of the same model as {}: `{key}` is {found}, expected {expected}", path.display(), first.display())]
+    ForeignShard {
+        /// The shard.
+        path: PathBuf,
+        /// The first shard.
+        first: PathBuf,
+        /// The metadata key that differs.
+        key: String,
+        /// Its value in the shard.
+        found: String,
+        /// Its value according to the first shard.
+        expected: String,
+    },
+    /// Two shards hold a tensor of the same name.
+    #[error("{}: tensor `{tensor}` is already in {}: shards of different models?", path.display(), other.display())]
+    DuplicateTensor {
+        /// The later shard.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// The earlier shard.
+        other: PathBuf,
+    },
+    /// The shards hold more or fewer tensors than the first one announces.
+    #[error("{}: its {count} shards hold {found} tensors, `split.tensors.count` says {expected}", path.display())]
+    TensorCount {
+        /// The first shard.
+        path: PathBuf,
+        /// Number of shards.
+        count: u64,
+        /// Tensors found.
+        found: u64,
+        /// Tensors announced.
+        expected: u64,
+    },
+}
+
+/// Text from a file, fit for one line: control characters are escaped, the rest stays readable.
+pub fn printable(text: &str) -> String {
+    text.chars()
+        .flat_map(|c| {
+            let plain = (!c.is_control()).then_some(c);
+            let escaped = c.is_control().then(|| c.escape_default());
+            plain.into_iter().chain(escaped.into_iter().flatten())
+        })
+        .collect()
+}
