@@ -19,8 +19,6 @@ pub(crate) const RESERVED: usize = 32;
 /// Those of them that are the same for all tokens.
 const CONSTANT: usize = 8;
 const TOPIC: usize = RESERVED - CONSTANT;
-/// Topics; a token's is its id modulo this.
-pub(crate) const TOPICS: u64 = 64;
 /// Size of the reserved coordinates, next to embeddings of size 1.
 const AMPLITUDE: f32 = 2.0;
 /// Exponent of the Zipf law.
@@ -31,10 +29,21 @@ const TOPIC_SCORE: f32 = 1.6;
 const TOKEN_SCORE: f32 = 0.7;
 /// How much the head favours tokens of the same topic, in deviations of its other logits.
 const TOPIC_PULL: f32 = 2.5;
+/// How much the head disfavours the token that was just read, in deviations of its other logits: random models would
+/// else fall into repeating one token.
+const REPEAT_PUSH: f32 = 4.0;
+
+/// Topics; a token's is its id modulo this.
+pub(crate) fn topics(spec: &Spec) -> u64 {
+    u64::from(spec.vocab / 16).min(64)
+}
 
 /// A random stream for one purpose of one model: other names, other numbers.
 pub(crate) fn stream(seed: u64, name: &str, index: u64) -> Pcg64 {
-    Pcg64::new(u128::from(hash(name, index)) << 64 | u128::from(seed), 0xa02b_dbf7_bb3c_0a7a_c28f_a16a_64ab_f96)
+    Pcg64::new(
+        u128::from(hash(name, index)) << 64 | u128::from(seed),
+        0xa02b_dbf7_bb3c_0a7a_c28f_a16a_64ab_f96,
+    )
 }
 
 /// FNV-1a: stable over releases, which the standard library's hasher does not promise.
@@ -70,7 +79,7 @@ pub(crate) fn slice(spec: &Spec, tensor: &Tensor, index: usize) -> Vec<f32> {
         Fill::Embedding { .. } | Fill::Output { .. } => (0..rows as u64)
             .flat_map(|token| match tensor.fill {
                 Fill::Output { .. } if Vocabulary::is_control(token) => vec![0.0; row],
-                _ => table_row(spec, tensor, &mut rng, token % TOPICS),
+                _ => table_row(spec, tensor, token, token % topics(spec)),
             })
             .collect(),
         Fill::Router { .. } if skewed => router(spec, row, rows, &mut rng),
@@ -85,25 +94,39 @@ pub(crate) fn quiet_rows(spec: &Spec, tensor: &Tensor) -> usize {
     if residual && spec.routing == Routing::Skewed { RESERVED.min(tensor.slice_rows()) } else { 0 }
 }
 
-/// A row of the embeddings or of the head, for a token of the topic.
-pub(crate) fn table_row(spec: &Spec, tensor: &Tensor, rng: &mut Pcg64, topic: u64) -> Vec<f32> {
-    let (std, head) = match tensor.fill {
-        Fill::Embedding { std } => (std, false),
-        Fill::Output { std } => (std, true),
-        _ => (1.0, false),
-    };
-    let mut values: Vec<f32> = (0..tensor.row()).map(|_| std * normal(rng)).collect();
-    if spec.routing == Routing::Skewed {
-        let code = topic_code(spec.seed, topic);
-        let (constant, topical) = values[..RESERVED].split_at_mut(CONSTANT);
-        // The head's other logits deviate by `std` times the root of the width.
-        let pull = TOPIC_PULL * std * (tensor.row() as f32).sqrt() / (AMPLITUDE * TOPIC as f32);
-        constant.fill(if head { 0.0 } else { AMPLITUDE * std });
-        for (value, code) in topical.iter_mut().zip(code) {
-            *value = code * if head { pull } else { AMPLITUDE * std };
+/// A row of the embeddings or of the head, for a token of the topic. Rows of the same key belong together.
+pub(crate) fn table_row(spec: &Spec, tensor: &Tensor, key: u64, topic: u64) -> Vec<f32> {
+    let row = tensor.row();
+    let numbers = |name: &str| StandardNormal.sample_iter(stream(spec.seed, name, key)).take(row);
+    let own = numbers("embedding");
+    let skewed = spec.routing == Routing::Skewed;
+    let code = topic_code(spec.seed, topic);
+    match tensor.fill {
+        Fill::Output { std } => {
+            // Other logits deviate by `std` times the root of the width; own . own is about the width.
+            let push = REPEAT_PUSH * std / (row as f32).sqrt();
+            let mut values: Vec<f32> =
+                numbers("head").zip(own).map(|(x, own): (f32, f32)| std * x - push * own).collect();
+            if skewed {
+                values[..CONSTANT].fill(0.0);
+                let pull = TOPIC_PULL * std * (row as f32).sqrt() / (AMPLITUDE * TOPIC as f32);
+                values[CONSTANT..].iter_mut().zip(code).for_each(|(value, code)| *value = pull * code);
+            }
+            values
+        }
+        fill => {
+            let std = if let Fill::Embedding { std } = fill { std } else { 1.0 };
+            let mut values: Vec<f32> = own.map(|x: f32| std * x).collect();
+            if skewed {
+                values[..CONSTANT].fill(AMPLITUDE * std);
+                values[CONSTANT..]
+                    .iter_mut()
+                    .zip(code)
+                    .for_each(|(value, code)| *value = AMPLITUDE * std * code);
+            }
+            values
         }
     }
-    values
 }
 
 fn router(spec: &Spec, row: usize, experts: usize, rng: &mut Pcg64) -> Vec<f32> {
@@ -128,9 +151,8 @@ fn router(spec: &Spec, row: usize, experts: usize, rng: &mut Pcg64) -> Vec<f32> 
 
 /// The bytes of rows in a type; types that need an importance get a synthetic one.
 pub(crate) fn encode(name: &str, ty: WeightType, values: &[f32], row: usize) -> Result<Vec<u8>, Error> {
-    let importance: Option<Vec<f32>> = ty
-        .needs_importance()
-        .then(|| (0..row).map(|column| 1.0 + (column % 17) as f32 / 8.0).collect());
+    let importance: Option<Vec<f32>> =
+        ty.needs_importance().then(|| (0..row).map(|column| 1.0 + (column % 17) as f32 / 8.0).collect());
     quantize(ty, values, row, importance.as_deref())
         .map_err(|source| Error::Quantize { tensor: name.to_owned(), source })
 }

@@ -1,6 +1,6 @@
 //! Pools of quantised blocks, from which large files are put together without quantising them.
 
-use crate::fill::{TOPICS, encode, hash, quiet_rows, stream, table_row};
+use crate::fill::{encode, hash, quiet_rows, stream, table_row, topics};
 use crate::spec::Spec;
 use crate::tensor::{Fill, Tensor};
 use crate::vocab::Vocabulary;
@@ -28,7 +28,12 @@ pub(crate) struct Pools {
 
 impl Pools {
     /// Writes all of a tensor, its bytes drawn from pools; `None` if its values must be made one by one.
-    pub fn write(&mut self, spec: &Spec, tensor: &Tensor, out: &mut impl Write) -> Result<Option<io::Result<()>>, Error> {
+    pub fn write(
+        &mut self,
+        spec: &Spec,
+        tensor: &Tensor,
+        out: &mut impl Write,
+    ) -> Result<Option<io::Result<()>>, Error> {
         match tensor.fill {
             _ if tensor.ty == WeightType::F32 => Ok(None),
             Fill::Normal { mean: 0.0, std } | Fill::Residual { std } => {
@@ -41,7 +46,7 @@ impl Pools {
             }
             Fill::Embedding { .. } | Fill::Output { .. } => {
                 let pool = table_pool(spec, tensor)?;
-                Ok(Some(write_table(tensor, &pool, out)))
+                Ok(Some(write_table(spec, tensor, &pool, out)))
             }
             _ => Ok(None),
         }
@@ -52,7 +57,8 @@ fn matrix_pool(spec: &Spec, tensor: &Tensor, std: f32) -> Result<Vec<u8>, Error>
     let row = tensor.row();
     let rows = (POOL_WEIGHTS / row).max(1);
     let mut rng = stream(spec.seed, &format!("pool {}", tensor.ty.name()), u64::from(std.to_bits()));
-    let values: Vec<f32> = StandardNormal.sample_iter(&mut rng).take(rows * row).map(|x: f32| std * x).collect();
+    let values: Vec<f32> =
+        StandardNormal.sample_iter(&mut rng).take(rows * row).map(|x: f32| std * x).collect();
     encode(&tensor.name, tensor.ty, &values, row)
 }
 
@@ -85,27 +91,29 @@ fn write_matrix(spec: &Spec, tensor: &Tensor, pool: &[u8], out: &mut impl Write)
 
 /// Rows for each topic, one topic after the other.
 fn table_pool(spec: &Spec, tensor: &Tensor) -> Result<Vec<u8>, Error> {
-    let each = (POOL_WEIGHTS / tensor.row() / TOPICS as usize).max(1);
-    let mut rng = stream(spec.seed, &tensor.name, 0);
+    let each = (POOL_WEIGHTS as u64 / tensor.shape.0[0] / topics(spec)).max(1);
     let mut bytes = Vec::new();
-    for topic in 0..TOPICS {
-        let values: Vec<f32> = (0..each).flat_map(|_| table_row(spec, tensor, &mut rng, topic)).collect();
+    for topic in 0..topics(spec) {
+        let keys = topic * each..(topic + 1) * each;
+        let values: Vec<f32> = keys.flat_map(|key| table_row(spec, tensor, key, topic)).collect();
         bytes.extend(encode(&tensor.name, tensor.ty, &values, tensor.row())?);
     }
     Ok(bytes)
 }
 
-fn write_table(tensor: &Tensor, pool: &[u8], out: &mut impl Write) -> io::Result<()> {
+fn write_table(spec: &Spec, tensor: &Tensor, pool: &[u8], out: &mut impl Write) -> io::Result<()> {
     let row = tensor.row_bytes() as usize;
-    let each = pool.len() / row / TOPICS as usize;
+    let topics = topics(spec);
+    let each = pool.len() / row / topics as usize;
     let zeros = vec![0u8; row];
     for token in 0..tensor.slice_rows() as u64 {
         if matches!(tensor.fill, Fill::Output { .. }) && Vocabulary::is_control(token) {
             out.write_all(&zeros)?;
             continue;
         }
-        let within = hash(&tensor.name, token) as usize % each;
-        let at = ((token % TOPICS) as usize * each + within) * row;
+        // The same choice for embeddings and head: their rows belong together.
+        let within = hash("row", token) as usize % each;
+        let at = ((token % topics) as usize * each + within) * row;
         out.write_all(&pool[at..at + row])?;
     }
     Ok(())

@@ -97,7 +97,13 @@ fn header(spec: &Spec, part: &[Tensor], no: usize, files: usize, all: usize) -> 
     Ok(header)
 }
 
-fn write_file(spec: &Spec, path: &Path, header: &Header, part: &[Tensor], source: &mut Source) -> Result<(), Error> {
+fn write_file(
+    spec: &Spec,
+    path: &Path,
+    header: &Header,
+    part: &[Tensor],
+    source: &mut Source,
+) -> Result<(), Error> {
     let file = File::create(path).map_err(Error::io(path))?;
     let mut out = BufWriter::with_capacity(4 << 20, file);
     let mut at = header.data_offset();

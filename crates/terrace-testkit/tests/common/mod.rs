@@ -1,0 +1,45 @@
+//! Runs a file with stock llama.cpp.
+
+use std::path::Path;
+use std::sync::Arc;
+use terrace_ggml::llama::{Context, ContextParams, FlashAttention, LoadParams, Model, Token};
+
+/// A text of more than 100 tokens in the kit's vocabulary.
+pub const PROMPT: &str = "The terraces of the hill hold what the valley needs: water in the upper ones, rice in \
+    the middle, and at the river the mill. In a dry year the upper terraces are closed first, and those who live \
+    below learn to wait; in a wet one nobody asks where the water is.";
+
+/// Logits of the prompt's last token and of every generated one, and the generated tokens.
+#[derive(PartialEq)]
+pub struct Run {
+    pub prompt: usize,
+    pub tokens: Vec<Token>,
+    pub logits: Vec<Vec<f32>>,
+}
+
+/// Greedy generation on the CPU, weights not repacked.
+pub fn run(path: &Path, generate: usize) -> Run {
+    let model = Model::load(path, &LoadParams::default()).unwrap_or_else(|e| panic!("{e}"));
+    let params = ContextParams {
+        context: 512,
+        batch: 512,
+        ubatch: 512,
+        // One: threads that spin on a busy machine cost more than they bring for models this small.
+        threads: 1,
+        flash_attention: FlashAttention::Auto,
+    };
+    let mut context = Context::new(&model, &params, Arc::default()).unwrap_or_else(|e| panic!("{e}"));
+    let mut next = model.vocab().tokenize(PROMPT, true, false).unwrap();
+    let mut run = Run { prompt: next.len(), tokens: Vec::new(), logits: Vec::new() };
+    for step in 0..=generate {
+        context.decode(&mut next).unwrap_or_else(|e| panic!("{e}"));
+        let logits = context.logits().unwrap().to_vec();
+        let (best, _) = logits.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).unwrap();
+        run.logits.push(logits);
+        if step < generate {
+            run.tokens.push(Token(best as i32));
+            next = vec![Token(best as i32)];
+        }
+    }
+    run
+}
