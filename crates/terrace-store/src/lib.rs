@@ -1,1 +1,53 @@
 //! Give me these bytes, in this tier, by then.
+//!
+//! A [`Store`] knows the *blocks* of a model's files - an expert's part of a tensor, or a whole tensor - and brings them
+//! into an arena of bounded size when a consumer asks. The consumer is one thread:
+//!
+//! ```no_run
+//! # fn compute(_: terrace_store::Ready) {}
+//! # fn main() -> Result<(), terrace_store::StoreError> {
+//! # let (files, specs, wanted) = (vec![], vec![], vec![]);
+//! use terrace_store::{Fetch, Store, StoreConfig};
+//!
+//! let mut store = Store::open(files, specs, StoreConfig::default())?;
+//! let mut fetch = Fetch::new();
+//! let mut rest: &[_] = &wanted;
+//! while !rest.is_empty() {
+//!     // What fits now; all of it unless the budget is tiny.
+//!     let accepted = store.start(&mut fetch, rest)?;
+//!     while let Some(ready) = store.next(&mut fetch)? {
+//!         compute(ready); // hits first, then as they arrive
+//!     }
+//!     store.release(&mut fetch);
+//!     rest = &rest[accepted..];
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Inside: [`Policy`] orders the eviction and does nothing else, slots are one table of states, the in-flight table owns
+//! whatever the kernel may write to, and the I/O engines (io_uring, a `pread` pool, a faulty wrapper for tests) sit
+//! behind one private trait.
+
+mod block;
+mod buffers;
+mod config;
+mod error;
+mod fetch;
+mod inflight;
+mod io;
+mod lease;
+mod policy;
+mod ranges;
+mod slots;
+mod stats;
+mod store;
+
+pub use block::{BlockId, BlockSpec};
+pub use config::{DirectChoice, IoChoice, ParseChoiceError, StoreConfig};
+pub use error::StoreError;
+pub use fetch::{Fetch, Ready};
+pub use io::{FaultPlan, ParseFaultPlanError};
+pub use policy::{Lru, Policy, PolicyKind};
+pub use stats::{EngineInfo, StoreStats};
+pub use store::{ReadInto, Store};

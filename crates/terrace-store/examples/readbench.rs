@@ -1,0 +1,100 @@
+//! How fast blocks of a file come through the store: `readbench FILE [BLOCK] [BUDGET] [IO] [DIRECT] [WAVE] [DEPTH] [REQUEST]`.
+//!
+//! Fetches random blocks in waves, as a model's layers do, and reads the whole file into plain memory, as a load does.
+//! Prints the rates by the clock on the wall, and the processor time that they took.
+
+use std::error::Error;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::time::Instant;
+use terrace_model::{ByteSize, Extent, FileIndex};
+use terrace_store::{BlockId, BlockSpec, Fetch, ReadInto, Store, StoreConfig, StoreStats};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let arg = |index: usize, default: &'static str| args.get(index).map_or(default, String::as_str);
+    let path = PathBuf::from(arg(0, ""));
+    let file_len = std::fs::metadata(&path).map_err(|error| format!("{}: {error}", path.display()))?.len();
+    let len = arg(1, "900KiB").parse::<ByteSize>()?.0;
+    let config = StoreConfig {
+        budget: arg(2, "512MiB").parse()?,
+        io: arg(3, "auto").parse()?,
+        direct: arg(4, "auto").parse()?,
+        queue_depth: arg(6, "32").parse()?,
+        request_size: arg(7, "1MiB").parse()?,
+        ..StoreConfig::default()
+    };
+    let wave: usize = arg(5, "24").parse()?;
+
+    // GGUF data begins on multiples of 32 that are seldom multiples of a sector.
+    let extents: Vec<Extent> = (0..(file_len - 32) / len)
+        .map(|index| Extent { file: FileIndex(0), offset: 32 + index * len, len })
+        .collect();
+    let blocks = extents
+        .iter()
+        .map(|extent| BlockSpec { extent: *extent, name: "block".into(), expert: None })
+        .collect();
+    let mut store = Store::open(vec![path], blocks, config)?;
+    println!("{:?}", store.engine());
+
+    let mut fetch = Fetch::new();
+    let mut state = 1u64;
+    let mut sum = 0u64;
+    let (started, cpu) = (Instant::now(), cpu_seconds());
+    while store.stats().bytes_read.0 < 4 * file_len.min(4 << 30) && started.elapsed().as_secs() < 8 {
+        let list: Vec<BlockId> = (0..wave)
+            .map(|_| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                BlockId(((state >> 33) % extents.len() as u64) as u32)
+            })
+            .collect();
+        let mut done = 0;
+        while done < list.len() {
+            done += store.start(&mut fetch, &list[done..])?;
+            while let Some(ready) = store.next(&mut fetch)? {
+                sum += ready.len as u64;
+            }
+            store.release(&mut fetch);
+        }
+    }
+    report("fetch", store.stats(), started, cpu, sum);
+
+    for skew in [0, 1] {
+        store.reset_stats();
+        let want = file_len.min(2 << 30);
+        let mut memory = vec![0u8; usize::try_from(want)? + 8192];
+        // Congruent to the file's offset, or off by one.
+        let at = (32 + skew + 4096 - memory.as_ptr() as usize % 4096) % 4096;
+        let dst = &mut memory[at..at + usize::try_from(want)? - 32];
+        let extent = Extent { file: FileIndex(0), offset: 32, len: want - 32 };
+        let (started, cpu) = (Instant::now(), cpu_seconds());
+        store.read_into(&mut [ReadInto { extent, dst, name: "file" }], &mut |_| ControlFlow::Continue(()))?;
+        report(
+            if skew == 0 { "read_into, straight" } else { "read_into, staged" },
+            store.stats(),
+            started,
+            cpu,
+            want,
+        );
+    }
+    Ok(())
+}
+
+fn report(what: &str, stats: StoreStats, started: Instant, cpu: f64, bytes: u64) {
+    let wall = started.elapsed().as_secs_f64();
+    println!(
+        "{what}: {:.2} GB/s read, {:.2} GB/s given, hits {:.2}, {:.0} requests/s, {:.3} cpu s per GB read",
+        stats.bytes_read.0 as f64 / wall / 1e9,
+        bytes as f64 / wall / 1e9,
+        stats.hit_rate(),
+        stats.requests as f64 / wall,
+        (cpu_seconds() - cpu) / (stats.bytes_read.0 as f64 / 1e9),
+    );
+}
+
+/// Processor time of this process so far, in seconds, from /proc (in ticks of 10 ms).
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(2);
+    fields.filter_map(|field| field.parse::<f64>().ok()).sum::<f64>() / 100.0
+}

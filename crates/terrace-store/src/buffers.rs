@@ -1,0 +1,158 @@
+//! Memory that the kernel may write to: the arena's mapping, and the windows of it that requests own.
+//!
+//! A window ([`IoBuf`]) keeps its mapping alive, and the in-flight table keeps the window until the engine has reported
+//! the request: so nothing is unmapped under a running read. That no two windows overlap is the slot table's business.
+
+use crate::ranges::Place;
+use rustix::mm;
+use std::fs::File;
+use std::io;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// An anonymous mapping. Pages take RAM when they are first written.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping is process memory with no tie to the thread that made it; the type itself only hands out addresses.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; shared references allow nothing but taking addresses and making windows.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `len` bytes (more than 0), page-aligned.
+    pub fn new(len: usize, huge_pages: bool) -> io::Result<Arc<Self>> {
+        let prot = mm::ProtFlags::READ | mm::ProtFlags::WRITE;
+        let flags = mm::MapFlags::PRIVATE | mm::MapFlags::NORESERVE;
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches no memory that exists.
+        let base = unsafe { mm::mmap_anonymous(std::ptr::null_mut(), len, prot, flags)? };
+        if huge_pages {
+            // SAFETY: the range is the mapping just made; the advice changes how it is backed, not what it holds.
+            let advised = unsafe { mm::madvise(base, len, mm::Advice::LinuxHugepage) };
+            if let Err(error) = advised {
+                tracing::debug!(%error, "no huge pages for the arena");
+            }
+        }
+        let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at address 0"))?;
+        Ok(Arc::new(Self { base, len }))
+    }
+
+    /// The address of a byte.
+    pub fn address(&self, offset: u64) -> *const u8 {
+        let offset = usize::try_from(offset).expect("an offset within the mapping fits the address space");
+        assert!(offset <= self.len, "byte {offset} of a mapping of {} bytes", self.len);
+        // SAFETY: `offset` is within (or one past) the mapping, asserted above.
+        unsafe { self.base.as_ptr().add(offset) }
+    }
+
+    /// A window on `len` bytes of `place`, from its start.
+    pub fn window(self: &Arc<Self>, place: Place, skip: u64, len: u64) -> IoBuf {
+        assert!(skip.checked_add(len).is_some_and(|end| end <= place.len), "{skip}+{len} of {place:?}");
+        assert!(place.offset + place.len <= self.len as u64, "{place:?} of a mapping of {} bytes", self.len);
+        let address = self.address(place.offset + skip).cast_mut();
+        let len = usize::try_from(len).expect("a window within the mapping fits the address space");
+        IoBuf { target: Target { address, len }, _owner: Some(Arc::clone(self)) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made in `new` with this length; windows and slots hold an `Arc` to it, so none is left.
+        let unmapped = unsafe { mm::munmap(self.base.as_ptr().cast(), self.len) };
+        debug_assert!(unmapped.is_ok(), "munmap: {unmapped:?}");
+    }
+}
+
+/// Memory that one request writes to.
+#[derive(Debug)]
+pub(crate) struct IoBuf {
+    target: Target,
+    /// `None`: the caller's memory, which `read_into` borrows until the request was reported.
+    _owner: Option<Arc<Mapping>>,
+}
+
+impl IoBuf {
+    /// A window on the caller's memory. `Store::read_into` does not return (or unwind) before its requests were reported.
+    pub fn over(target: Target) -> Self {
+        Self { target, _owner: None }
+    }
+
+    /// What to hand to an engine; good while this window lives.
+    pub fn target(&self) -> Target {
+        self.target
+    }
+
+    /// Copies `len` bytes from `skip` on into `dst`.
+    pub fn copy_to(&self, skip: usize, dst: Target) {
+        assert!(skip + dst.len <= self.target.len, "a copy within the window");
+        // SAFETY: the source is within this window (asserted) and its request was reported, so nobody writes to it; the
+        // target is `dst.len` bytes of memory that `read_into` borrows exclusively, so the two do not overlap.
+        unsafe {
+            std::ptr::copy_nonoverlapping(self.target.address.add(skip), dst.address, dst.len);
+        }
+    }
+}
+
+/// An address and a length for the kernel to write to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target {
+    pub address: *mut u8,
+    pub len: usize,
+}
+
+// SAFETY: an address; what it points to may be written from any thread, and is used by one request at a time.
+unsafe impl Send for Target {}
+
+impl Target {
+    /// The memory of `dst`.
+    pub fn of(dst: &mut [u8]) -> Self {
+        Self { address: dst.as_mut_ptr(), len: dst.len() }
+    }
+
+    /// What is left behind the first `done` bytes.
+    pub fn skip(self, done: usize) -> Self {
+        assert!(done <= self.len, "{done} of {} bytes", self.len);
+        // SAFETY: `done` is within the window, asserted above.
+        Self { address: unsafe { self.address.add(done) }, len: self.len - done }
+    }
+
+    /// The first `len` bytes, or all.
+    pub fn first(self, len: usize) -> Self {
+        Self { len: self.len.min(len), ..self }
+    }
+
+    /// One `pread` into it.
+    pub fn fill(self, file: &File, offset: u64) -> rustix::io::Result<usize> {
+        // SAFETY: the in-flight table keeps the window behind this address until the request is reported, which happens
+        // after this call, and no other request writes to it; bytes need no initialisation to be written by the kernel,
+        // and the mapping's are zero (the caller's are its own initialised slice).
+        let bytes = unsafe { std::slice::from_raw_parts_mut(self.address, self.len) };
+        rustix::io::pread(file, bytes, offset)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_are_where_they_should_be() {
+        let mapping = Mapping::new(16384, true).unwrap();
+        assert_eq!(mapping.address(0) as usize % 4096, 0);
+        let window = mapping.window(Place { offset: 4096, len: 8192 }, 100, 50);
+        assert_eq!(window.target().address as usize - mapping.address(0) as usize, 4196);
+        let rest = window.target().skip(20);
+        assert_eq!((rest.address as usize - window.target().address as usize, rest.len), (20, 30));
+        assert_eq!(rest.first(5).len, 5);
+    }
+
+    #[test]
+    #[should_panic(expected = "of Place")]
+    fn windows_end_with_their_place() {
+        let mapping = Mapping::new(16384, false).unwrap();
+        mapping.window(Place { offset: 0, len: 4096 }, 4000, 97);
+    }
+}

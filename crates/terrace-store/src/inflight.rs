@@ -1,0 +1,176 @@
+//! The table of requests that the engine has. Whatever the kernel may write to is owned here until it was reported.
+
+use crate::block::BlockId;
+use crate::buffers::{IoBuf, Target};
+use crate::ranges::Place;
+use crate::slots::Failure;
+use rustix::io::Errno;
+
+/// How often in a row a request may be refused for the moment.
+const MAX_REFUSALS: u32 = 1000;
+
+/// Whose bytes a request brings.
+#[derive(Debug)]
+pub(crate) enum Owner {
+    /// A part of a block.
+    Block(BlockId),
+    /// A part of the `read`-th read of a `read_into`, through `stage` unless straight into the caller's memory.
+    Caller { read: usize, len: u64, stage: Option<Stage> },
+}
+
+/// A detour through aligned memory.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    pub place: Place,
+    /// In the bounce buffer, not in the arena.
+    pub bounce: bool,
+    /// Bytes before those that were asked for.
+    pub skip: usize,
+    pub dst: Target,
+}
+
+/// One request.
+#[derive(Debug)]
+pub(crate) struct Flight {
+    pub owner: Owner,
+    pub file: u32,
+    /// Where in the file the window begins.
+    pub offset: u64,
+    pub buf: IoBuf,
+    /// Bytes, from the window's begin, that must arrive; the rest may lie behind the end of the file.
+    pub need: usize,
+    /// Where in the window the request on its way begins: short reads are continued.
+    pub from: usize,
+    /// Times in a row that the request was refused for the moment.
+    pub refusals: u32,
+}
+
+/// What a completion means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// All that is needed is there.
+    Done,
+    /// Ask again, from this byte of the window on.
+    Again { from: usize },
+    /// It will not arrive.
+    Failed(Failure),
+}
+
+impl Flight {
+    /// Judges a result; `align` is what offsets must be multiples of.
+    pub fn judge(&mut self, result: i32, align: usize) -> Verdict {
+        let Ok(bytes) = usize::try_from(result) else {
+            let errno = result.checked_neg().unwrap_or(i32::MAX);
+            let passing = [Errno::INTR, Errno::AGAIN].iter().any(|passing| passing.raw_os_error() == errno);
+            if passing && self.refusals < MAX_REFUSALS {
+                self.refusals += 1;
+                return Verdict::Again { from: self.from };
+            }
+            return Verdict::Failed(Failure::Os(errno));
+        };
+        self.refusals = 0;
+        let arrived = self.from.saturating_add(bytes);
+        if arrived >= self.need {
+            return Verdict::Done;
+        }
+        // A direct read ends off the alignment only where the file ends.
+        let from = arrived - arrived % align;
+        if from <= self.from {
+            return Verdict::Failed(Failure::Eof { end: self.offset + arrived as u64 });
+        }
+        Verdict::Again { from }
+    }
+}
+
+/// Requests by tag.
+#[derive(Debug, Default)]
+pub(crate) struct Flights {
+    table: Vec<Option<Flight>>,
+    free: Vec<u32>,
+}
+
+impl Flights {
+    pub fn new(depth: u32) -> Self {
+        Self { table: (0..depth).map(|_| None).collect(), free: (0..depth).rev().collect() }
+    }
+
+    pub fn in_flight(&self) -> usize {
+        self.table.len() - self.free.len()
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.free.is_empty()
+    }
+
+    /// Takes a request in; there must be room.
+    pub fn insert(&mut self, flight: Flight) -> u32 {
+        let tag = self.free.pop().expect("the caller looked for room");
+        self.table[tag as usize] = Some(flight);
+        tag
+    }
+
+    pub fn get_mut(&mut self, tag: u32) -> Option<&mut Flight> {
+        self.table.get_mut(tag as usize)?.as_mut()
+    }
+
+    pub fn remove(&mut self, tag: u32) -> Option<Flight> {
+        let flight = self.table.get_mut(tag as usize)?.take();
+        if flight.is_some() {
+            self.free.push(tag);
+        }
+        flight
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buffers::Mapping;
+
+    fn flight(need: usize) -> Flight {
+        let mapping = Mapping::new(8192, false).unwrap();
+        let buf = mapping.window(Place { offset: 0, len: 8192 }, 0, 8192);
+        Flight {
+            owner: Owner::Block(BlockId(0)),
+            file: 0,
+            offset: 1000 << 12,
+            buf,
+            need,
+            from: 0,
+            refusals: 0,
+        }
+    }
+
+    #[test]
+    fn the_tail_behind_the_end_of_the_file_is_not_missed() {
+        assert_eq!(flight(5000).judge(5000, 4096), Verdict::Done);
+        assert_eq!(flight(5000).judge(8192, 4096), Verdict::Done);
+    }
+
+    #[test]
+    fn short_reads_go_on_from_the_alignment() {
+        assert_eq!(flight(8000).judge(5000, 4096), Verdict::Again { from: 4096 });
+        assert_eq!(flight(8000).judge(5000, 1), Verdict::Again { from: 5000 });
+    }
+
+    #[test]
+    fn no_progress_is_the_end_of_the_file() {
+        let mut flight = flight(8000);
+        assert_eq!(flight.judge(0, 1), Verdict::Failed(Failure::Eof { end: 1000 << 12 }));
+        flight.from = 4096;
+        let end = (1000 << 12) + 4096 + 100;
+        assert_eq!(flight.judge(100, 512), Verdict::Failed(Failure::Eof { end }));
+    }
+
+    #[test]
+    fn refusals_are_repeated_but_not_for_ever() {
+        let mut flight = flight(8000);
+        flight.from = 512;
+        for _ in 0..MAX_REFUSALS {
+            assert_eq!(flight.judge(-Errno::AGAIN.raw_os_error(), 512), Verdict::Again { from: 512 });
+        }
+        let errno = Errno::AGAIN.raw_os_error();
+        assert_eq!(flight.judge(-errno, 512), Verdict::Failed(Failure::Os(errno)));
+        assert_eq!(flight.judge(i32::MIN, 512), Verdict::Failed(Failure::Os(i32::MAX)));
+    }
+}

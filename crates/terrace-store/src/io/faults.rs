@@ -1,0 +1,158 @@
+//! What to do wrong, and when.
+
+use std::fmt;
+use std::ops::Range;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// One thing to do wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The read fails.
+    Eio,
+    /// The read is interrupted.
+    Eintr,
+    /// The read cannot be done now.
+    Eagain,
+    /// Fewer bytes than asked for.
+    Short,
+    /// No bytes, as at the end of a file.
+    Eof,
+    /// The result comes late.
+    Latency(Duration),
+}
+
+/// Faults for chosen requests, for tests of what happens around a store.
+///
+/// Written as `fault@requests` joined by commas: `eio@100`, `short@5,latency=2ms@10..20`, `eintr@1..`. Requests are
+/// counted from 1 as they go to the engine, retries included; `a..b` ends before `b`. Faults: `eio`, `eintr`, `eagain`,
+/// `short`, `eof`, `latency=N` with `us`, `ms` or `s`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FaultPlan {
+    rules: Vec<(Fault, Range<u64>)>,
+}
+
+impl FaultPlan {
+    /// The faults of the `number`-th request (from 1).
+    pub(crate) fn faults(&self, number: u64) -> impl Iterator<Item = Fault> + '_ {
+        self.rules.iter().filter(move |(_, requests)| requests.contains(&number)).map(|(fault, _)| *fault)
+    }
+}
+
+/// Text that is not a plan of faults.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{rule}` is not a fault: {reason}; write for example eio@100 or short@5,latency=2ms@10..20")]
+pub struct ParseFaultPlanError {
+    /// The part that was not understood.
+    pub rule: String,
+    /// Why.
+    pub reason: &'static str,
+}
+
+impl FromStr for FaultPlan {
+    type Err = ParseFaultPlanError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let rules = text.split(',').map(|rule| {
+            let rule = rule.trim();
+            parse_rule(rule).map_err(|reason| ParseFaultPlanError { rule: rule.into(), reason })
+        });
+        Ok(Self { rules: rules.collect::<Result<_, _>>()? })
+    }
+}
+
+fn parse_rule(rule: &str) -> Result<(Fault, Range<u64>), &'static str> {
+    let (fault, requests) = rule.split_once('@').ok_or("it has no @")?;
+    let fault = match fault {
+        "eio" => Fault::Eio,
+        "eintr" => Fault::Eintr,
+        "eagain" => Fault::Eagain,
+        "short" => Fault::Short,
+        "eof" => Fault::Eof,
+        _ => Fault::Latency(parse_latency(fault.strip_prefix("latency=").ok_or("there is no such fault")?)?),
+    };
+    let number = |text: &str| text.parse::<u64>().map_err(|_| "behind the @ stand request numbers");
+    let requests = match requests.split_once("..") {
+        None => {
+            let only = number(requests)?;
+            only..only.checked_add(1).ok_or("the request number is out of range")?
+        }
+        Some((from, "")) => number(from)?..u64::MAX,
+        Some((from, to)) => number(from)?..number(to)?,
+    };
+    if requests.start == 0 {
+        return Err("requests are counted from 1");
+    }
+    if requests.is_empty() { Err("the range is empty") } else { Ok((fault, requests)) }
+}
+
+fn parse_latency(text: &str) -> Result<Duration, &'static str> {
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let number: u64 = number.parse().map_err(|_| "the latency needs a number")?;
+    match unit {
+        "us" => Ok(Duration::from_micros(number)),
+        "ms" => Ok(Duration::from_millis(number)),
+        "s" => Ok(Duration::from_secs(number)),
+        _ => Err("the latency's unit is us, ms or s"),
+    }
+}
+
+impl fmt::Display for FaultPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (fault, requests)) in self.rules.iter().enumerate() {
+            f.write_str(if index == 0 { "" } else { "," })?;
+            match fault {
+                Fault::Eio => f.write_str("eio")?,
+                Fault::Eintr => f.write_str("eintr")?,
+                Fault::Eagain => f.write_str("eagain")?,
+                Fault::Short => f.write_str("short")?,
+                Fault::Eof => f.write_str("eof")?,
+                Fault::Latency(time) => write!(f, "latency={}us", time.as_micros())?,
+            }
+            write!(f, "@{}", requests.start)?;
+            match requests.end {
+                u64::MAX => f.write_str("..")?,
+                end if end == requests.start + 1 => {}
+                end => write!(f, "..{end}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plans_are_read_and_shown() {
+        let plan: FaultPlan = "short@5, latency=2ms@5..20,eio@100,eintr@7..".parse().unwrap();
+        assert_eq!(plan.to_string(), "short@5,latency=2000us@5..20,eio@100,eintr@7..");
+        assert_eq!(plan.to_string().parse(), Ok(plan.clone()));
+        let at = |number| plan.faults(number).collect::<Vec<_>>();
+        assert_eq!(at(4), []);
+        assert_eq!(at(5), [Fault::Short, Fault::Latency(Duration::from_millis(2))]);
+        assert_eq!(at(20), [Fault::Eintr]);
+        assert_eq!(at(100), [Fault::Eio, Fault::Eintr]);
+    }
+
+    #[test]
+    fn nonsense_is_named() {
+        for text in [
+            "",
+            "eio",
+            "eio@",
+            "eio@x",
+            "eio@0",
+            "eio@5..5",
+            "oops@1",
+            "latency=2@1",
+            "latency=ms@1",
+            "eio@1,",
+        ] {
+            let error = text.parse::<FaultPlan>().unwrap_err().to_string();
+            assert!(error.contains("eio@100"), "{text}: {error}");
+        }
+    }
+}

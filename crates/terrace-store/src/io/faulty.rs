@@ -1,0 +1,101 @@
+//! An engine that does wrong on purpose.
+
+use super::faults::{Fault, FaultPlan};
+use super::{Completion, IoEngine, Request};
+use rustix::io::Errno;
+use std::io;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Between looks at the engine below while a late result is held back.
+const NAP: Duration = Duration::from_micros(100);
+
+/// Wraps an engine and injects the faults of a plan.
+pub(crate) struct Faulty {
+    inner: Box<dyn IoEngine>,
+    plan: FaultPlan,
+    /// A short read still ends on a multiple of this: the kernel's do, away from the end of a file.
+    align: usize,
+    pushed: u64,
+    in_inner: usize,
+    /// By tag: when the request's result may be seen, if it is late.
+    due: Vec<Option<Instant>>,
+    /// Results that are there but not due (`None`: due now).
+    held: Vec<(Option<Instant>, Completion)>,
+    scratch: Vec<Completion>,
+}
+
+impl Faulty {
+    pub fn new(inner: Box<dyn IoEngine>, plan: FaultPlan, align: usize, depth: u32) -> Self {
+        let due = vec![None; depth as usize];
+        Self { inner, plan, align, pushed: 0, in_inner: 0, due, held: Vec::new(), scratch: Vec::new() }
+    }
+
+    fn take_due(&mut self, out: &mut Vec<Completion>) {
+        let now = Instant::now();
+        self.held.retain(|(due, completion)| {
+            let waits = due.is_some_and(|due| due > now);
+            if !waits {
+                out.push(*completion);
+            }
+            waits
+        });
+    }
+}
+
+impl IoEngine for Faulty {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn push(&mut self, mut request: Request) -> io::Result<()> {
+        self.pushed += 1;
+        let (mut result, mut latency) = (None, None);
+        for fault in self.plan.faults(self.pushed) {
+            match fault {
+                Fault::Eio => result = Some(-Errno::IO.raw_os_error()),
+                Fault::Eintr => result = Some(-Errno::INTR.raw_os_error()),
+                Fault::Eagain => result = Some(-Errno::AGAIN.raw_os_error()),
+                Fault::Eof => result = Some(0),
+                Fault::Latency(time) => latency = Some(Instant::now() + time),
+                Fault::Short => {
+                    let half = (request.target.len / 2).next_multiple_of(self.align).max(1);
+                    request.target = request.target.first(half);
+                }
+            }
+        }
+        match result {
+            Some(result) => self.held.push((latency, Completion { tag: request.tag, result })),
+            None => {
+                self.inner.push(request)?;
+                self.in_inner += 1;
+                self.due[request.tag as usize] = latency;
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+
+    fn reap(&mut self, wait: bool, out: &mut Vec<Completion>) -> io::Result<()> {
+        let before = out.len();
+        loop {
+            if self.in_inner > 0 {
+                self.inner.reap(wait && self.held.is_empty(), &mut self.scratch)?;
+                self.in_inner -= self.scratch.len();
+                for completion in self.scratch.drain(..) {
+                    self.held.push((self.due[completion.tag as usize].take(), completion));
+                }
+            }
+            self.take_due(out);
+            if !wait || out.len() > before {
+                return Ok(());
+            }
+            let Some(next) = self.held.iter().filter_map(|(due, _)| *due).min() else { continue };
+            let left = next.saturating_duration_since(Instant::now());
+            sleep(if self.in_inner > 0 { left.min(NAP) } else { left });
+        }
+    }
+}

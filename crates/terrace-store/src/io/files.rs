@@ -1,0 +1,134 @@
+//! Opening the model's files, and finding out whether direct I/O works on them.
+
+use crate::buffers::Mapping;
+use crate::config::DirectChoice;
+use crate::error::StoreError;
+use crate::ranges::{GRANULE, Place};
+use rustix::fs::{AtFlags, OFlags, StatxFlags};
+use rustix::io::Errno;
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// One open model file.
+#[derive(Debug)]
+pub(crate) struct ModelFd {
+    pub path: PathBuf,
+    /// Bytes when it was opened.
+    pub len: u64,
+    file: File,
+}
+
+/// All files of a model.
+#[derive(Debug)]
+pub(crate) struct Files {
+    pub all: Vec<ModelFd>,
+    /// Whether the descriptors are open for direct I/O: all or none.
+    pub direct: bool,
+    /// What offsets, lengths and addresses must be multiples of; 1 when buffered.
+    pub align: u64,
+    /// What was found, for people.
+    pub reason: String,
+}
+
+impl Files {
+    /// Descriptors of their own for an engine.
+    pub fn handles(&self) -> Result<Vec<File>, StoreError> {
+        let dup = |fd: &ModelFd| {
+            fd.file.try_clone().map_err(|source| StoreError::Open { path: fd.path.clone(), source })
+        };
+        self.all.iter().map(dup).collect()
+    }
+}
+
+/// Opens the files as `choice` says.
+pub(crate) fn open_files(paths: Vec<PathBuf>, choice: DirectChoice) -> Result<Files, StoreError> {
+    let all = paths.into_iter().map(open).collect::<Result<Vec<_>, _>>()?;
+    if choice == DirectChoice::Off {
+        return Ok(Files { all, direct: false, align: 1, reason: "buffered as asked".into() });
+    }
+    let mut align = 1;
+    for fd in &all {
+        match direct_alignment(&fd.file) {
+            Ok(found) => align = align.max(found),
+            Err(reason) if choice == DirectChoice::On => {
+                return Err(StoreError::Direct { path: fd.path.clone(), reason });
+            }
+            Err(reason) => {
+                let reason = format!(
+                    "buffered, because direct I/O is not possible on {}: {reason}",
+                    fd.path.display()
+                );
+                tracing::debug!("{reason}");
+                for fd in &all {
+                    set_direct(&fd.file, false)
+                        .map_err(|errno| StoreError::Open { path: fd.path.clone(), source: errno.into() })?;
+                }
+                return Ok(Files { all, direct: false, align: 1, reason });
+            }
+        }
+    }
+    // Without files there is nothing to align.
+    Ok(Files { direct: true, align, reason: format!("direct, a trial read at {align} bytes worked"), all })
+}
+
+fn open(path: PathBuf) -> Result<ModelFd, StoreError> {
+    let failed = |source| StoreError::Open { path: path.clone(), source };
+    // Opening a pipe would wait for its writer; for files the flag means nothing.
+    let nonblock = OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(nonblock).open(&path).map_err(failed)?;
+    let meta = file.metadata().map_err(failed)?;
+    if !meta.is_file() {
+        return Err(failed(io::Error::new(ErrorKind::InvalidInput, "not a regular file")));
+    }
+    // io_uring would report EAGAIN instead of reading.
+    let flags = rustix::fs::fcntl_getfl(&file).map_err(|errno| failed(errno.into()))?;
+    rustix::fs::fcntl_setfl(&file, flags - OFlags::NONBLOCK).map_err(|errno| failed(errno.into()))?;
+    Ok(ModelFd { len: meta.len(), path, file })
+}
+
+fn set_direct(file: &File, on: bool) -> Result<(), Errno> {
+    let mut flags = rustix::fs::fcntl_getfl(file)?;
+    flags.set(OFlags::DIRECT, on);
+    rustix::fs::fcntl_setfl(file, flags)
+}
+
+/// Turns direct I/O on for the descriptor, and says what it must be aligned to, or why it does not work.
+fn direct_alignment(file: &File) -> Result<u64, String> {
+    set_direct(file, true).map_err(|errno| match errno {
+        Errno::INVAL => "the file system does not offer it".to_owned(),
+        other => io::Error::from(other).to_string(),
+    })?;
+    let candidates = match stated_alignment(file) {
+        Some(0) => return Err("the file system refuses it for this file".into()),
+        Some(align) if align > GRANULE || !align.is_power_of_two() => {
+            return Err(format!("it would have to be aligned to {align} bytes, which pages are not"));
+        }
+        Some(align) => vec![align],
+        None => vec![512, GRANULE],
+    };
+    let mapping = Mapping::new(2 * GRANULE as usize, false).map_err(|error| error.to_string())?;
+    let mut failure = String::new();
+    for align in candidates {
+        // At this address and offset no coarser alignment would be satisfied by chance.
+        let window = mapping.window(Place { offset: 0, len: 2 * GRANULE }, align, align);
+        match window.target().fill(file, align) {
+            Ok(_) => return Ok(align),
+            Err(errno) => {
+                failure = format!("a trial read of {align} bytes failed: {}", io::Error::from(errno));
+            }
+        }
+    }
+    Err(failure)
+}
+
+/// What the kernel says that direct I/O must be aligned to (since Linux 6.1); 0 if it says that there is none.
+fn stated_alignment(file: &File) -> Option<u64> {
+    let stat = rustix::fs::statx(file, Path::new(""), AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
+    if !StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::DIOALIGN) {
+        return None;
+    }
+    let offset = u64::from(stat.stx_dio_offset_align);
+    Some(if offset == 0 { 0 } else { offset.max(u64::from(stat.stx_dio_mem_align)) })
+}

@@ -1,0 +1,199 @@
+//! Which parts of the arena are free.
+
+/// What every range is a multiple of, in bytes: a page, and what direct I/O asks of addresses.
+pub(crate) const GRANULE: u64 = 4096;
+
+/// A part of the arena.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Bytes from the arena's start.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+impl Place {
+    fn end(self) -> u64 {
+        self.offset + self.len
+    }
+}
+
+/// Best-fit allocator over `0..len`.
+///
+/// The free ranges are kept in a sorted vector: a full arena has few of them, so that the scan and the shift cost less
+/// than a tree's pointers, and nothing is allocated once the vector has its size.
+#[derive(Debug)]
+pub(crate) struct Ranges {
+    /// By offset, none empty, no two adjacent.
+    free: Vec<Place>,
+    len: u64,
+    used: u64,
+}
+
+impl Ranges {
+    /// All of `0..len` free; `len` is rounded down to whole granules. `allocations` is how many are expected at most.
+    pub fn new(len: u64, allocations: usize) -> Self {
+        let len = len - len % GRANULE;
+        let mut free = Vec::with_capacity(allocations + 1);
+        if len > 0 {
+            free.push(Place { offset: 0, len });
+        }
+        Self { free, len, used: 0 }
+    }
+
+    /// Bytes in all.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Bytes allocated.
+    pub fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// A range of at least `len` bytes, rounded up to whole granules, in the smallest hole that has room.
+    pub fn alloc(&mut self, len: u64) -> Option<Place> {
+        let len = len.max(1).checked_next_multiple_of(GRANULE)?;
+        let mut best: Option<(usize, u64)> = None;
+        for (index, hole) in self.free.iter().enumerate() {
+            if hole.len >= len && best.is_none_or(|(_, best)| hole.len < best) {
+                best = Some((index, hole.len));
+                if hole.len == len {
+                    break;
+                }
+            }
+        }
+        let (index, _) = best?;
+        let hole = &mut self.free[index];
+        let place = Place { offset: hole.offset, len };
+        hole.offset += len;
+        hole.len -= len;
+        if hole.len == 0 {
+            self.free.remove(index);
+        }
+        self.used += len;
+        Some(place)
+    }
+
+    /// Takes back what [`Ranges::alloc`] gave.
+    pub fn free(&mut self, place: Place) {
+        let next = self.free.partition_point(|hole| hole.offset < place.offset);
+        let joins_left = next > 0 && self.free[next - 1].end() == place.offset;
+        let joins_right = self.free.get(next).is_some_and(|hole| hole.offset == place.end());
+        debug_assert!(next == 0 || self.free[next - 1].end() <= place.offset, "freed twice: {place:?}");
+        debug_assert!(
+            self.free.get(next).is_none_or(|hole| hole.offset >= place.end()),
+            "freed twice: {place:?}"
+        );
+        self.used -= place.len;
+        match (joins_left, joins_right) {
+            (true, true) => {
+                self.free[next - 1].len += place.len + self.free[next].len;
+                self.free.remove(next);
+            }
+            (true, false) => self.free[next - 1].len += place.len,
+            (false, true) => {
+                self.free[next].offset = place.offset;
+                self.free[next].len += place.len;
+            }
+            (false, false) => self.free.insert(next, place),
+        }
+    }
+
+    /// How long the hole would be that freeing `place` leaves.
+    pub fn hole_after_free(&self, place: Place) -> u64 {
+        let next = self.free.partition_point(|hole| hole.offset < place.offset);
+        let left = next.checked_sub(1).map(|left| self.free[left]).filter(|hole| hole.end() == place.offset);
+        let right = self.free.get(next).filter(|hole| hole.offset == place.end());
+        place.len + left.map_or(0, |hole| hole.len) + right.map_or(0, |hole| hole.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The plain oracle: one flag per granule.
+    struct Oracle(Vec<bool>);
+
+    impl Oracle {
+        /// Lengths of the maximal free runs, in granules, with their starts.
+        fn holes(&self) -> Vec<(usize, usize)> {
+            let mut holes = Vec::new();
+            let mut at = 0;
+            while at < self.0.len() {
+                let run = self.0[at..].iter().take_while(|used| !**used).count();
+                if run > 0 {
+                    holes.push((at, run));
+                }
+                at += run.max(1);
+            }
+            holes
+        }
+
+        fn fill(&mut self, place: Place, used: bool) {
+            let range = (place.offset / GRANULE) as usize..(place.end() / GRANULE) as usize;
+            for flag in &mut self.0[range] {
+                assert_ne!(*flag, used, "{place:?} overlaps");
+                *flag = used;
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn equals_the_oracle(
+            granules in 1usize..80,
+            steps in prop::collection::vec((any::<bool>(), 1u64..12 * GRANULE, any::<prop::sample::Index>()), 1..300),
+        ) {
+            let mut ranges = Ranges::new(granules as u64 * GRANULE + 17, 8);
+            let mut oracle = Oracle(vec![false; granules]);
+            let mut live: Vec<Place> = Vec::new();
+            for (allocate, len, pick) in steps {
+                if allocate {
+                    let want = len.div_ceil(GRANULE) as usize;
+                    let fit = oracle.holes().into_iter().filter(|hole| hole.1 >= want).min_by_key(|hole| hole.1);
+                    let got = ranges.alloc(len);
+                    prop_assert_eq!(got.map(|place| place.offset / GRANULE), fit.map(|hole| hole.0 as u64));
+                    if let Some(place) = got {
+                        prop_assert_eq!(place.len, want as u64 * GRANULE);
+                        oracle.fill(place, true);
+                        live.push(place);
+                    }
+                } else if !live.is_empty() {
+                    let place = live.swap_remove(pick.index(live.len()));
+                    let hole = ranges.hole_after_free(place);
+                    ranges.free(place);
+                    oracle.fill(place, false);
+                    let at = (place.offset / GRANULE) as usize;
+                    let real = oracle.holes().into_iter().find(|h| h.0 <= at && at < h.0 + h.1);
+                    prop_assert_eq!(real.map(|hole| hole.1 as u64 * GRANULE), Some(hole));
+                }
+                let holes: Vec<_> =
+                    ranges.free.iter().map(|h| ((h.offset / GRANULE) as usize, (h.len / GRANULE) as usize)).collect();
+                prop_assert_eq!(holes, oracle.holes());
+                prop_assert_eq!(ranges.used(), live.iter().map(|place| place.len).sum::<u64>());
+            }
+        }
+    }
+
+    #[test]
+    fn equal_sizes_never_fragment() {
+        let mut ranges = Ranges::new(10 * GRANULE, 10);
+        let places: Vec<Place> = (0..5).map(|_| ranges.alloc(2 * GRANULE).unwrap()).collect();
+        assert_eq!(ranges.alloc(1), None);
+        for index in [3, 0, 4, 1, 2] {
+            ranges.free(places[index]);
+            assert_eq!(ranges.alloc(2 * GRANULE), Some(places[index]));
+        }
+    }
+
+    #[test]
+    fn absurd_sizes_are_refused() {
+        let mut ranges = Ranges::new(4 * GRANULE, 1);
+        assert_eq!(ranges.alloc(u64::MAX), None);
+        assert_eq!(ranges.alloc(5 * GRANULE), None);
+        assert_eq!(Ranges::new(GRANULE - 1, 1).alloc(1), None);
+    }
+}

@@ -1,0 +1,93 @@
+//! What the store did, in numbers.
+
+use std::time::{Duration, Instant};
+use terrace_model::ByteSize;
+
+/// Counters since the store was opened or [`reset_stats`](crate::Store::reset_stats) was called.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreStats {
+    /// Bytes that came from the files, hulls included.
+    pub bytes_read: ByteSize,
+    /// Requests given to the engine, retries included.
+    pub requests: u64,
+    /// Accepted blocks that were resident.
+    pub hits: u64,
+    /// Accepted blocks that had to be read.
+    pub misses: u64,
+    /// Accepted blocks that were already being read for somebody.
+    pub joined: u64,
+    /// Blocks that gave up their slot.
+    pub evictions: u64,
+    /// Time that [`next`](crate::Store::next) and [`read_into`](crate::Store::read_into) waited for I/O.
+    pub stall: Duration,
+    /// Time with at least one request in flight, as the calling thread saw it: a request counts until its completion
+    /// was noticed.
+    pub io_busy: Duration,
+    /// Bytes of the slots in use now (loading and resident).
+    pub resident: ByteSize,
+    /// Blocks resident now.
+    pub resident_blocks: u64,
+    /// Blocks that the store knows.
+    pub blocks: u64,
+    /// The budget that was asked for.
+    pub budget: ByteSize,
+}
+
+impl StoreStats {
+    /// Share of the accepted blocks that needed no read and no waiting; 0 if there were none.
+    pub fn hit_rate(&self) -> f64 {
+        let all = self.hits + self.misses + self.joined;
+        if all == 0 { 0.0 } else { self.hits as f64 / all as f64 }
+    }
+
+    /// Gigabytes (10^9) per second while requests were in flight; 0 if there were none.
+    pub fn read_gbps(&self) -> f64 {
+        let seconds = self.io_busy.as_secs_f64();
+        if seconds == 0.0 { 0.0 } else { self.bytes_read.0 as f64 / seconds / 1e9 }
+    }
+}
+
+/// What reads the files and how, for the printed plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineInfo {
+    /// `io_uring` or `pread`.
+    pub name: &'static str,
+    /// Whether reads go around the page cache.
+    pub direct: bool,
+    /// What offsets, lengths and addresses are multiples of, in bytes (1 when buffered).
+    pub alignment: u64,
+    /// What the probes found, for people.
+    pub reason: String,
+}
+
+/// Adds up the time during which something was going on.
+#[derive(Debug, Default)]
+pub(crate) struct BusyClock {
+    since: Option<Instant>,
+    total: Duration,
+}
+
+impl BusyClock {
+    /// Notes whether something is going on from now on.
+    pub fn set(&mut self, busy: bool) {
+        match (self.since, busy) {
+            (None, true) => self.since = Some(Instant::now()),
+            (Some(since), false) => {
+                self.total += since.elapsed();
+                self.since = None;
+            }
+            _ => {}
+        }
+    }
+
+    /// The sum so far.
+    pub fn total(&self) -> Duration {
+        self.total + self.since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// Starts the sum again.
+    pub fn reset(&mut self) {
+        self.total = Duration::ZERO;
+        self.since = self.since.map(|_| Instant::now());
+    }
+}

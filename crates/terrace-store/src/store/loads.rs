@@ -1,0 +1,178 @@
+//! Between the slots and the engine: requests out, results in.
+
+use super::Store;
+use crate::block::{BlockId, Hull};
+use crate::buffers::IoBuf;
+use crate::error::StoreError;
+use crate::inflight::{Flight, Owner, Verdict};
+use crate::io::{Completion, Request};
+use crate::ranges::GRANULE;
+use crate::slots::{Failure, SlotState};
+use rustix::io::Errno;
+use std::io;
+use std::time::Duration;
+use terrace_model::Extent;
+
+/// Before a request that the system keeps refusing is repeated.
+const REFUSED_NAP: Duration = Duration::from_micros(100);
+/// Refusals in a row that are repeated at once.
+const QUICK_REFUSALS: u32 = 16;
+
+impl Store {
+    /// Moves everything along: takes what was completed, and gives the engine what there is room for. With `wait`, and
+    /// anything in flight, something is completed afterwards.
+    pub(super) fn drive(&mut self, wait: bool) -> Result<(), StoreError> {
+        self.fill();
+        if self.flights.in_flight() > 0 {
+            let mut completions = std::mem::take(&mut self.completions);
+            let reaped = self.engine.reap(wait, &mut completions);
+            let mut outcome = reaped.map_err(|source| self.engine_error(source));
+            for completion in completions.drain(..) {
+                outcome = outcome.and(self.complete(completion));
+            }
+            self.completions = completions;
+            outcome?;
+            self.fill();
+            self.engine.flush().map_err(|source| self.engine_error(source))?;
+        }
+        self.busy.set(self.flights.in_flight() > 0);
+        Ok(())
+    }
+
+    fn engine_error(&self, source: io::Error) -> StoreError {
+        StoreError::Engine { engine: self.info.name, source }
+    }
+
+    /// Gives the engine parts of the backlog while there is room.
+    fn fill(&mut self) {
+        if self.caller.has_more() {
+            // Somebody waits for those, and nobody does (yet) for the backlog.
+            return;
+        }
+        while let Some(&block) = self.backlog.front() {
+            if self.flights.is_full() {
+                break;
+            }
+            let hull = self.hull(block);
+            let SlotState::Loading { place, pushed, .. } = self.slots.state(block) else {
+                debug_assert!(false, "{block:?} is in the backlog and {:?}", self.slots.state(block));
+                self.backlog.pop_front();
+                continue;
+            };
+            let len = chunk_len(hull, self.request_size).min(hull.len - pushed);
+            let need = len.min(hull.skip + self.blocks[block.index()].extent.len - pushed);
+            let buf = self.mapping.window(place, pushed, len);
+            let file = self.blocks[block.index()].extent.file.0;
+            self.slots.chunk_pushed(block, len);
+            if pushed + len == hull.len {
+                self.backlog.pop_front();
+            }
+            self.send(Owner::Block(block), file, hull.offset + pushed, buf, need);
+        }
+    }
+
+    /// Gives the engine one request; the table must have room.
+    pub(super) fn send(&mut self, owner: Owner, file: u32, offset: u64, buf: IoBuf, need: u64) {
+        let need = usize::try_from(need).expect("a part of a window");
+        let target = buf.target();
+        let flight = Flight { owner, file, offset, buf, need, from: 0, refusals: 0 };
+        let tag = self.flights.insert(flight);
+        self.push(Request { tag, file, offset, target });
+    }
+
+    /// A request that the engine does not take has failed like one that it could not do.
+    fn push(&mut self, request: Request) {
+        self.busy.set(true);
+        self.counters.requests += 1;
+        if let Err(error) = self.engine.push(request) {
+            let errno = error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
+            self.land(request.tag, Some(Failure::Os(errno)));
+        }
+    }
+
+    fn complete(&mut self, completion: Completion) -> Result<(), StoreError> {
+        let Completion { tag, result } = completion;
+        let align = usize::try_from(self.files.align).expect("at most a page");
+        let Some(flight) = self.flights.get_mut(tag) else {
+            return Err(self
+                .engine_error(io::Error::other(format!("a result for request {tag}, which is not there"))));
+        };
+        self.counters.bytes_read.0 += u64::try_from(result).unwrap_or(0);
+        let failure = match flight.judge(result, align) {
+            Verdict::Done => None,
+            Verdict::Failed(failure) => Some(failure),
+            Verdict::Again { from } => {
+                flight.from = from;
+                let (offset, target) = (flight.offset + from as u64, flight.buf.target().skip(from));
+                let request = Request { tag, file: flight.file, offset, target };
+                if flight.refusals > QUICK_REFUSALS {
+                    std::thread::sleep(REFUSED_NAP);
+                }
+                self.push(request);
+                return Ok(());
+            }
+        };
+        self.land(tag, failure);
+        Ok(())
+    }
+
+    /// A request is over: its memory goes back to whom it belongs.
+    fn land(&mut self, tag: u32, failure: Option<Failure>) {
+        let Some(Flight { owner, buf, .. }) = self.flights.remove(tag) else { return };
+        match owner {
+            Owner::Block(block) => self.block_part_over(block, failure),
+            Owner::Caller { read, len, stage } => self.caller_part_over(read, len, stage, &buf, failure),
+        }
+    }
+
+    fn block_part_over(&mut self, block: BlockId, failure: Option<Failure>) {
+        if failure.is_some() {
+            // Its other parts need not be read any more.
+            self.backlog.retain(|other| *other != block);
+        }
+        match self.slots.chunk_over(block, failure, self.hull(block).len) {
+            Some(None) => self.policy.on_insert(block),
+            Some(Some(place)) => self.ranges.free(place),
+            None => {}
+        }
+    }
+
+    /// The error for bytes of `extent` that did not arrive.
+    pub(super) fn read_error(&self, tensor: String, extent: Extent, failure: Failure) -> StoreError {
+        let path = self.files.all[extent.file.index()].path.clone();
+        let Extent { offset, len, .. } = extent;
+        match failure {
+            Failure::Os(errno) => {
+                StoreError::Read { path, tensor, offset, len, source: io::Error::from_raw_os_error(errno) }
+            }
+            Failure::Eof { end } => StoreError::UnexpectedEof {
+                path,
+                tensor,
+                offset,
+                wanted: len,
+                got: end.saturating_sub(offset),
+            },
+        }
+    }
+}
+
+/// Bytes of a request for a part of the hull: equal parts of whole pages, none above `request_size`.
+fn chunk_len(hull: Hull, request_size: u64) -> u64 {
+    hull.len.div_ceil(hull.len.div_ceil(request_size)).next_multiple_of(GRANULE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_even_and_bounded() {
+        for (len, size) in
+            [(1, 4096), (4096, 4096), (4097, 4096), (10 << 20, 1 << 20), ((1 << 20) + 1, 1 << 20)]
+        {
+            let chunk = chunk_len(Hull { offset: 0, len, skip: 0 }, size);
+            assert!(chunk <= size && chunk > 0 && chunk.is_multiple_of(GRANULE), "{len} by {size}: {chunk}");
+        }
+        assert_eq!(chunk_len(Hull { offset: 0, len: 1200 << 10, skip: 0 }, 1 << 20), 600 << 10);
+    }
+}

@@ -1,0 +1,226 @@
+//! The store: opening it, what it is made of, and closing it.
+
+mod fetching;
+mod loads;
+mod read_into;
+
+pub use read_into::ReadInto;
+
+use crate::block::{BlockId, BlockSpec, Hull};
+use crate::buffers::Mapping;
+use crate::config::StoreConfig;
+use crate::error::StoreError;
+use crate::inflight::Flights;
+use crate::io::{Completion, Files, IoEngine, open_engine, open_files};
+use crate::policy::Policy;
+use crate::ranges::{GRANULE, Ranges};
+use crate::slots::{SlotState, Slots};
+use crate::stats::{BusyClock, EngineInfo, StoreStats};
+use read_into::CallerReads;
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::Arc;
+use terrace_model::{ByteSize, Extent};
+
+/// Staging memory beside the arena, for when the arena is full (256 KiB).
+const BOUNCE: u64 = 256 << 10;
+/// The arena is not made larger than its blocks, but at least this, for `read_into` to stage in.
+const STAGING: u64 = 32 << 20;
+const MAX_DEPTH: u32 = 1024;
+const MAX_REQUEST: u64 = 1 << 30;
+
+/// Brings blocks of a model's files into a bounded arena, and keeps the ones that pay.
+pub struct Store {
+    blocks: Vec<BlockSpec>,
+    files: Files,
+    engine: Box<dyn IoEngine>,
+    info: EngineInfo,
+    budget: ByteSize,
+    /// Bytes of the largest request, a multiple of the granule.
+    request_size: u64,
+    mapping: Arc<Mapping>,
+    ranges: Ranges,
+    bounce: Arc<Mapping>,
+    bounce_ranges: Ranges,
+    slots: Slots,
+    policy: Box<dyn Policy>,
+    flights: Flights,
+    /// Loading blocks with bytes that the engine was not given yet.
+    backlog: VecDeque<BlockId>,
+    caller: CallerReads,
+    /// Reused: what the engine reports.
+    completions: Vec<Completion>,
+    /// Reused: generations of the leases that `start` takes ahead.
+    ahead: Vec<Option<u32>>,
+    counters: StoreStats,
+    busy: BusyClock,
+}
+
+impl Store {
+    /// Opens the files, finds out how they can be read, and reserves (not takes) the budget.
+    ///
+    /// `blocks[i]` becomes [`BlockId`] `i`; its extent's file is an index into `files`.
+    ///
+    /// # Errors
+    /// A file that cannot be opened or is too short for its blocks; an engine or direct I/O that was asked for and
+    /// cannot be had; settings out of range.
+    pub fn open(
+        files: Vec<PathBuf>,
+        blocks: Vec<BlockSpec>,
+        config: StoreConfig,
+    ) -> Result<Self, StoreError> {
+        let request_size = check_config(&config, blocks.len())?;
+        let files = open_files(files, config.direct)?;
+        for block in &blocks {
+            check_extent(&files, block.extent, block)?;
+        }
+        let (engine, reason) = open_engine(&config, &files)?;
+        let info = EngineInfo {
+            name: engine.name(),
+            direct: files.direct,
+            alignment: files.align,
+            reason: format!("{reason}; {}", files.reason),
+        };
+        tracing::debug!(
+            engine = info.name,
+            direct = info.direct,
+            alignment = info.alignment,
+            "{}",
+            info.reason
+        );
+
+        let all: u64 = blocks.iter().map(|block| slot_len(block.extent, files.align)).sum();
+        let len = config.budget.0.min(all.max(STAGING));
+        let ranges = Ranges::new(len, blocks.len() + config.queue_depth as usize);
+        let map = |len: u64, huge| {
+            let pages = usize::try_from(len.max(GRANULE)).map_err(std::io::Error::other);
+            pages
+                .and_then(|len| Mapping::new(len, huge))
+                .map_err(|source| StoreError::Arena { budget: ByteSize(len), source })
+        };
+        let mapping = map(ranges.len(), config.huge_pages)?;
+        let bounce = map(BOUNCE, false)?;
+        let depth = config.queue_depth as usize;
+        let (slots, policy) = (Slots::new(blocks.len()), config.policy.build(blocks.len()));
+        Ok(Self {
+            engine,
+            info,
+            budget: config.budget,
+            request_size,
+            mapping,
+            ranges,
+            bounce,
+            bounce_ranges: Ranges::new(BOUNCE, depth),
+            slots,
+            policy,
+            flights: Flights::new(config.queue_depth),
+            backlog: VecDeque::with_capacity(blocks.len()),
+            caller: CallerReads::default(),
+            completions: Vec::with_capacity(2 * depth),
+            ahead: Vec::new(),
+            counters: StoreStats::default(),
+            busy: BusyClock::default(),
+            blocks,
+            files,
+        })
+    }
+
+    /// Whether the block's bytes are in RAM.
+    pub fn is_resident(&self, block: BlockId) -> bool {
+        block.index() < self.blocks.len() && matches!(self.slots.state(block), SlotState::Resident { .. })
+    }
+
+    /// Bytes of the budget that the block's slot takes: its hull in whole pages.
+    ///
+    /// # Panics
+    /// If the store has no such block.
+    pub fn slot_size(&self, block: BlockId) -> ByteSize {
+        ByteSize(slot_len(self.blocks[block.index()].extent, self.files.align))
+    }
+
+    /// The smallest budget that can hold every block, one at a time.
+    pub fn min_budget(&self) -> ByteSize {
+        let sizes = self.blocks.iter().map(|block| slot_len(block.extent, self.files.align));
+        ByteSize(sizes.max().unwrap_or(0))
+    }
+
+    /// What reads the files, and why.
+    pub fn engine(&self) -> EngineInfo {
+        self.info.clone()
+    }
+
+    /// What the store did since it was opened or [`Store::reset_stats`].
+    pub fn stats(&self) -> StoreStats {
+        StoreStats {
+            io_busy: self.busy.total(),
+            resident: ByteSize(self.ranges.used()),
+            resident_blocks: self.slots.resident,
+            blocks: self.blocks.len() as u64,
+            budget: self.budget,
+            ..self.counters
+        }
+    }
+
+    /// Counts from zero again. What is resident stays.
+    pub fn reset_stats(&mut self) {
+        self.counters = StoreStats::default();
+        self.busy.reset();
+    }
+
+    fn hull(&self, block: BlockId) -> Hull {
+        Hull::of(self.blocks[block.index()].extent, self.files.align)
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.backlog.clear();
+        while self.flights.in_flight() > 0 {
+            if let Err(error) = self.drive(true) {
+                // The kernel may still write to the windows: they, and with them the mappings, are given up for lost.
+                tracing::error!(%error, "reads could not be waited for; their memory is leaked");
+                std::mem::forget(std::mem::take(&mut self.flights));
+            }
+        }
+    }
+}
+
+/// Bytes that the slot of an extent takes.
+fn slot_len(extent: Extent, align: u64) -> u64 {
+    Hull::of(extent, align).len.next_multiple_of(GRANULE)
+}
+
+fn check_config(config: &StoreConfig, blocks: usize) -> Result<u64, StoreError> {
+    let wrong = |setting, reason| Err(StoreError::Config { setting, reason });
+    if !(1..=MAX_DEPTH).contains(&config.queue_depth) {
+        return wrong("queue depth", format!("{} is not within 1 to {MAX_DEPTH}", config.queue_depth));
+    }
+    if !(GRANULE..=MAX_REQUEST).contains(&config.request_size.0) {
+        return wrong("request size", format!("{} is not within 4 KiB to 1 GiB", config.request_size));
+    }
+    if u32::try_from(blocks).is_err() {
+        return wrong("blocks", format!("{blocks} are more than fit 32 bits"));
+    }
+    Ok(config.request_size.0 - config.request_size.0 % GRANULE)
+}
+
+/// Whether the extent lies within its file as it was when it was opened.
+fn check_extent(files: &Files, extent: Extent, name: &dyn std::fmt::Display) -> Result<(), StoreError> {
+    let bad = |reason: String| StoreError::BadExtent { tensor: name.to_string(), reason };
+    let Some(file) = files.all.get(extent.file.index()) else {
+        return Err(bad(format!("it is in file {}, of {}", extent.file, files.all.len())));
+    };
+    if extent.len == 0 {
+        return Err(bad("it has no bytes".into()));
+    }
+    if extent.offset.checked_add(extent.len).is_none_or(|end| end > file.len) {
+        return Err(StoreError::OutsideFile {
+            path: file.path.clone(),
+            tensor: name.to_string(),
+            offset: extent.offset,
+            len: extent.len,
+            file_len: file.len,
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,272 @@
+//! Extents into the caller's memory, past the arena: resident weights at load, single rows.
+
+use super::{Store, check_extent};
+use crate::block::Hull;
+use crate::buffers::{IoBuf, Target};
+use crate::error::StoreError;
+use crate::inflight::{Owner, Stage};
+use crate::ranges::Place;
+use crate::slots::Failure;
+use std::ops::ControlFlow;
+use std::time::Instant;
+use terrace_model::{ByteSize, Extent};
+
+/// One read of a [`Store::read_into`].
+#[derive(Debug)]
+pub struct ReadInto<'a> {
+    /// What to read.
+    pub extent: Extent,
+    /// Where to: as many bytes as the extent has, at any address. Direct reads go straight there if the address and the
+    /// extent's offset are equal modulo the alignment, and are copied once if not.
+    pub dst: &'a mut [u8],
+    /// What it is, for errors.
+    pub name: &'a str,
+}
+
+/// How the running `read_into` is doing.
+#[derive(Debug, Default)]
+pub(super) struct CallerReads {
+    /// Requests in flight.
+    outstanding: usize,
+    /// There are more to come.
+    has_more: bool,
+    /// Bytes that arrived.
+    done: u64,
+    /// The first failure, with the read's index.
+    failure: Option<(usize, Failure)>,
+}
+
+impl CallerReads {
+    /// Whether a `read_into` has more requests than it could send.
+    pub fn has_more(&self) -> bool {
+        self.has_more
+    }
+}
+
+/// What is left of a read.
+#[derive(Clone, Copy)]
+struct Cursor {
+    index: usize,
+    rest: Extent,
+    dst: Target,
+}
+
+/// The next request for a cursor.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    /// This many bytes straight into the caller's memory.
+    Straight(u64),
+    /// This many bytes through staging memory.
+    Staged(u64),
+}
+
+/// Waits, however the function is left, until the kernel has let go of the caller's memory.
+struct Settled<'a>(&'a mut Store);
+
+impl Drop for Settled<'_> {
+    fn drop(&mut self) {
+        self.0.caller.has_more = false;
+        while self.0.caller.outstanding > 0 {
+            if let Err(error) = self.0.drive(true) {
+                // Going on would let the kernel write to memory that its owner believes to have back.
+                tracing::error!(%error, "reads into foreign memory can be neither stopped nor waited for");
+                std::process::abort();
+            }
+        }
+    }
+}
+
+impl Store {
+    /// Reads extents into memory outside the arena, with the whole queue depth. `progress` is called with the bytes that
+    /// are there so far, and may stop it. Other fetches' blocks go on loading meanwhile; none is evicted.
+    ///
+    /// # Errors
+    /// [`StoreError::Cancelled`] if `progress` stopped it; a read's error otherwise. What the destinations then hold is
+    /// not specified.
+    pub fn read_into(
+        &mut self,
+        reads: &mut [ReadInto<'_>],
+        progress: &mut dyn FnMut(ByteSize) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        for read in reads.iter() {
+            if read.extent.len > 0 {
+                check_extent(&self.files, read.extent, &read.name)?;
+            }
+            if read.dst.len() as u64 != read.extent.len {
+                let reason = format!("{} bytes into memory of {}", read.extent.len, read.dst.len());
+                return Err(StoreError::BadExtent { tensor: read.name.into(), reason });
+            }
+        }
+        let total = reads.iter().map(|read| read.extent.len).sum();
+        self.caller = CallerReads::default();
+        let started = Instant::now();
+        let guard = Settled(&mut *self);
+        let outcome = guard.0.read_all(reads, progress);
+        drop(guard);
+        self.counters.stall += started.elapsed();
+        if let Some((index, failure)) = self.caller.failure {
+            let read = &reads[index];
+            return Err(self.read_error(read.name.to_owned(), read.extent, failure));
+        }
+        match outcome? {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(StoreError::Cancelled { done: self.caller.done, total }),
+        }
+    }
+
+    fn read_all(
+        &mut self,
+        reads: &mut [ReadInto<'_>],
+        progress: &mut dyn FnMut(ByteSize) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, StoreError> {
+        let mut cursors = reads
+            .iter_mut()
+            .enumerate()
+            .map(|(index, read)| Cursor { index, rest: read.extent, dst: Target::of(read.dst) })
+            .filter(|cursor| cursor.rest.len > 0);
+        let mut current = cursors.next();
+        let mut told = 0;
+        loop {
+            while let Some(cursor) = &mut current {
+                if self.flights.is_full() || !self.send_step(cursor) {
+                    break;
+                }
+                if cursor.rest.len == 0 {
+                    current = cursors.next();
+                }
+            }
+            self.caller.has_more = current.is_some();
+            if self.caller.outstanding == 0 && current.is_none() {
+                return Ok(ControlFlow::Continue(()));
+            }
+            self.drive(true)?;
+            if self.caller.failure.is_some() {
+                return Ok(ControlFlow::Continue(()));
+            }
+            if self.caller.done != told {
+                told = self.caller.done;
+                if progress(ByteSize(told)).is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+        }
+    }
+
+    /// Sends the cursor's next request. False if it has to wait for staging memory, which others of our requests hold.
+    fn send_step(&mut self, cursor: &mut Cursor) -> bool {
+        let align = self.files.align;
+        let Cursor { index, rest, dst } = *cursor;
+        let sent = match step(rest, dst.address as u64, align, self.request_size) {
+            Step::Straight(len) => {
+                let target = dst.first(as_len(len));
+                let owner = Owner::Caller { read: index, len, stage: None };
+                self.caller.outstanding += 1;
+                self.send(owner, rest.file.0, rest.offset, IoBuf::over(target), len);
+                len
+            }
+            Step::Staged(len) => {
+                let Some((len, hull, place, bounce)) = self.stage(Extent { len, ..rest }) else {
+                    return false;
+                };
+                let mapping = if bounce { &self.bounce } else { &self.mapping };
+                let buf = mapping.window(place, 0, hull.len);
+                let stage = Stage { place, bounce, skip: as_len(hull.skip), dst: dst.first(as_len(len)) };
+                let owner = Owner::Caller { read: index, len, stage: Some(stage) };
+                self.caller.outstanding += 1;
+                self.send(owner, rest.file.0, hull.offset, buf, hull.skip + len);
+                len
+            }
+        };
+        cursor.rest = Extent { offset: rest.offset + sent, len: rest.len - sent, ..rest };
+        cursor.dst = dst.skip(as_len(sent));
+        true
+    }
+
+    /// Staging memory for the extent, or for as much of its begin as the bounce buffer takes: from what the arena has
+    /// free, since nothing is evicted for it, or else from the bounce buffer.
+    fn stage(&mut self, extent: Extent) -> Option<(u64, Hull, Place, bool)> {
+        let hull = Hull::of(extent, self.files.align);
+        if let Some(place) = self.ranges.alloc(hull.len) {
+            return Some((extent.len, hull, place, false));
+        }
+        let most = self.bounce_ranges.len() / 4;
+        let len = extent.len.min(most - hull.skip);
+        let hull = Hull::of(Extent { len, ..extent }, self.files.align);
+        self.bounce_ranges.alloc(hull.len).map(|place| (len, hull, place, true))
+    }
+
+    /// A request of a `read_into` is over.
+    pub(super) fn caller_part_over(
+        &mut self,
+        read: usize,
+        len: u64,
+        stage: Option<Stage>,
+        buf: &IoBuf,
+        failure: Option<Failure>,
+    ) {
+        if let Some(stage) = stage {
+            if failure.is_none() {
+                buf.copy_to(stage.skip, stage.dst);
+            }
+            if stage.bounce { self.bounce_ranges.free(stage.place) } else { self.ranges.free(stage.place) }
+        }
+        self.caller.outstanding -= 1;
+        match failure {
+            None => self.caller.done += len,
+            Some(failure) => self.caller.failure = self.caller.failure.or(Some((read, failure))),
+        }
+    }
+}
+
+fn as_len(len: u64) -> usize {
+    usize::try_from(len).expect("a part of memory that exists")
+}
+
+/// How to read the begin of `rest` to `address`, with requests of at most `limit` bytes (a multiple of a page).
+fn step(rest: Extent, address: u64, align: u64, limit: u64) -> Step {
+    let off = rest.offset % align;
+    // A staged request's hull begins `off` bytes earlier.
+    let staged = rest.len.min(limit - off);
+    if (rest.offset ^ address) & (align - 1) != 0 {
+        return Step::Staged(staged);
+    }
+    match rest.len.min(limit) {
+        len if off == 0 && len >= align => Step::Straight(len - len % align),
+        _ if off == 0 => Step::Staged(staged),
+        _ => Step::Staged(staged.min(align - off)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ranges::GRANULE;
+    use terrace_model::FileIndex;
+
+    const fn at(offset: u64, len: u64) -> Extent {
+        Extent { file: FileIndex(0), offset, len }
+    }
+
+    #[test]
+    fn aligned_memory_is_read_to_straight() {
+        let limit = 4 * GRANULE;
+        assert_eq!(step(at(4096, 100_000), 0x10000, 512, limit), Step::Straight(limit));
+        assert_eq!(step(at(4096, 1000), 0x10000, 512, limit), Step::Straight(512));
+        assert_eq!(step(at(4096, 500), 0x10000, 512, limit), Step::Staged(500));
+        assert_eq!(step(at(4100, 5000), 0x10004, 512, limit), Step::Staged(508));
+        assert_eq!(step(at(4100, 50), 0x10004, 512, limit), Step::Staged(50));
+    }
+
+    #[test]
+    fn other_memory_is_staged_within_the_limit() {
+        let limit = 4 * GRANULE;
+        assert_eq!(step(at(4100, 100_000), 0x10000, 512, limit), Step::Staged(limit - 4));
+        assert_eq!(step(at(4100, 60), 0x10000, 512, limit), Step::Staged(60));
+    }
+
+    #[test]
+    fn buffered_reads_never_need_a_detour() {
+        assert_eq!(step(at(4101, 70_000), 0x10007, 1, 65536), Step::Straight(65536));
+        assert_eq!(step(at(4101, 7), 0x10007, 1, 65536), Step::Straight(7));
+    }
+}
