@@ -1,5 +1,6 @@
 //! ggml's CPU backend with a thread pool of its own: the kernels that Terrace computes with.
 
+use crate::device::AbortCallback;
 use crate::tensor::{DataType, Graph, Tensor};
 use crate::{abi, tensor};
 use llama_cpp_sys_2 as sys;
@@ -24,15 +25,23 @@ pub struct CpuBackend {
     pool: Option<NonNull<sys::ggml_threadpool>>,
     threads: usize,
     /// Boxed: ggml keeps its address.
-    stop: Box<AtomicBool>,
+    stop: Box<Stop>,
+}
+
+/// What can end a run early.
+#[derive(Default)]
+struct Stop {
+    flag: AtomicBool,
+    abort: AbortCallback,
 }
 
 // SAFETY: the backend and the pool have no thread affinity of their own; `&mut self` makes their use exclusive.
 unsafe impl Send for CpuBackend {}
 
-unsafe extern "C" fn read_flag(data: *mut c_void) -> bool {
-    // SAFETY: `data` is the boxed flag of the CpuBackend, which outlives its runs.
-    unsafe { (*data.cast::<AtomicBool>()).load(Ordering::Relaxed) }
+unsafe extern "C" fn must_stop(data: *mut c_void) -> bool {
+    // SAFETY: `data` is the boxed Stop of the CpuBackend, which outlives its runs and changes between them only.
+    let stop = unsafe { &*data.cast::<Stop>() };
+    stop.flag.load(Ordering::Relaxed) || stop.abort.requested()
 }
 
 impl CpuBackend {
@@ -43,13 +52,8 @@ impl CpuBackend {
     pub fn new(threads: usize) -> Self {
         // SAFETY: no arguments; returns an owned backend.
         let backend = NonNull::new(unsafe { sys::ggml_backend_cpu_init() }).expect("memory for a backend handle");
-        let stop = Box::new(AtomicBool::new(false));
-        // SAFETY: `backend` is a CPU backend; the flag is boxed and lives until after the backend is freed.
-        unsafe {
-            let flag = (&raw const *stop).cast_mut().cast();
-            sys::ggml_backend_cpu_set_abort_callback(backend.as_ptr(), Some(read_flag), flag);
-        }
-        let mut this = Self { backend, pool: None, threads: 0, stop };
+        let mut this = Self { backend, pool: None, threads: 0, stop: Box::default() };
+        this.set_abort(AbortCallback::default());
         this.set_threads(threads);
         this
     }
@@ -84,7 +88,17 @@ impl CpuBackend {
 
     /// The flag that ends a run after the current node when it is set. Stays set until cleared.
     pub fn stop_flag(&self) -> &AtomicBool {
-        &self.stop
+        &self.stop.flag
+    }
+
+    /// A function that is asked between nodes as well.
+    pub fn set_abort(&mut self, abort: AbortCallback) {
+        self.stop.abort = abort;
+        // SAFETY: `backend` is a CPU backend; Stop is boxed and lives until after the backend is freed.
+        unsafe {
+            let stop = (&raw const *self.stop).cast_mut().cast();
+            sys::ggml_backend_cpu_set_abort_callback(self.backend.as_ptr(), Some(must_stop), stop);
+        }
     }
 
     /// Computes nodes `[from, to)` of the graph.

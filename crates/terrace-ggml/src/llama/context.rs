@@ -66,29 +66,29 @@ pub enum ContextError {
 }
 
 /// A context over a model.
-pub struct Context<'m> {
+pub struct Context {
     ptr: NonNull<sys::llama_context>,
     pool: Option<NonNull<sys::ggml_threadpool>>,
     vocab: usize,
     /// llama.cpp keeps its address.
     interrupt: Arc<AtomicBool>,
-    _model: &'m Model,
+    _model: Arc<Model>,
 }
 
 // SAFETY: a context has no thread affinity; `&mut self` makes its use exclusive.
-unsafe impl Send for Context<'_> {}
+unsafe impl Send for Context {}
 
 unsafe extern "C" fn interrupted(data: *mut c_void) -> bool {
     // SAFETY: `data` is the flag inside the Arc that the context holds.
     unsafe { (*data.cast::<AtomicBool>()).load(Ordering::Relaxed) }
 }
 
-impl<'m> Context<'m> {
+impl Context {
     /// Makes a context. `interrupt` ends computations when it is set.
     ///
     /// # Errors
     /// [`ContextError::Create`] with llama.cpp's reason (usually memory), or a backend's error.
-    pub fn new(model: &'m Model, params: &ContextParams, interrupt: Arc<AtomicBool>) -> Result<Self, ContextError> {
+    pub fn new(model: Arc<Model>, params: &ContextParams, interrupt: Arc<AtomicBool>) -> Result<Self, ContextError> {
         // SAFETY: returns plain values.
         let mut raw = unsafe { sys::llama_context_default_params() };
         let threads = i32::try_from(params.threads.clamp(1, 512)).expect("clamped");
@@ -105,7 +105,7 @@ impl<'m> Context<'m> {
         raw.abort_callback = Some(interrupted);
         raw.abort_callback_data = Arc::as_ptr(&interrupt).cast_mut().cast();
         drop(parked::take());
-        // SAFETY: the model is alive and outlives the context ('m).
+        // SAFETY: the model is alive and outlives the context (the Arc).
         let (ptr, lines) = log::capture(|| unsafe { sys::llama_init_from_model(model.as_ptr(), raw) });
         let Some(ptr) = NonNull::new(ptr) else {
             return Err(match parked::take() {
@@ -188,7 +188,7 @@ impl<'m> Context<'m> {
     }
 }
 
-impl Drop for Context<'_> {
+impl Drop for Context {
     fn drop(&mut self) {
         // SAFETY: owned; the pool is detached before both are freed.
         unsafe {

@@ -131,7 +131,7 @@ impl Model {
 
 impl Drop for Model {
     fn drop(&mut self) {
-        // SAFETY: owned; contexts borrow the model and are gone.
+        // SAFETY: owned; contexts hold an Arc of the model and are gone.
         unsafe { sys::llama_model_free(self.as_ptr()) }
     }
 }

@@ -52,7 +52,7 @@ impl Sampler {
     }
 
     /// Samples from the last computed logits and accepts the token.
-    pub fn sample(&mut self, context: &mut Context<'_>) -> Token {
+    pub fn sample(&mut self, context: &mut Context) -> Token {
         // SAFETY: both are alive; -1 is the last output row, which a successful decode with outputs leaves.
         Token(unsafe { sys::llama_sampler_sample(self.ptr.as_ptr(), context.as_ptr(), -1) })
     }

@@ -1,0 +1,94 @@
+//! The Terrace device: what llama.cpp sees.
+
+use crate::buffers::{Loading, ManagedType, ResidentType};
+use crate::exec::Executor;
+use crate::weights::Weights;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use terrace_ggml::buffer::BufferTypeHandle;
+use terrace_ggml::device::{ApiVersionMismatch, Backend, Device, cpu_supports_op, prepare};
+use terrace_ggml::parked::ParkedError;
+use terrace_ggml::{Tensor, cpu};
+
+/// Terrace in this process: registered once, used by every model loaded after.
+pub struct Terrace {
+    managed: BufferTypeHandle,
+    resident: BufferTypeHandle,
+    loading: Arc<Loading>,
+    one_load: Mutex<()>,
+}
+
+/// While it lives, weights that llama.cpp places belong to one model; one load at a time.
+pub struct LoadScope<'a> {
+    loading: &'a Loading,
+    _exclusive: MutexGuard<'a, ()>,
+}
+
+impl Drop for LoadScope<'_> {
+    fn drop(&mut self) {
+        self.loading.end();
+    }
+}
+
+struct TerraceDevice {
+    managed: Arc<OnceLock<BufferTypeHandle>>,
+}
+
+impl Terrace {
+    /// Registers the device with ggml, once. From then on llama.cpp runs CPU graphs through it; a stock run in the
+    /// same process has to come first.
+    ///
+    /// # Errors
+    /// If this process's ggml has another backend API.
+    pub fn install() -> Result<&'static Self, ApiVersionMismatch> {
+        static INSTALLED: OnceLock<Terrace> = OnceLock::new();
+        static INSTALLING: Mutex<()> = Mutex::new(());
+        let _one = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(terrace) = INSTALLED.get() {
+            return Ok(terrace);
+        }
+        let loading = Arc::new(Loading::default());
+        let managed_cell = Arc::new(OnceLock::new());
+        let device = Arc::new(TerraceDevice { managed: Arc::clone(&managed_cell) });
+        let mut registration = prepare("TERRACE", "streams weights between storage, RAM and devices", device)?;
+        let managed =
+            registration.buffer_type("TERRACE", Arc::new(ManagedType { loading: Arc::clone(&loading) }));
+        let resident =
+            registration.buffer_type("TERRACE_RAM", Arc::new(ResidentType { loading: Arc::clone(&loading) }));
+        managed_cell.get_or_init(|| managed);
+        registration.register();
+        Ok(INSTALLED.get_or_init(|| Self { managed, resident, loading, one_load: Mutex::new(()) }))
+    }
+
+    /// Buffer type of managed weights.
+    pub fn managed(&self) -> BufferTypeHandle {
+        self.managed
+    }
+
+    /// Buffer type of resident weights.
+    pub fn resident(&self) -> BufferTypeHandle {
+        self.resident
+    }
+
+    /// Weights placed while the scope lives are those of `weights`.
+    pub fn loading(&self, weights: Arc<Weights>) -> LoadScope<'_> {
+        let exclusive = self.one_load.lock().unwrap_or_else(PoisonError::into_inner);
+        self.loading.begin(weights);
+        LoadScope { loading: &self.loading, _exclusive: exclusive }
+    }
+}
+
+impl Device for TerraceDevice {
+    fn supports_op(&self, op: Tensor<'_>) -> bool {
+        // Managed operands are host memory by the time that the kernels see them.
+        cpu_supports_op(op)
+    }
+
+    fn supports_buffer_type(&self, buffer_type: BufferTypeHandle) -> bool {
+        buffer_type.is_host() || self.managed.get() == Some(&buffer_type)
+    }
+
+    fn init(&self) -> Result<Box<dyn Backend>, ParkedError> {
+        let managed = *self.managed.get().ok_or("the device is not fully registered")?;
+        Ok(Box::new(Executor::new(managed, cpu::default_threads())))
+    }
+}

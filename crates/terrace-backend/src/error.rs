@@ -1,0 +1,72 @@
+//! What the backend reports.
+
+use terrace_model::ByteSize;
+use terrace_store::StoreError;
+
+/// Why a graph or a load failed.
+#[derive(Debug, thiserror::Error)]
+pub enum BackendError {
+    /// The store could not bring the bytes.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A managed tensor that the model file does not have.
+    #[error("tensor {name} was placed with Terrace but the plan does not know it")]
+    Unplanned {
+        /// Its name.
+        name: String,
+    },
+    /// An operation that needs all experts of a layer as one matrix.
+    #[error("operation {op} uses the expert tensor {tensor} as a whole, which cannot be streamed; run with --manage none, or --manage ffn with a larger --ram-budget")]
+    WholeExperts {
+        /// ggml's name of the operation.
+        op: &'static str,
+        /// The tensor.
+        tensor: String,
+    },
+    /// The router chose an expert that does not exist.
+    #[error("{tensor}: the router chose expert {expert} of {experts}")]
+    NoSuchExpert {
+        /// The expert tensor.
+        tensor: String,
+        /// The id that the graph computed.
+        expert: i32,
+        /// How many there are.
+        experts: u32,
+    },
+    /// A row index outside the table.
+    #[error("{tensor}: row {row} of {rows} was asked for")]
+    NoSuchRow {
+        /// The table.
+        tensor: String,
+        /// The index.
+        row: i32,
+        /// How many there are.
+        rows: u64,
+    },
+    /// ggml has no kernel for the type.
+    #[error("{tensor}: ggml cannot multiply by type {ty}")]
+    NoKernel {
+        /// The tensor.
+        tensor: String,
+        /// ggml's type name.
+        ty: String,
+    },
+    /// Slots are all in use by matrices of the same run.
+    #[error("no slot is free for {tensor}: the RAM budget is too small for this graph")]
+    NoRoom {
+        /// The tensor.
+        tensor: String,
+    },
+    /// Memory for resident weights.
+    #[error("cannot allocate {size} for resident weights")]
+    NoMemory {
+        /// What was asked for.
+        size: ByteSize,
+    },
+    /// ggml's CPU backend failed.
+    #[error("ggml's CPU backend failed with status {0}")]
+    Cpu(i32),
+    /// Nothing is being loaded.
+    #[error("a weight was placed in Terrace's memory outside a load")]
+    NotLoading,
+}

@@ -1,0 +1,436 @@
+//! MUL_MAT_ID on managed experts: a custom node that brings what the router chose and computes in order of arrival.
+//!
+//! Rounding is stock's: activations are converted once with ggml's `from_float`, and each output element is one
+//! `vec_dot`, or ggml's blocked kernel where ggml itself would take it for that expert.
+
+use crate::barrier::Barrier;
+use crate::error::BackendError;
+use crate::routing::Routing;
+use crate::scratch::Scratch;
+use crate::weights::ManagedTensor;
+use std::cell::UnsafeCell;
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use terrace_ggml::cpu::{BlockedExpert, Kernels, RawTensor, ThreadShare, custom_node};
+use terrace_ggml::{DataType, Tensor, parked};
+use terrace_store::{BlockId, Fetch, Store};
+
+/// Weight rows per unit of work: enough to amortise the counter, few enough to spread over the threads.
+const ROWS_PER_TASK: usize = 32;
+
+/// An expert whose bytes are there.
+#[derive(Clone, Copy)]
+struct Item {
+    /// Index into the routing's touched experts.
+    touched: usize,
+    weights: *const c_void,
+    /// ggml's blocked kernel takes it.
+    blocked: bool,
+}
+
+/// Experts that became resident together, and the counter that deals their rows to the threads.
+#[derive(Default)]
+struct Wave {
+    items: UnsafeCell<Vec<Item>>,
+    next_task: AtomicUsize,
+    last: AtomicBool,
+}
+
+/// What a MUL_MAT_ID node needs to know, fixed before the run.
+pub struct ExpertNode {
+    pub shared: *const ExpertLane,
+    pub tensor: *const ManagedTensor,
+    pub kernels: Kernels,
+    pub experts: u32,
+    /// Which of the lane's fetches is this node's.
+    pub fetch: usize,
+    /// Tensors of the nodes behind this one with the same ids: their bytes are asked for together with ours.
+    pub siblings: Vec<(*const ManagedTensor, usize)>,
+}
+
+/// State of all expert nodes of a graph run, shared by ggml's threads.
+///
+/// Thread 0 owns `inner` and writes `routing` and the waves; the others read those two behind a barrier.
+pub struct ExpertLane {
+    inner: UnsafeCell<Inner>,
+    /// Written by thread 0 before a node's first barrier, read by all after it.
+    routing: UnsafeCell<Routing>,
+    waves: [Wave; 2],
+    barrier: Barrier,
+    failed: AtomicBool,
+    activations: Scratch,
+    blocked: Scratch,
+}
+
+/// What thread 0 alone uses.
+struct Inner {
+    store: *mut Store,
+    stop: *const AtomicBool,
+    fetches: Vec<NodeFetch>,
+    blocks: Vec<BlockId>,
+}
+
+impl Default for ExpertLane {
+    fn default() -> Self {
+        let inner = Inner {
+            store: std::ptr::null_mut(),
+            stop: std::ptr::null(),
+            fetches: Vec::new(),
+            blocks: Vec::new(),
+        };
+        Self {
+            inner: UnsafeCell::new(inner),
+            routing: UnsafeCell::default(),
+            waves: Default::default(),
+            barrier: Barrier::default(),
+            failed: AtomicBool::new(false),
+            activations: Scratch::default(),
+            blocked: Scratch::default(),
+        }
+    }
+}
+
+/// The blocks of one node: touched experts `[taken, accepted)` are leased or on the way.
+#[derive(Default)]
+struct NodeFetch {
+    fetch: Fetch,
+    /// First touched expert of the fetch in progress.
+    from: usize,
+    accepted: usize,
+}
+
+// SAFETY: the pointers in Inner are set for the time of one run by the executor that owns store and lane; access
+// follows the protocol described at ExpertLane.
+unsafe impl Send for ExpertLane {}
+// SAFETY: as for Send.
+unsafe impl Sync for ExpertLane {}
+
+impl ExpertLane {
+    /// Prepares for a graph with `nodes` expert nodes, `activation_bytes` of converted activations at most and
+    /// `blocked_bytes` of scratch for the blocked kernel.
+    pub fn prepare(&mut self, nodes: usize, activation_bytes: usize, blocked_bytes: usize) {
+        let inner = self.inner.get_mut();
+        if inner.fetches.len() < nodes {
+            inner.fetches.resize_with(nodes, NodeFetch::default);
+        }
+        self.activations.reserve(activation_bytes);
+        self.blocked.reserve(blocked_bytes);
+        self.routing.get_mut().reset();
+        self.failed.store(false, Ordering::Relaxed);
+    }
+
+    /// Lends the store for a run; `stop` ends the graph when the lane fails.
+    pub fn begin(&mut self, store: &mut Store, stop: &AtomicBool) {
+        let inner = self.inner.get_mut();
+        inner.store = store;
+        inner.stop = stop;
+    }
+
+    /// Ends a run: all leases go.
+    pub fn end(&mut self, store: &mut Store) {
+        let inner = self.inner.get_mut();
+        for node in &mut inner.fetches {
+            store.release(&mut node.fetch);
+            (node.from, node.accepted) = (0, 0);
+        }
+        inner.store = std::ptr::null_mut();
+        inner.stop = std::ptr::null();
+    }
+
+    /// Whether a node failed; the reason is parked.
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// What the router chose.
+    fn routing(&self) -> &Routing {
+        // SAFETY: written by thread 0 in `start`, before the node's first barrier; the callers are thread 0 after
+        // that, and the others behind the barrier.
+        unsafe { &*self.routing.get() }
+    }
+
+    fn fail(&self, stop: *const AtomicBool, error: BackendError) {
+        parked::park(Box::new(error));
+        self.failed.store(true, Ordering::Relaxed);
+        // SAFETY: `begin` lent the flag for the run that this is part of.
+        unsafe { (*stop).store(true, Ordering::Relaxed) };
+    }
+}
+
+/// The custom node's function.
+///
+/// # Safety
+/// `userdata` is an [`ExpertNode`] whose lane is within `begin`..`end`; called by ggml on all threads of the run.
+pub unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userdata: *mut c_void) {
+    // SAFETY: the executor put a live ExpertNode there; ggml passes the live node.
+    let (node, dst) = unsafe { (&*userdata.cast::<ExpertNode>(), custom_node(dst)) };
+    // SAFETY: the lane outlives the run.
+    let lane = unsafe { &*node.shared };
+    // ggml's own barrier lies between nodes: every thread sees the same value here.
+    if lane.has_failed() {
+        return;
+    }
+    let share = ThreadShare { ith: ith.unsigned_abs() as usize, nth: nth.unsigned_abs() as usize };
+    if share.ith == 0 {
+        // SAFETY: thread 0 alone touches `inner` mutably, and no other thread reads it before the barrier below.
+        start(lane, node, dst, unsafe { &mut *lane.inner.get() });
+    }
+    let activations = lane.activations.as_ptr();
+    convert(node, dst, activations, share);
+    let mut turn = 0;
+    if share.ith == 0 {
+        // SAFETY: as above.
+        publish(lane, node, dst, unsafe { &mut *lane.inner.get() }, &lane.waves[0]);
+    }
+    loop {
+        lane.barrier.wait(share.nth);
+        if lane.has_failed() {
+            return;
+        }
+        let wave = &lane.waves[turn];
+        let last = wave.last.load(Ordering::Relaxed);
+        // SAFETY: thread 0 filled this wave before the barrier and fills the other one next.
+        let items = unsafe { &*wave.items.get() };
+        compute(node, dst, lane.routing(), items, &wave.next_task, activations, lane.blocked.as_ptr(), share);
+        if last {
+            // Leases stay until the next node's `start` or the end of the run: other threads may still compute.
+            return;
+        }
+        turn ^= 1;
+        if share.ith == 0 {
+            // SAFETY: as above; the other threads read the previous wave only.
+            publish(lane, node, dst, unsafe { &mut *lane.inner.get() }, &lane.waves[turn]);
+        }
+    }
+}
+
+/// Reads the router's choice and asks for the bytes: ours, then those of the block's other matrices.
+fn start(lane: &ExpertLane, node: &ExpertNode, dst: Tensor<'_>, inner: &mut Inner) {
+    // SAFETY: the layout outlives the run.
+    let tensor = unsafe { &*node.tensor };
+    let mut attempt = || -> Result<(), BackendError> {
+        let ids = dst.src(2).expect("MUL_MAT_ID has ids");
+        // SAFETY: no other thread reads the routing before the node's first barrier.
+        unsafe { &mut *lane.routing.get() }.read(ids, node.experts, &tensor.name)?;
+        // SAFETY: lent by `begin` for the run.
+        let store = unsafe { &mut *inner.store };
+        // All threads have left earlier nodes: their leases can go.
+        for earlier in &mut inner.fetches[..node.fetch] {
+            if earlier.accepted > 0 {
+                store.release(&mut earlier.fetch);
+                earlier.accepted = 0;
+            }
+        }
+        let touched = lane.routing().touched();
+        let complete = request(inner, store, touched, tensor, node.fetch)?;
+        if complete {
+            for &(sibling, fetch) in &node.siblings {
+                // SAFETY: the layout outlives the run.
+                if !request(inner, store, touched, unsafe { &*sibling }, fetch)? {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    };
+    if let Err(error) = attempt() {
+        lane.fail(inner.stop, error);
+    }
+}
+
+/// Starts (or goes on with) a node's fetch; true when all its touched experts are leased or on the way.
+fn request(
+    inner: &mut Inner,
+    store: &mut Store,
+    touched: &[u32],
+    tensor: &ManagedTensor,
+    fetch: usize,
+) -> Result<bool, BackendError> {
+    let state = &mut inner.fetches[fetch];
+    if state.accepted == 0 {
+        inner.blocks.clear();
+        inner.blocks.extend(touched[state.from..].iter().map(|&e| tensor.block(e)));
+        state.accepted = store.start(&mut state.fetch, &inner.blocks)?;
+    }
+    Ok(state.from + state.accepted == touched.len())
+}
+
+/// Thread 0: waits until at least one expert is there and hands out all that are.
+fn publish(lane: &ExpertLane, node: &ExpertNode, dst: Tensor<'_>, inner: &mut Inner, wave: &Wave) {
+    if lane.has_failed() {
+        return;
+    }
+    // SAFETY: the threads are behind this wave's previous use by two barriers.
+    let items = unsafe { &mut *wave.items.get() };
+    items.clear();
+    if let Err(error) = collect(lane, node, dst, inner, items, &wave.last) {
+        lane.fail(inner.stop, error);
+    }
+    wave.next_task.store(0, Ordering::Relaxed);
+}
+
+fn collect(
+    lane: &ExpertLane,
+    node: &ExpertNode,
+    dst: Tensor<'_>,
+    inner: &mut Inner,
+    items: &mut Vec<Item>,
+    last: &AtomicBool,
+) -> Result<(), BackendError> {
+    // SAFETY: the layout outlives the run; the store is lent by `begin`.
+    let (tensor, store) = unsafe { (&*node.tensor, &mut *inner.store) };
+    let touched = lane.routing().touched();
+    let total = touched.len();
+    let mut ready = store.next(&mut inner.fetches[node.fetch].fetch)?;
+    if ready.is_none() && inner.fetches[node.fetch].from + inner.fetches[node.fetch].accepted < total {
+        // This part of the experts is computed; the next one takes its place. What was asked for ahead may be in
+        // the way, so it goes first.
+        for &(_, sibling) in &node.siblings {
+            let state = &mut inner.fetches[sibling];
+            store.release(&mut state.fetch);
+            state.accepted = 0;
+        }
+        let state = &mut inner.fetches[node.fetch];
+        state.from += state.accepted;
+        state.accepted = 0;
+        store.release(&mut state.fetch);
+        request(inner, store, touched, tensor, node.fetch)?;
+        if inner.fetches[node.fetch].accepted == 0 {
+            return Err(BackendError::NoRoom { tensor: tensor.name.clone() });
+        }
+        ready = store.next(&mut inner.fetches[node.fetch].fetch)?;
+    }
+    let from = inner.fetches[node.fetch].from;
+    while let Some(block) = ready {
+        let touched = from + block.index;
+        let weights: *const c_void = block.data.cast();
+        items.push(Item { touched, weights, blocked: takes_blocked(lane, dst, weights, touched) });
+        ready = store.try_next(&mut inner.fetches[node.fetch].fetch)?;
+    }
+    let state = &inner.fetches[node.fetch];
+    last.store(state.from + state.accepted == total && state.fetch.is_exhausted(), Ordering::Relaxed);
+    Ok(())
+}
+
+/// Whether ggml's blocked kernel takes this expert: asked for the share of a thread that has no rows.
+fn takes_blocked(lane: &ExpertLane, dst: Tensor<'_>, weights: *const c_void, touched: usize) -> bool {
+    let nobody = ThreadShare { ith: 0, nth: c_int::MAX as usize };
+    let rows = lane.routing().rows(touched);
+    // SAFETY: with so many threads the first has no rows: nothing is read or written, only the kernel's conditions
+    // are evaluated.
+    unsafe {
+        BlockedExpert::compute(dst, weights, rows, lane.activations.as_ptr(), lane.blocked.as_ptr(), nobody)
+    }
+}
+
+/// Converts this thread's part of src1 to the activation type, rows without gaps, as ggml does.
+fn convert(node: &ExpertNode, dst: Tensor<'_>, activations: *mut c_void, share: ThreadShare) {
+    let src1 = dst.src(1).expect("MUL_MAT_ID has activations");
+    let [n, per_token, tokens, _] = src1.ne().map(|d| d.unsigned_abs() as usize);
+    let [_, stride_row, stride_token, _] = src1.nb();
+    let row_bytes = node.kernels.activation_bytes(n);
+    let block = node.kernels.activation_block();
+    let blocks = n / block;
+    // Split each row by blocks: with one token that is all the parallelism there is. Quantisation is per block, so
+    // the split does not change a bit.
+    let (b0, b1) = (blocks * share.ith / share.nth, blocks * (share.ith + 1) / share.nth);
+    if b0 == b1 {
+        return;
+    }
+    let already = src1.ty() == node.kernels.activation_type();
+    for token in 0..tokens {
+        for slot in 0..per_token {
+            // SAFETY: src1 is allocated and computed (it precedes this node); indices are within its dimensions; the
+            // target was reserved for all rows (`ExpertLane::prepare`), and threads write disjoint blocks.
+            unsafe {
+                let row = src1.data().cast::<u8>().add(slot * stride_row + token * stride_token);
+                let target = activations.cast::<u8>().add((slot + token * per_token) * row_bytes);
+                let skip = node.kernels.activation_bytes(b0 * block);
+                if already {
+                    let len = node.kernels.activation_bytes((b1 - b0) * block);
+                    std::ptr::copy_nonoverlapping(row.add(skip), target.add(skip), len);
+                } else {
+                    let from = row.cast::<f32>().add(b0 * block);
+                    node.kernels.convert(from, target.add(skip).cast(), (b1 - b0) * block);
+                }
+            }
+        }
+    }
+}
+
+/// This thread's part of a wave.
+#[expect(clippy::too_many_arguments, reason = "what a thread needs of the wave, each used once")]
+fn compute(
+    node: &ExpertNode,
+    dst: Tensor<'_>,
+    routing: &Routing,
+    items: &[Item],
+    next_task: &AtomicUsize,
+    activations: *mut c_void,
+    blocked: *mut c_void,
+    share: ThreadShare,
+) {
+    for item in items.iter().filter(|item| item.blocked) {
+        let rows = routing.rows(item.touched);
+        // SAFETY: the node is a MUL_MAT_ID whose operands are allocated and computed; the expert is leased until the
+        // end of the node; activations are complete (barrier); scratch was reserved for all threads; every thread
+        // comes by here for this item.
+        unsafe { BlockedExpert::compute(dst, item.weights, rows, activations, blocked, share) };
+    }
+    let src0 = dst.src(0).expect("MUL_MAT_ID has weights");
+    let n_rows = src0.ne()[1].unsigned_abs() as usize;
+    let tasks_per_item = n_rows.div_ceil(ROWS_PER_TASK);
+    loop {
+        let task = next_task.fetch_add(1, Ordering::Relaxed);
+        let Some(item) = items.get(task / tasks_per_item) else { return };
+        if item.blocked {
+            continue;
+        }
+        let first = task % tasks_per_item * ROWS_PER_TASK;
+        dots(node, dst, item.weights, routing.rows(item.touched), activations, first..n_rows.min(first + ROWS_PER_TASK));
+    }
+}
+
+/// Weight rows `range` of one expert against all its activation rows.
+fn dots(
+    node: &ExpertNode,
+    dst: Tensor<'_>,
+    weights: *const c_void,
+    rows: &[[i32; 2]],
+    activations: *const c_void,
+    range: std::ops::Range<usize>,
+) {
+    let src0 = dst.src(0).expect("MUL_MAT_ID has weights");
+    let src1 = dst.src(1).expect("MUL_MAT_ID has activations");
+    let n = src0.ne()[0];
+    let length = c_int::try_from(n).expect("a row's length");
+    let weight_stride = src0.nb()[1];
+    let per_token = src1.ne()[1].unsigned_abs() as usize;
+    let row_bytes = node.kernels.activation_bytes(n.unsigned_abs() as usize);
+    let [_, dst_slot, dst_token, _] = dst.nb();
+    for &[slot, token] in rows {
+        let (slot, token) = (slot.unsigned_abs() as usize, token.unsigned_abs() as usize);
+        // SAFETY: (slot, token) comes from ids, whose dimensions are dst's; activations hold all rows of src1; the
+        // expert holds ne[1] rows of `weight_stride` bytes; threads write disjoint ranges of dst.
+        unsafe {
+            let activation = activations.cast::<u8>().add((slot % per_token + token * per_token) * row_bytes);
+            let out = dst.data().cast::<u8>().add(slot * dst_slot + token * dst_token).cast::<f32>();
+            for row in range.clone() {
+                let weight = weights.cast::<u8>().add(row * weight_stride);
+                *out.add(row) = node.kernels.dot(length, weight.cast(), activation.cast());
+            }
+        }
+    }
+}
+
+/// Bytes of converted activations at a MUL_MAT_ID node.
+pub fn activation_bytes(node: Tensor<'_>, kernels: &Kernels) -> usize {
+    let Some(src1) = node.src(1) else { return 0 };
+    let [n, per_token, tokens, _] = src1.ne().map(|d| d.unsigned_abs() as usize);
+    kernels.activation_bytes(n) * per_token * tokens
+}
+
+/// Whether the node's activations are of a type that this lane converts.
+pub fn convertible(node: Tensor<'_>, kernels: &Kernels) -> bool {
+    node.src(1).is_some_and(|src1| src1.ty() == DataType::F32 || src1.ty() == kernels.activation_type())
+}

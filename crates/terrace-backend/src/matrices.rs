@@ -1,0 +1,135 @@
+//! Whole managed matrices: leased ahead of the nodes that use them, given to ggml by address.
+
+use crate::error::BackendError;
+use crate::weights::ManagedTensor;
+use std::ffi::c_void;
+use terrace_ggml::Tensor;
+use terrace_store::{Fetch, Store};
+
+/// One use of a managed matrix by a node.
+struct Use {
+    node: usize,
+    /// Operand of the node, the tensor or a view of it; kept as an address, valid for the graph's call.
+    operand: usize,
+    tensor: *const ManagedTensor,
+    saved: *mut c_void,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Waiting,
+    Asked,
+    Bound,
+    Done,
+}
+
+/// The matrices of a graph, in order of use.
+#[derive(Default)]
+pub struct MatrixQueue {
+    uses: Vec<Use>,
+    fetches: Vec<Fetch>,
+    asked: usize,
+    bound: usize,
+    released: usize,
+    leased_bytes: u64,
+}
+
+// SAFETY: the pointers are into the graph and the layout, set at the beginning of a graph's call and not used after.
+unsafe impl Send for MatrixQueue {}
+
+impl MatrixQueue {
+    /// Forgets the last graph.
+    pub fn clear(&mut self) {
+        self.uses.clear();
+        (self.asked, self.bound, self.released, self.leased_bytes) = (0, 0, 0, 0);
+    }
+
+    /// Node `node` uses `operand`, whose bytes are `tensor`'s. In order of nodes.
+    pub fn push(&mut self, node: usize, operand: Tensor<'_>, tensor: &ManagedTensor) {
+        self.uses.push(Use {
+            node,
+            operand: operand.as_ptr() as usize,
+            tensor,
+            saved: operand.data(),
+            state: State::Waiting,
+        });
+        if self.fetches.len() < self.uses.len() {
+            self.fetches.push(Fetch::default());
+        }
+    }
+
+    /// Asks for what comes next, as far as `limit` bytes of leases and the store allow; at least for the first.
+    pub fn ask_ahead(&mut self, store: &mut Store, limit: u64) -> Result<(), BackendError> {
+        while let Some(next) = self.uses.get_mut(self.asked) {
+            // SAFETY: the layout outlives the graph's call.
+            let tensor = unsafe { &*next.tensor };
+            let first = self.asked == self.released;
+            if !first && self.leased_bytes + tensor.extent.len > limit {
+                return Ok(());
+            }
+            if store.start(&mut self.fetches[self.asked], &[tensor.block(0)])? == 0 {
+                return Ok(());
+            }
+            next.state = State::Asked;
+            self.leased_bytes += tensor.extent.len;
+            self.asked += 1;
+        }
+        Ok(())
+    }
+
+    /// Binds what is there, waiting for the first only, and returns the first node that cannot run yet.
+    pub fn bind(&mut self, store: &mut Store, graph: &terrace_ggml::Graph<'_>) -> Result<usize, BackendError> {
+        while self.bound < self.asked {
+            let current = &mut self.uses[self.bound];
+            let fetch = &mut self.fetches[self.bound];
+            let must = self.bound == self.released;
+            let ready = if must { store.next(fetch)? } else { store.try_next(fetch)? };
+            let Some(ready) = ready else { break };
+            let operand = operand_of(graph, current.node, current.operand);
+            if let Some(operand) = operand {
+                operand.set_data(ready.data.cast_mut().wrapping_add(operand.view_offset()).cast());
+            }
+            current.state = State::Bound;
+            self.bound += 1;
+        }
+        Ok(self.uses.get(self.bound).map_or(graph.len(), |u| u.node))
+    }
+
+    /// Nodes before `node` have run: their matrices go back.
+    pub fn release_before(&mut self, store: &mut Store, graph: &terrace_ggml::Graph<'_>, node: usize) {
+        while self.released < self.bound && self.uses[self.released].node < node {
+            let address = self.uses[self.released].operand;
+            let used_again = self.uses[self.released + 1..self.bound].iter().any(|u| u.operand == address);
+            let done = &mut self.uses[self.released];
+            // A tensor that a bound node still needs keeps its address: the bytes have not moved.
+            if !used_again && let Some(operand) = operand_of(graph, done.node, done.operand) {
+                operand.set_data(done.saved);
+            }
+            // SAFETY: the layout outlives the graph's call.
+            self.leased_bytes -= unsafe { (*done.tensor).extent.len };
+            done.state = State::Done;
+            store.release(&mut self.fetches[self.released]);
+            self.released += 1;
+        }
+    }
+
+    /// Puts every address back and lets every lease go, wherever the run ended.
+    pub fn abandon(&mut self, store: &mut Store, graph: &terrace_ggml::Graph<'_>) {
+        for (current, fetch) in self.uses.iter_mut().zip(&mut self.fetches) {
+            if current.state == State::Bound
+                && let Some(operand) = operand_of(graph, current.node, current.operand)
+            {
+                operand.set_data(current.saved);
+            }
+            if matches!(current.state, State::Asked | State::Bound) {
+                store.release(fetch);
+            }
+        }
+        self.clear();
+    }
+}
+
+fn operand_of<'g>(graph: &terrace_ggml::Graph<'g>, node: usize, operand: usize) -> Option<Tensor<'g>> {
+    graph.node(node).sources().find(|s| s.as_ptr() as usize == operand)
+}

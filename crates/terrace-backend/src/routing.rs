@@ -1,0 +1,86 @@
+//! What the router chose: token rows grouped by expert.
+
+use crate::error::BackendError;
+use terrace_ggml::Tensor;
+
+/// The pairs (slot within top-k, token) of one ids tensor, grouped by expert in ascending order. Within an expert the
+/// pairs keep the order of tokens, as in ggml's MUL_MAT_ID.
+#[derive(Debug, Default)]
+pub struct Routing {
+    ids: Option<usize>,
+    touched: Vec<u32>,
+    starts: Vec<u32>,
+    rows: Vec<[i32; 2]>,
+    counts: Vec<u32>,
+}
+
+impl Routing {
+    /// Forgets what was read: the next graph has other ids.
+    pub fn reset(&mut self) {
+        self.ids = None;
+    }
+
+    /// Reads `ids` (I32, `[top_k, tokens]`, any strides), unless it already has.
+    ///
+    /// # Errors
+    /// [`BackendError::NoSuchExpert`] for an id outside `0..experts`.
+    pub fn read(&mut self, ids: Tensor<'_>, experts: u32, tensor: &str) -> Result<(), BackendError> {
+        if self.ids == Some(ids.as_ptr() as usize) {
+            return Ok(());
+        }
+        let [top_k, tokens, ..] = ids.ne();
+        let [stride_k, stride_token, ..] = ids.nb();
+        let base = ids.data().cast::<u8>();
+        let at = |slot: i64, token: i64| -> i32 {
+            let offset = slot.unsigned_abs() as usize * stride_k + token.unsigned_abs() as usize * stride_token;
+            // SAFETY: ids is an allocated I32 tensor that has been computed (it precedes this node in the graph), and
+            // slot and token are within its dimensions.
+            unsafe { base.add(offset).cast::<i32>().read_unaligned() }
+        };
+        self.counts.clear();
+        self.counts.resize(experts as usize, 0);
+        for token in 0..tokens {
+            for slot in 0..top_k {
+                let id = at(slot, token);
+                let expert = usize::try_from(id).ok().filter(|&e| e < experts as usize);
+                let Some(expert) = expert else {
+                    return Err(BackendError::NoSuchExpert { tensor: tensor.into(), expert: id, experts });
+                };
+                self.counts[expert] += 1;
+            }
+        }
+        self.touched.clear();
+        self.starts.clear();
+        let mut next = 0;
+        for (expert, count) in self.counts.iter_mut().enumerate() {
+            if *count > 0 {
+                self.touched.push(expert as u32);
+                self.starts.push(next);
+                // From here on `counts` is where the expert's next pair goes.
+                next += std::mem::replace(count, next);
+            }
+        }
+        self.starts.push(next);
+        self.rows.clear();
+        self.rows.resize(next as usize, [0; 2]);
+        for token in 0..tokens {
+            for slot in 0..top_k {
+                let place = &mut self.counts[at(slot, token).unsigned_abs() as usize];
+                self.rows[*place as usize] = [slot as i32, token as i32];
+                *place += 1;
+            }
+        }
+        self.ids = Some(ids.as_ptr() as usize);
+        Ok(())
+    }
+
+    /// Experts that at least one row goes to, ascending.
+    pub fn touched(&self) -> &[u32] {
+        &self.touched
+    }
+
+    /// The rows of the `i`-th touched expert.
+    pub fn rows(&self, i: usize) -> &[[i32; 2]] {
+        &self.rows[self.starts[i] as usize..self.starts[i + 1] as usize]
+    }
+}

@@ -1,0 +1,171 @@
+//! A model's weights as the backend knows them: which tensor is which blocks of the store.
+
+use crate::error::BackendError;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use terrace_ggml::{DataType, Tensor};
+use terrace_model::{ExpertId, Extent, ModelFile, TensorInfo};
+use terrace_store::{BlockId, BlockSpec, ReadInto, Store};
+
+/// How a managed tensor is cut into blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// One block: a matrix that is needed as a whole.
+    Whole,
+    /// One block per expert.
+    PerExpert {
+        /// How many.
+        experts: u32,
+    },
+}
+
+/// A managed tensor.
+#[derive(Clone, Debug)]
+pub struct ManagedTensor {
+    /// Name in the file.
+    pub name: String,
+    /// All its bytes.
+    pub extent: Extent,
+    /// Element type.
+    pub ty: DataType,
+    /// How it is cut.
+    pub cut: Cut,
+    first: BlockId,
+}
+
+impl ManagedTensor {
+    /// The block of an expert, or of the whole tensor for expert 0.
+    pub fn block(&self, expert: u32) -> BlockId {
+        BlockId(self.first.0 + expert)
+    }
+}
+
+/// The managed tensors of a model, in block order.
+#[derive(Clone, Debug, Default)]
+pub struct Layout {
+    tensors: Vec<ManagedTensor>,
+    by_name: HashMap<String, u32>,
+    blocks: u32,
+}
+
+impl Layout {
+    /// Lays out `managed` (with their cuts) in the order given.
+    pub fn new<'a>(managed: impl IntoIterator<Item = (&'a TensorInfo, Cut)>) -> Self {
+        let mut layout = Self::default();
+        for (info, cut) in managed {
+            let index = u32::try_from(layout.tensors.len()).expect("GGUF tensors are counted in 32 bits here");
+            let ty = DataType::from_id(info.ty.id).expect("the reader accepts known types only");
+            layout.by_name.insert(info.name.clone(), index);
+            layout.tensors.push(ManagedTensor {
+                name: info.name.clone(),
+                extent: info.extent,
+                ty,
+                cut,
+                first: BlockId(layout.blocks),
+            });
+            layout.blocks += match cut {
+                Cut::Whole => 1,
+                Cut::PerExpert { experts } => experts,
+            };
+        }
+        layout
+    }
+
+    /// What the store is to hold: its blocks, in order of their ids.
+    pub fn blocks(&self) -> Vec<BlockSpec> {
+        let mut specs = Vec::with_capacity(self.blocks as usize);
+        for tensor in &self.tensors {
+            let name: Arc<str> = tensor.name.as_str().into();
+            match tensor.cut {
+                Cut::Whole => specs.push(BlockSpec { extent: tensor.extent, name, expert: None }),
+                Cut::PerExpert { experts } => specs.extend((0..experts).map(|e| BlockSpec {
+                    extent: tensor.extent.part(u64::from(e), u64::from(experts)),
+                    name: Arc::clone(&name),
+                    expert: Some(ExpertId(e)),
+                })),
+            }
+        }
+        specs
+    }
+
+    /// The managed tensors.
+    pub fn tensors(&self) -> &[ManagedTensor] {
+        &self.tensors
+    }
+
+    pub(crate) fn index_of(&self, name: &str) -> Option<u32> {
+        self.by_name.get(name).copied()
+    }
+}
+
+/// A resident weight: memory that ggml computes from, to be filled from the file.
+struct Resident {
+    name: String,
+    address: usize,
+    len: usize,
+}
+
+/// Everything that the buffers and backends of one loaded model share.
+pub struct Weights {
+    layout: Layout,
+    files: HashMap<String, Extent>,
+    store: Mutex<Store>,
+    resident: Mutex<Vec<Resident>>,
+}
+
+impl Weights {
+    /// The weights of `model`: `layout` from the store, everything else resident.
+    pub fn new(model: &ModelFile, layout: Layout, store: Store) -> Self {
+        let files = model.tensors.iter().map(|t| (t.name.clone(), t.extent)).collect();
+        Self { layout, files, store: Mutex::new(store), resident: Mutex::default() }
+    }
+
+    /// The managed tensors.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The store. Taken once per graph, never per node.
+    pub fn store(&self) -> MutexGuard<'_, Store> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A resident tensor has got its place: it will be filled by [`Weights::fill_resident`].
+    pub(crate) fn add_resident(&self, tensor: Tensor<'_>) {
+        let resident =
+            Resident { name: tensor.name(), address: tensor.data() as usize, len: tensor.bytes() };
+        self.resident.lock().unwrap_or_else(PoisonError::into_inner).push(resident);
+    }
+
+    /// Bytes of resident weights that wait to be filled.
+    pub fn resident_bytes(&self) -> u64 {
+        let resident = self.resident.lock().unwrap_or_else(PoisonError::into_inner);
+        resident.iter().map(|r| r.len as u64).sum()
+    }
+
+    /// Reads the resident weights from their files, in file order, with the store's engine.
+    ///
+    /// # Errors
+    /// The store's, with file, tensor and offset; `Cancelled` if `progress` says so.
+    pub fn fill_resident(
+        &self,
+        progress: &mut dyn FnMut(terrace_model::ByteSize) -> std::ops::ControlFlow<()>,
+    ) -> Result<(), BackendError> {
+        let mut resident =
+            std::mem::take(&mut *self.resident.lock().unwrap_or_else(PoisonError::into_inner));
+        resident.retain(|r| self.files.contains_key(&r.name));
+        resident.sort_by_key(|r| self.files[&r.name]);
+        let mut reads: Vec<ReadInto<'_>> = resident
+            .iter()
+            .map(|r| ReadInto {
+                extent: self.files[&r.name],
+                // SAFETY: the address range was given to this tensor by a ResidentBuffer, which lives until the
+                // model is freed, ggml places tensors without overlap, and nothing reads it before the load ends.
+                dst: unsafe { std::slice::from_raw_parts_mut(r.address as *mut u8, r.len) },
+                name: &r.name,
+            })
+            .collect();
+        self.store().read_into(&mut reads, progress)?;
+        Ok(())
+    }
+}
