@@ -14,12 +14,14 @@ pub mod hostile;
 mod layout;
 mod metadata;
 mod pool;
+mod routing;
 mod spec;
 mod tensor;
 mod vocab;
 mod writer;
 
 pub use error::Error;
+pub use routing::RoutingStats;
 pub use spec::{Arch, Routing, Spec};
 pub use terrace_ggml::quantize::WeightType;
 pub use writer::{write, write_split};

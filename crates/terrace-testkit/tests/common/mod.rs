@@ -19,7 +19,7 @@ pub struct Run {
 
 /// Greedy generation on the CPU, weights not repacked.
 pub fn run(path: &Path, generate: usize) -> Run {
-    let model = Model::load(path, &LoadParams::default()).unwrap_or_else(|e| panic!("{e}"));
+    let model = Arc::new(Model::load(path, &LoadParams::default()).unwrap_or_else(|e| panic!("{e}")));
     let params = ContextParams {
         context: 512,
         batch: 512,
@@ -28,7 +28,8 @@ pub fn run(path: &Path, generate: usize) -> Run {
         threads: 1,
         flash_attention: FlashAttention::Auto,
     };
-    let mut context = Context::new(&model, &params, Arc::default()).unwrap_or_else(|e| panic!("{e}"));
+    let mut context =
+        Context::new(Arc::clone(&model), &params, Arc::default()).unwrap_or_else(|e| panic!("{e}"));
     let mut next = model.vocab().tokenize(PROMPT, true, false).unwrap();
     let mut run = Run { prompt: next.len(), tokens: Vec::new(), logits: Vec::new() };
     for step in 0..=generate {

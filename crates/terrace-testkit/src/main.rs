@@ -1,0 +1,223 @@
+//! Makes synthetic model files from the shell.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use terrace_ggml::llama::{LoadParams, Model};
+use terrace_ggml::random_model::{Choices, trace_routing};
+use terrace_model::MetaValue;
+use terrace_testkit::big::{self, Data, Preset};
+use terrace_testkit::{Arch, Routing, RoutingStats, Spec, WeightType, hostile, write, write_split};
+
+#[derive(Parser)]
+#[command(version, about)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// A tiny model of an architecture.
+    Small {
+        /// Architecture (`terrace-testkit list`).
+        #[arg(long)]
+        arch: Arch,
+        #[command(flatten)]
+        shape: Shape,
+        /// File to write; with --shards, a directory.
+        #[arg(long)]
+        out: PathBuf,
+        /// Write so many shards.
+        #[arg(long)]
+        shards: Option<u16>,
+    },
+    /// A model in the shape of a well-known one, written at the disk's speed.
+    Big {
+        /// Shape (`terrace-testkit list`).
+        #[arg(long)]
+        preset: Preset,
+        #[command(flatten)]
+        shape: Shape,
+        /// File to write; with --shards, the part of the names before -00001-of-.
+        #[arg(long)]
+        out: PathBuf,
+        /// Write so many shards.
+        #[arg(long)]
+        shards: Option<u16>,
+        /// Only the header, the rest a hole.
+        #[arg(long)]
+        no_data: bool,
+    },
+    /// Broken files made of a good one.
+    Hostile {
+        /// The good file.
+        #[arg(long)]
+        from: PathBuf,
+        /// Directory for the broken ones.
+        #[arg(long)]
+        out: PathBuf,
+    },
+    /// Runs a model with stock llama.cpp and says how skewed and local its routing is.
+    Routing {
+        /// The model.
+        model: PathBuf,
+        /// The text that it reads first.
+        #[arg(long, default_value = "The terraces of the hill hold what the valley needs.")]
+        prompt: String,
+        /// Tokens to generate.
+        #[arg(long, default_value_t = 256)]
+        generate: u32,
+        /// Threads.
+        #[arg(long, default_value_t = 2)]
+        threads: u16,
+    },
+    /// Names of architectures, presets and types.
+    List,
+}
+
+/// What differs from the architecture's or preset's usual shape.
+#[derive(Args)]
+struct Shape {
+    /// Layers.
+    #[arg(long)]
+    layers: Option<u32>,
+    /// Experts in a layer.
+    #[arg(long)]
+    experts: Option<u32>,
+    /// Experts that a token uses.
+    #[arg(long)]
+    top_k: Option<u32>,
+    /// Inner width of an expert.
+    #[arg(long)]
+    expert_ff: Option<u32>,
+    /// Type of expert gate and up.
+    #[arg(long, value_parser = weight_type)]
+    expert_type: Option<WeightType>,
+    /// Type of expert down.
+    #[arg(long, value_parser = weight_type)]
+    expert_down_type: Option<WeightType>,
+    /// Type of all other matrices.
+    #[arg(long, value_parser = weight_type)]
+    other_type: Option<WeightType>,
+    /// Type of the tensors whose name contains a text; may be given more than once, the first match decides.
+    #[arg(long = "type", value_parser = override_type, value_name = "TEXT=TYPE")]
+    types: Vec<(String, WeightType)>,
+    /// Other seeds, other weights.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How tokens spread over experts.
+    #[arg(long, value_enum, default_value = "uniform")]
+    routing: RoutingArg,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum RoutingArg {
+    /// All experts alike, tokens independent.
+    Uniform,
+    /// Few experts take much of the load, and tokens share experts with the ones before.
+    Skewed,
+}
+
+impl Shape {
+    fn apply(self, spec: Spec) -> Spec {
+        Spec {
+            layers: self.layers.unwrap_or(spec.layers),
+            experts: self.experts.unwrap_or(spec.experts),
+            top_k: self.top_k.unwrap_or(spec.top_k),
+            expert_ff: self.expert_ff.unwrap_or(spec.expert_ff),
+            expert_type: self.expert_type.unwrap_or(spec.expert_type),
+            expert_down_type: self.expert_down_type.or(spec.expert_down_type),
+            other_type: self.other_type.unwrap_or(spec.other_type),
+            overrides: self.types,
+            seed: self.seed.unwrap_or(spec.seed),
+            routing: match self.routing {
+                RoutingArg::Uniform => Routing::Uniform,
+                RoutingArg::Skewed => Routing::Skewed,
+            },
+            ..spec
+        }
+    }
+}
+
+fn weight_type(text: &str) -> Result<WeightType, String> {
+    let names = || WeightType::ALL.iter().map(|ty| ty.name()).collect::<Vec<_>>().join(", ");
+    WeightType::from_name(text).ok_or_else(|| format!("`{text}` is not one of {}", names()))
+}
+
+fn override_type(text: &str) -> Result<(String, WeightType), String> {
+    let (part, ty) = text.split_once('=').ok_or("write TEXT=TYPE, as in ffn_down_exps=q6_K")?;
+    Ok((part.to_owned(), weight_type(ty)?))
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("terrace-testkit: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
+    let paths = match command {
+        Command::Small { arch, shape, out, shards } => {
+            let spec = shape.apply(Spec::new(arch));
+            match shards {
+                None => vec![write(&spec, out)?],
+                Some(shards) => write_split(&spec, out, shards)?,
+            }
+        }
+        Command::Big { preset, shape, out, shards, no_data } => {
+            let spec = shape.apply(preset.spec());
+            let data = if no_data { Data::Sparse } else { Data::Pooled };
+            match shards {
+                None => vec![big::write(&spec, out, data)?],
+                Some(shards) => big::write_split(&spec, out, shards, data)?,
+            }
+        }
+        Command::Hostile { from, out } => {
+            hostile::write_all(&from, &out)?.into_iter().map(|(_, p)| p).collect()
+        }
+        Command::Routing { model, prompt, generate, threads } => {
+            return routing(&model, &prompt, generate, threads);
+        }
+        Command::List => {
+            let types = WeightType::ALL.iter().map(|ty| ty.name());
+            println!("architectures: {}", Arch::ALL.iter().map(|a| a.name()).collect::<Vec<_>>().join(" "));
+            println!("presets: {}", Preset::ALL.iter().map(|p| p.name()).collect::<Vec<_>>().join(" "));
+            println!("types: {}", types.collect::<Vec<_>>().join(" "));
+            return Ok(());
+        }
+    };
+    for path in paths {
+        println!("{}", path.display());
+    }
+    Ok(())
+}
+
+fn routing(path: &Path, prompt: &str, generate: u32, threads: u16) -> Result<(), Box<dyn std::error::Error>> {
+    let model = Model::load(path, &LoadParams::default())?;
+    let tokens = model.vocab().tokenize(prompt, true, false)?;
+    let (choices, _) = trace_routing(&model, &tokens, generate, threads)?;
+    let generated: Choices = choices
+        .into_iter()
+        .map(|(layer, of_tokens)| (layer, of_tokens.into_iter().skip(tokens.len()).collect()))
+        .collect();
+    let file = terrace_ggml::gguf::read(path)?;
+    let key = format!("{}.expert_count", file.architecture());
+    let experts = match file.metadata.get(&key) {
+        Some(&MetaValue::U64(n)) => u32::try_from(n)?,
+        _ => 0,
+    };
+    let Some(stats) = RoutingStats::of(&generated, experts) else {
+        return Err("no experts were chosen, or for fewer than two generated tokens".into());
+    };
+    println!("generated tokens          {}", stats.tokens);
+    println!("layers with experts       {}", generated.len());
+    println!("load on the top tenth     {:.1} %", 100.0 * stats.top_tenth);
+    println!("shared with token before  {:.1} %", 100.0 * stats.repeated);
+    println!("hits, LRU of a quarter    {:.1} %", 100.0 * stats.lru_quarter);
+    Ok(())
+}
