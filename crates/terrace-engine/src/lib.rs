@@ -1,3 +1,23 @@
 //! Here is a prompt: give me tokens.
+//!
+//! [`Engine::load`] reads the model's header, plans what lives where, loads it through the Terrace backend (or stock
+//! llama.cpp, for comparison) and makes a context; [`Engine::generate`] evaluates a prompt and streams tokens.
 
 mod chat;
+mod context_size;
+mod engine;
+mod error;
+mod generate;
+mod machine;
+mod options;
+mod report;
+
+pub use chat::{ChatTemplate, ChatTemplateError, Message};
+pub use engine::{Engine, LoadProgress, SpecialTokens};
+pub use error::EngineError;
+pub use generate::{Generation, StopReason, Timings};
+pub use machine::{available_memory, peak_rss};
+pub use options::{Mode, Options, Sampling};
+pub use report::PlanReport;
+pub use terrace_plan::{Budget, Manage};
+pub use terrace_store::{DirectChoice, IoChoice, StoreStats};

@@ -17,4 +17,10 @@ pub mod quantize;
 pub mod random_model;
 mod tensor;
 
+/// The hand-declared vtables, for the test that compares them with the pinned header.
+#[doc(hidden)]
+pub mod abi_for_tests {
+    pub use crate::abi::*;
+}
+
 pub use tensor::{CustomFn, DataType, Graph, Op, SavedOp, Tensor};

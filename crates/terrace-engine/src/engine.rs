@@ -1,0 +1,267 @@
+//! Loading a model, and holding what was loaded.
+
+use crate::context_size::context_bytes;
+use crate::error::EngineError;
+use crate::machine::available_memory;
+use crate::options::{Mode, Options};
+use crate::report::PlanReport;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+use terrace_backend::{Cut, Layout, Terrace, Weights};
+use terrace_ggml::gguf;
+use terrace_ggml::llama::{Context, ContextParams, FlashAttention, LoadParams, Model, Vocab};
+use terrace_model::{ByteSize, ModelFile};
+use terrace_plan::{Machine, Plan, Request, override_patterns, plan};
+use terrace_store::{DirectChoice, FaultPlan, Store, StoreConfig, StoreError, StoreStats};
+
+/// How far the load of resident weights has come.
+#[derive(Clone, Copy, Debug)]
+pub struct LoadProgress {
+    /// Bytes read.
+    pub done: ByteSize,
+    /// Bytes to read.
+    pub total: ByteSize,
+}
+
+/// Texts of the tokens that chat templates name.
+#[derive(Clone, Debug, Default)]
+pub struct SpecialTokens {
+    /// Beginning of a document.
+    pub bos: Option<String>,
+    /// End of a document.
+    pub eos: Option<String>,
+}
+
+/// Context when nobody asks for one: enough for a conversation, small beside any model.
+const DEFAULT_CONTEXT: u32 = 4096;
+
+/// A loaded model with a context.
+pub struct Engine {
+    // Dropped in this order: the context before the model, the model before the weights.
+    context: Context,
+    model: Arc<Model>,
+    weights: Option<Arc<Weights>>,
+    report: PlanReport,
+    position: usize,
+    batch: usize,
+    interrupt: Arc<AtomicBool>,
+    load_ms: f64,
+}
+
+impl Engine {
+    /// Loads a model. `progress` is told about resident weights and may end the load.
+    ///
+    /// # Errors
+    /// [`EngineError`], each naming file, tensor, offset and numbers; nothing of the load remains.
+    pub fn load(
+        options: Options,
+        progress: &mut dyn FnMut(LoadProgress) -> ControlFlow<()>,
+    ) -> Result<Self, EngineError> {
+        let begin = Instant::now();
+        let file = gguf::read(&options.model)?;
+        let threads = options.threads.map_or_else(terrace_ggml::cpu::default_threads, |t| t.max(1) as usize);
+        let trained = file.arch_u64("context_length").and_then(|n| u32::try_from(n).ok()).filter(|&n| n > 0);
+        let tokens = options.ctx.filter(|&n| n > 0).unwrap_or(trained.unwrap_or(DEFAULT_CONTEXT).min(DEFAULT_CONTEXT));
+        let needed = context_bytes(&file, tokens, options.ubatch);
+        let available = available_memory();
+        if needed > available {
+            return Err(EngineError::ContextTooLarge { tokens, needed, available });
+        }
+        let mut report = PlanReport {
+            mode: "stock".into(),
+            placement: None,
+            io: None,
+            direct: None,
+            io_reason: None,
+            context: tokens,
+            context_bytes: needed,
+            batch: options.batch.clamp(1, tokens),
+            ubatch: options.ubatch.clamp(1, options.batch.clamp(1, tokens)),
+            threads,
+        };
+        let (model, weights) = match options.mode {
+            Mode::Stock { repack } => {
+                (Model::load(&options.model, &LoadParams { repack, ..LoadParams::default() })?, None)
+            }
+            Mode::Terrace => {
+                let (model, weights) = load_managed(&options, &file, needed, available, &mut report, progress)?;
+                (model, Some(weights))
+            }
+        };
+        if !model.has_decoder() || model.vocab().is_empty() {
+            return Err(EngineError::NotGenerative(options.model));
+        }
+        let model = Arc::new(model);
+        let interrupt = Arc::new(AtomicBool::new(false));
+        let params = ContextParams {
+            context: tokens,
+            batch: report.batch,
+            ubatch: report.ubatch,
+            threads,
+            // Stock says yes to "auto" on a CPU; with our device in between it would say no.
+            flash_attention: if weights.is_some() { FlashAttention::On } else { FlashAttention::Auto },
+        };
+        let mut context = Context::new(Arc::clone(&model), &params, Arc::clone(&interrupt))?;
+        if weights.is_none() {
+            context.attach_threads(threads);
+        }
+        report.context = context.size();
+        let batch = report.batch as usize;
+        let load_ms = begin.elapsed().as_secs_f64() * 1e3;
+        if let Some(weights) = &weights {
+            weights.store().reset_stats();
+        }
+        Ok(Self { context, model, weights, report, position: 0, batch, interrupt, load_ms })
+    }
+
+    /// What was decided.
+    pub fn plan(&self) -> &PlanReport {
+        &self.report
+    }
+
+    /// The text's tokens; `add_special` with the tokens that the model wants around a document, `parse_special` with
+    /// control tokens recognised in the text.
+    ///
+    /// # Errors
+    /// [`EngineError::Tokenize`].
+    pub fn tokenize(&self, text: &str, add_special: bool, parse_special: bool) -> Result<Vec<i32>, EngineError> {
+        let tokens = self.vocab().tokenize(text, add_special, parse_special)?;
+        Ok(tokens.into_iter().map(|t| t.0).collect())
+    }
+
+    /// The model's chat template (Jinja source).
+    pub fn chat_template(&self) -> Option<String> {
+        self.model.chat_template()
+    }
+
+    /// Texts that chat templates refer to.
+    pub fn special_tokens(&self) -> SpecialTokens {
+        SpecialTokens { bos: self.vocab().bos_text(), eos: self.vocab().eos_text() }
+    }
+
+    /// Tokens in the context.
+    pub fn position(&self) -> usize {
+        self.position
+    }
+
+    /// Tokens that the context holds.
+    pub fn context_size(&self) -> usize {
+        self.report.context as usize
+    }
+
+    /// Forgets everything that was evaluated.
+    pub fn reset(&mut self) {
+        self.context.clear();
+        self.position = 0;
+    }
+
+    /// Milliseconds that [`Engine::load`] took.
+    pub fn load_ms(&self) -> f64 {
+        self.load_ms
+    }
+
+    /// What the store has done since the load; none in stock runs.
+    pub fn store_stats(&self) -> Option<StoreStats> {
+        self.weights.as_ref().map(|weights| weights.store().stats())
+    }
+
+    /// Set it to end a computation at the next node; generation then stops as cancelled. The setter clears it.
+    pub fn interrupt_flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.interrupt)
+    }
+
+    /// Logits of the last evaluated token, one per vocabulary entry.
+    pub fn logits(&mut self) -> Option<&[f32]> {
+        self.context.logits()
+    }
+
+    pub(crate) fn context(&mut self) -> &mut Context {
+        &mut self.context
+    }
+
+    pub(crate) fn vocab(&self) -> Vocab<'_> {
+        self.model.vocab()
+    }
+
+    pub(crate) fn batch(&self) -> usize {
+        self.batch
+    }
+
+    pub(crate) fn advance(&mut self, tokens: usize) {
+        self.position += tokens;
+    }
+
+    /// Forgets what lies behind `position`; everything if this model's memory cannot be cut.
+    pub(crate) fn rewind(&mut self, position: usize) {
+        let cut = u32::try_from(position).is_ok_and(|p| self.context.truncate(p));
+        if cut {
+            self.position = position;
+        } else {
+            self.reset();
+        }
+    }
+}
+
+fn load_managed(
+    options: &Options,
+    file: &ModelFile,
+    context: ByteSize,
+    available: ByteSize,
+    report: &mut PlanReport,
+    progress: &mut dyn FnMut(LoadProgress) -> ControlFlow<()>,
+) -> Result<(Model, Arc<Weights>), EngineError> {
+    let request = Request {
+        manage: options.manage,
+        ram_budget: options.ram_budget,
+        context,
+    };
+    let plan = plan(file, &Machine { ram_available: available }, &request)?;
+    for warning in &plan.warnings {
+        tracing::warn!("{warning}");
+    }
+    let faults = options.faults.as_deref().map(str::parse::<FaultPlan>).transpose();
+    let config = StoreConfig {
+        budget: plan.slots,
+        io: options.io,
+        direct: direct_for(options.direct, &plan),
+        faults: faults.map_err(|e| EngineError::Faults(e.to_string()))?,
+        ..StoreConfig::default()
+    };
+    let layout = Layout::new(plan.managed.infos(file).map(|(tensor, experts)| {
+        (tensor, experts.map_or(Cut::Whole, |experts| Cut::PerExpert { experts }))
+    }));
+    let files: Vec<PathBuf> = file.shards.iter().map(|s| s.path.clone()).collect();
+    let store = Store::open(files, layout.blocks(), config)?;
+    let engine = store.engine();
+    report.mode = plan.mode.to_string();
+    (report.io, report.direct) = (Some(engine.name.to_string()), Some(engine.direct));
+    report.io_reason = Some(engine.reason.clone());
+    let terrace = Terrace::install()?;
+    let weights = Arc::new(Weights::new(file, layout, store));
+    let mut overrides: Vec<_> =
+        override_patterns(file, &plan.managed).into_iter().map(|p| (p, terrace.managed())).collect();
+    overrides.push((".".into(), terrace.resident()));
+    report.placement = Some(plan);
+    let model = {
+        let _scope = terrace.loading(Arc::clone(&weights));
+        Model::load(&options.model, &LoadParams { overrides, repack: false, untouched: true })?
+    };
+    let total = ByteSize(weights.resident_bytes());
+    let filled = weights.fill_resident(&mut |done| progress(LoadProgress { done, total }));
+    match filled {
+        Err(terrace_backend::BackendError::Store(StoreError::Cancelled { .. })) => Err(EngineError::Cancelled),
+        other => Ok(other.map(|()| (model, weights))?),
+    }
+}
+
+/// Streaming bypasses the page cache, which would hold a second copy; a model that is read once may use it.
+fn direct_for(choice: DirectChoice, plan: &Plan) -> DirectChoice {
+    match choice {
+        DirectChoice::Auto if !plan.direct => DirectChoice::Off,
+        other => other,
+    }
+}
+

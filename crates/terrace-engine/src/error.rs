@@ -1,0 +1,95 @@
+//! What can go wrong between a path and a token, each with what to do about it.
+
+use std::path::PathBuf;
+use terrace_backend::BackendError;
+use terrace_ggml::gguf::GgufError;
+use terrace_ggml::llama::{ContextError, LoadError, TokenizeError};
+use terrace_model::ByteSize;
+use terrace_plan::PlanError;
+use terrace_store::StoreError;
+
+/// Why a model did not load or generate. Displays as one line.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// The file is not a model that can be read.
+    #[error(transparent)]
+    Gguf(#[from] GgufError),
+    /// The model does not fit what was asked for.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The store could not be opened or read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The backend failed.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+    /// llama.cpp refused the model.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The context failed.
+    #[error(transparent)]
+    Context(#[from] ContextError),
+    /// The text cannot be tokenised.
+    #[error(transparent)]
+    Tokenize(#[from] TokenizeError),
+    /// The device does not fit this ggml.
+    #[error(transparent)]
+    Device(#[from] terrace_ggml::device::ApiVersionMismatch),
+    /// The fault plan cannot be read.
+    #[error("bad fault plan: {0}")]
+    Faults(String),
+    /// A context that memory cannot hold.
+    #[error("a context of {tokens} tokens needs about {needed}, and {available} are available")]
+    ContextTooLarge {
+        /// Tokens asked for.
+        tokens: u32,
+        /// Its estimated size.
+        needed: ByteSize,
+        /// RAM that can be taken.
+        available: ByteSize,
+    },
+    /// More prompt than context.
+    #[error("the prompt has {prompt} tokens, {used} are in the context already, and it holds {context}")]
+    PromptTooLong {
+        /// Tokens of the prompt.
+        prompt: usize,
+        /// Tokens before it.
+        used: usize,
+        /// Size of the context.
+        context: usize,
+    },
+    /// Nothing to evaluate.
+    #[error("the prompt is empty")]
+    EmptyPrompt,
+    /// An encoder, or a file without a vocabulary.
+    #[error("{} is not a text generation model", .0.display())]
+    NotGenerative(PathBuf),
+    /// The caller ended the load.
+    #[error("interrupted while loading")]
+    Cancelled,
+}
+
+impl EngineError {
+    /// What the user can do, if that is known.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Plan(PlanError::BudgetTooSmall { minimum, .. }) => {
+                Some(format!("use --ram-budget {} or more, or a smaller quantisation", round_up(*minimum)))
+            }
+            Self::ContextTooLarge { .. } => Some("use a smaller --ctx".into()),
+            Self::PromptTooLong { prompt, used, .. } => {
+                Some(format!("use --ctx {} or more, or shorten the prompt", prompt + used + 1))
+            }
+            Self::EmptyPrompt => Some("give a prompt with -p TEXT or -f FILE".into()),
+            Self::Context(ContextError::Create { .. }) => Some("a smaller --ctx or --ubatch needs less memory".into()),
+            Self::Backend(BackendError::WholeExperts { .. }) => Some("run with --manage none".into()),
+            _ => None,
+        }
+    }
+}
+
+/// The size in MiB, rounded up, as it is typed.
+fn round_up(size: ByteSize) -> String {
+    format!("{}MiB", size.bytes().div_ceil(1 << 20))
+}

@@ -1,0 +1,74 @@
+//! Memory: what this process may use, and what it has used.
+
+use std::fs;
+use terrace_model::ByteSize;
+
+/// RAM that can still be taken: the kernel's estimate, or less if a control group allows less.
+pub fn available_memory() -> ByteSize {
+    let free = meminfo("MemAvailable:").unwrap_or(ByteSize(u64::MAX));
+    cgroup_room().map_or(free, |room| free.min(room))
+}
+
+/// The most memory that this process has had resident.
+pub fn peak_rss() -> ByteSize {
+    fs::read_to_string("/proc/self/status").ok().and_then(|s| field(&s, "VmHWM:")).unwrap_or_default()
+}
+
+fn meminfo(key: &str) -> Option<ByteSize> {
+    field(&fs::read_to_string("/proc/meminfo").ok()?, key)
+}
+
+/// `Key:   123 kB` → bytes.
+fn field(text: &str, key: &str) -> Option<ByteSize> {
+    let line = text.lines().find_map(|l| l.strip_prefix(key))?;
+    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(ByteSize(kib * 1024))
+}
+
+/// Limit minus use over the control groups (v1 and v2) that this process is in, the tightest one.
+fn cgroup_room() -> Option<ByteSize> {
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let mut tightest: Option<u64> = None;
+    for line in groups.lines() {
+        let mut parts = line.splitn(3, ':');
+        let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next()) else { continue };
+        let (root, limit, usage, reclaimable) = if controllers.is_empty() {
+            ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file ")
+        } else if controllers.split(',').any(|c| c == "memory") {
+            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file ")
+        } else {
+            continue;
+        };
+        // A limit on any ancestor binds as well.
+        let mut path = path.trim_end_matches('/');
+        loop {
+            let number = |file: &str| -> Option<u64> {
+                fs::read_to_string(format!("{root}{path}/{file}")).ok()?.trim().parse().ok()
+            };
+            // "max" does not parse, and v1's "no limit" is near 2^63.
+            if let (Some(limit), Some(used)) = (number(limit).filter(|&l| l < 1 << 60), number(usage)) {
+                let stat = fs::read_to_string(format!("{root}{path}/memory.stat")).unwrap_or_default();
+                let cache = stat.lines().find_map(|l| l.strip_prefix(reclaimable)?.trim().parse::<u64>().ok());
+                let room = limit.saturating_sub(used.saturating_sub(cache.unwrap_or(0)));
+                tightest = Some(tightest.map_or(room, |t| t.min(room)));
+            }
+            match path.rsplit_once('/') {
+                Some((parent, _)) => path = parent,
+                None => break,
+            }
+        }
+    }
+    tightest.map(ByteSize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_has_memory_and_uses_some() {
+        assert!(available_memory() > ByteSize::mib(16));
+        assert!(peak_rss() > ByteSize::kib(64));
+        assert_eq!(field("a: 1 kB\nVmHWM:\t  12 kB\n", "VmHWM:"), Some(ByteSize(12288)));
+    }
+}

@@ -1,0 +1,55 @@
+//! What was decided, for people and for programs.
+
+use serde::Serialize;
+use std::fmt;
+use terrace_model::ByteSize;
+use terrace_plan::Plan;
+
+/// The effective plan of a loaded model: placement, I/O, sizes.
+#[derive(Clone, Debug, Serialize)]
+pub struct PlanReport {
+    /// `full-resident`, `expert-streaming`, ... or `stock`.
+    pub mode: String,
+    /// Placement; none in stock runs.
+    pub placement: Option<Plan>,
+    /// I/O engine (`io_uring`, `pread`); none in stock runs.
+    pub io: Option<String>,
+    /// Whether reads pass the page cache by.
+    pub direct: Option<bool>,
+    /// Why this engine and this way.
+    pub io_reason: Option<String>,
+    /// Tokens in the context.
+    pub context: u32,
+    /// Estimated size of the context's cache.
+    pub context_bytes: ByteSize,
+    /// Most prompt tokens per decode call.
+    pub batch: u32,
+    /// Most tokens per graph.
+    pub ubatch: u32,
+    /// Compute threads.
+    pub threads: usize,
+}
+
+impl fmt::Display for PlanReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.placement {
+            Some(plan) if f.alternate() => write!(f, "{plan:#}")?,
+            Some(plan) => write!(f, "{plan}")?,
+            None => f.write_str(&self.mode)?,
+        }
+        let separator = if f.alternate() { "\n" } else { "; " };
+        if let (Some(io), Some(direct)) = (&self.io, self.direct) {
+            write!(f, "{separator}{io}, {}", if direct { "direct" } else { "buffered" })?;
+            if f.alternate()
+                && let Some(reason) = &self.io_reason
+            {
+                write!(f, " ({reason})")?;
+            }
+        }
+        write!(
+            f,
+            "{separator}context {} tokens (about {}), batch {}/{}, {} threads",
+            self.context, self.context_bytes, self.batch, self.ubatch, self.threads
+        )
+    }
+}
