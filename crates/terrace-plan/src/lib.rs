@@ -1,1 +1,34 @@
-//! Here is a model and a machine: what lives where? Pure functions.
+//! Here is a model and a machine: what lives where?
+//!
+//! Pure functions over the plain description of a model file: no clock, no files, no threads, no ggml; the same
+//! input gives the same plan. What the machine has and what the user wants are numbers that the caller brings
+//! ([`Machine`], [`Request`]); out comes a [`Plan`], or the reason and the smallest budget that would do.
+//!
+//! - [`classify`], [`expert_groups`]: what each tensor is for.
+//! - [`Summary`]: a model for people and for `terrace inspect`.
+//! - [`managed`], [`override_patterns`]: which tensors Terrace streams, and how llama.cpp is told.
+//! - [`plan`]: budgets, slots, mode, warnings.
+
+mod class;
+mod error;
+mod experts;
+mod manage;
+mod metadata;
+mod names;
+mod patterns;
+mod plan;
+mod request;
+mod show;
+mod summary;
+mod working_set;
+
+pub use class::{TensorClass, classify, classify_all};
+pub use error::{Need, PlanError};
+pub use experts::{ExpertGroup, expert_groups};
+pub use manage::{MATRIX_MIN, Managed, Selection, managed};
+pub use metadata::Count;
+pub use patterns::override_patterns;
+pub use plan::{Mode, Plan, auto_reserve, plan};
+pub use request::{Budget, Machine, Manage, ParseBudgetError, ParseManageError, Request};
+pub use summary::{ClassSummary, ShardSummary, Summary, TypeSummary};
+pub use working_set::{PAGE, slot_size};

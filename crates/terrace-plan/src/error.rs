@@ -1,0 +1,68 @@
+//! Why there is no plan.
+
+use std::fmt;
+use terrace_model::ByteSize;
+
+/// Why a model cannot run as asked. Each says what would do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// The budget does not hold what must be in memory at once.
+    #[error(
+        "the RAM budget of {budget} ({} bytes) is too small: the minimum is {} ({} bytes), {need}",
+        budget.bytes(),
+        need.minimum(),
+        need.minimum().bytes()
+    )]
+    BudgetTooSmall {
+        /// What was given.
+        budget: ByteSize,
+        /// What the model needs.
+        need: Need,
+    },
+    /// The budget was to be chosen, and the machine has too little room.
+    #[error(
+        "too little RAM: {available} are available, {context} are for the context and {reserve} stay free, which \
+         leaves {left} for weights; the minimum is {}, {need}",
+        need.minimum()
+    )]
+    AutoNoRoom {
+        /// What the machine has.
+        available: ByteSize,
+        /// What the context takes.
+        context: ByteSize,
+        /// What is left alone.
+        reserve: ByteSize,
+        /// What would remain for weights.
+        left: ByteSize,
+        /// What the model needs.
+        need: Need,
+    },
+}
+
+/// What must be in memory at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// Resident weights.
+    pub resident: ByteSize,
+    /// Slots for what is computed on together.
+    pub slots: ByteSize,
+    /// What that is: a tensor, or some experts of one; empty if nothing is managed.
+    pub what: String,
+}
+
+impl Need {
+    /// The smallest budget that works.
+    pub fn minimum(&self) -> ByteSize {
+        self.resident + self.slots
+    }
+}
+
+impl fmt::Display for Need {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.what.is_empty() {
+            f.write_str("all weights resident")
+        } else {
+            write!(f, "{} resident and {} of slots for {}", self.resident, self.slots, self.what)
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Experts of a layer as units: which tensors hold them, and how large one of them is.
+
+use crate::class::{TensorClass, classify_all};
+use crate::metadata::for_layer;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use terrace_model::{ByteSize, LayerId, ModelFile};
+
+/// The expert tensors of a layer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ExpertGroup {
+    /// The layer.
+    pub layer: LayerId,
+    /// How many experts: the slowest dimension of each of the tensors.
+    pub experts: u32,
+    /// Indices of the tensors in [`ModelFile::tensors`], in file order: gate, up, down, or fused gate_up and down.
+    pub roles: Vec<usize>,
+    /// Bytes of one expert over all roles.
+    pub bundle: ByteSize,
+}
+
+impl ExpertGroup {
+    /// How many experts a token uses in this layer: what the metadata says, all of them if it says nothing.
+    pub fn top_k(&self, model: &ModelFile) -> u32 {
+        for_layer(model, "expert_used_count", self.layer)
+            .and_then(|k| u32::try_from(k).ok())
+            .filter(|&k| k > 0)
+            .map_or(self.experts, |k| k.min(self.experts))
+    }
+
+    /// Bytes of this group that one token uses.
+    pub fn token_bytes(&self, model: &ModelFile) -> ByteSize {
+        ByteSize(self.bundle.bytes() * u64::from(self.top_k(model)))
+    }
+}
+
+/// The model's experts by layer, layers in order. A layer whose expert tensors differ in their count (groups of
+/// experts that share a smaller one) has a group for each count.
+pub fn expert_groups(model: &ModelFile) -> Vec<ExpertGroup> {
+    groups(model, &classify_all(model))
+}
+
+pub fn groups(model: &ModelFile, classes: &[TensorClass]) -> Vec<ExpertGroup> {
+    let mut groups: BTreeMap<(LayerId, u32), ExpertGroup> = BTreeMap::new();
+    for (index, (tensor, class)) in model.tensors.iter().zip(classes).enumerate() {
+        if *class != TensorClass::Expert {
+            continue;
+        }
+        // Both hold for every tensor of this class; a count above 2^32 fits in no file.
+        let (Some(layer), Ok(experts)) = (tensor.layer(), u32::try_from(tensor.shape.0[2])) else { continue };
+        let group = groups.entry((layer, experts)).or_insert_with(|| ExpertGroup {
+            layer,
+            experts,
+            roles: Vec::new(),
+            bundle: ByteSize::ZERO,
+        });
+        group.roles.push(index);
+        group.bundle += ByteSize(tensor.extent.len / u64::from(experts));
+    }
+    groups.into_values().collect()
+}

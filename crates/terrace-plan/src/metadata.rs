@@ -1,0 +1,70 @@
+//! Reading metadata that is one number for all layers, or an array of one per layer.
+
+use serde::Serialize;
+use std::fmt;
+use terrace_model::{LayerId, MetaValue, ModelFile};
+
+/// A number that may differ between layers. Serialises as a number, or as `{"min", "max"}`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Count {
+    /// The same everywhere.
+    Same(u64),
+    /// Different ones.
+    Range {
+        /// Smallest.
+        min: u64,
+        /// Largest.
+        max: u64,
+    },
+}
+
+impl Count {
+    /// Over some layers' numbers; `None` if there are none.
+    pub fn over(values: impl IntoIterator<Item = u64>) -> Option<Self> {
+        let mut values = values.into_iter();
+        let first = values.next()?;
+        let (min, max) = values.fold((first, first), |(min, max), v| (min.min(v), max.max(v)));
+        Some(if min == max { Self::Same(min) } else { Self::Range { min, max } })
+    }
+
+    /// The largest.
+    pub const fn max(self) -> u64 {
+        match self {
+            Self::Same(n) | Self::Range { max: n, .. } => n,
+        }
+    }
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Same(n) => n.fmt(f),
+            Self::Range { min, max } => write!(f, "{min}-{max}"),
+        }
+    }
+}
+
+/// The architecture's `key` for a layer: the number, or the array's element.
+pub fn for_layer(model: &ModelFile, key: &str, layer: LayerId) -> Option<u64> {
+    match model.metadata.get(&format!("{}.{key}", model.architecture()))? {
+        MetaValue::U64(n) => Some(*n),
+        MetaValue::Array(values) => match values.get(layer.index())? {
+            MetaValue::U64(n) => Some(*n),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The architecture's `key` over all layers.
+pub fn over_layers(model: &ModelFile, key: &str) -> Option<Count> {
+    match model.metadata.get(&format!("{}.{key}", model.architecture()))? {
+        MetaValue::U64(n) => Some(Count::Same(*n)),
+        MetaValue::Array(values) => Count::over(values.iter().filter_map(|v| match v {
+            MetaValue::U64(n) => Some(*n),
+            _ => None,
+        })),
+        _ => None,
+    }
+}

@@ -1,0 +1,42 @@
+//! The parts of a GGUF tensor name: `blk.3.ffn_up_exps.weight` is layer `3`, role `ffn_up_exps`, kind `weight`.
+
+/// A name taken apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Name<'a> {
+    /// The digits of `blk.N.`, as written.
+    pub layer: Option<&'a str>,
+    /// What is behind the layer and before the kind.
+    pub role: &'a str,
+    /// Behind the last dot: `weight`, `bias`, `scale`; empty where there is none.
+    pub kind: &'a str,
+}
+
+impl<'a> Name<'a> {
+    pub fn of(name: &'a str) -> Self {
+        let (layer, rest) = split_layer(name).map_or((None, name), |(layer, rest)| (Some(layer), rest));
+        let (role, kind) = rest.rsplit_once('.').unwrap_or((rest, ""));
+        Self { layer, role, kind }
+    }
+}
+
+/// The digits of `blk.N.` and what is behind them.
+pub fn split_layer(name: &str) -> Option<(&str, &str)> {
+    let (layer, rest) = name.strip_prefix("blk.")?.split_once('.')?;
+    (!layer.is_empty() && layer.bytes().all(|b| b.is_ascii_digit())).then_some((layer, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts() {
+        let name = Name::of("blk.12.indexer.proj.weight");
+        assert_eq!((name.layer, name.role, name.kind), (Some("12"), "indexer.proj", "weight"));
+        let name = Name::of("output.weight");
+        assert_eq!((name.layer, name.role, name.kind), (None, "output", "weight"));
+        assert_eq!(Name::of("blk.x.w").layer, None);
+        assert_eq!(Name::of("v.blk.3.w").layer, None);
+        assert_eq!(Name::of("bare").kind, "");
+    }
+}

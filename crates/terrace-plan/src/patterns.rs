@@ -1,0 +1,81 @@
+//! Patterns by which llama.cpp's loader finds the managed tensors.
+//!
+//! `tensor_buft_overrides` are ECMAScript expressions; the loader compiles and searches each of them for each
+//! tensor until one matches, so there should be few and they should be simple.
+
+use crate::manage::Selection;
+use crate::names::split_layer;
+use std::collections::{BTreeMap, BTreeSet};
+use terrace_model::ModelFile;
+
+/// Expressions that match the selected tensors' names and no other tensor's of the model.
+///
+/// One for the roles that are selected in every layer that has them (`^blk\.[0-9]+\.(ffn_up_exps|…)\.weight$`), one
+/// for each set of layers that is selected for some roles only, and one for names outside of layers.
+pub fn override_patterns(model: &ModelFile, selection: &Selection) -> Vec<String> {
+    let selected: BTreeSet<usize> = selection.tensors.iter().map(|m| m.tensor).collect();
+    // By role: the layers it is selected in, and whether there are others.
+    let mut roles: BTreeMap<&str, (BTreeSet<&str>, bool)> = BTreeMap::new();
+    let mut plain = BTreeSet::new();
+    for (index, tensor) in model.tensors.iter().enumerate() {
+        match split_layer(&tensor.name) {
+            Some((layer, role)) => {
+                let (layers, partial) = roles.entry(role).or_default();
+                if selected.contains(&index) {
+                    layers.insert(layer);
+                } else {
+                    *partial = true;
+                }
+            }
+            None if selected.contains(&index) => {
+                plain.insert(tensor.name.as_str());
+            }
+            None => {}
+        }
+    }
+
+    // Roles that are selected in the same layers share an expression; no layers stands for all.
+    let mut shared: BTreeMap<BTreeSet<&str>, BTreeSet<&str>> = BTreeMap::new();
+    for (role, (layers, partial)) in roles {
+        if !layers.is_empty() {
+            shared.entry(if partial { layers } else { BTreeSet::new() }).or_default().insert(role);
+        }
+    }
+    let mut patterns: Vec<String> = shared
+        .iter()
+        .map(|(layers, roles)| {
+            let layers = if layers.is_empty() { "[0-9]+".into() } else { any_of(layers.iter().copied()) };
+            format!("^blk\\.{layers}\\.{}$", with_kind(roles))
+        })
+        .collect();
+    if !plain.is_empty() {
+        patterns.push(format!("^{}$", with_kind(&plain)));
+    }
+    patterns
+}
+
+/// One of the texts, with a common `.weight` behind them taken out.
+fn with_kind(texts: &BTreeSet<&str>) -> String {
+    const KIND: &str = ".weight";
+    let stems: Option<Vec<&str>> = texts.iter().map(|t| t.strip_suffix(KIND)).collect();
+    match stems {
+        Some(stems) => format!("{}\\.weight", any_of(stems)),
+        None => any_of(texts.iter().copied()),
+    }
+}
+
+fn any_of<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
+    let texts: Vec<String> = texts.into_iter().map(escape).collect();
+    if let [one] = texts.as_slice() { one.clone() } else { format!("({})", texts.join("|")) }
+}
+
+/// Puts a backslash before what ECMAScript expressions give a meaning to.
+fn escape(text: &str) -> String {
+    text.chars().fold(String::new(), |mut out, c| {
+        if r"\^$.|?*+()[]{}".contains(c) {
+            out.push('\\');
+        }
+        out.push(c);
+        out
+    })
+}

@@ -1,0 +1,226 @@
+//! The plan: what is managed, what is resident, how large the slots are.
+
+use crate::class::{TensorClass, classify_all};
+use crate::error::{Need, PlanError};
+use crate::manage::{Selection, select};
+use crate::request::{Budget, Machine, Manage, Request};
+use crate::working_set::{PAGE, WorkingSet, working_set};
+use serde::Serialize;
+use std::fmt;
+use terrace_model::{ByteSize, ModelFile};
+
+/// What a run does with a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// Nothing is managed; all weights are in RAM.
+    FullResident,
+    /// Routed experts are streamed, the rest is resident.
+    ExpertStreaming,
+    /// Dense feed-forward matrices are streamed, the rest is resident.
+    DenseFfnStreaming,
+    /// Other sets: experts and dense matrices, or all matrices.
+    MixedStreaming,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::FullResident => "full-resident",
+            Self::ExpertStreaming => "expert-streaming",
+            Self::DenseFfnStreaming => "dense-ffn-streaming",
+            Self::MixedStreaming => "mixed-streaming",
+        })
+    }
+}
+
+/// What lives where. `Display` is one line; `{:#}` is the whole table, warnings included.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Plan {
+    /// The kind of run.
+    pub mode: Mode,
+    /// What is managed; never [`Manage::Auto`].
+    pub manage: Manage,
+    /// Most RAM that weights may take: resident ones and slots.
+    pub budget: ByteSize,
+    /// Whether the budget was chosen here.
+    pub auto_budget: bool,
+    /// The smallest budget under which what is managed can run.
+    pub minimum: ByteSize,
+    /// Weights that are in RAM for good.
+    pub resident: ByteSize,
+    /// RAM for the slots that managed weights stream through.
+    pub slots: ByteSize,
+    /// Number of managed tensors.
+    pub managed_tensors: usize,
+    /// Their bytes.
+    pub managed_bytes: ByteSize,
+    /// Bytes of managed weights that one token touches: over the layers, top-k times the expert bundle; dense
+    /// matrices whole. Slots below this hit nothing under a global LRU.
+    pub token_cycle: ByteSize,
+    /// Memory for the context, beside the budget.
+    pub context: ByteSize,
+    /// Whether to read around the page cache.
+    pub direct: bool,
+    /// Why.
+    pub direct_reason: String,
+    /// What the user should know.
+    pub warnings: Vec<String>,
+    /// The managed tensors themselves.
+    #[serde(skip)]
+    pub managed: Selection,
+}
+
+/// RAM that an automatic budget leaves alone: 5 % of what is available, at least 512 MiB.
+pub fn auto_reserve(available: ByteSize) -> ByteSize {
+    ByteSize((available.bytes() / 20).max(ByteSize::mib(512).bytes()))
+}
+
+/// Plans a model on a machine.
+///
+/// [`Manage::Auto`] takes the first of these that the budget allows: nothing managed (everything fits), experts,
+/// feed-forward weights, all matrices. More budget thus never manages more.
+///
+/// # Errors
+/// If the budget is below the minimum: resident weights plus the largest set of blocks that must be in slots at
+/// once (the largest managed matrix, or as many experts of one tensor as a token uses; each with its page padding).
+pub fn plan(model: &ModelFile, machine: &Machine, request: &Request) -> Result<Plan, PlanError> {
+    let classes = classify_all(model);
+    let reserve = auto_reserve(machine.ram_available);
+    let (budget, auto_budget) = match request.ram_budget {
+        Budget::Bytes(bytes) => (bytes, false),
+        Budget::Auto => {
+            let free = machine.ram_available.saturating_sub(request.context).saturating_sub(reserve);
+            (free, true)
+        }
+    };
+
+    let Candidate { manage, selection, set, resident } = choose(model, &classes, request.manage, budget);
+    let need = Need { resident, slots: set.least, what: set.needs };
+    let minimum = need.minimum();
+    if budget < minimum {
+        return Err(if auto_budget {
+            let Machine { ram_available: available } = *machine;
+            PlanError::AutoNoRoom { available, context: request.context, reserve, left: budget, need }
+        } else {
+            PlanError::BudgetTooSmall { budget, need }
+        });
+    }
+
+    let room = ByteSize((budget - resident).bytes() / PAGE * PAGE);
+    let slots = room.min(set.whole);
+    // An automatic budget has no reason to be more than what is used of it.
+    let budget = if auto_budget { budget.min(resident + slots) } else { budget };
+    let managed_bytes = selection.bytes(model);
+    let (direct, direct_reason) = direct(machine, request.context, resident + slots, managed_bytes);
+    let mut plan = Plan {
+        mode: mode(&classes, &selection),
+        manage,
+        budget,
+        auto_budget,
+        minimum,
+        resident,
+        slots,
+        managed_tensors: selection.tensors.len(),
+        managed_bytes,
+        token_cycle: set.token_cycle,
+        context: request.context,
+        direct,
+        direct_reason,
+        warnings: Vec::new(),
+        managed: selection,
+    };
+    plan.warnings = warnings(&plan, machine, request);
+    Ok(plan)
+}
+
+/// A set of managed tensors with what it needs.
+struct Candidate {
+    manage: Manage,
+    selection: Selection,
+    set: WorkingSet,
+    resident: ByteSize,
+}
+
+impl Candidate {
+    fn minimum(&self) -> ByteSize {
+        self.resident + self.set.least
+    }
+}
+
+fn choose(model: &ModelFile, classes: &[TensorClass], manage: Manage, budget: ByteSize) -> Candidate {
+    let candidate = |manage| {
+        let selection = select(model, classes, manage);
+        let set = working_set(model, classes, &selection);
+        let resident = model.size() - selection.bytes(model);
+        Candidate { manage, selection, set, resident }
+    };
+    if manage != Manage::Auto {
+        return candidate(manage);
+    }
+    // A set that adds nothing to the one before it only fits where that did, and so is never found.
+    let mut nearest = candidate(Manage::None);
+    for next in [Manage::Experts, Manage::Ffn, Manage::All] {
+        if nearest.minimum() <= budget {
+            break;
+        }
+        let next = candidate(next);
+        // Where none fits, the error names the smallest budget that would do.
+        if next.minimum() <= budget || next.minimum() < nearest.minimum() {
+            nearest = next;
+        }
+    }
+    nearest
+}
+
+fn mode(classes: &[TensorClass], selection: &Selection) -> Mode {
+    let all = |class| selection.tensors.iter().all(|m| classes[m.tensor] == class);
+    if selection.is_empty() {
+        Mode::FullResident
+    } else if all(TensorClass::Expert) {
+        Mode::ExpertStreaming
+    } else if all(TensorClass::DenseFfn) {
+        Mode::DenseFfnStreaming
+    } else {
+        Mode::MixedStreaming
+    }
+}
+
+/// Reading through the page cache pays where the cache can hold (nearly) all of what is streamed; otherwise it
+/// only copies, and takes memory from others.
+fn direct(machine: &Machine, context: ByteSize, held: ByteSize, streamed: ByteSize) -> (bool, String) {
+    if streamed == ByteSize::ZERO {
+        return (false, "nothing is streamed, and the file may be in the page cache already".into());
+    }
+    let cache = machine.ram_available.saturating_sub(context).saturating_sub(held);
+    let nearly = ByteSize(streamed.bytes() - streamed.bytes() / 10);
+    (cache < nearly, format!("{streamed} are streamed, the page cache could hold {cache}"))
+}
+
+fn warnings(plan: &Plan, machine: &Machine, request: &Request) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let asked = !matches!(request.manage, Manage::None | Manage::Auto);
+    if asked && plan.managed.is_empty() {
+        warnings.push(format!(
+            "there is nothing to manage under `{}` in this model: all of it is resident",
+            plan.manage
+        ));
+    }
+    if plan.slots < plan.token_cycle {
+        warnings.push(format!(
+            "slots of {} are less than the {} of managed weights that one token touches: a global LRU will hit 0 %, \
+             every token reads all of it; a RAM budget above {} would change that",
+            plan.slots,
+            plan.token_cycle,
+            plan.resident + plan.token_cycle
+        ));
+    }
+    let taken = plan.resident + plan.slots + plan.context;
+    if taken > machine.ram_available {
+        warnings.push(format!(
+            "weights and context take {taken}, but only {} of RAM are available: the system may swap or end the process",
+            machine.ram_available
+        ));
+    }
+    warnings
+}

@@ -1,0 +1,149 @@
+//! Summaries and plans as text.
+
+use crate::metadata::Count;
+use crate::plan::Plan;
+use crate::summary::Summary;
+use std::fmt;
+use terrace_model::ByteSize;
+
+/// A line of a table: a label in a column of its own.
+fn row(f: &mut fmt::Formatter<'_>, label: &str, value: impl fmt::Display) -> fmt::Result {
+    writeln!(f, "{label:<16} {value}")
+}
+
+fn optional(f: &mut fmt::Formatter<'_>, label: &str, value: Option<impl fmt::Display>) -> fmt::Result {
+    value.map_or(Ok(()), |value| row(f, label, value))
+}
+
+/// Text from the file without what would move a terminal's cursor.
+fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+fn percent(part: ByteSize, whole: ByteSize) -> f64 {
+    // For people: precision does not matter, and an empty model is 0 % of everything.
+    if whole == ByteSize::ZERO { 0.0 } else { part.bytes() as f64 * 100.0 / whole.bytes() as f64 }
+}
+
+/// 30.5 B, 40.1 M.
+fn parameters(n: u64) -> String {
+    let value = n as f64;
+    match n {
+        0..1_000_000 => n.to_string(),
+        1_000_000..1_000_000_000 => format!("{:.1} M", value / 1e6),
+        _ => format!("{:.1} B", value / 1e9),
+    }
+}
+
+fn bytes(count: Count) -> String {
+    match count {
+        Count::Same(n) => ByteSize(n).to_string(),
+        Count::Range { min, max } => format!("{} to {}", ByteSize(min), ByteSize(max)),
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        row(f, "architecture", plain(&self.architecture))?;
+        optional(f, "name", self.name.as_deref().map(plain))?;
+        row(f, "parameters", parameters(self.parameters))?;
+        optional(f, "layers", self.n_layers)?;
+        optional(f, "width", self.n_embd)?;
+        if let Some(heads) = self.n_head {
+            let kv = self.n_head_kv.map(|kv| format!(", {kv} for keys and values")).unwrap_or_default();
+            row(f, "heads", format!("{heads}{kv}"))?;
+        }
+        optional(f, "context", self.context_length.map(|n| format!("{n} tokens")))?;
+        optional(f, "vocabulary", self.n_vocab)?;
+        if let Some(experts) = self.experts {
+            let used = self.experts_used.map(|k| format!(", {k} used")).unwrap_or_default();
+            let shared = self.experts_shared.map(|n| format!(", {n} shared")).unwrap_or_default();
+            row(f, "experts", format!("{experts} per layer{used}{shared}, in {} layers", self.moe_layers))?;
+            optional(f, "expert bundle", self.bundle_bytes.map(bytes))?;
+            row(f, "token cycle", format!("{} (top-k x bundle, over the layers)", self.token_cycle_bytes))?;
+        }
+        let whole = self.tensor_bytes;
+        writeln!(f, "\n{:<16} {:>8} {:>12} {:>7}", "class", "tensors", "bytes", "")?;
+        for class in &self.classes {
+            let share = percent(class.bytes, whole);
+            writeln!(
+                f,
+                "{:<16} {:>8} {:>12} {share:>6.1}%",
+                class.class,
+                class.tensors,
+                class.bytes.to_string()
+            )?;
+        }
+        writeln!(f, "\n{:<16} {:>8} {:>12} {:>7}", "type", "tensors", "bytes", "")?;
+        for ty in &self.types {
+            writeln!(
+                f,
+                "{:<16} {:>8} {:>12} {:>6.1}%",
+                ty.ty,
+                ty.tensors,
+                ty.bytes.to_string(),
+                percent(ty.bytes, whole)
+            )?;
+        }
+        writeln!(f, "\n{:<16} {:>8} {:>12}", "file", "tensors", "bytes")?;
+        for shard in &self.shards {
+            let size = shard.bytes.to_string();
+            writeln!(
+                f,
+                "{:<16} {:>8} {size:>12}   {}",
+                "",
+                shard.tensors,
+                plain(&shard.path.to_string_lossy())
+            )?;
+        }
+        let tensors: u64 = self.classes.iter().map(|c| c.tensors).sum();
+        write!(f, "{:<16} {tensors:>8} {:>12}", "total", self.file_bytes.to_string())
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() { self.table(f) } else { self.line(f) }
+    }
+}
+
+impl Plan {
+    fn reads(&self) -> &'static str {
+        if self.direct { "direct reads" } else { "buffered reads" }
+    }
+
+    fn line(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.managed.is_empty() {
+            return write!(f, "{}: {} in RAM, nothing managed", self.mode, self.resident);
+        }
+        write!(
+            f,
+            "{}: {} in {} tensors through {} of slots, {} resident (RAM budget {}); token cycle {}; {}",
+            self.mode,
+            self.managed_bytes,
+            self.managed_tensors,
+            self.slots,
+            self.resident,
+            self.budget,
+            self.token_cycle,
+            self.reads()
+        )
+    }
+
+    fn table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        row(f, "mode", self.mode)?;
+        row(
+            f,
+            "managed",
+            format!("{} ({} tensors, {})", self.manage, self.managed_tensors, self.managed_bytes),
+        )?;
+        let how = if self.auto_budget { "chosen" } else { "given" };
+        row(f, "RAM budget", format!("{} ({how}; the minimum is {})", self.budget, self.minimum))?;
+        row(f, "resident", self.resident)?;
+        row(f, "slots", self.slots)?;
+        row(f, "token cycle", self.token_cycle)?;
+        row(f, "context", format!("{} beside the budget", self.context))?;
+        write!(f, "{:<16} {}: {}", "reads", self.reads(), self.direct_reason)?;
+        self.warnings.iter().try_for_each(|warning| write!(f, "\nwarning: {warning}"))
+    }
+}

@@ -1,0 +1,79 @@
+//! What must be in slots at once, and what all of it would take.
+
+use crate::class::TensorClass;
+use crate::experts::groups;
+use crate::manage::Selection;
+use terrace_model::{ByteSize, ModelFile, TensorInfo};
+
+/// Granularity of slots, in bytes.
+pub const PAGE: u64 = 4096;
+
+/// Slot bytes that a block of `len` bytes takes at most: direct reads take the pages around it, so both of its
+/// ends may need one more.
+pub const fn slot_size(len: u64) -> ByteSize {
+    ByteSize(len.div_ceil(PAGE) * PAGE + PAGE)
+}
+
+/// The slots that a selection needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkingSet {
+    /// Enough for everything at once.
+    pub whole: ByteSize,
+    /// The least that works.
+    pub least: ByteSize,
+    /// What needs the least; empty if nothing is managed.
+    pub needs: String,
+    /// Bytes of managed weights that one token touches.
+    pub token_cycle: ByteSize,
+}
+
+/// The backend computes a node from blocks in waves, so one block at a time would do; but experts are planned with
+/// room for as many of one tensor as a token uses, or decoding would wait for each read alone. The least is the
+/// larger of that and of the largest matrix. Tables that are only read by row never enter a slot.
+pub fn working_set(model: &ModelFile, classes: &[TensorClass], selection: &Selection) -> WorkingSet {
+    let mut set = WorkingSet {
+        whole: ByteSize::ZERO,
+        least: ByteSize::ZERO,
+        needs: String::new(),
+        token_cycle: ByteSize::ZERO,
+    };
+    let at_least = |set: &mut WorkingSet, size: ByteSize, needs: &dyn Fn() -> String| {
+        if size > set.least {
+            set.least = size;
+            set.needs = needs();
+        }
+    };
+    let has_output = model.tensor("output.weight").is_some();
+    let mut managed_experts = vec![false; model.tensors.len()];
+    for managed in &selection.tensors {
+        let tensor = &model.tensors[managed.tensor];
+        if let Some(experts) = managed.experts {
+            managed_experts[managed.tensor] = true;
+            let slice = tensor.extent.len / u64::from(experts);
+            set.whole += ByteSize(slot_size(slice).bytes() * u64::from(experts));
+        } else if is_row_table(tensor, classes[managed.tensor], has_output) {
+            // Read by row, beside the slots.
+        } else {
+            let size = slot_size(tensor.extent.len);
+            set.whole += size;
+            set.token_cycle += tensor.size();
+            at_least(&mut set, size, &|| format!("tensor `{}`", tensor.name));
+        }
+    }
+    for group in groups(model, classes) {
+        let top_k = group.top_k(model);
+        for &role in group.roles.iter().filter(|&&role| managed_experts[role]) {
+            let tensor = &model.tensors[role];
+            let slice = tensor.extent.len / u64::from(group.experts);
+            set.token_cycle += ByteSize(slice * u64::from(top_k));
+            let size = ByteSize(slot_size(slice).bytes() * u64::from(top_k));
+            at_least(&mut set, size, &|| format!("{top_k} experts of `{}`", tensor.name));
+        }
+    }
+    set
+}
+
+/// Embeddings are looked up by row, unless the model has no other output matrix and multiplies by them too.
+fn is_row_table(tensor: &TensorInfo, class: TensorClass, has_output: bool) -> bool {
+    class == TensorClass::TokenEmbedding && (has_output || tensor.name != "token_embd.weight")
+}
