@@ -8,22 +8,22 @@ use terrace_model::ByteSize;
 pub enum PlanError {
     /// The budget does not hold what must be in memory at once.
     #[error(
-        "the RAM budget of {budget} ({} bytes) is too small: the minimum is {} ({} bytes), {need}",
+        "the RAM budget of {budget} ({} bytes) is too small: the minimum is {minimum} ({} bytes), {need}",
         budget.bytes(),
-        need.minimum(),
-        need.minimum().bytes()
+        minimum.bytes()
     )]
     BudgetTooSmall {
         /// What was given.
         budget: ByteSize,
+        /// The smallest budget that works: both parts of `need`.
+        minimum: ByteSize,
         /// What the model needs.
         need: Need,
     },
     /// The budget was to be chosen, and the machine has too little room.
     #[error(
         "too little RAM: {available} are available, {context} are for the context and {reserve} stay free, which \
-         leaves {left} for weights; the minimum is {}, {need}",
-        need.minimum()
+         leaves {left} for weights; the minimum is {minimum}, {need}"
     )]
     AutoNoRoom {
         /// What the machine has.
@@ -34,6 +34,8 @@ pub enum PlanError {
         reserve: ByteSize,
         /// What would remain for weights.
         left: ByteSize,
+        /// The smallest budget that works: both parts of `need`.
+        minimum: ByteSize,
         /// What the model needs.
         need: Need,
     },

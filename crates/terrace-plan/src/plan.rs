@@ -101,9 +101,16 @@ pub fn plan(model: &ModelFile, machine: &Machine, request: &Request) -> Result<P
     if budget < minimum {
         return Err(if auto_budget {
             let Machine { ram_available: available } = *machine;
-            PlanError::AutoNoRoom { available, context: request.context, reserve, left: budget, need }
+            PlanError::AutoNoRoom {
+                available,
+                context: request.context,
+                reserve,
+                left: budget,
+                minimum,
+                need,
+            }
         } else {
-            PlanError::BudgetTooSmall { budget, need }
+            PlanError::BudgetTooSmall { budget, minimum, need }
         });
     }
 

@@ -63,7 +63,7 @@ impl fmt::Display for Summary {
             row(f, "token cycle", format!("{} (top-k x bundle, over the layers)", self.token_cycle_bytes))?;
         }
         let whole = self.tensor_bytes;
-        writeln!(f, "\n{:<16} {:>8} {:>12} {:>7}", "class", "tensors", "bytes", "")?;
+        writeln!(f, "\n{:<16} {:>8} {:>12}", "class", "tensors", "bytes")?;
         for class in &self.classes {
             let share = percent(class.bytes, whole);
             writeln!(
@@ -74,7 +74,7 @@ impl fmt::Display for Summary {
                 class.bytes.to_string()
             )?;
         }
-        writeln!(f, "\n{:<16} {:>8} {:>12} {:>7}", "type", "tensors", "bytes", "")?;
+        writeln!(f, "\n{:<16} {:>8} {:>12}", "type", "tensors", "bytes")?;
         for ty in &self.types {
             writeln!(
                 f,

@@ -22,7 +22,7 @@ fn planned(model: &ModelFile, manage: Manage, budget: ByteSize) -> Plan {
 /// The smallest budget, from the error that a budget of one byte gives.
 fn minimum(model: &ModelFile, manage: Manage) -> ByteSize {
     match plan(model, &BIG, &request(manage, ByteSize(1))) {
-        Err(PlanError::BudgetTooSmall { need, .. }) => need.minimum(),
+        Err(PlanError::BudgetTooSmall { minimum, .. }) => minimum,
         other => panic!("{other:?}"),
     }
 }
@@ -290,13 +290,14 @@ proptest! {
                 let least = Request { ram_budget: Budget::Bytes(plan.minimum), manage: plan.manage, ..request };
                 prop_assert!(terrace_plan::plan(&model, &machine, &least).is_ok());
             }
-            Err(PlanError::BudgetTooSmall { budget, need }) => {
-                prop_assert!(budget < need.minimum());
-                let enough = Request { ram_budget: Budget::Bytes(need.minimum()), ..request };
+            Err(PlanError::BudgetTooSmall { budget, minimum, need }) => {
+                prop_assert!(budget < minimum);
+                prop_assert_eq!(minimum, need.minimum());
+                let enough = Request { ram_budget: Budget::Bytes(minimum), ..request };
                 prop_assert!(terrace_plan::plan(&model, &machine, &enough).is_ok());
             }
-            Err(PlanError::AutoNoRoom { left, need, .. }) => {
-                prop_assert!(left < need.minimum());
+            Err(PlanError::AutoNoRoom { left, minimum, .. }) => {
+                prop_assert!(left < minimum);
                 prop_assert_eq!(ram_budget, Budget::Auto);
             }
         }
