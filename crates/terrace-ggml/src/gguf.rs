@@ -34,6 +34,9 @@ pub fn read(path: &Path) -> Result<ModelFile, GgufError> {
         tensors: first.tensors,
     };
     split::add_siblings(path, &mut model)?;
+    if model.str("general.architecture").is_none() {
+        return Err(GgufError::NoArchitecture { path: path.into() });
+    }
     check_experts(&model)?;
     Ok(model)
 }

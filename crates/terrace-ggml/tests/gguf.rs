@@ -313,6 +313,8 @@ fn nonsense_in_the_header() {
             "{error}"
         );
     }
+    let nameless = Writer::new().u32("general.architecture", 1).tensor("t", &[32], F32, 128);
+    assert!(matches!(refusal(&nameless.bytes()), GgufError::NoArchitecture { .. }));
     let error = refusal(&small().tensor("flat", &[32, 0], F32, 0).bytes());
     assert!(matches!(&error, GgufError::ZeroDim { tensor, dim: 1, .. } if tensor == "flat"), "{error}");
     let error = refusal(&small().tensor("blk.2.ffn_up_exps.weight", &[32, 1, 3], Q4_0, 54).bytes());

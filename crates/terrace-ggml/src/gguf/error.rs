@@ -111,6 +111,12 @@ pub enum GgufError {
         /// The reader's most specific line.
         reason: String,
     },
+    /// The metadata does not say which architecture the model has, so nothing can run it.
+    #[error("{}: has no `general.architecture`: it is not a model", path.display())]
+    NoArchitecture {
+        /// The file.
+        path: PathBuf,
+    },
     /// A tensor type that this ggml does not know, or no longer.
     #[error("{}: tensor `{tensor}` has the unknown type {ty} (at offset {offset})", path.display())]
     UnknownType {
