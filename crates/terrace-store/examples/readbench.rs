@@ -1,4 +1,4 @@
-//! How fast blocks of a file come through the store: `readbench FILE [BLOCK] [BUDGET] [IO] [DIRECT] [WAVE] [DEPTH] [REQUEST]`.
+//! How fast blocks of a file come through the store: `readbench FILE [BLOCK] [BUDGET] [IO] [DIRECT] [WAVE] [DEPTH] [REQUEST] [fetch|all]`.
 //!
 //! Fetches random blocks in waves, as a model's layers do, and reads the whole file into plain memory, as a load does.
 //! Prints the rates by the clock on the wall, and the processor time that they took.
@@ -37,6 +37,27 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut store = Store::open(vec![path], blocks, config)?;
     println!("{:?}", store.engine());
 
+    let load = arg(8, "all") == "all";
+    // Into fresh memory, which the kernel has to find first, and into memory that is there already.
+    let want = if load { file_len.min(2 << 30) - 32 } else { 0 };
+    let mut memory = vec![0u8; usize::try_from(want)? + 8192];
+    for what in ["read_into, straight, fresh memory", "read_into, straight", "read_into, staged"] {
+        if !load {
+            break;
+        }
+        store.reset_stats();
+        // Congruent to the file's offset, or off by one.
+        let skew = usize::from(what.ends_with("staged"));
+        let at = (32 + skew + 4096 - memory.as_ptr() as usize % 4096) % 4096;
+        let dst = &mut memory[at..at + usize::try_from(want)?];
+        let extent = Extent { file: FileIndex(0), offset: 32, len: want };
+        let (started, cpu) = (Instant::now(), cpu_seconds());
+        store.read_into(&mut [ReadInto { extent, dst, name: "file" }], &mut |_| ControlFlow::Continue(()))?;
+        report(what, store.stats(), started, cpu, want);
+    }
+    drop(memory);
+    store.reset_stats();
+
     let mut fetch = Fetch::new();
     let mut state = 1u64;
     let mut sum = 0u64;
@@ -59,24 +80,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     report("fetch", store.stats(), started, cpu, sum);
 
-    for skew in [0, 1] {
-        store.reset_stats();
-        let want = file_len.min(2 << 30);
-        let mut memory = vec![0u8; usize::try_from(want)? + 8192];
-        // Congruent to the file's offset, or off by one.
-        let at = (32 + skew + 4096 - memory.as_ptr() as usize % 4096) % 4096;
-        let dst = &mut memory[at..at + usize::try_from(want)? - 32];
-        let extent = Extent { file: FileIndex(0), offset: 32, len: want - 32 };
-        let (started, cpu) = (Instant::now(), cpu_seconds());
-        store.read_into(&mut [ReadInto { extent, dst, name: "file" }], &mut |_| ControlFlow::Continue(()))?;
-        report(
-            if skew == 0 { "read_into, straight" } else { "read_into, staged" },
-            store.stats(),
-            started,
-            cpu,
-            want,
-        );
-    }
     Ok(())
 }
 

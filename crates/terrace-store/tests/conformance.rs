@@ -1,5 +1,7 @@
 //! What a consumer may rely on, over every engine, direct and buffered, with faults that must not show.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
 mod common;
 
 use common::*;
@@ -115,7 +117,7 @@ fn hits_come_first_and_are_counted() {
     let (path, oracle) = file(dir.path(), "model", FILE);
     let extents = row(32, 20_000, 12);
     for config in engines() {
-        let config = StoreConfig { faults: Some("latency=2ms@1..".parse().unwrap()), ..config };
+        let config = StoreConfig { faults: Some("latency=20ms@1..".parse().unwrap()), ..config };
         let mut store = Store::open(vec![path.clone()], specs(&extents), config).unwrap();
         fetch_all(&mut store, &oracle, &extents, &[BlockId(7), BlockId(2)]);
         assert!(
@@ -145,13 +147,16 @@ fn what_is_loading_is_joined() {
     let (path, oracle) = file(dir.path(), "model", FILE);
     let extents = row(0, 16_384, 8);
     for config in engines() {
-        let config = StoreConfig { budget: ByteSize::kib(64), ..config };
+        // Late enough for all of them to be on the way when the second asks.
+        let faults = Some("latency=20ms@1..5".parse().unwrap());
+        let config = StoreConfig { budget: ByteSize::kib(64), faults, ..config };
         let mut store = Store::open(vec![path.clone()], specs(&extents), config).unwrap();
         let (mut first, mut second) = (Fetch::new(), Fetch::new());
         assert_eq!(store.start(&mut first, &ids(0..3)).unwrap(), 3);
         assert_eq!(store.start(&mut second, &ids(1..4)).unwrap(), 3);
         assert_eq!((store.stats().misses, store.stats().joined), (4, 2));
         while store.next(&mut second).unwrap().is_some() {}
+        while store.next(&mut first).unwrap().is_some() {}
         drop(first);
         assert!(!second.is_empty());
         // Only block 0 is free to go.

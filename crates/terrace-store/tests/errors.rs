@@ -1,5 +1,7 @@
 //! What goes wrong is said with names and numbers, and the store goes on.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
 mod common;
 
 use common::*;
@@ -21,8 +23,11 @@ fn a_failed_read_is_told_and_the_store_goes_on() {
     let extents = row(64, 40_000, 10);
     for config in engines() {
         // Blocks of several requests: the failing one's other parts must not be taken for it.
-        let config =
-            StoreConfig { request_size: ByteSize::kib(8), queue_depth: 4, ..with_faults(config, "eio@3") };
+        let config = StoreConfig {
+            request_size: ByteSize::kib(8),
+            queue_depth: 4,
+            ..with_faults(config, "eio@3,latency=20ms@1..5")
+        };
         let mut store = Store::open(vec![path.clone()], specs(&extents), config.clone()).unwrap();
         let (mut fetch, mut other) = (Fetch::new(), Fetch::new());
         assert_eq!(store.start(&mut fetch, &ids(0..4)).unwrap(), 4);
@@ -287,4 +292,64 @@ fn the_engine_that_was_asked_for_is_the_one() {
     };
     assert_eq!(name(IoChoice::Pread), "pread");
     assert_eq!(name(IoChoice::Uring), "io_uring");
+}
+
+#[test]
+fn an_end_of_file_can_be_played() {
+    let dir = dir();
+    let (path, oracle) = file(dir.path(), "model", FILE);
+    for config in engines() {
+        let config = with_faults(config, "eof@2");
+        let mut store = Store::open(vec![path.clone()], specs(&row(0, 50_000, 2)), config).unwrap();
+        assert!(fetch_one(&mut store, 0).is_ok());
+        let error = fetch_one(&mut store, 1).unwrap_err();
+        assert!(
+            matches!(error, StoreError::UnexpectedEof { offset: 50_000, wanted: 50_000, got: 0, .. }),
+            "{error}"
+        );
+        assert!(fetch_one(&mut store, 1).unwrap() == oracle[50_000..100_000]);
+    }
+}
+
+/// A panic in the caller's function must not leave the kernel writing to memory that is gone.
+#[test]
+fn a_panicking_progress_function_waits_for_the_reads() {
+    let dir = dir();
+    let (path, oracle) = file(dir.path(), "model", FILE);
+    for config in engines() {
+        let config =
+            StoreConfig { request_size: ByteSize::kib(16), ..with_faults(config, "latency=2ms@2..30") };
+        let mut store = Store::open(vec![path.clone()], specs(&row(0, 50_000, 2)), config).unwrap();
+        let mut dst = vec![0; 500_000];
+        let mut reads = [ReadInto { extent: extent(0, 500_000), dst: &mut dst, name: "weights" }];
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            store.read_into(&mut reads, &mut |_| panic!("as it should"))
+        }));
+        assert!(panicked.is_err());
+        dst.fill(0xEE);
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        assert!(dst.iter().all(|byte| *byte == 0xEE), "written to after the call");
+        assert!(fetch_one(&mut store, 1).unwrap() == oracle[50_000..100_000]);
+    }
+}
+
+/// The store goes with the session to whatever thread computes; fetches may end anywhere.
+#[test]
+fn stores_and_fetches_can_move_between_threads() {
+    let dir = dir();
+    let (path, oracle) = file(dir.path(), "model", FILE);
+    for config in engines() {
+        let extents = row(0, 50_000, 6);
+        let mut store = Store::open(vec![path.clone()], specs(&extents), config).unwrap();
+        let mut fetch = Fetch::new();
+        store.start(&mut fetch, &ids(0..3)).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut other = store;
+                while other.next(&mut fetch).unwrap().is_some() {}
+                drop(fetch);
+                fetch_all(&mut other, &oracle, &extents, &ids(0..6));
+            });
+        });
+    }
 }

@@ -33,6 +33,9 @@ pub(crate) struct Request {
     pub offset: u64,
     /// Where to. Stays valid until the completion was reported: the in-flight table owns it.
     pub target: Target,
+    /// The memory may never have been written to: finding its pages can cost more than the read, and should not be
+    /// left to the calling thread.
+    pub fresh: bool,
 }
 
 /// What came of a request.
@@ -64,21 +67,9 @@ pub(crate) fn open_engine(
 ) -> Result<(Box<dyn IoEngine>, String), StoreError> {
     let handles: Arc<[File]> = files.handles()?.into();
     let depth = config.queue_depth;
-    let pool = |handles| PreadPool::new(handles, depth).map(|pool| Box::new(pool) as Box<dyn IoEngine>);
-    let ring =
-        |handles| Uring::new(handles, depth, files.direct).map(|ring| Box::new(ring) as Box<dyn IoEngine>);
-    let failed = |engine| move |source| StoreError::Engine { engine, source };
-    let (engine, reason) = match config.io {
-        IoChoice::Pread => (pool(handles).map_err(failed(pread::NAME))?, "pread as asked".to_owned()),
-        IoChoice::Uring => (ring(handles).map_err(failed(uring::NAME))?, "io_uring as asked".to_owned()),
-        IoChoice::Auto => match ring(Arc::clone(&handles)) {
-            Ok(ring) => (ring, "io_uring works".to_owned()),
-            Err(error) => {
-                let reason = format!("pread, because io_uring is not to be had: {error}");
-                (pool(handles).map_err(failed(pread::NAME))?, reason)
-            }
-        },
-    };
+    let ring = || Ok(Box::new(Uring::new(Arc::clone(&handles), depth, files.direct)?) as Box<dyn IoEngine>);
+    let pool = || Ok(Box::new(PreadPool::new(Arc::clone(&handles), depth)?) as Box<dyn IoEngine>);
+    let (engine, reason) = choose(config.io, ring, pool)?;
     Ok(match &config.faults {
         Some(plan) => {
             let align = usize::try_from(files.align).expect("at most a page");
@@ -87,4 +78,50 @@ pub(crate) fn open_engine(
         }
         None => (engine, reason),
     })
+}
+
+/// The engine of choice, made by one of the two functions.
+fn choose(
+    choice: IoChoice,
+    ring: impl FnOnce() -> io::Result<Box<dyn IoEngine>>,
+    pool: impl FnOnce() -> io::Result<Box<dyn IoEngine>>,
+) -> Result<(Box<dyn IoEngine>, String), StoreError> {
+    let pool = || pool().map_err(|source| StoreError::Engine { engine: pread::NAME, source });
+    match choice {
+        IoChoice::Pread => Ok((pool()?, "pread as asked".into())),
+        IoChoice::Uring => match ring() {
+            Ok(ring) => Ok((ring, "io_uring as asked".into())),
+            Err(source) => Err(StoreError::Engine { engine: uring::NAME, source }),
+        },
+        IoChoice::Auto => match ring() {
+            Ok(ring) => Ok((ring, "io_uring works".into())),
+            Err(error) => {
+                tracing::debug!(%error, "no io_uring");
+                Ok((pool()?, format!("pread, because io_uring is not to be had: {error}")))
+            }
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::io::Errno;
+
+    #[test]
+    fn without_io_uring_the_pool_reads_unless_io_uring_was_asked_for() {
+        for refusal in [Errno::NOSYS, Errno::PERM] {
+            let no_ring = || Err(refusal.into());
+            let pool = || Ok(Box::new(PreadPool::new(Arc::new([]), 1)?) as Box<dyn IoEngine>);
+            let (engine, reason) = choose(IoChoice::Auto, no_ring, pool).unwrap();
+            assert_eq!(engine.name(), pread::NAME);
+            assert!(reason.contains(&io::Error::from(refusal).to_string()), "{reason}");
+            match choose(IoChoice::Uring, no_ring, pool) {
+                Err(StoreError::Engine { engine, source }) => {
+                    assert_eq!((engine, source.raw_os_error()), (uring::NAME, Some(refusal.raw_os_error())));
+                }
+                _ => panic!("an explicit choice must not be replaced"),
+            }
+        }
+    }
 }

@@ -19,8 +19,8 @@ const NAP: Duration = Duration::from_millis(1);
 /// single-issuer modes are not for us.
 pub(crate) struct Uring {
     ring: IoUring,
-    /// Buffered reads go to the kernel's workers at once: they copy, and would otherwise do so on the calling thread.
-    flags: squeue::Flags,
+    /// Whether the kernel copies from its page cache.
+    buffered: bool,
     /// Keeps the registered files' descriptors from being reused if registration ever is by number.
     _files: Arc<[File]>,
 }
@@ -37,8 +37,7 @@ impl Uring {
         if !fds.is_empty() {
             ring.submitter().register_files(&fds)?;
         }
-        let flags = if direct { squeue::Flags::empty() } else { squeue::Flags::ASYNC };
-        Ok(Self { ring, flags, _files: files })
+        Ok(Self { ring, buffered: !direct, _files: files })
     }
 
     /// One enter; `Ok(false)` if the kernel has to be asked again.
@@ -62,11 +61,15 @@ impl IoEngine for Uring {
     }
 
     fn push(&mut self, request: Request) -> io::Result<()> {
+        // Copying, and finding pages for memory, go to the kernel's workers at once: on the calling thread they would be
+        // done one after the other.
+        let flags =
+            if self.buffered || request.fresh { squeue::Flags::ASYNC } else { squeue::Flags::empty() };
         let len = u32::try_from(request.target.len).expect("a request is at most 1 GiB long");
         let entry = opcode::Read::new(types::Fixed(request.file), request.target.address, len)
             .offset(request.offset)
             .build()
-            .flags(self.flags)
+            .flags(flags)
             .user_data(u64::from(request.tag));
         // SAFETY: the target stays valid until the completion was reaped: the store's in-flight table owns the window
         // behind it and gives it up (or, in a drop, unmaps it) only then. The file is registered with the ring.

@@ -75,9 +75,10 @@ impl Store {
     pub(super) fn send(&mut self, owner: Owner, file: u32, offset: u64, buf: IoBuf, need: u64) {
         let need = usize::try_from(need).expect("a part of a window");
         let target = buf.target();
+        let fresh = matches!(owner, Owner::Caller { stage: None, .. });
         let flight = Flight { owner, file, offset, buf, need, from: 0, refusals: 0 };
         let tag = self.flights.insert(flight);
-        self.push(Request { tag, file, offset, target });
+        self.push(Request { tag, file, offset, target, fresh });
     }
 
     /// A request that the engine does not take has failed like one that it could not do.
@@ -104,7 +105,7 @@ impl Store {
             Verdict::Again { from } => {
                 flight.from = from;
                 let (offset, target) = (flight.offset + from as u64, flight.buf.target().skip(from));
-                let request = Request { tag, file: flight.file, offset, target };
+                let request = Request { tag, file: flight.file, offset, target, fresh: false };
                 if flight.refusals > QUICK_REFUSALS {
                     std::thread::sleep(REFUSED_NAP);
                 }

@@ -18,6 +18,7 @@ use crate::slots::{SlotState, Slots};
 use crate::stats::{BusyClock, EngineInfo, StoreStats};
 use read_into::CallerReads;
 use std::collections::VecDeque;
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use terrace_model::{ByteSize, Extent};
@@ -172,6 +173,15 @@ impl Store {
     }
 }
 
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store")
+            .field("engine", &self.info)
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}
+
 impl Drop for Store {
     fn drop(&mut self) {
         self.backlog.clear();
@@ -205,7 +215,7 @@ fn check_config(config: &StoreConfig, blocks: usize) -> Result<u64, StoreError> 
 }
 
 /// Whether the extent lies within its file as it was when it was opened.
-fn check_extent(files: &Files, extent: Extent, name: &dyn std::fmt::Display) -> Result<(), StoreError> {
+fn check_extent(files: &Files, extent: Extent, name: &dyn fmt::Display) -> Result<(), StoreError> {
     let bad = |reason: String| StoreError::BadExtent { tensor: name.to_string(), reason };
     let Some(file) = files.all.get(extent.file.index()) else {
         return Err(bad(format!("it is in file {}, of {}", extent.file, files.all.len())));
