@@ -1,2 +1,111 @@
 //! Runs GGUF models that do not fit in memory.
-fn main() {}
+//!
+//! Data flow: [`config`] puts the command line together, [`model_source`] turns MODEL into a file (through [`hub`]
+//! where it is remote), and one module per subcommand drives the engine. Text goes to stdout; everything about the
+//! run - progress, warnings, errors - goes to stderr.
+
+mod bench;
+mod chat_loop;
+mod cli;
+mod config;
+mod error;
+mod hub;
+mod input;
+mod inspect;
+mod model_source;
+mod report;
+mod run;
+mod session;
+mod signals;
+mod utf8;
+
+use cli::Command;
+use config::ParseError;
+use error::CliError;
+use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map_or_else(String::new, |at| format!(" ({}:{})", at.file(), at.line()));
+        let message = panic.payload_as_str().unwrap_or("no message").lines().next().unwrap_or_default();
+        eprintln!("error: internal: {message}{place}\nhint: this is a defect in terrace itself; please report it");
+    }));
+    // The hook has said what there is to say.
+    let ended = std::panic::catch_unwind(run_command).unwrap_or(ExitCode::FAILURE);
+    signals::finish(ended)
+}
+
+fn run_command() -> ExitCode {
+    let (cli, warnings) = match config::parse(std::env::args_os().collect()) {
+        Ok(parsed) => parsed,
+        Err(ParseError::Clap(error)) => return explain(&error),
+        Err(ParseError::Config(error)) => return fail(&error),
+    };
+    start_logging(cli.verbose);
+    for warning in warnings {
+        eprintln!("warning: {warning}");
+    }
+    signals::install();
+    let result = match &cli.command {
+        Command::Run(args) => run::run(args, cli.verbose > 0),
+        Command::Inspect(args) => inspect::inspect(args),
+        Command::Bench(args) => bench::bench(args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error),
+    }
+}
+
+/// clap's own message for a wrong command line, in the form of all other errors; help and version as they are.
+fn explain(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        // Nobody is left to tell if stdout is closed.
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    let text = error.render().to_string();
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let first = lines.next().unwrap_or("error: wrong command line");
+    // Missing arguments are listed below the first line.
+    let detail: Vec<&str> = lines
+        .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"))
+        .map(|line| line.trim_start_matches("tip: "))
+        .collect();
+    eprintln!("{}", [first, &detail.join("; ")].join(" ").trim_end());
+    eprintln!("hint: `terrace --help`, `terrace run --help`, ... list the options");
+    ExitCode::from(2)
+}
+
+fn fail(error: &CliError) -> ExitCode {
+    if !matches!(error, CliError::Interrupted) {
+        eprintln!("error: {}", one_line(&error.to_string()));
+        if let Some(hint) = error.hint() {
+            eprintln!("hint: {}", one_line(&hint));
+        }
+    }
+    ExitCode::from(error.exit_code())
+}
+
+/// Causes come from many places; a line break in one must not make two errors of it.
+fn one_line(text: &str) -> String {
+    text.split(['\n', '\r']).map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ")
+}
+
+/// Warnings of Terrace itself always show; the libraries under it speak through the errors that they cause, and in
+/// full under `-v`.
+fn start_logging(verbose: u8) {
+    let default = match verbose {
+        0 => "off,terrace=warn,terrace_plan=warn,terrace_store=warn,terrace_backend=warn,terrace_engine=warn",
+        1 => "info",
+        _ => "debug,hyper=info,hyper_util=info,reqwest=info",
+    };
+    let filter = EnvFilter::try_from_env("TERRACE_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .without_time()
+        .with_target(verbose > 0)
+        .init();
+}

@@ -1,0 +1,116 @@
+//! `terrace bench`: runs of this same binary as child processes, so that each has its own memory, its own peak of
+//! it, and no warm pages of the one before.
+
+mod cap;
+mod child;
+mod show;
+mod stats;
+
+pub use child::BenchError;
+
+use crate::cli::{BenchArgs, OnOff};
+use crate::error::CliError;
+use crate::report::RunReport;
+use crate::{input, inspect, model_source, signals};
+use cap::MemoryCap;
+use child::{Side, drop_page_cache, first_difference};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use stats::Comparison;
+use std::io::{IsTerminal, Write};
+
+/// Prompt of runs that bring none: prose, since repeated tokens route unlike any real text.
+const PROMPT: &str = "The lighthouse keeper had counted the ships that passed since his first winter on the rock, \
+    and wrote each of them into a ledger with the hour, the weather and the flag. Most nights the page stayed \
+    empty. When the fog came in from the north he lit the second lamp, wound the bell, and sat by the window with \
+    his coat on, listening for the engines that sometimes answered. It was on such a night, late in October, that";
+
+/// Measures, and prints the numbers only if all runs said the same.
+///
+/// # Errors
+/// A run that fails; runs that disagree; a machine that does not let itself be prepared as asked.
+pub fn bench(args: &BenchArgs) -> Result<(), CliError> {
+    let model = model_source::resolve(args.model.as_deref())?;
+    let prompt = prompt_file(&match &args.prompt_file {
+        Some(path) => input::file(path)?,
+        None => PROMPT.to_owned(),
+    })?;
+    let cap = args.memory_cap.map(MemoryCap::new).transpose()?;
+    let cold = args.cold || cap.is_some();
+    let mut sides = vec![Side::terrace(args, &model, prompt.path())];
+    if args.baseline {
+        sides.push(Side::stock(args, &model, prompt.path()));
+    }
+    let runs = signals::busy(|| measure(&sides, args.repetitions, cold, cap.as_ref()))?;
+    agree(&sides, &runs)?;
+
+    let comparison = Comparison::of(&sides, &runs);
+    let text = if args.json {
+        let report = show::json(args, &model, &runs, &comparison);
+        serde_json::to_string_pretty(&report).expect("numbers are plain data")
+    } else {
+        show::table(args, &model, &runs, &comparison)
+    };
+    inspect::print(&text)
+}
+
+/// One run of each side to warm up, then `repetitions` of each in turn (A, B, A, B): what drifts, drifts for both.
+/// The runs of each side in order, the first to warm up.
+fn measure(
+    sides: &[Side],
+    repetitions: u32,
+    cold: bool,
+    cap: Option<&MemoryCap>,
+) -> Result<Vec<Vec<RunReport>>, CliError> {
+    let mut runs = vec![Vec::new(); sides.len()];
+    let bar = bar(u64::from(repetitions + 1) * sides.len() as u64);
+    for round in 0..=repetitions {
+        for (side, runs) in sides.iter().zip(&mut runs) {
+            bar.set_message(format!("{} {}", side.name, if round == 0 { "warm-up".into() } else { round.to_string() }));
+            if cold {
+                drop_page_cache()?;
+            }
+            let report = side.run(cap);
+            if signals::interrupted() {
+                return Err(CliError::Interrupted);
+            }
+            runs.push(report?);
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    Ok(runs)
+}
+
+/// Every run, the warm-up too, must have generated the same tokens.
+fn agree(sides: &[Side], runs: &[Vec<RunReport>]) -> Result<(), BenchError> {
+    let reference = &runs[0][0].tokens;
+    for (side, runs) in sides.iter().zip(runs) {
+        for (index, run) in runs.iter().enumerate() {
+            if let Some((at, expected, got)) = first_difference(reference, &run.tokens) {
+                let (side, run) = (side.name.to_owned(), index);
+                return Err(BenchError::Disagree { side, run, at, expected, got, repacked: side_repacks(sides) });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn side_repacks(sides: &[Side]) -> bool {
+    sides.iter().any(|side| side.repack == Some(OnOff::On))
+}
+
+fn bar(runs: u64) -> ProgressBar {
+    let target =
+        if std::io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} {msg}").expect("a constant template");
+    ProgressBar::with_draw_target(Some(runs), target).with_style(style)
+}
+
+/// The prompt in a file of its own, so that nothing can change it between two runs; gone when dropped.
+fn prompt_file(text: &str) -> Result<tempfile::NamedTempFile, CliError> {
+    let failed = || CliError::io("temporary prompt file");
+    let mut file = tempfile::NamedTempFile::new().map_err(failed())?;
+    // Runs drop one newline at a file's end; this one is theirs to drop.
+    file.write_all(format!("{text}\n").as_bytes()).and_then(|()| file.flush()).map_err(failed())?;
+    Ok(file)
+}

@@ -1,0 +1,197 @@
+//! Child processes and their preparation.
+
+use super::cap::MemoryCap;
+use crate::cli::{BenchArgs, OnOff};
+use crate::report::RunReport;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use terrace_engine::Budget;
+
+/// Why there are no numbers.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// A run could not be started.
+    #[error("cannot start {}: {source}", .program.display())]
+    Start {
+        /// This binary.
+        program: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// A run failed.
+    #[error("the {side} run ended with {status}: {reason}")]
+    Failed {
+        /// `terrace` or `stock`.
+        side: &'static str,
+        /// Exit code or signal.
+        status: String,
+        /// Its own error line.
+        reason: String,
+    },
+    /// A run printed something else than a report.
+    #[error("the {side} run printed no report: {reason}")]
+    NoReport {
+        /// `terrace` or `stock`.
+        side: &'static str,
+        /// Why it is none.
+        reason: String,
+    },
+    /// Runs that should be equal are not.
+    #[error(
+        "the runs do not agree, so their times mean nothing: {side} run {run} has {} as token {at}, terrace run 0 has {}",
+        token(*got), token(*expected)
+    )]
+    Disagree {
+        /// `terrace` or `stock`.
+        side: String,
+        /// Which of its runs, 0 to warm up.
+        run: usize,
+        /// The first token that differs, from 0.
+        at: usize,
+        /// What the first run has there.
+        expected: Option<i32>,
+        /// What this one has.
+        got: Option<i32>,
+        /// Whether the baseline was allowed other rounding.
+        repacked: bool,
+    },
+    /// The machine does not let itself be prepared.
+    #[error("{what}: {}: {source}", .path.display())]
+    Prepare {
+        /// What was tried.
+        what: &'static str,
+        /// Where.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// There is no control group to limit memory with.
+    #[error("--memory-cap: no memory control group is mounted under /sys/fs/cgroup")]
+    NoControlGroup,
+}
+
+fn token(token: Option<i32>) -> String {
+    token.map_or_else(|| "the end".into(), |t| t.to_string())
+}
+
+impl BenchError {
+    /// What the user can do.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Disagree { repacked: true, .. } => {
+                Some("repacked weights round differently: use --baseline-repack off".into())
+            }
+            Self::Disagree { .. } => Some("this is a defect in terrace itself; please report it".into()),
+            Self::Prepare { .. } | Self::NoControlGroup => {
+                Some("--cold and --memory-cap need root, and control groups that may be written".into())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The first index at which two runs differ, with what each has there.
+pub fn first_difference(a: &[i32], b: &[i32]) -> Option<(usize, Option<i32>, Option<i32>)> {
+    let len = a.len().max(b.len());
+    (0..len).map(|i| (i, a.get(i).copied(), b.get(i).copied())).find(|(_, a, b)| a != b)
+}
+
+/// One of the things compared.
+pub struct Side {
+    /// `terrace` or `stock`.
+    pub name: &'static str,
+    /// Of stock: whether it repacks.
+    pub repack: Option<OnOff>,
+    args: Vec<OsString>,
+}
+
+impl Side {
+    /// Terrace, with the options of the bench.
+    pub fn terrace(args: &BenchArgs, model: &Path, prompt: &Path) -> Self {
+        Self { name: "terrace", repack: None, args: arguments(args, model, prompt) }
+    }
+
+    /// Stock llama.cpp in the same binary.
+    pub fn stock(args: &BenchArgs, model: &Path, prompt: &Path) -> Self {
+        let mut all = arguments(args, model, prompt);
+        all.extend(["--stock", "--stock-repack", args.baseline_repack.name()].map(OsString::from));
+        Self { name: "stock", repack: Some(args.baseline_repack), args: all }
+    }
+
+    /// Runs it once.
+    pub fn run(&self, cap: Option<&MemoryCap>) -> Result<RunReport, BenchError> {
+        // The running binary, even if the file was replaced meanwhile.
+        let program = PathBuf::from("/proc/self/exe");
+        let program = program.canonicalize().unwrap_or(program);
+        let mut command = match cap {
+            Some(cap) => cap.command(&program),
+            None => Command::new(&program),
+        };
+        let output = command
+            .args(&self.args)
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|source| BenchError::Start { program: program.clone(), source })?;
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        if !output.status.success() {
+            let line = stderr.lines().find_map(|l| l.strip_prefix("error: ")).or_else(|| stderr.lines().last());
+            let reason = line.unwrap_or("it gave no reason").to_owned();
+            return Err(BenchError::Failed { side: self.name, status: output.status.to_string(), reason });
+        }
+        // What a run warns of concerns its numbers.
+        if !stderr.is_empty() {
+            eprint!("{stderr}");
+        }
+        serde_json::from_slice(&output.stdout)
+            .map_err(|e| BenchError::NoReport { side: self.name, reason: e.to_string() })
+    }
+}
+
+/// All options by name: what this process was told by flag, environment or file, its children are told by flag.
+fn arguments(args: &BenchArgs, model: &Path, prompt: &Path) -> Vec<OsString> {
+    let engine = &args.engine;
+    let budget = match engine.ram_budget {
+        Budget::Auto => "auto".to_owned(),
+        Budget::Bytes(size) => size.bytes().to_string(),
+    };
+    let mut words: Vec<OsString> = vec!["run".into(), "--json".into(), "--temp".into(), "0".into()];
+    let mut option = |name: &str, value: OsString| words.extend([name.into(), value]);
+    option("--seed", "1".into());
+    option("--file", prompt.into());
+    option("-n", args.n.to_string().into());
+    option("--ram-budget", budget.into());
+    option("--manage", engine.manage.to_string().into());
+    option("--io", engine.io.to_string().into());
+    option("--direct", engine.direct.to_string().into());
+    option("--batch", engine.batch.to_string().into());
+    option("--ubatch", engine.ubatch.to_string().into());
+    for (name, value) in [("--ctx", engine.ctx), ("--threads", engine.threads)] {
+        if let Some(value) = value {
+            option(name, value.to_string().into());
+        }
+    }
+    // A path that begins with `-` or `hf:` stays a path.
+    words.push(Path::new("./").join(model).into());
+    words
+}
+
+/// Empties the page cache, so that every byte comes from the disk.
+pub fn drop_page_cache() -> Result<(), BenchError> {
+    let path = PathBuf::from("/proc/sys/vm/drop_caches");
+    rustix::fs::sync();
+    std::fs::write(&path, "1\n").map_err(|source| BenchError::Prepare { what: "--cold", path, source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_are_found_where_they_begin() {
+        assert_eq!(first_difference(&[1, 2, 3], &[1, 2, 3]), None);
+        assert_eq!(first_difference(&[1, 2, 3], &[1, 5, 3]), Some((1, Some(2), Some(5))));
+        assert_eq!(first_difference(&[1, 2], &[1]), Some((1, Some(2), None)));
+        assert_eq!(first_difference(&[], &[7]), Some((0, None, Some(7))));
+    }
+}

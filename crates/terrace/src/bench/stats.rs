@@ -1,0 +1,109 @@
+//! Medians, spreads and ratios.
+
+use super::child::Side;
+use crate::report::RunReport;
+use serde::Serialize;
+
+/// What is measured of each run: name, unit, whether more is better, and how it is read.
+pub struct Metric {
+    /// Key in JSON.
+    pub key: &'static str,
+    /// Name and unit for people.
+    pub label: &'static str,
+    /// Divides the value for people.
+    pub scale: f64,
+    read: fn(&RunReport) -> Option<f64>,
+}
+
+/// All of them, the most important first.
+pub const METRICS: [Metric; 6] = [
+    Metric { key: "decode_tps", label: "decode, tokens/s", scale: 1.0, read: |r| Some(r.timings.decode_tps) },
+    Metric { key: "prompt_tps", label: "prefill, tokens/s", scale: 1.0, read: |r| Some(r.timings.prompt_tps) },
+    Metric { key: "load_ms", label: "load, ms", scale: 1.0, read: |r| Some(r.timings.load_ms) },
+    Metric { key: "ttft_ms", label: "first token, ms", scale: 1.0, read: |r| Some(r.timings.ttft_ms) },
+    Metric {
+        key: "peak_rss_bytes",
+        label: "peak RSS, MiB",
+        scale: 1048576.0,
+        read: |r| Some(r.peak_rss_bytes as f64),
+    },
+    Metric {
+        key: "bytes_read",
+        label: "read by the store, MiB",
+        scale: 1048576.0,
+        read: |r| r.store.map(|s| s.bytes_read as f64),
+    },
+];
+
+/// The middle and the ends of some values.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Spread {
+    /// Middle value; of an even number, the mean of the two in the middle.
+    pub median: f64,
+    /// Least.
+    pub min: f64,
+    /// Most.
+    pub max: f64,
+    /// All, in the order of the runs.
+    pub values: Vec<f64>,
+}
+
+impl Spread {
+    /// Of at least one value.
+    pub fn of(values: Vec<f64>) -> Option<Self> {
+        let mut sorted = values.clone();
+        sorted.sort_by(f64::total_cmp);
+        let (min, max) = (*sorted.first()?, *sorted.last()?);
+        let (low, high) = (sorted[(sorted.len() - 1) / 2], sorted[sorted.len() / 2]);
+        Some(Self { median: f64::midpoint(low, high), min, max, values })
+    }
+}
+
+/// One metric over all sides.
+pub struct Row {
+    /// Which.
+    pub metric: &'static Metric,
+    /// Of each side; none where a side has no such number.
+    pub sides: Vec<Option<Spread>>,
+    /// Of the pairs of runs, terrace / stock; none without a baseline or where stock's number is 0.
+    pub ratio: Option<Spread>,
+}
+
+/// All numbers of a bench, warm-up left out.
+pub struct Comparison {
+    /// Names of the sides.
+    pub names: Vec<&'static str>,
+    /// The numbers.
+    pub rows: Vec<Row>,
+}
+
+impl Comparison {
+    /// Puts the runs side by side.
+    pub fn of(sides: &[Side], runs: &[Vec<RunReport>]) -> Self {
+        let rows = METRICS.iter().map(|metric| {
+            let values: Vec<Option<Vec<f64>>> =
+                runs.iter().map(|runs| runs.iter().skip(1).map(metric.read).collect()).collect();
+            let ratio = match &values[..] {
+                [Some(ours), Some(stock)] if stock.iter().all(|v| *v > 0.0) => {
+                    Spread::of(ours.iter().zip(stock).map(|(a, b)| a / b).collect())
+                }
+                _ => None,
+            };
+            Row { metric, sides: values.into_iter().map(|v| v.and_then(Spread::of)).collect(), ratio }
+        });
+        Self { names: sides.iter().map(|side| side.name).collect(), rows: rows.collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_are_in_the_middle() {
+        let spread = Spread::of(vec![3.0, 1.0, 2.0]).unwrap();
+        assert_eq!((spread.median, spread.min, spread.max), (2.0, 1.0, 3.0));
+        assert_eq!(Spread::of(vec![4.0, 1.0, 2.0, 3.0]).unwrap().median, 2.5);
+        assert_eq!(Spread::of(vec![]), None);
+    }
+}

@@ -1,0 +1,233 @@
+//! The command line.
+//!
+//! Every option that may also stand in the environment or the configuration file says so with `env`; the layers are
+//! put together in [`crate::config`].
+
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+use terrace_engine::{Budget, DirectChoice, IoChoice, Manage};
+use terrace_model::ByteSize;
+
+/// Runs GGUF models that do not fit in memory.
+#[derive(Debug, Parser)]
+#[command(name = "terrace", version, propagate_version = true, disable_help_subcommand = true)]
+pub struct Cli {
+    /// Configuration file [default: $XDG_CONFIG_HOME/terrace/config.toml]
+    #[arg(long, global = true, value_name = "FILE", env = "TERRACE_CONFIG")]
+    pub config: Option<PathBuf>,
+
+    /// Show logs on stderr, and what will live where; twice for more
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub verbose: u8,
+
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Generate text
+    Run(RunArgs),
+    /// Show what a model file holds
+    Inspect(InspectArgs),
+    /// Measure generation, alone or against stock llama.cpp
+    Bench(BenchArgs),
+}
+
+/// MODEL, as all commands take it.
+const MODEL_HELP: &str = "A .gguf file (of a split model: its first), or hf:owner/repo[:file]";
+
+/// Options that decide what lives where, and how it gets there.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Memory and I/O")]
+pub struct EngineArgs {
+    /// RAM for managed weights: a size like 512MiB, or auto
+    #[arg(long, value_name = "SIZE|auto", env = "TERRACE_RAM_BUDGET", default_value = "auto")]
+    pub ram_budget: Budget,
+    /// What Terrace manages: experts, ffn, all, none or auto
+    #[arg(long, value_name = "WHAT", env = "TERRACE_MANAGE", default_value = "auto")]
+    pub manage: Manage,
+    /// How weights are read: uring, pread or auto
+    #[arg(long, value_name = "ENGINE", env = "TERRACE_IO", default_value = "auto")]
+    pub io: IoChoice,
+    /// Read past the page cache: on, off or auto
+    #[arg(long, value_name = "MODE", env = "TERRACE_DIRECT", default_value = "auto")]
+    pub direct: DirectChoice,
+    /// Context size in tokens [default: the model's, within memory]
+    #[arg(long, value_name = "TOKENS", env = "TERRACE_CTX", value_parser = clap::value_parser!(u32).range(1..))]
+    pub ctx: Option<u32>,
+    /// Tokens evaluated in one call at most
+    #[arg(long, value_name = "TOKENS", env = "TERRACE_BATCH", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(1..))]
+    pub batch: u32,
+    /// Tokens computed together at most
+    #[arg(long, value_name = "TOKENS", env = "TERRACE_UBATCH", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
+    pub ubatch: u32,
+    /// CPU threads [default: one per core]
+    #[arg(short, long, value_name = "N", env = "TERRACE_THREADS", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub threads: Option<u32>,
+}
+
+/// `terrace run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    #[doc = "MODEL."]
+    #[arg(value_name = "MODEL", env = "TERRACE_MODEL", help = MODEL_HELP)]
+    pub model: Option<String>,
+
+    /// The prompt
+    #[arg(short, long, value_name = "TEXT", conflicts_with = "file")]
+    pub prompt: Option<String>,
+    /// Read the prompt from a file, `-` for stdin; one newline at its end is not part of it
+    #[arg(short, long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Apply the model's chat template; without a prompt: a conversation
+    #[arg(long)]
+    pub chat: bool,
+    /// The system message of --chat
+    #[arg(long, value_name = "TEXT", requires = "chat")]
+    pub system: Option<String>,
+    /// Print one JSON object at the end instead of the text
+    #[arg(long)]
+    pub json: bool,
+
+    /// Tokens to generate at most [default: until the model ends or the context is full]
+    #[arg(short, value_name = "N", env = "TERRACE_N")]
+    pub n: Option<usize>,
+    /// Sampling.
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+    /// Placement.
+    #[command(flatten)]
+    pub engine: EngineArgs,
+
+    /// Run stock llama.cpp, without Terrace (what `bench --baseline` measures)
+    #[arg(long, hide = true)]
+    pub stock: bool,
+    /// Whether stock llama.cpp repacks weights
+    #[arg(long, hide = true, requires = "stock", default_value = "off")]
+    pub stock_repack: OnOff,
+    /// Faults to inject into reads
+    #[arg(long, hide = true, value_name = "PLAN")]
+    pub inject_fault: Option<String>,
+}
+
+/// How the next token is chosen.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Sampling")]
+pub struct SamplingArgs {
+    /// Temperature; 0 always takes the most likely token
+    #[arg(long, value_name = "T", env = "TERRACE_TEMP", default_value_t = 0.8, value_parser = temperature)]
+    pub temp: f32,
+    /// Sample from the K most likely tokens; 0 for all
+    #[arg(long, value_name = "K", env = "TERRACE_TOP_K", default_value_t = 40, value_parser = clap::value_parser!(i32).range(0..))]
+    pub top_k: i32,
+    /// Sample from the most likely tokens that together have probability P
+    #[arg(long, value_name = "P", env = "TERRACE_TOP_P", default_value_t = 0.95, value_parser = probability)]
+    pub top_p: f32,
+    /// Leave out tokens less likely than P times the most likely one
+    #[arg(long, value_name = "P", env = "TERRACE_MIN_P", default_value_t = 0.05, value_parser = probability)]
+    pub min_p: f32,
+    /// Seed of the sampler [default: random]
+    #[arg(long, value_name = "SEED", env = "TERRACE_SEED")]
+    pub seed: Option<u32>,
+}
+
+/// `terrace inspect`.
+#[derive(Debug, Args)]
+pub struct InspectArgs {
+    #[doc = "MODEL."]
+    #[arg(value_name = "MODEL", help = MODEL_HELP)]
+    pub model: String,
+    /// Print one JSON object instead of the table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `terrace bench`.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    #[doc = "MODEL."]
+    #[arg(value_name = "MODEL", env = "TERRACE_MODEL", help = MODEL_HELP)]
+    pub model: Option<String>,
+    /// The prompt [default: a paragraph of English]
+    #[arg(long, value_name = "FILE")]
+    pub prompt_file: Option<PathBuf>,
+    /// Tokens to generate in each run
+    #[arg(short, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    pub n: u32,
+    /// Measured runs of each side, after one to warm up
+    #[arg(short, long, value_name = "R", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    pub repetitions: u32,
+    /// Compare with stock llama.cpp in the same binary, run for run
+    #[arg(long)]
+    pub baseline: bool,
+    /// Whether the baseline repacks weights (other rounding: tokens may then differ)
+    #[arg(long, value_name = "on|off", requires = "baseline", default_value = "off")]
+    pub baseline_repack: OnOff,
+    /// Empty the page cache before each run (needs root)
+    #[arg(long)]
+    pub cold: bool,
+    /// Limit each run's memory, page cache included, by a control group (needs root); implies --cold
+    #[arg(long, value_name = "SIZE")]
+    pub memory_cap: Option<ByteSize>,
+    /// Print one JSON object instead of the table
+    #[arg(long)]
+    pub json: bool,
+    /// Placement.
+    #[command(flatten)]
+    pub engine: EngineArgs,
+}
+
+/// A switch that takes its state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OnOff {
+    /// Yes.
+    On,
+    /// No.
+    Off,
+}
+
+impl OnOff {
+    /// As clap reads it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::On => "on",
+            Self::Off => "off",
+        }
+    }
+}
+
+fn temperature(text: &str) -> Result<f32, String> {
+    match text.parse::<f32>() {
+        Ok(t) if t.is_finite() && t >= 0.0 => Ok(t),
+        _ => Err("a temperature is a number of 0 or more".into()),
+    }
+}
+
+fn probability(text: &str) -> Result<f32, String> {
+    match text.parse::<f32>() {
+        Ok(p) if (0.0..=1.0).contains(&p) => Ok(p),
+        _ => Err("a probability is a number from 0 to 1".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn numbers_outside_their_range_are_refused() {
+        for args in [["--temp", "-1"], ["--temp", "nan"], ["--top-p", "1.5"], ["--ctx", "0"], ["--threads", "0"]] {
+            let all = ["terrace", "run", "m.gguf"].into_iter().chain(args);
+            assert!(Cli::try_parse_from(all).is_err(), "{args:?}");
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Flags, then environment, then configuration file, then defaults.
+//!
+//! The file's values become clap's default values, so that all layers are read by the same parsers. What is in the
+//! file or the environment and means nothing is reported with the nearest name that would.
+
+use crate::cli::Cli;
+use crate::error::CliError;
+use clap::{Command, CommandFactory, FromArgMatches};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// Environment variables that are no option's.
+const OTHER_VARIABLES: [&str; 2] = ["TERRACE_BUNDLED_MODEL", "TERRACE_LOG"];
+
+/// The subcommands whose options the file may set.
+const CONFIGURABLE: [&str; 2] = ["run", "bench"];
+
+/// The command line over its layers, and warnings about what nothing reads.
+///
+/// # Errors
+/// clap's own (help and version among them), or [`CliError::Usage`] for the configuration file.
+pub fn parse(args: Vec<OsString>) -> Result<(Cli, Vec<String>), ParseError> {
+    let first = Cli::try_parse_from_layers(Cli::command(), &args)?;
+    let mut warnings = unknown_variables(std::env::vars_os().map(|(name, _)| name));
+    let Some((path, text)) = read_file(first.config.as_deref())? else {
+        return Ok((first, warnings));
+    };
+    let (values, unknown) = values_of(&path, &text)?;
+    warnings.extend(unknown);
+    let cli = Cli::try_parse_from_layers(with_defaults(Cli::command(), &values), &args)?;
+    Ok((cli, warnings))
+}
+
+/// Why there is nothing to run.
+#[derive(Debug)]
+pub enum ParseError {
+    /// clap explains it, or was asked for help.
+    Clap(clap::Error),
+    /// The file.
+    Config(CliError),
+}
+
+impl From<clap::Error> for ParseError {
+    fn from(error: clap::Error) -> Self {
+        Self::Clap(error)
+    }
+}
+
+impl From<CliError> for ParseError {
+    fn from(error: CliError) -> Self {
+        Self::Config(error)
+    }
+}
+
+impl Cli {
+    fn try_parse_from_layers(command: Command, args: &[OsString]) -> Result<Self, clap::Error> {
+        Self::from_arg_matches(&command.try_get_matches_from(args)?)
+    }
+}
+
+/// The file's text: a named one must be there, the default one may.
+fn read_file(named: Option<&Path>) -> Result<Option<(PathBuf, String)>, CliError> {
+    let path = match named {
+        Some(path) => path.to_owned(),
+        None => match default_path() {
+            Some(path) => path,
+            None => return Ok(None),
+        },
+    };
+    match std::fs::read_to_string(&path) {
+        Ok(text) => Ok(Some((path, text))),
+        Err(e) if named.is_none() && e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(CliError::Usage {
+            message: format!("configuration file {}: {e}", path.display()),
+            hint: "it is UTF-8 text in TOML, e.g. `ram-budget = \"8GiB\"`".into(),
+        }),
+    }
+}
+
+fn default_path() -> Option<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let base = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")))?;
+    Some(base.join("terrace/config.toml"))
+}
+
+/// Names of the options that the file may set, with the subcommand that shows how they are read.
+fn known_keys() -> BTreeMap<String, &'static str> {
+    let command = Cli::command();
+    let mut keys = BTreeMap::new();
+    for name in CONFIGURABLE {
+        let sub = command.find_subcommand(name).expect("a subcommand of ours");
+        for arg in sub.get_arguments().filter(|a| a.get_env().is_some() && !a.is_global_set()) {
+            keys.entry(arg.get_id().as_str().replace('_', "-")).or_insert(name);
+        }
+    }
+    keys
+}
+
+/// The values of the file in the form of command-line words, and warnings.
+fn values_of(path: &Path, text: &str) -> Result<(BTreeMap<String, String>, Vec<String>), CliError> {
+    let usage = |message: String, hint: String| CliError::Usage {
+        message: format!("configuration file {}: {message}", path.display()),
+        hint,
+    };
+    let table: toml::Table = text.parse().map_err(|e: toml::de::Error| {
+        let line = e.span().map_or(1, |span| 1 + text[..span.start.min(text.len())].matches('\n').count());
+        usage(format!("line {line}: {}", one_line(e.message())), "lines are like `ctx = 4096`".into())
+    })?;
+    let known = known_keys();
+    let (mut values, mut warnings) = (BTreeMap::new(), Vec::new());
+    for (key, value) in &table {
+        let name = key.replace('_', "-");
+        let Some(subcommand) = known.get(&name) else {
+            let near = nearest(&name, known.keys().map(String::as_str));
+            warnings.push(format!("{}: unknown key `{key}`{near}", path.display()));
+            continue;
+        };
+        let word = match value {
+            toml::Value::String(s) => s.clone(),
+            toml::Value::Integer(_) | toml::Value::Float(_) => value.to_string(),
+            other => {
+                let message = format!("key `{key}`: {} is neither text nor a number", other.type_str());
+                return Err(usage(message, format!("write `{key} = \"...\"`")));
+            }
+        };
+        check(subcommand, &name, &word).map_err(|reason| usage(format!("key `{key}`: {reason}"), see(subcommand)))?;
+        values.insert(name.replace('-', "_"), word);
+    }
+    Ok((values, warnings))
+}
+
+fn see(subcommand: &str) -> String {
+    format!("`terrace {subcommand} --help` lists what the option takes")
+}
+
+/// Reads one value as its option would.
+fn check(subcommand: &str, key: &str, word: &str) -> Result<(), String> {
+    let command = Cli::command();
+    let sub = command.find_subcommand(subcommand).expect("a subcommand of ours");
+    let id = key.replace('-', "_");
+    let arg = sub.get_arguments().find(|a| a.get_id() == id.as_str()).expect("a known key").clone();
+    // Alone in a command of its own: no other option or variable can then be what fails.
+    let arg = arg.env(None::<&str>).required(false);
+    let words = if arg.is_positional() {
+        vec!["terrace".to_owned(), "--".into(), word.into()]
+    } else {
+        vec!["terrace".to_owned(), format!("--{key}={word}")]
+    };
+    Command::new("terrace").arg(arg).try_get_matches_from(words).map(|_| ()).map_err(|e| {
+        let text = e.to_string();
+        let line = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+        one_line(line)
+    })
+}
+
+fn with_defaults(mut command: Command, values: &BTreeMap<String, String>) -> Command {
+    for name in CONFIGURABLE {
+        command = command.mut_subcommand(name, |mut sub| {
+            for (id, value) in values {
+                if sub.get_arguments().any(|a| a.get_id() == id.as_str()) {
+                    sub = sub.mut_arg(id.as_str(), |a| a.default_value(value.clone()));
+                }
+            }
+            sub
+        });
+    }
+    command
+}
+
+/// Warnings about `TERRACE_…` variables that nothing reads.
+fn unknown_variables(names: impl Iterator<Item = OsString>) -> Vec<String> {
+    let command = Cli::command();
+    let mut known: Vec<String> = OTHER_VARIABLES.map(String::from).to_vec();
+    for sub in std::iter::once(&command).chain(command.get_subcommands()) {
+        let variables = sub.get_arguments().filter_map(|a| a.get_env());
+        known.extend(variables.map(|name| name.to_string_lossy().into_owned()));
+    }
+    let mut warnings: Vec<String> = names
+        .filter_map(|name| name.into_string().ok())
+        .filter(|name| name.starts_with("TERRACE_") && !known.contains(name))
+        .map(|name| {
+            format!("unknown environment variable {name}{}", nearest(&name, known.iter().map(String::as_str)))
+        })
+        .collect();
+    warnings.sort();
+    warnings
+}
+
+/// `; did you mean …?` with the most similar name, or nothing if none is similar.
+fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    known
+        .map(|k| (strsim::jaro_winkler(name, k), k))
+        .filter(|(similarity, _)| *similarity > 0.75)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map_or_else(String::new, |(_, k)| format!("; did you mean `{k}`?"))
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_values_are_read_like_flags() {
+        let text = "ram-budget = \"2GiB\"\nctx = 512\ntemp = 0.0\nmodel = \"a.gguf\"\n";
+        let (values, warnings) = values_of(Path::new("c.toml"), text).unwrap();
+        assert!(warnings.is_empty(), "{warnings:?}");
+        let args: Vec<OsString> = ["terrace", "run", "--ctx", "64"].map(Into::into).into();
+        let cli = Cli::try_parse_from_layers(with_defaults(Cli::command(), &values), &args).unwrap();
+        let crate::cli::Command::Run(run) = cli.command else { panic!("run") };
+        assert_eq!(run.engine.ctx, Some(64), "the flag wins");
+        assert_eq!(run.engine.ram_budget.to_string(), "2 GiB");
+        assert_eq!(run.sampling.temp, 0.0);
+        assert_eq!(run.model.as_deref(), Some("a.gguf"));
+    }
+
+    #[test]
+    fn unknown_names_come_with_the_nearest() {
+        let (_, warnings) = values_of(Path::new("c.toml"), "ram-buget = \"2GiB\"\nqwertz = 1").unwrap();
+        assert_eq!(warnings.len(), 2, "{warnings:?}");
+        assert!(warnings.iter().any(|w| w.contains("`ram-buget`; did you mean `ram-budget`")), "{warnings:?}");
+        assert!(warnings.iter().any(|w| w.ends_with("unknown key `qwertz`")), "{warnings:?}");
+        let names = ["TERRACE_RAM_BUDGTE", "TERRACE_CTX", "TERRACE_BUNDLED_MODEL", "PATH"];
+        let warnings = unknown_variables(names.into_iter().map(OsString::from));
+        assert_eq!(warnings, ["unknown environment variable TERRACE_RAM_BUDGTE; did you mean `TERRACE_RAM_BUDGET`?"]);
+    }
+
+    #[test]
+    fn bad_values_name_file_key_and_reason() {
+        for (text, part) in [
+            ("ctx = 0", "key `ctx`"),
+            ("ram-budget = \"lots\"", "lots"),
+            ("temp = true", "neither text nor a number"),
+            ("ctx = [", "line 1"),
+            ("a = 1\nb ==", "line 2"),
+        ] {
+            let message = values_of(Path::new("c.toml"), text).unwrap_err().to_string();
+            assert!(message.contains("c.toml") && message.contains(part), "{text}: {message}");
+            assert!(!message.contains('\n'), "{message}");
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! What ends a command: one line for people, a hint where there is one, and the exit code.
+
+use std::path::PathBuf;
+use terrace_engine::{ChatTemplateError, EngineError};
+
+/// Any reason for a command to end early.
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    /// Ctrl-C.
+    #[error("interrupted")]
+    Interrupted,
+    /// The command line, environment or configuration file asks for something that does not exist.
+    #[error("{message}")]
+    Usage {
+        /// What is wrong, and where.
+        message: String,
+        /// What to write instead.
+        hint: String,
+    },
+    /// Reading input or writing output failed.
+    #[error("{what}: {source}")]
+    Io {
+        /// The file or stream.
+        what: String,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// A prompt that is not text.
+    #[error("{what}: invalid UTF-8 at byte offset {offset}")]
+    NotUtf8 {
+        /// The file or stream.
+        what: String,
+        /// Of the first byte that belongs to no character.
+        offset: usize,
+    },
+    /// The model or the generation.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// A header that cannot be read.
+    #[error(transparent)]
+    Gguf(#[from] terrace_ggml::gguf::GgufError),
+    /// The chat template.
+    #[error(transparent)]
+    Chat(#[from] ChatTemplateError),
+    /// The model cannot be had from the hub.
+    #[error(transparent)]
+    Hub(#[from] crate::hub::HubError),
+    /// No model was named and there is no bundled one.
+    #[error("no MODEL given, and the bundled model {} is not there", .0.display())]
+    NoBundledModel(PathBuf),
+    /// A measurement that does not hold.
+    #[error(transparent)]
+    Bench(#[from] crate::bench::BenchError),
+}
+
+impl CliError {
+    /// A [`CliError::Io`] maker for `map_err`.
+    pub fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+        let what = what.into();
+        move |source| Self::Io { what, source }
+    }
+
+    /// What could be done about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Interrupted | Self::Io { .. } | Self::Gguf(_) => None,
+            Self::Usage { hint, .. } => Some(hint.clone()),
+            Self::NotUtf8 { .. } => Some("prompts are UTF-8 text; convert the input, e.g. with iconv".into()),
+            Self::Engine(e) => e.hint(),
+            Self::Chat(_) => Some("run without --chat to complete plain text".into()),
+            Self::Hub(e) => e.hint(),
+            Self::NoBundledModel(_) => {
+                Some("name a .gguf file or hf:owner/repo, or set TERRACE_BUNDLED_MODEL".into())
+            }
+            Self::Bench(e) => e.hint(),
+        }
+    }
+
+    /// The process's exit code.
+    pub const fn exit_code(&self) -> u8 {
+        match self {
+            Self::Interrupted => 130,
+            Self::Usage { .. } => 2,
+            _ => 1,
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! What can go wrong between a hub and the cache.
+
+use std::path::{Path, PathBuf};
+use terrace_model::ByteSize;
+
+/// Why a model could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum HubError {
+    /// Ctrl-C; what was downloaded stays.
+    #[error("download interrupted")]
+    Interrupted,
+    /// Not `owner/repo[:file]`.
+    #[error("`hf:{text}` is not a model on the hub: {reason}")]
+    Name {
+        /// What stood behind `hf:`.
+        text: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// The client could not be made.
+    #[error("the hub at {endpoint} cannot be used: {reason}")]
+    Setup {
+        /// `HF_ENDPOINT`.
+        endpoint: String,
+        /// Why.
+        reason: String,
+    },
+    /// No answer.
+    #[error("the hub at {endpoint} cannot be reached: {reason}")]
+    Unreachable {
+        /// `HF_ENDPOINT`.
+        endpoint: String,
+        /// Why.
+        reason: String,
+    },
+    /// No such repository.
+    #[error("hf:{repo}: there is no such repository on {endpoint}")]
+    NoRepo {
+        /// `owner/repo`.
+        repo: String,
+        /// `HF_ENDPOINT`.
+        endpoint: String,
+    },
+    /// Private, gated, or not there: the hub does not tell.
+    #[error("hf:{repo}: the hub refuses access, or there is no such repository")]
+    Refused {
+        /// `owner/repo`.
+        repo: String,
+    },
+    /// No such file.
+    #[error("hf:{repo}: there is no file {file}")]
+    NoFile {
+        /// `owner/repo`.
+        repo: String,
+        /// The file.
+        file: String,
+        /// Models that are there.
+        choices: Vec<String>,
+    },
+    /// Nothing to run.
+    #[error("hf:{repo}: none of its {files} files is a .gguf model")]
+    NoModel {
+        /// `owner/repo`.
+        repo: String,
+        /// How many files it has.
+        files: usize,
+    },
+    /// More than one to run.
+    #[error("hf:{repo}: which of its {} models? {}", .choices.len(), .choices.join(", "))]
+    Ambiguous {
+        /// `owner/repo`.
+        repo: String,
+        /// The models.
+        choices: Vec<String>,
+    },
+    /// Any other answer of the hub.
+    #[error("hf:{repo}: {reason}")]
+    Hub {
+        /// `owner/repo`.
+        repo: String,
+        /// The hub's words.
+        reason: String,
+    },
+    /// The hub's answer lacks what a download needs.
+    #[error("{url}: the hub's answer has no usable {what}")]
+    Malformed {
+        /// What was asked for.
+        url: String,
+        /// What is missing.
+        what: &'static str,
+    },
+    /// The connection broke, again and again.
+    #[error("{url}: the download stopped at byte {at} of {size}: {reason}")]
+    Broken {
+        /// The file.
+        url: String,
+        /// Bytes in the cache.
+        at: u64,
+        /// Bytes of the whole file.
+        size: u64,
+        /// The last reason.
+        reason: String,
+    },
+    /// A file that is not as long as the hub said.
+    #[error("{file}: the file should have {expected} bytes and has {got}")]
+    WrongSize {
+        /// The file.
+        file: String,
+        /// What the hub announced.
+        expected: u64,
+        /// What arrived.
+        got: u64,
+    },
+    /// A file whose content is not what the hub says.
+    #[error("{url}: the downloaded bytes have SHA-256 {got}, not {expected}")]
+    WrongContent {
+        /// The file.
+        url: String,
+        /// What the hub announced.
+        expected: String,
+        /// What arrived.
+        got: String,
+    },
+    /// The disk is too full.
+    #[error("{url}: {needed} are still to download, and {} has {free} free", .folder.display())]
+    NoSpace {
+        /// The file.
+        url: String,
+        /// Still to download.
+        needed: ByteSize,
+        /// Free.
+        free: ByteSize,
+        /// The cache.
+        folder: PathBuf,
+    },
+    /// The cache cannot be written or read.
+    #[error("the download cache: {}: {source}", .path.display())]
+    Cache {
+        /// Where.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+}
+
+impl HubError {
+    /// A [`HubError::Cache`].
+    pub fn cache(path: &Path, source: std::io::Error) -> Self {
+        Self::Cache { path: path.to_owned(), source }
+    }
+
+    /// A [`HubError::Unreachable`] with the innermost cause, which is the one that says something.
+    pub fn unreachable(endpoint: &str, error: &reqwest::Error) -> Self {
+        Self::Unreachable { endpoint: endpoint.into(), reason: innermost(error) }
+    }
+
+    /// Whether the cache may answer instead.
+    pub const fn is_unreachable(&self) -> bool {
+        matches!(self, Self::Unreachable { .. })
+    }
+
+    /// What the user can do.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Name { .. } => Some("write hf:owner/repo, or hf:owner/repo:file.gguf".into()),
+            Self::Setup { .. } | Self::Unreachable { .. } => {
+                Some("check the network, and HF_ENDPOINT if it is set".into())
+            }
+            Self::NoRepo { .. } => {
+                Some("check the name; private and gated repositories need a token in HF_TOKEN".into())
+            }
+            Self::Refused { .. } => {
+                Some("check the name, and set HF_TOKEN to a token that may read it".into())
+            }
+            Self::NoFile { choices, .. } if !choices.is_empty() => Some(format!("it has {}", choices.join(", "))),
+            Self::NoModel { .. } => Some("look for a repository with GGUF files (often named ...-GGUF)".into()),
+            Self::Ambiguous { repo, choices } => Some(format!("e.g. hf:{repo}:{}", choices.first()?)),
+            Self::Broken { .. } => Some("run the same command again: it goes on where it stopped".into()),
+            Self::WrongSize { .. } | Self::WrongContent { .. } => {
+                Some("the file on the hub may be changing or damaged; try again later".into())
+            }
+            Self::NoSpace { .. } | Self::Cache { .. } => {
+                Some("make room, or choose another folder with HF_HUB_CACHE".into())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The innermost cause of an error, on one line.
+pub fn innermost(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
+}

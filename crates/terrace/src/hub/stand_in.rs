@@ -1,0 +1,153 @@
+//! A hub for tests: a small HTTP server on this machine with one repository, which can break connections.
+//!
+//! As on the real hub, a file's own address answers with a redirection to a storage that knows nothing of commits.
+
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+pub const REPO: &str = "owner/tiny-GGUF";
+
+/// How it misbehaves.
+#[derive(Clone, Default)]
+pub struct Behaviour {
+    /// Ends these many downloads after so many bytes.
+    pub cuts: Vec<usize>,
+    /// Announces another length.
+    pub size: Option<u64>,
+    /// Announces another checksum.
+    pub sha256: Option<String>,
+    /// Answers ranges with the whole file.
+    pub ignores_ranges: bool,
+    /// Fails downloads with this status.
+    pub status: Option<u16>,
+}
+
+struct State {
+    files: BTreeMap<String, Vec<u8>>,
+    behaviour: Behaviour,
+    /// `METHOD path range` of all requests.
+    log: Vec<String>,
+}
+
+pub struct StandIn {
+    pub endpoint: String,
+    state: Arc<Mutex<State>>,
+}
+
+impl StandIn {
+    pub fn new(files: &[(&str, Vec<u8>)], behaviour: Behaviour) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let files = files.iter().map(|(name, bytes)| ((*name).to_owned(), bytes.clone())).collect();
+        let state = Arc::new(Mutex::new(State { files, behaviour, log: Vec::new() }));
+        let shared = Arc::clone(&state);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let state = Arc::clone(&shared);
+                // A client that goes away ends only its own connection.
+                std::thread::spawn(move || stream.and_then(|s| serve(s, &state)));
+            }
+        });
+        Self { endpoint, state }
+    }
+
+    pub fn behave(&self, behaviour: Behaviour) {
+        self.state.lock().unwrap().behaviour = behaviour;
+    }
+
+    /// Requests since the last call.
+    pub fn take_log(&self) -> Vec<String> {
+        std::mem::take(&mut self.state.lock().unwrap().log)
+    }
+
+    /// Downloads among them: their ranges.
+    pub fn take_ranges(&self) -> Vec<String> {
+        let downloads = self.take_log().into_iter().filter_map(|l| Some(l.strip_prefix("GET /storage/")?.to_owned()));
+        downloads.map(|l| l.split_once(' ').unwrap().1.to_owned()).collect()
+    }
+}
+
+fn serve(stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream.try_clone()?);
+    let mut stream = stream;
+    loop {
+        let mut request = String::new();
+        if reader.read_line(&mut request)? == 0 {
+            return Ok(());
+        }
+        let mut range = String::new();
+        loop {
+            let mut header = String::new();
+            reader.read_line(&mut header)?;
+            if let Some(("range", value)) = header.to_ascii_lowercase().trim().split_once(": ") {
+                range = value.to_owned();
+            }
+            if header.trim().is_empty() {
+                break;
+            }
+        }
+        let mut words = request.split(' ');
+        let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        if !answer(&mut stream, state, method, path, &range)? {
+            return Ok(());
+        }
+    }
+}
+
+/// Answers one request; false if the connection must end.
+fn answer(out: &mut TcpStream, state: &Mutex<State>, method: &str, path: &str, range: &str) -> std::io::Result<bool> {
+    let mut state = state.lock().unwrap();
+    state.log.push(format!("{method} {path} {range}"));
+    let head = method == "HEAD";
+    let address = out.local_addr()?;
+    let mut reply = |status: &str, headers: &str, body: &[u8], cut: Option<usize>| -> std::io::Result<bool> {
+        write!(out, "HTTP/1.1 {status}\r\nContent-Length: {}\r\n{headers}\r\n", body.len())?;
+        if !head {
+            out.write_all(&body[..cut.unwrap_or(body.len()).min(body.len())])?;
+        }
+        out.flush()?;
+        Ok(cut.is_none() || head)
+    };
+    if let Some(id) = path.strip_prefix("/api/models/") {
+        if id != REPO {
+            return reply("404 Not Found", "X-Error-Code: RepoNotFound\r\n", b"{}", None);
+        }
+        let siblings: Vec<_> = state.files.keys().map(|f| serde_json::json!({ "rfilename": f })).collect();
+        let info = serde_json::json!({ "_id": "1", "id": REPO, "sha": COMMIT, "siblings": siblings });
+        return reply("200 OK", "Content-Type: application/json\r\n", info.to_string().as_bytes(), None);
+    }
+    let resolve = format!("/{REPO}/resolve/main/");
+    if let Some(name) = path.strip_prefix(&resolve) {
+        let Some(bytes) = state.files.get(name) else {
+            return reply("404 Not Found", "X-Error-Code: EntryNotFound\r\n", b"", None);
+        };
+        let sha = state.behaviour.sha256.clone().unwrap_or_else(|| hex(bytes));
+        let size = state.behaviour.size.unwrap_or(bytes.len() as u64);
+        let headers = format!(
+            "X-Repo-Commit: {COMMIT}\r\nX-Linked-Etag: \"{sha}\"\r\nX-Linked-Size: {size}\r\n\
+             ETag: \"pointer\"\r\nLocation: http://{address}/storage/{name}\r\n"
+        );
+        return reply("302 Found", &headers, b"", None);
+    }
+    let Some(name) = path.strip_prefix("/storage/") else {
+        return reply("404 Not Found", "X-Error-Code: RepoNotFound\r\n", b"", None);
+    };
+    if let (Some(status), false) = (state.behaviour.status, head) {
+        return reply(&format!("{status} Trouble"), "", b"", None);
+    }
+    let cut = if head || state.behaviour.cuts.is_empty() { None } else { Some(state.behaviour.cuts.remove(0)) };
+    let bytes = state.files[name].clone();
+    let start = range.strip_prefix("bytes=").and_then(|r| r.split_once('-')).map_or(0, |(s, _)| s.parse().unwrap());
+    if range.is_empty() || state.behaviour.ignores_ranges {
+        return reply("200 OK", "ETag: \"storage\"\r\n", &bytes, cut);
+    }
+    reply("206 Partial Content", "ETag: \"storage\"\r\n", &bytes[start..], cut)
+}
+
+pub fn hex(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
+}

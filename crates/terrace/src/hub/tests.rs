@@ -1,0 +1,185 @@
+use super::stand_in::{Behaviour, REPO, StandIn, hex};
+use super::*;
+use tempfile::TempDir;
+
+const FILE: &str = "tiny-Q4_K.gguf";
+
+/// Bytes that differ everywhere.
+fn bytes(len: usize, seed: u32) -> Vec<u8> {
+    (0..len as u32).map(|i| (i.wrapping_add(seed).wrapping_mul(2_654_435_761) >> 13) as u8).collect()
+}
+
+fn hub(stand_in: &StandIn, cache: &TempDir) -> Hub {
+    Hub::new(stand_in.endpoint.clone(), cache.path().to_owned(), Some("token".into())).unwrap()
+}
+
+fn fetch(stand_in: &StandIn, cache: &TempDir, name: &str) -> Result<PathBuf, HubError> {
+    hub(stand_in, cache).fetch(&RemoteModel::parse(name)?)
+}
+
+fn model(file: &str) -> String {
+    format!("{REPO}:{file}")
+}
+
+#[test]
+fn a_download_ends_in_the_shared_cache() {
+    let content = bytes(300_000, 1);
+    let stand_in = StandIn::new(&[("README.md", vec![1]), (FILE, content.clone())], Behaviour::default());
+    let cache = TempDir::new().unwrap();
+    let path = fetch(&stand_in, &cache, REPO).unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), content);
+    let folder = cache.path().join("models--owner--tiny-GGUF");
+    assert_eq!(path, folder.join("snapshots").join(stand_in::COMMIT).join(FILE));
+    assert_eq!(std::fs::read_to_string(folder.join("refs/main")).unwrap(), stand_in::COMMIT);
+    assert_eq!(std::fs::read(folder.join("blobs").join(hex(&content))).unwrap(), content);
+
+    assert_eq!(stand_in.take_ranges().len(), 1);
+    assert_eq!(fetch(&stand_in, &cache, &model(FILE)).unwrap(), path, "the second time from the cache");
+    assert_eq!(stand_in.take_ranges(), [""; 0]);
+}
+
+#[test]
+fn a_cut_connection_is_taken_up_where_it_broke() {
+    let content = bytes(1_000_000, 2);
+    let cuts = vec![400_000, 300_000];
+    let stand_in = StandIn::new(&[(FILE, content.clone())], Behaviour { cuts, ..Behaviour::default() });
+    let cache = TempDir::new().unwrap();
+    let path = fetch(&stand_in, &cache, REPO).unwrap();
+    assert_eq!(std::fs::read(path).unwrap(), content);
+    let starts: Vec<u64> =
+        stand_in.take_ranges().iter().map(|r| r[6..].split_once('-').unwrap().0.parse().unwrap()).collect();
+    assert_eq!(starts.len(), 3);
+    assert_eq!(starts[0], 0);
+    // What arrived may end before what was sent; it never starts over.
+    assert!(starts[1] > 0 && starts[1] <= 400_000 && starts[2] > starts[1], "{starts:?}");
+}
+
+#[test]
+fn an_abandoned_download_is_taken_up_by_the_next_program() {
+    let content = bytes(1_000_000, 3);
+    let cuts = vec![600_000, 0, 0, 0, 0, 0, 0];
+    let stand_in = StandIn::new(&[(FILE, content.clone())], Behaviour { cuts, ..Behaviour::default() });
+    let cache = TempDir::new().unwrap();
+    let error = fetch(&stand_in, &cache, REPO).unwrap_err();
+    let HubError::Broken { at, size, .. } = &error else { panic!("{error:?}") };
+    assert!(*at > 0 && *at <= 600_000 && *size == 1_000_000, "{error}");
+    assert!(error.hint().unwrap().contains("goes on"), "{error}");
+
+    stand_in.behave(Behaviour::default());
+    stand_in.take_log();
+    let path = fetch(&stand_in, &cache, REPO).unwrap();
+    assert_eq!(std::fs::read(path).unwrap(), content);
+    let start = at - OVERLAP_FOR_TESTS;
+    assert_eq!(stand_in.take_ranges(), [format!("bytes={start}-999999")]);
+}
+
+/// What [`download`] fetches again to compare.
+const OVERLAP_FOR_TESTS: u64 = 64 << 10;
+
+#[test]
+fn a_server_that_starts_over_is_found_out() {
+    let content = bytes(1_000_000, 4);
+    let behaviour = Behaviour { cuts: vec![500_000], ignores_ranges: true, ..Behaviour::default() };
+    let stand_in = StandIn::new(&[(FILE, content.clone())], behaviour);
+    let cache = TempDir::new().unwrap();
+    let path = fetch(&stand_in, &cache, REPO).unwrap();
+    assert_eq!(std::fs::read(path).unwrap(), content, "not two beginnings");
+}
+
+#[test]
+fn shards_come_together() {
+    let (first, second) = (bytes(5000, 5), bytes(6000, 6));
+    let files = [("q4/m-00001-of-00002.gguf", first.clone()), ("q4/m-00002-of-00002.gguf", second.clone())];
+    let stand_in = StandIn::new(&files, Behaviour::default());
+    let cache = TempDir::new().unwrap();
+    let path = fetch(&stand_in, &cache, REPO).unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), first);
+    assert_eq!(std::fs::read(path.with_file_name("m-00002-of-00002.gguf")).unwrap(), second);
+}
+
+#[test]
+fn a_missing_shard_is_named() {
+    let stand_in = StandIn::new(&[("m-00001-of-00002.gguf", bytes(50, 0))], Behaviour::default());
+    let error = fetch(&stand_in, &TempDir::new().unwrap(), REPO).unwrap_err();
+    assert!(error.to_string().contains("no file m-00002-of-00002.gguf"), "{error}");
+}
+
+#[test]
+fn what_is_not_there_is_named_with_what_is() {
+    let stand_in = StandIn::new(&[("a.gguf", vec![1]), ("b.gguf", vec![2])], Behaviour::default());
+    let cache = TempDir::new().unwrap();
+    let error = fetch(&stand_in, &cache, &model("c.gguf")).unwrap_err();
+    assert!(matches!(error, HubError::NoFile { .. }) && error.to_string().contains("c.gguf"), "{error}");
+    assert_eq!(error.hint().unwrap(), "it has a.gguf, b.gguf");
+    let error = fetch(&stand_in, &cache, REPO).unwrap_err();
+    assert!(matches!(error, HubError::Ambiguous { .. }), "{error:?}");
+    assert!(error.to_string().ends_with("a.gguf, b.gguf"), "{error}");
+    for name in ["owner/other", "owner/other:a.gguf"] {
+        let error = fetch(&stand_in, &cache, name).unwrap_err();
+        assert!(matches!(error, HubError::NoRepo { .. }), "{name}: {error:?}");
+    }
+    let stand_in = StandIn::new(&[("README.md", vec![1])], Behaviour::default());
+    assert!(matches!(fetch(&stand_in, &cache, REPO), Err(HubError::NoModel { files: 1, .. })));
+}
+
+#[test]
+fn wrong_bytes_never_become_a_model() {
+    let content = bytes(200_000, 7);
+    let wrong = hex(b"something else");
+    for behaviour in [
+        Behaviour { sha256: Some(wrong), ..Behaviour::default() },
+        Behaviour { size: Some(150_000), ..Behaviour::default() },
+        Behaviour { size: Some(250_000), ..Behaviour::default() },
+    ] {
+        let stand_in = StandIn::new(&[(FILE, content.clone())], behaviour.clone());
+        let cache = TempDir::new().unwrap();
+        let error = fetch(&stand_in, &cache, REPO).unwrap_err();
+        let expected = matches!(
+            error,
+            HubError::WrongContent { .. } | HubError::WrongSize { .. } | HubError::Broken { .. }
+        );
+        assert!(expected, "{error:?}");
+        let snapshots = cache.path().join("models--owner--tiny-GGUF/snapshots");
+        assert!(!snapshots.exists(), "nothing was published: {error}");
+    }
+}
+
+#[test]
+fn a_server_in_trouble_is_asked_again_and_then_blamed() {
+    let behaviour = Behaviour { status: Some(503), ..Behaviour::default() };
+    let stand_in = StandIn::new(&[(FILE, bytes(100, 0))], behaviour);
+    let error = fetch(&stand_in, &TempDir::new().unwrap(), REPO).unwrap_err();
+    assert!(matches!(error, HubError::Broken { at: 0, .. }) && error.to_string().contains("503"), "{error:?}");
+}
+
+#[test]
+fn no_room_and_no_cache_are_said_before_anything_is_downloaded() {
+    let behaviour = Behaviour { size: Some(1 << 55), ..Behaviour::default() };
+    let stand_in = StandIn::new(&[(FILE, bytes(100, 0))], behaviour);
+    let error = fetch(&stand_in, &TempDir::new().unwrap(), REPO).unwrap_err();
+    assert!(matches!(error, HubError::NoSpace { .. }), "{error:?}");
+
+    let cache = TempDir::new().unwrap();
+    let blocked = cache.path().join("models--owner--tiny-GGUF");
+    std::fs::write(&blocked, "a file where a folder must be").unwrap();
+    let error = fetch(&stand_in, &cache, REPO).unwrap_err();
+    assert!(matches!(error, HubError::Cache { .. }), "{error:?}");
+    assert!(error.to_string().contains("models--owner--tiny-GGUF"), "{error}");
+    assert_eq!(stand_in.take_ranges(), [""; 0]);
+}
+
+#[test]
+fn without_a_hub_the_cache_answers() {
+    let content = bytes(1000, 8);
+    let stand_in = StandIn::new(&[(FILE, content.clone())], Behaviour::default());
+    let cache = TempDir::new().unwrap();
+    let path = fetch(&stand_in, &cache, REPO).unwrap();
+    // A port that nobody listens on any more.
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let alone = Hub::new(format!("http://{closed}"), cache.path().to_owned(), None).unwrap();
+    for name in [REPO.to_owned(), model(FILE)] {
+        assert_eq!(alone.fetch(&RemoteModel::parse(&name).unwrap()).unwrap(), path, "{name}");
+    }
+    let error = alone.fetch(&RemoteModel::parse("owner/other").unwrap()).unwrap_err();
+    assert!(matches!(error, HubError::Unreachable { .. }), "{error:?}");
+}

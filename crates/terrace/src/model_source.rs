@@ -1,0 +1,50 @@
+//! MODEL: a path, something on the hub, or nothing, which means the bundled model.
+
+use crate::error::CliError;
+use crate::hub::{Hub, RemoteModel};
+use std::path::{Path, PathBuf};
+
+/// File name of the bundled model.
+const BUNDLED: &str = "tiny-moe-Q4_K.gguf";
+
+/// The local file (of a split model: the first) of what was asked for; downloads it if it must.
+///
+/// # Errors
+/// The hub's, or [`CliError::NoBundledModel`].
+pub fn resolve(model: Option<&str>) -> Result<PathBuf, CliError> {
+    match model {
+        Some(name) => match name.strip_prefix("hf:") {
+            Some(remote) => {
+                let hub = Hub::from_environment()?;
+                Ok(crate::signals::busy(|| hub.fetch(&RemoteModel::parse(remote)?))?)
+            }
+            None => Ok(PathBuf::from(name)),
+        },
+        None => {
+            let path = bundled()?;
+            eprintln!("no MODEL given: running the bundled {}", path.display());
+            Ok(path)
+        }
+    }
+}
+
+/// `$TERRACE_BUNDLED_MODEL`, beside the program, in its installation's share, or in the source tree it was built of.
+fn bundled() -> Result<PathBuf, CliError> {
+    if let Some(path) = std::env::var_os("TERRACE_BUNDLED_MODEL").filter(|p| !p.is_empty()) {
+        let path = PathBuf::from(path);
+        return if path.is_file() { Ok(path) } else { Err(CliError::NoBundledModel(path)) };
+    }
+    let beside = std::env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_owned));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models").join(BUNDLED);
+    let candidates = beside
+        .iter()
+        .flat_map(|dir| [dir.join(BUNDLED), dir.join("../share/terrace").join(BUNDLED)])
+        .chain([source.clone()]);
+    for path in candidates {
+        if path.is_file() {
+            // Without the `..` steps it reads better in messages.
+            return Ok(path.canonicalize().unwrap_or(path));
+        }
+    }
+    Err(CliError::NoBundledModel(source))
+}

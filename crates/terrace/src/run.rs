@@ -1,0 +1,142 @@
+//! `terrace run`.
+
+use crate::chat_loop;
+use crate::cli::RunArgs;
+use crate::error::CliError;
+use crate::input::{Input, input};
+use crate::report::RunReport;
+use crate::utf8::Utf8Stream;
+use crate::{session, signals};
+use std::io::{ErrorKind, Write};
+use std::ops::ControlFlow;
+use terrace_engine::{ChatTemplate, Engine, Generation, Message, Sampling};
+
+/// Generates text as the options say.
+///
+/// # Errors
+/// Any of the ways in which there is no text, or not all of it.
+pub fn run(args: &RunArgs, verbose: bool) -> Result<(), CliError> {
+    // Before the model: bad input should not cost a load.
+    let input = input(args)?;
+    if input == Input::Conversation && args.json {
+        return Err(CliError::Usage {
+            message: "--json prints one object at the end, and a conversation has none".into(),
+            hint: "give the message with -p TEXT, -f FILE or on stdin".into(),
+        });
+    }
+    let mut engine = session::load(args, verbose)?;
+    let sampling = session::sampling(&args.sampling);
+    let prompt = match input {
+        Input::Text(text) if !args.chat => engine.tokenize(&text, true, true)?,
+        Input::Text(text) => {
+            let template = chat_template(&engine)?;
+            let mut talk = system_message(args);
+            talk.push(Message::new("user", text));
+            chat_tokens(&engine, &template.render(&talk, true)?)?
+        }
+        Input::Conversation => {
+            let template = chat_template(&engine)?;
+            return chat_loop::converse(&mut engine, &template, system_message(args), args.n, &sampling);
+        }
+    };
+    let mut out = Output::new(!args.json);
+    let generation = generate(&mut engine, &prompt, args.n, &sampling, &mut out)?;
+    if args.json {
+        let report = RunReport::new(&engine, &generation);
+        let text = serde_json::to_string(&report).expect("a report is plain data");
+        out.write(&format!("{text}\n"));
+        out.failed()?;
+    }
+    Ok(())
+}
+
+/// The model's own chat template.
+///
+/// # Errors
+/// There is none, or it does not parse.
+fn chat_template(engine: &Engine) -> Result<ChatTemplate, CliError> {
+    let Some(source) = engine.chat_template() else {
+        return Err(CliError::Usage {
+            message: "the model has no chat template".into(),
+            hint: "run without --chat to complete plain text".into(),
+        });
+    };
+    let special = engine.special_tokens();
+    Ok(ChatTemplate::parse(&source, special.bos.as_deref(), special.eos.as_deref())?)
+}
+
+fn system_message(args: &RunArgs) -> Vec<Message> {
+    args.system.iter().map(|text| Message::new("system", text)).collect()
+}
+
+/// Tokens of a rendered conversation. Most templates write the document's first token themselves.
+///
+/// # Errors
+/// The tokenizer's.
+pub fn chat_tokens(engine: &Engine, text: &str) -> Result<Vec<i32>, CliError> {
+    let written = engine.special_tokens().bos.is_some_and(|bos| !bos.is_empty() && text.starts_with(&bos));
+    Ok(engine.tokenize(text, !written, true)?)
+}
+
+/// Generates behind `prompt`, onto `out` while it comes.
+///
+/// # Errors
+/// The engine's, or stdout's.
+pub fn generate(
+    engine: &mut Engine,
+    prompt: &[i32],
+    n: Option<usize>,
+    sampling: &Sampling,
+    out: &mut Output,
+) -> Result<Generation, CliError> {
+    let mut text = Utf8Stream::default();
+    let result = signals::busy(|| {
+        engine.generate(prompt, n, sampling, &mut |bytes| {
+            if out.streams {
+                out.write(&text.push(bytes));
+            }
+            if out.error.is_some() || signals::interrupted() {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        })
+    });
+    if out.streams {
+        out.write(&text.finish());
+        out.write("\n");
+    }
+    out.failed()?;
+    Ok(result?)
+}
+
+/// Stdout, remembering what went wrong with it: whoever generates has no use for the error.
+pub struct Output {
+    /// Whether text goes out as it is generated.
+    streams: bool,
+    error: Option<std::io::Error>,
+}
+
+impl Output {
+    /// Of a run that streams, or of one that is silent until its report.
+    pub const fn new(streams: bool) -> Self {
+        Self { streams, error: None }
+    }
+
+    fn write(&mut self, text: &str) {
+        if self.error.is_none() && !text.is_empty() {
+            let mut stdout = std::io::stdout().lock();
+            self.error = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).err();
+        }
+    }
+
+    /// What went wrong. A reader that has read enough (`| head`) is no failure.
+    fn failed(&mut self) -> Result<(), CliError> {
+        match self.error.take() {
+            Some(error) if error.kind() != ErrorKind::BrokenPipe => {
+                Err(CliError::Io { what: "stdout".into(), source: error })
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! An engine from the command line's options.
+
+use crate::cli::{EngineArgs, OnOff, RunArgs, SamplingArgs};
+use crate::error::CliError;
+use crate::{model_source, signals};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::IsTerminal;
+use std::ops::ControlFlow;
+use terrace_engine::{Engine, EngineError, Mode, Options, Sampling};
+
+/// Finds the model and loads it, with a progress bar while weights that stay are read.
+///
+/// # Errors
+/// The model's source or the engine; [`CliError::Interrupted`] after Ctrl-C.
+pub fn load(args: &RunArgs, verbose: bool) -> Result<Engine, CliError> {
+    let model = model_source::resolve(args.model.as_deref())?;
+    let mode = if args.stock { Mode::Stock { repack: args.stock_repack == OnOff::On } } else { Mode::Terrace };
+    let options = Options { model, mode, faults: args.inject_fault.clone(), ..options(&args.engine) };
+    let bar = bar();
+    let loaded = signals::busy(|| {
+        Engine::load(options, &mut |progress| {
+            bar.set_length(progress.total.bytes());
+            bar.set_position(progress.done.bytes());
+            if signals::interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })
+    });
+    bar.finish_and_clear();
+    let engine = match loaded {
+        Err(EngineError::Cancelled) => return Err(CliError::Interrupted),
+        other => other?,
+    };
+    signals::set_engine(engine.interrupt_flag());
+    if verbose {
+        eprintln!("{:#}", engine.plan());
+    }
+    Ok(engine)
+}
+
+/// The options that `run` and `bench` share.
+fn options(args: &EngineArgs) -> Options {
+    Options {
+        manage: args.manage,
+        ram_budget: args.ram_budget,
+        io: args.io,
+        direct: args.direct,
+        ctx: args.ctx,
+        batch: args.batch,
+        ubatch: args.ubatch,
+        threads: args.threads,
+        ..Options::default()
+    }
+}
+
+/// The sampler's settings; without a seed each run has its own.
+pub fn sampling(args: &SamplingArgs) -> Sampling {
+    let random = Sampling::default();
+    Sampling {
+        temp: args.temp,
+        top_k: args.top_k,
+        top_p: args.top_p,
+        min_p: args.min_p,
+        seed: args.seed.unwrap_or(random.seed),
+    }
+}
+
+fn bar() -> ProgressBar {
+    let target =
+        if std::io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let style = ProgressStyle::with_template("loading {wide_bar} {binary_bytes}/{binary_total_bytes}")
+        .expect("a constant template");
+    ProgressBar::with_draw_target(None, target).with_style(style)
+}

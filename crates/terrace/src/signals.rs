@@ -1,0 +1,72 @@
+//! Ctrl-C: ends what is running cleanly the first time, the program the second time.
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Set by the first Ctrl-C, until somebody [`take`]s it.
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+/// Whether anything is running that looks at [`INTERRUPTED`] or at [`ENGINE`]'s flag.
+static BUSY: AtomicBool = AtomicBool::new(false);
+/// The engine's own flag, while there is one.
+static ENGINE: Mutex<Option<Arc<AtomicBool>>> = Mutex::new(None);
+
+/// Exit code of an interrupted program, as shells count it: 128 + SIGINT.
+const CODE: u8 = 130;
+
+/// From now on Ctrl-C is ours.
+pub fn install() {
+    let installed = ctrlc::set_handler(|| {
+        let again = INTERRUPTED.swap(true, Ordering::SeqCst);
+        if again || !BUSY.load(Ordering::SeqCst) {
+            // Nothing to end cleanly, or it takes too long for the person waiting.
+            std::process::exit(CODE.into());
+        }
+        if let Some(flag) = &*engine() {
+            flag.store(true, Ordering::SeqCst);
+        }
+    });
+    if let Err(error) = installed {
+        tracing::warn!("Ctrl-C will end the program at once: {error}");
+    }
+}
+
+/// Names the flag that ends the engine's work.
+pub fn set_engine(flag: Arc<AtomicBool>) {
+    *engine() = Some(flag);
+}
+
+fn engine() -> MutexGuard<'static, Option<Arc<AtomicBool>>> {
+    ENGINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether Ctrl-C was pressed.
+pub fn interrupted() -> bool {
+    INTERRUPTED.load(Ordering::SeqCst)
+}
+
+/// Whether Ctrl-C was pressed, forgotten from now on: a conversation goes on behind a stopped answer.
+pub fn take() -> bool {
+    if let Some(flag) = &*engine() {
+        flag.store(false, Ordering::SeqCst);
+    }
+    INTERRUPTED.swap(false, Ordering::SeqCst)
+}
+
+/// Runs `work`, which promises to look at [`interrupted`] or to end by the engine's flag: Ctrl-C then waits for it.
+pub fn busy<T>(work: impl FnOnce() -> T) -> T {
+    struct Idle;
+    impl Drop for Idle {
+        fn drop(&mut self) {
+            BUSY.store(false, Ordering::SeqCst);
+        }
+    }
+    BUSY.store(true, Ordering::SeqCst);
+    let _idle = Idle;
+    work()
+}
+
+/// The program's exit code: an interrupted one says so, whatever else it came to.
+pub fn finish(code: ExitCode) -> ExitCode {
+    if interrupted() { ExitCode::from(CODE) } else { code }
+}
