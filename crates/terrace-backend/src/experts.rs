@@ -68,6 +68,8 @@ struct Inner {
     stop: *const AtomicBool,
     fetches: Vec<NodeFetch>,
     blocks: Vec<BlockId>,
+    /// No thread can be computing from this node's leases: they may be given back.
+    quiet: bool,
 }
 
 impl Default for ExpertLane {
@@ -77,6 +79,7 @@ impl Default for ExpertLane {
             stop: std::ptr::null(),
             fetches: Vec::new(),
             blocks: Vec::new(),
+            quiet: true,
         };
         Self {
             inner: UnsafeCell::new(inner),
@@ -208,6 +211,8 @@ pub unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userda
 fn start(lane: &ExpertLane, node: &ExpertNode, dst: Tensor<'_>, inner: &mut Inner) {
     // SAFETY: the layout outlives the run.
     let tensor = unsafe { &*node.tensor };
+    // ggml's barrier between nodes: nobody computes from what earlier nodes leased.
+    inner.quiet = true;
     let mut attempt = || -> Result<(), BackendError> {
         let ids = dst.src(2).expect("MUL_MAT_ID has ids");
         // SAFETY: no other thread reads the routing before the node's first barrier.
@@ -283,6 +288,13 @@ fn collect(
     let total = touched.len();
     let mut ready = store.next(&mut inner.fetches[node.fetch].fetch)?;
     if ready.is_none() && inner.fetches[node.fetch].from + inner.fetches[node.fetch].accepted < total {
+        if !inner.quiet {
+            // Others may still compute from what this would release. An empty wave: when its barrier is passed, they
+            // are through.
+            inner.quiet = true;
+            last.store(false, Ordering::Relaxed);
+            return Ok(());
+        }
         // This part of the experts is computed; the next one takes its place. What was asked for ahead may be in
         // the way, so it goes first.
         for &(_, sibling) in &node.siblings {
@@ -300,6 +312,7 @@ fn collect(
         }
         ready = store.next(&mut inner.fetches[node.fetch].fetch)?;
     }
+    inner.quiet = false;
     let from = inner.fetches[node.fetch].from;
     while let Some(block) = ready {
         let touched = from + block.index;
