@@ -22,13 +22,13 @@ const TOPIC: usize = RESERVED - CONSTANT;
 /// Size of the reserved coordinates, next to embeddings of size 1.
 const AMPLITUDE: f32 = 2.0;
 /// Exponent of the Zipf law.
-const ZIPF: f32 = 0.9;
+const ZIPF: f32 = 0.55;
 /// Deviation of an expert's score that the topic decides.
-const TOPIC_SCORE: f32 = 1.6;
+const TOPIC_SCORE: f32 = 1.4;
 /// Deviation of an expert's score that the token and its context decide.
-const TOKEN_SCORE: f32 = 0.7;
+const TOKEN_SCORE: f32 = 0.8;
 /// How much the head favours tokens of the same topic, in deviations of its other logits.
-const TOPIC_PULL: f32 = 2.5;
+const TOPIC_PULL: f32 = 1.42;
 /// How much the head disfavours the token that was just read, in deviations of its other logits: random models would
 /// else fall into repeating one token.
 const REPEAT_PUSH: f32 = 4.0;

@@ -5,6 +5,7 @@
 //!   bytes. The tokenizer is a byte-level BPE, so any text is a prompt.
 //! * [`big`] writes files of benchmark size at the disk's speed, out of pools of quantised blocks.
 //! * [`hostile`] makes broken files out of good ones.
+//! * [`RoutingStats`] says how skewed and how local a model's routing is.
 
 pub mod big;
 mod error;

@@ -68,8 +68,8 @@ enum Command {
         /// Tokens to generate.
         #[arg(long, default_value_t = 256)]
         generate: u32,
-        /// Threads.
-        #[arg(long, default_value_t = 2)]
+        /// Threads. ggml's spin while they wait, so more than there are idle cores make it slower.
+        #[arg(long, default_value_t = 1)]
         threads: u16,
     },
     /// Names of architectures, presets and types.

@@ -10,8 +10,11 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io::{self, Write};
 
-/// Weights in a pool: a few MB of blocks, made in about a second.
-const POOL_WEIGHTS: usize = 1 << 22;
+/// Weights in a pool of matrix blocks: a few MB, made in a fraction of a second.
+const MATRIX_WEIGHTS: usize = 1 << 22;
+/// Weights in a pool of table rows. More, because tokens with the same row are the same to the model, and greedy text
+/// would go in circles.
+const TABLE_WEIGHTS: u64 = 1 << 25;
 
 /// Matrices of the same type and deviation share a pool.
 #[derive(PartialEq, Eq, Hash, Clone, Copy)]
@@ -55,7 +58,7 @@ impl Pools {
 
 fn matrix_pool(spec: &Spec, tensor: &Tensor, std: f32) -> Result<Vec<u8>, Error> {
     let row = tensor.row();
-    let rows = (POOL_WEIGHTS / row).max(1);
+    let rows = (MATRIX_WEIGHTS / row).max(1);
     let mut rng = stream(spec.seed, &format!("pool {}", tensor.ty.name()), u64::from(std.to_bits()));
     let values: Vec<f32> =
         StandardNormal.sample_iter(&mut rng).take(rows * row).map(|x: f32| std * x).collect();
@@ -91,7 +94,8 @@ fn write_matrix(spec: &Spec, tensor: &Tensor, pool: &[u8], out: &mut impl Write)
 
 /// Rows for each topic, one topic after the other.
 fn table_pool(spec: &Spec, tensor: &Tensor) -> Result<Vec<u8>, Error> {
-    let each = (POOL_WEIGHTS as u64 / tensor.shape.0[0] / topics(spec)).max(1);
+    let rows = (TABLE_WEIGHTS / tensor.shape.0[0]).min(u64::from(spec.vocab));
+    let each = (rows / topics(spec)).max(1);
     let mut bytes = Vec::new();
     for topic in 0..topics(spec) {
         let keys = topic * each..(topic + 1) * each;

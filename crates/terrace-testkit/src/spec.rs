@@ -101,8 +101,15 @@ pub enum Routing {
     /// Random router rows: every expert about as often as the others, tokens independent of each other.
     #[default]
     Uniform,
-    /// As trained models: few experts take much of the load (Zipf-like, others in each layer), and a token mostly
-    /// shares experts with the one before. See `DESIGN.md` of this crate for the construction and measurements.
+    /// As trained models: few experts take much of the load (Zipf-like, others in each layer), and a token shares
+    /// many experts with the one before.
+    ///
+    /// The first 32 coordinates of the residual stream are reserved: embeddings put a constant and the code of the
+    /// token's topic there, no layer writes to them, and router rows weigh them. Measured on a Qwen3-30B-A3B shape of
+    /// 16 layers, 192 greedy tokens (uniform routing, 128 tokens, in brackets): the most used tenth of a layer's
+    /// experts takes 45 % (22 %) of the load, a token has 43 % (8 %) of its experts in common with the one before,
+    /// and an LRU cache of a quarter of the experts hits 73 % (27 %). The 30B model itself has been reported with
+    /// 38-45 % in common with the token before.
     Skewed,
 }
 
