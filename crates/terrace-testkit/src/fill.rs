@@ -42,7 +42,7 @@ pub(crate) fn topics(spec: &Spec) -> u64 {
 pub(crate) fn stream(seed: u64, name: &str, index: u64) -> Pcg64 {
     Pcg64::new(
         u128::from(hash(name, index)) << 64 | u128::from(seed),
-        0xa02b_dbf7_bb3c_0a7a_c28f_a16a_64ab_f96,
+        0x0a02_bdbf_7bb3_c0a7_ac28_fa16_a64a_bf96,
     )
 }
 

@@ -121,6 +121,6 @@ mod tests {
             }
         }
         assert_eq!(vocabulary.tokens[usize::from(b' ')], "Ġ");
-        assert!(Vocabulary::FIRST_CONTROL + 3 < crate::Spec::MIN_VOCAB);
+        const { assert!(Vocabulary::FIRST_CONTROL + 3 < crate::Spec::MIN_VOCAB) };
     }
 }

@@ -1,5 +1,7 @@
 //! Files put together from pools.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod common;
 
 use common::run;

@@ -1,5 +1,7 @@
 //! Broken files are broken in the way that their name says, and readers refuse them.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -1,5 +1,7 @@
 //! Skewed routing is skewed, and local; uniform routing is neither.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::path::Path;
 use terrace_ggml::llama::{LoadParams, Model, Token};
 use terrace_ggml::random_model::{Choices, trace_routing};

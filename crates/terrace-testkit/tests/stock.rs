@@ -1,5 +1,7 @@
 //! Every architecture's file loads and runs with stock llama.cpp.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod common;
 
 use common::{Run, run};
