@@ -6,6 +6,7 @@
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 use terrace_engine::{Budget, DirectChoice, Engine, IoChoice, Manage, Mode, Options, Sampling, StoreStats};
 use terrace_model::ByteSize;
 use terrace_testkit::{Arch, Spec, WeightType};
@@ -101,6 +102,9 @@ fn difference(got: &Trace, stock: &Trace) -> String {
 
 /// Runs the ignored test `name` of this binary in a process of its own.
 fn in_own_process(name: &str, subject: &str) {
+    // One at a time: ggml's threads spin, and two pools on the same cores slow each other down by orders of magnitude.
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture", "--ignored"])
         .env("EXACTNESS_SUBJECT", subject)

@@ -14,7 +14,7 @@ pub mod llama;
 pub mod log;
 pub mod parked;
 pub mod quantize;
-pub mod random_model;
+pub mod routing_trace;
 mod tensor;
 
 /// The hand-declared vtables, for the test that compares them with the pinned header.

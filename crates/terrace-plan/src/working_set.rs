@@ -28,8 +28,8 @@ pub struct WorkingSet {
 }
 
 /// The backend computes a node from blocks in waves, so one block at a time would do; but experts are planned with
-/// room for as many of one tensor as a token uses, or decoding would wait for each read alone. The least is the
-/// larger of that and of the largest matrix. Tables that are only read by row never enter a slot.
+/// room for as many of one tensor as a token uses, or decoding would wait for each read alone. The least is that plus
+/// the largest matrix: a run of nodes may hold one while its experts come and go. Tables that are only read by row never enter a slot.
 pub fn working_set(model: &ModelFile, classes: &[TensorClass], selection: &Selection) -> WorkingSet {
     let mut set = WorkingSet {
         whole: ByteSize::ZERO,
@@ -37,12 +37,7 @@ pub fn working_set(model: &ModelFile, classes: &[TensorClass], selection: &Selec
         needs: String::new(),
         token_cycle: ByteSize::ZERO,
     };
-    let at_least = |set: &mut WorkingSet, size: ByteSize, needs: &dyn Fn() -> String| {
-        if size > set.least {
-            set.least = size;
-            set.needs = needs();
-        }
-    };
+    let (mut matrices, mut experts) = (Least::default(), Least::default());
     let has_output = model.tensor("output.weight").is_some();
     let mut managed_experts = vec![false; model.tensors.len()];
     for managed in &selection.tensors {
@@ -57,7 +52,7 @@ pub fn working_set(model: &ModelFile, classes: &[TensorClass], selection: &Selec
             let size = slot_size(tensor.extent.len);
             set.whole += size;
             set.token_cycle += tensor.size();
-            at_least(&mut set, size, &|| format!("tensor `{}`", tensor.name));
+            matrices.at_least(size, || format!("tensor `{}`", tensor.name));
         }
     }
     for group in groups(model, classes) {
@@ -67,10 +62,27 @@ pub fn working_set(model: &ModelFile, classes: &[TensorClass], selection: &Selec
             let slice = tensor.extent.len / u64::from(group.experts);
             set.token_cycle += ByteSize(slice * u64::from(top_k));
             let size = ByteSize(slot_size(slice).bytes() * u64::from(top_k));
-            at_least(&mut set, size, &|| format!("{top_k} experts of `{}`", tensor.name));
+            experts.at_least(size, || format!("{top_k} experts of `{}`", tensor.name));
         }
     }
+    set.least = matrices.size + experts.size;
+    set.needs = [matrices.needs, experts.needs].into_iter().filter(|n| !n.is_empty()).collect::<Vec<_>>().join(" and ");
     set
+}
+
+/// The largest need of one kind so far.
+#[derive(Default)]
+struct Least {
+    size: ByteSize,
+    needs: String,
+}
+
+impl Least {
+    fn at_least(&mut self, size: ByteSize, needs: impl FnOnce() -> String) {
+        if size > self.size {
+            *self = Self { size, needs: needs() };
+        }
+    }
 }
 
 /// Embeddings are looked up by row, unless the model has no other output matrix and multiplies by them too.

@@ -4,7 +4,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use terrace_ggml::llama::{LoadParams, Model};
-use terrace_ggml::random_model::{Choices, trace_routing};
+use terrace_ggml::routing_trace::{Choices, trace_routing};
 use terrace_model::MetaValue;
 use terrace_testkit::big::{self, Data, Preset};
 use terrace_testkit::{Arch, Routing, RoutingStats, Spec, WeightType, hostile, write, write_split};
