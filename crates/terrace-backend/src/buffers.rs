@@ -131,8 +131,11 @@ impl Buffer for ManagedBuffer {
             return Ok(());
         }
         let name = tensor.name();
-        let index =
-            self.weights.layout().index_of(&name).ok_or_else(|| BackendError::Unplanned { name: name.clone() })?;
+        let index = self
+            .weights
+            .layout()
+            .index_of(&name)
+            .ok_or_else(|| BackendError::Unplanned { name: name.clone() })?;
         let distance = tensor.data() as usize - self.addresses.base.as_ptr() as usize;
         self.indices[distance / STEP].store(index, Ordering::Relaxed);
         Ok(())
@@ -153,7 +156,9 @@ impl Buffer for ManagedBuffer {
         // SAFETY: ggml passes a target of `len` writable bytes.
         let dst = unsafe { std::slice::from_raw_parts_mut(target.cast::<u8>(), len) };
         let mut reads = [terrace_store::ReadInto { extent, dst, name: &managed.name }];
-        if let Err(error) = self.weights.store().read_into(&mut reads, &mut |_| std::ops::ControlFlow::Continue(())) {
+        if let Err(error) =
+            self.weights.store().read_into(&mut reads, &mut |_| std::ops::ControlFlow::Continue(()))
+        {
             terrace_ggml::parked::park(Box::new(error));
         }
     }

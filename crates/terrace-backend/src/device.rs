@@ -49,7 +49,8 @@ impl Terrace {
         let loading = Arc::new(Loading::default());
         let managed_cell = Arc::new(OnceLock::new());
         let device = Arc::new(TerraceDevice { managed: Arc::clone(&managed_cell) });
-        let mut registration = prepare("TERRACE", "streams weights between storage, RAM and devices", device)?;
+        let mut registration =
+            prepare("TERRACE", "streams weights between storage, RAM and devices", device)?;
         let managed =
             registration.buffer_type("TERRACE", Arc::new(ManagedType { loading: Arc::clone(&loading) }));
         let resident =

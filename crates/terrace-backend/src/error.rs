@@ -16,7 +16,9 @@ pub enum BackendError {
         name: String,
     },
     /// An operation that needs all experts of a layer as one matrix.
-    #[error("operation {op} uses the expert tensor {tensor} as a whole, which cannot be streamed; run with --manage none, or --manage ffn with a larger --ram-budget")]
+    #[error(
+        "operation {op} uses the expert tensor {tensor} as a whole, which cannot be streamed; run with --manage none, or --manage ffn with a larger --ram-budget"
+    )]
     WholeExperts {
         /// ggml's name of the operation.
         op: &'static str,

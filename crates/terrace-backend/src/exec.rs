@@ -90,12 +90,18 @@ impl Executor {
             for (position, operand) in node.sources().enumerate() {
                 let Some(tensor) = self.managed_tensor(operand, weights) else { continue };
                 match (node.op(), tensor.cut) {
-                    (Op::MUL_MAT_ID, Cut::PerExpert { experts }) if position == 0 && operand.storage() == operand => {
+                    (Op::MUL_MAT_ID, Cut::PerExpert { experts })
+                        if position == 0 && operand.storage() == operand =>
+                    {
                         let kernels = Kernels::of(tensor.ty)
                             .filter(|kernels| experts::convertible(node, kernels))
-                            .ok_or_else(|| BackendError::NoKernel { tensor: tensor.name.clone(), ty: format!("{:?}", tensor.ty) })?;
+                            .ok_or_else(|| BackendError::NoKernel {
+                                tensor: tensor.name.clone(),
+                                ty: format!("{:?}", tensor.ty),
+                            })?;
                         activation_bytes = activation_bytes.max(experts::activation_bytes(node, &kernels));
-                        blocked_bytes = blocked_bytes.max(BlockedExpert::scratch_bytes(node, self.cpu.threads()));
+                        blocked_bytes =
+                            blocked_bytes.max(BlockedExpert::scratch_bytes(node, self.cpu.threads()));
                         let fetch = self.expert_nodes.len();
                         // An MoE block is what shares one ids tensor: its first node asks for all of it.
                         let ids = node.src(2).map_or(std::ptr::null_mut(), Tensor::as_ptr);
@@ -117,7 +123,10 @@ impl Executor {
                         });
                     }
                     (op, Cut::PerExpert { .. }) => {
-                        return Err(BackendError::WholeExperts { op: op.name(), tensor: tensor.name.clone() });
+                        return Err(BackendError::WholeExperts {
+                            op: op.name(),
+                            tensor: tensor.name.clone(),
+                        });
                     }
                     (Op::GET_ROWS, Cut::Whole)
                         if position == 0 && rows::usable(node) && !store.is_resident(tensor.block(0)) =>
@@ -126,7 +135,11 @@ impl Executor {
                             self.matrices.push(i, operand, tensor);
                             continue;
                         };
-                        self.rewrites.push(Rewrite { node: i, saved: None, kind: Kind::Rows(self.row_nodes.len()) });
+                        self.rewrites.push(Rewrite {
+                            node: i,
+                            saved: None,
+                            kind: Kind::Rows(self.row_nodes.len()),
+                        });
                         self.row_nodes.push(RowsNode { tensor, to_float, store, stop: self.cpu.stop_flag() });
                     }
                     _ => self.matrices.push(i, operand, tensor),
@@ -147,7 +160,9 @@ impl Executor {
                 Kind::Experts(i) => {
                     node.make_custom(experts::run, (&raw const self.expert_nodes[i]).cast_mut().cast())
                 }
-                Kind::Rows(i) => node.make_custom(rows::run, (&raw const self.row_nodes[i]).cast_mut().cast()),
+                Kind::Rows(i) => {
+                    node.make_custom(rows::run, (&raw const self.row_nodes[i]).cast_mut().cast())
+                }
             });
         }
     }
@@ -203,9 +218,9 @@ impl Backend for Executor {
         self.cpu.stop_flag().store(false, Ordering::Relaxed);
         let status = match self.weights_of(graph) {
             None => self.cpu.run(graph, 0, graph.len()),
-            Some(weights) => {
-                self.compute_managed(graph, &weights).map_err(|error| ComputeError::Failed(Box::new(error)))?
-            }
+            Some(weights) => self
+                .compute_managed(graph, &weights)
+                .map_err(|error| ComputeError::Failed(Box::new(error)))?,
         };
         match status {
             RunStatus::Done if !self.lane.has_failed() => Ok(()),

@@ -400,7 +400,14 @@ fn compute(
             continue;
         }
         let first = task % tasks_per_item * ROWS_PER_TASK;
-        dots(node, dst, item.weights, routing.rows(item.touched), activations, first..n_rows.min(first + ROWS_PER_TASK));
+        dots(
+            node,
+            dst,
+            item.weights,
+            routing.rows(item.touched),
+            activations,
+            first..n_rows.min(first + ROWS_PER_TASK),
+        );
     }
 }
 

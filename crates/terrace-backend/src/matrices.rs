@@ -79,7 +79,11 @@ impl MatrixQueue {
     }
 
     /// Binds what is there, waiting for the first only, and returns the first node that cannot run yet.
-    pub fn bind(&mut self, store: &mut Store, graph: &terrace_ggml::Graph<'_>) -> Result<usize, BackendError> {
+    pub fn bind(
+        &mut self,
+        store: &mut Store,
+        graph: &terrace_ggml::Graph<'_>,
+    ) -> Result<usize, BackendError> {
         while self.bound < self.asked {
             let current = &mut self.uses[self.bound];
             let fetch = &mut self.fetches[self.bound];

@@ -32,7 +32,8 @@ impl Routing {
         let [stride_k, stride_token, ..] = ids.nb();
         let base = ids.data().cast::<u8>();
         let at = |slot: i64, token: i64| -> i32 {
-            let offset = slot.unsigned_abs() as usize * stride_k + token.unsigned_abs() as usize * stride_token;
+            let offset =
+                slot.unsigned_abs() as usize * stride_k + token.unsigned_abs() as usize * stride_token;
             // SAFETY: ids is an allocated I32 tensor that has been computed (it precedes this node in the graph), and
             // slot and token are within its dimensions.
             unsafe { base.add(offset).cast::<i32>().read_unaligned() }

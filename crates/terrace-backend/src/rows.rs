@@ -60,7 +60,11 @@ fn gather(node: &RowsNode, dst: Tensor<'_>) -> Result<(), BackendError> {
         let (dst, behind) = std::mem::take(&mut rest).split_at_mut(row_bytes);
         rest = behind;
         let offset = tensor.extent.offset + index * row_bytes as u64;
-        reads.push(ReadInto { extent: Extent { offset, len: row_bytes as u64, ..tensor.extent }, dst, name: &tensor.name });
+        reads.push(ReadInto {
+            extent: Extent { offset, len: row_bytes as u64, ..tensor.extent },
+            dst,
+            name: &tensor.name,
+        });
     }
     store.read_into(&mut reads, &mut |_| ControlFlow::Continue(()))?;
     drop(reads);

@@ -53,7 +53,8 @@ impl Layout {
     pub fn new<'a>(managed: impl IntoIterator<Item = (&'a TensorInfo, Cut)>) -> Self {
         let mut layout = Self::default();
         for (info, cut) in managed {
-            let index = u32::try_from(layout.tensors.len()).expect("GGUF tensors are counted in 32 bits here");
+            let index =
+                u32::try_from(layout.tensors.len()).expect("GGUF tensors are counted in 32 bits here");
             let ty = DataType::from_id(info.ty.id).expect("the reader accepts known types only");
             layout.by_name.insert(info.name.clone(), index);
             layout.tensors.push(ManagedTensor {
@@ -132,8 +133,7 @@ impl Weights {
 
     /// A resident tensor has got its place: it will be filled by [`Weights::fill_resident`].
     pub(crate) fn add_resident(&self, tensor: Tensor<'_>) {
-        let resident =
-            Resident { name: tensor.name(), address: tensor.data() as usize, len: tensor.bytes() };
+        let resident = Resident { name: tensor.name(), address: tensor.data() as usize, len: tensor.bytes() };
         self.resident.lock().unwrap_or_else(PoisonError::into_inner).push(resident);
     }
 
@@ -151,8 +151,7 @@ impl Weights {
         &self,
         progress: &mut dyn FnMut(terrace_model::ByteSize) -> std::ops::ControlFlow<()>,
     ) -> Result<(), BackendError> {
-        let mut resident =
-            std::mem::take(&mut *self.resident.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut resident = std::mem::take(&mut *self.resident.lock().unwrap_or_else(PoisonError::into_inner));
         resident.retain(|r| self.files.contains_key(&r.name));
         resident.sort_by_key(|r| self.files[&r.name]);
         let mut reads: Vec<ReadInto<'_>> = resident

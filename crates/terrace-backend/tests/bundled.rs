@@ -1,5 +1,7 @@
 //! The bundled model through the backend, by hand: stock logits first, then the same from streamed experts.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -59,7 +61,12 @@ fn streamed_logits_are_stock_logits() {
         let got = trace(Arc::new(model), FlashAttention::On);
         for (step, (got, expected)) in got.iter().zip(&expected).enumerate() {
             let differing = got.iter().zip(expected).filter(|(a, b)| a != b).count();
-            assert_eq!(differing, 0, "budget {budget}, step {step}: {differing} of {} logits differ", got.len());
+            assert_eq!(
+                differing,
+                0,
+                "budget {budget}, step {step}: {differing} of {} logits differ",
+                got.len()
+            );
         }
         let stats = weights.store().stats();
         println!("{budget}: {stats:?}");

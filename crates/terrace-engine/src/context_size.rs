@@ -28,7 +28,9 @@ pub fn context_bytes(model: &ModelFile, tokens: u32, ubatch: u32) -> ByteSize {
     let widest = embedding.max(largest(model, "feed_forward_length").unwrap_or(0));
     let used = get("expert_used_count").unwrap_or(1).max(1);
     // Four live intermediates is what llama.cpp's allocator needs for the graphs measured here.
-    let activations = u64::from(ubatch.min(tokens)).saturating_mul(widest.saturating_mul(4 * 4)).saturating_mul(used.min(2));
+    let activations = u64::from(ubatch.min(tokens))
+        .saturating_mul(widest.saturating_mul(4 * 4))
+        .saturating_mul(used.min(2));
     ByteSize(cache.saturating_add(activations))
 }
 

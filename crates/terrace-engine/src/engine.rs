@@ -64,7 +64,8 @@ impl Engine {
         let file = gguf::read(&options.model)?;
         let threads = options.threads.map_or_else(terrace_ggml::cpu::default_threads, |t| t.max(1) as usize);
         let trained = file.arch_u64("context_length").and_then(|n| u32::try_from(n).ok()).filter(|&n| n > 0);
-        let tokens = options.ctx.filter(|&n| n > 0).unwrap_or(trained.unwrap_or(DEFAULT_CONTEXT).min(DEFAULT_CONTEXT));
+        let tokens =
+            options.ctx.filter(|&n| n > 0).unwrap_or(trained.unwrap_or(DEFAULT_CONTEXT).min(DEFAULT_CONTEXT));
         let needed = context_bytes(&file, tokens, options.ubatch);
         let available = available_memory();
         if needed > available {
@@ -87,7 +88,8 @@ impl Engine {
                 (Model::load(&options.model, &LoadParams { repack, ..LoadParams::default() })?, None)
             }
             Mode::Terrace => {
-                let (model, weights) = load_managed(&options, &file, needed, available, &mut report, progress)?;
+                let (model, weights) =
+                    load_managed(&options, &file, needed, available, &mut report, progress)?;
                 (model, Some(weights))
             }
         };
@@ -127,7 +129,12 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError::Tokenize`].
-    pub fn tokenize(&self, text: &str, add_special: bool, parse_special: bool) -> Result<Vec<i32>, EngineError> {
+    pub fn tokenize(
+        &self,
+        text: &str,
+        add_special: bool,
+        parse_special: bool,
+    ) -> Result<Vec<i32>, EngineError> {
         let tokens = self.vocab().tokenize(text, add_special, parse_special)?;
         Ok(tokens.into_iter().map(|t| t.0).collect())
     }
@@ -213,11 +220,7 @@ fn load_managed(
     report: &mut PlanReport,
     progress: &mut dyn FnMut(LoadProgress) -> ControlFlow<()>,
 ) -> Result<(Model, Arc<Weights>), EngineError> {
-    let request = Request {
-        manage: options.manage,
-        ram_budget: options.ram_budget,
-        context,
-    };
+    let request = Request { manage: options.manage, ram_budget: options.ram_budget, context };
     let plan = plan(file, &Machine { ram_available: available }, &request)?;
     for warning in &plan.warnings {
         tracing::warn!("{warning}");
@@ -230,9 +233,10 @@ fn load_managed(
         faults: faults.map_err(|e| EngineError::Faults(e.to_string()))?,
         ..StoreConfig::default()
     };
-    let layout = Layout::new(plan.managed.infos(file).map(|(tensor, experts)| {
-        (tensor, experts.map_or(Cut::Whole, |experts| Cut::PerExpert { experts }))
-    }));
+    let layout =
+        Layout::new(plan.managed.infos(file).map(|(tensor, experts)| {
+            (tensor, experts.map_or(Cut::Whole, |experts| Cut::PerExpert { experts }))
+        }));
     let files: Vec<PathBuf> = file.shards.iter().map(|s| s.path.clone()).collect();
     let store = Store::open(files, layout.blocks(), config)?;
     let engine = store.engine();
@@ -252,7 +256,9 @@ fn load_managed(
     let total = ByteSize(weights.resident_bytes());
     let filled = weights.fill_resident(&mut |done| progress(LoadProgress { done, total }));
     match filled {
-        Err(terrace_backend::BackendError::Store(StoreError::Cancelled { .. })) => Err(EngineError::Cancelled),
+        Err(terrace_backend::BackendError::Store(StoreError::Cancelled { .. })) => {
+            Err(EngineError::Cancelled)
+        }
         other => Ok(other.map(|()| (model, weights))?),
     }
 }
@@ -264,4 +270,3 @@ fn direct_for(choice: DirectChoice, plan: &Plan) -> DirectChoice {
         other => other,
     }
 }
-

@@ -82,7 +82,9 @@ impl EngineError {
                 Some(format!("use --ctx {} or more, or shorten the prompt", prompt + used + 1))
             }
             Self::EmptyPrompt => Some("give a prompt with -p TEXT or -f FILE".into()),
-            Self::Context(ContextError::Create { .. }) => Some("a smaller --ctx or --ubatch needs less memory".into()),
+            Self::Context(ContextError::Create { .. }) => {
+                Some("a smaller --ctx or --ubatch needs less memory".into())
+            }
             Self::Backend(BackendError::WholeExperts { .. }) => Some("run with --manage none".into()),
             _ => None,
         }

@@ -31,11 +31,18 @@ fn cgroup_room() -> Option<ByteSize> {
     let mut tightest: Option<u64> = None;
     for line in groups.lines() {
         let mut parts = line.splitn(3, ':');
-        let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next()) else { continue };
+        let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next()) else {
+            continue;
+        };
         let (root, limit, usage, reclaimable) = if controllers.is_empty() {
             ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file ")
         } else if controllers.split(',').any(|c| c == "memory") {
-            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file ")
+            (
+                "/sys/fs/cgroup/memory",
+                "memory.limit_in_bytes",
+                "memory.usage_in_bytes",
+                "total_inactive_file ",
+            )
         } else {
             continue;
         };
@@ -48,7 +55,8 @@ fn cgroup_room() -> Option<ByteSize> {
             // "max" does not parse, and v1's "no limit" is near 2^63.
             if let (Some(limit), Some(used)) = (number(limit).filter(|&l| l < 1 << 60), number(usage)) {
                 let stat = fs::read_to_string(format!("{root}{path}/memory.stat")).unwrap_or_default();
-                let cache = stat.lines().find_map(|l| l.strip_prefix(reclaimable)?.trim().parse::<u64>().ok());
+                let cache =
+                    stat.lines().find_map(|l| l.strip_prefix(reclaimable)?.trim().parse::<u64>().ok());
                 let room = limit.saturating_sub(used.saturating_sub(cache.unwrap_or(0)));
                 tightest = Some(tightest.map_or(room, |t| t.min(room)));
             }

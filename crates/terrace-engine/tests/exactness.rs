@@ -3,6 +3,8 @@
 //! Each architecture and each type runs in a process of its own (this test binary again), because the stock reference
 //! has to be computed before the Terrace device is registered and takes the graphs.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,7 +24,8 @@ struct Trace {
 }
 
 fn prompt(engine: &Engine) -> Vec<i32> {
-    let text = "The terraces of the hill hold what the valley needs, and the water goes down from one to the next; ";
+    let text =
+        "The terraces of the hill hold what the valley needs, and the water goes down from one to the next; ";
     let mut tokens = engine.tokenize(&text.repeat(3), true, false).unwrap();
     tokens.truncate(140);
     assert!(tokens.len() >= 100, "{} tokens", tokens.len());
@@ -53,11 +56,15 @@ fn options(model: &Path) -> Options {
 /// Room for two experts of each MoE layer beside what is resident, or the least that works if that is more.
 fn two_bundles(model: &Path, manage: Manage) -> ByteSize {
     let file = terrace_ggml::gguf::read(model).unwrap();
-    let request =
-        terrace_plan::Request { manage, ram_budget: Budget::Bytes(ByteSize::gib(1 << 20)), ..Default::default() };
+    let request = terrace_plan::Request {
+        manage,
+        ram_budget: Budget::Bytes(ByteSize::gib(1 << 20)),
+        ..Default::default()
+    };
     let machine = terrace_plan::Machine { ram_available: ByteSize::gib(1 << 20) };
     let plan = terrace_plan::plan(&file, &machine, &request).unwrap();
-    let bundles: ByteSize = terrace_plan::expert_groups(&file).iter().map(|g| ByteSize(2 * g.bundle.bytes())).sum();
+    let bundles: ByteSize =
+        terrace_plan::expert_groups(&file).iter().map(|g| ByteSize(2 * g.bundle.bytes())).sum();
     plan.minimum.max(plan.resident + bundles)
 }
 
@@ -67,7 +74,8 @@ fn check(spec: &Spec, dir: &Path) {
     let (stock, _) = run(Options { mode: Mode::Stock { repack: false }, ..options(&model) });
     let file = terrace_ggml::gguf::read(&model).unwrap();
     let moe = !terrace_plan::expert_groups(&file).is_empty();
-    let manages: &[Manage] = if moe { &[Manage::Experts, Manage::Ffn, Manage::All] } else { &[Manage::Ffn, Manage::All] };
+    let manages: &[Manage] =
+        if moe { &[Manage::Experts, Manage::Ffn, Manage::All] } else { &[Manage::Ffn, Manage::All] };
     let ways = [
         (IoChoice::Uring, DirectChoice::On),
         (IoChoice::Uring, DirectChoice::Off),
@@ -81,7 +89,11 @@ fn check(spec: &Spec, dir: &Path) {
             let ram_budget = Budget::Bytes(two_bundles(&model, manage));
             let (got, stats) = run(Options { manage, ram_budget, io, direct, ..options(&model) });
             let stats = stats.unwrap();
-            assert!(got == stock, "{name}: --manage {manage} --io {io} --direct {direct}: {}", difference(&got, &stock));
+            assert!(
+                got == stock,
+                "{name}: --manage {manage} --io {io} --direct {direct}: {}",
+                difference(&got, &stock)
+            );
             assert!(stats.misses > 0, "{name}, {manage}: nothing was streamed: {stats:?}");
         }
     }
@@ -149,6 +161,7 @@ fn every_type_is_exact() {
 #[ignore = "run by every_type_is_exact, one process each"]
 fn one_type() {
     let ty = WeightType::from_name(&subject()).unwrap();
-    let spec = Spec { expert_type: ty, expert_down_type: Some(WeightType::Q6_K), ..Spec::new(Arch::Qwen3Moe) };
+    let spec =
+        Spec { expert_type: ty, expert_down_type: Some(WeightType::Q6_K), ..Spec::new(Arch::Qwen3Moe) };
     check(&spec, dir().path());
 }

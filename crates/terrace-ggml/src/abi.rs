@@ -22,9 +22,14 @@ pub const API_VERSION: c_int = 3;
 #[derive(Clone, Copy)]
 pub struct BufferTypeInterface {
     pub get_name: Option<unsafe extern "C" fn(ggml_backend_buffer_type_t) -> *const c_char>,
-    pub alloc_buffer: Option<unsafe extern "C" fn(ggml_backend_buffer_type_t, usize) -> ggml_backend_buffer_t>,
+    pub alloc_buffer:
+        Option<unsafe extern "C" fn(ggml_backend_buffer_type_t, usize) -> ggml_backend_buffer_t>,
     pub alloc_buffer_n: Option<
-        unsafe extern "C" fn(ggml_backend_buffer_type_t, *mut *mut ggml_tensor, c_int) -> ggml_backend_buffer_t,
+        unsafe extern "C" fn(
+            ggml_backend_buffer_type_t,
+            *mut *mut ggml_tensor,
+            c_int,
+        ) -> ggml_backend_buffer_t,
     >,
     pub get_alignment: Option<unsafe extern "C" fn(ggml_backend_buffer_type_t) -> usize>,
     pub get_max_size: Option<unsafe extern "C" fn(ggml_backend_buffer_type_t) -> usize>,
@@ -42,10 +47,26 @@ pub struct BufferType {
     pub context: *mut c_void,
 }
 
-type SetTensor2d =
-    unsafe extern "C" fn(ggml_backend_buffer_t, *mut ggml_tensor, *const c_void, usize, usize, usize, usize, usize);
-type GetTensor2d =
-    unsafe extern "C" fn(ggml_backend_buffer_t, *const ggml_tensor, *mut c_void, usize, usize, usize, usize, usize);
+type SetTensor2d = unsafe extern "C" fn(
+    ggml_backend_buffer_t,
+    *mut ggml_tensor,
+    *const c_void,
+    usize,
+    usize,
+    usize,
+    usize,
+    usize,
+);
+type GetTensor2d = unsafe extern "C" fn(
+    ggml_backend_buffer_t,
+    *const ggml_tensor,
+    *mut c_void,
+    usize,
+    usize,
+    usize,
+    usize,
+    usize,
+);
 
 /// `struct ggml_backend_buffer_i`.
 #[repr(C)]
@@ -54,7 +75,8 @@ pub struct BufferInterface {
     pub free_buffer: Option<unsafe extern "C" fn(ggml_backend_buffer_t)>,
     pub get_base: Option<unsafe extern "C" fn(ggml_backend_buffer_t) -> *mut c_void>,
     pub init_tensor: Option<unsafe extern "C" fn(ggml_backend_buffer_t, *mut ggml_tensor) -> ggml_status>,
-    pub memset_tensor: Option<unsafe extern "C" fn(ggml_backend_buffer_t, *mut ggml_tensor, u8, usize, usize)>,
+    pub memset_tensor:
+        Option<unsafe extern "C" fn(ggml_backend_buffer_t, *mut ggml_tensor, u8, usize, usize)>,
     pub set_tensor:
         Option<unsafe extern "C" fn(ggml_backend_buffer_t, *mut ggml_tensor, *const c_void, usize, usize)>,
     pub get_tensor:

@@ -51,7 +51,8 @@ impl CpuBackend {
     /// If ggml cannot allocate a few hundred bytes.
     pub fn new(threads: usize) -> Self {
         // SAFETY: no arguments; returns an owned backend.
-        let backend = NonNull::new(unsafe { sys::ggml_backend_cpu_init() }).expect("memory for a backend handle");
+        let backend =
+            NonNull::new(unsafe { sys::ggml_backend_cpu_init() }).expect("memory for a backend handle");
         let mut this = Self { backend, pool: None, threads: 0, stop: Box::default() };
         this.set_abort(AbortCallback::default());
         this.set_threads(threads);
@@ -185,7 +186,9 @@ impl Kernels {
             // SAFETY: the caller's contract is from_float's.
             Some(convert) => unsafe { convert(from, to, n) },
             // SAFETY: only F32 has no from_float: a plain copy.
-            None => unsafe { std::ptr::copy_nonoverlapping(from, to.cast::<f32>(), n.unsigned_abs() as usize) },
+            None => unsafe {
+                std::ptr::copy_nonoverlapping(from, to.cast::<f32>(), n.unsigned_abs() as usize)
+            },
         }
     }
 

@@ -62,7 +62,8 @@ fn emit(level: sys::ggml_log_level, line: &str) {
     }
     let serious = matches!(level, sys::GGML_LOG_LEVEL_ERROR | sys::GGML_LOG_LEVEL_WARN);
     let kept = serious
-        && CAPTURED.with_borrow_mut(|captured| captured.as_mut().map(|lines| lines.push(line.to_owned())).is_some());
+        && CAPTURED
+            .with_borrow_mut(|captured| captured.as_mut().map(|lines| lines.push(line.to_owned())).is_some());
     match level {
         sys::GGML_LOG_LEVEL_ERROR if !kept => tracing::error!(target: "ggml", "{line}"),
         sys::GGML_LOG_LEVEL_WARN if !kept => tracing::info!(target: "ggml", "{line}"),

@@ -19,7 +19,8 @@ fn sources() -> PathBuf {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).expect("cargo metadata is JSON");
     let packages = metadata["packages"].as_array().expect("packages");
-    let sys = packages.iter().find(|p| p["name"] == "llama-cpp-sys-2").expect("the -sys crate is a dependency");
+    let sys =
+        packages.iter().find(|p| p["name"] == "llama-cpp-sys-2").expect("the -sys crate is a dependency");
     PathBuf::from(sys["manifest_path"].as_str().expect("a path")).with_file_name("llama.cpp")
 }
 

@@ -94,7 +94,11 @@ impl fmt::Display for ByteSize {
         };
         // Precision is for people; exact values go out as numbers.
         let value = self.0 as f64 / unit as f64;
-        if self.0.is_multiple_of(unit) { write!(f, "{} {name}", self.0 / unit) } else { write!(f, "{value:.2} {name}") }
+        if self.0.is_multiple_of(unit) {
+            write!(f, "{} {name}", self.0 / unit)
+        } else {
+            write!(f, "{value:.2} {name}")
+        }
     }
 }
 

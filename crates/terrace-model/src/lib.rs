@@ -10,4 +10,4 @@ mod model;
 
 pub use bytesize::{ByteSize, ParseByteSizeError};
 pub use ids::{ExpertId, FileIndex, LayerId};
-pub use model::{Extent, MetaValue, ModelFile, Shard, Shape, TensorInfo, TensorType};
+pub use model::{Extent, MetaValue, ModelFile, Shape, Shard, TensorInfo, TensorType};

@@ -23,7 +23,11 @@ impl Extent {
     /// # Panics
     /// If the length does not divide evenly or `index` is out of range: a caller's mistake, not bad input.
     pub fn part(self, index: u64, count: u64) -> Self {
-        assert!(index < count && self.len.is_multiple_of(count), "part {index} of {count} of {} bytes", self.len);
+        assert!(
+            index < count && self.len.is_multiple_of(count),
+            "part {index} of {count} of {} bytes",
+            self.len
+        );
         let len = self.len / count;
         Self { offset: self.offset + index * len, len, ..self }
     }

@@ -66,7 +66,11 @@ pub fn working_set(model: &ModelFile, classes: &[TensorClass], selection: &Selec
         }
     }
     set.least = matrices.size + experts.size;
-    set.needs = [matrices.needs, experts.needs].into_iter().filter(|n| !n.is_empty()).collect::<Vec<_>>().join(" and ");
+    set.needs = [matrices.needs, experts.needs]
+        .into_iter()
+        .filter(|n| !n.is_empty())
+        .collect::<Vec<_>>()
+        .join(" and ");
     set
 }
 

@@ -148,7 +148,10 @@ fn minima() {
     tied.tensors.retain(|t| t.name != "output.weight");
     let embedding = tied.tensor("token_embd.weight").expect("has one").size();
     let all = managed(&tied, Manage::All);
-    assert_eq!(minimum(&tied, Manage::All), tied.size() - all.bytes(&tied) + slot_size(embedding.bytes()) + eight);
+    assert_eq!(
+        minimum(&tied, Manage::All),
+        tied.size() - all.bytes(&tied) + slot_size(embedding.bytes()) + eight
+    );
 }
 
 #[test]

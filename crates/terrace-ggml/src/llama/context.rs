@@ -88,7 +88,11 @@ impl Context {
     ///
     /// # Errors
     /// [`ContextError::Create`] with llama.cpp's reason (usually memory), or a backend's error.
-    pub fn new(model: Arc<Model>, params: &ContextParams, interrupt: Arc<AtomicBool>) -> Result<Self, ContextError> {
+    pub fn new(
+        model: Arc<Model>,
+        params: &ContextParams,
+        interrupt: Arc<AtomicBool>,
+    ) -> Result<Self, ContextError> {
         // SAFETY: returns plain values.
         let mut raw = unsafe { sys::llama_context_default_params() };
         let threads = i32::try_from(params.threads.clamp(1, 512)).expect("clamped");

@@ -64,7 +64,8 @@ impl Model {
     /// [`LoadError`] with llama.cpp's reason, or with that of a buffer type of ours.
     pub fn load(path: &Path, params: &LoadParams) -> Result<Self, LoadError> {
         init();
-        let c_path = CString::new(path.as_os_str().as_encoded_bytes()).map_err(|_| LoadError::Path(path.into()))?;
+        let c_path =
+            CString::new(path.as_os_str().as_encoded_bytes()).map_err(|_| LoadError::Path(path.into()))?;
         let patterns: Vec<CString> =
             params.overrides.iter().filter_map(|(pattern, _)| CString::new(pattern.as_str()).ok()).collect();
         let mut overrides: Vec<sys::llama_model_tensor_buft_override> = patterns

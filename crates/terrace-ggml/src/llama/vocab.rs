@@ -44,7 +44,12 @@ impl Vocab<'_> {
     ///
     /// # Errors
     /// If the text is longer than an `i32` can count or the model has no tokenizer.
-    pub fn tokenize(self, text: &str, add_special: bool, parse_special: bool) -> Result<Vec<Token>, TokenizeError> {
+    pub fn tokenize(
+        self,
+        text: &str,
+        add_special: bool,
+        parse_special: bool,
+    ) -> Result<Vec<Token>, TokenizeError> {
         let error = |reason| TokenizeError { bytes: text.len(), reason };
         if self.is_empty() {
             return Err(error("the model has no tokenizer"));
