@@ -65,7 +65,11 @@ fn measure(
     let bar = bar(u64::from(repetitions + 1) * sides.len() as u64);
     for round in 0..=repetitions {
         for (side, runs) in sides.iter().zip(&mut runs) {
-            bar.set_message(format!("{} {}", side.name, if round == 0 { "warm-up".into() } else { round.to_string() }));
+            bar.set_message(format!(
+                "{} {}",
+                side.name,
+                if round == 0 { "warm-up".into() } else { round.to_string() }
+            ));
             if cold {
                 drop_page_cache()?;
             }
@@ -88,7 +92,14 @@ fn agree(sides: &[Side], runs: &[Vec<RunReport>]) -> Result<(), BenchError> {
         for (index, run) in runs.iter().enumerate() {
             if let Some((at, expected, got)) = first_difference(reference, &run.tokens) {
                 let (side, run) = (side.name.to_owned(), index);
-                return Err(BenchError::Disagree { side, run, at, expected, got, repacked: side_repacks(sides) });
+                return Err(BenchError::Disagree {
+                    side,
+                    run,
+                    at,
+                    expected,
+                    got,
+                    repacked: side_repacks(sides),
+                });
             }
         }
     }
@@ -100,8 +111,11 @@ fn side_repacks(sides: &[Side]) -> bool {
 }
 
 fn bar(runs: u64) -> ProgressBar {
-    let target =
-        if std::io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let target = if std::io::stderr().is_terminal() {
+        ProgressDrawTarget::stderr()
+    } else {
+        ProgressDrawTarget::hidden()
+    };
     let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} {msg}").expect("a constant template");
     ProgressBar::with_draw_target(Some(runs), target).with_style(style)
 }

@@ -18,10 +18,10 @@ pub fn converse(
     n: Option<usize>,
     sampling: &Sampling,
 ) -> Result<(), CliError> {
-    let mut editor = DefaultEditor::new().map_err(terminal)?;
+    let mut lines = Vec::new();
     let mut held = Held::default();
     loop {
-        let line = match editor.readline("> ") {
+        let line = match ask(&lines) {
             Ok(line) => line,
             Err(ReadlineError::Eof) => return Ok(()),
             Err(ReadlineError::Interrupted) => return Err(CliError::Interrupted),
@@ -30,8 +30,7 @@ pub fn converse(
         if line.trim().is_empty() {
             continue;
         }
-        // A history that cannot grow is no reason to stop talking.
-        let _ = editor.add_history_entry(&line);
+        lines.push(line.clone());
         talk.push(Message::new("user", line));
         let answer = held.answer(engine, template, &mut talk, n, sampling)?;
         talk.push(Message::new("assistant", answer));
@@ -39,6 +38,16 @@ pub fn converse(
             eprintln!("(stopped)");
         }
     }
+}
+
+/// One line from the user. The editor lives no longer than that: while it does, it handles Ctrl-C itself, and an
+/// answer could not be stopped.
+fn ask(history: &[String]) -> Result<String, ReadlineError> {
+    let mut editor = DefaultEditor::new()?;
+    for line in history {
+        editor.add_history_entry(line)?;
+    }
+    editor.readline("> ")
 }
 
 fn terminal(error: ReadlineError) -> CliError {
@@ -72,7 +81,10 @@ impl Held {
             let before = engine.position();
             let full = before + prompt.len() >= engine.context_size();
             if full && forget_oldest(talk) {
-                eprintln!("(the context of {} tokens is full: forgetting the oldest turn)", engine.context_size());
+                eprintln!(
+                    "(the context of {} tokens is full: forgetting the oldest turn)",
+                    engine.context_size()
+                );
                 self.0.clear();
                 continue;
             }

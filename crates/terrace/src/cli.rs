@@ -225,7 +225,9 @@ mod tests {
 
     #[test]
     fn numbers_outside_their_range_are_refused() {
-        for args in [["--temp", "-1"], ["--temp", "nan"], ["--top-p", "1.5"], ["--ctx", "0"], ["--threads", "0"]] {
+        for args in
+            [["--temp", "-1"], ["--temp", "nan"], ["--top-p", "1.5"], ["--ctx", "0"], ["--threads", "0"]]
+        {
             let all = ["terrace", "run", "m.gguf"].into_iter().chain(args);
             assert!(Cli::try_parse_from(all).is_err(), "{args:?}");
         }

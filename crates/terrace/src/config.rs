@@ -38,7 +38,7 @@ pub enum ParseError {
     /// clap explains it, or was asked for help.
     Clap(clap::Error),
     /// The file.
-    Config(CliError),
+    Config(Box<CliError>),
 }
 
 impl From<clap::Error> for ParseError {
@@ -49,7 +49,7 @@ impl From<clap::Error> for ParseError {
 
 impl From<CliError> for ParseError {
     fn from(error: CliError) -> Self {
-        Self::Config(error)
+        Self::Config(Box::new(error))
     }
 }
 
@@ -124,7 +124,8 @@ fn values_of(path: &Path, text: &str) -> Result<(BTreeMap<String, String>, Vec<S
                 return Err(usage(message, format!("write `{key} = \"...\"`")));
             }
         };
-        check(subcommand, &name, &word).map_err(|reason| usage(format!("key `{key}`: {reason}"), see(subcommand)))?;
+        check(subcommand, &name, &word)
+            .map_err(|reason| usage(format!("key `{key}`: {reason}"), see(subcommand)))?;
         values.insert(name.replace('-', "_"), word);
     }
     Ok((values, warnings))
@@ -222,11 +223,17 @@ mod tests {
     fn unknown_names_come_with_the_nearest() {
         let (_, warnings) = values_of(Path::new("c.toml"), "ram-buget = \"2GiB\"\nqwertz = 1").unwrap();
         assert_eq!(warnings.len(), 2, "{warnings:?}");
-        assert!(warnings.iter().any(|w| w.contains("`ram-buget`; did you mean `ram-budget`")), "{warnings:?}");
+        assert!(
+            warnings.iter().any(|w| w.contains("`ram-buget`; did you mean `ram-budget`")),
+            "{warnings:?}"
+        );
         assert!(warnings.iter().any(|w| w.ends_with("unknown key `qwertz`")), "{warnings:?}");
         let names = ["TERRACE_RAM_BUDGTE", "TERRACE_CTX", "TERRACE_BUNDLED_MODEL", "PATH"];
         let warnings = unknown_variables(names.into_iter().map(OsString::from));
-        assert_eq!(warnings, ["unknown environment variable TERRACE_RAM_BUDGTE; did you mean `TERRACE_RAM_BUDGET`?"]);
+        assert_eq!(
+            warnings,
+            ["unknown environment variable TERRACE_RAM_BUDGTE; did you mean `TERRACE_RAM_BUDGET`?"]
+        );
     }
 
     #[test]

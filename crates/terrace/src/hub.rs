@@ -89,7 +89,8 @@ impl Hub {
             let path = match self.fetch_file(model, &repository, &name).await {
                 // A complete earlier download does not need the hub.
                 Err(error) if error.is_unreachable() => {
-                    let cached = repository.download_file().filename(&name).local_files_only(true).send().await;
+                    let cached =
+                        repository.download_file().filename(&name).local_files_only(true).send().await;
                     cached.map_err(|_| error)?
                 }
                 other => other?,
@@ -158,7 +159,11 @@ impl Hub {
             .map_err(|e| self.explain(model, e))?;
         let len = std::fs::metadata(&path).map_err(|e| HubError::cache(&path, e))?.len();
         if len != remote.size {
-            return Err(HubError::WrongSize { file: path.display().to_string(), expected: remote.size, got: len });
+            return Err(HubError::WrongSize {
+                file: path.display().to_string(),
+                expected: remote.size,
+                got: len,
+            });
         }
         Ok(path)
     }
@@ -182,8 +187,12 @@ impl Hub {
 
     fn explain(&self, model: &RemoteModel, error: HFError) -> HubError {
         match error {
-            HFError::RepoNotFound { .. } => HubError::NoRepo { repo: model.id(), endpoint: self.endpoint.clone() },
-            HFError::AuthRequired { .. } | HFError::Forbidden { .. } => HubError::Refused { repo: model.id() },
+            HFError::RepoNotFound { .. } => {
+                HubError::NoRepo { repo: model.id(), endpoint: self.endpoint.clone() }
+            }
+            HFError::AuthRequired { .. } | HFError::Forbidden { .. } => {
+                HubError::Refused { repo: model.id() }
+            }
             HFError::Request { source, .. } => HubError::unreachable(&self.endpoint, &source),
             HFError::Io(source) => HubError::cache(&self.cache, source),
             other => HubError::Hub { repo: model.id(), reason: other.to_string() },

@@ -23,7 +23,11 @@ pub fn input(args: &RunArgs) -> Result<Input, CliError> {
         return non_empty(text.clone(), "-p");
     }
     if let Some(path) = &args.file {
-        return if path == Path::new("-") { from_stdin() } else { non_empty(file(path)?, &path.to_string_lossy()) };
+        return if path == Path::new("-") {
+            from_stdin()
+        } else {
+            non_empty(file(path)?, &path.to_string_lossy())
+        };
     }
     if !std::io::stdin().is_terminal() {
         return from_stdin();
@@ -62,10 +66,8 @@ fn non_empty(text: String, what: &str) -> Result<Input, CliError> {
 }
 
 fn text(bytes: Vec<u8>, what: &str) -> Result<String, CliError> {
-    let mut text = String::from_utf8(bytes).map_err(|error| CliError::NotUtf8 {
-        what: what.into(),
-        offset: error.utf8_error().valid_up_to(),
-    })?;
+    let mut text = String::from_utf8(bytes)
+        .map_err(|error| CliError::NotUtf8 { what: what.into(), offset: error.utf8_error().valid_up_to() })?;
     if text.ends_with('\n') {
         text.pop();
         if text.ends_with('\r') {

@@ -29,7 +29,9 @@ fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map_or_else(String::new, |at| format!(" ({}:{})", at.file(), at.line()));
         let message = panic.payload_as_str().unwrap_or("no message").lines().next().unwrap_or_default();
-        eprintln!("error: internal: {message}{place}\nhint: this is a defect in terrace itself; please report it");
+        eprintln!(
+            "error: internal: {message}{place}\nhint: this is a defect in terrace itself; please report it"
+        );
     }));
     // The hook has said what there is to say.
     let ended = std::panic::catch_unwind(run_command).unwrap_or(ExitCode::FAILURE);
@@ -65,16 +67,20 @@ fn explain(error: &clap::Error) -> ExitCode {
         let _ = error.print();
         return ExitCode::SUCCESS;
     }
+    if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        let _ = error.print();
+        return ExitCode::from(2);
+    }
     let text = error.render().to_string();
-    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let first = lines.next().unwrap_or("error: wrong command line");
-    // Missing arguments are listed below the first line.
-    let detail: Vec<&str> = lines
-        .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"))
-        .map(|line| line.trim_start_matches("tip: "))
-        .collect();
-    eprintln!("{}", [first, &detail.join("; ")].join(" ").trim_end());
-    eprintln!("hint: `terrace --help`, `terrace run --help`, ... list the options");
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let lines = lines.take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
+    // Missing arguments and possible values are listed below the first line, advice behind them.
+    let (tips, message): (Vec<&str>, Vec<&str>) = lines.partition(|line| line.starts_with("tip: "));
+    eprintln!("{}", message.join(" "));
+    match tips.first() {
+        Some(tip) => eprintln!("hint: {}", tip.trim_start_matches("tip: ")),
+        None => eprintln!("hint: `terrace --help`, `terrace run --help`, ... list the options"),
+    }
     ExitCode::from(2)
 }
 

@@ -14,7 +14,8 @@ use terrace_engine::{Engine, EngineError, Mode, Options, Sampling};
 /// The model's source or the engine; [`CliError::Interrupted`] after Ctrl-C.
 pub fn load(args: &RunArgs, verbose: bool) -> Result<Engine, CliError> {
     let model = model_source::resolve(args.model.as_deref())?;
-    let mode = if args.stock { Mode::Stock { repack: args.stock_repack == OnOff::On } } else { Mode::Terrace };
+    let mode =
+        if args.stock { Mode::Stock { repack: args.stock_repack == OnOff::On } } else { Mode::Terrace };
     let options = Options { model, mode, faults: args.inject_fault.clone(), ..options(&args.engine) };
     let bar = bar();
     let loaded = signals::busy(|| {
@@ -64,8 +65,11 @@ pub fn sampling(args: &SamplingArgs) -> Sampling {
 }
 
 fn bar() -> ProgressBar {
-    let target =
-        if std::io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let target = if std::io::stderr().is_terminal() {
+        ProgressDrawTarget::stderr()
+    } else {
+        ProgressDrawTarget::hidden()
+    };
     let style = ProgressStyle::with_template("loading {wide_bar} {binary_bytes}/{binary_total_bytes}")
         .expect("a constant template");
     ProgressBar::with_draw_target(None, target).with_style(style)

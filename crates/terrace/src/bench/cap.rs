@@ -16,7 +16,8 @@ struct Layout {
 }
 
 const V2: Layout = Layout { root: "/sys/fs/cgroup", limit: "memory.max", no_swap: "memory.swap.max" };
-const V1: Layout = Layout { root: "/sys/fs/cgroup/memory", limit: "memory.limit_in_bytes", no_swap: "memory.swappiness" };
+const V1: Layout =
+    Layout { root: "/sys/fs/cgroup/memory", limit: "memory.limit_in_bytes", no_swap: "memory.swappiness" };
 
 /// A control group of our own; removed when dropped.
 pub struct MemoryCap {
@@ -49,7 +50,7 @@ impl MemoryCap {
         write_existing(&path, &limit.bytes().to_string()).map_err(failed(path))?;
         let path = cap.group.join(layout.no_swap);
         match write_existing(&path, "0") {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(failed(path)(e)),
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed(path)(e)),
             _ => Ok(cap),
         }
     }

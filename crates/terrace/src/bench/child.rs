@@ -135,7 +135,8 @@ impl Side {
             .map_err(|source| BenchError::Start { program: program.clone(), source })?;
         let stderr = String::from_utf8_lossy(&output.stderr);
         if !output.status.success() {
-            let line = stderr.lines().find_map(|l| l.strip_prefix("error: ")).or_else(|| stderr.lines().last());
+            let line =
+                stderr.lines().find_map(|l| l.strip_prefix("error: ")).or_else(|| stderr.lines().last());
             let reason = line.unwrap_or("it gave no reason").to_owned();
             return Err(BenchError::Failed { side: self.name, status: output.status.to_string(), reason });
         }

@@ -22,7 +22,7 @@ pub fn table(args: &BenchArgs, model: &Path, runs: &[Vec<RunReport>], comparison
         if args.cold || args.memory_cap.is_some() { "cold " } else { "" },
         args.memory_cap.map_or_else(String::new, |cap| format!(", memory capped at {cap}")),
     ));
-    line(machine().map_or_else(String::new, |m| m));
+    line(machine().unwrap_or_default());
     let mut head = format!("{:<24}", "");
     for name in &comparison.names {
         let _ = write!(head, "{name:>32}");
@@ -95,7 +95,8 @@ fn machine() -> Option<String> {
     let model = info.lines().find_map(|l| l.strip_prefix("model name")).and_then(|l| l.split_once(": "));
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let memory = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let kib: u64 = memory.lines().find_map(|l| l.strip_prefix("MemTotal:"))?.split_whitespace().next()?.parse().ok()?;
+    let kib: u64 =
+        memory.lines().find_map(|l| l.strip_prefix("MemTotal:"))?.split_whitespace().next()?.parse().ok()?;
     Some(format!(
         "{}, {cores} cores, {} RAM",
         model.map_or("unknown processor", |(_, name)| name),

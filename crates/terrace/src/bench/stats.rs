@@ -18,7 +18,12 @@ pub struct Metric {
 /// All of them, the most important first.
 pub const METRICS: [Metric; 6] = [
     Metric { key: "decode_tps", label: "decode, tokens/s", scale: 1.0, read: |r| Some(r.timings.decode_tps) },
-    Metric { key: "prompt_tps", label: "prefill, tokens/s", scale: 1.0, read: |r| Some(r.timings.prompt_tps) },
+    Metric {
+        key: "prompt_tps",
+        label: "prefill, tokens/s",
+        scale: 1.0,
+        read: |r| Some(r.timings.prompt_tps),
+    },
     Metric { key: "load_ms", label: "load, ms", scale: 1.0, read: |r| Some(r.timings.load_ms) },
     Metric { key: "ttft_ms", label: "first token, ms", scale: 1.0, read: |r| Some(r.timings.ttft_ms) },
     Metric {

@@ -56,7 +56,13 @@ impl Download<'_> {
         std::fs::rename(&partial, self.blob).map_err(|e| HubError::cache(self.blob, e))
     }
 
-    async fn fetch(&self, file: &mut File, partial: &Path, folder: &Path, bar: &ProgressBar) -> Result<(), HubError> {
+    async fn fetch(
+        &self,
+        file: &mut File,
+        partial: &Path,
+        folder: &Path,
+        bar: &ProgressBar,
+    ) -> Result<(), HubError> {
         let size = self.remote.size;
         let mut have = file.metadata().map_err(|e| HubError::cache(partial, e))?.len();
         if have > size {
@@ -183,10 +189,14 @@ impl Download<'_> {
     }
 
     fn bar(&self) -> ProgressBar {
-        let target =
-            if std::io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        let style = ProgressStyle::with_template("{msg} {wide_bar} {binary_bytes}/{binary_total_bytes} {eta}")
-            .expect("a constant template");
+        let target = if std::io::stderr().is_terminal() {
+            ProgressDrawTarget::stderr()
+        } else {
+            ProgressDrawTarget::hidden()
+        };
+        let style =
+            ProgressStyle::with_template("{msg} {wide_bar} {binary_bytes}/{binary_total_bytes} {eta}")
+                .expect("a constant template");
         ProgressBar::with_draw_target(Some(self.remote.size), target)
             .with_style(style)
             .with_message(self.name.to_owned())
@@ -204,7 +214,8 @@ enum Attempt {
 /// Opens the partial file for this process alone; waits for another one that downloads the same.
 fn open_locked(path: &Path) -> Result<File, HubError> {
     let cache = |e| HubError::cache(path, e);
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(cache)?;
+    let file =
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(cache)?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {

@@ -172,8 +172,12 @@ impl HubError {
             Self::Refused { .. } => {
                 Some("check the name, and set HF_TOKEN to a token that may read it".into())
             }
-            Self::NoFile { choices, .. } if !choices.is_empty() => Some(format!("it has {}", choices.join(", "))),
-            Self::NoModel { .. } => Some("look for a repository with GGUF files (often named ...-GGUF)".into()),
+            Self::NoFile { choices, .. } if !choices.is_empty() => {
+                Some(format!("it has {}", choices.join(", ")))
+            }
+            Self::NoModel { .. } => {
+                Some("look for a repository with GGUF files (often named ...-GGUF)".into())
+            }
             Self::Ambiguous { repo, choices } => Some(format!("e.g. hf:{repo}:{}", choices.first()?)),
             Self::Broken { .. } => Some("run the same command again: it goes on where it stopped".into()),
             Self::WrongSize { .. } | Self::WrongContent { .. } => {

@@ -27,8 +27,9 @@ const MAX_RENAMES: usize = 5;
 impl Hub {
     /// Asks for a file's size and name of its content.
     pub(super) async fn metadata(&self, model: &RemoteModel, name: &str) -> Result<RemoteFile, HubError> {
-        let mut url = reqwest::Url::parse(&format!("{}/{}/resolve/{REVISION}/{name}", self.endpoint, model.id()))
-            .map_err(|e| HubError::Setup { endpoint: self.endpoint.clone(), reason: e.to_string() })?;
+        let mut url =
+            reqwest::Url::parse(&format!("{}/{}/resolve/{REVISION}/{name}", self.endpoint, model.id()))
+                .map_err(|e| HubError::Setup { endpoint: self.endpoint.clone(), reason: e.to_string() })?;
         for _ in 0..=MAX_RENAMES {
             let mut request = self.http.head(url.clone());
             if let Some(token) = &self.token {
@@ -37,7 +38,8 @@ impl Hub {
             let answer = request.send().await.map_err(|e| HubError::unreachable(&self.endpoint, &e))?;
             let (status, headers) = (answer.status(), answer.headers());
             if status.is_redirection() && !headers.contains_key("x-linked-etag") {
-                let target = text(headers, LOCATION.as_str()).filter(|to| to.starts_with('/') && !to.starts_with("//"));
+                let target = text(headers, LOCATION.as_str())
+                    .filter(|to| to.starts_with('/') && !to.starts_with("//"));
                 if let Some(next) = target.and_then(|to| url.join(to).ok()) {
                     url = next;
                     continue;
@@ -67,7 +69,12 @@ impl Hub {
                 return Err(HubError::Unreachable { endpoint: self.endpoint.clone(), reason });
             }
             _ if status.is_success() || status.is_redirection() => {}
-            _ => return Err(HubError::Hub { repo: model.id(), reason: format!("{name}: the hub answers {status}") }),
+            _ => {
+                return Err(HubError::Hub {
+                    repo: model.id(),
+                    reason: format!("{name}: the hub answers {status}"),
+                });
+            }
         }
         let malformed = |what| HubError::Malformed { url: url.into(), what };
         let etag = text(headers, "x-linked-etag").or_else(|| text(headers, ETAG.as_str()));

@@ -25,7 +25,8 @@ impl RemoteModel {
             Some((id, file)) => (id, Some(file)),
             None => (text, None),
         };
-        let (owner, repo) = id.split_once('/').ok_or_else(|| name("there is no / between owner and repository"))?;
+        let (owner, repo) =
+            id.split_once('/').ok_or_else(|| name("there is no / between owner and repository"))?;
         // What the hub allows; also keeps the names from being paths in the cache.
         let valid = |part: &str| {
             !part.is_empty()
@@ -100,7 +101,9 @@ mod tests {
 
     #[test]
     fn names_that_would_leave_the_cache_are_refused() {
-        for text in ["", "a", "a/", "/b", "a/b/c", "../b", "a/..", "a/b:", "a/b:../x", "a/b:/x", "a/b:x//y", "a b/c"] {
+        for text in
+            ["", "a", "a/", "/b", "a/b/c", "../b", "a/..", "a/b:", "a/b:../x", "a/b:/x", "a/b:x//y", "a b/c"]
+        {
             assert!(matches!(RemoteModel::parse(text), Err(HubError::Name { .. })), "{text}");
         }
     }
@@ -110,7 +113,10 @@ mod tests {
         let files = ["README.md", "q8/m-00002-of-00002.gguf", "q8/m-00001-of-00002.gguf", "mmproj-f16.gguf"];
         let found = choices(&files.map(String::from));
         assert_eq!(found, ["q8/m-00001-of-00002.gguf"]);
-        assert_eq!(shards_of("q8/m-00002-of-00002.gguf"), ["q8/m-00001-of-00002.gguf", "q8/m-00002-of-00002.gguf"]);
+        assert_eq!(
+            shards_of("q8/m-00002-of-00002.gguf"),
+            ["q8/m-00001-of-00002.gguf", "q8/m-00002-of-00002.gguf"]
+        );
         assert_eq!(shards_of("m-1-of-2.gguf"), ["m-1-of-2.gguf"]);
     }
 }

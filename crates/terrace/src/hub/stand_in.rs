@@ -66,7 +66,8 @@ impl StandIn {
 
     /// Downloads among them: their ranges.
     pub fn take_ranges(&self) -> Vec<String> {
-        let downloads = self.take_log().into_iter().filter_map(|l| Some(l.strip_prefix("GET /storage/")?.to_owned()));
+        let downloads =
+            self.take_log().into_iter().filter_map(|l| Some(l.strip_prefix("GET /storage/")?.to_owned()));
         downloads.map(|l| l.split_once(' ').unwrap().1.to_owned()).collect()
     }
 }
@@ -99,7 +100,13 @@ fn serve(stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
 }
 
 /// Answers one request; false if the connection must end.
-fn answer(out: &mut TcpStream, state: &Mutex<State>, method: &str, path: &str, range: &str) -> std::io::Result<bool> {
+fn answer(
+    out: &mut TcpStream,
+    state: &Mutex<State>,
+    method: &str,
+    path: &str,
+    range: &str,
+) -> std::io::Result<bool> {
     let mut state = state.lock().unwrap();
     state.log.push(format!("{method} {path} {range}"));
     let head = method == "HEAD";
@@ -139,9 +146,11 @@ fn answer(out: &mut TcpStream, state: &Mutex<State>, method: &str, path: &str, r
     if let (Some(status), false) = (state.behaviour.status, head) {
         return reply(&format!("{status} Trouble"), "", b"", None);
     }
-    let cut = if head || state.behaviour.cuts.is_empty() { None } else { Some(state.behaviour.cuts.remove(0)) };
+    let cut =
+        if head || state.behaviour.cuts.is_empty() { None } else { Some(state.behaviour.cuts.remove(0)) };
     let bytes = state.files[name].clone();
-    let start = range.strip_prefix("bytes=").and_then(|r| r.split_once('-')).map_or(0, |(s, _)| s.parse().unwrap());
+    let start =
+        range.strip_prefix("bytes=").and_then(|r| r.split_once('-')).map_or(0, |(s, _)| s.parse().unwrap());
     if range.is_empty() || state.behaviour.ignores_ranges {
         return reply("200 OK", "ETag: \"storage\"\r\n", &bytes, cut);
     }

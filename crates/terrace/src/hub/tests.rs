@@ -149,7 +149,10 @@ fn a_server_in_trouble_is_asked_again_and_then_blamed() {
     let behaviour = Behaviour { status: Some(503), ..Behaviour::default() };
     let stand_in = StandIn::new(&[(FILE, bytes(100, 0))], behaviour);
     let error = fetch(&stand_in, &TempDir::new().unwrap(), REPO).unwrap_err();
-    assert!(matches!(error, HubError::Broken { at: 0, .. }) && error.to_string().contains("503"), "{error:?}");
+    assert!(
+        matches!(error, HubError::Broken { at: 0, .. }) && error.to_string().contains("503"),
+        "{error:?}"
+    );
 }
 
 #[test]
