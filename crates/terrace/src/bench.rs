@@ -128,3 +128,37 @@ fn prompt_file(text: &str) -> Result<tempfile::NamedTempFile, CliError> {
     file.write_all(format!("{text}\n").as_bytes()).and_then(|()| file.flush()).map_err(failed())?;
     Ok(file)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use clap::Parser;
+    use std::path::Path;
+
+    fn report(tokens: &[i32]) -> RunReport {
+        serde_json::from_value(serde_json::json!({
+            "text": "", "tokens": tokens, "prompt_tokens": 1, "stop": "length", "mode": "stock", "plan": {},
+            "timings": { "load_ms": 1.0, "prompt_tps": 1.0, "decode_tps": 1.0, "ttft_ms": 1.0 },
+            "store": null, "peak_rss_bytes": 1,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn runs_that_differ_give_no_numbers() {
+        let cli = Cli::parse_from(["terrace", "bench", "m.gguf", "--baseline", "--baseline-repack", "on"]);
+        let Command::Bench(args) = cli.command else { panic!("bench") };
+        let (model, prompt) = (Path::new("m.gguf"), Path::new("p.txt"));
+        let sides = [Side::terrace(&args, model, prompt), Side::stock(&args, model, prompt)];
+        let same = vec![vec![report(&[1, 2, 3]); 3]; 2];
+        agree(&sides, &same).unwrap();
+        let mut other = same.clone();
+        other[1][2] = report(&[1, 2, 4]);
+        let error = agree(&sides, &other).unwrap_err();
+        assert!(error.to_string().contains("stock run 2 has 4 as token 2, terrace run 0 has 3"), "{error}");
+        assert!(error.hint().unwrap().contains("--baseline-repack off"));
+        let numbers = Comparison::of(&sides, &same);
+        assert_eq!(numbers.rows[0].ratio.as_ref().map(|r| r.median), Some(1.0));
+    }
+}

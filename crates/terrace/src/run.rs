@@ -104,7 +104,10 @@ pub fn generate(
     });
     if out.streams {
         out.write(&text.finish());
-        out.write("\n");
+        // A prompt that was refused leaves stdout as it was.
+        if result.is_ok() || out.written {
+            out.write("\n");
+        }
     }
     out.failed()?;
     Ok(result?)
@@ -114,17 +117,20 @@ pub fn generate(
 pub struct Output {
     /// Whether text goes out as it is generated.
     streams: bool,
+    /// Whether anything went out.
+    written: bool,
     error: Option<std::io::Error>,
 }
 
 impl Output {
     /// Of a run that streams, or of one that is silent until its report.
     pub const fn new(streams: bool) -> Self {
-        Self { streams, error: None }
+        Self { streams, written: false, error: None }
     }
 
     fn write(&mut self, text: &str) {
         if self.error.is_none() && !text.is_empty() {
+            self.written = true;
             let mut stdout = std::io::stdout().lock();
             self.error = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).err();
         }

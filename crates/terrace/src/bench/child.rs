@@ -28,6 +28,8 @@ pub enum BenchError {
         status: String,
         /// Its own error line.
         reason: String,
+        /// Its own hint.
+        hint: Option<String>,
     },
     /// A run printed something else than a report.
     #[error("the {side} run printed no report: {reason}")]
@@ -79,6 +81,7 @@ impl BenchError {
     /// What the user can do.
     pub fn hint(&self) -> Option<String> {
         match self {
+            Self::Failed { hint, .. } => hint.clone(),
             Self::Disagree { repacked: true, .. } => {
                 Some("repacked weights round differently: use --baseline-repack off".into())
             }
@@ -138,7 +141,13 @@ impl Side {
             let line =
                 stderr.lines().find_map(|l| l.strip_prefix("error: ")).or_else(|| stderr.lines().last());
             let reason = line.unwrap_or("it gave no reason").to_owned();
-            return Err(BenchError::Failed { side: self.name, status: output.status.to_string(), reason });
+            let hint = stderr.lines().find_map(|l| l.strip_prefix("hint: ")).map(String::from);
+            return Err(BenchError::Failed {
+                side: self.name,
+                status: output.status.to_string(),
+                reason,
+                hint,
+            });
         }
         // What a run warns of concerns its numbers.
         if !stderr.is_empty() {
