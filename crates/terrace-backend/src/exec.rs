@@ -198,6 +198,7 @@ impl Executor {
             }
             self.matrices.release_before(store, graph, from);
         }
+        self.matrices.prefetch_first(store, limit / 2)?;
         Ok(RunStatus::Done)
     }
 

@@ -154,6 +154,11 @@ impl ExpertLane {
 
     fn fail(&self, stop: *const AtomicBool, error: BackendError) {
         parked::park(Box::new(error));
+        self.give_up(stop);
+    }
+
+    /// Ends the run; the reason is parked already.
+    fn give_up(&self, stop: *const AtomicBool) {
         self.failed.store(true, Ordering::Relaxed);
         // SAFETY: `begin` lent the flag for the run that this is part of.
         unsafe { (*stop).store(true, Ordering::Relaxed) };
@@ -211,6 +216,7 @@ pub unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userda
 fn start(lane: &ExpertLane, node: &ExpertNode, dst: Tensor<'_>, inner: &mut Inner) {
     // SAFETY: the layout outlives the run.
     let tensor = unsafe { &*node.tensor };
+    let stop = inner.stop;
     // ggml's barrier between nodes: nobody computes from what earlier nodes leased.
     inner.quiet = true;
     let mut attempt = || -> Result<(), BackendError> {
@@ -238,8 +244,10 @@ fn start(lane: &ExpertLane, node: &ExpertNode, dst: Tensor<'_>, inner: &mut Inne
         }
         Ok(())
     };
-    if let Err(error) = attempt() {
-        lane.fail(inner.stop, error);
+    match parked::guard("an expert node", None, || Some(attempt())) {
+        Some(Ok(())) => {}
+        Some(Err(error)) => lane.fail(stop, error),
+        None => lane.give_up(stop),
     }
 }
 
@@ -268,8 +276,12 @@ fn publish(lane: &ExpertLane, node: &ExpertNode, dst: Tensor<'_>, inner: &mut In
     // SAFETY: the threads are behind this wave's previous use by two barriers.
     let items = unsafe { &mut *wave.items.get() };
     items.clear();
-    if let Err(error) = collect(lane, node, dst, inner, items, &wave.last) {
-        lane.fail(inner.stop, error);
+    let stop = inner.stop;
+    // A panic must not leave the other threads at the barrier: it becomes a failure like any other.
+    match parked::guard("an expert node", None, || Some(collect(lane, node, dst, inner, items, &wave.last))) {
+        Some(Ok(())) => {}
+        Some(Err(error)) => lane.fail(stop, error),
+        None => lane.give_up(stop),
     }
     wave.next_task.store(0, Ordering::Relaxed);
 }

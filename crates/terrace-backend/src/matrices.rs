@@ -118,6 +118,28 @@ impl MatrixQueue {
         }
     }
 
+    /// Starts to read what the next graph will use first, as far as the slots hold it: the disk works while the next
+    /// token is chosen. Not leased: whoever needs the room may have it.
+    pub fn prefetch_first(&mut self, store: &mut Store, limit: u64) -> Result<(), BackendError> {
+        let mut bytes = 0;
+        for (next, fetch) in self.uses.iter().zip(&mut self.fetches) {
+            // SAFETY: the layout outlives the graph's call.
+            let tensor = unsafe { &*next.tensor };
+            bytes += tensor.extent.len;
+            if bytes > limit {
+                break;
+            }
+            if !store.is_resident(tensor.block(0)) {
+                let accepted = store.start(fetch, &[tensor.block(0)])?;
+                store.release(fetch);
+                if accepted == 0 {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Puts every address back and lets every lease go, wherever the run ended.
     pub fn abandon(&mut self, store: &mut Store, graph: &terrace_ggml::Graph<'_>) {
         for (current, fetch) in self.uses.iter_mut().zip(&mut self.fetches) {

@@ -28,8 +28,11 @@ pub unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, _nth: c_int, userd
     }
     // SAFETY: the executor put a live RowsNode there; ggml passes the live node.
     let (node, dst) = unsafe { (&*userdata.cast::<RowsNode>(), custom_node(dst)) };
-    if let Err(error) = gather(node, dst) {
-        parked::park(Box::new(error));
+    let result = parked::guard("a row node", None, || Some(gather(node, dst)));
+    if !matches!(result, Some(Ok(()))) {
+        if let Some(Err(error)) = result {
+            parked::park(Box::new(error));
+        }
         // SAFETY: lent for the run.
         unsafe { (*node.stop).store(true, Ordering::Relaxed) };
     }

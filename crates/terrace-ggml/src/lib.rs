@@ -8,6 +8,7 @@ mod abi;
 pub mod buffer;
 pub mod cpu;
 pub mod device;
+mod fatal;
 pub mod gguf;
 pub mod gguf_write;
 pub mod llama;

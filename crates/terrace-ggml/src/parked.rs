@@ -33,7 +33,7 @@ pub fn take() -> Option<ParkedError> {
 }
 
 /// Runs `f`; a panic in it is parked and `otherwise` returned, so that nothing unwinds through C.
-pub(crate) fn guard<R>(place: &'static str, otherwise: R, f: impl FnOnce() -> R) -> R {
+pub fn guard<R>(place: &'static str, otherwise: R, f: impl FnOnce() -> R) -> R {
     match catch_unwind(AssertUnwindSafe(f)) {
         Ok(value) => value,
         Err(payload) => {

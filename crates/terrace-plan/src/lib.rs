@@ -16,6 +16,7 @@ mod manage;
 mod metadata;
 mod names;
 mod patterns;
+mod pin;
 mod plan;
 mod request;
 mod show;

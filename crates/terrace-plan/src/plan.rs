@@ -3,6 +3,7 @@
 use crate::class::{TensorClass, classify_all};
 use crate::error::{Need, PlanError};
 use crate::manage::{Selection, select};
+use crate::pin::pin;
 use crate::request::{Budget, Machine, Manage, Request};
 use crate::working_set::{PAGE, WorkingSet, working_set};
 use serde::Serialize;
@@ -49,6 +50,8 @@ pub struct Plan {
     pub minimum: ByteSize,
     /// Weights that are in RAM for good.
     pub resident: ByteSize,
+    /// Of these, weights that `manage` names and the budget can hold all the same.
+    pub pinned: ByteSize,
     /// RAM for the slots that managed weights stream through.
     pub slots: ByteSize,
     /// Number of managed tensors.
@@ -79,7 +82,8 @@ pub fn auto_reserve(available: ByteSize) -> ByteSize {
 /// Plans a model on a machine.
 ///
 /// [`Manage::Auto`] takes the first of these that the budget allows: nothing managed (everything fits), experts,
-/// feed-forward weights, all matrices. More budget thus never manages more.
+/// feed-forward weights, all matrices. Whole matrices that the budget can hold beside the slots are pinned. More budget
+/// thus never manages more.
 ///
 /// # Errors
 /// If the budget is below the minimum: resident weights plus the largest set of blocks that must be in slots at
@@ -95,7 +99,7 @@ pub fn plan(model: &ModelFile, machine: &Machine, request: &Request) -> Result<P
         }
     };
 
-    let Candidate { manage, selection, set, resident } = choose(model, &classes, request.manage, budget);
+    let Candidate { manage, mut selection, set, resident } = choose(model, &classes, request.manage, budget);
     let need = Need { resident, slots: set.least, what: set.needs };
     let minimum = need.minimum();
     if budget < minimum {
@@ -114,6 +118,11 @@ pub fn plan(model: &ModelFile, machine: &Machine, request: &Request) -> Result<P
         });
     }
 
+    let named = selection.bytes(model);
+    pin(model, &classes, &mut selection, budget);
+    let pinned = named - selection.bytes(model);
+    let resident = resident + pinned;
+    let set = working_set(model, &classes, &selection);
     let room = ByteSize((budget - resident).bytes() / PAGE * PAGE);
     let slots = room.min(set.whole);
     // An automatic budget has no reason to be more than what is used of it.
@@ -127,6 +136,7 @@ pub fn plan(model: &ModelFile, machine: &Machine, request: &Request) -> Result<P
         auto_budget,
         minimum,
         resident,
+        pinned,
         slots,
         managed_tensors: selection.tensors.len(),
         managed_bytes,
@@ -207,7 +217,7 @@ fn direct(machine: &Machine, context: ByteSize, held: ByteSize, streamed: ByteSi
 fn warnings(plan: &Plan, machine: &Machine, request: &Request) -> Vec<String> {
     let mut warnings = Vec::new();
     let asked = !matches!(request.manage, Manage::None | Manage::Auto);
-    if asked && plan.managed.is_empty() {
+    if asked && plan.managed.is_empty() && plan.pinned == ByteSize::ZERO {
         warnings.push(format!(
             "there is nothing to manage under `{}` in this model: all of it is resident",
             plan.manage

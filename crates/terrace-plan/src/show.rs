@@ -140,6 +140,9 @@ impl Plan {
         let how = if self.auto_budget { "chosen" } else { "given" };
         row(f, "RAM budget", format!("{} ({how}; the minimum is {})", self.budget, self.minimum))?;
         row(f, "resident", self.resident)?;
+        if self.pinned > ByteSize::ZERO {
+            row(f, "of which pinned", self.pinned)?;
+        }
         row(f, "slots", self.slots)?;
         row(f, "token cycle", self.token_cycle)?;
         row(f, "context", format!("{} beside the budget", self.context))?;

@@ -86,8 +86,12 @@ fn modes() {
     let budget = ByteSize::gib(8);
     assert_eq!(planned(&moe, Manage::Experts, budget).mode, Mode::ExpertStreaming);
     assert_eq!(planned(&moe, Manage::Ffn, budget).mode, Mode::ExpertStreaming);
-    assert_eq!(planned(&moe, Manage::All, budget).mode, Mode::MixedStreaming);
-    assert_eq!(planned(&deepseek, Manage::Ffn, budget).mode, Mode::MixedStreaming);
+    // Everything but the experts fits such a budget beside the slots, and is pinned.
+    assert_eq!(planned(&moe, Manage::All, budget).mode, Mode::ExpertStreaming);
+    let least = minimum(&moe, Manage::All);
+    assert_eq!(planned(&moe, Manage::All, least).mode, Mode::MixedStreaming);
+    let least = minimum(&deepseek, Manage::Ffn);
+    assert_eq!(planned(&deepseek, Manage::Ffn, least).mode, Mode::MixedStreaming);
     assert_eq!(planned(&dense, Manage::Ffn, ByteSize::gib(12)).mode, Mode::DenseFfnStreaming);
     let resident = planned(&moe, Manage::None, ByteSize::gib(64));
     assert_eq!(
@@ -251,6 +255,29 @@ fn the_page_cache_is_used_where_it_holds_the_model() {
     assert!(!planned(&moe, Manage::None, ByteSize::gib(64)).direct);
 }
 
+#[test]
+fn what_fits_beside_the_ring_is_pinned_evenly() {
+    let dense = models::dense_70b();
+    let least = planned(&dense, Manage::Ffn, minimum(&dense, Manage::Ffn));
+    assert_eq!(least.pinned, ByteSize::ZERO);
+    let plan = planned(&dense, Manage::Ffn, ByteSize::gib(24));
+    let ffn = managed(&dense, Manage::Ffn).bytes(&dense);
+    assert_eq!(plan.pinned + plan.managed_bytes, ffn);
+    // All of the budget is used but for a part of one matrix, and four of them are in slots.
+    let largest = plan.managed.infos(&dense).map(|(t, _)| t.size()).max().expect("some are managed");
+    assert!(
+        plan.slots.bytes() >= 4 * largest.bytes() && plan.slots.bytes() < 6 * largest.bytes(),
+        "{plan:#}"
+    );
+    // Evenly: no stretch of eight layers has much more to read than another.
+    let mut per_stretch = [0u64; 10];
+    for (tensor, _) in plan.managed.infos(&dense) {
+        per_stretch[tensor.layer().expect("FFN is in layers").index() / 8] += tensor.size().bytes();
+    }
+    let (fewest, most) = (per_stretch.iter().min().copied(), per_stretch.iter().max().copied());
+    assert!(most.zip(fewest).is_some_and(|(most, fewest)| most < fewest + fewest / 3), "{per_stretch:?}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -263,6 +290,17 @@ proptest! {
             let more = more.expect("what works in little works in more");
             prop_assert!(more.managed_bytes <= less.managed_bytes);
             prop_assert!(more.resident >= less.resident);
+        }
+    }
+
+    #[test]
+    fn more_budget_pins_a_superset(which in 0usize..5, small in 0u64..(64 << 30), more in 0u64..(16 << 30)) {
+        let model = models::all().swap_remove(which);
+        for manage in [Manage::Ffn, Manage::All] {
+            let of = |budget| plan(&model, &BIG, &request(manage, ByteSize(budget)));
+            if let (Ok(less), Ok(more)) = (of(small), of(small + more)) {
+                prop_assert!(more.managed.tensors.iter().all(|m| less.managed.tensors.contains(m)));
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::buffer::BufferTypeHandle;
 use crate::parked::{self, ParkedError};
-use crate::{abi, log};
+use crate::{abi, fatal, log};
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::{Path, PathBuf};
@@ -140,6 +140,7 @@ impl Drop for Model {
 fn init() {
     static ONCE: Once = Once::new();
     log::to_tracing();
+    fatal::report_in_one_line();
     // SAFETY: called once, before any other llama.cpp function of this process.
     ONCE.call_once(|| unsafe { sys::llama_backend_init() });
 }

@@ -1,0 +1,33 @@
+//! The last word when ggml gives up: one line instead of a backtrace and a core dump.
+//!
+//! `GGML_ASSERT` ends the process; nothing can be saved then. What reaches it are files whose numbers are formally
+//! fine and make no sense together, which llama.cpp's loader does not all refuse.
+
+use llama_cpp_sys_2 as sys;
+use std::ffi::{CStr, c_char};
+use std::io::Write as _;
+use std::sync::Once;
+
+/// Makes ggml's assertions end the process with status 1 and one line on stderr. Idempotent.
+pub fn report_in_one_line() {
+    static ONCE: Once = Once::new();
+    // SAFETY: the callback is a static function.
+    ONCE.call_once(|| unsafe {
+        sys::ggml_set_abort_callback(Some(on_abort));
+    });
+}
+
+unsafe extern "C" fn on_abort(message: *const c_char) {
+    // SAFETY: ggml passes a zero-terminated string.
+    let message = unsafe { CStr::from_ptr(message) }.to_string_lossy();
+    // `path/file.cpp:123: what`: the path is that of the machine that built it.
+    let what = message.rsplit('/').next().unwrap_or(&message);
+    let mut stderr = std::io::stderr().lock();
+    let _ = writeln!(stderr, "error: llama.cpp gave up ({what})");
+    let _ = writeln!(
+        stderr,
+        "hint: the model's metadata contradict each other, or this is a defect; the model file was not changed"
+    );
+    // SAFETY: ends the process at once; destructors of a process in an unknown state are better not run.
+    unsafe { libc::_exit(1) }
+}

@@ -1,0 +1,55 @@
+//! Which managed matrices stay in RAM after all: partial residency.
+//!
+//! A dense matrix is used by every token, always in the same order. A cache smaller than all of them that evicts the
+//! least recently used one never hits: what is pinned instead is RAM well spent, one byte less to read per token for
+//! each byte. Pinned matrices are spread evenly over the layers, so that between any two that are read there is as
+//! much to compute as between others, and the disk and the cores are busy at the same time.
+
+use crate::class::TensorClass;
+use crate::manage::Selection;
+use crate::working_set::{slot_size, working_set};
+use terrace_model::{ByteSize, ModelFile};
+
+/// Matrices that slots hold besides the one in use: what is being read while it is computed with.
+const AHEAD: u64 = 3;
+
+/// Takes out of the selection what the budget can hold for good. More budget always pins a superset.
+pub fn pin(model: &ModelFile, classes: &[TensorClass], selection: &mut Selection, budget: ByteSize) {
+    let resident = model.size() - selection.bytes(model);
+    let set = working_set(model, classes, selection);
+    let whole = |selection: &Selection| -> Vec<usize> {
+        selection.tensors.iter().filter(|m| m.experts.is_none()).map(|m| m.tensor).collect()
+    };
+    let matrices = whole(selection);
+    let Some(largest) = matrices.iter().map(|&t| model.tensors[t].extent.len).max() else { return };
+    // Experts share the slots: they keep what one token of them needs.
+    let dense: ByteSize = matrices.iter().map(|&t| model.tensors[t].size()).sum();
+    let experts = set.token_cycle.saturating_sub(dense);
+    let ring = set.least + ByteSize(AHEAD * slot_size(largest).bytes()) + experts;
+    let mut room = budget.saturating_sub(resident).saturating_sub(ring);
+    let mut pinned = Vec::new();
+    for tensor in spread(model, matrices) {
+        let size = model.tensors[tensor].size();
+        if size > room {
+            break;
+        }
+        room = room - size;
+        pinned.push(tensor);
+    }
+    selection.tensors.retain(|m| m.experts.is_some() || !pinned.contains(&m.tensor));
+}
+
+/// An order of which every beginning is spread evenly over the file: indices with their bits reversed. Matrices much
+/// larger than the others (embeddings, output) come last: as a beginning that does not fit they would end the list.
+fn spread(model: &ModelFile, mut matrices: Vec<usize>) -> Vec<usize> {
+    let mut sizes: Vec<u64> = matrices.iter().map(|&t| model.tensors[t].extent.len).collect();
+    sizes.sort_unstable();
+    let usual = sizes[sizes.len() / 2];
+    matrices.sort_by_key(|&t| (model.tensors[t].layer(), t));
+    let mut keyed: Vec<(bool, u32, usize)> = (0u32..)
+        .zip(matrices)
+        .map(|(position, t)| (model.tensors[t].extent.len > 4 * usual, position.reverse_bits(), t))
+        .collect();
+    keyed.sort_unstable();
+    keyed.into_iter().map(|(_, _, tensor)| tensor).collect()
+}
