@@ -4,7 +4,7 @@ use crate::error::BackendError;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use terrace_ggml::{DataType, Tensor};
-use terrace_model::{ExpertId, Extent, ModelFile, TensorInfo};
+use terrace_model::{ExpertId, Extent, LayerId, ModelFile, TensorInfo};
 use terrace_store::{BlockId, BlockSpec, ReadInto, Store};
 
 /// How a managed tensor is cut into blocks.
@@ -30,6 +30,8 @@ pub struct ManagedTensor {
     pub ty: DataType,
     /// How it is cut.
     pub cut: Cut,
+    /// Its layer, if its name has one.
+    pub layer: Option<LayerId>,
     first: BlockId,
 }
 
@@ -62,6 +64,7 @@ impl Layout {
                 extent: info.extent,
                 ty,
                 cut,
+                layer: info.layer(),
                 first: BlockId(layout.blocks),
             });
             layout.blocks += match cut {
@@ -77,11 +80,13 @@ impl Layout {
         let mut specs = Vec::with_capacity(self.blocks as usize);
         for tensor in &self.tensors {
             let name: Arc<str> = tensor.name.as_str().into();
+            let layer = tensor.layer;
             match tensor.cut {
-                Cut::Whole => specs.push(BlockSpec { extent: tensor.extent, name, expert: None }),
+                Cut::Whole => specs.push(BlockSpec { extent: tensor.extent, name, layer, expert: None }),
                 Cut::PerExpert { experts } => specs.extend((0..experts).map(|e| BlockSpec {
                     extent: tensor.extent.part(u64::from(e), u64::from(experts)),
                     name: Arc::clone(&name),
+                    layer,
                     expert: Some(ExpertId(e)),
                 })),
             }

@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .collect();
     let blocks = extents
         .iter()
-        .map(|extent| BlockSpec { extent: *extent, name: "block".into(), expert: None })
+        .map(|extent| BlockSpec { extent: *extent, name: "block".into(), layer: None, expert: None })
         .collect();
     let mut store = Store::open(vec![path], blocks, config)?;
     println!("{:?}", store.engine());

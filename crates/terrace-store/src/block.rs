@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use terrace_model::{ExpertId, Extent};
+use terrace_model::{ExpertId, Extent, LayerId};
 
 /// A block of one store: the index into the list that [`Store::open`](crate::Store::open) was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,6 +23,8 @@ pub struct BlockSpec {
     pub extent: Extent,
     /// The tensor that it belongs to, for errors.
     pub name: Arc<str>,
+    /// The layer that it belongs to, if to one: policies keep layers apart by it.
+    pub layer: Option<LayerId>,
     /// Which expert's part it is, if the tensor holds several.
     pub expert: Option<ExpertId>,
 }

@@ -44,7 +44,6 @@ macro_rules! choice {
         }
     };
 }
-pub(crate) use choice;
 
 choice! {
     /// Which I/O engine reads the files.

@@ -43,6 +43,14 @@ pub enum StoreError {
         /// What is wrong with the extent.
         reason: String,
     },
+    /// The list of the `static` policy cannot be used.
+    #[error("hot list {}: {reason}", path.display())]
+    HotList {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// Reading failed.
     #[error("cannot read {tensor} ({len} bytes at offset {offset} of {}): {source}", path.display())]
     Read {

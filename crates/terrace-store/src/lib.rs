@@ -48,6 +48,6 @@ pub use config::{DirectChoice, IoChoice, ParseChoiceError, StoreConfig};
 pub use error::StoreError;
 pub use fetch::{Fetch, Ready};
 pub use io::{FaultPlan, ParseFaultPlanError};
-pub use policy::{Lru, Policy, PolicyKind};
+pub use policy::{HotList, Lru, ParseHotListError, Policy, PolicyKind};
 pub use stats::{EngineInfo, StoreStats};
 pub use store::{ReadInto, Store};

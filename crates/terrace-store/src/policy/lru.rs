@@ -1,85 +1,35 @@
-//! Least recently used: a doubly linked list threaded through one array, every step O(1).
+//! Least recently used.
 
 use super::Policy;
+use super::lists::Lists;
 use crate::block::BlockId;
-
-/// No block.
-const NONE: u32 = u32::MAX;
-
-#[derive(Clone, Copy, Debug)]
-struct Link {
-    /// Towards the least recently used.
-    older: u32,
-    /// Towards the most recently used.
-    newer: u32,
-    listed: bool,
-}
 
 /// Evicts the block whose last use is longest ago.
 #[derive(Debug)]
-pub struct Lru {
-    links: Box<[Link]>,
-    oldest: u32,
-    newest: u32,
-}
+pub struct Lru(Lists);
 
 impl Lru {
     /// For blocks `0..blocks`.
     pub fn new(blocks: usize) -> Self {
-        let links = vec![Link { older: NONE, newer: NONE, listed: false }; blocks].into_boxed_slice();
-        Self { links, oldest: NONE, newest: NONE }
-    }
-
-    fn append(&mut self, block: u32) {
-        self.links[block as usize] = Link { older: self.newest, newer: NONE, listed: true };
-        match self.newest {
-            NONE => self.oldest = block,
-            newest => self.links[newest as usize].newer = block,
-        }
-        self.newest = block;
-    }
-
-    fn unlink(&mut self, block: u32) {
-        let Link { older, newer, listed } = self.links[block as usize];
-        debug_assert!(listed, "block {block} is not listed");
-        match older {
-            NONE => self.oldest = newer,
-            older => self.links[older as usize].newer = newer,
-        }
-        match newer {
-            NONE => self.newest = older,
-            newer => self.links[newer as usize].older = older,
-        }
-        self.links[block as usize].listed = false;
+        Self(Lists::new(blocks, 1))
     }
 }
 
 impl Policy for Lru {
     fn on_insert(&mut self, block: BlockId) {
-        debug_assert!(!self.links[block.index()].listed, "block {block:?} is listed twice");
-        self.append(block.0);
+        self.0.append(0, block.0);
     }
 
     fn on_hit(&mut self, block: BlockId) {
-        if self.newest != block.0 {
-            self.unlink(block.0);
-            self.append(block.0);
-        }
+        self.0.renew(0, block.0);
     }
 
     fn on_evict(&mut self, block: BlockId) {
-        self.unlink(block.0);
+        self.0.remove(0, block.0);
     }
 
-    fn victim(&mut self, evictable: &mut dyn FnMut(BlockId) -> bool) -> Option<BlockId> {
-        let mut at = self.oldest;
-        while at != NONE {
-            if evictable(BlockId(at)) {
-                return Some(BlockId(at));
-            }
-            at = self.links[at as usize].newer;
-        }
-        None
+    fn victim(&mut self, _: BlockId, evictable: &mut dyn FnMut(BlockId) -> bool) -> Option<BlockId> {
+        self.0.oldest_first(0).map(BlockId).find(|block| evictable(*block))
     }
 }
 
@@ -112,7 +62,7 @@ mod tests {
                     }
                     _ => {
                         let expected = order.iter().copied().find(|block| mask >> block & 1 == 1);
-                        let victim = lru.victim(&mut |block| mask >> block.0 & 1 == 1);
+                        let victim = lru.victim(BlockId(block), &mut |block| mask >> block.0 & 1 == 1);
                         prop_assert_eq!(victim.map(|block| block.0), expected);
                     }
                 }

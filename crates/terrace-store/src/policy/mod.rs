@@ -2,108 +2,98 @@
 //!
 //! One file per policy. A policy only orders blocks: it never reads, frees or waits.
 
+mod belady;
+mod heap;
+mod hot_list;
+mod kind;
+mod lfru;
+mod lfu;
+mod lists;
 mod lru;
+mod per_layer;
 
+#[cfg(test)]
+mod conformance;
+
+pub(crate) use belady::{Belady, Future};
+pub use hot_list::{HotList, ParseHotListError};
+pub use kind::PolicyKind;
 pub use lru::Lru;
 
-use crate::block::BlockId;
-use crate::config::{ParseChoiceError, choice};
-use std::fmt;
-use std::str::FromStr;
+use crate::block::{BlockId, BlockSpec};
+use std::collections::BTreeMap;
+use terrace_model::{ExpertId, LayerId};
 
-choice! {
-    /// The policies.
-    PolicyKind, "the eviction policy", "lru" {
-        /// The least recently used block goes first.
-        #[default]
-        Lru = "lru",
-    }
-}
-
-impl PolicyKind {
-    /// All of them.
-    pub const ALL: &[Self] = &[Self::Lru];
-
-    /// A fresh policy for blocks `0..blocks`.
-    pub(crate) fn build(self, blocks: usize) -> Box<dyn Policy> {
-        match self {
-            Self::Lru => Box::new(Lru::new(blocks)),
-        }
-    }
-}
-
-/// An order of eviction over the resident blocks.
+/// An order of eviction over the blocks that have a slot: those that are resident, and those on their way.
+///
+/// A block is inserted when its load begins, not when it ends: then the order, and with it what goes, depends on what
+/// was asked for alone, and not on when the disk answered.
 pub trait Policy: Send {
-    /// `block` became resident; it was not before.
+    /// `block` was asked for and got a slot; it had none before.
     fn on_insert(&mut self, block: BlockId);
-    /// `block` is resident and was asked for again.
+    /// `block` has a slot and was asked for again.
     fn on_hit(&mut self, block: BlockId);
-    /// `block` is resident no more, whatever the reason.
+    /// `block` has no slot any more, whatever the reason.
     fn on_evict(&mut self, block: BlockId);
-    /// The first block in the order of eviction for which `evictable` says yes. It stays in the order until
-    /// [`Policy::on_evict`].
-    fn victim(&mut self, evictable: &mut dyn FnMut(BlockId) -> bool) -> Option<BlockId>;
+    /// The first block in the order of eviction for which `evictable` says yes, to make room for `incoming`. It stays in
+    /// the order until [`Policy::on_evict`].
+    fn victim(&mut self, incoming: BlockId, evictable: &mut dyn FnMut(BlockId) -> bool) -> Option<BlockId>;
 }
 
-/// What every policy must do, whatever its order.
-#[cfg(test)]
-mod conformance {
-    use super::*;
-    use proptest::prelude::*;
-    use std::collections::BTreeSet;
+/// What policies know of the blocks before the first use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Population {
+    /// The blocks, by their ids.
+    pub blocks: Vec<Citizen>,
+    /// Bytes of all slots together.
+    pub arena: u64,
+}
 
-    #[derive(Clone, Debug)]
-    enum Step {
-        Use(u32),
-        Drop(u32),
-        Evict(u32),
-    }
+/// What policies know of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Citizen {
+    /// Bytes of its slot.
+    pub size: u64,
+    /// The rank of its layer among those that there are; blocks outside of layers share the last one.
+    pub group: u32,
+    /// Its layer.
+    pub layer: Option<LayerId>,
+    /// Whose part it is.
+    pub expert: Option<ExpertId>,
+}
 
-    fn step(blocks: u32) -> impl Strategy<Value = Step> {
-        prop_oneof![
-            4 => (0..blocks).prop_map(Step::Use),
-            1 => (0..blocks).prop_map(Step::Drop),
-            3 => any::<u32>().prop_map(Step::Evict),
-        ]
-    }
-
-    proptest! {
-        #[test]
-        fn victims_are_resident_evictable_and_found(steps in prop::collection::vec(step(24), 1..200)) {
-            for kind in PolicyKind::ALL {
-                let mut policy = kind.build(24);
-                let mut resident = BTreeSet::new();
-                for step in &steps {
-                    match *step {
-                        Step::Use(block) if resident.insert(block) => policy.on_insert(BlockId(block)),
-                        Step::Use(block) => policy.on_hit(BlockId(block)),
-                        Step::Drop(block) => if resident.remove(&block) {
-                            policy.on_evict(BlockId(block));
-                        },
-                        Step::Evict(mask) => {
-                            let mut asked = BTreeSet::new();
-                            let victim = policy.victim(&mut |block| {
-                                asked.insert(block.0);
-                                mask >> block.0 & 1 == 1
-                            });
-                            prop_assert!(asked.is_subset(&resident), "{kind}: asked about blocks that are not there");
-                            let evictable = resident.iter().any(|block| mask >> block & 1 == 1);
-                            prop_assert_eq!(victim.is_some(), evictable, "{}: wrong about whether one can go", kind);
-                            if let Some(victim) = victim {
-                                prop_assert!(mask >> victim.0 & 1 == 1, "{kind}: chose a pinned block");
-                                prop_assert!(resident.remove(&victim.0), "{kind}: chose an absent block");
-                                policy.on_evict(victim);
-                            }
-                        }
-                    }
-                }
-                let mut left = 0;
-                while let Some(victim) = policy.victim(&mut |_| true) {
-                    policy.on_evict(victim);
-                    left += 1;
-                }
-                prop_assert_eq!(left, resident.len(), "{}: every resident block can go in the end", kind);
-            }
+impl Population {
+    /// Of a store's blocks; `size` tells the bytes of a slot.
+    pub fn of(blocks: &[BlockSpec], arena: u64, size: impl Fn(&BlockSpec) -> u64) -> Self {
+        let mut groups: BTreeMap<Option<LayerId>, u32> =
+            blocks.iter().map(|block| (block.layer, 0)).collect();
+        let layered = groups.iter_mut().filter(|(layer, _)| layer.is_some());
+        let mut next = 0;
+        for (_, group) in layered {
+            *group = next;
+            next += 1;
         }
+        if let Some(group) = groups.get_mut(&None) {
+            *group = next;
+        }
+        let citizen = |block: &BlockSpec| Citizen {
+            size: size(block),
+            group: groups[&block.layer],
+            layer: block.layer,
+            expert: block.expert,
+        };
+        Self { blocks: blocks.iter().map(citizen).collect(), arena }
+    }
+
+    /// `blocks` blocks of a page each, `per_layer` of them in a layer, and room for half of them.
+    #[cfg(test)]
+    pub fn of_equals(blocks: u32, per_layer: u32) -> Self {
+        let citizen = |block: u32| Citizen {
+            size: 4096,
+            group: block / per_layer,
+            layer: Some(LayerId(block / per_layer)),
+            expert: Some(ExpertId(block % per_layer)),
+        };
+        Self { blocks: (0..blocks).map(citizen).collect(), arena: u64::from(blocks) * 4096 / 2 }
     }
 }

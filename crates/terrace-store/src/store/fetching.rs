@@ -187,17 +187,18 @@ impl Store {
             SlotState::Loading { .. } => Accepted::Waiting(self.slots.leases.lease(block)),
             SlotState::Empty => {
                 let needed = slot_len(self.blocks[block.index()].extent, self.files.align);
-                let Some(place) = self.make_room(needed) else { return Accepted::NoRoom };
+                let Some(place) = self.make_room(block, needed) else { return Accepted::NoRoom };
                 self.counters.misses += 1;
                 self.slots.begin(block, place);
+                self.policy.on_insert(block);
                 self.backlog.push_back(block);
                 Accepted::Waiting(self.slots.leases.lease(block))
             }
         }
     }
 
-    /// A place of `needed` bytes, if need be of blocks that go.
-    fn make_room(&mut self, needed: u64) -> Option<Place> {
+    /// A place of `needed` bytes for `incoming`, if need be of blocks that go.
+    fn make_room(&mut self, incoming: BlockId, needed: u64) -> Option<Place> {
         if needed > self.ranges.len() {
             return None;
         }
@@ -205,7 +206,7 @@ impl Store {
             if let Some(place) = self.ranges.alloc(needed) {
                 return Some(place);
             }
-            let victim = self.fitting_victim(needed)?;
+            let victim = self.fitting_victim(incoming, needed)?;
             let freed = self.slots.evict(victim)?;
             self.policy.on_evict(victim);
             self.ranges.free(freed);
@@ -214,10 +215,10 @@ impl Store {
     }
 
     /// Who goes: among the first of the policy's order one whose slot is enough, or else simply the first.
-    fn fitting_victim(&mut self, needed: u64) -> Option<BlockId> {
+    fn fitting_victim(&mut self, incoming: BlockId, needed: u64) -> Option<BlockId> {
         let (slots, ranges) = (&self.slots, &self.ranges);
         let mut looks = FIT_SEARCH;
-        let fitting = self.policy.victim(&mut |block| {
+        let fitting = self.policy.victim(incoming, &mut |block| {
             let Some(place) = slots.evictable(block) else { return false };
             looks = looks.saturating_sub(1);
             looks == 0 || ranges.hole_after_free(place) >= needed
@@ -225,7 +226,7 @@ impl Store {
         if looks > 0 && fitting.is_some() {
             return fitting;
         }
-        self.policy.victim(&mut |block| slots.evictable(block).is_some())
+        self.policy.victim(incoming, &mut |block| slots.evictable(block).is_some())
     }
 
     /// Moves what is there by now from the fetch's waiting blocks to the ready ones.

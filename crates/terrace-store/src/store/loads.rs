@@ -131,10 +131,9 @@ impl Store {
             // Its other parts need not be read any more.
             self.backlog.retain(|other| *other != block);
         }
-        match self.slots.chunk_over(block, failure, self.hull(block).len) {
-            Some(None) => self.policy.on_insert(block),
-            Some(Some(place)) => self.ranges.free(place),
-            None => {}
+        if let Some(Some(place)) = self.slots.chunk_over(block, failure, self.hull(block).len) {
+            self.policy.on_evict(block);
+            self.ranges.free(place);
         }
     }
 

@@ -12,7 +12,7 @@ use crate::config::StoreConfig;
 use crate::error::StoreError;
 use crate::inflight::Flights;
 use crate::io::{Completion, Files, IoEngine, open_engine, open_files};
-use crate::policy::Policy;
+use crate::policy::{Policy, Population};
 use crate::ranges::{GRANULE, Ranges};
 use crate::slots::{SlotState, Slots};
 use crate::stats::{BusyClock, EngineInfo, StoreStats};
@@ -102,7 +102,8 @@ impl Store {
         let mapping = map(ranges.len(), config.huge_pages)?;
         let bounce = map(BOUNCE, false)?;
         let depth = config.queue_depth as usize;
-        let (slots, policy) = (Slots::new(blocks.len()), config.policy.build(blocks.len()));
+        let population = Population::of(&blocks, ranges.len(), |block| slot_len(block.extent, files.align));
+        let (slots, policy) = (Slots::new(blocks.len()), config.policy.build(&population)?);
         Ok(Self {
             engine,
             info,

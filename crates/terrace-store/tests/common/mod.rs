@@ -47,6 +47,7 @@ pub fn extent(offset: u64, len: u64) -> Extent {
 pub fn specs(extents: &[Extent]) -> Vec<BlockSpec> {
     let name: Arc<str> = "blk.3.ffn_up_exps.weight".into();
     let spec = |(i, extent): (usize, &Extent)| BlockSpec {
+        layer: None,
         extent: *extent,
         name: Arc::clone(&name),
         expert: Some(ExpertId(i as u32)),

@@ -1,0 +1,70 @@
+//! Least frequently used.
+
+use super::Policy;
+use super::heap::Heap;
+use crate::block::BlockId;
+
+/// Evicts the block with the fewest uses since the start, of equals the one whose last use is longest ago. Uses are
+/// remembered over evictions, so that a block that comes back does not begin as a stranger.
+#[derive(Debug)]
+pub struct Lfu {
+    uses: Box<[u32]>,
+    clock: u64,
+    /// By uses, then by last use.
+    order: Heap<(u32, u64)>,
+}
+
+impl Lfu {
+    /// For blocks `0..blocks`.
+    pub fn new(blocks: usize) -> Self {
+        Self { uses: vec![0; blocks].into(), clock: 0, order: Heap::new(blocks) }
+    }
+
+    fn count(&mut self, block: BlockId) -> (u32, u64) {
+        self.clock += 1;
+        let uses = &mut self.uses[block.index()];
+        *uses = uses.saturating_add(1);
+        (*uses, self.clock)
+    }
+}
+
+impl Policy for Lfu {
+    fn on_insert(&mut self, block: BlockId) {
+        let key = self.count(block);
+        self.order.insert(block.0, key);
+    }
+
+    fn on_hit(&mut self, block: BlockId) {
+        let key = self.count(block);
+        self.order.set(block.0, key);
+    }
+
+    fn on_evict(&mut self, block: BlockId) {
+        self.order.remove(block.0);
+    }
+
+    fn victim(&mut self, _: BlockId, evictable: &mut dyn FnMut(BlockId) -> bool) -> Option<BlockId> {
+        self.order.first(&mut |block| evictable(BlockId(block))).map(BlockId)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_uses_go_first_then_old_ones_and_uses_are_remembered() {
+        let mut lfu = Lfu::new(3);
+        let first = |lfu: &mut Lfu| lfu.victim(BlockId(0), &mut |_| true);
+        (0..3).for_each(|block| lfu.on_insert(BlockId(block)));
+        lfu.on_hit(BlockId(0));
+        lfu.on_hit(BlockId(0));
+        assert_eq!(first(&mut lfu), Some(BlockId(1)), "one use, as 2, but longer ago");
+        lfu.on_hit(BlockId(1));
+        assert_eq!(first(&mut lfu), Some(BlockId(2)));
+        lfu.on_evict(BlockId(2));
+        lfu.on_insert(BlockId(2));
+        lfu.on_hit(BlockId(2));
+        assert_eq!(first(&mut lfu), Some(BlockId(1)), "two uses; 2 has three, two of this stay");
+    }
+}
