@@ -8,6 +8,7 @@
 //! - [`Summary`]: a model for people and for `terrace inspect`.
 //! - [`managed`], [`override_patterns`]: which tensors Terrace streams, and how llama.cpp is told.
 //! - [`plan`]: budgets, slots, mode, warnings.
+//! - [`Trace`]: what the routers of a run chose, in a file.
 
 mod class;
 mod error;
@@ -21,6 +22,7 @@ mod plan;
 mod request;
 mod show;
 mod summary;
+mod trace;
 mod working_set;
 
 pub use class::{TensorClass, classify, classify_all};
@@ -32,4 +34,7 @@ pub use patterns::override_patterns;
 pub use plan::{Mode, Plan, auto_reserve, plan};
 pub use request::{Budget, Machine, Manage, ParseBudgetError, ParseManageError, Request};
 pub use summary::{ClassSummary, ShardSummary, Summary, TypeSummary};
+pub use trace::{
+    Pass, RunRecord, Trace, TraceError, TraceGroup, TraceHeader, TraceWriter, TracedBlock, TracedTensor,
+};
 pub use working_set::{PAGE, slot_size};
