@@ -20,8 +20,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         budget: arg(2, "512MiB").parse()?,
         io: arg(3, "auto").parse()?,
         direct: arg(4, "auto").parse()?,
-        queue_depth: arg(6, "32").parse()?,
-        request_size: arg(7, "1MiB").parse()?,
+        queue_depth: Some(arg(6, "32").parse()?),
+        request_size: Some(arg(7, "1MiB").parse()?),
         ..StoreConfig::default()
     };
     let wave: usize = arg(5, "24").parse()?;

@@ -2,6 +2,7 @@
 
 use crate::io::FaultPlan;
 use crate::policy::PolicyKind;
+use crate::tune::DeviceSettings;
 use std::fmt;
 use std::str::FromStr;
 use terrace_model::ByteSize;
@@ -81,10 +82,14 @@ pub struct StoreConfig {
     pub io: IoChoice,
     /// Whether around the page cache.
     pub direct: DirectChoice,
-    /// Requests in flight at most (1 to 1024).
-    pub queue_depth: u32,
-    /// Larger blocks are read in several requests of about this size (4 KiB to 1 GiB).
-    pub request_size: ByteSize,
+    /// Requests in flight at most (1 to 1024); `None`: as measured on the device, or 32.
+    pub queue_depth: Option<u32>,
+    /// Larger blocks are read in several requests of about this size (4 KiB to 1 GiB); `None`: as measured on the
+    /// device, or 1 MiB.
+    pub request_size: Option<ByteSize>,
+    /// Where to look up what is not set here (and an engine and direct I/O left to us), and to keep what a probe of the
+    /// device finds.
+    pub device_settings: DeviceSettings,
     /// Which block goes when room is needed.
     pub policy: PolicyKind,
     /// Errors and delays to inject, for tests.
@@ -99,8 +104,9 @@ impl Default for StoreConfig {
             budget: ByteSize::gib(1),
             io: IoChoice::default(),
             direct: DirectChoice::default(),
-            queue_depth: 32,
-            request_size: ByteSize::mib(1),
+            queue_depth: None,
+            request_size: None,
+            device_settings: DeviceSettings::default(),
             policy: PolicyKind::default(),
             faults: None,
             huge_pages: true,

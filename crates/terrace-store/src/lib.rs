@@ -29,6 +29,7 @@
 //! whatever the kernel may write to, and the I/O engines (io_uring, a `pread` pool, a faulty wrapper for tests) sit
 //! behind one private trait.
 
+mod bench;
 mod block;
 mod buffers;
 mod config;
@@ -42,7 +43,9 @@ mod ranges;
 mod slots;
 mod stats;
 mod store;
+mod tune;
 
+pub use bench::{Cache, Case, IoBench, IoBenchError, IoReport, Pattern, Question, Row};
 pub use block::{BlockId, BlockSpec};
 pub use config::{DirectChoice, IoChoice, ParseChoiceError, StoreConfig};
 pub use error::StoreError;
@@ -51,3 +54,4 @@ pub use io::{FaultPlan, ParseFaultPlanError};
 pub use policy::{HotList, Lru, ParseHotListError, Policy, PolicyKind};
 pub use stats::{EngineInfo, StoreStats};
 pub use store::{ReadInto, Store};
+pub use tune::{Device, DeviceSettings, IoSettings, MeasuredBy, Sample, SettingsError, choose};

@@ -32,8 +32,8 @@ proptest! {
         let (path, oracle) = file(dir.path(), "model", FILE);
         for config in harmless() {
             let config = StoreConfig {
-                request_size: ByteSize::kib(4 * request_pages),
-                queue_depth: depth,
+                request_size: Some(ByteSize::kib(4 * request_pages)),
+                queue_depth: Some(depth),
                 budget: ByteSize::kib(4 * budget_pages),
                 ..config
             };
@@ -57,8 +57,8 @@ proptest! {
         let (path, oracle) = file(dir.path(), "model", FILE);
         for config in harmless() {
             let budget = ByteSize::kib(if full { 16 } else { 256 });
-            let request_size = ByteSize::kib(4 * request_pages);
-            let config = StoreConfig { request_size, queue_depth: depth, budget, ..config };
+            let request_size = Some(ByteSize::kib(4 * request_pages));
+            let config = StoreConfig { request_size, queue_depth: Some(depth), budget, ..config };
             let extents = row(0, 4096, 4);
             let mut store = Store::open(vec![path.clone()], specs(&extents), config).unwrap();
             if full {
@@ -252,7 +252,7 @@ fn reading_can_be_stopped() {
     let dir = dir();
     let (path, oracle) = file(dir.path(), "model", FILE);
     for config in engines() {
-        let config = StoreConfig { request_size: ByteSize::kib(4), queue_depth: 2, ..config };
+        let config = StoreConfig { request_size: Some(ByteSize::kib(4)), queue_depth: Some(2), ..config };
         let mut store = Store::open(vec![path.clone()], vec![], config).unwrap();
         let mut dst = vec![0; 200_000];
         let mut reads = [ReadInto { extent: extent(5, 200_000), dst: &mut dst, name: "weights" }];

@@ -24,8 +24,8 @@ fn a_failed_read_is_told_and_the_store_goes_on() {
     for config in engines() {
         // Blocks of several requests: the failing one's other parts must not be taken for it.
         let config = StoreConfig {
-            request_size: ByteSize::kib(8),
-            queue_depth: 4,
+            request_size: Some(ByteSize::kib(8)),
+            queue_depth: Some(4),
             ..with_faults(config, "eio@3,latency=20ms@1..5")
         };
         let mut store = Store::open(vec![path.clone()], specs(&extents), config.clone()).unwrap();
@@ -153,7 +153,7 @@ fn read_into_fails_by_name_and_leaves_nothing_behind() {
     let dir = dir();
     let (path, oracle) = file(dir.path(), "model", FILE);
     for config in engines() {
-        let config = StoreConfig { request_size: ByteSize::kib(16), ..with_faults(config, "eio@5") };
+        let config = StoreConfig { request_size: Some(ByteSize::kib(16)), ..with_faults(config, "eio@5") };
         let mut store = Store::open(vec![path.clone()], vec![], config).unwrap();
         let (mut a, mut b) = (vec![0; 40_000], vec![0; 400_000]);
         let mut reads = [
@@ -226,9 +226,9 @@ fn settings_out_of_range_are_refused() {
         Err(StoreError::Config { setting, .. }) => setting,
         other => panic!("{:?}", other.err()),
     };
-    assert_eq!(refused(StoreConfig { queue_depth: 0, ..StoreConfig::default() }), "queue depth");
+    assert_eq!(refused(StoreConfig { queue_depth: Some(0), ..StoreConfig::default() }), "queue depth");
     assert_eq!(
-        refused(StoreConfig { request_size: ByteSize(100), ..StoreConfig::default() }),
+        refused(StoreConfig { request_size: Some(ByteSize(100)), ..StoreConfig::default() }),
         "request size"
     );
 }
@@ -318,7 +318,7 @@ fn a_panicking_progress_function_waits_for_the_reads() {
     let (path, oracle) = file(dir.path(), "model", FILE);
     for config in engines() {
         let config =
-            StoreConfig { request_size: ByteSize::kib(16), ..with_faults(config, "latency=2ms@2..30") };
+            StoreConfig { request_size: Some(ByteSize::kib(16)), ..with_faults(config, "latency=2ms@2..30") };
         let mut store = Store::open(vec![path.clone()], specs(&row(0, 50_000, 2)), config).unwrap();
         let mut dst = vec![0; 500_000];
         let mut reads = [ReadInto { extent: extent(0, 500_000), dst: &mut dst, name: "weights" }];

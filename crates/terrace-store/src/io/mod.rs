@@ -13,7 +13,7 @@ pub use faults::{FaultPlan, ParseFaultPlanError};
 pub(crate) use files::{Files, open_files};
 
 use crate::buffers::Target;
-use crate::config::{IoChoice, StoreConfig};
+use crate::config::IoChoice;
 use crate::error::StoreError;
 use faulty::Faulty;
 use pread::PreadPool;
@@ -60,17 +60,19 @@ pub(crate) trait IoEngine: Send {
     fn reap(&mut self, wait: bool, out: &mut Vec<Completion>) -> io::Result<()>;
 }
 
-/// The engine that `config` asks for, over `files`, with a sentence on why it is this one.
+/// The engine that is asked for, with room for `depth` requests in flight, over `files`, with a sentence on why it is
+/// this one.
 pub(crate) fn open_engine(
-    config: &StoreConfig,
+    choice: IoChoice,
+    depth: u32,
+    faults: Option<&FaultPlan>,
     files: &Files,
 ) -> Result<(Box<dyn IoEngine>, String), StoreError> {
     let handles: Arc<[File]> = files.handles()?.into();
-    let depth = config.queue_depth;
     let ring = || Ok(Box::new(Uring::new(Arc::clone(&handles), depth, files.direct)?) as Box<dyn IoEngine>);
     let pool = || Ok(Box::new(PreadPool::new(Arc::clone(&handles), depth)?) as Box<dyn IoEngine>);
-    let (engine, reason) = choose(config.io, ring, pool)?;
-    Ok(match &config.faults {
+    let (engine, reason) = choose(choice, ring, pool)?;
+    Ok(match faults {
         Some(plan) => {
             let align = usize::try_from(files.align).expect("at most a page");
             let reason = format!("{reason}; faults injected: {plan}");

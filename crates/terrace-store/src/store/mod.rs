@@ -16,6 +16,7 @@ use crate::policy::{Policy, Population};
 use crate::ranges::{GRANULE, Ranges};
 use crate::slots::{SlotState, Slots};
 use crate::stats::{BusyClock, EngineInfo, StoreStats};
+use crate::tune::Tuned;
 use read_into::CallerReads;
 use std::collections::VecDeque;
 use std::fmt;
@@ -70,17 +71,21 @@ impl Store {
         blocks: Vec<BlockSpec>,
         config: StoreConfig,
     ) -> Result<Self, StoreError> {
-        let request_size = check_config(&config, blocks.len())?;
-        let files = open_files(files, config.direct)?;
+        check_config(&config, blocks.len())?;
+        let tuned = Tuned::stored(&config, &files);
+        let files = open_files(files, tuned.direct)?;
         for block in &blocks {
             check_extent(&files, block.extent, block)?;
         }
-        let (engine, reason) = open_engine(&config, &files)?;
+        let tuned = tuned.probed(&config, &files);
+        let queue_depth = tuned.queue_depth;
+        let request_size = tuned.request_size.0 - tuned.request_size.0 % GRANULE;
+        let (engine, reason) = open_engine(tuned.io, queue_depth, config.faults.as_ref(), &files)?;
         let info = EngineInfo {
             name: engine.name(),
             direct: files.direct,
             alignment: files.align,
-            reason: format!("{reason}; {}", files.reason),
+            reason: tuned.explain(reason, &files.reason),
         };
         tracing::debug!(
             engine = info.name,
@@ -92,7 +97,7 @@ impl Store {
 
         let all: u64 = blocks.iter().map(|block| slot_len(block.extent, files.align)).sum();
         let len = config.budget.0.min(all.max(STAGING));
-        let ranges = Ranges::new(len, blocks.len() + config.queue_depth as usize);
+        let ranges = Ranges::new(len, blocks.len() + queue_depth as usize);
         let map = |len: u64, huge| {
             let pages = usize::try_from(len.max(GRANULE)).map_err(std::io::Error::other);
             pages
@@ -101,7 +106,7 @@ impl Store {
         };
         let mapping = map(ranges.len(), config.huge_pages)?;
         let bounce = map(BOUNCE, false)?;
-        let depth = config.queue_depth as usize;
+        let depth = queue_depth as usize;
         let population = Population::of(&blocks, ranges.len(), |block| slot_len(block.extent, files.align));
         let (slots, policy) = (Slots::new(blocks.len()), config.policy.build(&population)?);
         Ok(Self {
@@ -115,7 +120,7 @@ impl Store {
             bounce_ranges: Ranges::new(BOUNCE, depth),
             slots,
             policy,
-            flights: Flights::new(config.queue_depth),
+            flights: Flights::new(queue_depth),
             backlog: VecDeque::with_capacity(blocks.len()),
             caller: CallerReads::default(),
             completions: Vec::with_capacity(2 * depth),
@@ -201,18 +206,32 @@ fn slot_len(extent: Extent, align: u64) -> u64 {
     Hull::of(extent, align).len.next_multiple_of(GRANULE)
 }
 
-fn check_config(config: &StoreConfig, blocks: usize) -> Result<u64, StoreError> {
-    let wrong = |setting, reason| Err(StoreError::Config { setting, reason });
-    if !(1..=MAX_DEPTH).contains(&config.queue_depth) {
-        return wrong("queue depth", format!("{} is not within 1 to {MAX_DEPTH}", config.queue_depth));
-    }
-    if !(GRANULE..=MAX_REQUEST).contains(&config.request_size.0) {
-        return wrong("request size", format!("{} is not within 4 KiB to 1 GiB", config.request_size));
-    }
+fn check_config(config: &StoreConfig, blocks: usize) -> Result<(), StoreError> {
+    config.queue_depth.map_or(Ok(()), check_depth)?;
+    config.request_size.map_or(Ok(()), check_request)?;
     if u32::try_from(blocks).is_err() {
-        return wrong("blocks", format!("{blocks} are more than fit 32 bits"));
+        let reason = format!("{blocks} are more than fit 32 bits");
+        return Err(StoreError::Config { setting: "blocks", reason });
     }
-    Ok(config.request_size.0 - config.request_size.0 % GRANULE)
+    Ok(())
+}
+
+/// Whether so many requests can be in flight.
+pub(crate) fn check_depth(depth: u32) -> Result<(), StoreError> {
+    if (1..=MAX_DEPTH).contains(&depth) {
+        return Ok(());
+    }
+    let reason = format!("{depth} is not within 1 to {MAX_DEPTH}");
+    Err(StoreError::Config { setting: "queue depth", reason })
+}
+
+/// Whether requests can have this size.
+pub(crate) fn check_request(size: ByteSize) -> Result<(), StoreError> {
+    if (GRANULE..=MAX_REQUEST).contains(&size.0) {
+        return Ok(());
+    }
+    let reason = format!("{size} is not within 4 KiB to 1 GiB");
+    Err(StoreError::Config { setting: "request size", reason })
 }
 
 /// Whether the extent lies within its file as it was when it was opened.

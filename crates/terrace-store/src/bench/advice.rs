@@ -1,0 +1,206 @@
+//! From the rows to settings: a pure decision.
+
+use super::{Cache, Case, Pattern, Question, Row};
+use crate::config::IoChoice;
+use crate::tune::{DEFAULT_DEPTH, DEFAULT_REQUEST, IoSettings, MeasuredBy, Sample, choose};
+use std::collections::BTreeMap;
+use terrace_model::ByteSize;
+
+/// What is within this share of the fastest is as good.
+const SLACK: f64 = 0.03;
+/// Smaller requests are for tables read by row, whatever they reach.
+const LEAST_REQUEST: ByteSize = ByteSize::kib(64);
+/// `pread` has to be this much faster: it costs threads.
+const PREAD_GAIN: f64 = 1.05;
+/// The page cache has to be this much faster: it costs memory that is not counted.
+const BUFFERED_GAIN: f64 = 1.25;
+/// Reading neighbours as one has to be this much faster: it costs code paths, and room that fits them together.
+const COALESCE_GAIN: f64 = 1.05;
+
+/// The settings that the rows speak for, and why; `None` if they say nothing.
+pub(super) fn advise(rows: &[Row]) -> Option<(IoSettings, Vec<String>)> {
+    let mut reasons = Vec::new();
+    let direct = direct(rows, &mut reasons);
+    let found = |engine| choose(&samples(rows, engine, direct), (DEFAULT_REQUEST, DEFAULT_DEPTH), SLACK);
+    let (uring, pread) = (found(IoChoice::Uring), found(IoChoice::Pread));
+    let (engine, best) = match (uring, pread) {
+        (Some(uring), Some(pread)) => {
+            let faster = pread.gbps > PREAD_GAIN * uring.gbps;
+            reasons.push(format!("io_uring {:.2} GB/s, pread {:.2} GB/s", uring.gbps, pread.gbps));
+            if faster { (Some(IoChoice::Pread), pread) } else { (Some(IoChoice::Uring), uring) }
+        }
+        // Which one is faster is not known.
+        (one, other) => (None, one.or(other)?),
+    };
+    let Sample { request_size, queue_depth, gbps } = best;
+    reasons.push(format!(
+        "{queue_depth} requests of {request_size} in flight: within {:.0} % of the fastest scattered reads",
+        SLACK * 100.0
+    ));
+    let coalesce_below = coalesce_below(rows, &mut reasons);
+    let direct = direct_was_compared(rows).then_some(direct);
+    let by = MeasuredBy::Iobench;
+    Some((IoSettings { engine, direct, request_size, queue_depth, gbps, coalesce_below, by }, reasons))
+}
+
+/// Rows that tell request size and depth for an engine.
+fn samples(rows: &[Row], engine: IoChoice, direct: bool) -> Vec<Sample> {
+    let of = |row: &&Row| {
+        let Case { question, pattern, request_size, .. } = row.case;
+        let asks = match question {
+            Question::RequestSize | Question::Depth => true,
+            Question::Buffered => row.cache == Cache::Cold,
+            Question::Compute | Question::Coalescing => false,
+        };
+        // An expert's size is no setting: experts of the next model are a little larger.
+        let settable = request_size >= LEAST_REQUEST && request_size.0.is_power_of_two();
+        asks && settable
+            && pattern == Pattern::Scattered
+            && (row.case.engine, row.case.direct) == (engine, direct)
+    };
+    // What was measured twice counts with its mean.
+    let mut rates: BTreeMap<(ByteSize, u32), Vec<f64>> = BTreeMap::new();
+    for row in rows.iter().filter(of) {
+        rates.entry((row.case.request_size, row.case.queue_depth)).or_default().push(row.gbps);
+    }
+    let mean = |rates: Vec<f64>| rates.iter().sum::<f64>() / rates.len() as f64;
+    let sample =
+        |((request_size, queue_depth), rates)| Sample { request_size, queue_depth, gbps: mean(rates) };
+    rates.into_iter().map(sample).collect()
+}
+
+fn direct_was_compared(rows: &[Row]) -> bool {
+    rows.iter().any(|row| row.case.question == Question::Buffered && row.cache == Cache::Cold)
+        && rows.iter().any(|row| row.case.direct)
+}
+
+/// Whether to read around the page cache: unless it is clearly faster cold, in the pairs that differ in nothing else.
+fn direct(rows: &[Row], reasons: &mut Vec<String>) -> bool {
+    if !rows.iter().any(|row| row.case.direct) {
+        return false;
+    }
+    let cold = rows.iter().filter(|row| {
+        row.case.question == Question::Buffered
+            && row.cache == Cache::Cold
+            && row.case.pattern == Pattern::Scattered
+            && row.case.request_size >= ByteSize::kib(512)
+    });
+    let mut ratios: Vec<f64> = cold
+        .filter_map(|buffered| {
+            let twin = Case { question: Question::RequestSize, direct: true, ..buffered.case };
+            let direct = rows.iter().find(|row| row.case == twin)?;
+            (direct.gbps > 0.0).then(|| buffered.gbps / direct.gbps)
+        })
+        .collect();
+    ratios.sort_by(f64::total_cmp);
+    let Some(median) = ratios.get(ratios.len() / 2) else {
+        reasons.push("direct, which was not compared with a cold page cache".into());
+        return true;
+    };
+    reasons.push(format!("through the cold page cache {median:.2}x the speed of direct reads"));
+    *median <= BUFFERED_GAIN
+}
+
+/// The size from which on neighbours are no faster as one.
+fn coalesce_below(rows: &[Row], reasons: &mut Vec<String>) -> Option<ByteSize> {
+    let asked = || rows.iter().filter(|row| row.case.question == Question::Coalescing);
+    let mut below = None;
+    let mut gains = Vec::new();
+    for apart in asked().filter(|row| row.case.adjacent > 1) {
+        let factor = apart.case.adjacent;
+        let size = apart.case.request_size;
+        let joined = ByteSize(size.0 * u64::from(factor));
+        let one = asked().find(|row| row.case.adjacent == 1 && row.case.request_size == joined);
+        let Some(one) = one.filter(|_| apart.gbps > 0.0) else { continue };
+        let gain = one.gbps / apart.gbps;
+        gains.push(format!("{size} {gain:.2}x"));
+        if gain > COALESCE_GAIN {
+            below = below.max(Some(ByteSize(size.0 + 1)));
+        }
+    }
+    if !gains.is_empty() {
+        reasons.push(format!("four neighbours as one request: {}", gains.join(", ")));
+    }
+    below
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::cases::cases;
+
+    /// A device: the rate of every case.
+    fn rows(direct: bool, rate: impl Fn(&Case) -> f64) -> Vec<Row> {
+        let both = [IoChoice::Uring, IoChoice::Pread];
+        let row = |case: Case| Row {
+            case,
+            bytes: 1,
+            requests: 1,
+            seconds: 1.0,
+            gbps: rate(&case),
+            p50_us: 1,
+            p99_us: 1,
+            cpu_s_per_gb: None,
+            cache: if case.direct { Cache::Bypassed } else { Cache::Cold },
+            compute_gbps: None,
+        };
+        cases(1 << 30, &both, direct).into_iter().map(row).collect()
+    }
+
+    /// A disk that needs `mib` in flight for its 2 GB/s and serves 10,000 requests per second.
+    fn disk(case: &Case, mib: f64) -> f64 {
+        let size = case.request_size.0 as f64;
+        let in_flight = size * f64::from(case.queue_depth) / f64::from(1 << 20);
+        (2.0 * (in_flight / mib).min(1.0)).min(size * 10_000.0 / 1e9)
+    }
+
+    #[test]
+    fn equals_are_read_directly_with_io_uring_and_the_defaults() {
+        let (settings, reasons) = advise(&rows(true, |case| disk(case, 1.0))).unwrap();
+        let expected = (Some(IoChoice::Uring), Some(true), DEFAULT_REQUEST, DEFAULT_DEPTH);
+        let IoSettings { engine, direct, request_size, queue_depth, .. } = settings;
+        assert_eq!((engine, direct, request_size, queue_depth), expected);
+        assert_eq!(settings.gbps, 2.0);
+        // 10,000 requests of 64 KiB are 0.66 GB/s, of 256 KiB 2 GB/s and more.
+        assert_eq!(settings.coalesce_below, Some(ByteSize(65537)));
+        assert!(reasons.iter().any(|reason| reason.contains("64 KiB 3.05x")), "{reasons:?}");
+    }
+
+    #[test]
+    fn more_in_flight_is_asked_for_where_it_pays() {
+        let (settings, _) = advise(&rows(true, |case| disk(case, 60.0))).unwrap();
+        assert_eq!(settings.request_size.0 * u64::from(settings.queue_depth), 64 << 20);
+    }
+
+    #[test]
+    fn pread_and_the_page_cache_have_to_be_clearly_faster() {
+        let faster = |engine: IoChoice, direct: bool, gain: f64| {
+            let rate = move |case: &Case| {
+                disk(case, 8.0) * if (case.engine, case.direct) == (engine, direct) { gain } else { 1.0 }
+            };
+            let (settings, _) = advise(&rows(true, rate)).unwrap();
+            (settings.engine, settings.direct)
+        };
+        assert_eq!(faster(IoChoice::Pread, true, 1.04), (Some(IoChoice::Uring), Some(true)));
+        assert_eq!(faster(IoChoice::Pread, true, 1.2), (Some(IoChoice::Pread), Some(true)));
+        let buffered = |gain: f64| {
+            let rate = move |case: &Case| disk(case, 8.0) * if case.direct { 1.0 } else { gain };
+            advise(&rows(true, rate)).unwrap().0.direct
+        };
+        assert_eq!((buffered(1.2), buffered(1.4)), (Some(true), Some(false)));
+    }
+
+    #[test]
+    fn what_was_not_compared_is_not_decided() {
+        let none = advise(&rows(false, |case| disk(case, 8.0))).unwrap().0;
+        assert_eq!((none.direct, none.engine), (None, Some(IoChoice::Uring)));
+        let mut warm = rows(true, |case| disk(case, 8.0) * if case.direct { 1.0 } else { 9.0 });
+        for row in &mut warm {
+            row.cache = if row.case.direct { Cache::Bypassed } else { Cache::Warm };
+        }
+        assert_eq!(advise(&warm).unwrap().0.direct, None, "a warm cache is no reason");
+        warm.retain(|row| row.case.engine == IoChoice::Pread);
+        assert_eq!(advise(&warm).unwrap().0.engine, None);
+        assert_eq!(advise(&[]), None);
+    }
+}

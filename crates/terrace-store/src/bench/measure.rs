@@ -1,0 +1,260 @@
+//! One measurement: an engine kept busy for a while.
+
+use super::pattern::{Offsets, Pattern};
+use crate::buffers::{IoBuf, Mapping};
+use crate::io::{Completion, IoEngine, Request};
+use crate::ranges::Place;
+use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Refusals (EAGAIN, EINTR) in one measurement before they count as an error.
+const MAX_REFUSALS: u32 = 10_000;
+
+/// What is asked of the engine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    pub pattern: Pattern,
+    /// Bytes of the file.
+    pub file_len: u64,
+    /// Bytes per request, a multiple of the page size.
+    pub request: u64,
+    /// Requests in flight.
+    pub depth: u32,
+    /// Requests that lie side by side before the next place.
+    pub adjacent: u32,
+    /// End when every place was read once: the page cache would give the rest.
+    pub once: bool,
+    /// For how long new requests are sent.
+    pub time: Duration,
+}
+
+impl Load {
+    /// Bytes in flight.
+    pub fn in_flight(&self) -> u64 {
+        self.request * u64::from(self.depth)
+    }
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Timing {
+    pub bytes: u64,
+    pub requests: u64,
+    /// From the first request to the last result.
+    pub wall: Duration,
+    /// Processor time of the whole process, the kernel's workers for it included.
+    pub cpu: Duration,
+    /// Time from giving a request to the engine to its result, in microseconds, ascending.
+    pub latencies: Vec<u32>,
+}
+
+impl Timing {
+    /// 10^9 bytes per second.
+    pub fn gbps(&self) -> f64 {
+        let seconds = self.wall.as_secs_f64();
+        if seconds == 0.0 { 0.0 } else { self.bytes as f64 / seconds / 1e9 }
+    }
+
+    /// The latency that `share` of the requests did not exceed, in microseconds.
+    pub fn latency(&self, share: f64) -> u32 {
+        let last = self.latencies.len().saturating_sub(1);
+        let rank = (self.latencies.len() as f64 * share).ceil() as usize;
+        self.latencies.get(rank.saturating_sub(1).min(last)).copied().unwrap_or(0)
+    }
+}
+
+/// Memory to read into, its pages there already, as those of slots in use are.
+pub(crate) fn touched(len: u64) -> io::Result<Arc<Mapping>> {
+    let mapping = Mapping::new(usize::try_from(len).map_err(io::Error::other)?, true)?;
+    let zero = File::open("/dev/zero")?;
+    let mut at = 0;
+    while at < len {
+        // The kernel writes zeros over zeros; what counts is that it has to find the pages.
+        let piece = mapping.window(Place { offset: at, len: len - at }, 0, (len - at).min(16 << 20));
+        match piece.target().fill(&zero, 0)? {
+            0 => return Err(ErrorKind::UnexpectedEof.into()),
+            filled => at += filled as u64,
+        }
+    }
+    Ok(mapping)
+}
+
+/// One place in flight.
+struct Slot {
+    buf: IoBuf,
+    offset: u64,
+    started: Instant,
+}
+
+/// An engine and the memory that it may write to. Dropping it waits for what is in flight.
+struct Driver {
+    engine: Box<dyn IoEngine>,
+    slots: Vec<Slot>,
+    in_flight: usize,
+    refusals: u32,
+}
+
+impl Driver {
+    fn push(&mut self, slot: usize) -> io::Result<()> {
+        let Slot { buf, offset, .. } = &self.slots[slot];
+        let tag = u32::try_from(slot).expect("there are as many slots as the depth");
+        let request = Request { tag, file: 0, offset: *offset, target: buf.target(), fresh: false };
+        self.engine.push(request)?;
+        self.in_flight += 1;
+        Ok(())
+    }
+
+    /// At least one result.
+    fn reap(&mut self, completions: &mut Vec<Completion>) -> io::Result<()> {
+        self.engine.flush()?;
+        let before = completions.len();
+        let reaped = self.engine.reap(true, completions);
+        self.in_flight -= completions.len() - before;
+        reaped
+    }
+
+    /// Bytes of a finished request; `None` if it had to be repeated.
+    fn judge(&mut self, completion: Completion) -> io::Result<Option<u64>> {
+        if let Ok(bytes) = u64::try_from(completion.result) {
+            return match bytes {
+                0 => Err(io::Error::new(ErrorKind::UnexpectedEof, "the file became shorter")),
+                bytes => Ok(Some(bytes)),
+            };
+        }
+        let error = io::Error::from_raw_os_error(-completion.result);
+        let errno = Errno::from_io_error(&error);
+        self.refusals += 1;
+        if !matches!(errno, Some(Errno::AGAIN | Errno::INTR)) || self.refusals > MAX_REFUSALS {
+            return Err(error);
+        }
+        self.push(completion.tag as usize)?;
+        Ok(None)
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let mut completions = Vec::new();
+        while self.in_flight > 0 {
+            if let Err(error) = self.reap(&mut completions) {
+                // The kernel may still write there: the memory is given up for lost.
+                tracing::error!(%error, "reads could not be waited for; their memory is leaked");
+                std::mem::forget(std::mem::take(&mut self.slots));
+                return;
+            }
+            completions.clear();
+        }
+    }
+}
+
+/// Keeps the engine (of at least the load's depth, its only file the one to read) busy; `memory` has room for all that
+/// is in flight.
+pub(crate) fn measure(engine: Box<dyn IoEngine>, memory: &Arc<Mapping>, load: &Load) -> io::Result<Timing> {
+    let now = Instant::now();
+    let slots = (0..u64::from(load.depth)).map(|index| {
+        let place = Place { offset: index * load.request, len: load.request };
+        Slot { buf: memory.window(place, 0, load.request), offset: 0, started: now }
+    });
+    let mut driver = Driver { engine, slots: slots.collect(), in_flight: 0, refusals: 0 };
+    let mut offsets =
+        Offsets::new(load.pattern, load.file_len, load.request, u64::from(load.adjacent), load.once);
+    let mut free: Vec<usize> = (0..driver.slots.len()).rev().collect();
+    let mut completions = Vec::with_capacity(free.len());
+    let mut timing =
+        Timing { bytes: 0, requests: 0, wall: Duration::ZERO, cpu: Duration::ZERO, latencies: Vec::new() };
+    let (started, cpu) = (Instant::now(), cpu_time());
+    let mut now = started;
+    loop {
+        while now - started < load.time
+            && let Some(slot) = free.pop()
+        {
+            let Some(offset) = offsets.next() else { break };
+            (driver.slots[slot].offset, driver.slots[slot].started) = (offset, now);
+            driver.push(slot)?;
+        }
+        if driver.in_flight == 0 {
+            break;
+        }
+        driver.reap(&mut completions)?;
+        now = Instant::now();
+        for completion in completions.drain(..) {
+            if let Some(bytes) = driver.judge(completion)? {
+                timing.bytes += bytes;
+                timing.requests += 1;
+                let slot = completion.tag as usize;
+                let latency = (now - driver.slots[slot].started).as_micros();
+                timing.latencies.push(u32::try_from(latency).unwrap_or(u32::MAX));
+                free.push(slot);
+            }
+        }
+    }
+    timing.wall = now - started;
+    timing.cpu = cpu_time().saturating_sub(cpu);
+    timing.latencies.sort_unstable();
+    Ok(timing)
+}
+
+/// Processor time of this process so far.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latencies_are_ranked() {
+        let timing = |latencies: Vec<u32>| Timing {
+            bytes: 3_000_000_000,
+            requests: latencies.len() as u64,
+            wall: Duration::from_secs(2),
+            cpu: Duration::ZERO,
+            latencies,
+        };
+        assert_eq!(timing(vec![]).latency(0.99), 0);
+        assert_eq!(timing(vec![7]).latency(0.5), 7);
+        let hundred = timing((1..=100).collect());
+        assert_eq!((hundred.latency(0.5), hundred.latency(0.99), hundred.latency(1.0)), (50, 99, 100));
+        assert_eq!(hundred.gbps(), 1.5);
+    }
+
+    #[test]
+    fn a_failing_engine_ends_the_measurement_with_nothing_in_flight() {
+        use crate::config::{DirectChoice, IoChoice};
+        use crate::io::{open_engine, open_files};
+        let dir = tempfile::TempDir::new().unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, vec![7u8; 1 << 20]).unwrap();
+        let files = open_files(vec![path], DirectChoice::Off).unwrap();
+        let memory = touched(8 * 4096).unwrap();
+        let load = Load {
+            pattern: Pattern::Scattered,
+            file_len: 1 << 20,
+            request: 4096,
+            depth: 8,
+            adjacent: 1,
+            once: true,
+            time: Duration::from_secs(60),
+        };
+        let run = |faults: &str, load: &Load| {
+            let faults = (!faults.is_empty()).then(|| faults.parse().unwrap());
+            let (engine, _) = open_engine(IoChoice::Pread, 8, faults.as_ref(), &files).unwrap();
+            measure(engine, &memory, load)
+        };
+        let whole = run("eintr@1..5,eagain@40,latency=200us@3", &load).unwrap();
+        assert_eq!((whole.bytes, whole.requests, whole.latencies.len()), (1 << 20, 256, 256));
+        assert!(*whole.latencies.last().unwrap() >= 200);
+        assert_eq!(run("eio@100", &load).unwrap_err().raw_os_error(), Some(Errno::IO.raw_os_error()));
+        assert_eq!(run("eof@9", &load).unwrap_err().kind(), ErrorKind::UnexpectedEof);
+        // A window that is not in use any more belongs to the mapping alone.
+        assert_eq!(Arc::strong_count(&memory), 1);
+        let none = run("", &Load { file_len: 4095, ..load }).unwrap();
+        assert_eq!((none.bytes, none.requests, none.gbps()), (0, 0, 0.0));
+    }
+}

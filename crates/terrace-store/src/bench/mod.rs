@@ -1,0 +1,318 @@
+//! How fast a file can be read: the store's own engines, kept busy in every way that matters to the store.
+
+mod advice;
+mod cache;
+mod cases;
+mod compute;
+mod error;
+mod measure;
+mod pattern;
+mod scratch;
+
+pub use cases::{Case, Question};
+pub use error::IoBenchError;
+pub(crate) use measure::{Load, measure, touched};
+pub use pattern::Pattern;
+
+use crate::buffers::Mapping;
+use crate::config::{DirectChoice, IoChoice};
+use crate::error::StoreError;
+use crate::io::{Files, open_engine, open_files};
+use crate::ranges::GRANULE;
+use crate::tune::{Device, IoSettings};
+use compute::Compute;
+use scratch::Scratch;
+use serde::Serialize;
+use std::fs::File;
+use std::ops::ControlFlow;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use terrace_model::ByteSize;
+
+/// Files shorter than this say more about caches in the device than about the device.
+const TELLING_FILE: u64 = 64 << 20;
+/// So do shorter rows about its mood.
+const TELLING_ROW: Duration = Duration::from_millis(50);
+/// Rows are not shorter than this, whatever time was given.
+const SHORTEST_ROW: Duration = Duration::from_millis(20);
+/// Share of its pages in the page cache with which a file counts as cold.
+const COLD: f64 = 0.02;
+
+/// What the page cache had to do with a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Cache {
+    /// Nothing: direct reads.
+    Bypassed,
+    /// It had nothing of the file at the start, and no place was read twice.
+    Cold,
+    /// It had a part of the file and did not let go of it: the rate is not the device's.
+    Warm,
+    /// The file system does not tell.
+    Unknown,
+}
+
+/// One measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// What was measured.
+    #[serde(flatten)]
+    pub case: Case,
+    /// Bytes read.
+    pub bytes: u64,
+    /// Requests.
+    pub requests: u64,
+    /// Seconds from the first request to the last result.
+    pub seconds: f64,
+    /// 10^9 bytes per second.
+    pub gbps: f64,
+    /// Time that half of the requests did not exceed, in microseconds.
+    pub p50_us: u32,
+    /// Time that 99 of 100 requests did not exceed (of fewer than 100: the longest), in microseconds.
+    pub p99_us: u32,
+    /// Processor seconds per 10^9 bytes, the kernel's workers included; `None` beside computation.
+    pub cpu_s_per_gb: Option<f64>,
+    /// What the page cache had to do with it.
+    pub cache: Cache,
+    /// 10^9 bytes per second that the computation beside went through.
+    pub compute_gbps: Option<f64>,
+}
+
+/// Everything that was found.
+#[derive(Clone, Debug)]
+pub struct IoReport {
+    /// The measurements, in the order of [`IoBench::cases`].
+    pub rows: Vec<Row>,
+    /// 10^9 bytes per second that the computation goes through when nothing is read; `None` if it was not needed.
+    pub compute_alone_gbps: Option<f64>,
+    /// What could not be measured as wanted, for people.
+    pub notes: Vec<String>,
+    /// The settings that the rows speak for; `None` if nothing was read.
+    pub recommended: Option<IoSettings>,
+    /// Why these.
+    pub reasons: Vec<String>,
+    /// Why the recommendation should not be kept, if it should not.
+    pub not_telling: Option<String>,
+}
+
+/// A file about to be measured.
+#[derive(Debug)]
+pub struct IoBench {
+    path: PathBuf,
+    len: u64,
+    device: Option<Device>,
+    direct: Option<Files>,
+    buffered: Files,
+    cases: Vec<Case>,
+    notes: Vec<String>,
+    row_time: Duration,
+    _scratch: Option<Scratch>,
+}
+
+impl IoBench {
+    /// Opens a file to measure it for about `time` in all. The page cache is asked to forget it several times.
+    ///
+    /// # Errors
+    /// If it cannot be opened, is no regular file, or has less than one page.
+    pub fn file(path: &Path, time: Duration) -> Result<Self, IoBenchError> {
+        Self::open(path, path, time, None)
+    }
+
+    /// Writes a nameless file of `size` to a directory, to measure it for about `time` in all. It is gone with this
+    /// value, or with the process. `progress` gets the bytes written so far.
+    ///
+    /// # Errors
+    /// If the file system has no room for it (64 MiB are left free), or it cannot be written; as [`IoBench::file`].
+    pub fn scratch(
+        dir: &Path,
+        size: ByteSize,
+        time: Duration,
+        progress: &mut dyn FnMut(ByteSize) -> ControlFlow<()>,
+    ) -> Result<Self, IoBenchError> {
+        let scratch = Scratch::write(dir, size, progress)?;
+        Self::open(&scratch.path(), dir, time, Some(scratch))
+    }
+
+    fn open(
+        path: &Path,
+        shown: &Path,
+        time: Duration,
+        scratch: Option<Scratch>,
+    ) -> Result<Self, IoBenchError> {
+        let mut notes = Vec::new();
+        let buffered = open_files(vec![path.into()], DirectChoice::Off)?;
+        let len = buffered.all[0].len;
+        if len < GRANULE {
+            return Err(IoBenchError::TooShort { path: shown.into(), len, least: GRANULE });
+        }
+        let direct = match open_files(vec![path.into()], DirectChoice::On) {
+            Ok(files) => Some(files),
+            Err(StoreError::Direct { reason, .. }) => {
+                notes.push(format!("no direct I/O: {reason}"));
+                None
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let mut engines = vec![IoChoice::Uring, IoChoice::Pread];
+        if let Err(error) = open_engine(IoChoice::Uring, 1, None, &buffered) {
+            notes.push(format!("no io_uring: {error}"));
+            engines.remove(0);
+        }
+        let stored = std::fs::metadata(path).map_or(len, |meta| meta.blocks().saturating_mul(512));
+        if stored < len - len / 20 {
+            let (stored, len) = (ByteSize(stored), ByteSize(len));
+            notes.push(format!(
+                "only {stored} of {len} are on the device: the file has holes or is compressed"
+            ));
+        }
+        let cases = cases::cases(len, &engines, direct.is_some());
+        let count = u32::try_from(cases.len().max(1)).expect("a table for people");
+        Ok(Self {
+            path: shown.into(),
+            len,
+            device: Device::of(shown).ok(),
+            direct,
+            buffered,
+            cases,
+            notes,
+            row_time: (time / count).max(SHORTEST_ROW),
+            _scratch: scratch,
+        })
+    }
+
+    /// Bytes of the file.
+    pub fn size(&self) -> ByteSize {
+        ByteSize(self.len)
+    }
+
+    /// The device that it is on, where the system tells.
+    pub fn device(&self) -> Option<&Device> {
+        self.device.as_ref()
+    }
+
+    /// What will be measured, in this order.
+    pub fn cases(&self) -> &[Case] {
+        &self.cases
+    }
+
+    /// Measures. `seen` gets each row as it is done.
+    ///
+    /// # Errors
+    /// If a read fails, memory or threads cannot be had, or `seen` says so.
+    pub fn run(mut self, seen: &mut dyn FnMut(&Row) -> ControlFlow<()>) -> Result<IoReport, IoBenchError> {
+        let memory = |source| IoBenchError::Resources { what: "memory to read into", source };
+        let most = self.cases.iter().map(|case| case.request_size.0 * u64::from(case.queue_depth)).max();
+        let target = touched(most.unwrap_or(GRANULE)).map_err(memory)?;
+        let cached = self.buffered.handles()?.remove(0);
+        let mut compute: Option<Compute> = None;
+        let mut alone = None;
+        let mut rows = Vec::with_capacity(self.cases.len());
+        for case in &self.cases {
+            if case.compute && compute.is_none() {
+                let mut started = start_compute()?;
+                std::thread::sleep(self.row_time);
+                alone = Some(started.gbps());
+                compute = Some(started);
+            } else if !case.compute {
+                compute = None;
+            }
+            let row = self.row(case, &target, &cached, compute.as_mut())?;
+            rows.push(row);
+            if seen(&row).is_break() {
+                return Err(IoBenchError::Stopped);
+            }
+        }
+        if rows.iter().any(|row| row.cache == Cache::Warm) {
+            self.notes.push(
+                "the page cache did not let go of the file (it is mapped, or in memory): rows marked warm"
+                    .into(),
+            );
+        }
+        let (recommended, reasons) = advice::advise(&rows).unzip();
+        Ok(IoReport {
+            rows,
+            compute_alone_gbps: alone,
+            notes: self.notes,
+            recommended,
+            reasons: reasons.unwrap_or_default(),
+            not_telling: not_telling(self.len, self.row_time),
+        })
+    }
+
+    fn row(
+        &self,
+        case: &Case,
+        target: &Arc<Mapping>,
+        cached: &File,
+        compute: Option<&mut Compute>,
+    ) -> Result<Row, IoBenchError> {
+        let failed = |source| IoBenchError::Read {
+            path: self.path.clone(),
+            request_size: case.request_size,
+            queue_depth: case.queue_depth,
+            source,
+        };
+        let files = self.direct.as_ref().filter(|_| case.direct).unwrap_or(&self.buffered);
+        let cache = if files.direct {
+            Cache::Bypassed
+        } else {
+            cache::forget(cached).map_err(|errno| failed(errno.into()))?;
+            match cache::held(cached, self.len) {
+                Some(share) if share <= COLD => Cache::Cold,
+                Some(_) => Cache::Warm,
+                None => Cache::Unknown,
+            }
+        };
+        let load = Load {
+            pattern: case.pattern,
+            file_len: self.len,
+            request: case.request_size.0,
+            depth: case.queue_depth,
+            adjacent: case.adjacent,
+            once: !files.direct,
+            time: self.row_time,
+        };
+        let (engine, _) = open_engine(case.engine, case.queue_depth, None, files)?;
+        let mut compute = compute;
+        if let Some(compute) = &mut compute {
+            // From here on.
+            compute.gbps();
+        }
+        let timing = measure(engine, target, &load).map_err(failed)?;
+        let compute_gbps = compute.map(Compute::gbps);
+        let per_gb = timing.cpu.as_secs_f64() / (timing.bytes as f64 / 1e9);
+        Ok(Row {
+            case: *case,
+            bytes: timing.bytes,
+            requests: timing.requests,
+            seconds: timing.wall.as_secs_f64(),
+            gbps: timing.gbps(),
+            p50_us: timing.latency(0.5),
+            p99_us: timing.latency(0.99),
+            cpu_s_per_gb: (compute_gbps.is_none() && per_gb.is_finite()).then_some(per_gb),
+            cache,
+            compute_gbps,
+        })
+    }
+}
+
+fn start_compute() -> Result<Compute, IoBenchError> {
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let failed = |source| IoBenchError::Resources { what: "threads that compute", source };
+    Compute::start(threads).map_err(failed)
+}
+
+/// Why a recommendation from such a measurement should not be kept.
+fn not_telling(len: u64, row_time: Duration) -> Option<String> {
+    let (least, len) = (ByteSize(TELLING_FILE), ByteSize(len));
+    if len < least {
+        Some(format!("the file has only {len}; it takes {least} to tell"))
+    } else if row_time < TELLING_ROW {
+        let (row, least) = (row_time.as_millis(), TELLING_ROW.as_millis());
+        Some(format!("each row took only {row} ms; it takes {least} ms to tell"))
+    } else {
+        None
+    }
+}

@@ -1,0 +1,67 @@
+//! A file to measure where there is none.
+
+use super::IoBenchError;
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+use std::ops::ControlFlow;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use terrace_model::ByteSize;
+
+/// Bytes written at a time.
+const PIECE: usize = 4 << 20;
+/// What stays free: a full file system harms others.
+const MARGIN: u64 = 64 << 20;
+
+/// A nameless file in a directory: gone with the process, whatever ends it.
+#[derive(Debug)]
+pub(super) struct Scratch {
+    file: File,
+}
+
+impl Scratch {
+    /// Writes `size` bytes that neither compress nor repeat, down to the device. `progress` gets the bytes so far.
+    pub fn write(
+        dir: &Path,
+        size: ByteSize,
+        progress: &mut dyn FnMut(ByteSize) -> ControlFlow<()>,
+    ) -> Result<Self, IoBenchError> {
+        let failed = |source| IoBenchError::Write { dir: dir.into(), size, source };
+        let stat = rustix::fs::statvfs(dir).map_err(|errno| failed(errno.into()))?;
+        let free = ByteSize(stat.f_bavail.saturating_mul(stat.f_frsize));
+        let needed = ByteSize(size.0.saturating_add(MARGIN));
+        if free < needed {
+            return Err(IoBenchError::NoRoom { dir: dir.into(), size, needed, free });
+        }
+        let mut file = tempfile::tempfile_in(dir).map_err(failed)?;
+        let mut random = fastrand::Rng::with_seed(size.0);
+        let mut piece = vec![0; PIECE];
+        let mut done = 0;
+        while done < size.0 {
+            random.fill(&mut piece);
+            let len = usize::try_from(size.0 - done).map_or(PIECE, |left| left.min(PIECE));
+            file.write_all(&piece[..len]).map_err(|source| match source.kind() {
+                // Somebody else took the room meanwhile.
+                ErrorKind::StorageFull | ErrorKind::QuotaExceeded => IoBenchError::NoRoom {
+                    dir: dir.into(),
+                    size,
+                    needed: ByteSize(size.0 - done),
+                    free: ByteSize::ZERO,
+                },
+                _ => failed(source),
+            })?;
+            done += len as u64;
+            if progress(ByteSize(done)).is_break() {
+                return Err(IoBenchError::Stopped);
+            }
+        }
+        // Dirty pages would be written out in the middle of the measurements, and cannot be forgotten.
+        file.sync_all().map_err(failed)?;
+        Ok(Self { file })
+    }
+
+    /// By which this process can open it.
+    pub fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
+    }
+}

@@ -1,0 +1,207 @@
+//! How many requests of which size a device wants: from what was measured on it, or from a short probe.
+
+mod choice;
+mod device;
+mod probe;
+mod settings;
+
+pub use choice::{Sample, choose};
+pub use device::Device;
+pub use settings::{DeviceSettings, IoSettings, MeasuredBy, SettingsError};
+
+use crate::config::{DirectChoice, IoChoice, StoreConfig};
+use crate::io::Files;
+use std::path::{Path, PathBuf};
+use terrace_model::ByteSize;
+
+/// Requests in flight where nothing was measured.
+pub(crate) const DEFAULT_DEPTH: u32 = 32;
+/// Bytes of a request where nothing was measured.
+pub(crate) const DEFAULT_REQUEST: ByteSize = ByteSize::mib(1);
+/// Smaller models are read before a probe would have paid.
+const WORTH_A_PROBE: u64 = 1 << 30;
+
+impl DeviceSettings {
+    /// Settings kept for the device of `path`. What cannot be read is warned of, and counts as nothing.
+    pub fn lookup(&self, path: &Path) -> Option<IoSettings> {
+        let (file, device) = self.place(path)?;
+        settings::load(&file, &device).unwrap_or_else(|error| {
+            tracing::warn!("measured I/O settings ignored: {error}");
+            None
+        })
+    }
+
+    /// Keeps settings for the device of `path`; the file that they are in now, if any.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn keep(&self, path: &Path, settings: &IoSettings) -> Result<Option<PathBuf>, SettingsError> {
+        let Some((file, device)) = self.place(path) else { return Ok(None) };
+        settings::store(&file, &device, settings)?;
+        Ok(Some(file))
+    }
+
+    fn place(&self, path: &Path) -> Option<(PathBuf, Device)> {
+        let file = self.path()?;
+        match Device::of(path) {
+            Ok(device) => Some((file, device)),
+            Err(error) => {
+                tracing::debug!("which device {} is on is not known: {error}", path.display());
+                None
+            }
+        }
+    }
+}
+
+/// What a store reads with: the configuration, and where that leaves it open, what was measured.
+#[derive(Clone, Debug)]
+pub(crate) struct Tuned {
+    pub io: IoChoice,
+    pub direct: DirectChoice,
+    pub queue_depth: u32,
+    pub request_size: ByteSize,
+    /// Whether `io` and `direct` are as measured, not as configured: their reasons then are.
+    pub measured_io: bool,
+    pub measured_direct: bool,
+    /// Where depth and size come from, for people.
+    pub reason: &'static str,
+    /// Whether depth or size could be had from a probe.
+    open: bool,
+}
+
+impl Tuned {
+    /// With what is kept for the device of the largest of `files`.
+    pub fn stored(config: &StoreConfig, files: &[PathBuf]) -> Self {
+        let open = config.queue_depth.is_none() || config.request_size.is_none();
+        let asks = open || config.io == IoChoice::Auto || config.direct == DirectChoice::Auto;
+        // Of a split model, the file with the weights: the first one may hold nothing but metadata.
+        let len = |path: &PathBuf| std::fs::metadata(path).map_or(0, |meta| meta.len());
+        let largest = files.iter().max_by_key(|path| len(path));
+        let kept = largest.filter(|_| asks).and_then(|path| config.device_settings.lookup(path));
+        Self::with(config, kept.as_ref())
+    }
+
+    fn with(config: &StoreConfig, kept: Option<&IoSettings>) -> Self {
+        let auto = config.io == IoChoice::Auto;
+        // io_uring is what `Auto` tries first, and it may have gone since.
+        let pread = auto && kept.and_then(|kept| kept.engine) == Some(IoChoice::Pread);
+        let buffered = config.direct == DirectChoice::Auto && kept.and_then(|k| k.direct) == Some(false);
+        let open = config.queue_depth.is_none() || config.request_size.is_none();
+        Self {
+            io: if pread { IoChoice::Pread } else { config.io },
+            direct: if buffered { DirectChoice::Off } else { config.direct },
+            queue_depth: config.queue_depth.or(kept.map(|k| k.queue_depth)).unwrap_or(DEFAULT_DEPTH),
+            request_size: config.request_size.or(kept.map(|k| k.request_size)).unwrap_or(DEFAULT_REQUEST),
+            measured_io: pread,
+            measured_direct: buffered,
+            reason: match kept.map(|kept| kept.by) {
+                _ if !open => "as configured",
+                Some(MeasuredBy::Iobench) => "as iobench found best on this device",
+                Some(MeasuredBy::Probe) => "as an earlier probe found best on this device",
+                None => "by default",
+            },
+            open: open && kept.is_none(),
+        }
+    }
+
+    /// What reads and why, for people: `engine` and `files` are what was found for what was asked.
+    pub fn explain(&self, engine: String, files: &str) -> String {
+        let engine =
+            if self.measured_io { "pread, which iobench found faster on this device".into() } else { engine };
+        let files =
+            if self.measured_direct { "buffered, which iobench found faster on this device" } else { files };
+        let Self { queue_depth, request_size, reason, .. } = self;
+        format!("{engine}; {files}; {queue_depth} requests of {request_size} in flight, {reason}")
+    }
+
+    /// With a probe, where that is still open and the model is large enough; the result is kept.
+    pub fn probed(mut self, config: &StoreConfig, files: &Files) -> Self {
+        let total: u64 = files.all.iter().map(|file| file.len).sum();
+        let keeps = config.device_settings != DeviceSettings::Off;
+        // Through the page cache it would measure the cache; with injected faults, those.
+        if !self.open || !keeps || total <= WORTH_A_PROBE || !files.direct || config.faults.is_some() {
+            return self;
+        }
+        let Some(largest) = files.all.iter().max_by_key(|file| file.len) else { return self };
+        match probe::probe(largest.path.clone(), self.io, config.budget) {
+            Ok(Some(found)) => {
+                self.queue_depth = config.queue_depth.unwrap_or(found.queue_depth);
+                self.request_size = config.request_size.unwrap_or(found.request_size);
+                self.reason = "as a probe just found best on this device";
+                let settings = IoSettings {
+                    engine: None,
+                    direct: None,
+                    request_size: found.request_size,
+                    queue_depth: found.queue_depth,
+                    gbps: found.gbps,
+                    coalesce_below: None,
+                    by: MeasuredBy::Probe,
+                };
+                if let Err(error) = config.device_settings.keep(&largest.path, &settings) {
+                    tracing::debug!("the probe's result is not kept: {error}");
+                }
+            }
+            Ok(None) => tracing::debug!("the probe of {} was too short to tell", largest.path.display()),
+            // The reads of the model itself will say what is wrong, and with which tensor.
+            Err(error) => tracing::debug!("no probe of {}: {error}", largest.path.display()),
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(by: MeasuredBy) -> IoSettings {
+        IoSettings {
+            engine: Some(IoChoice::Pread),
+            direct: Some(false),
+            request_size: ByteSize::kib(256),
+            queue_depth: 8,
+            gbps: 1.0,
+            coalesce_below: None,
+            by,
+        }
+    }
+
+    #[test]
+    fn what_is_configured_wins_over_what_was_measured() {
+        let all = StoreConfig {
+            io: IoChoice::Uring,
+            direct: DirectChoice::On,
+            queue_depth: Some(3),
+            request_size: Some(ByteSize::kib(64)),
+            ..StoreConfig::default()
+        };
+        let tuned = Tuned::with(&all, Some(&kept(MeasuredBy::Iobench)));
+        assert_eq!((tuned.io, tuned.direct), (IoChoice::Uring, DirectChoice::On));
+        assert_eq!((tuned.queue_depth, tuned.request_size), (3, ByteSize::kib(64)));
+        assert!(!tuned.measured_io && !tuned.measured_direct && !tuned.open);
+        assert_eq!(tuned.reason, "as configured");
+
+        let half = StoreConfig { queue_depth: Some(3), ..StoreConfig::default() };
+        let tuned = Tuned::with(&half, Some(&kept(MeasuredBy::Probe)));
+        assert_eq!((tuned.queue_depth, tuned.request_size), (3, ByteSize::kib(256)));
+        assert!(tuned.measured_io && tuned.measured_direct);
+        assert_eq!((tuned.io, tuned.direct), (IoChoice::Pread, DirectChoice::Off));
+        assert!(tuned.reason.contains("probe"), "{}", tuned.reason);
+    }
+
+    #[test]
+    fn without_measurements_the_defaults_hold() {
+        let tuned = Tuned::with(&StoreConfig::default(), None);
+        assert_eq!((tuned.io, tuned.direct), (IoChoice::Auto, DirectChoice::Auto));
+        assert_eq!((tuned.queue_depth, tuned.request_size), (DEFAULT_DEPTH, DEFAULT_REQUEST));
+        assert!(tuned.open && tuned.reason == "by default");
+    }
+
+    #[test]
+    fn a_measured_io_uring_may_still_be_replaced() {
+        let uring =
+            IoSettings { engine: Some(IoChoice::Uring), direct: Some(true), ..kept(MeasuredBy::Iobench) };
+        let tuned = Tuned::with(&StoreConfig::default(), Some(&uring));
+        assert_eq!((tuned.io, tuned.direct), (IoChoice::Auto, DirectChoice::Auto));
+        assert!(!tuned.measured_io && !tuned.measured_direct);
+    }
+}

@@ -1,0 +1,281 @@
+//! What was measured, kept per device in a file that is safe to delete.
+
+use super::Device;
+use crate::config::IoChoice;
+use crate::store::{check_depth, check_request};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+use terrace_model::ByteSize;
+
+const FORMAT: &str = "terrace-io";
+const VERSION: u32 = 1;
+/// Bytes; the file that we write is far shorter.
+const MAX_FILE: u64 = 1 << 20;
+/// Devices kept; beyond, the one measured longest ago goes.
+const MAX_DEVICES: usize = 64;
+
+/// Where settings of devices are kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum DeviceSettings {
+    /// In the user's cache directory: `$XDG_CACHE_HOME/terrace/io.json`.
+    #[default]
+    User,
+    /// In this file.
+    At(PathBuf),
+    /// Nowhere: nothing is looked up, measured or kept.
+    Off,
+}
+
+impl DeviceSettings {
+    /// The file; `None` if there is none to be had.
+    pub fn path(&self) -> Option<PathBuf> {
+        match self {
+            Self::User => Some(dirs::cache_dir()?.join("terrace").join("io.json")),
+            Self::At(path) => Some(path.clone()),
+            Self::Off => None,
+        }
+    }
+}
+
+/// What measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MeasuredBy {
+    /// `terrace iobench`.
+    Iobench,
+    /// The short probe when a model was opened.
+    Probe,
+}
+
+/// Settings that were measured on a device.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct IoSettings {
+    /// The faster engine, where both were measured; never `Auto`.
+    pub engine: Option<IoChoice>,
+    /// Whether direct I/O was (not far from) the faster, where both were measured.
+    pub direct: Option<bool>,
+    /// Bytes per request.
+    pub request_size: ByteSize,
+    /// Requests in flight.
+    pub queue_depth: u32,
+    /// 10^9 bytes per second that scattered reads reached with them.
+    pub gbps: f64,
+    /// Extents shorter than this were read clearly faster as one request with their neighbours; `None` if none were, or
+    /// if it was not measured.
+    pub coalesce_below: Option<ByteSize>,
+    /// What measured.
+    pub by: MeasuredBy,
+}
+
+/// Why settings could not be read or kept.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {reason}", path.display())]
+pub struct SettingsError {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Wire {
+    format: String,
+    version: u32,
+    devices: Vec<Entry>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Entry {
+    device: Device,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    engine: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    direct: Option<bool>,
+    request_size: u64,
+    queue_depth: u32,
+    gbps: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    coalesce_below: Option<u64>,
+    by: MeasuredBy,
+    /// Seconds since 1970.
+    at: u64,
+}
+
+impl Entry {
+    fn settings(&self) -> Result<IoSettings, String> {
+        let engine = match self.engine.as_deref().map(str::parse) {
+            None => None,
+            Some(Ok(choice @ (IoChoice::Uring | IoChoice::Pread))) => Some(choice),
+            Some(_) => return Err("it names an engine that does not exist".into()),
+        };
+        check_depth(self.queue_depth).map_err(|error| error.to_string())?;
+        let request_size = ByteSize(self.request_size);
+        check_request(request_size).map_err(|error| error.to_string())?;
+        if !self.gbps.is_finite() || self.gbps < 0.0 {
+            return Err(format!("{} is no rate", self.gbps));
+        }
+        let Self { direct, queue_depth, gbps, by, .. } = *self;
+        let coalesce_below = self.coalesce_below.map(ByteSize);
+        Ok(IoSettings { engine, direct, request_size, queue_depth, gbps, coalesce_below, by })
+    }
+}
+
+/// What the file holds for the device.
+pub(super) fn load(path: &Path, device: &Device) -> Result<Option<IoSettings>, SettingsError> {
+    let entry = read(path)?.into_iter().find(|entry| entry.device == *device);
+    let settings = entry.map(|entry| entry.settings()).transpose();
+    settings.map_err(|reason| SettingsError { path: path.into(), reason })
+}
+
+/// Keeps settings for the device, replacing those that were there, and the whole file if it is not ours.
+pub(super) fn store(path: &Path, device: &Device, settings: &IoSettings) -> Result<(), SettingsError> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let mut devices = read(path).unwrap_or_else(|error| {
+        tracing::warn!("{error}; it is written anew");
+        Vec::new()
+    });
+    devices.retain(|entry| entry.device != *device);
+    let entry = Entry {
+        device: device.clone(),
+        engine: settings.engine.map(|engine| engine.to_string()),
+        direct: settings.direct,
+        request_size: settings.request_size.0,
+        queue_depth: settings.queue_depth,
+        gbps: settings.gbps,
+        coalesce_below: settings.coalesce_below.map(ByteSize::bytes),
+        by: settings.by,
+        at: now,
+    };
+    // First, so that the stable sort does not put it behind others of the same second.
+    devices.insert(0, entry);
+    devices.sort_by_key(|entry| std::cmp::Reverse(entry.at));
+    devices.truncate(MAX_DEVICES);
+    let wire = Wire { format: FORMAT.into(), version: VERSION, devices };
+    replace(path, &wire).map_err(|error| SettingsError { path: path.into(), reason: error.to_string() })
+}
+
+/// Readers see the old file or the new one.
+fn replace(path: &Path, wire: &Wire) -> io::Result<()> {
+    let dir = path.parent().ok_or_else(|| io::Error::other("it has no directory"))?;
+    fs::create_dir_all(dir)?;
+    let mut file = tempfile::NamedTempFile::new_in(dir)?;
+    serde_json::to_writer_pretty(&mut file, wire)?;
+    file.persist(path).map_err(|error| error.error)?;
+    Ok(())
+}
+
+/// All entries; none if there is no file.
+fn read(path: &Path) -> Result<Vec<Entry>, SettingsError> {
+    let wrong = |reason: String| SettingsError { path: path.into(), reason };
+    let mut text = String::new();
+    match File::open(path) {
+        Ok(file) => file.take(MAX_FILE).read_to_string(&mut text),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(wrong(error.to_string())),
+    }
+    .map_err(|error| wrong(error.to_string()))?;
+    // The version first: entries of another one may look different.
+    #[derive(Deserialize)]
+    struct Head {
+        format: String,
+        version: u32,
+    }
+    let unreadable =
+        |error: serde_json::Error| wrong(format!("not a file of measured I/O settings: {error}"));
+    let head: Head = serde_json::from_str(&text).map_err(unreadable)?;
+    if head.format != FORMAT || head.version != VERSION {
+        let Head { format, version } = head;
+        return Err(wrong(format!("it is `{format}` version {version}, not `{FORMAT}` version {VERSION}")));
+    }
+    let wire: Wire = serde_json::from_str(&text).map_err(unreadable)?;
+    Ok(wire.devices)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tempfile::TempDir;
+
+    fn device(minor: u32) -> Device {
+        Device { major: 254, minor, file_system: "ext4".into(), source: "/dev/vda".into() }
+    }
+
+    fn settings(depth: u32) -> IoSettings {
+        IoSettings {
+            engine: Some(IoChoice::Uring),
+            direct: Some(true),
+            request_size: ByteSize::mib(1),
+            queue_depth: depth,
+            gbps: 2.5,
+            coalesce_below: Some(ByteSize::kib(64)),
+            by: MeasuredBy::Iobench,
+        }
+    }
+
+    #[test]
+    fn settings_are_kept_per_device() {
+        let dir = TempDir::new().unwrap();
+        let path = dir.path().join("new/io.json");
+        assert_eq!(load(&path, &device(0)).unwrap(), None);
+        store(&path, &device(0), &settings(8)).unwrap();
+        let probed = IoSettings { engine: None, direct: None, by: MeasuredBy::Probe, ..settings(16) };
+        store(&path, &device(1), &probed).unwrap();
+        store(&path, &device(0), &settings(4)).unwrap();
+        assert_eq!(load(&path, &device(0)).unwrap(), Some(settings(4)));
+        assert_eq!(load(&path, &device(1)).unwrap(), Some(probed));
+        assert_eq!(load(&path, &Device { source: "/dev/vdb".into(), ..device(0) }).unwrap(), None);
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "nothing else is left there");
+    }
+
+    #[test]
+    fn the_file_stays_small() {
+        let dir = TempDir::new().unwrap();
+        let path = dir.path().join("io.json");
+        for minor in 0..70 {
+            store(&path, &device(minor), &settings(8)).unwrap();
+        }
+        assert_eq!(read(&path).unwrap().len(), MAX_DEVICES);
+        assert!(load(&path, &device(69)).unwrap().is_some());
+    }
+
+    #[test]
+    fn files_that_are_not_ours_are_refused_by_name_and_replaced() {
+        let dir = TempDir::new().unwrap();
+        let path = dir.path().join("io.json");
+        store(&path, &device(0), &settings(8)).unwrap();
+        let good = fs::read_to_string(&path).unwrap();
+        let broken = [
+            String::new(),
+            "{".into(),
+            "[1]".into(),
+            "\u{0}\u{1}".into(),
+            good[..good.len() / 2].to_owned(),
+            good.replace("terrace-io", "other"),
+            good.replace("\"version\": 1", "\"version\": 2"),
+            good.replace("\"queue_depth\": 8", "\"queue_depth\": 0"),
+            good.replace("\"queue_depth\": 8", "\"queue_depth\": 5000"),
+            good.replace("\"queue_depth\": 8", "\"queue_depth\": -1"),
+            good.replace("1048576", "17"),
+            good.replace("1048576", "99999999999999999999"),
+            good.replace("uring", "auto"),
+            good.replace("2.5", "-2.5"),
+        ];
+        for text in broken {
+            assert_ne!(text, good);
+            fs::write(&path, &text).unwrap();
+            let error = load(&path, &device(0)).unwrap_err().to_string();
+            assert!(error.contains("io.json: "), "{text}: {error}");
+            store(&path, &device(0), &settings(2)).unwrap();
+            assert_eq!(load(&path, &device(0)).unwrap(), Some(settings(2)), "{text}");
+        }
+        fs::write(&path, [0xff, 0xfe]).unwrap();
+        load(&path, &device(0)).unwrap_err();
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        load(&path, &device(0)).unwrap_err();
+        store(&path, &device(0), &settings(2)).unwrap_err();
+    }
+}
