@@ -221,7 +221,7 @@ fn load_managed(
     progress: &mut dyn FnMut(LoadProgress) -> ControlFlow<()>,
 ) -> Result<(Model, Arc<Weights>), EngineError> {
     let request = Request { manage: options.manage, ram_budget: options.ram_budget, context };
-    let plan = plan(file, &Machine { ram_available: available }, &request)?;
+    let mut plan = plan(file, &Machine { ram_available: available }, &request)?;
     for warning in &plan.warnings {
         tracing::warn!("{warning}");
     }
@@ -240,6 +240,11 @@ fn load_managed(
     let files: Vec<PathBuf> = file.shards.iter().map(|s| s.path.clone()).collect();
     let store = Store::open(files, layout.blocks(), config)?;
     let engine = store.engine();
+    if options.direct != DirectChoice::Auto {
+        plan.direct_reason =
+            format!("as asked (by itself: {})", if plan.direct { "direct" } else { "buffered" });
+    }
+    plan.direct = engine.direct;
     report.mode = plan.mode.to_string();
     (report.io, report.direct) = (Some(engine.name.to_string()), Some(engine.direct));
     report.io_reason = Some(engine.reason.clone());

@@ -21,14 +21,14 @@ pub fn pin(model: &ModelFile, classes: &[TensorClass], selection: &mut Selection
         selection.tensors.iter().filter(|m| m.experts.is_none()).map(|m| m.tensor).collect()
     };
     let matrices = whole(selection);
-    let Some(largest) = matrices.iter().map(|&t| model.tensors[t].extent.len).max() else { return };
+    let Some(usual) = usual_size(model, &matrices) else { return };
     // Experts share the slots: they keep what one token of them needs.
     let dense: ByteSize = matrices.iter().map(|&t| model.tensors[t].size()).sum();
     let experts = set.token_cycle.saturating_sub(dense);
-    let ring = set.least + ByteSize(AHEAD * slot_size(largest).bytes()) + experts;
+    let ring = set.least + ByteSize(AHEAD * slot_size(usual).bytes()) + experts;
     let mut room = budget.saturating_sub(resident).saturating_sub(ring);
     let mut pinned = Vec::new();
-    for tensor in spread(model, matrices) {
+    for tensor in spread(model, matrices, usual) {
         let size = model.tensors[tensor].size();
         if size > room {
             break;
@@ -39,16 +39,21 @@ pub fn pin(model: &ModelFile, classes: &[TensorClass], selection: &mut Selection
     selection.tensors.retain(|m| m.experts.is_some() || !pinned.contains(&m.tensor));
 }
 
-/// An order of which every beginning is spread evenly over the file: indices with their bits reversed. Matrices much
-/// larger than the others (embeddings, output) come last: as a beginning that does not fit they would end the list.
-fn spread(model: &ModelFile, mut matrices: Vec<usize>) -> Vec<usize> {
+/// The largest length that is not out of the ordinary: embeddings and outputs can be many times a layer's matrix.
+fn usual_size(model: &ModelFile, matrices: &[usize]) -> Option<u64> {
     let mut sizes: Vec<u64> = matrices.iter().map(|&t| model.tensors[t].extent.len).collect();
     sizes.sort_unstable();
-    let usual = sizes[sizes.len() / 2];
+    let median = *sizes.get(sizes.len() / 2)?;
+    sizes.into_iter().rev().find(|&size| size <= 4 * median)
+}
+
+/// An order of which every beginning is spread evenly over the file: indices with their bits reversed. Matrices much
+/// larger than the others come last: as a beginning that does not fit they would end the list.
+fn spread(model: &ModelFile, mut matrices: Vec<usize>, usual: u64) -> Vec<usize> {
     matrices.sort_by_key(|&t| (model.tensors[t].layer(), t));
     let mut keyed: Vec<(bool, u32, usize)> = (0u32..)
         .zip(matrices)
-        .map(|(position, t)| (model.tensors[t].extent.len > 4 * usual, position.reverse_bits(), t))
+        .map(|(position, t)| (model.tensors[t].extent.len > usual, position.reverse_bits(), t))
         .collect();
     keyed.sort_unstable();
     keyed.into_iter().map(|(_, _, tensor)| tensor).collect()
