@@ -5,12 +5,13 @@ use crate::error::EngineError;
 use crate::machine::available_memory;
 use crate::options::{Mode, Options};
 use crate::report::PlanReport;
+use crate::trace::{SavedTrace, TraceFile};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
-use terrace_backend::{Cut, Layout, Terrace, Weights};
+use terrace_backend::{Cut, Layout, Terrace, TraceRecorder, Weights};
 use terrace_ggml::gguf;
 use terrace_ggml::llama::{Context, ContextParams, FlashAttention, LoadParams, Model, Vocab};
 use terrace_model::{ByteSize, ModelFile};
@@ -44,6 +45,7 @@ pub struct Engine {
     context: Context,
     model: Arc<Model>,
     weights: Option<Arc<Weights>>,
+    trace: Option<TraceFile>,
     report: PlanReport,
     position: usize,
     batch: usize,
@@ -62,6 +64,7 @@ impl Engine {
     ) -> Result<Self, EngineError> {
         let begin = Instant::now();
         let file = gguf::read(&options.model)?;
+        let trace = TraceFile::for_run(&options)?;
         let threads = options.threads.map_or_else(terrace_ggml::cpu::default_threads, |t| t.max(1) as usize);
         let trained = file.arch_u64("context_length").and_then(|n| u32::try_from(n).ok()).filter(|&n| n > 0);
         let tokens =
@@ -111,12 +114,15 @@ impl Engine {
             context.attach_threads(threads);
         }
         report.context = context.size();
+        if options.ctx.is_some() && report.context > tokens {
+            tracing::warn!("llama.cpp rounds the context of {tokens} tokens up to {}", report.context);
+        }
         let batch = report.batch as usize;
         let load_ms = begin.elapsed().as_secs_f64() * 1e3;
         if let Some(weights) = &weights {
             weights.store().reset_stats();
         }
-        Ok(Self { context, model, weights, report, position: 0, batch, interrupt, load_ms })
+        Ok(Self { context, model, weights, trace, report, position: 0, batch, interrupt, load_ms })
     }
 
     /// What was decided.
@@ -175,6 +181,18 @@ impl Engine {
         self.weights.as_ref().map(|weights| weights.store().stats())
     }
 
+    /// Ends the recording that [`Options::record_trace`] asked for, and writes it; none was asked for, or nothing is
+    /// managed: none.
+    ///
+    /// # Errors
+    /// [`EngineError::Trace`]; a file that was there before is then as it was.
+    pub fn save_trace(&mut self) -> Result<Option<SavedTrace>, EngineError> {
+        let (Some(trace), Some(weights)) = (self.trace.take(), &self.weights) else { return Ok(None) };
+        let recorder = weights.recorder().take();
+        let stats = weights.store().stats();
+        recorder.map(|recorder| trace.save(recorder, &stats)).transpose()
+    }
+
     /// Set it to end a computation at the next node; generation then stops as cancelled. The setter clears it.
     pub fn interrupt_flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.interrupt)
@@ -230,6 +248,7 @@ fn load_managed(
         budget: plan.slots,
         io: options.io,
         direct: direct_for(options.direct, &plan),
+        policy: options.cache_policy.clone(),
         faults: faults.map_err(|e| EngineError::Faults(e.to_string()))?,
         ..StoreConfig::default()
     };
@@ -249,7 +268,9 @@ fn load_managed(
     (report.io, report.direct) = (Some(engine.name.to_string()), Some(engine.direct));
     report.io_reason = Some(engine.reason.clone());
     let terrace = Terrace::install()?;
+    let recorder = options.record_trace.is_some().then(|| TraceRecorder::new(file, &layout, engine.alignment));
     let weights = Arc::new(Weights::new(file, layout, store));
+    *weights.recorder() = recorder;
     let mut overrides: Vec<_> =
         override_patterns(file, &plan.managed).into_iter().map(|p| (p, terrace.managed())).collect();
     overrides.push((".".into(), terrace.resident()));
