@@ -15,8 +15,10 @@ mod matrices;
 mod routing;
 mod rows;
 mod scratch;
+mod trace;
 mod weights;
 
 pub use device::{LoadScope, Terrace};
 pub use error::BackendError;
+pub use trace::TraceRecorder;
 pub use weights::{Cut, Layout, ManagedTensor, Weights};

@@ -20,13 +20,14 @@ impl Routing {
         self.ids = None;
     }
 
-    /// Reads `ids` (I32, `[top_k, tokens]`, any strides), unless it already has.
+    /// Reads `ids` (I32, `[top_k, tokens]`, any strides), unless it already has. True if it did: for the first of the nodes
+    /// that share the ids.
     ///
     /// # Errors
     /// [`BackendError::NoSuchExpert`] for an id outside `0..experts`.
-    pub fn read(&mut self, ids: Tensor<'_>, experts: u32, tensor: &str) -> Result<(), BackendError> {
+    pub fn read(&mut self, ids: Tensor<'_>, experts: u32, tensor: &str) -> Result<bool, BackendError> {
         if self.ids == Some(ids.as_ptr() as usize) {
-            return Ok(());
+            return Ok(false);
         }
         let [top_k, tokens, ..] = ids.ne();
         let [stride_k, stride_token, ..] = ids.nb();
@@ -72,7 +73,7 @@ impl Routing {
             }
         }
         self.ids = Some(ids.as_ptr() as usize);
-        Ok(())
+        Ok(true)
     }
 
     /// Experts that at least one row goes to, ascending.

@@ -1,6 +1,7 @@
 //! A model's weights as the backend knows them: which tensor is which blocks of the store.
 
 use crate::error::BackendError;
+use crate::trace::TraceRecorder;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use terrace_ggml::{DataType, Tensor};
@@ -117,13 +118,20 @@ pub struct Weights {
     files: HashMap<String, Extent>,
     store: Mutex<Store>,
     resident: Mutex<Vec<Resident>>,
+    recorder: Mutex<Option<TraceRecorder>>,
 }
 
 impl Weights {
     /// The weights of `model`: `layout` from the store, everything else resident.
     pub fn new(model: &ModelFile, layout: Layout, store: Store) -> Self {
         let files = model.tensors.iter().map(|t| (t.name.clone(), t.extent)).collect();
-        Self { layout, files, store: Mutex::new(store), resident: Mutex::default() }
+        Self {
+            layout,
+            files,
+            store: Mutex::new(store),
+            resident: Mutex::default(),
+            recorder: Mutex::default(),
+        }
     }
 
     /// The managed tensors.
@@ -134,6 +142,12 @@ impl Weights {
     /// The store. Taken once per graph, never per node.
     pub fn store(&self) -> MutexGuard<'_, Store> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What records the routing, if something does; put something in or take it out between graphs. Taken once per
+    /// graph, never per node.
+    pub fn recorder(&self) -> MutexGuard<'_, Option<TraceRecorder>> {
+        self.recorder.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A resident tensor has got its place: it will be filled by [`Weights::fill_resident`].

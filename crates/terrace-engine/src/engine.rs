@@ -268,7 +268,8 @@ fn load_managed(
     (report.io, report.direct) = (Some(engine.name.to_string()), Some(engine.direct));
     report.io_reason = Some(engine.reason.clone());
     let terrace = Terrace::install()?;
-    let recorder = options.record_trace.is_some().then(|| TraceRecorder::new(file, &layout, engine.alignment));
+    let recorder =
+        options.record_trace.is_some().then(|| TraceRecorder::new(file, &layout, engine.alignment));
     let weights = Arc::new(Weights::new(file, layout, store));
     *weights.recorder() = recorder;
     let mut overrides: Vec<_> =

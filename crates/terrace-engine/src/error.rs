@@ -65,6 +65,14 @@ pub enum EngineError {
     /// An encoder, or a file without a vocabulary.
     #[error("{} is not a text generation model", .0.display())]
     NotGenerative(PathBuf),
+    /// The trace cannot be written.
+    #[error("cannot write the routing trace {}: {source}", path.display())]
+    Trace {
+        /// Its file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
     /// The caller ended the load.
     #[error("interrupted while loading")]
     Cancelled,

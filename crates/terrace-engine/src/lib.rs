@@ -11,6 +11,7 @@ mod generate;
 mod machine;
 mod options;
 mod report;
+mod trace;
 
 pub use chat::{ChatTemplate, ChatTemplateError, Message};
 pub use engine::{Engine, LoadProgress, SpecialTokens};
@@ -19,5 +20,6 @@ pub use generate::{Generation, StopReason, Timings};
 pub use machine::{available_memory, peak_rss};
 pub use options::{Mode, Options, Sampling};
 pub use report::PlanReport;
+pub use trace::SavedTrace;
 pub use terrace_plan::{Budget, Manage};
-pub use terrace_store::{DirectChoice, IoChoice, StoreStats};
+pub use terrace_store::{DirectChoice, IoChoice, PolicyKind, StoreStats};

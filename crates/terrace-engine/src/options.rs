@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::PathBuf;
 use terrace_plan::{Budget, Manage};
-use terrace_store::{DirectChoice, IoChoice};
+use terrace_store::{DirectChoice, IoChoice, PolicyKind};
 
 /// Who runs the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +32,10 @@ pub struct Options {
     pub io: IoChoice,
     /// Past the page cache or through it.
     pub direct: DirectChoice,
+    /// Which blocks go when the slots are full.
+    pub cache_policy: PolicyKind,
+    /// Where [`Engine::save_trace`](crate::Engine::save_trace) writes what the routers chose.
+    pub record_trace: Option<PathBuf>,
     /// Tokens in the context; none: what the model was trained with, 4096 at most.
     pub ctx: Option<u32>,
     /// Most prompt tokens per decode call.
@@ -53,6 +57,8 @@ impl Default for Options {
             ram_budget: Budget::Auto,
             io: IoChoice::Auto,
             direct: DirectChoice::Auto,
+            cache_policy: PolicyKind::default(),
+            record_trace: None,
             ctx: None,
             batch: 2048,
             ubatch: 512,

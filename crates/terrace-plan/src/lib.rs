@@ -31,7 +31,7 @@ pub use experts::{ExpertGroup, expert_groups};
 pub use manage::{MATRIX_MIN, Managed, Selection, managed};
 pub use metadata::Count;
 pub use patterns::override_patterns;
-pub use plan::{Mode, Plan, auto_reserve, plan};
+pub use plan::{Mode, Plan, auto_reserve, plan, token_cycle_warning};
 pub use request::{Budget, Machine, Manage, ParseBudgetError, ParseManageError, Request};
 pub use summary::{ClassSummary, ShardSummary, Summary, TypeSummary};
 pub use trace::{

@@ -214,6 +214,16 @@ fn direct(machine: &Machine, context: ByteSize, held: ByteSize, streamed: ByteSi
     (cache < nearly, format!("{streamed} are streamed, the page cache could hold {cache}"))
 }
 
+/// What to say where slots are smaller than what one token touches.
+pub fn token_cycle_warning(slots: ByteSize, token_cycle: ByteSize) -> Option<String> {
+    (slots < token_cycle).then(|| {
+        format!(
+            "slots of {slots} are less than the {token_cycle} of managed weights that one token touches: a global LRU will \
+             hit 0 %, every token reads all of it"
+        )
+    })
+}
+
 fn warnings(plan: &Plan, machine: &Machine, request: &Request) -> Vec<String> {
     let mut warnings = Vec::new();
     let asked = !matches!(request.manage, Manage::None | Manage::Auto);
@@ -223,14 +233,9 @@ fn warnings(plan: &Plan, machine: &Machine, request: &Request) -> Vec<String> {
             plan.manage
         ));
     }
-    if plan.slots < plan.token_cycle {
-        warnings.push(format!(
-            "slots of {} are less than the {} of managed weights that one token touches: a global LRU will hit 0 %, \
-             every token reads all of it; a RAM budget above {} would change that",
-            plan.slots,
-            plan.token_cycle,
-            plan.resident + plan.token_cycle
-        ));
+    if let Some(warning) = token_cycle_warning(plan.slots, plan.token_cycle) {
+        let enough = plan.resident + plan.token_cycle;
+        warnings.push(format!("{warning}; a RAM budget above {enough} would change that"));
     }
     let taken = plan.resident + plan.slots + plan.context;
     if taken > machine.ram_available {

@@ -17,7 +17,8 @@ pub(crate) struct ModelFd {
     pub path: PathBuf,
     /// Bytes when it was opened.
     pub len: u64,
-    file: File,
+    /// None in simulations.
+    file: Option<File>,
 }
 
 /// All files of a model.
@@ -35,10 +36,22 @@ pub(crate) struct Files {
 impl Files {
     /// Descriptors of their own for an engine.
     pub fn handles(&self) -> Result<Vec<File>, StoreError> {
-        let dup = |fd: &ModelFd| {
-            fd.file.try_clone().map_err(|source| StoreError::Open { path: fd.path.clone(), source })
+        let open = self.all.iter().filter_map(|fd| Some((fd, fd.file.as_ref()?)));
+        let dup = |(fd, file): (&ModelFd, &File)| {
+            file.try_clone().map_err(|source| StoreError::Open { path: fd.path.clone(), source })
         };
-        self.all.iter().map(dup).collect()
+        open.map(dup).collect()
+    }
+
+    /// Files that are not there, of these lengths, read in multiples of `align`.
+    pub fn simulated(lengths: &[u64], align: u64) -> Self {
+        let fd = |(index, len): (usize, &u64)| ModelFd {
+            path: format!("file {index} of the trace").into(),
+            len: *len,
+            file: None,
+        };
+        let all = lengths.iter().enumerate().map(fd).collect();
+        Self { all, direct: align > 1, align, reason: "nothing is read".into() }
     }
 }
 
@@ -50,7 +63,8 @@ pub(crate) fn open_files(paths: Vec<PathBuf>, choice: DirectChoice) -> Result<Fi
     }
     let mut align = 1;
     for fd in &all {
-        match direct_alignment(&fd.file) {
+        let Some(file) = &fd.file else { continue };
+        match direct_alignment(file) {
             Ok(found) => align = align.max(found),
             Err(reason) if choice == DirectChoice::On => {
                 return Err(StoreError::Direct { path: fd.path.clone(), reason });
@@ -61,8 +75,8 @@ pub(crate) fn open_files(paths: Vec<PathBuf>, choice: DirectChoice) -> Result<Fi
                     fd.path.display()
                 );
                 tracing::debug!("{reason}");
-                for fd in &all {
-                    set_direct(&fd.file, false)
+                for (fd, file) in all.iter().filter_map(|fd| Some((fd, fd.file.as_ref()?))) {
+                    set_direct(file, false)
                         .map_err(|errno| StoreError::Open { path: fd.path.clone(), source: errno.into() })?;
                 }
                 return Ok(Files { all, direct: false, align: 1, reason });
@@ -85,7 +99,7 @@ fn open(path: PathBuf) -> Result<ModelFd, StoreError> {
     // io_uring would report EAGAIN instead of reading.
     let flags = rustix::fs::fcntl_getfl(&file).map_err(|errno| failed(errno.into()))?;
     rustix::fs::fcntl_setfl(&file, flags - OFlags::NONBLOCK).map_err(|errno| failed(errno.into()))?;
-    Ok(ModelFd { len: meta.len(), path, file })
+    Ok(ModelFd { len: meta.len(), path, file: Some(file) })
 }
 
 fn set_direct(file: &File, on: bool) -> Result<(), Errno> {

@@ -7,10 +7,12 @@ mod faults;
 mod faulty;
 mod files;
 mod pread;
+mod simulated;
 mod uring;
 
 pub use faults::{FaultPlan, ParseFaultPlanError};
 pub(crate) use files::{Files, open_files};
+pub(crate) use simulated::Simulated;
 
 use crate::buffers::Target;
 use crate::config::IoChoice;

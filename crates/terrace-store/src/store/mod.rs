@@ -11,7 +11,7 @@ use crate::buffers::Mapping;
 use crate::config::StoreConfig;
 use crate::error::StoreError;
 use crate::inflight::Flights;
-use crate::io::{Completion, Files, IoEngine, open_engine, open_files};
+use crate::io::{Completion, Files, IoEngine, Simulated, open_engine, open_files};
 use crate::policy::{Policy, Population};
 use crate::ranges::{GRANULE, Ranges};
 use crate::slots::{SlotState, Slots};
@@ -58,6 +58,16 @@ pub struct Store {
     busy: BusyClock,
 }
 
+/// What reads a store's files, and how.
+struct Reading {
+    files: Files,
+    engine: Box<dyn IoEngine>,
+    info: EngineInfo,
+    queue_depth: u32,
+    /// Bytes, whole granules.
+    request_size: u64,
+}
+
 impl Store {
     /// Opens the files, finds out how they can be read, and reserves (not takes) the budget.
     ///
@@ -95,6 +105,45 @@ impl Store {
             info.reason
         );
 
+        let reading = Reading { files, engine, info, queue_depth, request_size };
+        Self::assemble(reading, blocks, &config, |population| config.policy.build(population))
+    }
+
+    /// A store that counts and reads nothing: files are lengths, and what blocks hold is zeros. Everything else is as in
+    /// a store that reads, so that the counts are too.
+    pub(crate) fn simulated(
+        lengths: &[u64],
+        align: u64,
+        blocks: Vec<BlockSpec>,
+        budget: ByteSize,
+        policy: impl FnOnce(&Population) -> Result<Box<dyn Policy>, StoreError>,
+    ) -> Result<Self, StoreError> {
+        // Nothing is ever written to the arena, so that it takes no RAM.
+        let config = StoreConfig { budget, huge_pages: false, ..StoreConfig::default() };
+        check_config(&config, blocks.len())?;
+        let files = Files::simulated(lengths, align);
+        for block in &blocks {
+            check_extent(&files, block.extent, block)?;
+        }
+        let engine: Box<dyn IoEngine> = Box::new(Simulated::new(lengths.to_vec()));
+        let info = EngineInfo {
+            name: engine.name(),
+            direct: files.direct,
+            alignment: align,
+            reason: files.reason.clone(),
+        };
+        let reading = Reading { files, engine, info, queue_depth: 32, request_size: 1 << 20 };
+        Self::assemble(reading, blocks, &config, policy)
+    }
+
+    /// What is the same whoever reads.
+    fn assemble(
+        reading: Reading,
+        blocks: Vec<BlockSpec>,
+        config: &StoreConfig,
+        policy: impl FnOnce(&Population) -> Result<Box<dyn Policy>, StoreError>,
+    ) -> Result<Self, StoreError> {
+        let Reading { files, engine, info, queue_depth, request_size } = reading;
         let all: u64 = blocks.iter().map(|block| slot_len(block.extent, files.align)).sum();
         let len = config.budget.0.min(all.max(STAGING));
         let ranges = Ranges::new(len, blocks.len() + queue_depth as usize);
@@ -108,7 +157,7 @@ impl Store {
         let bounce = map(BOUNCE, false)?;
         let depth = queue_depth as usize;
         let population = Population::of(&blocks, ranges.len(), |block| slot_len(block.extent, files.align));
-        let (slots, policy) = (Slots::new(blocks.len()), config.policy.build(&population)?);
+        let (slots, policy) = (Slots::new(blocks.len()), policy(&population)?);
         Ok(Self {
             engine,
             info,

@@ -1,0 +1,112 @@
+//! Recording what routers choose while a model runs.
+
+use crate::routing::Routing;
+use crate::weights::{Cut, Layout};
+use terrace_model::ModelFile;
+use terrace_plan::{RunRecord, TraceGroup, TraceHeader, TraceWriter, TracedTensor};
+use terrace_store::{BlockId, StoreStats};
+
+/// Writes the routing trace of a run, into memory: [`TraceRecorder::finish`] gives its bytes.
+#[derive(Debug)]
+pub struct TraceRecorder {
+    writer: TraceWriter,
+    /// First blocks of the managed tensors, ascending.
+    firsts: Vec<BlockId>,
+    /// Reused: the tensors and sizes of the block at hand.
+    group: TraceGroup,
+    /// Reused: experts by token.
+    ids: Vec<u32>,
+    /// Reused: how many experts of each token are known.
+    filled: Vec<u32>,
+}
+
+impl TraceRecorder {
+    /// For a model whose managed tensors are those of `layout`, read in multiples of `alignment` bytes.
+    pub fn new(model: &ModelFile, layout: &Layout, alignment: u64) -> Self {
+        let tensors = layout.tensors().iter().map(|tensor| TracedTensor {
+            extent: tensor.extent,
+            layer: tensor.layer,
+            experts: match tensor.cut {
+                Cut::Whole => None,
+                Cut::PerExpert { experts } => Some(experts),
+            },
+        });
+        let header = TraceHeader {
+            architecture: shortened(model.architecture()),
+            model: shortened(model.str("general.name").unwrap_or_default()),
+            alignment,
+            files: model.shards.iter().map(|shard| shard.len).collect(),
+            tensors: tensors.collect(),
+        };
+        Self {
+            writer: TraceWriter::new(&header),
+            firsts: layout.tensors().iter().map(|tensor| tensor.block(0)).collect(),
+            group: TraceGroup { tensors: Vec::new(), experts: 0, top_k: 0 },
+            ids: Vec::new(),
+            filled: Vec::new(),
+        }
+    }
+
+    /// A graph begins.
+    pub fn pass(&mut self) {
+        self.writer.pass();
+    }
+
+    /// An MoE block of the graph: its tensors (by their first blocks) in the order in which they are asked for, with as many
+    /// experts each, and what the router chose.
+    pub(crate) fn block(
+        &mut self,
+        firsts: impl IntoIterator<Item = BlockId>,
+        experts: u32,
+        routing: &Routing,
+    ) {
+        let touched = routing.touched();
+        let rows = || (0..touched.len()).flat_map(|i| routing.rows(i));
+        let size = |axis: usize| rows().map(|row| row[axis].unsigned_abs() + 1).max().unwrap_or(0);
+        let (top_k, tokens) = (size(0), size(1));
+        if top_k == 0 {
+            return;
+        }
+        let index = |first: BlockId| self.firsts.partition_point(|other| *other < first) as u32;
+        self.group.tensors.clear();
+        self.group.tensors.extend(firsts.into_iter().map(index));
+        (self.group.experts, self.group.top_k) = (experts, top_k);
+        // Experts come in ascending order, and so they do within each token.
+        self.ids.clear();
+        self.ids.resize(tokens as usize * top_k as usize, 0);
+        self.filled.clear();
+        self.filled.resize(tokens as usize, 0);
+        for (i, &expert) in touched.iter().enumerate() {
+            for row in routing.rows(i) {
+                let token = row[1].unsigned_abs();
+                let filled = &mut self.filled[token as usize];
+                self.ids[(token * top_k + *filled) as usize] = expert;
+                *filled += 1;
+            }
+        }
+        self.writer.block(&self.group, &self.ids);
+    }
+
+    /// Whether the run was too long for a trace and its end is missing.
+    pub fn is_full(&self) -> bool {
+        self.writer.is_full()
+    }
+
+    /// The trace of the run so far, with what it counted.
+    pub fn finish(self, policy: String, stats: &StoreStats) -> Vec<u8> {
+        self.writer.finish(&RunRecord {
+            policy,
+            slots: stats.budget,
+            hits: stats.hits + stats.joined,
+            misses: stats.misses,
+            evictions: stats.evictions,
+            bytes_read: stats.bytes_read,
+            bytes_per_second: (stats.read_gbps() * 1e9) as u64,
+        })
+    }
+}
+
+/// Texts of a trace are short; names in files need not be.
+fn shortened(text: &str) -> String {
+    text.chars().take(200).collect()
+}

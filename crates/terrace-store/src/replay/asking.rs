@@ -1,0 +1,113 @@
+//! How the backend asks the store for an MoE block, step for step.
+//!
+//! The first matrix asks for its experts, then for those of the block's other matrices as far as there is room; each
+//! matrix that follows gives back what the ones before it held. Where the slots do not hold a matrix's experts at once, they
+//! come in waves, and what was asked for ahead makes room.
+
+use crate::block::BlockId;
+use crate::error::StoreError;
+use crate::fetch::Fetch;
+use crate::store::Store;
+
+/// The fetches of one graph's MoE blocks.
+#[derive(Debug, Default)]
+pub struct Asking {
+    matrices: Vec<Matrix>,
+    blocks: Vec<BlockId>,
+}
+
+#[derive(Debug, Default)]
+struct Matrix {
+    first: u32,
+    fetch: Fetch,
+    /// Of the touched experts, those before are computed.
+    from: usize,
+    /// From there on, this many are leased or on their way.
+    accepted: usize,
+}
+
+impl Asking {
+    /// One MoE block: the first blocks of its `tensors`, in order, and the experts that its tokens go to, ascending.
+    pub fn block(
+        &mut self,
+        store: &mut Store,
+        tensors: impl Iterator<Item = BlockId>,
+        touched: &[u32],
+    ) -> Result<(), StoreError> {
+        // The first matrix of a block gives back what the block before held.
+        self.end(store);
+        let mut count = 0;
+        for first in tensors {
+            if count == self.matrices.len() {
+                self.matrices.push(Matrix::default());
+            }
+            self.matrices[count].first = first.0;
+            count += 1;
+        }
+        for current in 0..count {
+            for earlier in &mut self.matrices[..current] {
+                earlier.give_back(store);
+            }
+            for next in current..count {
+                if !self.request(store, next, touched)? {
+                    break;
+                }
+            }
+            self.compute(store, current, count, touched)?;
+        }
+        Ok(())
+    }
+
+    /// The graph is over: all leases go.
+    pub fn end(&mut self, store: &mut Store) {
+        for matrix in &mut self.matrices {
+            matrix.give_back(store);
+            matrix.from = 0;
+        }
+    }
+
+    /// Whether all touched experts of the matrix are leased or on their way.
+    fn request(&mut self, store: &mut Store, matrix: usize, touched: &[u32]) -> Result<bool, StoreError> {
+        let matrix = &mut self.matrices[matrix];
+        if matrix.accepted == 0 {
+            self.blocks.clear();
+            self.blocks.extend(touched[matrix.from..].iter().map(|expert| BlockId(matrix.first + expert)));
+            matrix.accepted = store.start(&mut matrix.fetch, &self.blocks)?;
+        }
+        Ok(matrix.from + matrix.accepted == touched.len())
+    }
+
+    fn compute(
+        &mut self,
+        store: &mut Store,
+        current: usize,
+        count: usize,
+        touched: &[u32],
+    ) -> Result<(), StoreError> {
+        loop {
+            let matrix = &mut self.matrices[current];
+            while store.next(&mut matrix.fetch)?.is_some() {}
+            if matrix.from + matrix.accepted == touched.len() {
+                return Ok(());
+            }
+            let computed = matrix.accepted;
+            for sibling in &mut self.matrices[current + 1..count] {
+                sibling.give_back(store);
+            }
+            let matrix = &mut self.matrices[current];
+            matrix.give_back(store);
+            matrix.from += computed;
+            self.request(store, current, touched)?;
+            if self.matrices[current].accepted == 0 {
+                return Err(StoreError::Misuse("a wave of experts that holds none".into()));
+            }
+        }
+    }
+}
+
+impl Matrix {
+    fn give_back(&mut self, store: &mut Store) {
+        store.release(&mut self.fetch);
+        self.accepted = 0;
+    }
+}

@@ -1,0 +1,40 @@
+//! The policies that a replay knows: a run's, and the oracle.
+
+use crate::config::ParseChoiceError;
+use crate::policy::PolicyKind;
+use std::fmt;
+use std::str::FromStr;
+
+/// A policy to replay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReplayPolicy {
+    /// One that a run can have.
+    Online(PolicyKind),
+    /// The oracle, which knows the whole trace: what goes is what is used again last.
+    Belady,
+}
+
+/// A name that is no policy's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}, or belady")]
+pub struct ParseReplayPolicyError(#[from] ParseChoiceError);
+
+impl fmt::Display for ReplayPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Online(kind) => kind.fmt(f),
+            Self::Belady => f.pad("belady"),
+        }
+    }
+}
+
+impl FromStr for ReplayPolicy {
+    type Err = ParseReplayPolicyError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "belady" => Ok(Self::Belady),
+            _ => Ok(Self::Online(text.parse()?)),
+        }
+    }
+}
