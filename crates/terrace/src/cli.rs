@@ -3,9 +3,10 @@
 //! Every option that may also stand in the environment or the configuration file says so with `env`; the layers are
 //! put together in [`crate::config`].
 
+use crate::trace::TraceCommand;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
-use terrace_engine::{Budget, DirectChoice, IoChoice, Manage};
+use terrace_engine::{Budget, DirectChoice, IoChoice, Manage, PolicyKind};
 use terrace_model::ByteSize;
 
 /// Runs GGUF models that do not fit in memory.
@@ -34,6 +35,11 @@ pub enum Command {
     Inspect(InspectArgs),
     /// Measure generation, alone or against stock llama.cpp
     Bench(BenchArgs),
+    /// Record which experts a model uses, and replay that against cache policies
+    #[command(subcommand)]
+    Trace(TraceCommand),
+    /// Measure how fast a file or a disk can be read, and keep what reads it best
+    Iobench(IobenchArgs),
 }
 
 /// MODEL, as all commands take it.
@@ -55,6 +61,9 @@ pub struct EngineArgs {
     /// Read past the page cache: on, off or auto
     #[arg(long, value_name = "MODE", env = "TERRACE_DIRECT", default_value = "auto")]
     pub direct: DirectChoice,
+    /// Which weights make room for others: lru, lfru, lfu, per-layer or static:FILE (a list by `trace hot`)
+    #[arg(long, value_name = "POLICY", env = "TERRACE_CACHE_POLICY", default_value = "lru")]
+    pub cache_policy: PolicyKind,
     /// Context size in tokens [default: the model's, within memory]
     #[arg(long, value_name = "TOKENS", env = "TERRACE_CTX", value_parser = clap::value_parser!(u32).range(1..))]
     pub ctx: Option<u32>,
@@ -178,6 +187,26 @@ pub struct BenchArgs {
     /// Placement.
     #[command(flatten)]
     pub engine: EngineArgs,
+}
+
+/// `terrace iobench`.
+#[derive(Debug, Args)]
+pub struct IobenchArgs {
+    /// A file, such as a model; or a directory, to which a temporary file is written
+    ///
+    /// The page cache is asked to forget the file, several times. What reads the device best is kept in
+    /// $XDG_CACHE_HOME/terrace/io.json, and used whenever models on it are read.
+    #[arg(value_name = "PATH")]
+    pub path: PathBuf,
+    /// Size of the temporary file
+    #[arg(long, value_name = "SIZE", default_value = "4GiB")]
+    pub size: ByteSize,
+    /// How long the measurements take together, about
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub seconds: u32,
+    /// Print one JSON object instead of the table
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// A switch that takes its state.

@@ -156,17 +156,19 @@ fn check(subcommand: &str, key: &str, word: &str) -> Result<(), String> {
 }
 
 fn with_defaults(mut command: Command, values: &BTreeMap<String, String>) -> Command {
-    for name in CONFIGURABLE {
-        command = command.mut_subcommand(name, |mut sub| {
-            for (id, value) in values {
-                if sub.get_arguments().any(|a| a.get_id() == id.as_str()) {
-                    sub = sub.mut_arg(id.as_str(), |a| a.default_value(value.clone()));
-                }
+    let fill = |mut sub: Command| {
+        for (id, value) in values {
+            if sub.get_arguments().any(|a| a.get_id() == id.as_str()) {
+                sub = sub.mut_arg(id.as_str(), |a| a.default_value(value.clone()));
             }
-            sub
-        });
+        }
+        sub
+    };
+    for name in CONFIGURABLE {
+        command = command.mut_subcommand(name, fill);
     }
-    command
+    // Recording is a run.
+    command.mut_subcommand("trace", |trace| trace.mut_subcommand("record", fill))
 }
 
 /// Warnings about `TERRACE_…` variables that nothing reads.

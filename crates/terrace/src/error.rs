@@ -48,6 +48,20 @@ pub enum CliError {
     /// No model was named and there is no bundled one.
     #[error("no MODEL given, and the bundled model {} is not there", .0.display())]
     NoBundledModel(PathBuf),
+    /// Reading cannot be measured.
+    #[error(transparent)]
+    IoBench(#[from] terrace_store::IoBenchError),
+    /// A file that is no routing trace.
+    #[error("{}: {reason}", path.display())]
+    Trace {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, and where.
+        reason: String,
+    },
+    /// What a replay asks for cannot be.
+    #[error(transparent)]
+    Replay(#[from] terrace_store::StoreError),
     /// A measurement that does not hold.
     #[error(transparent)]
     Bench(#[from] crate::bench::BenchError),
@@ -63,7 +77,8 @@ impl CliError {
     /// What could be done about it.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Interrupted | Self::Io { .. } | Self::Gguf(_) => None,
+            Self::Interrupted | Self::Io { .. } | Self::Gguf(_) | Self::Replay(_) => None,
+            Self::Trace { .. } => Some("traces are written by `terrace trace record`".into()),
             Self::Usage { hint, .. } => Some(hint.clone()),
             Self::NotUtf8 { .. } => Some("prompts are UTF-8 text; convert the input, e.g. with iconv".into()),
             Self::Engine(e) => e.hint(),
@@ -72,6 +87,10 @@ impl CliError {
             Self::NoBundledModel(_) => {
                 Some("name a .gguf file or hf:owner/repo, or set TERRACE_BUNDLED_MODEL".into())
             }
+            Self::IoBench(terrace_store::IoBenchError::NoRoom { .. }) => {
+                Some("measure with a smaller file (--size), or a file that is there already".into())
+            }
+            Self::IoBench(_) => None,
             Self::Bench(e) => e.hint(),
         }
     }

@@ -12,11 +12,13 @@ mod error;
 mod hub;
 mod input;
 mod inspect;
+mod iobench;
 mod model_source;
 mod report;
 mod run;
 mod session;
 mod signals;
+mod trace;
 mod utf8;
 
 use cli::Command;
@@ -53,6 +55,8 @@ fn run_command() -> ExitCode {
         Command::Run(args) => run::run(args, cli.verbose > 0),
         Command::Inspect(args) => inspect::inspect(args),
         Command::Bench(args) => bench::bench(args),
+        Command::Trace(command) => trace::trace(command, cli.verbose > 0),
+        Command::Iobench(args) => iobench::iobench(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

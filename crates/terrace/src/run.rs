@@ -9,13 +9,22 @@ use crate::utf8::Utf8Stream;
 use crate::{session, signals};
 use std::io::{ErrorKind, Write};
 use std::ops::ControlFlow;
-use terrace_engine::{ChatTemplate, Engine, Generation, Message, Sampling};
+use std::path::PathBuf;
+use terrace_engine::{ChatTemplate, Engine, Generation, Message, Sampling, SavedTrace};
 
 /// Generates text as the options say.
 ///
 /// # Errors
 /// Any of the ways in which there is no text, or not all of it.
 pub fn run(args: &RunArgs, verbose: bool) -> Result<(), CliError> {
+    record(args, verbose, None).map(|_| ())
+}
+
+/// Like [`run`], and writes what the routers chose to `trace` if there is one; none if the run had nothing to record.
+///
+/// # Errors
+/// As [`run`], or the trace cannot be written.
+pub fn record(args: &RunArgs, verbose: bool, trace: Option<PathBuf>) -> Result<Option<SavedTrace>, CliError> {
     // Before the model: bad input should not cost a load.
     let input = input(args)?;
     if input == Input::Conversation && args.json {
@@ -24,25 +33,30 @@ pub fn run(args: &RunArgs, verbose: bool) -> Result<(), CliError> {
             hint: "give the message with -p TEXT, -f FILE or on stdin".into(),
         });
     }
-    let mut engine = session::load(args, verbose)?;
+    let mut engine = session::load(args, verbose, trace)?;
+    answer(&mut engine, args, input)?;
+    Ok(engine.save_trace()?)
+}
+
+fn answer(engine: &mut Engine, args: &RunArgs, input: Input) -> Result<(), CliError> {
     let sampling = session::sampling(&args.sampling);
     let prompt = match input {
         Input::Text(text) if !args.chat => engine.tokenize(&text, true, true)?,
         Input::Text(text) => {
-            let template = chat_template(&engine)?;
+            let template = chat_template(engine)?;
             let mut talk = system_message(args);
             talk.push(Message::new("user", text));
-            chat_tokens(&engine, &template.render(&talk, true)?)?
+            chat_tokens(engine, &template.render(&talk, true)?)?
         }
         Input::Conversation => {
-            let template = chat_template(&engine)?;
-            return chat_loop::converse(&mut engine, &template, system_message(args), args.n, &sampling);
+            let template = chat_template(engine)?;
+            return chat_loop::converse(engine, &template, system_message(args), args.n, &sampling);
         }
     };
     let mut out = Output::new(!args.json);
-    let generation = generate(&mut engine, &prompt, args.n, &sampling, &mut out)?;
+    let generation = generate(engine, &prompt, args.n, &sampling, &mut out)?;
     if args.json {
-        let report = RunReport::new(&engine, &generation);
+        let report = RunReport::new(engine, &generation);
         let text = serde_json::to_string(&report).expect("a report is plain data");
         out.write(&format!("{text}\n"));
         out.failed()?;

@@ -6,17 +6,20 @@ use crate::{model_source, signals};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use terrace_engine::{Engine, EngineError, Mode, Options, Sampling};
 
-/// Finds the model and loads it, with a progress bar while weights that stay are read.
+/// Finds the model and loads it, with a progress bar while weights that stay are read. Its routing can be recorded in
+/// `record_trace`.
 ///
 /// # Errors
 /// The model's source or the engine; [`CliError::Interrupted`] after Ctrl-C.
-pub fn load(args: &RunArgs, verbose: bool) -> Result<Engine, CliError> {
+pub fn load(args: &RunArgs, verbose: bool, record_trace: Option<PathBuf>) -> Result<Engine, CliError> {
     let model = model_source::resolve(args.model.as_deref())?;
     let mode =
         if args.stock { Mode::Stock { repack: args.stock_repack == OnOff::On } } else { Mode::Terrace };
-    let options = Options { model, mode, faults: args.inject_fault.clone(), ..options(&args.engine) };
+    let faults = args.inject_fault.clone();
+    let options = Options { model, mode, faults, record_trace, ..options(&args.engine) };
     let bar = bar();
     let loaded = signals::busy(|| {
         Engine::load(options, &mut |progress| {
@@ -44,6 +47,7 @@ fn options(args: &EngineArgs) -> Options {
         ram_budget: args.ram_budget,
         io: args.io,
         direct: args.direct,
+        cache_policy: args.cache_policy.clone(),
         ctx: args.ctx,
         batch: args.batch,
         ubatch: args.ubatch,
