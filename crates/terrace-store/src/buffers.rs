@@ -40,6 +40,11 @@ impl Mapping {
         Ok(Arc::new(Self { base, len }))
     }
 
+    /// Bytes.
+    pub fn size(&self) -> u64 {
+        self.len as u64
+    }
+
     /// The address of a byte.
     pub fn address(&self, offset: u64) -> *const u8 {
         let offset = usize::try_from(offset).expect("an offset within the mapping fits the address space");

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use terrace_model::ByteSize;
 
 /// What is within this share of the fastest is as good.
-const SLACK: f64 = 0.03;
+const SLACK: f64 = 0.05;
 /// Smaller requests are for tables read by row, whatever they reach.
 const LEAST_REQUEST: ByteSize = ByteSize::kib(64);
 /// `pread` has to be this much faster: it costs threads.
@@ -101,27 +101,27 @@ fn direct(rows: &[Row], reasons: &mut Vec<String>) -> bool {
     *median <= BUFFERED_GAIN
 }
 
-/// The size from which on neighbours are no faster as one.
+/// One byte more than the size up to which, and below, neighbours are faster as one.
 fn coalesce_below(rows: &[Row], reasons: &mut Vec<String>) -> Option<ByteSize> {
-    let asked = || rows.iter().filter(|row| row.case.question == Question::Coalescing);
-    let mut below = None;
-    let mut gains = Vec::new();
-    for apart in asked().filter(|row| row.case.adjacent > 1) {
-        let factor = apart.case.adjacent;
-        let size = apart.case.request_size;
-        let joined = ByteSize(size.0 * u64::from(factor));
-        let one = asked().find(|row| row.case.adjacent == 1 && row.case.request_size == joined);
-        let Some(one) = one.filter(|_| apart.gbps > 0.0) else { continue };
-        let gain = one.gbps / apart.gbps;
-        gains.push(format!("{size} {gain:.2}x"));
-        if gain > COALESCE_GAIN {
-            below = below.max(Some(ByteSize(size.0 + 1)));
+    // By the size of a neighbour: the gains of the pairs measured one behind the other.
+    let mut gains: BTreeMap<ByteSize, Vec<f64>> = BTreeMap::new();
+    let asked: Vec<&Row> = rows.iter().filter(|row| row.case.question == Question::Coalescing).collect();
+    for pair in asked.chunks_exact(2) {
+        if pair[0].gbps > 0.0 {
+            gains.entry(pair[0].case.request_size).or_default().push(pair[1].gbps / pair[0].gbps);
         }
     }
-    if !gains.is_empty() {
-        reasons.push(format!("four neighbours as one request: {}", gains.join(", ")));
+    let medians = gains.into_iter().map(|(size, mut gains)| {
+        gains.sort_by(f64::total_cmp);
+        (size, gains[gains.len() / 2])
+    });
+    let medians: Vec<(ByteSize, f64)> = medians.collect();
+    if !medians.is_empty() {
+        let texts: Vec<_> = medians.iter().map(|(size, gain)| format!("{size} {gain:.2}x")).collect();
+        reasons.push(format!("four neighbours as one request: {}", texts.join(", ")));
     }
-    below
+    let paying = medians.iter().take_while(|(_, gain)| *gain > COALESCE_GAIN);
+    paying.last().map(|(size, _)| ByteSize(size.0 + 1))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use crate::io::{Completion, IoEngine, Request};
 use crate::ranges::Place;
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -83,9 +84,11 @@ pub(crate) fn touched(len: u64) -> io::Result<Arc<Mapping>> {
     Ok(mapping)
 }
 
-/// One place in flight.
+/// One request, in flight if it has a window.
 struct Slot {
-    buf: IoBuf,
+    buf: Option<IoBuf>,
+    /// The window's number.
+    window: u64,
     offset: u64,
     started: Instant,
 }
@@ -101,8 +104,9 @@ struct Driver {
 impl Driver {
     fn push(&mut self, slot: usize) -> io::Result<()> {
         let Slot { buf, offset, .. } = &self.slots[slot];
+        let target = buf.as_ref().expect("a slot has its window before it is pushed").target();
         let tag = u32::try_from(slot).expect("there are as many slots as the depth");
-        let request = Request { tag, file: 0, offset: *offset, target: buf.target(), fresh: false };
+        let request = Request { tag, file: 0, offset: *offset, target, fresh: false };
         self.engine.push(request)?;
         self.in_flight += 1;
         Ok(())
@@ -151,15 +155,15 @@ impl Drop for Driver {
     }
 }
 
-/// Keeps the engine (of at least the load's depth, its only file the one to read) busy; `memory` has room for all that
-/// is in flight.
+/// Keeps the engine (of at least the load's depth, its only file the one to read) busy.
+///
+/// `memory` has room for all that is in flight, and better for much more: it is gone through in turn, as the slots of a
+/// large arena are, and a processor's caches, which take what a virtual disk copies, should not hold it.
 pub(crate) fn measure(engine: Box<dyn IoEngine>, memory: &Arc<Mapping>, load: &Load) -> io::Result<Timing> {
     let now = Instant::now();
-    let slots = (0..u64::from(load.depth)).map(|index| {
-        let place = Place { offset: index * load.request, len: load.request };
-        Slot { buf: memory.window(place, 0, load.request), offset: 0, started: now }
-    });
-    let mut driver = Driver { engine, slots: slots.collect(), in_flight: 0, refusals: 0 };
+    let mut windows: VecDeque<u64> = (0..memory.size() / load.request).collect();
+    let slots = (0..load.depth).map(|_| Slot { buf: None, window: 0, offset: 0, started: now }).collect();
+    let mut driver = Driver { engine, slots, in_flight: 0, refusals: 0 };
     let mut offsets =
         Offsets::new(load.pattern, load.file_len, load.request, u64::from(load.adjacent), load.once);
     let mut free: Vec<usize> = (0..driver.slots.len()).rev().collect();
@@ -173,7 +177,10 @@ pub(crate) fn measure(engine: Box<dyn IoEngine>, memory: &Arc<Mapping>, load: &L
             && let Some(slot) = free.pop()
         {
             let Some(offset) = offsets.next() else { break };
-            (driver.slots[slot].offset, driver.slots[slot].started) = (offset, now);
+            let window = windows.pop_front().expect("there is memory for all that is in flight");
+            let place = Place { offset: window * load.request, len: load.request };
+            let buf = Some(memory.window(place, 0, load.request));
+            driver.slots[slot] = Slot { buf, window, offset, started: now };
             driver.push(slot)?;
         }
         if driver.in_flight == 0 {
@@ -185,10 +192,13 @@ pub(crate) fn measure(engine: Box<dyn IoEngine>, memory: &Arc<Mapping>, load: &L
             if let Some(bytes) = driver.judge(completion)? {
                 timing.bytes += bytes;
                 timing.requests += 1;
-                let slot = completion.tag as usize;
-                let latency = (now - driver.slots[slot].started).as_micros();
+                let index = completion.tag as usize;
+                let slot = &mut driver.slots[index];
+                let latency = (now - slot.started).as_micros();
                 timing.latencies.push(u32::try_from(latency).unwrap_or(u32::MAX));
-                free.push(slot);
+                slot.buf = None;
+                windows.push_back(slot.window);
+                free.push(index);
             }
         }
     }
@@ -232,7 +242,7 @@ mod tests {
         let path = dir.path().join("file");
         std::fs::write(&path, vec![7u8; 1 << 20]).unwrap();
         let files = open_files(vec![path], DirectChoice::Off).unwrap();
-        let memory = touched(8 * 4096).unwrap();
+        let memory = touched(11 * 4096).unwrap();
         let load = Load {
             pattern: Pattern::Scattered,
             file_len: 1 << 20,

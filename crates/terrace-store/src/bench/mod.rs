@@ -7,22 +7,23 @@ mod compute;
 mod error;
 mod measure;
 mod pattern;
+mod report;
 mod scratch;
 
 pub use cases::{Case, Question};
 pub use error::IoBenchError;
 pub(crate) use measure::{Load, measure, touched};
 pub use pattern::Pattern;
+pub use report::{Cache, IoReport, Row};
 
 use crate::buffers::Mapping;
 use crate::config::{DirectChoice, IoChoice};
 use crate::error::StoreError;
 use crate::io::{Files, open_engine, open_files};
 use crate::ranges::GRANULE;
-use crate::tune::{Device, IoSettings};
+use crate::tune::Device;
 use compute::Compute;
 use scratch::Scratch;
-use serde::Serialize;
 use std::fs::File;
 use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
@@ -37,65 +38,10 @@ const TELLING_FILE: u64 = 64 << 20;
 const TELLING_ROW: Duration = Duration::from_millis(50);
 /// Rows are not shorter than this, whatever time was given.
 const SHORTEST_ROW: Duration = Duration::from_millis(20);
+/// Memory to read into: more than caches hold.
+const MEMORY: u64 = 256 << 20;
 /// Share of its pages in the page cache with which a file counts as cold.
 const COLD: f64 = 0.02;
-
-/// What the page cache had to do with a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Cache {
-    /// Nothing: direct reads.
-    Bypassed,
-    /// It had nothing of the file at the start, and no place was read twice.
-    Cold,
-    /// It had a part of the file and did not let go of it: the rate is not the device's.
-    Warm,
-    /// The file system does not tell.
-    Unknown,
-}
-
-/// One measurement.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Row {
-    /// What was measured.
-    #[serde(flatten)]
-    pub case: Case,
-    /// Bytes read.
-    pub bytes: u64,
-    /// Requests.
-    pub requests: u64,
-    /// Seconds from the first request to the last result.
-    pub seconds: f64,
-    /// 10^9 bytes per second.
-    pub gbps: f64,
-    /// Time that half of the requests did not exceed, in microseconds.
-    pub p50_us: u32,
-    /// Time that 99 of 100 requests did not exceed (of fewer than 100: the longest), in microseconds.
-    pub p99_us: u32,
-    /// Processor seconds per 10^9 bytes, the kernel's workers included; `None` beside computation.
-    pub cpu_s_per_gb: Option<f64>,
-    /// What the page cache had to do with it.
-    pub cache: Cache,
-    /// 10^9 bytes per second that the computation beside went through.
-    pub compute_gbps: Option<f64>,
-}
-
-/// Everything that was found.
-#[derive(Clone, Debug)]
-pub struct IoReport {
-    /// The measurements, in the order of [`IoBench::cases`].
-    pub rows: Vec<Row>,
-    /// 10^9 bytes per second that the computation goes through when nothing is read; `None` if it was not needed.
-    pub compute_alone_gbps: Option<f64>,
-    /// What could not be measured as wanted, for people.
-    pub notes: Vec<String>,
-    /// The settings that the rows speak for; `None` if nothing was read.
-    pub recommended: Option<IoSettings>,
-    /// Why these.
-    pub reasons: Vec<String>,
-    /// Why the recommendation should not be kept, if it should not.
-    pub not_telling: Option<String>,
-}
 
 /// A file about to be measured.
 #[derive(Debug)]
@@ -204,7 +150,7 @@ impl IoBench {
     pub fn run(mut self, seen: &mut dyn FnMut(&Row) -> ControlFlow<()>) -> Result<IoReport, IoBenchError> {
         let memory = |source| IoBenchError::Resources { what: "memory to read into", source };
         let most = self.cases.iter().map(|case| case.request_size.0 * u64::from(case.queue_depth)).max();
-        let target = touched(most.unwrap_or(GRANULE)).map_err(memory)?;
+        let target = touched(most.unwrap_or(GRANULE).max(MEMORY)).map_err(memory)?;
         let cached = self.buffered.handles()?.remove(0);
         let mut compute: Option<Compute> = None;
         let mut alone = None;

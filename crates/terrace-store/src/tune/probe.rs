@@ -13,16 +13,17 @@ use terrace_model::ByteSize;
 /// wants little in flight.
 const TRIED: [(u64, u32); 8] =
     [(256, 8), (1024, 4), (256, 32), (1024, 8), (1024, 16), (256, 128), (1024, 32), (2048, 32)];
+/// Memory to read into, if the budget has it: more than caches hold.
+const MEMORY: u64 = 128 << 20;
 /// New requests of one combination are sent for this long.
 const EACH: Duration = Duration::from_millis(20);
-/// The probe takes no longer than this, as far as that can be told before: a third remains for what cannot.
+/// The reads take no longer than this, as far as that can be told before: the memory for them takes some 50 ms more.
 const TOTAL: Duration = Duration::from_millis(200);
 /// Measurements this short are worth no more.
 const SLACK: f64 = 0.08;
 
 /// Scattered direct reads of the file; what to read with. `None` if the device is too slow to tell in time.
 pub(super) fn probe(path: PathBuf, io: IoChoice, budget: ByteSize) -> Result<Option<Sample>, StoreError> {
-    let started = Instant::now();
     // Within the budget, whose memory is not in use yet.
     let tried = TRIED.map(|(kib, depth)| (ByteSize::kib(kib), depth)).into_iter();
     let tried: Vec<_> = tried.filter(|(size, depth)| size.0 * u64::from(*depth) <= budget.0).collect();
@@ -31,7 +32,9 @@ pub(super) fn probe(path: PathBuf, io: IoChoice, budget: ByteSize) -> Result<Opt
     };
     let files = open_files(vec![path.clone()], DirectChoice::On)?;
     let failed = |source| StoreError::Open { path: path.clone(), source };
-    let memory = touched(most).map_err(failed)?;
+    let memory = touched(MEMORY.min(budget.0).max(most)).map_err(failed)?;
+    // Behind the memory, which takes the longer the busier the machine is.
+    let started = Instant::now();
     let mut samples: Vec<Sample> = Vec::new();
     for (request_size, queue_depth) in tried {
         let load = Load {

@@ -1,0 +1,62 @@
+//! What was measured.
+
+use super::Case;
+use crate::tune::IoSettings;
+use serde::Serialize;
+
+/// What the page cache had to do with a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Cache {
+    /// Nothing: direct reads.
+    Bypassed,
+    /// It had nothing of the file at the start, and no place was read twice.
+    Cold,
+    /// It had a part of the file and did not let go of it: the rate is not the device's.
+    Warm,
+    /// The file system does not tell.
+    Unknown,
+}
+
+/// One measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// What was measured.
+    #[serde(flatten)]
+    pub case: Case,
+    /// Bytes read.
+    pub bytes: u64,
+    /// Requests.
+    pub requests: u64,
+    /// Seconds from the first request to the last result.
+    pub seconds: f64,
+    /// 10^9 bytes per second.
+    pub gbps: f64,
+    /// Time that half of the requests did not exceed, in microseconds.
+    pub p50_us: u32,
+    /// Time that 99 of 100 requests did not exceed (of fewer than 100: the longest), in microseconds.
+    pub p99_us: u32,
+    /// Processor seconds per 10^9 bytes, the kernel's workers included; `None` beside computation.
+    pub cpu_s_per_gb: Option<f64>,
+    /// What the page cache had to do with it.
+    pub cache: Cache,
+    /// 10^9 bytes per second that the computation beside went through.
+    pub compute_gbps: Option<f64>,
+}
+
+/// Everything that was found.
+#[derive(Clone, Debug)]
+pub struct IoReport {
+    /// The measurements, in the order of [`IoBench::cases`].
+    pub rows: Vec<Row>,
+    /// 10^9 bytes per second that the computation goes through when nothing is read; `None` if it was not needed.
+    pub compute_alone_gbps: Option<f64>,
+    /// What could not be measured as wanted, for people.
+    pub notes: Vec<String>,
+    /// The settings that the rows speak for; `None` if nothing was read.
+    pub recommended: Option<IoSettings>,
+    /// Why these.
+    pub reasons: Vec<String>,
+    /// Why the recommendation should not be kept, if it should not.
+    pub not_telling: Option<String>,
+}
