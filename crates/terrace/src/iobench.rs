@@ -1,0 +1,112 @@
+//! `terrace iobench`.
+
+mod show;
+
+use crate::cli::IobenchArgs;
+use crate::error::CliError;
+use crate::inspect::print;
+use crate::signals;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::IsTerminal;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::time::Duration;
+use terrace_model::ByteSize;
+use terrace_store::{DeviceSettings, IoBench, IoBenchError, IoReport};
+
+/// What was measured and what came of it, for [`show`].
+struct Outcome {
+    path: PathBuf,
+    /// The file was written for this.
+    temporary: bool,
+    size: ByteSize,
+    device: Option<terrace_store::Device>,
+    report: IoReport,
+    /// The file that the recommendation is kept in, or why it is not kept.
+    kept: Result<PathBuf, String>,
+}
+
+/// Measures how fast a file, or a directory's device, can be read, and keeps what reads it best.
+///
+/// # Errors
+/// Of the file, the disk or stdout.
+pub fn iobench(args: &IobenchArgs) -> Result<(), CliError> {
+    let outcome = signals::busy(|| measure(args))?;
+    if let Err(reason) = &outcome.kept {
+        eprintln!("warning: the recommendation is not kept: {reason}");
+    }
+    if args.json { print(&show::json(&outcome).to_string()) } else { print(&show::summary(&outcome)) }
+}
+
+fn measure(args: &IobenchArgs) -> Result<Outcome, CliError> {
+    let time = Duration::from_secs(args.seconds.into());
+    let temporary = args.path.is_dir();
+    let bench = if temporary {
+        let bar = bar(args.size.0, "{wide_bar} {bytes}/{total_bytes} written");
+        let mut written = |done: ByteSize| {
+            bar.set_position(done.0);
+            go_on()
+        };
+        let bench = IoBench::scratch(&args.path, args.size, time, &mut written).map_err(stopped)?;
+        bar.finish_and_clear();
+        bench
+    } else {
+        IoBench::file(&args.path, time)?
+    };
+    let (size, device) = (bench.size(), bench.device().cloned());
+    if !args.json {
+        print(&show::head(&args.path, temporary, size, device.as_ref()))?;
+    }
+    let mut last = None;
+    let bar = bar(bench.cases().len() as u64, "{wide_bar} {pos}/{len}");
+    let mut failed = None;
+    let mut seen = |row: &terrace_store::Row| {
+        bar.inc(1);
+        if !args.json {
+            let first = last.replace(row.case.question) != Some(row.case.question);
+            if let Err(error) = bar.suspend(|| print(&show::row(row, first))) {
+                failed = Some(error);
+                return ControlFlow::Break(());
+            }
+        }
+        go_on()
+    };
+    let result = bench.run(&mut seen);
+    bar.finish_and_clear();
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    let report = result.map_err(stopped)?;
+    let kept = keep(args, &report);
+    Ok(Outcome { path: args.path.clone(), temporary, size, device, report, kept })
+}
+
+fn keep(args: &IobenchArgs, report: &IoReport) -> Result<PathBuf, String> {
+    if let Some(reason) = &report.not_telling {
+        return Err(reason.clone());
+    }
+    let settings = report.recommended.as_ref().ok_or("nothing was measured that it could come from")?;
+    let kept = DeviceSettings::User.keep(&args.path, settings).map_err(|error| error.to_string())?;
+    kept.ok_or_else(|| "there is no cache directory, or the system does not tell the device".into())
+}
+
+fn go_on() -> ControlFlow<()> {
+    if signals::interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+}
+
+fn stopped(error: IoBenchError) -> CliError {
+    match error {
+        IoBenchError::Stopped => CliError::Interrupted,
+        other => other.into(),
+    }
+}
+
+fn bar(len: u64, template: &str) -> ProgressBar {
+    let target = if std::io::stderr().is_terminal() {
+        ProgressDrawTarget::stderr()
+    } else {
+        ProgressDrawTarget::hidden()
+    };
+    let style = ProgressStyle::with_template(template).expect("a constant template");
+    ProgressBar::with_draw_target(Some(len), target).with_style(style)
+}

@@ -1,0 +1,142 @@
+//! The measurements, for people and for programs.
+
+use super::Outcome;
+use serde_json::{Value, json};
+use std::fmt::Write;
+use std::path::Path;
+use terrace_model::ByteSize;
+use terrace_store::{Cache, Device, IoChoice, IoSettings, Row};
+
+/// Of the JSON object.
+const VERSION: u32 = 1;
+
+/// What is measured.
+pub fn head(path: &Path, temporary: bool, size: ByteSize, device: Option<&Device>) -> String {
+    let what = if temporary { "a temporary file in " } else { "" };
+    let device = device.map_or_else(|| "an unknown device".into(), ToString::to_string);
+    format!(
+        "{what}{} ({size}) on {device}\nGB are 10^9 bytes; latencies from a request's submission to its result\n",
+        path.display()
+    )
+}
+
+/// One line; above the first of a question, what the question is.
+pub fn row(row: &Row, first: bool) -> String {
+    let case = &row.case;
+    let mut out = String::new();
+    if first {
+        let columns = ["engine", "mode", "order", "request", "depth", "GB/s", "p50 ms", "p99 ms", "cpu s/GB"];
+        let [engine, mode, order, request, depth, rate, p50, p99, cpu] = columns;
+        let _ = writeln!(
+            out,
+            "\n{}\n  {engine:<9}{mode:<10}{order:<12}{request:>10}{depth:>7}{rate:>9}{p50:>10}{p99:>10}{cpu:>10}",
+            case.question
+        );
+    }
+    let ms = |us: u32| format!("{:.2}", f64::from(us) / 1e3);
+    let request = if case.adjacent > 1 {
+        format!("{}x{}", case.adjacent, short(case.request_size))
+    } else {
+        short(case.request_size)
+    };
+    let _ = write!(
+        out,
+        "  {:<9}{:<10}{:<12}{request:>10}{:>7}{:>9.2}{:>10}{:>10}{:>10}",
+        engine_name(case.engine),
+        if case.direct { "direct" } else { "buffered" },
+        case.pattern,
+        case.queue_depth,
+        row.gbps,
+        ms(row.p50_us),
+        ms(row.p99_us),
+        row.cpu_s_per_gb.map_or_else(|| "-".into(), |cpu| format!("{cpu:.3}")),
+    );
+    match row.cache {
+        Cache::Bypassed => {}
+        Cache::Cold => out.push_str("  cold"),
+        Cache::Warm => out.push_str("  cache-warm: not the device's speed"),
+        Cache::Unknown => out.push_str("  perhaps cache-warm"),
+    }
+    if let Some(gbps) = row.compute_gbps {
+        let _ = write!(out, "  beside computation at {gbps:.1} GB/s");
+    }
+    out
+}
+
+/// What comes of it.
+pub fn summary(outcome: &Outcome) -> String {
+    let report = &outcome.report;
+    let mut out = String::from("\n");
+    if let Some(gbps) = report.compute_alone_gbps {
+        let _ = writeln!(out, "computation alone: {gbps:.1} GB/s");
+    }
+    for note in &report.notes {
+        let _ = writeln!(out, "note: {note}");
+    }
+    let Some(settings) = &report.recommended else {
+        out.push_str("no recommendation: nothing was measured that it could come from\n");
+        return out;
+    };
+    let IoSettings { engine, direct, request_size, queue_depth, gbps, coalesce_below, .. } = settings;
+    let or = |text: Option<&str>| text.unwrap_or("not compared").to_owned();
+    let _ = writeln!(out, "recommended");
+    let mut line = |name: &str, value: String| {
+        let _ = writeln!(out, "  {name:<20}{value}");
+    };
+    line("engine", or(engine.map(engine_name)));
+    line("direct", or(direct.map(|direct| if direct { "on" } else { "off" })));
+    line("request size", request_size.to_string());
+    line("requests in flight", queue_depth.to_string());
+    line("scattered reads", format!("{gbps:.2} GB/s"));
+    let pays = |size: &ByteSize| format!("pays up to {}", ByteSize(size.0 - 1));
+    line("joining neighbours", coalesce_below.as_ref().map_or_else(|| "does not pay".into(), pays));
+    for reason in &report.reasons {
+        let _ = writeln!(out, "  because: {reason}");
+    }
+    if let Ok(path) = &outcome.kept {
+        let _ = writeln!(out, "kept for this device in {}", path.display());
+    }
+    out
+}
+
+/// Everything in one object.
+pub fn json(outcome: &Outcome) -> Value {
+    let Outcome { path, temporary, size, device, report, kept } = outcome;
+    let recommended = report.recommended.as_ref().map(|settings| {
+        json!({
+            "engine": settings.engine.map(engine_name),
+            "direct": settings.direct,
+            "request_size": settings.request_size,
+            "queue_depth": settings.queue_depth,
+            "gbps": settings.gbps,
+            "coalesce_below": settings.coalesce_below,
+            "because": report.reasons,
+        })
+    });
+    json!({
+        "version": VERSION,
+        "path": path,
+        "temporary": temporary,
+        "bytes": size,
+        "device": device,
+        "compute_alone_gbps": report.compute_alone_gbps,
+        "rows": report.rows,
+        "notes": report.notes,
+        "recommended": recommended,
+        "kept_in": kept.as_ref().ok(),
+        "not_kept_because": kept.as_ref().err(),
+    })
+}
+
+fn engine_name(engine: IoChoice) -> &'static str {
+    match engine {
+        IoChoice::Uring => "io_uring",
+        IoChoice::Pread => "pread",
+        IoChoice::Auto => "auto",
+    }
+}
+
+/// Without the space.
+fn short(size: ByteSize) -> String {
+    size.to_string().replace(' ', "")
+}
