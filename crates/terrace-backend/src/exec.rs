@@ -5,6 +5,7 @@ use crate::error::BackendError;
 use crate::experts::{self, ExpertLane, ExpertNode};
 use crate::matrices::MatrixQueue;
 use crate::rows::{self, RowsNode};
+use crate::trace::TraceRecorder;
 use crate::weights::{Cut, ManagedTensor, Weights};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -107,7 +108,7 @@ impl Executor {
                         let ids = node.src(2).map_or(std::ptr::null_mut(), Tensor::as_ptr);
                         if ids == block_start.1 {
                             for earlier in &mut self.expert_nodes[block_start.0..] {
-                                earlier.siblings.push((tensor, fetch));
+                                earlier.block_end = fetch + 1;
                             }
                         } else {
                             block_start = (fetch, ids);
@@ -119,7 +120,8 @@ impl Executor {
                             kernels,
                             experts,
                             fetch,
-                            siblings: Vec::new(),
+                            nodes: std::ptr::null(),
+                            block_end: fetch + 1,
                         });
                     }
                     (op, Cut::PerExpert { .. }) => {
@@ -151,14 +153,21 @@ impl Executor {
     }
 
     fn rewrite(&mut self, graph: &Graph<'_>) {
-        for node in &mut self.expert_nodes {
-            node.shared = &raw const *self.lane;
+        let nodes = self.expert_nodes.as_mut_ptr();
+        for i in 0..self.expert_nodes.len() {
+            // SAFETY: within the list, which does not grow until the next graph; written through the pointer that the
+            // nodes keep.
+            unsafe {
+                (*nodes.add(i)).shared = &raw const *self.lane;
+                (*nodes.add(i)).nodes = nodes;
+            }
         }
         for rewrite in &mut self.rewrites {
             let node = graph.node(rewrite.node);
             rewrite.saved = Some(match rewrite.kind {
                 Kind::Experts(i) => {
-                    node.make_custom(experts::run, (&raw const self.expert_nodes[i]).cast_mut().cast())
+                    // SAFETY: within the list.
+                    node.make_custom(experts::run, unsafe { nodes.add(i) }.cast())
                 }
                 Kind::Rows(i) => {
                     node.make_custom(rows::run, (&raw const self.row_nodes[i]).cast_mut().cast())
@@ -176,7 +185,12 @@ impl Executor {
     }
 
     /// Runs nodes in segments that end where a matrix has not arrived yet.
-    fn run(&mut self, graph: &Graph<'_>, store: &mut Store) -> Result<RunStatus, BackendError> {
+    fn run(
+        &mut self,
+        graph: &Graph<'_>,
+        store: &mut Store,
+        mut recorder: Option<&mut TraceRecorder>,
+    ) -> Result<RunStatus, BackendError> {
         // Matrices and experts share the slots: leave half to the experts where a graph has both.
         let slots = store.stats().budget.bytes();
         let limit = if self.expert_nodes.is_empty() { slots } else { slots / 2 };
@@ -185,7 +199,7 @@ impl Executor {
             self.matrices.ask_ahead(store, limit)?;
             let to = self.matrices.bind(store, graph)?;
             if to > from {
-                self.lane.begin(store, self.cpu.stop_flag());
+                self.lane.begin(store, recorder.as_deref_mut(), self.cpu.stop_flag());
                 let status = self.cpu.run(graph, from, to);
                 self.lane.end(store);
                 if status != RunStatus::Done {
@@ -206,7 +220,11 @@ impl Executor {
         let mut store = weights.store();
         self.scan(graph, weights, &mut store)?;
         self.rewrite(graph);
-        let result = self.run(graph, &mut store);
+        let mut recorder = weights.recorder();
+        if let Some(recorder) = &mut *recorder {
+            recorder.pass();
+        }
+        let result = self.run(graph, &mut store, recorder.as_mut());
         self.matrices.abandon(&mut store, graph);
         self.lane.end(&mut store);
         self.restore(graph);

@@ -7,6 +7,7 @@ use crate::barrier::Barrier;
 use crate::error::BackendError;
 use crate::routing::Routing;
 use crate::scratch::Scratch;
+use crate::trace::TraceRecorder;
 use crate::weights::ManagedTensor;
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
@@ -42,10 +43,22 @@ pub struct ExpertNode {
     pub tensor: *const ManagedTensor,
     pub kernels: Kernels,
     pub experts: u32,
-    /// Which of the lane's fetches is this node's.
+    /// Which of the graph's expert nodes this is, and which of the lane's fetches is its.
     pub fetch: usize,
-    /// Tensors of the nodes behind this one with the same ids: their bytes are asked for together with ours.
-    pub siblings: Vec<(*const ManagedTensor, usize)>,
+    /// All expert nodes of the graph, and the end of this one's MoE block among them (nodes with the same ids): bytes of
+    /// those behind this one are asked for together with ours.
+    pub nodes: *const ExpertNode,
+    pub block_end: usize,
+}
+
+impl ExpertNode {
+    /// The nodes of the same MoE block behind this one.
+    fn siblings(&self) -> &[Self] {
+        let first = self.fetch + 1;
+        // SAFETY: `nodes` is the executor's list, complete and unchanged during the run; `fetch` is this node's index in
+        // it and `block_end` at most its length.
+        unsafe { std::slice::from_raw_parts(self.nodes.add(first), self.block_end - first) }
+    }
 }
 
 /// State of all expert nodes of a graph run, shared by ggml's threads.
@@ -65,6 +78,8 @@ pub struct ExpertLane {
 /// What thread 0 alone uses.
 struct Inner {
     store: *mut Store,
+    /// Null when nothing records.
+    recorder: *mut TraceRecorder,
     stop: *const AtomicBool,
     fetches: Vec<NodeFetch>,
     blocks: Vec<BlockId>,
@@ -76,6 +91,7 @@ impl Default for ExpertLane {
     fn default() -> Self {
         let inner = Inner {
             store: std::ptr::null_mut(),
+            recorder: std::ptr::null_mut(),
             stop: std::ptr::null(),
             fetches: Vec::new(),
             blocks: Vec::new(),
@@ -122,10 +138,11 @@ impl ExpertLane {
         self.failed.store(false, Ordering::Relaxed);
     }
 
-    /// Lends the store for a run; `stop` ends the graph when the lane fails.
-    pub fn begin(&mut self, store: &mut Store, stop: &AtomicBool) {
+    /// Lends the store for a run, and who writes down what the router chooses; `stop` ends the graph when the lane fails.
+    pub fn begin(&mut self, store: &mut Store, recorder: Option<&mut TraceRecorder>, stop: &AtomicBool) {
         let inner = self.inner.get_mut();
         inner.store = store;
+        inner.recorder = recorder.map_or(std::ptr::null_mut(), |recorder| recorder);
         inner.stop = stop;
     }
 
@@ -137,6 +154,7 @@ impl ExpertLane {
             (node.from, node.accepted) = (0, 0);
         }
         inner.store = std::ptr::null_mut();
+        inner.recorder = std::ptr::null_mut();
         inner.stop = std::ptr::null();
     }
 
@@ -222,7 +240,13 @@ fn start(lane: &ExpertLane, node: &ExpertNode, dst: Tensor<'_>, inner: &mut Inne
     let mut attempt = || -> Result<(), BackendError> {
         let ids = dst.src(2).expect("MUL_MAT_ID has ids");
         // SAFETY: no other thread reads the routing before the node's first barrier.
-        unsafe { &mut *lane.routing.get() }.read(ids, node.experts, &tensor.name)?;
+        let first_of_block = unsafe { &mut *lane.routing.get() }.read(ids, node.experts, &tensor.name)?;
+        // SAFETY: null, or lent by `begin` for the run and used by thread 0 only.
+        if first_of_block && let Some(recorder) = unsafe { inner.recorder.as_mut() } {
+            // SAFETY: the layout outlives the run.
+            let siblings = node.siblings().iter().map(|sibling| unsafe { (*sibling.tensor).block(0) });
+            recorder.block(std::iter::once(tensor.block(0)).chain(siblings), node.experts, lane.routing());
+        }
         // SAFETY: lent by `begin` for the run.
         let store = unsafe { &mut *inner.store };
         // All threads have left earlier nodes: their leases can go.
@@ -235,9 +259,9 @@ fn start(lane: &ExpertLane, node: &ExpertNode, dst: Tensor<'_>, inner: &mut Inne
         let touched = lane.routing().touched();
         let complete = request(inner, store, touched, tensor, node.fetch)?;
         if complete {
-            for &(sibling, fetch) in &node.siblings {
+            for sibling in node.siblings() {
                 // SAFETY: the layout outlives the run.
-                if !request(inner, store, touched, unsafe { &*sibling }, fetch)? {
+                if !request(inner, store, touched, unsafe { &*sibling.tensor }, sibling.fetch)? {
                     break;
                 }
             }
@@ -309,8 +333,8 @@ fn collect(
         }
         // This part of the experts is computed; the next one takes its place. What was asked for ahead may be in
         // the way, so it goes first.
-        for &(_, sibling) in &node.siblings {
-            let state = &mut inner.fetches[sibling];
+        for sibling in node.siblings() {
+            let state = &mut inner.fetches[sibling.fetch];
             store.release(&mut state.fetch);
             state.accepted = 0;
         }
