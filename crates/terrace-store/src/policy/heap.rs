@@ -57,16 +57,6 @@ impl<K: Copy + Ord> Heap<K> {
         }
     }
 
-    /// Gives every block another key, in O(n).
-    pub fn rekey(&mut self, mut key: impl FnMut(u32) -> K) {
-        for (old, block) in &mut self.nodes {
-            *old = key(*block);
-        }
-        for at in (0..self.nodes.len() / 2).rev() {
-            self.sink(at);
-        }
-    }
-
     /// The first block in the order of keys (equal ones: of numbers) that is `wanted`; O(k log k) with k blocks looked at.
     pub fn first(&mut self, wanted: &mut dyn FnMut(u32) -> bool) -> Option<u32> {
         let mut frontier = std::mem::take(&mut self.frontier);
@@ -129,7 +119,7 @@ mod tests {
     proptest! {
         /// Against a map sorted on demand.
         #[test]
-        fn equals_a_sorted_map(steps in prop::collection::vec((0u32..20, 0u8..5, 0u64..30), 1..300)) {
+        fn equals_a_sorted_map(steps in prop::collection::vec((0u32..20, 0u8..4, 0u64..30), 1..300)) {
             let mut heap = Heap::new(20);
             let mut map: BTreeMap<u32, u64> = BTreeMap::new();
             for (block, action, key) in steps {
@@ -145,11 +135,6 @@ mod tests {
                     (2, true) => {
                         heap.remove(block);
                         map.remove(&block);
-                    }
-                    (3, _) => {
-                        let new = |block: u32| u64::from(block) * 7919 % (key + 1);
-                        heap.rekey(new);
-                        map.iter_mut().for_each(|(block, old)| *old = new(*block));
                     }
                     _ => {}
                 }

@@ -17,7 +17,7 @@ pub enum PolicyKind {
     /// The least recently used block goes first.
     #[default]
     Lru,
-    /// Lowest sum of recency and frequency since the load, both fading, goes first.
+    /// The block with the fewest uses goes first, where older uses count less.
     Lfru,
     /// The block with the fewest uses since the start goes first.
     Lfu,

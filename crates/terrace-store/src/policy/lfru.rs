@@ -1,40 +1,35 @@
-//! Frequency and recency, both fading, in equal parts.
+//! Frequency that fades: between least frequently and least recently used.
 
 use super::heap::Heap;
 use super::{Policy, Population};
 use crate::block::BlockId;
 
-/// What is known of a block since it became resident.
-#[derive(Clone, Copy, Debug, Default)]
-struct Uses {
-    last: u64,
-    since: u64,
-    count: u32,
-}
+/// After so many passes over the layers a use counts half.
+const HALF_LIFE: f64 = 32.0;
 
-/// Evicts the block with the lowest score
+/// Evicts the block with the lowest score, of equals the one whose last use is longest ago. The score is the sum of
 ///
 /// ```text
-/// 0.5 / (1 + tokens since the last use) + 0.5 * uses / (1 + tokens since it became resident)
+/// 2 ^ -(passes since the use / 32)
 /// ```
 ///
-/// where tokens are passes over the layers, counted from the order of uses: a use in an earlier layer than the one
-/// before, or of a block that this pass has used, begins the next pass.
+/// over all uses, also those before an eviction: what was used often for long survives what was used once, until it has not
+/// been used for long. Passes (a decoded token is one) are counted from the order of uses: a use in an earlier layer than
+/// the one before, or of a block that this pass has used, begins the next pass.
 ///
-/// All scores change with each pass, so they are computed anew in O(resident) once per pass, and only if something has to
-/// go in it; a use costs O(log n).
+/// All scores fade by the same factor, so their order changes by uses alone: each costs O(log n). Kept is the score's
+/// logarithm at pass 0, which does not overflow.
 #[derive(Debug)]
 pub struct Lfru {
-    uses: Box<[Uses]>,
+    /// Base 2, positive; 0 before the first use.
+    scores: Box<[f64]>,
+    last: Box<[u64]>,
     layers: Box<[u32]>,
     layer: u32,
-    now: u64,
-    /// For which pass the scores of blocks that were not used since are right.
-    scored: u64,
-    /// By score (its bits: of numbers that are not negative they have the same order), then by order of use.
-    order: Heap<(u64, u64)>,
+    pass: u64,
     clock: u64,
-    stamps: Box<[u64]>,
+    /// By score (its bits: of positive numbers they have the same order), then by order of use.
+    order: Heap<(u64, u64)>,
 }
 
 impl Lfru {
@@ -42,54 +37,46 @@ impl Lfru {
     pub fn new(population: &Population) -> Self {
         let blocks = population.blocks.len();
         Self {
-            uses: vec![Uses::default(); blocks].into(),
+            scores: vec![0.0; blocks].into(),
+            last: vec![0; blocks].into(),
             layers: population.blocks.iter().map(|block| block.group).collect(),
             layer: 0,
             // Not 0: a block with `last` 0 was never used.
-            now: 1,
-            scored: 1,
-            order: Heap::new(blocks),
+            pass: 1,
             clock: 0,
-            stamps: vec![0; blocks].into(),
+            order: Heap::new(blocks),
         }
     }
 
-    /// Advances the clocks for a use of `block`.
-    fn tick(&mut self, block: BlockId) {
-        let layer = self.layers[block.index()];
-        if layer < self.layer || self.uses[block.index()].last == self.now {
-            self.now += 1;
+    /// Counts a use of `block`, and gives its place in the order.
+    fn count(&mut self, block: BlockId) -> (u64, u64) {
+        let i = block.index();
+        if self.layers[i] < self.layer || self.last[i] == self.pass {
+            self.pass += 1;
         }
-        self.layer = layer;
+        self.layer = self.layers[i];
+        let now = self.pass as f64 / HALF_LIFE;
+        self.scores[i] = match self.last[i] {
+            0 => now,
+            _ => {
+                now.max(self.scores[i])
+                    + (-(now - self.scores[i]).abs()).exp2().ln_1p() / std::f64::consts::LN_2
+            }
+        };
+        self.last[i] = self.pass;
         self.clock += 1;
-        self.stamps[block.index()] = self.clock;
-    }
-
-    fn score(uses: Uses, now: u64) -> f64 {
-        let recency = 1.0 / (1 + now - uses.last) as f64;
-        let frequency = f64::from(uses.count) / (1 + now - uses.since) as f64;
-        0.5 * recency + 0.5 * frequency
-    }
-
-    fn key(&self, block: BlockId) -> (u64, u64) {
-        (Self::score(self.uses[block.index()], self.now).to_bits(), self.stamps[block.index()])
+        (self.scores[i].to_bits(), self.clock)
     }
 }
 
 impl Policy for Lfru {
     fn on_insert(&mut self, block: BlockId) {
-        self.tick(block);
-        self.uses[block.index()] = Uses { last: self.now, since: self.now, count: 1 };
-        let key = self.key(block);
+        let key = self.count(block);
         self.order.insert(block.0, key);
     }
 
     fn on_hit(&mut self, block: BlockId) {
-        self.tick(block);
-        let now = self.now;
-        let uses = &mut self.uses[block.index()];
-        (uses.last, uses.count) = (now, uses.count.saturating_add(1));
-        let key = self.key(block);
+        let key = self.count(block);
         self.order.set(block.0, key);
     }
 
@@ -98,12 +85,6 @@ impl Policy for Lfru {
     }
 
     fn victim(&mut self, _: BlockId, evictable: &mut dyn FnMut(BlockId) -> bool) -> Option<BlockId> {
-        if self.scored != self.now {
-            self.scored = self.now;
-            let (uses, stamps, now) = (&self.uses, &self.stamps, self.now);
-            self.order
-                .rekey(|block| (Self::score(uses[block as usize], now).to_bits(), stamps[block as usize]));
-        }
         self.order.first(&mut |block| evictable(BlockId(block))).map(BlockId)
     }
 }
@@ -114,50 +95,58 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Against the formula, evaluated for every block whenever a victim is wanted.
+        /// Against the sum over all uses, added up whenever a victim is wanted.
         #[test]
-        fn equals_the_formula(steps in prop::collection::vec((0u32..12, 0u8..4), 1..300)) {
+        fn equals_the_sum(steps in prop::collection::vec((0u32..12, 0u8..4), 1..300)) {
             let population = Population::of_equals(12, 3);
             let mut lfru = Lfru::new(&population);
-            // (last, since, count, order of use) of resident blocks
-            let mut all: Vec<Option<(u64, u64, u64, usize)>> = vec![None; 12];
-            let mut last_use = [0u64; 12];
-            let (mut now, mut layer) = (1u64, 0u32);
-            for (step, (block, action)) in steps.into_iter().enumerate() {
+            let mut uses: Vec<Vec<u64>> = vec![Vec::new(); 12];
+            let mut resident = [false; 12];
+            let (mut pass, mut layer) = (1u64, 0u32);
+            for (block, action) in steps {
                 let i = block as usize;
                 if action < 3 {
                     let group = population.blocks[i].group;
-                    if group < layer || last_use[i] == now {
-                        now += 1;
+                    if group < layer || uses[i].last() == Some(&pass) {
+                        pass += 1;
                     }
                     layer = group;
-                    last_use[i] = now;
-                    all[i] = match all[i] {
-                        None => {
-                            lfru.on_insert(BlockId(block));
-                            Some((now, now, 1, step))
-                        }
-                        Some((_, since, count, _)) => {
-                            lfru.on_hit(BlockId(block));
-                            Some((now, since, count + 1, step))
-                        }
-                    };
+                    uses[i].push(pass);
+                    match std::mem::replace(&mut resident[i], true) {
+                        false => lfru.on_insert(BlockId(block)),
+                        true => lfru.on_hit(BlockId(block)),
+                    }
                 } else {
-                    let score = |&(last, since, count, _): &(u64, u64, u64, usize)| {
-                        0.5 / (1 + now - last) as f64 + 0.5 * (count as f64 / (1 + now - since) as f64)
+                    let score = |i: usize| {
+                        uses[i].iter().map(|&at| (-((pass - at) as f64) / HALF_LIFE).exp2()).sum::<f64>()
                     };
-                    let expected = (0..12u32)
-                        .filter_map(|i| all[i as usize].map(|uses| (score(&uses), uses.3, i)))
-                        .min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)))
-                        .map(|least| least.2);
-                    let victim = lfru.victim(BlockId(block), &mut |_| true).map(|block| block.0);
-                    prop_assert_eq!(victim, expected);
-                    if let Some(victim) = victim {
-                        lfru.on_evict(BlockId(victim));
-                        all[victim as usize] = None;
+                    let least = (0..12).filter(|&i| resident[i]).map(score).min_by(f64::total_cmp);
+                    let victim = lfru.victim(BlockId(block), &mut |_| true);
+                    prop_assert_eq!(victim.is_some(), least.is_some());
+                    if let (Some(victim), Some(least)) = (victim, least) {
+                        // Equal but for rounding.
+                        prop_assert!(score(victim.index()) <= least * (1.0 + 1e-9), "{victim:?}");
+                        resident[victim.index()] = false;
+                        lfru.on_evict(victim);
                     }
                 }
             }
         }
+    }
+
+    #[test]
+    fn often_survives_recent_and_fades() {
+        let population = Population::of_equals(3, 3);
+        let mut lfru = Lfru::new(&population);
+        let first = |lfru: &mut Lfru| lfru.victim(BlockId(0), &mut |_| true);
+        lfru.on_insert(BlockId(0));
+        (0..4).for_each(|_| lfru.on_hit(BlockId(0)));
+        lfru.on_insert(BlockId(1));
+        assert_eq!(first(&mut lfru), Some(BlockId(1)), "used last, but once");
+        // Block 2 lets time pass.
+        lfru.on_insert(BlockId(2));
+        (0..100).for_each(|_| lfru.on_hit(BlockId(2)));
+        lfru.on_hit(BlockId(1));
+        assert_eq!(first(&mut lfru), Some(BlockId(0)), "its uses are old");
     }
 }
