@@ -2,6 +2,7 @@
 
 use crate::buffers::ManagedBuffer;
 use crate::error::BackendError;
+use crate::expert_kernels;
 use crate::experts::{self, ExpertLane, ExpertNode};
 use crate::matrices::MatrixQueue;
 use crate::rows::{self, RowsNode};
@@ -95,12 +96,13 @@ impl Executor {
                         if position == 0 && operand.storage() == operand =>
                     {
                         let kernels = Kernels::of(tensor.ty)
-                            .filter(|kernels| experts::convertible(node, kernels))
+                            .filter(|kernels| expert_kernels::convertible(node, kernels))
                             .ok_or_else(|| BackendError::NoKernel {
                                 tensor: tensor.name.clone(),
                                 ty: format!("{:?}", tensor.ty),
                             })?;
-                        activation_bytes = activation_bytes.max(experts::activation_bytes(node, &kernels));
+                        activation_bytes =
+                            activation_bytes.max(expert_kernels::activation_bytes(node, &kernels));
                         blocked_bytes =
                             blocked_bytes.max(BlockedExpert::scratch_bytes(node, self.cpu.threads()));
                         let fetch = self.expert_nodes.len();

@@ -10,6 +10,7 @@ mod buffers;
 mod device;
 mod error;
 mod exec;
+mod expert_kernels;
 mod experts;
 mod matrices;
 mod routing;

@@ -2,12 +2,11 @@
 
 use crate::engine::Engine;
 use crate::error::EngineError;
-use crate::options::Sampling;
 use serde::Serialize;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
-use terrace_ggml::llama::{self, ContextError, Sampler, Token};
+use terrace_ggml::llama::{ContextError, Sampler, Sampling, Token};
 
 /// Why generation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -106,13 +105,7 @@ impl Engine {
             }
         }
         let prompt_time = begin.elapsed();
-        let mut sampler = Sampler::new(&llama::Sampling {
-            temp: sampling.temp,
-            top_k: sampling.top_k,
-            top_p: sampling.top_p,
-            min_p: sampling.min_p,
-            seed: sampling.seed,
-        });
+        let mut sampler = Sampler::new(sampling);
         let mut first = None;
         let mut piece = Vec::new();
         while n_max.is_none_or(|n| generation.tokens.len() < n) {

@@ -1,6 +1,5 @@
 //! What a caller can choose.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::PathBuf;
 use terrace_plan::{Budget, Manage};
 use terrace_store::{DirectChoice, IoChoice, PolicyKind};
@@ -65,35 +64,5 @@ impl Default for Options {
             threads: None,
             faults: None,
         }
-    }
-}
-
-/// How tokens are chosen; llama.cpp's samplers, defaults and order.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sampling {
-    /// Temperature; 0 or less is greedy.
-    pub temp: f32,
-    /// Most likely tokens kept; 0 or less: all.
-    pub top_k: i32,
-    /// Cumulated probability kept; 1: all.
-    pub top_p: f32,
-    /// Least probability relative to the best token; 0: any.
-    pub min_p: f32,
-    /// Seed.
-    pub seed: u32,
-}
-
-impl Default for Sampling {
-    fn default() -> Self {
-        // RandomState is seeded by the system: the only random number that is needed here.
-        let seed = RandomState::new().build_hasher().finish() as u32;
-        Self { temp: 0.8, top_k: 40, top_p: 0.95, min_p: 0.05, seed }
-    }
-}
-
-impl Sampling {
-    /// The most likely token, always.
-    pub fn greedy() -> Self {
-        Self { temp: 0.0, seed: 0, ..Self::default() }
     }
 }

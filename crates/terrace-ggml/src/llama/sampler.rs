@@ -2,6 +2,7 @@
 
 use super::{Context, Token};
 use llama_cpp_sys_2 as sys;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ptr::NonNull;
 
 /// Sampling parameters, with the meanings and the order of llama.cpp's samplers.
@@ -17,6 +18,22 @@ pub struct Sampling {
     pub min_p: f32,
     /// Seed of the random choice.
     pub seed: u32,
+}
+
+impl Default for Sampling {
+    /// llama.cpp's defaults, and a seed of the system's.
+    fn default() -> Self {
+        // RandomState is seeded by the system: the only random number that is needed here.
+        let seed = RandomState::new().build_hasher().finish() as u32;
+        Self { temp: 0.8, top_k: 40, top_p: 0.95, min_p: 0.05, seed }
+    }
+}
+
+impl Sampling {
+    /// The most likely token, always.
+    pub fn greedy() -> Self {
+        Self { temp: 0.0, seed: 0, ..Self::default() }
+    }
 }
 
 /// A chain of samplers with its random state.
