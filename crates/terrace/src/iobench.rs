@@ -35,7 +35,7 @@ pub fn iobench(args: &IobenchArgs) -> Result<(), CliError> {
     if let Err(reason) = &outcome.kept {
         eprintln!("warning: the recommendation is not kept: {reason}");
     }
-    if args.json { print(&show::json(&outcome).to_string()) } else { print(&show::summary(&outcome)) }
+    if args.json { print(&show::json(&outcome).to_string()) } else { print(&show::text(&outcome)) }
 }
 
 fn measure(args: &IobenchArgs) -> Result<Outcome, CliError> {
@@ -54,29 +54,13 @@ fn measure(args: &IobenchArgs) -> Result<Outcome, CliError> {
         IoBench::file(&args.path, time)?
     };
     let (size, device) = (bench.size(), bench.device().cloned());
-    if !args.json {
-        print(&show::head(&args.path, temporary, size, device.as_ref()))?;
-    }
-    let mut last = None;
-    let bar = bar(bench.cases().len() as u64, "{wide_bar} {pos}/{len}");
-    let mut failed = None;
-    let mut seen = |row: &terrace_store::Row| {
+    let bar = bar(bench.measurements(), "{wide_bar} {pos}/{len} measured");
+    let report = bench.run(&mut || {
         bar.inc(1);
-        if !args.json {
-            let first = last.replace(row.case.question) != Some(row.case.question);
-            if let Err(error) = bar.suspend(|| print(&show::row(row, first))) {
-                failed = Some(error);
-                return ControlFlow::Break(());
-            }
-        }
         go_on()
-    };
-    let result = bench.run(&mut seen);
+    });
     bar.finish_and_clear();
-    if let Some(error) = failed {
-        return Err(error);
-    }
-    let report = result.map_err(stopped)?;
+    let report = report.map_err(stopped)?;
     let kept = keep(args, &report);
     Ok(Outcome { path: args.path.clone(), temporary, size, device, report, kept })
 }

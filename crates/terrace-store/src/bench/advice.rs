@@ -103,24 +103,16 @@ fn direct(rows: &[Row], reasons: &mut Vec<String>) -> bool {
 
 /// One byte more than the size up to which, and below, neighbours are faster as one.
 fn coalesce_below(rows: &[Row], reasons: &mut Vec<String>) -> Option<ByteSize> {
-    // By the size of a neighbour: the gains of the pairs measured one behind the other.
-    let mut gains: BTreeMap<ByteSize, Vec<f64>> = BTreeMap::new();
     let asked: Vec<&Row> = rows.iter().filter(|row| row.case.question == Question::Coalescing).collect();
-    for pair in asked.chunks_exact(2) {
-        if pair[0].gbps > 0.0 {
-            gains.entry(pair[0].case.request_size).or_default().push(pair[1].gbps / pair[0].gbps);
-        }
-    }
-    let medians = gains.into_iter().map(|(size, mut gains)| {
-        gains.sort_by(f64::total_cmp);
-        (size, gains[gains.len() / 2])
-    });
-    let medians: Vec<(ByteSize, f64)> = medians.collect();
-    if !medians.is_empty() {
-        let texts: Vec<_> = medians.iter().map(|(size, gain)| format!("{size} {gain:.2}x")).collect();
+    // Pairs: apart, as one.
+    let gains = asked.chunks_exact(2).filter(|pair| pair[0].gbps > 0.0);
+    let gains = gains.map(|pair| (pair[0].case.request_size, pair[1].gbps / pair[0].gbps));
+    let gains: Vec<(ByteSize, f64)> = gains.collect();
+    if !gains.is_empty() {
+        let texts: Vec<_> = gains.iter().map(|(size, gain)| format!("{size} {gain:.2}x")).collect();
         reasons.push(format!("four neighbours as one request: {}", texts.join(", ")));
     }
-    let paying = medians.iter().take_while(|(_, gain)| *gain > COALESCE_GAIN);
+    let paying = gains.iter().take_while(|(_, gain)| *gain > COALESCE_GAIN);
     paying.last().map(|(size, _)| ByteSize(size.0 + 1))
 }
 
@@ -138,6 +130,8 @@ mod tests {
             requests: 1,
             seconds: 1.0,
             gbps: rate(&case),
+            gbps_min: rate(&case),
+            gbps_max: rate(&case),
             p50_us: 1,
             p99_us: 1,
             cpu_s_per_gb: None,

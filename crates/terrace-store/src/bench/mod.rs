@@ -38,6 +38,8 @@ const TELLING_FILE: u64 = 64 << 20;
 const TELLING_ROW: Duration = Duration::from_millis(50);
 /// Rows are not shorter than this, whatever time was given.
 const SHORTEST_ROW: Duration = Duration::from_millis(20);
+/// Rounds, where there is time for more than one.
+const ROUNDS: u32 = 3;
 /// Memory to read into: more than caches hold.
 const MEMORY: u64 = 256 << 20;
 /// Share of its pages in the page cache with which a file counts as cold.
@@ -53,7 +55,9 @@ pub struct IoBench {
     buffered: Files,
     cases: Vec<Case>,
     notes: Vec<String>,
+    /// Of each measurement.
     row_time: Duration,
+    rounds: u32,
     _scratch: Option<Scratch>,
 }
 
@@ -115,6 +119,7 @@ impl IoBench {
         }
         let cases = cases::cases(len, &engines, direct.is_some());
         let count = u32::try_from(cases.len().max(1)).expect("a table for people");
+        let rounds = if time / count / ROUNDS >= TELLING_ROW { ROUNDS } else { 1 };
         Ok(Self {
             path: shown.into(),
             len,
@@ -123,7 +128,8 @@ impl IoBench {
             buffered,
             cases,
             notes,
-            row_time: (time / count).max(SHORTEST_ROW),
+            row_time: (time / count / rounds).max(SHORTEST_ROW),
+            rounds,
             _scratch: scratch,
         })
     }
@@ -143,33 +149,41 @@ impl IoBench {
         &self.cases
     }
 
-    /// Measures. `seen` gets each row as it is done.
+    /// Measurements that [`IoBench::run`] will take: every case in each round.
+    pub fn measurements(&self) -> u64 {
+        u64::from(self.rounds) * self.cases.len() as u64
+    }
+
+    /// Measures. `measured` is called after each measurement.
     ///
     /// # Errors
-    /// If a read fails, memory or threads cannot be had, or `seen` says so.
-    pub fn run(mut self, seen: &mut dyn FnMut(&Row) -> ControlFlow<()>) -> Result<IoReport, IoBenchError> {
+    /// If a read fails, memory or threads cannot be had, or `measured` says so.
+    pub fn run(mut self, measured: &mut dyn FnMut() -> ControlFlow<()>) -> Result<IoReport, IoBenchError> {
         let memory = |source| IoBenchError::Resources { what: "memory to read into", source };
         let most = self.cases.iter().map(|case| case.request_size.0 * u64::from(case.queue_depth)).max();
         let target = touched(most.unwrap_or(GRANULE).max(MEMORY)).map_err(memory)?;
         let cached = self.buffered.handles()?.remove(0);
-        let mut compute: Option<Compute> = None;
-        let mut alone = None;
-        let mut rows = Vec::with_capacity(self.cases.len());
-        for case in &self.cases {
-            if case.compute && compute.is_none() {
-                let mut started = start_compute()?;
-                std::thread::sleep(self.row_time);
-                alone = Some(started.gbps());
-                compute = Some(started);
-            } else if !case.compute {
-                compute = None;
-            }
-            let row = self.row(case, &target, &cached, compute.as_mut())?;
-            rows.push(row);
-            if seen(&row).is_break() {
-                return Err(IoBenchError::Stopped);
+        let mut alone = Vec::new();
+        let mut rounds = vec![Vec::new(); self.cases.len()];
+        for _ in 0..self.rounds {
+            let mut compute: Option<Compute> = None;
+            for (case, rows) in self.cases.iter().zip(&mut rounds) {
+                if case.compute && compute.is_none() {
+                    let mut started = start_compute()?;
+                    std::thread::sleep(self.row_time);
+                    alone.push(started.gbps());
+                    compute = Some(started);
+                } else if !case.compute {
+                    compute = None;
+                }
+                rows.push(self.row(case, &target, &cached, compute.as_mut())?);
+                if measured().is_break() {
+                    return Err(IoBenchError::Stopped);
+                }
             }
         }
+        let rows: Vec<Row> = rounds.into_iter().filter_map(Row::median).collect();
+        alone.sort_by(f64::total_cmp);
         if rows.iter().any(|row| row.cache == Cache::Warm) {
             self.notes.push(
                 "the page cache did not let go of the file (it is mapped, or in memory): rows marked warm"
@@ -178,8 +192,9 @@ impl IoBench {
         }
         let (recommended, reasons) = advice::advise(&rows).unzip();
         Ok(IoReport {
+            rounds: self.rounds,
             rows,
-            compute_alone_gbps: alone,
+            compute_alone_gbps: alone.get(alone.len() / 2).copied(),
             notes: self.notes,
             recommended,
             reasons: reasons.unwrap_or_default(),
@@ -235,6 +250,8 @@ impl IoBench {
             requests: timing.requests,
             seconds: timing.wall.as_secs_f64(),
             gbps: timing.gbps(),
+            gbps_min: timing.gbps(),
+            gbps_max: timing.gbps(),
             p50_us: timing.latency(0.5),
             p99_us: timing.latency(0.99),
             cpu_s_per_gb: (compute_gbps.is_none() && per_gb.is_finite()).then_some(per_gb),

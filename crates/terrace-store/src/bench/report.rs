@@ -18,7 +18,7 @@ pub enum Cache {
     Unknown,
 }
 
-/// One measurement.
+/// One case's measurement: of several, the one with the median rate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// What was measured.
@@ -32,6 +32,10 @@ pub struct Row {
     pub seconds: f64,
     /// 10^9 bytes per second.
     pub gbps: f64,
+    /// The same in the slowest round.
+    pub gbps_min: f64,
+    /// The same in the fastest round.
+    pub gbps_max: f64,
     /// Time that half of the requests did not exceed, in microseconds.
     pub p50_us: u32,
     /// Time that 99 of 100 requests did not exceed (of fewer than 100: the longest), in microseconds.
@@ -44,9 +48,23 @@ pub struct Row {
     pub compute_gbps: Option<f64>,
 }
 
+impl Row {
+    /// Of the rounds of one case; the cache was warm if it ever was.
+    pub(super) fn median(mut rounds: Vec<Self>) -> Option<Self> {
+        rounds.sort_by(|a, b| a.gbps.total_cmp(&b.gbps));
+        let (slowest, fastest) = (*rounds.first()?, *rounds.last()?);
+        let median = rounds[rounds.len() / 2];
+        let cache =
+            rounds.iter().map(|row| row.cache).find(|cache| *cache == Cache::Warm).unwrap_or(median.cache);
+        Some(Self { gbps_min: slowest.gbps, gbps_max: fastest.gbps, cache, ..median })
+    }
+}
+
 /// Everything that was found.
 #[derive(Clone, Debug)]
 pub struct IoReport {
+    /// Times that everything was measured: all cases once, then all again, so that what drifts drifts for all.
+    pub rounds: u32,
     /// The measurements, in the order of [`IoBench::cases`].
     pub rows: Vec<Row>,
     /// 10^9 bytes per second that the computation goes through when nothing is read; `None` if it was not needed.

@@ -3,25 +3,33 @@
 use super::Outcome;
 use serde_json::{Value, json};
 use std::fmt::Write;
-use std::path::Path;
 use terrace_model::ByteSize;
-use terrace_store::{Cache, Device, IoChoice, IoSettings, Row};
+use terrace_store::{Cache, IoChoice, IoSettings, Row};
 
 /// Of the JSON object.
 const VERSION: u32 = 1;
 
-/// What is measured.
-pub fn head(path: &Path, temporary: bool, size: ByteSize, device: Option<&Device>) -> String {
-    let what = if temporary { "a temporary file in " } else { "" };
-    let device = device.map_or_else(|| "an unknown device".into(), ToString::to_string);
-    format!(
-        "{what}{} ({size}) on {device}\nGB are 10^9 bytes; latencies from a request's submission to its result\n",
-        path.display()
-    )
+/// A table by question, and what comes of it.
+pub fn text(outcome: &Outcome) -> String {
+    let Outcome { path, temporary, size, device, report, .. } = outcome;
+    let what = if *temporary { "a temporary file in " } else { "" };
+    let device = device.as_ref().map_or_else(|| "an unknown device".into(), ToString::to_string);
+    let mut out = format!("{what}{} ({size}) on {device}\n", path.display());
+    let _ = writeln!(
+        out,
+        "GB are 10^9 bytes; median [min - max] of {} rounds; latencies from a request's submission to its result",
+        report.rounds
+    );
+    let mut last = None;
+    for each in &report.rows {
+        let first = last.replace(each.case.question) != Some(each.case.question);
+        let _ = writeln!(out, "{}", row(each, first));
+    }
+    out + &summary(outcome)
 }
 
 /// One line; above the first of a question, what the question is.
-pub fn row(row: &Row, first: bool) -> String {
+fn row(row: &Row, first: bool) -> String {
     let case = &row.case;
     let mut out = String::new();
     if first {
@@ -29,7 +37,7 @@ pub fn row(row: &Row, first: bool) -> String {
         let [engine, mode, order, request, depth, rate, p50, p99, cpu] = columns;
         let _ = writeln!(
             out,
-            "\n{}\n  {engine:<9}{mode:<10}{order:<12}{request:>10}{depth:>7}{rate:>9}{p50:>10}{p99:>10}{cpu:>10}",
+            "\n{}\n  {engine:<9}{mode:<10}{order:<12}{request:>10}{depth:>7}{rate:>20}{p50:>10}{p99:>10}{cpu:>10}",
             case.question
         );
     }
@@ -41,12 +49,12 @@ pub fn row(row: &Row, first: bool) -> String {
     };
     let _ = write!(
         out,
-        "  {:<9}{:<10}{:<12}{request:>10}{:>7}{:>9.2}{:>10}{:>10}{:>10}",
+        "  {:<9}{:<10}{:<12}{request:>10}{:>7}{:>20}{:>10}{:>10}{:>10}",
         engine_name(case.engine),
         if case.direct { "direct" } else { "buffered" },
         case.pattern,
         case.queue_depth,
-        row.gbps,
+        format!("{:.2} [{:.2} - {:.2}]", row.gbps, row.gbps_min, row.gbps_max),
         ms(row.p50_us),
         ms(row.p99_us),
         row.cpu_s_per_gb.map_or_else(|| "-".into(), |cpu| format!("{cpu:.3}")),
@@ -64,7 +72,7 @@ pub fn row(row: &Row, first: bool) -> String {
 }
 
 /// What comes of it.
-pub fn summary(outcome: &Outcome) -> String {
+fn summary(outcome: &Outcome) -> String {
     let report = &outcome.report;
     let mut out = String::from("\n");
     if let Some(gbps) = report.compute_alone_gbps {
@@ -120,6 +128,7 @@ pub fn json(outcome: &Outcome) -> Value {
         "bytes": size,
         "device": device,
         "compute_alone_gbps": report.compute_alone_gbps,
+        "rounds": report.rounds,
         "rows": report.rows,
         "notes": report.notes,
         "recommended": recommended,
