@@ -181,8 +181,8 @@ impl Engine {
         self.weights.as_ref().map(|weights| weights.store().stats())
     }
 
-    /// Ends the recording that [`Options::record_trace`] asked for, and writes it; none was asked for, or nothing is
-    /// managed: none.
+    /// Ends the recording that [`Options::record_trace`] asked for, and writes it; none was asked for, or no
+    /// experts are managed: none.
     ///
     /// # Errors
     /// [`EngineError::Trace`]; a file that was there before is then as it was.
@@ -268,8 +268,9 @@ fn load_managed(
     (report.io, report.direct) = (Some(engine.name.to_string()), Some(engine.direct));
     report.io_reason = Some(engine.reason.clone());
     let terrace = Terrace::install()?;
-    let recorder =
-        options.record_trace.is_some().then(|| TraceRecorder::new(file, &layout, engine.alignment));
+    let routed = layout.tensors().iter().any(|tensor| tensor.cut != Cut::Whole);
+    let recorder = (routed && options.record_trace.is_some())
+        .then(|| TraceRecorder::new(file, &layout, engine.alignment));
     let weights = Arc::new(Weights::new(file, layout, store));
     *weights.recorder() = recorder;
     let mut overrides: Vec<_> =

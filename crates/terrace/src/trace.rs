@@ -38,7 +38,7 @@ fn record(args: &RecordArgs, verbose: bool) -> Result<(), CliError> {
             Ok(())
         }
         None => Err(CliError::Usage {
-            message: "nothing was recorded: this run has no managed weights".into(),
+            message: "nothing was recorded: this run has no managed experts".into(),
             hint: "use --manage experts, or a --ram-budget below the model's size".into(),
         }),
     }

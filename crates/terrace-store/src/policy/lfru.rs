@@ -4,13 +4,14 @@ use super::heap::Heap;
 use super::{Policy, Population};
 use crate::block::BlockId;
 
-/// After so many passes over the layers a use counts half.
-const HALF_LIFE: f64 = 32.0;
+/// After so many passes over the layers a use counts half. Longer gains little on trained models and loses on routing that
+/// repeats within few tokens.
+const HALF_LIFE: f64 = 16.0;
 
 /// Evicts the block with the lowest score, of equals the one whose last use is longest ago. The score is the sum of
 ///
 /// ```text
-/// 2 ^ -(passes since the use / 32)
+/// 2 ^ -(passes since the use / 16)
 /// ```
 ///
 /// over all uses, also those before an eviction: what was used often for long survives what was used once, until it has not
