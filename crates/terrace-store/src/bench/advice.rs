@@ -11,11 +11,11 @@ const SLACK: f64 = 0.05;
 /// Smaller requests are for tables read by row, whatever they reach.
 const LEAST_REQUEST: ByteSize = ByteSize::kib(64);
 /// `pread` has to be this much faster: it costs threads.
-const PREAD_GAIN: f64 = 1.05;
+const PREAD_GAIN: f64 = 1.10;
 /// The page cache has to be this much faster: it costs memory that is not counted.
 const BUFFERED_GAIN: f64 = 1.25;
 /// Reading neighbours as one has to be this much faster: it costs code paths, and room that fits them together.
-const COALESCE_GAIN: f64 = 1.05;
+const COALESCE_GAIN: f64 = 1.10;
 
 /// The settings that the rows speak for, and why; `None` if they say nothing.
 pub(super) fn advise(rows: &[Row]) -> Option<(IoSettings, Vec<String>)> {
