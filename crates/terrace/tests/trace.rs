@@ -148,8 +148,7 @@ fn runs_that_cannot_be_recorded_say_so_and_leave_files_alone() {
         assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
         assert!(stderr(&output).contains("nothing was recorded"), "{}", stderr(&output));
     }
-    let failed =
-        record(&trace, &["--manage", "experts", "--ram-budget", "8MiB", "--inject-fault", "eio@60"]);
+    let failed = record(&trace, &["--manage", "experts", "--ram-budget", "8MiB", "--inject-fault", "eio@60"]);
     assert_eq!(failed.status.code(), Some(1), "{}", stderr(&failed));
     assert_eq!(fs::read_to_string(&trace).unwrap(), "mine");
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left of recordings that failed");

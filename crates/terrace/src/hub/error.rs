@@ -163,9 +163,11 @@ impl HubError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Name { .. } => Some("write hf:owner/repo, or hf:owner/repo:file.gguf".into()),
-            Self::Setup { .. } | Self::Unreachable { .. } => {
-                Some("check the network, and HF_ENDPOINT if it is set".into())
-            }
+            Self::Setup { .. } => Some(
+                "check HF_ENDPOINT if it is set, and that the system's certificates (package ca-certificates) are installed"
+                    .into(),
+            ),
+            Self::Unreachable { .. } => Some("check the network, and HF_ENDPOINT if it is set".into()),
             Self::NoRepo { .. } => {
                 Some("check the name; private and gated repositories need a token in HF_TOKEN".into())
             }
