@@ -11,10 +11,11 @@ CARGO ?= cargo
 demo: build
 	@scripts/demo
 
+# One test at a time: ggml's threads spin, and two models on the same cores slow each other down by orders of magnitude.
 test: prerequisites
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
-	$(CARGO) test --release --workspace
+	RUST_TEST_THREADS=1 $(CARGO) test --release --workspace
 
 build: prerequisites
 	$(CARGO) build --release --package terrace

@@ -31,6 +31,9 @@ struct Wave {
     items: UnsafeCell<Vec<Item>>,
     next_task: AtomicUsize,
     last: AtomicBool,
+    /// The node has failed: nothing to compute, and no further wave. Kept per wave, because thread 0 may fail on the next
+    /// one before the others have looked at this.
+    failed: AtomicBool,
 }
 
 /// What a MUL_MAT_ID node needs to know, fixed before the run.
@@ -66,7 +69,8 @@ pub struct ExpertLane {
     routing: UnsafeCell<Routing>,
     waves: [Wave; 2],
     barrier: Barrier,
-    failed: AtomicBool,
+    /// The node that failed, [`usize::MAX`] if none has.
+    failed_at: AtomicUsize,
     activations: Scratch,
     blocked: Scratch,
 }
@@ -98,7 +102,7 @@ impl Default for ExpertLane {
             routing: UnsafeCell::default(),
             waves: Default::default(),
             barrier: Barrier::default(),
-            failed: AtomicBool::new(false),
+            failed_at: AtomicUsize::new(usize::MAX),
             activations: Scratch::default(),
             blocked: Scratch::default(),
         }
@@ -131,7 +135,7 @@ impl ExpertLane {
         self.activations.reserve(activation_bytes);
         self.blocked.reserve(blocked_bytes);
         self.routing.get_mut().reset();
-        self.failed.store(false, Ordering::Relaxed);
+        self.failed_at.store(usize::MAX, Ordering::Relaxed);
     }
 
     /// Lends the store for a run, and who writes down what the router chooses; `stop` ends the graph when the lane fails.
@@ -156,7 +160,7 @@ impl ExpertLane {
 
     /// Whether a node failed; the reason is parked.
     pub fn has_failed(&self) -> bool {
-        self.failed.load(Ordering::Relaxed)
+        self.failed_at.load(Ordering::Relaxed) != usize::MAX
     }
 
     /// What the router chose.
@@ -166,14 +170,14 @@ impl ExpertLane {
         unsafe { &*self.routing.get() }
     }
 
-    fn fail(&self, stop: *const AtomicBool, error: BackendError) {
+    fn fail(&self, node: &ExpertNode, stop: *const AtomicBool, error: BackendError) {
         parked::park(Box::new(error));
-        self.give_up(stop);
+        self.give_up(node, stop);
     }
 
     /// Ends the run; the reason is parked already.
-    fn give_up(&self, stop: *const AtomicBool) {
-        self.failed.store(true, Ordering::Relaxed);
+    fn give_up(&self, node: &ExpertNode, stop: *const AtomicBool) {
+        self.failed_at.store(node.fetch, Ordering::Relaxed);
         // SAFETY: `begin` lent the flag for the run that this is part of.
         unsafe { (*stop).store(true, Ordering::Relaxed) };
     }
@@ -188,8 +192,9 @@ pub unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userda
     let (node, dst) = unsafe { (&*userdata.cast::<ExpertNode>(), custom_node(dst)) };
     // SAFETY: the lane outlives the run.
     let lane = unsafe { &*node.shared };
-    // ggml's own barrier lies between nodes: every thread sees the same value here.
-    if lane.has_failed() {
+    // An earlier node failed: ggml's own barrier lies in between, so every thread sees it. Not so a failure of thread 0 in
+    // this node, which may come before the others have got here; they have to meet it at the barrier.
+    if lane.failed_at.load(Ordering::Relaxed) < node.fetch {
         return;
     }
     let share = ThreadShare { ith: ith.unsigned_abs() as usize, nth: nth.unsigned_abs() as usize };
@@ -206,10 +211,10 @@ pub unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userda
     }
     loop {
         lane.barrier.wait(share.nth);
-        if lane.has_failed() {
+        let wave = &lane.waves[turn];
+        if wave.failed.load(Ordering::Relaxed) {
             return;
         }
-        let wave = &lane.waves[turn];
         let last = wave.last.load(Ordering::Relaxed);
         // SAFETY: thread 0 filled this wave before the barrier and fills the other one next.
         let items = unsafe { &*wave.items.get() };
@@ -266,8 +271,8 @@ fn start(lane: &ExpertLane, node: &ExpertNode, dst: Tensor<'_>, inner: &mut Inne
     };
     match parked::guard("an expert node", None, || Some(attempt())) {
         Some(Ok(())) => {}
-        Some(Err(error)) => lane.fail(stop, error),
-        None => lane.give_up(stop),
+        Some(Err(error)) => lane.fail(node, stop, error),
+        None => lane.give_up(node, stop),
     }
 }
 
@@ -290,19 +295,21 @@ fn request(
 
 /// Thread 0: waits until at least one expert is there and hands out all that are.
 fn publish(lane: &ExpertLane, node: &ExpertNode, dst: Tensor<'_>, inner: &mut Inner, wave: &Wave) {
-    if lane.has_failed() {
-        return;
-    }
     // SAFETY: the threads are behind this wave's previous use by two barriers.
     let items = unsafe { &mut *wave.items.get() };
     items.clear();
     let stop = inner.stop;
-    // A panic must not leave the other threads at the barrier: it becomes a failure like any other.
-    match parked::guard("an expert node", None, || Some(collect(lane, node, dst, inner, items, &wave.last))) {
-        Some(Ok(())) => {}
-        Some(Err(error)) => lane.fail(stop, error),
-        None => lane.give_up(stop),
+    if !lane.has_failed() {
+        // A panic must not leave the other threads at the barrier: it becomes a failure like any other.
+        match parked::guard("an expert node", None, || {
+            Some(collect(lane, node, dst, inner, items, &wave.last))
+        }) {
+            Some(Ok(())) => {}
+            Some(Err(error)) => lane.fail(node, stop, error),
+            None => lane.give_up(node, stop),
+        }
     }
+    wave.failed.store(lane.has_failed(), Ordering::Relaxed);
     wave.next_task.store(0, Ordering::Relaxed);
 }
 

@@ -165,3 +165,43 @@ fn one_type() {
         Spec { expert_type: ty, expert_down_type: Some(WeightType::Q6_K), ..Spec::new(Arch::Qwen3Moe) };
     check(&spec, dir().path());
 }
+
+/// A read that fails, wherever it happens, fails the call and nothing else: no thread is left waiting for another, and
+/// the same engine generates the right tokens afterwards.
+#[test]
+fn every_failed_read_is_an_error_and_no_more() {
+    in_own_process("failed_reads", "qwen3moe");
+}
+
+#[test]
+#[ignore = "run by every_failed_read_is_an_error_and_no_more, in a process of its own"]
+fn failed_reads() {
+    let dir = dir();
+    let model = terrace_testkit::write(&Spec::new(Arch::Qwen3Moe), dir.path().join("model.gguf")).unwrap();
+    let ram_budget = Budget::Bytes(two_bundles(&model, Manage::Experts));
+    let base = Options { manage: Manage::Experts, ram_budget, direct: DirectChoice::On, ..options(&model) };
+    let mut expected = None;
+    let mut failures = 0;
+    for request in 1..160 {
+        let options = Options { faults: Some(format!("eio@{request}")), ..base.clone() };
+        // Resident weights are read through the same engine: an early fault fails the load.
+        let Ok(mut engine) = Engine::load(options, &mut |_| ControlFlow::Continue(())) else { continue };
+        let tokens = prompt(&engine);
+        let mut generate = |n| {
+            engine.reset();
+            engine.generate(&tokens, Some(n), &Sampling::greedy(), &mut |_| ControlFlow::Continue(()))
+        };
+        if let Err(error) = generate(4) {
+            assert!(error.to_string().contains("Input/output error"), "{error}");
+            failures += 1;
+        }
+        // The fault is over.
+        let again = generate(4).map_err(|e| format!("after a fault at request {request}: {e}")).unwrap().tokens;
+        assert_eq!(
+            *expected.get_or_insert_with(|| again.clone()),
+            again,
+            "after a fault at request {request}"
+        );
+    }
+    assert!(failures > 100, "{failures} faults met a read");
+}

@@ -35,10 +35,15 @@ impl Store {
             return Err(StoreError::Misuse(format!("block {} of {}", block.0, self.blocks.len())));
         }
         loop {
+            let events = self.slots.events;
             let accepted = self.accept(fetch, blocks);
             self.drive(false)?;
             if accepted > 0 || blocks.is_empty() || !fetch.is_empty() || self.slots.leases.any_leased() {
                 return Ok(accepted);
+            }
+            if self.slots.events != events {
+                // Abandoned loads ended just now: what they held can go.
+                continue;
             }
             if !self.slots.any_loading() {
                 return Err(self.too_small(blocks[0]));
