@@ -196,7 +196,8 @@ fn failed_reads() {
             failures += 1;
         }
         // The fault is over.
-        let again = generate(4).map_err(|e| format!("after a fault at request {request}: {e}")).unwrap().tokens;
+        let again =
+            generate(4).map_err(|e| format!("after a fault at request {request}: {e}")).unwrap().tokens;
         assert_eq!(
             *expected.get_or_insert_with(|| again.clone()),
             again,
