@@ -244,9 +244,9 @@ impl Backend for Executor {
                 .map_err(|error| ComputeError::Failed(Box::new(error)))?,
         };
         match status {
-            RunStatus::Done if !self.lane.has_failed() => Ok(()),
+            RunStatus::Done => Ok(()),
             RunStatus::Failed(code) => Err(ComputeError::Failed(Box::new(BackendError::Cpu(code)))),
-            _ => match parked::take() {
+            RunStatus::Stopped => match parked::take() {
                 // A node of ours stopped the run.
                 Some(error) => Err(ComputeError::Failed(error)),
                 None => Err(ComputeError::Interrupted),

@@ -159,7 +159,7 @@ impl ExpertLane {
     }
 
     /// Whether a node failed; the reason is parked.
-    pub fn has_failed(&self) -> bool {
+    fn has_failed(&self) -> bool {
         self.failed_at.load(Ordering::Relaxed) != usize::MAX
     }
 
@@ -170,16 +170,26 @@ impl ExpertLane {
         unsafe { &*self.routing.get() }
     }
 
-    fn fail(&self, node: &ExpertNode, stop: *const AtomicBool, error: BackendError) {
-        parked::park(Box::new(error));
-        self.give_up(node, stop);
-    }
-
-    /// Ends the run; the reason is parked already.
-    fn give_up(&self, node: &ExpertNode, stop: *const AtomicBool) {
-        self.failed_at.store(node.fetch, Ordering::Relaxed);
-        // SAFETY: `begin` lent the flag for the run that this is part of.
-        unsafe { (*stop).store(true, Ordering::Relaxed) };
+    /// Thread 0's part of a node. An error is parked and ends the run; so does a panic, which must not leave the other
+    /// threads at the barrier.
+    fn attempt(
+        &self,
+        node: &ExpertNode,
+        stop: *const AtomicBool,
+        part: impl FnOnce() -> Result<(), BackendError>,
+    ) {
+        let failed = parked::guard("an expert node", true, || match part() {
+            Ok(()) => false,
+            Err(error) => {
+                parked::park(Box::new(error));
+                true
+            }
+        });
+        if failed {
+            self.failed_at.store(node.fetch, Ordering::Relaxed);
+            // SAFETY: `begin` lent the flag for the run that this is part of.
+            unsafe { (*stop).store(true, Ordering::Relaxed) };
+        }
     }
 }
 
@@ -238,7 +248,7 @@ fn start(lane: &ExpertLane, node: &ExpertNode, dst: Tensor<'_>, inner: &mut Inne
     let stop = inner.stop;
     // ggml's barrier between nodes: nobody computes from what earlier nodes leased.
     inner.quiet = true;
-    let mut attempt = || -> Result<(), BackendError> {
+    let attempt = || -> Result<(), BackendError> {
         let ids = dst.src(2).expect("MUL_MAT_ID has ids");
         // SAFETY: no other thread reads the routing before the node's first barrier.
         let first_of_block = unsafe { &mut *lane.routing.get() }.read(ids, node.experts, &tensor.name)?;
@@ -269,11 +279,7 @@ fn start(lane: &ExpertLane, node: &ExpertNode, dst: Tensor<'_>, inner: &mut Inne
         }
         Ok(())
     };
-    match parked::guard("an expert node", None, || Some(attempt())) {
-        Some(Ok(())) => {}
-        Some(Err(error)) => lane.fail(node, stop, error),
-        None => lane.give_up(node, stop),
-    }
+    lane.attempt(node, stop, attempt);
 }
 
 /// Starts (or goes on with) a node's fetch; true when all its touched experts are leased or on the way.
@@ -300,14 +306,7 @@ fn publish(lane: &ExpertLane, node: &ExpertNode, dst: Tensor<'_>, inner: &mut In
     items.clear();
     let stop = inner.stop;
     if !lane.has_failed() {
-        // A panic must not leave the other threads at the barrier: it becomes a failure like any other.
-        match parked::guard("an expert node", None, || {
-            Some(collect(lane, node, dst, inner, items, &wave.last))
-        }) {
-            Some(Ok(())) => {}
-            Some(Err(error)) => lane.fail(node, stop, error),
-            None => lane.give_up(node, stop),
-        }
+        lane.attempt(node, stop, || collect(lane, node, dst, inner, items, &wave.last));
     }
     wave.failed.store(lane.has_failed(), Ordering::Relaxed);
     wave.next_task.store(0, Ordering::Relaxed);

@@ -13,24 +13,19 @@ struct Use {
     operand: usize,
     tensor: *const ManagedTensor,
     saved: *mut c_void,
-    state: State,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
-    Waiting,
-    Asked,
-    Bound,
-    Done,
-}
-
-/// The matrices of a graph, in order of use.
+/// The matrices of a graph, in order of use: first those that are done with, then those that nodes are bound to, those
+/// that were asked for, and the rest.
 #[derive(Default)]
 pub struct MatrixQueue {
     uses: Vec<Use>,
     fetches: Vec<Fetch>,
+    /// Uses before this were asked for.
     asked: usize,
+    /// Uses before this were bound.
     bound: usize,
+    /// Uses before this are done with: no lease, address put back.
     released: usize,
     leased_bytes: u64,
 }
@@ -47,13 +42,7 @@ impl MatrixQueue {
 
     /// Node `node` uses `operand`, whose bytes are `tensor`'s. In order of nodes.
     pub fn push(&mut self, node: usize, operand: Tensor<'_>, tensor: &ManagedTensor) {
-        self.uses.push(Use {
-            node,
-            operand: operand.as_ptr() as usize,
-            tensor,
-            saved: operand.data(),
-            state: State::Waiting,
-        });
+        self.uses.push(Use { node, operand: operand.as_ptr() as usize, tensor, saved: operand.data() });
         if self.fetches.len() < self.uses.len() {
             self.fetches.push(Fetch::default());
         }
@@ -61,7 +50,7 @@ impl MatrixQueue {
 
     /// Asks for what comes next, as far as `limit` bytes of leases and the store allow; at least for the first.
     pub fn ask_ahead(&mut self, store: &mut Store, limit: u64) -> Result<(), BackendError> {
-        while let Some(next) = self.uses.get_mut(self.asked) {
+        while let Some(next) = self.uses.get(self.asked) {
             // SAFETY: the layout outlives the graph's call.
             let tensor = unsafe { &*next.tensor };
             let first = self.asked == self.released;
@@ -71,7 +60,6 @@ impl MatrixQueue {
             if store.start(&mut self.fetches[self.asked], &[tensor.block(0)])? == 0 {
                 return Ok(());
             }
-            next.state = State::Asked;
             self.leased_bytes += tensor.extent.len;
             self.asked += 1;
         }
@@ -85,7 +73,7 @@ impl MatrixQueue {
         graph: &terrace_ggml::Graph<'_>,
     ) -> Result<usize, BackendError> {
         while self.bound < self.asked {
-            let current = &mut self.uses[self.bound];
+            let current = &self.uses[self.bound];
             let fetch = &mut self.fetches[self.bound];
             let must = self.bound == self.released;
             let ready = if must { store.next(fetch)? } else { store.try_next(fetch)? };
@@ -94,7 +82,6 @@ impl MatrixQueue {
             if let Some(operand) = operand {
                 operand.set_data(ready.data.cast_mut().wrapping_add(operand.view_offset()).cast());
             }
-            current.state = State::Bound;
             self.bound += 1;
         }
         Ok(self.uses.get(self.bound).map_or(graph.len(), |u| u.node))
@@ -105,14 +92,13 @@ impl MatrixQueue {
         while self.released < self.bound && self.uses[self.released].node < node {
             let address = self.uses[self.released].operand;
             let used_again = self.uses[self.released + 1..self.bound].iter().any(|u| u.operand == address);
-            let done = &mut self.uses[self.released];
+            let done = &self.uses[self.released];
             // A tensor that a bound node still needs keeps its address: the bytes have not moved.
             if !used_again && let Some(operand) = operand_of(graph, done.node, done.operand) {
                 operand.set_data(done.saved);
             }
             // SAFETY: the layout outlives the graph's call.
             self.leased_bytes -= unsafe { (*done.tensor).extent.len };
-            done.state = State::Done;
             store.release(&mut self.fetches[self.released]);
             self.released += 1;
         }
@@ -142,15 +128,13 @@ impl MatrixQueue {
 
     /// Puts every address back and lets every lease go, wherever the run ended.
     pub fn abandon(&mut self, store: &mut Store, graph: &terrace_ggml::Graph<'_>) {
-        for (current, fetch) in self.uses.iter_mut().zip(&mut self.fetches) {
-            if current.state == State::Bound
-                && let Some(operand) = operand_of(graph, current.node, current.operand)
-            {
+        for current in &self.uses[self.released..self.bound] {
+            if let Some(operand) = operand_of(graph, current.node, current.operand) {
                 operand.set_data(current.saved);
             }
-            if matches!(current.state, State::Asked | State::Bound) {
-                store.release(fetch);
-            }
+        }
+        for fetch in &mut self.fetches[self.released..self.asked] {
+            store.release(fetch);
         }
         self.clear();
     }

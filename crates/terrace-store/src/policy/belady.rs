@@ -1,7 +1,7 @@
 //! The oracle: knows every use to come. For replays of traces, to see how far from the best the others are.
 
-use super::Policy;
 use super::heap::Heap;
+use super::ranked::Ranked;
 use crate::block::BlockId;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -49,20 +49,14 @@ impl Belady {
     }
 }
 
-impl Policy for Belady {
-    fn on_insert(&mut self, block: BlockId) {
-        self.order.insert(block.0, !self.future.next_use(block));
+impl Ranked for Belady {
+    type Key = u64;
+
+    fn count(&mut self, block: BlockId) -> u64 {
+        !self.future.next_use(block)
     }
 
-    fn on_hit(&mut self, block: BlockId) {
-        self.order.set(block.0, !self.future.next_use(block));
-    }
-
-    fn on_evict(&mut self, block: BlockId) {
-        self.order.remove(block.0);
-    }
-
-    fn victim(&mut self, _: BlockId, evictable: &mut dyn FnMut(BlockId) -> bool) -> Option<BlockId> {
-        self.order.first(&mut |block| evictable(BlockId(block))).map(BlockId)
+    fn order(&mut self) -> &mut Heap<u64> {
+        &mut self.order
     }
 }

@@ -1,7 +1,8 @@
 //! Frequency that fades: between least frequently and least recently used.
 
+use super::Population;
 use super::heap::Heap;
-use super::{Policy, Population};
+use super::ranked::Ranked;
 use crate::block::BlockId;
 
 /// After so many passes over the layers a use counts half. Longer gains little on trained models and loses on routing that
@@ -48,8 +49,11 @@ impl Lfru {
             order: Heap::new(blocks),
         }
     }
+}
 
-    /// Counts a use of `block`, and gives its place in the order.
+impl Ranked for Lfru {
+    type Key = (u64, u64);
+
     fn count(&mut self, block: BlockId) -> (u64, u64) {
         let i = block.index();
         if self.layers[i] < self.layer || self.last[i] == self.pass {
@@ -68,31 +72,16 @@ impl Lfru {
         self.clock += 1;
         (self.scores[i].to_bits(), self.clock)
     }
-}
 
-impl Policy for Lfru {
-    fn on_insert(&mut self, block: BlockId) {
-        let key = self.count(block);
-        self.order.insert(block.0, key);
-    }
-
-    fn on_hit(&mut self, block: BlockId) {
-        let key = self.count(block);
-        self.order.set(block.0, key);
-    }
-
-    fn on_evict(&mut self, block: BlockId) {
-        self.order.remove(block.0);
-    }
-
-    fn victim(&mut self, _: BlockId, evictable: &mut dyn FnMut(BlockId) -> bool) -> Option<BlockId> {
-        self.order.first(&mut |block| evictable(BlockId(block))).map(BlockId)
+    fn order(&mut self) -> &mut Heap<Self::Key> {
+        &mut self.order
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::Policy;
     use proptest::prelude::*;
 
     proptest! {

@@ -1,7 +1,7 @@
 //! Least frequently used.
 
-use super::Policy;
 use super::heap::Heap;
+use super::ranked::Ranked;
 use crate::block::BlockId;
 
 /// Evicts the block with the fewest uses since the start, of equals the one whose last use is longest ago. Uses are
@@ -19,6 +19,10 @@ impl Lfu {
     pub fn new(blocks: usize) -> Self {
         Self { uses: vec![0; blocks].into(), clock: 0, order: Heap::new(blocks) }
     }
+}
+
+impl Ranked for Lfu {
+    type Key = (u32, u64);
 
     fn count(&mut self, block: BlockId) -> (u32, u64) {
         self.clock += 1;
@@ -26,31 +30,16 @@ impl Lfu {
         *uses = uses.saturating_add(1);
         (*uses, self.clock)
     }
-}
 
-impl Policy for Lfu {
-    fn on_insert(&mut self, block: BlockId) {
-        let key = self.count(block);
-        self.order.insert(block.0, key);
-    }
-
-    fn on_hit(&mut self, block: BlockId) {
-        let key = self.count(block);
-        self.order.set(block.0, key);
-    }
-
-    fn on_evict(&mut self, block: BlockId) {
-        self.order.remove(block.0);
-    }
-
-    fn victim(&mut self, _: BlockId, evictable: &mut dyn FnMut(BlockId) -> bool) -> Option<BlockId> {
-        self.order.first(&mut |block| evictable(BlockId(block))).map(BlockId)
+    fn order(&mut self) -> &mut Heap<Self::Key> {
+        &mut self.order
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::Policy;
 
     #[test]
     fn few_uses_go_first_then_old_ones_and_uses_are_remembered() {

@@ -11,6 +11,7 @@ mod lfu;
 mod lists;
 mod lru;
 mod per_layer;
+mod ranked;
 
 #[cfg(test)]
 mod conformance;
