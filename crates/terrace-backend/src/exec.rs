@@ -222,6 +222,7 @@ impl Executor {
         let mut store = weights.store();
         self.scan(graph, weights, &mut store)?;
         self.rewrite(graph);
+        store.next_token();
         let mut recorder = weights.recorder();
         if let Some(recorder) = &mut *recorder {
             recorder.pass();

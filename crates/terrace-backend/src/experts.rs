@@ -12,7 +12,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use terrace_ggml::cpu::{BlockedExpert, Kernels, RawTensor, ThreadShare, custom_node};
 use terrace_ggml::{Tensor, parked};
-use terrace_store::{BlockId, Fetch, Store};
+use terrace_store::{BlockId, Fetch, Store, Use};
 
 /// An expert whose bytes are there.
 #[derive(Clone, Copy)]
@@ -83,6 +83,8 @@ struct Inner {
     stop: *const AtomicBool,
     fetches: Vec<NodeFetch>,
     blocks: Vec<BlockId>,
+    /// How the node's experts are used.
+    how: Use,
     /// No thread can be computing from this node's leases: they may be given back.
     quiet: bool,
 }
@@ -95,6 +97,7 @@ impl Default for ExpertLane {
             stop: std::ptr::null(),
             fetches: Vec::new(),
             blocks: Vec::new(),
+            how: Use::Decode,
             quiet: true,
         };
         Self {
@@ -252,6 +255,7 @@ fn start(lane: &ExpertLane, node: &ExpertNode, dst: Tensor<'_>, inner: &mut Inne
         let ids = dst.src(2).expect("MUL_MAT_ID has ids");
         // SAFETY: no other thread reads the routing before the node's first barrier.
         let first_of_block = unsafe { &mut *lane.routing.get() }.read(ids, node.experts, &tensor.name)?;
+        inner.how = lane.routing().how();
         // SAFETY: null, or lent by `begin` for the run and used by thread 0 only.
         if first_of_block && let Some(recorder) = unsafe { inner.recorder.as_mut() } {
             // SAFETY: the layout outlives the run.
@@ -294,7 +298,7 @@ fn request(
     if state.accepted == 0 {
         inner.blocks.clear();
         inner.blocks.extend(touched[state.from..].iter().map(|&e| tensor.block(e)));
-        state.accepted = store.start(&mut state.fetch, &inner.blocks)?;
+        state.accepted = store.start_as(&mut state.fetch, &inner.blocks, inner.how)?;
     }
     Ok(state.from + state.accepted == touched.len())
 }

@@ -2,12 +2,14 @@
 
 use crate::error::BackendError;
 use terrace_ggml::Tensor;
+use terrace_store::Use;
 
 /// The pairs (slot within top-k, token) of one ids tensor, grouped by expert in ascending order. Within an expert the
 /// pairs keep the order of tokens, as in ggml's MUL_MAT_ID.
 #[derive(Debug, Default)]
 pub struct Routing {
     ids: Option<usize>,
+    tokens: u64,
     touched: Vec<u32>,
     starts: Vec<u32>,
     rows: Vec<[i32; 2]>,
@@ -73,7 +75,13 @@ impl Routing {
             }
         }
         self.ids = Some(ids.as_ptr() as usize);
+        self.tokens = tokens.unsigned_abs();
         Ok(true)
+    }
+
+    /// How the experts are used: by few tokens, or in passing.
+    pub fn how(&self) -> Use {
+        Use::of_tokens(self.tokens)
     }
 
     /// Experts that at least one row goes to, ascending.

@@ -92,6 +92,9 @@ pub struct StoreConfig {
     pub device_settings: DeviceSettings,
     /// Which block goes when room is needed.
     pub policy: PolicyKind,
+    /// Bytes of slots that guesses may have, as by [`set_speculation_cap`](crate::Store::set_speculation_cap); 0: no
+    /// speculation.
+    pub speculation: ByteSize,
     /// Errors and delays to inject, for tests.
     pub faults: Option<FaultPlan>,
     /// Ask for huge pages under the arena.
@@ -108,6 +111,7 @@ impl Default for StoreConfig {
             request_size: None,
             device_settings: DeviceSettings::default(),
             policy: PolicyKind::default(),
+            speculation: ByteSize(0),
             faults: None,
             huge_pages: true,
         }

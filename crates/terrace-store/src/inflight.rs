@@ -2,6 +2,7 @@
 
 use crate::block::BlockId;
 use crate::buffers::{IoBuf, Target};
+use crate::purpose::Purpose;
 use crate::ranges::Place;
 use crate::slots::Failure;
 use rustix::io::Errno;
@@ -29,10 +30,24 @@ pub(crate) struct Stage {
     pub dst: Target,
 }
 
+impl Owner {
+    /// The block, if it is one's.
+    pub const fn block(&self) -> Option<BlockId> {
+        match self {
+            Self::Block(block) => Some(*block),
+            Self::Caller { .. } => None,
+        }
+    }
+}
+
 /// One request.
 #[derive(Debug)]
 pub(crate) struct Flight {
     pub owner: Owner,
+    /// Why it was sent.
+    pub purpose: Purpose,
+    /// When, if a timeline is recorded.
+    pub sent: u64,
     pub file: u32,
     /// Where in the file the window begins.
     pub offset: u64,
@@ -87,11 +102,37 @@ impl Flight {
 pub(crate) struct Flights {
     table: Vec<Option<Flight>>,
     free: Vec<u32>,
+    /// Requests that nobody waited for when they were sent, and their bytes.
+    background: usize,
+    background_bytes: u64,
+    /// Those among them that fill free room.
+    filling: usize,
 }
 
 impl Flights {
     pub fn new(depth: u32) -> Self {
-        Self { table: (0..depth).map(|_| None).collect(), free: (0..depth).rev().collect() }
+        let table = (0..depth).map(|_| None).collect();
+        Self { table, free: (0..depth).rev().collect(), ..Self::default() }
+    }
+
+    /// Requests of the background.
+    pub fn background(&self) -> usize {
+        self.background
+    }
+
+    /// Bytes that those bring.
+    pub fn background_bytes(&self) -> u64 {
+        self.background_bytes
+    }
+
+    /// Requests of the background that fill free room.
+    pub fn filling(&self) -> usize {
+        self.filling
+    }
+
+    /// Requests that somebody may be waiting for.
+    pub fn demand(&self) -> usize {
+        self.in_flight() - self.background
     }
 
     pub fn in_flight(&self) -> usize {
@@ -105,6 +146,11 @@ impl Flights {
     /// Takes a request in; there must be room.
     pub fn insert(&mut self, flight: Flight) -> u32 {
         let tag = self.free.pop().expect("the caller looked for room");
+        if flight.purpose.is_background() {
+            self.background += 1;
+            self.background_bytes += flight.need as u64;
+            self.filling += usize::from(flight.purpose == Purpose::Fill);
+        }
         self.table[tag as usize] = Some(flight);
         tag
     }
@@ -114,11 +160,14 @@ impl Flights {
     }
 
     pub fn remove(&mut self, tag: u32) -> Option<Flight> {
-        let flight = self.table.get_mut(tag as usize)?.take();
-        if flight.is_some() {
-            self.free.push(tag);
+        let flight = self.table.get_mut(tag as usize)?.take()?;
+        self.free.push(tag);
+        if flight.purpose.is_background() {
+            self.background -= 1;
+            self.background_bytes -= flight.need as u64;
+            self.filling -= usize::from(flight.purpose == Purpose::Fill);
         }
-        flight
+        Some(flight)
     }
 }
 
@@ -132,6 +181,8 @@ mod tests {
         let buf = mapping.window(Place { offset: 0, len: 8192 }, 0, 8192);
         Flight {
             owner: Owner::Block(BlockId(0)),
+            purpose: Purpose::Decode,
+            sent: 0,
             file: 0,
             offset: 1000 << 12,
             buf,

@@ -51,6 +51,19 @@ pub(crate) enum Sight {
     Stale,
 }
 
+/// What came of a loading block when one of its requests was over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PartOver {
+    /// Others are not.
+    Pending,
+    /// It is resident.
+    Arrived,
+    /// It has failed, and gives this place back.
+    Failed(Place),
+    /// It has failed, and is to be read from the start, to the same place.
+    Again,
+}
+
 /// All slots.
 #[derive(Debug)]
 pub(crate) struct Slots {
@@ -109,35 +122,40 @@ impl Slots {
         }
     }
 
-    /// One of a loading block's requests is over. `total` is the hull's length. Returns the place that a failed block
-    /// gives back when its last request is over, or `Some(None)` when it became resident.
+    /// One of a loading block's requests is over. `total` is the hull's length. With `again`, a failed block that is leased
+    /// is not given up: its leases stay good, and its bytes are to be asked for once more.
     pub fn chunk_over(
         &mut self,
         block: BlockId,
         failed: Option<Failure>,
         total: u64,
-    ) -> Option<Option<Place>> {
+        again: bool,
+    ) -> PartOver {
         let SlotState::Loading { place, pushed, requests, failure } = &mut self.states[block.index()] else {
             debug_assert!(false, "a request of {block:?}, which is {:?}", self.state(block));
-            return None;
+            return PartOver::Pending;
         };
         *requests -= 1;
         *failure = failure.or(failed);
-        let (place, failure) = (*place, *failure);
         if *requests > 0 || (failure.is_none() && *pushed < total) {
-            return None;
+            return PartOver::Pending;
         }
+        if again && failure.is_some() && self.leases.is_leased(block) {
+            (*pushed, *failure) = (0, None);
+            return PartOver::Again;
+        }
+        let (place, failure) = (*place, *failure);
         self.events += 1;
         self.loading -= 1;
         if let Some(failure) = failure {
             self.failures.insert(block, (self.leases.generation(block), failure));
             self.leases.renew(block);
             self.states[block.index()] = SlotState::Empty;
-            return Some(Some(place));
+            return PartOver::Failed(place);
         }
         self.resident += 1;
         self.states[block.index()] = SlotState::Resident { place, arrival: self.events };
-        Some(None)
+        PartOver::Arrived
     }
 
     /// Resident to empty; the place is free again. The block must be evictable.
@@ -178,10 +196,10 @@ mod tests {
         slots.begin(BLOCK, PLACE);
         let lease = slots.leases.lease(BLOCK);
         slots.chunk_pushed(BLOCK, 4096);
-        assert_eq!(slots.chunk_over(BLOCK, None, 8192), None, "half of it is not pushed yet");
+        assert_eq!(slots.chunk_over(BLOCK, None, 8192, false), PartOver::Pending, "half of it is not pushed yet");
         slots.chunk_pushed(BLOCK, 4096);
         assert_eq!(slots.look(BLOCK, lease), Sight::Waiting);
-        assert_eq!(slots.chunk_over(BLOCK, None, 8192), Some(None));
+        assert_eq!(slots.chunk_over(BLOCK, None, 8192, false), PartOver::Arrived);
         assert_eq!(slots.look(BLOCK, lease), Sight::Here { arrival: 1, place: PLACE });
         assert_eq!(slots.evict(BLOCK), None, "leased");
         slots.leases.release(BLOCK, lease);
@@ -196,10 +214,24 @@ mod tests {
         let lease = slots.leases.lease(BLOCK);
         slots.chunk_pushed(BLOCK, 4096);
         slots.chunk_pushed(BLOCK, 4096);
-        assert_eq!(slots.chunk_over(BLOCK, Some(Failure::Os(5)), 8192), None, "one request still writes");
-        assert_eq!(slots.chunk_over(BLOCK, None, 8192), Some(Some(PLACE)));
+        let first = slots.chunk_over(BLOCK, Some(Failure::Os(5)), 8192, false);
+        assert_eq!(first, PartOver::Pending, "one request still writes");
+        assert_eq!(slots.chunk_over(BLOCK, None, 8192, false), PartOver::Failed(PLACE));
         slots.begin(BLOCK, PLACE);
         assert_eq!(slots.look(BLOCK, lease), Sight::Failed(Failure::Os(5)));
         assert!(!slots.leases.is_leased(BLOCK), "the failure voided the lease");
+    }
+
+    #[test]
+    fn a_failed_block_may_begin_again_for_who_has_leased_it() {
+        let mut slots = Slots::new(1);
+        slots.begin(BLOCK, PLACE);
+        slots.chunk_pushed(BLOCK, 4096);
+        let lease = slots.leases.lease(BLOCK);
+        assert_eq!(slots.chunk_over(BLOCK, Some(Failure::Os(5)), 8192, true), PartOver::Again);
+        assert_eq!(slots.look(BLOCK, lease), Sight::Waiting);
+        slots.leases.release(BLOCK, lease);
+        slots.chunk_pushed(BLOCK, 8192);
+        assert_eq!(slots.chunk_over(BLOCK, Some(Failure::Os(5)), 8192, true), PartOver::Failed(PLACE));
     }
 }

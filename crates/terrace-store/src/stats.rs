@@ -1,7 +1,7 @@
 //! What the store did, in numbers.
 
 use std::time::{Duration, Instant};
-use terrace_model::ByteSize;
+use terrace_model::{ByteSize, LayerId};
 
 /// Counters since the store was opened or [`reset_stats`](crate::Store::reset_stats) was called.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,6 +23,22 @@ pub struct StoreStats {
     /// Time with at least one request in flight, as the calling thread saw it: a request counts until its completion
     /// was noticed.
     pub io_busy: Duration,
+    /// Blocks that were read ahead because they might be asked for ([`speculate`](crate::Store::speculate)).
+    pub speculated: u64,
+    /// Their bytes, hulls included.
+    pub speculated_bytes: ByteSize,
+    /// Those that were asked for while they were there or on their way.
+    pub speculation_used: u64,
+    /// Those that nobody had asked for when they expired or their slot was needed.
+    pub speculation_wasted: u64,
+    /// Guesses that were never given to the engine.
+    pub speculation_expired: u64,
+    /// Blocks that were read into free room ([`fill_behind`](crate::Store::fill_behind)).
+    pub filled: u64,
+    /// Their bytes, hulls included.
+    pub filled_bytes: ByteSize,
+    /// Reads of the two kinds above that failed.
+    pub background_failures: u64,
     /// Bytes of the slots in use now (loading and resident).
     pub resident: ByteSize,
     /// Blocks resident now.
@@ -45,6 +61,32 @@ impl StoreStats {
         let seconds = self.io_busy.as_secs_f64();
         if seconds == 0.0 { 0.0 } else { self.bytes_read.0 as f64 / seconds / 1e9 }
     }
+}
+
+/// Counters of one layer's blocks, as those of [`StoreStats`]. Bytes and requests are counted for the blocks that they
+/// bring (`read_into` has none), waiting for the block that was waited for first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LayerStats {
+    /// The layer; none: the blocks that belong to none.
+    pub layer: Option<LayerId>,
+    /// Accepted blocks that were resident.
+    pub hits: u64,
+    /// Accepted blocks that had to be read.
+    pub misses: u64,
+    /// Accepted blocks that were already being read.
+    pub joined: u64,
+    /// Bytes that came from the files, hulls included.
+    pub bytes_read: ByteSize,
+    /// Requests given to the engine, retries included.
+    pub requests: u64,
+    /// Time that [`next`](crate::Store::next) waited.
+    pub stall: Duration,
+    /// Blocks that were read ahead because they might be asked for.
+    pub speculated: u64,
+    /// Those that were asked for in time.
+    pub speculation_used: u64,
+    /// Those that were read for nothing.
+    pub speculation_wasted: u64,
 }
 
 /// What reads the files and how, for the printed plan.

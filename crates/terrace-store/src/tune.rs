@@ -65,6 +65,8 @@ pub(crate) struct Tuned {
     pub measured_direct: bool,
     /// Where depth and size come from, for people.
     pub reason: &'static str,
+    /// 10^9 bytes per second that were measured with them, if they were.
+    pub gbps: Option<f64>,
     /// Whether depth or size could be had from a probe.
     open: bool,
 }
@@ -100,6 +102,7 @@ impl Tuned {
                 Some(MeasuredBy::Probe) => "as an earlier probe found best on this device",
                 None => "by default",
             },
+            gbps: kept.map(|kept| kept.gbps).filter(|gbps| *gbps > 0.0),
             open: open && kept.is_none(),
         }
     }
@@ -127,6 +130,7 @@ impl Tuned {
             Ok(Some(found)) => {
                 self.queue_depth = config.queue_depth.unwrap_or(found.queue_depth);
                 self.request_size = config.request_size.unwrap_or(found.request_size);
+                self.gbps = Some(found.gbps);
                 self.reason = "as a probe just found best on this device";
                 let settings = IoSettings {
                     engine: None,

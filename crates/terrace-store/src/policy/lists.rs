@@ -73,4 +73,12 @@ impl Lists {
             real(self.links[*block as usize].newer)
         })
     }
+
+    /// The blocks of `list`, the most recently used first.
+    pub fn newest_first(&self, list: usize) -> impl Iterator<Item = u32> + '_ {
+        let real = |block: u32| (block != NONE).then_some(block);
+        std::iter::successors(real(self.ends[list].newest), move |block| {
+            real(self.links[*block as usize].older)
+        })
+    }
 }

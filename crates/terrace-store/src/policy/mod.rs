@@ -8,7 +8,7 @@ mod hot_list;
 mod kind;
 mod lfru;
 mod lfu;
-mod lists;
+pub(crate) mod lists;
 mod lru;
 mod per_layer;
 mod ranked;

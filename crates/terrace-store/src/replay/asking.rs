@@ -7,13 +7,16 @@
 use crate::block::BlockId;
 use crate::error::StoreError;
 use crate::fetch::Fetch;
+use crate::purpose::Use;
 use crate::store::Store;
 
 /// The fetches of one graph's MoE blocks.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Asking {
     matrices: Vec<Matrix>,
     blocks: Vec<BlockId>,
+    /// Of the MoE block under way.
+    how: Use,
 }
 
 #[derive(Debug, Default)]
@@ -27,13 +30,21 @@ struct Matrix {
 }
 
 impl Asking {
-    /// One MoE block: the first blocks of its `tensors`, in order, and the experts that its tokens go to, ascending.
+    /// Nothing is asked for.
+    pub const fn new() -> Self {
+        Self { matrices: Vec::new(), blocks: Vec::new(), how: Use::Decode }
+    }
+
+    /// One MoE block: the first blocks of its `tensors`, in order, the experts that its tokens go to, ascending, and how
+    /// they are used.
     pub fn block(
         &mut self,
         store: &mut Store,
         tensors: impl Iterator<Item = BlockId>,
         touched: &[u32],
+        how: Use,
     ) -> Result<(), StoreError> {
+        self.how = how;
         // The first matrix of a block gives back what the block before held.
         self.end(store);
         let mut count = 0;
@@ -72,7 +83,7 @@ impl Asking {
         if matrix.accepted == 0 {
             self.blocks.clear();
             self.blocks.extend(touched[matrix.from..].iter().map(|expert| BlockId(matrix.first + expert)));
-            matrix.accepted = store.start(&mut matrix.fetch, &self.blocks)?;
+            matrix.accepted = store.start_as(&mut matrix.fetch, &self.blocks, self.how)?;
         }
         Ok(matrix.from + matrix.accepted == touched.len())
     }

@@ -11,6 +11,7 @@ pub use policy::{ParseReplayPolicyError, ReplayPolicy};
 use crate::block::{BlockId, BlockSpec};
 use crate::error::StoreError;
 use crate::policy::{Belady, Future, Policy};
+use crate::purpose::Use;
 use crate::store::Store;
 use asking::Asking;
 use std::sync::Arc;
@@ -132,16 +133,20 @@ impl<'a> Replay<'a> {
             },
         )?;
         let mut result = ReplayResult::default();
-        let mut asking = Asking::default();
+        let mut asking = Asking::new();
         let (mut time, mut touched) = (0, Vec::new());
         for pass in &self.trace.passes {
+            store.next_token();
             for block in &pass.blocks {
                 time += 1;
                 if let Some(future) = &future {
                     future.advance(time);
                 }
                 distinct(&block.ids, &mut touched);
-                asking.block(&mut store, self.tensors(block), &touched)?;
+                let rows = block.ids.len() as u64 / u64::from(self.trace.groups[block.group as usize].top_k);
+                // The oracle orders by what is to come, also in a sweep.
+                let how = if future.is_some() { Use::Decode } else { Use::of_tokens(rows) };
+                asking.block(&mut store, self.tensors(block), &touched, how)?;
             }
             asking.end(&mut store);
             let stats = store.stats();

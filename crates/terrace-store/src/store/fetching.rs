@@ -1,17 +1,14 @@
 //! Blocks for a consumer: leasing what is there, placing what is not, handing out what arrives.
 
-use super::{Store, slot_len};
+use super::Store;
 use crate::block::BlockId;
 use crate::error::StoreError;
 use crate::fetch::{Entry, Fetch, Ready};
-use crate::ranges::Place;
+use crate::purpose::Use;
 use crate::slots::{Sight, SlotState};
 use std::sync::Arc;
 use std::time::Instant;
 use terrace_model::ByteSize;
-
-/// How many blocks, in the policy's order, are passed over in search of one whose slot makes enough room by itself.
-const FIT_SEARCH: u32 = 32;
 
 /// What became of a block in `start`.
 enum Accepted {
@@ -21,22 +18,33 @@ enum Accepted {
 }
 
 impl Store {
+    /// [`Store::start_as`] for [`Use::Decode`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn start(&mut self, fetch: &mut Fetch, blocks: &[BlockId]) -> Result<usize, StoreError> {
+        self.start_as(fetch, blocks, Use::Decode)
+    }
+
     /// Accepts blocks from the front of `blocks`: leases those that are resident, and places and starts to read the
     /// others, evicting what is not leased. Returns how many were accepted; when fewer than all, no more can be placed
     /// until leases are released, and the caller works in waves. A block may be listed more than once, and one that is
-    /// already being read is joined.
+    /// already being read is joined. `how` they are used decides how long they stay.
     ///
     /// # Errors
     /// [`StoreError::BudgetTooSmall`] if not even the first block can be placed though nothing is leased;
     /// [`StoreError::Engine`] if the engine broke down; [`StoreError::Misuse`] for ids that the store does not have.
-    pub fn start(&mut self, fetch: &mut Fetch, blocks: &[BlockId]) -> Result<usize, StoreError> {
+    pub fn start_as(
+        &mut self,
+        fetch: &mut Fetch,
+        blocks: &[BlockId],
+        how: Use,
+    ) -> Result<usize, StoreError> {
         self.adopt(fetch)?;
-        if let Some(block) = blocks.iter().find(|block| block.index() >= self.blocks.len()) {
-            return Err(StoreError::Misuse(format!("block {} of {}", block.0, self.blocks.len())));
-        }
+        self.check_ids(blocks)?;
         loop {
             let events = self.slots.events;
-            let accepted = self.accept(fetch, blocks);
+            let accepted = self.accept(fetch, blocks, how);
             self.drive(false)?;
             if accepted > 0 || blocks.is_empty() || !fetch.is_empty() || self.slots.leases.any_leased() {
                 return Ok(accepted);
@@ -80,7 +88,7 @@ impl Store {
             }
             let asked = Instant::now();
             let driven = self.drive(true);
-            self.counters.stall += asked.elapsed();
+            self.counters.stall(Some(fetch.waiting[0].block), asked.elapsed());
             driven?;
         }
     }
@@ -115,6 +123,14 @@ impl Store {
         self.drive(false)
     }
 
+    /// Refuses ids that the store does not have.
+    pub(super) fn check_ids(&self, blocks: &[BlockId]) -> Result<(), StoreError> {
+        match blocks.iter().find(|block| block.index() >= self.blocks.len()) {
+            Some(block) => Err(StoreError::Misuse(format!("block {} of {}", block.0, self.blocks.len()))),
+            None => Ok(()),
+        }
+    }
+
     /// Makes an empty fetch ours, and refuses another store's.
     fn adopt(&mut self, fetch: &mut Fetch) -> Result<(), StoreError> {
         let ours = fetch.leases.as_ref().is_some_and(|leases| Arc::ptr_eq(leases, &self.slots.leases));
@@ -129,7 +145,7 @@ impl Store {
     }
 
     /// `start` without the engine's part.
-    fn accept(&mut self, fetch: &mut Fetch, blocks: &[BlockId]) -> usize {
+    fn accept(&mut self, fetch: &mut Fetch, blocks: &[BlockId], how: Use) -> usize {
         // What is resident must not go to make room for what stands before it in the list: leased ahead.
         let mut ahead = std::mem::take(&mut self.ahead);
         ahead.clear();
@@ -144,7 +160,7 @@ impl Store {
             let took = match ahead[index].take() {
                 Some(generation) => Accepted::Hit(generation),
                 None => loop {
-                    match self.lease_or_load(block) {
+                    match self.lease_or_load(block, how) {
                         Accepted::NoRoom if back > index + 1 => {
                             back -= 1;
                             if let Some(generation) = ahead[back].take() {
@@ -158,8 +174,8 @@ impl Store {
             match took {
                 Accepted::Hit(generation) => {
                     let entry = Entry { index, block, generation };
-                    self.counters.hits += 1;
-                    self.policy.on_hit(block);
+                    self.counters.hit(block);
+                    self.touch(block, how);
                     fetch.held.push(entry);
                     fetch.ready.push_back(entry);
                 }
@@ -181,57 +197,38 @@ impl Store {
         accepted
     }
 
-    fn lease_or_load(&mut self, block: BlockId) -> Accepted {
+    fn lease_or_load(&mut self, block: BlockId, how: Use) -> Accepted {
         match self.slots.state(block) {
             SlotState::Resident { .. } => Accepted::Hit(self.slots.leases.lease(block)),
-            SlotState::Loading { failure: None, .. } => {
-                self.counters.joined += 1;
+            // A read of ours that has failed, with requests still in the engine: who joins learns of the same failure.
+            SlotState::Loading { failure: Some(_), .. } if !self.order.purpose(block).is_background() => {
                 Accepted::Waiting(self.slots.leases.lease(block))
             }
-            // Failed, with requests still in the engine: whoever joins learns of the same failure.
-            SlotState::Loading { .. } => Accepted::Waiting(self.slots.leases.lease(block)),
+            SlotState::Loading { .. } => {
+                self.counters.joined(block);
+                self.touch(block, how);
+                self.promote(block);
+                Accepted::Waiting(self.slots.leases.lease(block))
+            }
             SlotState::Empty => {
-                let needed = slot_len(self.blocks[block.index()].extent, self.files.align);
-                let Some(place) = self.make_room(block, needed) else { return Accepted::NoRoom };
-                self.counters.misses += 1;
+                let Some(place) = self.make_room(block, self.slot_size(block).0) else {
+                    return Accepted::NoRoom;
+                };
+                self.forget_guess(block);
+                self.counters.miss(block);
                 self.slots.begin(block, place);
-                self.policy.on_insert(block);
+                self.order.begin(block, how.into());
                 self.backlog.push_back(block);
                 Accepted::Waiting(self.slots.leases.lease(block))
             }
         }
     }
 
-    /// A place of `needed` bytes for `incoming`, if need be of blocks that go.
-    fn make_room(&mut self, incoming: BlockId, needed: u64) -> Option<Place> {
-        if needed > self.ranges.len() {
-            return None;
+    /// The block, which has a slot, is used.
+    fn touch(&mut self, block: BlockId, how: Use) {
+        if self.order.touch(block, how) {
+            self.counters.guess_used(block);
         }
-        loop {
-            if let Some(place) = self.ranges.alloc(needed) {
-                return Some(place);
-            }
-            let victim = self.fitting_victim(incoming, needed)?;
-            let freed = self.slots.evict(victim)?;
-            self.policy.on_evict(victim);
-            self.ranges.free(freed);
-            self.counters.evictions += 1;
-        }
-    }
-
-    /// Who goes: among the first of the policy's order one whose slot is enough, or else simply the first.
-    fn fitting_victim(&mut self, incoming: BlockId, needed: u64) -> Option<BlockId> {
-        let (slots, ranges) = (&self.slots, &self.ranges);
-        let mut looks = FIT_SEARCH;
-        let fitting = self.policy.victim(incoming, &mut |block| {
-            let Some(place) = slots.evictable(block) else { return false };
-            looks = looks.saturating_sub(1);
-            looks == 0 || ranges.hole_after_free(place) >= needed
-        });
-        if looks > 0 && fitting.is_some() {
-            return fitting;
-        }
-        self.policy.victim(incoming, &mut |block| slots.evictable(block).is_some())
     }
 
     /// Moves what is there by now from the fetch's waiting blocks to the ready ones.
@@ -256,8 +253,9 @@ impl Store {
         fetch.ready.extend(arrived.drain(..).map(|(_, entry)| entry));
     }
 
-    fn hand_out(&self, entry: Entry) -> Result<Ready, StoreError> {
+    fn hand_out(&mut self, entry: Entry) -> Result<Ready, StoreError> {
         let Entry { index, block, generation } = entry;
+        self.order.handed_out(block);
         let spec = &self.blocks[block.index()];
         match self.slots.look(block, generation) {
             Sight::Here { place, .. } => {

@@ -7,7 +7,8 @@ use crate::error::StoreError;
 use crate::inflight::{Flight, Owner, Verdict};
 use crate::io::{Completion, Request};
 use crate::ranges::GRANULE;
-use crate::slots::{Failure, SlotState};
+use crate::purpose::Purpose;
+use crate::slots::{Failure, PartOver, SlotState};
 use rustix::io::Errno;
 use std::io;
 use std::time::Duration;
@@ -22,7 +23,7 @@ impl Store {
     /// Moves everything along: takes what was completed, and gives the engine what there is room for. With `wait`, and
     /// anything in flight, something is completed afterwards.
     pub(super) fn drive(&mut self, wait: bool) -> Result<(), StoreError> {
-        self.fill();
+        self.feed();
         if self.flights.in_flight() > 0 {
             let mut completions = std::mem::take(&mut self.completions);
             let reaped = self.engine.reap(wait, &mut completions);
@@ -32,7 +33,7 @@ impl Store {
             }
             self.completions = completions;
             outcome?;
-            self.fill();
+            self.feed();
             self.engine.flush().map_err(|source| self.engine_error(source))?;
         }
         self.busy.set(self.flights.in_flight() > 0);
@@ -43,31 +44,44 @@ impl Store {
         StoreError::Engine { engine: self.info.name, source }
     }
 
-    /// Gives the engine parts of the backlog while there is room.
-    fn fill(&mut self) {
+    /// Gives the engine parts of the backlog while there is room, and then what nobody waits for.
+    fn feed(&mut self) {
         if self.caller.has_more() {
             // Somebody waits for those, and nobody does (yet) for the backlog.
             return;
         }
         while let Some(&block) = self.backlog.front() {
             if self.flights.is_full() {
-                break;
+                return;
             }
-            let hull = self.hull(block);
-            let SlotState::Loading { place, pushed, .. } = self.slots.state(block) else {
-                debug_assert!(false, "{block:?} is in the backlog and {:?}", self.slots.state(block));
-                self.backlog.pop_front();
-                continue;
-            };
-            let len = chunk_len(hull, self.request_size).min(hull.len - pushed);
-            let need = len.min(hull.skip + self.blocks[block.index()].extent.len - pushed);
-            let buf = self.mapping.window(place, pushed, len);
-            let file = self.blocks[block.index()].extent.file.0;
-            self.slots.chunk_pushed(block, len);
-            if pushed + len == hull.len {
+            self.push_part(block);
+            if self.backlog.front() == Some(&block) && self.is_pushed(block) {
                 self.backlog.pop_front();
             }
-            self.send(Owner::Block(block), file, hull.offset + pushed, buf, need);
+        }
+        self.feed_background();
+    }
+
+    /// Gives the engine the next part of a loading block, of which it has not all; the table must have room.
+    pub(super) fn push_part(&mut self, block: BlockId) {
+        let hull = self.hull(block);
+        let SlotState::Loading { place, pushed, .. } = self.slots.state(block) else {
+            debug_assert!(false, "{block:?} is to be read and {:?}", self.slots.state(block));
+            return;
+        };
+        let len = chunk_len(hull, self.request_size).min(hull.len - pushed);
+        let need = len.min(hull.skip + self.blocks[block.index()].extent.len - pushed);
+        let buf = self.mapping.window(place, pushed, len);
+        let file = self.blocks[block.index()].extent.file.0;
+        self.slots.chunk_pushed(block, len);
+        self.send(Owner::Block(block), file, hull.offset + pushed, buf, need);
+    }
+
+    /// Whether the engine was given all of the block, or need not have it any more.
+    pub(super) fn is_pushed(&self, block: BlockId) -> bool {
+        match self.slots.state(block) {
+            SlotState::Loading { pushed, failure: None, .. } => pushed == self.hull(block).len,
+            _ => true,
         }
     }
 
@@ -76,15 +90,17 @@ impl Store {
         let need = usize::try_from(need).expect("a part of a window");
         let target = buf.target();
         let fresh = matches!(owner, Owner::Caller { stage: None, .. });
-        let flight = Flight { owner, file, offset, buf, need, from: 0, refusals: 0 };
+        let block = owner.block();
+        let purpose = block.map_or(Purpose::Caller, |block| self.order.purpose(block));
+        let flight = Flight { owner, purpose, sent: 0, file, offset, buf, need, from: 0, refusals: 0 };
         let tag = self.flights.insert(flight);
-        self.push(Request { tag, file, offset, target, fresh });
+        self.push(block, Request { tag, file, offset, target, fresh });
     }
 
     /// A request that the engine does not take has failed like one that it could not do.
-    fn push(&mut self, request: Request) {
+    fn push(&mut self, block: Option<BlockId>, request: Request) {
         self.busy.set(true);
-        self.counters.requests += 1;
+        self.counters.request(block);
         if let Err(error) = self.engine.push(request) {
             let errno = error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
             self.land(request.tag, Some(Failure::Os(errno)));
@@ -98,7 +114,8 @@ impl Store {
             return Err(self
                 .engine_error(io::Error::other(format!("a result for request {tag}, which is not there"))));
         };
-        self.counters.bytes_read.0 += u64::try_from(result).unwrap_or(0);
+        let block = flight.owner.block();
+        self.counters.read(block, u64::try_from(result).unwrap_or(0));
         let failure = match flight.judge(result, align) {
             Verdict::Done => None,
             Verdict::Failed(failure) => Some(failure),
@@ -109,7 +126,7 @@ impl Store {
                 if flight.refusals > QUICK_REFUSALS {
                     std::thread::sleep(REFUSED_NAP);
                 }
-                self.push(request);
+                self.push(block, request);
                 return Ok(());
             }
         };
@@ -130,10 +147,26 @@ impl Store {
         if failure.is_some() {
             // Its other parts need not be read any more.
             self.backlog.retain(|other| *other != block);
+            self.background.partial = self.background.partial.filter(|other| *other != block);
         }
-        if let Some(Some(place)) = self.slots.chunk_over(block, failure, self.hull(block).len) {
-            self.policy.on_evict(block);
-            self.ranges.free(place);
+        let background = self.order.purpose(block).is_background();
+        let failed = match self.slots.chunk_over(block, failure, self.hull(block).len, background) {
+            PartOver::Pending | PartOver::Arrived => return,
+            PartOver::Failed(place) => Some(place),
+            PartOver::Again => None,
+        };
+        if background && let Some(failure) = failure {
+            self.background_failed(block, failure);
+        }
+        match failed {
+            Some(place) => {
+                self.order.gone(block);
+                self.ranges.free(place);
+            }
+            None => {
+                self.order.begin_again(block);
+                self.backlog.push_back(block);
+            }
         }
     }
 

@@ -1,35 +1,36 @@
-//! The store: opening it, what it is made of, and closing it.
+//! The store: what it is made of, what it says of itself, and closing it.
 
+mod background;
+mod behind;
+mod counters;
 mod fetching;
 mod loads;
+mod open;
+mod order;
 mod read_into;
+mod room;
+mod speculation;
 
+pub(crate) use open::{check_depth, check_request};
 pub use read_into::ReadInto;
 
 use crate::block::{BlockId, BlockSpec, Hull};
 use crate::buffers::Mapping;
-use crate::config::StoreConfig;
-use crate::error::StoreError;
 use crate::inflight::Flights;
-use crate::io::{Completion, Files, IoEngine, Simulated, open_engine, open_files};
-use crate::policy::{Policy, Population};
+use crate::io::{Completion, Files, IoEngine};
 use crate::ranges::{GRANULE, Ranges};
 use crate::slots::{SlotState, Slots};
-use crate::stats::{BusyClock, EngineInfo, StoreStats};
-use crate::tune::Tuned;
+use crate::stats::{BusyClock, EngineInfo, LayerStats, StoreStats};
+use background::Background;
+use behind::Behind;
+use counters::Counters;
+use order::EvictionOrder;
 use read_into::CallerReads;
+use speculation::Speculation;
 use std::collections::VecDeque;
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use terrace_model::{ByteSize, Extent};
-
-/// Staging memory beside the arena, for when the arena is full (256 KiB).
-const BOUNCE: u64 = 256 << 10;
-/// The arena is not made larger than its blocks, but at least this, for `read_into` to stage in.
-const STAGING: u64 = 32 << 20;
-const MAX_DEPTH: u32 = 1024;
-const MAX_REQUEST: u64 = 1 << 30;
 
 /// Brings blocks of a model's files into a bounded arena, and keeps the ones that pay.
 pub struct Store {
@@ -45,142 +46,23 @@ pub struct Store {
     bounce: Arc<Mapping>,
     bounce_ranges: Ranges,
     slots: Slots,
-    policy: Box<dyn Policy>,
+    order: EvictionOrder,
     flights: Flights,
     /// Loading blocks with bytes that the engine was not given yet.
     backlog: VecDeque<BlockId>,
     caller: CallerReads,
+    background: Background,
+    speculation: Speculation,
+    behind: Behind,
     /// Reused: what the engine reports.
     completions: Vec<Completion>,
     /// Reused: generations of the leases that `start` takes ahead.
     ahead: Vec<Option<u32>>,
-    counters: StoreStats,
+    counters: Counters,
     busy: BusyClock,
 }
 
-/// What reads a store's files, and how.
-struct Reading {
-    files: Files,
-    engine: Box<dyn IoEngine>,
-    info: EngineInfo,
-    queue_depth: u32,
-    /// Bytes, whole granules.
-    request_size: u64,
-}
-
 impl Store {
-    /// Opens the files, finds out how they can be read, and reserves (not takes) the budget.
-    ///
-    /// `blocks[i]` becomes [`BlockId`] `i`; its extent's file is an index into `files`.
-    ///
-    /// # Errors
-    /// A file that cannot be opened or is too short for its blocks; an engine or direct I/O that was asked for and
-    /// cannot be had; settings out of range.
-    pub fn open(
-        files: Vec<PathBuf>,
-        blocks: Vec<BlockSpec>,
-        config: StoreConfig,
-    ) -> Result<Self, StoreError> {
-        check_config(&config, blocks.len())?;
-        let tuned = Tuned::stored(&config, &files);
-        let files = open_files(files, tuned.direct)?;
-        for block in &blocks {
-            check_extent(&files, block.extent, block)?;
-        }
-        let tuned = tuned.probed(&config, &files);
-        let queue_depth = tuned.queue_depth;
-        let request_size = tuned.request_size.0 - tuned.request_size.0 % GRANULE;
-        let (engine, reason) = open_engine(tuned.io, queue_depth, config.faults.as_ref(), &files)?;
-        let info = EngineInfo {
-            name: engine.name(),
-            direct: files.direct,
-            alignment: files.align,
-            reason: tuned.explain(reason, &files.reason),
-        };
-        tracing::debug!(
-            engine = info.name,
-            direct = info.direct,
-            alignment = info.alignment,
-            "{}",
-            info.reason
-        );
-
-        let reading = Reading { files, engine, info, queue_depth, request_size };
-        Self::assemble(reading, blocks, &config, |population| config.policy.build(population))
-    }
-
-    /// A store that counts and reads nothing: files are lengths, and what blocks hold is zeros. Everything else is as in
-    /// a store that reads, so that the counts are too.
-    pub(crate) fn simulated(
-        lengths: &[u64],
-        align: u64,
-        blocks: Vec<BlockSpec>,
-        budget: ByteSize,
-        policy: impl FnOnce(&Population) -> Result<Box<dyn Policy>, StoreError>,
-    ) -> Result<Self, StoreError> {
-        // Nothing is ever written to the arena, so that it takes no RAM.
-        let config = StoreConfig { budget, huge_pages: false, ..StoreConfig::default() };
-        check_config(&config, blocks.len())?;
-        let files = Files::simulated(lengths, align);
-        for block in &blocks {
-            check_extent(&files, block.extent, block)?;
-        }
-        let engine: Box<dyn IoEngine> = Box::new(Simulated::new(lengths.to_vec()));
-        let info = EngineInfo {
-            name: engine.name(),
-            direct: files.direct,
-            alignment: align,
-            reason: files.reason.clone(),
-        };
-        let reading = Reading { files, engine, info, queue_depth: 32, request_size: 1 << 20 };
-        Self::assemble(reading, blocks, &config, policy)
-    }
-
-    /// What is the same whoever reads.
-    fn assemble(
-        reading: Reading,
-        blocks: Vec<BlockSpec>,
-        config: &StoreConfig,
-        policy: impl FnOnce(&Population) -> Result<Box<dyn Policy>, StoreError>,
-    ) -> Result<Self, StoreError> {
-        let Reading { files, engine, info, queue_depth, request_size } = reading;
-        let all: u64 = blocks.iter().map(|block| slot_len(block.extent, files.align)).sum();
-        let len = config.budget.0.min(all.max(STAGING));
-        let ranges = Ranges::new(len, blocks.len() + queue_depth as usize);
-        let map = |len: u64, huge| {
-            let pages = usize::try_from(len.max(GRANULE)).map_err(std::io::Error::other);
-            pages
-                .and_then(|len| Mapping::new(len, huge))
-                .map_err(|source| StoreError::Arena { budget: ByteSize(len), source })
-        };
-        let mapping = map(ranges.len(), config.huge_pages)?;
-        let bounce = map(BOUNCE, false)?;
-        let depth = queue_depth as usize;
-        let population = Population::of(&blocks, ranges.len(), |block| slot_len(block.extent, files.align));
-        let (slots, policy) = (Slots::new(blocks.len()), policy(&population)?);
-        Ok(Self {
-            engine,
-            info,
-            budget: config.budget,
-            request_size,
-            mapping,
-            ranges,
-            bounce,
-            bounce_ranges: Ranges::new(BOUNCE, depth),
-            slots,
-            policy,
-            flights: Flights::new(queue_depth),
-            backlog: VecDeque::with_capacity(blocks.len()),
-            caller: CallerReads::default(),
-            completions: Vec::with_capacity(2 * depth),
-            ahead: Vec::new(),
-            counters: StoreStats::default(),
-            busy: BusyClock::default(),
-            blocks,
-            files,
-        })
-    }
-
     /// Whether the block's bytes are in RAM.
     pub fn is_resident(&self, block: BlockId) -> bool {
         block.index() < self.blocks.len() && matches!(self.slots.state(block), SlotState::Resident { .. })
@@ -200,6 +82,14 @@ impl Store {
         ByteSize(sizes.max().unwrap_or(0))
     }
 
+    /// What a block is.
+    ///
+    /// # Panics
+    /// If the store has no such block.
+    pub fn spec(&self, block: BlockId) -> &BlockSpec {
+        &self.blocks[block.index()]
+    }
+
     /// What reads the files, and why.
     pub fn engine(&self) -> EngineInfo {
         self.info.clone()
@@ -213,13 +103,18 @@ impl Store {
             resident_blocks: self.slots.resident,
             blocks: self.blocks.len() as u64,
             budget: self.budget,
-            ..self.counters
+            ..self.counters.total
         }
+    }
+
+    /// The same by layer, in the order of layers; what belongs to none comes last.
+    pub fn layer_stats(&self) -> &[LayerStats] {
+        self.counters.layers()
     }
 
     /// Counts from zero again. What is resident stays.
     pub fn reset_stats(&mut self) {
-        self.counters = StoreStats::default();
+        self.counters.reset();
         self.busy.reset();
     }
 
@@ -240,6 +135,9 @@ impl fmt::Debug for Store {
 impl Drop for Store {
     fn drop(&mut self) {
         self.backlog.clear();
+        self.background.partial = None;
+        self.drop_guesses();
+        self.stop_filling();
         while self.flights.in_flight() > 0 {
             if let Err(error) = self.drive(true) {
                 // The kernel may still write to the windows: they, and with them the mappings, are given up for lost.
@@ -255,51 +153,3 @@ fn slot_len(extent: Extent, align: u64) -> u64 {
     Hull::of(extent, align).len.next_multiple_of(GRANULE)
 }
 
-fn check_config(config: &StoreConfig, blocks: usize) -> Result<(), StoreError> {
-    config.queue_depth.map_or(Ok(()), check_depth)?;
-    config.request_size.map_or(Ok(()), check_request)?;
-    if u32::try_from(blocks).is_err() {
-        let reason = format!("{blocks} are more than fit 32 bits");
-        return Err(StoreError::Config { setting: "blocks", reason });
-    }
-    Ok(())
-}
-
-/// Whether so many requests can be in flight.
-pub(crate) fn check_depth(depth: u32) -> Result<(), StoreError> {
-    if (1..=MAX_DEPTH).contains(&depth) {
-        return Ok(());
-    }
-    let reason = format!("{depth} is not within 1 to {MAX_DEPTH}");
-    Err(StoreError::Config { setting: "queue depth", reason })
-}
-
-/// Whether requests can have this size.
-pub(crate) fn check_request(size: ByteSize) -> Result<(), StoreError> {
-    if (GRANULE..=MAX_REQUEST).contains(&size.0) {
-        return Ok(());
-    }
-    let reason = format!("{size} is not within 4 KiB to 1 GiB");
-    Err(StoreError::Config { setting: "request size", reason })
-}
-
-/// Whether the extent lies within its file as it was when it was opened.
-fn check_extent(files: &Files, extent: Extent, name: &dyn fmt::Display) -> Result<(), StoreError> {
-    let bad = |reason: String| StoreError::BadExtent { tensor: name.to_string(), reason };
-    let Some(file) = files.all.get(extent.file.index()) else {
-        return Err(bad(format!("it is in file {}, of {}", extent.file, files.all.len())));
-    };
-    if extent.len == 0 {
-        return Err(bad("it has no bytes".into()));
-    }
-    if extent.offset.checked_add(extent.len).is_none_or(|end| end > file.len) {
-        return Err(StoreError::OutsideFile {
-            path: file.path.clone(),
-            tensor: name.to_string(),
-            offset: extent.offset,
-            len: extent.len,
-            file_len: file.len,
-        });
-    }
-    Ok(())
-}

@@ -1,6 +1,7 @@
 //! Extents into the caller's memory, past the arena: resident weights at load, single rows.
 
-use super::{Store, check_extent};
+use super::Store;
+use super::open::check_extent;
 use crate::block::Hull;
 use crate::buffers::{IoBuf, Target};
 use crate::error::StoreError;
@@ -40,6 +41,11 @@ impl CallerReads {
     /// Whether a `read_into` has more requests than it could send.
     pub fn has_more(&self) -> bool {
         self.has_more
+    }
+
+    /// Whether a `read_into` waits for requests.
+    pub fn is_running(&self) -> bool {
+        self.has_more || self.outstanding > 0
     }
 }
 
@@ -103,7 +109,7 @@ impl Store {
         let guard = Settled(&mut *self);
         let outcome = guard.0.read_all(reads, progress);
         drop(guard);
-        self.counters.stall += started.elapsed();
+        self.counters.stall(None, started.elapsed());
         if let Some((index, failure)) = self.caller.failure {
             let read = &reads[index];
             return Err(self.read_error(read.name.to_owned(), read.extent, failure));

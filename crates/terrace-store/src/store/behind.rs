@@ -1,0 +1,89 @@
+//! Filling free room behind a model that already answers.
+
+use super::Store;
+use crate::block::BlockId;
+use crate::error::StoreError;
+use crate::purpose::Purpose;
+use crate::slots::SlotState;
+use terrace_model::ByteSize;
+
+/// How long a demand may find the disk busy with filling.
+const DELAY_SECONDS: f64 = 2e-3;
+/// Bytes per second where none were measured, in 10^9: a usual NVMe disk's.
+pub(super) const DEFAULT_GBPS: f64 = 2.0;
+
+/// What is left to be read.
+#[derive(Debug, Default)]
+pub(super) struct Behind {
+    blocks: Vec<BlockId>,
+    /// Those before were given to the engine, or passed over.
+    next: usize,
+    /// Bytes of the slots of the others.
+    rest: u64,
+}
+
+impl Behind {
+    /// Bytes in flight from which on no filling request follows, for a device of 10^9 x `gbps` bytes per second.
+    pub fn most_bytes(gbps: f64) -> u64 {
+        (gbps * 1e9 * DELAY_SECONDS) as u64
+    }
+}
+
+impl Store {
+    /// Reads blocks in this order into room that is free, and only into that: nothing goes for them. They are neither
+    /// leased nor waited for, and everything else goes first; the engine gets them while [`Store::start`],
+    /// [`Store::next`] and [`Store::poll`] are called and find it (nearly) idle, so many at a time as the disk reads
+    /// within about 2 ms, which is what a demand then waits at most. What was left of an earlier list is dropped.
+    ///
+    /// Blocks that are there, or find no room, are passed over. A read that fails is counted and logged, and that is all.
+    ///
+    /// # Errors
+    /// [`StoreError::Engine`] if the engine broke down; [`StoreError::Misuse`] for ids that the store does not have.
+    pub fn fill_behind(&mut self, blocks: Vec<BlockId>) -> Result<(), StoreError> {
+        self.check_ids(&blocks)?;
+        let rest = blocks.iter().map(|block| self.slot_size(*block).0).sum();
+        self.behind = Behind { blocks, next: 0, rest };
+        self.drive(false)
+    }
+
+    /// Whether blocks of [`Store::fill_behind`] are still to be read, or on their way.
+    pub fn filling(&self) -> bool {
+        let partial = self.background.partial.map(|block| self.order.purpose(block));
+        let waits = self.behind.next < self.behind.blocks.len() || partial == Some(Purpose::Fill);
+        waits || self.flights.filling() > 0
+    }
+
+    /// Bytes of slots of the blocks of [`Store::fill_behind`] that the engine was not given yet.
+    pub fn left_to_fill(&self) -> ByteSize {
+        ByteSize(self.behind.rest)
+    }
+
+    /// The next block for free room, placed.
+    pub(super) fn next_behind(&mut self) -> Option<BlockId> {
+        if self.any_guess_waits() {
+            return None;
+        }
+        while let Some(&block) = self.behind.blocks.get(self.behind.next) {
+            let size = self.slot_size(block).0;
+            self.behind.next += 1;
+            self.behind.rest -= size;
+            if !matches!(self.slots.state(block), SlotState::Empty) {
+                continue;
+            }
+            if let Some(place) = self.ranges.alloc(size) {
+                self.slots.begin(block, place);
+                self.order.begin(block, Purpose::Fill);
+                self.counters.total.filled += 1;
+                self.counters.total.filled_bytes.0 += self.hull(block).len;
+                return Some(block);
+            }
+        }
+        self.behind = Behind::default();
+        None
+    }
+
+    /// Drops what is left, for a store that goes.
+    pub(super) fn stop_filling(&mut self) {
+        self.behind = Behind::default();
+    }
+}

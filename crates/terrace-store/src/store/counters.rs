@@ -1,0 +1,100 @@
+//! Counting, in total and by layer.
+
+use crate::block::BlockId;
+use crate::policy::Population;
+use crate::stats::{LayerStats, StoreStats};
+use std::time::Duration;
+
+/// Counters of the store and of its layers. Nothing is looked up or allocated to count.
+#[derive(Debug)]
+pub(super) struct Counters {
+    pub total: StoreStats,
+    layers: Vec<LayerStats>,
+    /// By block: its layer's index.
+    groups: Box<[u32]>,
+}
+
+impl Counters {
+    pub fn new(population: &Population) -> Self {
+        let count = population.blocks.iter().map(|block| block.group as usize + 1).max().unwrap_or(0);
+        let mut layers = vec![LayerStats::default(); count];
+        for block in &population.blocks {
+            layers[block.group as usize].layer = block.layer;
+        }
+        let groups = population.blocks.iter().map(|block| block.group).collect();
+        Self { total: StoreStats::default(), layers, groups }
+    }
+
+    pub fn layers(&self) -> &[LayerStats] {
+        &self.layers
+    }
+
+    pub fn reset(&mut self) {
+        self.total = StoreStats::default();
+        for layer in &mut self.layers {
+            *layer = LayerStats { layer: layer.layer, ..LayerStats::default() };
+        }
+    }
+
+    fn layer(&mut self, block: BlockId) -> &mut LayerStats {
+        &mut self.layers[self.groups[block.index()] as usize]
+    }
+
+    pub fn hit(&mut self, block: BlockId) {
+        self.total.hits += 1;
+        self.layer(block).hits += 1;
+    }
+
+    pub fn miss(&mut self, block: BlockId) {
+        self.total.misses += 1;
+        self.layer(block).misses += 1;
+    }
+
+    pub fn joined(&mut self, block: BlockId) {
+        self.total.joined += 1;
+        self.layer(block).joined += 1;
+    }
+
+    /// A request for a part of a block, or for something else.
+    pub fn request(&mut self, block: Option<BlockId>) {
+        self.total.requests += 1;
+        if let Some(block) = block {
+            self.layer(block).requests += 1;
+        }
+    }
+
+    /// Bytes of a block, or of something else, came.
+    pub fn read(&mut self, block: Option<BlockId>, bytes: u64) {
+        self.total.bytes_read.0 += bytes;
+        if let Some(block) = block {
+            self.layer(block).bytes_read.0 += bytes;
+        }
+    }
+
+    /// Somebody waited for a block, or for something else.
+    pub fn stall(&mut self, block: Option<BlockId>, time: Duration) {
+        self.total.stall += time;
+        if let Some(block) = block {
+            self.layer(block).stall += time;
+        }
+    }
+
+    /// A guess was given to the engine.
+    pub fn speculated(&mut self, block: BlockId, bytes: u64) {
+        self.total.speculated += 1;
+        self.total.speculated_bytes.0 += bytes;
+        self.layer(block).speculated += 1;
+    }
+
+    /// A guess came true.
+    pub fn guess_used(&mut self, block: BlockId) {
+        self.total.speculation_used += 1;
+        self.layer(block).speculation_used += 1;
+    }
+
+    /// A guess was read for nothing.
+    pub fn guess_wasted(&mut self, block: BlockId) {
+        self.total.speculation_wasted += 1;
+        self.layer(block).speculation_wasted += 1;
+    }
+}

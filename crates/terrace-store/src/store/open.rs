@@ -1,0 +1,212 @@
+//! Opening a store: what its files, blocks and settings must be like, and what it is made of.
+
+use super::order::EvictionOrder;
+use super::read_into::CallerReads;
+use super::background::Background;
+use super::behind::{Behind, DEFAULT_GBPS};
+use super::counters::Counters;
+use super::speculation::Speculation;
+use super::{Store, slot_len};
+use crate::block::BlockSpec;
+use crate::buffers::Mapping;
+use crate::config::StoreConfig;
+use crate::error::StoreError;
+use crate::inflight::Flights;
+use crate::io::{Files, IoEngine, Simulated, open_engine, open_files};
+use crate::policy::{Policy, Population};
+use crate::ranges::{GRANULE, Ranges};
+use crate::slots::Slots;
+use crate::stats::{BusyClock, EngineInfo};
+use crate::tune::Tuned;
+use std::collections::VecDeque;
+use std::fmt;
+use std::path::PathBuf;
+use terrace_model::{ByteSize, Extent};
+
+/// Staging memory beside the arena, for when the arena is full (256 KiB).
+const BOUNCE: u64 = 256 << 10;
+/// The arena is not made larger than its blocks, but at least this, for `read_into` to stage in.
+const STAGING: u64 = 32 << 20;
+const MAX_DEPTH: u32 = 1024;
+const MAX_REQUEST: u64 = 1 << 30;
+
+/// What reads a store's files, and how.
+struct Reading {
+    files: Files,
+    engine: Box<dyn IoEngine>,
+    info: EngineInfo,
+    queue_depth: u32,
+    /// Bytes, whole granules.
+    request_size: u64,
+    /// 10^9 bytes per second.
+    gbps: f64,
+}
+
+impl Store {
+    /// Opens the files, finds out how they can be read, and reserves (not takes) the budget.
+    ///
+    /// `blocks[i]` becomes [`BlockId`] `i`; its extent's file is an index into `files`.
+    ///
+    /// # Errors
+    /// A file that cannot be opened or is too short for its blocks; an engine or direct I/O that was asked for and
+    /// cannot be had; settings out of range.
+    pub fn open(
+        files: Vec<PathBuf>,
+        blocks: Vec<BlockSpec>,
+        config: StoreConfig,
+    ) -> Result<Self, StoreError> {
+        check_config(&config, blocks.len())?;
+        let tuned = Tuned::stored(&config, &files);
+        let files = open_files(files, tuned.direct)?;
+        for block in &blocks {
+            check_extent(&files, block.extent, block)?;
+        }
+        let tuned = tuned.probed(&config, &files);
+        let queue_depth = tuned.queue_depth;
+        let request_size = tuned.request_size.0 - tuned.request_size.0 % GRANULE;
+        let (engine, reason) = open_engine(tuned.io, queue_depth, config.faults.as_ref(), &files)?;
+        let info = EngineInfo {
+            name: engine.name(),
+            direct: files.direct,
+            alignment: files.align,
+            reason: tuned.explain(reason, &files.reason),
+        };
+        tracing::debug!(
+            engine = info.name,
+            direct = info.direct,
+            alignment = info.alignment,
+            "{}",
+            info.reason
+        );
+
+        let gbps = tuned.gbps.unwrap_or(DEFAULT_GBPS);
+        let reading = Reading { files, engine, info, queue_depth, request_size, gbps };
+        Self::assemble(reading, blocks, &config, |population| config.policy.build(population))
+    }
+
+    /// A store that counts and reads nothing: files are lengths, and what blocks hold is zeros. Everything else is as in
+    /// a store that reads, so that the counts are too.
+    pub(crate) fn simulated(
+        lengths: &[u64],
+        align: u64,
+        blocks: Vec<BlockSpec>,
+        budget: ByteSize,
+        policy: impl FnOnce(&Population) -> Result<Box<dyn Policy>, StoreError>,
+    ) -> Result<Self, StoreError> {
+        // Nothing is ever written to the arena, so that it takes no RAM.
+        let config = StoreConfig { budget, huge_pages: false, ..StoreConfig::default() };
+        check_config(&config, blocks.len())?;
+        let files = Files::simulated(lengths, align);
+        for block in &blocks {
+            check_extent(&files, block.extent, block)?;
+        }
+        let engine: Box<dyn IoEngine> = Box::new(Simulated::new(lengths.to_vec()));
+        let info = EngineInfo {
+            name: engine.name(),
+            direct: files.direct,
+            alignment: align,
+            reason: files.reason.clone(),
+        };
+        let (queue_depth, request_size) = (32, 1 << 20);
+        let reading = Reading { files, engine, info, queue_depth, request_size, gbps: DEFAULT_GBPS };
+        Self::assemble(reading, blocks, &config, policy)
+    }
+
+    /// What is the same whoever reads.
+    fn assemble(
+        reading: Reading,
+        blocks: Vec<BlockSpec>,
+        config: &StoreConfig,
+        policy: impl FnOnce(&Population) -> Result<Box<dyn Policy>, StoreError>,
+    ) -> Result<Self, StoreError> {
+        let Reading { files, engine, info, queue_depth, request_size, gbps } = reading;
+        let all: u64 = blocks.iter().map(|block| slot_len(block.extent, files.align)).sum();
+        let len = config.budget.0.min(all.max(STAGING));
+        let ranges = Ranges::new(len, blocks.len() + queue_depth as usize);
+        let map = |len: u64, huge| {
+            let pages = usize::try_from(len.max(GRANULE)).map_err(std::io::Error::other);
+            pages
+                .and_then(|len| Mapping::new(len, huge))
+                .map_err(|source| StoreError::Arena { budget: ByteSize(len), source })
+        };
+        let mapping = map(ranges.len(), config.huge_pages)?;
+        let bounce = map(BOUNCE, false)?;
+        let depth = queue_depth as usize;
+        let population = Population::of(&blocks, ranges.len(), |block| slot_len(block.extent, files.align));
+        let (slots, policy) = (Slots::new(blocks.len()), policy(&population)?);
+        let order = EvictionOrder::new(policy, &population);
+        Ok(Self {
+            engine,
+            info,
+            budget: config.budget,
+            request_size,
+            mapping,
+            ranges,
+            bounce,
+            bounce_ranges: Ranges::new(BOUNCE, depth),
+            slots,
+            order,
+            flights: Flights::new(queue_depth),
+            backlog: VecDeque::with_capacity(blocks.len()),
+            caller: CallerReads::default(),
+            background: Background::new(queue_depth, Behind::most_bytes(gbps)),
+            speculation: Speculation::new(blocks.len(), config.speculation),
+            behind: Behind::default(),
+            completions: Vec::with_capacity(2 * depth),
+            ahead: Vec::new(),
+            counters: Counters::new(&population),
+            busy: BusyClock::default(),
+            blocks,
+            files,
+        })
+    }
+}
+
+fn check_config(config: &StoreConfig, blocks: usize) -> Result<(), StoreError> {
+    config.queue_depth.map_or(Ok(()), check_depth)?;
+    config.request_size.map_or(Ok(()), check_request)?;
+    if u32::try_from(blocks).is_err() {
+        let reason = format!("{blocks} are more than fit 32 bits");
+        return Err(StoreError::Config { setting: "blocks", reason });
+    }
+    Ok(())
+}
+
+/// Whether so many requests can be in flight.
+pub(crate) fn check_depth(depth: u32) -> Result<(), StoreError> {
+    if (1..=MAX_DEPTH).contains(&depth) {
+        return Ok(());
+    }
+    let reason = format!("{depth} is not within 1 to {MAX_DEPTH}");
+    Err(StoreError::Config { setting: "queue depth", reason })
+}
+
+/// Whether requests can have this size.
+pub(crate) fn check_request(size: ByteSize) -> Result<(), StoreError> {
+    if (GRANULE..=MAX_REQUEST).contains(&size.0) {
+        return Ok(());
+    }
+    let reason = format!("{size} is not within 4 KiB to 1 GiB");
+    Err(StoreError::Config { setting: "request size", reason })
+}
+
+/// Whether the extent lies within its file as it was when it was opened.
+pub(super) fn check_extent(files: &Files, extent: Extent, name: &dyn fmt::Display) -> Result<(), StoreError> {
+    let bad = |reason: String| StoreError::BadExtent { tensor: name.to_string(), reason };
+    let Some(file) = files.all.get(extent.file.index()) else {
+        return Err(bad(format!("it is in file {}, of {}", extent.file, files.all.len())));
+    };
+    if extent.len == 0 {
+        return Err(bad("it has no bytes".into()));
+    }
+    if extent.offset.checked_add(extent.len).is_none_or(|end| end > file.len) {
+        return Err(StoreError::OutsideFile {
+            path: file.path.clone(),
+            tensor: name.to_string(),
+            offset: extent.offset,
+            len: extent.len,
+            file_len: file.len,
+        });
+    }
+    Ok(())
+}

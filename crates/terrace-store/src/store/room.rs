@@ -1,0 +1,45 @@
+//! Room in the arena for a block that is to be read.
+
+use super::Store;
+use crate::block::BlockId;
+use crate::ranges::Place;
+
+impl Store {
+    /// A place of `needed` bytes for `incoming`, which is asked for; if need be of blocks that go.
+    pub(super) fn make_room(&mut self, incoming: BlockId, needed: u64) -> Option<Place> {
+        if needed > self.ranges.len() {
+            return None;
+        }
+        loop {
+            if let Some(place) = self.ranges.alloc(needed) {
+                return Some(place);
+            }
+            let victim = self.order.victim(incoming, needed, &self.slots, &self.ranges)?;
+            self.evict(victim)?;
+        }
+    }
+
+    /// The same for a block that may be asked for soon: at the cost of disposable and cold blocks only.
+    pub(super) fn make_room_for_guess(&mut self, incoming: BlockId, needed: u64) -> Option<Place> {
+        if needed > self.ranges.len() {
+            return None;
+        }
+        loop {
+            if let Some(place) = self.ranges.alloc(needed) {
+                return Some(place);
+            }
+            let victim = self.order.cold_victim(incoming, needed, &self.slots, &self.ranges)?;
+            self.evict(victim)?;
+        }
+    }
+
+    fn evict(&mut self, victim: BlockId) -> Option<()> {
+        let freed = self.slots.evict(victim)?;
+        if self.order.gone(victim) {
+            self.counters.guess_wasted(victim);
+        }
+        self.ranges.free(freed);
+        self.counters.total.evictions += 1;
+        Some(())
+    }
+}
