@@ -46,8 +46,6 @@ pub(crate) struct Flight {
     pub owner: Owner,
     /// Why it was sent.
     pub purpose: Purpose,
-    /// When, if a timeline is recorded.
-    pub sent: u64,
     pub file: u32,
     /// Where in the file the window begins.
     pub offset: u64,
@@ -182,7 +180,6 @@ mod tests {
         Flight {
             owner: Owner::Block(BlockId(0)),
             purpose: Purpose::Decode,
-            sent: 0,
             file: 0,
             offset: 1000 << 12,
             buf,

@@ -93,9 +93,10 @@ impl Slots {
         self.states[block.index()]
     }
 
-    /// Whether any block is on its way.
-    pub fn any_loading(&self) -> bool {
-        self.loading > 0
+    /// Whether any block is on its way that nobody has leased. Looks at all of them if any is on its way.
+    pub fn any_abandoned(&self) -> bool {
+        let loading = (0..).zip(&self.states).filter(|(_, state)| matches!(state, SlotState::Loading { .. }));
+        self.loading > 0 && loading.into_iter().any(|(block, _)| !self.leases.is_leased(BlockId(block)))
     }
 
     /// The slot's place, if the block may be evicted.
@@ -196,7 +197,11 @@ mod tests {
         slots.begin(BLOCK, PLACE);
         let lease = slots.leases.lease(BLOCK);
         slots.chunk_pushed(BLOCK, 4096);
-        assert_eq!(slots.chunk_over(BLOCK, None, 8192, false), PartOver::Pending, "half of it is not pushed yet");
+        assert_eq!(
+            slots.chunk_over(BLOCK, None, 8192, false),
+            PartOver::Pending,
+            "half of it is not pushed yet"
+        );
         slots.chunk_pushed(BLOCK, 4096);
         assert_eq!(slots.look(BLOCK, lease), Sight::Waiting);
         assert_eq!(slots.chunk_over(BLOCK, None, 8192, false), PartOver::Arrived);

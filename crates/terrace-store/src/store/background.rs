@@ -74,7 +74,10 @@ impl Store {
             let spec = &self.blocks[block.index()];
             let error = self.read_error(spec.to_string(), spec.extent, failure);
             let purpose = self.order.purpose(block).name();
-            tracing::warn!(purpose, "a read in the background failed; others that do are only counted: {error}");
+            tracing::warn!(
+                purpose,
+                "a read in the background failed; others that do are only counted: {error}"
+            );
         }
     }
 }

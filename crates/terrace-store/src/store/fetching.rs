@@ -34,30 +34,28 @@ impl Store {
     /// # Errors
     /// [`StoreError::BudgetTooSmall`] if not even the first block can be placed though nothing is leased;
     /// [`StoreError::Engine`] if the engine broke down; [`StoreError::Misuse`] for ids that the store does not have.
-    pub fn start_as(
-        &mut self,
-        fetch: &mut Fetch,
-        blocks: &[BlockId],
-        how: Use,
-    ) -> Result<usize, StoreError> {
+    pub fn start_as(&mut self, fetch: &mut Fetch, blocks: &[BlockId], how: Use) -> Result<usize, StoreError> {
         self.adopt(fetch)?;
         self.check_ids(blocks)?;
         loop {
             let events = self.slots.events;
             let accepted = self.accept(fetch, blocks, how);
             self.drive(false)?;
-            if accepted > 0 || blocks.is_empty() || !fetch.is_empty() || self.slots.leases.any_leased() {
+            if accepted > 0 || blocks.is_empty() || !fetch.is_empty() {
                 return Ok(accepted);
             }
             if self.slots.events != events {
-                // Abandoned loads ended just now: what they held can go.
+                // Loads that nobody waits for ended just now: what they held can go.
                 continue;
             }
-            if !self.slots.any_loading() {
+            if self.slots.any_abandoned() {
+                // Such loads hold the room; once there, they can go.
+                self.drive(true)?;
+            } else if self.slots.leases.any_leased() {
+                return Ok(0);
+            } else {
                 return Err(self.too_small(blocks[0]));
             }
-            // Abandoned loads hold the room; once there, they can go.
-            self.drive(true)?;
         }
     }
 

@@ -6,8 +6,8 @@ use crate::buffers::IoBuf;
 use crate::error::StoreError;
 use crate::inflight::{Flight, Owner, Verdict};
 use crate::io::{Completion, Request};
-use crate::ranges::GRANULE;
 use crate::purpose::Purpose;
+use crate::ranges::GRANULE;
 use crate::slots::{Failure, PartOver, SlotState};
 use rustix::io::Errno;
 use std::io;
@@ -92,7 +92,7 @@ impl Store {
         let fresh = matches!(owner, Owner::Caller { stage: None, .. });
         let block = owner.block();
         let purpose = block.map_or(Purpose::Caller, |block| self.order.purpose(block));
-        let flight = Flight { owner, purpose, sent: 0, file, offset, buf, need, from: 0, refusals: 0 };
+        let flight = Flight { owner, purpose, file, offset, buf, need, from: 0, refusals: 0 };
         let tag = self.flights.insert(flight);
         self.push(block, Request { tag, file, offset, target, fresh });
     }

@@ -152,4 +152,3 @@ impl Drop for Store {
 fn slot_len(extent: Extent, align: u64) -> u64 {
     Hull::of(extent, align).len.next_multiple_of(GRANULE)
 }
-

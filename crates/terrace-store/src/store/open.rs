@@ -1,10 +1,10 @@
 //! Opening a store: what its files, blocks and settings must be like, and what it is made of.
 
-use super::order::EvictionOrder;
-use super::read_into::CallerReads;
 use super::background::Background;
 use super::behind::{Behind, DEFAULT_GBPS};
 use super::counters::Counters;
+use super::order::EvictionOrder;
+use super::read_into::CallerReads;
 use super::speculation::Speculation;
 use super::{Store, slot_len};
 use crate::block::BlockSpec;
