@@ -16,7 +16,7 @@ use terrace_ggml::gguf;
 use terrace_ggml::llama::{Context, ContextParams, FlashAttention, LoadParams, Model, Vocab};
 use terrace_model::{ByteSize, ModelFile};
 use terrace_plan::{Machine, Plan, Request, override_patterns, plan};
-use terrace_store::{DirectChoice, FaultPlan, Store, StoreConfig, StoreError, StoreStats};
+use terrace_store::{DirectChoice, FaultPlan, LayerStats, Store, StoreConfig, StoreError, StoreStats};
 
 /// How far the load of resident weights has come.
 #[derive(Clone, Copy, Debug)]
@@ -179,6 +179,11 @@ impl Engine {
     /// What the store has done since the load; none in stock runs.
     pub fn store_stats(&self) -> Option<StoreStats> {
         self.weights.as_ref().map(|weights| weights.store().stats())
+    }
+
+    /// The same by layer; empty in stock runs.
+    pub fn layer_stats(&self) -> Vec<LayerStats> {
+        self.weights.as_ref().map(|weights| weights.store().layer_stats().to_vec()).unwrap_or_default()
     }
 
     /// Ends the recording that [`Options::record_trace`] asked for, and writes it; none was asked for, or no

@@ -22,5 +22,5 @@ pub use options::{Mode, Options};
 pub use report::PlanReport;
 pub use terrace_ggml::llama::Sampling;
 pub use terrace_plan::{Budget, Manage};
-pub use terrace_store::{DirectChoice, IoChoice, PolicyKind, StoreStats};
+pub use terrace_store::{DirectChoice, IoChoice, LayerStats, PolicyKind, StoreStats};
 pub use trace::SavedTrace;

@@ -6,6 +6,7 @@ use crate::purpose::Purpose;
 use crate::ranges::Place;
 use crate::slots::Failure;
 use rustix::io::Errno;
+use std::time::Instant;
 
 /// How often in a row a request may be refused for the moment.
 const MAX_REFUSALS: u32 = 1000;
@@ -46,6 +47,8 @@ pub(crate) struct Flight {
     pub owner: Owner,
     /// Why it was sent.
     pub purpose: Purpose,
+    /// When, if a timeline is recorded.
+    pub sent: Option<Instant>,
     pub file: u32,
     /// Where in the file the window begins.
     pub offset: u64,
@@ -180,6 +183,7 @@ mod tests {
         Flight {
             owner: Owner::Block(BlockId(0)),
             purpose: Purpose::Decode,
+            sent: None,
             file: 0,
             offset: 1000 << 12,
             buf,

@@ -45,6 +45,7 @@ mod replay;
 mod slots;
 mod stats;
 mod store;
+mod timeline;
 mod tune;
 
 pub use bench::{Cache, Case, IoBench, IoBenchError, IoReport, Pattern, Question, Row};
@@ -58,4 +59,5 @@ pub use purpose::{Purpose, SWEEP_TOKENS, Use};
 pub use replay::{Counts, ParseReplayPolicyError, Replay, ReplayPolicy, ReplayResult};
 pub use stats::{EngineInfo, LayerStats, StoreStats};
 pub use store::{ReadInto, Store};
+pub use timeline::{Span, Timeline, Track, What};
 pub use tune::{Device, DeviceSettings, IoSettings, MeasuredBy, Sample, SettingsError, choose};

@@ -1,7 +1,7 @@
 //! The object that `run --json` prints and `bench` reads.
 
 use serde::{Deserialize, Serialize};
-use terrace_engine::{Engine, Generation, peak_rss};
+use terrace_engine::{Engine, Generation, LayerStats, StoreStats, peak_rss};
 
 /// One run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -22,6 +22,9 @@ pub struct RunReport {
     pub timings: TimingReport,
     /// What was read; none in stock runs and where nothing is managed.
     pub store: Option<StoreReport>,
+    /// The same by layer, in order; weights that belong to none come last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub layers: Vec<LayerReport>,
     /// Most memory that the process had.
     pub peak_rss_bytes: u64,
 }
@@ -56,6 +59,101 @@ pub struct StoreReport {
     pub read_gbps: f64,
     /// Time that computing waited for reading, in milliseconds.
     pub stall_ms: f64,
+    /// Uses of weights that were on their way already.
+    #[serde(default)]
+    pub joined: u64,
+    /// Blocks of weights that gave up their slot.
+    #[serde(default)]
+    pub evictions: u64,
+    /// What was read before it was asked for.
+    #[serde(default)]
+    pub ahead: AheadReport,
+}
+
+/// Counters of reads that nobody had asked for yet.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct AheadReport {
+    /// Blocks that might be asked for soon.
+    pub speculated: u64,
+    /// Their bytes.
+    pub speculated_bytes: u64,
+    /// Those that were asked for in time.
+    pub used: u64,
+    /// Those that were not.
+    pub wasted: u64,
+    /// Guesses that were never read.
+    pub expired: u64,
+    /// Bytes read into room that was free.
+    pub filled_bytes: u64,
+    /// Reads among all these that failed.
+    pub failures: u64,
+}
+
+/// Counters of one layer's weights.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct LayerReport {
+    /// Its number; none: weights that belong to no layer.
+    pub layer: Option<u32>,
+    /// Uses of weights that were there.
+    pub hits: u64,
+    /// Uses of weights that had to be read.
+    pub misses: u64,
+    /// Uses of weights that were on their way already.
+    pub joined: u64,
+    /// Bytes read from the model's files.
+    pub bytes_read: u64,
+    /// Read requests.
+    pub requests: u64,
+    /// Time that computing waited, in milliseconds.
+    pub stall_ms: f64,
+    /// Blocks read because they might be asked for soon.
+    pub speculated: u64,
+    /// Those that were asked for in time.
+    pub used: u64,
+    /// Those that were not.
+    pub wasted: u64,
+}
+
+impl From<&LayerStats> for LayerReport {
+    fn from(stats: &LayerStats) -> Self {
+        Self {
+            layer: stats.layer.map(|layer| layer.0),
+            hits: stats.hits,
+            misses: stats.misses,
+            joined: stats.joined,
+            bytes_read: stats.bytes_read.bytes(),
+            requests: stats.requests,
+            stall_ms: stats.stall.as_secs_f64() * 1e3,
+            speculated: stats.speculated,
+            used: stats.speculation_used,
+            wasted: stats.speculation_wasted,
+        }
+    }
+}
+
+impl From<&StoreStats> for StoreReport {
+    fn from(stats: &StoreStats) -> Self {
+        Self {
+            bytes_read: stats.bytes_read.bytes(),
+            requests: stats.requests,
+            hits: stats.hits,
+            misses: stats.misses,
+            hit_rate: stats.hit_rate(),
+            read_gbps: stats.read_gbps(),
+            stall_ms: stats.stall.as_secs_f64() * 1e3,
+            joined: stats.joined,
+            evictions: stats.evictions,
+            ahead: AheadReport {
+                speculated: stats.speculated,
+                speculated_bytes: stats.speculated_bytes.bytes(),
+                used: stats.speculation_used,
+                wasted: stats.speculation_wasted,
+                expired: stats.speculation_expired,
+                filled_bytes: stats.filled_bytes.bytes(),
+                failures: stats.background_failures,
+            },
+        }
+    }
 }
 
 impl RunReport {
@@ -77,15 +175,8 @@ impl RunReport {
                 decode_tps: timings.decode_tps,
                 ttft_ms: timings.ttft_ms,
             },
-            store: engine.store_stats().map(|stats| StoreReport {
-                bytes_read: stats.bytes_read.bytes(),
-                requests: stats.requests,
-                hits: stats.hits,
-                misses: stats.misses,
-                hit_rate: stats.hit_rate(),
-                read_gbps: stats.read_gbps(),
-                stall_ms: stats.stall.as_secs_f64() * 1e3,
-            }),
+            store: engine.store_stats().as_ref().map(StoreReport::from),
+            layers: engine.layer_stats().iter().map(LayerReport::from).collect(),
             peak_rss_bytes: peak_rss().bytes(),
         }
     }

@@ -56,6 +56,16 @@ fn run_json_is_one_object_with_the_promised_fields() {
     for key in ["bytes_read", "requests", "hits", "misses", "hit_rate", "read_gbps", "stall_ms"] {
         assert!(store[key].is_number(), "{key}");
     }
+    let layers = report["layers"].as_array().unwrap();
+    for key in ["bytes_read", "requests", "hits", "misses", "joined"] {
+        let sum: u64 = layers.iter().map(|layer| layer[key].as_u64().unwrap()).sum();
+        let total = store[key].as_u64().unwrap();
+        // Weights that stay are read past the layers' blocks.
+        let besides = matches!(key, "bytes_read" | "requests");
+        assert!(if besides { sum <= total && sum > 0 } else { sum == total }, "{key}: {sum} of {total}");
+    }
+    assert!(layers.len() > 2 && layers[1]["layer"] == 1, "{layers:?}");
+    assert_eq!(store["ahead"]["speculated"], 0);
     assert!(store["bytes_read"].as_u64().unwrap() > 4 << 20, "more than the budget was read: it streamed");
     assert!(report["peak_rss_bytes"].as_u64().unwrap() > 4 << 20);
     assert!(report["plan"].is_object());

@@ -86,7 +86,9 @@ impl Store {
             }
             let asked = Instant::now();
             let driven = self.drive(true);
-            self.counters.stall(Some(fetch.waiting[0].block), asked.elapsed());
+            let waited_for = fetch.waiting[0].block;
+            self.counters.stall(Some(waited_for), asked.elapsed());
+            self.record_wait(waited_for, asked);
             driven?;
         }
     }

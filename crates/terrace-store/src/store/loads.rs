@@ -11,7 +11,7 @@ use crate::ranges::GRANULE;
 use crate::slots::{Failure, PartOver, SlotState};
 use rustix::io::Errno;
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use terrace_model::Extent;
 
 /// Before a request that the system keeps refusing is repeated.
@@ -89,10 +89,12 @@ impl Store {
     pub(super) fn send(&mut self, owner: Owner, file: u32, offset: u64, buf: IoBuf, need: u64) {
         let need = usize::try_from(need).expect("a part of a window");
         let target = buf.target();
-        let fresh = matches!(owner, Owner::Caller { stage: None, .. });
         let block = owner.block();
         let purpose = block.map_or(Purpose::Caller, |block| self.order.purpose(block));
-        let flight = Flight { owner, purpose, file, offset, buf, need, from: 0, refusals: 0 };
+        // Room that was free so far has most likely never been written to.
+        let fresh = purpose == Purpose::Fill || matches!(owner, Owner::Caller { stage: None, .. });
+        let sent = self.timeline.is_some().then(Instant::now);
+        let flight = Flight { owner, purpose, sent, file, offset, buf, need, from: 0, refusals: 0 };
         let tag = self.flights.insert(flight);
         self.push(block, Request { tag, file, offset, target, fresh });
     }
@@ -136,7 +138,9 @@ impl Store {
 
     /// A request is over: its memory goes back to whom it belongs.
     fn land(&mut self, tag: u32, failure: Option<Failure>) {
-        let Some(Flight { owner, buf, .. }) = self.flights.remove(tag) else { return };
+        let Some(flight) = self.flights.remove(tag) else { return };
+        self.record_read(tag, &flight);
+        let Flight { owner, buf, .. } = flight;
         match owner {
             Owner::Block(block) => self.block_part_over(block, failure),
             Owner::Caller { read, len, stage } => self.caller_part_over(read, len, stage, &buf, failure),

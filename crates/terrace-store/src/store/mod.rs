@@ -8,6 +8,7 @@ mod loads;
 mod open;
 mod order;
 mod read_into;
+mod recording;
 mod room;
 mod speculation;
 
@@ -21,6 +22,7 @@ use crate::io::{Completion, Files, IoEngine};
 use crate::ranges::{GRANULE, Ranges};
 use crate::slots::{SlotState, Slots};
 use crate::stats::{BusyClock, EngineInfo, LayerStats, StoreStats};
+use crate::timeline::Timeline;
 use background::Background;
 use behind::Behind;
 use counters::Counters;
@@ -59,6 +61,7 @@ pub struct Store {
     /// Reused: generations of the leases that `start` takes ahead.
     ahead: Vec<Option<u32>>,
     counters: Counters,
+    timeline: Option<Timeline>,
     busy: BusyClock,
 }
 

@@ -155,6 +155,7 @@ impl Store {
             completions: Vec::with_capacity(2 * depth),
             ahead: Vec::new(),
             counters: Counters::new(&population),
+            timeline: None,
             busy: BusyClock::default(),
             blocks,
             files,

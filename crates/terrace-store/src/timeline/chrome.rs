@@ -1,0 +1,130 @@
+//! A timeline as a Chrome trace: the JSON that Perfetto and `chrome://tracing` open.
+//!
+//! The format is the "Trace Event Format": complete events (`X`) with times in microseconds, and metadata events (`M`) with
+//! the names of processes and threads. Reads are the threads of one process, lanes those of another.
+
+use super::{Span, Timeline, Track, What};
+use crate::block::{BlockId, BlockSpec};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+use terrace_model::LayerId;
+
+#[derive(Serialize)]
+struct Event<'a> {
+    name: &'a str,
+    cat: &'static str,
+    ph: &'static str,
+    /// Microseconds.
+    ts: f64,
+    dur: f64,
+    pid: u32,
+    tid: u32,
+    args: Args<'a>,
+}
+
+#[derive(Default, Serialize)]
+struct Args<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tensor: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expert: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    layer: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct Metadata<'a> {
+    name: &'static str,
+    ph: &'static str,
+    pid: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tid: Option<u32>,
+    args: Name<'a>,
+}
+
+#[derive(Serialize)]
+struct Name<'a> {
+    name: &'a str,
+}
+
+impl Track {
+    /// Process and thread of its events; both count from 1.
+    const fn ids(self) -> (u32, u32) {
+        match self {
+            Self::Lane(index) => (1, index + 1),
+            Self::Read(slot) => (2, slot + 1),
+        }
+    }
+
+    fn name(self) -> String {
+        match self {
+            Self::Lane(index) => format!("thread {index}"),
+            Self::Read(slot) => format!("request {slot}"),
+        }
+    }
+}
+
+impl Timeline {
+    /// Writes all spans as a Chrome trace; `names` says what a block is ([`Store::spec`](crate::Store::spec)).
+    ///
+    /// # Errors
+    /// What `out` fails with.
+    pub fn write_chrome<'a>(
+        &self,
+        names: impl Fn(BlockId) -> &'a BlockSpec,
+        mut out: impl Write,
+    ) -> io::Result<()> {
+        out.write_all(b"{\"traceEvents\":[\n")?;
+        metadata(&mut out, "process_name", 1, None, "compute")?;
+        out.write_all(b",\n")?;
+        metadata(&mut out, "process_name", 2, None, "reads")?;
+        let tracks: BTreeSet<Track> = self.spans.iter().map(|span| span.track).collect();
+        for track in tracks {
+            let (pid, tid) = track.ids();
+            out.write_all(b",\n")?;
+            metadata(&mut out, "thread_name", pid, Some(tid), &track.name())?;
+        }
+        for span in &self.spans {
+            out.write_all(b",\n")?;
+            serde_json::to_writer(&mut out, &event(span, &names))?;
+        }
+        write!(out, "\n],\"otherData\":{{\"dropped_spans\":\"{}\"}}}}\n", self.dropped)?;
+        out.flush()
+    }
+}
+
+fn metadata(
+    out: &mut impl Write,
+    what: &'static str,
+    pid: u32,
+    tid: Option<u32>,
+    name: &str,
+) -> io::Result<()> {
+    serde_json::to_writer(out, &Metadata { name: what, ph: "M", pid, tid, args: Name { name } })?;
+    Ok(())
+}
+
+fn event<'a>(span: &Span, names: &impl Fn(BlockId) -> &'a BlockSpec) -> Event<'a> {
+    let lane = |layer: Option<LayerId>| Args { layer: layer.map(|layer| layer.0), ..Args::default() };
+    let (name, cat, args) = match span.what {
+        What::Read { block, bytes, purpose } => {
+            let spec = block.map(names);
+            let args = Args {
+                tensor: spec.map(|spec| &*spec.name),
+                expert: spec.and_then(|spec| spec.expert).map(|expert| expert.0),
+                bytes: Some(bytes.0),
+                ..lane(spec.and_then(|spec| spec.layer))
+            };
+            (purpose.name(), "read", args)
+        }
+        What::Wait { layer } => ("wait", "lane", lane(layer)),
+        What::Experts { layer } => ("experts", "lane", lane(layer)),
+        What::Other { name, layer } => (name, "lane", lane(layer)),
+    };
+    let (pid, tid) = span.track.ids();
+    let micros = |nanos: u64| nanos as f64 / 1e3;
+    Event { name, cat, ph: "X", ts: micros(span.start), dur: micros(span.end - span.start), pid, tid, args }
+}
