@@ -69,6 +69,24 @@ fn counts_are_those_of_a_sheet_of_paper() {
 }
 
 #[test]
+fn prompts_leave_what_decoding_had_warm() {
+    let everything: Vec<u32> = (0..18).map(|id| id % EXPERTS).collect();
+    let few = &everything[..16];
+    // Blocks: 8 of a token, 32 in all, 16 of a layer.
+    let slots = ByteSize(26 * 8192);
+    for (prompt, sweeps) in [(&everything[..], true), (few, false)] {
+        let token: [&[u32]; 2] = [&[0, 1], &[3, 5]];
+        let trace = trace(&[token, [prompt, prompt], token], 2);
+        let result = Replay::new(&trace).run(&lru(), slots).unwrap();
+        assert_eq!(result.prompt.tokens, prompt.len() as u64 / 2);
+        assert_eq!(result.decode.hits == 8, sweeps, "nine tokens are a sweep: {result:?}");
+        // The oracle makes no difference between them.
+        let best = Replay::new(&trace).run(&ReplayPolicy::Belady, slots).unwrap();
+        assert!(best.total().misses <= result.total().misses, "{best:?} {result:?}");
+    }
+}
+
+#[test]
 fn waves_read_what_they_must_and_too_little_is_an_error() {
     let trace = trace(&[[&[0, 1, 2, 3, 4, 5, 6, 7], &[0, 1, 2, 3, 4, 5, 6, 7]]], 8);
     let replay = Replay::new(&trace);

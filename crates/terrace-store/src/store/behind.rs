@@ -49,13 +49,17 @@ impl Store {
     /// Whether blocks of [`Store::fill_behind`] are still to be read, or on their way.
     pub fn filling(&self) -> bool {
         let partial = self.background.partial.map(|block| self.order.purpose(block));
-        let waits = self.behind.next < self.behind.blocks.len() || partial == Some(Purpose::Fill);
-        waits || self.flights.filling() > 0
+        self.any_left_behind() || partial == Some(Purpose::Fill) || self.flights.filling() > 0
     }
 
     /// Bytes of slots of the blocks of [`Store::fill_behind`] that the engine was not given yet.
     pub fn left_to_fill(&self) -> ByteSize {
         ByteSize(self.behind.rest)
+    }
+
+    /// Whether the list has not come to its end.
+    pub(super) fn any_left_behind(&self) -> bool {
+        self.behind.next < self.behind.blocks.len()
     }
 
     /// The next block for free room, placed.

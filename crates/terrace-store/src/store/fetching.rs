@@ -69,7 +69,7 @@ impl Store {
         if !fetch.is_empty() {
             self.adopt(fetch)?;
         }
-        if self.flights.in_flight() > 0 {
+        if self.is_busy() {
             // The consumer may have computed for long: keep the disk busy.
             self.drive(false)?;
         }
@@ -102,7 +102,7 @@ impl Store {
         if !fetch.is_empty() {
             self.adopt(fetch)?;
         }
-        if self.flights.in_flight() > 0 {
+        if self.is_busy() {
             self.drive(false)?;
         }
         self.sort_in_arrivals(fetch);
@@ -121,6 +121,11 @@ impl Store {
     /// [`StoreError::Engine`] if the engine broke down.
     pub fn poll(&mut self) -> Result<(), StoreError> {
         self.drive(false)
+    }
+
+    /// Whether there is anything to move along.
+    fn is_busy(&self) -> bool {
+        self.flights.in_flight() > 0 || self.any_in_background()
     }
 
     /// Refuses ids that the store does not have.
