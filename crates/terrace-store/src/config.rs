@@ -75,7 +75,7 @@ choice! {
 /// How a [`Store`](crate::Store) is set up.
 #[derive(Clone, Debug)]
 pub struct StoreConfig {
-    /// Bytes of RAM for blocks and for staging, together. Beside it the store keeps only tables (under 200 bytes per
+    /// Bytes of RAM for blocks and for staging, together. Beside it the store keeps only tables (under 250 bytes per
     /// block), 256 KiB of bounce buffer, and with `pread` the stacks of its threads.
     pub budget: ByteSize,
     /// Which engine reads.

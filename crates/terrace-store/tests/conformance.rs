@@ -228,7 +228,9 @@ fn abandoned_loads_make_room() {
         let mut fetch = Fetch::new();
         assert_eq!(store.start(&mut fetch, &ids(0..2)).unwrap(), 2);
         store.release(&mut fetch);
-        assert_eq!(fetch_all(&mut store, &oracle, &extents, &ids(2..6)), 2);
+        // Two at a time, or one while the other abandoned load is still on its way.
+        let waves = fetch_all(&mut store, &oracle, &extents, &ids(2..6));
+        assert!((2..=4).contains(&waves), "{waves} waves");
     }
 }
 

@@ -28,7 +28,8 @@ impl Store {
 
     /// Accepts blocks from the front of `blocks`: leases those that are resident, and places and starts to read the
     /// others, evicting what is not leased. Returns how many were accepted; when fewer than all, no more can be placed
-    /// until leases are released, and the caller works in waves. A block may be listed more than once, and one that is
+    /// until leases are released, and the caller works in waves. None is returned only where waiting for reads that nobody has
+    /// leased would not help either. A block may be listed more than once, and one that is
     /// already being read is joined. `how` they are used decides how long they stay.
     ///
     /// # Errors

@@ -11,6 +11,9 @@ use terrace_model::ByteSize;
 /// A guess that was not used in the token that it was made in, nor in the next, was wrong.
 const LIFETIME: u64 = 2;
 
+/// Guesses that wait at most. More than a few layers' experts would be out of date before the disk had read them.
+const MOST_WAITING: usize = 1024;
+
 /// Guesses that the engine has not got.
 #[derive(Debug)]
 pub(super) struct Speculation {
@@ -24,7 +27,8 @@ pub(super) struct Speculation {
 
 impl Speculation {
     pub fn new(blocks: usize, cap: ByteSize) -> Self {
-        Self { queue: VecDeque::with_capacity(blocks), queued: vec![false; blocks].into(), cap: cap.0 }
+        let queue = VecDeque::with_capacity(MOST_WAITING.min(blocks));
+        Self { queue, queued: vec![false; blocks].into(), cap: cap.0 }
     }
 
     fn pop(&mut self) -> Option<BlockId> {
@@ -46,7 +50,7 @@ impl Speculation {
 
 impl Store {
     /// Reads blocks ahead, most likely first, that may be asked for soon. They are not leased. Those that have a slot, or
-    /// are guessed already, are passed over. Returns how many were taken.
+    /// are guessed already, are passed over, and so is what follows when 1024 wait. Returns how many were taken.
     ///
     /// The engine gets them while no demand waits, within [`Store::set_speculation_cap`], into free room, or the room of
     /// disposable blocks and of blocks that were not used in this token or the last ([`Store::next_token`]); what then
@@ -63,6 +67,9 @@ impl Store {
         let token = self.order.token();
         let mut taken = 0;
         for &block in blocks {
+            if self.speculation.queue.len() == MOST_WAITING {
+                break;
+            }
             let queued = &mut self.speculation.queued[block.index()];
             if !*queued && matches!(self.slots.state(block), SlotState::Empty) {
                 *queued = true;
