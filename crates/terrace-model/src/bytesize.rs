@@ -1,6 +1,6 @@
 //! Sizes in bytes, read and written as people do (`512MiB`).
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Sub};
@@ -9,7 +9,7 @@ use std::str::FromStr;
 /// A number of bytes.
 ///
 /// Parses `4096`, `512KiB`, `1.5GiB`, `2G` (binary, as `ulimit` and llama.cpp users expect), `7GB` (decimal).
-/// Serialises as the plain number.
+/// Serialises as the plain number; reads numbers and texts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByteSize(pub u64);
 
@@ -54,6 +54,22 @@ impl ByteSize {
 impl Serialize for ByteSize {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         s.serialize_u64(self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for ByteSize {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        /// As programs write it, and as people do.
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "a number of bytes, or a size like \"512MiB\"")]
+        enum Either {
+            Number(u64),
+            Text(String),
+        }
+        match Either::deserialize(d)? {
+            Either::Number(bytes) => Ok(Self(bytes)),
+            Either::Text(text) => text.parse().map_err(serde::de::Error::custom),
+        }
     }
 }
 

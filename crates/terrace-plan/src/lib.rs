@@ -8,6 +8,7 @@
 //! - [`Summary`]: a model for people and for `terrace inspect`.
 //! - [`managed`], [`override_patterns`]: which tensors Terrace streams, and how llama.cpp is told.
 //! - [`plan`]: budgets, slots, mode, warnings.
+//! - [`place`]: a [`Placement`] on a measured machine ([`MachineProfile`]), with an estimate of its speed.
 //! - [`Trace`]: what the routers of a run chose, in a file.
 
 mod class;
@@ -18,7 +19,9 @@ mod metadata;
 mod names;
 mod patterns;
 mod pin;
+mod place;
 mod plan;
+mod profile;
 mod request;
 mod show;
 mod summary;
@@ -31,7 +34,16 @@ pub use experts::{ExpertGroup, expert_groups};
 pub use manage::{MATRIX_MIN, Managed, Selection, managed};
 pub use metadata::Count;
 pub use patterns::override_patterns;
+pub use place::{
+    Advice, Bound, CurveError, DEFAULT_CONTEXT, Estimate, HitCurve, HotClass, KvType, PLACEMENT_VERSION,
+    ParseWhatIfError, PlaceError, PlaceRequest, PlacedContext, PlacedExperts, PlacedLayer, PlacedMode,
+    PlacedModel, Placement, PlacementError, Planner, Term, TierUse, WhatIf, advise, explain, place,
+};
 pub use plan::{Mode, Plan, auto_reserve, plan, token_cycle_warning};
+pub use profile::{
+    CpuProfile, DeviceProfile, MachineProfile, MatmulRate, MemoryProfile, PROFILE_VERSION, ProfileError,
+    ReadRate, StorageProfile, ThreadBandwidth,
+};
 pub use request::{Budget, Machine, Manage, ParseBudgetError, ParseManageError, Request};
 pub use summary::{ClassSummary, ShardSummary, Summary, TypeSummary};
 pub use trace::{

@@ -96,7 +96,7 @@ const ELEMENTWISE: [&str; 12] = [
 ];
 
 /// Whether the tensor is a matrix that operations on managed weights take, and large enough to care.
-fn is_matrix(tensor: &TensorInfo) -> bool {
+pub fn is_matrix(tensor: &TensorInfo) -> bool {
     let name = Name::of(&tensor.name);
     let role = name.role;
     // Index tables are integers; a single vector's extra dimension may be in front.

@@ -90,6 +90,6 @@ impl Least {
 }
 
 /// Embeddings are looked up by row, unless the model has no other output matrix and multiplies by them too.
-fn is_row_table(tensor: &TensorInfo, class: TensorClass, has_output: bool) -> bool {
+pub fn is_row_table(tensor: &TensorInfo, class: TensorClass, has_output: bool) -> bool {
     class == TensorClass::TokenEmbedding && (has_output || tensor.name != "token_embd.weight")
 }

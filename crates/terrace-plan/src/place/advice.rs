@@ -1,0 +1,93 @@
+//! What would make a plan faster, the cheapest first.
+
+use super::report::Placement;
+use super::request::{KvType, PlaceRequest};
+use super::what_if::WhatIf;
+use super::{PlaceError, place};
+use crate::profile::MachineProfile;
+use crate::request::Budget;
+use serde::{Deserialize, Serialize};
+use terrace_model::ModelFile;
+
+/// Below this a change is not worth saying.
+const WORTH: f64 = 1.05;
+/// How many are said.
+const CHANGES: usize = 3;
+
+/// A change that would help.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Advice {
+    /// `+4 GiB RAM`.
+    pub what: String,
+    /// Tokens per second then.
+    pub decode_tok_s: f64,
+    /// In relation to now.
+    pub speedup: f64,
+}
+
+/// What may be changed, the cheapest first: settings cost nothing; of hardware, roughly by price in 2026 (memory about 5,
+/// a faster drive about 100, an accelerator with 24 GB about 800 units of money).
+enum Try {
+    Request(&'static str, fn(&PlaceRequest) -> Option<PlaceRequest>),
+    Machine(&'static str, &'static str),
+    FasterDisk,
+}
+
+const TRIES: [Try; 10] = [
+    Try::Request("a KV cache of q8_0", |request| {
+        (request.kv_type == KvType::F16).then(|| PlaceRequest { kv_type: KvType::Q8_0, ..request.clone() })
+    }),
+    Try::Request("no RAM budget", |request| {
+        (request.ram_budget != Budget::Auto)
+            .then(|| PlaceRequest { ram_budget: Budget::Auto, ..request.clone() })
+    }),
+    Try::Machine("+4 GiB RAM", "ram=+4GiB"),
+    Try::Machine("+8 GiB RAM", "ram=+8GiB"),
+    Try::Machine("+16 GiB RAM", "ram=+16GiB"),
+    Try::FasterDisk,
+    Try::Machine("+32 GiB RAM", "ram=+32GiB"),
+    Try::Machine("+64 GiB RAM", "ram=+64GiB"),
+    Try::Machine("a device with 24 GiB at 1 TB/s", "device=24GiB@1TB/s"),
+    Try::Machine("+256 GiB RAM", "ram=+256GiB"),
+];
+
+/// The three cheapest changes that help, each more than the ones before it.
+///
+/// # Errors
+/// None where `placement` is of the same model, machine and request: a better machine can hold what fitted before.
+pub fn advise(
+    model: &ModelFile,
+    machine: &MachineProfile,
+    request: &PlaceRequest,
+    placement: &Placement,
+) -> Result<Vec<Advice>, PlaceError> {
+    let now = placement.estimate.decode_tok_s;
+    let mut found: Vec<Advice> = Vec::new();
+    for change in TRIES {
+        if found.len() == CHANGES {
+            break;
+        }
+        let (what, machine, request) = match change {
+            Try::Request(what, change) => match change(request) {
+                Some(changed) => (what.to_owned(), machine.clone(), changed),
+                None => continue,
+            },
+            Try::Machine(what, change) => {
+                let change: WhatIf = change.parse().expect("a change that is written above");
+                (what.to_owned(), change.apply(machine), request.clone())
+            }
+            Try::FasterDisk => {
+                let rate = machine.disk().sequential() * 2.0;
+                let change = format!("nvme={rate:.0}B/s").parse::<WhatIf>().expect("a rate in bytes");
+                (format!("a disk of {:.1} GB/s", rate / 1e9), change.apply(machine), request.clone())
+            }
+        };
+        let then = place(model, &machine, &request)?.estimate.decode_tok_s;
+        let best = found.last().map_or(1.0, |advice| advice.speedup);
+        let speedup = then / now;
+        if speedup >= best * WORTH {
+            found.push(Advice { what, decode_tok_s: then, speedup: (speedup * 100.0).round() / 100.0 });
+        }
+    }
+    Ok(found)
+}

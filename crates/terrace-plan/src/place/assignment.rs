@@ -1,0 +1,252 @@
+//! Where everything lies, and what a token then costs.
+
+use super::costs::Costs;
+use super::workload::Workload;
+
+/// A placement in numbers. Experts that are on no device share one cache in RAM, whichever layer they are of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Assignment {
+    /// By layer: the place (see [`Costs`]) that holds and computes its dense weights and its part of the context.
+    pub homes: Vec<usize>,
+    /// By layer: experts at its home, where that is a device; the hottest.
+    pub hot: Vec<u32>,
+    /// By matrix of [`Workload::matrices`]: read from disk for every token. Only those of layers at home in RAM.
+    pub streamed: Vec<bool>,
+    /// Tables are read by row from disk.
+    pub tables_streamed: bool,
+    /// Bytes of RAM that cache experts.
+    pub arena: u64,
+}
+
+/// Bytes that an assignment takes at a place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Use {
+    /// Weights that stay.
+    pub resident: u64,
+    /// Cached experts.
+    pub arena: u64,
+    /// Slots that streamed matrices go through.
+    pub ring: u64,
+    /// Keys, values and states.
+    pub cache: u64,
+    /// Activations.
+    pub compute: u64,
+}
+
+impl Use {
+    /// Bytes of weights.
+    pub const fn weights(&self) -> u64 {
+        self.resident + self.arena + self.ring
+    }
+
+    /// Bytes of the context.
+    pub const fn context(&self) -> u64 {
+        self.cache + self.compute
+    }
+}
+
+/// Seconds of a token, and where they come from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Decode {
+    /// All of it: the slower of computing (with its waits) and reading.
+    pub total: f64,
+    /// Computing what is not a routed expert, by place.
+    pub dense: Vec<f64>,
+    /// Computing routed experts, by place; places compute beside each other.
+    pub experts: Vec<f64>,
+    /// The same, of each layer's slowest place alone.
+    pub lanes: f64,
+    /// Waiting for experts that are being read, behind the computation of those that are there.
+    pub waits: f64,
+    /// Layers in which reading experts takes longer than computing them: their share of `lanes + waits`.
+    pub read_bound: f64,
+    /// Handing activations from one processor to another.
+    pub hops: f64,
+    /// Waiting for rows of tables.
+    pub rows: f64,
+    /// Reading experts.
+    pub expert_reads: f64,
+    /// Reading matrices, beside everything else.
+    pub matrix_reads: f64,
+    /// Bytes read.
+    pub bytes_read: f64,
+    /// Share of expert uses that are hits, over all tiers.
+    pub hits: f64,
+}
+
+impl Assignment {
+    /// Everything at home in RAM and resident, whether it fits or not.
+    pub fn resident(work: &Workload) -> Self {
+        Self {
+            homes: vec![0; work.layers.len()],
+            hot: vec![0; work.layers.len()],
+            streamed: vec![false; work.matrices.len()],
+            tables_streamed: false,
+            arena: work.expert_bytes(),
+        }
+    }
+
+    /// Bytes of experts that are on no device.
+    pub fn cold_experts(&self, work: &Workload) -> u64 {
+        let layers = work.layers.iter().zip(&self.hot);
+        layers
+            .filter_map(|(layer, &hot)| {
+                let experts = layer.experts.as_ref()?;
+                Some(
+                    experts.bytes / u64::from(experts.count)
+                        * u64::from(experts.count - hot.min(experts.count)),
+                )
+            })
+            .sum()
+    }
+
+    /// Slots that the cache needs at least: a token's experts of the largest tensor, unless all experts fit.
+    pub fn least_arena(&self, work: &Workload) -> u64 {
+        let layers = work.layers.iter().zip(&self.hot);
+        let cold = layers.filter_map(|(layer, &hot)| {
+            let experts = layer.experts.as_ref()?;
+            (hot < experts.count).then_some(experts.least)
+        });
+        cold.max().unwrap_or(0).min(self.cold_experts(work))
+    }
+
+    /// Bytes that it takes at each place.
+    pub fn uses(&self, work: &Workload, costs: &Costs) -> Vec<Use> {
+        let mut uses = vec![Use::default(); costs.devices.len() + 1];
+        for (index, layer) in work.layers.iter().enumerate() {
+            let home = self.homes[index];
+            uses[home].resident += layer.dense;
+            uses[home].cache += layer.cache;
+            if let Some(experts) = &layer.experts
+                && home > 0
+            {
+                uses[home].resident += experts.bytes / u64::from(experts.count) * u64::from(self.hot[index]);
+            }
+            if home > 0 {
+                uses[home].compute = work.context.compute;
+            }
+        }
+        let from_disk = |index: usize| self.streamed[index] && self.homes[work.matrices[index].layer] == 0;
+        let streamed: u64 = work
+            .matrices
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| from_disk(*i))
+            .map(|(_, matrix)| matrix.bytes)
+            .sum();
+        let tables: u64 = work.tables.iter().map(|table| table.bytes).sum();
+        uses[0].resident += if self.tables_streamed { 0 } else { tables };
+        uses[0].resident -= streamed;
+        uses[0].arena = self.arena;
+        uses[0].ring = work.ring(from_disk);
+        uses[0].compute = work.context.compute;
+        uses
+    }
+
+    /// Whether every tier holds what is put into it.
+    pub fn fits(&self, work: &Workload, costs: &Costs) -> bool {
+        let at_home =
+            work.matrices.iter().zip(&self.streamed).all(|(matrix, &s)| !s || self.homes[matrix.layer] == 0);
+        if !at_home || self.arena < self.least_arena(work) {
+            return false;
+        }
+        let uses = self.uses(work, costs);
+        let devices = uses[1..].iter().zip(&costs.devices);
+        uses[0].weights() <= costs.weight_room(uses[0].context())
+            && devices.into_iter().all(|(used, device)| {
+                let all = used.weights() + used.context();
+                all == 0 || all <= device.room
+            })
+    }
+
+    /// Seconds of a token when the caches are warm.
+    ///
+    /// A layer computes its dense part; then its experts, on all places that have some at once, while those that are
+    /// missing are read: the slower of both counts. Matrices are read ahead, in an order that is known, so only the sum
+    /// of all reading can be slower than the sum of all layers; but where experts are read too, they find the drive's
+    /// queue full of what is read ahead, and all of that adds to their waits.
+    pub fn decode(&self, work: &Workload, costs: &Costs) -> Decode {
+        let places = costs.devices.len() + 1;
+        let mut out = Decode { dense: vec![0.0; places], experts: vec![0.0; places], ..Decode::default() };
+        let cold = self.cold_experts(work);
+        let cached = if cold == 0 { 1.0 } else { (self.arena as f64 / cold as f64).min(1.0) };
+        let (mut used_bytes, mut hit_bytes) = (0.0, 0.0);
+        for (index, cost) in costs.layers.iter().enumerate() {
+            let home = self.homes[index];
+            out.dense[home] += cost.dense[home];
+            if let Some(&next) = self.homes.get(index + 1) {
+                out.hops += crossing(costs, home, next);
+            } else {
+                // Logits are sampled from RAM.
+                out.hops += crossing(costs, home, 0);
+            }
+            let Some(experts) = &work.layers[index].experts else { continue };
+            let on_device =
+                if home > 0 { f64::from(self.hot[index]) / f64::from(experts.count) } else { 0.0 };
+            let device_uses = costs.curve.hits(on_device);
+            let hits = costs.curve.hits(on_device + cached * (1.0 - on_device));
+            let host = cost.experts[0] * (1.0 - device_uses);
+            let mut lane = host;
+            out.experts[0] += host;
+            if home > 0 && self.hot[index] > 0 {
+                let device = cost.experts[home] * device_uses;
+                out.experts[home] += device;
+                lane = lane.max(device);
+            }
+            if home > 0 && self.hot[index] < experts.count {
+                out.hops += 2.0 * costs.devices[home - 1].hop;
+            }
+            let read = cost.miss * (1.0 - hits);
+            out.expert_reads += read;
+            out.lanes += lane;
+            out.waits += (read - lane).max(0.0);
+            if read > lane {
+                out.read_bound += read;
+            }
+            let bytes = experts.bytes as f64 * experts.used();
+            used_bytes += bytes;
+            hit_bytes += bytes * hits;
+        }
+        if !costs.layers.is_empty() {
+            out.hops += crossing(costs, 0, self.homes[0]);
+        }
+        out.hits = if used_bytes > 0.0 { hit_bytes / used_bytes } else { 1.0 };
+        out.bytes_read = used_bytes - hit_bytes;
+        for (index, matrix) in work.matrices.iter().enumerate().filter(|(index, _)| self.streamed[*index]) {
+            out.matrix_reads += costs.stream[index];
+            out.bytes_read += matrix.bytes as f64;
+        }
+        if self.tables_streamed {
+            out.rows = costs.rows;
+            out.bytes_read += work.tables.iter().map(|table| table.row as f64).sum::<f64>();
+        }
+        out.total = out.computing().max(out.reading());
+        out
+    }
+}
+
+impl Decode {
+    /// Seconds of the layers one behind the other, with their waits.
+    pub fn computing(&self) -> f64 {
+        self.dense.iter().sum::<f64>() + self.lanes + self.waits + self.queued() + self.hops + self.rows
+    }
+
+    /// Seconds that expert reads wait behind reading ahead.
+    pub fn queued(&self) -> f64 {
+        if self.expert_reads > 0.0 { self.matrix_reads } else { 0.0 }
+    }
+
+    /// Seconds that the disk is busy.
+    pub fn reading(&self) -> f64 {
+        self.expert_reads + self.matrix_reads + self.rows
+    }
+}
+
+/// Seconds from one place to another; between devices through RAM.
+fn crossing(costs: &Costs, from: usize, to: usize) -> f64 {
+    if from == to {
+        return 0.0;
+    }
+    let hop = |place: usize| if place == 0 { 0.0 } else { costs.devices[place - 1].hop };
+    hop(from) + hop(to)
+}

@@ -1,0 +1,121 @@
+//! The best assignment that the planners find.
+
+use super::assignment::Assignment;
+use super::complete::Outline;
+use super::costs::Costs;
+use super::greedy::{greedy, improve};
+use super::lp;
+use super::workload::Workload;
+use serde::{Deserialize, Serialize};
+
+/// Who found a placement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Planner {
+    /// The fixed family of outlines.
+    Greedy,
+    /// The linear program, rounded, or steps from there or from the family's best.
+    Lp,
+    /// The linear program in whole numbers: there is no better one.
+    Exact,
+}
+
+/// A placement with what is known about it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Chosen {
+    /// Where everything lies.
+    pub assignment: Assignment,
+    /// Seconds per token.
+    pub seconds: f64,
+    /// Who found it.
+    pub planner: Planner,
+    /// No placement is faster than this, in seconds; none if the solver found nothing.
+    pub bound: Option<f64>,
+}
+
+/// Neighbours that are tried at most around the solver's best outline.
+const REFINEMENTS: usize = 600;
+
+/// The best assignment; `None` if the machine cannot hold what the model needs at once.
+pub fn choose(work: &Workload, costs: &Costs) -> Option<Chosen> {
+    let greedy = greedy(work, costs);
+    if lp::is_small(work, costs)
+        && let Some((assignment, seconds)) = lp::exact(work, costs)
+        && greedy.as_ref().is_none_or(|(_, least)| seconds <= *least)
+    {
+        return Some(Chosen { assignment, seconds, planner: Planner::Exact, bound: Some(seconds) });
+    }
+    let relaxed = lp::relaxed(work, costs);
+    let bound = relaxed.iter().map(|relaxed| relaxed.seconds).reduce(f64::min);
+    let mut best = greedy.clone();
+    for relaxed in &relaxed {
+        let mut nearest = None;
+        for outline in relaxed.outlines(work) {
+            improve(&mut nearest, outline, work, costs);
+        }
+        better_of(&mut best, refine(nearest, work, costs));
+    }
+    if !costs.devices.is_empty() {
+        better_of(&mut best, refine(greedy.clone(), work, costs));
+    }
+    let (outline, seconds) = best?;
+    let planner =
+        if greedy.is_some_and(|(_, least)| least <= seconds) { Planner::Greedy } else { Planner::Lp };
+    let assignment = outline.complete(work, costs).expect("it was completed to be compared");
+    Some(Chosen { assignment, seconds, planner, bound })
+}
+
+fn better_of(best: &mut Option<(Outline, f64)>, other: Option<(Outline, f64)>) {
+    if let Some((_, seconds)) = &other
+        && best.as_ref().is_none_or(|(_, least)| seconds < least)
+    {
+        *best = other;
+    }
+}
+
+/// Steps to better neighbours: a layer, an expert or a matrix more or less.
+fn refine(start: Option<(Outline, f64)>, work: &Workload, costs: &Costs) -> Option<(Outline, f64)> {
+    let mut best = start;
+    let expert = 1.0 / f64::from(work.experts.map_or(1, |(count, _)| count.max(1)));
+    let mut left = REFINEMENTS;
+    loop {
+        let (outline, _) = best.as_ref()?;
+        let mut neighbours = Vec::new();
+        let mut shift = |changes: &[(usize, isize)], device: usize, share: f64| {
+            let mut next = outline.clone();
+            for &(device, more) in changes {
+                let Some(layers) = next.layers[device].checked_add_signed(more) else { return };
+                next.layers[device] = layers;
+            }
+            next.hot[device] = (next.hot[device] + share).clamp(0.0, 1.0);
+            neighbours.push(next);
+        };
+        for device in 0..outline.layers.len() {
+            for more in [-1, 0, 1] {
+                for experts in [-8.0, -1.0, 0.0, 1.0, 8.0] {
+                    shift(&[(device, more)], device, expert * experts);
+                }
+            }
+            for other in (0..outline.layers.len()).filter(|&other| other != device) {
+                shift(&[(device, 1), (other, -1)], other, 0.0);
+                shift(&[(device, 1), (other, -1)], device, -expert);
+            }
+        }
+        for step in [1, -1, 4, -4, 16, -16] {
+            if let Some(streamed) = outline.streamed.checked_add_signed(step) {
+                neighbours.push(Outline { streamed, ..outline.clone() });
+            }
+        }
+        let mut improved = false;
+        for neighbour in neighbours {
+            if left == 0 {
+                return best;
+            }
+            left -= 1;
+            improved |= improve(&mut best, neighbour, work, costs);
+        }
+        if !improved {
+            return best;
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! The work of a model in seconds on a machine.
+
+use super::curve::HitCurve;
+use super::request::PlaceRequest;
+use super::workload::{LayerLoad, TypeLoad, Workload};
+use crate::plan::auto_reserve;
+use crate::profile::{DeviceProfile, MachineProfile};
+use crate::request::Budget;
+use terrace_model::ByteSize;
+
+/// What a token costs, wherever its weights lie. Places: 0 is RAM (and whatever computes on it), `d + 1` the `d`-th
+/// device with memory of its own, the fastest first.
+#[derive(Clone, Debug)]
+pub struct Costs {
+    /// By layer.
+    pub layers: Vec<LayerCost>,
+    /// Seconds for reading each of [`Workload::matrices`].
+    pub stream: Vec<f64>,
+    /// Seconds for reading a row of every table.
+    pub rows: f64,
+    /// Devices with memory of their own.
+    pub devices: Vec<DeviceCost>,
+    /// RAM for weights: resident ones and slots.
+    pub ram_budget: Option<u64>,
+    /// RAM for all of them and the context.
+    pub ram: u64,
+    /// Hits.
+    pub curve: HitCurve,
+}
+
+/// A layer's seconds per token.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LayerCost {
+    /// Everything but routed experts, by place.
+    pub dense: Vec<f64>,
+    /// The routed experts of a token, if all are computed at that place.
+    pub experts: Vec<f64>,
+    /// Reading all of them.
+    pub miss: f64,
+}
+
+/// A device.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DeviceCost {
+    /// Index in [`MachineProfile::devices`].
+    pub index: usize,
+    /// Bytes that it has for weights and context.
+    pub room: u64,
+    /// Seconds for handing a token's activations over, one way.
+    pub hop: f64,
+}
+
+impl Costs {
+    /// Of a model on a machine.
+    pub fn of(work: &Workload, machine: &MachineProfile, request: &PlaceRequest) -> Self {
+        let mut devices: Vec<(usize, &DeviceProfile)> = machine.separate().collect();
+        devices.sort_by(|a, b| b.1.bandwidth().total_cmp(&a.1.bandwidth()).then(a.0.cmp(&b.0)));
+        let disk = machine.disk();
+        let layer = |load: &LayerLoad| {
+            let host =
+                |types: &[TypeLoad], share: f64| seconds(types, share, |ty| machine.host_decode_rate(ty));
+            let cache = load.cache_read as f64 / host_bandwidth(machine);
+            let mut cost = LayerCost {
+                dense: vec![host(&load.dense_types, 1.0) + cache + machine.host_layer_overhead()],
+                experts: Vec::new(),
+                miss: 0.0,
+            };
+            for (_, device) in &devices {
+                let weights = seconds(&load.dense_types, 1.0, |ty| device.decode_rate(ty));
+                cost.dense
+                    .push(weights + load.cache_read as f64 / device.bandwidth() + device.layer_overhead());
+            }
+            if let Some(experts) = &load.experts {
+                let used = experts.used();
+                cost.experts.push(host(&experts.types, used));
+                for (_, device) in &devices {
+                    cost.experts.push(seconds(&experts.types, used, |ty| device.decode_rate(ty)));
+                }
+                cost.miss = experts.bytes as f64 * used / disk.read_rate(ByteSize(experts.slice));
+            }
+            cost
+        };
+        let reserve = auto_reserve(machine.memory.available);
+        let ram = machine.memory.available.saturating_sub(reserve).bytes();
+        // A unified device cannot use all of the memory.
+        let ram = machine.unified().map_or(ram, |device| ram.min(device.memory_free.bytes()));
+        let (experts, top_k) = work.experts.unwrap_or((1, 1));
+        Self {
+            layers: work.layers.iter().map(layer).collect(),
+            stream: work
+                .matrices
+                .iter()
+                .map(|matrix| matrix.bytes as f64 / disk.read_rate(ByteSize(matrix.bytes)))
+                .collect(),
+            rows: work.tables.iter().map(|table| disk.small_read(table.row)).sum(),
+            devices: devices
+                .iter()
+                .map(|&(index, device)| DeviceCost {
+                    index,
+                    room: device.memory_free.saturating_sub(auto_reserve(device.memory_free)).bytes(),
+                    hop: device.hop(work.embd as f64 * 4.0),
+                })
+                .collect(),
+            ram_budget: match request.ram_budget {
+                Budget::Auto => None,
+                Budget::Bytes(bytes) => Some(bytes.bytes()),
+            },
+            ram,
+            curve: request.hits.clone().unwrap_or_else(|| HitCurve::typical(experts, top_k)),
+        }
+    }
+
+    /// RAM for weights where `context` bytes of it are the context's.
+    pub fn weight_room(&self, context: u64) -> u64 {
+        // A budget that was given is the user's word, as it is for `terrace run`.
+        self.ram_budget.unwrap_or_else(|| self.ram.saturating_sub(context))
+    }
+}
+
+/// Bytes per second that whatever computes on RAM reads it with.
+pub fn host_bandwidth(machine: &MachineProfile) -> f64 {
+    match machine.unified() {
+        Some(device) => device.bandwidth(),
+        None => machine.memory_bandwidth(machine.cpu.cores),
+    }
+}
+
+fn seconds(types: &[TypeLoad], share: f64, rate: impl Fn(&str) -> f64) -> f64 {
+    types.iter().map(|load| load.bytes as f64 * share / rate(&load.ty)).sum()
+}

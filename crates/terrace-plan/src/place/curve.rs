@@ -1,0 +1,155 @@
+//! How often a cached share of the experts has what the router chooses.
+
+use serde::{Deserialize, Serialize};
+
+/// Expected share of expert uses that are hits, by the share of the experts' bytes that is resident: linear between
+/// points, concave, from nothing to everything.
+///
+/// Concave because the hottest experts are kept first; one curve for all layers and tiers, the faster tier holding the
+/// hotter experts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Vec<(f64, f64)>", into = "Vec<(f64, f64)>")]
+pub struct HitCurve {
+    /// Residency and hits, both from 0 to 1, ascending.
+    points: Vec<(f64, f64)>,
+}
+
+/// Residencies at which curves that are formulas are sampled.
+const SAMPLES: [f64; 9] = [0.0, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0];
+
+/// A piece of a curve: a class of experts that are used equally often.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HotClass {
+    /// Share of the experts.
+    pub experts: f64,
+    /// Share of the uses.
+    pub uses: f64,
+}
+
+impl HitCurve {
+    /// Every expert as often as the others, tokens independent: a resident share hits that share.
+    pub fn uniform() -> Self {
+        Self { points: vec![(0.0, 0.0), (1.0, 1.0)] }
+    }
+
+    /// What trained models do, by experts and experts used: `1 - (1 - residency)^g` with `g = max(1, 0.8 log2(n / k))`.
+    ///
+    /// With `g = 2.1` the formula is within a point of what the bundled model (8 of 64) measures with `lfru` at
+    /// 20, 40 and 60 % residency (`docs/benchmarks.md`); models that use a smaller share of their experts repeat
+    /// themselves more. Reported by others, as the `g` that gives their figure: Mixtral 8x7B (2 of 8) 1.5, gpt-oss-20b
+    /// (4 of 32) 2.0, Qwen3-30B-A3B (8 of 128) 5 to 6, Qwen3.5-35B (8 of 256) 4, Qwen3-Next (10 of 512) 2.4 to 3.6,
+    /// DeepSeek-V4-Flash (6 of 256) 6.4. The factor 0.8 keeps below the middle of these.
+    pub fn typical(experts: u32, top_k: u32) -> Self {
+        let sparsity = f64::from(experts.max(1)) / f64::from(top_k.max(1));
+        let exponent = (0.8 * sparsity.log2()).max(1.0);
+        Self { points: SAMPLES.iter().map(|&share| (share, 1.0 - (1.0 - share).powf(exponent))).collect() }
+    }
+
+    /// Through measured points (residency, hits), such as a trace's replays at several budgets; both ends are added,
+    /// and points under the line between their neighbours are left out.
+    ///
+    /// # Errors
+    /// If a point is outside of 0 to 1.
+    pub fn measured(points: impl IntoIterator<Item = (f64, f64)>) -> Result<Self, CurveError> {
+        let mut all = vec![(0.0, 0.0), (1.0, 1.0)];
+        for (residency, hits) in points {
+            let within = |x: f64| (0.0..=1.0).contains(&x);
+            if !within(residency) || !within(hits) {
+                return Err(CurveError { residency: residency.to_string(), hits: hits.to_string() });
+            }
+            if residency > 0.0 && residency < 1.0 {
+                all.push((residency, hits));
+            }
+        }
+        all.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.total_cmp(&a.1)));
+        all.dedup_by(|later, kept| later.0 == kept.0);
+        let mut hull: Vec<(f64, f64)> = Vec::new();
+        for point in all {
+            while let [.., before, last] = hull[..]
+                && slope(before, point) >= slope(before, last)
+            {
+                hull.pop();
+            }
+            hull.push(point);
+        }
+        Ok(Self { points: hull })
+    }
+
+    /// Hits at a residency.
+    pub fn hits(&self, residency: f64) -> f64 {
+        let share = residency.clamp(0.0, 1.0);
+        let above = self.points.partition_point(|point| point.0 < share).clamp(1, self.points.len() - 1);
+        let (low, high) = (self.points[above - 1], self.points[above]);
+        low.1 + slope(low, high) * (share - low.0)
+    }
+
+    /// The curve as classes of experts, the hottest first.
+    pub fn classes(&self) -> Vec<HotClass> {
+        let pairs = self.points.windows(2);
+        pairs.map(|pair| HotClass { experts: pair[1].0 - pair[0].0, uses: pair[1].1 - pair[0].1 }).collect()
+    }
+}
+
+fn slope(from: (f64, f64), to: (f64, f64)) -> f64 {
+    (to.1 - from.1) / (to.0 - from.0)
+}
+
+/// A point that is on no curve.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{hits} hits at {residency} residency: both are shares from 0 to 1")]
+pub struct CurveError {
+    residency: String,
+    hits: String,
+}
+
+impl TryFrom<Vec<(f64, f64)>> for HitCurve {
+    type Error = CurveError;
+
+    fn try_from(points: Vec<(f64, f64)>) -> Result<Self, CurveError> {
+        Self::measured(points)
+    }
+}
+
+impl From<HitCurve> for Vec<(f64, f64)> {
+    fn from(curve: HitCurve) -> Self {
+        curve.points
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn near_what_was_measured() {
+        // Bundled model, lfru, docs/benchmarks.md; 8 of 64 gives g = 2.4.
+        let curve = HitCurve::typical(64, 8);
+        for (residency, hits) in [(0.2, 0.378), (0.4, 0.663), (0.6, 0.850)] {
+            assert!((curve.hits(residency) - hits).abs() < 0.06, "{residency}: {}", curve.hits(residency));
+        }
+        assert!(HitCurve::typical(128, 8).hits(0.4) < 0.9, "Qwen3-30B-A3B reports 0.90 to 0.95");
+        assert_eq!(HitCurve::typical(8, 8), HitCurve::typical(1, 1));
+        assert!((HitCurve::uniform().hits(0.3) - 0.3).abs() < 1e-12);
+    }
+
+    proptest! {
+        #[test]
+        fn curves_are_concave_and_end_at_the_corners(
+            points in prop::collection::vec((0.0..=1.0, 0.0..=1.0), 0..12), at in 0.0..=1.0f64, step in 0.0..=0.5f64,
+        ) {
+            let curve = HitCurve::measured(points.clone()).unwrap();
+            prop_assert_eq!((curve.hits(0.0), curve.hits(1.0)), (0.0, 1.0));
+            let middle = (curve.hits(at - step) + curve.hits(at + step)) / 2.0;
+            if at - step >= 0.0 && at + step <= 1.0 {
+                prop_assert!(curve.hits(at) >= middle - 1e-9);
+            }
+            for (residency, hits) in points.into_iter().filter(|p| p.0 > 0.0 && p.0 < 1.0) {
+                prop_assert!(curve.hits(residency) >= hits - 1e-9, "a hull is above its points");
+            }
+            let classes = curve.classes();
+            prop_assert!((classes.iter().map(|c| c.experts).sum::<f64>() - 1.0).abs() < 1e-9);
+            prop_assert!((classes.iter().map(|c| c.uses).sum::<f64>() - 1.0).abs() < 1e-9);
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The planner without a solver: the best of a fixed family of outlines.
+//!
+//! The family does not depend on the machine, so a machine that can hold more, or is faster, can only find a better
+//! one: the oracle that the solver's plans are held against, and what is used where the solver gives none.
+
+use super::complete::Outline;
+use super::costs::Costs;
+use super::workload::Workload;
+
+/// Steps of the number of layers on devices.
+const LAYER_STEPS: usize = 16;
+/// Steps of the share of experts on devices.
+const HOT_STEPS: u32 = 8;
+/// Of so many devices, the fastest, every subset is tried; further ones are used with any of them.
+const SUBSET_DEVICES: usize = 3;
+/// Steps of the number of streamed matrices beside devices; without them, every number is tried.
+const STREAM_STEPS: usize = 32;
+
+/// The best outline of the family with its seconds per token; `None` if none fits.
+pub fn greedy(work: &Workload, costs: &Costs) -> Option<(Outline, f64)> {
+    let mut best = None;
+    for (layers, hot) in device_outlines(work, costs) {
+        let left = work.layers.len() - layers.iter().sum::<usize>();
+        let streamable = work.matrices.iter().filter(|matrix| matrix.layer < left).count();
+        let steps = if costs.devices.is_empty() { streamable.max(1) } else { STREAM_STEPS };
+        let mut last = None;
+        for step in 0..=steps {
+            let streamed = (streamable * step).div_ceil(steps);
+            if last.replace(streamed) == Some(streamed) {
+                continue;
+            }
+            for tables_streamed in [false, true] {
+                let outline = Outline { layers: layers.clone(), hot: hot.clone(), streamed, tables_streamed };
+                improve(&mut best, outline, work, costs);
+            }
+        }
+    }
+    best
+}
+
+/// Keeps the better one, of equals the first; says whether that is the new one.
+pub fn improve(best: &mut Option<(Outline, f64)>, outline: Outline, work: &Workload, costs: &Costs) -> bool {
+    let Some(assignment) = outline.complete(work, costs) else { return false };
+    let seconds = assignment.decode(work, costs).total;
+    let better = best.as_ref().is_none_or(|(_, least)| seconds < *least);
+    if better {
+        *best = Some((outline, seconds));
+    }
+    better
+}
+
+/// Layers and hot shares by device, the fastest devices filled first.
+fn device_outlines(work: &Workload, costs: &Costs) -> Vec<(Vec<usize>, Vec<f64>)> {
+    let none = (vec![0; costs.devices.len()], vec![0.0; costs.devices.len()]);
+    let mut all = vec![none];
+    if costs.devices.is_empty() {
+        return all;
+    }
+    let shares = if work.experts.is_some() { HOT_STEPS } else { 0 };
+    // Some devices may be better left out: an activation's way to them costs more than they give.
+    let subsets: Vec<u32> = (1..1u32 << costs.devices.len().min(SUBSET_DEVICES)).collect();
+    for (step, subset) in (1..=LAYER_STEPS).flat_map(|step| subsets.iter().map(move |&subset| (step, subset)))
+    {
+        let count = (work.layers.len() * step).div_ceil(LAYER_STEPS);
+        for share in 0..=shares {
+            let share = if shares == 0 { 0.0 } else { f64::from(share) / f64::from(shares) };
+            if let Some(layers) = fill(work, costs, subset, count, share)
+                && all.last().is_none_or(|last| last.0 != layers || last.1[0] != share)
+            {
+                all.push((layers, vec![share; costs.devices.len()]));
+            }
+        }
+    }
+    all
+}
+
+/// `count` layers from the end, onto the fastest of some devices that have room; `None` if there is not enough.
+fn fill(work: &Workload, costs: &Costs, subset: u32, count: usize, share: f64) -> Option<Vec<usize>> {
+    let mut layers = work.layers.iter().rev().take(count).peekable();
+    let mut counts = Vec::new();
+    for (index, device) in costs.devices.iter().enumerate() {
+        let left_out = index < SUBSET_DEVICES && subset >> index & 1 == 0;
+        let mut room = if left_out { 0 } else { device.room.saturating_sub(work.context.compute) };
+        let mut held = 0;
+        while let Some(layer) = layers.peek() {
+            let experts = layer.experts.as_ref().map_or(0, |experts| {
+                let hot = (f64::from(experts.count) * share + 1e-6).floor() as u64;
+                experts.bytes / u64::from(experts.count) * hot
+            });
+            let Some(left) = room.checked_sub(layer.dense + layer.cache + experts) else { break };
+            room = left;
+            held += 1;
+            layers.next();
+        }
+        counts.push(held);
+    }
+    layers.peek().is_none().then_some(counts)
+}

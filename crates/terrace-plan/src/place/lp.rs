@@ -1,0 +1,473 @@
+//! The placement as a linear program. The only file that knows a solver.
+//!
+//! Identical layers are one group, so models of any depth are small programs. In a group's name: `home[p]`, how many of
+//! its layers are at home at place `p`; `away[c]`, how many layers' worth of a class of matrices is streamed; by home
+//! and class of hotness, how many layers' worth of experts lie on the device and in RAM. Everything else follows: a
+//! layer's experts take the slowest of the device lane, the RAM lane and reading what is in neither (`slowest`, above
+//! each of them), and a token the longer of all layers in a row and all reading.
+//!
+//! Solved in fractions it bounds every assignment from below, up to the rounding of the hit curve's classes. With one
+//! group per layer and whole numbers ([`exact`]) it is the best assignment itself, for models small enough.
+
+use super::assignment::Assignment;
+use super::complete::Outline;
+use super::costs::Costs;
+use super::curve::HotClass;
+use super::workload::Workload;
+use crate::class::TensorClass;
+use crate::working_set::slot_size;
+use good_lp::solvers::microlp::microlp;
+use good_lp::{Expression, ProblemVariables, Solution, SolverModel, Variable, constraint, variable};
+
+/// Units that keep the program's numbers near one: GiB and milliseconds.
+const BYTES: f64 = 1.0 / (1u64 << 30) as f64;
+const TIME: f64 = 1e3;
+
+/// Above this many yes-or-no decisions the whole-number program is not tried.
+pub const EXACT_DECISIONS: usize = 16;
+
+/// What may be streamed, and whether experts may be missing from RAM: each variant has its own fixed needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Variant {
+    /// Matrices may be streamed; slots for them are set aside.
+    streams: bool,
+    /// Experts may be missing; a token's experts have slots.
+    misses: bool,
+}
+
+const VARIANTS: [Variant; 4] = [
+    Variant { streams: false, misses: false },
+    Variant { streams: false, misses: true },
+    Variant { streams: true, misses: false },
+    Variant { streams: true, misses: true },
+];
+
+/// The best placement in fractions.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Relaxed {
+    /// Seconds per token: no assignment of this variant is faster.
+    pub seconds: f64,
+    /// By device: layers at home there.
+    pub layers: Vec<f64>,
+    /// By device: share of its layers' experts that it holds.
+    pub hot: Vec<f64>,
+    /// Bytes of matrices that are streamed.
+    pub streamed: f64,
+    /// Share of the tables that is streamed.
+    pub tables: f64,
+}
+
+impl Relaxed {
+    /// The outlines nearest to it.
+    pub fn outlines(&self, work: &Workload) -> Vec<Outline> {
+        let mut outlines = Vec::new();
+        let devices = self.layers.len();
+        // Each device rounded down or up.
+        for rounding in 0..1u32 << devices {
+            let layers: Vec<usize> = (0..devices)
+                .map(|d| (self.layers[d] + 1e-6).floor() as usize + usize::from(rounding >> d & 1 == 1))
+                .collect();
+            let Some(left) = work.layers.len().checked_sub(layers.iter().sum()) else { continue };
+            let sizes: Vec<u64> =
+                work.matrices.iter().filter(|m| m.layer < left).map(|matrix| matrix.bytes).collect();
+            let (mut streamed, mut bytes) = (0, 0.0);
+            while streamed < sizes.len() && bytes + 1.0 < self.streamed {
+                bytes += sizes[streamed] as f64;
+                streamed += 1;
+            }
+            for tables_streamed in [false, true] {
+                for hot in [1.0, 0.97, 0.9] {
+                    let hot: Vec<f64> = self.hot.iter().map(|share| share * hot).collect();
+                    for more in 0..3 {
+                        let streamed = (streamed + more).min(sizes.len());
+                        outlines.push(Outline {
+                            layers: layers.clone(),
+                            hot: hot.clone(),
+                            streamed,
+                            tables_streamed,
+                        });
+                    }
+                }
+            }
+        }
+        outlines
+    }
+}
+
+/// The best placement in fractions; `None` if nothing fits or the solver fails.
+pub fn relaxed(work: &Workload, costs: &Costs) -> Vec<Relaxed> {
+    let groups = grouped(work, costs);
+    let solve = |&variant: &Variant| {
+        let (solution, read) = Program::new(work, costs, &groups, variant, false).solve()?;
+        Some(read_relaxed(costs, &groups, &solution, &read))
+    };
+    VARIANTS.iter().filter_map(solve).collect()
+}
+
+/// Whether [`exact`] is worth trying: few decisions, and nothing that only whole layers of experts on devices decide.
+pub fn is_small(work: &Workload, costs: &Costs) -> bool {
+    let homes = work.layers.len() * costs.devices.len();
+    let experts_on_devices = work.experts.is_some() && !costs.devices.is_empty();
+    !experts_on_devices && homes + work.matrices.len() <= EXACT_DECISIONS
+}
+
+/// The best assignment of a small model; `None` if nothing fits or the solver fails.
+pub fn exact(work: &Workload, costs: &Costs) -> Option<(Assignment, f64)> {
+    let groups = single(work, costs);
+    let mut best: Option<(Assignment, f64)> = None;
+    for variant in VARIANTS {
+        let Some((solution, read)) = Program::new(work, costs, &groups, variant, true).solve() else {
+            continue;
+        };
+        let Some(assignment) = read_whole(work, costs, &groups, &solution, &read) else { continue };
+        let seconds = assignment.decode(work, costs).total;
+        if best.as_ref().is_none_or(|(_, least)| seconds < *least) {
+            best = Some((assignment, seconds));
+        }
+    }
+    best
+}
+
+/// Layers that are alike.
+struct Group {
+    /// One of them.
+    layer: usize,
+    /// How many.
+    count: usize,
+    /// Their matrices: one by one where layers are on their own, else by class.
+    items: Vec<Item>,
+}
+
+/// Matrices of a layer that are streamed or not.
+#[derive(Clone, Debug, PartialEq)]
+struct Item {
+    class: TensorClass,
+    bytes: u64,
+    seconds: f64,
+    largest: u64,
+    /// Of [`Workload::matrices`], the last of them.
+    matrix: usize,
+}
+
+fn items(work: &Workload, costs: &Costs, layer: usize, by_class: bool) -> Vec<Item> {
+    let mut items: Vec<Item> = Vec::new();
+    for (matrix, of) in work.matrices.iter().enumerate().filter(|(_, matrix)| matrix.layer == layer) {
+        let (class, bytes, seconds) = (of.class, of.bytes, costs.stream[matrix]);
+        match items.iter_mut().find(|item| by_class && item.class == class) {
+            Some(item) => {
+                item.bytes += bytes;
+                item.seconds += seconds;
+                item.largest = item.largest.max(bytes);
+            }
+            None => items.push(Item { class, bytes, seconds, largest: bytes, matrix }),
+        }
+    }
+    items
+}
+
+fn grouped(work: &Workload, costs: &Costs) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    let numbers =
+        |items: &[Item]| -> Vec<(u64, u64)> { items.iter().map(|i| (i.bytes, i.largest)).collect() };
+    for layer in 0..work.layers.len() {
+        let items = items(work, costs, layer, true);
+        let same = |group: &&mut Group| {
+            let (a, b) = (&work.layers[group.layer], &work.layers[layer]);
+            costs.layers[group.layer] == costs.layers[layer]
+                && (a.dense, a.cache, &a.experts) == (b.dense, b.cache, &b.experts)
+                && numbers(&group.items) == numbers(&items)
+        };
+        match groups.iter_mut().find(same) {
+            Some(group) => group.count += 1,
+            None => groups.push(Group { layer, count: 1, items }),
+        }
+    }
+    groups
+}
+
+fn single(work: &Workload, costs: &Costs) -> Vec<Group> {
+    let group = |layer| Group { layer, count: 1, items: items(work, costs, layer, false) };
+    (0..work.layers.len()).map(group).collect()
+}
+
+/// A program that is being built.
+struct Program {
+    vars: ProblemVariables,
+    rows: Vec<good_lp::Constraint>,
+    total: Variable,
+    /// By group and place.
+    home: Vec<Vec<Variable>>,
+    /// By group and class of matrices.
+    away: Vec<Vec<Variable>>,
+    /// By device: layers' worth of experts.
+    on_device: Vec<Expression>,
+    /// By device: layers with experts.
+    expert_layers: Vec<Expression>,
+    arena: Expression,
+    tables: Variable,
+}
+
+impl Program {
+    fn new(work: &Workload, costs: &Costs, groups: &[Group], variant: Variant, whole: bool) -> Self {
+        let mut vars = ProblemVariables::new();
+        let total = vars.add(variable().min(0.0));
+        let tables = vars.add(count(1.0, whole));
+        let devices = costs.devices.len();
+        let zero = || Expression::from(0.0);
+        let in_use = vars.add(variable().min(0.0));
+        let mut program = Self {
+            vars,
+            rows: Vec::new(),
+            total,
+            home: Vec::new(),
+            away: Vec::new(),
+            on_device: vec![zero(); devices],
+            expert_layers: vec![zero(); devices],
+            arena: zero(),
+            tables,
+        };
+        // Of the whole token, in milliseconds; and of each place, in GiB.
+        let rows_ms = costs.rows * TIME;
+        let mut computing = zero() + rows_ms * tables;
+        let mut reading = zero() + rows_ms * tables;
+        let mut weights = vec![zero(); devices + 1];
+        let mut context = vec![zero(); devices + 1];
+        let shared = program.shared_cache(costs);
+        for group in groups {
+            let (load, cost) = (&work.layers[group.layer], &costs.layers[group.layer]);
+            let layers = group.count as f64;
+            let home: Vec<Variable> = (0..=devices).map(|_| program.vars.add(count(layers, whole))).collect();
+            program.rows.push(constraint!(sum(&home) == layers));
+            for (place, &n) in home.iter().enumerate() {
+                computing += cost.dense[place] * TIME * n;
+                weights[place] += load.dense as f64 * BYTES * n;
+                context[place] += load.cache as f64 * BYTES * n;
+            }
+            let mut away = Vec::new();
+            for item in group.items.iter().filter(|_| variant.streams) {
+                let n = program.vars.add(count(layers, whole));
+                program.rows.push(constraint!(n <= home[0]));
+                weights[0] -= item.bytes as f64 * BYTES * n;
+                reading += item.seconds * TIME * n;
+                if variant.misses {
+                    computing += item.seconds * TIME * n;
+                }
+                let slot = slot_size(item.largest).bytes() as f64 * BYTES;
+                program.rows.push(constraint!(in_use >= slot / layers * n));
+                away.push(n);
+            }
+            if let Some(experts) = &load.experts {
+                for (place, &n) in home.iter().enumerate() {
+                    let layers = Lanes { place, n, most: layers, bytes: experts.bytes as f64 * BYTES };
+                    let (slowest, hops, missed) =
+                        program.experts(costs, group, &layers, &shared, &mut weights, variant);
+                    computing += slowest;
+                    computing += hops;
+                    reading += missed;
+                }
+            }
+            program.home.push(home);
+            program.away.push(away);
+        }
+        if whole {
+            computing += program.crossings(groups.len(), costs);
+        }
+        program.rows.push(constraint!(total >= computing));
+        program.rows.push(constraint!(total >= reading));
+        program.capacities(work, costs, variant, &weights, &context, in_use);
+        program
+    }
+
+    /// Where there are no devices all layers share one cache: its classes, in layers' worth of one layer.
+    fn shared_cache(&mut self, costs: &Costs) -> Option<Vec<Variable>> {
+        let classes = costs.curve.classes();
+        let add = |class: &HotClass| self.vars.add(variable().min(0.0).max(class.experts));
+        costs.devices.is_empty().then(|| classes.iter().map(add).collect())
+    }
+
+    /// A group's experts at one home: time of the slowest lane, hops, and time of reading what is missing.
+    fn experts(
+        &mut self,
+        costs: &Costs,
+        group: &Group,
+        layers: &Lanes,
+        shared: &Option<Vec<Variable>>,
+        weights: &mut [Expression],
+        variant: Variant,
+    ) -> (Expression, Expression, Expression) {
+        let cost = &costs.layers[group.layer];
+        let &Lanes { place, n, most, bytes } = layers;
+        let (mut device_uses, mut hits) = (Expression::from(0.0), Expression::from(0.0));
+        let mut device_share = Expression::from(0.0);
+        for (index, class) in costs.curve.classes().iter().enumerate() {
+            let width = class.experts * most;
+            let slope = class.uses / class.experts;
+            let mut both = Expression::from(0.0);
+            if place > 0 {
+                let z = self.vars.add(variable().min(0.0).max(width));
+                device_uses += slope * z;
+                device_share += z;
+                both += z;
+            }
+            // Whoever computes without devices has the shared cache.
+            match shared {
+                Some(cache) => both += group.count as f64 * cache[index],
+                None => both += self.vars.add(variable().min(0.0).max(width)),
+            }
+            hits += slope * both.clone();
+            if variant.misses {
+                self.rows.push(constraint!(both.clone() <= class.experts * n));
+            } else {
+                self.rows.push(constraint!(both.clone() == class.experts * n));
+            }
+            self.arena += bytes * both;
+        }
+        self.arena -= bytes * device_share.clone();
+        let missed = cost.miss * TIME * (n - hits);
+        let slowest = self.vars.add(variable().min(0.0));
+        self.rows.push(constraint!(slowest >= cost.experts[0] * TIME * (n - device_uses.clone())));
+        self.rows.push(constraint!(slowest >= missed.clone()));
+        let mut hops = Expression::from(0.0);
+        if place > 0 {
+            self.rows.push(constraint!(slowest >= cost.experts[place] * TIME * device_uses));
+            hops += 2.0 * costs.devices[place - 1].hop * TIME * (n - device_share.clone());
+            weights[place] += bytes * device_share.clone();
+            self.on_device[place - 1] += device_share;
+            self.expert_layers[place - 1] += n;
+        }
+        (Expression::from(slowest), hops, missed)
+    }
+
+    /// Handing over between neighbours, where every layer is a group of its own; both ends are in RAM.
+    fn crossings(&mut self, layers: usize, costs: &Costs) -> Expression {
+        let mut all = Expression::from(0.0);
+        for (device, cost) in costs.devices.iter().enumerate() {
+            let at = |layer: usize| Expression::from(self.home[layer][device + 1]);
+            let mut chain: Vec<Expression> = vec![Expression::from(0.0)];
+            chain.extend((0..layers).map(at));
+            chain.push(Expression::from(0.0));
+            for pair in chain.windows(2) {
+                let crossed = self.vars.add(variable().min(0.0));
+                self.rows.push(constraint!(crossed >= pair[0].clone() - pair[1].clone()));
+                self.rows.push(constraint!(crossed >= pair[1].clone() - pair[0].clone()));
+                all += cost.hop * TIME * crossed;
+            }
+        }
+        all
+    }
+
+    fn capacities(
+        &mut self,
+        work: &Workload,
+        costs: &Costs,
+        variant: Variant,
+        weights: &[Expression],
+        context: &[Expression],
+        in_use: Variable,
+    ) {
+        let tables: f64 = work.tables.iter().map(|table| table.bytes as f64 * BYTES).sum();
+        let held = weights[0].clone() + self.arena.clone() + tables * (1.0 - self.tables);
+        let ring = if variant.streams { work.read_ahead() as f64 * BYTES } else { 0.0 };
+        let held = held + in_use + ring;
+        let compute = work.context.compute as f64 * BYTES;
+        match costs.ram_budget {
+            Some(budget) => self.rows.push(constraint!(held <= budget as f64 * BYTES)),
+            None => {
+                let room = costs.ram as f64 * BYTES - compute;
+                self.rows.push(constraint!(held + context[0].clone() <= room));
+            }
+        }
+        for (device, cost) in costs.devices.iter().enumerate() {
+            let room = (cost.room as f64 * BYTES - compute).max(0.0);
+            let used = weights[device + 1].clone() + context[device + 1].clone();
+            self.rows.push(constraint!(used <= room));
+        }
+        let least = work.layers.iter().filter_map(|l| l.experts.as_ref()).map(|e| e.least).max();
+        if variant.misses && costs.devices.is_empty() {
+            let least = least.unwrap_or(0).min(work.expert_bytes()) as f64 * BYTES;
+            self.rows.push(constraint!(self.arena.clone() >= least));
+        }
+    }
+
+    fn solve(self) -> Option<(impl Solution, Read)> {
+        let Self { vars, rows, total, .. } = self;
+        let mut model = vars.minimise(total).using(microlp);
+        for row in rows {
+            model.add_constraint(row);
+        }
+        let read = Read {
+            total,
+            home: self.home,
+            away: self.away,
+            on_device: self.on_device,
+            expert_layers: self.expert_layers,
+            tables: self.tables,
+        };
+        model.solve().ok().map(|solution| (solution, read))
+    }
+}
+
+/// The variables that are read back.
+struct Read {
+    total: Variable,
+    home: Vec<Vec<Variable>>,
+    away: Vec<Vec<Variable>>,
+    on_device: Vec<Expression>,
+    expert_layers: Vec<Expression>,
+    tables: Variable,
+}
+
+/// The outline that a solution in fractions says.
+fn read_relaxed(costs: &Costs, groups: &[Group], solution: &impl Solution, read: &Read) -> Relaxed {
+    let devices = 0..costs.devices.len();
+    let layers = |device: usize| read.home.iter().map(|home| solution.value(home[device + 1])).sum();
+    let hot = |device: usize| {
+        let layers = solution.eval(&read.expert_layers[device]);
+        if layers > 1e-6 { (solution.eval(&read.on_device[device]) / layers).clamp(0.0, 1.0) } else { 0.0 }
+    };
+    let streamed = groups.iter().zip(&read.away).flat_map(|(group, away)| group.items.iter().zip(away));
+    Relaxed {
+        seconds: solution.value(read.total) / TIME,
+        layers: devices.clone().map(layers).collect(),
+        hot: devices.map(hot).collect(),
+        streamed: streamed.map(|(item, &n)| item.bytes as f64 * solution.value(n)).sum(),
+        tables: solution.value(read.tables),
+    }
+}
+
+/// The assignment that a solution in whole numbers is.
+fn read_whole(
+    work: &Workload,
+    costs: &Costs,
+    groups: &[Group],
+    solution: &impl Solution,
+    read: &Read,
+) -> Option<Assignment> {
+    let yes = |variable: Variable| solution.value(variable) > 0.5;
+    let mut assignment = Assignment::resident(work);
+    for (group, home) in groups.iter().zip(&read.home) {
+        assignment.homes[group.layer] = home.iter().position(|&n| yes(n))?;
+    }
+    for (item, &n) in groups.iter().zip(&read.away).flat_map(|(group, away)| group.items.iter().zip(away)) {
+        assignment.streamed[item.matrix] = yes(n);
+    }
+    assignment.tables_streamed = yes(read.tables);
+    assignment.with_leftover(work, costs)
+}
+
+/// Layers of a group at one home.
+struct Lanes {
+    place: usize,
+    n: Variable,
+    most: f64,
+    bytes: f64,
+}
+
+fn count(most: f64, whole: bool) -> good_lp::VariableDefinition {
+    let count = variable().min(0.0).max(most);
+    if whole { count.integer() } else { count }
+}
+
+fn sum(variables: &[Variable]) -> Expression {
+    variables.iter().map(|&v| Expression::from(v)).sum()
+}

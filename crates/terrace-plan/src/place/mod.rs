@@ -1,0 +1,65 @@
+//! Where every tensor lives on a measured machine, and how fast that will be.
+//!
+//! [`place`] turns a model's header, a [`MachineProfile`] and a [`PlaceRequest`] into a [`Placement`]. On the way:
+//! `workload` (bytes and operations, per layer), `costs` (the same in seconds), `assignment` (what lies where, and the
+//! cost of that), `lp` and `greedy` (planners), `choose` (the better of them), `build` (the report).
+
+mod advice;
+mod assignment;
+mod build;
+mod choose;
+mod complete;
+mod costs;
+mod curve;
+mod error;
+mod explain;
+mod greedy;
+mod lp;
+mod prefill;
+mod report;
+mod request;
+mod show;
+#[cfg(test)]
+mod tests;
+mod what_if;
+mod workload;
+
+pub use advice::{Advice, advise};
+pub use choose::Planner;
+pub use curve::{CurveError, HitCurve, HotClass};
+pub use error::PlaceError;
+pub use explain::explain;
+pub use report::{
+    Bound, Estimate, PLACEMENT_VERSION, PlacedContext, PlacedExperts, PlacedLayer, PlacedMode, PlacedModel,
+    Placement, PlacementError, Term, TierUse,
+};
+pub use request::{DEFAULT_CONTEXT, KvType, PlaceRequest};
+pub use what_if::{ParseWhatIfError, WhatIf};
+
+use crate::profile::MachineProfile;
+use build::Planned;
+use costs::Costs;
+use terrace_model::ModelFile;
+use workload::Workload;
+
+/// Places a model on a machine.
+///
+/// # Errors
+/// A machine that cannot be ([`MachineProfile::check`]); a model without layers; too little memory for what must be
+/// there at once, with the least that would do.
+pub fn place(
+    model: &ModelFile,
+    machine: &MachineProfile,
+    request: &PlaceRequest,
+) -> Result<Placement, PlaceError> {
+    machine.check()?;
+    let work = Workload::of(model, request);
+    if !work.layers.iter().any(|layer| layer.id.is_some()) {
+        return Err(PlaceError::NoLayers { tensors: model.tensors.len() });
+    }
+    let costs = Costs::of(&work, machine, request);
+    let Some(chosen) = choose::choose(&work, &costs) else {
+        return Err(error::no_room(&work, &costs));
+    };
+    Ok(Planned { model, machine, request, work: &work, costs: &costs, chosen: &chosen }.report())
+}

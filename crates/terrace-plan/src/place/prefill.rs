@@ -1,0 +1,129 @@
+//! Reading a prompt: many tokens at once.
+
+use super::assignment::Assignment;
+use super::costs::Costs;
+use super::workload::{TypeLoad, Workload};
+use crate::profile::{DeviceProfile, MachineProfile};
+use terrace_model::ByteSize;
+
+/// Seconds for a prompt, and what they are made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Prefill {
+    /// All of it.
+    pub total: f64,
+    /// Computing.
+    pub computing: f64,
+    /// Reading, beside it.
+    pub reading: f64,
+}
+
+/// Seconds for `prompt` tokens in ubatches of `ubatch`, with caches as full as a warm run leaves them.
+///
+/// A matrix is read from its memory once per ubatch, or its arithmetic takes longer than that. Of `n` experts a ubatch
+/// of `u` tokens touches `n (1 - (1 - k/n)^u)`, as independent tokens do (skewed ones touch fewer), each read once if it
+/// is not resident; reading overlaps with the same layer's computation, and matrices are read ahead. Places take turns:
+/// weights that are in RAM are computed there, not copied to a device for the batch.
+pub fn prefill(
+    assignment: &Assignment,
+    work: &Workload,
+    costs: &Costs,
+    machine: &MachineProfile,
+    ubatch: u32,
+    prompt: u32,
+) -> Prefill {
+    let mut out = Prefill::default();
+    let mut left = prompt.max(1);
+    while left > 0 {
+        let tokens = left.min(ubatch.max(1));
+        let once = pass(assignment, work, costs, machine, tokens);
+        // All whole ubatches are alike.
+        let times = (left / tokens).max(1);
+        out.total += once.total * f64::from(times);
+        out.computing += once.computing * f64::from(times);
+        out.reading += once.reading * f64::from(times);
+        left -= tokens * times;
+    }
+    out
+}
+
+fn pass(
+    assignment: &Assignment,
+    work: &Workload,
+    costs: &Costs,
+    machine: &MachineProfile,
+    tokens: u32,
+) -> Prefill {
+    let n = f64::from(tokens);
+    let device = |place: usize| &machine.devices[costs.devices[place - 1].index];
+    let disk = machine.disk();
+    let cold = assignment.cold_experts(work);
+    let cached = if cold == 0 { 1.0 } else { (assignment.arena as f64 / cold as f64).min(1.0) };
+    let (mut layers, mut reading) = (0.0, 0.0);
+    let mut computing = 0.0;
+    for (index, load) in work.layers.iter().enumerate() {
+        let home = assignment.homes[index];
+        let rate = Rates { machine, device: (home > 0).then(|| device(home)) };
+        // The head is only asked for the prompt's last token.
+        let rows = if load.id.is_some() { n } else { 1.0 };
+        let dense =
+            load.dense_types.iter().map(|ty| rate.seconds(ty, 1.0, rows)).sum::<f64>() + rate.overhead();
+        computing += dense;
+        layers += dense;
+        let Some(experts) = &load.experts else { continue };
+        let share = if home > 0 { f64::from(assignment.hot[index]) / f64::from(experts.count) } else { 0.0 };
+        let uses = costs.curve.hits(share);
+        let touched = 1.0 - (1.0 - experts.used()).powf(n);
+        let host = Rates { machine, device: None };
+        let per_token = n * experts.used();
+        let lane = |rates: &Rates<'_>, uses: f64, held: f64| -> f64 {
+            let seconds = |ty: &TypeLoad| rates.batch(ty, touched * held, per_token * uses);
+            experts.types.iter().map(seconds).sum()
+        };
+        let mut time = lane(&host, 1.0 - uses, 1.0 - share);
+        if share > 0.0 {
+            time = time.max(lane(&rate, uses, share));
+        }
+        let missing = touched * (1.0 - share) * (1.0 - cached);
+        let read = experts.bytes as f64 * missing / disk.read_rate(ByteSize(experts.slice));
+        computing += time;
+        layers += time.max(read);
+        reading += read;
+    }
+    for (index, _) in assignment.streamed.iter().enumerate().filter(|(_, streamed)| **streamed) {
+        reading += costs.stream[index];
+    }
+    if assignment.tables_streamed {
+        // Rows are read many at a time.
+        let rows: f64 = work.tables.iter().map(|t| t.row as f64 * n / disk.read_rate(ByteSize(t.row))).sum();
+        reading += rows;
+        layers += rows;
+    }
+    Prefill { total: layers.max(reading), computing, reading }
+}
+
+/// How fast a place is.
+struct Rates<'a> {
+    machine: &'a MachineProfile,
+    device: Option<&'a DeviceProfile>,
+}
+
+impl Rates<'_> {
+    /// Weights that every one of `tokens` uses.
+    fn seconds(&self, load: &TypeLoad, share: f64, tokens: f64) -> f64 {
+        self.batch(load, share, tokens * share)
+    }
+
+    /// Weights of which a share is touched at all, and every one multiplied with `products` tokens on average.
+    fn batch(&self, load: &TypeLoad, touched: f64, products: f64) -> f64 {
+        let (decode, flops) = match self.device {
+            Some(device) => (device.decode_rate(&load.ty), device.prefill_flops(&load.ty)),
+            None => (self.machine.host_decode_rate(&load.ty), self.machine.host_prefill_flops(&load.ty)),
+        };
+        let arithmetic = 2.0 * load.elements as f64 * products / flops;
+        arithmetic.max(load.bytes as f64 * touched / decode)
+    }
+
+    fn overhead(&self) -> f64 {
+        self.device.map_or_else(|| self.machine.host_layer_overhead(), DeviceProfile::layer_overhead)
+    }
+}

@@ -1,0 +1,249 @@
+//! A placement as it is shown, kept and read back.
+
+use super::choose::Planner;
+use super::request::KvType;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use terrace_model::ByteSize;
+
+/// Version of a placement's JSON form.
+pub const PLACEMENT_VERSION: u32 = 1;
+
+/// What lives where, and how fast that should be. `Display` is a table for terminals.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Placement {
+    /// [`PLACEMENT_VERSION`].
+    pub version: u32,
+    /// What is placed.
+    pub model: PlacedModel,
+    /// Name of the machine's profile.
+    pub machine: String,
+    /// The kind of run.
+    pub mode: PlacedMode,
+    /// The mode in words: with hot lanes, and with what differs between layers.
+    pub summary: String,
+    /// Who found it.
+    pub planner: Planner,
+    /// The context, which is counted before any weight.
+    pub context: PlacedContext,
+    /// RAM, devices and disk.
+    pub tiers: Vec<TierUse>,
+    /// The blocks in order, the output head last.
+    pub layers: Vec<PlacedLayer>,
+    /// Matrices that are read from disk for every token.
+    pub streamed: Vec<String>,
+    /// Tables of which rows are read from disk.
+    pub read_by_row: Vec<String>,
+    /// How fast it should be.
+    pub estimate: Estimate,
+    /// What the user should know.
+    pub notes: Vec<String>,
+}
+
+/// The model of a placement.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlacedModel {
+    /// `general.name`, or the architecture.
+    pub name: String,
+    /// `general.architecture`.
+    pub architecture: String,
+    /// Tensors.
+    pub tensors: u64,
+    /// Their bytes.
+    pub bytes: ByteSize,
+}
+
+/// The context of a placement.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlacedContext {
+    /// Tokens.
+    pub tokens: u32,
+    /// Type of keys and values.
+    pub kv_type: KvType,
+    /// Keys, values and states.
+    pub cache: ByteSize,
+    /// Activations, on each place that computes.
+    pub compute: ByteSize,
+}
+
+/// What a run does with the weights, or with a layer's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PlacedMode {
+    /// Nothing is read from disk.
+    FullResident,
+    /// Routed experts come from disk through a cache, the rest is resident.
+    ExpertStreaming,
+    /// As that, but so few experts are used and so many fit that the kernel's page cache serves as well.
+    SparseMoeMmap,
+    /// Dense feed-forward matrices are read for every token, the rest is resident.
+    DenseFfnStreaming,
+    /// Both, or other matrices too.
+    MixedStreaming,
+}
+
+impl fmt::Display for PlacedMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::FullResident => "full-resident",
+            Self::ExpertStreaming => "expert-streaming",
+            Self::SparseMoeMmap => "sparse-moe-mmap",
+            Self::DenseFfnStreaming => "dense-ffn-streaming",
+            Self::MixedStreaming => "mixed-streaming",
+        })
+    }
+}
+
+/// A tier with what is in it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TierUse {
+    /// `ram`, a device's name, `disk`.
+    pub tier: String,
+    /// What may be used of it; the disk: none.
+    pub room: Option<ByteSize>,
+    /// Weights that stay; on the disk: weights that are read, less what RAM caches of them.
+    pub weights: ByteSize,
+    /// Slots that cache experts.
+    pub expert_cache: ByteSize,
+    /// Slots that streamed matrices go through.
+    pub ring: ByteSize,
+    /// Keys, values, states, activations.
+    pub context: ByteSize,
+}
+
+impl TierUse {
+    /// All of it.
+    pub fn used(&self) -> ByteSize {
+        self.weights + self.expert_cache + self.ring + self.context
+    }
+}
+
+/// A layer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlacedLayer {
+    /// The block's number; none: the output head.
+    pub layer: Option<u32>,
+    /// What is done with its weights.
+    pub mode: PlacedMode,
+    /// `ram` or a device's name: what computes its dense part, and holds its part of the context.
+    pub home: String,
+    /// Dense weights that stay there.
+    pub resident: ByteSize,
+    /// Dense weights that are read for every token.
+    pub streamed: ByteSize,
+    /// Its experts.
+    pub experts: Option<PlacedExperts>,
+}
+
+/// Routed experts of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlacedExperts {
+    /// How many.
+    pub count: u32,
+    /// How many a token uses.
+    pub used: u32,
+    /// Bytes of all.
+    pub bytes: ByteSize,
+    /// How many are on the layer's device: the hottest.
+    pub on_device: u32,
+    /// Share of all that RAM holds.
+    pub in_ram: f64,
+    /// Share of all that is on disk alone.
+    pub on_disk: f64,
+    /// Expected share of uses that read nothing.
+    pub hits: f64,
+}
+
+/// What a token should cost.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    /// Generated tokens per second, caches warm.
+    pub decode_tok_s: f64,
+    /// Prompt tokens per second.
+    pub prefill_tok_s: f64,
+    /// Milliseconds from a prompt of `prompt_tokens` to the first token, the model loaded.
+    pub ttft_ms: f64,
+    /// That prompt.
+    pub prompt_tokens: u32,
+    /// Milliseconds for reading what stays, before the first run.
+    pub load_ms: f64,
+    /// What keeps a token from being faster.
+    pub bound: Bound,
+    /// Bytes read from disk per token.
+    pub read_per_token: ByteSize,
+    /// Share of expert uses that read nothing; none without experts.
+    pub hit_rate: Option<f64>,
+    /// Tokens per second that no placement exceeds on this machine, by the relaxed program.
+    pub ceiling_tok_s: Option<f64>,
+    /// What a token's time is made of.
+    pub terms: Vec<Term>,
+}
+
+/// A part of a token's time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Term {
+    /// What is done.
+    pub what: String,
+    /// Milliseconds per token.
+    pub ms: f64,
+    /// What it keeps busy.
+    pub resource: Bound,
+    /// Done while other parts run: not a summand of the token's time.
+    pub beside: bool,
+}
+
+/// A resource that time is spent on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Bound {
+    /// Reading from storage.
+    Disk,
+    /// Reading RAM or a device's memory.
+    Memory,
+    /// Arithmetic, and what layers cost whatever their size.
+    Compute,
+    /// Handing over between processors.
+    Link,
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Disk => "disk",
+            Self::Memory => "memory",
+            Self::Compute => "compute",
+            Self::Link => "link",
+        })
+    }
+}
+
+impl Placement {
+    /// Reads what was written as JSON.
+    ///
+    /// # Errors
+    /// Text that is no placement, or one of another version.
+    pub fn from_json(text: &str) -> Result<Self, PlacementError> {
+        /// Enough to tell versions apart.
+        #[derive(Deserialize)]
+        struct Version {
+            version: u32,
+        }
+        let bad = |error: serde_json::Error| PlacementError::Json(error.to_string());
+        let Version { version } = serde_json::from_str(text).map_err(bad)?;
+        if version != PLACEMENT_VERSION {
+            return Err(PlacementError::Version(version));
+        }
+        serde_json::from_str(text).map_err(bad)
+    }
+}
+
+/// Text that is no placement.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlacementError {
+    /// Not JSON, or other JSON.
+    #[error("not a plan: {0}")]
+    Json(String),
+    /// Another version's.
+    #[error("a plan of version {0}, this program reads {PLACEMENT_VERSION}")]
+    Version(u32),
+}

@@ -1,0 +1,298 @@
+//! What a model asks of a machine, per layer: bytes to hold, bytes and operations per token.
+
+use super::request::{DEFAULT_CONTEXT, KvType, PlaceRequest};
+use crate::class::{TensorClass, classify_all};
+use crate::experts::groups;
+use crate::manage::is_matrix;
+use crate::metadata::{for_layer, over_layers};
+use crate::working_set::{is_row_table, slot_size};
+use std::collections::BTreeMap;
+use terrace_model::{LayerId, ModelFile};
+
+/// A model as work.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Workload {
+    /// The blocks in order, and behind them the output head as one more.
+    pub layers: Vec<LayerLoad>,
+    /// Matrices that may be streamed whole, in the order in which they go to disk when RAM is short: feed-forward
+    /// weights spread evenly over the layers, then the other ones in the same way, the output matrix last.
+    pub matrices: Vec<Matrix>,
+    /// Bytes of a matrix of usual size: the median.
+    pub usual: u64,
+    /// Tables that are read by row.
+    pub tables: Vec<Table>,
+    /// Width of what is handed from layer to layer, in values.
+    pub embd: u64,
+    /// The context.
+    pub context: ContextLoad,
+    /// Experts and experts used, of the layers that have some.
+    pub experts: Option<(u32, u32)>,
+}
+
+/// A block, or the output head.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LayerLoad {
+    /// Which; none: the head.
+    pub id: Option<LayerId>,
+    /// Bytes of all weights but routed experts.
+    pub dense: u64,
+    /// The same by type: weights that every token uses.
+    pub dense_types: Vec<TypeLoad>,
+    /// Bytes of keys and values, or of the recurrent state, for the whole context.
+    pub cache: u64,
+    /// Bytes of it that a token reads behind the prompt.
+    pub cache_read: u64,
+    /// Routed experts.
+    pub experts: Option<ExpertLoad>,
+}
+
+/// Weights of one type.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TypeLoad {
+    /// ggml's name of the type.
+    pub ty: String,
+    /// Bytes.
+    pub bytes: u64,
+    /// Weights.
+    pub elements: u64,
+}
+
+/// Routed experts of a layer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ExpertLoad {
+    /// How many.
+    pub count: u32,
+    /// How many a token uses.
+    pub top_k: u32,
+    /// Bytes of all of them.
+    pub bytes: u64,
+    /// The same by type.
+    pub types: Vec<TypeLoad>,
+    /// Bytes of a read: one expert's slice of one tensor, on average.
+    pub slice: u64,
+    /// Slots that a token needs at once: its experts of the largest tensor.
+    pub least: u64,
+}
+
+impl ExpertLoad {
+    /// Share of the experts that a token uses.
+    pub fn used(&self) -> f64 {
+        f64::from(self.top_k) / f64::from(self.count)
+    }
+}
+
+/// A matrix that may be streamed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Matrix {
+    /// Index in [`ModelFile::tensors`].
+    pub tensor: usize,
+    /// Index in [`Workload::layers`].
+    pub layer: usize,
+    /// What it is for.
+    pub class: TensorClass,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// A table that is read by row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// Index in [`ModelFile::tensors`].
+    pub tensor: usize,
+    /// Bytes.
+    pub bytes: u64,
+    /// Bytes of a row.
+    pub row: u64,
+}
+
+/// The context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContextLoad {
+    /// Tokens.
+    pub tokens: u32,
+    /// Type of keys and values.
+    pub kv_type: KvType,
+    /// Activations of a graph over an ubatch, on each device that computes.
+    pub compute: u64,
+}
+
+impl Workload {
+    /// Of a model, for a request.
+    pub fn of(model: &ModelFile, request: &PlaceRequest) -> Self {
+        let classes = classify_all(model);
+        let trained = model.arch_u64("context_length").and_then(|n| u32::try_from(n).ok()).filter(|&n| n > 0);
+        let tokens =
+            request.context.unwrap_or_else(|| trained.unwrap_or(DEFAULT_CONTEXT).min(DEFAULT_CONTEXT));
+        let mut layers: BTreeMap<Option<LayerId>, LayerLoad> = BTreeMap::new();
+        let (mut matrices, mut tables) = (Vec::new(), Vec::new());
+        let has_output = model.tensor("output.weight").is_some();
+        let mut recurrent: BTreeMap<LayerId, bool> = BTreeMap::new();
+        for (index, (tensor, &class)) in model.tensors.iter().zip(&classes).enumerate() {
+            if class == TensorClass::Expert {
+                layers.entry(tensor.layer()).or_default();
+                continue;
+            }
+            if is_row_table(tensor, class, has_output) {
+                let rows = tensor.shape.0[1..].iter().product::<u64>().max(1);
+                tables.push(Table { tensor: index, bytes: tensor.extent.len, row: tensor.extent.len / rows });
+                continue;
+            }
+            if let Some(layer) = tensor.layer()
+                && tensor.name.contains(".ssm_")
+            {
+                recurrent.insert(layer, true);
+            }
+            let layer = layers.entry(tensor.layer()).or_default();
+            layer.dense += tensor.extent.len;
+            add(&mut layer.dense_types, &tensor.ty.name, tensor.extent.len, tensor.shape.elements());
+            if is_matrix(tensor) {
+                matrices.push((tensor.layer(), class, index, tensor.extent.len));
+            }
+        }
+        for group in groups(model, &classes) {
+            let layer = layers.entry(Some(group.layer)).or_default();
+            let experts = layer.experts.get_or_insert_with(|| ExpertLoad {
+                count: group.experts,
+                top_k: group.top_k(model),
+                bytes: 0,
+                types: Vec::new(),
+                slice: 0,
+                least: 0,
+            });
+            for &role in &group.roles {
+                let tensor = &model.tensors[role];
+                let slice = tensor.extent.len / u64::from(group.experts);
+                experts.bytes += tensor.extent.len;
+                let used = slot_size(slice).bytes() * u64::from(group.top_k(model));
+                experts.least = experts.least.max(used);
+                add(&mut experts.types, &tensor.ty.name, tensor.extent.len, tensor.shape.elements());
+            }
+            let slices = u64::from(group.experts) * group.roles.len() as u64;
+            experts.slice = (experts.bytes / slices.max(1)).max(1);
+        }
+        // The head is computed last, and `None` sorts first.
+        let head = layers.remove(&None).unwrap_or_default();
+        let mut layers: Vec<LayerLoad> =
+            layers.into_iter().map(|(id, load)| LayerLoad { id, ..load }).chain([head]).collect();
+        for layer in &mut layers {
+            let Some(id) = layer.id else { continue };
+            let state = recurrent.contains_key(&id);
+            (layer.cache, layer.cache_read) = cache(model, id, state, tokens, request);
+        }
+        let place = |id: Option<LayerId>| {
+            layers.iter().position(|layer| layer.id == id).expect("a layer for every tensor")
+        };
+        let matrices: Vec<Matrix> = matrices
+            .into_iter()
+            .map(|(id, class, tensor, bytes)| Matrix { tensor, layer: place(id), class, bytes })
+            .collect();
+        let matrices = in_streaming_order(matrices);
+        let mut sizes: Vec<u64> = matrices.iter().map(|matrix| matrix.bytes).collect();
+        sizes.sort_unstable();
+        let experts = layers.iter().find_map(|layer| layer.experts.as_ref().map(|e| (e.count, e.top_k)));
+        Self {
+            usual: sizes.get(sizes.len() / 2).copied().unwrap_or(0),
+            matrices,
+            tables,
+            embd: model.arch_u64("embedding_length").unwrap_or(0),
+            context: ContextLoad {
+                tokens,
+                kv_type: request.kv_type,
+                compute: activations(model, request.ubatch.min(tokens)),
+            },
+            experts,
+            layers,
+        }
+    }
+
+    /// Bytes of all routed experts.
+    pub fn expert_bytes(&self) -> u64 {
+        self.layers.iter().filter_map(|layer| Some(layer.experts.as_ref()?.bytes)).sum()
+    }
+
+    /// Slots that streamed matrices go through: for the largest of them, which is in use, and three of usual size that
+    /// are being read; nothing if none is streamed.
+    pub fn ring(&self, streamed: impl Fn(usize) -> bool) -> u64 {
+        let sizes =
+            self.matrices.iter().enumerate().filter(|(i, _)| streamed(*i)).map(|(_, matrix)| matrix.bytes);
+        sizes.max().map_or(0, |largest| slot_size(largest).bytes() + self.read_ahead())
+    }
+
+    /// The part of it that is being read.
+    pub fn read_ahead(&self) -> u64 {
+        3 * slot_size(self.usual).bytes()
+    }
+}
+
+fn add(types: &mut Vec<TypeLoad>, ty: &str, bytes: u64, elements: u64) {
+    match types.iter_mut().find(|load| load.ty == ty) {
+        Some(load) => {
+            load.bytes += bytes;
+            load.elements += elements;
+        }
+        None => types.push(TypeLoad { ty: ty.into(), bytes, elements }),
+    }
+}
+
+/// Every beginning of a class is spread evenly over its layers: positions with their bits reversed.
+pub fn in_streaming_order(matrices: Vec<Matrix>) -> Vec<Matrix> {
+    let rank = |matrix: &Matrix| match matrix.class {
+        TensorClass::DenseFfn => 0,
+        TensorClass::SharedExpert => 1,
+        TensorClass::Output | TensorClass::TokenEmbedding => 3,
+        _ => 2,
+    };
+    let mut by_rank: BTreeMap<u32, Vec<Matrix>> = BTreeMap::new();
+    for matrix in matrices {
+        by_rank.entry(rank(&matrix)).or_default().push(matrix);
+    }
+    let spread = |mut class: Vec<Matrix>| {
+        class.sort_by_key(|matrix| (matrix.layer, matrix.tensor));
+        let mut keyed: Vec<(u32, Matrix)> =
+            (0u32..).zip(class).map(|(position, matrix)| (position.reverse_bits(), matrix)).collect();
+        keyed.sort_by_key(|(key, _)| *key);
+        keyed.into_iter().map(|(_, matrix)| matrix)
+    };
+    by_rank.into_values().flat_map(spread).collect()
+}
+
+/// Bytes that a layer keeps of the context, and bytes of them that a token behind the prompt reads.
+///
+/// Attention keeps `kv heads × (key length + value length)` values per token; latent attention one compressed row of
+/// `kv_lora_rank + rope dimensions`; a recurrent layer a state of fixed size in 32 bits. An upper estimate for layers
+/// with sliding windows.
+fn cache(
+    model: &ModelFile,
+    layer: LayerId,
+    recurrent: bool,
+    tokens: u32,
+    request: &PlaceRequest,
+) -> (u64, u64) {
+    let get = |key: &str| for_layer(model, key, layer);
+    if recurrent {
+        let state = get("ssm.state_size").unwrap_or(0).saturating_mul(get("ssm.inner_size").unwrap_or(0));
+        let bytes = state.saturating_mul(4);
+        return (bytes, bytes);
+    }
+    let heads = get("attention.head_count").unwrap_or(1).max(1);
+    let values = match get("attention.kv_lora_rank") {
+        Some(rank) => rank.saturating_add(get("rope.dimension_count").unwrap_or(0)),
+        None => {
+            let head = get("embedding_length").unwrap_or(0) / heads;
+            let key = get("attention.key_length").unwrap_or(head);
+            let value = get("attention.value_length").unwrap_or(head);
+            let kv_heads = get("attention.head_count_kv").unwrap_or(heads);
+            kv_heads.saturating_mul(key.saturating_add(value))
+        }
+    };
+    let row = request.kv_type.bytes(values);
+    (row.saturating_mul(u64::from(tokens)), row.saturating_mul(u64::from(request.prompt.min(tokens))))
+}
+
+/// Activations of a graph over `ubatch` tokens: four live intermediates of the widest kind, as `terrace run` counts them.
+fn activations(model: &ModelFile, ubatch: u32) -> u64 {
+    let embd = model.arch_u64("embedding_length").unwrap_or(0);
+    let ff = over_layers(model, "feed_forward_length").map_or(0, |count| count.max());
+    let used = model.arch_u64("expert_used_count").unwrap_or(1).clamp(1, 2);
+    u64::from(ubatch).saturating_mul(embd.max(ff).saturating_mul(4 * 4)).saturating_mul(used)
+}

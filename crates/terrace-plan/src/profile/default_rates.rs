@@ -1,0 +1,47 @@
+//! What machines usually do, for what was not measured. Rough on purpose: `terrace profile` measures.
+
+/// Seconds per layer: about 15 nodes with a barrier of 1 to 2 µs each.
+pub const CPU_LAYER_OVERHEAD: f64 = 30e-6;
+/// Seconds per layer: about 15 kernels that take 4 to 5 µs to start.
+pub const DEVICE_LAYER_OVERHEAD: f64 = 70e-6;
+/// Seconds from one processor to the other: a copy of some kilobytes and the wait for it.
+pub const LINK_LATENCY: f64 = 25e-6;
+/// PCIe 4.0 with 16 lanes, as copies of pinned memory reach it.
+pub const LINK_BANDWIDTH: f64 = 24e9;
+/// A card of the middle class (GDDR6, 192 bits).
+pub const DEVICE_BANDWIDTH: f64 = 360e9;
+/// Share of its bandwidth that a matrix-vector product on a device reaches.
+pub const DEVICE_EFFICIENCY: f64 = 0.75;
+/// Operations that a device has per byte of bandwidth, in prefill of quantised weights: 20 to 40 TFLOP/s at 360 GB/s.
+pub const DEVICE_FLOPS_PER_BANDWIDTH: f64 = 70.0;
+/// Share of the memory's bandwidth that a matrix-vector product reaches: 14.6 of 16.8 GB/s measured on two cores.
+pub const CPU_EFFICIENCY: f64 = 0.87;
+/// A current NVMe drive on PCIe 3.0, or a slow one on 4.0.
+pub const SEQUENTIAL: f64 = 3e9;
+/// The request at which a drive with enough of them in flight reaches half of its rate. Measured: 0.14 of the
+/// rate at 4 KiB, 0.68 at 64 KiB, 0.96 at 256 KiB; `n / (n + this)` is 0.14, 0.73, 0.91.
+pub const HALF_RATE_REQUEST: f64 = 24.0 * 1024.0;
+
+pub fn memory_bandwidth(threads: u32) -> f64 {
+    (8e9 * f64::from(threads)).min(40e9)
+}
+
+/// Bytes of weights per second: what the memory gives, unless unpacking the type keeps the cores busier than that.
+pub fn cpu_decode(ty: &str, cores: u32, bandwidth: f64) -> f64 {
+    // Bytes per second and core at which AVX2 kernels unpack and multiply.
+    let per_core = match ty {
+        "f32" | "bf16" | "f16" => 12e9,
+        "q8_0" => 12e9,
+        "q4_0" | "q4_1" | "q5_0" | "q5_1" | "q4_K" | "q5_K" | "q6_K" | "mxfp4" | "iq4_nl" | "iq4_xs" => 8e9,
+        "q2_K" | "q3_K" => 5e9,
+        // Look-up tables of the other i-quants.
+        _ => 2.5e9,
+    };
+    (per_core * f64::from(cores)).min(bandwidth * CPU_EFFICIENCY)
+}
+
+/// Measured on AVX-512 with VNNI: 145 GFLOP/s per core in Q4_K prefill; AVX2 has a third to a half of that.
+pub fn cpu_prefill(cores: u32, simd: &[String]) -> f64 {
+    let wide = simd.iter().any(|name| name.starts_with("avx512") || name.starts_with("amx"));
+    f64::from(cores) * if wide { 120e9 } else { 50e9 }
+}

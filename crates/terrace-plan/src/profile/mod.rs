@@ -1,0 +1,288 @@
+//! What a machine can do: a description to be measured, written by hand, or read from a file.
+//!
+//! Everything but the core count and the memory may be left out: what was not measured has a documented default, so a
+//! plan is always possible and says less the less is known. Rates are per second: bytes (of weights as they are stored)
+//! for reading and for products with one token, floating point operations (two per weight and token) for many tokens.
+
+mod default_rates;
+mod device;
+mod storage;
+
+pub use device::DeviceProfile;
+pub use storage::{ReadRate, StorageProfile};
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use terrace_model::ByteSize;
+
+/// Version of the description's JSON form.
+pub const PROFILE_VERSION: u32 = 1;
+
+/// A machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MachineProfile {
+    /// [`PROFILE_VERSION`]; other versions are refused by [`MachineProfile::check`].
+    pub version: u32,
+    /// What people call it.
+    pub name: String,
+    /// Its processor.
+    pub cpu: CpuProfile,
+    /// Its memory.
+    pub memory: MemoryProfile,
+    /// Its accelerators, in ggml's order.
+    #[serde(default)]
+    pub devices: Vec<DeviceProfile>,
+    /// Where model files are, the first being the one that is planned for.
+    #[serde(default)]
+    pub storage: Vec<StorageProfile>,
+}
+
+/// A processor.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CpuProfile {
+    /// Its name.
+    #[serde(default)]
+    pub model: String,
+    /// Cores that compute (threads of one core share its arithmetic).
+    pub cores: u32,
+    /// Instruction sets that kernels may use (`avx2`, `avx512vnni`, `neon`, ...).
+    #[serde(default)]
+    pub simd: Vec<String>,
+    /// Matrix products by quantisation type (ggml's name), with all cores.
+    #[serde(default)]
+    pub matmul: BTreeMap<String, MatmulRate>,
+    /// Seconds that a layer takes besides its weights (barriers, norms, small nodes). Default: 30 µs.
+    #[serde(default)]
+    pub layer_overhead_s: Option<f64>,
+}
+
+/// How fast matrices of one type are multiplied with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MatmulRate {
+    /// Bytes of weights per second in a product with one token's activations.
+    #[serde(default)]
+    pub decode_bytes_per_s: Option<f64>,
+    /// Floating point operations per second in a product with a batch of tokens.
+    #[serde(default)]
+    pub prefill_flops: Option<f64>,
+}
+
+/// Main memory.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MemoryProfile {
+    /// All of it.
+    pub total: ByteSize,
+    /// What may still be taken: the kernel's estimate, or what is left under a control group's limit.
+    pub available: ByteSize,
+    /// Reading it, by number of threads. Default: 8 GB/s per core, at most 40 GB/s (two channels of DDR4-3200).
+    #[serde(default)]
+    pub bandwidth: Vec<ThreadBandwidth>,
+}
+
+/// Memory bandwidth with so many threads.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ThreadBandwidth {
+    /// Threads that read.
+    pub threads: u32,
+    /// Bytes per second of all of them.
+    pub bytes_per_s: f64,
+}
+
+/// A description that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProfileError {
+    /// Written by another version.
+    #[error("the machine profile `{name}` has version {found}, this program reads {PROFILE_VERSION}")]
+    Version {
+        /// The machine.
+        name: String,
+        /// What it says.
+        found: u32,
+    },
+    /// A number that no machine has.
+    #[error("the machine profile `{name}`: {what} is {value}")]
+    Value {
+        /// The machine.
+        name: String,
+        /// Which number.
+        what: String,
+        /// What it is.
+        value: String,
+    },
+}
+
+impl MachineProfile {
+    /// A machine of which nothing but cores and memory is known.
+    pub fn unmeasured(name: impl Into<String>, cores: u32, total: ByteSize, available: ByteSize) -> Self {
+        Self {
+            version: PROFILE_VERSION,
+            name: name.into(),
+            cpu: CpuProfile { cores, ..CpuProfile::default() },
+            memory: MemoryProfile { total, available, bandwidth: Vec::new() },
+            devices: Vec::new(),
+            storage: Vec::new(),
+        }
+    }
+
+    /// Whether it can be planned with.
+    ///
+    /// # Errors
+    /// Another version; rates that are not above zero; more memory available than there is.
+    pub fn check(&self) -> Result<(), ProfileError> {
+        if self.version != PROFILE_VERSION {
+            return Err(ProfileError::Version { name: self.name.clone(), found: self.version });
+        }
+        let fail = |what: &str, value: String| {
+            Err(ProfileError::Value { name: self.name.clone(), what: what.into(), value })
+        };
+        if self.cpu.cores == 0 {
+            return fail("cpu.cores", "0".into());
+        }
+        if self.memory.available > self.memory.total {
+            return fail(
+                "memory.available",
+                format!("{}, more than the total of {}", self.memory.available, self.memory.total),
+            );
+        }
+        let mut rates = Vec::new();
+        let matmul =
+            |place: &str, rates: &mut Vec<(String, Option<f64>)>, all: &BTreeMap<String, MatmulRate>| {
+                for (ty, rate) in all {
+                    rates.push((format!("{place}.matmul.{ty}.decode_bytes_per_s"), rate.decode_bytes_per_s));
+                    rates.push((format!("{place}.matmul.{ty}.prefill_flops"), rate.prefill_flops));
+                }
+            };
+        matmul("cpu", &mut rates, &self.cpu.matmul);
+        for at in &self.memory.bandwidth {
+            rates.push(("memory.bandwidth".into(), Some(at.bytes_per_s)));
+        }
+        for device in &self.devices {
+            matmul(&device.name, &mut rates, &device.matmul);
+            rates.push((format!("{}.bandwidth_bytes_per_s", device.name), device.bandwidth_bytes_per_s));
+            rates.push((format!("{}.h2d_bytes_per_s", device.name), device.h2d_bytes_per_s));
+            rates.push((format!("{}.d2h_bytes_per_s", device.name), device.d2h_bytes_per_s));
+        }
+        for storage in &self.storage {
+            rates.push((format!("{}.sequential_bytes_per_s", storage.path), storage.sequential_bytes_per_s));
+            for at in &storage.reads {
+                rates.push((format!("{}.reads", storage.path), Some(at.bytes_per_s)));
+            }
+        }
+        let bad = |rate: &f64| !(rate.is_finite() && *rate > 0.0);
+        match rates.into_iter().find_map(|(what, rate)| rate.filter(bad).map(|rate| (what, rate))) {
+            Some((what, rate)) => fail(&what, rate.to_string()),
+            None => Ok(()),
+        }
+    }
+
+    /// Bytes per second that `threads` threads read from memory: the largest measured up to so many, or the default.
+    pub fn memory_bandwidth(&self, threads: u32) -> f64 {
+        let measured = &self.memory.bandwidth;
+        let usable = measured.iter().filter(|at| at.threads <= threads);
+        usable
+            .map(|at| at.bytes_per_s)
+            .reduce(f64::max)
+            // Measured only with more threads: memory is shared evenly at worst.
+            .or_else(|| {
+                let least = measured.iter().min_by_key(|at| at.threads)?;
+                Some(least.bytes_per_s * f64::from(threads) / f64::from(least.threads.max(1)))
+            })
+            .unwrap_or_else(|| default_rates::memory_bandwidth(threads))
+    }
+
+    /// The accelerator that computes on main memory, if there is one: what is in RAM is then computed there.
+    pub fn unified(&self) -> Option<&DeviceProfile> {
+        self.devices.iter().find(|device| device.unified)
+    }
+
+    /// Accelerators with memory of their own, with their places in [`Self::devices`].
+    pub fn separate(&self) -> impl Iterator<Item = (usize, &DeviceProfile)> {
+        self.devices.iter().enumerate().filter(|(_, device)| !device.unified)
+    }
+
+    /// Bytes of weights of a type per second, in products with one token, of what lies in RAM.
+    pub fn host_decode_rate(&self, ty: &str) -> f64 {
+        if let Some(device) = self.unified() {
+            return device.decode_rate(ty);
+        }
+        let measured = self.cpu.matmul.get(ty).and_then(|rate| rate.decode_bytes_per_s);
+        measured.unwrap_or_else(|| {
+            let cores = self.cpu.cores;
+            default_rates::cpu_decode(ty, cores, self.memory_bandwidth(cores))
+        })
+    }
+
+    /// Floating point operations per second in products with many tokens, of what lies in RAM.
+    pub fn host_prefill_flops(&self, ty: &str) -> f64 {
+        if let Some(device) = self.unified() {
+            return device.prefill_flops(ty);
+        }
+        let measured = self.cpu.matmul.get(ty).and_then(|rate| rate.prefill_flops);
+        measured.unwrap_or_else(|| default_rates::cpu_prefill(self.cpu.cores, &self.cpu.simd))
+    }
+
+    /// Seconds that a layer takes in RAM besides its weights.
+    pub fn host_layer_overhead(&self) -> f64 {
+        match self.unified() {
+            Some(device) => device.layer_overhead(),
+            None => self.cpu.layer_overhead_s.unwrap_or(default_rates::CPU_LAYER_OVERHEAD),
+        }
+    }
+
+    /// The disk that the model is on; a default one if none is described.
+    pub fn disk(&self) -> StorageProfile {
+        self.storage.first().cloned().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine() -> MachineProfile {
+        MachineProfile::unmeasured("m", 8, ByteSize::gib(32), ByteSize::gib(28))
+    }
+
+    #[test]
+    fn what_is_left_out_has_defaults() {
+        let text = r#"{"version": 1, "name": "small", "cpu": {"cores": 4},
+            "memory": {"total": "16GiB", "available": 8589934592},
+            "devices": [{"name": "gpu0", "memory_total": "8GiB", "memory_free": "8GiB"}],
+            "storage": [{"path": "/"}]}"#;
+        let read: MachineProfile = serde_json::from_str(text).unwrap();
+        read.check().unwrap();
+        assert_eq!(read.memory.available, ByteSize::gib(8));
+        assert!(read.host_decode_rate("q4_K") > 1e9 && read.host_prefill_flops("q4_K") > 1e10);
+        assert!(read.devices[0].decode_rate("q4_K") > read.host_decode_rate("q4_K"));
+        assert!(read.disk().read_rate(ByteSize::mib(1)) > 1e8);
+        let again: MachineProfile = serde_json::from_str(&serde_json::to_string(&read).unwrap()).unwrap();
+        assert_eq!(again, read);
+    }
+
+    #[test]
+    fn impossible_machines_are_refused() {
+        type Change = fn(&mut MachineProfile);
+        let cases: [(Change, &str); 4] = [
+            (|m| m.version = 99, "version 99"),
+            (|m| m.cpu.cores = 0, "cpu.cores"),
+            (|m| m.memory.available = ByteSize::gib(33), "memory.available"),
+            (|m| m.memory.bandwidth = vec![ThreadBandwidth { threads: 1, bytes_per_s: f64::NAN }], "NaN"),
+        ];
+        for (change, part) in cases {
+            let mut machine = machine();
+            change(&mut machine);
+            let message = machine.check().unwrap_err().to_string();
+            assert!(message.contains(part), "{message}");
+        }
+    }
+
+    #[test]
+    fn memory_bandwidth_is_that_of_the_threads() {
+        let mut machine = machine();
+        let at = |threads, gb: f64| ThreadBandwidth { threads, bytes_per_s: gb * 1e9 };
+        machine.memory.bandwidth = vec![at(2, 20.0), at(4, 34.0), at(8, 31.0)];
+        assert_eq!(machine.memory_bandwidth(3), 20e9);
+        assert_eq!(machine.memory_bandwidth(8), 34e9, "threads may be left idle");
+        assert_eq!(machine.memory_bandwidth(1), 10e9);
+    }
+}

@@ -1,0 +1,123 @@
+//! Disks.
+
+use super::default_rates as default;
+use serde::{Deserialize, Serialize};
+use terrace_model::ByteSize;
+
+/// A disk, or whatever model files are on.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StorageProfile {
+    /// A directory or file on it.
+    #[serde(default)]
+    pub path: String,
+    /// Reading it from front to back in large requests. Default: the fastest of `reads`, else 3 GB/s.
+    #[serde(default)]
+    pub sequential_bytes_per_s: Option<f64>,
+    /// What was measured.
+    #[serde(default)]
+    pub reads: Vec<ReadRate>,
+}
+
+/// Reading in requests of one size.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReadRate {
+    /// Bytes of a request.
+    pub request: ByteSize,
+    /// Requests in flight.
+    pub depth: u32,
+    /// Around the page cache.
+    pub direct: bool,
+    /// At random places.
+    pub random: bool,
+    /// What arrives.
+    pub bytes_per_s: f64,
+}
+
+impl StorageProfile {
+    /// Bytes per second in large requests, one behind the other.
+    pub fn sequential(&self) -> f64 {
+        let fastest = || self.reads.iter().map(|at| at.bytes_per_s).reduce(f64::max);
+        self.sequential_bytes_per_s.or_else(fastest).unwrap_or(default::SEQUENTIAL)
+    }
+
+    /// Bytes per second at random places in requests of `request` bytes, as many in flight as serve it best: between
+    /// measured sizes on a line over the logarithm of the size, outside of them as the nearest one; never more than
+    /// [`Self::sequential`]. Unmeasured, `n / (n + 24 KiB)` of that.
+    pub fn read_rate(&self, request: ByteSize) -> f64 {
+        let size = request.bytes().max(1) as f64;
+        let sequential = self.sequential();
+        let points = self.random_points();
+        let (Some(first), Some(last)) = (points.first(), points.last()) else {
+            return sequential * size / (size + default::HALF_RATE_REQUEST);
+        };
+        let rate = if size <= first.0 {
+            // Smaller requests cost as many operations for fewer bytes.
+            first.1 * size / first.0
+        } else if size >= last.0 {
+            last.1
+        } else {
+            let above = points.partition_point(|point| point.0 < size);
+            let (low, high) = (points[above - 1], points[above]);
+            let share = (size / low.0).ln() / (high.0 / low.0).ln();
+            low.1 + share * (high.1 - low.1)
+        };
+        rate.min(sequential)
+    }
+
+    /// Seconds for one small read alone: a row of a table.
+    pub fn small_read(&self, bytes: u64) -> f64 {
+        let request = ByteSize(bytes.max(4096));
+        let alone = self.reads.iter().filter(|at| at.depth == 1 && at.random && at.request >= request);
+        let measured = alone.min_by_key(|at| at.request).map(|at| at.request.bytes() as f64 / at.bytes_per_s);
+        // 100 µs is what a drive's flash takes.
+        measured.unwrap_or(100e-6 + bytes as f64 / self.sequential())
+    }
+
+    /// The best rate at each measured size, sizes ascending; direct ones where there are any.
+    fn random_points(&self) -> Vec<(f64, f64)> {
+        let direct = self.reads.iter().any(|at| at.random && at.direct);
+        let mut points: Vec<(f64, f64)> = Vec::new();
+        let mut usable: Vec<&ReadRate> = self
+            .reads
+            .iter()
+            .filter(|at| at.random && at.direct == direct && at.request.bytes() > 0)
+            .collect();
+        usable.sort_by_key(|at| at.request);
+        for at in usable {
+            let size = at.request.bytes() as f64;
+            match points.last_mut() {
+                Some(last) if last.0 == size => last.1 = last.1.max(at.bytes_per_s),
+                _ => points.push((size, at.bytes_per_s)),
+            }
+        }
+        points
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_lie_between_what_was_measured() {
+        let at = |kib, depth, gb: f64| ReadRate {
+            request: ByteSize::kib(kib),
+            depth,
+            direct: true,
+            random: true,
+            bytes_per_s: gb * 1e9,
+        };
+        let disk = StorageProfile {
+            path: "/".into(),
+            sequential_bytes_per_s: Some(2.4e9),
+            reads: vec![at(1024, 32, 2.4), at(4, 16, 0.34), at(64, 16, 1.64), at(64, 1, 0.9), at(4, 1, 0.08)],
+        };
+        assert_eq!(disk.read_rate(ByteSize::kib(64)), 1.64e9);
+        assert_eq!(disk.read_rate(ByteSize::mib(64)), 2.4e9);
+        let between = disk.read_rate(ByteSize::kib(256));
+        assert!((between - 2.02e9).abs() < 1e7, "{between}");
+        assert!((disk.small_read(1000) - 4096.0 / 0.08e9).abs() < 1e-9);
+        let unknown = StorageProfile::default();
+        assert!(unknown.read_rate(ByteSize::kib(4)) < 0.2 * unknown.read_rate(ByteSize::mib(4)));
+    }
+}
