@@ -5,13 +5,17 @@ use terrace_model::{ByteSize, MetaValue, ModelFile};
 /// F16, llama.cpp's default type of the KV cache.
 const CACHE_BYTES: u64 = 2;
 
-/// Size of the KV cache of `tokens` tokens and of the largest activations of a graph over `ubatch` tokens.
+/// F32, the type of logits.
+const LOGIT_BYTES: u64 = 4;
+
+/// Size of the KV cache of `tokens` tokens, of the largest activations of a graph over `ubatch` tokens, and of the
+/// logits of `outputs` tokens where more than one's are kept.
 ///
 /// Keys and values: per layer `kv heads × (key length + value length)` values per token (MLA models keep one compressed
-/// row of `kv_lora_rank + rope dimensions` instead). Activations: the logits of an ubatch are not kept, its widest
-/// intermediate is the FFN's; attention scores take `heads × ubatch` floats per token of context without fusion, and
+/// row of `kv_lora_rank + rope dimensions` instead). Activations: the widest intermediate is the
+/// FFN's; attention scores take `heads × ubatch` floats per token of context without fusion, and
 /// nothing with it. An upper estimate for models with sliding windows or recurrent layers.
-pub fn context_bytes(model: &ModelFile, tokens: u32, ubatch: u32) -> ByteSize {
+pub fn context_bytes(model: &ModelFile, tokens: u32, ubatch: u32, outputs: u32) -> ByteSize {
     let get = |key: &str| model.arch_u64(key);
     let layers = get("block_count").unwrap_or(0);
     let heads = largest(model, "attention.head_count").unwrap_or(1).max(1);
@@ -31,7 +35,17 @@ pub fn context_bytes(model: &ModelFile, tokens: u32, ubatch: u32) -> ByteSize {
     let activations = u64::from(ubatch.min(tokens))
         .saturating_mul(widest.saturating_mul(4 * 4))
         .saturating_mul(used.min(2));
-    ByteSize(cache.saturating_add(activations))
+    // Once as the graph computes them, once where they are kept.
+    let logits = match outputs {
+        0 | 1 => 0,
+        n => vocabulary(model).saturating_mul(LOGIT_BYTES * (u64::from(n) + u64::from(n.min(ubatch)))),
+    };
+    ByteSize(cache.saturating_add(activations).saturating_add(logits))
+}
+
+/// Entries of the vocabulary: rows of the table of embeddings.
+fn vocabulary(model: &ModelFile) -> u64 {
+    model.tensor("token_embd.weight").map_or(0, |tensor| tensor.shape.0[1])
 }
 
 /// KV heads summed over all layers: a number for all, or an array with one per layer.
@@ -77,10 +91,10 @@ mod tests {
             ("attention.head_count", MetaValue::U64(32)),
             ("attention.head_count_kv", MetaValue::U64(8)),
         ]);
-        let without_activations = |n| context_bytes(&model, n, 1).bytes() - 4096 * 16;
+        let without_activations = |n| context_bytes(&model, n, 1, 1).bytes() - 4096 * 16;
         assert_eq!(without_activations(1), 128 << 10);
         assert_eq!(without_activations(8192), 1 << 30);
-        assert!(context_bytes(&model, u32::MAX, 512) > ByteSize::gib(400));
+        assert!(context_bytes(&model, u32::MAX, 512, 1) > ByteSize::gib(400));
     }
 
     #[test]
@@ -90,6 +104,6 @@ mod tests {
             ("embedding_length", MetaValue::U64(u64::MAX)),
             ("feed_forward_length", MetaValue::Array(vec![MetaValue::U64(u64::MAX / 2)])),
         ]);
-        assert!(context_bytes(&huge, u32::MAX, u32::MAX) > ByteSize::gib(1 << 20));
+        assert!(context_bytes(&huge, u32::MAX, u32::MAX, u32::MAX) > ByteSize::gib(1 << 20));
     }
 }

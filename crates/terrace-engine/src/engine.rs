@@ -69,7 +69,7 @@ impl Engine {
         let trained = file.arch_u64("context_length").and_then(|n| u32::try_from(n).ok()).filter(|&n| n > 0);
         let tokens =
             options.ctx.filter(|&n| n > 0).unwrap_or(trained.unwrap_or(DEFAULT_CONTEXT).min(DEFAULT_CONTEXT));
-        let needed = context_bytes(&file, tokens, options.ubatch);
+        let needed = context_bytes(&file, tokens, options.ubatch, options.outputs);
         let available = available_memory();
         if needed > available {
             return Err(EngineError::ContextTooLarge { tokens, needed, available });

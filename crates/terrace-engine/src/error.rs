@@ -73,8 +73,22 @@ pub enum EngineError {
         /// The system's reason.
         source: std::io::Error,
     },
-    /// The caller ended the load.
-    #[error("interrupted while loading")]
+    /// Too little text to measure anything on.
+    #[error("the text has {tokens} tokens, and chunks of {context} need at least {}", 2 * context)]
+    TextTooShort {
+        /// Tokens of the text.
+        tokens: usize,
+        /// Tokens in a chunk.
+        context: usize,
+    },
+    /// Chunks of which nothing could be scored.
+    #[error("chunks of {context} tokens are too small to measure on")]
+    ChunkTooSmall {
+        /// Tokens in a chunk.
+        context: usize,
+    },
+    /// The caller ended the load or the measurement.
+    #[error("interrupted")]
     Cancelled,
 }
 
@@ -89,6 +103,8 @@ impl EngineError {
             Self::PromptTooLong { prompt, used, .. } => {
                 Some(format!("use --ctx {} or more, or shorten the prompt", prompt + used + 1))
             }
+            Self::TextTooShort { .. } => Some("give a longer text, or a smaller --ctx".into()),
+            Self::ChunkTooSmall { .. } => Some("use --ctx 4 or more".into()),
             Self::EmptyPrompt => Some("give a prompt with -p TEXT or -f FILE".into()),
             Self::Context(ContextError::Create { .. }) => {
                 Some("a smaller --ctx or --ubatch needs less memory".into())

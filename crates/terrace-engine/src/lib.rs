@@ -1,15 +1,19 @@
 //! Here is a prompt: give me tokens.
 //!
 //! [`Engine::load`] reads the model's header, plans what lives where, loads it through the Terrace backend (or stock
-//! llama.cpp, for comparison) and makes a context; [`Engine::generate`] evaluates a prompt and streams tokens.
+//! llama.cpp, for comparison) and makes a context; [`Engine::generate`] evaluates a prompt and streams tokens,
+//! [`Engine::perplexity`] measures how well it predicts a text.
 
 mod chat;
+mod chunks;
 mod context_size;
 mod engine;
 mod error;
 mod generate;
+mod log_softmax;
 mod machine;
 mod options;
+mod perplexity;
 mod report;
 mod trace;
 
@@ -19,6 +23,7 @@ pub use error::EngineError;
 pub use generate::{Generation, StopReason, Timings};
 pub use machine::{available_memory, peak_rss};
 pub use options::{Mode, Options};
+pub use perplexity::{PerplexityOptions, PerplexityProgress, PerplexityReport};
 pub use report::PlanReport;
 pub use terrace_ggml::llama::Sampling;
 pub use terrace_plan::{Budget, Manage};

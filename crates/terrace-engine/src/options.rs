@@ -41,6 +41,8 @@ pub struct Options {
     pub batch: u32,
     /// Most tokens per graph.
     pub ubatch: u32,
+    /// Tokens of a decode call whose logits are kept; generating needs the last one's only.
+    pub outputs: u32,
     /// Compute threads; none: what the process may run on.
     pub threads: Option<u32>,
     /// Faults to inject into reads, for tests (`eio@100`).
@@ -61,6 +63,7 @@ impl Default for Options {
             ctx: None,
             batch: 2048,
             ubatch: 512,
+            outputs: 1,
             threads: None,
             faults: None,
         }

@@ -70,6 +70,10 @@ pub struct Context {
     ptr: NonNull<sys::llama_context>,
     pool: Option<NonNull<sys::ggml_threadpool>>,
     vocab: usize,
+    /// Rows of logits that the last call left.
+    outputs: usize,
+    /// Reused: which tokens of a call shall leave logits.
+    wanted: Vec<i8>,
     /// llama.cpp keeps its address.
     interrupt: Arc<AtomicBool>,
     _model: Arc<Model>,
@@ -117,7 +121,7 @@ impl Context {
                 None => ContextError::Create { tokens: params.context, reason: first_line(&lines) },
             });
         };
-        Ok(Self { ptr, pool: None, vocab: model.vocab().len(), interrupt, _model: model })
+        Ok(Self { ptr, pool: None, vocab: model.vocab().len(), outputs: 0, wanted: Vec::new(), interrupt, _model: model })
     }
 
     /// Gives the context's CPU backend a lasting thread pool, as llama.cpp's own programs do. Without one ggml starts
@@ -150,17 +154,33 @@ impl Context {
     /// [`ContextError`]; after [`ContextError::Full`] nothing has changed, after the others the tokens of the call
     /// may be partly in the cache.
     pub fn decode(&mut self, tokens: &mut [Token]) -> Result<(), ContextError> {
+        self.decode_keeping(tokens, tokens.len().saturating_sub(1))
+    }
+
+    /// Like [`Context::decode`], and keeps the logits of all tokens of the call from its `first` (0-based) on, for
+    /// [`Context::outputs`]; none if that is behind the last.
+    ///
+    /// # Errors
+    /// As [`Context::decode`].
+    pub fn decode_keeping(&mut self, tokens: &mut [Token], first: usize) -> Result<(), ContextError> {
         let n = i32::try_from(tokens.len()).expect("at most a batch");
+        self.outputs = 0;
+        self.wanted.clear();
+        self.wanted.extend((0..tokens.len()).map(|i| i8::from(i >= first)));
+        let wanted = self.wanted.as_mut_ptr();
         drop(parked::take());
-        // Token is repr(transparent) over llama_token; llama.cpp does not write through the pointer.
+        // Token is repr(transparent) over llama_token; llama.cpp does not write through the pointers.
         let ptr = tokens.as_mut_ptr().cast::<i32>();
-        // SAFETY: the batch borrows `tokens` for the call; positions follow the cache.
+        // SAFETY: the batch borrows `tokens` and `wanted`, equally long, for the call; positions follow the cache.
         let (code, lines) = log::capture(|| unsafe {
-            let batch = sys::llama_batch_get_one(ptr, n);
+            let batch = sys::llama_batch { logits: wanted, ..sys::llama_batch_get_one(ptr, n) };
             sys::llama_decode(self.ptr.as_ptr(), batch)
         });
         match code {
-            0 => Ok(()),
+            0 => {
+                self.outputs = tokens.len().saturating_sub(first);
+                Ok(())
+            }
             _ if self.interrupt.load(Ordering::Relaxed) => Err(ContextError::Interrupted),
             1 => Err(ContextError::Full),
             code => Err(match parked::take() {
@@ -168,6 +188,18 @@ impl Context {
                 None => ContextError::Decode { tokens: tokens.len(), code, reason: first_line(&lines) },
             }),
         }
+    }
+
+    /// Logits that the last [`Context::decode_keeping`] kept: token by token, one per vocabulary entry each.
+    pub fn outputs(&mut self) -> &[f32] {
+        if self.outputs == 0 {
+            return &[];
+        }
+        // SAFETY: the context is alive; the rows are in the order of the batch.
+        let rows = unsafe { sys::llama_get_logits(self.ptr.as_ptr()) };
+        assert!(!rows.is_null(), "logits were asked for");
+        // SAFETY: so many rows of one float per vocabulary entry, which live until the next decode (&mut self).
+        unsafe { std::slice::from_raw_parts(rows, self.outputs * self.vocab) }
     }
 
     /// Logits of the last computed token, one per vocabulary entry.

@@ -119,6 +119,14 @@ impl Vocab<'_> {
         unsafe { sys::llama_vocab_is_eog(self.ptr, token.0) }
     }
 
+    /// The token that this model wants at the beginning of a document, if it wants one.
+    pub fn leading(self) -> Option<Token> {
+        // SAFETY: the vocabulary lives with the model.
+        let (wanted, token) =
+            unsafe { (sys::llama_vocab_get_add_bos(self.ptr), sys::llama_vocab_bos(self.ptr)) };
+        (wanted && token >= 0).then_some(Token(token))
+    }
+
     /// The text of the token that begins a document, as templates call it.
     pub fn bos_text(self) -> Option<String> {
         // SAFETY: the vocabulary lives with the model.
