@@ -3,6 +3,7 @@
 //! Every option that may also stand in the environment or the configuration file says so with `env`; the layers are
 //! put together in [`crate::config`].
 
+use crate::perplexity::PerplexityArgs;
 use crate::trace::TraceCommand;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -35,6 +36,8 @@ pub enum Command {
     Inspect(InspectArgs),
     /// Measure generation, alone or against stock llama.cpp
     Bench(BenchArgs),
+    /// Measure how well a model predicts a text, as llama.cpp's perplexity does
+    Perplexity(PerplexityArgs),
     /// Record which experts a model uses, and replay that against cache policies
     #[command(subcommand)]
     Trace(TraceCommand),
@@ -43,7 +46,7 @@ pub enum Command {
 }
 
 /// MODEL, as all commands take it.
-const MODEL_HELP: &str = "A .gguf file (of a split model: its first), or hf:owner/repo[:file]";
+pub const MODEL_HELP: &str = "A .gguf file (of a split model: its first), or hf:owner/repo[:file]";
 
 /// Options that decide what lives where, and how it gets there.
 #[derive(Debug, Clone, Args)]
@@ -64,7 +67,7 @@ pub struct EngineArgs {
     /// Which weights make room for others: lru, lfru, lfu, per-layer or static:FILE (a list by `trace hot`)
     #[arg(long, value_name = "POLICY", env = "TERRACE_CACHE_POLICY", default_value = "lru")]
     pub cache_policy: PolicyKind,
-    /// Context size in tokens [default: the model's, within memory]
+    /// Context size in tokens [default: the model's, within memory; perplexity: chunks of 512]
     #[arg(long, value_name = "TOKENS", env = "TERRACE_CTX", value_parser = clap::value_parser!(u32).range(1..))]
     pub ctx: Option<u32>,
     /// Tokens evaluated in one call at most
@@ -111,6 +114,14 @@ pub struct RunArgs {
     #[command(flatten)]
     pub engine: EngineArgs,
 
+    /// Testing.
+    #[command(flatten)]
+    pub testing: TestingArgs,
+}
+
+/// What tests and comparisons need.
+#[derive(Debug, Clone, Args)]
+pub struct TestingArgs {
     /// Run stock llama.cpp, without Terrace (what `bench --baseline` measures)
     #[arg(long, hide = true)]
     pub stock: bool,

@@ -33,7 +33,9 @@ pub fn record(args: &RunArgs, verbose: bool, trace: Option<PathBuf>) -> Result<O
             hint: "give the message with -p TEXT, -f FILE or on stdin".into(),
         });
     }
-    let mut engine = session::load(args, verbose, trace)?;
+    let mut engine = session::load(args.model.as_deref(), &args.engine, &args.testing, verbose, |options| {
+        options.record_trace = trace;
+    })?;
     answer(&mut engine, args, input)?;
     Ok(engine.save_trace()?)
 }

@@ -1,25 +1,33 @@
 //! An engine from the command line's options.
 
-use crate::cli::{EngineArgs, OnOff, RunArgs, SamplingArgs};
+use crate::cli::{EngineArgs, OnOff, SamplingArgs, TestingArgs};
 use crate::error::CliError;
 use crate::{model_source, signals};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
 use terrace_engine::{Engine, EngineError, Mode, Options, Sampling};
 
-/// Finds the model and loads it, with a progress bar while weights that stay are read. Its routing can be recorded in
-/// `record_trace`.
+/// Finds the model and loads it, with a progress bar while weights that stay are read. `adjust` has the last word on the
+/// options.
 ///
 /// # Errors
 /// The model's source or the engine; [`CliError::Interrupted`] after Ctrl-C.
-pub fn load(args: &RunArgs, verbose: bool, record_trace: Option<PathBuf>) -> Result<Engine, CliError> {
-    let model = model_source::resolve(args.model.as_deref())?;
-    let mode =
-        if args.stock { Mode::Stock { repack: args.stock_repack == OnOff::On } } else { Mode::Terrace };
-    let faults = args.inject_fault.clone();
-    let options = Options { model, mode, faults, record_trace, ..options(&args.engine) };
+pub fn load(
+    model: Option<&str>,
+    engine: &EngineArgs,
+    testing: &TestingArgs,
+    verbose: bool,
+    adjust: impl FnOnce(&mut Options),
+) -> Result<Engine, CliError> {
+    let model = model_source::resolve(model)?;
+    let mode = if testing.stock {
+        Mode::Stock { repack: testing.stock_repack == OnOff::On }
+    } else {
+        Mode::Terrace
+    };
+    let mut options = Options { model, mode, faults: testing.inject_fault.clone(), ..options(engine) };
+    adjust(&mut options);
     let bar = bar();
     let loaded = signals::busy(|| {
         Engine::load(options, &mut |progress| {
@@ -40,7 +48,7 @@ pub fn load(args: &RunArgs, verbose: bool, record_trace: Option<PathBuf>) -> Res
     Ok(engine)
 }
 
-/// The options that `run` and `bench` share.
+/// The options that commands share.
 fn options(args: &EngineArgs) -> Options {
     Options {
         manage: args.manage,
