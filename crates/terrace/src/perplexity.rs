@@ -12,10 +12,15 @@ use serde::Serialize;
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use terrace_engine::{Engine, EngineError, PerplexityOptions, PerplexityProgress, PerplexityReport, PlanReport};
+use terrace_engine::{
+    Engine, EngineError, PerplexityOptions, PerplexityProgress, PerplexityReport, PlanReport,
+};
 
 /// Tokens in a chunk when nobody says: llama.cpp's.
 const CONTEXT: u32 = 512;
+
+/// What llama.cpp rounds contexts up to.
+const CONTEXT_STEP: u32 = 256;
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -42,13 +47,13 @@ pub fn perplexity(args: &PerplexityArgs, verbose: bool) -> Result<(), CliError> 
     let context = args.engine.ctx.unwrap_or(CONTEXT);
     let mut path = PathBuf::new();
     let mut engine = session::load(args.model.as_deref(), &args.engine, &args.testing, verbose, |options| {
-        options.ctx = Some(context);
+        // llama.cpp rounds contexts up, and says so; chunks are as long as was asked for.
+        options.ctx = Some(context.checked_next_multiple_of(CONTEXT_STEP).unwrap_or(context));
         options.outputs = options.batch.min(context - context / 2);
         path.clone_from(&options.model);
     })?;
     let tokens = engine.tokenize(&text, true, false)?;
-    let options =
-        PerplexityOptions { context: context as usize, chunks: args.chunks.map(|n| n as usize) };
+    let options = PerplexityOptions { context: context as usize, chunks: args.chunks.map(|n| n as usize) };
     let mut running = Vec::new();
     let report = measure(&mut engine, &tokens, &options, &mut |progress| {
         running.push(progress.perplexity);

@@ -21,11 +21,8 @@ pub fn load(
     adjust: impl FnOnce(&mut Options),
 ) -> Result<Engine, CliError> {
     let model = model_source::resolve(model)?;
-    let mode = if testing.stock {
-        Mode::Stock { repack: testing.stock_repack == OnOff::On }
-    } else {
-        Mode::Terrace
-    };
+    let mode =
+        if testing.stock { Mode::Stock { repack: testing.stock_repack == OnOff::On } } else { Mode::Terrace };
     let mut options = Options { model, mode, faults: testing.inject_fault.clone(), ..options(engine) };
     adjust(&mut options);
     let bar = bar();

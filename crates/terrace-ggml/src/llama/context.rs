@@ -121,7 +121,15 @@ impl Context {
                 None => ContextError::Create { tokens: params.context, reason: first_line(&lines) },
             });
         };
-        Ok(Self { ptr, pool: None, vocab: model.vocab().len(), outputs: 0, wanted: Vec::new(), interrupt, _model: model })
+        Ok(Self {
+            ptr,
+            pool: None,
+            vocab: model.vocab().len(),
+            outputs: 0,
+            wanted: Vec::new(),
+            interrupt,
+            _model: model,
+        })
     }
 
     /// Gives the context's CPU backend a lasting thread pool, as llama.cpp's own programs do. Without one ggml starts

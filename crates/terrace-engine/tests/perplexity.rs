@@ -1,0 +1,132 @@
+//! Perplexity against a count of its own: logits one token at a time, softmax in double precision.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use terrace_engine::{
+    Budget, Engine, EngineError, Manage, Mode, Options, PerplexityOptions, PerplexityReport, Sampling,
+};
+use terrace_model::ByteSize;
+
+const CONTEXT: usize = 64;
+const CHUNKS: usize = 5;
+
+fn models() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models")
+}
+
+fn load(mode: Mode, budget: Budget) -> Engine {
+    let options = Options {
+        model: models().join("tiny-moe-Q4_K.gguf"),
+        mode,
+        manage: if budget == Budget::Auto { Manage::Auto } else { Manage::Experts },
+        ram_budget: budget,
+        ctx: Some(256),
+        threads: Some(2),
+        ..Options::default()
+    };
+    Engine::load(options, &mut |_| ControlFlow::Continue(())).unwrap()
+}
+
+fn tokens(engine: &Engine) -> Vec<i32> {
+    let text = std::fs::read_to_string(models().join("sample.kjv.txt")).unwrap();
+    engine.tokenize(&text[..8000], true, false).unwrap()
+}
+
+fn measure(engine: &mut Engine, tokens: &[i32]) -> PerplexityReport {
+    let options = PerplexityOptions { context: CONTEXT, chunks: Some(CHUNKS) };
+    let mut told = Vec::new();
+    let report = engine
+        .perplexity(tokens, &options, &mut |progress| {
+            told.push(progress.done);
+            assert_eq!(progress.chunks, CHUNKS);
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    assert_eq!(told, [1, 2, 3, 4, 5]);
+    report
+}
+
+/// Negative log likelihoods of the second half of each chunk, by definition.
+fn by_definition(engine: &mut Engine, tokens: &[i32]) -> Vec<f64> {
+    let mut all = Vec::new();
+    // A model that wants a first token of its own gets it in every chunk, in place of the text's.
+    let marks = engine.tokenize("and", true, false).unwrap().len()
+        > engine.tokenize("and", false, false).unwrap().len();
+    for chunk in tokens.chunks_exact(CONTEXT).take(CHUNKS) {
+        let mut chunk = chunk.to_vec();
+        if marks {
+            chunk[0] = tokens[0];
+        }
+        engine.reset();
+        for (position, token) in chunk[..CONTEXT - 1].iter().enumerate() {
+            let go_on = &mut |_: &[u8]| ControlFlow::Continue(());
+            engine.generate(&[*token], Some(0), &Sampling::greedy(), go_on).unwrap();
+            if position >= CONTEXT / 2 {
+                let logits = engine.logits().unwrap();
+                let sum: f64 = logits.iter().map(|&l| f64::from(l).exp()).sum();
+                let target = logits[usize::try_from(chunk[position + 1]).unwrap()];
+                all.push(-(f64::from(target).exp() / sum).ln());
+            }
+        }
+    }
+    all
+}
+
+/// One test: the stock reference has to come before the Terrace device is registered.
+#[test]
+fn streamed_stock_and_by_definition() {
+    let mut stock = load(Mode::Stock { repack: false }, Budget::Auto);
+    let tokens = tokens(&stock);
+    let expected = measure(&mut stock, &tokens);
+
+    let nll = by_definition(&mut stock, &tokens);
+    assert_eq!(nll.len(), expected.nll.len());
+    assert_eq!(nll.len(), CHUNKS * (CONTEXT / 2 - 1));
+    let n = nll.len() as f64;
+    let mean = nll.iter().sum::<f64>() / n;
+    let deviation = (nll.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (n * (n - 1.0))).sqrt();
+    let close = |a: f64, b: f64| (a - b).abs() < 1e-4 * b;
+    assert!(close(expected.perplexity, mean.exp()), "{} and {}", expected.perplexity, mean.exp());
+    assert!(close(expected.error.unwrap(), deviation * mean.exp()), "{:?}", expected.error);
+    drop(stock);
+
+    for budget in [Budget::Bytes(ByteSize::mib(4)), Budget::Auto] {
+        let mut engine = load(Mode::Terrace, budget);
+        let report = measure(&mut engine, &tokens);
+        assert_eq!(report.nll, expected.nll, "{budget}");
+        assert_eq!(report.perplexity.to_bits(), expected.perplexity.to_bits());
+        assert_eq!(engine.position(), 0, "nothing of the measurement is left");
+    }
+
+    // In several calls per chunk, and several graphs per call: the same up to rounding of attention.
+    let options = Options {
+        model: models().join("tiny-moe-Q4_K.gguf"),
+        batch: 20,
+        ubatch: 7,
+        ctx: Some(256),
+        threads: Some(2),
+        ..Options::default()
+    };
+    let mut engine = Engine::load(options, &mut |_| ControlFlow::Continue(())).unwrap();
+    let report = measure(&mut engine, &tokens);
+    assert_eq!(report.nll.len(), expected.nll.len());
+    assert!(close(report.perplexity, expected.perplexity), "{}", report.perplexity);
+
+    refusals(&mut engine, &tokens);
+}
+
+fn refusals(engine: &mut Engine, tokens: &[i32]) {
+    let mut attempt = |n: usize, context, flow: ControlFlow<()>| {
+        engine
+            .perplexity(&tokens[..n], &PerplexityOptions { context, chunks: None }, &mut |_| flow)
+            .unwrap_err()
+    };
+    let go_on = ControlFlow::Continue(());
+    let short = attempt(127, 64, go_on);
+    assert!(matches!(short, EngineError::TextTooShort { tokens: 127, context: 64 }), "{short}");
+    assert!(short.to_string().contains("127") && short.to_string().contains("128"), "{short}");
+    assert!(matches!(attempt(1200, 512, go_on), EngineError::PromptTooLong { context: 256, .. }));
+    assert!(matches!(attempt(128, 64, ControlFlow::Break(())), EngineError::Cancelled));
+}

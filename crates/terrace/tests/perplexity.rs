@@ -1,0 +1,70 @@
+//! `terrace perplexity`, end to end.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use common::{bundled, failure, json, run, stderr, stdout};
+use std::path::PathBuf;
+use std::process::Output;
+use tempfile::TempDir;
+
+fn sample() -> PathBuf {
+    bundled().with_file_name("sample.kjv.txt")
+}
+
+fn measure(more: &[&str]) -> Output {
+    let (model, text) = (bundled(), sample());
+    let args = ["perplexity", model.to_str().unwrap(), "-f", text.to_str().unwrap(), "--ctx", "128"];
+    run(args.iter().chain(more))
+}
+
+#[test]
+fn streamed_is_stock_and_both_say_what_they_measured() {
+    let stock = json(&measure(&["--chunks", "4", "--json", "--stock"]));
+    let streamed =
+        json(&measure(&["--chunks", "4", "--json", "--manage", "experts", "--ram-budget", "4MiB"]));
+    for key in ["perplexity", "error", "running", "chunks", "context", "scored", "tokens"] {
+        assert_eq!(stock[key], streamed[key], "{key}");
+    }
+    assert_eq!((stock["chunks"].as_u64(), stock["context"].as_u64()), (Some(4), Some(128)));
+    assert_eq!((stock["scored"].as_u64(), stock["tokens"].as_u64()), (Some(4 * 63), Some(512)));
+    assert_eq!(stock["running"].as_array().unwrap().len(), 4);
+    assert_eq!(stock["running"][3], stock["perplexity"]);
+    for key in ["seconds", "tokens_per_second", "peak_rss_bytes"] {
+        assert!(streamed[key].as_f64().unwrap() > 0.0, "{key}");
+    }
+    assert_eq!(streamed["mode"], "expert-streaming");
+    assert!(streamed["model"].as_str().unwrap().ends_with("tiny-moe-Q4_K.gguf"));
+    assert!(streamed["store"]["bytes_read"].as_u64().unwrap() > 4 << 20, "it streamed");
+    // What a trained model makes of text of its domain: far from the 2048 of guessing.
+    let perplexity = streamed["perplexity"].as_f64().unwrap();
+    assert!((5.0..40.0).contains(&perplexity), "{perplexity}");
+
+    let lines = measure(&["--chunks", "4", "--manage", "experts", "--ram-budget", "4MiB"]);
+    assert!(lines.status.success(), "{}", stderr(&lines));
+    let lines: Vec<&str> = stdout(&lines).lines().collect();
+    assert_eq!(lines.len(), 5, "{lines:?}");
+    assert_eq!(lines[0], format!("[1] {:.4}", stock["running"][0].as_f64().unwrap()));
+    let error = stock["error"].as_f64().unwrap();
+    assert_eq!(lines[4], format!("Final estimate: PPL = {perplexity:.4} +/- {error:.5}"));
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused() {
+    let dir = TempDir::new().unwrap();
+    let short = dir.path().join("short.txt");
+    std::fs::write(&short, "In the beginning God created the heaven and the earth.").unwrap();
+    let model = bundled();
+    let model = model.to_str().unwrap();
+    let output = run(["perplexity", model, "-f", short.to_str().unwrap()]);
+    let error = failure(&output, 1);
+    assert!(error.contains("tokens") && error.contains("1024"), "{error}");
+    assert!(stderr(&output).contains("hint: give a longer text"), "{}", stderr(&output));
+
+    let missing = dir.path().join("missing.txt");
+    assert!(failure(&run(["perplexity", model, "-f", missing.to_str().unwrap()]), 1).contains("missing.txt"));
+    assert!(failure(&run(["perplexity", model]), 2).contains("--file"));
+    let tiny = run(["perplexity", model, "-f", short.to_str().unwrap(), "--ctx", "3"]);
+    assert!(failure(&tiny, 1).contains("too small"), "{}", stderr(&tiny));
+}
