@@ -13,7 +13,7 @@ use terrace_ggml::parked::ParkedError;
 use terrace_model::ByteSize;
 
 /// Distance between the addresses of managed tensors: what ggml aligns to, so that it adds no padding.
-const STEP: usize = 64;
+pub const STEP: usize = 64;
 
 /// Bytes behind a resident buffer that kernels may read past the last row (ggml's own buffers have as many).
 const SLACK: usize = 256;
@@ -33,14 +33,14 @@ impl Loading {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    fn current(&self) -> Result<Arc<Weights>, BackendError> {
+    pub fn current(&self) -> Result<Arc<Weights>, BackendError> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone().ok_or(BackendError::NotLoading)
     }
 }
 
 /// An anonymous mapping.
-struct Mapping {
-    base: NonNull<c_void>,
+pub struct Mapping {
+    pub base: NonNull<c_void>,
     len: usize,
 }
 
@@ -50,7 +50,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    fn new(len: usize, accessible: bool) -> Result<Self, BackendError> {
+    pub fn new(len: usize, accessible: bool) -> Result<Self, BackendError> {
         let len = len.max(STEP);
         let protection = if accessible { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_NONE };
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;

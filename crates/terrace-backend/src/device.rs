@@ -2,6 +2,7 @@
 
 use crate::buffers::{Loading, ManagedType, ResidentType};
 use crate::exec::Executor;
+use crate::mapped::MappedType;
 use crate::weights::Weights;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use terrace_ggml::buffer::BufferTypeHandle;
@@ -13,6 +14,7 @@ use terrace_ggml::{Tensor, cpu};
 pub struct Terrace {
     managed: BufferTypeHandle,
     resident: BufferTypeHandle,
+    mapped: BufferTypeHandle,
     loading: Arc<Loading>,
     one_load: Mutex<()>,
 }
@@ -55,9 +57,11 @@ impl Terrace {
             registration.buffer_type("TERRACE", Arc::new(ManagedType { loading: Arc::clone(&loading) }));
         let resident =
             registration.buffer_type("TERRACE_RAM", Arc::new(ResidentType { loading: Arc::clone(&loading) }));
+        let mapped =
+            registration.buffer_type("TERRACE_MMAP", Arc::new(MappedType { loading: Arc::clone(&loading) }));
         managed_cell.get_or_init(|| managed);
         registration.register();
-        Ok(INSTALLED.get_or_init(|| Self { managed, resident, loading, one_load: Mutex::new(()) }))
+        Ok(INSTALLED.get_or_init(|| Self { managed, resident, mapped, loading, one_load: Mutex::new(()) }))
     }
 
     /// Buffer type of managed weights.
@@ -68,6 +72,11 @@ impl Terrace {
     /// Buffer type of resident weights.
     pub fn resident(&self) -> BufferTypeHandle {
         self.resident
+    }
+
+    /// Buffer type of weights that the page cache serves.
+    pub fn mapped(&self) -> BufferTypeHandle {
+        self.mapped
     }
 
     /// Weights placed while the scope lives are those of `weights`.

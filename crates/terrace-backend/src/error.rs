@@ -1,5 +1,6 @@
 //! What the backend reports.
 
+use std::path::PathBuf;
 use terrace_model::ByteSize;
 use terrace_store::StoreError;
 
@@ -65,6 +66,34 @@ pub enum BackendError {
         /// What was asked for.
         size: ByteSize,
     },
+    /// A model file cannot be mapped.
+    #[error("cannot map {}: {source}", path.display())]
+    Map {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// A model file is shorter than its header says.
+    #[error(
+        "{}: tensor {tensor} of {size} at offset {offset} lies behind the end of the file, which has {len}",
+        path.display()
+    )]
+    MapTooShort {
+        /// The tensor.
+        tensor: String,
+        /// The file.
+        path: PathBuf,
+        /// Where the tensor begins.
+        offset: u64,
+        /// Its length.
+        size: ByteSize,
+        /// The file's length.
+        len: ByteSize,
+    },
+    /// No thread for bringing mapped files into memory.
+    #[error("cannot start a thread: {0}")]
+    Thread(std::io::Error),
     /// ggml's CPU backend failed.
     #[error("ggml's CPU backend failed with status {0}")]
     Cpu(i32),

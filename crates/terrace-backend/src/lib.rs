@@ -1,17 +1,20 @@
 //! Makes ggml compute with the store's bytes.
 //!
-//! [`Terrace::install`] registers a ggml device. A model loaded within [`Terrace::loading`] has its weights in two
-//! buffer types: managed ones, whose bytes come from the store when a graph needs them, and resident ones. The
+//! [`Terrace::install`] registers a ggml device. A model loaded within [`Terrace::loading`] has its weights in buffer
+//! types of ours: managed ones, whose bytes come from the store when a graph needs them, resident ones, and mapped ones. The
 //! backend sees the whole graph of a decode, finds what needs managed weights by the structure of the graph alone
 //! (operations and operands, never a model's name), and runs everything on ggml's CPU kernels.
 
 mod barrier;
 mod buffers;
+mod bus_error;
 mod device;
 mod error;
 mod exec;
 mod expert_kernels;
 mod experts;
+mod file_map;
+mod mapped;
 mod matrices;
 mod routing;
 mod rows;
@@ -21,5 +24,6 @@ mod weights;
 
 pub use device::{LoadScope, Terrace};
 pub use error::BackendError;
+pub use file_map::FileMaps;
 pub use trace::TraceRecorder;
 pub use weights::{Cut, Layout, ManagedTensor, Weights};

@@ -1,8 +1,10 @@
 //! A model's weights as the backend knows them: which tensor is which blocks of the store.
 
 use crate::error::BackendError;
+use crate::file_map::{FileMaps, Populating};
 use crate::trace::TraceRecorder;
 use std::collections::HashMap;
+use std::ffi::c_void;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use terrace_ggml::{DataType, Tensor};
 use terrace_model::{ExpertId, Extent, LayerId, ModelFile, TensorInfo};
@@ -112,12 +114,20 @@ struct Resident {
     len: usize,
 }
 
+/// Files that weights are in.
+struct Mapped {
+    maps: Arc<FileMaps>,
+    /// Ends when the weights go.
+    _populating: Option<Populating>,
+}
+
 /// Everything that the buffers and backends of one loaded model share.
 pub struct Weights {
     layout: Layout,
     files: HashMap<String, Extent>,
     store: Mutex<Store>,
     resident: Mutex<Vec<Resident>>,
+    mapped: Option<Mapped>,
     recorder: Mutex<Option<TraceRecorder>>,
 }
 
@@ -130,8 +140,27 @@ impl Weights {
             files,
             store: Mutex::new(store),
             resident: Mutex::default(),
+            mapped: None,
             recorder: Mutex::default(),
         }
+    }
+
+    /// Weights that llama.cpp puts into [`Terrace::mapped`](crate::Terrace::mapped) are in `maps`, the model's files;
+    /// with `populate` all of them are brought into memory beside whoever uses them already.
+    ///
+    /// # Errors
+    /// [`BackendError::Thread`].
+    pub fn with_maps(self, maps: Arc<FileMaps>, populate: bool) -> Result<Self, BackendError> {
+        maps.watch();
+        let populating = populate.then(|| maps.populate_behind()).transpose()?;
+        Ok(Self { mapped: Some(Mapped { maps, _populating: populating }), ..self })
+    }
+
+    /// Where the `len` bytes of a tensor are in the mapped files.
+    pub(crate) fn mapped_address(&self, name: &str, len: usize) -> Result<*mut c_void, BackendError> {
+        let unplanned = || BackendError::Unplanned { name: name.into() };
+        let extent = self.files.get(name).filter(|extent| extent.len == len as u64).ok_or_else(unplanned)?;
+        self.mapped.as_ref().ok_or_else(unplanned)?.maps.address(*extent, name)
     }
 
     /// The managed tensors.

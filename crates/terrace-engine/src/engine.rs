@@ -11,12 +11,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
-use terrace_backend::{Cut, Layout, Terrace, TraceRecorder, Weights};
+use terrace_backend::{Cut, FileMaps, Layout, Terrace, TraceRecorder, Weights};
 use terrace_ggml::gguf;
 use terrace_ggml::llama::{Context, ContextParams, FlashAttention, LoadParams, Model, Vocab};
 use terrace_model::{ByteSize, ModelFile};
-use terrace_plan::{Machine, Plan, Request, override_patterns, plan};
-use terrace_store::{DirectChoice, FaultPlan, LayerStats, Store, StoreConfig, StoreError, StoreStats};
+use terrace_plan::{Machine, Manage, Mode as Placement, Plan, Request, override_patterns, plan};
+use terrace_store::{
+    DirectChoice, FaultPlan, IoChoice, LayerStats, Store, StoreConfig, StoreError, StoreStats,
+};
 
 /// How far the load of resident weights has come.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +37,10 @@ pub struct SpecialTokens {
     /// End of a document.
     pub eos: Option<String>,
 }
+
+/// Share of the files in the page cache from which on weights that stay are read through it: past it, a disk is read
+/// faster than a cold cache fills, but slow disks never beat a warm one.
+const CACHED_ENOUGH: f64 = 0.5;
 
 /// Context when nobody asks for one: enough for a conversation, small beside any model.
 const DEFAULT_CONTEXT: u32 = 4096;
@@ -243,10 +249,26 @@ fn load_managed(
     report: &mut PlanReport,
     progress: &mut dyn FnMut(LoadProgress) -> ControlFlow<()>,
 ) -> Result<(Model, Arc<Weights>), EngineError> {
-    let request = Request { manage: options.manage, ram_budget: options.ram_budget, context };
-    let mut plan = plan(file, &Machine { ram_available: available }, &request)?;
+    let reading = asks_for_reading(options);
+    if let (Manage::Mapped, Some(option)) = (options.manage, reading) {
+        return Err(EngineError::MappedAndRead { option });
+    }
+    let machine = Machine { ram_available: available };
+    let request = Request {
+        manage: options.manage,
+        ram_budget: options.ram_budget,
+        context,
+        mapping: reading.is_none(),
+    };
+    let mut plan = plan(file, &machine, &request)?;
     for warning in &plan.warnings {
         tracing::warn!("{warning}");
+    }
+    let files: Vec<PathBuf> = file.shards.iter().map(|s| s.path.clone()).collect();
+    if plan.mode == Placement::FullResident {
+        let cached = FileMaps::open(&files)?.cached_share();
+        plan.direct = cached < CACHED_ENOUGH;
+        plan.direct_reason = format!("read once; the page cache holds {:.0} % of the file", cached * 100.0);
     }
     let faults = options.faults.as_deref().map(str::parse::<FaultPlan>).transpose();
     let config = StoreConfig {
@@ -261,7 +283,7 @@ fn load_managed(
         Layout::new(plan.managed.infos(file).map(|(tensor, experts)| {
             (tensor, experts.map_or(Cut::Whole, |experts| Cut::PerExpert { experts }))
         }));
-    let files: Vec<PathBuf> = file.shards.iter().map(|s| s.path.clone()).collect();
+    let maps = (plan.mode == Placement::Mapped).then(|| FileMaps::open(&files).map(Arc::new)).transpose()?;
     let store = Store::open(files, layout.blocks(), config)?;
     let engine = store.engine();
     if options.direct != DirectChoice::Auto {
@@ -270,17 +292,24 @@ fn load_managed(
     }
     plan.direct = engine.direct;
     report.mode = plan.mode.to_string();
-    (report.io, report.direct) = (Some(engine.name.to_string()), Some(engine.direct));
-    report.io_reason = Some(engine.reason.clone());
+    if maps.is_none() {
+        (report.io, report.direct) = (Some(engine.name.to_string()), Some(engine.direct));
+        report.io_reason = Some(engine.reason.clone());
+    }
     let terrace = Terrace::install()?;
     let routed = layout.tensors().iter().any(|tensor| tensor.cut != Cut::Whole);
     let recorder = (routed && options.record_trace.is_some())
         .then(|| TraceRecorder::new(file, &layout, engine.alignment));
-    let weights = Arc::new(Weights::new(file, layout, store));
+    let place_of_others = if maps.is_some() { terrace.mapped() } else { terrace.resident() };
+    let mut weights = Weights::new(file, layout, store);
+    if let Some(maps) = maps {
+        weights = weights.with_maps(maps, plan.populates(&machine))?;
+    }
+    let weights = Arc::new(weights);
     *weights.recorder() = recorder;
     let mut overrides: Vec<_> =
         override_patterns(file, &plan.managed).into_iter().map(|p| (p, terrace.managed())).collect();
-    overrides.push((".".into(), terrace.resident()));
+    overrides.push((".".into(), place_of_others));
     report.placement = Some(plan);
     let model = {
         let _scope = terrace.loading(Arc::clone(&weights));
@@ -294,6 +323,18 @@ fn load_managed(
         }
         other => Ok(other.map(|()| (model, weights))?),
     }
+}
+
+/// The option by which the caller says how weights are read, or that their uses are to be seen: the page cache is then
+/// not for them.
+fn asks_for_reading(options: &Options) -> Option<&'static str> {
+    [
+        (options.io != IoChoice::Auto, "--io"),
+        (options.direct != DirectChoice::Auto, "--direct"),
+        (options.faults.is_some(), "--inject-fault"),
+    ]
+    .into_iter()
+    .find_map(|(given, option)| given.then_some(option))
 }
 
 /// Streaming bypasses the page cache, which would hold a second copy; a model that is read once may use it.

@@ -39,6 +39,12 @@ pub enum EngineError {
     /// The fault plan cannot be read.
     #[error("bad fault plan: {0}")]
     Faults(String),
+    /// Reading asked for, and left to the kernel.
+    #[error("--manage mapped leaves reading to the page cache, so {option} would do nothing")]
+    MappedAndRead {
+        /// The option that says how to read.
+        option: &'static str,
+    },
     /// A context that memory cannot hold.
     #[error("a context of {tokens} tokens needs about {needed}, and {available} are available")]
     ContextTooLarge {
@@ -99,6 +105,7 @@ impl EngineError {
             Self::Plan(PlanError::BudgetTooSmall { minimum, .. }) => {
                 Some(format!("use --ram-budget {} or more, or a smaller quantisation", round_up(*minimum)))
             }
+            Self::MappedAndRead { option } => Some(format!("use --manage auto, or leave {option} out")),
             Self::ContextTooLarge { .. } => Some("use a smaller --ctx".into()),
             Self::PromptTooLong { prompt, used, .. } => {
                 Some(format!("use --ctx {} or more, or shorten the prompt", prompt + used + 1))

@@ -97,8 +97,11 @@ fn check(spec: &Spec, dir: &Path) {
             assert!(stats.misses > 0, "{name}, {manage}: nothing was streamed: {stats:?}");
         }
     }
-    let (resident, _) = run(options(&model));
-    assert!(resident == stock, "{name}, everything resident: {}", difference(&resident, &stock));
+    for manage in [Manage::None, Manage::Mapped] {
+        let (got, stats) = run(Options { manage, ..options(&model) });
+        assert!(got == stock, "{name}, --manage {manage}: {}", difference(&got, &stock));
+        assert_eq!(stats.unwrap().misses, 0);
+    }
 }
 
 fn difference(got: &Trace, stock: &Trace) -> String {

@@ -67,7 +67,7 @@ pub fn select(model: &ModelFile, classes: &[TensorClass], manage: Manage) -> Sel
             _ => false,
         },
         Manage::All => class == TensorClass::Expert || is_matrix(tensor),
-        Manage::None | Manage::Auto => false,
+        Manage::None | Manage::Mapped | Manage::Auto => false,
     };
     let tensors = model.tensors.iter().zip(classes).enumerate();
     let tensors =

@@ -16,6 +16,8 @@ use terrace_model::{ByteSize, ModelFile};
 pub enum Mode {
     /// Nothing is managed; all weights are in RAM.
     FullResident,
+    /// Nothing is managed; the page cache serves all weights.
+    Mapped,
     /// Routed experts are streamed, the rest is resident.
     ExpertStreaming,
     /// Dense feed-forward matrices are streamed, the rest is resident.
@@ -28,6 +30,7 @@ impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::FullResident => "full-resident",
+            Self::Mapped => "mapped",
             Self::ExpertStreaming => "expert-streaming",
             Self::DenseFfnStreaming => "dense-ffn-streaming",
             Self::MixedStreaming => "mixed-streaming",
@@ -50,7 +53,9 @@ pub struct Plan {
     pub minimum: ByteSize,
     /// Weights that are in RAM for good.
     pub resident: ByteSize,
-    /// Of these, weights that `manage` names and the budget can hold all the same.
+    /// Weights that the page cache serves: all of them, or none.
+    pub mapped: ByteSize,
+    /// Of the resident ones, weights that `manage` names and the budget can hold all the same.
     pub pinned: ByteSize,
     /// RAM for the slots that managed weights stream through.
     pub slots: ByteSize,
@@ -81,13 +86,15 @@ pub fn auto_reserve(available: ByteSize) -> ByteSize {
 
 /// Plans a model on a machine.
 ///
-/// [`Manage::Auto`] takes the first of these that the budget allows: nothing managed (everything fits), experts,
-/// feed-forward weights, all matrices. Whole matrices that the budget can hold beside the slots are pinned. More budget
+/// [`Manage::Auto`] takes the first of these that the budget allows: nothing managed (everything fits; mapped if
+/// [`Request::mapping`] allows it), experts, feed-forward weights, all matrices. Whole matrices that the budget can hold beside the slots are pinned. More budget
 /// thus never manages more.
 ///
 /// # Errors
 /// If the budget is below the minimum: resident weights plus the largest set of blocks that must be in slots at
 /// once (the largest managed matrix, or as many experts of one tensor as a token uses; each with its page padding).
+/// Mapped weights need as much as resident ones under a budget that was given. Under an automatic one a model of any
+/// size can be mapped, if that is asked for.
 pub fn plan(model: &ModelFile, machine: &Machine, request: &Request) -> Result<Plan, PlanError> {
     let classes = classify_all(model);
     let reserve = auto_reserve(machine.ram_available);
@@ -99,9 +106,12 @@ pub fn plan(model: &ModelFile, machine: &Machine, request: &Request) -> Result<P
         }
     };
 
-    let Candidate { manage, mut selection, set, resident } = choose(model, &classes, request.manage, budget);
+    let Candidate { manage, mut selection, set, resident } = choose(model, &classes, request, budget);
     let need = Need { resident, slots: set.least, what: set.needs };
     let minimum = need.minimum();
+    let mapped = if manage == Manage::Mapped { resident } else { ByteSize::ZERO };
+    // Under whatever the machine has, the page cache holds what it can.
+    let budget = if mapped > ByteSize::ZERO && auto_budget { mapped } else { budget };
     if budget < minimum {
         return Err(if auto_budget {
             let Machine { ram_available: available } = *machine;
@@ -121,21 +131,26 @@ pub fn plan(model: &ModelFile, machine: &Machine, request: &Request) -> Result<P
     let named = selection.bytes(model);
     pin(model, &classes, &mut selection, budget);
     let pinned = named - selection.bytes(model);
-    let resident = resident + pinned;
+    let resident = resident + pinned - mapped;
     let set = working_set(model, &classes, &selection);
-    let room = ByteSize((budget - resident).bytes() / PAGE * PAGE);
+    let room = ByteSize((budget - resident - mapped).bytes() / PAGE * PAGE);
     let slots = room.min(set.whole);
     // An automatic budget has no reason to be more than what is used of it.
-    let budget = if auto_budget { budget.min(resident + slots) } else { budget };
+    let budget = if auto_budget { budget.min(resident + mapped + slots) } else { budget };
     let managed_bytes = selection.bytes(model);
-    let (direct, direct_reason) = direct(machine, request.context, resident + slots, managed_bytes);
+    let (direct, direct_reason) = if manage == Manage::Mapped {
+        (false, mapped_reason(request.manage).into())
+    } else {
+        direct(machine, request.context, resident + slots, managed_bytes)
+    };
     let mut plan = Plan {
-        mode: mode(&classes, &selection),
+        mode: if manage == Manage::Mapped { Mode::Mapped } else { mode(&classes, &selection) },
         manage,
         budget,
         auto_budget,
         minimum,
         resident,
+        mapped,
         pinned,
         slots,
         managed_tensors: selection.tensors.len(),
@@ -149,6 +164,14 @@ pub fn plan(model: &ModelFile, machine: &Machine, request: &Request) -> Result<P
     };
     plan.warnings = warnings(&plan, machine, request);
     Ok(plan)
+}
+
+impl Plan {
+    /// Whether mapped weights can all be in memory beside the context, so that they may be brought there before
+    /// somebody asks for them.
+    pub fn populates(&self, machine: &Machine) -> bool {
+        self.mapped > ByteSize::ZERO && self.mapped + self.context <= machine.ram_available
+    }
 }
 
 /// A set of managed tensors with what it needs.
@@ -165,15 +188,21 @@ impl Candidate {
     }
 }
 
-fn choose(model: &ModelFile, classes: &[TensorClass], manage: Manage, budget: ByteSize) -> Candidate {
+fn choose(model: &ModelFile, classes: &[TensorClass], request: &Request, budget: ByteSize) -> Candidate {
     let candidate = |manage| {
         let selection = select(model, classes, manage);
         let set = working_set(model, classes, &selection);
         let resident = model.size() - selection.bytes(model);
         Candidate { manage, selection, set, resident }
     };
-    if manage != Manage::Auto {
-        return candidate(manage);
+    if request.manage != Manage::Auto {
+        return candidate(request.manage);
+    }
+    // Mapped weights are where they are at once; past the memory there is, reading on demand, page by page, loses to
+    // slots by far.
+    let mapped = candidate(Manage::Mapped);
+    if request.mapping && mapped.minimum() <= budget {
+        return mapped;
     }
     // A set that adds nothing to the one before it only fits where that did, and so is never found.
     let mut nearest = candidate(Manage::None);
@@ -203,6 +232,10 @@ fn mode(classes: &[TensorClass], selection: &Selection) -> Mode {
     }
 }
 
+fn mapped_reason(asked: Manage) -> &'static str {
+    if asked == Manage::Auto { "everything fits, so nothing has to be copied" } else { "as asked" }
+}
+
 /// Reading through the page cache pays where the cache can hold (nearly) all of what is streamed; otherwise it
 /// only copies, and takes memory from others.
 fn direct(machine: &Machine, context: ByteSize, held: ByteSize, streamed: ByteSize) -> (bool, String) {
@@ -226,7 +259,7 @@ pub fn token_cycle_warning(slots: ByteSize, token_cycle: ByteSize) -> Option<Str
 
 fn warnings(plan: &Plan, machine: &Machine, request: &Request) -> Vec<String> {
     let mut warnings = Vec::new();
-    let asked = !matches!(request.manage, Manage::None | Manage::Auto);
+    let asked = !matches!(request.manage, Manage::None | Manage::Mapped | Manage::Auto);
     if asked && plan.managed.is_empty() && plan.pinned == ByteSize::ZERO {
         warnings.push(format!(
             "there is nothing to manage under `{}` in this model: all of it is resident",
@@ -238,7 +271,14 @@ fn warnings(plan: &Plan, machine: &Machine, request: &Request) -> Vec<String> {
         warnings.push(format!("{warning}; a RAM budget above {enough} would change that"));
     }
     let taken = plan.resident + plan.slots + plan.context;
-    if taken > machine.ram_available {
+    if plan.mapped > ByteSize::ZERO && !plan.populates(machine) {
+        let left = machine.ram_available.saturating_sub(plan.context);
+        warnings.push(format!(
+            "{} are mapped and {left} are left for the page cache: what it cannot hold is read again page by page \
+             whenever it is used, which is far slower than streaming (--manage auto)",
+            plan.mapped
+        ));
+    } else if taken > machine.ram_available {
         warnings.push(format!(
             "weights and context take {taken}, but only {} of RAM are available: the system may swap or end the process",
             machine.ram_available

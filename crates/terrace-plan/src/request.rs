@@ -21,9 +21,12 @@ pub struct Request {
     pub ram_budget: Budget,
     /// Memory for the context (KV cache, compute buffers), which is not part of the budget.
     pub context: ByteSize,
+    /// Whether [`Manage::Auto`] may leave all weights to the page cache where they fit; not where the caller says how
+    /// weights are to be read.
+    pub mapping: bool,
 }
 
-/// Which weights Terrace manages: they are streamed from disk through slots, all others are resident.
+/// Which weights Terrace manages: they are streamed from disk through slots, all others are resident or mapped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Manage {
     /// Weights of routed experts.
@@ -32,8 +35,10 @@ pub enum Manage {
     Ffn,
     /// Every matrix of at least [`MATRIX_MIN`](crate::MATRIX_MIN).
     All,
-    /// Nothing: the model must fit.
+    /// Nothing: the model must fit. It is read into memory of the process.
     None,
+    /// Nothing: the kernel's page cache serves all weights out of mapped files.
+    Mapped,
     /// As little as the budget makes necessary.
     #[default]
     Auto,
@@ -41,7 +46,7 @@ pub enum Manage {
 
 /// Text that is no [`Manage`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` does not say what to manage: use experts, ffn, all, none or auto")]
+#[error("`{0}` does not say what to manage: use experts, ffn, all, none, mapped or auto")]
 pub struct ParseManageError(String);
 
 impl fmt::Display for Manage {
@@ -51,6 +56,7 @@ impl fmt::Display for Manage {
             Self::Ffn => "ffn",
             Self::All => "all",
             Self::None => "none",
+            Self::Mapped => "mapped",
             Self::Auto => "auto",
         })
     }
@@ -65,6 +71,7 @@ impl FromStr for Manage {
             "ffn" => Ok(Self::Ffn),
             "all" => Ok(Self::All),
             "none" => Ok(Self::None),
+            "mapped" => Ok(Self::Mapped),
             "auto" => Ok(Self::Auto),
             _ => Err(ParseManageError(text.into())),
         }
@@ -115,7 +122,8 @@ mod tests {
 
     #[test]
     fn texts_read_back() {
-        for manage in [Manage::Experts, Manage::Ffn, Manage::All, Manage::None, Manage::Auto] {
+        for manage in [Manage::Experts, Manage::Ffn, Manage::All, Manage::None, Manage::Mapped, Manage::Auto]
+        {
             assert_eq!(manage.to_string().parse(), Ok(manage));
         }
         for budget in [Budget::Auto, Budget::Bytes(ByteSize::mib(512))] {

@@ -109,10 +109,19 @@ impl fmt::Display for Plan {
 
 impl Plan {
     fn reads(&self) -> &'static str {
-        if self.direct { "direct reads" } else { "buffered reads" }
+        if self.mapped > ByteSize::ZERO {
+            "by the page cache"
+        } else if self.direct {
+            "direct reads"
+        } else {
+            "buffered reads"
+        }
     }
 
     fn line(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.mapped > ByteSize::ZERO {
+            return write!(f, "{}: {} in the page cache: {}", self.mode, self.mapped, self.direct_reason);
+        }
         if self.managed.is_empty() {
             return write!(f, "{}: {} in RAM, nothing managed", self.mode, self.resident);
         }
@@ -140,6 +149,9 @@ impl Plan {
         let how = if self.auto_budget { "chosen" } else { "given" };
         row(f, "RAM budget", format!("{} ({how}; the minimum is {})", self.budget, self.minimum))?;
         row(f, "resident", self.resident)?;
+        if self.mapped > ByteSize::ZERO {
+            row(f, "mapped", self.mapped)?;
+        }
         if self.pinned > ByteSize::ZERO {
             row(f, "of which pinned", self.pinned)?;
         }

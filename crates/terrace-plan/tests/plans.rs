@@ -12,7 +12,7 @@ use terrace_plan::{
 const BIG: Machine = Machine { ram_available: ByteSize::gib(1024) };
 
 fn request(manage: Manage, budget: ByteSize) -> Request {
-    Request { manage, ram_budget: Budget::Bytes(budget), context: ByteSize::ZERO }
+    Request { manage, ram_budget: Budget::Bytes(budget), ..Request::default() }
 }
 
 fn planned(model: &ModelFile, manage: Manage, budget: ByteSize) -> Plan {
@@ -122,6 +122,50 @@ fn auto_manages_as_little_as_it_must() {
     let dense = models::dense_70b();
     assert_eq!(chosen(&dense, ByteSize(dense.size().bytes() - 1)), Manage::Ffn);
     assert_eq!(chosen(&dense, ByteSize::gib(3)), Manage::All);
+}
+
+#[test]
+fn what_fits_is_mapped_unless_reading_was_asked_for() {
+    let auto = |model: &ModelFile, ram, mapping| {
+        let request = Request { context: ByteSize::gib(1), mapping, ..Request::default() };
+        let machine = Machine { ram_available: ram };
+        let plan = plan(model, &machine, &request).expect("fits or streams");
+        (plan.mode, plan.mapped, plan.populates(&machine))
+    };
+    let moe = models::qwen3_30b();
+    // The reserve is 5 %, so a little more than 20/19 of the model and the context fit.
+    let fits = ByteSize((moe.size() + ByteSize::gib(1)).bytes() / 19 * 20 + 20);
+    assert_eq!(auto(&moe, fits, true), (Mode::Mapped, moe.size(), true));
+    assert_eq!(auto(&moe, fits, false), (Mode::FullResident, ByteSize::ZERO, false));
+    let less = fits - ByteSize::mib(1);
+    assert_eq!(auto(&moe, less, true), (Mode::ExpertStreaming, ByteSize::ZERO, false));
+    assert_eq!(auto(&models::dense_70b(), fits, true).0, Mode::DenseFfnStreaming);
+
+    // A given budget decides as an automatic one does; what is asked for is done.
+    let given = |manage, budget| {
+        let request = Request { mapping: true, ..request(manage, budget) };
+        plan(&moe, &BIG, &request).map(|plan| (plan.mode, plan.resident, plan.mapped, plan.budget))
+    };
+    let size = moe.size();
+    assert_eq!(given(Manage::Auto, size), Ok((Mode::Mapped, ByteSize::ZERO, size, size)));
+    assert_eq!(given(Manage::None, size), Ok((Mode::FullResident, size, ByteSize::ZERO, size)));
+    let error =
+        given(Manage::Mapped, size - ByteSize(1)).expect_err("a budget that mapped pages would exceed");
+    assert!(matches!(&error, PlanError::BudgetTooSmall { minimum, .. } if *minimum == size), "{error}");
+}
+
+#[test]
+fn more_than_memory_is_mapped_only_when_asked_and_with_a_warning() {
+    let moe = models::qwen3_30b();
+    let machine = Machine { ram_available: ByteSize::gib(8) };
+    let request = Request { manage: Manage::Mapped, context: ByteSize::gib(1), ..Request::default() };
+    let plan = plan(&moe, &machine, &request).expect("the page cache holds what it can");
+    assert_eq!((plan.mode, plan.mapped, plan.populates(&machine)), (Mode::Mapped, moe.size(), false));
+    assert!(plan.warnings[0].contains("7 GiB are left for the page cache"), "{:?}", plan.warnings);
+    let enough = Machine { ram_available: moe.size() + ByteSize::gib(1) };
+    let plan = terrace_plan::plan(&moe, &enough, &request).expect("fits");
+    assert!(plan.populates(&enough) && plan.warnings.is_empty(), "{:?}", plan.warnings);
+    assert!(!plan.to_string().contains('\n') && plan.to_string().starts_with("mapped: "), "{plan}");
 }
 
 #[test]
@@ -307,7 +351,10 @@ proptest! {
     #[test]
     fn plans_keep_their_promises(
         which in 0usize..5,
-        manage in prop::sample::select(vec![Manage::Experts, Manage::Ffn, Manage::All, Manage::None, Manage::Auto]),
+        manage in prop::sample::select(vec![
+            Manage::Experts, Manage::Ffn, Manage::All, Manage::None, Manage::Mapped, Manage::Auto,
+        ]),
+        mapping: bool,
         budget in prop::option::of(0u64..(64 << 30)),
         ram in 0u64..(64 << 30),
         context in 0u64..(4 << 30),
@@ -315,17 +362,19 @@ proptest! {
         let model = models::all().swap_remove(which);
         let machine = Machine { ram_available: ByteSize(ram) };
         let ram_budget = budget.map_or(Budget::Auto, |b| Budget::Bytes(ByteSize(b)));
-        let request = Request { manage, ram_budget, context: ByteSize(context) };
+        let request = Request { manage, ram_budget, context: ByteSize(context), mapping };
         match plan(&model, &machine, &request) {
             Ok(plan) => {
-                prop_assert!(plan.resident + plan.slots <= plan.budget);
+                prop_assert!(plan.resident + plan.mapped + plan.slots <= plan.budget);
                 prop_assert!(plan.minimum <= plan.budget);
-                prop_assert_eq!(plan.resident + plan.managed_bytes, model.size());
+                prop_assert_eq!(plan.resident + plan.mapped + plan.managed_bytes, model.size());
                 prop_assert_eq!(plan.managed_bytes, plan.managed.bytes(&model));
-                prop_assert_eq!(plan.mode == Mode::FullResident, plan.managed.is_empty());
+                let nothing = matches!(plan.mode, Mode::FullResident | Mode::Mapped);
+                prop_assert_eq!(nothing, plan.managed.is_empty());
+                prop_assert_eq!(plan.mode == Mode::Mapped, plan.mapped == model.size());
                 prop_assert!(plan.slots.bytes().is_multiple_of(4096));
                 prop_assert!(plan.manage != Manage::Auto);
-                if ram_budget == Budget::Auto {
+                if ram_budget == Budget::Auto && manage != Manage::Mapped {
                     prop_assert!(plan.budget + ByteSize(context) + auto_reserve(machine.ram_available) <= ByteSize(ram));
                 }
                 // Exactly the minimum is enough.

@@ -55,7 +55,7 @@ pub struct EngineArgs {
     /// RAM for managed weights: a size like 512MiB, or auto
     #[arg(long, value_name = "SIZE|auto", env = "TERRACE_RAM_BUDGET", default_value = "auto")]
     pub ram_budget: Budget,
-    /// What Terrace manages: experts, ffn, all, none or auto
+    /// What Terrace streams: experts, ffn, all, none; mapped leaves all to the page cache; or auto
     #[arg(long, value_name = "WHAT", env = "TERRACE_MANAGE", default_value = "auto")]
     pub manage: Manage,
     /// How weights are read: uring, pread or auto

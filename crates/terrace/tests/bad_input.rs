@@ -180,6 +180,38 @@ fn a_read_error_while_streaming_names_the_place() {
     assert!(error.contains("flood"), "{error}");
 }
 
+#[test]
+fn mapped_weights_and_options_that_they_contradict() {
+    let model = bundled();
+    for (option, value) in
+        [("--direct", "on"), ("--direct", "off"), ("--io", "uring"), ("--inject-fault", "eio@1")]
+    {
+        let output = run(["run", path(&model), "-p", "x", "--manage", "mapped", option, value]);
+        let error = failure(&output, 1);
+        assert!(error.contains(option) && stderr(&output).contains("hint: use --manage auto"), "{error}");
+    }
+    // Mapped pages that are in memory count: a budget that cannot hold them is refused.
+    let output = run(["run", path(&model), "-p", "x", "--manage", "mapped", "--ram-budget", "4MiB"]);
+    assert!(failure(&output, 1).contains("4 MiB") && stderr(&output).contains("hint: use --ram-budget"));
+}
+
+#[test]
+fn a_mapped_file_that_shrinks_ends_the_run_in_one_line() {
+    let dir = TempDir::new().unwrap();
+    let model = dir.path().join("shrinking.gguf");
+    fs::copy(bundled(), &model).unwrap();
+    fs::set_permissions(&model, fs::Permissions::from_mode(0o644)).unwrap();
+    let args =
+        ["run", path(&model), "-p", "In the beginning", "--temp", "0", "-n", "900", "--manage", "mapped"];
+    let mut child = spawn(&args);
+    child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    fs::OpenOptions::new().write(true).open(&model).unwrap().set_len(1 << 20).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{:?}: {}", output.status, stderr(&output));
+    let error = error_line(&stderr(&output));
+    assert!(error.contains("shrinking.gguf") && error.contains("offset"), "{error}");
+}
+
 fn spawn(args: &[&str]) -> Child {
     let mut command = terrace();
     command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -29,7 +29,25 @@ fn streamed_stock_and_resident_text_are_the_same() {
         stdout(&generate(&["--manage", "all", "--ram-budget", "16MiB", "--io", "pread"])),
         stdout(&text)
     );
+    assert_eq!(stdout(&generate(&["--manage", "mapped"])), stdout(&text));
     assert_eq!(stdout(&generate(&["--stock"])), stdout(&text));
+}
+
+#[test]
+fn what_fits_is_left_to_the_page_cache_unless_reading_is_asked_for() {
+    let size = fs::metadata(bundled()).unwrap().len().to_string();
+    let mapped = |more: &[&str]| {
+        let report = json(&generate(&[more, &["--json"]].concat()));
+        assert_eq!(report["plan"]["mode"], report["mode"]);
+        (report["mode"].as_str().unwrap().to_owned(), report["plan"]["io"].is_null())
+    };
+    for more in [&[][..], &["--manage", "mapped"], &["--ram-budget", &size]] {
+        assert_eq!(mapped(more), ("mapped".into(), true), "{more:?}");
+    }
+    for more in [&["--manage", "none"][..], &["--io", "pread"], &["--direct", "off"]] {
+        assert_eq!(mapped(more), ("full-resident".into(), false), "{more:?}");
+    }
+    assert_eq!(mapped(&["--ram-budget", "16MiB"]), ("expert-streaming".into(), false));
 }
 
 fn keys(value: &Value) -> Vec<&str> {

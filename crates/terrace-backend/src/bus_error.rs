@@ -1,0 +1,89 @@
+//! A mapped file that was cut short, or whose disk failed: the kernel answers an access with SIGBUS. One line and an
+//! exit code instead of a crash.
+
+use std::ffi::{CString, c_int, c_void};
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Once;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+/// A watched range. Never freed, since a signal may come at any time; a range that is gone has length 0.
+struct Watched {
+    base: usize,
+    len: AtomicUsize,
+    path: CString,
+    next: *const Watched,
+}
+
+static WATCHED: AtomicPtr<Watched> = AtomicPtr::new(std::ptr::null_mut());
+
+fn watched() -> impl Iterator<Item = &'static Watched> {
+    let mut next = WATCHED.load(Ordering::Acquire).cast_const();
+    std::iter::from_fn(move || {
+        // SAFETY: null or an entry that `watch` leaked, complete before it was published.
+        let entry = unsafe { next.as_ref() }?;
+        next = entry.next;
+        Some(entry)
+    })
+}
+
+/// Accesses to `[base, base + len)`, a mapping of `path`, that fail from now on end the process with a line that says so.
+pub fn watch(base: usize, len: usize, path: &Path) {
+    static INSTALL: Once = Once::new();
+    INSTALL.call_once(|| {
+        // SAFETY: the handler calls only what may be called in one; all-zero is an empty mask and no flags.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = on_bus_error as *const () as usize;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_RESETHAND;
+            libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut());
+        }
+    });
+    let path = CString::new(path.as_os_str().as_bytes()).unwrap_or_default();
+    let entry = Box::leak(Box::new(Watched { base, len: len.into(), path, next: std::ptr::null() }));
+    let mut head = WATCHED.load(Ordering::Acquire);
+    loop {
+        entry.next = head;
+        match WATCHED.compare_exchange(head, entry, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => return,
+            Err(now) => head = now,
+        }
+    }
+}
+
+/// The mapping at `base` is going.
+pub fn forget(base: usize) {
+    for entry in watched().filter(|entry| entry.base == base) {
+        entry.len.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Room for the longest path and the words around it.
+const LINE: usize = 4096 + 256;
+
+unsafe extern "C" fn on_bus_error(_signal: c_int, info: *mut libc::siginfo_t, _context: *mut c_void) {
+    // SAFETY: the kernel passes the signal's information, which has an address for SIGBUS.
+    let address = unsafe { (*info).si_addr() } as usize;
+    let hit = |w: &&Watched| address.checked_sub(w.base).is_some_and(|at| at < w.len.load(Ordering::Relaxed));
+    // Of others the default action takes care: the access is repeated when this returns, and the handler is gone.
+    if let Some(entry) = watched().find(hit) {
+        // Allocating, locking and Rust's stderr are not for signal handlers.
+        let mut line = [0u8; LINE];
+        let mut rest = &mut line[..];
+        let _ = rest.write_all(b"error: ");
+        let _ = rest.write_all(entry.path.as_bytes());
+        let _ = writeln!(
+            rest,
+            ": cannot read the mapped file at offset {}: it was cut short, or its disk failed\n\
+             hint: --manage none reads weights into memory once",
+            address - entry.base
+        );
+        let len = LINE - rest.len();
+        // SAFETY: both may be called in a signal handler; the bytes are initialised.
+        unsafe {
+            libc::write(2, line.as_ptr().cast(), len);
+            libc::_exit(1)
+        }
+    }
+}

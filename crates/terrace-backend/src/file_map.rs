@@ -1,0 +1,225 @@
+//! Model files mapped into memory: weights that the kernel's page cache serves, and how much of a file it holds.
+
+use crate::bus_error;
+use crate::error::BackendError;
+use std::ffi::c_void;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use terrace_model::{ByteSize, Extent};
+
+/// At how many places a file is looked at to see what the page cache holds of it, and how much at each: the cache fills
+/// and empties in far longer stretches, and looking at every page of a model would take 0.1 s.
+const SAMPLES: usize = 256;
+const SAMPLE: usize = 256 << 10;
+
+/// Bytes that are brought into memory by one call: 2 ms of a fast disk, so that stopping takes no longer, and enough
+/// that the kernel reads ahead and makes large pages.
+const POPULATE: usize = 4 << 20;
+
+/// Bytes of a page; never less than 4 KiB.
+fn page_size() -> usize {
+    // SAFETY: asks for a constant of the system.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).map_or(4096, |n| n.max(4096))
+}
+
+/// One file, mapped for reading.
+struct FileMap {
+    path: PathBuf,
+    base: NonNull<c_void>,
+    len: usize,
+}
+
+// SAFETY: a read-only mapping that lives as long as the value.
+unsafe impl Send for FileMap {}
+// SAFETY: as for Send.
+unsafe impl Sync for FileMap {}
+
+impl FileMap {
+    fn open(path: &Path) -> Result<Self, BackendError> {
+        let failed = |source| BackendError::Map { path: path.into(), source };
+        let file = File::open(path).map_err(failed)?;
+        let len = usize::try_from(file.metadata().map_err(failed)?.len()).unwrap_or(usize::MAX);
+        let null = std::ptr::null_mut();
+        // SAFETY: a fresh mapping at an address of the kernel's choice; it outlives the descriptor.
+        let base =
+            unsafe { libc::mmap(null, len.max(1), libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+        let error = std::io::Error::last_os_error();
+        match NonNull::new(base).filter(|_| base != libc::MAP_FAILED) {
+            Some(base) => Ok(Self { path: path.into(), base, len }),
+            None => Err(failed(error)),
+        }
+    }
+
+    /// Pages in the page cache, and pages looked at. Of a file that this user may not write to the kernel says that
+    /// all of it is there.
+    fn cached(&self) -> (usize, usize) {
+        let page = page_size();
+        let mut pages = [0u8; SAMPLE / 4096];
+        let (mut cached, mut seen) = (0, 0);
+        let distance = (self.len / SAMPLES).max(SAMPLE) / page * page;
+        for offset in (0..self.len).step_by(distance) {
+            let len = SAMPLE.min(self.len - offset);
+            let pages = &mut pages[..len.div_ceil(page)];
+            // SAFETY: the range lies in the mapping and begins with a page; there is one byte for each of its pages.
+            let told =
+                unsafe { libc::mincore(self.base.as_ptr().byte_add(offset), len, pages.as_mut_ptr()) == 0 };
+            seen += pages.len();
+            cached += pages.iter().filter(|&&page| told && page & 1 != 0).count();
+        }
+        (cached, seen)
+    }
+
+    /// Brings the file into memory and into the page table, in order. A range that cannot be read is passed over: who
+    /// computes from it will see.
+    fn populate(&self, stop: &AtomicBool) {
+        for offset in (0..self.len).step_by(POPULATE) {
+            if stop.load(Ordering::Relaxed) {
+                return;
+            }
+            let len = POPULATE.min(self.len - offset);
+            // SAFETY: the range lies in the mapping; populating changes no contents.
+            unsafe { libc::madvise(self.base.as_ptr().byte_add(offset), len, libc::MADV_POPULATE_READ) };
+        }
+    }
+}
+
+impl Drop for FileMap {
+    fn drop(&mut self) {
+        bus_error::forget(self.base.as_ptr() as usize);
+        // SAFETY: the mapping is ours; buffers with tensors that point into it, and the thread that populates it, keep
+        // the `FileMaps` alive.
+        unsafe { libc::munmap(self.base.as_ptr(), self.len.max(1)) };
+    }
+}
+
+/// All files of a model, mapped. Nothing is read until somebody looks at it.
+pub struct FileMaps(Vec<FileMap>);
+
+/// A thread that brings mapped files into memory; dropping it ends and joins it.
+pub struct Populating {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl FileMaps {
+    /// Maps the files, in the order of the model's file indices.
+    ///
+    /// # Errors
+    /// [`BackendError::Map`].
+    pub fn open(paths: &[PathBuf]) -> Result<Self, BackendError> {
+        paths.iter().map(|path| FileMap::open(path)).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// How much of the files the page cache holds, from 0 to 1, by samples. Files that this user may not write to
+    /// count as held.
+    pub fn cached_share(&self) -> f64 {
+        let (cached, seen) = self.0.iter().map(FileMap::cached).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+        if seen == 0 { 1.0 } else { cached as f64 / seen as f64 }
+    }
+
+    /// Brings all of it into memory beside whoever uses it already.
+    ///
+    /// # Errors
+    /// [`BackendError::Thread`].
+    pub(crate) fn populate_behind(self: &Arc<Self>) -> Result<Populating, BackendError> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (maps, told) = (Arc::clone(self), Arc::clone(&stop));
+        let thread = std::thread::Builder::new()
+            .name("populate".into())
+            .spawn(move || maps.0.iter().for_each(|map| map.populate(&told)))
+            .map_err(BackendError::Thread)?;
+        Ok(Populating { stop, thread: Some(thread) })
+    }
+
+    /// From now on a page of these files that cannot be read ends the process with a line that names the file.
+    pub(crate) fn watch(&self) {
+        for map in &self.0 {
+            bus_error::watch(map.base.as_ptr() as usize, map.len, &map.path);
+        }
+    }
+
+    /// Where the bytes of `extent` are.
+    ///
+    /// # Errors
+    /// [`BackendError::MapTooShort`] if the file was cut since its header was read.
+    pub(crate) fn address(&self, extent: Extent, name: &str) -> Result<*mut c_void, BackendError> {
+        let map = &self.0[extent.file.0 as usize];
+        if extent.offset.checked_add(extent.len).is_none_or(|end| end > map.len as u64) {
+            return Err(BackendError::MapTooShort {
+                tensor: name.into(),
+                path: map.path.clone(),
+                offset: extent.offset,
+                size: ByteSize(extent.len),
+                len: ByteSize(map.len as u64),
+            });
+        }
+        let offset = usize::try_from(extent.offset).expect("within a mapping");
+        // SAFETY: within the mapping.
+        Ok(unsafe { map.base.as_ptr().byte_add(offset) })
+    }
+}
+
+impl Drop for Populating {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // It does nothing that could panic, and there is nothing to do if it did.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use terrace_model::FileIndex;
+
+    fn file(len: usize) -> tempfile::NamedTempFile {
+        let mut file = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        file.write_all(&(0..len).map(|i| (i % 251) as u8).collect::<Vec<_>>()).unwrap();
+        file.as_file().sync_all().unwrap();
+        file
+    }
+
+    #[test]
+    fn addresses_are_those_of_the_bytes() {
+        let files = [file(10_000), file(70_000)];
+        let maps = FileMaps::open(&files.each_ref().map(|f| f.path().to_owned())).unwrap();
+        for (index, offset) in [(0, 9_999), (1, 0), (1, 65_537)] {
+            let extent = Extent { file: FileIndex(index), offset, len: 1 };
+            let address = maps.address(extent, "t").unwrap().cast::<u8>();
+            // SAFETY: one byte within the mapping.
+            assert_eq!(u64::from(unsafe { *address }), offset % 251);
+        }
+        for (offset, len) in [(9_999, 2), (u64::MAX, 2), (10_001, 0)] {
+            let error = maps.address(Extent { file: FileIndex(0), offset, len }, "blk.0.x").unwrap_err();
+            assert!(error.to_string().contains("blk.0.x"), "{error}");
+        }
+        assert!(
+            FileMaps::open(&["/nonexistent/m.gguf".into()]).is_err_and(|e| e.to_string().contains("m.gguf"))
+        );
+    }
+
+    #[test]
+    fn the_share_in_the_page_cache_follows_what_is_read() {
+        let file = file(40 << 20);
+        // SAFETY: plain advice on an open file.
+        let forgotten =
+            unsafe { libc::posix_fadvise(file.as_file().as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+        assert_eq!(forgotten, 0);
+        let maps = Arc::new(FileMaps::open(&[file.path().to_owned()]).unwrap());
+        // Some file systems are memory: there nothing can be forgotten.
+        assert!(maps.cached_share() <= 1.0);
+        let mut populating = maps.populate_behind().unwrap();
+        populating.thread.take().unwrap().join().unwrap();
+        assert!(maps.cached_share() > 0.9, "{}", maps.cached_share());
+        // One that is told to stop stops.
+        drop(maps.populate_behind().unwrap());
+    }
+}
