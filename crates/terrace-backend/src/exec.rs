@@ -4,14 +4,17 @@ use crate::buffers::ManagedBuffer;
 use crate::error::BackendError;
 use crate::expert_kernels;
 use crate::experts::{self, ExpertLane, ExpertNode};
+use crate::fused::{self, Block, ExpertProduct, FusedLane, FusedNode};
 use crate::matrices::MatrixQueue;
 use crate::rows::{self, RowsNode};
 use crate::trace::TraceRecorder;
 use crate::weights::{Cut, ManagedTensor, Weights};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use terrace_ggml::blocked::BlockedExpert;
 use terrace_ggml::buffer::{BufferTypeHandle, buffer_of};
-use terrace_ggml::cpu::{BlockedExpert, CpuBackend, Kernels, RunStatus, ToFloat};
+use terrace_ggml::cpu::{CpuBackend, Kernels, RunStatus, ToFloat};
 use terrace_ggml::device::{AbortCallback, Backend, ComputeError};
 use terrace_ggml::{Graph, Op, SavedOp, Tensor, parked};
 use terrace_store::Store;
@@ -22,10 +25,20 @@ pub struct Executor {
     managed: BufferTypeHandle,
     abort: AbortCallback,
     lane: Box<ExpertLane>,
+    fused: Box<FusedLane>,
+    fused_nodes: Vec<FusedNode>,
     expert_nodes: Vec<ExpertNode>,
     row_nodes: Vec<RowsNode>,
     rewrites: Vec<Rewrite>,
     matrices: MatrixQueue,
+    prepared: Option<Prepared>,
+}
+
+/// What the node lists were made from: a decode computes the same graph again and again.
+struct Prepared {
+    graph: NonZeroU64,
+    threads: usize,
+    weights: Option<Arc<Weights>>,
 }
 
 /// A node that runs as one of ours.
@@ -38,6 +51,9 @@ struct Rewrite {
 #[derive(Clone, Copy)]
 enum Kind {
     Experts(usize),
+    Fused(usize),
+    /// Computed by a fused node.
+    Nothing,
     Rows(usize),
 }
 
@@ -52,10 +68,13 @@ impl Executor {
             managed,
             abort: AbortCallback::default(),
             lane: Box::default(),
+            fused: Box::default(),
+            fused_nodes: Vec::new(),
             expert_nodes: Vec::new(),
             row_nodes: Vec::new(),
             rewrites: Vec::new(),
             matrices: MatrixQueue::default(),
+            prepared: None,
         }
     }
 
@@ -76,9 +95,28 @@ impl Executor {
             .map(|buffer| Arc::clone(buffer.weights()))
     }
 
+    /// The weights that the graph needs, with the node lists made for it; none if it needs none of ours.
+    fn prepare(&mut self, graph: &Graph<'_>) -> Result<Option<Arc<Weights>>, BackendError> {
+        let threads = self.cpu.threads();
+        if let Some(prepared) = &self.prepared
+            && graph.uid() == Some(prepared.graph)
+            && prepared.threads == threads
+        {
+            return Ok(prepared.weights.clone());
+        }
+        self.prepared = None;
+        let weights = self.weights_of(graph);
+        if let Some(weights) = &weights {
+            self.scan(graph, weights, &mut weights.store())?;
+        }
+        self.prepared = graph.uid().map(|graph| Prepared { graph, threads, weights: weights.clone() });
+        Ok(weights)
+    }
+
     /// Sorts the graph's uses of managed weights into expert nodes, row nodes and whole matrices.
     fn scan(&mut self, graph: &Graph<'_>, weights: &Weights, store: &mut Store) -> Result<(), BackendError> {
         self.expert_nodes.clear();
+        self.fused_nodes.clear();
         self.row_nodes.clear();
         self.rewrites.clear();
         self.matrices.clear();
@@ -144,17 +182,76 @@ impl Executor {
                             saved: None,
                             kind: Kind::Rows(self.row_nodes.len()),
                         });
-                        self.row_nodes.push(RowsNode { tensor, to_float, store, stop: self.cpu.stop_flag() });
+                        let (store, stop) = (std::ptr::null_mut(), self.cpu.stop_flag());
+                        self.row_nodes.push(RowsNode { tensor, to_float, store, stop });
                     }
                     _ => self.matrices.push(i, operand, tensor),
                 }
             }
         }
-        self.lane.prepare(self.expert_nodes.len(), activation_bytes, blocked_bytes);
+        if self.fuse(graph, store) {
+            self.fused.prepare(graph, &self.fused_nodes, self.cpu.threads());
+        } else {
+            self.lane.prepare(self.expert_nodes.len(), activation_bytes, blocked_bytes);
+        }
+        tracing::debug!(
+            nodes = graph.len(),
+            moe_blocks = self.fused_nodes.len(),
+            expert_nodes = self.expert_nodes.len(),
+            row_nodes = self.row_nodes.len(),
+            "a graph to compute"
+        );
         Ok(())
     }
 
-    fn rewrite(&mut self, graph: &Graph<'_>) {
+    /// Makes MoE blocks of the expert nodes. All of them or none, so that one lane holds all leases: where a block is not
+    /// recognised, or slots do not hold two of its experts, every node is computed by itself.
+    fn fuse(&mut self, graph: &Graph<'_>, store: &Store) -> bool {
+        let is_expert = |rewrite: &Rewrite| matches!(rewrite.kind, Kind::Experts(_));
+        let node_of: Vec<usize> = self.rewrites.iter().filter(|r| is_expert(r)).map(|r| r.node).collect();
+        let slots = store.stats().budget;
+        let mut from = 0;
+        while let Some(head) = self.expert_nodes.get(from) {
+            let products: Vec<ExpertProduct> = self.expert_nodes[from..head.block_end]
+                .iter()
+                .zip(&node_of[from..head.block_end])
+                .map(|(expert, &node)| ExpertProduct {
+                    node,
+                    tensor: expert.tensor,
+                    kernels: expert.kernels,
+                    experts: expert.experts,
+                })
+                .collect();
+            let block = Block::recognise(graph, &products).filter(|b| FusedLane::suits(b, store, slots));
+            let Some(block) = block else {
+                self.fused_nodes.clear();
+                return false;
+            };
+            self.fused_nodes.push(FusedNode {
+                block,
+                index: self.fused_nodes.len(),
+                lane: &raw const *self.fused,
+            });
+            from = head.block_end;
+        }
+        if self.fused_nodes.is_empty() {
+            return false;
+        }
+        self.rewrites.retain(|rewrite| !is_expert(rewrite));
+        self.expert_nodes.clear();
+        for (index, FusedNode { block, .. }) in self.fused_nodes.iter().enumerate() {
+            let nothing = block.replaced.iter().map(|&node| (node, Kind::Nothing));
+            for (node, kind) in nothing.chain([(block.last, Kind::Fused(index))]) {
+                self.rewrites.push(Rewrite { node, saved: None, kind });
+            }
+        }
+        true
+    }
+
+    fn rewrite(&mut self, graph: &Graph<'_>, store: &mut Store) {
+        for node in &mut self.row_nodes {
+            node.store = store;
+        }
         let nodes = self.expert_nodes.as_mut_ptr();
         for i in 0..self.expert_nodes.len() {
             // SAFETY: within the list, which does not grow until the next graph; written through the pointer that the
@@ -171,6 +268,10 @@ impl Executor {
                     // SAFETY: within the list.
                     node.make_custom(experts::run, unsafe { nodes.add(i) }.cast())
                 }
+                Kind::Fused(i) => {
+                    node.make_custom(fused::run, (&raw const self.fused_nodes[i]).cast_mut().cast())
+                }
+                Kind::Nothing => node.make_none(),
                 Kind::Rows(i) => {
                     node.make_custom(rows::run, (&raw const self.row_nodes[i]).cast_mut().cast())
                 }
@@ -195,15 +296,22 @@ impl Executor {
     ) -> Result<RunStatus, BackendError> {
         // Matrices and experts share the slots: leave half to the experts where a graph has both.
         let slots = store.stats().budget.bytes();
-        let limit = if self.expert_nodes.is_empty() { slots } else { slots / 2 };
+        let limit =
+            if self.expert_nodes.is_empty() && self.fused_nodes.is_empty() { slots } else { slots / 2 };
         let mut from = 0;
         while from < graph.len() {
             self.matrices.ask_ahead(store, limit)?;
             let to = self.matrices.bind(store, graph)?;
             if to > from {
-                self.lane.begin(store, recorder.as_deref_mut(), self.cpu.stop_flag());
+                let stop = self.cpu.stop_flag();
+                if self.fused_nodes.is_empty() {
+                    self.lane.begin(store, recorder.as_deref_mut(), stop);
+                } else {
+                    self.fused.begin(store, recorder.as_deref_mut(), stop);
+                }
                 let status = self.cpu.run(graph, from, to);
                 self.lane.end(store);
+                self.fused.end(store);
                 if status != RunStatus::Done {
                     return Ok(status);
                 }
@@ -220,8 +328,9 @@ impl Executor {
 
     fn compute_managed(&mut self, graph: &Graph<'_>, weights: &Weights) -> Result<RunStatus, BackendError> {
         let mut store = weights.store();
-        self.scan(graph, weights, &mut store)?;
-        self.rewrite(graph);
+        self.rewrite(graph, &mut store);
+        self.lane.reset();
+        self.fused.reset();
         store.next_token();
         let mut recorder = weights.recorder();
         if let Some(recorder) = &mut *recorder {
@@ -230,6 +339,7 @@ impl Executor {
         let result = self.run(graph, &mut store, recorder.as_mut());
         self.matrices.abandon(&mut store, graph);
         self.lane.end(&mut store);
+        self.fused.end(&mut store);
         self.restore(graph);
         result
     }
@@ -238,11 +348,10 @@ impl Executor {
 impl Backend for Executor {
     fn compute(&mut self, graph: &Graph<'_>) -> Result<(), ComputeError> {
         self.cpu.stop_flag().store(false, Ordering::Relaxed);
-        let status = match self.weights_of(graph) {
+        let failed = |error| ComputeError::Failed(Box::new(error));
+        let status = match self.prepare(graph).map_err(failed)? {
             None => self.cpu.run(graph, 0, graph.len()),
-            Some(weights) => self
-                .compute_managed(graph, &weights)
-                .map_err(|error| ComputeError::Failed(Box::new(error)))?,
+            Some(weights) => self.compute_managed(graph, &weights).map_err(failed)?,
         };
         match status {
             RunStatus::Done => Ok(()),

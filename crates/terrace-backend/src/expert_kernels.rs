@@ -7,19 +7,19 @@ use crate::experts::{ExpertNode, Item};
 use crate::routing::Routing;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use terrace_ggml::cpu::{BlockedExpert, Kernels, ThreadShare};
+use terrace_ggml::blocked::{BlockedExpert, ThreadShare};
+use terrace_ggml::cpu::Kernels;
 use terrace_ggml::{DataType, Tensor};
 
 /// Weight rows per unit of work: enough to amortise the counter, few enough to spread over the threads.
 const ROWS_PER_TASK: usize = 32;
 
-/// Converts this thread's part of src1 to the activation type, rows without gaps, as ggml does.
-pub fn convert(node: &ExpertNode, dst: Tensor<'_>, activations: *mut c_void, share: ThreadShare) {
-    let src1 = dst.src(1).expect("MUL_MAT_ID has activations");
+/// Converts this thread's part of a node's src1 to the activation type, rows without gaps, as ggml does.
+pub fn convert(kernels: &Kernels, src1: Tensor<'_>, activations: *mut c_void, share: ThreadShare) {
     let [n, per_token, tokens, _] = src1.ne().map(|d| d.unsigned_abs() as usize);
     let [_, stride_row, stride_token, _] = src1.nb();
-    let row_bytes = node.kernels.activation_bytes(n);
-    let block = node.kernels.activation_block();
+    let row_bytes = kernels.activation_bytes(n);
+    let block = kernels.activation_block();
     let blocks = n / block;
     // Split each row by blocks: with one token that is all the parallelism there is. Quantisation is per block, so
     // the split does not change a bit.
@@ -27,21 +27,21 @@ pub fn convert(node: &ExpertNode, dst: Tensor<'_>, activations: *mut c_void, sha
     if b0 == b1 {
         return;
     }
-    let already = src1.ty() == node.kernels.activation_type();
+    let already = src1.ty() == kernels.activation_type();
     for token in 0..tokens {
         for slot in 0..per_token {
             // SAFETY: src1 is allocated and computed (it precedes this node); indices are within its dimensions; the
-            // target was reserved for all rows (`ExpertLane::prepare`), and threads write disjoint blocks.
+            // target was reserved for all rows when the lane was prepared, and threads write disjoint blocks.
             unsafe {
                 let row = src1.data().cast::<u8>().add(slot * stride_row + token * stride_token);
                 let target = activations.cast::<u8>().add((slot + token * per_token) * row_bytes);
-                let skip = node.kernels.activation_bytes(b0 * block);
+                let skip = kernels.activation_bytes(b0 * block);
                 if already {
-                    let len = node.kernels.activation_bytes((b1 - b0) * block);
+                    let len = kernels.activation_bytes((b1 - b0) * block);
                     std::ptr::copy_nonoverlapping(row.add(skip), target.add(skip), len);
                 } else {
                     let from = row.cast::<f32>().add(b0 * block);
-                    node.kernels.convert(from, target.add(skip).cast(), (b1 - b0) * block);
+                    kernels.convert(from, target.add(skip).cast(), (b1 - b0) * block);
                 }
             }
         }

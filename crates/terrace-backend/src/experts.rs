@@ -10,7 +10,8 @@ use crate::weights::ManagedTensor;
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use terrace_ggml::cpu::{BlockedExpert, Kernels, RawTensor, ThreadShare, custom_node};
+use terrace_ggml::blocked::{BlockedExpert, ThreadShare};
+use terrace_ggml::cpu::{Kernels, RawTensor, custom_node};
 use terrace_ggml::{Tensor, parked};
 use terrace_store::{BlockId, Fetch, Store, Use};
 
@@ -137,6 +138,10 @@ impl ExpertLane {
         }
         self.activations.reserve(activation_bytes);
         self.blocked.reserve(blocked_bytes);
+    }
+
+    /// Forgets the last run.
+    pub fn reset(&mut self) {
         self.routing.get_mut().reset();
         self.failed_at.store(usize::MAX, Ordering::Relaxed);
     }
@@ -216,7 +221,7 @@ pub unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userda
         start(lane, node, dst, unsafe { &mut *lane.inner.get() });
     }
     let activations = lane.activations.as_ptr();
-    convert(node, dst, activations, share);
+    convert(&node.kernels, dst.src(1).expect("MUL_MAT_ID has activations"), activations, share);
     let mut turn = 0;
     if share.ith == 0 {
         // SAFETY: as above.

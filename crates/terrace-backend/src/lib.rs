@@ -15,6 +15,7 @@ mod expert_kernels;
 mod experts;
 mod file_map;
 mod mapped;
+mod fused;
 mod matrices;
 mod routing;
 mod rows;

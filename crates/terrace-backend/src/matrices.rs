@@ -37,6 +37,11 @@ impl MatrixQueue {
     /// Forgets the last graph.
     pub fn clear(&mut self) {
         self.uses.clear();
+        self.rewind();
+    }
+
+    /// Back to the begin, for another run of the same graph.
+    fn rewind(&mut self) {
         (self.asked, self.bound, self.released, self.leased_bytes) = (0, 0, 0, 0);
     }
 
@@ -136,7 +141,7 @@ impl MatrixQueue {
         for fetch in &mut self.fetches[self.released..self.asked] {
             store.release(fetch);
         }
-        self.clear();
+        self.rewind();
     }
 }
 

@@ -91,6 +91,11 @@ impl Routing {
 
     /// The rows of the `i`-th touched expert.
     pub fn rows(&self, i: usize) -> &[[i32; 2]] {
-        &self.rows[self.starts[i] as usize..self.starts[i + 1] as usize]
+        &self.rows[self.range(i)]
+    }
+
+    /// Where the rows of the `i`-th touched expert are among all rows, experts in order.
+    pub fn range(&self, i: usize) -> std::ops::Range<usize> {
+        self.starts[i] as usize..self.starts[i + 1] as usize
     }
 }

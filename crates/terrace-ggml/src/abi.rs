@@ -234,7 +234,19 @@ pub struct ComputeParams {
     pub use_ref: bool,
 }
 
+/// ggml's function for an operation (`ggml-cpu/ops.h`).
+pub type Forward = unsafe extern "C" fn(*const ComputeParams, *mut ggml_tensor);
+
 unsafe extern "C" {
+    // Operations that work on rows; each with its part of the rows by `ith` of `nth`.
+    pub fn ggml_compute_forward_glu(params: *const ComputeParams, dst: *mut ggml_tensor);
+    pub fn ggml_compute_forward_unary(params: *const ComputeParams, dst: *mut ggml_tensor);
+    pub fn ggml_compute_forward_sqr(params: *const ComputeParams, dst: *mut ggml_tensor);
+    pub fn ggml_compute_forward_clamp(params: *const ComputeParams, dst: *mut ggml_tensor);
+    pub fn ggml_compute_forward_scale(params: *const ComputeParams, dst: *mut ggml_tensor);
+    pub fn ggml_compute_forward_mul(params: *const ComputeParams, dst: *mut ggml_tensor);
+    pub fn ggml_compute_forward_add_id(params: *const ComputeParams, dst: *mut ggml_tensor);
+
     /// Wraps a vtable and a context as a buffer; freed by `ggml_backend_buffer_free`.
     pub fn ggml_backend_buffer_init(
         buft: ggml_backend_buffer_type_t,

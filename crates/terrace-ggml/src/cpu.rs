@@ -1,8 +1,8 @@
 //! ggml's CPU backend with a thread pool of its own: the kernels that Terrace computes with.
 
 use crate::device::AbortCallback;
+use crate::tensor;
 use crate::tensor::{DataType, Graph, Tensor};
-use crate::{abi, tensor};
 use llama_cpp_sys_2 as sys;
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
@@ -228,74 +228,6 @@ impl ToFloat {
             Some(convert) => unsafe { convert(from, to, i64::try_from(n).expect("a row's length")) },
             // SAFETY: the caller's contract; F32 to F32.
             None => unsafe { std::ptr::copy_nonoverlapping(from.cast::<f32>(), to, n) },
-        }
-    }
-}
-
-/// ggml's blocked kernel for one expert of a MUL_MAT_ID, which it prefers to dot products from 8 rows on.
-pub struct BlockedExpert {
-    weights: sys::ggml_tensor,
-    node: sys::ggml_tensor,
-}
-
-/// One thread's part of a blocked multiplication.
-#[derive(Clone, Copy, Debug)]
-pub struct ThreadShare {
-    /// This thread.
-    pub ith: usize,
-    /// All threads.
-    pub nth: usize,
-}
-
-impl BlockedExpert {
-    /// Scratch bytes that the kernel wants for `threads` threads at this MUL_MAT_ID node; 0 where it does not apply.
-    pub fn scratch_bytes(node: Tensor<'_>, threads: usize) -> usize {
-        // SAFETY: `node` is a live MUL_MAT_ID node; the function reads types only.
-        unsafe { abi::ggml_tiled_wdata_size(c_int::try_from(threads).unwrap_or(1), node.as_ptr()) }
-    }
-
-    /// Computes the rows of one expert, if the kernel takes them; false: use dot products, as stock does.
-    ///
-    /// `rows` are pairs (slot within the token's top-k, token), `activations` the converted `src1` rows without
-    /// gaps, `scratch` at least [`BlockedExpert::scratch_bytes`], 64-byte aligned.
-    ///
-    /// # Safety
-    /// `node` is a MUL_MAT_ID node whose dst and src1 are allocated; `expert` is valid for one expert's weights;
-    /// `activations` for all of src1; every thread of the share calls this with the same arguments.
-    pub unsafe fn compute(
-        node: Tensor<'_>,
-        expert: *const c_void,
-        rows: &[[i32; 2]],
-        activations: *const c_void,
-        scratch: *mut c_void,
-        share: ThreadShare,
-    ) -> bool {
-        let Some(weights) = node.src(0) else { return false };
-        // The kernel finds the expert's bytes through the node's src0: give it copies that point to ours.
-        // SAFETY: both tensors are alive (caller).
-        let mut this = unsafe { Self { weights: *weights.as_ptr(), node: *node.as_ptr() } };
-        this.weights.data = expert.cast_mut();
-        this.weights.extra = std::ptr::null_mut();
-        this.node.src[0] = &raw mut this.weights;
-        let params = abi::ComputeParams {
-            ith: c_int::try_from(share.ith).unwrap_or(0),
-            nth: c_int::try_from(share.nth).unwrap_or(1),
-            wsize: 0,
-            wdata: activations.cast_mut(),
-            threadpool: std::ptr::null_mut(),
-            use_ref: false,
-        };
-        // SAFETY: the kernel reads wdata (converted activations), the expert at index 0 and `rows`, writes dst rows
-        // and its thread's part of scratch, and does not touch the pool; all valid by the caller's contract.
-        unsafe {
-            abi::ggml_compute_forward_mul_mat_id_tiled(
-                &raw const params,
-                &raw mut this.node,
-                0,
-                i64::try_from(rows.len()).expect("rows of a batch"),
-                rows.as_ptr().cast(),
-                scratch.cast(),
-            )
         }
     }
 }

@@ -5,6 +5,7 @@
 //! crosses C: what happens inside a callback is parked ([`parked`]) for the Rust caller on the other side.
 
 mod abi;
+pub mod blocked;
 pub mod buffer;
 pub mod cpu;
 pub mod device;
@@ -16,6 +17,7 @@ pub mod log;
 pub mod parked;
 pub mod quantize;
 pub mod routing_trace;
+pub mod row_op;
 mod tensor;
 
 /// The hand-declared vtables, for the test that compares them with the pinned header.

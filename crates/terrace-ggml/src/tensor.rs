@@ -5,6 +5,7 @@ use crate::buffer::BufferTypeHandle;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, c_int, c_void};
 use std::marker::PhantomData;
+use std::num::NonZeroU64;
 
 /// An operation of ggml's graph language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +20,20 @@ impl Op {
     pub const MUL_MAT_ID: Self = Self(sys::GGML_OP_MUL_MAT_ID);
     /// Rows of `src0` by the indices in `src1`, as F32.
     pub const GET_ROWS: Self = Self(sys::GGML_OP_GET_ROWS);
+    /// A gated activation: SwiGLU and its kin.
+    pub const GLU: Self = Self(sys::GGML_OP_GLU);
+    /// An activation: SiLU, GELU and their kin.
+    pub const UNARY: Self = Self(sys::GGML_OP_UNARY);
+    /// Squares.
+    pub const SQR: Self = Self(sys::GGML_OP_SQR);
+    /// Limits.
+    pub const CLAMP: Self = Self(sys::GGML_OP_CLAMP);
+    /// A factor.
+    pub const SCALE: Self = Self(sys::GGML_OP_SCALE);
+    /// Element-wise product.
+    pub const MUL: Self = Self(sys::GGML_OP_MUL);
+    /// Sum with the row of `src1` that ids (`src2`) name: an expert's bias.
+    pub const ADD_ID: Self = Self(sys::GGML_OP_ADD_ID);
     /// A function of ours, run on all threads.
     pub const CUSTOM: Self = Self(sys::GGML_OP_CUSTOM);
 
@@ -176,6 +191,12 @@ impl<'g> Tensor<'g> {
         unsafe { sys::ggml_nbytes(self.ptr) }
     }
 
+    /// Whether the graph's owner will look at it after the run.
+    pub fn is_output(self) -> bool {
+        // SAFETY: as in `get`.
+        unsafe { (*self.ptr).flags & c_int::try_from(sys::GGML_TENSOR_FLAG_OUTPUT).unwrap_or(0) != 0 }
+    }
+
     /// Whether rows follow each other without gaps.
     pub fn is_contiguous(self) -> bool {
         // SAFETY: as in `get`.
@@ -213,7 +234,17 @@ impl Tensor<'_> {
         }
     }
 
-    /// Undoes [`Tensor::make_custom`].
+    /// Turns the node into one that computes nothing.
+    pub fn make_none(self) -> SavedOp {
+        // SAFETY: as in `get`.
+        unsafe {
+            let saved = SavedOp { op: (*self.ptr).op, params: (*self.ptr).op_params };
+            (*self.ptr).op = sys::GGML_OP_NONE;
+            saved
+        }
+    }
+
+    /// Undoes [`Tensor::make_custom`] and [`Tensor::make_none`].
     pub fn restore(self, saved: SavedOp) {
         // SAFETY: as in `get`.
         unsafe {
@@ -255,6 +286,36 @@ impl<'g> Graph<'g> {
         assert!(i < self.len());
         // SAFETY: `from_raw`'s contract; `i` is within n_nodes.
         unsafe { Tensor::from_raw(*(*self.raw).nodes.add(i)) }
+    }
+
+    /// A number that no other graph has, and this one for as long as its nodes stay as they are; `None` if nobody gave it one.
+    pub fn uid(&self) -> Option<NonZeroU64> {
+        // SAFETY: `from_raw`'s contract.
+        NonZeroU64::new(unsafe { (*self.raw).uid })
+    }
+
+    /// How many operands of the graph's nodes the tensor is; `None` if the graph does not say.
+    pub fn uses(&self, tensor: Tensor<'_>) -> Option<usize> {
+        // SAFETY: `from_raw`'s contract: the graph's arrays are alive; the table has `size` keys, a bit for each that is
+        // used, and a count for each (`ggml_hash_find` and `ggml_node_get_use_count` in `ggml-impl.h`).
+        unsafe {
+            let table = (*self.raw).visited_hash_set;
+            if (*self.raw).use_counts.is_null() || table.size == 0 {
+                return None;
+            }
+            let key = tensor.as_ptr();
+            let mut at = (key as usize >> 4) % table.size;
+            for _ in 0..table.size {
+                if *table.used.add(at / 32) >> (at % 32) & 1 == 0 {
+                    return None;
+                }
+                if *table.keys.add(at) == key {
+                    return usize::try_from(*(*self.raw).use_counts.add(at)).ok();
+                }
+                at = (at + 1) % table.size;
+            }
+            None
+        }
     }
 
     /// Nodes `[from, to)` as a graph that shares everything else, as ggml's own `ggml_graph_view` makes it.

@@ -1,0 +1,279 @@
+//! Recognising an MoE block in a graph: products of one input with chosen experts, operations on their rows, and one
+//! product back.
+//!
+//! By structure alone. Whatever does not look like this is left to the node-by-node path.
+
+use crate::weights::ManagedTensor;
+use terrace_ggml::blocked::BlockedProduct;
+use terrace_ggml::cpu::{Kernels, RawTensor};
+use terrace_ggml::row_op::RowOp;
+use terrace_ggml::{DataType, Graph, Op, Tensor};
+
+/// Matrices of a block at most: gate, up and down.
+pub const MATRICES: usize = 3;
+/// Floats that rows of scratch begin at multiples of: what the kernels' wide loads like.
+const ALIGN: usize = 16;
+
+/// A MUL_MAT_ID of the graph on managed experts, as the executor's scan finds it.
+#[derive(Clone, Copy)]
+pub struct ExpertProduct {
+    /// Index of the node in the graph.
+    pub node: usize,
+    /// Its weights.
+    pub tensor: *const ManagedTensor,
+    /// Their kernels.
+    pub kernels: Kernels,
+    /// How many experts there are.
+    pub experts: u32,
+}
+
+/// One of a block's matrices.
+#[derive(Clone, Copy)]
+pub struct Matrix {
+    pub tensor: *const ManagedTensor,
+    pub kernels: Kernels,
+    pub blocked: BlockedProduct,
+    /// Rows from which on an expert is multiplied by ggml's blocked kernel.
+    pub blocked_from: usize,
+    /// Bytes from one weight row to the next.
+    pub stride: usize,
+    /// Weight rows: elements that come out.
+    pub rows: usize,
+    /// Elements that go in.
+    pub inner: usize,
+    /// Where its result lies within a row of scratch, in floats. Not for the last matrix.
+    pub at: usize,
+}
+
+/// A row operation between the matrices.
+pub struct Step {
+    pub op: RowOp,
+    pub operands: [Place; 3],
+    /// The result's place within a row of scratch, and the floats from one row of it to the next.
+    pub to: Span,
+}
+
+/// Where an operand of a step is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// In the graph, the same for all rows; also where there is no operand.
+    Graph,
+    /// In a row of scratch.
+    Scratch(Span),
+    /// The expert's id.
+    Id,
+}
+
+/// A value within a row of scratch: rows of it are `width` floats apart, and it begins `skip` floats into its row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Span {
+    /// Of the value that it is (part of), in floats for each row.
+    pub at: usize,
+    /// Floats from one row to the next.
+    pub width: usize,
+    /// Floats before it, for a view of a part.
+    pub skip: usize,
+}
+
+/// An MoE block. Its tensors are the graph's, good for the call that the graph was given for.
+pub struct Block {
+    /// Router's choice, `[top_k, tokens]`.
+    pub ids: *mut RawTensor,
+    /// What goes in.
+    pub input: *mut RawTensor,
+    pub experts: u32,
+    /// The matrices that take the input.
+    pub first: Vec<Matrix>,
+    /// The matrix that gives the output.
+    pub down: Matrix,
+    /// In between, in order.
+    pub steps: Vec<Step>,
+    /// What goes into the last matrix.
+    pub middle: Span,
+    /// Which of the first matrices has its input converted as this one wants it: itself, or one before it.
+    pub inputs: [usize; MATRICES - 1],
+    /// Floats of scratch for each row.
+    pub floats: usize,
+    /// Nodes that need not run any more, and the one in whose place the block runs.
+    pub replaced: Vec<usize>,
+    pub last: usize,
+}
+
+/// A value that is not to be seen outside of the block.
+struct Value<'g> {
+    tensor: Tensor<'g>,
+    span: Span,
+    /// Operands of block nodes that it is.
+    uses: usize,
+}
+
+/// The values found so far.
+struct Values<'g> {
+    all: Vec<Value<'g>>,
+    shape: [i64; 2],
+    floats: usize,
+}
+
+impl<'g> Values<'g> {
+    fn find(&mut self, tensor: Tensor<'g>) -> Option<&mut Value<'g>> {
+        self.all.iter_mut().find(|value| value.tensor == tensor)
+    }
+
+    /// Whether memory of the block is in it.
+    fn touches(&self, tensor: Tensor<'g>) -> bool {
+        self.all.iter().any(|value| value.tensor.storage() == tensor.storage())
+    }
+
+    /// One row for each pair of slot and token.
+    fn is_rows(&self, tensor: Tensor<'g>) -> bool {
+        let [_, slots, tokens, rest] = tensor.ne();
+        tensor.ty() == DataType::F32
+            && [slots, tokens] == self.shape
+            && rest == 1
+            && tensor.nb()[0] == size_of::<f32>()
+    }
+
+    /// A new value: with a place of its own, or, written over what it views, with that one's.
+    fn add(&mut self, tensor: Tensor<'g>) -> Option<Span> {
+        if !self.is_rows(tensor) {
+            return None;
+        }
+        let span = if tensor.storage() == tensor {
+            let width = usize::try_from(tensor.ne()[0]).ok()?;
+            let span = Span { at: self.floats, width, skip: 0 };
+            self.floats += width.next_multiple_of(ALIGN);
+            span
+        } else {
+            self.view(tensor)?
+        };
+        self.all.push(Value { tensor, span, uses: 0 });
+        Some(span)
+    }
+
+    /// The place of a view of whole rows, or of the same part of each row.
+    fn view(&mut self, tensor: Tensor<'g>) -> Option<Span> {
+        let storage = tensor.storage();
+        let span = self.find(storage)?.span;
+        let [_, row, token, _] = tensor.nb();
+        let [_, storage_row, storage_token, _] = storage.nb();
+        let skip = tensor.view_offset() / size_of::<f32>();
+        let inside = skip + usize::try_from(tensor.ne()[0]).ok()? <= span.width;
+        let same_rows = row == storage_row && token == storage_token;
+        (same_rows && inside && tensor.view_offset().is_multiple_of(size_of::<f32>()) && self.is_rows(tensor))
+            .then_some(Span { skip, ..span })
+    }
+
+    /// Notes a use of an operand, and says where it is.
+    fn operand(&mut self, operand: Tensor<'g>) -> Option<Span> {
+        let value = self.find(operand)?;
+        value.uses += 1;
+        Some(value.span)
+    }
+}
+
+impl Block {
+    /// The block whose products are `products`, all that share one ids tensor, in the graph's order.
+    pub fn recognise<'g>(graph: &Graph<'g>, products: &[ExpertProduct]) -> Option<Self> {
+        let (down, first) = products.split_last()?;
+        if first.is_empty() || products.len() > MATRICES {
+            return None;
+        }
+        let head = graph.node(first[0].node);
+        let (input, ids) = (head.src(1)?, head.src(2)?);
+        let [top_k, tokens, ..] = ids.ne();
+        let mut values = Values { all: Vec::with_capacity(8), shape: [top_k, tokens], floats: 0 };
+        let mut block = Self {
+            ids: ids.as_ptr(),
+            input: input.as_ptr(),
+            experts: down.experts,
+            first: Vec::with_capacity(MATRICES - 1),
+            down: matrix(graph, down, 0),
+            steps: Vec::with_capacity(4),
+            middle: Span::default(),
+            inputs: [0, 1],
+            floats: 0,
+            replaced: Vec::with_capacity(8),
+            last: down.node,
+        };
+        for i in first[0].node..=down.node {
+            let node = graph.node(i);
+            if let Some(product) = first.iter().find(|product| product.node == i) {
+                // All from the same rows.
+                if node.src(1)? != input || product.experts != block.experts {
+                    return None;
+                }
+                let span = values.add(node)?;
+                block.first.push(matrix(graph, product, span.at));
+                block.replaced.push(i);
+            } else if i == down.node {
+                block.middle = values.operand(node.src(1)?)?;
+                if block.middle.width - block.middle.skip < block.down.inner || !values.is_rows(node) {
+                    return None;
+                }
+            } else if node.sources().any(|source| values.touches(source)) {
+                block.step(&mut values, node)?;
+                block.replaced.push(i);
+            }
+        }
+        block.floats = values.floats;
+        if let [a, b] = &block.first[..]
+            && a.kernels.activation_type() == b.kernels.activation_type()
+        {
+            block.inputs = [0, 0];
+        }
+        let private =
+            |value: &Value<'_>| !value.tensor.is_output() && graph.uses(value.tensor) == Some(value.uses);
+        // Dense rows, so that a pair's place follows from its number.
+        let [_, row, token, _] = graph.node(down.node).nb();
+        let dense = token == row * usize::try_from(top_k).ok()?;
+        (dense && values.all.iter().all(private)).then_some(block)
+    }
+
+    /// Its matrices: the first ones, and the last.
+    pub fn matrices(&self) -> impl Iterator<Item = &Matrix> {
+        self.first.iter().chain([&self.down])
+    }
+
+    /// See [`Block::inputs`].
+    pub const fn input_of(&self, matrix: usize) -> usize {
+        self.inputs[matrix]
+    }
+
+    /// A node in between.
+    fn step<'g>(&mut self, values: &mut Values<'g>, node: Tensor<'g>) -> Option<()> {
+        if node.op().is_view() {
+            let span = values.view(node)?;
+            // The use counts count what a view is made from.
+            values.find(node.src(0)?)?.uses += 1;
+            values.all.push(Value { tensor: node, span, uses: 0 });
+            return Some(());
+        }
+        let op = RowOp::of(node)?;
+        let mut operands = [Place::Graph; 3];
+        for (i, operand) in operands.iter_mut().enumerate() {
+            let Some(source) = node.src(i) else { continue };
+            *operand = if values.touches(source) {
+                Place::Scratch(values.operand(source)?)
+            } else if node.op() == Op::ADD_ID && i == 1 {
+                Place::Graph
+            } else if node.op() == Op::ADD_ID && i == 2 && source.as_ptr() == self.ids {
+                Place::Id
+            } else {
+                return None;
+            };
+        }
+        let to = values.add(node)?;
+        self.steps.push(Step { op, operands, to });
+        Some(())
+    }
+}
+
+fn matrix(graph: &Graph<'_>, product: &ExpertProduct, at: usize) -> Matrix {
+    let node = graph.node(product.node);
+    let weights = node.src(0).expect("MUL_MAT_ID has weights");
+    let [inner, rows, ..] = weights.ne().map(|d| d.unsigned_abs() as usize);
+    let (tensor, kernels) = (product.tensor, product.kernels);
+    let blocked = BlockedProduct::of(node);
+    let blocked_from = blocked.from_rows();
+    Matrix { tensor, kernels, blocked, blocked_from, stride: weights.nb()[1], rows, inner, at }
+}

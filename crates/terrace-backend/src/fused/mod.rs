@@ -1,0 +1,235 @@
+//! A whole MoE block as one node: per expert gate, up, activation and down, in the order in which experts become resident.
+//!
+//! One custom node stands for the block's products and everything between them. Its threads are ggml's; the only
+//! barriers are those between waves of arrivals. Within a wave, work is a sequence of small tasks that threads claim in
+//! order, and a task that needs an earlier one's result waits for that one alone, so that the experts' three stages
+//! overlap.
+
+mod block;
+mod feed;
+mod stages;
+mod work;
+
+pub use block::{Block, ExpertProduct};
+
+use crate::barrier::Barrier;
+use crate::error::BackendError;
+use crate::expert_kernels::convert;
+use crate::scratch::Scratch;
+use crate::trace::TraceRecorder;
+use feed::Feed;
+use stages::Stages;
+use std::cell::UnsafeCell;
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use terrace_ggml::blocked::{BlockedExpert, ThreadShare};
+use terrace_ggml::cpu::{RawTensor, custom_node};
+use terrace_ggml::{Graph, Tensor, parked};
+use terrace_model::ByteSize;
+use terrace_store::Store;
+use work::{Wave, Work};
+
+/// A block and where its state is.
+pub struct FusedNode {
+    pub block: Block,
+    /// Which of the graph's blocks this is.
+    pub index: usize,
+    pub lane: *const FusedLane,
+}
+
+/// State of all fused blocks of a graph run, shared by ggml's threads.
+///
+/// Thread 0 owns `feed`. It writes `work` before a node's first barrier and a wave before the barrier that publishes it;
+/// the others read them behind those.
+pub struct FusedLane {
+    feed: UnsafeCell<Feed>,
+    work: UnsafeCell<Work>,
+    waves: [Wave; 2],
+    barrier: Barrier,
+    /// The block that failed, [`usize::MAX`] if none has.
+    failed_at: AtomicUsize,
+    /// The input's rows, converted once for each activation type in use.
+    inputs: [Scratch; block::MATRICES - 1],
+    /// For ggml's blocked kernel, a part for each thread.
+    blocked: Scratch,
+    /// Bytes of one thread's part.
+    blocked_part: usize,
+}
+
+impl Default for FusedLane {
+    fn default() -> Self {
+        Self {
+            feed: UnsafeCell::default(),
+            work: UnsafeCell::default(),
+            waves: Default::default(),
+            barrier: Barrier::default(),
+            failed_at: AtomicUsize::new(usize::MAX),
+            inputs: Default::default(),
+            blocked: Scratch::default(),
+            blocked_part: 0,
+        }
+    }
+}
+
+// SAFETY: the pointers within are set for the time of one run by the executor that owns store and lane; access follows the
+// protocol described at FusedLane.
+unsafe impl Send for FusedLane {}
+// SAFETY: as for Send.
+unsafe impl Sync for FusedLane {}
+
+impl FusedLane {
+    /// Prepares for a graph's blocks and `threads` threads.
+    pub fn prepare(&mut self, graph: &Graph<'_>, nodes: &[FusedNode], threads: usize) {
+        for node in nodes {
+            for (matrix, input) in node.block.first.iter().zip(&mut self.inputs) {
+                // SAFETY: the block's tensors are the graph's that is being prepared.
+                let [inner, per_token, tokens, _] = unsafe { custom_node(node.block.input) }.ne();
+                let rows = (per_token * tokens).unsigned_abs() as usize;
+                input.reserve(matrix.kernels.activation_bytes(inner.unsigned_abs() as usize) * rows);
+            }
+            for &product in node.block.replaced.iter().chain([&node.block.last]) {
+                let product = graph.node(product);
+                if product.op() == terrace_ggml::Op::MUL_MAT_ID {
+                    let one = BlockedExpert::scratch_bytes(product, 1);
+                    self.blocked_part = self.blocked_part.max(one.next_multiple_of(64));
+                }
+            }
+        }
+        self.blocked.reserve(self.blocked_part * threads);
+    }
+
+    /// Forgets the last run.
+    pub fn reset(&mut self) {
+        self.failed_at.store(usize::MAX, Ordering::Relaxed);
+    }
+
+    /// Lends the store for a run, and who writes down what the router chooses; `stop` ends the graph when the lane fails.
+    pub fn begin(&mut self, store: &mut Store, recorder: Option<&mut TraceRecorder>, stop: &AtomicBool) {
+        self.feed.get_mut().begin(store, recorder, stop);
+    }
+
+    /// Ends a run: all leases go.
+    pub fn end(&mut self, store: &mut Store) {
+        self.feed.get_mut().end(store);
+    }
+
+    /// Whether slots of this size suit the block: two experts, so that one can arrive while another is computed.
+    pub fn suits(block: &Block, store: &Store, slots: ByteSize) -> bool {
+        let bundle: u64 = feed::blocks_of(block, 0).map(|id| store.slot_size(id).bytes()).sum();
+        2 * bundle <= slots.bytes()
+    }
+
+    fn has_failed(&self) -> bool {
+        self.failed_at.load(Ordering::Relaxed) != usize::MAX
+    }
+
+    /// Thread 0's part of a node. An error is parked and ends the run; so does a panic, which must not leave the other
+    /// threads at the barrier.
+    fn attempt(
+        &self,
+        index: usize,
+        stop: *const AtomicBool,
+        part: impl FnOnce() -> Result<(), BackendError>,
+    ) {
+        let failed = parked::guard("an expert node", true, || match part() {
+            Ok(()) => false,
+            Err(error) => {
+                parked::park(Box::new(error));
+                true
+            }
+        });
+        if failed {
+            self.failed_at.store(index, Ordering::Relaxed);
+            // SAFETY: `begin` lent the flag for the run that this is part of.
+            unsafe { (*stop).store(true, Ordering::Relaxed) };
+        }
+    }
+
+    /// Thread 0, before the node's first barrier: reads the router's choice and asks for bytes.
+    fn start(&self, node: &FusedNode, dst: Tensor<'_>) {
+        // SAFETY: thread 0 alone uses `feed`, and no other thread reads `work` before the node's first barrier.
+        let (feed, work) = unsafe { (&mut *self.feed.get(), &mut *self.work.get()) };
+        self.attempt(node.index, feed.stop(), || {
+            // SAFETY: the block's tensors are alive during the run.
+            let (ids, input) = unsafe { (custom_node(node.block.ids), custom_node(node.block.input)) };
+            work.read(&node.block, ids, input, dst)?;
+            feed.start(&node.block, &work.routing)
+        });
+    }
+
+    /// Thread 0: waits until at least something can be computed and hands it out in `wave`.
+    fn publish(&self, node: &FusedNode, wave: &Wave) {
+        // SAFETY: thread 0 alone uses `feed`; `work` is only read from here on.
+        let (feed, work) = unsafe { (&mut *self.feed.get(), &*self.work.get()) };
+        // SAFETY: the threads are behind this wave's previous use by two barriers.
+        let entries = unsafe { &mut *wave.entries.get() };
+        entries.clear();
+        if !self.has_failed() {
+            self.attempt(node.index, feed.stop(), || {
+                let last = feed.publish(&node.block, &work.routing, work.state(), entries)?;
+                wave.last.store(last, Ordering::Relaxed);
+                Ok(())
+            });
+        }
+        wave.failed.store(self.has_failed(), Ordering::Relaxed);
+        wave.next_task.store(0, Ordering::Relaxed);
+    }
+}
+
+/// The custom node's function.
+///
+/// # Safety
+/// `userdata` is a [`FusedNode`] whose lane is within `begin`..`end`; called by ggml on all threads of the run.
+pub unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userdata: *mut c_void) {
+    // SAFETY: the executor put a live FusedNode there; ggml passes the live node.
+    let (node, dst) = unsafe { (&*userdata.cast::<FusedNode>(), custom_node(dst)) };
+    // SAFETY: the lane outlives the run.
+    let lane = unsafe { &*node.lane };
+    // An earlier node failed: ggml's own barrier lies in between, so every thread sees it. Not so a failure of thread 0 in
+    // this node, which may come before the others have got here; they have to meet it at the barrier.
+    if lane.failed_at.load(Ordering::Relaxed) < node.index {
+        return;
+    }
+    let share = ThreadShare { ith: ith.unsigned_abs() as usize, nth: nth.unsigned_abs() as usize };
+    if share.ith == 0 {
+        lane.start(node, dst);
+    }
+    // SAFETY: the block's tensors are alive during the run.
+    let input = unsafe { custom_node(node.block.input) };
+    for (i, matrix) in node.block.first.iter().enumerate() {
+        if node.block.input_of(i) == i {
+            convert(&matrix.kernels, input, lane.inputs[i].as_ptr(), share);
+        }
+    }
+    if share.ith == 0 {
+        lane.publish(node, &lane.waves[0]);
+    }
+    let mut turn = 0;
+    loop {
+        lane.barrier.wait(share.nth);
+        let wave = &lane.waves[turn];
+        if wave.failed.load(Ordering::Relaxed) {
+            return;
+        }
+        let last = wave.last.load(Ordering::Relaxed);
+        // SAFETY: thread 0 wrote both before the barrier; it fills the other wave next, and `work` with the next node.
+        let (work, entries) = unsafe { (&*lane.work.get(), &*wave.entries.get()) };
+        Stages {
+            block: &node.block,
+            work,
+            inputs: [lane.inputs[0].as_ptr(), lane.inputs[1].as_ptr()],
+            output: dst.data(),
+            output_row: dst.nb()[1],
+            blocked: lane.blocked.as_ptr().cast::<u8>().wrapping_add(share.ith * lane.blocked_part).cast(),
+        }
+        .compute(entries, &wave.next_task);
+        if last {
+            // Leases stay until the next node's `start` or the end of the run: other threads may still compute.
+            return;
+        }
+        turn ^= 1;
+        if share.ith == 0 {
+            lane.publish(node, &lane.waves[turn]);
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! A thread's part of a wave: claiming tasks and computing them.
+//!
+//! Rounding is stock's: activations are converted with ggml's `from_float`, each output element is one `vec_dot`, or
+//! ggml's blocked kernel where ggml itself would take it for that expert, and what lies between the products is
+//! computed by ggml's own functions, row by row.
+
+use super::block::{Block, Matrix, Place, Span};
+use super::work::{Entry, Item, Shape, TASK_ROWS, Work};
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use terrace_ggml::blocked::{BLOCKED_GROUP, ThreadShare};
+use terrace_ggml::row_op::Operand;
+
+/// Turns that a thread spins for another's task before it offers its core.
+const SPINS: u32 = 2_000;
+
+/// What a thread computes a wave with.
+pub struct Stages<'a> {
+    pub block: &'a Block,
+    pub work: &'a Work,
+    /// Converted inputs, by [`Block::input_of`].
+    pub inputs: [*mut c_void; 2],
+    pub output: *mut c_void,
+    /// Bytes of an output row.
+    pub output_row: usize,
+    /// This thread's scratch for ggml's blocked kernel.
+    pub blocked: *mut c_void,
+}
+
+impl Stages<'_> {
+    /// Claims tasks until there are none.
+    ///
+    /// In step `s` of the sequence, entry `s` does its first products, entry `s-1` its activation and entry `s-2` its last
+    /// product: neighbours in the sequence do not depend on each other. What a task depends on stands before it, so
+    /// somebody is at it already, and waiting for it ends.
+    pub fn compute(&self, entries: &[Entry], next_task: &AtomicUsize) {
+        let tasks = self.work.shape.tasks;
+        let per_step: usize = tasks.iter().sum();
+        let end = (entries.len() + 2) * per_step;
+        if entries.is_empty() {
+            return;
+        }
+        loop {
+            let claimed = next_task.fetch_add(1, Ordering::Relaxed);
+            if claimed >= end {
+                return;
+            }
+            let (step, mut task) = (claimed / per_step, claimed % per_step);
+            let mut stage = 0;
+            while task >= tasks[stage] {
+                task -= tasks[stage];
+                stage += 1;
+            }
+            let Some(entry) = step.checked_sub(stage).and_then(|at| entries.get(at)) else { continue };
+            let wanted = if stage == 2 { entry.down } else { entry.first };
+            if !wanted {
+                continue;
+            }
+            let index = entry.item as usize;
+            let item = &self.work.items[index];
+            match stage {
+                0 => self.first(index, item, task),
+                1 => self.activation(index, item, task),
+                _ => self.down(index, item, task),
+            }
+            // Release: who finds no task left sees what they wrote.
+            item.left[stage].fetch_sub(1, Ordering::Release);
+        }
+    }
+
+    /// Where an expert's middle values are.
+    fn slot(&self, item: &Item) -> *mut u8 {
+        let Shape { slots, slot_bytes, .. } = self.work.shape;
+        let slot = item.turn.load(Ordering::Relaxed) % slots;
+        // In range: the scratch was reserved for `slots` of them.
+        self.work.scratch.as_ptr().cast::<u8>().wrapping_add(slot * slot_bytes)
+    }
+
+    /// Rows of a value in an expert's scratch.
+    fn rows_of(&self, slot: *mut u8, span: Span) -> Operand {
+        let float = size_of::<f32>();
+        let start = self.work.shape.rows * span.at * float + span.skip * float;
+        Operand::Rows { data: slot.wrapping_add(start).cast(), stride: span.width * float }
+    }
+
+    fn first(&self, index: usize, item: &Item, mut task: usize) {
+        let shape = &self.work.shape;
+        let turn = item.turn.load(Ordering::Relaxed);
+        if turn >= shape.slots {
+            // The scratch was another expert's: its last product must be through.
+            let before = self.work.order[turn - shape.slots].load(Ordering::Relaxed);
+            wait_for(&self.work.items[before as usize], 2);
+        }
+        let mut which = 0;
+        loop {
+            let tasks = self.block.first[which].rows.div_ceil(TASK_ROWS);
+            if task < tasks {
+                break;
+            }
+            task -= tasks;
+            which += 1;
+        }
+        let matrix = &self.block.first[which];
+        let span = Span { at: matrix.at, width: matrix.rows, skip: 0 };
+        let Operand::Rows { data, stride } = self.rows_of(self.slot(item), span) else { return };
+        let pairs = self.work.pairs(&self.work.into_scratch, index);
+        let input = self.inputs[self.block.input_of(which)];
+        self.product(matrix, &item.weights[which], pairs, input, data, [stride, 0], task);
+    }
+
+    fn activation(&self, index: usize, item: &Item, task: usize) {
+        wait_for(item, 0);
+        let shape = &self.work.shape;
+        let pairs = self.work.routing.rows(index);
+        let rows = Shape::act_rows(task, pairs.len());
+        if rows.is_empty() {
+            return;
+        }
+        let slot = self.slot(item);
+        let from_row = |span: Span| match self.rows_of(slot, span) {
+            Operand::Rows { data, stride } => {
+                Operand::Rows { data: data.cast::<u8>().wrapping_add(rows.start * stride).cast(), stride }
+            }
+            other => other,
+        };
+        let expert = (&raw const self.work.routing.touched()[index]).cast::<i32>();
+        for step in &self.block.steps {
+            let operands = step.operands.map(|place| match place {
+                Place::Graph => Operand::Unchanged,
+                Place::Scratch(span) => from_row(span),
+                Place::Id => Operand::Id(expert),
+            });
+            let Operand::Rows { data, stride } = from_row(step.to) else { continue };
+            // SAFETY: the places are within the expert's scratch, as the block's layout says, in this task's rows alone; other
+            // operands are biases, which are resident.
+            unsafe { step.op.run(rows.len(), operands, data, stride) };
+        }
+        let Operand::Rows { data, stride } = from_row(self.block.middle) else { return };
+        let down = &self.block.down;
+        for (i, row) in rows.enumerate() {
+            // SAFETY: the middle value's rows have `inner` floats; the converted rows were reserved behind the values.
+            unsafe {
+                let from = data.cast::<u8>().add(i * stride).cast::<f32>();
+                let to = slot.add(shape.converted + row * shape.converted_row);
+                down.kernels.convert(from, to.cast(), down.inner);
+            }
+        }
+    }
+
+    fn down(&self, index: usize, item: &Item, task: usize) {
+        wait_for(item, 1);
+        let pairs = self.work.pairs(&self.work.into_output, index);
+        let input = self.slot(item).wrapping_add(self.work.shape.converted);
+        let matrix = &self.block.down;
+        let weights = &item.weights[self.block.first.len()];
+        self.product(matrix, weights, pairs, input.cast(), self.output, [self.output_row, 0], task);
+    }
+
+    /// Weight rows of task `task` against all of an expert's rows: pair `[a, b]` multiplies row `b` of `input` and writes to
+    /// row `a` of `dst`.
+    #[expect(clippy::too_many_arguments, reason = "a product and where its parts are")]
+    fn product(
+        &self,
+        matrix: &Matrix,
+        weights: &AtomicPtr<c_void>,
+        pairs: &[[i32; 2]],
+        input: *mut c_void,
+        dst: *mut c_void,
+        strides: [usize; 2],
+        task: usize,
+    ) {
+        let weights = weights.load(Ordering::Relaxed);
+        let first = task * TASK_ROWS;
+        if pairs.len() >= matrix.blocked_from {
+            if first.is_multiple_of(BLOCKED_GROUP) {
+                let share =
+                    ThreadShare { ith: first / BLOCKED_GROUP, nth: matrix.rows.div_ceil(BLOCKED_GROUP) };
+                // SAFETY: the expert is leased until the end of the node; inputs are complete (the barrier, or the stage
+                // before); every pair has a row of its own in dst, and tasks other weight rows; the scratch is this thread's.
+                unsafe {
+                    matrix.blocked.compute(weights, pairs, input, dst, strides, self.blocked, share);
+                }
+            }
+            return;
+        }
+        let length = c_int::try_from(matrix.inner).expect("a row's length");
+        let input_row = matrix.kernels.activation_bytes(matrix.inner);
+        for row in first..matrix.rows.min(first + TASK_ROWS) {
+            // SAFETY: the expert holds `rows` rows of `stride` bytes.
+            let weight = unsafe { weights.cast::<u8>().add(row * matrix.stride) };
+            for &[a, b] in pairs {
+                let (a, b) = (a.unsigned_abs() as usize, b.unsigned_abs() as usize);
+                // SAFETY: as above: pairs are within input and dst.
+                unsafe {
+                    let activation = input.cast::<u8>().add(b * input_row);
+                    let out = dst.cast::<u8>().add(a * strides[0]).cast::<f32>();
+                    *out.add(row) = matrix.kernels.dot(length, weight.cast(), activation.cast());
+                }
+            }
+        }
+    }
+}
+
+/// Waits until a stage of an expert is through.
+fn wait_for(item: &Item, stage: usize) {
+    let mut spins = 0;
+    // Acquire: pairs with the release of the task that was the last.
+    while item.left[stage].load(Ordering::Acquire) > 0 {
+        spins += 1;
+        if spins < SPINS {
+            std::hint::spin_loop();
+        } else {
+            std::thread::yield_now();
+        }
+    }
+}

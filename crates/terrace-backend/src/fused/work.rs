@@ -1,0 +1,174 @@
+//! What is to be computed in a node: rows by expert, scratch, and the state of every expert.
+
+use super::block::{Block, MATRICES};
+use super::feed::State;
+use crate::error::BackendError;
+use crate::routing::Routing;
+use crate::scratch::Scratch;
+use std::cell::UnsafeCell;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use terrace_ggml::Tensor;
+use terrace_ggml::blocked::BLOCKED_GROUP;
+
+/// Weight rows of a task: enough to amortise claiming it, few enough to spread over the threads. A divisor of the blocked
+/// kernel's group.
+pub const TASK_ROWS: usize = 32;
+const _: () = assert!(BLOCKED_GROUP.is_multiple_of(TASK_ROWS));
+/// Token rows of an activation task.
+const ACT_ROWS: usize = 16;
+/// Experts whose middle values may be around at once where they do not all fit: one per stage, and one to begin with.
+const LEAST_SLOTS: usize = 4;
+/// Scratch that all experts of a node may take together; beyond, they take turns. What a decode with 8 experts of 2,048
+/// floats needs, many times over.
+const SCRATCH: usize = 4 << 20;
+
+/// Parts of an expert that have become ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Index into the routing's touched experts.
+    pub item: u32,
+    /// The first products and the activation can be computed.
+    pub first: bool,
+    /// The last product can.
+    pub down: bool,
+}
+
+/// Experts that became resident together, and the counter that deals their tasks to the threads.
+#[derive(Default)]
+pub struct Wave {
+    pub entries: UnsafeCell<Vec<Entry>>,
+    pub next_task: AtomicUsize,
+    pub last: AtomicBool,
+    /// The node has failed: nothing to compute, and no further wave. Kept per wave, because thread 0 may fail on the next
+    /// one before the others have looked at this.
+    pub failed: AtomicBool,
+}
+
+/// An expert's progress.
+#[derive(Default)]
+pub struct Item {
+    /// Its matrices, those of the first products in order and the last one; null until they are there.
+    pub weights: [AtomicPtr<c_void>; MATRICES],
+    /// Tasks left in each stage: first products, activation, last product.
+    pub left: [AtomicU32; 3],
+    /// Turn in the order of computing, which decides the scratch.
+    pub turn: AtomicUsize,
+}
+
+/// Tasks of an expert, by stage, and its scratch.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Shape {
+    /// Tasks of each stage: first products (all matrices together), activation, last product.
+    pub tasks: [usize; 3],
+    /// Most rows of an expert.
+    pub rows: usize,
+    /// Experts with scratch at once.
+    pub slots: usize,
+    /// Bytes of scratch of an expert.
+    pub slot_bytes: usize,
+    /// Where in it the last product's converted input begins.
+    pub converted: usize,
+    /// Bytes of a converted row.
+    pub converted_row: usize,
+}
+
+/// A node's work. Kept from node to node for its memory.
+#[derive(Default)]
+pub struct Work {
+    pub routing: Routing,
+    pub items: Vec<Item>,
+    /// Experts by turn.
+    pub order: Vec<AtomicU32>,
+    pub shape: Shape,
+    /// For each pair of the routing: its number within the expert, and the converted input row that it takes.
+    pub into_scratch: Vec<[i32; 2]>,
+    /// For each pair: the row of the output (slot + token * top-k), and its number within the expert.
+    pub into_output: Vec<[i32; 2]>,
+    pub scratch: Scratch,
+}
+
+impl Work {
+    /// Reads the router's choice, and lays out what follows from it.
+    pub fn read(
+        &mut self,
+        block: &Block,
+        ids: Tensor<'_>,
+        input: Tensor<'_>,
+        dst: Tensor<'_>,
+    ) -> Result<(), BackendError> {
+        // SAFETY: the layout outlives the run.
+        let name = unsafe { &(*block.down.tensor).name };
+        self.routing.reset();
+        self.routing.read(ids, block.experts, name)?;
+        let touched = self.routing.touched().len();
+        let (per_token, top_k) = (input.ne()[1], dst.ne()[1]);
+        self.into_scratch.clear();
+        self.into_output.clear();
+        let mut rows = 0;
+        for item in 0..touched {
+            let pairs = self.routing.rows(item);
+            rows = rows.max(pairs.len());
+            for (i, &[slot, token]) in (0i32..).zip(pairs) {
+                let row = i64::from(slot) % per_token + i64::from(token) * per_token;
+                let output = i64::from(slot) + i64::from(token) * top_k;
+                self.into_scratch.push([i, as_row(row)]);
+                self.into_output.push([as_row(output), i]);
+            }
+        }
+        self.shape = Shape::of(block, rows, touched);
+        self.scratch.reserve(self.shape.slots * self.shape.slot_bytes);
+        if self.items.len() < touched {
+            self.items.resize_with(touched, Item::default);
+            self.order.resize_with(touched, AtomicU32::default);
+        }
+        for item in &self.items[..touched] {
+            for weights in &item.weights {
+                weights.store(std::ptr::null_mut(), Ordering::Relaxed);
+            }
+            for (left, tasks) in item.left.iter().zip(self.shape.tasks) {
+                left.store(u32::try_from(tasks).expect("rows of a matrix"), Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+
+    /// What arrivals change.
+    pub fn state(&self) -> State<'_> {
+        let halves = self.shape.slots >= self.routing.touched().len();
+        State { items: &self.items, order: &self.order, halves }
+    }
+
+    /// The pairs of an expert: [`Work::into_scratch`] or [`Work::into_output`].
+    pub fn pairs<'a>(&self, all: &'a [[i32; 2]], item: usize) -> &'a [[i32; 2]] {
+        &all[self.routing.range(item)]
+    }
+}
+
+impl Shape {
+    fn of(block: &Block, rows: usize, touched: usize) -> Self {
+        let tasks = |rows: usize| rows.div_ceil(TASK_ROWS);
+        let first = block.first.iter().map(|matrix| tasks(matrix.rows)).sum();
+        let converted_row = block.down.kernels.activation_bytes(block.down.inner);
+        let converted = (rows * block.floats * size_of::<f32>()).next_multiple_of(64);
+        let slot_bytes = converted + (rows * converted_row).next_multiple_of(64);
+        let slots = (SCRATCH / slot_bytes.max(1)).max(LEAST_SLOTS).min(touched.max(1));
+        Self {
+            tasks: [first, rows.div_ceil(ACT_ROWS), tasks(block.down.rows)],
+            rows,
+            slots,
+            slot_bytes,
+            converted,
+            converted_row,
+        }
+    }
+
+    /// Token rows of an activation task, of `rows`.
+    pub fn act_rows(task: usize, rows: usize) -> std::ops::Range<usize> {
+        rows.min(task * ACT_ROWS)..rows.min((task + 1) * ACT_ROWS)
+    }
+}
+
+fn as_row(row: i64) -> i32 {
+    i32::try_from(row).expect("rows of a batch fit ggml's 32 bits")
+}

@@ -1,0 +1,97 @@
+//! Operations that compute each row by itself, taken out of a graph and run on rows that lie elsewhere.
+
+use crate::abi::{self, ComputeParams};
+use crate::tensor::{Op, Tensor};
+use llama_cpp_sys_2 as sys;
+use std::ffi::c_void;
+
+/// ggml's own function for a node's operation, with the node's parameters: same code, same rounding.
+#[derive(Clone, Copy)]
+pub struct RowOp {
+    forward: abi::Forward,
+    node: sys::ggml_tensor,
+    sources: [Option<sys::ggml_tensor>; 3],
+}
+
+/// What stands in for one of the node's operands.
+#[derive(Clone, Copy, Debug)]
+pub enum Operand {
+    /// Rows of floats, this many bytes apart.
+    Rows {
+        /// The first.
+        data: *mut c_void,
+        /// Bytes from one to the next.
+        stride: usize,
+    },
+    /// The operand as it is in the graph.
+    Unchanged,
+    /// One 32-bit id that holds for all rows.
+    Id(*const i32),
+}
+
+impl RowOp {
+    /// The node's operation, if it is one of those: GLU, UNARY, SQR, CLAMP, SCALE, MUL and ADD_ID.
+    pub fn of(node: Tensor<'_>) -> Option<Self> {
+        let forward: abi::Forward = match node.op() {
+            Op::GLU => abi::ggml_compute_forward_glu,
+            Op::UNARY => abi::ggml_compute_forward_unary,
+            Op::SQR => abi::ggml_compute_forward_sqr,
+            Op::CLAMP => abi::ggml_compute_forward_clamp,
+            Op::SCALE => abi::ggml_compute_forward_scale,
+            Op::MUL => abi::ggml_compute_forward_mul,
+            Op::ADD_ID => abi::ggml_compute_forward_add_id,
+            _ => return None,
+        };
+        if node.sources().count() > 3 {
+            return None;
+        }
+        // SAFETY: the tensors are alive for the graph's call; plain copies.
+        let sources = std::array::from_fn(|i| node.src(i).map(|source| unsafe { *source.as_ptr() }));
+        // SAFETY: as above.
+        Some(Self { forward, node: unsafe { *node.as_ptr() }, sources })
+    }
+
+    /// Computes `rows` rows, with `operands` in place of the node's, to `dst`, rows `stride` bytes apart.
+    ///
+    /// # Safety
+    /// Row operands and `dst` are valid for so many rows of the shapes that the graph's tensors have, `dst` is nobody
+    /// else's; unchanged operands are computed and alive.
+    pub unsafe fn run(&self, rows: usize, operands: [Operand; 3], dst: *mut c_void, stride: usize) {
+        let mut node = self.node;
+        set_rows(&mut node, rows, dst, stride);
+        let mut sources = self.sources;
+        for (i, (source, operand)) in sources.iter_mut().zip(operands).enumerate() {
+            let Some(source) = source else { continue };
+            match operand {
+                Operand::Rows { data, stride } => set_rows(source, rows, data, stride),
+                Operand::Unchanged => {}
+                Operand::Id(id) => {
+                    source.data = id.cast_mut().cast();
+                    source.ne = [i64::try_from(rows).expect("rows of a batch"), 1, 1, 1];
+                    // Every row finds the same id.
+                    source.nb = [0; 4];
+                }
+            }
+            node.src[i] = source;
+        }
+        let params = ComputeParams {
+            ith: 0,
+            nth: 1,
+            wsize: 0,
+            wdata: std::ptr::null_mut(),
+            threadpool: std::ptr::null_mut(),
+            use_ref: false,
+        };
+        // SAFETY: the function reads the operands' rows and writes dst's, all valid by the caller's contract; these operations
+        // use neither the work buffer nor the pool.
+        unsafe { (self.forward)(&raw const params, &raw mut node) };
+    }
+}
+
+fn set_rows(tensor: &mut sys::ggml_tensor, rows: usize, data: *mut c_void, stride: usize) {
+    tensor.data = data;
+    tensor.ne[1] = i64::try_from(rows).expect("rows of a batch");
+    (tensor.ne[2], tensor.ne[3]) = (1, 1);
+    tensor.nb[1] = stride;
+    (tensor.nb[2], tensor.nb[3]) = (rows * stride, rows * stride);
+}
