@@ -209,7 +209,6 @@ impl Executor {
     fn fuse(&mut self, graph: &Graph<'_>, store: &Store) -> bool {
         let is_expert = |rewrite: &Rewrite| matches!(rewrite.kind, Kind::Experts(_));
         let node_of: Vec<usize> = self.rewrites.iter().filter(|r| is_expert(r)).map(|r| r.node).collect();
-        let slots = store.stats().budget;
         let mut from = 0;
         while let Some(head) = self.expert_nodes.get(from) {
             let products: Vec<ExpertProduct> = self.expert_nodes[from..head.block_end]
@@ -222,7 +221,7 @@ impl Executor {
                     experts: expert.experts,
                 })
                 .collect();
-            let block = Block::recognise(graph, &products).filter(|b| FusedLane::suits(b, store, slots));
+            let block = Block::recognise(graph, &products).filter(|b| FusedLane::suits(b, store));
             let Some(block) = block else {
                 self.fused_nodes.clear();
                 return false;
@@ -295,7 +294,7 @@ impl Executor {
         mut recorder: Option<&mut TraceRecorder>,
     ) -> Result<RunStatus, BackendError> {
         // Matrices and experts share the slots: leave half to the experts where a graph has both.
-        let slots = store.stats().budget.bytes();
+        let slots = store.capacity().bytes();
         let limit =
             if self.expert_nodes.is_empty() && self.fused_nodes.is_empty() { slots } else { slots / 2 };
         let mut from = 0;

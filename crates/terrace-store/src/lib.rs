@@ -32,6 +32,7 @@
 mod bench;
 mod block;
 mod buffers;
+mod bundles;
 mod config;
 mod error;
 mod fetch;
@@ -50,6 +51,7 @@ mod tune;
 
 pub use bench::{Cache, Case, IoBench, IoBenchError, IoReport, Pattern, Question, Row};
 pub use block::{BlockId, BlockSpec};
+pub use bundles::{Arrived, Bundles};
 pub use config::{DirectChoice, IoChoice, ParseChoiceError, StoreConfig};
 pub use error::StoreError;
 pub use fetch::{Fetch, Ready};

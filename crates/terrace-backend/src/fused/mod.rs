@@ -25,8 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use terrace_ggml::blocked::{BlockedExpert, ThreadShare};
 use terrace_ggml::cpu::{RawTensor, custom_node};
 use terrace_ggml::{Graph, Tensor, parked};
-use terrace_model::ByteSize;
-use terrace_store::Store;
+use terrace_store::{Bundles, Store};
 use work::{Wave, Work};
 
 /// A block and where its state is.
@@ -113,10 +112,9 @@ impl FusedLane {
         self.feed.get_mut().end(store);
     }
 
-    /// Whether slots of this size suit the block: two experts, so that one can arrive while another is computed.
-    pub fn suits(block: &Block, store: &Store, slots: ByteSize) -> bool {
-        let bundle: u64 = feed::blocks_of(block, 0).map(|id| store.slot_size(id).bytes()).sum();
-        2 * bundle <= slots.bytes()
+    /// Whether the slots are large enough for the block's experts as a whole.
+    pub fn suits(block: &Block, store: &Store) -> bool {
+        Bundles::suit(store, feed::first_blocks(block))
     }
 
     fn has_failed(&self) -> bool {
@@ -166,7 +164,7 @@ impl FusedLane {
         entries.clear();
         if !self.has_failed() {
             self.attempt(node.index, feed.stop(), || {
-                let last = feed.publish(&node.block, &work.routing, work.state(), entries)?;
+                let last = feed.publish(&node.block, work.state(), entries)?;
                 wave.last.store(last, Ordering::Relaxed);
                 Ok(())
             });

@@ -1,10 +1,11 @@
 //! How the backend asks the store for an MoE block, step for step.
 //!
-//! The first matrix asks for its experts, then for those of the block's other matrices as far as there is room; each
+//! Experts as a whole ([`Bundles`]) where slots hold two of them. Else matrix by matrix: the first matrix asks for its experts, then for those of the block's other matrices as far as there is room; each
 //! matrix that follows gives back what the ones before it held. Where the slots do not hold a matrix's experts at once, they
 //! come in waves, and what was asked for ahead makes room.
 
 use crate::block::BlockId;
+use crate::bundles::Bundles;
 use crate::error::StoreError;
 use crate::fetch::Fetch;
 use crate::purpose::Use;
@@ -13,6 +14,7 @@ use crate::store::Store;
 /// The fetches of one graph's MoE blocks.
 #[derive(Debug)]
 pub struct Asking {
+    bundles: Bundles,
     matrices: Vec<Matrix>,
     blocks: Vec<BlockId>,
     /// Of the MoE block under way.
@@ -31,8 +33,8 @@ struct Matrix {
 
 impl Asking {
     /// Nothing is asked for.
-    pub const fn new() -> Self {
-        Self { matrices: Vec::new(), blocks: Vec::new(), how: Use::Decode }
+    pub fn new() -> Self {
+        Self { bundles: Bundles::default(), matrices: Vec::new(), blocks: Vec::new(), how: Use::Decode }
     }
 
     /// One MoE block: the first blocks of its `tensors`, in order, the experts that its tokens go to, ascending, and how
@@ -45,10 +47,14 @@ impl Asking {
         how: Use,
     ) -> Result<(), StoreError> {
         self.how = how;
-        // The first matrix of a block gives back what the block before held.
+        // A block gives back what the block before held.
         self.end(store);
+        let firsts: Vec<BlockId> = tensors.collect();
+        if firsts.len() > 1 && Bundles::suit(store, firsts.iter().copied()) {
+            return self.experts(store, &firsts, touched);
+        }
         let mut count = 0;
-        for first in tensors {
+        for first in firsts {
             if count == self.matrices.len() {
                 self.matrices.push(Matrix::default());
             }
@@ -69,8 +75,23 @@ impl Asking {
         Ok(())
     }
 
+    /// Experts as a whole: what is there is computed at once.
+    fn experts(&mut self, store: &mut Store, firsts: &[BlockId], touched: &[u32]) -> Result<(), StoreError> {
+        self.bundles.begin(store, firsts.iter().copied(), touched, self.how)?;
+        loop {
+            while self.bundles.next(store, 0)?.is_some() {}
+            if self.bundles.is_exhausted() {
+                return Ok(());
+            }
+            if !self.bundles.go_on(store, 1)? {
+                return Err(StoreError::Misuse("no room for a part of the experts".into()));
+            }
+        }
+    }
+
     /// The graph is over: all leases go.
     pub fn end(&mut self, store: &mut Store) {
+        self.bundles.end(store);
         for matrix in &mut self.matrices {
             matrix.give_back(store);
             matrix.from = 0;

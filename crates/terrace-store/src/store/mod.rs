@@ -71,6 +71,16 @@ impl Store {
         block.index() < self.blocks.len() && matches!(self.slots.state(block), SlotState::Resident { .. })
     }
 
+    /// Whether the block's bytes are in RAM or on their way.
+    pub(crate) fn has_slot(&self, block: BlockId) -> bool {
+        !matches!(self.slots.state(block), SlotState::Empty)
+    }
+
+    /// Bytes of all slots together.
+    pub fn capacity(&self) -> ByteSize {
+        ByteSize(self.ranges.len())
+    }
+
     /// Bytes of the budget that the block's slot takes: its hull in whole pages.
     ///
     /// # Panics
