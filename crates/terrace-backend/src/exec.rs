@@ -4,7 +4,7 @@ use crate::buffers::ManagedBuffer;
 use crate::error::BackendError;
 use crate::expert_kernels;
 use crate::experts::{self, ExpertLane, ExpertNode};
-use crate::fused::{self, Block, ExpertProduct, FusedLane, FusedNode};
+use crate::fused::{self, Block, ExpertProduct, FusedLane, FusedNode, Router};
 use crate::matrices::MatrixQueue;
 use crate::rows::{self, RowsNode};
 use crate::trace::TraceRecorder;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use terrace_ggml::blocked::BlockedExpert;
 use terrace_ggml::buffer::{BufferTypeHandle, buffer_of};
-use terrace_ggml::cpu::{CpuBackend, Kernels, RunStatus, ToFloat};
+use terrace_ggml::cpu::{CpuBackend, Kernels, RunStatus, ToFloat, custom_node};
 use terrace_ggml::device::{AbortCallback, Backend, ComputeError};
 use terrace_ggml::{Graph, Op, SavedOp, Tensor, parked};
 use terrace_store::Store;
@@ -197,6 +197,7 @@ impl Executor {
         tracing::debug!(
             nodes = graph.len(),
             moe_blocks = self.fused_nodes.len(),
+            routers = self.fused_nodes.iter().filter(|node| node.router.is_some()).count(),
             expert_nodes = self.expert_nodes.len(),
             row_nodes = self.row_nodes.len(),
             "a graph to compute"
@@ -226,15 +227,21 @@ impl Executor {
                 self.fused_nodes.clear();
                 return false;
             };
-            self.fused_nodes.push(FusedNode {
-                block,
-                index: self.fused_nodes.len(),
-                lane: &raw const *self.fused,
-            });
+            // SAFETY: the block's tensors are the graph's.
+            let ids = unsafe { custom_node(block.ids) };
+            let is_there = |weight: Tensor<'_>| weight.storage() == weight && self.managed_buffer(weight).is_none();
+            let router = Router::find(ids, is_there);
+            let (index, lane) = (self.fused_nodes.len(), &raw const *self.fused);
+            self.fused_nodes.push(FusedNode { block, index, lane, router, next: std::ptr::null() });
             from = head.block_end;
         }
         if self.fused_nodes.is_empty() {
             return false;
+        }
+        let nodes = self.fused_nodes.as_mut_ptr();
+        for next in 1..self.fused_nodes.len() {
+            // SAFETY: both within the list, which does not grow until the next graph.
+            unsafe { (*nodes.add(next - 1)).next = nodes.add(next) };
         }
         self.rewrites.retain(|rewrite| !is_expert(rewrite));
         self.expert_nodes.clear();
@@ -336,6 +343,7 @@ impl Executor {
             recorder.pass();
         }
         let result = self.run(graph, &mut store, recorder.as_mut());
+        weights.add_foretold(self.fused.take_foretold());
         self.matrices.abandon(&mut store, graph);
         self.lane.end(&mut store);
         self.fused.end(&mut store);

@@ -26,5 +26,6 @@ mod weights;
 pub use device::{LoadScope, Terrace};
 pub use error::BackendError;
 pub use file_map::FileMaps;
+pub use fused::Foretold;
 pub use trace::TraceRecorder;
 pub use weights::{Cut, Layout, ManagedTensor, Weights};

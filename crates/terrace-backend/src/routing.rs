@@ -84,6 +84,16 @@ impl Routing {
         Use::of_tokens(self.tokens)
     }
 
+    /// Tokens that were routed.
+    pub fn tokens(&self) -> usize {
+        self.tokens as usize
+    }
+
+    /// Pairs of token and expert.
+    pub fn pairs(&self) -> usize {
+        self.rows.len()
+    }
+
     /// Experts that at least one row goes to, ascending.
     pub fn touched(&self) -> &[u32] {
         &self.touched

@@ -2,6 +2,7 @@
 
 use crate::error::BackendError;
 use crate::file_map::{FileMaps, Populating};
+use crate::fused::Foretold;
 use crate::trace::TraceRecorder;
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -129,6 +130,7 @@ pub struct Weights {
     resident: Mutex<Vec<Resident>>,
     mapped: Option<Mapped>,
     recorder: Mutex<Option<TraceRecorder>>,
+    foretold: Mutex<Foretold>,
 }
 
 impl Weights {
@@ -142,6 +144,7 @@ impl Weights {
             resident: Mutex::default(),
             mapped: None,
             recorder: Mutex::default(),
+            foretold: Mutex::default(),
         }
     }
 
@@ -177,6 +180,23 @@ impl Weights {
     /// graph, never per node.
     pub fn recorder(&self) -> MutexGuard<'_, Option<TraceRecorder>> {
         self.recorder.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How well routers' choices were foretold, since the load or the last [`Weights::reset_foretold`].
+    pub fn foretold(&self) -> Foretold {
+        *self.foretold.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts from zero again.
+    pub fn reset_foretold(&self) {
+        *self.foretold.lock().unwrap_or_else(PoisonError::into_inner) = Foretold::default();
+    }
+
+    /// What a graph has added. Once per graph.
+    pub(crate) fn add_foretold(&self, more: Foretold) {
+        let mut foretold = self.foretold.lock().unwrap_or_else(PoisonError::into_inner);
+        foretold.chosen += more.chosen;
+        foretold.guessed += more.guessed;
     }
 
     /// A resident tensor has got its place: it will be filled by [`Weights::fill_resident`].

@@ -20,6 +20,12 @@ impl Op {
     pub const MUL_MAT_ID: Self = Self(sys::GGML_OP_MUL_MAT_ID);
     /// Rows of `src0` by the indices in `src1`, as F32.
     pub const GET_ROWS: Self = Self(sys::GGML_OP_GET_ROWS);
+    /// Sum, with rows or elements repeated where `src1` is smaller.
+    pub const ADD: Self = Self(sys::GGML_OP_ADD);
+    /// Rows divided by their root mean square.
+    pub const RMS_NORM: Self = Self(sys::GGML_OP_RMS_NORM);
+    /// Softmax.
+    pub const SOFT_MAX: Self = Self(sys::GGML_OP_SOFT_MAX);
     /// A gated activation: SwiGLU and its kin.
     pub const GLU: Self = Self(sys::GGML_OP_GLU);
     /// An activation: SiLU, GELU and their kin.
@@ -146,6 +152,12 @@ impl<'g> Tensor<'g> {
         // SAFETY: ggml keeps view_src pointing at the root tensor, never at another view.
         let source = unsafe { (*self.ptr).view_src };
         if source.is_null() { self } else { Self { ptr: source, owner: PhantomData } }
+    }
+
+    /// The operation's `i`-th parameter (0-based, below 16), where that is a float.
+    pub fn float_param(self, i: usize) -> f32 {
+        // SAFETY: as in `get`; the index is checked by the array.
+        f32::from_bits(unsafe { (*self.ptr).op_params[i] }.cast_unsigned())
     }
 
     /// Operand `i` (0-based, below 10).

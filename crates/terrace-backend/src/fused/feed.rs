@@ -1,6 +1,8 @@
 //! Thread 0's part of a block: asking the store for experts, and handing out what arrives.
 
+use super::FusedNode;
 use super::block::{Block, MATRICES};
+use super::lookahead::{Foretold, Lookahead};
 use super::work::{Entry, Item};
 use crate::error::BackendError;
 use crate::routing::Routing;
@@ -28,6 +30,7 @@ pub struct Feed {
     quiet: bool,
     /// Experts that have got a turn.
     turns: usize,
+    lookahead: Lookahead,
 }
 
 impl Default for Feed {
@@ -41,6 +44,7 @@ impl Default for Feed {
             wave: 0,
             quiet: true,
             turns: 0,
+            lookahead: Lookahead::default(),
         }
     }
 }
@@ -59,6 +63,8 @@ impl Feed {
     /// See [`super::FusedLane::begin`].
     pub fn begin(&mut self, store: &mut Store, recorder: Option<&mut TraceRecorder>, stop: &AtomicBool) {
         self.store = store;
+        // What is recorded is to be replayed, and a replay does not compute.
+        self.lookahead.begin(recorder.is_none() && store.speculates());
         self.recorder = recorder.map_or(std::ptr::null_mut(), |recorder| recorder);
         self.stop = stop;
     }
@@ -87,7 +93,21 @@ impl Feed {
         self.here.clear();
         self.here.resize(routing.touched().len(), 0);
         (self.wave, self.quiet, self.turns) = (0, true, 0);
-        Ok(self.bundles.begin(store, first_blocks(block), routing.touched(), routing.how())?)
+        self.bundles.begin(store, first_blocks(block), routing.touched(), routing.how())?;
+        self.lookahead.judge(store, routing);
+        Ok(())
+    }
+
+    /// Guesses what `next` will need, and has it read while nothing else is.
+    pub fn look_ahead(&mut self, now: &FusedNode, next: &FusedNode, routing: &Routing) -> Result<(), BackendError> {
+        // SAFETY: lent by `begin` for the run, and used by thread 0 only.
+        let store = unsafe { &mut *self.store };
+        self.lookahead.guess(store, now, next, routing)
+    }
+
+    /// See [`super::FusedLane::take_foretold`].
+    pub fn take_foretold(&mut self) -> Foretold {
+        self.lookahead.take_counts()
     }
 
     /// Collects what is there by now, waiting for the first of it, and says whether that was the last.

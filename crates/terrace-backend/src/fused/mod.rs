@@ -7,10 +7,14 @@
 
 mod block;
 mod feed;
+mod lookahead;
+mod router;
 mod stages;
 mod work;
 
 pub use block::{Block, ExpertProduct};
+pub use lookahead::Foretold;
+pub use router::Router;
 
 use crate::barrier::Barrier;
 use crate::error::BackendError;
@@ -34,6 +38,10 @@ pub struct FusedNode {
     /// Which of the graph's blocks this is.
     pub index: usize,
     pub lane: *const FusedLane,
+    /// What chooses its experts, if that was recognised.
+    pub router: Option<Router>,
+    /// The next block; null behind the last.
+    pub next: *const FusedNode,
 }
 
 /// State of all fused blocks of a graph run, shared by ggml's threads.
@@ -155,6 +163,20 @@ impl FusedLane {
         });
     }
 
+    /// Thread 0: guesses what the next block will need.
+    fn look_ahead(&self, node: &FusedNode) {
+        // SAFETY: null, or the executor's list, which does not change during the run.
+        let Some(next) = (unsafe { node.next.as_ref() }) else { return };
+        // SAFETY: thread 0 alone uses `feed`; `work` is only read from here on.
+        let (feed, work) = unsafe { (&mut *self.feed.get(), &*self.work.get()) };
+        self.attempt(node.index, feed.stop(), || feed.look_ahead(node, next, &work.routing));
+    }
+
+    /// How well the routers' choices were foretold since the last time that this was asked.
+    pub fn take_foretold(&mut self) -> Foretold {
+        self.feed.get_mut().take_foretold()
+    }
+
     /// Thread 0: waits until at least something can be computed and hands it out in `wave`.
     fn publish(&self, node: &FusedNode, wave: &Wave) {
         // SAFETY: thread 0 alone uses `feed`; `work` is only read from here on.
@@ -202,9 +224,13 @@ pub unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userda
     if share.ith == 0 {
         lane.publish(node, &lane.waves[0]);
     }
-    let mut turn = 0;
+    let (mut turn, mut first) = (0, true);
     loop {
         lane.barrier.wait(share.nth);
+        if std::mem::take(&mut first) && share.ith == 0 && !lane.has_failed() {
+            // The others compute meanwhile.
+            lane.look_ahead(node);
+        }
         let wave = &lane.waves[turn];
         if wave.failed.load(Ordering::Relaxed) {
             return;

@@ -89,6 +89,11 @@ impl Store {
         }
     }
 
+    /// Whether guesses may have any room.
+    pub fn speculates(&self) -> bool {
+        self.speculation.cap > 0
+    }
+
     /// What was guessed so far was wrong: what the engine has not got is dropped, what was read and not used is the first
     /// to go when room is needed.
     pub fn expire_speculation(&mut self) {

@@ -1,0 +1,83 @@
+//! What the next block is guessed to need, and how often the guess was right.
+
+use super::FusedNode;
+use super::feed::first_blocks;
+use super::router::Guess;
+use crate::error::BackendError;
+use crate::routing::Routing;
+use terrace_store::{BlockId, Store};
+
+/// Tokens of a graph that is worth guessing for: in a prefill nearly all experts are needed anyway.
+const TOKENS: usize = 1;
+
+/// Guesses from block to block.
+#[derive(Default)]
+pub struct Lookahead {
+    on: bool,
+    memory: Guess,
+    /// The guess for the block that comes next; empty if there is none.
+    guessed: Vec<u32>,
+    blocks: Vec<BlockId>,
+    counts: Foretold,
+}
+
+/// How well the next block's experts were foretold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Foretold {
+    /// Experts that were chosen in blocks that there was a guess for.
+    pub chosen: u64,
+    /// Of these, those that were guessed.
+    pub guessed: u64,
+}
+
+impl Lookahead {
+    /// A run begins.
+    pub fn begin(&mut self, on: bool) {
+        self.on = on;
+        self.guessed.clear();
+    }
+
+    /// The block that a guess was for has chosen.
+    pub fn judge(&mut self, store: &mut Store, routing: &Routing) {
+        if !self.on {
+            return;
+        }
+        // What was right is asked for by now; the rest is of no use.
+        store.expire_speculation();
+        if !self.guessed.is_empty() {
+            let right = routing.touched().iter().filter(|expert| self.guessed.contains(expert)).count();
+            self.counts.chosen += routing.touched().len() as u64;
+            self.counts.guessed += right as u64;
+            self.guessed.clear();
+        }
+    }
+
+    /// Has the experts read that the router of `next` is likely to choose.
+    pub fn guess(
+        &mut self,
+        store: &mut Store,
+        now: &FusedNode,
+        next: &FusedNode,
+        routing: &Routing,
+    ) -> Result<(), BackendError> {
+        let (Some(here), Some(there)) = (&now.router, &next.router) else { return Ok(()) };
+        let pairs = routing.pairs();
+        if !self.on || routing.tokens() > TOKENS {
+            return Ok(());
+        }
+        let likely = there.guess(here, pairs, &mut self.memory);
+        self.guessed.clear();
+        self.guessed.extend_from_slice(likely);
+        self.blocks.clear();
+        for &expert in likely {
+            self.blocks.extend(first_blocks(&next.block).map(|first| BlockId(first.0 + expert)));
+        }
+        store.speculate(&self.blocks)?;
+        Ok(())
+    }
+
+    /// How well it went since the last time that this was asked.
+    pub fn take_counts(&mut self) -> Foretold {
+        std::mem::take(&mut self.counts)
+    }
+}
