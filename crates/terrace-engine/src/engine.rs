@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 use terrace_backend::{Cut, FileMaps, Layout, Terrace, TraceRecorder, Weights};
+use terrace_backend::{Cut, Foretold, Layout, Terrace, TraceRecorder, Weights};
 use terrace_ggml::gguf;
 use terrace_ggml::llama::{Context, ContextParams, FlashAttention, LoadParams, Model, Vocab};
 use terrace_model::{ByteSize, ModelFile};
@@ -127,6 +128,7 @@ impl Engine {
         let load_ms = begin.elapsed().as_secs_f64() * 1e3;
         if let Some(weights) = &weights {
             weights.store().reset_stats();
+            weights.reset_foretold();
         }
         Ok(Self { context, model, weights, trace, report, position: 0, batch, interrupt, load_ms })
     }
@@ -190,6 +192,11 @@ impl Engine {
     /// The same by layer; empty in stock runs.
     pub fn layer_stats(&self) -> Vec<LayerStats> {
         self.weights.as_ref().map(|weights| weights.store().layer_stats().to_vec()).unwrap_or_default()
+    }
+
+    /// How well the next layer's experts were foretold since the load; none in stock runs.
+    pub fn foretold(&self) -> Option<Foretold> {
+        self.weights.as_ref().map(|weights| weights.foretold())
     }
 
     /// Ends the recording that [`Options::record_trace`] asked for, and writes it; none was asked for, or no
@@ -276,6 +283,7 @@ fn load_managed(
         io: options.io,
         direct: direct_for(options.direct, &plan),
         policy: options.cache_policy.clone(),
+        speculation: options.lookahead.bytes(),
         faults: faults.map_err(|e| EngineError::Faults(e.to_string()))?,
         ..StoreConfig::default()
     };

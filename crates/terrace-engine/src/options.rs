@@ -1,6 +1,9 @@
 //! What a caller can choose.
 
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
+use terrace_model::ByteSize;
 use terrace_plan::{Budget, Manage};
 use terrace_store::{DirectChoice, IoChoice, PolicyKind};
 
@@ -14,6 +17,54 @@ pub enum Mode {
         /// Let it convert weights to its repacked layouts, as its own programs do by default.
         repack: bool,
     },
+}
+
+/// How much may be read ahead on a guess of the next layer's experts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lookahead {
+    /// As measured to be best.
+    #[default]
+    Auto,
+    /// Nothing.
+    Off,
+    /// Slots of this size.
+    Bytes(ByteSize),
+}
+
+impl Lookahead {
+    /// Bytes that guesses may take.
+    pub const fn bytes(self) -> ByteSize {
+        match self {
+            Self::Auto => AUTO_LOOKAHEAD,
+            Self::Off => ByteSize::ZERO,
+            Self::Bytes(bytes) => bytes,
+        }
+    }
+}
+
+/// What [`Lookahead::Auto`] stands for (`docs/benchmarks.md`, router lookahead).
+const AUTO_LOOKAHEAD: ByteSize = ByteSize::ZERO;
+
+impl FromStr for Lookahead {
+    type Err = <ByteSize as FromStr>::Err;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "off" => Ok(Self::Off),
+            size => size.parse().map(Self::Bytes),
+        }
+    }
+}
+
+impl fmt::Display for Lookahead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.pad("auto"),
+            Self::Off => f.pad("off"),
+            Self::Bytes(bytes) => write!(f, "{bytes}"),
+        }
+    }
 }
 
 /// How to load and run a model.
@@ -33,6 +84,8 @@ pub struct Options {
     pub direct: DirectChoice,
     /// Which blocks go when the slots are full.
     pub cache_policy: PolicyKind,
+    /// How much may be read ahead on a guess.
+    pub lookahead: Lookahead,
     /// Where [`Engine::save_trace`](crate::Engine::save_trace) writes what the routers chose.
     pub record_trace: Option<PathBuf>,
     /// Tokens in the context; none: what the model was trained with, 4096 at most.
@@ -59,6 +112,7 @@ impl Default for Options {
             io: IoChoice::Auto,
             direct: DirectChoice::Auto,
             cache_policy: PolicyKind::default(),
+            lookahead: Lookahead::default(),
             record_trace: None,
             ctx: None,
             batch: 2048,

@@ -7,7 +7,7 @@ use crate::perplexity::PerplexityArgs;
 use crate::trace::TraceCommand;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
-use terrace_engine::{Budget, DirectChoice, IoChoice, Manage, PolicyKind};
+use terrace_engine::{Budget, DirectChoice, IoChoice, Lookahead, Manage, PolicyKind};
 use terrace_model::ByteSize;
 
 /// Runs GGUF models that do not fit in memory.
@@ -68,6 +68,10 @@ pub struct EngineArgs {
     #[arg(long, value_name = "POLICY", env = "TERRACE_CACHE_POLICY", default_value = "lru")]
     pub cache_policy: PolicyKind,
     /// Context size in tokens [default: the model's, within memory; perplexity: chunks of 512]
+    /// Room for experts that are read ahead on a guess of what the next layer needs: a size, off or auto
+    #[arg(long, value_name = "SIZE|off|auto", env = "TERRACE_LOOKAHEAD", default_value = "auto")]
+    pub lookahead: Lookahead,
+    /// Context size in tokens [default: the model's, within memory]
     #[arg(long, value_name = "TOKENS", env = "TERRACE_CTX", value_parser = clap::value_parser!(u32).range(1..))]
     pub ctx: Option<u32>,
     /// Tokens evaluated in one call at most

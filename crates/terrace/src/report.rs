@@ -22,6 +22,9 @@ pub struct RunReport {
     pub timings: TimingReport,
     /// What was read; none in stock runs and where nothing is managed.
     pub store: Option<StoreReport>,
+    /// How well the next layer's experts were foretold; none in stock runs.
+    #[serde(default)]
+    pub foretold: Option<ForetoldReport>,
     /// The same by layer, in order; weights that belong to none come last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<LayerReport>,
@@ -87,6 +90,15 @@ pub struct AheadReport {
     pub filled_bytes: u64,
     /// Reads among all these that failed.
     pub failures: u64,
+}
+
+/// How well the routers' choices were foretold.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct ForetoldReport {
+    /// Experts that were chosen in blocks that there was a guess for.
+    pub chosen: u64,
+    /// Of these, those that were guessed.
+    pub guessed: u64,
 }
 
 /// Counters of one layer's weights.
@@ -176,6 +188,7 @@ impl RunReport {
                 ttft_ms: timings.ttft_ms,
             },
             store: engine.store_stats().as_ref().map(StoreReport::from),
+            foretold: engine.foretold().map(|f| ForetoldReport { chosen: f.chosen, guessed: f.guessed }),
             layers: engine.layer_stats().iter().map(LayerReport::from).collect(),
             peak_rss_bytes: peak_rss().bytes(),
         }

@@ -53,6 +53,7 @@ fn options(args: &EngineArgs) -> Options {
         io: args.io,
         direct: args.direct,
         cache_policy: args.cache_policy.clone(),
+        lookahead: args.lookahead,
         ctx: args.ctx,
         batch: args.batch,
         ubatch: args.ubatch,

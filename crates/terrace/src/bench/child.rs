@@ -175,6 +175,7 @@ fn arguments(args: &BenchArgs, model: &Path, prompt: &Path) -> Vec<OsString> {
     option("--io", engine.io.to_string().into());
     option("--direct", engine.direct.to_string().into());
     option("--cache-policy", engine.cache_policy.to_string().into());
+    option("--lookahead", engine.lookahead.to_string().into());
     option("--batch", engine.batch.to_string().into());
     option("--ubatch", engine.ubatch.to_string().into());
     for (name, value) in [("--ctx", engine.ctx), ("--threads", engine.threads)] {
