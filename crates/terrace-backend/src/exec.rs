@@ -229,7 +229,8 @@ impl Executor {
             };
             // SAFETY: the block's tensors are the graph's.
             let ids = unsafe { custom_node(block.ids) };
-            let is_there = |weight: Tensor<'_>| weight.storage() == weight && self.managed_buffer(weight).is_none();
+            let is_there =
+                |weight: Tensor<'_>| weight.storage() == weight && self.managed_buffer(weight).is_none();
             let router = Router::find(ids, is_there);
             let (index, lane) = (self.fused_nodes.len(), &raw const *self.fused);
             self.fused_nodes.push(FusedNode { block, index, lane, router, next: std::ptr::null() });

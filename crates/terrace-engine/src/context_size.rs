@@ -48,6 +48,17 @@ fn vocabulary(model: &ModelFile) -> u64 {
     model.tensor("token_embd.weight").map_or(0, |tensor| tensor.shape.0[1])
 }
 
+/// Tokens per graph when nobody says: llama.cpp's 512, and more for models with experts. Each graph of a long prompt uses
+/// nearly all of them, so four times the tokens are a quarter of the reads; unless activations would then take more than
+/// an eighth of memory.
+pub fn auto_ubatch(model: &ModelFile, tokens: u32, available: ByteSize) -> u32 {
+    const DENSE: u32 = 512;
+    const EXPERTS: u32 = 2048;
+    let more = context_bytes(model, tokens, EXPERTS) - context_bytes(model, tokens, DENSE);
+    let has_experts = model.arch_u64("expert_count").is_some_and(|n| n > 0);
+    if has_experts && more.bytes() <= available.bytes() / 8 { EXPERTS } else { DENSE }
+}
+
 /// KV heads summed over all layers: a number for all, or an array with one per layer.
 fn kv_heads(model: &ModelFile, layers: u64, heads: u64) -> u64 {
     let key = format!("{}.attention.head_count_kv", model.architecture());

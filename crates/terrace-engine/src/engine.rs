@@ -1,6 +1,6 @@
 //! Loading a model, and holding what was loaded.
 
-use crate::context_size::context_bytes;
+use crate::context_size::{auto_ubatch, context_bytes};
 use crate::error::EngineError;
 use crate::machine::available_memory;
 use crate::options::{Mode, Options};
@@ -78,6 +78,9 @@ impl Engine {
             options.ctx.filter(|&n| n > 0).unwrap_or(trained.unwrap_or(DEFAULT_CONTEXT).min(DEFAULT_CONTEXT));
         let needed = context_bytes(&file, tokens, options.ubatch, options.outputs);
         let available = available_memory();
+        let batch = options.batch.clamp(1, tokens);
+        let ubatch = options.ubatch.unwrap_or_else(|| auto_ubatch(&file, tokens, available)).clamp(1, batch);
+        let needed = context_bytes(&file, tokens, ubatch);
         if needed > available {
             return Err(EngineError::ContextTooLarge { tokens, needed, available });
         }
@@ -89,8 +92,8 @@ impl Engine {
             io_reason: None,
             context: tokens,
             context_bytes: needed,
-            batch: options.batch.clamp(1, tokens),
-            ubatch: options.ubatch.clamp(1, options.batch.clamp(1, tokens)),
+            batch,
+            ubatch,
             threads,
         };
         let (model, weights) = match options.mode {
@@ -283,7 +286,7 @@ fn load_managed(
         io: options.io,
         direct: direct_for(options.direct, &plan),
         policy: options.cache_policy.clone(),
-        speculation: options.lookahead.bytes(),
+        speculation: options.lookahead.bytes(plan.slots),
         faults: faults.map_err(|e| EngineError::Faults(e.to_string()))?,
         ..StoreConfig::default()
     };

@@ -32,18 +32,21 @@ pub enum Lookahead {
 }
 
 impl Lookahead {
-    /// Bytes that guesses may take.
-    pub const fn bytes(self) -> ByteSize {
+    /// Bytes that guesses may take of the `slots`.
+    pub fn bytes(self, slots: ByteSize) -> ByteSize {
         match self {
-            Self::Auto => AUTO_LOOKAHEAD,
+            Self::Auto => AUTO_LOOKAHEAD.min(ByteSize(slots.bytes() / AUTO_SHARE)),
             Self::Off => ByteSize::ZERO,
             Self::Bytes(bytes) => bytes,
         }
     }
 }
 
-/// What [`Lookahead::Auto`] stands for (`docs/benchmarks.md`, router lookahead).
-const AUTO_LOOKAHEAD: ByteSize = ByteSize::ZERO;
+/// What the disk reads while attention and the router compute, with some in reserve: 3 ms at 2.5 GB/s. Half of it leaves the
+/// disk idle, twice as much makes demand wait for wrong guesses (`docs/benchmarks.md`, router lookahead).
+const AUTO_LOOKAHEAD: ByteSize = ByteSize::mib(8);
+/// The part of the slots that guesses take at most.
+const AUTO_SHARE: u64 = 8;
 
 impl FromStr for Lookahead {
     type Err = <ByteSize as FromStr>::Err;
@@ -96,6 +99,9 @@ pub struct Options {
     pub ubatch: u32,
     /// Tokens of a decode call whose logits are kept; generating needs the last one's only.
     pub outputs: u32,
+    /// Most tokens per graph; none: 512, or 2,048 for models with experts where memory allows, since a graph of so many
+    /// tokens uses nearly all experts, however many tokens it has.
+    pub ubatch: Option<u32>,
     /// Compute threads; none: what the process may run on.
     pub threads: Option<u32>,
     /// Faults to inject into reads, for tests (`eio@100`).
@@ -118,6 +124,7 @@ impl Default for Options {
             batch: 2048,
             ubatch: 512,
             outputs: 1,
+            ubatch: None,
             threads: None,
             faults: None,
         }

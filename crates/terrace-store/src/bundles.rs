@@ -171,7 +171,8 @@ impl Bundles {
     /// As [`Store::start`].
     pub fn go_on(&mut self, store: &mut Store, through: u64) -> Result<bool, StoreError> {
         while self.asked < self.touched.len() {
-            let computed = self.portions.front().is_some_and(|oldest| oldest.left == 0 && oldest.done_at < through);
+            let computed =
+                self.portions.front().is_some_and(|oldest| oldest.left == 0 && oldest.done_at < through);
             if computed {
                 self.give_back(store);
             } else if !self.portions.is_empty() {

@@ -77,9 +77,9 @@ pub struct EngineArgs {
     /// Tokens evaluated in one call at most
     #[arg(long, value_name = "TOKENS", env = "TERRACE_BATCH", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(1..))]
     pub batch: u32,
-    /// Tokens computed together at most
-    #[arg(long, value_name = "TOKENS", env = "TERRACE_UBATCH", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
-    pub ubatch: u32,
+    /// Tokens computed together at most [default: 512; with experts 2048, memory allowing]
+    #[arg(long, value_name = "TOKENS", env = "TERRACE_UBATCH", value_parser = clap::value_parser!(u32).range(1..))]
+    pub ubatch: Option<u32>,
     /// CPU threads [default: one per core]
     #[arg(short, long, value_name = "N", env = "TERRACE_THREADS", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: Option<u32>,

@@ -99,7 +99,12 @@ impl Feed {
     }
 
     /// Guesses what `next` will need, and has it read while nothing else is.
-    pub fn look_ahead(&mut self, now: &FusedNode, next: &FusedNode, routing: &Routing) -> Result<(), BackendError> {
+    pub fn look_ahead(
+        &mut self,
+        now: &FusedNode,
+        next: &FusedNode,
+        routing: &Routing,
+    ) -> Result<(), BackendError> {
         // SAFETY: lent by `begin` for the run, and used by thread 0 only.
         let store = unsafe { &mut *self.store };
         self.lookahead.guess(store, now, next, routing)

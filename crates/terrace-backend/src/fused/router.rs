@@ -49,7 +49,8 @@ impl Router {
                 Op::MUL_MAT => return Self::new(at, added, choice_bias, is_there),
                 Op::ADD => {
                     let operand = at.src(1)?;
-                    let parameter = operand.op() == Op::NONE && operand.ty() == DataType::F32 && is_there(operand);
+                    let parameter =
+                        operand.op() == Op::NONE && operand.ty() == DataType::F32 && is_there(operand);
                     if !parameter || !added.is_null() {
                         return None;
                     }

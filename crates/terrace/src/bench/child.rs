@@ -177,8 +177,7 @@ fn arguments(args: &BenchArgs, model: &Path, prompt: &Path) -> Vec<OsString> {
     option("--cache-policy", engine.cache_policy.to_string().into());
     option("--lookahead", engine.lookahead.to_string().into());
     option("--batch", engine.batch.to_string().into());
-    option("--ubatch", engine.ubatch.to_string().into());
-    for (name, value) in [("--ctx", engine.ctx), ("--threads", engine.threads)] {
+    for (name, value) in [("--ubatch", engine.ubatch), ("--ctx", engine.ctx), ("--threads", engine.threads)] {
         if let Some(value) = value {
             option(name, value.to_string().into());
         }
