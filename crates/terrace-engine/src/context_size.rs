@@ -54,7 +54,7 @@ fn vocabulary(model: &ModelFile) -> u64 {
 pub fn auto_ubatch(model: &ModelFile, tokens: u32, available: ByteSize) -> u32 {
     const DENSE: u32 = 512;
     const EXPERTS: u32 = 2048;
-    let more = context_bytes(model, tokens, EXPERTS) - context_bytes(model, tokens, DENSE);
+    let more = context_bytes(model, tokens, EXPERTS, 1) - context_bytes(model, tokens, DENSE, 1);
     let has_experts = model.arch_u64("expert_count").is_some_and(|n| n > 0);
     if has_experts && more.bytes() <= available.bytes() / 8 { EXPERTS } else { DENSE }
 }

@@ -11,8 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
-use terrace_backend::{Cut, FileMaps, Layout, Terrace, TraceRecorder, Weights};
-use terrace_backend::{Cut, Foretold, Layout, Terrace, TraceRecorder, Weights};
+use terrace_backend::{Cut, FileMaps, Foretold, Layout, Terrace, TraceRecorder, Weights};
 use terrace_ggml::gguf;
 use terrace_ggml::llama::{Context, ContextParams, FlashAttention, LoadParams, Model, Vocab};
 use terrace_model::{ByteSize, ModelFile};
@@ -76,11 +75,10 @@ impl Engine {
         let trained = file.arch_u64("context_length").and_then(|n| u32::try_from(n).ok()).filter(|&n| n > 0);
         let tokens =
             options.ctx.filter(|&n| n > 0).unwrap_or(trained.unwrap_or(DEFAULT_CONTEXT).min(DEFAULT_CONTEXT));
-        let needed = context_bytes(&file, tokens, options.ubatch, options.outputs);
         let available = available_memory();
         let batch = options.batch.clamp(1, tokens);
         let ubatch = options.ubatch.unwrap_or_else(|| auto_ubatch(&file, tokens, available)).clamp(1, batch);
-        let needed = context_bytes(&file, tokens, ubatch);
+        let needed = context_bytes(&file, tokens, ubatch, options.outputs);
         if needed > available {
             return Err(EngineError::ContextTooLarge { tokens, needed, available });
         }

@@ -95,8 +95,6 @@ pub struct Options {
     pub ctx: Option<u32>,
     /// Most prompt tokens per decode call.
     pub batch: u32,
-    /// Most tokens per graph.
-    pub ubatch: u32,
     /// Tokens of a decode call whose logits are kept; generating needs the last one's only.
     pub outputs: u32,
     /// Most tokens per graph; none: 512, or 2,048 for models with experts where memory allows, since a graph of so many
@@ -122,7 +120,6 @@ impl Default for Options {
             record_trace: None,
             ctx: None,
             batch: 2048,
-            ubatch: 512,
             outputs: 1,
             ubatch: None,
             threads: None,

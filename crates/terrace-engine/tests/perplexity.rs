@@ -103,7 +103,7 @@ fn streamed_stock_and_by_definition() {
     let options = Options {
         model: models().join("tiny-moe-Q4_K.gguf"),
         batch: 20,
-        ubatch: 7,
+        ubatch: Some(7),
         ctx: Some(256),
         threads: Some(2),
         ..Options::default()
