@@ -41,6 +41,15 @@ pub fn read(path: &Path) -> Result<ModelFile, GgufError> {
     Ok(model)
 }
 
+/// Bytes of a file's header: everything before its tensor data. Only the walk over it, so nothing behind it need be there.
+///
+/// # Errors
+/// A file that cannot be read, or a header that is damaged or cut off.
+pub fn header_len(path: &Path) -> Result<u64, GgufError> {
+    let (file, len) = open(path)?;
+    Ok(scan::scan(path, &file, len)?.table_end)
+}
+
 /// The tensor type with ggml's number `id`, unless ggml does not know it (or no longer does).
 pub fn tensor_type(id: u32) -> Option<TensorType> {
     types::describe(id)

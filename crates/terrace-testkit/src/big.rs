@@ -23,12 +23,32 @@ pub enum Preset {
     Llama8b,
     /// Llama-3.1-70B: 80 layers.
     Llama70b,
+    /// Qwen3-235B-A22B: 94 layers, 128 experts, 8 of them used.
+    Qwen3_235bA22b,
+    /// Qwen3-Coder-Next (80B-A3B): 48 layers, three of four with a delta net; 512 experts, 10 of them used.
+    Qwen3CoderNext,
+    /// GPT-OSS-120B: 36 layers, 128 experts in MXFP4, 4 of them used.
+    GptOss120b,
+    /// DeepSeek-V3 (671B): 61 layers, the first 3 dense; latent attention; 256 experts, 8 of them used.
+    DeepseekV3,
+    /// Kimi-K2 (1T): 61 layers, the first dense; latent attention; 384 experts, 8 of them used.
+    KimiK2,
 }
 
 impl Preset {
     /// All of them.
-    pub const ALL: &[Self] =
-        &[Self::Qwen3_30bA3b, Self::Mixtral8x7b, Self::GptOss20b, Self::Llama8b, Self::Llama70b];
+    pub const ALL: &[Self] = &[
+        Self::Qwen3_30bA3b,
+        Self::Mixtral8x7b,
+        Self::GptOss20b,
+        Self::Llama8b,
+        Self::Llama70b,
+        Self::Qwen3_235bA22b,
+        Self::Qwen3CoderNext,
+        Self::GptOss120b,
+        Self::DeepseekV3,
+        Self::KimiK2,
+    ];
 
     /// The name on this kit's command line.
     pub const fn name(self) -> &'static str {
@@ -38,6 +58,11 @@ impl Preset {
             Self::GptOss20b => "gpt-oss-20b",
             Self::Llama8b => "llama-8b",
             Self::Llama70b => "llama-70b",
+            Self::Qwen3_235bA22b => "qwen3-235b-a22b",
+            Self::Qwen3CoderNext => "qwen3-coder-next",
+            Self::GptOss120b => "gpt-oss-120b",
+            Self::DeepseekV3 => "deepseek-v3",
+            Self::KimiK2 => "kimi-k2",
         }
     }
 
@@ -100,6 +125,56 @@ impl Preset {
                 ff: 28_672,
                 vocab: 128_256,
                 ..base(Arch::Llama)
+            },
+            Self::Qwen3_235bA22b => Spec {
+                layers: 94,
+                embd: 4096,
+                heads: 64,
+                kv_heads: 4,
+                ff: 12_288,
+                expert_ff: 1536,
+                experts: 128,
+                top_k: 8,
+                vocab: 151_936,
+                ..base(Arch::Qwen3Moe)
+            },
+            Self::Qwen3CoderNext => Spec {
+                layers: 48,
+                embd: 2048,
+                heads: 16,
+                kv_heads: 2,
+                head_dim: 256,
+                key_heads: 16,
+                value_heads: 32,
+                ff: 512,
+                expert_ff: 512,
+                experts: 512,
+                top_k: 10,
+                vocab: 151_936,
+                ..base(Arch::Qwen3Next)
+            },
+            Self::GptOss120b => Spec { layers: 36, experts: 128, ..Self::GptOss20b.spec() },
+            Self::DeepseekV3 => Spec {
+                layers: 61,
+                leading_dense: 3,
+                embd: 7168,
+                heads: 128,
+                kv_heads: 128,
+                q_rank: 1536,
+                ff: 18_432,
+                expert_ff: 2048,
+                experts: 256,
+                top_k: 8,
+                vocab: 129_280,
+                ..base(Arch::Deepseek2)
+            },
+            Self::KimiK2 => Spec {
+                leading_dense: 1,
+                heads: 64,
+                kv_heads: 64,
+                experts: 384,
+                vocab: 163_840,
+                ..Self::DeepseekV3.spec()
             },
         }
     }

@@ -37,12 +37,12 @@ impl Derived {
         };
         Self {
             rope,
-            q_rank: 256,
+            q_rank: spec.q_rank,
             kv_rank: 512,
             nope: spec.head_dim,
             state: 128,
-            key_heads: 2,
-            value_heads: 4,
+            key_heads: spec.key_heads,
+            value_heads: spec.value_heads,
             full_every: if spec.layers < 4 { 2 } else { 4 },
             full_head: spec.head_dim * 2,
         }
@@ -202,10 +202,10 @@ impl Block<'_, '_> {
             }
             _ => self.norm("ffn_norm", embd),
         }
-        if !arch.is_moe() || self.layer < arch.leading_dense() || arch == Arch::Gemma4 {
+        if !arch.is_moe() || self.layer < self.spec.leading_dense || arch == Arch::Gemma4 {
             self.gated_ffn("", ff);
         }
-        if arch.is_moe() && self.layer >= arch.leading_dense() {
+        if arch.is_moe() && self.layer >= self.spec.leading_dense {
             self.experts();
         }
         match arch {
@@ -223,7 +223,7 @@ impl Block<'_, '_> {
     }
 
     fn has_experts(&self) -> bool {
-        self.layer >= self.spec.arch.leading_dense()
+        self.layer >= self.spec.leading_dense
     }
 
     fn gated_ffn(&mut self, kind: &str, ff: u32) {

@@ -14,6 +14,7 @@ mod gguf_map;
 pub mod hostile;
 mod layout;
 mod metadata;
+mod mix;
 mod pool;
 mod routing;
 mod spec;
@@ -22,6 +23,7 @@ mod vocab;
 mod writer;
 
 pub use error::Error;
+pub use mix::Mix;
 pub use routing::RoutingStats;
 pub use spec::{Arch, Routing, Spec};
 pub use terrace_ggml::quantize::WeightType;

@@ -7,7 +7,7 @@ use terrace_ggml::llama::{LoadParams, Model};
 use terrace_ggml::routing_trace::{Choices, trace_routing};
 use terrace_model::MetaValue;
 use terrace_testkit::big::{self, Data, Preset};
-use terrace_testkit::{Arch, Routing, RoutingStats, Spec, WeightType, hostile, write, write_split};
+use terrace_testkit::{Arch, Mix, Routing, RoutingStats, Spec, WeightType, hostile, write, write_split};
 
 #[derive(Parser)]
 #[command(version, about)]
@@ -37,6 +37,9 @@ enum Command {
         /// Shape (`terrace-testkit list`).
         #[arg(long)]
         preset: Preset,
+        /// Types as a published mix has them; the types below go before it.
+        #[arg(long)]
+        mix: Option<Mix>,
         #[command(flatten)]
         shape: Shape,
         /// File to write; with --shards, the part of the names before -00001-of-.
@@ -129,7 +132,7 @@ impl Shape {
             expert_type: self.expert_type.unwrap_or(spec.expert_type),
             expert_down_type: self.expert_down_type.or(spec.expert_down_type),
             other_type: self.other_type.unwrap_or(spec.other_type),
-            overrides: self.types,
+            overrides: self.types.into_iter().chain(spec.overrides).collect(),
             seed: self.seed.unwrap_or(spec.seed),
             routing: match self.routing {
                 RoutingArg::Uniform => Routing::Uniform,
@@ -169,8 +172,11 @@ fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
                 Some(shards) => write_split(&spec, out, shards)?,
             }
         }
-        Command::Big { preset, shape, out, shards, no_data } => {
-            let spec = shape.apply(preset.spec());
+        Command::Big { preset, mix, shape, out, shards, no_data } => {
+            let spec = preset.spec();
+            // The mix counts layers.
+            let spec = Spec { layers: shape.layers.unwrap_or(spec.layers), ..spec };
+            let spec = shape.apply(mix.map_or(spec.clone(), |mix| mix.apply(spec)));
             let data = if no_data { Data::Sparse } else { Data::Pooled };
             match shards {
                 None => vec![big::write(&spec, out, data)?],
@@ -187,6 +193,7 @@ fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
             let types = WeightType::ALL.iter().map(|ty| ty.name());
             println!("architectures: {}", Arch::ALL.iter().map(|a| a.name()).collect::<Vec<_>>().join(" "));
             println!("presets: {}", Preset::ALL.iter().map(|p| p.name()).collect::<Vec<_>>().join(" "));
+            println!("mixes: {}", Mix::ALL.iter().map(|m| m.name()).collect::<Vec<_>>().join(" "));
             println!("types: {}", types.collect::<Vec<_>>().join(" "));
             return Ok(());
         }

@@ -108,7 +108,7 @@ fn of_architecture(spec: &Spec, derived: &Derived) -> Vec<(&'static str, Value)>
 
 fn sigmoid_routing(spec: &Spec) -> Vec<(&'static str, Value)> {
     let mut all = vec![
-        ("leading_dense_block_count", Value::from(spec.arch.leading_dense())),
+        ("leading_dense_block_count", Value::from(spec.leading_dense)),
         ("expert_shared_count", 1u32.into()),
         ("expert_gating_func", 2u32.into()),
         ("expert_weights_norm", true.into()),

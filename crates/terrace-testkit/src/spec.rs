@@ -65,7 +65,7 @@ impl Arch {
         !matches!(self, Self::Llama)
     }
 
-    /// Layers at the front without experts.
+    /// Layers at the front without experts, in the tiny models.
     pub const fn leading_dense(self) -> u32 {
         match self {
             Self::Deepseek2 | Self::Glm4Moe | Self::BailingMoe2 => 1,
@@ -128,6 +128,14 @@ pub struct Spec {
     pub heads: u32,
     /// Key and value heads (not used by `deepseek2`, whose latent is one).
     pub kv_heads: u32,
+    /// Layers at the front without experts, where the architecture has such ([`Arch::leading_dense`]).
+    pub leading_dense: u32,
+    /// `deepseek2`: rank of the compressed queries.
+    pub q_rank: u32,
+    /// Delta net: key heads.
+    pub key_heads: u32,
+    /// Delta net: value heads.
+    pub value_heads: u32,
     /// Elements in a head (`deepseek2`: of its value; its keys have half as much again).
     pub head_dim: u32,
     /// Inner width of dense FFNs and shared experts.
@@ -177,6 +185,10 @@ impl Spec {
             embd: 256,
             heads: 4,
             kv_heads: 2,
+            leading_dense: arch.leading_dense(),
+            q_rank: 256,
+            key_heads: 2,
+            value_heads: 4,
             head_dim: 64,
             ff: 768,
             expert_ff: 512,

@@ -14,6 +14,7 @@ fn small(preset: Preset) -> Spec {
     let spec = preset.spec();
     Spec {
         layers: 2,
+        leading_dense: spec.leading_dense.min(1),
         embd: 512,
         heads: spec.heads / 8,
         kv_heads: (spec.kv_heads / 8).max(1),

@@ -4,6 +4,7 @@
 //! put together in [`crate::config`].
 
 use crate::perplexity::PerplexityArgs;
+use crate::plan::PlanArgs;
 use crate::trace::TraceCommand;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -34,6 +35,8 @@ pub enum Command {
     Run(RunArgs),
     /// Show what a model file holds
     Inspect(InspectArgs),
+    /// Say what would live where on a machine, and how fast that should be
+    Plan(PlanArgs),
     /// Measure generation, alone or against stock llama.cpp
     Bench(BenchArgs),
     /// Measure how well a model predicts a text, as llama.cpp's perplexity does

@@ -62,6 +62,9 @@ pub enum CliError {
     /// What a replay asks for cannot be.
     #[error(transparent)]
     Replay(#[from] terrace_store::StoreError),
+    /// A plan that cannot be.
+    #[error(transparent)]
+    Place(#[from] terrace_plan::PlaceError),
     /// A measurement that does not hold.
     #[error(transparent)]
     Bench(#[from] crate::bench::BenchError),
@@ -91,6 +94,13 @@ impl CliError {
                 Some("measure with a smaller file (--size), or a file that is there already".into())
             }
             Self::IoBench(_) => None,
+            Self::Place(terrace_plan::PlaceError::NoRoom { .. }) => {
+                Some("take a smaller context (--ctx, --kv-type), or ask with --what-if ram=...".into())
+            }
+            Self::Place(terrace_plan::PlaceError::NoTensor { .. }) => {
+                Some("tensors are named as in the file, e.g. blk.0.ffn_down.weight".into())
+            }
+            Self::Place(_) => None,
             Self::Bench(e) => e.hint(),
         }
     }

@@ -6,10 +6,12 @@
 
 mod download;
 mod error;
+mod header;
 mod metadata;
 mod remote;
 
 pub use error::HubError;
+pub use header::RemoteHeader;
 pub use remote::RemoteModel;
 
 use crate::signals;
@@ -172,17 +174,29 @@ impl Hub {
         self.cache.join(format!("models--{}--{}", model.owner, model.repo))
     }
 
+    /// A model (of a split one: its first shard) that is in the cache, without asking the hub.
+    pub fn cached(&self, model: &RemoteModel) -> Option<PathBuf> {
+        let name = model.file.clone().or_else(|| self.cached_file(model))?;
+        let snapshot = self.cached_snapshot(model)?;
+        let shards: Vec<PathBuf> = shards_of(&name).iter().map(|shard| snapshot.join(shard)).collect();
+        shards.iter().all(|shard| shard.is_file()).then(|| shards[0].clone())
+    }
+
     /// The one model of an earlier download, without asking the hub.
     fn cached_file(&self, model: &RemoteModel) -> Option<String> {
-        let folder = self.repository_folder(model);
-        let commit = std::fs::read_to_string(folder.join("refs").join(REVISION)).ok()?;
-        let snapshot = folder.join("snapshots").join(commit.trim());
+        let snapshot = self.cached_snapshot(model)?;
         let mut files = Vec::new();
         list(&snapshot, &snapshot, &mut files);
         match &choices(&files)[..] {
             [only] => Some(only.clone()),
             _ => None,
         }
+    }
+
+    fn cached_snapshot(&self, model: &RemoteModel) -> Option<PathBuf> {
+        let folder = self.repository_folder(model);
+        let commit = std::fs::read_to_string(folder.join("refs").join(REVISION)).ok()?;
+        Some(folder.join("snapshots").join(commit.trim()))
     }
 
     fn explain(&self, model: &RemoteModel, error: HFError) -> HubError {

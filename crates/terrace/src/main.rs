@@ -15,6 +15,7 @@ mod inspect;
 mod iobench;
 mod model_source;
 mod perplexity;
+mod plan;
 mod report;
 mod run;
 mod session;
@@ -55,6 +56,7 @@ fn run_command() -> ExitCode {
     let result = match &cli.command {
         Command::Run(args) => run::run(args, cli.verbose > 0),
         Command::Inspect(args) => inspect::inspect(args),
+        Command::Plan(args) => plan::plan(args),
         Command::Bench(args) => bench::bench(args),
         Command::Perplexity(args) => perplexity::perplexity(args, cli.verbose > 0),
         Command::Trace(command) => trace::trace(command, cli.verbose > 0),

@@ -1,7 +1,7 @@
 //! MODEL: a path, something on the hub, or nothing, which means the bundled model.
 
 use crate::error::CliError;
-use crate::hub::{Hub, RemoteModel};
+use crate::hub::{Hub, RemoteHeader, RemoteModel};
 use std::path::{Path, PathBuf};
 
 /// File name of the bundled model.
@@ -24,6 +24,42 @@ pub fn resolve(model: Option<&str>) -> Result<PathBuf, CliError> {
             let path = bundled()?;
             eprintln!("no MODEL given: running the bundled {}", path.display());
             Ok(path)
+        }
+    }
+}
+
+/// A model's header: a local file, or what was fetched of a remote one.
+pub enum Header {
+    /// The file.
+    Local(PathBuf),
+    /// Its beginning.
+    Remote(RemoteHeader),
+}
+
+impl Header {
+    /// What to read.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Local(path) => path,
+            Self::Remote(header) => header.path(),
+        }
+    }
+}
+
+/// The header of what was asked for; of a remote model nothing else is downloaded.
+///
+/// # Errors
+/// The hub's.
+pub fn header(model: &str) -> Result<Header, CliError> {
+    match model.strip_prefix("hf:") {
+        None => Ok(Header::Local(PathBuf::from(model))),
+        Some(remote) => {
+            let (hub, remote) = (Hub::from_environment()?, RemoteModel::parse(remote)?);
+            // What was downloaded before need not be asked for again.
+            match hub.cached(&remote) {
+                Some(path) => Ok(Header::Local(path)),
+                None => Ok(Header::Remote(crate::signals::busy(|| hub.header(&remote))?)),
+            }
         }
     }
 }

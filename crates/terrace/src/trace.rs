@@ -44,7 +44,11 @@ fn record(args: &RecordArgs, verbose: bool) -> Result<(), CliError> {
     }
 }
 
-fn read(path: &Path) -> Result<Trace, CliError> {
+/// Reads a trace's file.
+///
+/// # Errors
+/// A file that cannot be read, or is no trace.
+pub fn read(path: &Path) -> Result<Trace, CliError> {
     let name = path.display().to_string();
     let len = std::fs::metadata(path).map_err(CliError::io(&name))?.len();
     if len > MOST {

@@ -12,7 +12,7 @@ const LAYER_STEPS: usize = 16;
 /// Steps of the share of experts on devices.
 const HOT_STEPS: u32 = 8;
 /// Of so many devices, the fastest, every subset is tried; further ones are used with any of them.
-const SUBSET_DEVICES: usize = 3;
+const SUBSET_DEVICES: usize = 2;
 /// Steps of the number of streamed matrices beside devices; without them, every number is tried.
 const STREAM_STEPS: usize = 32;
 
@@ -24,24 +24,35 @@ pub fn greedy(work: &Workload, costs: &Costs) -> Option<(Outline, f64)> {
         let streamable = work.matrices.iter().filter(|matrix| matrix.layer < left).count();
         let steps = if costs.devices.is_empty() { streamable.max(1) } else { STREAM_STEPS };
         let mut last = None;
-        for step in 0..=steps {
+        'steps: for step in 0..=steps {
             let streamed = (streamable * step).div_ceil(steps);
             if last.replace(streamed) == Some(streamed) {
                 continue;
             }
             for tables_streamed in [false, true] {
                 let outline = Outline { layers: layers.clone(), hot: hot.clone(), streamed, tables_streamed };
-                improve(&mut best, outline, work, costs);
+                let Some(assignment) = outline.complete(work, costs) else { continue };
+                let all_cached = assignment.arena == assignment.cold_experts(work);
+                keep(&mut best, outline, assignment.decode(work, costs).total);
+                if all_cached {
+                    // More room has no use.
+                    break 'steps;
+                }
             }
         }
     }
     best
 }
 
-/// Keeps the better one, of equals the first; says whether that is the new one.
+/// Keeps the better one, of equals the first; says whether that is the new one. One that does not fit is none.
 pub fn improve(best: &mut Option<(Outline, f64)>, outline: Outline, work: &Workload, costs: &Costs) -> bool {
-    let Some(assignment) = outline.complete(work, costs) else { return false };
-    let seconds = assignment.decode(work, costs).total;
+    match outline.complete(work, costs) {
+        Some(assignment) => keep(best, outline, assignment.decode(work, costs).total),
+        None => false,
+    }
+}
+
+fn keep(best: &mut Option<(Outline, f64)>, outline: Outline, seconds: f64) -> bool {
     let better = best.as_ref().is_none_or(|(_, least)| seconds < *least);
     if better {
         *best = Some((outline, seconds));

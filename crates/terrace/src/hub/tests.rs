@@ -186,3 +186,59 @@ fn without_a_hub_the_cache_answers() {
     let error = alone.fetch(&RemoteModel::parse("owner/other").unwrap()).unwrap_err();
     assert!(matches!(error, HubError::Unreachable { .. }), "{error:?}");
 }
+
+/// A model with weights behind its header, as a file's bytes.
+fn real_model(dir: &TempDir, name: &str) -> Vec<u8> {
+    let spec = terrace_testkit::Spec { vocab: 3000, ..Default::default() };
+    std::fs::read(terrace_testkit::write(&spec, dir.path().join(name)).unwrap()).unwrap()
+}
+
+#[test]
+fn a_header_comes_without_the_weights() {
+    let dir = TempDir::new().unwrap();
+    let content = real_model(&dir, FILE);
+    let expected = terrace_ggml::gguf::read(&dir.path().join(FILE)).unwrap();
+    let stand_in = StandIn::new(&[(FILE, content.clone())], Behaviour::default());
+    let cache = TempDir::new().unwrap();
+    let (hub, remote) = (hub(&stand_in, &cache), RemoteModel::parse(REPO).unwrap());
+    // Too little at first: it asks for more, from where it stopped.
+    let header = hub.runtime.block_on(hub.headers(&remote, [4096, 4096])).unwrap();
+    let found = terrace_ggml::gguf::read(header.path()).unwrap();
+    assert_eq!((&found.tensors, &found.metadata), (&expected.tensors, &expected.metadata));
+    let ranges = stand_in.take_ranges();
+    assert_eq!(&ranges[..2], ["bytes=0-4095", "bytes=4096-16383"]);
+    let last: usize = ranges.last().unwrap().rsplit_once('-').unwrap().1.parse().unwrap();
+    assert!(last < content.len() / 4, "{ranges:?} of {} bytes", content.len());
+    let folder = header.path().parent().unwrap().to_owned();
+    drop(header);
+    assert!(!folder.exists(), "nothing stays");
+    assert_eq!(hub.cached(&remote), None);
+
+    let path = hub.fetch(&remote).unwrap();
+    assert_eq!(hub.cached(&remote), Some(path));
+}
+
+#[test]
+fn headers_of_all_shards_come() {
+    let dir = TempDir::new().unwrap();
+    let spec = terrace_testkit::Spec::default();
+    let paths = terrace_testkit::write_split(&spec, dir.path(), 3).unwrap();
+    let names: Vec<&str> = paths.iter().map(|p| p.file_name().unwrap().to_str().unwrap()).collect();
+    let files: Vec<(&str, Vec<u8>)> =
+        names.iter().zip(&paths).map(|(name, path)| (*name, std::fs::read(path).unwrap())).collect();
+    let stand_in = StandIn::new(&files, Behaviour::default());
+    let cache = TempDir::new().unwrap();
+    let hub = hub(&stand_in, &cache);
+    let header = hub.header(&RemoteModel::parse(REPO).unwrap()).unwrap();
+    let found = terrace_ggml::gguf::read(header.path()).unwrap();
+    assert_eq!(found.tensors, terrace_ggml::gguf::read(&paths[0]).unwrap().tensors);
+}
+
+#[test]
+fn a_file_that_is_no_model_ends_the_search_for_its_header() {
+    let stand_in = StandIn::new(&[(FILE, bytes(200_000, 9))], Behaviour::default());
+    let cache = TempDir::new().unwrap();
+    let hub = hub(&stand_in, &cache);
+    let header = hub.runtime.block_on(hub.headers(&RemoteModel::parse(REPO).unwrap(), [4096, 4096])).unwrap();
+    assert!(terrace_ggml::gguf::read(header.path()).is_err());
+}

@@ -1,0 +1,90 @@
+//! `terrace plan`: what would live where, and how fast that should be, before anything is loaded.
+
+mod args;
+mod hits;
+mod local;
+mod picture;
+mod svg;
+
+pub use args::PlanArgs;
+
+use crate::error::CliError;
+use crate::{inspect, model_source};
+use serde::Serialize;
+use std::fmt::Write;
+use std::io::IsTerminal;
+use std::path::Path;
+use terrace_plan::{Advice, MachineProfile, PlaceRequest, Placement, advise, explain, place};
+
+/// What `--json` prints: the plan, which reads back, with what would help.
+#[derive(Serialize)]
+struct Report<'a> {
+    #[serde(flatten)]
+    placement: &'a Placement,
+    advice: &'a [Advice],
+}
+
+/// Prints the plan of a model.
+///
+/// # Errors
+/// The model's, the profile's or the trace's file; a machine without room; a tensor that is not there.
+pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
+    let header = model_source::header(&args.model)?;
+    let model = terrace_ggml::gguf::read(header.path())?;
+    let machine = machine(args, header.path())?;
+    let request = PlaceRequest {
+        ram_budget: args.ram_budget,
+        context: args.ctx,
+        kv_type: args.kv_type,
+        ubatch: args.ubatch,
+        prompt: args.prompt,
+        hits: args.hits.curve()?,
+    };
+    if let Some(tensor) = &args.explain {
+        return inspect::print(&explain(&model, &machine, &request, tensor)?);
+    }
+    let placement = place(&model, &machine, &request)?;
+    if let Some(path) = &args.svg {
+        let name = path.display().to_string();
+        std::fs::write(path, svg::draw(&placement)).map_err(CliError::io(name))?;
+    }
+    let advice = advise(&model, &machine, &request, &placement)?;
+    let text = if args.json {
+        let report = Report { placement: &placement, advice: &advice };
+        serde_json::to_string_pretty(&report).expect("a plan is plain data")
+    } else {
+        let colours =
+            std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()) && std::io::stdout().is_terminal();
+        format!("{placement}\n{}{}", picture::draw(&placement, colours), sentences(&advice))
+    };
+    inspect::print(&text)
+}
+
+/// The machine that is asked about.
+fn machine(args: &PlanArgs, model: &Path) -> Result<MachineProfile, CliError> {
+    let machine = match &args.profile {
+        None => local::machine(model),
+        Some(path) => {
+            let name = path.display().to_string();
+            let text = std::fs::read_to_string(path).map_err(CliError::io(&name))?;
+            serde_json::from_str(&text).map_err(|error| CliError::Usage {
+                message: format!("{name} is no machine profile: {error}"),
+                hint: "a profile is JSON with version, name, cpu, memory, devices and storage".into(),
+            })?
+        }
+    };
+    Ok(args.what_if.as_ref().map_or_else(|| machine.clone(), |change| change.apply(&machine)))
+}
+
+fn sentences(advice: &[Advice]) -> String {
+    let mut out = String::new();
+    if advice.is_empty() {
+        out.push_str("\nnone of the usual changes would make it 5 % faster\n");
+    } else {
+        out.push_str("\nwhat would help, the cheapest first\n");
+    }
+    for Advice { what, decode_tok_s, speedup } in advice {
+        let _ = writeln!(out, "  {what}: {speedup:.1}x, {decode_tok_s:.2} tok/s");
+    }
+    out
+}
