@@ -46,7 +46,7 @@ pub fn choose(work: &Workload, costs: &Costs) -> Option<Chosen> {
         return Some(Chosen { assignment, seconds, planner: Planner::Exact, bound: Some(seconds) });
     }
     let relaxed = lp::relaxed(work, costs);
-    let bound = relaxed.iter().map(|relaxed| relaxed.seconds).reduce(f64::min);
+    let bound = relaxed.iter().filter_map(|relaxed| relaxed.seconds).reduce(f64::min);
     let mut best = greedy.clone();
     for relaxed in &relaxed {
         let mut nearest = None;

@@ -1,20 +1,21 @@
 //! The placement as a linear program. The only file that knows a solver.
 //!
-//! Identical layers are one group, so models of any depth are small programs. In a group's name: `home[p]`, how many of
+//! Identical layers are one group, so models of any depth are small programs. Variables, by group: `home[p]`, how many of
 //! its layers are at home at place `p`; `away[c]`, how many layers' worth of a class of matrices is streamed; by home
 //! and class of hotness, how many layers' worth of experts lie on the device and in RAM. Everything else follows: a
 //! layer's experts take the slowest of the device lane, the RAM lane and reading what is in neither (`slowest`, above
 //! each of them), and a token the longer of all layers in a row and all reading.
 //!
-//! Solved in fractions it bounds every assignment from below, up to the rounding of the hit curve's classes. With one
-//! group per layer and whole numbers ([`exact`]) it is the best assignment itself, for models small enough.
+//! Solved in fractions ([`relaxed`]) it bounds every assignment from below: the hit curve is made of the same classes, and
+//! hops between layers are left out. With one group per layer and whole numbers ([`exact`]) it is the best assignment
+//! itself, for models small enough.
 
 use super::assignment::Assignment;
 use super::complete::Outline;
 use super::costs::Costs;
 use super::curve::HotClass;
+use super::kinds::{Group, grouped, merged, single};
 use super::workload::Workload;
-use crate::class::TensorClass;
 use crate::working_set::slot_size;
 use good_lp::solvers::microlp::microlp;
 use good_lp::{Expression, ProblemVariables, Solution, SolverModel, Variable, constraint, variable};
@@ -42,11 +43,15 @@ const VARIANTS: [Variant; 4] = [
     Variant { streams: true, misses: true },
 ];
 
+/// Above this many kinds of layers the solver would take seconds (5.4 s for 94 kinds on two devices): layers that are
+/// only similar are then taken for alike, and the result is no bound any more.
+const MOST_KINDS: usize = 16;
+
 /// The best placement in fractions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Relaxed {
-    /// Seconds per token: no assignment of this variant is faster.
-    pub seconds: f64,
+    /// Seconds per token: no assignment of this variant is faster; none if layers were taken for alike that are not.
+    pub seconds: Option<f64>,
     /// By device: layers at home there.
     pub layers: Vec<f64>,
     /// By device: share of its layers' experts that it holds.
@@ -94,12 +99,17 @@ impl Relaxed {
     }
 }
 
-/// The best placement in fractions; `None` if nothing fits or the solver fails.
+/// The best placements in fractions, one of each variant that fits.
 pub fn relaxed(work: &Workload, costs: &Costs) -> Vec<Relaxed> {
-    let groups = grouped(work, costs);
+    let mut groups = grouped(work, costs);
+    let alike = groups.len() <= MOST_KINDS;
+    if !alike {
+        groups = merged(work, groups);
+    }
     let solve = |&variant: &Variant| {
         let (solution, read) = Program::new(work, costs, &groups, variant, false).solve()?;
-        Some(read_relaxed(costs, &groups, &solution, &read))
+        let seconds = alike.then(|| solution.value(read.total) / TIME);
+        Some(read_relaxed(costs, &groups, &solution, &read, seconds))
     };
     VARIANTS.iter().filter_map(solve).collect()
 }
@@ -126,68 +136,6 @@ pub fn exact(work: &Workload, costs: &Costs) -> Option<(Assignment, f64)> {
         }
     }
     best
-}
-
-/// Layers that are alike.
-struct Group {
-    /// One of them.
-    layer: usize,
-    /// How many.
-    count: usize,
-    /// Their matrices: one by one where layers are on their own, else by class.
-    items: Vec<Item>,
-}
-
-/// Matrices of a layer that are streamed or not.
-#[derive(Clone, Debug, PartialEq)]
-struct Item {
-    class: TensorClass,
-    bytes: u64,
-    seconds: f64,
-    largest: u64,
-    /// Of [`Workload::matrices`], the last of them.
-    matrix: usize,
-}
-
-fn items(work: &Workload, costs: &Costs, layer: usize, by_class: bool) -> Vec<Item> {
-    let mut items: Vec<Item> = Vec::new();
-    for (matrix, of) in work.matrices.iter().enumerate().filter(|(_, matrix)| matrix.layer == layer) {
-        let (class, bytes, seconds) = (of.class, of.bytes, costs.stream[matrix]);
-        match items.iter_mut().find(|item| by_class && item.class == class) {
-            Some(item) => {
-                item.bytes += bytes;
-                item.seconds += seconds;
-                item.largest = item.largest.max(bytes);
-            }
-            None => items.push(Item { class, bytes, seconds, largest: bytes, matrix }),
-        }
-    }
-    items
-}
-
-fn grouped(work: &Workload, costs: &Costs) -> Vec<Group> {
-    let mut groups: Vec<Group> = Vec::new();
-    let numbers =
-        |items: &[Item]| -> Vec<(u64, u64)> { items.iter().map(|i| (i.bytes, i.largest)).collect() };
-    for layer in 0..work.layers.len() {
-        let items = items(work, costs, layer, true);
-        let same = |group: &&mut Group| {
-            let (a, b) = (&work.layers[group.layer], &work.layers[layer]);
-            costs.layers[group.layer] == costs.layers[layer]
-                && (a.dense, a.cache, &a.experts) == (b.dense, b.cache, &b.experts)
-                && numbers(&group.items) == numbers(&items)
-        };
-        match groups.iter_mut().find(same) {
-            Some(group) => group.count += 1,
-            None => groups.push(Group { layer, count: 1, items }),
-        }
-    }
-    groups
-}
-
-fn single(work: &Workload, costs: &Costs) -> Vec<Group> {
-    let group = |layer| Group { layer, count: 1, items: items(work, costs, layer, false) };
-    (0..work.layers.len()).map(group).collect()
 }
 
 /// A program that is being built.
@@ -418,7 +366,13 @@ struct Read {
 }
 
 /// The outline that a solution in fractions says.
-fn read_relaxed(costs: &Costs, groups: &[Group], solution: &impl Solution, read: &Read) -> Relaxed {
+fn read_relaxed(
+    costs: &Costs,
+    groups: &[Group],
+    solution: &impl Solution,
+    read: &Read,
+    seconds: Option<f64>,
+) -> Relaxed {
     let devices = 0..costs.devices.len();
     let layers = |device: usize| read.home.iter().map(|home| solution.value(home[device + 1])).sum();
     let hot = |device: usize| {
@@ -427,7 +381,7 @@ fn read_relaxed(costs: &Costs, groups: &[Group], solution: &impl Solution, read:
     };
     let streamed = groups.iter().zip(&read.away).flat_map(|(group, away)| group.items.iter().zip(away));
     Relaxed {
-        seconds: solution.value(read.total) / TIME,
+        seconds,
         layers: devices.clone().map(layers).collect(),
         hot: devices.map(hot).collect(),
         streamed: streamed.map(|(item, &n)| item.bytes as f64 * solution.value(n)).sum(),

@@ -14,6 +14,7 @@ mod curve;
 mod error;
 mod explain;
 mod greedy;
+mod kinds;
 mod lp;
 mod prefill;
 mod report;

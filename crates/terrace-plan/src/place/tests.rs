@@ -268,3 +268,21 @@ fn outlines_that_do_not_fit_are_none() {
         .unwrap_or_else(|| panic!("74 MiB less two matrices, and a ring of four"));
     assert_eq!(found.homes, [0, 0, 0, 1]);
 }
+
+#[test]
+fn models_whose_layers_all_differ_are_planned_without_a_bound() {
+    let layer = |size: u64| Layer {
+        ffn: vec![size],
+        attention: vec![10],
+        rest: 1,
+        cache: 1,
+        experts: (size > 25).then_some((size, 16, 2)),
+    };
+    let work = workload(&(20..80).map(layer).collect::<Vec<_>>(), 10);
+    let costs = costs(&work, &machine(9000, 2.0, &[(4000, 500.0), (3000, 900.0)]));
+    let chosen = choose(&work, &costs).unwrap_or_else(|| panic!("it fits"));
+    assert!(chosen.assignment.fits(&work, &costs));
+    assert_eq!(chosen.bound, None);
+    let (_, least) = greedy(&work, &costs).unwrap_or_else(|| panic!("it fits"));
+    assert!(chosen.seconds <= least);
+}

@@ -149,12 +149,14 @@ fn answer(
     let cut =
         if head || state.behaviour.cuts.is_empty() { None } else { Some(state.behaviour.cuts.remove(0)) };
     let bytes = state.files[name].clone();
-    let start =
-        range.strip_prefix("bytes=").and_then(|r| r.split_once('-')).map_or(0, |(s, _)| s.parse().unwrap());
+    let (start, end) =
+        range.strip_prefix("bytes=").and_then(|r| r.split_once('-')).map_or((0, 0), |(start, end)| {
+            (start.parse().unwrap(), end.parse::<usize>().unwrap().min(bytes.len() - 1))
+        });
     if range.is_empty() || state.behaviour.ignores_ranges {
         return reply("200 OK", "ETag: \"storage\"\r\n", &bytes, cut);
     }
-    reply("206 Partial Content", "ETag: \"storage\"\r\n", &bytes[start..], cut)
+    reply("206 Partial Content", "ETag: \"storage\"\r\n", &bytes[start..=end], cut)
 }
 
 pub fn hex(bytes: &[u8]) -> String {
