@@ -157,7 +157,7 @@ fn this_machine_is_described_without_measuring() {
     let report = json(&run(["plan", bundled().to_str().unwrap(), "--json"]));
     assert_eq!(
         (report["machine"].as_str(), report["mode"].as_str()),
-        (Some("this machine"), Some("full-resident"))
+        (Some("this machine"), Some("sparse-moe-mmap"))
     );
     assert!(report["estimate"]["decode_tok_s"].as_f64().unwrap() > 0.0);
 }

@@ -19,8 +19,6 @@ use terrace_model::{ByteSize, ModelFile};
 const SPARSE_USE: f64 = 0.15;
 /// What a token uses must be below this share of RAM for the page cache to serve as well (the seeds' rule).
 const SPARSE_ACTIVE: f64 = 0.30;
-/// And this share of the experts must fit: below, the page cache evicts what a cache of ours would keep.
-const SPARSE_CACHED: f64 = 0.90;
 /// Share of the memory's bandwidth above which a product is bound by it.
 const MEMORY_BOUND: f64 = 0.6;
 
@@ -140,26 +138,25 @@ impl Planned<'_> {
         let any = |mode: PlacedMode| modes.contains(&(mode as u8));
         let (experts, ffn) = (any(PlacedMode::ExpertStreaming), any(PlacedMode::DenseFfnStreaming));
         match (experts, ffn, any(PlacedMode::MixedStreaming)) {
+            (false, false, false) if self.is_sparse() => PlacedMode::SparseMoeMmap,
             (false, false, false) => PlacedMode::FullResident,
-            (true, false, false) if self.is_sparse() => PlacedMode::SparseMoeMmap,
             (true, false, false) => PlacedMode::ExpertStreaming,
             (false, true, false) => PlacedMode::DenseFfnStreaming,
             _ => PlacedMode::MixedStreaming,
         }
     }
 
+    /// Few experts are used and all of it is in RAM: then the page cache serves as well as memory of our own (decision
+    /// 0010: past the memory there is, it loses to slots by far).
     fn is_sparse(&self) -> bool {
-        let active: f64 = self
-            .work
-            .layers
-            .iter()
-            .map(|layer| {
-                let experts = layer.experts.as_ref().map_or(0.0, |e| e.bytes as f64 * e.used());
-                layer.dense as f64 + experts
-            })
-            .sum();
+        let active = |layer: &super::workload::LayerLoad| {
+            let experts = layer.experts.as_ref().map_or(0.0, |experts| experts.bytes as f64 * experts.used());
+            layer.dense as f64 + experts
+        };
+        let active: f64 = self.work.layers.iter().map(active).sum();
         let used = self.work.experts.map_or(1.0, |(count, top_k)| f64::from(top_k) / f64::from(count));
-        used < SPARSE_USE && active < SPARSE_ACTIVE * self.costs.ram as f64 && self.cached() >= SPARSE_CACHED
+        let in_ram = self.chosen.assignment.homes.iter().all(|&home| home == 0);
+        in_ram && used < SPARSE_USE && active < SPARSE_ACTIVE * self.costs.ram as f64
     }
 
     fn tiers(&self) -> Vec<TierUse> {

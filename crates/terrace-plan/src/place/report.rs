@@ -72,10 +72,10 @@ pub struct PlacedContext {
 pub enum PlacedMode {
     /// Nothing is read from disk.
     FullResident,
+    /// As that, in RAM alone, and so few experts are used that the kernel's page cache serves as well.
+    SparseMoeMmap,
     /// Routed experts come from disk through a cache, the rest is resident.
     ExpertStreaming,
-    /// As that, but so few experts are used and so many fit that the kernel's page cache serves as well.
-    SparseMoeMmap,
     /// Dense feed-forward matrices are read for every token, the rest is resident.
     DenseFfnStreaming,
     /// Both, or other matrices too.
@@ -86,8 +86,8 @@ impl fmt::Display for PlacedMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::FullResident => "full-resident",
-            Self::ExpertStreaming => "expert-streaming",
             Self::SparseMoeMmap => "sparse-moe-mmap",
+            Self::ExpertStreaming => "expert-streaming",
             Self::DenseFfnStreaming => "dense-ffn-streaming",
             Self::MixedStreaming => "mixed-streaming",
         })
