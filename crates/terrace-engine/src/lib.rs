@@ -18,6 +18,7 @@ mod report;
 mod trace;
 
 pub use chat::{ChatTemplate, ChatTemplateError, Message};
+pub use context_size::auto_ubatch;
 pub use engine::{Engine, LoadProgress, SpecialTokens};
 pub use error::EngineError;
 pub use generate::{Generation, StopReason, Timings};

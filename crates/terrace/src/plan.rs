@@ -14,7 +14,9 @@ use serde::Serialize;
 use std::fmt::Write;
 use std::io::IsTerminal;
 use std::path::Path;
-use terrace_plan::{Advice, MachineProfile, PlaceRequest, Placement, advise, explain, place};
+use terrace_plan::{
+    Advice, DEFAULT_CONTEXT, MachineProfile, PlaceRequest, Placement, advise, explain, place,
+};
 
 /// What `--json` prints: the plan, which reads back, with what would help.
 #[derive(Serialize)]
@@ -32,11 +34,15 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
     let header = model_source::header(&args.model)?;
     let model = terrace_ggml::gguf::read(header.path())?;
     let machine = machine(args, header.path())?;
+    let trained = model.arch_u64("context_length").and_then(|n| u32::try_from(n).ok()).filter(|&n| n > 0);
+    let tokens = args.ctx.unwrap_or_else(|| trained.unwrap_or(DEFAULT_CONTEXT).min(DEFAULT_CONTEXT));
     let request = PlaceRequest {
         ram_budget: args.ram_budget,
-        context: args.ctx,
+        context: Some(tokens),
         kv_type: args.kv_type,
-        ubatch: args.ubatch,
+        ubatch: args
+            .ubatch
+            .unwrap_or_else(|| terrace_engine::auto_ubatch(&model, tokens, machine.memory.available)),
         prompt: args.prompt,
         hits: args.hits.curve()?,
     };

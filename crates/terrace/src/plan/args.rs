@@ -26,9 +26,9 @@ pub struct PlanArgs {
     /// Type of the KV cache: f16, q8_0 or q4_0
     #[arg(long, value_name = "TYPE", default_value = "f16")]
     pub kv_type: KvType,
-    /// Tokens computed together at most
-    #[arg(long, value_name = "TOKENS", env = "TERRACE_UBATCH", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
-    pub ubatch: u32,
+    /// Tokens computed together at most [default: as `run`: 512; with experts 2048, memory allowing]
+    #[arg(long, value_name = "TOKENS", env = "TERRACE_UBATCH", value_parser = clap::value_parser!(u32).range(1..))]
+    pub ubatch: Option<u32>,
     /// Length of the prompt that is reckoned with
     #[arg(long, value_name = "TOKENS", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
     pub prompt: u32,
