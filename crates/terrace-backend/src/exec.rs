@@ -17,7 +17,7 @@ use terrace_ggml::buffer::{BufferTypeHandle, buffer_of};
 use terrace_ggml::cpu::{CpuBackend, Kernels, RunStatus, ToFloat, custom_node};
 use terrace_ggml::device::{AbortCallback, Backend, ComputeError};
 use terrace_ggml::{Graph, Op, SavedOp, Tensor, parked};
-use terrace_store::Store;
+use terrace_store::{BlockId, Computing, Store};
 
 /// The Terrace backend of one llama context.
 pub struct Executor {
@@ -162,6 +162,7 @@ impl Executor {
                             fetch,
                             nodes: std::ptr::null(),
                             block_end: fetch + 1,
+                            next: std::ptr::null(),
                         });
                     }
                     (op, Cut::PerExpert { .. }) => {
@@ -266,6 +267,9 @@ impl Executor {
             unsafe {
                 (*nodes.add(i)).shared = &raw const *self.lane;
                 (*nodes.add(i)).nodes = nodes;
+                if i > 0 {
+                    (*nodes.add(i - 1)).next = nodes.add(i);
+                }
             }
         }
         for rewrite in &mut self.rewrites {
@@ -294,6 +298,17 @@ impl Executor {
         }
     }
 
+    /// One of the store's blocks that node `from` or the next one behind it uses; none behind the last.
+    fn next_managed(&self, from: usize) -> Option<BlockId> {
+        let experts = self.rewrites.iter().filter(|rewrite| rewrite.node >= from);
+        let experts = experts.filter_map(|rewrite| match rewrite.kind {
+            Kind::Experts(i) => Some((rewrite.node, self.expert_nodes[i].a_block())),
+            Kind::Fused(i) => Some((rewrite.node, self.fused_nodes[i].a_block())),
+            Kind::Nothing | Kind::Rows(_) => None,
+        });
+        experts.chain(self.matrices.next_use()).min_by_key(|(node, _)| *node).map(|(_, block)| block)
+    }
+
     /// Runs nodes in segments that end where a matrix has not arrived yet.
     fn run(
         &mut self,
@@ -307,6 +322,7 @@ impl Executor {
             if self.expert_nodes.is_empty() && self.fused_nodes.is_empty() { slots } else { slots / 2 };
         let mut from = 0;
         while from < graph.len() {
+            store.computing(Computing::Dense(self.next_managed(from)));
             self.matrices.ask_ahead(store, limit)?;
             let to = self.matrices.bind(store, graph)?;
             if to > from {
@@ -344,6 +360,7 @@ impl Executor {
             recorder.pass();
         }
         let result = self.run(graph, &mut store, recorder.as_mut());
+        store.computed();
         weights.add_foretold(self.fused.take_foretold());
         self.matrices.abandon(&mut store, graph);
         self.lane.end(&mut store);

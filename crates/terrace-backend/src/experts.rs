@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use terrace_ggml::blocked::{BlockedExpert, ThreadShare};
 use terrace_ggml::cpu::{Kernels, RawTensor, custom_node};
 use terrace_ggml::{Tensor, parked};
-use terrace_store::{BlockId, Fetch, Store, Use};
+use terrace_store::{BlockId, Computing, Fetch, Store, Use};
 
 /// An expert whose bytes are there.
 #[derive(Clone, Copy)]
@@ -49,9 +49,17 @@ pub struct ExpertNode {
     /// those behind this one are asked for together with ours.
     pub nodes: *const ExpertNode,
     pub block_end: usize,
+    /// The next node; null behind the last.
+    pub next: *const ExpertNode,
 }
 
 impl ExpertNode {
+    /// One of the store's blocks of this node's layer.
+    pub fn a_block(&self) -> BlockId {
+        // SAFETY: the layout outlives the graph's call.
+        unsafe { (*self.tensor).block(0) }
+    }
+
     /// The nodes of the same MoE block behind this one.
     fn siblings(&self) -> &[Self] {
         let first = self.fetch + 1;
@@ -239,6 +247,13 @@ pub unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userda
         compute(node, dst, lane.routing(), items, &wave.next_task, activations, lane.blocked.as_ptr(), share);
         if last {
             // Leases stay until the next node's `start` or the end of the run: other threads may still compute.
+            if share.ith == 0 {
+                // SAFETY: null, or within the executor's list, which does not change during the run.
+                let next = unsafe { node.next.as_ref() };
+                // SAFETY: thread 0 alone touches `inner` mutably; the store is lent by `begin` for the run.
+                let store = unsafe { &mut *(*lane.inner.get()).store };
+                store.computing(Computing::Dense(next.map(ExpertNode::a_block)));
+            }
             return;
         }
         turn ^= 1;
@@ -254,6 +269,8 @@ fn start(lane: &ExpertLane, node: &ExpertNode, dst: Tensor<'_>, inner: &mut Inne
     // SAFETY: the layout outlives the run.
     let tensor = unsafe { &*node.tensor };
     let stop = inner.stop;
+    // SAFETY: lent by `begin` for the run.
+    unsafe { &mut *inner.store }.computing(Computing::Experts(node.a_block()));
     // ggml's barrier between nodes: nobody computes from what earlier nodes leased.
     inner.quiet = true;
     let attempt = || -> Result<(), BackendError> {

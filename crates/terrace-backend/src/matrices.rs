@@ -4,7 +4,7 @@ use crate::error::BackendError;
 use crate::weights::ManagedTensor;
 use std::ffi::c_void;
 use terrace_ggml::Tensor;
-use terrace_store::{Fetch, Store};
+use terrace_store::{BlockId, Fetch, Store};
 
 /// One use of a managed matrix by a node.
 struct Use {
@@ -51,6 +51,12 @@ impl MatrixQueue {
         if self.fetches.len() < self.uses.len() {
             self.fetches.push(Fetch::default());
         }
+    }
+
+    /// The first use that is not done with: its node, and the store's block.
+    pub fn next_use(&self) -> Option<(usize, BlockId)> {
+        // SAFETY: the layout outlives the graph's call.
+        self.uses.get(self.released).map(|next| (next.node, unsafe { (*next.tensor).block(0) }))
     }
 
     /// Asks for what comes next, as far as `limit` bytes of leases and the store allow; at least for the first.

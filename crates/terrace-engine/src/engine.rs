@@ -4,6 +4,7 @@ use crate::context_size::{auto_ubatch, context_bytes};
 use crate::error::EngineError;
 use crate::machine::available_memory;
 use crate::options::{Mode, Options};
+use crate::profile::{ProfileFile, SavedProfile};
 use crate::report::PlanReport;
 use crate::trace::{SavedTrace, TraceFile};
 use std::ops::ControlFlow;
@@ -52,6 +53,7 @@ pub struct Engine {
     model: Arc<Model>,
     weights: Option<Arc<Weights>>,
     trace: Option<TraceFile>,
+    profile: Option<ProfileFile>,
     report: PlanReport,
     position: usize,
     batch: usize,
@@ -71,6 +73,7 @@ impl Engine {
         let begin = Instant::now();
         let file = gguf::read(&options.model)?;
         let trace = TraceFile::for_run(&options)?;
+        let profile = ProfileFile::for_run(&options)?;
         let threads = options.threads.map_or_else(terrace_ggml::cpu::default_threads, |t| t.max(1) as usize);
         let trained = file.arch_u64("context_length").and_then(|n| u32::try_from(n).ok()).filter(|&n| n > 0);
         let tokens =
@@ -88,6 +91,7 @@ impl Engine {
             io: None,
             direct: None,
             io_reason: None,
+            tuned_gbps: None,
             context: tokens,
             context_bytes: needed,
             batch,
@@ -130,8 +134,11 @@ impl Engine {
         if let Some(weights) = &weights {
             weights.store().reset_stats();
             weights.reset_foretold();
+            if profile.is_some() {
+                ProfileFile::start(&mut weights.store());
+            }
         }
-        Ok(Self { context, model, weights, trace, report, position: 0, batch, interrupt, load_ms })
+        Ok(Self { context, model, weights, trace, profile, report, position: 0, batch, interrupt, load_ms })
     }
 
     /// What was decided.
@@ -210,6 +217,16 @@ impl Engine {
         let recorder = weights.recorder().take();
         let stats = weights.store().stats();
         recorder.map(|recorder| trace.save(recorder, &stats)).transpose()
+    }
+
+    /// Ends the recording that [`Options::profile`] asked for, and writes it: reads, waits and computing since the load. None
+    /// was asked for, or the run is stock's: none.
+    ///
+    /// # Errors
+    /// [`EngineError::Profile`]; a file that was there before is then as it was.
+    pub fn save_profile(&mut self) -> Result<Option<SavedProfile>, EngineError> {
+        let (Some(profile), Some(weights)) = (self.profile.take(), &self.weights) else { return Ok(None) };
+        profile.save(&mut weights.store())
     }
 
     /// Set it to end a computation at the next node; generation then stops as cancelled. The setter clears it.
@@ -304,6 +321,7 @@ fn load_managed(
     if maps.is_none() {
         (report.io, report.direct) = (Some(engine.name.to_string()), Some(engine.direct));
         report.io_reason = Some(engine.reason.clone());
+        report.tuned_gbps = engine.gbps;
     }
     let terrace = Terrace::install()?;
     let routed = layout.tensors().iter().any(|tensor| tensor.cut != Cut::Whole);

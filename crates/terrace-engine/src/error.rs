@@ -79,6 +79,14 @@ pub enum EngineError {
         /// The system's reason.
         source: std::io::Error,
     },
+    /// The timeline cannot be written.
+    #[error("cannot write the profile {}: {source}", path.display())]
+    Profile {
+        /// Its file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
     /// Too little text to measure anything on.
     #[error("the text has {tokens} tokens, and chunks of {context} need at least {}", 2 * context)]
     TextTooShort {

@@ -13,7 +13,9 @@ mod generate;
 mod log_softmax;
 mod machine;
 mod options;
+mod part_file;
 mod perplexity;
+mod profile;
 mod report;
 mod trace;
 
@@ -25,6 +27,7 @@ pub use generate::{Generation, StopReason, Timings};
 pub use machine::{available_memory, peak_rss};
 pub use options::{Lookahead, Mode, Options};
 pub use perplexity::{PerplexityOptions, PerplexityProgress, PerplexityReport};
+pub use profile::{ProfileFile, SavedProfile};
 pub use report::PlanReport;
 pub use terrace_backend::Foretold;
 pub use terrace_ggml::llama::Sampling;

@@ -91,6 +91,8 @@ pub struct Options {
     pub lookahead: Lookahead,
     /// Where [`Engine::save_trace`](crate::Engine::save_trace) writes what the routers chose.
     pub record_trace: Option<PathBuf>,
+    /// Where [`Engine::save_profile`](crate::Engine::save_profile) writes when what was read and computed.
+    pub profile: Option<PathBuf>,
     /// Tokens in the context; none: what the model was trained with, 4096 at most.
     pub ctx: Option<u32>,
     /// Most prompt tokens per decode call.
@@ -118,6 +120,7 @@ impl Default for Options {
             cache_policy: PolicyKind::default(),
             lookahead: Lookahead::default(),
             record_trace: None,
+            profile: None,
             ctx: None,
             batch: 2048,
             outputs: 1,

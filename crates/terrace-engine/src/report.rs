@@ -18,6 +18,8 @@ pub struct PlanReport {
     pub direct: Option<bool>,
     /// Why this engine and this way.
     pub io_reason: Option<String>,
+    /// 10^9 bytes per second that the device gave when the I/O settings were measured, if they were.
+    pub tuned_gbps: Option<f64>,
     /// Tokens in the context.
     pub context: u32,
     /// Estimated size of the context's cache.

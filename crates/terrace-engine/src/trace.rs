@@ -2,7 +2,7 @@
 
 use crate::error::EngineError;
 use crate::options::Options;
-use std::fs::File;
+use crate::part_file::PartFile;
 use std::io::Write;
 use std::path::PathBuf;
 use terrace_backend::TraceRecorder;
@@ -20,44 +20,30 @@ pub struct SavedTrace {
     pub cut_off: bool,
 }
 
-/// Where a run's trace goes. Open from the start, under another name: a folder that is not there or may not be written to
-/// is noticed before the run, and a trace from before is not lost if the run fails.
+/// Where a run's trace goes.
 #[derive(Debug)]
 pub struct TraceFile {
-    path: PathBuf,
-    part: PathBuf,
-    file: File,
+    file: PartFile,
     policy: String,
-    done: bool,
 }
 
 impl TraceFile {
     /// For a run that is to be recorded.
     pub fn for_run(options: &Options) -> Result<Option<Self>, EngineError> {
-        let Some(path) = options.record_trace.clone() else { return Ok(None) };
-        let mut part = path.clone().into_os_string();
-        part.push(".part");
-        let part = PathBuf::from(part);
-        let file = File::create(&part).map_err(|source| EngineError::Trace { path: path.clone(), source })?;
-        Ok(Some(Self { path, part, file, policy: options.cache_policy.to_string(), done: false }))
+        let Some(path) = &options.record_trace else { return Ok(None) };
+        let file =
+            PartFile::create(path).map_err(|source| EngineError::Trace { path: path.clone(), source })?;
+        Ok(Some(Self { file, policy: options.cache_policy.to_string() }))
     }
 
     /// Writes what was recorded.
-    pub fn save(mut self, recorder: TraceRecorder, stats: &StoreStats) -> Result<SavedTrace, EngineError> {
+    pub fn save(self, recorder: TraceRecorder, stats: &StoreStats) -> Result<SavedTrace, EngineError> {
         let cut_off = recorder.is_full();
-        let bytes = recorder.finish(self.policy.clone(), stats);
-        let written = self.file.write_all(&bytes).and_then(|()| std::fs::rename(&self.part, &self.path));
-        written.map_err(|source| EngineError::Trace { path: self.path.clone(), source })?;
-        self.done = true;
-        Ok(SavedTrace { path: self.path.clone(), size: ByteSize(bytes.len() as u64), cut_off })
-    }
-}
-
-impl Drop for TraceFile {
-    fn drop(&mut self) {
-        if !self.done {
-            // Nothing of a run that ended early is worth keeping; that it cannot be removed is not worth an error.
-            let _ = std::fs::remove_file(&self.part);
+        let bytes = recorder.finish(self.policy, stats);
+        let path = self.file.path().to_owned();
+        match self.file.finish(|out| out.write_all(&bytes)) {
+            Ok(size) => Ok(SavedTrace { path, size: ByteSize(size), cut_off }),
+            Err(source) => Err(EngineError::Trace { path, source }),
         }
     }
 }

@@ -55,6 +55,8 @@ pub(crate) struct Flight {
     pub buf: IoBuf,
     /// Bytes, from the window's begin, that must arrive; the rest may lie behind the end of the file.
     pub need: usize,
+    /// Bytes that came so far.
+    pub came: u64,
     /// Where in the window the request on its way begins: short reads are continued.
     pub from: usize,
     /// Times in a row that the request was refused for the moment.
@@ -188,6 +190,7 @@ mod tests {
             offset: 1000 << 12,
             buf,
             need,
+            came: 0,
             from: 0,
             refusals: 0,
         }

@@ -60,6 +60,6 @@ pub use policy::{HotList, Lru, ParseHotListError, Policy, PolicyKind};
 pub use purpose::{Purpose, SWEEP_TOKENS, Use};
 pub use replay::{Counts, ParseReplayPolicyError, Replay, ReplayPolicy, ReplayResult};
 pub use stats::{EngineInfo, LayerStats, StoreStats};
-pub use store::{ReadInto, Store};
+pub use store::{Computing, ReadInto, Store};
 pub use timeline::{Span, Timeline, Track, What};
 pub use tune::{Device, DeviceSettings, IoSettings, MeasuredBy, Sample, SettingsError, choose};

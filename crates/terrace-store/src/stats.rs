@@ -23,6 +23,18 @@ pub struct StoreStats {
     /// Time with at least one request in flight, as the calling thread saw it: a request counts until its completion
     /// was noticed.
     pub io_busy: Duration,
+    /// Of it, the time with a request in flight that was asked for ([`speculate`](crate::Store::speculate) and
+    /// [`fill_behind`](crate::Store::fill_behind) do not ask): while it runs, something is missing.
+    pub demand_busy: Duration,
+    /// Of [`StoreStats::bytes_read`], those of such requests.
+    pub demand_read: ByteSize,
+    /// Of [`StoreStats::io_busy`], the time in which the consumer computed, as it said
+    /// ([`computing`](crate::Store::computing)), and did not wait.
+    pub hidden: Duration,
+    /// Time that the consumer computed with experts, as it said, waiting left out.
+    pub experts: Duration,
+    /// Time that it computed anything else, waiting left out.
+    pub dense: Duration,
     /// Blocks that were read ahead because they might be asked for ([`speculate`](crate::Store::speculate)).
     pub speculated: u64,
     /// Their bytes, hulls included.
@@ -58,9 +70,26 @@ impl StoreStats {
 
     /// Gigabytes (10^9) per second while requests were in flight; 0 if there were none.
     pub fn read_gbps(&self) -> f64 {
-        let seconds = self.io_busy.as_secs_f64();
-        if seconds == 0.0 { 0.0 } else { self.bytes_read.0 as f64 / seconds / 1e9 }
+        gbps(self.bytes_read, self.io_busy)
     }
+
+    /// Gigabytes (10^9) per second of what was asked for, while such requests were in flight; 0 if there were none. Requests
+    /// count until their end is noticed, so this is what the disk was made to do, not what it can.
+    pub fn demand_gbps(&self) -> f64 {
+        gbps(self.demand_read, self.demand_busy)
+    }
+
+    /// Share of the time with requests in flight in which the consumer computed; 0 if there were none. What is left was waited
+    /// for, or passed between two computations.
+    pub fn overlap(&self) -> f64 {
+        let busy = self.io_busy.as_secs_f64();
+        if busy == 0.0 { 0.0 } else { (self.hidden.as_secs_f64() / busy).min(1.0) }
+    }
+}
+
+fn gbps(bytes: ByteSize, time: Duration) -> f64 {
+    let seconds = time.as_secs_f64();
+    if seconds == 0.0 { 0.0 } else { bytes.0 as f64 / seconds / 1e9 }
 }
 
 /// Counters of one layer's blocks, as those of [`StoreStats`]. Bytes and requests are counted for the blocks that they
@@ -81,6 +110,10 @@ pub struct LayerStats {
     pub requests: u64,
     /// Time that [`next`](crate::Store::next) waited.
     pub stall: Duration,
+    /// Time with at least one request for this layer in flight, up to the last one that is over.
+    pub io_busy: Duration,
+    /// Time that the consumer computed with this layer's experts, waiting left out.
+    pub experts: Duration,
     /// Blocks that were read ahead because they might be asked for.
     pub speculated: u64,
     /// Those that were asked for in time.
@@ -90,7 +123,7 @@ pub struct LayerStats {
 }
 
 /// What reads the files and how, for the printed plan.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct EngineInfo {
     /// `io_uring` or `pread`.
     pub name: &'static str,
@@ -100,6 +133,8 @@ pub struct EngineInfo {
     pub alignment: u64,
     /// What the probes found, for people.
     pub reason: String,
+    /// 10^9 bytes per second that this device gave with these settings when they were measured, if they were.
+    pub gbps: Option<f64>,
 }
 
 /// Adds up the time during which something was going on.
@@ -122,9 +157,9 @@ impl BusyClock {
         }
     }
 
-    /// The sum so far.
-    pub fn total(&self) -> Duration {
-        self.total + self.since.map_or(Duration::ZERO, |since| since.elapsed())
+    /// The sum up to `now`.
+    pub fn total_at(&self, now: Instant) -> Duration {
+        self.total + self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
     /// Starts the sum again.

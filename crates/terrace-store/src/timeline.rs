@@ -14,6 +14,8 @@ pub struct Timeline {
     spans: Vec<Span>,
     capacity: usize,
     dropped: u64,
+    /// What lane 0 is at, and since when.
+    current: Option<(u64, What)>,
 }
 
 /// Something that took time.
@@ -45,7 +47,7 @@ pub enum What {
     Read {
         /// The block, or none for reads into the caller's memory.
         block: Option<BlockId>,
-        /// Bytes that were wanted.
+        /// Bytes that came, hulls included.
         bytes: ByteSize,
         /// Why.
         purpose: Purpose,
@@ -72,7 +74,13 @@ pub enum What {
 impl Timeline {
     /// Room for `capacity` spans; the origin is now.
     pub fn new(capacity: usize) -> Self {
-        Self { origin: Instant::now(), spans: Vec::with_capacity(capacity), capacity, dropped: 0 }
+        Self {
+            origin: Instant::now(),
+            spans: Vec::with_capacity(capacity),
+            capacity,
+            dropped: 0,
+            current: None,
+        }
     }
 
     /// Nanoseconds since the origin.
@@ -101,6 +109,32 @@ impl Timeline {
         self.push(Span { track, start, end, what });
     }
 
+    /// Lane 0 is at `what` from `now` on, until the next call; what it was at before ends.
+    pub fn switch(&mut self, now: Instant, what: Option<What>) {
+        let now = self.at(now);
+        self.cut(now);
+        self.current = what.map(|what| (now, what));
+    }
+
+    /// Lane 0 was at `what` meanwhile; then it went on with what it was at before.
+    pub fn interrupt(&mut self, from: Instant, to: Instant, what: What) {
+        let (start, end) = (self.at(from), self.at(to));
+        self.cut(start);
+        self.push(Span { track: Track::Lane(0), start, end, what });
+        if let Some((since, _)) = &mut self.current {
+            *since = end;
+        }
+    }
+
+    /// Records what lane 0 was at until `end`.
+    fn cut(&mut self, end: u64) {
+        if let Some((start, what)) = self.current
+            && start < end
+        {
+            self.push(Span { track: Track::Lane(0), start, end, what });
+        }
+    }
+
     /// The spans, in the order of their ends.
     pub fn spans(&self) -> &[Span] {
         &self.spans
@@ -115,6 +149,7 @@ impl Timeline {
     pub fn clear(&mut self) {
         self.spans.clear();
         self.dropped = 0;
+        self.current = None;
     }
 }
 

@@ -76,13 +76,13 @@ fn a_timeline_opens_in_a_viewer() {
             let is = |span: &&Span| matches!(span.what, What::Read { purpose, .. } if purpose == wanted);
             timeline.spans().iter().filter(is).copied().collect()
         };
-        // Two requests for each block, of what is wanted.
+        // Two requests for each block, in hulls.
         let bytes = |purpose| -> u64 {
             let of = |span: Span| if let What::Read { bytes, .. } = span.what { bytes.0 } else { 0 };
             reads(purpose).into_iter().map(of).sum()
         };
         for (purpose, blocks) in [(Purpose::Decode, 6), (Purpose::Fill, 3), (Purpose::Speculation, 2)] {
-            let slack = 4096 * blocks;
+            let slack = 8192 * blocks;
             let got = bytes(purpose);
             assert!((blocks * LEN..=blocks * LEN + slack).contains(&got), "{label} {purpose:?}: {got}");
         }

@@ -111,6 +111,10 @@ pub struct RunArgs {
     #[arg(long)]
     pub json: bool,
 
+    /// Write when what was read, waited for and computed, for Perfetto or chrome://tracing
+    #[arg(long, value_name = "FILE", env = "TERRACE_PROFILE")]
+    pub profile: Option<PathBuf>,
+
     /// Tokens to generate at most [default: until the model ends or the context is full]
     #[arg(short, value_name = "N", env = "TERRACE_N")]
     pub n: Option<usize>,
@@ -121,6 +125,9 @@ pub struct RunArgs {
     #[command(flatten)]
     pub engine: EngineArgs,
 
+    /// No profile, whatever the environment or the configuration file says (for the runs of `bench`)
+    #[arg(long, hide = true)]
+    pub no_profile: bool,
     /// Testing.
     #[command(flatten)]
     pub testing: TestingArgs,
@@ -193,6 +200,9 @@ pub struct BenchArgs {
     /// Whether the baseline repacks weights (other rounding: tokens may then differ)
     #[arg(long, value_name = "on|off", requires = "baseline", default_value = "off")]
     pub baseline_repack: OnOff,
+    /// Profile one more run of Terrace, behind the measured ones, for Perfetto or chrome://tracing
+    #[arg(long, value_name = "FILE", env = "TERRACE_PROFILE")]
+    pub profile: Option<PathBuf>,
     /// Empty the page cache before each run (needs root)
     #[arg(long)]
     pub cold: bool,

@@ -20,6 +20,7 @@ mod report;
 mod run;
 mod session;
 mod signals;
+mod summary;
 mod trace;
 mod utf8;
 

@@ -70,7 +70,7 @@ pub fn perplexity(args: &PerplexityArgs, verbose: bool) -> Result<(), CliError> 
             perplexity: &report,
             running: &running,
             plan: engine.plan(),
-            store: engine.store_stats().as_ref().map(StoreReport::from),
+            store: StoreReport::of(&engine),
             peak_rss_bytes: terrace_engine::peak_rss().bytes(),
         };
         return inspect::print(&serde_json::to_string(&report).expect("numbers are plain data"));

@@ -1,7 +1,8 @@
 //! The object that `run --json` prints and `bench` reads.
 
 use serde::{Deserialize, Serialize};
-use terrace_engine::{Engine, Generation, LayerStats, StoreStats, peak_rss};
+use std::time::Duration;
+use terrace_engine::{Engine, Generation, LayerStats, StoreStats, Timings, peak_rss};
 
 /// One run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -43,6 +44,12 @@ pub struct TimingReport {
     pub decode_tps: f64,
     /// From the prompt to the first token, in milliseconds.
     pub ttft_ms: f64,
+    /// Wall time of evaluating the prompt, in milliseconds.
+    #[serde(default)]
+    pub prompt_ms: f64,
+    /// Wall time from the first token to the last, in milliseconds.
+    #[serde(default)]
+    pub decode_ms: f64,
 }
 
 /// Counters of the store over one run.
@@ -68,6 +75,31 @@ pub struct StoreReport {
     /// Blocks of weights that gave up their slot.
     #[serde(default)]
     pub evictions: u64,
+    /// Time that the computing thread was at experts, waiting left out, in milliseconds.
+    #[serde(default)]
+    pub experts_ms: f64,
+    /// Time that it was at anything else, waiting left out, in milliseconds.
+    #[serde(default)]
+    pub dense_ms: f64,
+    /// Time with at least one request in flight, in milliseconds. A request counts until its end is noticed, here and below.
+    #[serde(default)]
+    pub io_busy_ms: f64,
+    /// Share of that time in which the lanes computed and did not wait; 0 if nothing was read.
+    #[serde(default)]
+    pub overlap: f64,
+    /// Bytes that were read because they were asked for; what is read ahead is left out.
+    #[serde(default)]
+    pub demand_bytes: u64,
+    /// Time with at least one such request in flight: something is missing, in milliseconds.
+    #[serde(default)]
+    pub demand_busy_ms: f64,
+    /// 10^9 bytes per second of such bytes in that time.
+    #[serde(default)]
+    pub demand_gbps: f64,
+    /// The disk's duty while something is missing: `demand_gbps` as a share of what the device gave when its settings were
+    /// measured (`plan.tuned_gbps`); none if they never were.
+    #[serde(default)]
+    pub duty: Option<f64>,
     /// What was read before it was asked for.
     #[serde(default)]
     pub ahead: AheadReport,
@@ -118,12 +150,29 @@ pub struct LayerReport {
     pub requests: u64,
     /// Time that computing waited, in milliseconds.
     pub stall_ms: f64,
+    /// Time that the computing thread was at this layer's experts, waiting left out, in milliseconds.
+    #[serde(default)]
+    pub experts_ms: f64,
+    /// Time with at least one request for this layer in flight, in milliseconds.
+    #[serde(default)]
+    pub io_busy_ms: f64,
     /// Blocks read because they might be asked for soon.
     pub speculated: u64,
     /// Those that were asked for in time.
     pub used: u64,
     /// Those that were not.
     pub wasted: u64,
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+impl ForetoldReport {
+    /// Of an engine's runs so far.
+    pub fn of(engine: &Engine) -> Option<Self> {
+        engine.foretold().map(|f| Self { chosen: f.chosen, guessed: f.guessed })
+    }
 }
 
 impl From<&LayerStats> for LayerReport {
@@ -135,7 +184,9 @@ impl From<&LayerStats> for LayerReport {
             joined: stats.joined,
             bytes_read: stats.bytes_read.bytes(),
             requests: stats.requests,
-            stall_ms: stats.stall.as_secs_f64() * 1e3,
+            stall_ms: millis(stats.stall),
+            experts_ms: millis(stats.experts),
+            io_busy_ms: millis(stats.io_busy),
             speculated: stats.speculated,
             used: stats.speculation_used,
             wasted: stats.speculation_wasted,
@@ -143,8 +194,14 @@ impl From<&LayerStats> for LayerReport {
     }
 }
 
-impl From<&StoreStats> for StoreReport {
-    fn from(stats: &StoreStats) -> Self {
+impl StoreReport {
+    /// Of an engine's runs so far; none in stock runs.
+    pub fn of(engine: &Engine) -> Option<Self> {
+        engine.store_stats().map(|stats| Self::new(&stats, engine.plan().tuned_gbps))
+    }
+
+    /// Of a store whose device gave `tuned` 10^9 bytes per second when it was measured.
+    fn new(stats: &StoreStats, tuned: Option<f64>) -> Self {
         Self {
             bytes_read: stats.bytes_read.bytes(),
             requests: stats.requests,
@@ -152,9 +209,17 @@ impl From<&StoreStats> for StoreReport {
             misses: stats.misses,
             hit_rate: stats.hit_rate(),
             read_gbps: stats.read_gbps(),
-            stall_ms: stats.stall.as_secs_f64() * 1e3,
+            stall_ms: millis(stats.stall),
             joined: stats.joined,
             evictions: stats.evictions,
+            experts_ms: millis(stats.experts),
+            dense_ms: millis(stats.dense),
+            io_busy_ms: millis(stats.io_busy),
+            overlap: stats.overlap(),
+            demand_bytes: stats.demand_read.bytes(),
+            demand_busy_ms: millis(stats.demand_busy),
+            demand_gbps: stats.demand_gbps(),
+            duty: tuned.filter(|tuned| *tuned > 0.0).map(|tuned| stats.demand_gbps() / tuned),
             ahead: AheadReport {
                 speculated: stats.speculated,
                 speculated_bytes: stats.speculated_bytes.bytes(),
@@ -168,12 +233,24 @@ impl From<&StoreStats> for StoreReport {
     }
 }
 
+impl TimingReport {
+    fn new(engine: &Engine, timings: &Timings) -> Self {
+        Self {
+            load_ms: engine.load_ms(),
+            prompt_tps: timings.prompt_tps,
+            decode_tps: timings.decode_tps,
+            ttft_ms: timings.ttft_ms,
+            prompt_ms: timings.prompt_ms,
+            decode_ms: timings.decode_ms,
+        }
+    }
+}
+
 impl RunReport {
     /// Of a generation that just ended.
     pub fn new(engine: &Engine, generation: &Generation) -> Self {
         let plan = engine.plan();
         let stop = serde_json::to_value(generation.stop).ok();
-        let timings = &generation.timings;
         Self {
             text: String::from_utf8_lossy(&generation.text).into_owned(),
             tokens: generation.tokens.clone(),
@@ -181,14 +258,9 @@ impl RunReport {
             stop: stop.as_ref().and_then(|s| s.as_str()).unwrap_or_default().to_owned(),
             mode: plan.mode.clone(),
             plan: serde_json::to_value(plan).expect("a plan is plain data"),
-            timings: TimingReport {
-                load_ms: engine.load_ms(),
-                prompt_tps: timings.prompt_tps,
-                decode_tps: timings.decode_tps,
-                ttft_ms: timings.ttft_ms,
-            },
-            store: engine.store_stats().as_ref().map(StoreReport::from),
-            foretold: engine.foretold().map(|f| ForetoldReport { chosen: f.chosen, guessed: f.guessed }),
+            timings: TimingReport::new(engine, &generation.timings),
+            store: StoreReport::of(engine),
+            foretold: ForetoldReport::of(engine),
             layers: engine.layer_stats().iter().map(LayerReport::from).collect(),
             peak_rss_bytes: peak_rss().bytes(),
         }

@@ -5,6 +5,7 @@ use crate::cli::RunArgs;
 use crate::error::CliError;
 use crate::input::{Input, input};
 use crate::report::RunReport;
+use crate::summary::{self, Summary};
 use crate::utf8::Utf8Stream;
 use crate::{session, signals};
 use std::io::{ErrorKind, Write};
@@ -33,14 +34,28 @@ pub fn record(args: &RunArgs, verbose: bool, trace: Option<PathBuf>) -> Result<O
             hint: "give the message with -p TEXT, -f FILE or on stdin".into(),
         });
     }
+    let profile = args.profile.clone().filter(|_| !args.no_profile);
+    if profile.is_some() && args.testing.stock {
+        return Err(CliError::Usage {
+            message: "--profile records what Terrace reads and computes, and --stock is without it".into(),
+            hint: "leave one of the two out".into(),
+        });
+    }
     let mut engine = session::load(args.model.as_deref(), &args.engine, &args.testing, verbose, |options| {
         options.record_trace = trace;
+        options.profile = profile;
     })?;
-    answer(&mut engine, args, input)?;
+    let answered = answer(&mut engine, args, input, verbose);
+    // What led to an error, or to Ctrl-C, is worth a look as well.
+    let profiled = engine.save_profile();
+    answered?;
+    if let Some(saved) = profiled? {
+        eprintln!("{}", summary::profile(&saved));
+    }
     Ok(engine.save_trace()?)
 }
 
-fn answer(engine: &mut Engine, args: &RunArgs, input: Input) -> Result<(), CliError> {
+fn answer(engine: &mut Engine, args: &RunArgs, input: Input, verbose: bool) -> Result<(), CliError> {
     let sampling = session::sampling(&args.sampling);
     let prompt = match input {
         Input::Text(text) if !args.chat => engine.tokenize(&text, true, true)?,
@@ -52,11 +67,18 @@ fn answer(engine: &mut Engine, args: &RunArgs, input: Input) -> Result<(), CliEr
         }
         Input::Conversation => {
             let template = chat_template(engine)?;
-            return chat_loop::converse(engine, &template, system_message(args), args.n, &sampling);
+            let ended = chat_loop::converse(engine, &template, system_message(args), args.n, &sampling);
+            if verbose {
+                eprint!("{}", Summary::of(engine, None));
+            }
+            return ended;
         }
     };
     let mut out = Output::new(!args.json);
     let generation = generate(engine, &prompt, args.n, &sampling, &mut out)?;
+    if verbose {
+        eprint!("{}", Summary::of(engine, Some(&generation)));
+    }
     if args.json {
         let report = RunReport::new(engine, &generation);
         let text = serde_json::to_string(&report).expect("a report is plain data");

@@ -8,7 +8,7 @@ use crate::error::BackendError;
 use crate::routing::Routing;
 use crate::trace::TraceRecorder;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use terrace_store::{Arrived, BlockId, Bundles, Store};
+use terrace_store::{Arrived, BlockId, Bundles, Computing, Store};
 
 /// The first block of each of the block's matrices.
 pub fn first_blocks(block: &Block) -> impl Iterator<Item = BlockId> {
@@ -80,6 +80,12 @@ impl Feed {
     /// The flag that ends the run.
     pub const fn stop(&self) -> *const AtomicBool {
         self.stop
+    }
+
+    /// What the thread computes from now on.
+    pub fn says(&mut self, what: Computing) {
+        // SAFETY: lent by `begin` for the run, and used by thread 0 only.
+        unsafe { &mut *self.store }.computing(what);
     }
 
     /// Begins a block: all threads have left the one before, whose leases can go.

@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use terrace_ggml::blocked::{BlockedExpert, ThreadShare};
 use terrace_ggml::cpu::{RawTensor, custom_node};
 use terrace_ggml::{Graph, Tensor, parked};
-use terrace_store::{Bundles, Store};
+use terrace_store::{BlockId, Bundles, Computing, Store};
 use work::{Wave, Work};
 
 /// A block and where its state is.
@@ -42,6 +42,14 @@ pub struct FusedNode {
     pub router: Option<Router>,
     /// The next block; null behind the last.
     pub next: *const FusedNode,
+}
+
+impl FusedNode {
+    /// One of the store's blocks of this node's layer.
+    pub fn a_block(&self) -> BlockId {
+        // SAFETY: the layout outlives the graph's call.
+        unsafe { (*self.block.down.tensor).block(0) }
+    }
 }
 
 /// State of all fused blocks of a graph run, shared by ggml's threads.
@@ -155,6 +163,7 @@ impl FusedLane {
     fn start(&self, node: &FusedNode, dst: Tensor<'_>) {
         // SAFETY: thread 0 alone uses `feed`, and no other thread reads `work` before the node's first barrier.
         let (feed, work) = unsafe { (&mut *self.feed.get(), &mut *self.work.get()) };
+        feed.says(Computing::Experts(node.a_block()));
         self.attempt(node.index, feed.stop(), || {
             // SAFETY: the block's tensors are alive during the run.
             let (ids, input) = unsafe { (custom_node(node.block.ids), custom_node(node.block.input)) };
@@ -170,6 +179,15 @@ impl FusedLane {
         // SAFETY: thread 0 alone uses `feed`; `work` is only read from here on.
         let (feed, work) = unsafe { (&mut *self.feed.get(), &*self.work.get()) };
         self.attempt(node.index, feed.stop(), || feed.look_ahead(node, next, &work.routing));
+    }
+
+    /// Thread 0 leaves a node: what follows is computed by ggml.
+    fn leave(&self, node: &FusedNode) {
+        // SAFETY: null, or the executor's list, which does not change during the run.
+        let next = unsafe { node.next.as_ref() };
+        // SAFETY: thread 0 alone uses `feed`.
+        let feed = unsafe { &mut *self.feed.get() };
+        feed.says(Computing::Dense(next.map(FusedNode::a_block)));
     }
 
     /// How well the routers' choices were foretold since the last time that this was asked.
@@ -249,6 +267,9 @@ pub unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userda
         .compute(entries, &wave.next_task);
         if last {
             // Leases stay until the next node's `start` or the end of the run: other threads may still compute.
+            if share.ith == 0 {
+                lane.leave(node);
+            }
             return;
         }
         turn ^= 1;

@@ -2,14 +2,17 @@
 
 use crate::block::BlockId;
 use crate::policy::Population;
+use crate::purpose::Purpose;
 use crate::stats::{LayerStats, StoreStats};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Counters of the store and of its layers. Nothing is looked up or allocated to count.
 #[derive(Debug)]
 pub(super) struct Counters {
     pub total: StoreStats,
     layers: Vec<LayerStats>,
+    /// By layer: requests in flight, and since when there are any.
+    flights: Vec<(u32, Option<Instant>)>,
     /// By block: its layer's index.
     groups: Box<[u32]>,
 }
@@ -22,7 +25,8 @@ impl Counters {
             layers[block.group as usize].layer = block.layer;
         }
         let groups = population.blocks.iter().map(|block| block.group).collect();
-        Self { total: StoreStats::default(), layers, groups }
+        let flights = vec![(0, None); count];
+        Self { total: StoreStats::default(), layers, flights, groups }
     }
 
     pub fn layers(&self) -> &[LayerStats] {
@@ -33,6 +37,9 @@ impl Counters {
         self.total = StoreStats::default();
         for layer in &mut self.layers {
             *layer = LayerStats { layer: layer.layer, ..LayerStats::default() };
+        }
+        for (_, since) in &mut self.flights {
+            *since = since.map(|_| Instant::now());
         }
     }
 
@@ -63,9 +70,43 @@ impl Counters {
         }
     }
 
+    /// A request goes out. It is one until it [`landed`](Self::landed), however often it is repeated.
+    pub fn sent(&mut self, block: Option<BlockId>) {
+        if let Some(block) = block {
+            let (count, since) = &mut self.flights[self.groups[block.index()] as usize];
+            *count += 1;
+            if *count == 1 {
+                *since = Some(Instant::now());
+            }
+        }
+    }
+
+    /// A request is over.
+    pub fn landed(&mut self, block: Option<BlockId>) {
+        if let Some(block) = block {
+            let group = self.groups[block.index()] as usize;
+            let (count, since) = &mut self.flights[group];
+            *count -= 1;
+            if *count == 0
+                && let Some(since) = since.take()
+            {
+                self.layers[group].io_busy += since.elapsed();
+            }
+        }
+    }
+
+    /// Somebody computed with experts, of this block's layer.
+    pub fn experts(&mut self, block: BlockId, time: Duration) {
+        self.total.experts += time;
+        self.layer(block).experts += time;
+    }
+
     /// Bytes of a block, or of something else, came.
-    pub fn read(&mut self, block: Option<BlockId>, bytes: u64) {
+    pub fn read(&mut self, block: Option<BlockId>, purpose: Purpose, bytes: u64) {
         self.total.bytes_read.0 += bytes;
+        if !purpose.is_background() {
+            self.total.demand_read.0 += bytes;
+        }
         if let Some(block) = block {
             self.layer(block).bytes_read.0 += bytes;
         }

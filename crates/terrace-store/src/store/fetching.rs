@@ -87,9 +87,7 @@ impl Store {
             }
             let asked = Instant::now();
             let driven = self.drive(true);
-            let waited_for = fetch.waiting[0].block;
-            self.counters.stall(Some(waited_for), asked.elapsed());
-            self.record_wait(waited_for, asked);
+            self.waited(Some(fetch.waiting[0].block), asked);
             driven?;
         }
     }

@@ -36,6 +36,8 @@ impl Store {
             self.feed();
             self.engine.flush().map_err(|source| self.engine_error(source))?;
         }
+        // In this order: time with demand is time with anything.
+        self.demand.set(self.flights.demand() > 0);
         self.busy.set(self.flights.in_flight() > 0);
         Ok(())
     }
@@ -94,9 +96,11 @@ impl Store {
         // Room that was free so far has most likely never been written to.
         let fresh = purpose == Purpose::Fill || matches!(owner, Owner::Caller { stage: None, .. });
         let sent = self.timeline.is_some().then(Instant::now);
-        let flight = Flight { owner, purpose, sent, file, offset, buf, need, from: 0, refusals: 0 };
+        let flight = Flight { owner, purpose, sent, file, offset, buf, need, came: 0, from: 0, refusals: 0 };
         let tag = self.flights.insert(flight);
+        self.counters.sent(block);
         self.push(block, Request { tag, file, offset, target, fresh });
+        self.demand.set(self.flights.demand() > 0);
     }
 
     /// A request that the engine does not take has failed like one that it could not do.
@@ -117,7 +121,9 @@ impl Store {
                 .engine_error(io::Error::other(format!("a result for request {tag}, which is not there"))));
         };
         let block = flight.owner.block();
-        self.counters.read(block, u64::try_from(result).unwrap_or(0));
+        let bytes = u64::try_from(result).unwrap_or(0);
+        flight.came += bytes;
+        self.counters.read(block, flight.purpose, bytes);
         let failure = match flight.judge(result, align) {
             Verdict::Done => None,
             Verdict::Failed(failure) => Some(failure),
@@ -139,6 +145,7 @@ impl Store {
     /// A request is over: its memory goes back to whom it belongs.
     fn land(&mut self, tag: u32, failure: Option<Failure>) {
         let Some(flight) = self.flights.remove(tag) else { return };
+        self.counters.landed(flight.owner.block());
         self.record_read(tag, &flight);
         let Flight { owner, buf, .. } = flight;
         match owner {

@@ -4,6 +4,7 @@ mod background;
 mod behind;
 mod counters;
 mod fetching;
+mod lane;
 mod loads;
 mod open;
 mod order;
@@ -12,6 +13,7 @@ mod recording;
 mod room;
 mod speculation;
 
+pub use lane::Computing;
 pub(crate) use open::{check_depth, check_request};
 pub use read_into::ReadInto;
 
@@ -26,12 +28,14 @@ use crate::timeline::Timeline;
 use background::Background;
 use behind::Behind;
 use counters::Counters;
+use lane::Lane;
 use order::EvictionOrder;
 use read_into::CallerReads;
 use speculation::Speculation;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 use terrace_model::{ByteSize, Extent};
 
 /// Brings blocks of a model's files into a bounded arena, and keeps the ones that pay.
@@ -62,7 +66,12 @@ pub struct Store {
     ahead: Vec<Option<u32>>,
     counters: Counters,
     timeline: Option<Timeline>,
+    /// What the consumer computes, while it does.
+    lane: Option<Lane>,
+    /// Anything is in flight.
     busy: BusyClock,
+    /// Anything is in flight that was asked for.
+    demand: BusyClock,
 }
 
 impl Store {
@@ -110,8 +119,10 @@ impl Store {
 
     /// What the store did since it was opened or [`Store::reset_stats`].
     pub fn stats(&self) -> StoreStats {
+        let now = Instant::now();
         StoreStats {
-            io_busy: self.busy.total(),
+            io_busy: self.busy.total_at(now),
+            demand_busy: self.demand.total_at(now),
             resident: ByteSize(self.ranges.used()),
             resident_blocks: self.slots.resident,
             blocks: self.blocks.len() as u64,
@@ -129,6 +140,8 @@ impl Store {
     pub fn reset_stats(&mut self) {
         self.counters.reset();
         self.busy.reset();
+        self.demand.reset();
+        self.lane = None;
     }
 
     fn hull(&self, block: BlockId) -> Hull {

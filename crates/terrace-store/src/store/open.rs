@@ -70,6 +70,7 @@ impl Store {
             direct: files.direct,
             alignment: files.align,
             reason: tuned.explain(reason, &files.reason),
+            gbps: tuned.gbps,
         };
         tracing::debug!(
             engine = info.name,
@@ -106,6 +107,7 @@ impl Store {
             direct: files.direct,
             alignment: align,
             reason: files.reason.clone(),
+            gbps: None,
         };
         let (queue_depth, request_size) = (32, 1 << 20);
         let reading = Reading { files, engine, info, queue_depth, request_size, gbps: DEFAULT_GBPS };
@@ -156,7 +158,9 @@ impl Store {
             ahead: Vec::new(),
             counters: Counters::new(&population),
             timeline: None,
+            lane: None,
             busy: BusyClock::default(),
+            demand: BusyClock::default(),
             blocks,
             files,
         })

@@ -109,7 +109,7 @@ impl Store {
         let guard = Settled(&mut *self);
         let outcome = guard.0.read_all(reads, progress);
         drop(guard);
-        self.counters.stall(None, started.elapsed());
+        self.waited(None, started);
         if let Some((index, failure)) = self.caller.failure {
             let read = &reads[index];
             return Err(self.read_error(read.name.to_owned(), read.extent, failure));

@@ -3,7 +3,7 @@
 use super::Store;
 use crate::block::BlockId;
 use crate::inflight::Flight;
-use crate::timeline::{Span, Timeline, Track, What};
+use crate::timeline::{Timeline, Track, What};
 use std::time::Instant;
 use terrace_model::ByteSize;
 
@@ -27,17 +27,18 @@ impl Store {
     pub(super) fn record_read(&mut self, tag: u32, flight: &Flight) {
         if let (Some(timeline), Some(sent)) = (&mut self.timeline, flight.sent) {
             let (block, purpose) = (flight.owner.block(), flight.purpose);
-            let what = What::Read { block, bytes: ByteSize(flight.need as u64), purpose };
+            let what = What::Read { block, bytes: ByteSize(flight.came), purpose };
             timeline.since(timeline.at(sent), Track::Read(tag), what);
         }
     }
 
-    /// The consumer has waited since `asked`.
-    pub(super) fn record_wait(&mut self, block: BlockId, asked: Instant) {
+    /// The consumer has waited since `asked`, for a block or for something else.
+    pub(super) fn waited(&mut self, block: Option<BlockId>, asked: Instant) {
+        let now = Instant::now();
+        self.counters.stall(block, now.saturating_duration_since(asked));
         if let Some(timeline) = &mut self.timeline {
-            let what = What::Wait { layer: self.blocks[block.index()].layer };
-            let (start, end) = (timeline.at(asked), timeline.now());
-            timeline.push(Span { track: Track::Lane(0), start, end, what });
+            let layer = block.and_then(|block| self.blocks[block.index()].layer);
+            timeline.interrupt(asked, now, What::Wait { layer });
         }
     }
 }

@@ -122,8 +122,19 @@ impl Side {
         Self { name: "stock", repack: Some(args.baseline_repack), args: all }
     }
 
-    /// Runs it once.
+    /// Runs it once, to be measured.
     pub fn run(&self, cap: Option<&MemoryCap>) -> Result<RunReport, BenchError> {
+        self.start(cap, "--no-profile".into())
+    }
+
+    /// Runs it once more, to have its timeline in `path`.
+    pub fn profile(&self, cap: Option<&MemoryCap>, path: &Path) -> Result<RunReport, BenchError> {
+        let mut option = OsString::from("--profile=");
+        option.push(path);
+        self.start(cap, option)
+    }
+
+    fn start(&self, cap: Option<&MemoryCap>, profile: OsString) -> Result<RunReport, BenchError> {
         // The running binary, even if the file was replaced meanwhile.
         let program = PathBuf::from("/proc/self/exe");
         let program = program.canonicalize().unwrap_or(program);
@@ -132,7 +143,9 @@ impl Side {
             None => Command::new(&program),
         };
         let output = command
-            .args(&self.args)
+            .arg(&self.args[0])
+            .arg(profile)
+            .args(&self.args[1..])
             .stdin(Stdio::null())
             .output()
             .map_err(|source| BenchError::Start { program: program.clone(), source })?;

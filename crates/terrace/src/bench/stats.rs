@@ -16,7 +16,7 @@ pub struct Metric {
 }
 
 /// All of them, the most important first.
-pub const METRICS: [Metric; 6] = [
+pub const METRICS: [Metric; 15] = [
     Metric { key: "decode_tps", label: "decode, tokens/s", scale: 1.0, read: |r| Some(r.timings.decode_tps) },
     Metric {
         key: "prompt_tps",
@@ -32,11 +32,35 @@ pub const METRICS: [Metric; 6] = [
         scale: 1048576.0,
         read: |r| Some(r.peak_rss_bytes as f64),
     },
+    Metric { key: "prompt_ms", label: "prefill, ms", scale: 1.0, read: |r| Some(r.timings.prompt_ms) },
+    Metric { key: "decode_ms", label: "decode, ms", scale: 1.0, read: |r| Some(r.timings.decode_ms) },
     Metric {
         key: "bytes_read",
         label: "read by the store, MiB",
         scale: 1048576.0,
         read: |r| r.store.map(|s| s.bytes_read as f64),
+    },
+    Metric { key: "hit_rate", label: "hits, %", scale: 0.01, read: |r| r.store.map(|s| s.hit_rate) },
+    Metric {
+        key: "experts_ms",
+        label: "computing experts, ms",
+        scale: 1.0,
+        read: |r| r.store.map(|s| s.experts_ms),
+    },
+    Metric {
+        key: "dense_ms",
+        label: "computing else, ms",
+        scale: 1.0,
+        read: |r| r.store.map(|s| s.dense_ms),
+    },
+    Metric { key: "stall_ms", label: "waiting, ms", scale: 1.0, read: |r| r.store.map(|s| s.stall_ms) },
+    Metric { key: "io_busy_ms", label: "reading, ms", scale: 1.0, read: |r| r.store.map(|s| s.io_busy_ms) },
+    Metric { key: "overlap", label: "reading hidden, %", scale: 0.01, read: |r| r.store.map(|s| s.overlap) },
+    Metric {
+        key: "duty",
+        label: "disk while missing, %",
+        scale: 0.01,
+        read: |r| r.store.and_then(|s| s.duty),
     },
 ];
 

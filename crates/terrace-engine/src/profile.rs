@@ -1,0 +1,64 @@
+//! The file of a run's timeline.
+
+use crate::error::EngineError;
+use crate::options::Options;
+use crate::part_file::PartFile;
+use std::path::{Path, PathBuf};
+use terrace_model::ByteSize;
+use terrace_store::Store;
+
+/// Spans that are recorded at most, of 48 bytes each: some hundred tokens of a large model. What comes behind is counted.
+const SPANS: usize = 1 << 20;
+
+/// A timeline that was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SavedProfile {
+    /// Its file.
+    pub path: PathBuf,
+    /// Its size.
+    pub size: ByteSize,
+    /// What it holds.
+    pub spans: usize,
+    /// What it does not hold, because it was full.
+    pub dropped: u64,
+}
+
+/// Where a run's timeline goes.
+#[derive(Debug)]
+pub struct ProfileFile(PartFile);
+
+impl ProfileFile {
+    /// For `path`, which does not change until the timeline is saved.
+    ///
+    /// # Errors
+    /// [`EngineError::Profile`] if nothing can be written there.
+    pub fn create(path: &Path) -> Result<Self, EngineError> {
+        let failed = |source| EngineError::Profile { path: path.to_owned(), source };
+        PartFile::create(path).map(Self).map_err(failed)
+    }
+
+    /// For a run whose timeline is wanted.
+    pub(crate) fn for_run(options: &Options) -> Result<Option<Self>, EngineError> {
+        options.profile.as_deref().map(Self::create).transpose()
+    }
+
+    /// Records from now on.
+    pub(crate) fn start(store: &mut Store) {
+        store.record_timeline(SPANS);
+    }
+
+    /// Ends the recording and writes it, in the form that Perfetto and Chrome open; none if nothing was recorded.
+    pub(crate) fn save(self, store: &mut Store) -> Result<Option<SavedProfile>, EngineError> {
+        let Some(timeline) = store.take_timeline() else { return Ok(None) };
+        let path = self.0.path().to_owned();
+        match self.0.finish(|out| timeline.write_chrome(|block| store.spec(block), out)) {
+            Ok(size) => Ok(Some(SavedProfile {
+                path,
+                size: ByteSize(size),
+                spans: timeline.spans().len(),
+                dropped: timeline.dropped(),
+            })),
+            Err(source) => Err(EngineError::Profile { path, source }),
+        }
+    }
+}
