@@ -188,9 +188,17 @@ impl BufferType for ResidentType {
     }
 }
 
-struct ResidentBuffer {
+/// Memory of resident weights.
+pub struct ResidentBuffer {
     memory: Mapping,
     weights: Arc<Weights>,
+}
+
+impl ResidentBuffer {
+    /// The model's weights.
+    pub fn weights(&self) -> &Arc<Weights> {
+        &self.weights
+    }
 }
 
 impl Buffer for ResidentBuffer {

@@ -3,6 +3,7 @@
 use crate::buffers::{Loading, ManagedType, ResidentType};
 use crate::exec::Executor;
 use crate::mapped::MappedType;
+use crate::places::Places;
 use crate::weights::Weights;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use terrace_ggml::buffer::BufferTypeHandle;
@@ -12,9 +13,7 @@ use terrace_ggml::{Tensor, cpu};
 
 /// Terrace in this process: registered once, used by every model loaded after.
 pub struct Terrace {
-    managed: BufferTypeHandle,
-    resident: BufferTypeHandle,
-    mapped: BufferTypeHandle,
+    places: Places,
     loading: Arc<Loading>,
     one_load: Mutex<()>,
 }
@@ -32,7 +31,8 @@ impl Drop for LoadScope<'_> {
 }
 
 struct TerraceDevice {
-    managed: Arc<OnceLock<BufferTypeHandle>>,
+    /// Known as soon as the device is registered.
+    places: Arc<OnceLock<Places>>,
 }
 
 impl Terrace {
@@ -49,8 +49,8 @@ impl Terrace {
             return Ok(terrace);
         }
         let loading = Arc::new(Loading::default());
-        let managed_cell = Arc::new(OnceLock::new());
-        let device = Arc::new(TerraceDevice { managed: Arc::clone(&managed_cell) });
+        let known = Arc::new(OnceLock::new());
+        let device = Arc::new(TerraceDevice { places: Arc::clone(&known) });
         let mut registration =
             prepare("TERRACE", "streams weights between storage, RAM and devices", device)?;
         let managed =
@@ -59,24 +59,25 @@ impl Terrace {
             registration.buffer_type("TERRACE_RAM", Arc::new(ResidentType { loading: Arc::clone(&loading) }));
         let mapped =
             registration.buffer_type("TERRACE_MMAP", Arc::new(MappedType { loading: Arc::clone(&loading) }));
-        managed_cell.get_or_init(|| managed);
+        let places = Places { managed, resident, mapped };
+        known.get_or_init(|| places);
         registration.register();
-        Ok(INSTALLED.get_or_init(|| Self { managed, resident, mapped, loading, one_load: Mutex::new(()) }))
+        Ok(INSTALLED.get_or_init(|| Self { places, loading, one_load: Mutex::new(()) }))
     }
 
     /// Buffer type of managed weights.
     pub fn managed(&self) -> BufferTypeHandle {
-        self.managed
+        self.places.managed
     }
 
     /// Buffer type of resident weights.
     pub fn resident(&self) -> BufferTypeHandle {
-        self.resident
+        self.places.resident
     }
 
     /// Buffer type of weights that the page cache serves.
     pub fn mapped(&self) -> BufferTypeHandle {
-        self.mapped
+        self.places.mapped
     }
 
     /// Weights placed while the scope lives are those of `weights`.
@@ -94,11 +95,11 @@ impl Device for TerraceDevice {
     }
 
     fn supports_buffer_type(&self, buffer_type: BufferTypeHandle) -> bool {
-        buffer_type.is_host() || self.managed.get() == Some(&buffer_type)
+        buffer_type.is_host() || self.places.get().is_some_and(|places| places.managed == buffer_type)
     }
 
     fn init(&self) -> Result<Box<dyn Backend>, ParkedError> {
-        let managed = *self.managed.get().ok_or("the device is not fully registered")?;
-        Ok(Box::new(Executor::new(managed, cpu::default_threads())))
+        let places = *self.places.get().ok_or("the device is not fully registered")?;
+        Ok(Box::new(Executor::new(places, cpu::default_threads())))
     }
 }

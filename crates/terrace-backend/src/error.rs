@@ -94,6 +94,14 @@ pub enum BackendError {
     /// No thread for bringing mapped files into memory.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
+    /// A layer that cannot be left out of this graph.
+    #[error("layer {layer} cannot be skipped: {reason}")]
+    Unskippable {
+        /// The layer.
+        layer: u32,
+        /// What stands against it.
+        reason: String,
+    },
     /// ggml's CPU backend failed.
     #[error("ggml's CPU backend failed with status {0}")]
     Cpu(i32),

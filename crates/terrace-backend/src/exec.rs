@@ -6,14 +6,16 @@ use crate::expert_kernels;
 use crate::experts::{self, ExpertLane, ExpertNode};
 use crate::fused::{self, Block, ExpertProduct, FusedLane, FusedNode, Router};
 use crate::matrices::MatrixQueue;
+use crate::places::Places;
 use crate::rows::{self, RowsNode};
+use crate::skip::LayerSkips;
 use crate::trace::TraceRecorder;
 use crate::weights::{Cut, ManagedTensor, Weights};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use terrace_ggml::blocked::BlockedExpert;
-use terrace_ggml::buffer::{BufferTypeHandle, buffer_of};
+use terrace_ggml::buffer::buffer_of;
 use terrace_ggml::cpu::{CpuBackend, Kernels, RunStatus, ToFloat, custom_node};
 use terrace_ggml::device::{AbortCallback, Backend, ComputeError};
 use terrace_ggml::{Graph, Op, SavedOp, Tensor, parked};
@@ -22,7 +24,7 @@ use terrace_store::{BlockId, Computing, Store};
 /// The Terrace backend of one llama context.
 pub struct Executor {
     cpu: CpuBackend,
-    managed: BufferTypeHandle,
+    places: Places,
     abort: AbortCallback,
     lane: Box<ExpertLane>,
     fused: Box<FusedLane>,
@@ -31,6 +33,7 @@ pub struct Executor {
     row_nodes: Vec<RowsNode>,
     rewrites: Vec<Rewrite>,
     matrices: MatrixQueue,
+    skips: LayerSkips,
     prepared: Option<Prepared>,
 }
 
@@ -39,6 +42,10 @@ struct Prepared {
     graph: NonZeroU64,
     threads: usize,
     weights: Option<Arc<Weights>>,
+    /// The model, even where it needs no weights from the store.
+    model: Option<Arc<Weights>>,
+    /// Its layers that were left out.
+    skipped: Arc<[u32]>,
 }
 
 /// A node that runs as one of ours.
@@ -61,11 +68,11 @@ enum Kind {
 unsafe impl Send for Executor {}
 
 impl Executor {
-    /// A backend over `threads` threads that recognises weights in buffers of type `managed`.
-    pub fn new(managed: BufferTypeHandle, threads: usize) -> Self {
+    /// A backend over `threads` threads that recognises weights in buffers of these types.
+    pub fn new(places: Places, threads: usize) -> Self {
         Self {
             cpu: CpuBackend::new(threads),
-            managed,
+            places,
             abort: AbortCallback::default(),
             lane: Box::default(),
             fused: Box::default(),
@@ -74,12 +81,13 @@ impl Executor {
             row_nodes: Vec::new(),
             rewrites: Vec::new(),
             matrices: MatrixQueue::default(),
+            skips: LayerSkips::default(),
             prepared: None,
         }
     }
 
     fn managed_buffer<'g>(&self, tensor: Tensor<'g>) -> Option<&'g ManagedBuffer> {
-        buffer_of(tensor.storage(), self.managed)?.as_any().downcast_ref()
+        buffer_of(tensor.storage(), self.places.managed)?.as_any().downcast_ref()
     }
 
     /// Which managed tensor an operand's bytes belong to.
@@ -95,21 +103,39 @@ impl Executor {
             .map(|buffer| Arc::clone(buffer.weights()))
     }
 
-    /// The weights that the graph needs, with the node lists made for it; none if it needs none of ours.
+    /// The model that the graph computes, by whichever of its weights comes first.
+    fn model_of(&self, graph: &Graph<'_>) -> Option<Arc<Weights>> {
+        let mut operands = (0..graph.len()).flat_map(|i| graph.node(i).sources());
+        operands.find_map(|operand| self.places.model_of(operand)).map(Arc::clone)
+    }
+
+    /// The weights that the graph needs, with the node lists made for it; none if it needs none of ours. Skipped layers
+    /// are left out of the graph, until they are restored.
     fn prepare(&mut self, graph: &Graph<'_>) -> Result<Option<Arc<Weights>>, BackendError> {
         let threads = self.cpu.threads();
         if let Some(prepared) = &self.prepared
             && graph.uid() == Some(prepared.graph)
             && prepared.threads == threads
+            && prepared
+                .model
+                .as_ref()
+                .is_none_or(|model| Arc::ptr_eq(&model.skipped_layers(), &prepared.skipped))
         {
+            self.skips.rewrite(graph);
             return Ok(prepared.weights.clone());
         }
         self.prepared = None;
+        let model = self.model_of(graph);
+        let skipped = model.as_ref().map_or_else(|| Arc::new([]) as _, |model| model.skipped_layers());
+        self.skips.find(graph, &skipped)?;
+        // Before the scan: what is left out needs no weights.
+        self.skips.rewrite(graph);
         let weights = self.weights_of(graph);
         if let Some(weights) = &weights {
             self.scan(graph, weights, &mut weights.store())?;
         }
-        self.prepared = graph.uid().map(|graph| Prepared { graph, threads, weights: weights.clone() });
+        self.prepared =
+            graph.uid().map(|graph| Prepared { graph, threads, weights: weights.clone(), model, skipped });
         Ok(weights)
     }
 
@@ -373,11 +399,13 @@ impl Executor {
 impl Backend for Executor {
     fn compute(&mut self, graph: &Graph<'_>) -> Result<(), ComputeError> {
         self.cpu.stop_flag().store(false, Ordering::Relaxed);
-        let failed = |error| ComputeError::Failed(Box::new(error));
-        let status = match self.prepare(graph).map_err(failed)? {
-            None => self.cpu.run(graph, 0, graph.len()),
-            Some(weights) => self.compute_managed(graph, &weights).map_err(failed)?,
+        let status = match self.prepare(graph) {
+            Ok(None) => Ok(self.cpu.run(graph, 0, graph.len())),
+            Ok(Some(weights)) => self.compute_managed(graph, &weights),
+            Err(error) => Err(error),
         };
+        self.skips.restore(graph);
+        let status = status.map_err(|error| ComputeError::Failed(Box::new(error)))?;
         match status {
             RunStatus::Done => Ok(()),
             RunStatus::Failed(code) => Err(ComputeError::Failed(Box::new(BackendError::Cpu(code)))),

@@ -17,9 +17,11 @@ mod file_map;
 mod fused;
 mod mapped;
 mod matrices;
+mod places;
 mod routing;
 mod rows;
 mod scratch;
+mod skip;
 mod trace;
 mod weights;
 

@@ -30,10 +30,17 @@ impl BufferType for MappedType {
 }
 
 /// ggml gives each tensor an address in a range that holds nothing; the tensor is then pointed at its bytes.
-struct MappedBuffer {
+pub struct MappedBuffer {
     addresses: Mapping,
     // Keeps the files mapped.
     weights: Arc<Weights>,
+}
+
+impl MappedBuffer {
+    /// The model's weights.
+    pub fn weights(&self) -> &Arc<Weights> {
+        &self.weights
+    }
 }
 
 impl Buffer for MappedBuffer {

@@ -131,6 +131,7 @@ pub struct Weights {
     mapped: Option<Mapped>,
     recorder: Mutex<Option<TraceRecorder>>,
     foretold: Mutex<Foretold>,
+    skipped: Mutex<Arc<[u32]>>,
 }
 
 impl Weights {
@@ -145,6 +146,7 @@ impl Weights {
             mapped: None,
             recorder: Mutex::default(),
             foretold: Mutex::default(),
+            skipped: Mutex::new(Arc::new([])),
         }
     }
 
@@ -197,6 +199,17 @@ impl Weights {
         let mut foretold = self.foretold.lock().unwrap_or_else(PoisonError::into_inner);
         foretold.chosen += more.chosen;
         foretold.guessed += more.guessed;
+    }
+
+    /// Layers that are left out of graphs from now on: what they would compute changes, and their managed weights are not
+    /// read. In ascending order.
+    pub fn skip_layers(&self, layers: impl Into<Arc<[u32]>>) {
+        *self.skipped.lock().unwrap_or_else(PoisonError::into_inner) = layers.into();
+    }
+
+    /// Taken once per graph.
+    pub(crate) fn skipped_layers(&self) -> Arc<[u32]> {
+        Arc::clone(&self.skipped.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// A resident tensor has got its place: it will be filled by [`Weights::fill_resident`].

@@ -2,11 +2,13 @@
 
 use crate::context_size::{auto_ubatch, context_bytes};
 use crate::error::EngineError;
+use crate::layer_skip::{LayerSkip, ModelIdentity};
 use crate::machine::available_memory;
 use crate::options::{Mode, Options};
 use crate::profile::{ProfileFile, SavedProfile};
 use crate::report::PlanReport;
 use crate::trace::{SavedTrace, TraceFile};
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,7 +16,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 use terrace_backend::{Cut, FileMaps, Foretold, Layout, Terrace, TraceRecorder, Weights};
 use terrace_ggml::gguf;
-use terrace_ggml::llama::{Context, ContextParams, FlashAttention, LoadParams, Model, Vocab};
+use terrace_ggml::llama::{Context, ContextParams, FlashAttention, LoadParams, Model, Observer, Vocab};
 use terrace_model::{ByteSize, ModelFile};
 use terrace_plan::{Machine, Manage, Mode as Placement, Plan, Request, override_patterns, plan};
 use terrace_store::{
@@ -55,6 +57,7 @@ pub struct Engine {
     trace: Option<TraceFile>,
     profile: Option<ProfileFile>,
     report: PlanReport,
+    identity: ModelIdentity,
     position: usize,
     batch: usize,
     interrupt: Arc<AtomicBool>,
@@ -70,10 +73,23 @@ impl Engine {
         options: Options,
         progress: &mut dyn FnMut(LoadProgress) -> ControlFlow<()>,
     ) -> Result<Self, EngineError> {
+        Self::load_observed(options, None, progress)
+    }
+
+    /// Loads a model whose graphs are observed.
+    pub(crate) fn load_observed(
+        options: Options,
+        observer: Option<Box<dyn Observer>>,
+        progress: &mut dyn FnMut(LoadProgress) -> ControlFlow<()>,
+    ) -> Result<Self, EngineError> {
         let begin = Instant::now();
         let file = gguf::read(&options.model)?;
         let trace = TraceFile::for_run(&options)?;
         let profile = ProfileFile::for_run(&options)?;
+        if options.layer_skip.is_some() && matches!(options.mode, Mode::Stock { .. }) {
+            return Err(EngineError::StockLayers);
+        }
+        let layer_skip = options.layer_skip.as_ref().map(|path| LayerSkip::read(path, &file)).transpose()?;
         let threads = options.threads.map_or_else(terrace_ggml::cpu::default_threads, |t| t.max(1) as usize);
         let trained = file.arch_u64("context_length").and_then(|n| u32::try_from(n).ok()).filter(|&n| n > 0);
         let tokens =
@@ -92,6 +108,7 @@ impl Engine {
             direct: None,
             io_reason: None,
             tuned_gbps: None,
+            layer_skip: None,
             context: tokens,
             context_bytes: needed,
             batch,
@@ -121,7 +138,7 @@ impl Engine {
             // Stock says yes to "auto" on a CPU; with our device in between it would say no.
             flash_attention: if weights.is_some() { FlashAttention::On } else { FlashAttention::Auto },
         };
-        let mut context = Context::new(Arc::clone(&model), &params, Arc::clone(&interrupt))?;
+        let mut context = Context::observed(Arc::clone(&model), &params, Arc::clone(&interrupt), observer)?;
         if weights.is_none() {
             context.attach_threads(threads);
         }
@@ -138,7 +155,48 @@ impl Engine {
                 ProfileFile::start(&mut weights.store());
             }
         }
-        Ok(Self { context, model, weights, trace, profile, report, position: 0, batch, interrupt, load_ms })
+        let identity = ModelIdentity::of(&file);
+        let mut this = Self {
+            context,
+            model,
+            weights,
+            trace,
+            profile,
+            report,
+            identity,
+            position: 0,
+            batch,
+            interrupt,
+            load_ms,
+        };
+        if let Some(skip) = layer_skip {
+            this.skip_layers(&skip.skip)?;
+            if !skip.skip.is_empty() {
+                tracing::warn!("lossy: {skip}");
+            }
+            this.report.layer_skip = Some(skip);
+        }
+        Ok(this)
+    }
+
+    /// Leaves layers (ascending; not the first or the last) out from now on; forgets what the context held.
+    pub(crate) fn skip_layers(&mut self, layers: &[u32]) -> Result<(), EngineError> {
+        let weights = self.weights.as_ref().ok_or(EngineError::StockLayers)?;
+        weights.skip_layers(layers);
+        self.reset();
+        Ok(())
+    }
+
+    /// The layers that have weights in the store, ascending; none in stock runs.
+    pub fn streamed_layers(&self) -> Vec<u32> {
+        let tensors = self.weights.iter().flat_map(|weights| weights.layout().tensors());
+        let layers: BTreeSet<u32> = tensors.filter_map(|tensor| Some(tensor.layer?.0)).collect();
+        layers.into_iter().collect()
+    }
+
+    /// What tells the model from others.
+    pub fn identity(&self) -> &ModelIdentity {
+        &self.identity
     }
 
     /// What was decided.

@@ -87,6 +87,20 @@ pub enum EngineError {
         /// The system's reason.
         source: std::io::Error,
     },
+    /// A file of layers to skip that cannot be used, or not be written.
+    #[error("layer skip file {}: {reason}", path.display())]
+    LayerSkip {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Layers cannot be skipped by llama.cpp itself.
+    #[error("stock llama.cpp computes all layers")]
+    StockLayers,
+    /// The graphs of the model do not say where layers end.
+    #[error("the layers of this model's graphs cannot be told apart")]
+    NoLayers,
     /// Too little text to measure anything on.
     #[error("the text has {tokens} tokens, and chunks of {context} need at least {}", 2 * context)]
     TextTooShort {
@@ -118,6 +132,10 @@ impl EngineError {
             Self::PromptTooLong { prompt, used, .. } => {
                 Some(format!("use --ctx {} or more, or shorten the prompt", prompt + used + 1))
             }
+            Self::LayerSkip { .. } => {
+                Some("make one with `terrace calibrate-skip MODEL -f TEXT -o FILE`".into())
+            }
+            Self::StockLayers => Some("leave out --layer-skip, or --stock".into()),
             Self::TextTooShort { .. } => Some("give a longer text, or a smaller --ctx".into()),
             Self::ChunkTooSmall { .. } => Some("use --ctx 4 or more".into()),
             Self::EmptyPrompt => Some("give a prompt with -p TEXT or -f FILE".into()),

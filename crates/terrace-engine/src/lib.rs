@@ -4,12 +4,14 @@
 //! llama.cpp, for comparison) and makes a context; [`Engine::generate`] evaluates a prompt and streams tokens,
 //! [`Engine::perplexity`] measures how well it predicts a text.
 
+mod calibrate;
 mod chat;
 mod chunks;
 mod context_size;
 mod engine;
 mod error;
 mod generate;
+mod layer_skip;
 mod log_softmax;
 mod machine;
 mod options;
@@ -17,13 +19,16 @@ mod part_file;
 mod perplexity;
 mod profile;
 mod report;
+mod similarity;
 mod trace;
 
+pub use calibrate::{CalibrationPass, Calibrator};
 pub use chat::{ChatTemplate, ChatTemplateError, Message};
 pub use context_size::auto_ubatch;
 pub use engine::{Engine, LoadProgress, SpecialTokens};
 pub use error::EngineError;
 pub use generate::{Generation, StopReason, Timings};
+pub use layer_skip::{LayerSkip, Measured, ModelIdentity};
 pub use machine::{available_memory, peak_rss};
 pub use options::{Lookahead, Mode, Options};
 pub use perplexity::{PerplexityOptions, PerplexityProgress, PerplexityReport};

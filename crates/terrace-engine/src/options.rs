@@ -93,6 +93,8 @@ pub struct Options {
     pub record_trace: Option<PathBuf>,
     /// Where [`Engine::save_profile`](crate::Engine::save_profile) writes when what was read and computed.
     pub profile: Option<PathBuf>,
+    /// A file of [`LayerSkip`](crate::LayerSkip): layers that are not computed. Lossy.
+    pub layer_skip: Option<PathBuf>,
     /// Tokens in the context; none: what the model was trained with, 4096 at most.
     pub ctx: Option<u32>,
     /// Most prompt tokens per decode call.
@@ -121,6 +123,7 @@ impl Default for Options {
             lookahead: Lookahead::default(),
             record_trace: None,
             profile: None,
+            layer_skip: None,
             ctx: None,
             batch: 2048,
             outputs: 1,

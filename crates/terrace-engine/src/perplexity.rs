@@ -72,6 +72,18 @@ impl Engine {
         options: &PerplexityOptions,
         progress: &mut dyn FnMut(&PerplexityProgress) -> ControlFlow<()>,
     ) -> Result<PerplexityReport, EngineError> {
+        self.perplexity_keeping(tokens, options, options.context / 2, progress)
+    }
+
+    /// Like [`Engine::perplexity`], with the logits of all tokens from position `keep` of each chunk on computed. What is
+    /// scored stays the same.
+    pub(crate) fn perplexity_keeping(
+        &mut self,
+        tokens: &[i32],
+        options: &PerplexityOptions,
+        keep: usize,
+        progress: &mut dyn FnMut(&PerplexityProgress) -> ControlFlow<()>,
+    ) -> Result<PerplexityReport, EngineError> {
         let chunks = Chunks::of(tokens.len(), options.context, options.chunks)?;
         if chunks.context > self.context_size() {
             return Err(EngineError::PromptTooLong {
@@ -85,9 +97,13 @@ impl Engine {
         let mut nll: Vec<f64> = Vec::with_capacity(chunks.count * chunks.scored());
         for index in 0..chunks.count {
             let chunk = &tokens[chunks.range(index)];
-            self.evaluate_chunk(chunk, chunks.first(), &mut |position, rows| {
+            self.evaluate_chunk(chunk, keep, &mut |position, rows| {
                 let end = chunk.len().min(position + 1 + rows.len() / vocab);
-                nll.extend(nlls(rows, vocab, &chunk[position + 1..end], threads));
+                let first = position.max(chunks.first());
+                if first + 1 < end {
+                    let rows = &rows[(first - position) * vocab..];
+                    nll.extend(nlls(rows, vocab, &chunk[first + 1..end], threads));
+                }
             })?;
             let report = PerplexityProgress {
                 done: index + 1,

@@ -1,5 +1,6 @@
 //! What was decided, for people and for programs.
 
+use crate::layer_skip::LayerSkip;
 use serde::Serialize;
 use std::fmt;
 use terrace_model::ByteSize;
@@ -20,6 +21,8 @@ pub struct PlanReport {
     pub io_reason: Option<String>,
     /// 10^9 bytes per second that the device gave when the I/O settings were measured, if they were.
     pub tuned_gbps: Option<f64>,
+    /// Layers that are not computed; none: all are.
+    pub layer_skip: Option<LayerSkip>,
     /// Tokens in the context.
     pub context: u32,
     /// Estimated size of the context's cache.
@@ -47,6 +50,9 @@ impl fmt::Display for PlanReport {
             {
                 write!(f, " ({reason})")?;
             }
+        }
+        if let Some(skip) = &self.layer_skip {
+            write!(f, "{separator}{skip}")?;
         }
         write!(
             f,

@@ -12,6 +12,8 @@ pub mod device;
 mod fatal;
 pub mod gguf;
 pub mod gguf_write;
+#[doc(hidden)]
+pub mod graph_for_tests;
 pub mod llama;
 pub mod log;
 pub mod parked;

@@ -197,6 +197,12 @@ impl<'g> Tensor<'g> {
         unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned()
     }
 
+    /// Its name as ggml holds it, without allocating.
+    pub fn name_bytes(self) -> &'g [u8] {
+        // SAFETY: as in `get`; ggml zero-terminates names within the array, which lives as long as the tensor.
+        unsafe { CStr::from_ptr((&raw const (*self.ptr).name).cast()) }.to_bytes()
+    }
+
     /// Size in bytes.
     pub fn bytes(self) -> usize {
         // SAFETY: as in `get`.
@@ -216,7 +222,7 @@ impl<'g> Tensor<'g> {
     }
 }
 
-/// A node's operation and parameters, to be put back after a [`Tensor::make_custom`].
+/// A node's operation and parameters, to be put back after a [`Tensor::make_custom`] or [`Tensor::make_none`].
 #[derive(Clone, Copy, Debug)]
 pub struct SavedOp {
     op: sys::ggml_op,

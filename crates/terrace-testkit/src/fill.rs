@@ -66,6 +66,9 @@ pub(crate) fn slice(spec: &Spec, tensor: &Tensor, index: usize) -> Vec<f32> {
     let (row, rows) = (tensor.row(), tensor.slice_rows());
     let mut rng = stream(spec.seed, &tensor.name, index as u64);
     let skewed = spec.routing == Routing::Skewed;
+    if let Some(value) = silent(spec, tensor) {
+        return vec![value; row * rows];
+    }
     match tensor.fill {
         Fill::Normal { mean, std } => (0..row * rows).map(|_| mean + std * normal(&mut rng)).collect(),
         Fill::Uniform { low, high } => {
@@ -86,6 +89,18 @@ pub(crate) fn slice(spec: &Spec, tensor: &Tensor, index: usize) -> Vec<f32> {
         Fill::Router { std } => (0..row * rows).map(|_| std * normal(&mut rng)).collect(),
         Fill::RopeFactors => (0..row).map(|i| if i < row.div_ceil(4) { 1.0 } else { 1e30 }).collect(),
     }
+}
+
+/// The one value of a tensor through which a silent layer would change the residual stream.
+fn silent(spec: &Spec, tensor: &Tensor) -> Option<f32> {
+    let layer = tensor.name.strip_prefix("blk.")?.split('.').next()?.parse().ok()?;
+    if !spec.silent.contains(&layer) {
+        return None;
+    }
+    let added = matches!(tensor.fill, Fill::Residual { .. })
+        || ["attn_output.bias", "ffn_down_exps.bias"].iter().any(|name| tensor.name.ends_with(name));
+    let scales = tensor.name.ends_with("layer_output_scale.weight");
+    if added { Some(0.0) } else { scales.then_some(1.0) }
 }
 
 /// Leading rows of a slice that stay zero.

@@ -160,6 +160,8 @@ pub struct Spec {
     pub overrides: Vec<(String, WeightType)>,
     /// Gate and up of the experts as one tensor, see [`Arch::can_fuse_gate_up`].
     pub fused_gate_up: bool,
+    /// Layers that leave the residual stream as it is: what they would add to it is zero.
+    pub silent: Vec<u32>,
     /// How tokens spread over experts.
     pub routing: Routing,
 }
@@ -201,6 +203,7 @@ impl Spec {
             other_type,
             overrides: Vec::new(),
             fused_gate_up: arch == Arch::Gemma4,
+            silent: Vec::new(),
             routing: Routing::Uniform,
         }
     }

@@ -30,6 +30,12 @@ const PROMPT: &str = "The lighthouse keeper had counted the ships that passed si
 /// # Errors
 /// A run that fails; runs that disagree; a machine that does not let itself be prepared as asked.
 pub fn bench(args: &BenchArgs) -> Result<(), CliError> {
+    if args.baseline && args.engine.layer_skip.is_some() {
+        return Err(CliError::Usage {
+            message: "--layer-skip changes the tokens, so there is nothing to compare with --baseline".into(),
+            hint: "measure with and without --layer-skip; `terrace perplexity` tells what it costs".into(),
+        });
+    }
     let model = model_source::resolve(args.model.as_deref())?;
     let prompt = prompt_file(&match &args.prompt_file {
         Some(path) => input::file(path)?,

@@ -3,6 +3,7 @@
 //! Every option that may also stand in the environment or the configuration file says so with `env`; the layers are
 //! put together in [`crate::config`].
 
+use crate::calibrate_skip::CalibrateSkipArgs;
 use crate::perplexity::PerplexityArgs;
 use crate::plan::PlanArgs;
 use crate::trace::TraceCommand;
@@ -41,6 +42,8 @@ pub enum Command {
     Bench(BenchArgs),
     /// Measure how well a model predicts a text, as llama.cpp's perplexity does
     Perplexity(PerplexityArgs),
+    /// Find layers that could be left out, and measure what that costs
+    CalibrateSkip(CalibrateSkipArgs),
     /// Record which experts a model uses, and replay that against cache policies
     #[command(subcommand)]
     Trace(TraceCommand),
@@ -70,6 +73,9 @@ pub struct EngineArgs {
     /// Which weights make room for others: lru, lfru, lfu, per-layer or static:FILE (a list by `trace hot`)
     #[arg(long, value_name = "POLICY", env = "TERRACE_CACHE_POLICY", default_value = "lru")]
     pub cache_policy: PolicyKind,
+    /// Leave out the layers that a file of `calibrate-skip` names: faster, and other tokens
+    #[arg(long, value_name = "FILE", env = "TERRACE_LAYER_SKIP")]
+    pub layer_skip: Option<PathBuf>,
     /// Context size in tokens [default: the model's, within memory; perplexity: chunks of 512]
     /// Room for experts that are read ahead on a guess of what the next layer needs: a size, off or auto
     #[arg(long, value_name = "SIZE|off|auto", env = "TERRACE_LOOKAHEAD", default_value = "auto")]

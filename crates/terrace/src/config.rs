@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 const OTHER_VARIABLES: [&str; 2] = ["TERRACE_BUNDLED_MODEL", "TERRACE_LOG"];
 
 /// The subcommands whose options the file may set.
-const CONFIGURABLE: [&str; 4] = ["run", "bench", "perplexity", "plan"];
+const CONFIGURABLE: [&str; 5] = ["run", "bench", "perplexity", "calibrate-skip", "plan"];
 
 /// The command line over its layers, and warnings about what nothing reads.
 ///

@@ -5,6 +5,7 @@
 //! run - progress, warnings, errors - goes to stderr.
 
 mod bench;
+mod calibrate_skip;
 mod chat_loop;
 mod cli;
 mod config;
@@ -60,6 +61,7 @@ fn run_command() -> ExitCode {
         Command::Plan(args) => plan::plan(args),
         Command::Bench(args) => bench::bench(args),
         Command::Perplexity(args) => perplexity::perplexity(args, cli.verbose > 0),
+        Command::CalibrateSkip(args) => calibrate_skip::calibrate_skip(args, cli.verbose > 0),
         Command::Trace(command) => trace::trace(command, cli.verbose > 0),
         Command::Iobench(args) => iobench::iobench(args),
     };

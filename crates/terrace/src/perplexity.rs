@@ -4,6 +4,7 @@ mod args;
 
 pub use args::PerplexityArgs;
 
+use crate::cli::EngineArgs;
 use crate::error::CliError;
 use crate::report::StoreReport;
 use crate::{input, inspect, session, signals};
@@ -13,7 +14,7 @@ use std::io::IsTerminal;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use terrace_engine::{
-    Engine, EngineError, PerplexityOptions, PerplexityProgress, PerplexityReport, PlanReport,
+    Engine, EngineError, Options, PerplexityOptions, PerplexityProgress, PerplexityReport, PlanReport,
 };
 
 /// Tokens in a chunk when nobody says: llama.cpp's.
@@ -44,16 +45,13 @@ struct Report<'a> {
 pub fn perplexity(args: &PerplexityArgs, verbose: bool) -> Result<(), CliError> {
     // Before the model: bad input should not cost a load.
     let text = input::file(&args.file)?;
-    let context = args.engine.ctx.unwrap_or(CONTEXT);
+    let (adjust, options) = chunk_options(&args.engine, args.chunks);
     let mut path = PathBuf::new();
     let mut engine = session::load(args.model.as_deref(), &args.engine, &args.testing, verbose, |options| {
-        // llama.cpp rounds contexts up, and says so; chunks are as long as was asked for.
-        options.ctx = Some(context.checked_next_multiple_of(CONTEXT_STEP).unwrap_or(context));
-        options.outputs = options.batch.min(context - context / 2);
+        adjust(options);
         path.clone_from(&options.model);
     })?;
     let tokens = engine.tokenize(&text, true, false)?;
-    let options = PerplexityOptions { context: context as usize, chunks: args.chunks.map(|n| n as usize) };
     let mut running = Vec::new();
     let report = measure(&mut engine, &tokens, &options, &mut |progress| {
         running.push(progress.perplexity);
@@ -100,30 +98,66 @@ fn measure(
     options: &PerplexityOptions,
     each: &mut dyn FnMut(&PerplexityProgress),
 ) -> Result<PerplexityReport, CliError> {
-    let bar = bar();
+    let mut bar = ChunkBar::new();
     let measured = signals::busy(|| {
         engine.perplexity(tokens, options, &mut |progress| {
-            bar.set_length(progress.chunks as u64);
-            bar.set_position(progress.done as u64);
-            bar.set_message(format!("perplexity {:.4}", progress.perplexity));
-            bar.suspend(|| each(progress));
+            bar.bar.suspend(|| each(progress));
+            bar.show(progress, "evaluating");
             if signals::interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })
     });
-    bar.finish_and_clear();
+    bar.end();
     match measured {
         Err(EngineError::Cancelled) => Err(CliError::Interrupted),
         other => Ok(other?),
     }
 }
 
-fn bar() -> ProgressBar {
-    let target = if std::io::stderr().is_terminal() {
-        ProgressDrawTarget::stderr()
-    } else {
-        ProgressDrawTarget::hidden()
+/// Chunks of `--ctx` tokens, 512 if nobody says, and what the engine's options have to be for them.
+pub fn chunk_options(
+    engine: &EngineArgs,
+    chunks: Option<u32>,
+) -> (impl FnOnce(&mut Options) + use<>, PerplexityOptions) {
+    let context = engine.ctx.unwrap_or(CONTEXT);
+    let adjust = move |options: &mut Options| {
+        // llama.cpp rounds contexts up, and says so; chunks are as long as was asked for.
+        options.ctx = Some(context.checked_next_multiple_of(CONTEXT_STEP).unwrap_or(context));
+        options.outputs = options.batch.min(context);
     };
-    let style = ProgressStyle::with_template("{msg} {wide_bar} chunk {pos}/{len}, {eta} left")
-        .expect("a constant template");
-    ProgressBar::with_draw_target(None, target).with_style(style)
+    (adjust, PerplexityOptions { context: context as usize, chunks: chunks.map(|n| n as usize) })
+}
+
+/// How far a measurement over chunks has come, with the time that is left.
+pub struct ChunkBar {
+    bar: ProgressBar,
+}
+
+impl ChunkBar {
+    /// Nothing is shown yet.
+    pub fn new() -> Self {
+        let target = if std::io::stderr().is_terminal() {
+            ProgressDrawTarget::stderr()
+        } else {
+            ProgressDrawTarget::hidden()
+        };
+        let style = ProgressStyle::with_template("{msg} {wide_bar} chunk {pos}/{len}, {eta} left")
+            .expect("a constant template");
+        Self { bar: ProgressBar::with_draw_target(None, target).with_style(style) }
+    }
+
+    /// Shows it, and what is being done.
+    pub fn show(&mut self, progress: &PerplexityProgress, what: &str) {
+        if progress.done == 1 {
+            // The time left is counted from the beginning of this measurement.
+            self.bar.reset();
+        }
+        self.bar.set_length(progress.chunks as u64);
+        self.bar.set_position(progress.done as u64);
+        self.bar.set_message(format!("{what}, perplexity {:.4}", progress.perplexity));
+    }
+
+    /// It goes away.
+    pub fn end(&mut self) {
+        self.bar.finish_and_clear();
+    }
 }

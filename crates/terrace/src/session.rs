@@ -6,7 +6,7 @@ use crate::{model_source, signals};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
-use terrace_engine::{Engine, EngineError, Mode, Options, Sampling};
+use terrace_engine::{Engine, EngineError, LoadProgress, Mode, Options, Sampling};
 
 /// Finds the model and loads it, with a progress bar while weights that stay are read. `adjust` has the last word on the
 /// options.
@@ -20,6 +20,22 @@ pub fn load(
     verbose: bool,
     adjust: impl FnOnce(&mut Options),
 ) -> Result<Engine, CliError> {
+    let engine = load_with(model, engine, testing, adjust, Engine::load)?;
+    loaded(&engine, verbose);
+    Ok(engine)
+}
+
+/// Like [`load`], with another loader; what it loaded is to be announced with [`loaded`].
+///
+/// # Errors
+/// As [`load`].
+pub fn load_with<T>(
+    model: Option<&str>,
+    engine: &EngineArgs,
+    testing: &TestingArgs,
+    adjust: impl FnOnce(&mut Options),
+    load: impl FnOnce(Options, &mut dyn FnMut(LoadProgress) -> ControlFlow<()>) -> Result<T, EngineError>,
+) -> Result<T, CliError> {
     let model = model_source::resolve(model)?;
     let mode =
         if testing.stock { Mode::Stock { repack: testing.stock_repack == OnOff::On } } else { Mode::Terrace };
@@ -27,22 +43,25 @@ pub fn load(
     adjust(&mut options);
     let bar = bar();
     let loaded = signals::busy(|| {
-        Engine::load(options, &mut |progress| {
+        load(options, &mut |progress| {
             bar.set_length(progress.total.bytes());
             bar.set_position(progress.done.bytes());
             if signals::interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })
     });
     bar.finish_and_clear();
-    let engine = match loaded {
-        Err(EngineError::Cancelled) => return Err(CliError::Interrupted),
-        other => other?,
-    };
+    match loaded {
+        Err(EngineError::Cancelled) => Err(CliError::Interrupted),
+        other => Ok(other?),
+    }
+}
+
+/// From now on Ctrl-C ends the engine's work; and what was decided, for who wants to know.
+pub fn loaded(engine: &Engine, verbose: bool) {
     signals::set_engine(engine.interrupt_flag());
     if verbose {
         eprintln!("{:#}", engine.plan());
     }
-    Ok(engine)
 }
 
 /// The options that commands share.
@@ -54,6 +73,7 @@ fn options(args: &EngineArgs) -> Options {
         direct: args.direct,
         cache_policy: args.cache_policy.clone(),
         lookahead: args.lookahead,
+        layer_skip: args.layer_skip.clone(),
         ctx: args.ctx,
         batch: args.batch,
         ubatch: args.ubatch,

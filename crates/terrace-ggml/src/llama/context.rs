@@ -1,5 +1,6 @@
 //! A context: KV cache, scheduler and backends of one conversation.
 
+use super::observer::{Observer, Observing};
 use super::{Model, Token};
 use crate::log;
 use crate::parked::{self, ParkedError};
@@ -76,6 +77,8 @@ pub struct Context {
     wanted: Vec<i8>,
     /// llama.cpp keeps its address.
     interrupt: Arc<AtomicBool>,
+    /// llama.cpp keeps its address.
+    _observer: Option<Box<Observing>>,
     _model: Arc<Model>,
 }
 
@@ -97,6 +100,19 @@ impl Context {
         params: &ContextParams,
         interrupt: Arc<AtomicBool>,
     ) -> Result<Self, ContextError> {
+        Self::observed(model, params, interrupt, None)
+    }
+
+    /// Like [`Context::new`], with an observer that sees tensors of its graphs while they are computed.
+    ///
+    /// # Errors
+    /// As [`Context::new`].
+    pub fn observed(
+        model: Arc<Model>,
+        params: &ContextParams,
+        interrupt: Arc<AtomicBool>,
+        observer: Option<Box<dyn Observer>>,
+    ) -> Result<Self, ContextError> {
         // SAFETY: returns plain values.
         let mut raw = unsafe { sys::llama_context_default_params() };
         let threads = i32::try_from(params.threads.clamp(1, 512)).expect("clamped");
@@ -112,6 +128,11 @@ impl Context {
         };
         raw.abort_callback = Some(interrupted);
         raw.abort_callback_data = Arc::as_ptr(&interrupt).cast_mut().cast();
+        let mut observer = observer.map(|observer| Box::new(Observing::new(observer)));
+        if let Some(observer) = &mut observer {
+            raw.cb_eval = Some(Observing::call);
+            raw.cb_eval_user_data = (&raw mut **observer).cast();
+        }
         drop(parked::take());
         // SAFETY: the model is alive and outlives the context (the Arc).
         let (ptr, lines) = log::capture(|| unsafe { sys::llama_init_from_model(model.as_ptr(), raw) });
@@ -128,6 +149,7 @@ impl Context {
             outputs: 0,
             wanted: Vec::new(),
             interrupt,
+            _observer: observer,
             _model: model,
         })
     }

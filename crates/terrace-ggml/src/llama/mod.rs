@@ -2,11 +2,13 @@
 
 mod context;
 mod load;
+mod observer;
 mod sampler;
 mod vocab;
 
 pub use context::{Context, ContextError, ContextParams, FlashAttention};
 pub use load::{LoadError, LoadParams, Model};
+pub use observer::Observer;
 pub use sampler::{Sampler, Sampling};
 pub use vocab::{TokenizeError, Vocab};
 

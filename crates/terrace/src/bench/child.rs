@@ -190,6 +190,9 @@ fn arguments(args: &BenchArgs, model: &Path, prompt: &Path) -> Vec<OsString> {
     option("--cache-policy", engine.cache_policy.to_string().into());
     option("--lookahead", engine.lookahead.to_string().into());
     option("--batch", engine.batch.to_string().into());
+    if let Some(file) = &engine.layer_skip {
+        option("--layer-skip", file.into());
+    }
     for (name, value) in [("--ubatch", engine.ubatch), ("--ctx", engine.ctx), ("--threads", engine.threads)] {
         if let Some(value) = value {
             option(name, value.to_string().into());

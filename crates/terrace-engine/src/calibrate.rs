@@ -1,0 +1,89 @@
+//! Which layers could be left out: measured on a text.
+
+use crate::engine::{Engine, LoadProgress};
+use crate::error::EngineError;
+use crate::layer_skip::{LayerSkip, Measured};
+use crate::options::Options;
+use crate::perplexity::{PerplexityOptions, PerplexityProgress};
+use crate::similarity::Similarity;
+use std::ops::ControlFlow;
+
+/// An engine whose residual stream can be watched.
+pub struct Calibrator {
+    engine: Engine,
+    similarity: Similarity,
+}
+
+/// What is being measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CalibrationPass {
+    /// Similarities, and the perplexity of all layers.
+    Similarity,
+    /// The perplexity without the skipped layers.
+    Skipping,
+}
+
+impl Calibrator {
+    /// Loads a model; as [`Engine::load`].
+    ///
+    /// # Errors
+    /// As [`Engine::load`].
+    pub fn load(
+        options: Options,
+        progress: &mut dyn FnMut(LoadProgress) -> ControlFlow<()>,
+    ) -> Result<Self, EngineError> {
+        let similarity = Similarity::default();
+        let engine = Engine::load_observed(options, Some(Box::new(similarity.clone())), progress)?;
+        Ok(Self { engine, similarity })
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Measures the similarity of what enters and leaves each layer over the chunks of a text, picks the streamed layers
+    /// above `threshold`, never the first or the last, and measures the perplexity without and with them skipped.
+    ///
+    /// # Errors
+    /// As [`Engine::perplexity`]; a layer that cannot be left out of the model's graphs.
+    pub fn calibrate(
+        &mut self,
+        tokens: &[i32],
+        options: &PerplexityOptions,
+        threshold: f64,
+        progress: &mut dyn FnMut(CalibrationPass, &PerplexityProgress) -> ControlFlow<()>,
+    ) -> Result<LayerSkip, EngineError> {
+        self.engine.skip_layers(&[])?;
+        self.similarity.observe(true);
+        // Logits of all tokens: otherwise the last layer computes some tokens only.
+        let keep = 0;
+        let without = self
+            .engine
+            .perplexity_keeping(tokens, options, keep, &mut |p| progress(CalibrationPass::Similarity, p));
+        self.similarity.observe(false);
+        let without = Measured::from(&without?);
+        let similarity = self.similarity.by_layer();
+        if similarity.is_empty() {
+            return Err(EngineError::NoLayers);
+        }
+        let inner = similarity.get(1..similarity.len() - 1).unwrap_or_default();
+        let streamed = self.engine.streamed_layers();
+        let skip: Vec<u32> = (1..)
+            .zip(inner)
+            .filter(|(layer, s)| s.is_some_and(|s| s > threshold) && streamed.contains(layer))
+            .map(|(layer, _)| layer)
+            .collect();
+        let with = if skip.is_empty() {
+            without
+        } else {
+            self.engine.skip_layers(&skip)?;
+            let with = self
+                .engine
+                .perplexity_keeping(tokens, options, keep, &mut |p| progress(CalibrationPass::Skipping, p));
+            self.engine.skip_layers(&[])?;
+            Measured::from(&with?)
+        };
+        Ok(LayerSkip::new(self.engine.identity().clone(), similarity, threshold, skip, [without, with]))
+    }
+}

@@ -1,0 +1,218 @@
+//! The file that says which layers of a model can be left out, and what that costs.
+
+use crate::error::EngineError;
+use crate::perplexity::PerplexityReport;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::path::Path;
+use terrace_model::ModelFile;
+
+/// Of the format; a reader of another one says so.
+const VERSION: u32 = 1;
+
+/// Files are some kilobytes: a few numbers per layer.
+const LARGEST: u64 = 1 << 20;
+
+/// Which layers of one model are left out, how that was decided and what it costs. Lossy.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LayerSkip {
+    /// Of the format.
+    pub version: u32,
+    /// The model that it is for.
+    pub model: ModelIdentity,
+    /// Mean cosine similarity between what enters a layer and what leaves it, by layer; none where there is nothing to
+    /// compare, as in the first layer.
+    pub similarity: Vec<Option<f64>>,
+    /// Above this a layer is skipped, if it streams.
+    pub threshold: f64,
+    /// The skipped layers, ascending; never the first or the last.
+    pub skip: Vec<u32>,
+    /// Without skipping.
+    pub without: Measured,
+    /// With the layers skipped, on the same text.
+    pub with: Measured,
+}
+
+/// What tells a model from others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelIdentity {
+    /// `general.name`, or the architecture where there is none.
+    pub name: String,
+    /// Blocks.
+    pub layers: u32,
+    /// Size of the file, of all shards together.
+    pub bytes: u64,
+}
+
+/// A perplexity that was measured.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// The perplexity.
+    pub perplexity: f64,
+    /// Its standard error.
+    pub error: Option<f64>,
+    /// On so many chunks.
+    pub chunks: usize,
+    /// Of so many tokens.
+    pub context: usize,
+}
+
+impl From<&PerplexityReport> for Measured {
+    fn from(report: &PerplexityReport) -> Self {
+        let &PerplexityReport { perplexity, error, chunks, context, .. } = report;
+        Self { perplexity, error, chunks, context }
+    }
+}
+
+impl ModelIdentity {
+    /// Of this model.
+    pub fn of(model: &ModelFile) -> Self {
+        Self {
+            name: model.str("general.name").unwrap_or(model.architecture()).to_owned(),
+            layers: model.arch_u64("block_count").and_then(|n| u32::try_from(n).ok()).unwrap_or(0),
+            bytes: model.shards.iter().map(|shard| shard.len).sum(),
+        }
+    }
+}
+
+impl fmt::Display for ModelIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} of {} layers and {} bytes", self.name, self.layers, self.bytes)
+    }
+}
+
+impl LayerSkip {
+    /// Of a calibration.
+    pub(crate) fn new(
+        model: ModelIdentity,
+        similarity: Vec<Option<f64>>,
+        threshold: f64,
+        skip: Vec<u32>,
+        [without, with]: [Measured; 2],
+    ) -> Self {
+        Self { version: VERSION, model, similarity, threshold, skip, without, with }
+    }
+
+    /// Reads the file at `path`, which has to be for `model`.
+    ///
+    /// # Errors
+    /// [`EngineError::LayerSkip`]: no such file, not this format or version, made for another model, or layers that
+    /// cannot be skipped.
+    pub fn read(path: &Path, model: &ModelFile) -> Result<Self, EngineError> {
+        let error = |reason: String| EngineError::LayerSkip { path: path.to_owned(), reason };
+        let len = std::fs::metadata(path).map_err(|e| error(e.to_string()))?.len();
+        if len > LARGEST {
+            return Err(error(format!("{len} bytes are too many")));
+        }
+        let text = std::fs::read_to_string(path).map_err(|e| error(e.to_string()))?;
+        Self::parse(&text, &ModelIdentity::of(model)).map_err(error)
+    }
+
+    fn parse(text: &str, model: &ModelIdentity) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        struct Version {
+            version: u32,
+        }
+        let no_file_of_ours = |e: serde_json::Error| format!("not a file of `terrace calibrate-skip`: {e}");
+        let Version { version } = serde_json::from_str(text).map_err(no_file_of_ours)?;
+        if version != VERSION {
+            return Err(format!("version {version}, and this program reads version {VERSION}"));
+        }
+        let this: Self = serde_json::from_str(text).map_err(no_file_of_ours)?;
+        if this.model != *model {
+            return Err(format!("made for {}, and this is {model}", this.model));
+        }
+        if let Some(pair) = this.skip.windows(2).find(|pair| pair[0] >= pair[1]) {
+            return Err(format!("layers {} and {} are not in ascending order", pair[0], pair[1]));
+        }
+        match this.skip.iter().find(|&&layer| layer == 0 || layer + 1 >= model.layers) {
+            Some(layer) => Err(format!("layer {layer} of {} cannot be skipped", model.layers)),
+            None => Ok(this),
+        }
+    }
+
+    /// Writes it to `path`; what was there before is replaced once all of it is written.
+    ///
+    /// # Errors
+    /// [`EngineError::LayerSkip`] with the system's reason.
+    pub fn write(&self, path: &Path) -> Result<(), EngineError> {
+        let error =
+            |e: std::io::Error| EngineError::LayerSkip { path: path.to_owned(), reason: e.to_string() };
+        let text = serde_json::to_string_pretty(self).expect("numbers and names") + "\n";
+        let mut part = path.to_owned().into_os_string();
+        part.push(".part");
+        std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, path)).map_err(error)
+    }
+}
+
+impl fmt::Display for LayerSkip {
+    /// `layers 3, 4 of 48 are skipped; perplexity 7.1234 became 7.2345 when that was calibrated`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let layers: Vec<String> = self.skip.iter().map(u32::to_string).collect();
+        let (without, with) = (self.without.perplexity, self.with.perplexity);
+        match layers.as_slice() {
+            [] => write!(f, "no layer is skipped"),
+            [one] => write!(f, "layer {one} of {} is skipped", self.model.layers),
+            _ => write!(f, "layers {} of {} are skipped", layers.join(", "), self.model.layers),
+        }?;
+        if !layers.is_empty() {
+            write!(f, "; perplexity {without:.4} became {with:.4} when that was calibrated")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity() -> ModelIdentity {
+        ModelIdentity { name: "m".into(), layers: 6, bytes: 1000 }
+    }
+
+    fn skip(layers: &[u32]) -> LayerSkip {
+        let measured = |perplexity| Measured { perplexity, error: Some(0.5), chunks: 4, context: 512 };
+        LayerSkip::new(
+            identity(),
+            vec![None, Some(0.99)],
+            0.98,
+            layers.to_vec(),
+            [measured(7.0), measured(7.5)],
+        )
+    }
+
+    #[test]
+    fn files_are_read_as_they_were_written() {
+        let text = serde_json::to_string(&skip(&[1, 4])).unwrap();
+        assert_eq!(LayerSkip::parse(&text, &identity()).unwrap(), skip(&[1, 4]));
+        assert_eq!(
+            skip(&[1, 4]).to_string(),
+            "layers 1, 4 of 6 are skipped; perplexity 7.0000 became 7.5000 when that was calibrated"
+        );
+    }
+
+    #[test]
+    fn what_does_not_belong_is_refused() {
+        let parse = |skip: &LayerSkip, model: &ModelIdentity| {
+            LayerSkip::parse(&serde_json::to_string(skip).unwrap(), model).unwrap_err()
+        };
+        for other in [
+            ModelIdentity { name: "other".into(), ..identity() },
+            ModelIdentity { layers: 7, ..identity() },
+            ModelIdentity { bytes: 1001, ..identity() },
+        ] {
+            let error = parse(&skip(&[1]), &other);
+            assert!(error.contains("made for") && error.contains(&other.to_string()), "{error}");
+        }
+        for (layers, part) in
+            [(&[0_u32][..], "layer 0"), (&[5], "layer 5"), (&[3, 2], "ascending"), (&[2, 2], "ascending")]
+        {
+            let error = parse(&skip(layers), &identity());
+            assert!(error.contains(part), "{layers:?}: {error}");
+        }
+        assert!(parse(&LayerSkip { version: 2, ..skip(&[1]) }, &identity()).contains("version 2"));
+        for text in ["", "{}", "[1]", "{\"version\": 1}", "{\"version\": \"1\"}"] {
+            assert!(LayerSkip::parse(text, &identity()).unwrap_err().contains("not a file of"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Small graphs by hand, for tests of code that takes graphs apart.
+
+use crate::tensor::{Graph, Tensor};
+use llama_cpp_sys_2 as sys;
+use std::ffi::CString;
+use std::ptr::NonNull;
+
+/// A graph over vectors of F32, each in memory of its own, and what it is made of.
+pub struct TestGraph {
+    context: NonNull<sys::ggml_context>,
+    graph: *mut sys::ggml_cgraph,
+}
+
+impl TestGraph {
+    /// An empty graph.
+    ///
+    /// # Panics
+    /// Without a MiB of memory.
+    pub fn new() -> Self {
+        let params =
+            sys::ggml_init_params { mem_size: 1 << 20, mem_buffer: std::ptr::null_mut(), no_alloc: false };
+        // SAFETY: plain parameters; the graph lives in the context.
+        unsafe {
+            let context = NonNull::new(sys::ggml_init(params)).expect("a MiB of memory");
+            Self { context, graph: sys::ggml_new_graph(context.as_ptr()) }
+        }
+    }
+
+    /// A vector that is no node of the graph.
+    pub fn leaf(&mut self, name: &str, values: &[f32]) -> Tensor<'_> {
+        // SAFETY: the context is alive and has room (ggml aborts otherwise); the new tensor has memory for the values.
+        unsafe {
+            let n = i64::try_from(values.len()).expect("a few values");
+            let tensor = sys::ggml_new_tensor_1d(self.context.as_ptr(), sys::GGML_TYPE_F32, n);
+            std::ptr::copy_nonoverlapping(values.as_ptr(), (*tensor).data.cast(), values.len());
+            self.named(tensor, name)
+        }
+    }
+
+    /// The node `a + b`, named.
+    pub fn add(&mut self, name: &str, a: &str, b: &str) {
+        // SAFETY: operands are tensors of the live context.
+        self.node(name, |context, this| unsafe { sys::ggml_add(context, this.find(a), this.find(b)) });
+    }
+
+    /// The node `a · b`, value by value, named.
+    pub fn mul(&mut self, name: &str, a: &str, b: &str) {
+        // SAFETY: as in `add`.
+        self.node(name, |context, this| unsafe { sys::ggml_mul(context, this.find(a), this.find(b)) });
+    }
+
+    /// The node that copies `a` into `b`, named: a view of `b`.
+    pub fn copy(&mut self, name: &str, a: &str, b: &str) {
+        // SAFETY: as in `add`.
+        self.node(name, |context, this| unsafe { sys::ggml_cpy(context, this.find(a), this.find(b)) });
+    }
+
+    fn node(
+        &mut self,
+        name: &str,
+        make: impl FnOnce(*mut sys::ggml_context, &Self) -> *mut sys::ggml_tensor,
+    ) {
+        let tensor = make(self.context.as_ptr(), self);
+        // SAFETY: a tensor just made in the context of the graph.
+        unsafe {
+            self.named(tensor, name);
+            sys::ggml_build_forward_expand(self.graph, tensor);
+        }
+    }
+
+    /// # Safety
+    /// `tensor` is of this context.
+    unsafe fn named(&self, tensor: *mut sys::ggml_tensor, name: &str) -> Tensor<'_> {
+        let name = CString::new(name).expect("a name without zeros");
+        // SAFETY: the caller's contract.
+        unsafe { Tensor::from_raw(sys::ggml_set_name(tensor, name.as_ptr())) }
+    }
+
+    fn find(&self, name: &str) -> *mut sys::ggml_tensor {
+        let c_name = CString::new(name).expect("a name without zeros");
+        // SAFETY: the context is alive.
+        let tensor = unsafe { sys::ggml_get_tensor(self.context.as_ptr(), c_name.as_ptr()) };
+        assert!(!tensor.is_null(), "no tensor {name}");
+        tensor
+    }
+
+    /// The tensor of this name.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn tensor(&self, name: &str) -> Tensor<'_> {
+        // SAFETY: of the live context, borrowed with self.
+        unsafe { Tensor::from_raw(self.find(name)) }
+    }
+
+    /// Its values as they are now.
+    pub fn values(&self, name: &str) -> Vec<f32> {
+        let tensor = self.tensor(name);
+        let n = tensor.bytes() / size_of::<f32>();
+        // SAFETY: a contiguous F32 vector in the context's memory, or where `set_data` put it: as large.
+        unsafe { std::slice::from_raw_parts(tensor.data().cast::<f32>(), n) }.to_vec()
+    }
+
+    /// The graph of all nodes so far.
+    pub fn graph(&self) -> Graph<'_> {
+        // SAFETY: of the live context, borrowed with self.
+        unsafe { Graph::from_raw(self.graph) }
+    }
+}
+
+impl Default for TestGraph {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for TestGraph {
+    fn drop(&mut self) {
+        // SAFETY: owned; everything borrowed from it is gone.
+        unsafe { sys::ggml_free(self.context.as_ptr()) };
+    }
+}

@@ -1,0 +1,61 @@
+//! Looking at what a graph computes while it is computed.
+
+use crate::parked;
+use llama_cpp_sys_2 as sys;
+use std::ffi::{CStr, c_void};
+
+/// Sees chosen tensors of a context's graphs. Where it wants one, ggml's scheduler ends a graph behind that tensor; a
+/// context without an observer runs its graphs whole.
+pub trait Observer: Send {
+    /// Whether the tensor of this name shall be shown. Asked for every node of every graph.
+    fn wants(&mut self, name: &[u8]) -> bool;
+
+    /// The values of a tensor that was wanted: rows of `width` floats.
+    fn computed(&mut self, name: &[u8], width: usize, rows: &[f32]);
+}
+
+/// An observer at an address that llama.cpp keeps.
+pub struct Observing {
+    observer: Box<dyn Observer>,
+    /// Reused: the values at hand.
+    rows: Vec<f32>,
+}
+
+impl Observing {
+    /// Of `observer`.
+    pub fn new(observer: Box<dyn Observer>) -> Self {
+        Self { observer, rows: Vec::new() }
+    }
+
+    /// As llama.cpp wants it: `ask` before the graph is cut, then once more when the node is computed.
+    ///
+    /// # Safety
+    /// `data` is an `Observing` that nothing else uses, and `tensor` a live tensor, computed unless `ask`.
+    pub unsafe extern "C" fn call(tensor: *mut sys::ggml_tensor, ask: bool, data: *mut c_void) -> bool {
+        parked::guard("an observer", false, || {
+            // SAFETY: the caller's contract; ggml zero-terminates names within the tensor.
+            let (this, name, ty) = unsafe {
+                let name = CStr::from_ptr((&raw const (*tensor).name).cast()).to_bytes();
+                (&mut *data.cast::<Self>(), name, (*tensor).type_)
+            };
+            if ask {
+                return ty == sys::GGML_TYPE_F32 && this.observer.wants(name);
+            }
+            // SAFETY: a computed F32 tensor, contiguous as the copy is: it is read as ggml reads it out itself, as many
+            // bytes as it has.
+            let width = unsafe {
+                if !sys::ggml_is_contiguous(tensor) {
+                    return true;
+                }
+                let bytes = sys::ggml_nbytes(tensor);
+                this.rows.clear();
+                this.rows.resize(bytes / size_of::<f32>(), 0.0);
+                sys::ggml_backend_tensor_get(tensor, this.rows.as_mut_ptr().cast(), 0, bytes);
+                (*tensor).ne[0]
+            };
+            this.observer.computed(name, usize::try_from(width).unwrap_or(1).max(1), &this.rows);
+            // False would end the computation.
+            true
+        })
+    }
+}
