@@ -6,10 +6,10 @@ use crate::expert_kernels;
 use crate::experts::{self, ExpertLane, ExpertNode};
 use crate::fused::{self, Block, ExpertProduct, FusedLane, FusedNode, Router};
 use crate::matrices::MatrixQueue;
+use crate::observer::RoutingObserver;
 use crate::places::Places;
 use crate::rows::{self, RowsNode};
 use crate::skip::LayerSkips;
-use crate::trace::TraceRecorder;
 use crate::weights::{Cut, ManagedTensor, Weights};
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -340,7 +340,7 @@ impl Executor {
         &mut self,
         graph: &Graph<'_>,
         store: &mut Store,
-        mut recorder: Option<&mut TraceRecorder>,
+        observer: &mut RoutingObserver,
     ) -> Result<RunStatus, BackendError> {
         // Matrices and experts share the slots: leave half to the experts where a graph has both.
         let slots = store.capacity().bytes();
@@ -354,9 +354,9 @@ impl Executor {
             if to > from {
                 let stop = self.cpu.stop_flag();
                 if self.fused_nodes.is_empty() {
-                    self.lane.begin(store, recorder.as_deref_mut(), stop);
+                    self.lane.begin(store, observer, stop);
                 } else {
-                    self.fused.begin(store, recorder.as_deref_mut(), stop);
+                    self.fused.begin(store, observer, stop);
                 }
                 let status = self.cpu.run(graph, from, to);
                 self.lane.end(store);
@@ -381,11 +381,9 @@ impl Executor {
         self.lane.reset();
         self.fused.reset();
         store.next_token();
-        let mut recorder = weights.recorder();
-        if let Some(recorder) = &mut *recorder {
-            recorder.pass();
-        }
-        let result = self.run(graph, &mut store, recorder.as_mut());
+        let mut observer = weights.observer();
+        observer.pass();
+        let result = self.run(graph, &mut store, &mut observer);
         store.computed();
         weights.add_foretold(self.fused.take_foretold());
         self.matrices.abandon(&mut store, graph);

@@ -3,9 +3,9 @@
 use crate::barrier::Barrier;
 use crate::error::BackendError;
 use crate::expert_kernels::{compute, convert};
+use crate::observer::RoutingObserver;
 use crate::routing::Routing;
 use crate::scratch::Scratch;
-use crate::trace::TraceRecorder;
 use crate::weights::ManagedTensor;
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
@@ -87,8 +87,7 @@ pub struct ExpertLane {
 /// What thread 0 alone uses.
 struct Inner {
     store: *mut Store,
-    /// Null when nothing records.
-    recorder: *mut TraceRecorder,
+    observer: *mut RoutingObserver,
     stop: *const AtomicBool,
     fetches: Vec<NodeFetch>,
     blocks: Vec<BlockId>,
@@ -102,7 +101,7 @@ impl Default for ExpertLane {
     fn default() -> Self {
         let inner = Inner {
             store: std::ptr::null_mut(),
-            recorder: std::ptr::null_mut(),
+            observer: std::ptr::null_mut(),
             stop: std::ptr::null(),
             fetches: Vec::new(),
             blocks: Vec::new(),
@@ -154,11 +153,11 @@ impl ExpertLane {
         self.failed_at.store(usize::MAX, Ordering::Relaxed);
     }
 
-    /// Lends the store for a run, and who writes down what the router chooses; `stop` ends the graph when the lane fails.
-    pub fn begin(&mut self, store: &mut Store, recorder: Option<&mut TraceRecorder>, stop: &AtomicBool) {
+    /// Lends the store for a run, and who takes note of what the router chooses; `stop` ends the graph when the lane fails.
+    pub fn begin(&mut self, store: &mut Store, observer: &mut RoutingObserver, stop: &AtomicBool) {
         let inner = self.inner.get_mut();
         inner.store = store;
-        inner.recorder = recorder.map_or(std::ptr::null_mut(), |recorder| recorder);
+        inner.observer = observer;
         inner.stop = stop;
     }
 
@@ -170,7 +169,7 @@ impl ExpertLane {
             (node.from, node.accepted) = (0, 0);
         }
         inner.store = std::ptr::null_mut();
-        inner.recorder = std::ptr::null_mut();
+        inner.observer = std::ptr::null_mut();
         inner.stop = std::ptr::null();
     }
 
@@ -278,11 +277,12 @@ fn start(lane: &ExpertLane, node: &ExpertNode, dst: Tensor<'_>, inner: &mut Inne
         // SAFETY: no other thread reads the routing before the node's first barrier.
         let first_of_block = unsafe { &mut *lane.routing.get() }.read(ids, node.experts, &tensor.name)?;
         inner.how = lane.routing().how();
-        // SAFETY: null, or lent by `begin` for the run and used by thread 0 only.
-        if first_of_block && let Some(recorder) = unsafe { inner.recorder.as_mut() } {
+        if first_of_block {
             // SAFETY: the layout outlives the run.
             let siblings = node.siblings().iter().map(|sibling| unsafe { (*sibling.tensor).block(0) });
-            recorder.block(std::iter::once(tensor.block(0)).chain(siblings), node.experts, lane.routing());
+            let firsts = std::iter::once(tensor.block(0)).chain(siblings);
+            // SAFETY: lent by `begin` for the run, and used by thread 0 only.
+            unsafe { &mut *inner.observer }.block(firsts, node.experts, lane.routing());
         }
         // SAFETY: lent by `begin` for the run.
         let store = unsafe { &mut *inner.store };

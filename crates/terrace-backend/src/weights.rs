@@ -3,7 +3,7 @@
 use crate::error::BackendError;
 use crate::file_map::{FileMaps, Populating};
 use crate::fused::Foretold;
-use crate::trace::TraceRecorder;
+use crate::observer::RoutingObserver;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -129,7 +129,7 @@ pub struct Weights {
     store: Mutex<Store>,
     resident: Mutex<Vec<Resident>>,
     mapped: Option<Mapped>,
-    recorder: Mutex<Option<TraceRecorder>>,
+    observer: Mutex<RoutingObserver>,
     foretold: Mutex<Foretold>,
     skipped: Mutex<Arc<[u32]>>,
 }
@@ -144,7 +144,7 @@ impl Weights {
             store: Mutex::new(store),
             resident: Mutex::default(),
             mapped: None,
-            recorder: Mutex::default(),
+            observer: Mutex::default(),
             foretold: Mutex::default(),
             skipped: Mutex::new(Arc::new([])),
         }
@@ -178,10 +178,10 @@ impl Weights {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What records the routing, if something does; put something in or take it out between graphs. Taken once per
-    /// graph, never per node.
-    pub fn recorder(&self) -> MutexGuard<'_, Option<TraceRecorder>> {
-        self.recorder.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What takes note of the routing; put something in or take it out between graphs. Taken once per graph, never per
+    /// node.
+    pub fn observer(&self) -> MutexGuard<'_, RoutingObserver> {
+        self.observer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How well routers' choices were foretold, since the load or the last [`Weights::reset_foretold`].

@@ -8,6 +8,7 @@ use crate::options::{Mode, Options};
 use crate::profile::{ProfileFile, SavedProfile};
 use crate::report::PlanReport;
 use crate::trace::{SavedTrace, TraceFile};
+use crate::warm::WarmStart;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -50,7 +51,8 @@ const DEFAULT_CONTEXT: u32 = 4096;
 
 /// A loaded model with a context.
 pub struct Engine {
-    // Dropped in this order: the context before the model, the model before the weights.
+    // Dropped in this order: the statistics are saved first; the context before the model, the model before the weights.
+    warm_start: Option<WarmStart>,
     context: Context,
     model: Arc<Model>,
     weights: Option<Arc<Weights>>,
@@ -148,15 +150,21 @@ impl Engine {
         }
         let batch = report.batch as usize;
         let load_ms = begin.elapsed().as_secs_f64() * 1e3;
+        let mut warm_start = None;
         if let Some(weights) = &weights {
             weights.store().reset_stats();
             weights.reset_foretold();
             if profile.is_some() {
                 ProfileFile::start(&mut weights.store());
             }
+            if let (Some(dir), None) = (&options.warm_start, &options.record_trace) {
+                let begun = WarmStart::begin(dir, &file, weights);
+                warm_start = begun.map_err(terrace_backend::BackendError::from)?;
+            }
         }
         let identity = ModelIdentity::of(&file);
         let mut this = Self {
+            warm_start,
             context,
             model,
             weights,
@@ -272,7 +280,7 @@ impl Engine {
     /// [`EngineError::Trace`]; a file that was there before is then as it was.
     pub fn save_trace(&mut self) -> Result<Option<SavedTrace>, EngineError> {
         let (Some(trace), Some(weights)) = (self.trace.take(), &self.weights) else { return Ok(None) };
-        let recorder = weights.recorder().take();
+        let recorder = weights.observer().recorder.take();
         let stats = weights.store().stats();
         recorder.map(|recorder| trace.save(recorder, &stats)).transpose()
     }
@@ -285,6 +293,14 @@ impl Engine {
     pub fn save_profile(&mut self) -> Result<Option<SavedProfile>, EngineError> {
         let (Some(profile), Some(weights)) = (self.profile.take(), &self.weights) else { return Ok(None) };
         profile.save(&mut weights.store())
+    }
+
+    /// Keeps what was counted of experts' uses so far ([`Options::warm_start`]). It is done by itself when the engine is
+    /// dropped; a program that may be ended at any time does it whenever it is idle.
+    pub fn save_warm_start(&self) {
+        if let Some(warm_start) = &self.warm_start {
+            warm_start.save();
+        }
     }
 
     /// Set it to end a computation at the next node; generation then stops as cancelled. The setter clears it.
@@ -391,7 +407,7 @@ fn load_managed(
         weights = weights.with_maps(maps, plan.populates(&machine))?;
     }
     let weights = Arc::new(weights);
-    *weights.recorder() = recorder;
+    weights.observer().recorder = recorder;
     let mut overrides: Vec<_> =
         override_patterns(file, &plan.managed).into_iter().map(|p| (p, terrace.managed())).collect();
     overrides.push((".".into(), place_of_others));

@@ -21,6 +21,7 @@ mod profile;
 mod report;
 mod similarity;
 mod trace;
+mod warm;
 
 pub use calibrate::{CalibrationPass, Calibrator};
 pub use chat::{ChatTemplate, ChatTemplateError, Message};
@@ -37,5 +38,5 @@ pub use report::PlanReport;
 pub use terrace_backend::Foretold;
 pub use terrace_ggml::llama::Sampling;
 pub use terrace_plan::{Budget, Manage};
-pub use terrace_store::{DirectChoice, IoChoice, LayerStats, PolicyKind, StoreStats};
+pub use terrace_store::{DirectChoice, IoChoice, LayerStats, PolicyKind, StoreStats, user_cache_dir};
 pub use trace::SavedTrace;

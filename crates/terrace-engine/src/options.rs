@@ -89,6 +89,9 @@ pub struct Options {
     pub cache_policy: PolicyKind,
     /// How much may be read ahead on a guess.
     pub lookahead: Lookahead,
+    /// Where it is kept which experts the model uses, so that the next run reads the hottest ahead; none: nowhere. Recording
+    /// a trace switches it off.
+    pub warm_start: Option<PathBuf>,
     /// Where [`Engine::save_trace`](crate::Engine::save_trace) writes what the routers chose.
     pub record_trace: Option<PathBuf>,
     /// Where [`Engine::save_profile`](crate::Engine::save_profile) writes when what was read and computed.
@@ -121,6 +124,7 @@ impl Default for Options {
             direct: DirectChoice::Auto,
             cache_policy: PolicyKind::default(),
             lookahead: Lookahead::default(),
+            warm_start: None,
             record_trace: None,
             profile: None,
             layer_skip: None,

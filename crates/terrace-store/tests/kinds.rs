@@ -253,7 +253,6 @@ fn filling_takes_free_room_and_nothing_else() {
         let stats = bench.stats();
         assert_eq!((stats.filled, stats.filled_bytes, stats.evictions), (5, ByteSize(10 * PAGE), 0));
         assert_eq!(bench.store.left_to_fill(), ByteSize(0));
-        // What was filled in is warm as if it had been used.
         bench.store.reset_stats();
         bench.ask(&ids(0..5), Use::Decode, 1);
         assert_eq!((bench.stats().hits, bench.stats().misses), (5, 0));
@@ -261,6 +260,52 @@ fn filling_takes_free_room_and_nothing_else() {
     let mut bench = Bench::new(config(9));
     assert!(matches!(bench.store.fill_behind(vec![BlockId(24)]), Err(StoreError::Misuse(_))));
     assert!(matches!(bench.store.speculate(&[BlockId(24)]), Err(StoreError::Misuse(_))));
+}
+
+/// What is kept goes coldest first: behind what a sweep leaves, before what decoding used.
+#[test]
+fn a_list_stays_in_order_of_worth() {
+    for policy in policies() {
+        let slots = |n| StoreConfig { policy: policy.clone(), ..config(n) };
+        let mut bench = Bench::new(slots(9));
+        bench.ask(&ids(20..22), Use::Decode, 1);
+        // Not in the order of worth: 3, 5, 0, 4, 1, 2, and more than there is room for.
+        let list = [3, 5, 0, 4, 1, 2, 10, 11, 12, 13].map(BlockId).to_vec();
+        bench.store.fill_behind(list.clone()).unwrap();
+        bench.settle();
+        assert_eq!(bench.resident(), BTreeSet::from([0, 1, 2, 3, 4, 5, 10, 20, 21]));
+        // A sweep of others takes the room of one, and gives it to the next.
+        bench.ask(&ids(14..20), Use::Sweep, 1);
+        assert_eq!(bench.resident(), BTreeSet::from([0, 1, 2, 3, 4, 5, 19, 20, 21]), "{policy}");
+        // New ones of decoding: the sweep's block goes, then the list from its end.
+        for (block, gone) in [(14, 19), (15, 2), (16, 1), (17, 4), (18, 0)] {
+            let mut expected = bench.resident();
+            bench.ask(&[BlockId(block)], Use::Decode, 1);
+            expected.remove(&gone);
+            expected.insert(block);
+            assert_eq!(bench.resident(), expected, "{policy}");
+        }
+
+        // A sweep over everything leaves the best of the list, though it reads them in another order.
+        let mut bench = Bench::new(slots(6));
+        bench.store.fill_behind(Vec::new()).unwrap();
+        bench.ask(&ids(0..BLOCKS), Use::Sweep, 1);
+        assert_ne!(
+            bench.resident(),
+            BTreeSet::from([0, 1, 3, 4, 5, 23]),
+            "{policy}: no list, nothing to keep"
+        );
+        bench.store.fill_behind(list.clone()).unwrap();
+        bench.settle();
+        bench.ask(&ids(0..BLOCKS), Use::Sweep, 1);
+        let resident = bench.resident();
+        assert!([3, 5, 0, 4, 1].iter().all(|block| resident.contains(block)), "{policy}: {resident:?}");
+        // Another list replaces the first.
+        bench.store.fill_behind(ids(6..11)).unwrap();
+        bench.ask(&ids(0..BLOCKS), Use::Sweep, 1);
+        let resident = bench.resident();
+        assert!((6..11).all(|block| resident.contains(&block)), "{policy}: {resident:?}");
+    }
 }
 
 /// A store that fills and guesses can be dropped at any time.

@@ -93,6 +93,8 @@ impl Held {
                 return Err(EngineError::PromptTooLong { prompt, used: before, context }.into());
             }
             let generation = generate(engine, &prompt, n, sampling, &mut Output::new(true))?;
+            // A conversation ends with Ctrl-C as often as not.
+            engine.save_warm_start();
             let text = String::from_utf8_lossy(&generation.text).into_owned();
             // Only an answer that the model ended itself is in the context whole: the last token of another one was
             // chosen but not evaluated.

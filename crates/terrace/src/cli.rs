@@ -80,6 +80,10 @@ pub struct EngineArgs {
     /// Room for experts that are read ahead on a guess of what the next layer needs: a size, off or auto
     #[arg(long, value_name = "SIZE|off|auto", env = "TERRACE_LOOKAHEAD", default_value = "auto")]
     pub lookahead: Lookahead,
+    /// Keep which experts the model uses, and read the hottest of them ahead in the next run: on or off [default: on; of
+    /// bench off]
+    #[arg(long, value_name = "on|off", env = "TERRACE_WARM_START")]
+    pub warm_start: Option<OnOff>,
     /// Context size in tokens [default: the model's, within memory]
     #[arg(long, value_name = "TOKENS", env = "TERRACE_CTX", value_parser = clap::value_parser!(u32).range(1..))]
     pub ctx: Option<u32>,

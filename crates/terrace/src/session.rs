@@ -6,6 +6,7 @@ use crate::{model_source, signals};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use terrace_engine::{Engine, EngineError, LoadProgress, Mode, Options, Sampling};
 
 /// Finds the model and loads it, with a progress bar while weights that stay are read. `adjust` has the last word on the
@@ -74,12 +75,18 @@ fn options(args: &EngineArgs) -> Options {
         cache_policy: args.cache_policy.clone(),
         lookahead: args.lookahead,
         layer_skip: args.layer_skip.clone(),
+        warm_start: warm_start(args),
         ctx: args.ctx,
         batch: args.batch,
         ubatch: args.ubatch,
         threads: args.threads,
         ..Options::default()
     }
+}
+
+/// Where statistics of experts are kept: in the user's cache directory, if anywhere.
+fn warm_start(args: &EngineArgs) -> Option<PathBuf> {
+    (args.warm_start != Some(OnOff::Off)).then(terrace_engine::user_cache_dir)?.map(|dir| dir.join("experts"))
 }
 
 /// The sampler's settings; without a seed each run has its own.

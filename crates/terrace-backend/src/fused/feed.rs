@@ -5,8 +5,8 @@ use super::block::{Block, MATRICES};
 use super::lookahead::{Foretold, Lookahead};
 use super::work::{Entry, Item};
 use crate::error::BackendError;
+use crate::observer::RoutingObserver;
 use crate::routing::Routing;
-use crate::trace::TraceRecorder;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use terrace_store::{Arrived, BlockId, Bundles, Computing, Store};
 
@@ -19,8 +19,7 @@ pub fn first_blocks(block: &Block) -> impl Iterator<Item = BlockId> {
 /// How a block's experts are asked for.
 pub struct Feed {
     store: *mut Store,
-    /// Null when nothing records.
-    recorder: *mut TraceRecorder,
+    observer: *mut RoutingObserver,
     stop: *const AtomicBool,
     bundles: Bundles,
     /// For each touched expert: which of its matrices are there, as bits.
@@ -37,7 +36,7 @@ impl Default for Feed {
     fn default() -> Self {
         Self {
             store: std::ptr::null_mut(),
-            recorder: std::ptr::null_mut(),
+            observer: std::ptr::null_mut(),
             stop: std::ptr::null(),
             bundles: Bundles::default(),
             here: Vec::new(),
@@ -61,11 +60,11 @@ pub struct State<'a> {
 
 impl Feed {
     /// See [`super::FusedLane::begin`].
-    pub fn begin(&mut self, store: &mut Store, recorder: Option<&mut TraceRecorder>, stop: &AtomicBool) {
+    pub fn begin(&mut self, store: &mut Store, observer: &mut RoutingObserver, stop: &AtomicBool) {
         self.store = store;
         // What is recorded is to be replayed, and a replay does not compute.
-        self.lookahead.begin(recorder.is_none() && store.speculates());
-        self.recorder = recorder.map_or(std::ptr::null_mut(), |recorder| recorder);
+        self.lookahead.begin(observer.recorder.is_none() && store.speculates());
+        self.observer = observer;
         self.stop = stop;
     }
 
@@ -73,7 +72,7 @@ impl Feed {
     pub fn end(&mut self, store: &mut Store) {
         self.bundles.end(store);
         self.store = std::ptr::null_mut();
-        self.recorder = std::ptr::null_mut();
+        self.observer = std::ptr::null_mut();
         self.stop = std::ptr::null();
     }
 
@@ -92,10 +91,8 @@ impl Feed {
     pub fn start(&mut self, block: &Block, routing: &Routing) -> Result<(), BackendError> {
         // SAFETY: lent by `begin` for the run, and used by thread 0 only.
         let store = unsafe { &mut *self.store };
-        // SAFETY: null, or lent by `begin`; used by thread 0 only.
-        if let Some(recorder) = unsafe { self.recorder.as_mut() } {
-            recorder.block(first_blocks(block), block.experts, routing);
-        }
+        // SAFETY: lent by `begin` for the run, and used by thread 0 only.
+        unsafe { &mut *self.observer }.block(first_blocks(block), block.experts, routing);
         self.here.clear();
         self.here.resize(routing.touched().len(), 0);
         (self.wave, self.quiet, self.turns) = (0, true, 0);

@@ -19,8 +19,8 @@ pub use router::Router;
 use crate::barrier::Barrier;
 use crate::error::BackendError;
 use crate::expert_kernels::convert;
+use crate::observer::RoutingObserver;
 use crate::scratch::Scratch;
-use crate::trace::TraceRecorder;
 use feed::Feed;
 use stages::Stages;
 use std::cell::UnsafeCell;
@@ -118,9 +118,9 @@ impl FusedLane {
         self.failed_at.store(usize::MAX, Ordering::Relaxed);
     }
 
-    /// Lends the store for a run, and who writes down what the router chooses; `stop` ends the graph when the lane fails.
-    pub fn begin(&mut self, store: &mut Store, recorder: Option<&mut TraceRecorder>, stop: &AtomicBool) {
-        self.feed.get_mut().begin(store, recorder, stop);
+    /// Lends the store for a run, and who takes note of what the router chooses; `stop` ends the graph when the lane fails.
+    pub fn begin(&mut self, store: &mut Store, observer: &mut RoutingObserver, stop: &AtomicBool) {
+        self.feed.get_mut().begin(store, observer, stop);
     }
 
     /// Ends a run: all leases go.

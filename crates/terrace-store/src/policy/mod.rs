@@ -3,7 +3,7 @@
 //! One file per policy. A policy only orders blocks: it never reads, frees or waits.
 
 mod belady;
-mod heap;
+pub(crate) mod heap;
 mod hot_list;
 mod kind;
 mod lfru;

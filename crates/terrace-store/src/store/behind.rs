@@ -35,12 +35,15 @@ impl Store {
     /// [`Store::next`] and [`Store::poll`] are called and find it (nearly) idle, so many at a time as the disk reads
     /// within about 2 ms, which is what a demand then waits at most. What was left of an earlier list is dropped.
     ///
-    /// Blocks that are there, or find no room, are passed over. A read that fails is counted and logged, and that is all.
+    /// Blocks that are there, or find no room, are passed over. What is filled, and what a [sweep](crate::Use::Sweep) reads
+    /// of the list, stays until its room is needed: it goes before what was used in decoding and behind what a sweep leaves,
+    /// the last of the list first. That holds until the next list. A read that fails is counted and logged, and that is all.
     ///
     /// # Errors
     /// [`StoreError::Engine`] if the engine broke down; [`StoreError::Misuse`] for ids that the store does not have.
     pub fn fill_behind(&mut self, blocks: Vec<BlockId>) -> Result<(), StoreError> {
         self.check_ids(&blocks)?;
+        self.order.keep(&blocks);
         let rest = blocks.iter().map(|block| self.slot_size(*block).0).sum();
         self.behind = Behind { blocks, next: 0, rest };
         self.drive(false)

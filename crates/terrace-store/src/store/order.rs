@@ -5,11 +5,13 @@
 //!
 //! ```text
 //! 1. disposable: read for a sweep, or a guess that was wrong. The most recently read goes first.
-//! 2. warm: in the policy's order.
-//! 3. disposable, but asked for within this graph and not handed out yet; then guesses that may still come true. Oldest first.
+//! 2. kept: of a list of blocks that are worth their room, and not used as [`Use::Decode`] yet. The last of the list goes first.
+//! 3. warm: in the policy's order.
+//! 4. disposable, but asked for within this graph and not handed out yet; then guesses that may still come true. Oldest first.
 //! ```
 
 use crate::block::BlockId;
+use crate::policy::heap::Heap;
 use crate::policy::lists::Lists;
 use crate::policy::{Policy, Population};
 use crate::purpose::{Purpose, Use};
@@ -31,6 +33,8 @@ enum Standing {
     Absent,
     /// The policy knows it.
     Warm,
+    /// It is of the list of [`EvictionOrder::keep`], and there before its first use.
+    Kept,
     Disposable,
     /// Read ahead and not asked for so far.
     Guess,
@@ -54,6 +58,10 @@ pub(super) struct EvictionOrder {
     policy: Box<dyn Policy>,
     notes: Box<[Note]>,
     lists: Lists,
+    /// By worth.
+    kept: Heap<u32>,
+    /// By block: its place in the list of [`EvictionOrder::keep`], counted from the list's end; 0 if it is not in it.
+    worth: Box<[u32]>,
     /// Graphs so far, from 2: a block whose token is 0 was not used for long.
     token: u64,
     /// Bytes of the guesses' slots.
@@ -74,6 +82,8 @@ impl EvictionOrder {
             policy,
             notes: population.blocks.iter().map(|block| note(block.size)).collect(),
             lists: Lists::new(blocks, 2),
+            kept: Heap::new(blocks),
+            worth: vec![0; blocks].into(),
             token: 2,
             guessed: 0,
         }
@@ -99,6 +109,27 @@ impl EvictionOrder {
         self.guessed
     }
 
+    /// From now on these blocks, in order of their worth, stay when a sweep or [`Purpose::Fill`] brings them, or has
+    /// brought them. No others do any more; what is kept by an earlier list and not in this one goes first.
+    pub fn keep(&mut self, blocks: &[BlockId]) {
+        self.worth.fill(0);
+        for (block, worth) in blocks.iter().rev().zip(1u32..) {
+            self.worth[block.index()] = worth;
+        }
+        for (block, note) in (0u32..).zip(&mut self.notes) {
+            let worth = self.worth[block as usize];
+            match note.standing {
+                Standing::Kept => self.kept.set(block, worth),
+                Standing::Disposable if worth > 0 => {
+                    note.standing = Standing::Kept;
+                    self.lists.remove(DISPOSABLE, block);
+                    self.kept.insert(block, worth);
+                }
+                _ => {}
+            }
+        }
+    }
+
     /// The block, which had no slot, got one.
     pub fn begin(&mut self, block: BlockId, purpose: Purpose) {
         let note = &mut self.notes[block.index()];
@@ -108,9 +139,17 @@ impl EvictionOrder {
             note.token = self.token;
         }
         match purpose {
-            Purpose::Decode | Purpose::Fill | Purpose::Caller => {
+            Purpose::Decode | Purpose::Caller => {
                 note.standing = Standing::Warm;
                 self.policy.on_insert(block);
+            }
+            Purpose::Fill => {
+                note.standing = Standing::Kept;
+                self.kept.insert(block.0, self.worth[block.index()]);
+            }
+            Purpose::Sweep if self.worth[block.index()] > 0 => {
+                note.standing = Standing::Kept;
+                self.kept.insert(block.0, self.worth[block.index()]);
             }
             Purpose::Sweep => {
                 note.standing = Standing::Disposable;
@@ -137,7 +176,12 @@ impl EvictionOrder {
         let was = note.standing;
         match (was, how) {
             (Standing::Warm, Use::Decode) => self.policy.on_hit(block),
-            (Standing::Warm | Standing::Disposable, Use::Sweep) => {}
+            (Standing::Warm | Standing::Kept | Standing::Disposable, Use::Sweep) => {}
+            (Standing::Kept, Use::Decode) => {
+                note.standing = Standing::Warm;
+                self.kept.remove(block.0);
+                self.policy.on_insert(block);
+            }
             (Standing::Disposable, Use::Decode) => {
                 note.standing = Standing::Warm;
                 self.lists.remove(DISPOSABLE, block.0);
@@ -166,6 +210,7 @@ impl EvictionOrder {
         let was = self.notes[block.index()].standing;
         match was {
             Standing::Warm => self.policy.on_evict(block),
+            Standing::Kept => self.kept.remove(block.0),
             Standing::Disposable => self.lists.remove(DISPOSABLE, block.0),
             Standing::Guess => self.end_guess(block, Standing::Absent),
             Standing::Absent => debug_assert!(false, "{block:?} had no slot"),
@@ -206,22 +251,20 @@ impl EvictionOrder {
         if let Some(block) = self.disposable(needed, slots, ranges) {
             return Some(block);
         }
-        let mut looks = FIT_SEARCH;
-        let fitting = self.policy.victim(incoming, &mut |block| {
-            let Some(place) = slots.evictable(block) else { return false };
-            looks = looks.saturating_sub(1);
-            looks == 0 || ranges.hole_after_free(place) >= needed
-        });
-        if looks > 0 && fitting.is_some() {
-            return fitting;
-        }
-        self.policy.victim(incoming, &mut |block| slots.evictable(block).is_some()).or_else(|| {
-            let last = self.lists.oldest_first(DISPOSABLE).chain(self.lists.oldest_first(GUESSES));
-            first_fitting(last.map(BlockId), needed, slots, ranges)
-        })
+        let kept = enough_or_first(
+            |wanted| self.kept.first(&mut |block| wanted(BlockId(block))).map(BlockId),
+            needed,
+            slots,
+            ranges,
+        );
+        kept.or_else(|| enough_or_first(|wanted| self.policy.victim(incoming, wanted), needed, slots, ranges))
+            .or_else(|| {
+                let last = self.lists.oldest_first(DISPOSABLE).chain(self.lists.oldest_first(GUESSES));
+                first_fitting(last.map(BlockId), needed, slots, ranges)
+            })
     }
 
-    /// Who makes room for a guess: as [`EvictionOrder::victim`], but of the warm blocks only one that was not used in this
+    /// Who makes room for a guess: as [`EvictionOrder::victim`], but of the kept and warm blocks only one that was not used in this
     /// token or the one before, and whose slot is enough.
     pub fn cold_victim(
         &mut self,
@@ -234,14 +277,24 @@ impl EvictionOrder {
             return Some(block);
         }
         let (notes, token) = (&self.notes, self.token);
+        let enough = |block: BlockId| {
+            notes[block.index()].token + 1 < token
+                && slots.evictable(block).is_some_and(|place| ranges.hole_after_free(place) >= needed)
+        };
         let mut looks = COLD_SEARCH;
-        let found = self.policy.victim(incoming, &mut |block| {
+        let kept = self.kept.first(&mut |block| {
             looks -= 1;
-            looks == 0
-                || notes[block.index()].token + 1 < token
-                    && slots.evictable(block).is_some_and(|place| ranges.hole_after_free(place) >= needed)
+            looks == 0 || enough(BlockId(block))
         });
-        found.filter(|_| looks > 0)
+        if looks > 0 && kept.is_some() {
+            return kept.map(BlockId);
+        }
+        let mut looks = COLD_SEARCH;
+        let warm = self.policy.victim(incoming, &mut |block| {
+            looks -= 1;
+            looks == 0 || enough(block)
+        });
+        warm.filter(|_| looks > 0)
     }
 
     /// The disposable block to go first. Those that a graph has asked for ahead and then given back for want of room are
@@ -254,6 +307,26 @@ impl EvictionOrder {
         let newest = self.lists.newest_first(DISPOSABLE).map(BlockId).filter(|block| !in_use(block));
         first_fitting(newest, needed, slots, ranges)
     }
+}
+
+/// Of an order, which is looked through for the first that is wanted, an evictable block whose slot makes enough room if it
+/// is among the first ones, or else the first.
+fn enough_or_first(
+    mut first: impl FnMut(&mut dyn FnMut(BlockId) -> bool) -> Option<BlockId>,
+    needed: u64,
+    slots: &Slots,
+    ranges: &Ranges,
+) -> Option<BlockId> {
+    let mut looks = FIT_SEARCH;
+    let fitting = first(&mut |block| {
+        let Some(place) = slots.evictable(block) else { return false };
+        looks = looks.saturating_sub(1);
+        looks == 0 || ranges.hole_after_free(place) >= needed
+    });
+    if looks > 0 && fitting.is_some() {
+        return fitting;
+    }
+    first(&mut |block| slots.evictable(block).is_some())
 }
 
 /// Among the first evictable blocks one whose slot makes enough room, or else the first.

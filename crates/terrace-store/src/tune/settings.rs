@@ -1,11 +1,10 @@
 //! What was measured, kept per device in a file that is safe to delete.
 
 use super::Device;
+use crate::cache_file::{read_cache_file, replace_cache_file, user_cache_dir};
 use crate::config::IoChoice;
 use crate::store::{check_depth, check_request};
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File};
-use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use terrace_model::ByteSize;
@@ -33,7 +32,7 @@ impl DeviceSettings {
     /// The file; `None` if there is none to be had.
     pub fn path(&self) -> Option<PathBuf> {
         match self {
-            Self::User => Some(dirs::cache_dir()?.join("terrace").join("io.json")),
+            Self::User => Some(user_cache_dir()?.join("io.json")),
             Self::At(path) => Some(path.clone()),
             Self::Off => None,
         }
@@ -154,29 +153,16 @@ pub(super) fn store(path: &Path, device: &Device, settings: &IoSettings) -> Resu
     devices.sort_by_key(|entry| std::cmp::Reverse(entry.at));
     devices.truncate(MAX_DEVICES);
     let wire = Wire { format: FORMAT.into(), version: VERSION, devices };
-    replace(path, &wire).map_err(|error| SettingsError { path: path.into(), reason: error.to_string() })
-}
-
-/// Readers see the old file or the new one.
-fn replace(path: &Path, wire: &Wire) -> io::Result<()> {
-    let dir = path.parent().ok_or_else(|| io::Error::other("it has no directory"))?;
-    fs::create_dir_all(dir)?;
-    let mut file = tempfile::NamedTempFile::new_in(dir)?;
-    serde_json::to_writer_pretty(&mut file, wire)?;
-    file.persist(path).map_err(|error| error.error)?;
-    Ok(())
+    let text = serde_json::to_vec_pretty(&wire).expect("settings are plain data");
+    replace_cache_file(path, &text)
+        .map_err(|error| SettingsError { path: path.into(), reason: error.to_string() })
 }
 
 /// All entries; none if there is no file.
 fn read(path: &Path) -> Result<Vec<Entry>, SettingsError> {
     let wrong = |reason: String| SettingsError { path: path.into(), reason };
-    let mut text = String::new();
-    match File::open(path) {
-        Ok(file) => file.take(MAX_FILE).read_to_string(&mut text),
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(wrong(error.to_string())),
-    }
-    .map_err(|error| wrong(error.to_string()))?;
+    let text = read_cache_file(path, MAX_FILE).map_err(|error| wrong(error.to_string()))?;
+    let Some(text) = text else { return Ok(Vec::new()) };
     // The version first: entries of another one may look different.
     #[derive(Deserialize)]
     struct Head {
@@ -197,6 +183,7 @@ fn read(path: &Path) -> Result<Vec<Entry>, SettingsError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use tempfile::TempDir;
 
     fn device(minor: u32) -> Device {

@@ -188,6 +188,8 @@ fn arguments(args: &BenchArgs, model: &Path, prompt: &Path) -> Vec<OsString> {
     option("--io", engine.io.to_string().into());
     option("--direct", engine.direct.to_string().into());
     option("--cache-policy", engine.cache_policy.to_string().into());
+    // What one run keeps would make the next one, of the same text, foreknow all.
+    option("--warm-start", engine.warm_start.unwrap_or(OnOff::Off).name().into());
     option("--lookahead", engine.lookahead.to_string().into());
     option("--batch", engine.batch.to_string().into());
     if let Some(file) = &engine.layer_skip {

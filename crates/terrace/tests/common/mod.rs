@@ -24,6 +24,7 @@ pub fn command(program: &Path) -> Command {
             command.env_remove(name);
         }
     }
+    command.env("TERRACE_WARM_START", "off");
     command.env("XDG_CONFIG_HOME", "/nonexistent").env("RUST_BACKTRACE", "1").stdin(Stdio::null());
     command
 }

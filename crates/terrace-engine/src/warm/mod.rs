@@ -1,0 +1,120 @@
+//! What earlier runs used most is read ahead in this one, and what this one uses is kept for the next.
+
+mod file;
+mod identity;
+
+use file::{LayerCounts, UsageFile};
+use identity::ModelIdentity;
+use std::cmp::Ordering;
+use std::path::Path;
+use std::sync::Arc;
+use terrace_backend::{Cut, ExpertUsage, Layout, Weights};
+use terrace_model::{ByteSize, ExpertId, LayerId, ModelFile};
+use terrace_store::{BlockId, Store, StoreError};
+
+/// What a token's choice counts in the file: halved with every run, it is forgotten after seven.
+const USE: u64 = 64;
+
+/// The statistics of a loaded model's experts. Kept when it is dropped, so also when a run fails or is interrupted.
+pub struct WarmStart {
+    file: UsageFile,
+    /// What the file held at the start.
+    before: Vec<LayerCounts>,
+    weights: Arc<Weights>,
+}
+
+impl WarmStart {
+    /// Has the hottest experts of earlier runs read behind whatever the model does, and begins to count. None for models
+    /// without managed experts. `dir` is where statistics are kept; what is wrong with them is a warning.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn begin(dir: &Path, model: &ModelFile, weights: &Arc<Weights>) -> Result<Option<Self>, StoreError> {
+        let usage = ExpertUsage::new(weights.layout());
+        if usage.layers().next().is_none() {
+            return Ok(None);
+        }
+        let identity = match ModelIdentity::of(model) {
+            Ok(identity) => identity,
+            Err(error) => {
+                tracing::warn!("no statistics of experts are kept: {error}");
+                return Ok(None);
+            }
+        };
+        let file = UsageFile::new(dir, identity);
+        let before = file.read(&usage).unwrap_or_else(|error| {
+            tracing::warn!("{error}; it is written anew");
+            Vec::new()
+        });
+        let blocks = {
+            let store = weights.store();
+            hottest(&before, weights.layout(), &store, room(&store))
+        };
+        tracing::debug!(blocks = blocks.len(), "blocks that earlier runs used most are read behind");
+        weights.store().fill_behind(blocks)?;
+        weights.observer().usage = Some(usage);
+        Ok(Some(Self { file, before, weights: Arc::clone(weights) }))
+    }
+
+    /// Keeps what was counted so far. What cannot be kept is a warning.
+    pub fn save(&self) {
+        let observer = self.weights.observer();
+        let Some(usage) = observer.usage.as_ref().filter(|usage| !usage.is_empty()) else { return };
+        let layers = faded(&self.before, usage);
+        if let Err(error) = self.file.write(layers) {
+            tracing::warn!("statistics of experts are not kept: {error}");
+        }
+    }
+}
+
+impl Drop for WarmStart {
+    fn drop(&mut self) {
+        self.save();
+    }
+}
+
+/// Slots for what is hot. The rest is room for what a prompt needs in passing, so that little is read to go at once.
+fn room(store: &Store) -> ByteSize {
+    ByteSize(store.capacity().bytes() / 8 * 7)
+}
+
+/// What was before counts half.
+fn faded(before: &[LayerCounts], usage: &ExpertUsage) -> Vec<LayerCounts> {
+    let new = |(layer, counts): (LayerId, &[u64])| {
+        let old = before.iter().find(|old| old.layer == layer.0 && old.counts.len() == counts.len());
+        let old = |expert: usize| old.map_or(0, |old| old.counts[expert] / 2);
+        let counts = (0..counts.len()).map(|e| counts[e].saturating_mul(USE).saturating_add(old(e)));
+        LayerCounts { layer: layer.0, counts: counts.collect() }
+    };
+    usage.layers().map(new).collect()
+}
+
+/// Blocks of the experts with the largest shares of their layers' uses, hottest first, as far as `room` goes. Shares,
+/// because layers are not used equally: of a prompt, the last one computes the last token alone.
+fn hottest(layers: &[LayerCounts], layout: &Layout, store: &Store, room: ByteSize) -> Vec<BlockId> {
+    let mut experts: Vec<(f64, LayerId, ExpertId)> = Vec::new();
+    for layer in layers {
+        let all: f64 = layer.counts.iter().map(|&count| count as f64).sum();
+        for (expert, &count) in (0u32..).zip(&layer.counts) {
+            if count > 0 {
+                experts.push((count as f64 / all, LayerId(layer.layer), ExpertId(expert)));
+            }
+        }
+    }
+    experts.sort_by(|a, b| b.0.partial_cmp(&a.0).unwrap_or(Ordering::Equal));
+    let (mut blocks, mut left) = (Vec::new(), room.bytes());
+    for (_, layer, expert) in experts {
+        let tensors = layout.tensors().iter().filter(|tensor| tensor.layer == Some(layer));
+        let has = |cut: Cut| matches!(cut, Cut::PerExpert { experts } if expert.0 < experts);
+        let own = tensors.filter(|tensor| has(tensor.cut)).map(|tensor| tensor.block(expert.0));
+        let before = blocks.len();
+        blocks.extend(own);
+        let size: u64 = blocks[before..].iter().map(|block| store.slot_size(*block).bytes()).sum();
+        let Some(rest) = left.checked_sub(size) else {
+            blocks.truncate(before);
+            break;
+        };
+        left = rest;
+    }
+    blocks
+}

@@ -1,0 +1,36 @@
+//! Files that are kept between runs and safe to delete.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+
+/// Where files of this user's runs are kept: `$XDG_CACHE_HOME/terrace`. `None` without a home.
+pub fn user_cache_dir() -> Option<PathBuf> {
+    Some(dirs::cache_dir()?.join("terrace"))
+}
+
+/// The file's text, up to `most` bytes; `None` if there is no such file.
+///
+/// # Errors
+/// The system's, and [`ErrorKind::InvalidData`] if it is not text.
+pub fn read_cache_file(path: &Path, most: u64) -> io::Result<Option<String>> {
+    let mut text = String::new();
+    match File::open(path) {
+        Ok(file) => file.take(most).read_to_string(&mut text).map(|_| Some(text)),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Replaces the file, or makes it, with its directories: readers see the old one or the new one.
+///
+/// # Errors
+/// The system's.
+pub fn replace_cache_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let dir = path.parent().ok_or_else(|| io::Error::other("it has no directory"))?;
+    fs::create_dir_all(dir)?;
+    let mut file = tempfile::NamedTempFile::new_in(dir)?;
+    file.write_all(bytes)?;
+    file.persist(path).map_err(|error| error.error)?;
+    Ok(())
+}
