@@ -1,6 +1,6 @@
 //! The statistics of a model's experts as a file that is safe to delete.
 
-use super::identity::ModelIdentity;
+use super::file_identity::FileIdentity;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,20 +38,20 @@ pub struct UsageFileError {
 #[derive(Debug)]
 pub struct UsageFile {
     path: PathBuf,
-    model: ModelIdentity,
+    model: FileIdentity,
 }
 
 #[derive(Serialize, Deserialize)]
 struct Wire {
     format: String,
     version: u32,
-    model: ModelIdentity,
+    model: FileIdentity,
     layers: Vec<LayerCounts>,
 }
 
 impl UsageFile {
     /// The model's file in `dir`.
-    pub fn new(dir: &Path, model: ModelIdentity) -> Self {
+    pub fn new(dir: &Path, model: FileIdentity) -> Self {
         Self { path: dir.join(model.file_stem()).with_added_extension("json"), model }
     }
 

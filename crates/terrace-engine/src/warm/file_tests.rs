@@ -5,8 +5,8 @@ use tempfile::TempDir;
 use terrace_backend::{Cut, Layout};
 use terrace_model::{Extent, FileIndex, Shape, TensorInfo, TensorType};
 
-fn identity(name: &str) -> ModelIdentity {
-    ModelIdentity { name: name.into(), bytes: 1000, header: 7 }
+fn identity(name: &str) -> FileIdentity {
+    FileIdentity { name: name.into(), bytes: 1000, header: 7 }
 }
 
 /// Layers 1 and 2 with four experts each.
@@ -36,8 +36,8 @@ fn statistics_read_back_per_model() {
     file.write(layers.clone()).unwrap();
     assert_eq!(file.read(&shape()).unwrap(), layers);
     let others = [
-        ModelIdentity { bytes: 1001, ..identity("a b/c.gguf") },
-        ModelIdentity { header: 8, ..identity("a b/c.gguf") },
+        FileIdentity { bytes: 1001, ..identity("a b/c.gguf") },
+        FileIdentity { header: 8, ..identity("a b/c.gguf") },
         identity("c.gguf"),
     ];
     for other in others {

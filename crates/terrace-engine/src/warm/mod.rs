@@ -1,10 +1,10 @@
 //! What earlier runs used most is read ahead in this one, and what this one uses is kept for the next.
 
 mod file;
-mod identity;
+mod file_identity;
 
 use file::{LayerCounts, UsageFile};
-use identity::ModelIdentity;
+use file_identity::FileIdentity;
 use std::cmp::Ordering;
 use std::path::Path;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl WarmStart {
         if usage.layers().next().is_none() {
             return Ok(None);
         }
-        let identity = match ModelIdentity::of(model) {
+        let identity = match FileIdentity::of(model) {
             Ok(identity) => identity,
             Err(error) => {
                 tracing::warn!("no statistics of experts are kept: {error}");

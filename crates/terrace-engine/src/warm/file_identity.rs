@@ -12,7 +12,7 @@ const MOST_NAME: usize = 80;
 
 /// A model by the name of its (first) file, its size and its header; not by its path. A mix-up costs speed and nothing else.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ModelIdentity {
+pub struct FileIdentity {
     /// The first file's name.
     pub name: String,
     /// Bytes of all files.
@@ -21,7 +21,7 @@ pub struct ModelIdentity {
     pub header: u32,
 }
 
-impl ModelIdentity {
+impl FileIdentity {
     /// Of a model whose header was read. Reads it again, as bytes.
     ///
     /// # Errors
