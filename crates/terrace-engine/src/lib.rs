@@ -30,7 +30,7 @@ pub use engine::{Engine, LoadProgress, SpecialTokens};
 pub use error::EngineError;
 pub use generate::{Generation, StopReason, Timings};
 pub use layer_skip::{LayerSkip, Measured, ModelIdentity};
-pub use machine::{available_memory, peak_rss};
+pub use machine::{available_memory, machine_profile, peak_rss, total_memory};
 pub use options::{Lookahead, Mode, Options};
 pub use perplexity::{PerplexityOptions, PerplexityProgress, PerplexityReport};
 pub use profile::{ProfileFile, SavedProfile};

@@ -59,6 +59,11 @@ impl CpuBackend {
         this
     }
 
+    /// ggml's handle, valid as long as `self`.
+    pub(crate) fn raw(&self) -> sys::ggml_backend_t {
+        self.backend.as_ptr()
+    }
+
     /// Threads in use.
     pub fn threads(&self) -> usize {
         self.threads

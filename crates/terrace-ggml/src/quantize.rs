@@ -47,6 +47,10 @@ impl WeightType {
         self.0
     }
 
+    pub(crate) const fn raw(self) -> sys::ggml_type {
+        self.0
+    }
+
     /// ggml's name of the type.
     pub fn name(self) -> &'static str {
         // SAFETY: `self.0` is one of ggml's constants, for which the table holds a static C string.

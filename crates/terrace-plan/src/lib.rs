@@ -41,8 +41,8 @@ pub use place::{
 };
 pub use plan::{Mode, Plan, auto_reserve, plan, token_cycle_warning};
 pub use profile::{
-    CpuProfile, DeviceProfile, MachineProfile, MatmulRate, MemoryProfile, PROFILE_VERSION, ProfileError,
-    ReadRate, StorageProfile, ThreadBandwidth,
+    CpuProfile, DeviceProfile, MachineProfile, MatmulRate, MemoryProfile, PROFILE_VERSION, PlanRate,
+    ProfileError, ReadRate, StorageProfile, ThreadBandwidth, Unit,
 };
 pub use request::{Budget, Machine, Manage, ParseBudgetError, ParseManageError, Request};
 pub use summary::{ClassSummary, ShardSummary, Summary, TypeSummary};

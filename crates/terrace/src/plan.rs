@@ -2,8 +2,8 @@
 
 mod args;
 mod hits;
-mod local;
 mod picture;
+mod rates;
 mod svg;
 
 pub use args::PlanArgs;
@@ -13,9 +13,9 @@ use crate::{inspect, model_source};
 use serde::Serialize;
 use std::fmt::Write;
 use std::io::IsTerminal;
-use std::path::Path;
+use terrace_model::ModelFile;
 use terrace_plan::{
-    Advice, DEFAULT_CONTEXT, MachineProfile, PlaceRequest, Placement, advise, explain, place,
+    Advice, DEFAULT_CONTEXT, MachineProfile, PlaceRequest, Placement, PlanRate, advise, explain, place,
 };
 
 /// What `--json` prints: the plan, which reads back, with what would help.
@@ -24,6 +24,7 @@ struct Report<'a> {
     #[serde(flatten)]
     placement: &'a Placement,
     advice: &'a [Advice],
+    rates: &'a [PlanRate],
 }
 
 /// Prints the plan of a model.
@@ -33,7 +34,7 @@ struct Report<'a> {
 pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
     let header = model_source::header(&args.model)?;
     let model = terrace_ggml::gguf::read(header.path())?;
-    let machine = machine(args, header.path())?;
+    let (machine, rates) = machine(args, &model)?;
     let trained = model.arch_u64("context_length").and_then(|n| u32::try_from(n).ok()).filter(|&n| n > 0);
     let tokens = args.ctx.unwrap_or_else(|| trained.unwrap_or(DEFAULT_CONTEXT).min(DEFAULT_CONTEXT));
     let request = PlaceRequest {
@@ -56,20 +57,23 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
     }
     let advice = advise(&model, &machine, &request, &placement)?;
     let text = if args.json {
-        let report = Report { placement: &placement, advice: &advice };
+        let report = Report { placement: &placement, advice: &advice, rates: &rates };
         serde_json::to_string_pretty(&report).expect("a plan is plain data")
     } else {
         let colours =
             std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()) && std::io::stdout().is_terminal();
-        format!("{placement}\n{}{}", picture::draw(&placement, colours), sentences(&advice))
+        let picture = picture::draw(&placement, colours);
+        // What a file describes is in the file.
+        let rates = if args.profile.is_none() { rates::sentence(&rates) } else { String::new() };
+        format!("{placement}\n{picture}{}{rates}", sentences(&advice))
     };
     inspect::print(&text)
 }
 
-/// The machine that is asked about.
-fn machine(args: &PlanArgs, model: &Path) -> Result<MachineProfile, CliError> {
+/// The machine that is asked about, and the rates that it gives this model.
+fn machine(args: &PlanArgs, model: &ModelFile) -> Result<(MachineProfile, Vec<PlanRate>), CliError> {
     let machine = match &args.profile {
-        None => local::machine(model),
+        None => terrace_engine::machine_profile(model),
         Some(path) => {
             let name = path.display().to_string();
             let text = std::fs::read_to_string(path).map_err(CliError::io(&name))?;
@@ -79,7 +83,11 @@ fn machine(args: &PlanArgs, model: &Path) -> Result<MachineProfile, CliError> {
             })?
         }
     };
-    Ok(args.what_if.as_ref().map_or_else(|| machine.clone(), |change| change.apply(&machine)))
+    let rates = rates::of(model, &machine);
+    let Some(change) = &args.what_if else { return Ok((machine, rates)) };
+    let changed = change.apply(&machine);
+    let rates = rates::changed(&rates, rates::of(model, &changed));
+    Ok((changed, rates))
 }
 
 fn sentences(advice: &[Advice]) -> String {

@@ -153,13 +153,26 @@ fn the_drawing_is_well_formed() {
 }
 
 #[test]
-fn this_machine_is_described_without_measuring() {
-    let report = json(&run(["plan", bundled().to_str().unwrap(), "--json"]));
+fn this_machine_is_probed_and_says_so() {
+    let output = run(["plan", bundled().to_str().unwrap(), "--json", "--what-if", "nvme=7GB/s"]);
+    let report = json(&output);
     assert_eq!(
         (report["machine"].as_str(), report["mode"].as_str()),
         (Some("this machine"), Some("sparse-moe-mmap"))
     );
     assert!(report["estimate"]["decode_tok_s"].as_f64().unwrap() > 0.0);
+    let rates = report["rates"].as_array().unwrap();
+    let rate = |what: &str| {
+        let rate = rates.iter().find(|rate| rate["what"] == what).unwrap();
+        (rate["source"].as_str().unwrap(), rate["value"].as_f64().unwrap())
+    };
+    for what in ["memory", "q4_K decode", "q4_K prefill", "layer overhead"] {
+        let (source, value) = rate(what);
+        assert!(source == "quick probe" && value > 0.0, "{what}: {value} by {source}");
+    }
+    assert_eq!(rate("disk"), ("--what-if", 7e9));
+    let text = run(["plan", bundled().to_str().unwrap()]);
+    assert!(stdout(&text).contains("quick probe: memory "), "{}", stdout(&text));
 }
 
 #[test]

@@ -6,9 +6,11 @@
 
 mod default_rates;
 mod device;
+mod rates;
 mod storage;
 
 pub use device::DeviceProfile;
+pub use rates::{PlanRate, Unit};
 pub use storage::{ReadRate, StorageProfile};
 
 use serde::{Deserialize, Serialize};
@@ -35,6 +37,10 @@ pub struct MachineProfile {
     /// Where model files are, the first being the one that is planned for.
     #[serde(default)]
     pub storage: Vec<StorageProfile>,
+    /// Where rates come from, for people, by their place in this description (`memory.bandwidth`, `cpu.matmul.q4_K`,
+    /// `cpu.layer_overhead_s`, `devices.NAME`, `storage.PATH`). Others are defaults, or as the description gives them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sources: BTreeMap<String, String>,
 }
 
 /// A processor.
@@ -121,6 +127,7 @@ impl MachineProfile {
             memory: MemoryProfile { total, available, bandwidth: Vec::new() },
             devices: Vec::new(),
             storage: Vec::new(),
+            sources: BTreeMap::new(),
         }
     }
 

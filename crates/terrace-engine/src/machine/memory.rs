@@ -9,6 +9,11 @@ pub fn available_memory() -> ByteSize {
     cgroup_room().map_or(free, |room| free.min(room))
 }
 
+/// All of the machine's RAM, whatever of it this process may use; 0 where the system does not say.
+pub fn total_memory() -> ByteSize {
+    meminfo("MemTotal:").unwrap_or_default()
+}
+
 /// The most memory that this process has had resident.
 pub fn peak_rss() -> ByteSize {
     fs::read_to_string("/proc/self/status").ok().and_then(|s| field(&s, "VmHWM:")).unwrap_or_default()
@@ -20,9 +25,7 @@ fn meminfo(key: &str) -> Option<ByteSize> {
 
 /// `Key:   123 kB` → bytes.
 fn field(text: &str, key: &str) -> Option<ByteSize> {
-    let line = text.lines().find_map(|l| l.strip_prefix(key))?;
-    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
-    Some(ByteSize(kib * 1024))
+    super::kib(text.lines().find_map(|l| l.strip_prefix(key))?)
 }
 
 /// Limit minus use over the control groups (v1 and v2) that this process is in, the tightest one.

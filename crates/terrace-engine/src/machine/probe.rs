@@ -1,0 +1,132 @@
+//! A quick look at what a plan needs and nobody has measured.
+
+use super::{PROBED, bandwidth::read_bandwidth, cpu};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use terrace_ggml::quantize::WeightType;
+use terrace_ggml::rates::{Processor, Product};
+use terrace_model::{ByteSize, ModelFile};
+use terrace_plan::{MachineProfile, MatmulRate, ThreadBandwidth};
+
+/// For all of it; what is left when it is over keeps its defaults.
+const TIME: Duration = Duration::from_millis(300);
+/// Of one rate.
+const EACH: Duration = Duration::from_millis(12);
+/// Weights to go through: several times the caches, within what can be filled in a fraction of the time.
+const WEIGHTS: [ByteSize; 2] = [ByteSize::mib(64), ByteSize::mib(128)];
+/// A type with less than this share of a model's bytes hardly counts.
+const TELLING_SHARE: f64 = 0.01;
+/// The matrix of a small model, or an expert's of a large one.
+const COLUMNS: u64 = 2048;
+const ROWS: u64 = 1024;
+/// Tokens that stand for many: rates of products hardly grow beyond.
+const MANY_TOKENS: u32 = 128;
+
+/// What was found in this process, by threads.
+#[derive(Clone, Default)]
+struct Found {
+    bandwidth: Option<ThreadBandwidth>,
+    matmul: BTreeMap<String, MatmulRate>,
+    layer_overhead_s: Option<f64>,
+}
+
+static FOUND: Mutex<Option<Found>> = Mutex::new(None);
+
+/// Fills in the rates that the machine's description lacks for this model.
+pub fn fill(machine: &mut MachineProfile, model: &ModelFile) {
+    let types: Vec<WeightType> =
+        types_of(model).into_iter().filter(|ty| !machine.cpu.matmul.contains_key(ty.name())).collect();
+    let bandwidth = machine.memory.bandwidth.is_empty();
+    let overhead = machine.cpu.layer_overhead_s.is_none();
+    if types.is_empty() && !bandwidth && !overhead {
+        return;
+    }
+    let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
+    let found = found.get_or_insert_default();
+    let complete = found.bandwidth.is_some() && types.iter().all(|ty| found.matmul.contains_key(ty.name()));
+    // A little memory may be too much on a machine that has none.
+    let room = machine.memory.available.bytes() / 8;
+    if !complete && room >= WEIGHTS[0].bytes() {
+        let [least, most] = WEIGHTS.map(ByteSize::bytes);
+        let weights = ByteSize((4 * cpu::largest_cache()).clamp(least, most.min(room)));
+        measure(found, machine.cpu.cores, weights, &types);
+    }
+    if bandwidth && let Some(at) = found.bandwidth {
+        machine.memory.bandwidth.push(at);
+        machine.sources.insert("memory.bandwidth".into(), PROBED.into());
+    }
+    if overhead && let Some(seconds) = found.layer_overhead_s {
+        machine.cpu.layer_overhead_s = Some(seconds);
+        machine.sources.insert("cpu.layer_overhead_s".into(), PROBED.into());
+    }
+    for ty in types {
+        if let Some(rate) = found.matmul.get(ty.name()) {
+            machine.cpu.matmul.insert(ty.name().into(), *rate);
+            machine.sources.insert(format!("cpu.matmul.{}", ty.name()), PROBED.into());
+        }
+    }
+}
+
+/// Types with a telling share of the model's bytes, the most first.
+fn types_of(model: &ModelFile) -> Vec<WeightType> {
+    let mut bytes: BTreeMap<WeightType, u64> = BTreeMap::new();
+    for tensor in &model.tensors {
+        if let Some(ty) = WeightType::from_id(tensor.ty.id) {
+            *bytes.entry(ty).or_default() += tensor.extent.len;
+        }
+    }
+    let all: u64 = bytes.values().sum();
+    let mut types: Vec<(WeightType, u64)> =
+        bytes.into_iter().filter(|(_, part)| *part as f64 >= all as f64 * TELLING_SHARE).collect();
+    types.sort_by_key(|(_, part)| std::cmp::Reverse(*part));
+    types.into_iter().map(|(ty, _)| ty).collect()
+}
+
+fn measure(found: &mut Found, cores: u32, weights: ByteSize, types: &[WeightType]) {
+    let end = Instant::now() + TIME;
+    let threads = cores as usize;
+    let mut processor = match Processor::cpu(threads, weights) {
+        Ok(processor) => processor,
+        Err(error) => {
+            tracing::debug!("no quick probe: {error}");
+            return;
+        }
+    };
+    if found.bandwidth.is_none() {
+        let rate = processor.host_weights().map_or(0.0, |memory| read_bandwidth(memory, threads, EACH));
+        if rate > 0.0 {
+            found.bandwidth = Some(ThreadBandwidth { threads: cores, bytes_per_s: rate });
+        }
+    }
+    if found.layer_overhead_s.is_none() {
+        found.layer_overhead_s = processor.layer_overhead(EACH / 2).ok().filter(|seconds| *seconds > 0.0);
+    }
+    for &ty in types {
+        if found.matmul.contains_key(ty.name()) {
+            continue;
+        }
+        if Instant::now() >= end {
+            break;
+        }
+        let one = Product { ty, rows: ROWS, cols: COLUMNS, tokens: 1, experts: None };
+        // Less of the prompt's: a slow type would take the time of all others.
+        let many = Product { rows: ROWS / 4, tokens: MANY_TOKENS, ..one };
+        let mut rate = |product: &Product, span| match processor.product(product, span, EACH) {
+            Ok(pass) => pass,
+            Err(error) => {
+                tracing::debug!("no quick probe of {}: {error}", ty.name());
+                None
+            }
+        };
+        let decode = rate(&one, weights);
+        let prefill = rate(&many, ByteSize::mib(2));
+        if decode.is_some() || prefill.is_some() {
+            let rate = MatmulRate {
+                decode_bytes_per_s: decode.map(|pass| pass.bytes_per_s()),
+                prefill_flops: prefill.map(|pass| pass.flops_per_s()),
+            };
+            found.matmul.insert(ty.name().into(), rate);
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! A graph that is computed again and again.
+
+use super::{Processor, RatesError};
+use llama_cpp_sys_2 as sys;
+use std::ptr::NonNull;
+use std::time::{Duration, Instant};
+
+/// What going through the weights once took.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pass {
+    /// Bytes of weights that were read.
+    pub bytes: u64,
+    /// Floating point operations, two for each weight and token.
+    pub flops: u64,
+    /// Seconds: the median of the passes.
+    pub seconds: f64,
+}
+
+impl Pass {
+    /// Bytes of weights per second.
+    pub fn bytes_per_s(&self) -> f64 {
+        self.bytes as f64 / self.seconds
+    }
+
+    /// Floating point operations per second.
+    pub fn flops_per_s(&self) -> f64 {
+        self.flops as f64 / self.seconds
+    }
+}
+
+/// Room for tensors and graphs, without their data.
+pub(super) struct Context(NonNull<sys::ggml_context>);
+
+impl Context {
+    /// For so many tensors, and a graph of so many nodes.
+    pub fn new(tensors: usize) -> Self {
+        // SAFETY: plain arithmetic in ggml; the context owns what it allocates.
+        let context = unsafe {
+            let graph = sys::ggml_graph_overhead_custom(tensors.max(16), false);
+            sys::ggml_init(sys::ggml_init_params {
+                mem_size: tensors * sys::ggml_tensor_overhead() + graph + (16 << 10),
+                mem_buffer: std::ptr::null_mut(),
+                no_alloc: true,
+            })
+        };
+        Self(NonNull::new(context).expect("memory for some hundred tensors"))
+    }
+
+    pub fn raw(&self) -> *mut sys::ggml_context {
+        self.0.as_ptr()
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: owned; graphs in it are gone with their Run.
+        unsafe { sys::ggml_free(self.0.as_ptr()) };
+    }
+}
+
+/// A graph with memory for what it computes.
+pub(super) struct Run<'c> {
+    graph: *mut sys::ggml_cgraph,
+    allocator: sys::ggml_gallocr_t,
+    _context: &'c Context,
+}
+
+impl<'c> Run<'c> {
+    /// Of nodes in the context, on the processor; `None` if its device cannot compute one of them.
+    pub fn new(
+        processor: &Processor,
+        context: &'c Context,
+        nodes: &[*mut sys::ggml_tensor],
+        most_nodes: usize,
+    ) -> Result<Option<Self>, RatesError> {
+        // SAFETY: live handles; the nodes are tensors of the context, which has room for the graph (Context::new).
+        unsafe {
+            let backend = processor.stream.raw();
+            let graph = sys::ggml_new_graph_custom(context.raw(), most_nodes.max(16), false);
+            for &node in nodes {
+                sys::ggml_build_forward_expand(graph, node);
+            }
+            for index in 0..sys::ggml_graph_n_nodes(graph) {
+                if !sys::ggml_backend_supports_op(backend, sys::ggml_graph_node(graph, index)) {
+                    return Ok(None);
+                }
+            }
+            let allocator = sys::ggml_gallocr_new(sys::ggml_backend_get_default_buffer_type(backend));
+            let run = Self { graph, allocator, _context: context };
+            if !sys::ggml_gallocr_alloc_graph(allocator, graph) {
+                let bytes = terrace_model::ByteSize(sys::ggml_gallocr_get_buffer_size(allocator, 0) as u64);
+                return Err(RatesError::Memory { device: processor.name.clone(), bytes });
+            }
+            Ok(Some(run))
+        }
+    }
+
+    /// Computes it once to warm up and then for about `time`, at least once: the median seconds.
+    pub fn time(&self, processor: &mut Processor, time: Duration) -> Result<f64, RatesError> {
+        self.once(processor)?;
+        let started = Instant::now();
+        let mut seconds = Vec::new();
+        loop {
+            let before = Instant::now();
+            self.once(processor)?;
+            seconds.push(before.elapsed().as_secs_f64());
+            // Not another one that would end far behind the time.
+            if started.elapsed() + before.elapsed() / 2 >= time {
+                break;
+            }
+        }
+        Ok(median(&mut seconds).expect("at least one"))
+    }
+
+    fn once(&self, processor: &mut Processor) -> Result<(), RatesError> {
+        let mut value = 0f32;
+        // SAFETY: a live backend and a graph whose tensors all have memory; `&mut` makes their use exclusive. The last
+        // node is F32 with at least one element.
+        let status = unsafe {
+            let status = sys::ggml_backend_graph_compute(processor.stream.raw(), self.graph);
+            // A remote device only says that the graph is on its way; a result is there when all of it is.
+            let last = sys::ggml_graph_node(self.graph, -1);
+            sys::ggml_backend_tensor_get(last, (&raw mut value).cast(), 0, size_of::<f32>());
+            status
+        };
+        if status == sys::GGML_STATUS_SUCCESS {
+            Ok(())
+        } else {
+            Err(RatesError::Failed { device: processor.name.clone(), status })
+        }
+    }
+}
+
+impl Drop for Run<'_> {
+    fn drop(&mut self) {
+        // SAFETY: owned, and no run is in progress.
+        unsafe { sys::ggml_gallocr_free(self.allocator) };
+    }
+}
+
+/// The value in the middle; of none, none.
+pub(super) fn median(values: &mut [f64]) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+/// Marks a tensor as given from outside: it keeps its memory through all passes.
+///
+/// # Safety
+/// A live tensor.
+pub(super) unsafe fn keep(tensor: *mut sys::ggml_tensor) -> *mut sys::ggml_tensor {
+    // SAFETY: the caller's contract.
+    unsafe {
+        sys::ggml_set_input(tensor);
+        // What is an output, too, is never overwritten by a later node.
+        sys::ggml_set_output(tensor);
+    }
+    tensor
+}
+
+/// Writes values to a tensor that has memory.
+///
+/// # Safety
+/// A live tensor with memory for all of `values` in its own type.
+pub(super) unsafe fn set<T: Copy>(tensor: *mut sys::ggml_tensor, values: &[T]) {
+    // SAFETY: the caller's contract.
+    unsafe { sys::ggml_backend_tensor_set(tensor, values.as_ptr().cast(), 0, size_of_val(values)) };
+}

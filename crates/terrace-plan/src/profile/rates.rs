@@ -1,0 +1,122 @@
+//! The rates that a plan is reckoned with, and where each comes from.
+
+use super::MachineProfile;
+use serde::Serialize;
+use std::fmt;
+
+/// A rate.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PlanRate {
+    /// Its place in the description, as in [`MachineProfile::sources`].
+    pub what: String,
+    /// How much.
+    pub value: f64,
+    /// Of what.
+    pub unit: Unit,
+    /// Where it comes from: `measured 2026-11-21`, `quick probe`, `default`, ...
+    pub source: String,
+}
+
+/// What a rate counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Unit {
+    /// Bytes per second.
+    #[serde(rename = "B/s")]
+    Bytes,
+    /// Floating point operations per second.
+    #[serde(rename = "FLOP/s")]
+    Flops,
+    /// Seconds.
+    #[serde(rename = "s")]
+    Seconds,
+}
+
+impl fmt::Display for PlanRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, value, unit, .. } = self;
+        // One more digit below ten.
+        let digits = |value: f64| usize::from(value < 9.95);
+        match unit {
+            Unit::Bytes => write!(f, "{what} {:.*} GB/s", digits(value / 1e9), value / 1e9),
+            Unit::Flops => write!(f, "{what} {:.*} GFLOP/s", digits(value / 1e9), value / 1e9),
+            Unit::Seconds => write!(f, "{what} {:.*} µs", digits(value * 1e6), value * 1e6),
+        }
+    }
+}
+
+impl MachineProfile {
+    /// What a plan of weights in these types is reckoned with.
+    pub fn plan_rates(&self, types: &[&str]) -> Vec<PlanRate> {
+        let mut rates = Vec::new();
+        let mut add = |what: &str, place: &str, measured: bool, value: f64, unit: Unit| {
+            let source = match self.sources.get(place) {
+                _ if !measured => "default".into(),
+                Some(source) => source.clone(),
+                None => "as described".into(),
+            };
+            rates.push(PlanRate { what: what.into(), value, unit, source });
+        };
+        if self.unified().is_none() {
+            let measured = !self.memory.bandwidth.is_empty();
+            let value = self.memory_bandwidth(self.cpu.cores);
+            add("memory", "memory.bandwidth", measured, value, Unit::Bytes);
+            for ty in types {
+                let place = format!("cpu.matmul.{ty}");
+                let rate = self.cpu.matmul.get(*ty);
+                let decode = rate.and_then(|rate| rate.decode_bytes_per_s).is_some();
+                add(&format!("{ty} decode"), &place, decode, self.host_decode_rate(ty), Unit::Bytes);
+                let prefill = rate.and_then(|rate| rate.prefill_flops).is_some();
+                add(&format!("{ty} prefill"), &place, prefill, self.host_prefill_flops(ty), Unit::Flops);
+            }
+            let overhead = self.cpu.layer_overhead_s.is_some();
+            add(
+                "layer overhead",
+                "cpu.layer_overhead_s",
+                overhead,
+                self.host_layer_overhead(),
+                Unit::Seconds,
+            );
+        }
+        for device in &self.devices {
+            let place = format!("devices.{}", device.name);
+            for ty in types {
+                let measured = device.matmul.contains_key(*ty) || device.bandwidth_bytes_per_s.is_some();
+                let what = format!("{} {ty} decode", device.name);
+                add(&what, &place, measured, device.decode_rate(ty), Unit::Bytes);
+            }
+            let measured = device.h2d_bytes_per_s.is_some();
+            add(&format!("{} hop", device.name), &place, measured, device.hop(0.0), Unit::Seconds);
+        }
+        let disk = self.disk();
+        let measured = !disk.reads.is_empty() || disk.sequential_bytes_per_s.is_some();
+        add("disk", &format!("storage.{}", disk.path), measured, disk.sequential(), Unit::Bytes);
+        rates
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::MatmulRate;
+    use super::*;
+    use terrace_model::ByteSize;
+
+    #[test]
+    fn every_rate_says_where_it_comes_from() {
+        let mut machine = MachineProfile::unmeasured("m", 2, ByteSize::gib(8), ByteSize::gib(8));
+        let rate = MatmulRate { decode_bytes_per_s: Some(9.2e9), prefill_flops: None };
+        machine.cpu.matmul.insert("q4_K".into(), rate);
+        let sources = |machine: &MachineProfile| {
+            let rates = machine.plan_rates(&["q4_K", "f16"]);
+            let text: Vec<String> = rates.iter().map(|r| format!("{r}: {}", r.source)).collect();
+            text.join("\n")
+        };
+        let text = sources(&machine);
+        assert!(text.contains("q4_K decode 9.2 GB/s: as described\n"), "{text}");
+        assert!(
+            text.contains("layer overhead 30 µs: default\n") && text.contains("disk 3.0 GB/s: default"),
+            "{text}"
+        );
+        machine.sources.insert("cpu.matmul.q4_K".into(), "quick probe".into());
+        assert!(sources(&machine).contains("q4_K decode 9.2 GB/s: quick probe\n"));
+    }
+}
