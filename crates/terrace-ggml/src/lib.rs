@@ -22,6 +22,7 @@ pub mod quantize;
 pub mod rates;
 pub mod routing_trace;
 pub mod row_op;
+pub mod rpc;
 mod tensor;
 
 /// The hand-declared vtables, for the test that compares them with the pinned header.

@@ -17,6 +17,7 @@ mod metadata;
 mod mix;
 mod pool;
 mod routing;
+pub mod rpc;
 mod spec;
 mod tensor;
 mod vocab;

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use terrace_ggml::llama::{LoadParams, Model};
 use terrace_ggml::routing_trace::{Choices, trace_routing};
-use terrace_model::MetaValue;
+use terrace_model::{ByteSize, MetaValue};
 use terrace_testkit::big::{self, Data, Preset};
-use terrace_testkit::{Arch, Mix, Routing, RoutingStats, Spec, WeightType, hostile, write, write_split};
+use terrace_testkit::{Arch, Mix, Routing, RoutingStats, Spec, WeightType, hostile, rpc, write, write_split};
 
 #[derive(Parser)]
 #[command(version, about)]
@@ -72,6 +72,18 @@ enum Command {
         #[arg(long, default_value_t = 256)]
         generate: u32,
         /// Threads. ggml's spin while they wait, so more than there are idle cores make it slower.
+        #[arg(long, default_value_t = 1)]
+        threads: u16,
+    },
+    /// Lends this machine's processor to one ggml client after the other, until it is ended.
+    RpcServer {
+        /// Port on this machine (127.0.0.1); 0 for a free one. The address is printed first.
+        #[arg(long, default_value_t = 0)]
+        port: u16,
+        /// Memory that the device has, as 512MiB [default: the machine's].
+        #[arg(long)]
+        memory: Option<ByteSize>,
+        /// Threads that compute.
         #[arg(long, default_value_t = 1)]
         threads: u16,
     },
@@ -188,6 +200,11 @@ fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
         }
         Command::Routing { model, prompt, generate, threads } => {
             return routing(&model, &prompt, generate, threads);
+        }
+        Command::RpcServer { port, memory, threads } => {
+            let port = if port == 0 { rpc::free_port()? } else { port };
+            println!("{}", rpc::endpoint(port));
+            return Err(terrace_ggml::rpc::serve_rpc(&rpc::endpoint(port), threads.into(), memory).into());
         }
         Command::List => {
             let types = WeightType::ALL.iter().map(|ty| ty.name());

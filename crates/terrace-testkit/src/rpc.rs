@@ -1,0 +1,81 @@
+//! A device of another machine, on this one: ggml's RPC server in a process of its own.
+
+use std::io;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use terrace_model::ByteSize;
+
+/// How the child of a test learns what to do: port, bytes of memory.
+const VARIABLE: &str = "TERRACE_TESTKIT_RPC";
+/// How long a server may take to start.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A running server; it ends with this value.
+#[derive(Debug)]
+pub struct RpcServer {
+    child: Child,
+    endpoint: String,
+}
+
+impl RpcServer {
+    /// Starts one from within a test, in another process of the test's own executable: `child` is the name of an ignored
+    /// test there that does nothing but call [`serve_as_child`].
+    ///
+    /// # Errors
+    /// The system's; if it does not answer in time.
+    pub fn start(child: &str, memory: ByteSize) -> io::Result<Self> {
+        let port = free_port()?;
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args([child, "--exact", "--ignored", "--nocapture"]);
+        command.env(VARIABLE, format!("{port},{}", memory.bytes()));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut server = Self { child: command.spawn()?, endpoint: endpoint(port) };
+        let started = Instant::now();
+        while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+            if let Some(status) = server.child.try_wait()? {
+                return Err(io::Error::other(format!("the server ended with {status}")));
+            }
+            if started.elapsed() > PATIENCE {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(server)
+    }
+
+    /// `HOST:PORT`.
+    pub fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+}
+
+impl Drop for RpcServer {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Serves, if this is the process that [`RpcServer::start`] started; returns at once otherwise.
+pub fn serve_as_child() {
+    let Ok(text) = std::env::var(VARIABLE) else { return };
+    let parts =
+        text.split_once(',').and_then(|(port, memory)| Some((port.parse().ok()?, memory.parse().ok()?)));
+    let (port, memory): (u16, u64) = parts.expect("written by RpcServer::start");
+    panic!("{}", terrace_ggml::rpc::serve_rpc(&endpoint(port), 1, Some(ByteSize(memory))));
+}
+
+/// The address on this machine.
+pub fn endpoint(port: u16) -> String {
+    format!("{}:{port}", Ipv4Addr::LOCALHOST)
+}
+
+/// A port that nobody listens on now.
+///
+/// # Errors
+/// The system's.
+pub fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
