@@ -30,7 +30,11 @@ pub use engine::{Engine, LoadProgress, SpecialTokens};
 pub use error::EngineError;
 pub use generate::{Generation, StopReason, Timings};
 pub use layer_skip::{LayerSkip, Measured, ModelIdentity};
-pub use machine::{available_memory, machine_profile, peak_rss, total_memory};
+pub use machine::{
+    Hardware, MeasureError, MeasureOptions, MeasureProgress, MeasuredMachine, StoredProfile,
+    StoredProfileError, available_memory, cgroup_memory_limit, cpu_features, machine_profile,
+    measure_machine, merge_profiles, peak_rss, total_memory,
+};
 pub use options::{Lookahead, Mode, Options};
 pub use perplexity::{PerplexityOptions, PerplexityProgress, PerplexityReport};
 pub use profile::{ProfileFile, SavedProfile};

@@ -47,6 +47,7 @@ mod replay;
 mod slots;
 mod stats;
 mod store;
+mod system;
 mod timeline;
 mod tune;
 
@@ -63,5 +64,6 @@ pub use purpose::{Purpose, SWEEP_TOKENS, Use};
 pub use replay::{Counts, ParseReplayPolicyError, Replay, ReplayPolicy, ReplayResult};
 pub use stats::{EngineInfo, LayerStats, StoreStats};
 pub use store::{Computing, ReadInto, Store};
+pub use system::{check_direct_io, check_io_uring};
 pub use timeline::{Span, Timeline, Track, What};
 pub use tune::{Device, DeviceSettings, IoSettings, MeasuredBy, Sample, SettingsError, choose};

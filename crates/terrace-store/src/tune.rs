@@ -31,6 +31,12 @@ impl DeviceSettings {
         })
     }
 
+    /// When the settings kept for the device of `path` were measured, in seconds since 1970.
+    pub fn measured_at(&self, path: &Path) -> Option<u64> {
+        let (file, device) = self.place(path)?;
+        settings::measured_at(&file, &device)
+    }
+
     /// Keeps settings for the device of `path`; the file that they are in now, if any.
     ///
     /// # Errors

@@ -4,8 +4,10 @@
 //! put together in [`crate::config`].
 
 use crate::calibrate_skip::CalibrateSkipArgs;
+use crate::doctor::DoctorArgs;
 use crate::perplexity::PerplexityArgs;
 use crate::plan::PlanArgs;
+use crate::profile::ProfileArgs;
 use crate::trace::TraceCommand;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -49,6 +51,10 @@ pub enum Command {
     Trace(TraceCommand),
     /// Measure how fast a file or a disk can be read, and keep what reads it best
     Iobench(IobenchArgs),
+    /// Measure memory, processor, devices and storage for `plan`, and keep that
+    Profile(ProfileArgs),
+    /// Say what keeps this machine from running models well, and what to do about it
+    Doctor(DoctorArgs),
 }
 
 /// MODEL, as all commands take it.

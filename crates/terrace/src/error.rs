@@ -65,6 +65,15 @@ pub enum CliError {
     /// A plan that cannot be.
     #[error(transparent)]
     Place(#[from] terrace_plan::PlaceError),
+    /// A server's devices cannot be used.
+    #[error(transparent)]
+    Rpc(#[from] terrace_ggml::rpc::RpcError),
+    /// The machine cannot be measured.
+    #[error(transparent)]
+    Measure(#[from] terrace_engine::MeasureError),
+    /// The machine's profile cannot be kept.
+    #[error("{}: {}", .0.path.display(), .0.reason)]
+    Profile(terrace_engine::StoredProfileError),
     /// A measurement that does not hold.
     #[error(transparent)]
     Bench(#[from] crate::bench::BenchError),
@@ -100,7 +109,10 @@ impl CliError {
             Self::Place(terrace_plan::PlaceError::NoTensor { .. }) => {
                 Some("tensors are named as in the file, e.g. blk.0.ffn_down.weight".into())
             }
-            Self::Place(_) => None,
+            Self::Place(_) | Self::Measure(_) | Self::Profile(_) => None,
+            Self::Rpc(_) => {
+                Some("servers are started with ggml's rpc-server, of the same release of llama.cpp".into())
+            }
             Self::Bench(e) => e.hint(),
         }
     }

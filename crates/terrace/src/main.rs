@@ -9,6 +9,7 @@ mod calibrate_skip;
 mod chat_loop;
 mod cli;
 mod config;
+mod doctor;
 mod error;
 mod hub;
 mod input;
@@ -17,6 +18,7 @@ mod iobench;
 mod model_source;
 mod perplexity;
 mod plan;
+mod profile;
 mod report;
 mod run;
 mod session;
@@ -64,6 +66,13 @@ fn run_command() -> ExitCode {
         Command::CalibrateSkip(args) => calibrate_skip::calibrate_skip(args, cli.verbose > 0),
         Command::Trace(command) => trace::trace(command, cli.verbose > 0),
         Command::Iobench(args) => iobench::iobench(args),
+        Command::Profile(args) => profile::profile(args),
+        Command::Doctor(args) => match doctor::doctor(args) {
+            Ok(true) => Ok(()),
+            // It has said why.
+            Ok(false) => return ExitCode::FAILURE,
+            Err(error) => Err(error),
+        },
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

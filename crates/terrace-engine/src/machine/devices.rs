@@ -19,6 +19,7 @@ pub fn described(device: DeviceHandle) -> DeviceProfile {
     let (free, total) = device.memory();
     DeviceProfile {
         name: device.name(),
+        address: device.is_remote().then(|| device.description()),
         memory_total: total,
         memory_free: free,
         unified: device.kind() == DeviceKind::IntegratedGpu,

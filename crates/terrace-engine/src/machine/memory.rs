@@ -28,10 +28,20 @@ fn field(text: &str, key: &str) -> Option<ByteSize> {
     super::kib(text.lines().find_map(|l| l.strip_prefix(key))?)
 }
 
-/// Limit minus use over the control groups (v1 and v2) that this process is in, the tightest one.
+/// The tightest limit over the control groups that this process is in; `None` without one.
+pub fn cgroup_memory_limit() -> Option<ByteSize> {
+    cgroup_limits().into_iter().map(|(limit, _)| limit).min().map(ByteSize)
+}
+
+/// Limit minus use over the control groups that this process is in, the tightest one.
 fn cgroup_room() -> Option<ByteSize> {
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let mut tightest: Option<u64> = None;
+    cgroup_limits().into_iter().map(|(_, room)| room).min().map(ByteSize)
+}
+
+/// Limits, and what is left under them, of the control groups (v1 and v2) that this process is in.
+fn cgroup_limits() -> Vec<(u64, u64)> {
+    let mut limits = Vec::new();
+    let Ok(groups) = fs::read_to_string("/proc/self/cgroup") else { return limits };
     for line in groups.lines() {
         let mut parts = line.splitn(3, ':');
         let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next()) else {
@@ -61,7 +71,7 @@ fn cgroup_room() -> Option<ByteSize> {
                 let cache =
                     stat.lines().find_map(|l| l.strip_prefix(reclaimable)?.trim().parse::<u64>().ok());
                 let room = limit.saturating_sub(used.saturating_sub(cache.unwrap_or(0)));
-                tightest = Some(tightest.map_or(room, |t| t.min(room)));
+                limits.push((limit, room));
             }
             match path.rsplit_once('/') {
                 Some((parent, _)) => path = parent,
@@ -69,7 +79,7 @@ fn cgroup_room() -> Option<ByteSize> {
             }
         }
     }
-    tightest.map(ByteSize)
+    limits
 }
 
 #[cfg(test)]

@@ -6,24 +6,34 @@
 mod bandwidth;
 mod cpu;
 mod devices;
+mod measure;
 mod memory;
+mod merge;
 mod probe;
+mod stored;
 
-pub use memory::{available_memory, peak_rss, total_memory};
+pub use cpu::simd as cpu_features;
+pub use measure::{MeasureError, MeasureOptions, MeasureProgress, MeasuredMachine, measure_machine};
+pub use memory::{available_memory, cgroup_memory_limit, peak_rss, total_memory};
+pub use merge::merge as merge_profiles;
+pub use stored::{Hardware, StoredProfile, StoredProfileError};
 
 use std::path::Path;
 use terrace_model::{ByteSize, ModelFile};
 use terrace_plan::{MachineProfile, ReadRate, StorageProfile};
-use terrace_store::{DeviceSettings, MeasuredBy};
+use terrace_store::{Device, DeviceSettings, MeasuredBy};
 
 /// Where values come from that a quick probe found.
 const PROBED: &str = "quick probe";
 
 /// This machine as a plan of `model` needs it: memory as it is now, the storage that the model's largest file is on
-/// first. Rates that nobody measured are probed, for about 0.3 s and once per process;
+/// first. Rates are those of the stored profile; what nobody measured is probed, for about 0.3 s and once per process.
 /// [`MachineProfile::sources`] says where each comes from.
 pub fn machine_profile(model: &ModelFile) -> MachineProfile {
     let mut machine = unmeasured();
+    if let Some(stored) = StoredProfile::usable() {
+        merge_profiles(&mut machine, &stored.machine);
+    }
     probe::fill(&mut machine, model);
     // Of a split model, the first file may hold nothing but metadata.
     if let Some(shard) = model.shards.iter().max_by_key(|shard| shard.len) {
@@ -46,11 +56,23 @@ fn unmeasured() -> MachineProfile {
 
 /// What is known of the storage that `path` is on goes first.
 fn put_storage_first(machine: &mut MachineProfile, path: &Path) {
-    let Some(kept) = DeviceSettings::User.lookup(path) else { return };
-    let rate = kept.gbps * 1e9;
-    if rate <= 0.0 {
-        return;
+    let device = Device::of(path).ok();
+    let same =
+        |storage: &StorageProfile| device.is_some() && Device::of(Path::new(&storage.path)).ok() == device;
+    match machine.storage.iter().position(same) {
+        Some(index) => machine.storage[..=index].rotate_right(1),
+        None => {
+            let known = tuned(machine, path);
+            // Another disk's rates are not this one's: its defaults, if nothing is known.
+            machine.storage.insert(0, known.unwrap_or_default());
+        }
     }
+}
+
+/// What `terrace iobench` or an earlier load found of the storage that `path` is on.
+fn tuned(machine: &mut MachineProfile, path: &Path) -> Option<StorageProfile> {
+    let kept = DeviceSettings::User.lookup(path).filter(|kept| kept.gbps > 0.0)?;
+    let rate = kept.gbps * 1e9;
     let path = path.display().to_string();
     let source = match kept.by {
         MeasuredBy::Iobench => "terrace iobench",
@@ -64,8 +86,7 @@ fn put_storage_first(machine: &mut MachineProfile, path: &Path) {
         random: true,
         bytes_per_s: rate,
     };
-    let storage = StorageProfile { path, sequential_bytes_per_s: Some(rate), reads: vec![read] };
-    machine.storage.insert(0, storage);
+    Some(StorageProfile { path, sequential_bytes_per_s: Some(rate), reads: vec![read] })
 }
 
 /// Kibibytes as /proc writes them.

@@ -125,6 +125,7 @@ fn measure(found: &mut Found, cores: u32, weights: ByteSize, types: &[WeightType
             let rate = MatmulRate {
                 decode_bytes_per_s: decode.map(|pass| pass.bytes_per_s()),
                 prefill_flops: prefill.map(|pass| pass.flops_per_s()),
+                ..MatmulRate::default()
             };
             found.matmul.insert(ty.name().into(), rate);
         }

@@ -125,7 +125,7 @@ impl Processor {
         }
     }
 
-    /// Seconds that a small copy there and back takes, half of both, in the middle of many; `time` for all of them.
+    /// Seconds that a small copy there and back takes, half of both, at best; `time` for all of them.
     pub fn latency(&mut self, time: Duration) -> f64 {
         self.copies(64, time).map_or(0.0, |(there, back)| (there + back) / 2.0)
     }
@@ -136,7 +136,7 @@ impl Processor {
         Some((bytes.bytes() as f64 / there, bytes.bytes() as f64 / back))
     }
 
-    /// Median seconds for copying `bytes` there and, separately, back.
+    /// The least seconds for copying `bytes` there and, separately, back.
     fn copies(&mut self, bytes: usize, time: Duration) -> Option<(f64, f64)> {
         if bytes == 0 || bytes as u64 > self.bytes {
             return None;
@@ -144,7 +144,7 @@ impl Processor {
         let mut host = pattern(bytes);
         let context = pass::Context::new(1);
         let tensor = self.raw_bytes(&context, 0, bytes)?;
-        let (mut there, mut back) = (Vec::new(), Vec::new());
+        let (mut there, mut back) = (f64::INFINITY, f64::INFINITY);
         let started = Instant::now();
         loop {
             let before = Instant::now();
@@ -155,16 +155,16 @@ impl Processor {
                 sys::ggml_backend_tensor_set(tensor, host.as_ptr().cast(), 0, bytes);
                 sys::ggml_backend_tensor_get(tensor, (&raw mut last).cast(), bytes - 1, 1);
             }
-            there.push(before.elapsed().as_secs_f64());
+            there = there.min(before.elapsed().as_secs_f64());
             let before = Instant::now();
             // SAFETY: as above.
             unsafe { sys::ggml_backend_tensor_get(tensor, host.as_mut_ptr().cast(), 0, bytes) };
-            back.push(before.elapsed().as_secs_f64());
+            back = back.min(before.elapsed().as_secs_f64());
             if started.elapsed() >= time {
                 break;
             }
         }
-        Some((pass::median(&mut there)?, pass::median(&mut back)?))
+        Some((there, back))
     }
 
     /// A tensor of `bytes` bytes at `offset` of the weights.

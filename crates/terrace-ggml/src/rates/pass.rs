@@ -12,7 +12,7 @@ pub struct Pass {
     pub bytes: u64,
     /// Floating point operations, two for each weight and token.
     pub flops: u64,
-    /// Seconds: the median of the passes.
+    /// Seconds: the fastest of the passes. What else goes on on a machine only ever makes one slower.
     pub seconds: f64,
 }
 
@@ -95,21 +95,21 @@ impl<'c> Run<'c> {
         }
     }
 
-    /// Computes it once to warm up and then for about `time`, at least once: the median seconds.
+    /// Computes it once to warm up and then for about `time`, at least once: the least seconds.
     pub fn time(&self, processor: &mut Processor, time: Duration) -> Result<f64, RatesError> {
         self.once(processor)?;
         let started = Instant::now();
-        let mut seconds = Vec::new();
+        let mut seconds = f64::INFINITY;
         loop {
             let before = Instant::now();
             self.once(processor)?;
-            seconds.push(before.elapsed().as_secs_f64());
+            seconds = seconds.min(before.elapsed().as_secs_f64());
             // Not another one that would end far behind the time.
             if started.elapsed() + before.elapsed() / 2 >= time {
                 break;
             }
         }
-        Ok(median(&mut seconds).expect("at least one"))
+        Ok(seconds)
     }
 
     fn once(&self, processor: &mut Processor) -> Result<(), RatesError> {
@@ -136,12 +136,6 @@ impl Drop for Run<'_> {
         // SAFETY: owned, and no run is in progress.
         unsafe { sys::ggml_gallocr_free(self.allocator) };
     }
-}
-
-/// The value in the middle; of none, none.
-pub(super) fn median(values: &mut [f64]) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
 }
 
 /// Marks a tensor as given from outside: it keeps its memory through all passes.

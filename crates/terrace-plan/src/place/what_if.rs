@@ -155,6 +155,7 @@ fn set_bandwidth(machine: &mut MachineProfile, rate: f64) {
     };
     for product in rates.values_mut() {
         product.decode_bytes_per_s = product.decode_bytes_per_s.map(|decode| decode * factor);
+        product.expert_bytes_per_s = product.expert_bytes_per_s.map(|expert| expert * factor);
     }
 }
 

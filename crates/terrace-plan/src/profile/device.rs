@@ -10,6 +10,9 @@ use terrace_model::ByteSize;
 pub struct DeviceProfile {
     /// ggml's name of it.
     pub name: String,
+    /// Where its server is (`HOST:PORT`), if it is not in this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
     /// Its memory; for a unified one, the most of the main memory that it may use.
     pub memory_total: ByteSize,
     /// What of it is free.

@@ -68,6 +68,9 @@ pub struct MatmulRate {
     /// Bytes of weights per second in a product with one token's activations.
     #[serde(default)]
     pub decode_bytes_per_s: Option<f64>,
+    /// The same of a token's experts, several small matrices at once, where that is another rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expert_bytes_per_s: Option<f64>,
     /// Floating point operations per second in a product with a batch of tokens.
     #[serde(default)]
     pub prefill_flops: Option<f64>,
@@ -156,6 +159,7 @@ impl MachineProfile {
             |place: &str, rates: &mut Vec<(String, Option<f64>)>, all: &BTreeMap<String, MatmulRate>| {
                 for (ty, rate) in all {
                     rates.push((format!("{place}.matmul.{ty}.decode_bytes_per_s"), rate.decode_bytes_per_s));
+                    rates.push((format!("{place}.matmul.{ty}.expert_bytes_per_s"), rate.expert_bytes_per_s));
                     rates.push((format!("{place}.matmul.{ty}.prefill_flops"), rate.prefill_flops));
                 }
             };
@@ -217,6 +221,16 @@ impl MachineProfile {
             let cores = self.cpu.cores;
             default_rates::cpu_decode(ty, cores, self.memory_bandwidth(cores))
         })
+    }
+
+    /// Bytes of experts' weights of a type per second, in products with one token, of what lies in RAM.
+    pub fn host_expert_rate(&self, ty: &str) -> f64 {
+        let rates = match self.unified() {
+            Some(device) => &device.matmul,
+            None => &self.cpu.matmul,
+        };
+        let measured = rates.get(ty).and_then(|rate| rate.expert_bytes_per_s);
+        measured.unwrap_or_else(|| self.host_decode_rate(ty))
     }
 
     /// Floating point operations per second in products with many tokens, of what lies in RAM.

@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn every_rate_says_where_it_comes_from() {
         let mut machine = MachineProfile::unmeasured("m", 2, ByteSize::gib(8), ByteSize::gib(8));
-        let rate = MatmulRate { decode_bytes_per_s: Some(9.2e9), prefill_flops: None };
+        let rate = MatmulRate { decode_bytes_per_s: Some(9.2e9), ..MatmulRate::default() };
         machine.cpu.matmul.insert("q4_K".into(), rate);
         let sources = |machine: &MachineProfile| {
             let rates = machine.plan_rates(&["q4_K", "f16"]);

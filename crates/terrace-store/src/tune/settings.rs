@@ -129,6 +129,11 @@ pub(super) fn load(path: &Path, device: &Device) -> Result<Option<IoSettings>, S
     settings.map_err(|reason| SettingsError { path: path.into(), reason })
 }
 
+/// When what the file holds for the device was measured.
+pub(super) fn measured_at(path: &Path, device: &Device) -> Option<u64> {
+    read(path).ok()?.into_iter().find(|entry| entry.device == *device).map(|entry| entry.at)
+}
+
 /// Keeps settings for the device, replacing those that were there, and the whole file if it is not ours.
 pub(super) fn store(path: &Path, device: &Device, settings: &IoSettings) -> Result<(), SettingsError> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());

@@ -1,0 +1,391 @@
+//! Measuring the machine, for [`StoredProfile`](super::StoredProfile).
+
+use super::bandwidth::read_bandwidth;
+use super::{cpu, devices, unmeasured};
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use terrace_ggml::devices::DeviceHandle;
+use terrace_ggml::quantize::WeightType;
+use terrace_ggml::rates::{Processor, Product, RatesError};
+use terrace_model::ByteSize;
+use terrace_plan::{MachineProfile, MatmulRate, ReadRate, StorageProfile, ThreadBandwidth};
+use terrace_store::{Cache, IoBench, IoBenchError, IoReport, Pattern};
+
+/// The matrix of a model of some billions of parameters, and of an expert of a large one.
+const COLUMNS: u64 = 2048;
+const ROWS: u64 = 2048;
+const EXPERT_ROWS: u64 = 768;
+/// Experts of a token, as most models use them.
+const EXPERTS: u32 = 8;
+/// Tokens of a prompt that are computed together.
+const MANY_TOKENS: u32 = 512;
+/// Weights to go through: several times the caches.
+const WEIGHTS: [ByteSize; 2] = [ByteSize::mib(128), ByteSize::mib(512)];
+/// Of a device's memory, for which nothing is known about caches; filling it goes over its link.
+const DEVICE_WEIGHTS: ByteSize = ByteSize::mib(64);
+/// Of one copy, for bandwidth.
+const COPY: ByteSize = ByteSize::mib(16);
+/// Times that the processor is measured from front to back, the best of which counts: what else goes on on a machine only
+/// ever makes it slower, and comes and goes in seconds.
+const ROUNDS: u32 = 3;
+/// A product of several experts that is this much slower or faster than one of a whole matrix is worth telling.
+const TELLING_DIFFERENCE: f64 = 0.03;
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct MeasureOptions {
+    /// Types of weights.
+    pub types: Vec<WeightType>,
+    /// Files or directories whose storage is read; to a directory a temporary file is written.
+    pub paths: Vec<PathBuf>,
+    /// Of that temporary file.
+    pub scratch: ByteSize,
+    /// For all of it, about; no less than each measurement takes once.
+    pub time: Duration,
+}
+
+impl MeasureOptions {
+    /// Types that models are published in.
+    pub const TYPES: &[WeightType] = &[
+        WeightType::Q4_K,
+        WeightType::Q5_K,
+        WeightType::Q6_K,
+        WeightType::Q8_0,
+        WeightType::Q4_0,
+        WeightType::Q2_K,
+        WeightType::Q3_K,
+        WeightType::MXFP4,
+        WeightType::F16,
+        WeightType::BF16,
+        WeightType::F32,
+        WeightType::IQ2_XXS,
+        WeightType::IQ2_XS,
+        WeightType::IQ3_XXS,
+        WeightType::IQ4_XS,
+        WeightType::IQ4_NL,
+    ];
+}
+
+/// How far measuring has come.
+#[derive(Clone, Copy, Debug)]
+pub struct MeasureProgress<'a> {
+    /// What is measured now.
+    pub what: &'a str,
+    /// Seconds of the time that are over, about.
+    pub done: f64,
+    /// Seconds of all of it, about.
+    pub total: f64,
+}
+
+/// Why measuring ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum MeasureError {
+    /// As asked for.
+    #[error("stopped")]
+    Stopped,
+    /// The processor.
+    #[error(transparent)]
+    Rates(#[from] RatesError),
+}
+
+/// Called before each measurement.
+type Progress<'a> = &'a mut dyn FnMut(MeasureProgress<'_>) -> ControlFlow<()>;
+
+/// What was measured, and what could not be.
+#[derive(Clone, Debug)]
+pub struct MeasuredMachine {
+    /// The machine.
+    pub machine: MachineProfile,
+    /// Devices and paths that could not be measured, and why, for people.
+    pub skipped: Vec<String>,
+}
+
+/// Time for the parts, and what is over of it.
+struct Clock<'p, 'a> {
+    each: Duration,
+    done: f64,
+    total: f64,
+    progress: &'p mut Progress<'a>,
+}
+
+impl Clock<'_, '_> {
+    fn next(&mut self, what: &str, time: Duration) -> Result<Duration, MeasureError> {
+        let now = MeasureProgress { what, done: self.done, total: self.total };
+        self.done += time.as_secs_f64();
+        match (self.progress)(now) {
+            ControlFlow::Continue(()) => Ok(time),
+            ControlFlow::Break(()) => Err(MeasureError::Stopped),
+        }
+    }
+
+    fn step(&mut self, what: &str) -> Result<Duration, MeasureError> {
+        self.next(what, self.each)
+    }
+}
+
+/// Measures this machine: memory, processor, devices, storage. `progress` may end it.
+///
+/// # Errors
+/// [`MeasureError::Stopped`]; the processor without memory to compute in. Devices and paths that fail are left out.
+pub fn measure_machine(
+    options: &MeasureOptions,
+    mut progress: Progress<'_>,
+) -> Result<MeasuredMachine, MeasureError> {
+    let mut machine = unmeasured();
+    let mut skipped = Vec::new();
+    let handles = devices::computing();
+    let threads = thread_counts(machine.cpu.cores);
+    // Storage has half of the time, where there is any.
+    let storage = if options.paths.is_empty() { Duration::ZERO } else { options.time / 2 };
+    let processor = (threads.len() + 1 + options.types.len() * 3) * ROUNDS as usize;
+    let steps = processor + handles.len() * (3 + options.types.len() * 2);
+    let each = (options.time - storage) / u32::try_from(steps).expect("a list by hand");
+    let total = options.time.as_secs_f64();
+    let mut clock = Clock { each, done: 0.0, total, progress: &mut progress };
+    let today = format!("measured {}", chrono::Local::now().format("%Y-%m-%d"));
+    measure_processor(&mut machine, options, &threads, &mut clock, &today)?;
+    for device in handles {
+        match measure_device(&mut machine, device, options, &mut clock) {
+            Ok(()) => {
+                machine.sources.insert(format!("devices.{}", device.name()), today.clone());
+            }
+            Err(MeasureError::Stopped) => return Err(MeasureError::Stopped),
+            Err(error) => skipped.push(error.to_string()),
+        }
+    }
+    for path in &options.paths {
+        let time = storage / u32::try_from(options.paths.len()).expect("a list by hand");
+        match measure_storage(path, options.scratch, time, &mut clock) {
+            Ok(profile) => {
+                machine.sources.insert(format!("storage.{}", profile.path), today.clone());
+                machine.storage.push(profile);
+            }
+            Err(IoBenchError::Stopped) => return Err(MeasureError::Stopped),
+            Err(error) => skipped.push(format!("storage of {}: {error}", path.display())),
+        }
+    }
+    Ok(MeasuredMachine { machine, skipped })
+}
+
+/// 1, 2, 4, ... and all.
+fn thread_counts(cores: u32) -> Vec<u32> {
+    let mut counts: Vec<u32> =
+        std::iter::successors(Some(1u32), |n| n.checked_mul(2)).take_while(|n| *n < cores).collect();
+    counts.push(cores);
+    counts
+}
+
+fn measure_processor(
+    machine: &mut MachineProfile,
+    options: &MeasureOptions,
+    threads: &[u32],
+    clock: &mut Clock<'_, '_>,
+    source: &str,
+) -> Result<(), MeasureError> {
+    let [least, most] = WEIGHTS.map(ByteSize::bytes);
+    let room = machine.memory.available.bytes() / 4;
+    let weights = ByteSize((8 * cpu::largest_cache()).clamp(least, most).min(room));
+    clock.next("memory", Duration::ZERO)?;
+    let mut processor = Processor::cpu(machine.cpu.cores as usize, weights)?;
+    for _ in 0..ROUNDS {
+        for (index, &threads) in threads.iter().enumerate() {
+            let time = clock.step(&format!("memory, {threads} threads"))?;
+            let memory = processor.host_weights().unwrap_or_default();
+            let bytes_per_s = read_bandwidth(memory, threads as usize, time);
+            match machine.memory.bandwidth.get_mut(index) {
+                Some(at) => at.bytes_per_s = at.bytes_per_s.max(bytes_per_s),
+                None => machine.memory.bandwidth.push(ThreadBandwidth { threads, bytes_per_s }),
+            }
+        }
+        let time = clock.step("CPU, small nodes")?;
+        let overhead = processor.layer_overhead(time)?;
+        let least = machine.cpu.layer_overhead_s.map_or(overhead, |before| before.min(overhead));
+        machine.cpu.layer_overhead_s = Some(least).filter(|seconds| *seconds > 0.0);
+        for &ty in &options.types {
+            let rate = measure_type(&mut processor, ty, "CPU", true, clock)?;
+            let best = machine.cpu.matmul.entry(ty.name().into()).or_default();
+            let faster = |a: Option<f64>, b: Option<f64>| a.into_iter().chain(b).reduce(f64::max);
+            best.decode_bytes_per_s = faster(best.decode_bytes_per_s, rate.decode_bytes_per_s);
+            best.expert_bytes_per_s = faster(best.expert_bytes_per_s, rate.expert_bytes_per_s);
+            best.prefill_flops = faster(best.prefill_flops, rate.prefill_flops);
+        }
+    }
+    // Threads that had too little of the memory each.
+    machine.memory.bandwidth.retain(|at| at.bytes_per_s > 0.0);
+    machine.cpu.matmul.retain(|_, rate| *rate != MatmulRate::default());
+    for rate in machine.cpu.matmul.values_mut() {
+        let decode = rate.decode_bytes_per_s;
+        let differs =
+            |rate: &f64| decode.is_none_or(|decode| (rate / decode - 1.0).abs() > TELLING_DIFFERENCE);
+        rate.expert_bytes_per_s = rate.expert_bytes_per_s.filter(differs);
+    }
+    let measured = ["memory.bandwidth".to_owned(), "cpu.layer_overhead_s".to_owned()].into_iter();
+    for place in measured.chain(machine.cpu.matmul.keys().map(|ty| format!("cpu.matmul.{ty}"))) {
+        machine.sources.insert(place, source.into());
+    }
+    Ok(())
+}
+
+fn measure_type(
+    processor: &mut Processor,
+    ty: WeightType,
+    name: &str,
+    experts: bool,
+    clock: &mut Clock<'_, '_>,
+) -> Result<MatmulRate, MeasureError> {
+    let all = processor.weights();
+    let one = Product { ty, rows: ROWS, cols: COLUMNS, tokens: 1, experts: None };
+    let time = clock.step(&format!("{name}, {}, one token", ty.name()))?;
+    let decode = processor.product(&one, all, time)?.map(|pass| pass.bytes_per_s());
+    let expert = if experts {
+        let time = clock.step(&format!("{name}, {}, experts", ty.name()))?;
+        let product = Product { rows: EXPERT_ROWS, experts: Some(EXPERTS), ..one };
+        processor.product(&product, all, time)?.map(|pass| pass.bytes_per_s())
+    } else {
+        None
+    };
+    let time = clock.step(&format!("{name}, {}, {MANY_TOKENS} tokens", ty.name()))?;
+    let many = Product { tokens: MANY_TOKENS, ..one };
+    // One matrix: its results are large, and reading it is nothing beside the arithmetic.
+    let prefill = processor.product(&many, ByteSize::mib(18), time)?.map(|pass| pass.flops_per_s());
+    Ok(MatmulRate { decode_bytes_per_s: decode, expert_bytes_per_s: expert, prefill_flops: prefill })
+}
+
+fn measure_device(
+    machine: &mut MachineProfile,
+    device: DeviceHandle,
+    options: &MeasureOptions,
+    clock: &mut Clock<'_, '_>,
+) -> Result<(), MeasureError> {
+    let name = device.name();
+    clock.next(&name, Duration::ZERO)?;
+    let free = device.memory().0.bytes();
+    let mut processor = Processor::device(device, ByteSize(DEVICE_WEIGHTS.bytes().min(free / 4)))?;
+    let copy = ByteSize(COPY.bytes().min(processor.weights().bytes()));
+    let time = clock.step(&format!("{name}, copies"))?;
+    let link = processor.link(copy, time / 2);
+    let time = clock.step(&format!("{name}, latency"))?;
+    let latency = processor.latency(time);
+    let time = clock.step(&format!("{name}, small nodes"))?;
+    let overhead = processor.layer_overhead(time)?;
+    let mut matmul = BTreeMap::new();
+    for &ty in &options.types {
+        let rate = measure_type(&mut processor, ty, &name, false, clock)?;
+        if rate != MatmulRate::default() {
+            matmul.insert(ty.name().to_owned(), rate);
+        }
+    }
+    // No kernel reads faster than memory: the fastest of them says what that gives at least.
+    let fastest = matmul.values().filter_map(|rate| rate.decode_bytes_per_s).reduce(f64::max);
+    if let Some(profile) = machine.devices.iter_mut().find(|profile| profile.name == name) {
+        profile.h2d_bytes_per_s = link.map(|link| link.0);
+        profile.d2h_bytes_per_s = link.map(|link| link.1);
+        profile.latency_s = (latency > 0.0).then_some(latency);
+        profile.layer_overhead_s = (overhead > 0.0).then_some(overhead);
+        profile.bandwidth_bytes_per_s = fastest;
+        profile.matmul = matmul;
+    }
+    Ok(())
+}
+
+/// Reads a file, or a temporary one in a directory.
+fn measure_storage(
+    path: &Path,
+    scratch: ByteSize,
+    time: Duration,
+    clock: &mut Clock<'_, '_>,
+) -> Result<StorageProfile, IoBenchError> {
+    let what = format!("storage of {}", path.display());
+    let go_on = |clock: &mut Clock<'_, '_>, time| match clock.next(&what, time) {
+        Ok(_) => ControlFlow::Continue(()),
+        Err(_) => ControlFlow::Break(()),
+    };
+    if go_on(clock, Duration::ZERO).is_break() {
+        return Err(IoBenchError::Stopped);
+    }
+    let bench = if path.is_dir() {
+        IoBench::scratch(path, scratch, time, &mut |_| go_on(clock, Duration::ZERO))?
+    } else {
+        IoBench::file(path, time)?
+    };
+    let each = time / u32::try_from(bench.measurements()).unwrap_or(u32::MAX).max(1);
+    let report = bench.run(&mut || go_on(clock, each))?;
+    Ok(storage_profile(path, &report))
+}
+
+/// What a table of measurements says of the device: of each kind of read the fastest engine.
+fn storage_profile(path: &Path, report: &IoReport) -> StorageProfile {
+    let mut reads: Vec<ReadRate> = Vec::new();
+    for row in &report.rows {
+        // Beside computation, from the page cache, or neighbours together: other questions.
+        if row.case.compute || row.case.adjacent > 1 || row.cache == Cache::Warm || row.gbps <= 0.0 {
+            continue;
+        }
+        let read = ReadRate {
+            request: row.case.request_size,
+            depth: row.case.queue_depth,
+            direct: row.case.direct,
+            random: row.case.pattern == Pattern::Scattered,
+            bytes_per_s: row.gbps * 1e9,
+        };
+        let same = |other: &&mut ReadRate| {
+            let key = |r: &ReadRate| (r.request, r.depth, r.direct, r.random);
+            key(other) == key(&read)
+        };
+        match reads.iter_mut().find(same) {
+            Some(other) => other.bytes_per_s = other.bytes_per_s.max(read.bytes_per_s),
+            None => reads.push(read),
+        }
+    }
+    let fastest = |direct| {
+        let rates = reads.iter().filter(|read| !read.random && read.direct == direct);
+        rates.map(|read| read.bytes_per_s).reduce(f64::max)
+    };
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.into());
+    StorageProfile {
+        path: path.display().to_string(),
+        sequential_bytes_per_s: fastest(true).or_else(|| fastest(false)),
+        reads,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_double_up_to_all_cores() {
+        assert_eq!(thread_counts(1), [1]);
+        assert_eq!(thread_counts(6), [1, 2, 4, 6]);
+        assert_eq!(thread_counts(8), [1, 2, 4, 8]);
+    }
+
+    #[test]
+    fn measuring_can_be_stopped_at_every_step() {
+        let options = MeasureOptions {
+            types: vec![WeightType::Q4_0],
+            paths: Vec::new(),
+            scratch: ByteSize::mib(1),
+            time: Duration::ZERO,
+        };
+        let mut steps = 0;
+        let all = measure_machine(&options, &mut |_| {
+            steps += 1;
+            ControlFlow::Continue(())
+        });
+        let machine = all.unwrap().machine;
+        machine.check().unwrap();
+        assert!(machine.cpu.matmul["q4_0"].decode_bytes_per_s.is_some());
+        assert!(machine.sources["cpu.matmul.q4_0"].starts_with("measured 20"));
+        for last in [1, steps] {
+            let mut step = 0;
+            let stopped = measure_machine(&options, &mut |_| {
+                step += 1;
+                if step == last { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            assert!(matches!(stopped, Err(MeasureError::Stopped)));
+        }
+    }
+}

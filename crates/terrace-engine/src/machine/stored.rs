@@ -1,0 +1,166 @@
+//! The profile that was measured and kept: a [`MachineProfile`] as JSON, with the hardware that it is of.
+
+use super::{cpu, devices, total_memory};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use terrace_model::ByteSize;
+use terrace_plan::{MachineProfile, PROFILE_VERSION};
+use terrace_store::{read_cache_file, replace_cache_file};
+
+const FORMAT: &str = "terrace-profile";
+/// Bytes; the file that we write is far shorter.
+const MAX_FILE: u64 = 4 << 20;
+/// Share by which the memory may differ: kernels keep more or less of it for themselves.
+const MEMORY_SLACK: f64 = 0.03;
+
+/// A measured profile.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StoredProfile {
+    /// Says that the file is ours.
+    format: String,
+    /// When it was measured last, in seconds since 1970.
+    pub measured_at: u64,
+    /// What it was measured on.
+    pub hardware: Hardware,
+    /// What was measured, version included.
+    #[serde(flatten)]
+    pub machine: MachineProfile,
+}
+
+/// Hardware by which a profile is known to be another machine's. Servers elsewhere come and go, and are no part of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hardware {
+    /// The processor's name.
+    pub cpu: String,
+    /// Cores that this process may compute on.
+    pub cores: u32,
+    /// RAM.
+    pub memory: ByteSize,
+    /// ggml's names of devices in this machine, with their memory.
+    pub devices: Vec<(String, ByteSize)>,
+}
+
+/// Why a stored profile cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("the machine profile {} is not used: {reason}", path.display())]
+pub struct StoredProfileError {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+impl Hardware {
+    /// Of this machine.
+    pub fn here() -> Self {
+        let local = devices::computing().into_iter().filter(|device| !device.is_remote());
+        Self {
+            cpu: cpu::model(),
+            cores: cpu::cores(),
+            memory: total_memory(),
+            devices: local.map(|device| (device.name(), device.memory().1)).collect(),
+        }
+    }
+
+    /// What is different on `other`, for people; `None` if it is the same hardware.
+    pub fn differs(&self, other: &Self) -> Option<String> {
+        let (a, b) = (self.memory.bytes() as f64, other.memory.bytes() as f64);
+        if self.cpu != other.cpu {
+            Some(format!("it is of another processor (`{}`, this one is `{}`)", self.cpu, other.cpu))
+        } else if self.cores != other.cores {
+            Some(format!("it is of {} cores, this process has {}", self.cores, other.cores))
+        } else if (a - b).abs() > MEMORY_SLACK * a.max(b) {
+            Some(format!("it is of {} of RAM, this machine has {}", self.memory, other.memory))
+        } else if self.devices != other.devices {
+            let names = |devices: &[(String, ByteSize)]| match devices {
+                [] => "none".to_owned(),
+                all => all.iter().map(|(name, size)| format!("{name} {size}")).collect::<Vec<_>>().join(", "),
+            };
+            let (then, now) = (names(&self.devices), names(&other.devices));
+            Some(format!("it is of other devices ({then}; now {now})"))
+        } else {
+            None
+        }
+    }
+}
+
+impl StoredProfile {
+    /// `machine` as measured now on this hardware.
+    pub fn new(machine: MachineProfile) -> Self {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let measured_at = now.map_or(0, |time| time.as_secs());
+        Self { format: FORMAT.into(), measured_at, hardware: Hardware::here(), machine }
+    }
+
+    /// Where profiles are kept: `$XDG_CONFIG_HOME/terrace/profile.json`; `None` without a home.
+    pub fn user_path() -> Option<PathBuf> {
+        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let base = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")))?;
+        Some(base.join("terrace/profile.json"))
+    }
+
+    /// What is in the file, if there is one.
+    ///
+    /// # Errors
+    /// If it is no profile, of another version, or of other hardware than `here`.
+    pub fn read(path: &Path, here: &Hardware) -> Result<Option<Self>, StoredProfileError> {
+        let fail = |reason: String| StoredProfileError { path: path.into(), reason };
+        let Some(text) = read_cache_file(path, MAX_FILE).map_err(|error| fail(error.to_string()))? else {
+            return Ok(None);
+        };
+        let value: serde_json::Value =
+            serde_json::from_str(&text).map_err(|error| fail(error.to_string()))?;
+        if value["format"] != FORMAT {
+            return Err(fail("it is no profile of this program".into()));
+        }
+        // Before anything that another version may have in another form.
+        if value["version"] != PROFILE_VERSION {
+            return Err(fail(format!(
+                "it has version {}, this program reads {PROFILE_VERSION}",
+                value["version"]
+            )));
+        }
+        let stored: Self = serde_json::from_value(value).map_err(|error| fail(error.to_string()))?;
+        stored.machine.check().map_err(|error| fail(error.to_string()))?;
+        match stored.hardware.differs(here) {
+            Some(reason) => Err(fail(reason)),
+            None => Ok(Some(stored)),
+        }
+    }
+
+    /// The user's profile, if there is one of this machine; one that is not is warned of, once per process.
+    pub fn usable() -> Option<Self> {
+        static WARNED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+        let path = Self::user_path()?;
+        Self::read(&path, &Hardware::here()).unwrap_or_else(|error| {
+            if WARNED.lock().unwrap_or_else(PoisonError::into_inner).insert(path) {
+                tracing::warn!("{error}; `terrace profile --refresh` measures this machine");
+            }
+            None
+        })
+    }
+
+    /// Replaces the file, or makes it: readers see the old one or the new one.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn write(&self, path: &Path) -> Result<(), StoredProfileError> {
+        let text = serde_json::to_string_pretty(self).expect("a profile is plain data");
+        // A path without a directory is one in the current directory.
+        let full = std::path::absolute(path).unwrap_or_else(|_| path.into());
+        replace_cache_file(&full, (text + "\n").as_bytes())
+            .map_err(|error| StoredProfileError { path: path.into(), reason: error.to_string() })
+    }
+
+    /// Days since it was measured.
+    pub fn age_days(&self) -> u64 {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        now.map_or(0, |time| time.as_secs().saturating_sub(self.measured_at)) / 86_400
+    }
+}
+
+#[cfg(test)]
+#[path = "stored_tests.rs"]
+mod tests;

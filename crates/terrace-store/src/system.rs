@@ -1,0 +1,53 @@
+//! What the system lets a store do, before there is one.
+
+use crate::config::{DirectChoice, IoChoice};
+use crate::error::StoreError;
+use crate::io::{open_engine, open_files};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use terrace_model::ByteSize;
+
+/// Whether io_uring can be had.
+///
+/// # Errors
+/// Why it cannot.
+pub fn check_io_uring() -> Result<(), StoreError> {
+    let none = open_files(Vec::new(), DirectChoice::Off)?;
+    open_engine(IoChoice::Uring, 8, None, &none).map(|_| ())
+}
+
+/// What direct I/O on a file, or on files of a directory, must be aligned to. To a directory a temporary file of some
+/// kilobytes is written.
+///
+/// # Errors
+/// Why there is none.
+pub fn check_direct_io(path: &Path) -> Result<ByteSize, StoreError> {
+    if !path.is_dir() {
+        return Ok(ByteSize(open_files(vec![path.into()], DirectChoice::On)?.align));
+    }
+    let failed = |source| StoreError::Open { path: path.into(), source };
+    let file = tempfile::tempfile_in(path).map_err(failed)?;
+    file.set_len(64 << 10).map_err(failed)?;
+    let by_number = format!("/proc/self/fd/{}", file.as_raw_fd());
+    match open_files(vec![by_number.into()], DirectChoice::On) {
+        Ok(files) => Ok(ByteSize(files.align)),
+        Err(StoreError::Direct { reason, .. }) => Err(StoreError::Direct { path: path.into(), reason }),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_answer_as_their_files_do() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, vec![1u8; 64 << 10]).unwrap();
+        assert_eq!(check_direct_io(dir.path()).ok(), check_direct_io(&file).ok());
+        let error = check_direct_io(Path::new("/proc/version")).unwrap_err().to_string();
+        assert!(error.contains("/proc/version"), "{error}");
+        let _ = check_io_uring();
+    }
+}

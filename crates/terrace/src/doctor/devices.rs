@@ -1,0 +1,98 @@
+//! Accelerators as ggml sees them.
+
+use super::{Checks, Finding};
+use std::path::Path;
+use terrace_ggml::devices::{DeviceKind, devices};
+use terrace_model::ByteSize;
+
+/// With less free than this share, somebody else uses the device.
+const LITTLE: f64 = 0.25;
+
+pub struct Devices {
+    all: Vec<Device>,
+    /// Drivers of the system for whose devices ggml may have been built without support.
+    system: Vec<&'static str>,
+}
+
+struct Device {
+    name: String,
+    description: String,
+    driver: String,
+    free: ByteSize,
+    total: ByteSize,
+}
+
+impl Checks for Devices {
+    fn gather(_: &Path) -> Self {
+        let computing =
+            devices().into_iter().filter(|d| matches!(d.kind(), DeviceKind::Gpu | DeviceKind::IntegratedGpu));
+        let all = computing.map(|device| {
+            let (free, total) = device.memory();
+            Device {
+                name: device.name(),
+                description: device.description(),
+                driver: device.driver(),
+                free,
+                total,
+            }
+        });
+        let there = |path: &str| Path::new(path).exists();
+        let system = [("NVIDIA", "/proc/driver/nvidia/version"), ("AMD", "/dev/kfd")];
+        Self {
+            all: all.collect(),
+            system: system.into_iter().filter(|(_, path)| there(path)).map(|(name, _)| name).collect(),
+        }
+    }
+
+    fn judge(&self) -> Vec<Finding> {
+        if self.all.is_empty() {
+            return vec![match self.system.as_slice() {
+                [] => Finding::ok("devices", "no accelerator; the processor computes"),
+                drivers => Finding::warn(
+                    "devices",
+                    format!(
+                        "the system has a driver for {} devices, this build uses none",
+                        drivers.join(" and ")
+                    ),
+                    "build ggml with support for it",
+                ),
+            }];
+        }
+        let judge = |device: &Device| {
+            let Device { name, description, driver, free, total } = device;
+            let text = format!("{name} ({description}, {driver}): {free} of {total} free");
+            if (free.bytes() as f64) < total.bytes() as f64 * LITTLE {
+                Finding::warn("devices", text, "another program uses its memory")
+            } else {
+                Finding::ok("devices", text)
+            }
+        };
+        self.all.iter().map(judge).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::{Level, levels};
+    use super::*;
+
+    #[test]
+    fn devices_are_told_with_their_memory() {
+        let device = |free| Device {
+            name: "CUDA0".into(),
+            description: "a card".into(),
+            driver: "CUDA".into(),
+            free: ByteSize::gib(free),
+            total: ByteSize::gib(24),
+        };
+        let found = Devices { all: vec![device(23), device(2)], system: vec!["NVIDIA"] }.judge();
+        assert_eq!(levels(&found), [("devices", Level::Ok), ("devices", Level::Warn)]);
+        assert!(found[0].text.contains("23 GiB of 24 GiB"), "{}", found[0].text);
+        let unused = Devices { all: Vec::new(), system: vec!["NVIDIA"] }.judge();
+        assert_eq!(levels(&unused), [("devices", Level::Warn)]);
+        assert_eq!(
+            levels(&Devices { all: Vec::new(), system: Vec::new() }.judge()),
+            [("devices", Level::Ok)]
+        );
+    }
+}

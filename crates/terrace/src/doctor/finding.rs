@@ -1,0 +1,62 @@
+//! What a check comes to.
+
+use serde::Serialize;
+use std::fmt;
+
+/// How serious it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// As it should be.
+    Ok,
+    /// Runs work, slower or with less than there could be.
+    Warn,
+    /// Runs are impossible.
+    Bad,
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Ok => "ok",
+            Self::Warn => "warn",
+            Self::Bad => "bad",
+        })
+    }
+}
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What was looked at.
+    pub check: &'static str,
+    /// How serious it is.
+    pub level: Level,
+    /// What was found.
+    pub text: String,
+    /// What to do about it.
+    pub advice: Option<String>,
+}
+
+impl Finding {
+    /// As it should be.
+    pub fn ok(check: &'static str, text: impl Into<String>) -> Self {
+        Self { check, level: Level::Ok, text: text.into(), advice: None }
+    }
+
+    /// It could be better, and this is how.
+    pub fn warn(check: &'static str, text: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { check, level: Level::Warn, text: text.into(), advice: Some(advice.into()) }
+    }
+
+    /// Nothing runs until this is done.
+    pub fn bad(check: &'static str, text: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { check, level: Level::Bad, text: text.into(), advice: Some(advice.into()) }
+    }
+}
+
+/// The levels of findings, for tests.
+#[cfg(test)]
+pub fn levels(findings: &[Finding]) -> Vec<(&'static str, Level)> {
+    findings.iter().map(|finding| (finding.check, finding.level)).collect()
+}

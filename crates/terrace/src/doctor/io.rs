@@ -1,0 +1,96 @@
+//! How weights can be read: io_uring, and the limits that the system sets to a process.
+
+use super::{Checks, Finding};
+use std::fs;
+use std::path::Path;
+use terrace_model::ByteSize;
+
+/// Files of a model in many shards, and what the program itself opens.
+const MANY_FILES: u64 = 1024;
+const LEAST_FILES: u64 = 32;
+/// Below this little can be pinned; rings of current kernels do not count against it.
+const LITTLE_LOCKED: u64 = 8 << 20;
+
+pub struct Io {
+    /// Why it is not to be had.
+    io_uring: Result<(), String>,
+    /// Bytes; none: no limit.
+    locked: Option<u64>,
+    files: Option<u64>,
+}
+
+impl Checks for Io {
+    fn gather(_: &Path) -> Self {
+        let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
+        Self {
+            io_uring: terrace_store::check_io_uring().map_err(|error| error.to_string()),
+            locked: limit(&limits, "Max locked memory"),
+            files: limit(&limits, "Max open files"),
+        }
+    }
+
+    fn judge(&self) -> Vec<Finding> {
+        let uring = match &self.io_uring {
+            Ok(()) => Finding::ok("io_uring", "works"),
+            Err(reason) => Finding::warn(
+                "io_uring",
+                reason.clone(),
+                "set the sysctl kernel.io_uring_disabled=0, or let the container's seccomp profile allow it; \
+                 until then threads read",
+            ),
+        };
+        let locked = match self.locked {
+            Some(bytes) if bytes < LITTLE_LOCKED => Finding::warn(
+                "memlock",
+                format!("{} may be locked", ByteSize(bytes)),
+                "raise it (ulimit -l, LimitMEMLOCK=): old kernels count io_uring's memory, and slots cannot be pinned",
+            ),
+            Some(bytes) => Finding::ok("memlock", format!("{} may be locked", ByteSize(bytes))),
+            None => Finding::ok("memlock", "no limit"),
+        };
+        let files = match self.files {
+            Some(count) if count < LEAST_FILES => {
+                Finding::bad("open files", format!("at most {count}"), "raise it: ulimit -n 4096")
+            }
+            Some(count) if count < MANY_FILES => Finding::warn(
+                "open files",
+                format!("at most {count}"),
+                "models in many shards need more: ulimit -n 4096",
+            ),
+            Some(count) => Finding::ok("open files", format!("at most {count}")),
+            None => Finding::ok("open files", "no limit"),
+        };
+        vec![uring, locked, files]
+    }
+}
+
+/// The soft limit of a line of `/proc/self/limits`; none where there is none.
+fn limit(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::{Level, levels};
+    use super::*;
+
+    #[test]
+    fn limits_are_read_and_judged() {
+        let text = "Limit                     Soft Limit           Hard Limit           Units     \n\
+                    Max open files            64                   1048576              files     \n\
+                    Max locked memory         unlimited            unlimited            bytes     \n";
+        assert_eq!((limit(text, "Max open files"), limit(text, "Max locked memory")), (Some(64), None));
+        let judged = |io_uring: Result<(), String>, locked, files| {
+            levels(&Io { io_uring, locked, files }.judge())
+                .into_iter()
+                .map(|(_, level)| level)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(judged(Ok(()), None, Some(4096)), [Level::Ok, Level::Ok, Level::Ok]);
+        assert_eq!(
+            judged(Err("no".into()), Some(64 << 10), Some(64)),
+            [Level::Warn, Level::Warn, Level::Warn]
+        );
+        assert_eq!(judged(Ok(()), Some(8 << 20), Some(8)), [Level::Ok, Level::Ok, Level::Bad]);
+    }
+}

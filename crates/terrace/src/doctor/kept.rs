@@ -1,0 +1,87 @@
+//! What was measured before and is kept: the machine's profile, and the device's I/O settings.
+
+use super::{Checks, Finding};
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+use terrace_engine::{Hardware, StoredProfile};
+use terrace_store::{DeviceSettings, MeasuredBy};
+
+/// Days after which kernels, drivers and disks may have changed.
+const OLD: u64 = 180;
+
+pub struct Kept {
+    /// Days since the profile was measured; none: there is none; or why it is not used.
+    profile: Result<Option<u64>, String>,
+    /// The same of the settings, with what measured them and 10^9 bytes per second.
+    settings: Option<(u64, MeasuredBy, f64)>,
+}
+
+impl Checks for Kept {
+    fn gather(place: &Path) -> Self {
+        let profile = match StoredProfile::user_path() {
+            Some(path) => StoredProfile::read(&path, &Hardware::here()),
+            None => Ok(None),
+        };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        let at = DeviceSettings::User.measured_at(place);
+        let kept = at.and_then(|at| Some((at, DeviceSettings::User.lookup(place)?)));
+        Self {
+            profile: match profile {
+                Ok(stored) => Ok(stored.map(|stored| stored.age_days())),
+                Err(error) => Err(error.to_string()),
+            },
+            settings: kept.map(|(at, kept)| (now.saturating_sub(at) / 86_400, kept.by, kept.gbps)),
+        }
+    }
+
+    fn judge(&self) -> Vec<Finding> {
+        let profile = match &self.profile {
+            Ok(Some(days)) if *days > OLD => {
+                Finding::warn("profile", format!("{days} days old"), "terrace profile --refresh")
+            }
+            Ok(Some(days)) => Finding::ok("profile", format!("of this machine, {days} days old")),
+            Ok(None) => Finding::warn(
+                "profile",
+                "this machine was never measured",
+                "terrace profile makes plans exact",
+            ),
+            Err(reason) => Finding::warn("profile", reason.clone(), "terrace profile --refresh"),
+        };
+        let settings = match self.settings {
+            Some((days, MeasuredBy::Iobench, gbps)) if days <= OLD => {
+                Finding::ok("I/O settings", format!("by iobench, {gbps:.2} GB/s, {days} days old"))
+            }
+            Some((days, MeasuredBy::Iobench, _)) => {
+                Finding::warn("I/O settings", format!("{days} days old"), "terrace iobench PATH")
+            }
+            Some((days, MeasuredBy::Probe, gbps)) => Finding::warn(
+                "I/O settings",
+                format!("by a short probe, {gbps:.2} GB/s, {days} days old"),
+                "terrace iobench PATH tells more",
+            ),
+            None => Finding::warn("I/O settings", "this device was never measured", "terrace iobench PATH"),
+        };
+        vec![profile, settings]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::{Level, levels};
+    use super::*;
+
+    #[test]
+    fn what_is_old_or_stale_or_missing_is_measured_again() {
+        let judged = |profile: Result<Option<u64>, String>, settings| {
+            let found = levels(&Kept { profile, settings }.judge());
+            (found[0].1, found[1].1)
+        };
+        assert_eq!(judged(Ok(Some(3)), Some((3, MeasuredBy::Iobench, 2.0))), (Level::Ok, Level::Ok));
+        assert_eq!(judged(Ok(Some(300)), Some((300, MeasuredBy::Iobench, 2.0))), (Level::Warn, Level::Warn));
+        assert_eq!(judged(Ok(None), None), (Level::Warn, Level::Warn));
+        assert_eq!(
+            judged(Err("stale".into()), Some((1, MeasuredBy::Probe, 2.0))),
+            (Level::Warn, Level::Warn)
+        );
+    }
+}

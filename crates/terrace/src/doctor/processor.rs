@@ -1,0 +1,58 @@
+//! The processor against what ggml was built for.
+
+use super::{Checks, Finding};
+use std::path::Path;
+
+pub struct Processor {
+    has: Vec<String>,
+    built: Vec<String>,
+    cores: usize,
+}
+
+impl Checks for Processor {
+    fn gather(_: &Path) -> Self {
+        Self {
+            has: terrace_engine::cpu_features(),
+            built: terrace_ggml::cpu::built_features().into_iter().map(str::to_owned).collect(),
+            cores: terrace_ggml::cpu::default_threads(),
+        }
+    }
+
+    fn judge(&self) -> Vec<Finding> {
+        let without = |all: &[String], others: &[String]| {
+            all.iter().filter(|name| !others.contains(name)).cloned().collect::<Vec<_>>().join(" ")
+        };
+        let (lacking, idle) = (without(&self.built, &self.has), without(&self.has, &self.built));
+        let simd = if !lacking.is_empty() {
+            let text = format!("kernels were built for {lacking}, which this processor does not have");
+            Finding::bad("cpu features", text, "build on this machine")
+        } else if !idle.is_empty() {
+            let text = format!("kernels were built without {idle}");
+            Finding::warn(
+                "cpu features",
+                text,
+                "build with RUSTFLAGS=\"-C target-cpu=native\" on this machine",
+            )
+        } else {
+            Finding::ok("cpu features", format!("kernels use {}", self.built.join(" ")))
+        };
+        vec![Finding::ok("cpu", format!("{} cores for this process", self.cores)), simd]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::{Level, levels};
+    use super::*;
+
+    #[test]
+    fn builds_for_other_processors_are_told() {
+        let level = |has: &[&str], built: &[&str]| {
+            let own = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+            levels(&Processor { has: own(has), built: own(built), cores: 4 }.judge())[1].1
+        };
+        assert_eq!(level(&["avx2", "avx512f"], &["avx2", "avx512f"]), Level::Ok);
+        assert_eq!(level(&["avx2", "avx512f"], &["avx2"]), Level::Warn);
+        assert_eq!(level(&["avx2"], &["avx2", "avx512f"]), Level::Bad);
+    }
+}
