@@ -8,6 +8,7 @@ use crate::fused::{self, Block, ExpertProduct, FusedLane, FusedNode, Router};
 use crate::matrices::MatrixQueue;
 use crate::observer::RoutingObserver;
 use crate::places::Places;
+use crate::products::Products;
 use crate::rows::{self, RowsNode};
 use crate::skip::LayerSkips;
 use crate::weights::{Cut, ManagedTensor, Weights};
@@ -33,6 +34,7 @@ pub struct Executor {
     row_nodes: Vec<RowsNode>,
     rewrites: Vec<Rewrite>,
     matrices: MatrixQueue,
+    products: Products,
     skips: LayerSkips,
     prepared: Option<Prepared>,
 }
@@ -81,6 +83,7 @@ impl Executor {
             row_nodes: Vec::new(),
             rewrites: Vec::new(),
             matrices: MatrixQueue::default(),
+            products: Products::default(),
             skips: LayerSkips::default(),
             prepared: None,
         }
@@ -134,9 +137,18 @@ impl Executor {
         if let Some(weights) = &weights {
             self.scan(graph, weights, &mut weights.store())?;
         }
+        self.find_products(graph);
         self.prepared =
             graph.uid().map(|graph| Prepared { graph, threads, weights: weights.clone(), model, skipped });
         Ok(weights)
+    }
+
+    /// Finds the products with weights whose bytes are in memory for good.
+    fn find_products(&mut self, graph: &Graph<'_>) {
+        let mut products = std::mem::take(&mut self.products);
+        products.find(graph, self.cpu.threads(), |weights| self.places.is_there(weights));
+        self.products = products;
+        tracing::debug!(nodes = graph.len(), products = self.products.len(), "products of ours");
     }
 
     /// Sorts the graph's uses of managed weights into expert nodes, row nodes and whole matrices.
@@ -397,11 +409,14 @@ impl Executor {
 impl Backend for Executor {
     fn compute(&mut self, graph: &Graph<'_>) -> Result<(), ComputeError> {
         self.cpu.stop_flag().store(false, Ordering::Relaxed);
-        let status = match self.prepare(graph) {
-            Ok(None) => Ok(self.cpu.run(graph, 0, graph.len())),
-            Ok(Some(weights)) => self.compute_managed(graph, &weights),
-            Err(error) => Err(error),
-        };
+        let status = self.prepare(graph).and_then(|weights| {
+            self.products.rewrite(graph, self.cpu.stop_flag());
+            match weights {
+                None => Ok(self.cpu.run(graph, 0, graph.len())),
+                Some(weights) => self.compute_managed(graph, &weights),
+            }
+        });
+        self.products.restore(graph);
         self.skips.restore(graph);
         let status = status.map_err(|error| ComputeError::Failed(Box::new(error)))?;
         match status {

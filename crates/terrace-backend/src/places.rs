@@ -30,4 +30,10 @@ impl Places {
         }
         buffer_of(storage, self.mapped)?.as_any().downcast_ref().map(MappedBuffer::weights)
     }
+
+    /// Whether the tensor is a weight whose bytes stay at its address for as long as the model is loaded.
+    pub fn is_there(self, tensor: Tensor<'_>) -> bool {
+        tensor.storage() == tensor
+            && tensor.buffer_type().is_some_and(|ty| ty == self.resident || ty == self.mapped)
+    }
 }

@@ -71,6 +71,10 @@ impl DataType {
     pub const F32: Self = Self(sys::GGML_TYPE_F32);
     /// 32-bit integers, as ids are.
     pub const I32: Self = Self(sys::GGML_TYPE_I32);
+    /// K-quants of about 4.5 bits.
+    pub const Q4_K: Self = Self(sys::GGML_TYPE_Q4_K);
+    /// K-quants of about 6.6 bits.
+    pub const Q6_K: Self = Self(sys::GGML_TYPE_Q6_K);
     /// K-quant activations: 256 elements, 8 bits.
     pub const Q8_K: Self = Self(sys::GGML_TYPE_Q8_K);
 
@@ -152,6 +156,12 @@ impl<'g> Tensor<'g> {
         // SAFETY: ggml keeps view_src pointing at the root tensor, never at another view.
         let source = unsafe { (*self.ptr).view_src };
         if source.is_null() { self } else { Self { ptr: source, owner: PhantomData } }
+    }
+
+    /// The operation's `i`-th parameter (0-based, below 16), where that is an integer.
+    pub fn int_param(self, i: usize) -> i32 {
+        // SAFETY: as in `get`; the index is checked by the array.
+        unsafe { (*self.ptr).op_params[i] }
     }
 
     /// The operation's `i`-th parameter (0-based, below 16), where that is a float.

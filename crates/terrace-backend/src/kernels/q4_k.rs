@@ -1,0 +1,152 @@
+//! Weights of type Q4_K with AVX-512 VNNI.
+
+use super::input::{GROUP, Group};
+use std::arch::x86_64::*;
+
+/// Bytes of a block: two 16-bit scales, 12 bytes with 8 scales and 8 minima of 6 bits, 256 nibbles (`block_q4_K`).
+pub const BYTES: usize = 144;
+const HEADER: usize = 16;
+/// How far ahead rows are asked for: two rows of a small matrix, past the page that the hardware stops at.
+const AHEAD: usize = 2304;
+
+/// What a row has come to.
+#[derive(Clone, Copy)]
+struct Sums {
+    products: __m256,
+    minima: __m128,
+}
+
+/// See [`super::RowKernel::multiply`].
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+pub unsafe fn rows(
+    weights: *const u8,
+    stride: usize,
+    count: usize,
+    blocks: usize,
+    input: *const Group,
+    out: *mut f32,
+) {
+    for row in 0..count {
+        let mut sums = Sums { products: _mm256_setzero_ps(), minima: _mm_setzero_ps() };
+        // SAFETY: the caller's rows have `blocks` blocks, and its input that many in groups.
+        unsafe {
+            let mut at = weights.add(row * stride);
+            let mut group = input;
+            for _ in 0..blocks / GROUP {
+                for line in (0..GROUP * BYTES).step_by(64) {
+                    _mm_prefetch(at.wrapping_add(AHEAD + line).cast(), _MM_HINT_T0);
+                }
+                sums = add_blocks::<4>(sums, at, &*group);
+                at = at.add(GROUP * BYTES);
+                group = group.add(1);
+            }
+            match blocks % GROUP {
+                1 => sums = add_blocks::<1>(sums, at, &*group),
+                2 => sums = add_blocks::<2>(sums, at, &*group),
+                3 => sums = add_blocks::<3>(sums, at, &*group),
+                _ => {}
+            }
+            *out.add(row) = sums.total();
+        }
+    }
+}
+
+impl Sums {
+    /// The horizontal sums of `vec_dot`, in its order.
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn total(self) -> f32 {
+        let minima = _mm_add_ps(self.minima, _mm_movehl_ps(self.minima, self.minima));
+        let minima = _mm_add_ss(minima, _mm_movehdup_ps(minima));
+        super::q6_k::sum_of_8(self.products) + _mm_cvtss_f32(minima)
+    }
+}
+
+/// Adds `B` blocks, 4 at most.
+///
+/// # Safety
+/// `at` is valid for the blocks.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+#[inline]
+unsafe fn add_blocks<const B: usize>(mut sums: Sums, at: *const u8, input: &Group) -> Sums {
+    let zero = _mm512_setzero_si512();
+    let nibble = _mm512_set1_epi8(15);
+    // SAFETY: headers of the blocks.
+    let headers = unsafe {
+        let header = |b: usize| _mm_loadu_si128(at.add(b * BYTES).cast());
+        let mut headers = _mm512_castsi128_si512(header(0));
+        if B > 1 {
+            headers = _mm512_inserti32x4::<1>(headers, header(1));
+        }
+        if B > 2 {
+            headers = _mm512_inserti32x4::<2>(headers, header(2));
+        }
+        if B > 3 {
+            headers = _mm512_inserti32x4::<3>(headers, header(3));
+        }
+        headers
+    };
+    // In every 128-bit lane, a block's 8 scales and 8 minima: of the first four of each the lower 6 bits are together; of the
+    // others 4 bits are in the third word, and 2 are on top of the first four.
+    let words = _mm512_shuffle_epi32::<0b10_10_01_01>(headers);
+    let third = _mm512_shuffle_epi32::<0b11_11_11_11>(headers);
+    let lane = |a, b, c, d| _mm512_broadcast_i32x4(_mm_set_epi32(d, c, b, a));
+    let words = _mm512_srlv_epi32(words, lane(0, 2, 0, 2));
+    let words = _mm512_and_si512(words, lane(0x3f3f_3f3f, 0x3030_3030, 0x3f3f_3f3f, 0x3030_3030));
+    let third = _mm512_srlv_epi32(third, lane(0, 0, 0, 4));
+    let third = _mm512_and_si512(third, lane(0, 0x0f0f_0f0f, 0, 0x0f0f_0f0f));
+    let scales = _mm512_or_si512(words, third);
+    // SAFETY: the group's arrays, of as many bytes.
+    let (block_sums, input_scales) =
+        unsafe { (_mm512_load_si512(input.sums.as_ptr().cast()), _mm256_load_ps(input.scales.as_ptr())) };
+    let minima = _mm512_cvtepi32_ps(_mm512_madd_epi16(_mm512_unpackhi_epi8(scales, zero), block_sums));
+    // Both 16-bit scales of every block, as floats, times the input's scale and its negative.
+    let first_words = _mm512_set_epi32(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 12, 8, 4, 0);
+    let halves = _mm512_castsi512_si128(_mm512_permutexvar_epi32(first_words, headers));
+    let factors = _mm256_mul_ps(_mm256_cvtph_ps(halves), input_scales);
+    // One of the 8 scales in the lower half, one in the upper, each as the low byte of words.
+    let spread = |low: i32, high: i32| {
+        let word = |scale: i32| _mm256_set1_epi32(scale | 0x8080_8000_u32.cast_signed());
+        _mm512_inserti64x4::<1>(_mm512_castsi256_si512(word(low)), word(high))
+    };
+    let spreads = [spread(0, 2), spread(1, 3), spread(4, 6), spread(5, 7)];
+    macro_rules! block {
+        ($b:literal) => {
+            if $b < B {
+                let scales = _mm512_broadcast_i32x4(_mm512_extracti32x4_epi32::<$b>(scales));
+                // SAFETY: the nibbles of the block, two times 64 bytes, and its registers of the input.
+                let (nibbles, qs) = unsafe {
+                    let nibbles = at.add($b * BYTES + HEADER);
+                    (
+                        [_mm512_loadu_si512(nibbles.cast()), _mm512_loadu_si512(nibbles.add(64).cast())],
+                        [0, 1, 2, 3].map(|i| _mm512_load_si512(input.qs[$b][i].as_ptr().cast())),
+                    )
+                };
+                let products = |weights, i: usize, sum| {
+                    // Four products of 15 * 127 fit 16 bits: the word's upper half is not needed.
+                    let sum_of_4 = _mm512_dpbusd_epi32(zero, weights, qs[i]);
+                    _mm512_dpwssd_epi32(sum, sum_of_4, _mm512_shuffle_epi8(scales, spreads[i]))
+                };
+                let high = |nibbles| _mm512_and_si512(_mm512_srli_epi16::<4>(nibbles), nibble);
+                let even = products(_mm512_and_si512(nibbles[0], nibble), 0, zero);
+                let odd = products(high(nibbles[0]), 1, zero);
+                let even = products(_mm512_and_si512(nibbles[1], nibble), 2, even);
+                let odd = products(high(nibbles[1]), 3, odd);
+                let sum = _mm512_add_epi32(even, odd);
+                let sum = _mm256_add_epi32(_mm512_castsi512_si256(sum), _mm512_extracti64x4_epi64::<1>(sum));
+                let factor = |i| _mm256_permutevar8x32_ps(factors, _mm256_set1_epi32(i));
+                sums.products = _mm256_fmadd_ps(factor(2 * $b), _mm256_cvtepi32_ps(sum), sums.products);
+                sums.minima = _mm_fmadd_ps(
+                    _mm256_castps256_ps128(factor(2 * $b + 1)),
+                    _mm512_extractf32x4_ps::<$b>(minima),
+                    sums.minima,
+                );
+            }
+        };
+    }
+    block!(0);
+    block!(1);
+    block!(2);
+    block!(3);
+    sums
+}

@@ -1,0 +1,107 @@
+//! Weights of type Q6_K with AVX-512 VNNI.
+
+use super::input::{GROUP, Group};
+use std::arch::x86_64::*;
+
+/// Bytes of a block: 256 nibbles, 256 pairs of bits, 16 scales of 8 bits and one of 16 (`block_q6_K`).
+pub const BYTES: usize = 210;
+const HIGH_BITS: usize = 128;
+const SCALES: usize = 192;
+pub const SCALE: usize = 208;
+/// How far ahead rows are asked for.
+const AHEAD: usize = 3360;
+
+/// See [`super::RowKernel::multiply`].
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+pub unsafe fn rows(
+    weights: *const u8,
+    stride: usize,
+    count: usize,
+    blocks: usize,
+    input: *const Group,
+    out: *mut f32,
+) {
+    for row in 0..count {
+        let mut sum = _mm256_setzero_ps();
+        // SAFETY: the caller's rows have `blocks` blocks, and its input that many in groups.
+        unsafe {
+            let at = weights.add(row * stride);
+            for block in 0..blocks {
+                let at = at.add(block * BYTES);
+                for line in (0..BYTES).step_by(64) {
+                    _mm_prefetch(at.wrapping_add(AHEAD + line).cast(), _MM_HINT_T0);
+                }
+                sum = add_block(sum, at, &*input.add(block / GROUP), block % GROUP);
+            }
+            *out.add(row) = sum_of_8(sum);
+        }
+    }
+}
+
+/// The horizontal sum of ggml's `hsum_float_8`, in its order.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub fn sum_of_8(x: __m256) -> f32 {
+    let sum = _mm_add_ps(_mm256_extractf128_ps::<1>(x), _mm256_castps256_ps128(x));
+    let sum = _mm_add_ps(sum, _mm_movehl_ps(sum, sum));
+    _mm_cvtss_f32(_mm_add_ss(sum, _mm_movehdup_ps(sum)))
+}
+
+/// Adds one block.
+///
+/// # Safety
+/// `at` is valid for the block; `b` is below [`GROUP`].
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+#[inline]
+unsafe fn add_block(sum: __m256, at: *const u8, input: &Group, b: usize) -> __m256 {
+    let zero = _mm512_setzero_si512();
+    let nibble = _mm512_set1_epi8(15);
+    let high = _mm512_set1_epi8(0x30);
+    // SAFETY: parts of the block, and of the input.
+    let (low_bits, high_bits, scales, scale, block_sums, qs) = unsafe {
+        let high_bits = at.add(HIGH_BITS);
+        (
+            [_mm512_loadu_si512(at.cast()), _mm512_loadu_si512(at.add(64).cast())],
+            [_mm256_loadu_si256(high_bits.cast()), _mm256_loadu_si256(high_bits.add(32).cast())],
+            _mm256_cvtepi8_epi16(_mm_loadu_si128(at.add(SCALES).cast())),
+            _mm_cvtsi32_si128(i32::from(at.add(SCALE).cast::<u16>().read_unaligned())),
+            _mm256_loadu_si256(input.sums.as_ptr().add(16 * b).cast()),
+            [0, 1, 2, 3].map(|i| _mm512_load_si512(input.qs[b][i].as_ptr().cast())),
+        )
+    };
+    // Weights are 32 less than what is stored: taken off as 32 times the activations' sums.
+    let offset = _mm256_slli_epi32::<5>(_mm256_madd_epi16(block_sums, scales));
+    let scales = _mm512_castsi256_si512(scales);
+    // The scales of 64 weights, 16 to each, as the lower halves of words.
+    let spread = |first: i32| {
+        let four = |i| _mm_set1_epi32(first + i);
+        let indices = _mm512_castsi128_si512(four(0));
+        let indices = _mm512_inserti32x4::<1>(indices, four(1));
+        let indices = _mm512_inserti32x4::<2>(indices, four(2));
+        let indices = _mm512_inserti32x4::<3>(indices, four(3));
+        _mm512_maskz_permutexvar_epi16(0x5555_5555, indices, scales)
+    };
+    let halves = |low: i16, high: i16| {
+        _mm512_inserti64x4::<1>(_mm512_castsi256_si512(_mm256_set1_epi16(low)), _mm256_set1_epi16(high))
+    };
+    let products = |weights, i: usize, sum| {
+        // Four products of 63 * 128 fit 16 bits with a sign: the word's upper half meets zeros.
+        let sum_of_4 = _mm512_dpbusd_epi32(zero, weights, qs[i]);
+        _mm512_dpwssd_epi32(sum, sum_of_4, spread(4 * i as i32))
+    };
+    let mut total = _mm512_castsi256_si512(_mm256_sub_epi32(_mm256_setzero_si256(), offset));
+    total = _mm512_inserti64x4::<1>(total, _mm256_setzero_si256());
+    for half in 0..2 {
+        let bits = _mm512_broadcast_i64x4(high_bits[half]);
+        // Of each byte of high bits, the lowest pair belongs to the first 32 weights of 128, the next to the second.
+        let first = _mm512_and_si512(_mm512_sllv_epi16(bits, halves(4, 2)), high);
+        let first = _mm512_or_si512(_mm512_and_si512(low_bits[half], nibble), first);
+        let second = _mm512_and_si512(_mm512_srlv_epi16(bits, halves(0, 2)), high);
+        let nibbles = _mm512_and_si512(_mm512_srli_epi16::<4>(low_bits[half]), nibble);
+        total = products(first, 2 * half, total);
+        total = products(_mm512_or_si512(nibbles, second), 2 * half + 1, total);
+    }
+    let total = _mm256_add_epi32(_mm512_castsi512_si256(total), _mm512_extracti64x4_epi64::<1>(total));
+    let scale = _mm_cvtss_f32(_mm_cvtph_ps(scale)) * input.scales[2 * b];
+    _mm256_fmadd_ps(_mm256_set1_ps(scale), _mm256_cvtepi32_ps(total), sum)
+}

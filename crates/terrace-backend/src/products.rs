@@ -1,0 +1,246 @@
+//! MUL_MAT and MUL_MAT_ID of few tokens on weights that are in memory, with kernels of ours.
+//!
+//! What a decode of resident or mapped weights spends its time on. Such nodes become custom nodes for the time of a run. An
+//! activation row is converted and arranged once for all nodes in a row that take it; rows of weights are dealt to the threads
+//! in long stretches, which is what memory is fast at. Results are ggml's bit by bit ([`crate::kernels`]); what ggml would
+//! compute otherwise than by `vec_dot`, or what there is no kernel for, is left to ggml.
+
+use crate::barrier::Barrier;
+use crate::error::BackendError;
+use crate::kernels::{BLOCK, GROUP, Group, RowKernel};
+use crate::scratch::Scratch;
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use terrace_ggml::blocked::BlockedProduct;
+use terrace_ggml::cpu::{RawTensor, custom_node};
+use terrace_ggml::{DataType, Graph, Op, SavedOp, Tensor, parked};
+
+/// Columns of a MUL_MAT at most: from 8 on ggml has a faster way.
+const COLUMNS: usize = 7;
+/// Weight rows of a task, fewest and most; in between, so many that each thread gets [`TURNS`] tasks.
+const TASK_ROWS: std::ops::RangeInclusive<usize> = 16..=128;
+const TURNS: usize = 8;
+
+/// The products of a graph.
+#[derive(Default)]
+pub struct Products {
+    nodes: Vec<ProductNode>,
+    lane: Box<Lane>,
+}
+
+/// What the threads share.
+#[derive(Default)]
+struct Lane {
+    /// The arranged rows of the node's input.
+    input: Scratch,
+    barrier: Barrier,
+}
+
+struct ProductNode {
+    /// Its place in the graph.
+    node: usize,
+    saved: Option<SavedOp>,
+    kernel: RowKernel,
+    lane: *const Lane,
+    /// Ends the graph's run.
+    stop: *const AtomicBool,
+    /// The lane has the input already, from the node before.
+    arranged: bool,
+    /// Weight rows of a task.
+    task_rows: usize,
+    next_task: AtomicUsize,
+}
+
+// SAFETY: the pointers are set and used within one `compute` call.
+unsafe impl Send for Products {}
+
+impl Products {
+    /// Finds a graph's products, for `threads` threads; `is_there` says whether a weight's bytes are at its address.
+    pub fn find<'g>(&mut self, graph: &Graph<'g>, threads: usize, is_there: impl Fn(Tensor<'g>) -> bool) {
+        self.nodes.clear();
+        let mut groups = 0;
+        // The node that the lane has the input of.
+        let mut last: Option<(usize, Tensor<'g>, RowKernel)> = None;
+        for i in 0..graph.len() {
+            let node = graph.node(i);
+            let Some((weights, input)) = node.src(0).zip(node.src(1)) else { continue };
+            let Some(kernel) = kernel_for(node, weights, input).filter(|_| is_there(weights)) else {
+                continue;
+            };
+            let unchanged =
+                |from: usize| (from + 1..i).all(|between| graph.node(between).storage() != input.storage());
+            let arranged = last.is_some_and(|(at, tensor, before)| {
+                tensor == input && before.order() == kernel.order() && unchanged(at)
+            });
+            last = Some((i, input, kernel));
+            let [n, rows_of_input, columns, _] = input.ne().map(|d| d.unsigned_abs() as usize);
+            groups = groups.max(RowKernel::groups(n) * rows_of_input * columns);
+            let [rows, outputs, ..] = node.ne().map(|d| d.unsigned_abs() as usize);
+            let each = if node.op() == Op::MUL_MAT { rows } else { rows * outputs };
+            let task_rows = (each / (threads * TURNS)).clamp(*TASK_ROWS.start(), *TASK_ROWS.end());
+            self.nodes.push(ProductNode {
+                node: i,
+                saved: None,
+                kernel,
+                lane: &raw const *self.lane,
+                stop: std::ptr::null(),
+                arranged,
+                task_rows,
+                next_task: AtomicUsize::new(0),
+            });
+        }
+        self.lane.input.reserve(groups * size_of::<Group>());
+    }
+
+    /// How many were found.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Makes the nodes ours, until [`Products::restore`]; `stop` ends the run when one fails.
+    pub fn rewrite(&mut self, graph: &Graph<'_>, stop: &AtomicBool) {
+        for product in &mut self.nodes {
+            (product.stop, *product.next_task.get_mut()) = (stop, 0);
+            let (node, this) = (graph.node(product.node), (&raw const *product).cast_mut().cast());
+            product.saved = Some(node.make_custom(run, this));
+        }
+    }
+
+    /// Puts the nodes back.
+    pub fn restore(&mut self, graph: &Graph<'_>) {
+        for product in &mut self.nodes {
+            if let Some(saved) = product.saved.take() {
+                graph.node(product.node).restore(saved);
+            }
+        }
+    }
+}
+
+/// The kernel for a node that ggml would compute by `vec_dot` on plain rows.
+fn kernel_for(node: Tensor<'_>, weights: Tensor<'_>, input: Tensor<'_>) -> Option<RowKernel> {
+    let float = size_of::<f32>();
+    let [n, rows_of_input, columns, batches] = input.ne().map(|d| d.unsigned_abs() as usize);
+    let [_, _, matrices, more] = weights.ne();
+    let few = match node.op() {
+        // Parameter 1 is a hint that the weights are a Hadamard matrix, which ggml then does not multiply by.
+        Op::MUL_MAT if node.int_param(1) == 0 => {
+            matrices == 1 && more == 1 && columns == 1 && (1..=COLUMNS).contains(&rows_of_input)
+        }
+        Op::MUL_MAT_ID => more == 1 && columns == 1 && node.ne()[2] == 1,
+        _ => false,
+    };
+    let plain = few
+        && batches == 1
+        && n.is_multiple_of(BLOCK)
+        && input.ty() == DataType::F32
+        && node.ty() == DataType::F32
+        && input.nb()[0] == float
+        && node.nb()[0] == float
+        && weights.is_contiguous();
+    let kernel = RowKernel::of(weights.ty()).filter(|_| plain)?;
+    let tokens = if node.op() == Op::MUL_MAT { rows_of_input } else { 1 };
+    (!BlockedProduct::of(node).takes(tokens)).then_some(kernel)
+}
+
+/// The custom node's function.
+///
+/// # Safety
+/// `userdata` is a [`ProductNode`] of the run; called by ggml on all threads of the run.
+unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userdata: *mut c_void) {
+    // SAFETY: `rewrite` put a live ProductNode there; ggml passes the live node.
+    let (node, dst) = unsafe { (&*userdata.cast::<ProductNode>(), custom_node(dst)) };
+    let (Some(weights), Some(input)) = (dst.src(0), dst.src(1)) else { return };
+    // SAFETY: the lane outlives the run.
+    let lane = unsafe { &*node.lane };
+    let (ith, nth) = (ith.unsigned_abs() as usize, nth.unsigned_abs() as usize);
+    if !node.arranged {
+        arrange(node.kernel, input, lane.input.as_ptr().cast(), ith, nth);
+        lane.barrier.wait(nth);
+    }
+    match dst.src(2) {
+        Some(ids) => node.multiply_chosen(dst, weights, input, ids),
+        None => node.multiply_all(dst, weights, input),
+    }
+}
+
+/// A thread's part of the input's rows, group by group.
+fn arrange(kernel: RowKernel, input: Tensor<'_>, to: *mut Group, ith: usize, nth: usize) {
+    let [n, rows, ..] = input.ne().map(|d| d.unsigned_abs() as usize);
+    let (groups, blocks) = (RowKernel::groups(n), n / BLOCK);
+    for unit in (ith..rows * groups).step_by(nth) {
+        let (row, group) = (unit / groups, unit % groups);
+        let first = group * GROUP;
+        // SAFETY: the input is computed; row and blocks are within its dimensions. The lane has room for all units (`find`), and
+        // each is one thread's.
+        unsafe {
+            let from = input.data().cast::<u8>().add(row * input.nb()[1]).cast::<f32>().add(first * BLOCK);
+            kernel.arrange(from, GROUP.min(blocks - first), &mut *to.add(unit));
+        }
+    }
+}
+
+impl ProductNode {
+    /// Rows `[from, to)` of tasks not yet claimed, of `rows`, with the number of the product; `None`: all `products` are done.
+    fn claim(&self, rows: usize, products: usize) -> Option<(usize, std::ops::Range<usize>)> {
+        let tasks = rows.div_ceil(self.task_rows);
+        let task = self.next_task.fetch_add(1, Ordering::Relaxed);
+        let (product, task) = (task / tasks, task % tasks);
+        (product < products).then(|| (product, task * self.task_rows..rows.min((task + 1) * self.task_rows)))
+    }
+
+    /// MUL_MAT: every column with all rows.
+    fn multiply_all(&self, dst: Tensor<'_>, weights: Tensor<'_>, input: Tensor<'_>) {
+        let [n, rows, ..] = weights.ne().map(|d| d.unsigned_abs() as usize);
+        let columns = input.ne()[1].unsigned_abs() as usize;
+        while let Some((_, range)) = self.claim(rows, 1) {
+            for column in 0..columns {
+                self.multiply(weights, 0, range.clone(), n, column, dst.nb()[1] * column, dst);
+            }
+        }
+    }
+
+    /// MUL_MAT_ID of one token: every chosen matrix.
+    fn multiply_chosen(&self, dst: Tensor<'_>, weights: Tensor<'_>, input: Tensor<'_>, ids: Tensor<'_>) {
+        let [n, rows, matrices, _] = weights.ne().map(|d| d.unsigned_abs() as usize);
+        let rows_of_input = input.ne()[1].unsigned_abs() as usize;
+        let chosen = dst.ne()[1].unsigned_abs() as usize;
+        while let Some((slot, range)) = self.claim(rows, chosen) {
+            // SAFETY: ids is a computed I32 tensor with an id for each slot.
+            let id = unsafe { ids.data().cast::<u8>().add(slot * ids.nb()[0]).cast::<i32>().read() };
+            let Some(matrix) = usize::try_from(id).ok().filter(|&matrix| matrix < matrices) else {
+                let experts = u32::try_from(matrices).unwrap_or(u32::MAX);
+                let error = BackendError::NoSuchExpert { tensor: weights.name(), expert: id, experts };
+                parked::park(Box::new(error));
+                // SAFETY: lent for the run.
+                unsafe { (*self.stop).store(true, Ordering::Relaxed) };
+                return;
+            };
+            let from = slot % rows_of_input;
+            self.multiply(weights, matrix * weights.nb()[2], range, n, from, dst.nb()[1] * slot, dst);
+        }
+    }
+
+    /// Weight rows `range` of the matrix at `matrix` bytes, with arranged row `from`, to `to` bytes into the result.
+    #[expect(clippy::too_many_arguments, reason = "a product and where its parts are")]
+    fn multiply(
+        &self,
+        weights: Tensor<'_>,
+        matrix: usize,
+        range: std::ops::Range<usize>,
+        n: usize,
+        from: usize,
+        to: usize,
+        dst: Tensor<'_>,
+    ) {
+        let stride = weights.nb()[1];
+        // SAFETY: the matrix has the rows; the input is arranged (the barrier, or the node before); each row of the result is
+        // claimed by one thread.
+        unsafe {
+            let lane = (*self.lane).input.as_ptr().cast::<Group>();
+            let first = weights.data().cast::<u8>().add(matrix + range.start * stride);
+            let out = dst.data().cast::<u8>().add(to).cast::<f32>().add(range.start);
+            let input = lane.add(from * RowKernel::groups(n));
+            self.kernel.multiply(first.cast(), stride, range.len(), n, input, out);
+        }
+    }
+}
