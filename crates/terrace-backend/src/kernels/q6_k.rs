@@ -8,8 +8,8 @@ pub const BYTES: usize = 210;
 const HIGH_BITS: usize = 128;
 const SCALES: usize = 192;
 pub const SCALE: usize = 208;
-/// How far ahead rows are asked for.
-const AHEAD: usize = 3360;
+/// As with Q4_K.
+const AHEAD: usize = 9216;
 
 /// See [`super::RowKernel::multiply`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
@@ -29,7 +29,7 @@ pub unsafe fn rows(
             for block in 0..blocks {
                 let at = at.add(block * BYTES);
                 for line in (0..BYTES).step_by(64) {
-                    _mm_prefetch(at.wrapping_add(AHEAD + line).cast(), _MM_HINT_T0);
+                    _mm_prefetch(at.wrapping_add(AHEAD + line).cast(), _MM_HINT_T1);
                 }
                 sum = add_block(sum, at, &*input.add(block / GROUP), block % GROUP);
             }
