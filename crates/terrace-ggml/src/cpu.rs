@@ -151,8 +151,10 @@ pub struct Kernels {
 impl Kernels {
     /// The kernels for weights of type `ty`; `None` if ggml cannot multiply by it.
     pub fn of(ty: DataType) -> Option<Self> {
-        // SAFETY: both tables are static and indexed by a valid type (DataType's invariant).
+        // SAFETY: both tables are static and indexed by a valid type (DataType's invariant). What the kernels look up, 16-bit
+        // floats among it, is filled in by the first call of ggml_cpu_init, and it may be called again.
         unsafe {
+            sys::ggml_cpu_init();
             let weight = &*sys::ggml_get_type_traits_cpu(ty.0);
             let activation = DataType(weight.vec_dot_type);
             let plain = &*sys::ggml_get_type_traits(activation.0);
