@@ -88,7 +88,8 @@ pub fn random_rows(block: WeightBlock, rows: usize, blocks: usize) -> (Vec<u8>, 
     for block in weights.chunks_mut(bytes) {
         for &at in scales {
             // Halves of either sign between 2^-10 and 2^-3.
-            block[at + 1] = 0x14 + (block[at + 1] % 0x1c) | block[at + 1] & 0x80;
+            let high = block[at + 1];
+            block[at + 1] = (0x14 + high % 0x1c) | (high & 0x80);
         }
     }
     let floats = (0..blocks * 256).map(|_| (next() % 4001) as f32 / 1000.0 - 2.0).collect();
