@@ -6,8 +6,8 @@ use std::arch::x86_64::*;
 /// Bytes of a block: two 16-bit scales, 12 bytes with 8 scales and 8 minima of 6 bits, 256 nibbles (`block_q4_K`).
 pub const BYTES: usize = 144;
 const HEADER: usize = 16;
-/// How far ahead memory is asked for: half as much again as what memory delivers in the time that one access takes while the
-/// other cores are at it, too (measured from 1 to 18 KiB).
+/// How far ahead memory is asked for: the best of what was measured from 1 to 18 KiB (`docs/benchmarks.md`, "Decode of what
+/// fits").
 const AHEAD: usize = 9216;
 
 /// What a row has come to.
