@@ -53,6 +53,30 @@ impl Mapping {
         unsafe { self.base.as_ptr().add(offset) }
     }
 
+    /// Copies what is at `from` to `to`, a place of the same size that does not overlap it. Nobody may read or write the one or
+    /// the other meanwhile: both are the caller's alone, as the slot table says.
+    pub fn copy(&self, from: Place, to: Place) {
+        assert_eq!(from.len, to.len, "{from:?} to {to:?}");
+        assert!(from.end() <= to.offset || to.end() <= from.offset, "{from:?} overlaps {to:?}");
+        assert!(from.end().max(to.end()) <= self.len as u64, "{from:?} to {to:?} of {} bytes", self.len);
+        let len = usize::try_from(from.len).expect("a place within the mapping fits the address space");
+        // SAFETY: both places are within the mapping and do not overlap (asserted); neither is leased or on its way, so that
+        // no other thread and no request of the kernel uses them.
+        unsafe {
+            std::ptr::copy_nonoverlapping(self.address(from.offset), self.address(to.offset).cast_mut(), len);
+        }
+    }
+
+    /// Gives the RAM of a free place, of whole pages, back to the system. Its bytes are zeros from then on.
+    pub fn give_back(&self, place: Place) -> io::Result<()> {
+        assert!(place.end() <= self.len as u64, "{place:?} of a mapping of {} bytes", self.len);
+        let len = usize::try_from(place.len).expect("a place within the mapping fits the address space");
+        let address = self.address(place.offset).cast_mut().cast();
+        // SAFETY: the place is within our private anonymous mapping (asserted), and free: nobody has an address within it.
+        unsafe { mm::madvise(address, len, mm::Advice::LinuxDontNeed)? };
+        Ok(())
+    }
+
     /// A window on `len` bytes of `place`, from its start.
     pub fn window(self: &Arc<Self>, place: Place, skip: u64, len: u64) -> IoBuf {
         assert!(skip.checked_add(len).is_some_and(|end| end <= place.len), "{skip}+{len} of {place:?}");

@@ -31,6 +31,7 @@
 
 mod bench;
 mod block;
+mod budget;
 mod buffers;
 mod bundles;
 mod cache_file;
@@ -53,6 +54,7 @@ mod tune;
 
 pub use bench::{Cache, Case, IoBench, IoBenchError, IoReport, Pattern, Question, Row};
 pub use block::{BlockId, BlockSpec};
+pub use budget::BudgetHandle;
 pub use bundles::{Arrived, Bundles};
 pub use cache_file::{read_cache_file, replace_cache_file, user_cache_dir};
 pub use config::{DirectChoice, IoChoice, ParseChoiceError, StoreConfig};

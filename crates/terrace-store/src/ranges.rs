@@ -13,12 +13,18 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    fn end(self) -> u64 {
+    pub fn end(self) -> u64 {
         self.offset + self.len
+    }
+
+    /// What of it lies from `offset` on, which is before its end.
+    pub fn from(self, offset: u64) -> Self {
+        let offset = offset.max(self.offset);
+        Self { offset, len: self.end() - offset }
     }
 }
 
-/// Best-fit allocator over `0..len`.
+/// Best-fit allocator over `0..len`, or what of it lies before a limit that can be moved.
 ///
 /// The free ranges are kept in a sorted vector: a full arena has few of them, so that the scan and the shift cost less
 /// than a tree's pointers, and nothing is allocated once the vector has its size.
@@ -28,6 +34,10 @@ pub(crate) struct Ranges {
     free: Vec<Place>,
     len: u64,
     used: u64,
+    /// Nothing is allocated from here on.
+    limit: u64,
+    /// No byte from here on was ever part of an allocation, since the limit was here or before.
+    high: u64,
 }
 
 impl Ranges {
@@ -38,7 +48,7 @@ impl Ranges {
         if len > 0 {
             free.push(Place { offset: 0, len });
         }
-        Self { free, len, used: 0 }
+        Self { free, len, used: 0, limit: len, high: 0 }
     }
 
     /// Bytes in all.
@@ -51,14 +61,46 @@ impl Ranges {
         self.used
     }
 
+    /// Where allocations end at most.
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Allocations end here at most from now on; those that there are stay. No more than [`Ranges::len`].
+    pub fn set_limit(&mut self, limit: u64) {
+        self.limit = limit.min(self.len);
+    }
+
+    /// Where the highest allocation ended so far.
+    pub fn high(&self) -> u64 {
+        self.high
+    }
+
+    /// What was allocated from the limit on has been given back to the system.
+    pub fn forget_behind_limit(&mut self) {
+        self.high = self.high.min(self.limit);
+    }
+
+    /// The free ranges from the limit on.
+    pub fn free_behind_limit(&self) -> impl Iterator<Item = Place> {
+        let from = self.free.partition_point(|hole| hole.end() <= self.limit);
+        self.free[from..].iter().map(|hole| hole.from(self.limit))
+    }
+
+    /// What of a hole can be allocated.
+    fn room(&self, hole: Place) -> u64 {
+        hole.end().min(self.limit).saturating_sub(hole.offset)
+    }
+
     /// A range of at least `len` bytes, rounded up to whole granules, in the smallest hole that has room.
     pub fn alloc(&mut self, len: u64) -> Option<Place> {
         let len = len.max(1).checked_next_multiple_of(GRANULE)?;
         let mut best: Option<(usize, u64)> = None;
         for (index, hole) in self.free.iter().enumerate() {
-            if hole.len >= len && best.is_none_or(|(_, best)| hole.len < best) {
-                best = Some((index, hole.len));
-                if hole.len == len {
+            let room = self.room(*hole);
+            if room >= len && best.is_none_or(|(_, best)| room < best) {
+                best = Some((index, room));
+                if room == len {
                     break;
                 }
             }
@@ -72,6 +114,7 @@ impl Ranges {
             self.free.remove(index);
         }
         self.used += len;
+        self.high = self.high.max(place.end());
         Some(place)
     }
 
@@ -100,12 +143,13 @@ impl Ranges {
         }
     }
 
-    /// How long the hole would be that freeing `place` leaves.
+    /// How much could be allocated of the hole that freeing `place` leaves.
     pub fn hole_after_free(&self, place: Place) -> u64 {
         let next = self.free.partition_point(|hole| hole.offset < place.offset);
         let left = next.checked_sub(1).map(|left| self.free[left]).filter(|hole| hole.end() == place.offset);
         let right = self.free.get(next).filter(|hole| hole.offset == place.end());
-        place.len + left.map_or(0, |hole| hole.len) + right.map_or(0, |hole| hole.len)
+        let offset = left.map_or(place.offset, |hole| hole.offset);
+        self.room(Place { offset, len: right.map_or(place.end(), |hole| hole.end()) - offset })
     }
 }
 
@@ -141,39 +185,68 @@ mod tests {
         }
     }
 
+    #[derive(Clone, Debug)]
+    enum Step {
+        Alloc(u64),
+        Free(prop::sample::Index),
+        Limit(usize),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            5 => (1u64..12 * GRANULE).prop_map(Step::Alloc),
+            5 => any::<prop::sample::Index>().prop_map(Step::Free),
+            1 => (0usize..90).prop_map(Step::Limit),
+        ]
+    }
+
     proptest! {
         #[test]
-        fn equals_the_oracle(
-            granules in 1usize..80,
-            steps in prop::collection::vec((any::<bool>(), 1u64..12 * GRANULE, any::<prop::sample::Index>()), 1..300),
-        ) {
+        fn equals_the_oracle(granules in 1usize..80, steps in prop::collection::vec(step(), 1..300)) {
             let mut ranges = Ranges::new(granules as u64 * GRANULE + 17, 8);
             let mut oracle = Oracle(vec![false; granules]);
             let mut live: Vec<Place> = Vec::new();
-            for (allocate, len, pick) in steps {
-                if allocate {
-                    let want = len.div_ceil(GRANULE) as usize;
-                    let fit = oracle.holes().into_iter().filter(|hole| hole.1 >= want).min_by_key(|hole| hole.1);
-                    let got = ranges.alloc(len);
-                    prop_assert_eq!(got.map(|place| place.offset / GRANULE), fit.map(|hole| hole.0 as u64));
-                    if let Some(place) = got {
-                        prop_assert_eq!(place.len, want as u64 * GRANULE);
-                        oracle.fill(place, true);
-                        live.push(place);
+            let (mut limit, mut high) = (granules, 0);
+            let room = |(at, run): (usize, usize), limit: usize| (at + run).min(limit).saturating_sub(at);
+            for step in steps {
+                match step {
+                    Step::Alloc(len) => {
+                        let want = len.div_ceil(GRANULE) as usize;
+                        let holes = oracle.holes().into_iter().filter(|hole| room(*hole, limit) >= want);
+                        let fit = holes.min_by_key(|hole| room(*hole, limit));
+                        let got = ranges.alloc(len);
+                        prop_assert_eq!(got.map(|place| place.offset / GRANULE), fit.map(|hole| hole.0 as u64));
+                        if let Some(place) = got {
+                            prop_assert_eq!(place.len, want as u64 * GRANULE);
+                            oracle.fill(place, true);
+                            live.push(place);
+                            high = high.max(place.end());
+                        }
                     }
-                } else if !live.is_empty() {
-                    let place = live.swap_remove(pick.index(live.len()));
-                    let hole = ranges.hole_after_free(place);
-                    ranges.free(place);
-                    oracle.fill(place, false);
-                    let at = (place.offset / GRANULE) as usize;
-                    let real = oracle.holes().into_iter().find(|h| h.0 <= at && at < h.0 + h.1);
-                    prop_assert_eq!(real.map(|hole| hole.1 as u64 * GRANULE), Some(hole));
+                    Step::Free(pick) if !live.is_empty() => {
+                        let place = live.swap_remove(pick.index(live.len()));
+                        let hole = ranges.hole_after_free(place);
+                        ranges.free(place);
+                        oracle.fill(place, false);
+                        let at = (place.offset / GRANULE) as usize;
+                        let real = oracle.holes().into_iter().find(|h| h.0 <= at && at < h.0 + h.1);
+                        prop_assert_eq!(real.map(|hole| room(hole, limit) as u64 * GRANULE), Some(hole));
+                    }
+                    Step::Free(_) => {}
+                    Step::Limit(to) => {
+                        ranges.set_limit(to as u64 * GRANULE);
+                        limit = to.min(granules);
+                    }
                 }
-                let holes: Vec<_> =
-                    ranges.free.iter().map(|h| ((h.offset / GRANULE) as usize, (h.len / GRANULE) as usize)).collect();
-                prop_assert_eq!(holes, oracle.holes());
+                let in_granules =
+                    |h: Place| ((h.offset / GRANULE) as usize, (h.len / GRANULE) as usize);
+                let holes: Vec<_> = ranges.free.iter().copied().map(in_granules).collect();
+                prop_assert_eq!(&holes, &oracle.holes());
+                let behind = holes.into_iter().filter(|hole| hole.0 + hole.1 > limit);
+                let behind: Vec<_> = behind.map(|(at, run)| (at.max(limit), at + run - at.max(limit))).collect();
+                prop_assert_eq!(ranges.free_behind_limit().map(in_granules).collect::<Vec<_>>(), behind);
                 prop_assert_eq!(ranges.used(), live.iter().map(|place| place.len).sum::<u64>());
+                prop_assert_eq!((ranges.limit(), ranges.high()), (limit as u64 * GRANULE, high));
             }
         }
     }

@@ -29,6 +29,16 @@ pub(crate) enum SlotState {
     },
 }
 
+impl SlotState {
+    /// The slot.
+    pub fn place(&self) -> Option<Place> {
+        match self {
+            Self::Empty => None,
+            Self::Loading { place, .. } | Self::Resident { place, .. } => Some(*place),
+        }
+    }
+}
+
 /// Why bytes did not arrive. Small and copied: several may wait for the same block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
@@ -166,6 +176,20 @@ impl Slots {
         self.resident -= 1;
         self.states[block.index()] = SlotState::Empty;
         Some(place)
+    }
+
+    /// A resident block that nobody has leased is somewhere else now; its bytes are the same.
+    pub fn moved(&mut self, block: BlockId, to: Place) {
+        debug_assert!(self.evictable(block).is_some(), "{block:?}: {:?}", self.state(block));
+        if let SlotState::Resident { place, .. } = &mut self.states[block.index()] {
+            *place = to;
+        }
+    }
+
+    /// The blocks with slots that end behind `limit`.
+    pub fn behind(&self, limit: u64) -> impl Iterator<Item = BlockId> {
+        let states = (0..).map(BlockId).zip(&self.states);
+        states.filter(move |(_, state)| state.place().is_some_and(|place| place.end() > limit)).map(|(b, _)| b)
     }
 
     /// How a leased block is doing.

@@ -59,6 +59,12 @@ pub struct StoreStats {
     pub blocks: u64,
     /// The budget that was asked for.
     pub budget: ByteSize,
+    /// Bytes of all slots together, as the budget is now ([`BudgetHandle`](crate::BudgetHandle)).
+    pub capacity: ByteSize,
+    /// Times that it became smaller.
+    pub shrinks: u64,
+    /// Times that it became larger again.
+    pub grows: u64,
 }
 
 impl StoreStats {

@@ -77,7 +77,7 @@ proptest! {
                 }
             }
             let mut left = 0;
-            while let Some(victim) = policy.victim(BlockId(0), &mut |_| true) {
+            while let Some(victim) = policy.first_out(&mut |_| true) {
                 policy.on_evict(victim);
                 left += 1;
             }

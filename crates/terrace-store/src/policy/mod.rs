@@ -39,6 +39,10 @@ pub trait Policy: Send {
     /// The first block in the order of eviction for which `evictable` says yes, to make room for `incoming`. It stays in
     /// the order until [`Policy::on_evict`].
     fn victim(&mut self, incoming: BlockId, evictable: &mut dyn FnMut(BlockId) -> bool) -> Option<BlockId>;
+    /// The same, to make room for nobody: there is less of it. Policies whose order depends on who comes have their own.
+    fn first_out(&mut self, evictable: &mut dyn FnMut(BlockId) -> bool) -> Option<BlockId> {
+        self.victim(BlockId(0), evictable)
+    }
 }
 
 /// What policies know of the blocks before the first use.

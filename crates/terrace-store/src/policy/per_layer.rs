@@ -66,9 +66,24 @@ impl Policy for PerLayer {
     }
 
     fn victim(&mut self, incoming: BlockId, evictable: &mut dyn FnMut(BlockId) -> bool) -> Option<BlockId> {
-        self.layers.iter_mut().for_each(|layer| layer.asked = false);
         let (own, size) = self.blocks[incoming.index()];
-        let mut next = (self.layers[own].used + size > self.layers[own].share).then_some(own);
+        let first = (self.layers[own].used + size > self.layers[own].share).then_some(own);
+        self.search(first, evictable)
+    }
+
+    fn first_out(&mut self, evictable: &mut dyn FnMut(BlockId) -> bool) -> Option<BlockId> {
+        self.search(None, evictable)
+    }
+}
+
+impl PerLayer {
+    /// The oldest evictable block of layer `next`, or else of the layer that is most above its share.
+    fn search(
+        &mut self,
+        mut next: Option<usize>,
+        evictable: &mut dyn FnMut(BlockId) -> bool,
+    ) -> Option<BlockId> {
+        self.layers.iter_mut().for_each(|layer| layer.asked = false);
         loop {
             let layer = match next.take() {
                 Some(own) => own,
@@ -99,6 +114,7 @@ mod tests {
         [0, 1, 2, 4].into_iter().for_each(|block| policy.on_insert(BlockId(block)));
         policy.on_hit(BlockId(0));
         assert_eq!(first(&mut policy, 5), Some(BlockId(1)), "layer 0 has more than its share");
+        assert_eq!(policy.first_out(&mut |_| true), Some(BlockId(1)), "whoever comes");
         policy.on_evict(BlockId(1));
         policy.on_insert(BlockId(5));
         assert_eq!(first(&mut policy, 6), Some(BlockId(4)), "layer 1 has its share, and gives");

@@ -38,6 +38,7 @@ impl Store {
     pub fn start_as(&mut self, fetch: &mut Fetch, blocks: &[BlockId], how: Use) -> Result<usize, StoreError> {
         self.adopt(fetch)?;
         self.check_ids(blocks)?;
+        self.heed_budget();
         loop {
             let events = self.slots.events;
             let accepted = self.accept(fetch, blocks, how);
@@ -53,7 +54,9 @@ impl Store {
                 // Such loads hold the room; once there, they can go.
                 self.drive(true)?;
             } else if self.slots.leases.any_leased() {
-                return Ok(0);
+                let accepted = self.overdraw(|store| store.accept(fetch, blocks, how));
+                self.drive(false)?;
+                return Ok(accepted);
             } else {
                 return Err(self.too_small(blocks[0]));
             }
@@ -119,6 +122,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Engine`] if the engine broke down.
     pub fn poll(&mut self) -> Result<(), StoreError> {
+        self.heed_budget();
         self.drive(false)
     }
 
@@ -279,7 +283,7 @@ impl Store {
         StoreError::BudgetTooSmall {
             tensor: spec.to_string(),
             needed: self.slot_size(block),
-            budget: ByteSize(self.ranges.len().min(self.budget.0)),
+            budget: ByteSize(self.ranges.limit().min(self.budget.0)),
         }
     }
 }

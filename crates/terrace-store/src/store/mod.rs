@@ -10,6 +10,7 @@ mod open;
 mod order;
 mod read_into;
 mod recording;
+mod resize;
 mod room;
 mod speculation;
 
@@ -31,6 +32,7 @@ use counters::Counters;
 use lane::Lane;
 use order::EvictionOrder;
 use read_into::CallerReads;
+use resize::Resize;
 use speculation::Speculation;
 use std::collections::VecDeque;
 use std::fmt;
@@ -49,6 +51,7 @@ pub struct Store {
     request_size: u64,
     mapping: Arc<Mapping>,
     ranges: Ranges,
+    resize: Resize,
     bounce: Arc<Mapping>,
     bounce_ranges: Ranges,
     slots: Slots,
@@ -85,9 +88,9 @@ impl Store {
         !matches!(self.slots.state(block), SlotState::Empty)
     }
 
-    /// Bytes of all slots together.
+    /// Bytes of all slots together, as the budget is now.
     pub fn capacity(&self) -> ByteSize {
-        ByteSize(self.ranges.len())
+        ByteSize(self.ranges.limit())
     }
 
     /// Bytes of the budget that the block's slot takes: its hull in whole pages.
@@ -127,6 +130,7 @@ impl Store {
             resident_blocks: self.slots.resident,
             blocks: self.blocks.len() as u64,
             budget: self.budget,
+            capacity: self.capacity(),
             ..self.counters.total
         }
     }

@@ -5,6 +5,7 @@ use super::behind::{Behind, DEFAULT_GBPS};
 use super::counters::Counters;
 use super::order::EvictionOrder;
 use super::read_into::CallerReads;
+use super::resize::Resize;
 use super::speculation::Speculation;
 use super::{Store, slot_len};
 use crate::block::BlockSpec;
@@ -143,6 +144,7 @@ impl Store {
             budget: config.budget,
             request_size,
             mapping,
+            resize: Resize::new(ranges.len()),
             ranges,
             bounce,
             bounce_ranges: Ranges::new(BOUNCE, depth),

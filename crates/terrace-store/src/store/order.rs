@@ -264,6 +264,18 @@ impl EvictionOrder {
             })
     }
 
+    /// Who goes first where there is less room for all.
+    pub fn first_out(&mut self, slots: &Slots, ranges: &Ranges) -> Option<BlockId> {
+        let evictable = |block: BlockId| slots.evictable(block).is_some();
+        self.disposable(0, slots, ranges)
+            .or_else(|| self.kept.first(&mut |block| evictable(BlockId(block))).map(BlockId))
+            .or_else(|| self.policy.first_out(&mut |block| evictable(block)))
+            .or_else(|| {
+                let last = self.lists.oldest_first(DISPOSABLE).chain(self.lists.oldest_first(GUESSES));
+                last.map(BlockId).find(|block| evictable(*block))
+            })
+    }
+
     /// Who makes room for a guess: as [`EvictionOrder::victim`], but of the kept and warm blocks only one that was not used in this
     /// token or the one before, and whose slot is enough.
     pub fn cold_victim(

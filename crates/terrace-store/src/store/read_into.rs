@@ -214,7 +214,7 @@ impl Store {
             if failure.is_none() {
                 buf.copy_to(stage.skip, stage.dst);
             }
-            if stage.bounce { self.bounce_ranges.free(stage.place) } else { self.ranges.free(stage.place) }
+            if stage.bounce { self.bounce_ranges.free(stage.place) } else { self.free_staging(stage.place) }
         }
         self.caller.outstanding -= 1;
         match failure {

@@ -7,7 +7,7 @@ use crate::ranges::Place;
 impl Store {
     /// A place of `needed` bytes for `incoming`, which is asked for; if need be of blocks that go.
     pub(super) fn make_room(&mut self, incoming: BlockId, needed: u64) -> Option<Place> {
-        if needed > self.ranges.len() {
+        if needed > self.ranges.limit() {
             return None;
         }
         loop {
@@ -21,7 +21,7 @@ impl Store {
 
     /// The same for a block that may be asked for soon: at the cost of disposable and cold blocks only.
     pub(super) fn make_room_for_guess(&mut self, incoming: BlockId, needed: u64) -> Option<Place> {
-        if needed > self.ranges.len() {
+        if needed > self.ranges.limit() {
             return None;
         }
         loop {
@@ -33,7 +33,7 @@ impl Store {
         }
     }
 
-    fn evict(&mut self, victim: BlockId) -> Option<()> {
+    pub(super) fn evict(&mut self, victim: BlockId) -> Option<()> {
         let freed = self.slots.evict(victim)?;
         if self.order.gone(victim) {
             self.counters.guess_wasted(victim);

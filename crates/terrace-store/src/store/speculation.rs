@@ -103,6 +103,8 @@ impl Store {
     /// A graph begins: uses from now on are of the next token. Guesses of the token before the last expire.
     pub fn next_token(&mut self) {
         self.order.next_token();
+        self.heed_budget();
+        self.end_overdraft();
         self.expire_until(self.order.token() - LIFETIME);
     }
 
