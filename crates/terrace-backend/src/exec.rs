@@ -354,14 +354,10 @@ impl Executor {
         store: &mut Store,
         observer: &mut RoutingObserver,
     ) -> Result<RunStatus, BackendError> {
-        // Matrices and experts share the slots: leave half to the experts where a graph has both.
-        let slots = store.capacity().bytes();
-        let limit =
-            if self.expert_nodes.is_empty() && self.fused_nodes.is_empty() { slots } else { slots / 2 };
         let mut from = 0;
         while from < graph.len() {
             store.computing(Computing::Dense(self.next_managed(from)));
-            self.matrices.ask_ahead(store, limit)?;
+            self.matrices.ask_ahead(store, self.room_for_matrices(store))?;
             let to = self.matrices.bind(store, graph)?;
             if to > from {
                 let stop = self.cpu.stop_flag();
@@ -383,8 +379,15 @@ impl Executor {
             }
             self.matrices.release_before(store, graph, from);
         }
-        self.matrices.prefetch_first(store, limit / 2)?;
+        self.matrices.prefetch_first(store, self.room_for_matrices(store) / 2)?;
         Ok(RunStatus::Done)
+    }
+
+    /// Matrices and experts share the slots, which may become fewer while a graph runs: half are left to the experts where a
+    /// graph has both.
+    fn room_for_matrices(&self, store: &Store) -> u64 {
+        let slots = store.capacity().bytes();
+        if self.expert_nodes.is_empty() && self.fused_nodes.is_empty() { slots } else { slots / 2 }
     }
 
     fn compute_managed(&mut self, graph: &Graph<'_>, weights: &Weights) -> Result<RunStatus, BackendError> {

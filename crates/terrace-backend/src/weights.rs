@@ -6,7 +6,7 @@ use crate::fused::Foretold;
 use crate::observer::RoutingObserver;
 use std::collections::HashMap;
 use std::ffi::c_void;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use terrace_ggml::{DataType, Tensor};
 use terrace_model::{ExpertId, Extent, LayerId, ModelFile, TensorInfo};
 use terrace_store::{BlockId, BlockSpec, ReadInto, Store};
@@ -176,6 +176,15 @@ impl Weights {
     /// The store. Taken once per graph, never per node.
     pub fn store(&self) -> MutexGuard<'_, Store> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The store, if no graph runs.
+    pub fn idle_store(&self) -> Option<MutexGuard<'_, Store>> {
+        match self.store.try_lock() {
+            Ok(store) => Some(store),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// What takes note of the routing; put something in or take it out between graphs. Taken once per graph, never per

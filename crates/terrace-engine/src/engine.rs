@@ -5,6 +5,7 @@ use crate::error::EngineError;
 use crate::layer_skip::{LayerSkip, ModelIdentity};
 use crate::machine::available_memory;
 use crate::options::{Mode, Options};
+use crate::pressure;
 use crate::profile::{ProfileFile, SavedProfile};
 use crate::report::PlanReport;
 use crate::trace::{SavedTrace, TraceFile};
@@ -51,7 +52,9 @@ const DEFAULT_CONTEXT: u32 = 4096;
 
 /// A loaded model with a context.
 pub struct Engine {
-    // Dropped in this order: the statistics are saved first; the context before the model, the model before the weights.
+    // Dropped in this order: the watcher ends first, then the statistics are saved; the context before the model, the model
+    // before the weights.
+    watcher: Option<pressure::Watcher>,
     warm_start: Option<WarmStart>,
     context: Context,
     model: Arc<Model>,
@@ -162,8 +165,15 @@ impl Engine {
                 warm_start = begun.map_err(terrace_backend::BackendError::from)?;
             }
         }
+        let mut watcher = None;
+        if let (Some(weights), Some(plan)) = (&weights, &report.placement)
+            && options.adapt.applies(options.ram_budget)
+        {
+            watcher = pressure::start(weights, plan, options.simulated_memory.as_deref())?;
+        }
         let identity = ModelIdentity::of(&file);
         let mut this = Self {
+            watcher,
             warm_start,
             context,
             model,
@@ -261,6 +271,19 @@ impl Engine {
     /// What the store has done since the load; none in stock runs.
     pub fn store_stats(&self) -> Option<StoreStats> {
         self.weights.as_ref().map(|weights| weights.store().stats())
+    }
+
+    /// Bytes of RAM that weights may take now, where the plan's budget has [adapted](crate::Adapt); none in stock runs.
+    pub fn budget_now(&self) -> Option<ByteSize> {
+        let (weights, plan) = (self.weights.as_ref()?, self.report.placement.as_ref()?);
+        let store = weights.store();
+        let given_up = store.budget_handle(ByteSize::ZERO).most().saturating_sub(store.capacity());
+        Some(plan.budget.saturating_sub(given_up))
+    }
+
+    /// Whether the budget follows the memory that there is.
+    pub fn adapts(&self) -> bool {
+        self.watcher.is_some()
     }
 
     /// The same by layer; empty in stock runs.

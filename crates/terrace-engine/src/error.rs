@@ -39,6 +39,14 @@ pub enum EngineError {
     /// The fault plan cannot be read.
     #[error("bad fault plan: {0}")]
     Faults(String),
+    /// The simulated readings of memory cannot be read.
+    #[error("readings of memory {}: {reason}", .path.display())]
+    Readings {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
     /// Reading asked for, and left to the kernel.
     #[error("--manage mapped leaves reading to the page cache, so {option} would do nothing")]
     MappedAndRead {

@@ -17,6 +17,7 @@ mod machine;
 mod options;
 mod part_file;
 mod perplexity;
+mod pressure;
 mod profile;
 mod report;
 mod similarity;
@@ -32,11 +33,12 @@ pub use generate::{Generation, StopReason, Timings};
 pub use layer_skip::{LayerSkip, Measured, ModelIdentity};
 pub use machine::{
     Hardware, MeasureError, MeasureOptions, MeasureProgress, MeasuredMachine, StoredProfile,
-    StoredProfileError, available_memory, cgroup_memory_limit, cpu_features, machine_profile,
-    measure_machine, merge_profiles, peak_rss, total_memory,
+    StoredProfileError, available_memory, cpu_features, machine_profile, measure_machine, merge_profiles,
+    peak_rss, total_memory,
 };
 pub use options::{Lookahead, Mode, Options};
 pub use perplexity::{PerplexityOptions, PerplexityProgress, PerplexityReport};
+pub use pressure::{Adapt, cgroup_memory_limit};
 pub use profile::{ProfileFile, SavedProfile};
 pub use report::PlanReport;
 pub use terrace_backend::Foretold;

@@ -1,5 +1,6 @@
 //! What a caller can choose.
 
+use crate::pressure::Adapt;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -81,6 +82,10 @@ pub struct Options {
     pub manage: Manage,
     /// RAM for weights, resident ones and slots together.
     pub ram_budget: Budget,
+    /// Whether the budget follows the memory that there is.
+    pub adapt: Adapt,
+    /// Readings of memory out of a file, for tests.
+    pub simulated_memory: Option<PathBuf>,
     /// I/O engine.
     pub io: IoChoice,
     /// Past the page cache or through it.
@@ -120,6 +125,8 @@ impl Default for Options {
             mode: Mode::Terrace,
             manage: Manage::Auto,
             ram_budget: Budget::Auto,
+            adapt: Adapt::default(),
+            simulated_memory: None,
             io: IoChoice::Auto,
             direct: DirectChoice::Auto,
             cache_policy: PolicyKind::default(),

@@ -10,6 +10,7 @@ use crate::fetch::Fetch;
 use crate::purpose::Use;
 use crate::store::Store;
 use std::collections::VecDeque;
+use terrace_model::ByteSize;
 
 /// Portions under way at once at most.
 const PORTIONS: usize = 4;
@@ -78,7 +79,12 @@ impl Default for Bundles {
 impl Bundles {
     /// Whether the store's slots are large enough for experts as a whole. `matrices`: the first block of each matrix.
     pub fn suit(store: &Store, matrices: impl Iterator<Item = BlockId>) -> bool {
-        LEAST * bundle(store, matrices) <= store.capacity().bytes()
+        Self::least(store, matrices) <= store.capacity()
+    }
+
+    /// The slots that it takes at least. `matrices`: the first block of each matrix.
+    pub fn least(store: &Store, matrices: impl Iterator<Item = BlockId>) -> ByteSize {
+        ByteSize(LEAST * bundle(store, matrices))
     }
 
     /// Begins a block: asks for the `touched` experts, as far as there is room, after giving back what is left of the last

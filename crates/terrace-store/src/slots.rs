@@ -189,7 +189,9 @@ impl Slots {
     /// The blocks with slots that end behind `limit`.
     pub fn behind(&self, limit: u64) -> impl Iterator<Item = BlockId> {
         let states = (0..).map(BlockId).zip(&self.states);
-        states.filter(move |(_, state)| state.place().is_some_and(|place| place.end() > limit)).map(|(b, _)| b)
+        states
+            .filter(move |(_, state)| state.place().is_some_and(|place| place.end() > limit))
+            .map(|(b, _)| b)
     }
 
     /// How a leased block is doing.

@@ -11,7 +11,7 @@ use crate::profile::ProfileArgs;
 use crate::trace::TraceCommand;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
-use terrace_engine::{Budget, DirectChoice, IoChoice, Lookahead, Manage, PolicyKind};
+use terrace_engine::{Adapt, Budget, DirectChoice, IoChoice, Lookahead, Manage, PolicyKind};
 use terrace_model::ByteSize;
 
 /// Runs GGUF models that do not fit in memory.
@@ -67,6 +67,9 @@ pub struct EngineArgs {
     /// RAM for managed weights: a size like 512MiB, or auto
     #[arg(long, value_name = "SIZE|auto", env = "TERRACE_RAM_BUDGET", default_value = "auto")]
     pub ram_budget: Budget,
+    /// Let the RAM budget follow the memory that there is: on, off; auto: one that was not given here
+    #[arg(long, value_name = "auto|on|off", env = "TERRACE_ADAPT", default_value = "auto")]
+    pub adapt: Adapt,
     /// What Terrace streams: experts, ffn, all, none; mapped leaves all to the page cache; or auto
     #[arg(long, value_name = "WHAT", env = "TERRACE_MANAGE", default_value = "auto")]
     pub manage: Manage,
@@ -158,6 +161,9 @@ pub struct TestingArgs {
     /// Whether stock llama.cpp repacks weights
     #[arg(long, hide = true, requires = "stock", default_value = "off")]
     pub stock_repack: OnOff,
+    /// Readings of memory: a line with the size that is left to others, then lines with what the process could have
+    #[arg(long, hide = true, value_name = "FILE")]
+    pub simulated_memory: Option<PathBuf>,
     /// Faults to inject into reads
     #[arg(long, hide = true, value_name = "PLAN")]
     pub inject_fault: Option<String>,

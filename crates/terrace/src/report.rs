@@ -103,6 +103,18 @@ pub struct StoreReport {
     /// What was read before it was asked for.
     #[serde(default)]
     pub ahead: AheadReport,
+    /// Whether the RAM budget followed the memory that there was.
+    #[serde(default)]
+    pub adapts: bool,
+    /// Bytes of RAM that weights may take at the end.
+    #[serde(default)]
+    pub budget_now: u64,
+    /// Times that it became less, for want of memory.
+    #[serde(default)]
+    pub shrinks: u64,
+    /// Times that it became more again.
+    #[serde(default)]
+    pub grows: u64,
 }
 
 /// Counters of reads that nobody had asked for yet.
@@ -197,7 +209,12 @@ impl From<&LayerStats> for LayerReport {
 impl StoreReport {
     /// Of an engine's runs so far; none in stock runs.
     pub fn of(engine: &Engine) -> Option<Self> {
-        engine.store_stats().map(|stats| Self::new(&stats, engine.plan().tuned_gbps))
+        let stats = engine.store_stats()?;
+        Some(Self {
+            adapts: engine.adapts(),
+            budget_now: engine.budget_now().unwrap_or_default().bytes(),
+            ..Self::new(&stats, engine.plan().tuned_gbps)
+        })
     }
 
     /// Of a store whose device gave `tuned` 10^9 bytes per second when it was measured.
@@ -229,6 +246,10 @@ impl StoreReport {
                 filled_bytes: stats.filled_bytes.bytes(),
                 failures: stats.background_failures,
             },
+            adapts: false,
+            budget_now: 0,
+            shrinks: stats.shrinks,
+            grows: stats.grows,
         }
     }
 }

@@ -41,6 +41,7 @@ pub fn load_with<T>(
     let mode =
         if testing.stock { Mode::Stock { repack: testing.stock_repack == OnOff::On } } else { Mode::Terrace };
     let mut options = Options { model, mode, faults: testing.inject_fault.clone(), ..options(engine) };
+    options.simulated_memory.clone_from(&testing.simulated_memory);
     adjust(&mut options);
     let bar = bar();
     let loaded = signals::busy(|| {
@@ -70,6 +71,7 @@ fn options(args: &EngineArgs) -> Options {
     Options {
         manage: args.manage,
         ram_budget: args.ram_budget,
+        adapt: args.adapt,
         io: args.io,
         direct: args.direct,
         cache_policy: args.cache_policy.clone(),

@@ -3,6 +3,7 @@
 use crate::report::{ForetoldReport, StoreReport};
 use std::fmt;
 use terrace_engine::{Engine, Generation, SavedProfile, Timings};
+use terrace_model::ByteSize;
 
 /// A few lines about a run, or about all answers of a conversation.
 pub struct Summary {
@@ -75,7 +76,16 @@ impl fmt::Display for Summary {
         {
             write!(f, "; {:.1}% of the experts foretold", guessed as f64 / chosen as f64 * 100.0)?;
         }
-        writeln!(f, "; {} MB filled into free room", megabytes(ahead.filled_bytes))
+        writeln!(f, "; {} MB filled into free room", megabytes(ahead.filled_bytes))?;
+        if store.adapts {
+            let now = ByteSize(store.budget_now);
+            writeln!(
+                f,
+                "budget: {now} at the end; shrunk {} times, grown {} times",
+                store.shrinks, store.grows
+            )?;
+        }
+        Ok(())
     }
 }
 

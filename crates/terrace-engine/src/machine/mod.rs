@@ -14,7 +14,7 @@ mod stored;
 
 pub use cpu::simd as cpu_features;
 pub use measure::{MeasureError, MeasureOptions, MeasureProgress, MeasuredMachine, measure_machine};
-pub use memory::{available_memory, cgroup_memory_limit, peak_rss, total_memory};
+pub use memory::{available_memory, available_of_machine, peak_rss, total_memory};
 pub use merge::merge as merge_profiles;
 pub use stored::{Hardware, StoredProfile, StoredProfileError};
 

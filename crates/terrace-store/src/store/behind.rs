@@ -77,7 +77,7 @@ impl Store {
             if !matches!(self.slots.state(block), SlotState::Empty) {
                 continue;
             }
-            if let Some(place) = self.ranges.alloc(size) {
+            if let Some(place) = self.alloc(size) {
                 self.slots.begin(block, place);
                 self.order.begin(block, Purpose::Fill);
                 self.counters.total.filled += 1;

@@ -69,7 +69,6 @@ impl Store {
     /// The leases of the last graph are over: the limit holds without exception.
     pub(super) fn end_overdraft(&mut self) {
         self.resize.overdraft = None;
-        self.tell_held();
     }
 
     /// Where the leases of this graph leave no room because they were taken under a larger budget, that one holds for what
@@ -179,7 +178,8 @@ impl Store {
         }
     }
 
-    fn tell_held(&self) {
+    /// For whoever wonders what the slots have in RAM. A store to memory that a miss, with its read, does not notice.
+    pub(super) fn tell_held(&self) {
         self.resize.shared.hold(self.ranges.high());
     }
 }

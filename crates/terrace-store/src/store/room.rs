@@ -11,7 +11,7 @@ impl Store {
             return None;
         }
         loop {
-            if let Some(place) = self.ranges.alloc(needed) {
+            if let Some(place) = self.alloc(needed) {
                 return Some(place);
             }
             let victim = self.order.victim(incoming, needed, &self.slots, &self.ranges)?;
@@ -25,12 +25,19 @@ impl Store {
             return None;
         }
         loop {
-            if let Some(place) = self.ranges.alloc(needed) {
+            if let Some(place) = self.alloc(needed) {
                 return Some(place);
             }
             let victim = self.order.cold_victim(incoming, needed, &self.slots, &self.ranges)?;
             self.evict(victim)?;
         }
+    }
+
+    /// A free place.
+    pub(super) fn alloc(&mut self, len: u64) -> Option<Place> {
+        let place = self.ranges.alloc(len);
+        self.tell_held();
+        place
     }
 
     pub(super) fn evict(&mut self, victim: BlockId) -> Option<()> {

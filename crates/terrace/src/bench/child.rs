@@ -184,6 +184,7 @@ fn arguments(args: &BenchArgs, model: &Path, prompt: &Path) -> Vec<OsString> {
     option("--file", prompt.into());
     option("-n", args.n.to_string().into());
     option("--ram-budget", budget.into());
+    option("--adapt", engine.adapt.to_string().into());
     option("--manage", engine.manage.to_string().into());
     option("--io", engine.io.to_string().into());
     option("--direct", engine.direct.to_string().into());

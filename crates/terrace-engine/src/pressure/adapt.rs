@@ -1,0 +1,73 @@
+//! Whether budgets follow the memory that there is.
+
+use std::fmt;
+use std::str::FromStr;
+use terrace_plan::Budget;
+
+/// Whether the budget follows the memory that there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Adapt {
+    /// Where it was chosen here. A budget that somebody gave is his word.
+    #[default]
+    Auto,
+    /// Yes.
+    On,
+    /// No.
+    Off,
+}
+
+impl Adapt {
+    /// Whether this budget does.
+    pub fn applies(self, budget: Budget) -> bool {
+        match self {
+            Self::Auto => budget == Budget::Auto,
+            Self::On => true,
+            Self::Off => false,
+        }
+    }
+}
+
+/// Text that is no [`Adapt`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` does not say whether the budget adapts: use auto, on or off")]
+pub struct ParseAdaptError(String);
+
+impl FromStr for Adapt {
+    type Err = ParseAdaptError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "on" => Ok(Self::On),
+            "off" => Ok(Self::Off),
+            _ => Err(ParseAdaptError(text.into())),
+        }
+    }
+}
+
+impl fmt::Display for Adapt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Auto => "auto",
+            Self::On => "on",
+            Self::Off => "off",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use terrace_model::ByteSize;
+
+    #[test]
+    fn a_given_budget_stays_unless_it_is_to_adapt() {
+        let given = Budget::Bytes(ByteSize::gib(1));
+        assert!(Adapt::Auto.applies(Budget::Auto) && !Adapt::Auto.applies(given));
+        assert!(Adapt::On.applies(given) && !Adapt::Off.applies(Budget::Auto));
+        for adapt in [Adapt::Auto, Adapt::On, Adapt::Off] {
+            assert_eq!(adapt.to_string().parse(), Ok(adapt));
+        }
+        assert!("maybe".parse::<Adapt>().unwrap_err().to_string().contains("`maybe`"));
+    }
+}

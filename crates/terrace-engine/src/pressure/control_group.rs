@@ -1,0 +1,178 @@
+//! What the control groups (v1 and v2) that this process is in allow and use.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use terrace_model::ByteSize;
+
+/// Names of one version's files.
+#[derive(Clone, Copy, Debug)]
+struct Version {
+    root: &'static str,
+    /// The kernel ends processes above the first, and makes them wait above the others.
+    limits: &'static [&'static str],
+    usage: &'static str,
+    /// Of the page cache, what was used once and what was used again.
+    inactive_file: &'static str,
+    active_file: &'static str,
+    events: &'static str,
+}
+
+const V2: Version = Version {
+    root: "/sys/fs/cgroup",
+    limits: &["memory.max", "memory.high"],
+    usage: "memory.current",
+    inactive_file: "inactive_file ",
+    active_file: "active_file ",
+    events: "memory.events",
+};
+
+const V1: Version = Version {
+    root: "/sys/fs/cgroup/memory",
+    limits: &["memory.limit_in_bytes"],
+    usage: "memory.usage_in_bytes",
+    inactive_file: "total_inactive_file ",
+    active_file: "total_active_file ",
+    events: "memory.failcnt",
+};
+
+/// A control group that this process is in, or an ancestor of one: a limit on any of them binds.
+#[derive(Clone, Debug)]
+pub struct Group {
+    dir: PathBuf,
+    version: Version,
+}
+
+/// A group's numbers, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupMemory {
+    limit: u64,
+    used: u64,
+    inactive_file: u64,
+    active_file: u64,
+}
+
+impl GroupMemory {
+    /// What can still be taken, if only the page cache that was used once gives way.
+    pub fn room(&self) -> u64 {
+        self.limit.saturating_sub(self.used.saturating_sub(self.inactive_file))
+    }
+
+    /// The same with half of the page cache that was used again. The kernel takes from it as well, once there is nothing
+    /// else: without it, a process that reads files again and again would look as if it had used up its limit.
+    pub fn headroom(&self) -> u64 {
+        let cache = self.inactive_file + self.active_file / 2;
+        self.limit.saturating_sub(self.used.saturating_sub(cache))
+    }
+}
+
+impl Group {
+    /// All that this process is in, with their ancestors.
+    pub fn all() -> Vec<Self> {
+        let text = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        of(&text)
+            .into_iter()
+            .map(|(version, path)| Self::at(version, Path::new(version.root), &path))
+            .collect()
+    }
+
+    fn at(version: Version, root: &Path, path: &str) -> Self {
+        Self { dir: root.join(path.trim_start_matches('/')), version }
+    }
+
+    fn number(&self, file: &str) -> Option<u64> {
+        fs::read_to_string(self.dir.join(file)).ok()?.trim().parse().ok()
+    }
+
+    /// Its numbers now; none if it has no limit.
+    pub fn memory(&self) -> Option<GroupMemory> {
+        // "max" does not parse, and v1's "no limit" is near 2^63.
+        let limits = self.version.limits.iter().filter_map(|file| self.number(file));
+        let limit = limits.filter(|&limit| limit < 1 << 60).min()?;
+        let used = self.number(self.version.usage)?;
+        let stat = fs::read_to_string(self.dir.join("memory.stat")).unwrap_or_default();
+        let field = |name: &str| stat.lines().find_map(|l| l.strip_prefix(name)?.trim().parse().ok());
+        Some(GroupMemory {
+            limit,
+            used,
+            inactive_file: field(self.version.inactive_file).unwrap_or(0),
+            active_file: field(self.version.active_file).unwrap_or(0),
+        })
+    }
+
+    /// The file that counts how often the group ran into its limits; on v2 it can be waited for.
+    pub fn events(&self) -> PathBuf {
+        self.dir.join(self.version.events)
+    }
+
+    /// The file of the group's own pressure stall information, if the kernel has it.
+    pub fn pressure(&self) -> PathBuf {
+        self.dir.join("memory.pressure")
+    }
+}
+
+/// Limit minus use (page cache that was used once left out) of the tightest group.
+pub fn tightest_room() -> Option<ByteSize> {
+    Group::all().iter().filter_map(|group| group.memory()).map(|memory| ByteSize(memory.room())).min()
+}
+
+/// The tightest limit over the control groups that this process is in; `None` without one.
+pub fn cgroup_memory_limit() -> Option<ByteSize> {
+    Group::all().iter().filter_map(|group| group.memory()).map(|memory| ByteSize(memory.limit)).min()
+}
+
+/// The groups in the text of `/proc/self/cgroup`, ancestors included.
+fn of(text: &str) -> Vec<(Version, String)> {
+    let mut all = Vec::new();
+    for line in text.lines() {
+        let mut parts = line.splitn(3, ':');
+        let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next()) else {
+            continue;
+        };
+        let version = match controllers {
+            "" => V2,
+            controllers if controllers.split(',').any(|c| c == "memory") => V1,
+            _ => continue,
+        };
+        let mut path = path.trim_end_matches('/');
+        loop {
+            all.push((version, path.to_owned()));
+            match path.rsplit_once('/') {
+                Some((parent, _)) => path = parent,
+                None => break,
+            }
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_and_their_ancestors_are_found() {
+        let found = of("9:name=systemd:/x\n4:cpu,memory:/a/b\n1:cpu:/c\n0::/u.slice\n");
+        let found: Vec<_> = found.iter().map(|(version, path)| (version.usage, path.as_str())).collect();
+        let (v1, v2) = (V1.usage, V2.usage);
+        assert_eq!(found, [(v1, "/a/b"), (v1, "/a"), (v1, ""), (v2, "/u.slice"), (v2, "")]);
+    }
+
+    #[test]
+    fn the_tightest_limit_counts_and_cache_gives_way() {
+        let dir = tempfile::tempdir().unwrap();
+        let group = Group::at(V2, dir.path(), "/a");
+        fs::create_dir(dir.path().join("a")).unwrap();
+        let write = |name: &str, text: &str| fs::write(dir.path().join("a").join(name), text).unwrap();
+        write("memory.max", "max\n");
+        write("memory.current", "700\n");
+        assert_eq!(group.memory(), None, "no limit");
+        write("memory.max", "1000\n");
+        let memory = group.memory().unwrap();
+        assert_eq!((memory.room(), memory.headroom()), (300, 300), "without statistics, nothing gives way");
+        write("memory.high", "900\n");
+        write("memory.stat", "anon 5\ninactive_file 100\nactive_file 50\n");
+        let memory = group.memory().unwrap();
+        assert_eq!((memory.room(), memory.headroom()), (300, 325));
+        assert_eq!(group.events(), dir.path().join("a/memory.events"));
+    }
+}

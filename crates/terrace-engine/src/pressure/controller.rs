@@ -1,0 +1,281 @@
+//! When slots shrink and when they grow, decided from readings alone: pure, and told what time it is.
+//!
+//! What counts is the *room*: the slots that are in RAM, and what could still be taken. Slots that are filled or given back
+//! do not change it, only others do. Slots may have the room less a reserve.
+
+use std::time::Duration;
+
+/// For so long there has to be room, without a break and without pressure, before slots grow. Longer than a neighbour needs
+/// between two steps of a start-up; a run that loses a tenth of its slots for ten seconds too long loses little.
+const CALM: Duration = Duration::from_secs(10);
+/// Between two steps of growing, so that others' answer to a step (reclaim, limits) is seen before the next.
+const BETWEEN_GROWTHS: Duration = Duration::from_secs(2);
+/// Between two steps under pressure: stalls are reported over windows of one or two seconds, and what was given back has to
+/// be noticed first.
+const BETWEEN_PRESSED: Duration = Duration::from_secs(2);
+/// The share of the slots that a step under pressure gives back, or a step of growing takes. A few steps reach what is right
+/// without many of them being wrong.
+const STEP: u64 = 8;
+
+/// What is known at a moment, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    /// Time since the beginning.
+    pub at: Duration,
+    /// What can still be taken.
+    pub headroom: u64,
+    /// Somebody had to wait for memory since the last sample.
+    pub pressed: bool,
+    /// Slots that are in RAM.
+    pub held: u64,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing.
+    Stay,
+    /// Slots of so many bytes from now on: fewer.
+    Shrink(u64),
+    /// Slots of so many bytes from now on: more.
+    Grow(u64),
+}
+
+/// Decides, and remembers what it decided.
+#[derive(Debug)]
+pub struct Controller {
+    least: u64,
+    most: u64,
+    reserve: u64,
+    limit: u64,
+    /// There has been room to grow since then.
+    room_since: Option<Duration>,
+    last_growth: Option<Duration>,
+    last_pressed: Option<Duration>,
+}
+
+impl Controller {
+    /// For slots of `most` bytes at the beginning and `least` in need. `reserve`: what is left to others.
+    pub fn new(least: u64, most: u64, reserve: u64) -> Self {
+        Self {
+            least: least.min(most),
+            most,
+            reserve,
+            limit: most,
+            room_since: None,
+            last_growth: None,
+            last_pressed: None,
+        }
+    }
+
+    /// Whether slots can be no fewer.
+    pub fn is_at_least(&self) -> bool {
+        self.limit == self.least
+    }
+
+    /// Whether readings should follow each other quickly: little is left, or was a moment ago.
+    pub fn is_alert(&self, sample: &Sample) -> bool {
+        sample.pressed || room(sample) < self.limit.saturating_add(self.reserve)
+    }
+
+    /// Takes note of a sample. Samples come in the order of time.
+    pub fn step(&mut self, sample: &Sample) -> Step {
+        let room = room(sample);
+        let right = room.saturating_sub(self.reserve);
+        // Half of the reserve may be used before anything happens: nobody's memory stands still.
+        let short = room < self.limit.saturating_add(self.reserve / 2);
+        // Stalls of a machine with much memory left are others', at limits of their own.
+        let near = room < self.limit.saturating_add(self.reserve.saturating_mul(2));
+        let pressed = sample.pressed && near && past(self.last_pressed, BETWEEN_PRESSED, sample.at);
+        if short || pressed {
+            self.room_since = None;
+            let to = if pressed {
+                self.last_pressed = Some(sample.at);
+                right.min(self.limit.min(sample.held).saturating_sub(self.most / STEP))
+            } else {
+                right
+            };
+            return self.shrink(to);
+        }
+        if self.limit == self.most || sample.pressed || !self.is_worth(right) {
+            self.room_since = None;
+            return Step::Stay;
+        }
+        let since = *self.room_since.get_or_insert(sample.at);
+        if sample.at.saturating_sub(since) < CALM || !past(self.last_growth, BETWEEN_GROWTHS, sample.at) {
+            return Step::Stay;
+        }
+        self.last_growth = Some(sample.at);
+        self.limit = right.min(self.most).min(self.limit.saturating_add((self.most / STEP).max(1)));
+        Step::Grow(self.limit)
+    }
+
+    fn shrink(&mut self, to: u64) -> Step {
+        let to = to.max(self.least);
+        if to >= self.limit {
+            return Step::Stay;
+        }
+        self.limit = to;
+        Step::Shrink(to)
+    }
+
+    /// Whether slots of `right` bytes are enough more than there are: all that there were, or as much more as may be lost again
+    /// before they shrink. Less would swing.
+    fn is_worth(&self, right: u64) -> bool {
+        right >= self.most || right >= self.limit.saturating_add((self.reserve / 2).max(1))
+    }
+}
+
+fn room(sample: &Sample) -> u64 {
+    sample.held.saturating_add(sample.headroom)
+}
+
+fn past(last: Option<Duration>, time: Duration, now: Duration) -> bool {
+    last.is_none_or(|last| now.saturating_sub(last) >= time)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// A machine of 10,000 MiB, of which others have `others`, with slots that are filled.
+    struct Machine {
+        controller: Controller,
+        limit: u64,
+        others: u64,
+        second: u64,
+        shrinks: u32,
+        grows: u32,
+    }
+
+    impl Machine {
+        /// Slots of 8,000 MiB, of which 500 are needed; a reserve of 1,000.
+        fn new() -> Self {
+            let controller = Controller::new(500 * MIB, 8000 * MIB, 1000 * MIB);
+            Self { controller, limit: 8000 * MIB, others: 1000 * MIB, second: 0, shrinks: 0, grows: 0 }
+        }
+
+        fn second(&mut self, pressed: bool) -> Step {
+            let headroom = (10_000 * MIB).saturating_sub(self.limit + self.others);
+            let at = Duration::from_secs(self.second);
+            let step = self.controller.step(&Sample { at, headroom, pressed, held: self.limit });
+            self.second += 1;
+            match step {
+                Step::Stay => {}
+                Step::Shrink(to) => {
+                    assert!(to < self.limit);
+                    (self.limit, self.shrinks) = (to, self.shrinks + 1);
+                }
+                Step::Grow(to) => {
+                    assert!(to > self.limit);
+                    (self.limit, self.grows) = (to, self.grows + 1);
+                }
+            }
+            step
+        }
+
+        fn seconds(&mut self, seconds: u64) {
+            (0..seconds).for_each(|_| drop(self.second(false)));
+        }
+    }
+
+    #[test]
+    fn slots_make_room_at_once_and_come_back_in_steps() {
+        let mut machine = Machine::new();
+        machine.seconds(60);
+        assert_eq!((machine.limit, machine.shrinks), (8000 * MIB, 0), "the reserve is left from the start");
+        machine.others += 3000 * MIB;
+        assert_eq!(machine.second(false), Step::Shrink(5000 * MIB), "and the reserve is there again");
+        machine.seconds(60);
+        assert_eq!((machine.limit, machine.shrinks, machine.grows), (5000 * MIB, 1, 0));
+        machine.others = 1000 * MIB;
+        machine.seconds(10);
+        assert_eq!(machine.grows, 0, "not yet calm");
+        machine.seconds(1);
+        assert_eq!(machine.limit, 6000 * MIB, "an eighth of all");
+        machine.seconds(10);
+        assert_eq!((machine.limit, machine.grows), (8000 * MIB, 3));
+    }
+
+    #[test]
+    fn little_changes_do_nothing() {
+        let mut machine = Machine::new();
+        for second in 0..100 {
+            machine.others = (1000 + second % 5 * 100) * MIB;
+            machine.seconds(1);
+        }
+        assert_eq!((machine.shrinks, machine.grows), (0, 0));
+        machine.others = 4000 * MIB;
+        machine.seconds(1);
+        for second in 0..100 {
+            machine.others = (4000 - second % 5 * 100) * MIB;
+            machine.seconds(1);
+        }
+        assert_eq!((machine.shrinks, machine.grows), (1, 0));
+    }
+
+    #[test]
+    fn who_comes_and_goes_keeps_slots_small() {
+        let mut machine = Machine::new();
+        for second in 0..100 {
+            machine.others = if second % 8 < 4 { 5000 } else { 1000 } * MIB;
+            machine.seconds(1);
+        }
+        assert_eq!((machine.shrinks, machine.grows), (1, 0), "never calm for long enough");
+    }
+
+    #[test]
+    fn pressure_counts_where_memory_is_nearly_used() {
+        let mut machine = Machine::new();
+        assert_eq!(machine.second(true), Step::Shrink(7000 * MIB));
+        assert_eq!(machine.second(true), Step::Stay, "what was given back has to be noticed first");
+        assert_eq!(machine.second(true), Step::Shrink(6000 * MIB));
+        // 3,000 MiB are free now: whoever waits does so for other reasons.
+        assert_eq!((0..60).map(|_| machine.second(true)).filter(|step| *step != Step::Stay).count(), 0);
+        machine.seconds(60);
+        assert_eq!(machine.limit, 8000 * MIB);
+    }
+
+    #[test]
+    fn never_less_than_is_needed() {
+        let mut machine = Machine::new();
+        machine.others = 9800 * MIB;
+        machine.seconds(5);
+        assert!(machine.controller.is_at_least());
+        assert_eq!((machine.limit, machine.shrinks), (500 * MIB, 1));
+    }
+
+    #[test]
+    fn slots_that_were_never_used_are_not_counted_on() {
+        let mut controller = Controller::new(500, 8000, 1000);
+        let sample = |headroom, held| Sample { at: Duration::ZERO, headroom, pressed: false, held };
+        assert_eq!(controller.step(&sample(9000, 0)), Step::Stay);
+        assert_eq!(controller.step(&sample(4000, 2000)), Step::Shrink(5000), "somebody else took 3,000");
+    }
+
+    proptest! {
+        /// Whatever others do: bounds hold, a shortage is answered at once, and nothing happens while nothing changes.
+        #[test]
+        fn shortage_is_answered_and_rest_is_rest(
+            steps in prop::collection::vec((0u64..9500, 1u64..40, any::<bool>()), 1..40),
+        ) {
+            let mut machine = Machine::new();
+            for (others, seconds, pressed) in steps {
+                machine.others = others * MIB;
+                for second in 0..seconds {
+                    machine.second(pressed && second == 0);
+                    prop_assert!(machine.limit >= 500 * MIB && machine.limit <= 8000 * MIB);
+                    let used = machine.limit + machine.others;
+                    prop_assert!(used <= 9500 * MIB || machine.limit == 500 * MIB, "half of the reserve is left");
+                }
+            }
+            machine.seconds(100);
+            let (limit, changes) = (machine.limit, machine.shrinks + machine.grows);
+            machine.seconds(100);
+            prop_assert_eq!((limit, changes), (machine.limit, machine.shrinks + machine.grows));
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! How much memory can still be taken: of the machine, and within the control groups' limits.
+
+use super::control_group::Group;
+use super::source::{Reading, Source};
+use crate::machine;
+
+/// What the kernel calls available: free, and what it can take back without swapping.
+#[derive(Debug)]
+pub struct Machine;
+
+impl Source for Machine {
+    fn read(&mut self, _held: u64) -> Reading {
+        Reading { headroom: machine::available_of_machine().map(|bytes| bytes.bytes()), pressed: false }
+    }
+}
+
+/// What is left up to the limits of the groups that this process is in. Limits may change while it runs.
+#[derive(Debug)]
+pub struct Groups(pub Vec<Group>);
+
+impl Source for Groups {
+    fn read(&mut self, _held: u64) -> Reading {
+        let rooms = self.0.iter().filter_map(|group| group.memory()).map(|memory| memory.headroom());
+        Reading { headroom: rooms.min(), pressed: false }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_has_memory() {
+        assert!(Machine.read(0).headroom.unwrap() > 16 << 20);
+        assert_eq!(Groups(Vec::new()).read(0), Reading::default());
+    }
+}

@@ -1,0 +1,29 @@
+//! The fewest slots that a run can go on with.
+
+use std::collections::BTreeMap;
+use terrace_backend::{Cut, Layout};
+use terrace_model::{ByteSize, LayerId};
+use terrace_plan::Plan;
+use terrace_store::{BlockId, Bundles, Store};
+
+/// Direct reads take the pages around a block, so that slots of equal blocks may differ by one.
+const PAGE: u64 = 4096;
+
+/// What the plan found to be the least, and, where blocks of experts are computed as a whole, what that takes: which way a
+/// graph is computed is not decided anew for every one.
+pub fn least_slots(plan: &Plan, layout: &Layout, store: &Store) -> ByteSize {
+    let least = plan.minimum.saturating_sub(plan.resident.saturating_sub(plan.pinned));
+    let mut layers: BTreeMap<Option<LayerId>, Vec<BlockId>> = BTreeMap::new();
+    for tensor in layout.tensors().iter().filter(|tensor| tensor.cut != Cut::Whole) {
+        layers.entry(tensor.layer).or_default().push(tensor.block(0));
+    }
+    let wholes = layers.into_values().map(|blocks| {
+        let pages = 2 * PAGE * blocks.len() as u64;
+        Bundles::least(store, blocks.into_iter()) + ByteSize(pages)
+    });
+    let whole = wholes.max().unwrap_or_default();
+    // Matrices have half of the slots of a graph that has experts, too.
+    let matrices = layout.tensors().iter().any(|tensor| tensor.cut == Cut::Whole);
+    let whole = if matrices { whole + whole } else { whole };
+    if whole <= store.capacity() { least.max(whole) } else { least }
+}

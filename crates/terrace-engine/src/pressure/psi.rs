@@ -1,0 +1,121 @@
+//! Pressure stall information: for how long tasks had to wait for memory.
+//!
+//! See the kernel's `Documentation/accounting/psi.rst`. A trigger makes the kernel say so as it happens; where triggers are
+//! not allowed, the share of the last ten seconds is read instead.
+
+use super::source::{Reading, Source};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+/// "Some task waited for 15 % of a window", in microseconds. In the noise of a healthy machine it does not happen, and a
+/// machine that thrashes is far beyond it. Without privileges, windows are multiples of two seconds.
+const TRIGGERS: [&str; 2] = ["some 150000 1000000", "some 300000 2000000"];
+/// The same without a trigger: percent of the last ten seconds.
+const SHARE: f64 = 15.0;
+
+/// One `memory.pressure` file.
+#[derive(Debug)]
+pub struct Psi {
+    file: File,
+    trigger: bool,
+    /// The trigger has fired since the last reading, and somebody else was told so.
+    woke: bool,
+}
+
+impl Psi {
+    /// None if the kernel does not have it.
+    pub fn open(path: &Path) -> Option<Self> {
+        let triggered = TRIGGERS.iter().find_map(|trigger| with_trigger(path, trigger).ok());
+        match triggered {
+            Some(file) => Some(Self { file, trigger: true, woke: false }),
+            None => {
+                let mut this = Self { file: File::open(path).ok()?, trigger: false, woke: false };
+                this.share().map(|_| this)
+            }
+        }
+    }
+
+    /// Percent of the last ten seconds in which some task waited for memory.
+    fn share(&mut self) -> Option<f64> {
+        let mut buffer = [0; 256];
+        let len = self.file.read_at(&mut buffer, 0).ok()?;
+        some_avg10(std::str::from_utf8(&buffer[..len]).ok()?)
+    }
+
+    /// Whether the trigger has fired. The kernel says so once.
+    fn fired(&mut self) -> bool {
+        if std::mem::take(&mut self.woke) {
+            return true;
+        }
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let mut fds = [PollFd::new(&self.file, PollFlags::PRI)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut fds, Some(&now)).is_ok() && fds[0].revents().contains(PollFlags::PRI)
+    }
+}
+
+fn with_trigger(path: &Path, trigger: &str) -> io::Result<File> {
+    let nonblock = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let mut file = OpenOptions::new().read(true).write(true).custom_flags(nonblock).open(path)?;
+    // The kernel takes the text with its end.
+    file.write_all(format!("{trigger}\0").as_bytes())?;
+    Ok(file)
+}
+
+fn some_avg10(text: &str) -> Option<f64> {
+    let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
+    some.split_whitespace().find_map(|field| field.strip_prefix("avg10=")?.parse().ok())
+}
+
+impl Source for Psi {
+    fn read(&mut self, _held: u64) -> Reading {
+        let pressed =
+            if self.trigger { self.fired() } else { self.share().is_some_and(|share| share >= SHARE) };
+        Reading { headroom: None, pressed }
+    }
+
+    fn wakes(&self) -> Option<BorrowedFd<'_>> {
+        self.trigger.then(|| self.file.as_fd())
+    }
+
+    fn woke(&mut self) {
+        self.woke = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_trigger_the_share_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("memory.pressure");
+        assert!(Psi::open(&path).is_none());
+        let text = |share: &str| {
+            format!(
+                "some avg10={share} avg60=1.00 avg300=0.00 total=9\nfull avg10=99.00 avg60=0.00 avg300=0.00 total=1\n"
+            )
+        };
+        std::fs::write(&path, text("3.05")).unwrap();
+        let mut psi = Psi { file: File::open(&path).unwrap(), trigger: false, woke: false };
+        assert_eq!(psi.share(), Some(3.05));
+        assert!(!psi.read(0).pressed && psi.wakes().is_none());
+        std::fs::write(&path, text("31.00")).unwrap();
+        assert!(psi.read(0).pressed);
+        std::fs::write(&path, "what else\n").unwrap();
+        assert!(!psi.read(0).pressed);
+    }
+
+    #[test]
+    fn this_kernels_file_can_be_read_if_it_is_there() {
+        let path = Path::new("/proc/pressure/memory");
+        if let Some(mut psi) = Psi::open(path) {
+            psi.read(0);
+            assert_eq!(psi.wakes().is_some(), psi.trigger);
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Readings out of a file, for tests on machines whose memory is not theirs.
+
+use super::source::{Reading, Source};
+use crate::error::EngineError;
+use std::path::Path;
+use terrace_model::ByteSize;
+
+/// The first line is what is left to others (a size), each further one a reading: what the process could have in all (a size), and
+/// `pressed` behind it if somebody waits for memory. The last line stays.
+#[derive(Debug)]
+pub struct Simulated {
+    /// Bytes that are left to others.
+    pub reserve: u64,
+    lines: Vec<(u64, bool)>,
+    next: usize,
+}
+
+impl Simulated {
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// [`EngineError::Readings`].
+    pub fn read(path: &Path) -> Result<Self, EngineError> {
+        let failed = |reason: String| EngineError::Readings { path: path.to_owned(), reason };
+        let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+        let line = |(number, line): (usize, &str)| {
+            let (size, pressed) = line.strip_suffix("pressed").map_or((line, false), |size| (size, true));
+            let size: Result<ByteSize, _> = size.trim().parse();
+            let size = size.map_err(|error| failed(format!("line {}: {error}", number + 1)))?;
+            Ok((size.bytes(), pressed))
+        };
+        let lines = text.lines().enumerate().map(line).collect::<Result<Vec<_>, EngineError>>()?;
+        match lines.as_slice() {
+            [(reserve, _), readings @ ..] if !readings.is_empty() => {
+                Ok(Self { reserve: *reserve, lines: readings.to_vec(), next: 0 })
+            }
+            _ => Err(failed("it has no reading".into())),
+        }
+    }
+}
+
+impl Source for Simulated {
+    fn read(&mut self, held: u64) -> Reading {
+        let (room, pressed) = self.lines[self.next.min(self.lines.len() - 1)];
+        self.next += 1;
+        Reading { headroom: Some(room.saturating_sub(held)), pressed }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_a_reading_and_the_last_one_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("readings");
+        std::fs::write(&path, "2KiB\n1KiB\n4 KiB pressed\n").unwrap();
+        let mut readings = Simulated::read(&path).unwrap();
+        assert_eq!(readings.reserve, 2048);
+        let reading = |headroom, pressed| Reading { headroom: Some(headroom), pressed };
+        assert_eq!(readings.read(24), reading(1000, false));
+        assert_eq!(readings.read(96), reading(4000, true));
+        assert_eq!(readings.read(5000), reading(0, true));
+        for (text, part) in [("1KiB\nlots\n", "line 2"), ("1KiB\n", "no reading")] {
+            std::fs::write(&path, text).unwrap();
+            let error = Simulated::read(&path).unwrap_err().to_string();
+            assert!(error.contains(part) && error.contains("readings"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! The thread that looks at memory, and tells the store.
+
+use super::control_group::Group;
+use super::controller::{Controller, Sample, Step};
+use super::events::Events;
+use super::headroom::{Groups, Machine};
+use super::least::least_slots;
+use super::psi::Psi;
+use super::simulated::Simulated;
+use super::source::{Reading, Source};
+use crate::error::EngineError;
+use crate::machine::available_memory;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use terrace_backend::Weights;
+use terrace_model::ByteSize;
+use terrace_plan::{Plan, auto_reserve};
+use terrace_store::BudgetHandle;
+
+/// Between two looks while there is plenty: a look takes a few files of /proc and less than 0.1 ms, and what a neighbour
+/// takes in half a second the page cache or the reserve can give.
+const CALM_INTERVAL: Duration = Duration::from_millis(500);
+/// Between two looks while little is left.
+const ALERT_INTERVAL: Duration = Duration::from_millis(50);
+/// Between two readings out of a file, which are seconds apart for the controller.
+const SIMULATED_INTERVAL: Duration = Duration::from_millis(2);
+
+/// Watches memory until it is dropped.
+#[derive(Debug)]
+pub struct Watcher {
+    stop: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Starts to watch for a store that has slots; none has nothing to adapt. `simulated`: a file with readings.
+///
+/// # Errors
+/// [`EngineError::Readings`]; what the system refuses is a warning, and the budget stays as it is.
+pub fn start(
+    weights: &Arc<Weights>,
+    plan: &Plan,
+    simulated: Option<&Path>,
+) -> Result<Option<Watcher>, EngineError> {
+    let budget = {
+        let store = weights.store();
+        store.budget_handle(least_slots(plan, weights.layout(), &store))
+    };
+    if plan.slots == ByteSize::ZERO || budget.least() >= budget.most() {
+        return Ok(None);
+    }
+    let (sources, reserve): (Vec<Box<dyn Source>>, u64) = match simulated {
+        Some(path) => {
+            let readings = Simulated::read(path)?;
+            let reserve = readings.reserve;
+            (vec![Box::new(readings)], reserve)
+        }
+        None => (of_this_machine(), auto_reserve(available_memory()).bytes()),
+    };
+    let thread = Thread {
+        sources,
+        controller: Controller::new(budget.least().bytes(), budget.most().bytes(), reserve),
+        reserve: ByteSize(reserve),
+        budget,
+        weights: Arc::downgrade(weights),
+        simulated: simulated.is_some(),
+        said: Said::default(),
+    };
+    tracing::info!(
+        "slots follow the memory there is: {} to {}, with {} left to others",
+        thread.budget.least(),
+        thread.budget.most(),
+        thread.reserve
+    );
+    Ok(thread.start().map_err(|error| tracing::warn!(%error, "the RAM budget cannot adapt")).ok())
+}
+
+/// The machine's memory, and the groups' limits, events and stalls. Stalls of the machine as a whole are looked at where no
+/// group of ours has its own.
+fn of_this_machine() -> Vec<Box<dyn Source>> {
+    let groups = Group::all();
+    let limited: Vec<&Group> = groups.iter().filter(|group| group.memory().is_some()).collect();
+    let mut sources: Vec<Box<dyn Source>> = vec![Box::new(Machine)];
+    let events = limited.iter().filter_map(|group| Events::open(&group.events()));
+    sources.extend(events.map(|events| Box::new(events) as Box<dyn Source>));
+    let own = limited.iter().filter_map(|group| Psi::open(&group.pressure()));
+    let machine = Psi::open(Path::new("/proc/pressure/memory"));
+    sources.extend(own.chain(machine).map(|psi| Box::new(psi) as Box<dyn Source>));
+    // All of them: a limit may come later.
+    sources.push(Box::new(Groups(groups)));
+    sources
+}
+
+/// Once each: a line per step would be a log of the neighbours.
+#[derive(Debug, Default)]
+struct Said {
+    shrink: bool,
+    grow: bool,
+    least: bool,
+}
+
+struct Thread {
+    sources: Vec<Box<dyn Source>>,
+    controller: Controller,
+    reserve: ByteSize,
+    budget: BudgetHandle,
+    weights: Weak<Weights>,
+    simulated: bool,
+    said: Said,
+}
+
+impl Thread {
+    fn start(mut self) -> std::io::Result<Watcher> {
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::Builder::new().name("memory".into()).spawn(move || self.run(&stopped))?;
+        Ok(Watcher { stop, thread: Some(thread) })
+    }
+
+    fn run(&mut self, stop: &OwnedFd) {
+        let begin = Instant::now();
+        let mut readings = 0;
+        loop {
+            let held = self.budget.held().bytes();
+            let all = self.sources.iter_mut().map(|source| source.read(held));
+            let reading = all.fold(Reading::default(), Reading::and);
+            // Looked at before and after: what was read into slots in between must not look as if others had taken it.
+            let held = held.max(self.budget.held().bytes());
+            let at = if self.simulated { Duration::from_secs(readings) } else { begin.elapsed() };
+            readings += 1;
+            let headroom = reading.headroom.unwrap_or(u64::MAX);
+            let sample = Sample { at, headroom, pressed: reading.pressed, held };
+            self.follow(&sample);
+            let interval = match self.simulated {
+                true => SIMULATED_INTERVAL,
+                false if self.controller.is_alert(&sample) => ALERT_INTERVAL,
+                false => CALM_INTERVAL,
+            };
+            if self.wait(stop, interval) {
+                return;
+            }
+        }
+    }
+
+    /// Does what the controller decides.
+    fn follow(&mut self, sample: &Sample) {
+        let before = self.budget.wanted();
+        match self.controller.step(sample) {
+            Step::Stay => {}
+            Step::Shrink(to) => {
+                let to = self.budget.set(ByteSize(to));
+                let headroom = ByteSize(sample.headroom);
+                if !std::mem::replace(&mut self.said.shrink, true) {
+                    let why = if sample.pressed { "tasks wait for memory" } else { "memory is short" };
+                    tracing::warn!(
+                        "{why}: {headroom} can still be taken, {} should be left; slots shrink from {before} to {to} \
+                         (later changes are only counted)",
+                        self.reserve
+                    );
+                } else {
+                    tracing::debug!(%headroom, %before, %to, "slots shrink");
+                }
+                if self.controller.is_at_least() && !std::mem::replace(&mut self.said.least, true) {
+                    tracing::warn!(
+                        "slots of {to} are the least that the model runs with: they shrink no further"
+                    );
+                }
+            }
+            Step::Grow(to) => {
+                let to = self.budget.set(ByteSize(to));
+                if !std::mem::replace(&mut self.said.grow, true) {
+                    tracing::info!("there is memory again: slots grow from {before} to {to}");
+                } else {
+                    tracing::debug!(%before, %to, "slots grow");
+                }
+            }
+        }
+        if self.budget.held() > self.budget.wanted() {
+            self.settle();
+        }
+    }
+
+    /// Has the store give memory back where nobody computes. Where somebody does, he has the store do it.
+    fn settle(&self) {
+        let Some(weights) = self.weights.upgrade() else { return };
+        if let Some(mut store) = weights.idle_store()
+            && let Err(error) = store.poll()
+        {
+            // Whoever computes next meets it, and says so.
+            tracing::debug!(%error, "the store could not be moved along");
+        };
+    }
+
+    /// Sleeps until there is news, or for the interval. True if it is time to end.
+    fn wait(&mut self, stop: &OwnedFd, interval: Duration) -> bool {
+        let wakes = |(i, source): (usize, &Box<dyn Source>)| source.wakes().is_some().then_some(i);
+        let wakers: Vec<usize> = self.sources.iter().enumerate().filter_map(wakes).collect();
+        let mut fds = vec![PollFd::new(stop, PollFlags::IN)];
+        let others = wakers.iter().filter_map(|&i| self.sources[i].wakes());
+        fds.extend(others.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::PRI)));
+        let timeout = Timespec::try_from(interval).expect("intervals are short");
+        match poll(&mut fds, Some(&timeout)) {
+            Ok(0) => false,
+            Ok(_) => {
+                let fired: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+                let end = fired[0];
+                for (_, &i) in fired[1..].iter().zip(&wakers).filter(|(fired, _)| **fired) {
+                    self.sources[i].woke();
+                }
+                if !end {
+                    // News comes in bursts: a pause, or this thread would be part of them.
+                    std::thread::sleep(ALERT_INTERVAL);
+                }
+                end
+            }
+            Err(_) => {
+                std::thread::sleep(interval);
+                false
+            }
+        }
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        // It only fails where the counter is full: then it is readable already.
+        let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that watches memory has panicked");
+        }
+    }
+}
