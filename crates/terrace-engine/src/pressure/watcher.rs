@@ -196,8 +196,8 @@ impl Thread {
 
     /// Sleeps until there is news, or for the interval. True if it is time to end.
     fn wait(&mut self, stop: &OwnedFd, interval: Duration) -> bool {
-        let wakes = |(i, source): (usize, &Box<dyn Source>)| source.wakes().is_some().then_some(i);
-        let wakers: Vec<usize> = self.sources.iter().enumerate().filter_map(wakes).collect();
+        let all = 0..self.sources.len();
+        let wakers: Vec<usize> = all.filter(|&i| self.sources[i].wakes().is_some()).collect();
         let mut fds = vec![PollFd::new(stop, PollFlags::IN)];
         let others = wakers.iter().filter_map(|&i| self.sources[i].wakes());
         fds.extend(others.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::PRI)));
