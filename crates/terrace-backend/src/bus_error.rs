@@ -6,7 +6,7 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Once;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 /// A watched range. Never freed, since a signal may come at any time; a range that is gone has length 0.
 struct Watched {
@@ -36,7 +36,7 @@ pub fn watch(base: usize, len: usize, path: &Path) {
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = on_bus_error as *const () as usize;
-            action.sa_flags = libc::SA_SIGINFO | libc::SA_RESETHAND;
+            action.sa_flags = libc::SA_SIGINFO;
             libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut());
         }
     });
@@ -66,24 +66,35 @@ unsafe extern "C" fn on_bus_error(_signal: c_int, info: *mut libc::siginfo_t, _c
     // SAFETY: the kernel passes the signal's information, which has an address for SIGBUS.
     let address = unsafe { (*info).si_addr() } as usize;
     let hit = |w: &&Watched| address.checked_sub(w.base).is_some_and(|at| at < w.len.load(Ordering::Relaxed));
-    // Of others the default action takes care: the access is repeated when this returns, and the handler is gone.
-    if let Some(entry) = watched().find(hit) {
-        // Allocating, locking and Rust's stderr are not for signal handlers.
-        let mut line = [0u8; LINE];
-        let mut rest = &mut line[..];
-        let _ = rest.write_all(b"error: ");
-        let _ = rest.write_all(entry.path.as_bytes());
-        let _ = writeln!(
-            rest,
-            ": cannot read the mapped file at offset {}: it was cut short, or its disk failed\n\
-             hint: --manage none reads weights into memory once",
-            address - entry.base
-        );
-        let len = LINE - rest.len();
-        // SAFETY: both may be called in a signal handler; the bytes are initialised.
-        unsafe {
-            libc::write(2, line.as_ptr().cast(), len);
-            libc::_exit(1)
+    let Some(entry) = watched().find(hit) else {
+        // Of others the default action takes care: the access is repeated when this returns.
+        // SAFETY: may be called in a signal handler.
+        unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
+        return;
+    };
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if SAID.swap(true, Ordering::Relaxed) {
+        // All threads read the same weights. The first one says it and ends the process, this one has nothing to go on with.
+        loop {
+            // SAFETY: may be called in a signal handler.
+            unsafe { libc::pause() };
         }
+    }
+    // Allocating, locking and Rust's stderr are not for signal handlers.
+    let mut line = [0u8; LINE];
+    let mut rest = &mut line[..];
+    let _ = rest.write_all(b"error: ");
+    let _ = rest.write_all(entry.path.as_bytes());
+    let _ = writeln!(
+        rest,
+        ": cannot read the mapped file at offset {}: it was cut short, or its disk failed\n\
+         hint: --manage none reads weights into memory once",
+        address - entry.base
+    );
+    let len = LINE - rest.len();
+    // SAFETY: both may be called in a signal handler; the bytes are initialised.
+    unsafe {
+        libc::write(2, line.as_ptr().cast(), len);
+        libc::_exit(1)
     }
 }

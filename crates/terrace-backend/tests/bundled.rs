@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use terrace_backend::{Cut, Layout, Terrace, Weights};
-use terrace_ggml::llama::{Context, ContextParams, FlashAttention, LoadParams, Model, Token};
+use terrace_ggml::llama::{CacheType, Context, ContextParams, FlashAttention, LoadParams, Model, Token};
 use terrace_model::ByteSize;
 use terrace_store::{Store, StoreConfig};
 
@@ -21,7 +21,14 @@ fn bundled() -> PathBuf {
 
 /// Logits after the prompt and after each of eight greedy tokens.
 fn trace(model: Arc<Model>, flash_attention: FlashAttention) -> Vec<Vec<u32>> {
-    let params = ContextParams { context: 512, batch: 512, ubatch: 512, threads: 2, flash_attention };
+    let params = ContextParams {
+        context: 512,
+        batch: 512,
+        ubatch: 512,
+        threads: 2,
+        flash_attention,
+        kv_type: CacheType::F16,
+    };
     let mut tokens = model.vocab().tokenize(PROMPT, true, false).unwrap();
     assert!(tokens.len() > 100, "{} tokens", tokens.len());
     let mut context = Context::new(model, &params, Arc::new(AtomicBool::new(false))).unwrap();
@@ -55,7 +62,8 @@ fn streamed_logits_are_stock_logits() {
         let overrides = vec![("_exps".to_string(), terrace.managed()), (".".to_string(), terrace.resident())];
         let model = {
             let _scope = terrace.loading(Arc::clone(&weights));
-            Model::load(&path, &LoadParams { overrides, repack: false, untouched: true }).unwrap()
+            Model::load(&path, &LoadParams { overrides, devices: Vec::new(), repack: false, untouched: true })
+                .unwrap()
         };
         weights.fill_resident(&mut |_| std::ops::ControlFlow::Continue(())).unwrap();
         let got = trace(Arc::new(model), FlashAttention::On);

@@ -1,10 +1,10 @@
 //! Loading a model, and holding what was loaded.
 
-use crate::context_size::{auto_ubatch, context_bytes};
 use crate::error::EngineError;
 use crate::layer_skip::{LayerSkip, ModelIdentity};
-use crate::machine::available_memory;
-use crate::options::{Mode, Options};
+use crate::machine::{available_memory, known_machine, machine_profile};
+use crate::options::{KvChoice, Mode, Options};
+use crate::placing::{Placing, Scene, placing, read_plan};
 use crate::pressure;
 use crate::profile::{ProfileFile, SavedProfile};
 use crate::report::PlanReport;
@@ -18,9 +18,15 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 use terrace_backend::{Cut, FileMaps, Foretold, Layout, Terrace, TraceRecorder, Weights};
 use terrace_ggml::gguf;
-use terrace_ggml::llama::{Context, ContextParams, FlashAttention, LoadParams, Model, Observer, Vocab};
+use terrace_ggml::llama::{
+    CacheType, Context, ContextParams, FlashAttention, LoadParams, Model, Observer, Vocab,
+};
+use terrace_ggml::rpc::add_rpc_server;
 use terrace_model::{ByteSize, ModelFile};
-use terrace_plan::{Machine, Manage, Mode as Placement, Plan, Request, override_patterns, plan};
+use terrace_plan::{
+    Budget, KvType, MachineProfile, Manage, Mode as PlanMode, Plan, auto_reserve, auto_ubatch,
+    context_tokens, override_patterns,
+};
 use terrace_store::{
     DirectChoice, FaultPlan, IoChoice, LayerStats, Store, StoreConfig, StoreError, StoreStats,
 };
@@ -46,9 +52,6 @@ pub struct SpecialTokens {
 /// Share of the files in the page cache from which on weights that stay are read through it: past it, a disk is read
 /// faster than a cold cache fills, but slow disks never beat a warm one.
 const CACHED_ENOUGH: f64 = 0.5;
-
-/// Context when nobody asks for one: enough for a conversation, small beside any model.
-const DEFAULT_CONTEXT: u32 = 4096;
 
 /// A loaded model with a context.
 pub struct Engine {
@@ -89,6 +92,9 @@ impl Engine {
     ) -> Result<Self, EngineError> {
         let begin = Instant::now();
         let file = gguf::read(&options.model)?;
+        for endpoint in &options.rpc {
+            add_rpc_server(endpoint)?;
+        }
         let trace = TraceFile::for_run(&options)?;
         let profile = ProfileFile::for_run(&options)?;
         if options.layer_skip.is_some() && matches!(options.mode, Mode::Stock { .. }) {
@@ -96,19 +102,34 @@ impl Engine {
         }
         let layer_skip = options.layer_skip.as_ref().map(|path| LayerSkip::read(path, &file)).transpose()?;
         let threads = options.threads.map_or_else(terrace_ggml::cpu::default_threads, |t| t.max(1) as usize);
-        let trained = file.arch_u64("context_length").and_then(|n| u32::try_from(n).ok()).filter(|&n| n > 0);
-        let tokens =
-            options.ctx.filter(|&n| n > 0).unwrap_or(trained.unwrap_or(DEFAULT_CONTEXT).min(DEFAULT_CONTEXT));
+        let mut options = options;
+        if let (Some(path), Mode::Terrace) = (&options.plan, options.mode) {
+            let context = read_plan(path)?.context;
+            (options.ctx, options.kv_type) = (Some(context.tokens), KvChoice::Type(context.kv_type));
+        }
+        let tokens = context_tokens(&file, options.ctx);
         let available = available_memory();
         let batch = options.batch.clamp(1, tokens);
         let ubatch = options.ubatch.unwrap_or_else(|| auto_ubatch(&file, tokens, available)).clamp(1, batch);
-        let needed = context_bytes(&file, tokens, ubatch, options.outputs);
+        let reading = asks_for_reading(&options);
+        let scene = Scene {
+            options: &options,
+            file: &file,
+            tokens,
+            ubatch,
+            machine: &machine_for(&file, &options, available),
+            mapping: reading.is_none(),
+        };
+        let kv_type = scene.kv_type();
+        let needed = scene.context(kv_type);
         if needed > available {
             return Err(EngineError::ContextTooLarge { tokens, needed, available });
         }
         let mut report = PlanReport {
             mode: "stock".into(),
             placement: None,
+            placed: None,
+            kv_type,
             io: None,
             direct: None,
             io_reason: None,
@@ -125,8 +146,7 @@ impl Engine {
                 (Model::load(&options.model, &LoadParams { repack, ..LoadParams::default() })?, None)
             }
             Mode::Terrace => {
-                let (model, weights) =
-                    load_managed(&options, &file, needed, available, &mut report, progress)?;
+                let (model, weights) = load_managed(&scene, &mut report, progress)?;
                 (model, Some(weights))
             }
         };
@@ -141,6 +161,11 @@ impl Engine {
             ubatch: report.ubatch,
             threads,
             // Stock says yes to "auto" on a CPU; with our device in between it would say no.
+            kv_type: match kv_type {
+                KvType::F16 => CacheType::F16,
+                KvType::Q8_0 => CacheType::Q8_0,
+                KvType::Q4_0 => CacheType::Q4_0,
+            },
             flash_attention: if weights.is_some() { FlashAttention::On } else { FlashAttention::Auto },
         };
         let mut context = Context::observed(Arc::clone(&model), &params, Arc::clone(&interrupt), observer)?;
@@ -167,7 +192,8 @@ impl Engine {
         }
         let mut watcher = None;
         if let (Some(weights), Some(plan)) = (&weights, &report.placement)
-            && options.adapt.applies(options.ram_budget)
+            // A budget out of a plan's file is as much the user's word as a flag.
+            && options.adapt.applies(if plan.auto_budget { Budget::Auto } else { Budget::Bytes(plan.budget) })
         {
             watcher = pressure::start(weights, plan, options.simulated_memory.as_deref())?;
         }
@@ -364,30 +390,20 @@ impl Engine {
 }
 
 fn load_managed(
-    options: &Options,
-    file: &ModelFile,
-    context: ByteSize,
-    available: ByteSize,
+    scene: &Scene<'_>,
     report: &mut PlanReport,
     progress: &mut dyn FnMut(LoadProgress) -> ControlFlow<()>,
 ) -> Result<(Model, Arc<Weights>), EngineError> {
-    let reading = asks_for_reading(options);
-    if let (Manage::Mapped, Some(option)) = (options.manage, reading) {
+    let Scene { options, file, .. } = *scene;
+    if let (Manage::Mapped, Some(option)) = (options.manage, asks_for_reading(options)) {
         return Err(EngineError::MappedAndRead { option });
     }
-    let machine = Machine { ram_available: available };
-    let request = Request {
-        manage: options.manage,
-        ram_budget: options.ram_budget,
-        context,
-        mapping: reading.is_none(),
-    };
-    let mut plan = plan(file, &machine, &request)?;
+    let files: Vec<PathBuf> = file.shards.iter().map(|s| s.path.clone()).collect();
+    let Placing { mut plan, devices: on_devices, placed } = placing(scene, report.kv_type)?;
     for warning in &plan.warnings {
         tracing::warn!("{warning}");
     }
-    let files: Vec<PathBuf> = file.shards.iter().map(|s| s.path.clone()).collect();
-    if plan.mode == Placement::FullResident {
+    if plan.mode == PlanMode::FullResident {
         let cached = FileMaps::open(&files)?.cached_share();
         plan.direct = cached < CACHED_ENOUGH;
         plan.direct_reason = format!("read once; the page cache holds {:.0} % of the file", cached * 100.0);
@@ -406,7 +422,7 @@ fn load_managed(
         Layout::new(plan.managed.infos(file).map(|(tensor, experts)| {
             (tensor, experts.map_or(Cut::Whole, |experts| Cut::PerExpert { experts }))
         }));
-    let maps = (plan.mode == Placement::Mapped).then(|| FileMaps::open(&files).map(Arc::new)).transpose()?;
+    let maps = (plan.mode == PlanMode::Mapped).then(|| FileMaps::open(&files).map(Arc::new)).transpose()?;
     let store = Store::open(files, layout.blocks(), config)?;
     let engine = store.engine();
     if options.direct != DirectChoice::Auto {
@@ -427,17 +443,25 @@ fn load_managed(
     let place_of_others = if maps.is_some() { terrace.mapped() } else { terrace.resident() };
     let mut weights = Weights::new(file, layout, store);
     if let Some(maps) = maps {
-        weights = weights.with_maps(maps, plan.populates(&machine))?;
+        weights = weights.with_maps(maps, plan.populates(&scene.memory()))?;
     }
     let weights = Arc::new(weights);
     weights.observer().recorder = recorder;
     let mut overrides: Vec<_> =
         override_patterns(file, &plan.managed).into_iter().map(|p| (p, terrace.managed())).collect();
-    overrides.push((".".into(), place_of_others));
+    if on_devices.is_empty() {
+        overrides.push((".".into(), place_of_others));
+    } else {
+        // What is left goes where llama.cpp puts the layers of devices.
+        let resident = override_patterns(file, &on_devices.resident(file, &plan.managed));
+        overrides.extend(resident.into_iter().map(|pattern| (pattern, place_of_others)));
+    }
+    let devices = on_devices.prepare(file, &mut overrides)?;
     report.placement = Some(plan);
+    report.placed = placed;
     let model = {
         let _scope = terrace.loading(Arc::clone(&weights));
-        Model::load(&options.model, &LoadParams { overrides, repack: false, untouched: true })?
+        Model::load(&options.model, &LoadParams { overrides, devices, repack: false, untouched: true })?
     };
     let total = ByteSize(weights.resident_bytes());
     let filled = weights.fill_resident(&mut |done| progress(LoadProgress { done, total }));
@@ -447,6 +471,16 @@ fn load_managed(
         }
         other => Ok(other.map(|()| (model, weights))?),
     }
+}
+
+/// The machine as the decision needs it: where everything fits there is none, and nobody has to wait for a probe.
+fn machine_for(file: &ModelFile, options: &Options, available: ByteSize) -> MachineProfile {
+    let room = match options.ram_budget {
+        Budget::Auto => available.saturating_sub(auto_reserve(available)),
+        Budget::Bytes(budget) => budget,
+    };
+    let auto = options.manage == Manage::Auto && options.plan.is_none();
+    if auto && file.size() <= room { known_machine(file) } else { machine_profile(file) }
 }
 
 /// The option by which the caller says how weights are read, or that their uses are to be seen: the page cache is then

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use terrace_backend::BackendError;
 use terrace_ggml::gguf::GgufError;
 use terrace_ggml::llama::{ContextError, LoadError, TokenizeError};
+use terrace_ggml::rpc::RpcError;
 use terrace_model::ByteSize;
-use terrace_plan::PlanError;
+use terrace_plan::{PlaceError, PlanError, RuleError};
 use terrace_store::StoreError;
 
 /// Why a model did not load or generate. Displays as one line.
@@ -18,6 +19,12 @@ pub enum EngineError {
     /// The model does not fit what was asked for.
     #[error(transparent)]
     Plan(#[from] PlanError),
+    /// Layers cannot be put on devices as asked.
+    #[error("layers on devices: {0}")]
+    Place(PlaceError),
+    /// Layers for devices, and none are there.
+    #[error("--n-gpu-layers: there is no accelerator with memory of its own")]
+    NoAccelerator,
     /// The store could not be opened or read.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -53,6 +60,28 @@ pub enum EngineError {
         /// The option that says how to read.
         option: &'static str,
     },
+    /// A plan in a file that cannot be followed.
+    #[error("plan {}: {reason}", path.display())]
+    PlanFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A device that is not there.
+    #[error("there is no device `{name}`{}", if known.is_empty() { String::new() } else { format!("; there are {}", known.join(", ")) })]
+    NoDevice {
+        /// What was asked for.
+        name: String,
+        /// Those that could have been meant.
+        known: Vec<String>,
+    },
+    /// A server that lends devices.
+    #[error(transparent)]
+    Rpc(#[from] RpcError),
+    /// A rule for tensors that cannot be followed.
+    #[error("-ot {0}")]
+    Rule(#[from] RuleError),
     /// A context that memory cannot hold.
     #[error("a context of {tokens} tokens needs about {needed}, and {available} are available")]
     ContextTooLarge {
@@ -135,7 +164,19 @@ impl EngineError {
             Self::Plan(PlanError::BudgetTooSmall { minimum, .. }) => {
                 Some(format!("use --ram-budget {} or more, or a smaller quantisation", round_up(*minimum)))
             }
+            Self::Place(_) => Some("use a smaller --n-gpu-layers, or leave it out: as many as pay are chosen".into()),
+            Self::NoAccelerator => Some(
+                "`terrace doctor` shows the devices; --rpc HOST:PORT uses those of a server, --n-gpu-layers 0 none".into(),
+            ),
             Self::MappedAndRead { option } => Some(format!("use --manage auto, or leave {option} out")),
+            Self::PlanFile { .. } => Some(
+                "make one with `terrace plan MODEL --json > FILE`; of an edited one, what it streams, its expert cache and \
+                 its context count"
+                    .into(),
+            ),
+            Self::Rule(RuleError::Unused { .. }) => {
+                Some("`terrace plan MODEL --json` and `terrace inspect MODEL` show a model's tensors".into())
+            }
             Self::ContextTooLarge { .. } => Some("use a smaller --ctx".into()),
             Self::PromptTooLong { prompt, used, .. } => {
                 Some(format!("use --ctx {} or more, or shorten the prompt", prompt + used + 1))

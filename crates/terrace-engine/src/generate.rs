@@ -7,6 +7,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 use terrace_ggml::llama::{ContextError, Sampler, Sampling, Token};
+use terrace_store::StoreStats;
 
 /// Why generation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -50,6 +51,8 @@ pub struct Generation {
     pub stop: StopReason,
     /// How long it took.
     pub timings: Timings,
+    /// What the store did from the first token to the last; none in stock runs.
+    pub decode: Option<StoreStats>,
 }
 
 impl Engine {
@@ -95,6 +98,7 @@ impl Engine {
             prompt_tokens: prompt.len(),
             stop: StopReason::Length,
             timings: Timings::default(),
+            decode: None,
         };
         let batch = self.batch();
         let mut tokens: Vec<Token> = prompt.iter().map(|&t| Token(t)).collect();
@@ -105,6 +109,7 @@ impl Engine {
             }
         }
         let prompt_time = begin.elapsed();
+        let at_prompt = self.store_stats();
         let mut sampler = Sampler::new(sampling);
         let mut first = None;
         let mut piece = Vec::new();
@@ -135,6 +140,8 @@ impl Engine {
                 break;
             }
         }
+        let since = at_prompt.zip(self.store_stats());
+        generation.decode = since.map(|(then, now)| now.since(&then));
         let decode_time = first.map_or_else(Default::default, |first| first.elapsed());
         let per_second = |n: usize, ms: f64| if n > 0 && ms > 0.0 { n as f64 * 1000.0 / ms } else { 0.0 };
         let (prompt_ms, decode_ms) = (prompt_time.as_secs_f64() * 1e3, decode_time.as_secs_f64() * 1e3);

@@ -7,16 +7,17 @@
 mod calibrate;
 mod chat;
 mod chunks;
-mod context_size;
 mod engine;
 mod error;
 mod generate;
 mod layer_skip;
 mod log_softmax;
 mod machine;
+mod on_devices;
 mod options;
 mod part_file;
 mod perplexity;
+mod placing;
 mod pressure;
 mod profile;
 mod report;
@@ -26,23 +27,23 @@ mod warm;
 
 pub use calibrate::{CalibrationPass, Calibrator};
 pub use chat::{ChatTemplate, ChatTemplateError, Message};
-pub use context_size::auto_ubatch;
 pub use engine::{Engine, LoadProgress, SpecialTokens};
 pub use error::EngineError;
 pub use generate::{Generation, StopReason, Timings};
 pub use layer_skip::{LayerSkip, Measured, ModelIdentity};
 pub use machine::{
     Hardware, MeasureError, MeasureOptions, MeasureProgress, MeasuredMachine, StoredProfile,
-    StoredProfileError, available_memory, cpu_features, machine_profile, measure_machine, merge_profiles,
-    peak_rss, total_memory,
+    StoredProfileError, available_memory, cpu_features, known_machine, machine_profile, measure_machine,
+    merge_profiles, peak_rss, total_memory,
 };
-pub use options::{Lookahead, Mode, Options};
+pub use options::{KvChoice, Lookahead, Mode, Options};
 pub use perplexity::{PerplexityOptions, PerplexityProgress, PerplexityReport};
+pub use placing::read_plan;
 pub use pressure::{Adapt, cgroup_memory_limit};
 pub use profile::{ProfileFile, SavedProfile};
 pub use report::PlanReport;
 pub use terrace_backend::Foretold;
 pub use terrace_ggml::llama::Sampling;
-pub use terrace_plan::{Budget, Manage};
+pub use terrace_plan::{Budget, HitCurve, KvType, Manage, ParseRuleError, TensorRule};
 pub use terrace_store::{DirectChoice, IoChoice, LayerStats, PolicyKind, StoreStats, user_cache_dir};
 pub use trace::SavedTrace;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use terrace_model::ByteSize;
-use terrace_plan::{Budget, Manage};
+use terrace_plan::{Budget, HitCurve, KvType, Manage, TensorRule};
 use terrace_store::{DirectChoice, IoChoice, PolicyKind};
 
 /// Who runs the model.
@@ -71,6 +71,41 @@ impl fmt::Display for Lookahead {
     }
 }
 
+/// How keys and values are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KvChoice {
+    /// In this type. Anything but [`KvType::F16`] is lossy.
+    Type(KvType),
+    /// In the largest type under which the model fits; a smaller one if it is streamed, and that makes it faster.
+    Auto,
+}
+
+impl Default for KvChoice {
+    fn default() -> Self {
+        Self::Type(KvType::F16)
+    }
+}
+
+impl FromStr for KvChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            _ => text.parse().map(Self::Type).map_err(|error: String| error + ", or auto"),
+        }
+    }
+}
+
+impl fmt::Display for KvChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.pad("auto"),
+            Self::Type(ty) => ty.fmt(f),
+        }
+    }
+}
+
 /// How to load and run a model.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -86,6 +121,20 @@ pub struct Options {
     pub adapt: Adapt,
     /// Readings of memory out of a file, for tests.
     pub simulated_memory: Option<PathBuf>,
+    /// Servers (`HOST:PORT`) whose devices are used like this machine's own.
+    pub rpc: Vec<String>,
+    /// Layers on devices, the last ones, the output head counted as one; none: as many as pay.
+    pub device_layers: Option<u32>,
+    /// What each device may hold.
+    pub vram_budget: Budget,
+    /// A plan by `terrace plan --json`, which is followed instead of [`Options::manage`] and [`Options::ram_budget`].
+    pub plan: Option<PathBuf>,
+    /// Where single tensors go, whatever the plan says of them.
+    pub rules: Vec<TensorRule>,
+    /// Tokens of the prompt that estimates are for.
+    pub expected_prompt: u32,
+    /// How experts are expected to be reused; none: as is usual for their numbers.
+    pub hits: Option<HitCurve>,
     /// I/O engine.
     pub io: IoChoice,
     /// Past the page cache or through it.
@@ -105,6 +154,8 @@ pub struct Options {
     pub layer_skip: Option<PathBuf>,
     /// Tokens in the context; none: what the model was trained with, 4096 at most.
     pub ctx: Option<u32>,
+    /// Type of keys and values. Anything but [`KvType::F16`] is lossy.
+    pub kv_type: KvChoice,
     /// Most prompt tokens per decode call.
     pub batch: u32,
     /// Tokens of a decode call whose logits are kept; generating needs the last one's only.
@@ -127,6 +178,13 @@ impl Default for Options {
             ram_budget: Budget::Auto,
             adapt: Adapt::default(),
             simulated_memory: None,
+            rpc: Vec::new(),
+            device_layers: None,
+            vram_budget: Budget::Auto,
+            plan: None,
+            rules: Vec::new(),
+            expected_prompt: 512,
+            hits: None,
             io: IoChoice::Auto,
             direct: DirectChoice::Auto,
             cache_policy: PolicyKind::default(),
@@ -136,6 +194,7 @@ impl Default for Options {
             profile: None,
             layer_skip: None,
             ctx: None,
+            kv_type: KvChoice::default(),
             batch: 2048,
             outputs: 1,
             ubatch: None,

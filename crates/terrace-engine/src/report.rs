@@ -4,7 +4,7 @@ use crate::layer_skip::LayerSkip;
 use serde::Serialize;
 use std::fmt;
 use terrace_model::ByteSize;
-use terrace_plan::Plan;
+use terrace_plan::{KvType, Placement, Plan};
 
 /// The effective plan of a loaded model: placement, I/O, sizes.
 #[derive(Clone, Debug, Serialize)]
@@ -13,6 +13,8 @@ pub struct PlanReport {
     pub mode: String,
     /// Placement; none in stock runs.
     pub placement: Option<Plan>,
+    /// The same as `terrace plan` shows it, with what it should cost; none in stock runs, and for models without layers.
+    pub placed: Option<Placement>,
     /// I/O engine (`io_uring`, `pread`); none in stock runs.
     pub io: Option<String>,
     /// Whether reads pass the page cache by.
@@ -25,6 +27,8 @@ pub struct PlanReport {
     pub layer_skip: Option<LayerSkip>,
     /// Tokens in the context.
     pub context: u32,
+    /// Type of keys and values; anything but `f16` is lossy.
+    pub kv_type: KvType,
     /// Estimated size of the context's cache.
     pub context_bytes: ByteSize,
     /// Most prompt tokens per decode call.
@@ -43,6 +47,10 @@ impl fmt::Display for PlanReport {
             None => f.write_str(&self.mode)?,
         }
         let separator = if f.alternate() { "\n" } else { "; " };
+        if let Some(placed) = &self.placed {
+            let estimate = &placed.estimate;
+            write!(f, "{separator}about {} tokens/s, bound by {}", estimate.decode_tok_s, estimate.bound)?;
+        }
         if let (Some(io), Some(direct)) = (&self.io, self.direct) {
             write!(f, "{separator}{io}, {}", if direct { "direct" } else { "buffered" })?;
             if f.alternate()
@@ -56,8 +64,12 @@ impl fmt::Display for PlanReport {
         }
         write!(
             f,
-            "{separator}context {} tokens (about {}), batch {}/{}, {} threads",
-            self.context, self.context_bytes, self.batch, self.ubatch, self.threads
-        )
+            "{separator}context {} tokens in {} (about {}), batch {}/{}, {} threads",
+            self.context, self.kv_type, self.context_bytes, self.batch, self.ubatch, self.threads
+        )?;
+        match &self.placed {
+            Some(placed) if f.alternate() => write!(f, "\n\n{placed}"),
+            _ => Ok(()),
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! The devices that ggml has in this process: processors, accelerators, and what a server elsewhere offers.
 
+use crate::buffer::BufferTypeHandle;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, c_char};
 use std::ptr::NonNull;
@@ -82,6 +83,16 @@ impl DeviceHandle {
             sys::GGML_BACKEND_DEVICE_TYPE_META => DeviceKind::Meta,
             _ => DeviceKind::Cpu,
         }
+    }
+
+    pub(crate) fn as_raw(self) -> sys::ggml_backend_dev_t {
+        self.0.as_ptr()
+    }
+
+    /// The buffer type in which it holds weights.
+    pub fn buffer_type(self) -> BufferTypeHandle {
+        // SAFETY: a live device; its default buffer type lives as long, which is as long as the process.
+        unsafe { BufferTypeHandle::from_raw(sys::ggml_backend_dev_buffer_type(self.0.as_ptr())) }
     }
 
     /// Its memory: free, and all of it. Asked from the driver at each call.

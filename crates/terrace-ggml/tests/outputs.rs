@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use terrace_ggml::llama::{Context, ContextParams, FlashAttention, LoadParams, Model};
+use terrace_ggml::llama::{CacheType, Context, ContextParams, FlashAttention, LoadParams, Model};
 
 /// Rows are the call's last tokens, in order, whatever else is kept; graphs of fewer tokens than the call do not matter.
 #[test]
@@ -19,6 +19,7 @@ fn rows_follow_the_tokens() {
         ubatch: 16,
         threads: 2,
         flash_attention: FlashAttention::Auto,
+        kv_type: CacheType::F16,
     };
     let text =
         "In the beginning God created the heaven and the earth. And the earth was without form, and void;";

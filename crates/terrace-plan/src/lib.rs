@@ -12,11 +12,13 @@
 //! - [`Trace`]: what the routers of a run chose, in a file.
 
 mod class;
+mod context;
 mod error;
 mod experts;
 mod manage;
 mod metadata;
 mod names;
+mod overrides;
 mod patterns;
 mod pin;
 mod place;
@@ -29,17 +31,20 @@ mod trace;
 mod working_set;
 
 pub use class::{TensorClass, classify, classify_all};
+pub use context::{ContextSize, auto_ubatch, context_size, context_tokens};
 pub use error::{Need, PlanError};
 pub use experts::{ExpertGroup, expert_groups};
 pub use manage::{MATRIX_MIN, Managed, Selection, managed};
 pub use metadata::Count;
+pub use overrides::{ParseRuleError, RuleError, RulePlace, TensorRule, apply_rules};
 pub use patterns::override_patterns;
 pub use place::{
-    Advice, Bound, CurveError, DEFAULT_CONTEXT, Estimate, HitCurve, HotClass, KvType, PLACEMENT_VERSION,
-    ParseWhatIfError, PlaceError, PlaceRequest, PlacedContext, PlacedExperts, PlacedLayer, PlacedMode,
-    PlacedModel, Placement, PlacementError, Planner, Term, TierUse, WhatIf, advise, explain, place,
+    Advice, Bound, CurveError, DEFAULT_CONTEXT, Estimate, Given, HitCurve, HotClass, KvType,
+    PLACEMENT_VERSION, ParseWhatIfError, PlaceError, PlaceRequest, PlacedContext, PlacedExperts, PlacedLayer,
+    PlacedMode, PlacedModel, Placement, PlacementError, Planner, RealizeError, Term, TermKind, TierUse,
+    WhatIf, advise, assess, explain, place,
 };
-pub use plan::{Mode, Plan, auto_reserve, plan, token_cycle_warning};
+pub use plan::{Mode, Plan, auto_reserve, plan, plan_selection, token_cycle_warning};
 pub use profile::{
     CpuProfile, DeviceProfile, MachineProfile, MatmulRate, MemoryProfile, PROFILE_VERSION, PlanRate,
     ProfileError, ReadRate, StorageProfile, ThreadBandwidth, Unit,

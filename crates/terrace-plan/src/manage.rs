@@ -40,6 +40,22 @@ impl Selection {
         self.tensors.iter().map(|m| (&model.tensors[m.tensor], m.experts))
     }
 
+    /// The narrowest [`Manage`] that names all of them.
+    pub fn kind(&self, model: &ModelFile, classes: &[TensorClass]) -> Manage {
+        let class = |managed: &Managed| match classes[managed.tensor] {
+            TensorClass::Expert => Manage::Experts,
+            TensorClass::DenseFfn | TensorClass::SharedExpert
+                if is_matrix(&model.tensors[managed.tensor]) =>
+            {
+                Manage::Ffn
+            }
+            _ => Manage::All,
+        };
+        let rank =
+            |manage: &Manage| [Manage::Experts, Manage::Ffn].iter().position(|m| m == manage).unwrap_or(2);
+        self.tensors.iter().map(class).max_by_key(rank).unwrap_or(Manage::None)
+    }
+
     /// Bytes of the managed tensors.
     pub fn bytes(&self, model: &ModelFile) -> ByteSize {
         self.infos(model).map(|(tensor, _)| tensor.size()).sum()

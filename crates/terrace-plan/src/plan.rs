@@ -63,6 +63,8 @@ pub struct Plan {
     pub managed_tensors: usize,
     /// Their bytes.
     pub managed_bytes: ByteSize,
+    /// Bytes of weights on devices.
+    pub on_devices: ByteSize,
     /// Bytes of managed weights that one token touches: over the layers, top-k times the expert bundle; dense
     /// matrices whole. Slots below this hit nothing under a global LRU.
     pub token_cycle: ByteSize,
@@ -97,73 +99,135 @@ pub fn auto_reserve(available: ByteSize) -> ByteSize {
 /// size can be mapped, if that is asked for.
 pub fn plan(model: &ModelFile, machine: &Machine, request: &Request) -> Result<Plan, PlanError> {
     let classes = classify_all(model);
-    let reserve = auto_reserve(machine.ram_available);
-    let (budget, auto_budget) = match request.ram_budget {
-        Budget::Bytes(bytes) => (bytes, false),
-        Budget::Auto => {
-            let free = machine.ram_available.saturating_sub(request.context).saturating_sub(reserve);
-            (free, true)
-        }
-    };
-
-    let Candidate { manage, mut selection, set, resident } = choose(model, &classes, request, budget);
+    let budget = Allowance::of(machine, request);
+    let Candidate { manage, mut selection, set, resident } = choose(model, &classes, request, budget.bytes);
     let need = Need { resident, slots: set.least, what: set.needs };
-    let minimum = need.minimum();
-    let mapped = if manage == Manage::Mapped { resident } else { ByteSize::ZERO };
-    // Under whatever the machine has, the page cache holds what it can.
-    let budget = if mapped > ByteSize::ZERO && auto_budget { mapped } else { budget };
-    if budget < minimum {
-        return Err(if auto_budget {
-            let Machine { ram_available: available } = *machine;
-            PlanError::AutoNoRoom {
-                available,
-                context: request.context,
-                reserve,
-                left: budget,
-                minimum,
-                need,
+    let budget = budget.holds(machine, request, &need, manage == Manage::Mapped)?;
+    let named = selection.bytes(model);
+    pin(model, &classes, &mut selection, budget.bytes);
+    let pinned = named - selection.bytes(model);
+    let elsewhere = ByteSize::ZERO;
+    let chosen = Chosen { model, classes: &classes, manage, pinned, elsewhere, need, budget };
+    Ok(chosen.finish(selection, machine, request))
+}
+
+/// Plans a model of which so much is managed, no more and no less: what a [`Placement`](crate::Placement) says, or the user.
+/// So many bytes of other weights are on devices.
+///
+/// # Errors
+/// As [`plan`]: a budget that does not hold the rest and the slots that the selection needs at once.
+pub fn plan_selection(
+    model: &ModelFile,
+    machine: &Machine,
+    request: &Request,
+    selection: Selection,
+    elsewhere: ByteSize,
+) -> Result<Plan, PlanError> {
+    let classes = classify_all(model);
+    let manage = selection.kind(model, &classes);
+    let set = working_set(model, &classes, &selection);
+    let resident = model.size() - selection.bytes(model) - elsewhere;
+    let need = Need { resident, slots: set.least, what: set.needs };
+    let budget = Allowance::of(machine, request).holds(machine, request, &need, false)?;
+    let pinned = ByteSize::ZERO;
+    let chosen = Chosen { model, classes: &classes, manage, pinned, elsewhere, need, budget };
+    Ok(chosen.finish(selection, machine, request))
+}
+
+/// RAM for weights.
+#[derive(Clone, Copy)]
+struct Allowance {
+    bytes: ByteSize,
+    auto: bool,
+}
+
+impl Allowance {
+    fn of(machine: &Machine, request: &Request) -> Self {
+        match request.ram_budget {
+            Budget::Bytes(bytes) => Self { bytes, auto: false },
+            Budget::Auto => {
+                let free = machine.ram_available.saturating_sub(request.context);
+                Self { bytes: free.saturating_sub(auto_reserve(machine.ram_available)), auto: true }
             }
-        } else {
-            PlanError::BudgetTooSmall { budget, minimum, need }
-        });
+        }
     }
 
-    let named = selection.bytes(model);
-    pin(model, &classes, &mut selection, budget);
-    let pinned = named - selection.bytes(model);
-    let resident = resident + pinned - mapped;
-    let set = working_set(model, &classes, &selection);
-    let room = ByteSize((budget - resident - mapped).bytes() / PAGE * PAGE);
-    let slots = room.min(set.whole);
-    // An automatic budget has no reason to be more than what is used of it.
-    let budget = if auto_budget { budget.min(resident + mapped + slots) } else { budget };
-    let managed_bytes = selection.bytes(model);
-    let (direct, direct_reason) = if manage == Manage::Mapped {
-        (false, mapped_reason(request.manage).into())
-    } else {
-        direct(machine, request.context, resident + slots, managed_bytes)
-    };
-    let mut plan = Plan {
-        mode: if manage == Manage::Mapped { Mode::Mapped } else { mode(&classes, &selection) },
-        manage,
-        budget,
-        auto_budget,
-        minimum,
-        resident,
-        mapped,
-        pinned,
-        slots,
-        managed_tensors: selection.tensors.len(),
-        managed_bytes,
-        token_cycle: set.token_cycle,
-        context: request.context,
-        direct,
-        direct_reason,
-        warnings: Vec::new(),
-        managed: selection,
-    };
-    plan.warnings = warnings(&plan, machine, request);
-    Ok(plan)
+    /// The same if it holds what must be in memory at once.
+    fn holds(
+        self,
+        machine: &Machine,
+        request: &Request,
+        need: &Need,
+        mapped: bool,
+    ) -> Result<Self, PlanError> {
+        let minimum = need.minimum();
+        // Under whatever the machine has, the page cache holds what it can.
+        let bytes = if mapped && self.auto { need.resident } else { self.bytes };
+        if bytes >= minimum {
+            return Ok(Self { bytes, ..self });
+        }
+        let need = need.clone();
+        Err(if self.auto {
+            let available = machine.ram_available;
+            let (context, reserve) = (request.context, auto_reserve(available));
+            PlanError::AutoNoRoom { available, context, reserve, left: bytes, minimum, need }
+        } else {
+            PlanError::BudgetTooSmall { budget: bytes, minimum, need }
+        })
+    }
+}
+
+/// What was decided, but for the numbers that follow.
+struct Chosen<'a> {
+    model: &'a ModelFile,
+    classes: &'a [TensorClass],
+    manage: Manage,
+    pinned: ByteSize,
+    elsewhere: ByteSize,
+    need: Need,
+    budget: Allowance,
+}
+
+impl Chosen<'_> {
+    fn finish(self, selection: Selection, machine: &Machine, request: &Request) -> Plan {
+        let Self { model, classes, manage, pinned, elsewhere, need, budget } = self;
+        let Allowance { bytes: budget, auto } = budget;
+        let mapped = if manage == Manage::Mapped { model.size() } else { ByteSize::ZERO };
+        let managed_bytes = selection.bytes(model);
+        let resident = model.size() - managed_bytes - mapped - elsewhere;
+        let set = working_set(model, classes, &selection);
+        let room = ByteSize((budget - resident - mapped).bytes() / PAGE * PAGE);
+        let slots = room.min(set.whole);
+        // An automatic budget has no reason to be more than what is used of it.
+        let budget = if auto { budget.min(resident + mapped + slots) } else { budget };
+        let (direct, direct_reason) = if manage == Manage::Mapped {
+            (false, mapped_reason(request.manage).into())
+        } else {
+            direct(machine, request.context, resident + slots, managed_bytes)
+        };
+        let mut plan = Plan {
+            mode: if manage == Manage::Mapped { Mode::Mapped } else { mode(classes, &selection) },
+            manage,
+            budget,
+            auto_budget: auto,
+            minimum: need.minimum(),
+            resident,
+            mapped,
+            pinned,
+            slots,
+            managed_tensors: selection.tensors.len(),
+            managed_bytes,
+            on_devices: elsewhere,
+            token_cycle: set.token_cycle,
+            context: request.context,
+            direct,
+            direct_reason,
+            warnings: Vec::new(),
+            managed: selection,
+        };
+        plan.warnings = warnings(&plan, machine, request);
+        plan
+    }
 }
 
 impl Plan {

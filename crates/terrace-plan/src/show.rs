@@ -123,7 +123,8 @@ impl Plan {
             return write!(f, "{}: {} in the page cache: {}", self.mode, self.mapped, self.direct_reason);
         }
         if self.managed.is_empty() {
-            return write!(f, "{}: {} in RAM, nothing managed", self.mode, self.resident);
+            write!(f, "{}: {} in RAM, nothing managed", self.mode, self.resident)?;
+            return self.devices(f);
         }
         write!(
             f,
@@ -136,7 +137,12 @@ impl Plan {
             self.budget,
             self.token_cycle,
             self.reads()
-        )
+        )?;
+        self.devices(f)
+    }
+
+    fn devices(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.on_devices == ByteSize::ZERO { Ok(()) } else { write!(f, "; {} on devices", self.on_devices) }
     }
 
     fn table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -151,6 +157,9 @@ impl Plan {
         row(f, "resident", self.resident)?;
         if self.mapped > ByteSize::ZERO {
             row(f, "mapped", self.mapped)?;
+        }
+        if self.on_devices > ByteSize::ZERO {
+            row(f, "on devices", self.on_devices)?;
         }
         if self.pinned > ByteSize::ZERO {
             row(f, "of which pinned", self.pinned)?;

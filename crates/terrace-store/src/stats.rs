@@ -68,6 +68,34 @@ pub struct StoreStats {
 }
 
 impl StoreStats {
+    /// What was counted since `earlier`, which the same store said; sizes are those of now.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            bytes_read: self.bytes_read.saturating_sub(earlier.bytes_read),
+            requests: self.requests.saturating_sub(earlier.requests),
+            hits: self.hits.saturating_sub(earlier.hits),
+            misses: self.misses.saturating_sub(earlier.misses),
+            joined: self.joined.saturating_sub(earlier.joined),
+            evictions: self.evictions.saturating_sub(earlier.evictions),
+            stall: self.stall.saturating_sub(earlier.stall),
+            io_busy: self.io_busy.saturating_sub(earlier.io_busy),
+            demand_busy: self.demand_busy.saturating_sub(earlier.demand_busy),
+            demand_read: self.demand_read.saturating_sub(earlier.demand_read),
+            hidden: self.hidden.saturating_sub(earlier.hidden),
+            experts: self.experts.saturating_sub(earlier.experts),
+            dense: self.dense.saturating_sub(earlier.dense),
+            speculated: self.speculated.saturating_sub(earlier.speculated),
+            speculated_bytes: self.speculated_bytes.saturating_sub(earlier.speculated_bytes),
+            speculation_used: self.speculation_used.saturating_sub(earlier.speculation_used),
+            speculation_wasted: self.speculation_wasted.saturating_sub(earlier.speculation_wasted),
+            speculation_expired: self.speculation_expired.saturating_sub(earlier.speculation_expired),
+            filled: self.filled.saturating_sub(earlier.filled),
+            filled_bytes: self.filled_bytes.saturating_sub(earlier.filled_bytes),
+            background_failures: self.background_failures.saturating_sub(earlier.background_failures),
+            ..*self
+        }
+    }
+
     /// Share of the accepted blocks that needed no read and no waiting; 0 if there were none.
     pub fn hit_rate(&self) -> f64 {
         let all = self.hits + self.misses + self.joined;

@@ -2,6 +2,7 @@
 //! it, and no warm pages of the one before.
 
 mod cap;
+mod check_plan;
 mod child;
 mod show;
 mod stats;
@@ -13,6 +14,7 @@ use crate::error::CliError;
 use crate::report::RunReport;
 use crate::{input, inspect, model_source, signals};
 use cap::MemoryCap;
+use check_plan::Check;
 use child::{Side, drop_page_cache, first_difference};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use stats::Comparison;
@@ -49,7 +51,7 @@ pub fn bench(args: &BenchArgs) -> Result<(), CliError> {
     if args.baseline {
         sides.push(Side::stock(args, &model, prompt.path()));
     }
-    let runs = signals::busy(|| measure(&sides, args.repetitions, cold, cap.as_ref()))?;
+    let runs = signals::busy(|| measure(&mut sides, args.repetitions, cold, cap.as_ref()))?;
     agree(&sides, &runs)?;
     if let Some(path) = &args.profile {
         if cold {
@@ -59,19 +61,32 @@ pub fn bench(args: &BenchArgs) -> Result<(), CliError> {
     }
 
     let comparison = Comparison::of(&sides, &runs);
+    let checks = if args.check_plan { Some(checked(&runs[0])?) } else { None };
     let text = if args.json {
-        let report = show::json(args, &model, &runs, &comparison);
+        let mut report = show::json(args, &model, &runs, &comparison);
+        if let Some(checks) = checks {
+            report["check_plan"] = serde_json::to_value(checks).expect("numbers are plain data");
+        }
         serde_json::to_string_pretty(&report).expect("numbers are plain data")
     } else {
         show::table(args, &model, &runs, &comparison)
+            + &checks.as_deref().map(check_plan::table).unwrap_or_default()
     };
     inspect::print(&text)
+}
+
+/// The plan against reality.
+fn checked(runs: &[RunReport]) -> Result<Vec<Check>, CliError> {
+    check_plan::checks(runs).ok_or_else(|| CliError::Usage {
+        message: "--check-plan: there are no estimates for this model, which has no layers".into(),
+        hint: "leave out --check-plan".into(),
+    })
 }
 
 /// One run of each side to warm up, then `repetitions` of each in turn (A, B, A, B): what drifts, drifts for both.
 /// The runs of each side in order, the first to warm up.
 fn measure(
-    sides: &[Side],
+    sides: &mut [Side],
     repetitions: u32,
     cold: bool,
     cap: Option<&MemoryCap>,
@@ -79,7 +94,7 @@ fn measure(
     let mut runs = vec![Vec::new(); sides.len()];
     let bar = bar(u64::from(repetitions + 1) * sides.len() as u64);
     for round in 0..=repetitions {
-        for (side, runs) in sides.iter().zip(&mut runs) {
+        for (side, runs) in sides.iter_mut().zip(&mut runs) {
             bar.set_message(format!(
                 "{} {}",
                 side.name,
@@ -92,7 +107,11 @@ fn measure(
             if signals::interrupted() {
                 return Err(CliError::Interrupted);
             }
-            runs.push(report?);
+            let report = report?;
+            if round == 0 {
+                side.expect_prompt(report.prompt_tokens);
+            }
+            runs.push(report);
             bar.inc(1);
         }
     }

@@ -27,7 +27,7 @@ pub fn calibrate_skip(args: &CalibrateSkipArgs, verbose: bool) -> Result<(), Cli
     let (adjust, options) = chunk_options(&args.engine, args.chunks);
     let model = args.model.as_deref();
     let mut calibrator = session::load_with(model, &args.engine, &args.testing, adjust, Calibrator::load)?;
-    session::loaded(calibrator.engine(), verbose);
+    session::loaded(calibrator.engine(), session::Announce::of(verbose, args.json));
     let tokens = calibrator.engine().tokenize(&text, true, false)?;
     let streamed = calibrator.engine().streamed_layers();
     if streamed.is_empty() {

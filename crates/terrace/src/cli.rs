@@ -5,13 +5,16 @@
 
 use crate::calibrate_skip::CalibrateSkipArgs;
 use crate::doctor::DoctorArgs;
+use crate::hits::Hits;
 use crate::perplexity::PerplexityArgs;
 use crate::plan::PlanArgs;
 use crate::profile::ProfileArgs;
 use crate::trace::TraceCommand;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
-use terrace_engine::{Adapt, Budget, DirectChoice, IoChoice, Lookahead, Manage, PolicyKind};
+use terrace_engine::{
+    Adapt, Budget, DirectChoice, IoChoice, KvChoice, Lookahead, Manage, PolicyKind, TensorRule,
+};
 use terrace_model::ByteSize;
 
 /// Runs GGUF models that do not fit in memory.
@@ -85,7 +88,6 @@ pub struct EngineArgs {
     /// Leave out the layers that a file of `calibrate-skip` names: faster, and other tokens
     #[arg(long, value_name = "FILE", env = "TERRACE_LAYER_SKIP")]
     pub layer_skip: Option<PathBuf>,
-    /// Context size in tokens [default: the model's, within memory; perplexity: chunks of 512]
     /// Room for experts that are read ahead on a guess of what the next layer needs: a size, off or auto
     #[arg(long, value_name = "SIZE|off|auto", env = "TERRACE_LOOKAHEAD", default_value = "auto")]
     pub lookahead: Lookahead,
@@ -93,7 +95,36 @@ pub struct EngineArgs {
     /// bench off]
     #[arg(long, value_name = "on|off", env = "TERRACE_WARM_START")]
     pub warm_start: Option<OnOff>,
-    /// Context size in tokens [default: the model's, within memory]
+    /// Layers on accelerators, the last ones, the output head counted as one (-ngl) [default: as many as pay]
+    #[arg(long, value_name = "N", env = "TERRACE_N_GPU_LAYERS")]
+    pub n_gpu_layers: Option<u32>,
+    /// What each accelerator may hold, weights and context: a size like 8GiB, or auto
+    #[arg(long, value_name = "SIZE|auto", env = "TERRACE_VRAM_BUDGET", default_value = "auto")]
+    pub vram_budget: Budget,
+    /// Use the accelerators of a server of ggml's RPC protocol; may be repeated
+    #[arg(long, value_name = "HOST:PORT", env = "TERRACE_RPC")]
+    pub rpc: Vec<String>,
+    /// Follow a plan by `terrace plan --json`, as it is or edited
+    #[arg(long, value_name = "FILE", env = "TERRACE_PLAN", conflicts_with_all = ["ram_budget", "manage", "ctx", "kv_type", "n_gpu_layers", "vram_budget"])]
+    pub plan: Option<PathBuf>,
+    /// Where tensors go whose names match (-ot): REGEX=ram (stay), REGEX=disk (streamed) or REGEX=DEVICE; may be repeated, the
+    /// first match decides
+    #[arg(
+        long = "override-tensor",
+        visible_alias = "ot",
+        value_name = "REGEX=WHERE",
+        env = "TERRACE_OVERRIDE_TENSOR"
+    )]
+    pub override_tensor: Vec<TensorRule>,
+    /// How experts are expected to be reused, for the estimates: typical, uniform (models with random weights), or a trace by
+    /// `trace record`
+    #[arg(long, value_name = "HOW", env = "TERRACE_HITS", default_value = "typical")]
+    pub hits: Hits,
+    /// Type of the KV cache: f16; lossy: q8_0, q4_0; or auto: a smaller one where only that fits, or where it
+    /// makes streaming 5 % faster
+    #[arg(long, value_name = "TYPE|auto", env = "TERRACE_KV_TYPE", default_value = "f16")]
+    pub kv_type: KvChoice,
+    /// Context size in tokens [default: the model's, at most 4096; perplexity: chunks of 512]
     #[arg(long, value_name = "TOKENS", env = "TERRACE_CTX", value_parser = clap::value_parser!(u32).range(1..))]
     pub ctx: Option<u32>,
     /// Tokens evaluated in one call at most
@@ -164,6 +195,9 @@ pub struct TestingArgs {
     /// Readings of memory: a line with the size that is left to others, then lines with what the process could have
     #[arg(long, hide = true, value_name = "FILE")]
     pub simulated_memory: Option<PathBuf>,
+    /// Tokens of the prompt that estimates are for
+    #[arg(long, hide = true, value_name = "TOKENS", default_value_t = 512)]
+    pub expected_prompt: u32,
     /// Faults to inject into reads
     #[arg(long, hide = true, value_name = "PLAN")]
     pub inject_fault: Option<String>,
@@ -231,6 +265,9 @@ pub struct BenchArgs {
     /// Limit each run's memory, page cache included, by a control group (needs root); implies --cold
     #[arg(long, value_name = "SIZE")]
     pub memory_cap: Option<ByteSize>,
+    /// Hold the plan's estimates against what was measured, term by term
+    #[arg(long)]
+    pub check_plan: bool,
     /// Print one JSON object instead of the table
     #[arg(long)]
     pub json: bool,

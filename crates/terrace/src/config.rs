@@ -21,6 +21,7 @@ const CONFIGURABLE: [&str; 5] = ["run", "bench", "perplexity", "calibrate-skip",
 /// # Errors
 /// clap's own (help and version among them), or [`CliError::Usage`] for the configuration file.
 pub fn parse(args: Vec<OsString>) -> Result<(Cli, Vec<String>), ParseError> {
+    let args: Vec<OsString> = args.into_iter().map(long_name).collect();
     let first = Cli::try_parse_from_layers(Cli::command(), &args)?;
     let mut warnings = unknown_variables(std::env::vars_os().map(|(name, _)| name));
     let Some((path, text)) = read_file(first.config.as_deref())? else {
@@ -30,6 +31,16 @@ pub fn parse(args: Vec<OsString>) -> Result<(Cli, Vec<String>), ParseError> {
     warnings.extend(unknown);
     let cli = Cli::try_parse_from_layers(with_defaults(Cli::command(), &values), &args)?;
     Ok((cli, warnings))
+}
+
+/// llama.cpp's short options of more than one letter, which users have in their fingers, by our long names.
+fn long_name(word: OsString) -> OsString {
+    match word.to_str() {
+        Some("-ot") => "--override-tensor".into(),
+        Some("-ngl") => "--n-gpu-layers".into(),
+        Some("-ctk" | "-ctv") => "--kv-type".into(),
+        _ => word,
+    }
 }
 
 /// Why there is nothing to run.

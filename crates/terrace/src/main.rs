@@ -11,6 +11,7 @@ mod cli;
 mod config;
 mod doctor;
 mod error;
+mod hits;
 mod hub;
 mod input;
 mod inspect;

@@ -47,10 +47,12 @@ pub fn perplexity(args: &PerplexityArgs, verbose: bool) -> Result<(), CliError> 
     let text = input::file(&args.file)?;
     let (adjust, options) = chunk_options(&args.engine, args.chunks);
     let mut path = PathBuf::new();
-    let mut engine = session::load(args.model.as_deref(), &args.engine, &args.testing, verbose, |options| {
-        adjust(options);
-        path.clone_from(&options.model);
-    })?;
+    let announce = session::Announce::of(verbose, args.json);
+    let mut engine =
+        session::load(args.model.as_deref(), &args.engine, &args.testing, announce, |options| {
+            adjust(options);
+            path.clone_from(&options.model);
+        })?;
     let tokens = engine.tokenize(&text, true, false)?;
     let mut running = Vec::new();
     let report = measure(&mut engine, &tokens, &options, &mut |progress| {

@@ -1,7 +1,6 @@
 //! `terrace plan`: what would live where, and how fast that should be, before anything is loaded.
 
 mod args;
-mod hits;
 mod picture;
 mod rates;
 mod svg;
@@ -15,7 +14,8 @@ use std::fmt::Write;
 use std::io::IsTerminal;
 use terrace_model::ModelFile;
 use terrace_plan::{
-    Advice, DEFAULT_CONTEXT, MachineProfile, PlaceRequest, Placement, PlanRate, advise, explain, place,
+    Advice, MachineProfile, PlaceRequest, Placement, PlanRate, advise, auto_ubatch, context_tokens, explain,
+    place,
 };
 
 /// What `--json` prints: the plan, which reads back, with what would help.
@@ -35,17 +35,17 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
     let header = model_source::header(&args.model)?;
     let model = terrace_ggml::gguf::read(header.path())?;
     let (machine, rates) = machine(args, &model)?;
-    let trained = model.arch_u64("context_length").and_then(|n| u32::try_from(n).ok()).filter(|&n| n > 0);
-    let tokens = args.ctx.unwrap_or_else(|| trained.unwrap_or(DEFAULT_CONTEXT).min(DEFAULT_CONTEXT));
+    let tokens = context_tokens(&model, args.ctx);
     let request = PlaceRequest {
         ram_budget: args.ram_budget,
         context: Some(tokens),
         kv_type: args.kv_type,
-        ubatch: args
-            .ubatch
-            .unwrap_or_else(|| terrace_engine::auto_ubatch(&model, tokens, machine.memory.available)),
+        ubatch: args.ubatch.unwrap_or_else(|| auto_ubatch(&model, tokens, machine.memory.available)),
         prompt: args.prompt,
         hits: args.hits.curve()?,
+        // What this machine is asked to do, `run` must be able to.
+        hot_lanes: args.profile.is_some() || args.what_if.is_some(),
+        ..PlaceRequest::default()
     };
     if let Some(tensor) = &args.explain {
         return inspect::print(&explain(&model, &machine, &request, tensor)?);

@@ -23,6 +23,9 @@ pub struct RunReport {
     pub timings: TimingReport,
     /// What was read; none in stock runs and where nothing is managed.
     pub store: Option<StoreReport>,
+    /// Of that, what was done from the first token to the last.
+    #[serde(default)]
+    pub decode: Option<StoreReport>,
     /// How well the next layer's experts were foretold; none in stock runs.
     #[serde(default)]
     pub foretold: Option<ForetoldReport>,
@@ -281,6 +284,7 @@ impl RunReport {
             plan: serde_json::to_value(plan).expect("a plan is plain data"),
             timings: TimingReport::new(engine, &generation.timings),
             store: StoreReport::of(engine),
+            decode: generation.decode.map(|stats| StoreReport::new(&stats, plan.tuned_gbps)),
             foretold: ForetoldReport::of(engine),
             layers: engine.layer_stats().iter().map(LayerReport::from).collect(),
             peak_rss_bytes: peak_rss().bytes(),

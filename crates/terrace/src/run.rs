@@ -5,6 +5,7 @@ use crate::cli::RunArgs;
 use crate::error::CliError;
 use crate::input::{Input, input};
 use crate::report::RunReport;
+use crate::session::Announce;
 use crate::summary::{self, Summary};
 use crate::utf8::Utf8Stream;
 use crate::{session, signals};
@@ -41,10 +42,12 @@ pub fn record(args: &RunArgs, verbose: bool, trace: Option<PathBuf>) -> Result<O
             hint: "leave one of the two out".into(),
         });
     }
-    let mut engine = session::load(args.model.as_deref(), &args.engine, &args.testing, verbose, |options| {
-        options.record_trace = trace;
-        options.profile = profile;
-    })?;
+    let announce = Announce::of(verbose, args.json);
+    let mut engine =
+        session::load(args.model.as_deref(), &args.engine, &args.testing, announce, |options| {
+            options.record_trace = trace;
+            options.profile = profile;
+        })?;
     let answered = answer(&mut engine, args, input, verbose);
     // What led to an error, or to Ctrl-C, is worth a look as well.
     let profiled = engine.save_profile();

@@ -18,11 +18,11 @@ pub fn load(
     model: Option<&str>,
     engine: &EngineArgs,
     testing: &TestingArgs,
-    verbose: bool,
+    announce: Announce,
     adjust: impl FnOnce(&mut Options),
 ) -> Result<Engine, CliError> {
     let engine = load_with(model, engine, testing, adjust, Engine::load)?;
-    loaded(&engine, verbose);
+    loaded(&engine, announce);
     Ok(engine)
 }
 
@@ -40,8 +40,14 @@ pub fn load_with<T>(
     let model = model_source::resolve(model)?;
     let mode =
         if testing.stock { Mode::Stock { repack: testing.stock_repack == OnOff::On } } else { Mode::Terrace };
-    let mut options = Options { model, mode, faults: testing.inject_fault.clone(), ..options(engine) };
-    options.simulated_memory.clone_from(&testing.simulated_memory);
+    let mut options = Options {
+        model,
+        mode,
+        faults: testing.inject_fault.clone(),
+        expected_prompt: testing.expected_prompt,
+        simulated_memory: testing.simulated_memory.clone(),
+        ..options(engine)?
+    };
     adjust(&mut options);
     let bar = bar();
     let loaded = signals::busy(|| {
@@ -59,19 +65,50 @@ pub fn load_with<T>(
 }
 
 /// From now on Ctrl-C ends the engine's work; and what was decided, for who wants to know.
-pub fn loaded(engine: &Engine, verbose: bool) {
+pub fn loaded(engine: &Engine, announce: Announce) {
     signals::set_engine(engine.interrupt_flag());
-    if verbose {
-        eprintln!("{:#}", engine.plan());
+    match announce {
+        Announce::Nothing => {}
+        Announce::Line => eprintln!("{}", engine.plan()),
+        Announce::Whole => eprintln!("{:#}", engine.plan()),
+    }
+}
+
+/// What is said on stderr of what was decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Announce {
+    /// Nothing: the report says it.
+    Nothing,
+    /// One line.
+    Line,
+    /// All of it.
+    Whole,
+}
+
+impl Announce {
+    /// All of it for who wants to know; for others a line, unless a report follows.
+    pub const fn of(verbose: bool, json: bool) -> Self {
+        match (verbose, json) {
+            (true, _) => Self::Whole,
+            (false, true) => Self::Nothing,
+            (false, false) => Self::Line,
+        }
     }
 }
 
 /// The options that commands share.
-fn options(args: &EngineArgs) -> Options {
-    Options {
+fn options(args: &EngineArgs) -> Result<Options, CliError> {
+    Ok(Options {
         manage: args.manage,
         ram_budget: args.ram_budget,
         adapt: args.adapt,
+        rpc: args.rpc.clone(),
+        device_layers: args.n_gpu_layers,
+        vram_budget: args.vram_budget,
+        plan: args.plan.clone(),
+        rules: args.override_tensor.clone(),
+        hits: args.hits.curve()?,
+        kv_type: args.kv_type,
         io: args.io,
         direct: args.direct,
         cache_policy: args.cache_policy.clone(),
@@ -83,7 +120,7 @@ fn options(args: &EngineArgs) -> Options {
         ubatch: args.ubatch,
         threads: args.threads,
         ..Options::default()
-    }
+    })
 }
 
 /// Where statistics of experts are kept: in the user's cache directory, if anywhere.

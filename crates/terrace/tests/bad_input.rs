@@ -277,7 +277,8 @@ fn a_full_disk_behind_stdout_is_an_error_and_a_closed_pipe_is_none() {
     let mut child = spawn(&args);
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
-    assert!(output.status.success() && output.stderr.is_empty(), "{:?}: {}", output.status, stderr(&output));
+    let text = stderr(&output);
+    assert!(output.status.success() && !text.contains("error"), "{:?}: {text}", output.status);
 }
 
 #[test]

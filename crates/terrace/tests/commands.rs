@@ -142,7 +142,7 @@ fn a_seed_makes_sampling_repeatable() {
 
 #[test]
 fn verbose_shows_the_plan() {
-    assert!(generate(&[]).stderr.is_empty(), "quiet otherwise");
+    assert_eq!(stderr(&generate(&[])).lines().count(), 1, "a line otherwise");
     let text = stderr(&generate(&["-v", "--manage", "experts", "--ram-budget", "4MiB"]));
     assert!(text.contains("expert-streaming") && text.contains("context"), "{text}");
 }

@@ -26,15 +26,21 @@ use terrace_store::{Device, DeviceSettings, MeasuredBy};
 /// Where values come from that a quick probe found.
 const PROBED: &str = "quick probe";
 
-/// This machine as a plan of `model` needs it: memory as it is now, the storage that the model's largest file is on
-/// first. Rates are those of the stored profile; what nobody measured is probed, for about 0.3 s and once per process.
-/// [`MachineProfile::sources`] says where each comes from.
+/// This machine as a plan of `model` needs it: [`known_machine`], and what nobody measured is probed, for about 0.3 s and
+/// once per process. [`MachineProfile::sources`] says where each rate comes from.
 pub fn machine_profile(model: &ModelFile) -> MachineProfile {
+    let mut machine = known_machine(model);
+    probe::fill(&mut machine, model);
+    machine
+}
+
+/// What can be told of this machine at once: memory as it is now, the storage that the model's largest file is on first,
+/// rates of the stored profile.
+pub fn known_machine(model: &ModelFile) -> MachineProfile {
     let mut machine = unmeasured();
     if let Some(stored) = StoredProfile::usable() {
         merge_profiles(&mut machine, &stored.machine);
     }
-    probe::fill(&mut machine, model);
     // Of a split model, the first file may hold nothing but metadata.
     if let Some(shard) = model.shards.iter().max_by_key(|shard| shard.len) {
         put_storage_first(&mut machine, &shard.path);

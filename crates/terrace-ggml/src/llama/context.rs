@@ -32,6 +32,30 @@ pub struct ContextParams {
     pub threads: usize,
     /// Fused attention.
     pub flash_attention: FlashAttention,
+    /// Type of keys and values; quantised values need fused attention.
+    pub kv_type: CacheType,
+}
+
+/// How keys and values are stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CacheType {
+    /// llama.cpp's default.
+    #[default]
+    F16,
+    /// 34 bytes for 32 values; lossy.
+    Q8_0,
+    /// 18 bytes for 32 values; lossy.
+    Q4_0,
+}
+
+impl CacheType {
+    const fn as_raw(self) -> sys::ggml_type {
+        match self {
+            Self::F16 => sys::GGML_TYPE_F16,
+            Self::Q8_0 => sys::GGML_TYPE_Q8_0,
+            Self::Q4_0 => sys::GGML_TYPE_Q4_0,
+        }
+    }
 }
 
 /// What went wrong with a context.
@@ -126,6 +150,8 @@ impl Context {
             FlashAttention::Auto => sys::LLAMA_FLASH_ATTN_TYPE_AUTO,
             FlashAttention::On => sys::LLAMA_FLASH_ATTN_TYPE_ENABLED,
         };
+        raw.type_k = params.kv_type.as_raw();
+        raw.type_v = params.kv_type.as_raw();
         raw.abort_callback = Some(interrupted);
         raw.abort_callback_data = Arc::as_ptr(&interrupt).cast_mut().cast();
         let mut observer = observer.map(|observer| Box::new(Observing::new(observer)));

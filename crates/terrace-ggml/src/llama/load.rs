@@ -1,6 +1,7 @@
 //! Loading a model: stock, or with its weights in buffer types of ours and not one of their bytes touched.
 
 use crate::buffer::BufferTypeHandle;
+use crate::devices::DeviceHandle;
 use crate::parked::{self, ParkedError};
 use crate::{abi, fatal, log};
 use llama_cpp_sys_2 as sys;
@@ -15,6 +16,9 @@ pub struct LoadParams {
     /// Patterns (ECMAScript, searched in the tensor's name) and the buffer type of tensors that match; the first
     /// match decides. Empty: llama.cpp's own choice, weights mapped from the file.
     pub overrides: Vec<(String, BufferTypeHandle)>,
+    /// Devices that hold layers, and how many, the first layers first: together they are the model's last ones, the output
+    /// head counted as one. Empty: none, whatever the machine has.
+    pub devices: Vec<(DeviceHandle, u32)>,
     /// Let llama.cpp convert weights to its repacked layouts (other rounding, twice the memory while loading).
     pub repack: bool,
     /// Weights stay unread: the file is mapped, but nothing of it is populated or read ahead. For loads whose
@@ -83,7 +87,21 @@ impl Model {
         // SAFETY: returns plain values.
         let mut raw = unsafe { sys::llama_model_default_params() };
         raw.load_mode = sys::LLAMA_LOAD_MODE_MMAP;
-        raw.n_gpu_layers = 0;
+        let mut devices: Vec<sys::ggml_backend_dev_t> =
+            params.devices.iter().map(|(device, _)| device.as_raw()).collect();
+        devices.push(std::ptr::null_mut());
+        let layers: u32 = params.devices.iter().map(|(_, layers)| layers).sum();
+        raw.devices = devices.as_mut_ptr();
+        raw.n_gpu_layers = i32::try_from(layers).unwrap_or(i32::MAX);
+        raw.split_mode = sys::LLAMA_SPLIT_MODE_LAYER;
+        // Proportions, which llama.cpp turns into whole layers again; it reads one for each device that it could know.
+        // SAFETY: no preconditions.
+        let most = unsafe { sys::llama_max_devices() };
+        let mut split: Vec<f32> = params.devices.iter().map(|&(_, layers)| layers as f32).collect();
+        split.resize(most.max(split.len()), 0.0);
+        if layers > 0 {
+            raw.tensor_split = split.as_ptr();
+        }
         raw.use_extra_bufts = params.repack;
         if !params.overrides.is_empty() {
             raw.tensor_buft_overrides = overrides.as_ptr();
@@ -93,7 +111,7 @@ impl Model {
         drop(parked::take());
         let (model, lines) = {
             let _unpopulated = params.untouched.then(UnpopulatedMapping::begin);
-            // SAFETY: path, patterns and overrides outlive the call; buffer types are static.
+            // SAFETY: path, patterns, overrides, devices and split outlive the call; buffer types are static.
             log::capture(|| unsafe { sys::llama_model_load_from_file(c_path.as_ptr(), raw) })
         };
         match NonNull::new(model) {

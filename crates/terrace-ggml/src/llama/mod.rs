@@ -6,7 +6,7 @@ mod observer;
 mod sampler;
 mod vocab;
 
-pub use context::{Context, ContextError, ContextParams, FlashAttention};
+pub use context::{CacheType, Context, ContextError, ContextParams, FlashAttention};
 pub use load::{LoadError, LoadParams, Model};
 pub use observer::Observer;
 pub use sampler::{Sampler, Sampling};

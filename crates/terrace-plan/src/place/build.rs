@@ -6,7 +6,7 @@ use super::costs::{Costs, host_bandwidth};
 use super::prefill::prefill;
 use super::report::{
     Bound, Estimate, PLACEMENT_VERSION, PlacedContext, PlacedExperts, PlacedLayer, PlacedMode, PlacedModel,
-    Placement, Term, TierUse,
+    Placement, Term, TermKind, TierUse,
 };
 use super::request::PlaceRequest;
 use super::workload::Workload;
@@ -260,27 +260,39 @@ impl Planned<'_> {
 
     fn terms(&self, decode: &Decode) -> Vec<Term> {
         let mut terms = Vec::new();
-        let mut push = |what: String, seconds: f64, resource, beside| {
+        let mut push = |kind, what: String, seconds: f64, resource, beside| {
             if seconds > 0.0 {
-                terms.push(Term { what, ms: round(seconds * 1e3), resource, beside });
+                terms.push(Term { what, kind, ms: round(seconds * 1e3), resource, beside });
             }
         };
         for place in 0..decode.dense.len() {
             let what = format!("dense weights and cache in {}", self.place_name(place));
-            push(what, decode.dense[place], self.place_bound(place), false);
+            push(TermKind::Dense, what, decode.dense[place], self.place_bound(place), false);
         }
-        push("experts, each layer's slowest lane".into(), decode.lanes, self.place_bound(0), false);
+        push(
+            TermKind::Experts,
+            "experts, each layer's slowest lane".into(),
+            decode.lanes,
+            self.place_bound(0),
+            false,
+        );
         for place in (0..decode.experts.len()).filter(|_| decode.experts.len() > 1) {
             let what = format!("experts in {}", self.place_name(place));
-            push(what, decode.experts[place], self.place_bound(place), true);
+            push(TermKind::Experts, what, decode.experts[place], self.place_bound(place), true);
         }
-        push("waiting for experts".into(), decode.waits + decode.queued(), Bound::Disk, false);
-        push("rows of tables".into(), decode.rows, Bound::Disk, false);
-        push("handing over between processors".into(), decode.hops, Bound::Link, false);
-        push("reading experts".into(), decode.expert_reads, Bound::Disk, true);
-        push("reading matrices".into(), decode.matrix_reads, Bound::Disk, true);
+        push(
+            TermKind::Waiting,
+            "waiting for experts".into(),
+            decode.waits + decode.queued(),
+            Bound::Disk,
+            false,
+        );
+        push(TermKind::Waiting, "rows of tables".into(), decode.rows, Bound::Disk, false);
+        push(TermKind::Link, "handing over between processors".into(), decode.hops, Bound::Link, false);
+        push(TermKind::Reading, "reading experts".into(), decode.expert_reads, Bound::Disk, true);
+        push(TermKind::Reading, "reading matrices".into(), decode.matrix_reads, Bound::Disk, true);
         let behind = decode.total - decode.computing();
-        push("waiting for matrices".into(), behind, Bound::Disk, false);
+        push(TermKind::Waiting, "waiting for matrices".into(), behind, Bound::Disk, false);
         terms
     }
 
@@ -310,6 +322,11 @@ impl Planned<'_> {
                 decode.hits * 100.0,
                 cached * 100.0
             ));
+        }
+        if layers.iter().any(|l| l.experts.is_some_and(|e| e.on_device > 0 && e.on_device < e.count)) {
+            notes.push(
+                "hot lanes are reckoned with, but `run` puts only whole layers on devices so far".into(),
+            );
         }
         if machine.storage.is_empty() {
             notes.push("no storage was measured: 3 GB/s are assumed".into());

@@ -18,6 +18,8 @@ pub enum Planner {
     Lp,
     /// The linear program in whole numbers: there is no better one.
     Exact,
+    /// Nobody: it was given.
+    Given,
 }
 
 /// A placement with what is known about it.
@@ -39,7 +41,9 @@ const REFINEMENTS: usize = 600;
 /// The best assignment; `None` if the machine cannot hold what the model needs at once.
 pub fn choose(work: &Workload, costs: &Costs) -> Option<Chosen> {
     let greedy = greedy(work, costs);
-    if lp::is_small(work, costs)
+    // The program knows nothing of what the user wants of the devices; what it finds is held against that later.
+    if costs.is_free()
+        && lp::is_small(work, costs)
         && let Some((assignment, seconds)) = lp::exact(work, costs)
         && greedy.as_ref().is_none_or(|(_, least)| seconds <= *least)
     {

@@ -19,8 +19,19 @@ pub struct Outline {
 }
 
 impl Outline {
-    /// The assignment, RAM that is left over caching experts; `None` if it does not fit.
+    /// Whether it is what the user wants of the devices.
+    fn is_asked_for(&self, costs: &Costs) -> bool {
+        let whole = |&share: &f64| share == 0.0 || share == 1.0;
+        let layers: usize = self.layers.iter().sum();
+        (costs.hot_lanes || self.hot.iter().all(whole))
+            && (costs.devices.is_empty() || costs.device_layers.is_none_or(|asked| asked == layers))
+    }
+
+    /// The assignment, RAM that is left over caching experts; `None` if it does not fit, or is not what was asked for.
     pub fn complete(&self, work: &Workload, costs: &Costs) -> Option<Assignment> {
+        if !self.is_asked_for(costs) {
+            return None;
+        }
         let mut assignment = Assignment::resident(work);
         assignment.tables_streamed = self.tables_streamed;
         let mut end = work.layers.len();

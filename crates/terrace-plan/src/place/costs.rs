@@ -24,6 +24,10 @@ pub struct Costs {
     pub ram_budget: Option<u64>,
     /// RAM for all of them and the context.
     pub ram: u64,
+    /// Layers that must be on devices; none: as many as pay.
+    pub device_layers: Option<usize>,
+    /// Whether devices may hold a part of a layer's experts.
+    pub hot_lanes: bool,
     /// Hits.
     pub curve: HitCurve,
 }
@@ -97,7 +101,10 @@ impl Costs {
                 .iter()
                 .map(|&(index, device)| DeviceCost {
                     index,
-                    room: device.memory_free.saturating_sub(auto_reserve(device.memory_free)).bytes(),
+                    room: match request.vram_budget {
+                        Budget::Auto => device_room(device.memory_free),
+                        Budget::Bytes(bytes) => bytes.min(device.memory_free).bytes(),
+                    },
                     hop: device.hop(work.embd as f64 * 4.0),
                 })
                 .collect(),
@@ -106,8 +113,15 @@ impl Costs {
                 Budget::Bytes(bytes) => Some(bytes.bytes()),
             },
             ram,
+            device_layers: request.device_layers.map(|n| (n as usize).min(work.layers.len())),
+            hot_lanes: request.hot_lanes,
             curve: request.hits.clone().unwrap_or_else(|| HitCurve::typical(experts, top_k)),
         }
+    }
+
+    /// Whether the user leaves devices to the planners.
+    pub const fn is_free(&self) -> bool {
+        self.devices.is_empty() || (self.hot_lanes && self.device_layers.is_none())
     }
 
     /// RAM for weights where `context` bytes of it are the context's.
@@ -123,6 +137,12 @@ pub fn host_bandwidth(machine: &MachineProfile) -> f64 {
         Some(device) => device.bandwidth(),
         None => machine.memory_bandwidth(machine.cpu.cores),
     }
+}
+
+/// Bytes of a device's free memory that may be used: its driver's own needs stay free, as much as of RAM, but of a small
+/// one an eighth is enough.
+fn device_room(free: ByteSize) -> u64 {
+    free.saturating_sub(auto_reserve(free).min(ByteSize(free.bytes() / 8))).bytes()
 }
 
 fn seconds(types: &[TypeLoad], share: f64, rate: impl Fn(&str) -> f64) -> f64 {

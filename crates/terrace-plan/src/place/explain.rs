@@ -28,7 +28,7 @@ pub fn explain(
     let work = Workload::of(model, request);
     let costs = Costs::of(&work, machine, request);
     let Some(chosen) = choose(&work, &costs) else {
-        return Err(error::no_room(&work, &costs));
+        return Err(error::no_room(&work, machine, &costs));
     };
     let scene = Scene { model, machine, work: &work, costs: &costs, now: chosen.seconds };
     Ok(scene.explain(index, &chosen.assignment))

@@ -67,12 +67,19 @@ fn device_outlines(work: &Workload, costs: &Costs) -> Vec<(Vec<usize>, Vec<f64>)
     if costs.devices.is_empty() {
         return all;
     }
-    let shares = if work.experts.is_some() { HOT_STEPS } else { 0 };
+    let shares = match work.experts {
+        Some(_) if costs.hot_lanes => HOT_STEPS,
+        Some(_) => 1,
+        None => 0,
+    };
     // Some devices may be better left out: an activation's way to them costs more than they give.
     let subsets: Vec<u32> = (1..1u32 << costs.devices.len().min(SUBSET_DEVICES)).collect();
-    for (step, subset) in (1..=LAYER_STEPS).flat_map(|step| subsets.iter().map(move |&subset| (step, subset)))
+    let counts: Vec<usize> = match costs.device_layers {
+        Some(asked) => vec![asked],
+        None => (1..=LAYER_STEPS).map(|step| (work.layers.len() * step).div_ceil(LAYER_STEPS)).collect(),
+    };
+    for (count, subset) in counts.iter().flat_map(|&count| subsets.iter().map(move |&subset| (count, subset)))
     {
-        let count = (work.layers.len() * step).div_ceil(LAYER_STEPS);
         for share in 0..=shares {
             let share = if shares == 0 { 0.0 } else { f64::from(share) / f64::from(shares) };
             if let Some(layers) = fill(work, costs, subset, count, share)

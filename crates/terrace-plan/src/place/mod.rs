@@ -13,10 +13,12 @@ mod costs;
 mod curve;
 mod error;
 mod explain;
+mod given;
 mod greedy;
 mod kinds;
 mod lp;
 mod prefill;
+mod realize;
 mod report;
 mod request;
 mod show;
@@ -30,9 +32,11 @@ pub use choose::Planner;
 pub use curve::{CurveError, HitCurve, HotClass};
 pub use error::PlaceError;
 pub use explain::explain;
+pub use given::{Given, assess};
+pub use realize::RealizeError;
 pub use report::{
     Bound, Estimate, PLACEMENT_VERSION, PlacedContext, PlacedExperts, PlacedLayer, PlacedMode, PlacedModel,
-    Placement, PlacementError, Term, TierUse,
+    Placement, PlacementError, Term, TermKind, TierUse,
 };
 pub use request::{DEFAULT_CONTEXT, KvType, PlaceRequest};
 pub use what_if::{ParseWhatIfError, WhatIf};
@@ -60,7 +64,7 @@ pub fn place(
     }
     let costs = Costs::of(&work, machine, request);
     let Some(chosen) = choose::choose(&work, &costs) else {
-        return Err(error::no_room(&work, &costs));
+        return Err(error::no_room(&work, machine, &costs));
     };
     Ok(Planned { model, machine, request, work: &work, costs: &costs, chosen: &chosen }.report())
 }

@@ -179,17 +179,42 @@ pub struct Estimate {
     pub terms: Vec<Term>,
 }
 
+impl Estimate {
+    /// Milliseconds per token of the parts that `of` picks.
+    pub fn ms(&self, of: impl Fn(&Term) -> bool) -> f64 {
+        self.terms.iter().filter(|term| of(term)).map(|term| term.ms).sum()
+    }
+}
+
 /// A part of a token's time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Term {
     /// What is done.
     pub what: String,
+    /// The same for programs.
+    pub kind: TermKind,
     /// Milliseconds per token.
     pub ms: f64,
     /// What it keeps busy.
     pub resource: Bound,
     /// Done while other parts run: not a summand of the token's time.
     pub beside: bool,
+}
+
+/// Kinds of parts of a token's time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TermKind {
+    /// Computing all but routed experts.
+    Dense,
+    /// Computing routed experts.
+    Experts,
+    /// Waiting for what is read.
+    Waiting,
+    /// Between processors.
+    Link,
+    /// Reading.
+    Reading,
 }
 
 /// A resource that time is spent on.

@@ -11,6 +11,12 @@ use std::str::FromStr;
 pub struct PlaceRequest {
     /// RAM for weights: resident ones and slots.
     pub ram_budget: Budget,
+    /// What each device may hold, weights and context.
+    pub vram_budget: Budget,
+    /// Layers on devices, the last ones, the output head counted as one; none: as many as pay.
+    pub device_layers: Option<u32>,
+    /// Whether devices may hold a part of a layer's experts, the hottest.
+    pub hot_lanes: bool,
     /// Context length in tokens; none: the model's, at most [`DEFAULT_CONTEXT`].
     pub context: Option<u32>,
     /// Type of the KV cache.
@@ -30,6 +36,9 @@ impl Default for PlaceRequest {
     fn default() -> Self {
         Self {
             ram_budget: Budget::Auto,
+            vram_budget: Budget::Auto,
+            device_layers: None,
+            hot_lanes: true,
             context: None,
             kv_type: KvType::F16,
             ubatch: 512,

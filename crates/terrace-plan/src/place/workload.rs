@@ -1,10 +1,10 @@
 //! What a model asks of a machine, per layer: bytes to hold, bytes and operations per token.
 
-use super::request::{DEFAULT_CONTEXT, KvType, PlaceRequest};
+use super::request::{KvType, PlaceRequest};
 use crate::class::{TensorClass, classify_all};
+use crate::context::{activations, context_tokens, recurrent_layers, rows, state};
 use crate::experts::groups;
 use crate::manage::is_matrix;
-use crate::metadata::{for_layer, over_layers};
 use crate::working_set::{is_row_table, slot_size};
 use std::collections::BTreeMap;
 use terrace_model::{LayerId, ModelFile};
@@ -120,13 +120,11 @@ impl Workload {
     /// Of a model, for a request.
     pub fn of(model: &ModelFile, request: &PlaceRequest) -> Self {
         let classes = classify_all(model);
-        let trained = model.arch_u64("context_length").and_then(|n| u32::try_from(n).ok()).filter(|&n| n > 0);
-        let tokens =
-            request.context.unwrap_or_else(|| trained.unwrap_or(DEFAULT_CONTEXT).min(DEFAULT_CONTEXT));
+        let tokens = context_tokens(model, request.context);
         let mut layers: BTreeMap<Option<LayerId>, LayerLoad> = BTreeMap::new();
         let (mut matrices, mut tables) = (Vec::new(), Vec::new());
         let has_output = model.tensor("output.weight").is_some();
-        let mut recurrent: BTreeMap<LayerId, bool> = BTreeMap::new();
+        let recurrent = recurrent_layers(model);
         for (index, (tensor, &class)) in model.tensors.iter().zip(&classes).enumerate() {
             if class == TensorClass::Expert {
                 layers.entry(tensor.layer()).or_default();
@@ -136,11 +134,6 @@ impl Workload {
                 let rows = tensor.shape.0[1..].iter().product::<u64>().max(1);
                 tables.push(Table { tensor: index, bytes: tensor.extent.len, row: tensor.extent.len / rows });
                 continue;
-            }
-            if let Some(layer) = tensor.layer()
-                && tensor.name.contains(".ssm_")
-            {
-                recurrent.insert(layer, true);
             }
             let layer = layers.entry(tensor.layer()).or_default();
             layer.dense += tensor.extent.len;
@@ -176,8 +169,12 @@ impl Workload {
             layers.into_iter().map(|(id, load)| LayerLoad { id, ..load }).chain([head]).collect();
         for layer in &mut layers {
             let Some(id) = layer.id else { continue };
-            let state = recurrent.contains_key(&id);
-            (layer.cache, layer.cache_read) = cache(model, id, state, tokens, request);
+            (layer.cache, layer.cache_read) = if recurrent.contains(&id) {
+                (state(model, id), state(model, id))
+            } else {
+                let of = |tokens| rows(model, id, request.kv_type, tokens);
+                (of(tokens), of(request.prompt.min(tokens)))
+            };
         }
         let place = |id: Option<LayerId>| {
             layers.iter().position(|layer| layer.id == id).expect("a layer for every tensor")
@@ -254,45 +251,4 @@ pub fn in_streaming_order(matrices: Vec<Matrix>) -> Vec<Matrix> {
         keyed.into_iter().map(|(_, matrix)| matrix)
     };
     by_rank.into_values().flat_map(spread).collect()
-}
-
-/// Bytes that a layer keeps of the context, and bytes of them that a token behind the prompt reads.
-///
-/// Attention keeps `kv heads × (key length + value length)` values per token; latent attention one compressed row of
-/// `kv_lora_rank + rope dimensions`; a recurrent layer a state of fixed size in 32 bits. An upper estimate for layers
-/// with sliding windows.
-fn cache(
-    model: &ModelFile,
-    layer: LayerId,
-    recurrent: bool,
-    tokens: u32,
-    request: &PlaceRequest,
-) -> (u64, u64) {
-    let get = |key: &str| for_layer(model, key, layer);
-    if recurrent {
-        let state = get("ssm.state_size").unwrap_or(0).saturating_mul(get("ssm.inner_size").unwrap_or(0));
-        let bytes = state.saturating_mul(4);
-        return (bytes, bytes);
-    }
-    let heads = get("attention.head_count").unwrap_or(1).max(1);
-    let values = match get("attention.kv_lora_rank") {
-        Some(rank) => rank.saturating_add(get("rope.dimension_count").unwrap_or(0)),
-        None => {
-            let head = get("embedding_length").unwrap_or(0) / heads;
-            let key = get("attention.key_length").unwrap_or(head);
-            let value = get("attention.value_length").unwrap_or(head);
-            let kv_heads = get("attention.head_count_kv").unwrap_or(heads);
-            kv_heads.saturating_mul(key.saturating_add(value))
-        }
-    };
-    let row = request.kv_type.bytes(values);
-    (row.saturating_mul(u64::from(tokens)), row.saturating_mul(u64::from(request.prompt.min(tokens))))
-}
-
-/// Activations of a graph over `ubatch` tokens: four live intermediates of the widest kind, as `terrace run` counts them.
-fn activations(model: &ModelFile, ubatch: u32) -> u64 {
-    let embd = model.arch_u64("embedding_length").unwrap_or(0);
-    let ff = over_layers(model, "feed_forward_length").map_or(0, |count| count.max());
-    let used = model.arch_u64("expert_used_count").unwrap_or(1).clamp(1, 2);
-    u64::from(ubatch).saturating_mul(embd.max(ff).saturating_mul(4 * 4)).saturating_mul(used)
 }

@@ -41,8 +41,8 @@ impl StorageProfile {
     }
 
     /// Bytes per second at random places in requests of `request` bytes, as many in flight as serve it best: between
-    /// measured sizes on a line over the logarithm of the size, outside of them as the nearest one; never more than
-    /// [`Self::sequential`]. Unmeasured, `n / (n + 24 KiB)` of that.
+    /// measured sizes on a line over the logarithm of the size, above them as the largest one, below them falling like
+    /// `n / (n + 24 KiB)`; never more than [`Self::sequential`]. Unmeasured, that share of it.
     pub fn read_rate(&self, request: ByteSize) -> f64 {
         let size = request.bytes().max(1) as f64;
         let sequential = self.sequential();
@@ -51,8 +51,9 @@ impl StorageProfile {
             return sequential * size / (size + default::HALF_RATE_REQUEST);
         };
         let rate = if size <= first.0 {
-            // Smaller requests cost as many operations for fewer bytes.
-            first.1 * size / first.0
+            // Smaller requests cost about as many operations for fewer bytes.
+            let shape = |size: f64| size / (size + default::HALF_RATE_REQUEST);
+            first.1 * shape(size) / shape(first.0)
         } else if size >= last.0 {
             last.1
         } else {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use terrace_ggml::llama::{Context, ContextParams, FlashAttention, LoadParams, Model, Token};
+use terrace_ggml::llama::{CacheType, Context, ContextParams, FlashAttention, LoadParams, Model, Token};
 
 /// A text of more than 100 tokens in the kit's vocabulary.
 pub const PROMPT: &str = "The terraces of the hill hold what the valley needs: water in the upper ones, rice in \
@@ -27,6 +27,7 @@ pub fn run(path: &Path, generate: usize) -> Run {
         // One: threads that spin on a busy machine cost more than they bring for models this small.
         threads: 1,
         flash_attention: FlashAttention::Auto,
+        kv_type: CacheType::F16,
     };
     let mut context =
         Context::new(Arc::clone(&model), &params, Arc::default()).unwrap_or_else(|e| panic!("{e}"));

@@ -122,6 +122,12 @@ impl Side {
         Self { name: "stock", repack: Some(args.baseline_repack), args: all }
     }
 
+    /// From now on estimates are for a prompt of so many tokens.
+    pub fn expect_prompt(&mut self, tokens: usize) {
+        self.args.insert(1, tokens.max(1).to_string().into());
+        self.args.insert(1, "--expected-prompt".into());
+    }
+
     /// Runs it once, to be measured.
     pub fn run(&self, cap: Option<&MemoryCap>) -> Result<RunReport, BenchError> {
         self.start(cap, "--no-profile".into())
@@ -174,18 +180,34 @@ impl Side {
 /// All options by name: what this process was told by flag, environment or file, its children are told by flag.
 fn arguments(args: &BenchArgs, model: &Path, prompt: &Path) -> Vec<OsString> {
     let engine = &args.engine;
-    let budget = match engine.ram_budget {
-        Budget::Auto => "auto".to_owned(),
-        Budget::Bytes(size) => size.bytes().to_string(),
-    };
     let mut words: Vec<OsString> = vec!["run".into(), "--json".into(), "--temp".into(), "0".into()];
     let mut option = |name: &str, value: OsString| words.extend([name.into(), value]);
     option("--seed", "1".into());
     option("--file", prompt.into());
     option("-n", args.n.to_string().into());
-    option("--ram-budget", budget.into());
     option("--adapt", engine.adapt.to_string().into());
-    option("--manage", engine.manage.to_string().into());
+    match &engine.plan {
+        Some(plan) => option("--plan", plan.into()),
+        None => {
+            option("--ram-budget", budget_word(engine.ram_budget).into());
+            option("--manage", engine.manage.to_string().into());
+            option("--vram-budget", budget_word(engine.vram_budget).into());
+            if let Some(layers) = engine.n_gpu_layers {
+                option("--n-gpu-layers", layers.to_string().into());
+            }
+            option("--kv-type", engine.kv_type.to_string().into());
+            if let Some(tokens) = engine.ctx {
+                option("--ctx", tokens.to_string().into());
+            }
+        }
+    }
+    for server in &engine.rpc {
+        option("--rpc", server.into());
+    }
+    for rule in &engine.override_tensor {
+        option("--override-tensor", rule.to_string().into());
+    }
+    option("--hits", engine.hits.to_string().into());
     option("--io", engine.io.to_string().into());
     option("--direct", engine.direct.to_string().into());
     option("--cache-policy", engine.cache_policy.to_string().into());
@@ -196,7 +218,7 @@ fn arguments(args: &BenchArgs, model: &Path, prompt: &Path) -> Vec<OsString> {
     if let Some(file) = &engine.layer_skip {
         option("--layer-skip", file.into());
     }
-    for (name, value) in [("--ubatch", engine.ubatch), ("--ctx", engine.ctx), ("--threads", engine.threads)] {
+    for (name, value) in [("--ubatch", engine.ubatch), ("--threads", engine.threads)] {
         if let Some(value) = value {
             option(name, value.to_string().into());
         }
@@ -204,6 +226,14 @@ fn arguments(args: &BenchArgs, model: &Path, prompt: &Path) -> Vec<OsString> {
     // A path that begins with `-` or `hf:` stays a path.
     words.push(Path::new("./").join(model).into());
     words
+}
+
+/// To the byte: as people read them, sizes are rounded.
+fn budget_word(budget: Budget) -> String {
+    match budget {
+        Budget::Auto => "auto".to_owned(),
+        Budget::Bytes(size) => size.bytes().to_string(),
+    }
 }
 
 /// Empties the page cache, so that every byte comes from the disk.

@@ -1,6 +1,6 @@
 //! The command line of `terrace plan`.
 
-use super::hits::Hits;
+use crate::hits::Hits;
 use clap::Args;
 use std::path::PathBuf;
 use terrace_plan::{Budget, KvType, WhatIf};
@@ -33,7 +33,7 @@ pub struct PlanArgs {
     #[arg(long, value_name = "TOKENS", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
     pub prompt: u32,
     /// How experts are reused: typical, uniform (as in models with random weights), or a trace by `trace record`
-    #[arg(long, value_name = "HOW", default_value = "typical")]
+    #[arg(long, value_name = "HOW", env = "TERRACE_HITS", default_value = "typical")]
     pub hits: Hits,
     /// Say why a tensor lies where it lies
     #[arg(long, value_name = "TENSOR", conflicts_with_all = ["json", "svg"])]

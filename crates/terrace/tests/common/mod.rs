@@ -66,6 +66,16 @@ pub fn error_line(text: &str) -> String {
     let (errors, hints) = (count("error: "), count("hint: "));
     assert!(errors == 1 && hints <= 1, "one error, at most one hint: {text}");
     let known = ["error: ", "hint: ", "warning: ", " WARN "];
+    // What was decided, before it went wrong.
+    let plan = [
+        "stock",
+        "mapped: ",
+        "full-resident: ",
+        "expert-streaming: ",
+        "dense-ffn-streaming: ",
+        "mixed-streaming: ",
+    ];
+    let known = [&known[..], &plan].concat();
     for line in text.lines() {
         assert!(known.iter().any(|start| line.starts_with(start)), "an unexpected line: {line}");
     }

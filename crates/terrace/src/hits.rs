@@ -3,6 +3,7 @@
 use crate::error::CliError;
 use crate::trace;
 use std::convert::Infallible;
+use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use terrace_model::ByteSize;
@@ -32,6 +33,16 @@ impl FromStr for Hits {
             "uniform" => Self::Uniform,
             file => Self::Trace(file.into()),
         })
+    }
+}
+
+impl fmt::Display for Hits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Typical => f.pad("typical"),
+            Self::Uniform => f.pad("uniform"),
+            Self::Trace(path) => path.display().fmt(f),
+        }
     }
 }
 

@@ -1,0 +1,204 @@
+//! What lives where in a run: the user's words, the model's header and the machine, made into one plan.
+
+use crate::error::EngineError;
+use crate::on_devices::OnDevices;
+use crate::options::{KvChoice, Options};
+use std::path::Path;
+use terrace_model::{ByteSize, ModelFile};
+use terrace_plan::{
+    Budget, Given, KvType, Machine, MachineProfile, Manage, PlaceRequest, Placement, Plan, Request,
+    apply_rules, assess, auto_reserve, context_size, managed, place, plan, plan_selection,
+};
+
+/// A smaller type of keys and values is lossy: it must make this much of a difference.
+const WORTH_IT: f64 = 1.05;
+
+/// A run's plan, and what it should cost.
+pub struct Placing {
+    /// What the run does in RAM.
+    pub plan: Plan,
+    /// What it does on devices.
+    pub devices: OnDevices,
+    /// All of it in the words of `terrace plan`, with estimates; none for models without layers.
+    pub placed: Option<Placement>,
+}
+
+/// What placing goes by.
+pub struct Scene<'a> {
+    pub options: &'a Options,
+    pub file: &'a ModelFile,
+    pub tokens: u32,
+    pub ubatch: u32,
+    pub machine: &'a MachineProfile,
+    /// Whether the page cache may serve what fits.
+    pub mapping: bool,
+}
+
+/// Decides. A plan from a file is followed or refused, never changed; a manual mode is followed; else everything that fits is
+/// resident or mapped, and what does not is placed by the cost model.
+///
+/// # Errors
+/// A plan of another model or one that does not fit, rules that match nothing, budgets that are too small.
+pub fn placing(scene: &Scene<'_>, kv_type: KvType) -> Result<Placing, EngineError> {
+    let Scene { options, file, .. } = scene;
+    let asked = scene.asked(kv_type);
+    let (machine, mut request) = (scene.memory(), scene.request(kv_type));
+    let given = scene.given(&asked)?;
+    let mut devices = OnDevices::of(file, given.as_ref()).map_err(|reason| scene.unusable(reason))?;
+    if let (Some(path), Some(given)) = (&options.plan, &given) {
+        request.ram_budget = scene.budget(path, given, devices.bytes(file), request.context)?;
+    }
+    // Rules speak of weights that are read or stay, and devices of ones that are nowhere else, so none may be mapped.
+    request.mapping &= options.rules.is_empty() && devices.is_empty();
+    let select = |selection, devices: &OnDevices| {
+        plan_selection(file, &machine, &request, selection, devices.bytes(file))
+    };
+    let mut plan = match &given {
+        Some(given) => select(devices.without(given.managed.clone()), &devices)?,
+        None => plan(file, &machine, &request)?,
+    };
+    if !options.rules.is_empty() {
+        let mut selection = plan.managed.clone();
+        for (device, tensors) in apply_rules(&options.rules, file, &mut selection)? {
+            devices.add(&device, tensors);
+        }
+        plan = select(devices.without(selection), &devices)?;
+    }
+    let given = Given { managed: plan.managed.clone(), slots: plan.slots, ..given.unwrap_or_default() };
+    // What cannot be estimated can still be run.
+    let placed = assess(file, scene.machine, &asked, &given)
+        .inspect_err(|error| tracing::debug!("no estimate: {error}"))
+        .ok();
+    Ok(Placing { plan, devices, placed })
+}
+
+impl Scene<'_> {
+    /// The type of keys and values: what was asked for, or the largest under which the model can be placed, unless it is
+    /// streamed and a smaller one makes it [`WORTH_IT`] times as fast.
+    pub fn kv_type(&self) -> KvType {
+        let types = match self.options.kv_type {
+            KvChoice::Type(ty) => return ty,
+            KvChoice::Auto => [KvType::F16, KvType::Q8_0, KvType::Q4_0],
+        };
+        let mut best = (KvType::F16, 0.0);
+        for ty in types {
+            let Ok(placed) = place(self.file, self.machine, &self.asked(ty)) else { continue };
+            let rate = placed.estimate.decode_tok_s;
+            if rate > best.1 * WORTH_IT {
+                best = (ty, rate);
+            }
+            if placed.estimate.read_per_token == ByteSize::ZERO {
+                break;
+            }
+        }
+        best.0
+    }
+
+    /// Memory that the context takes beside the weights.
+    pub fn context(&self, kv_type: KvType) -> ByteSize {
+        context_size(self.file, self.tokens, kv_type, self.ubatch, self.options.outputs).total()
+    }
+
+    fn asked(&self, kv_type: KvType) -> PlaceRequest {
+        PlaceRequest {
+            ram_budget: self.options.ram_budget,
+            context: Some(self.tokens),
+            kv_type,
+            ubatch: self.ubatch,
+            prompt: self.options.expected_prompt,
+            hits: self.options.hits.clone(),
+            vram_budget: self.options.vram_budget,
+            device_layers: self.options.device_layers,
+            hot_lanes: false,
+        }
+    }
+
+    /// RAM as the sets of `--manage` see it.
+    pub fn memory(&self) -> Machine {
+        Machine { ram_available: self.machine.memory.available }
+    }
+
+    fn request(&self, kv_type: KvType) -> Request {
+        Request {
+            manage: self.options.manage,
+            ram_budget: self.options.ram_budget,
+            context: self.context(kv_type),
+            mapping: self.mapping,
+        }
+    }
+
+    /// What the plan's file says, or the cost model where not everything fits in RAM; none: the sets of `--manage`.
+    fn given(&self, asked: &PlaceRequest) -> Result<Option<Given>, EngineError> {
+        if let Some(path) = &self.options.plan {
+            let given = read_plan(path)?.realize(self.file);
+            return given.map(Some).map_err(|error| self.unusable(error.to_string()));
+        }
+        let devices = self.machine.separate().next().is_some() && self.options.device_layers != Some(0);
+        if !devices && self.options.device_layers.is_some_and(|layers| layers > 0) {
+            return Err(EngineError::NoAccelerator);
+        }
+        if self.options.manage != Manage::Auto && !devices {
+            return Ok(None);
+        }
+        let placed = match place(self.file, self.machine, asked) {
+            Ok(placed) => placed,
+            // That has nobody else a plan for.
+            Err(error) if self.options.device_layers.is_some_and(|layers| layers > 0) => {
+                return Err(EngineError::Place(error));
+            }
+            Err(error) => {
+                // Where there is too little room, the sets know the smallest budget that would do.
+                tracing::debug!("the cost model has no plan: {error}");
+                return Ok(None);
+            }
+        };
+        let mut given = placed.realize(self.file).expect("a plan of this model");
+        if self.options.manage != Manage::Auto {
+            given.managed = managed(self.file, self.options.manage);
+        }
+        // Everything is in RAM: mapped or read, that is no question of where.
+        let in_ram = given.managed.is_empty() && given.homes.iter().all(Option::is_none);
+        Ok((!in_ram).then_some(given))
+    }
+
+    fn unusable(&self, reason: String) -> EngineError {
+        EngineError::PlanFile { path: self.options.plan.clone().unwrap_or_default(), reason }
+    }
+
+    /// RAM for the weights of a plan from a file: exactly what it says, if the machine has it.
+    fn budget(
+        &self,
+        path: &Path,
+        given: &Given,
+        elsewhere: ByteSize,
+        context: ByteSize,
+    ) -> Result<Budget, EngineError> {
+        let weights = self.file.size() - given.managed.bytes(self.file) - elsewhere + given.slots;
+        let available = self.machine.memory.available;
+        let room = available.saturating_sub(auto_reserve(available));
+        let needed = weights + context;
+        if needed > room {
+            return Err(EngineError::PlanFile {
+                path: path.into(),
+                reason: format!(
+                    "it does not fit: {weights} of weights and slots with {context} of context are {needed}, and {room} \
+                     of RAM can be used"
+                ),
+            });
+        }
+        Ok(Budget::Bytes(weights))
+    }
+}
+
+/// A plan that `terrace plan --json` wrote, perhaps edited since.
+pub fn read_plan(path: &Path) -> Result<Placement, EngineError> {
+    /// The largest model's plan takes a few hundred kilobytes.
+    const MOST: ByteSize = ByteSize::mib(16);
+    let bad = |reason: String| EngineError::PlanFile { path: path.into(), reason };
+    let size = std::fs::metadata(path).map_err(|error| bad(error.to_string()))?.len();
+    if size > MOST.bytes() {
+        return Err(bad(format!("{} are no plan", ByteSize(size))));
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| bad(error.to_string()))?;
+    Placement::from_json(&text).map_err(|error| bad(error.to_string()))
+}

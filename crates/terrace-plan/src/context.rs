@@ -1,0 +1,185 @@
+//! How much memory a context takes, from the header alone.
+
+use crate::metadata::{for_layer, over_layers};
+use crate::place::{DEFAULT_CONTEXT, KvType};
+use std::collections::BTreeSet;
+use terrace_model::{ByteSize, LayerId, ModelFile};
+
+/// F32, the type of logits.
+const LOGIT_BYTES: u64 = 4;
+
+/// Bytes of a context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContextSize {
+    /// Keys, values and states.
+    pub cache: ByteSize,
+    /// The largest activations of a graph over an ubatch.
+    pub compute: ByteSize,
+    /// Logits where more than one token's are kept.
+    pub logits: ByteSize,
+}
+
+impl ContextSize {
+    /// All of it.
+    pub const fn total(&self) -> ByteSize {
+        let bytes = self.cache.bytes().saturating_add(self.compute.bytes());
+        ByteSize(bytes.saturating_add(self.logits.bytes()))
+    }
+}
+
+/// The context when `asked` for one of so many tokens; none: what the model was trained with, at most [`DEFAULT_CONTEXT`].
+pub fn context_tokens(model: &ModelFile, asked: Option<u32>) -> u32 {
+    let trained = model.arch_u64("context_length").and_then(|n| u32::try_from(n).ok()).filter(|&n| n > 0);
+    asked.filter(|&n| n > 0).unwrap_or_else(|| trained.unwrap_or(DEFAULT_CONTEXT).min(DEFAULT_CONTEXT))
+}
+
+/// Bytes of a context of `tokens` tokens, computed in graphs of at most `ubatch` tokens, of which `outputs` leave logits.
+pub fn context_size(
+    model: &ModelFile,
+    tokens: u32,
+    kv_type: KvType,
+    ubatch: u32,
+    outputs: u32,
+) -> ContextSize {
+    let layers: BTreeSet<LayerId> = model.tensors.iter().filter_map(|tensor| tensor.layer()).collect();
+    let recurrent = recurrent_layers(model);
+    let cache = layers.iter().map(|&layer| {
+        if recurrent.contains(&layer) { state(model, layer) } else { rows(model, layer, kv_type, tokens) }
+    });
+    let logits = match outputs {
+        0 | 1 => 0,
+        // Once as the graph computes them, once where they are kept.
+        n => vocabulary(model).saturating_mul(LOGIT_BYTES * (u64::from(n) + u64::from(n.min(ubatch)))),
+    };
+    ContextSize {
+        cache: ByteSize(cache.fold(0, u64::saturating_add)),
+        compute: ByteSize(activations(model, ubatch.min(tokens))),
+        logits: ByteSize(logits),
+    }
+}
+
+/// Tokens per graph when nobody says: llama.cpp's 512, and more for models with experts. Each graph of a long prompt uses
+/// nearly all of them, so four times the tokens are a quarter of the reads; unless activations would then take more than
+/// an eighth of memory.
+pub fn auto_ubatch(model: &ModelFile, tokens: u32, available: ByteSize) -> u32 {
+    const DENSE: u32 = 512;
+    const EXPERTS: u32 = 2048;
+    let more = activations(model, EXPERTS.min(tokens)).saturating_sub(activations(model, DENSE.min(tokens)));
+    let has_experts = model.arch_u64("expert_count").is_some_and(|n| n > 0);
+    if has_experts && more <= available.bytes() / 8 { EXPERTS } else { DENSE }
+}
+
+/// Layers that keep a state of fixed size instead of keys and values.
+pub fn recurrent_layers(model: &ModelFile) -> BTreeSet<LayerId> {
+    let recurrent = model.tensors.iter().filter(|tensor| tensor.name.contains(".ssm_"));
+    recurrent.filter_map(|tensor| tensor.layer()).collect()
+}
+
+/// Bytes of a recurrent layer's state, in 32 bits.
+pub fn state(model: &ModelFile, layer: LayerId) -> u64 {
+    let get = |key: &str| for_layer(model, key, layer).unwrap_or(0);
+    get("ssm.state_size").saturating_mul(get("ssm.inner_size")).saturating_mul(4)
+}
+
+/// Bytes of so many tokens' keys and values in a layer: `kv heads × (key length + value length)` values per token; latent
+/// attention keeps one compressed row of `kv_lora_rank + rope dimensions`. An upper estimate with sliding windows.
+pub fn rows(model: &ModelFile, layer: LayerId, kv_type: KvType, tokens: u32) -> u64 {
+    let get = |key: &str| for_layer(model, key, layer);
+    let heads = get("attention.head_count").unwrap_or(1).max(1);
+    let values = match get("attention.kv_lora_rank") {
+        Some(rank) => rank.saturating_add(get("rope.dimension_count").unwrap_or(0)),
+        None => {
+            let head = get("embedding_length").unwrap_or(0) / heads;
+            let key = get("attention.key_length").unwrap_or(head);
+            let value = get("attention.value_length").unwrap_or(head);
+            let kv_heads = get("attention.head_count_kv").unwrap_or(heads);
+            kv_heads.saturating_mul(key.saturating_add(value))
+        }
+    };
+    kv_type.bytes(values).saturating_mul(u64::from(tokens))
+}
+
+/// Activations of a graph over `ubatch` tokens: four live intermediates of the widest kind is what llama.cpp's allocator
+/// needs for the graphs measured here. Attention scores take nothing, since attention is fused.
+pub fn activations(model: &ModelFile, ubatch: u32) -> u64 {
+    let embd = model.arch_u64("embedding_length").unwrap_or(0);
+    let ff = over_layers(model, "feed_forward_length").map_or(0, |count| count.max());
+    let used = model.arch_u64("expert_used_count").unwrap_or(1).clamp(1, 2);
+    u64::from(ubatch).saturating_mul(embd.max(ff).saturating_mul(4 * 4)).saturating_mul(used)
+}
+
+/// Entries of the vocabulary: rows of the table of embeddings.
+fn vocabulary(model: &ModelFile) -> u64 {
+    model.tensor("token_embd.weight").map_or(0, |tensor| tensor.shape.0[1])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use terrace_model::{Extent, FileIndex, MetaValue, Shape, TensorInfo, TensorType};
+
+    fn model(layers: u32, pairs: &[(&str, MetaValue)]) -> ModelFile {
+        let mut metadata: BTreeMap<_, _> = pairs.iter().map(|(k, v)| (format!("m.{k}"), v.clone())).collect();
+        metadata.insert("general.architecture".into(), MetaValue::Str("m".into()));
+        let tensor = |layer| TensorInfo {
+            name: format!("blk.{layer}.attn_norm.weight"),
+            ty: TensorType { id: 0, name: "f32".into(), block_elements: 1, block_bytes: 4 },
+            shape: Shape([1; 4]),
+            extent: Extent { file: FileIndex(0), offset: 0, len: 4 },
+        };
+        ModelFile {
+            shards: vec![],
+            version: 3,
+            alignment: 32,
+            metadata,
+            tensors: (0..layers).map(tensor).collect(),
+        }
+    }
+
+    #[test]
+    fn keys_and_values_of_llama_8b() {
+        // Llama 3 8B: 32 layers, 8 KV heads of 128, F16: 128 KiB per token.
+        let model = model(
+            32,
+            &[
+                ("embedding_length", MetaValue::U64(4096)),
+                ("attention.head_count", MetaValue::U64(32)),
+                ("attention.head_count_kv", MetaValue::U64(8)),
+            ],
+        );
+        let size = |tokens, kv| context_size(&model, tokens, kv, 1, 1);
+        assert_eq!(size(1, KvType::F16).cache, ByteSize::kib(128));
+        assert_eq!(size(8192, KvType::F16).cache, ByteSize::gib(1));
+        assert_eq!(size(8192, KvType::Q8_0).cache, ByteSize((1 << 30) * 34 / 64));
+        assert_eq!(size(8192, KvType::F16).compute, ByteSize(4096 * 16));
+        assert!(context_size(&model, u32::MAX, KvType::F16, 512, 1).total() > ByteSize::gib(400));
+    }
+
+    #[test]
+    fn numbers_by_layer_are_summed() {
+        let heads = MetaValue::Array(vec![MetaValue::U64(2), MetaValue::U64(8)]);
+        let model = model(
+            2,
+            &[
+                ("embedding_length", MetaValue::U64(512)),
+                ("attention.head_count", MetaValue::U64(8)),
+                ("attention.head_count_kv", heads),
+            ],
+        );
+        assert_eq!(context_size(&model, 1, KvType::F16, 1, 1).cache, ByteSize(10 * 128 * 2));
+    }
+
+    #[test]
+    fn nothing_overflows_on_absurd_headers() {
+        let huge = model(
+            3,
+            &[
+                ("embedding_length", MetaValue::U64(u64::MAX)),
+                ("feed_forward_length", MetaValue::Array(vec![MetaValue::U64(u64::MAX / 2)])),
+            ],
+        );
+        let size = context_size(&huge, u32::MAX, KvType::F16, u32::MAX, u32::MAX);
+        assert!(size.total() > ByteSize::gib(1 << 20));
+    }
+}

@@ -1,0 +1,84 @@
+//! What the plan expected, beside what was measured.
+
+use super::stats::Spread;
+use crate::report::{RunReport, StoreReport};
+use serde::Serialize;
+use std::fmt::Write;
+use terrace_plan::{Estimate, Placement, TermKind};
+
+/// One thing that the plan estimated.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Check {
+    /// What.
+    pub term: &'static str,
+    /// By the plan.
+    pub estimate: f64,
+    /// Median of the runs.
+    pub measured: f64,
+    /// `estimate / measured - 1`, in percent; none where nothing was measured.
+    pub error_percent: Option<f64>,
+}
+
+/// The terms of Terrace's runs, the first of which is left out; none if the model has no plan with estimates.
+pub fn checks(runs: &[RunReport]) -> Option<Vec<Check>> {
+    // The last run knew the prompt's length.
+    let placed: Placement = serde_json::from_value(runs.last()?.plan.get("placed")?.clone()).ok()?;
+    let estimate = &placed.estimate;
+    let mut checks = Vec::new();
+    let mut check = |term, estimate: f64, measured: &dyn Fn(&RunReport) -> Option<f64>| {
+        let values: Option<Vec<f64>> = runs.iter().skip(1).map(measured).collect();
+        let Some(spread) = values.and_then(Spread::of) else { return };
+        let measured = spread.median;
+        let error_percent = (measured > 0.0).then(|| (estimate / measured - 1.0) * 100.0);
+        checks.push(Check { term, estimate, measured, error_percent });
+    };
+    check("decode, tokens/s", estimate.decode_tok_s, &|run| Some(run.timings.decode_tps));
+    check("prefill, tokens/s", estimate.prefill_tok_s, &|run| Some(run.timings.prompt_tps));
+    check("a token, ms", 1e3 / estimate.decode_tok_s, &|run| Some(run.timings.decode_ms / tokens(run)?));
+    let streams = estimate.read_per_token.bytes() > 0;
+    if !streams {
+        return Some(checks);
+    }
+    let part = |kind, beside| estimate.ms(move |term| term.kind == kind && term.beside == beside);
+    let per_token = |run: &RunReport, of: fn(&StoreReport) -> f64| Some(of(&run.decode?) / tokens(run)?);
+    let read = estimate.read_per_token.bytes() as f64 / MIB;
+    check("read, MiB", read, &|run| per_token(run, |store| store.bytes_read as f64 / MIB));
+    check("reading, ms", part(TermKind::Reading, true), &|run| per_token(run, |store| store.io_busy_ms));
+    check("computing experts, ms", part(TermKind::Experts, false), &|run| {
+        per_token(run, |store| store.experts_ms)
+    });
+    check("computing else, ms", part(TermKind::Dense, false), &|run| per_token(run, |store| store.dense_ms));
+    check("waiting, ms", part(TermKind::Waiting, false), &|run| per_token(run, |store| store.stall_ms));
+    check("reading hidden, %", hidden(estimate) * 100.0, &|run| Some(run.decode?.overlap * 100.0));
+    if let Some(hits) = estimate.hit_rate {
+        check("hits, %", hits * 100.0, &|run| Some(run.decode?.hit_rate * 100.0));
+    }
+    Some(checks)
+}
+
+const MIB: f64 = 1048576.0;
+
+/// Tokens after the first: it comes with the prompt.
+fn tokens(run: &RunReport) -> Option<f64> {
+    let tokens = run.tokens.len().saturating_sub(1);
+    (tokens > 0).then_some(tokens as f64)
+}
+
+/// Share of the reading that nobody waits for.
+fn hidden(estimate: &Estimate) -> f64 {
+    let reading = estimate.ms(|term| term.kind == TermKind::Reading);
+    let waiting = estimate.ms(|term| term.kind == TermKind::Waiting && !term.beside);
+    if reading > 0.0 { (1.0 - waiting / reading).max(0.0) } else { 0.0 }
+}
+
+/// The checks as a table.
+pub fn table(checks: &[Check]) -> String {
+    let mut out =
+        format!("\n{:<24} {:>11} {:>11} {:>8}\n", "plan against reality", "estimate", "measured", "error");
+    for check in checks {
+        let error = check.error_percent.map_or_else(|| "-".into(), |percent| format!("{percent:+.0} %"));
+        let _ =
+            writeln!(out, "{:<24} {:>11.2} {:>11.2} {error:>8}", check.term, check.estimate, check.measured);
+    }
+    out
+}
