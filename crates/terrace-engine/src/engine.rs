@@ -400,6 +400,9 @@ fn load_managed(
     }
     let files: Vec<PathBuf> = file.shards.iter().map(|s| s.path.clone()).collect();
     let Placing { mut plan, devices: on_devices, placed } = placing(scene, report.kv_type)?;
+    if options.slots_share < 100 {
+        plan.share_slots(options.slots_share);
+    }
     for warning in &plan.warnings {
         tracing::warn!("{warning}");
     }
@@ -413,6 +416,8 @@ fn load_managed(
         budget: plan.slots,
         io: options.io,
         direct: direct_for(options.direct, &plan),
+        queue_depth: options.queue_depth,
+        request_size: options.request_size,
         policy: options.cache_policy.clone(),
         speculation: options.lookahead.bytes(plan.slots),
         faults: faults.map_err(|e| EngineError::Faults(e.to_string()))?,

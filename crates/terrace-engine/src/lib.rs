@@ -47,3 +47,4 @@ pub use terrace_ggml::llama::Sampling;
 pub use terrace_plan::{Budget, HitCurve, KvType, Manage, ParseRuleError, TensorRule};
 pub use terrace_store::{DirectChoice, IoChoice, LayerStats, PolicyKind, StoreStats, user_cache_dir};
 pub use trace::SavedTrace;
+pub use warm::FileIdentity;

@@ -137,6 +137,12 @@ pub struct Options {
     pub hits: Option<HitCurve>,
     /// I/O engine.
     pub io: IoChoice,
+    /// Requests in flight at most; none: as measured on the device.
+    pub queue_depth: Option<u32>,
+    /// Size of a request at most; none: as measured on the device.
+    pub request_size: Option<ByteSize>,
+    /// Percent of the slots that the budget allows which are used; the page cache may have the rest.
+    pub slots_share: u32,
     /// Past the page cache or through it.
     pub direct: DirectChoice,
     /// Which blocks go when the slots are full.
@@ -186,6 +192,9 @@ impl Default for Options {
             expected_prompt: 512,
             hits: None,
             io: IoChoice::Auto,
+            queue_depth: None,
+            request_size: None,
+            slots_share: 100,
             direct: DirectChoice::Auto,
             cache_policy: PolicyKind::default(),
             lookahead: Lookahead::default(),

@@ -231,6 +231,15 @@ impl Chosen<'_> {
 }
 
 impl Plan {
+    /// Takes `percent` of the slots, at least what is needed: the rest is left to the page cache.
+    pub fn share_slots(&mut self, percent: u32) {
+        let least = self.minimum.saturating_sub(self.resident.saturating_sub(self.pinned));
+        let share = ByteSize(self.slots.bytes() / 100 * u64::from(percent.min(100)) / PAGE * PAGE);
+        let slots = share.max(least).min(self.slots);
+        self.budget = self.budget.saturating_sub(self.slots - slots);
+        self.slots = slots;
+    }
+
     /// Whether mapped weights can all be in memory beside the context, so that they may be brought there before
     /// somebody asks for them.
     pub fn populates(&self, machine: &Machine) -> bool {

@@ -7,18 +7,18 @@ mod child;
 mod show;
 mod stats;
 
-pub use child::BenchError;
+pub use cap::MemoryCap;
+pub use child::{BenchError, Side, drop_page_cache, first_difference};
 
 use crate::cli::{BenchArgs, OnOff};
 use crate::error::CliError;
 use crate::report::RunReport;
 use crate::{input, inspect, model_source, signals};
-use cap::MemoryCap;
 use check_plan::Check;
-use child::{Side, drop_page_cache, first_difference};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use stats::Comparison;
 use std::io::{IsTerminal, Write};
+use std::path::Path;
 use terrace_engine::ProfileFile;
 
 /// Prompt of runs that bring none: prose, since repeated tokens route unlike any real text.
@@ -39,10 +39,7 @@ pub fn bench(args: &BenchArgs) -> Result<(), CliError> {
         });
     }
     let model = model_source::resolve(args.model.as_deref())?;
-    let prompt = prompt_file(&match &args.prompt_file {
-        Some(path) => input::file(path)?,
-        None => PROMPT.to_owned(),
-    })?;
+    let prompt = prompt(args.prompt_file.as_deref())?;
     let cap = args.memory_cap.map(MemoryCap::new).transpose()?;
     let cold = args.cold || cap.is_some();
     // Not at the end of all runs: can it be written? Whatever was begun there goes at once.
@@ -154,6 +151,17 @@ fn bar(runs: u64) -> ProgressBar {
     ProgressBar::with_draw_target(Some(runs), target).with_style(style)
 }
 
+/// The prompt that is measured with: the file's, or one of ours.
+///
+/// # Errors
+/// The file cannot be read, or ours not written.
+pub fn prompt(path: Option<&Path>) -> Result<tempfile::NamedTempFile, CliError> {
+    prompt_file(&match path {
+        Some(path) => input::file(path)?,
+        None => PROMPT.to_owned(),
+    })
+}
+
 /// The prompt in a file of its own, so that nothing can change it between two runs; gone when dropped.
 fn prompt_file(text: &str) -> Result<tempfile::NamedTempFile, CliError> {
     let failed = || CliError::io("temporary prompt file");
@@ -168,7 +176,6 @@ mod tests {
     use super::*;
     use crate::cli::{Cli, Command};
     use clap::Parser;
-    use std::path::Path;
 
     fn report(tokens: &[i32]) -> RunReport {
         serde_json::from_value(serde_json::json!({

@@ -6,8 +6,10 @@
 use crate::calibrate_skip::CalibrateSkipArgs;
 use crate::doctor::DoctorArgs;
 use crate::hits::Hits;
+use crate::optimize::OptimizeArgs;
 use crate::perplexity::PerplexityArgs;
 use crate::plan::PlanArgs;
+use crate::preset::{Applied, PresetUse};
 use crate::profile::ProfileArgs;
 use crate::trace::TraceCommand;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
@@ -45,6 +47,8 @@ pub enum Command {
     Plan(PlanArgs),
     /// Measure generation, alone or against stock llama.cpp
     Bench(BenchArgs),
+    /// Search for the settings that run a model fastest here, and keep them for later runs
+    Optimize(OptimizeArgs),
     /// Measure how well a model predicts a text, as llama.cpp's perplexity does
     Perplexity(PerplexityArgs),
     /// Find layers that could be left out, and measure what that costs
@@ -82,6 +86,21 @@ pub struct EngineArgs {
     /// Read past the page cache: on, off or auto
     #[arg(long, value_name = "MODE", env = "TERRACE_DIRECT", default_value = "auto")]
     pub direct: DirectChoice,
+    /// Reads in flight at once at most [default: as measured by iobench, or 32]
+    #[arg(long, value_name = "N", env = "TERRACE_QUEUE_DEPTH", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub queue_depth: Option<u32>,
+    /// Weights are read in requests of this size at most [default: as measured by iobench, or 1MiB]
+    #[arg(long, value_name = "SIZE", env = "TERRACE_REQUEST_SIZE", value_parser = request_size)]
+    pub request_size: Option<ByteSize>,
+    /// Percent of the RAM budget's slots that are used; the page cache may have the rest
+    #[arg(long, value_name = "PERCENT", env = "TERRACE_SLOTS_SHARE", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub slots_share: u32,
+    /// Whether `run` and `bench` take what `optimize` found, where nothing else is said: auto or off
+    #[arg(long, value_name = "auto|off", env = "TERRACE_PRESET", default_value = "auto")]
+    pub preset: PresetUse,
+    /// What they took.
+    #[arg(skip)]
+    pub from_preset: Option<Applied>,
     /// Which weights make room for others: lru, lfru, lfu, per-layer or static:FILE (a list by `trace hot`)
     #[arg(long, value_name = "POLICY", env = "TERRACE_CACHE_POLICY", default_value = "lru")]
     pub cache_policy: PolicyKind,
@@ -313,6 +332,25 @@ impl OnOff {
             Self::Off => "off",
         }
     }
+}
+
+impl Cli {
+    /// The model and its options, where a stored preset is used.
+    pub fn presettable(&mut self) -> Option<(Option<&str>, &mut EngineArgs)> {
+        match &mut self.command {
+            Command::Run(args) => Some((args.model.as_deref(), &mut args.engine)),
+            Command::Bench(args) => Some((args.model.as_deref(), &mut args.engine)),
+            _ => None,
+        }
+    }
+}
+
+fn request_size(text: &str) -> Result<ByteSize, String> {
+    let size: ByteSize = text.parse().map_err(|error| format!("{error}"))?;
+    if (4096..=1 << 30).contains(&size.bytes()) {
+        return Ok(size);
+    }
+    Err("requests have 4KiB to 1GiB".into())
 }
 
 fn temperature(text: &str) -> Result<f32, String> {

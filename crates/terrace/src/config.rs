@@ -5,6 +5,9 @@
 
 use crate::cli::Cli;
 use crate::error::CliError;
+use crate::model_source;
+use crate::preset::{self, Applied, Place, PresetUse};
+use clap::parser::ValueSource;
 use clap::{Command, CommandFactory, FromArgMatches};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -14,7 +17,7 @@ use std::path::{Path, PathBuf};
 const OTHER_VARIABLES: [&str; 2] = ["TERRACE_BUNDLED_MODEL", "TERRACE_LOG"];
 
 /// The subcommands whose options the file may set.
-const CONFIGURABLE: [&str; 5] = ["run", "bench", "perplexity", "calibrate-skip", "plan"];
+const CONFIGURABLE: [&str; 6] = ["run", "bench", "optimize", "perplexity", "calibrate-skip", "plan"];
 
 /// The command line over its layers, and warnings about what nothing reads.
 ///
@@ -24,13 +27,65 @@ pub fn parse(args: Vec<OsString>) -> Result<(Cli, Vec<String>), ParseError> {
     let args: Vec<OsString> = args.into_iter().map(long_name).collect();
     let first = Cli::try_parse_from_layers(Cli::command(), &args)?;
     let mut warnings = unknown_variables(std::env::vars_os().map(|(name, _)| name));
-    let Some((path, text)) = read_file(first.config.as_deref())? else {
-        return Ok((first, warnings));
+    let (mut cli, mut values) = (first, BTreeMap::new());
+    if let Some((path, text)) = read_file(cli.config.as_deref())? {
+        let (from_file, unknown) = values_of(&path, &text)?;
+        warnings.extend(unknown);
+        cli = Cli::try_parse_from_layers(with_defaults(Cli::command(), &from_file), &args)?;
+        values = from_file;
+    }
+    let preset = preset_of(&mut cli, &mut warnings);
+    match preset {
+        Some(preset) => Ok((with_preset(preset, values, &args)?, warnings)),
+        None => Ok((cli, warnings)),
+    }
+}
+
+/// The stored preset for what is to be run, if there is one that is wanted. What is wrong with it is a warning; what is wrong
+/// with the model is told by whoever loads it.
+fn preset_of(cli: &mut Cli, warnings: &mut Vec<String>) -> Option<Applied> {
+    let (model, engine) = cli.presettable()?;
+    if engine.preset == PresetUse::Off || !preset::any() {
+        return None;
+    }
+    let place = Place::of(&model_source::local(model)?).ok().flatten()?;
+    let mut settings = match place.read() {
+        Ok(preset) => preset?.settings,
+        Err(warning) => {
+            warnings.push(warning);
+            return None;
+        }
     };
-    let (values, unknown) = values_of(&path, &text)?;
-    warnings.extend(unknown);
-    let cli = Cli::try_parse_from_layers(with_defaults(Cli::command(), &values), &args)?;
-    Ok((cli, warnings))
+    settings.retain(|name, value| match check("run", name, value) {
+        Ok(()) => true,
+        Err(reason) => {
+            warnings.push(format!("{}: `{name}`: {reason}; it is not used", place.path().display()));
+            false
+        }
+    });
+    (!settings.is_empty()).then(|| Applied { path: place.path().to_owned(), settings })
+}
+
+/// The command line over its layers, of which a preset is the last. What nothing else has set is noted.
+fn with_preset(
+    mut preset: Applied,
+    mut values: BTreeMap<String, String>,
+    args: &[OsString],
+) -> Result<Cli, clap::Error> {
+    let id = |name: &str| name.replace('-', "_");
+    preset.settings.retain(|name, _| !values.contains_key(&id(name)));
+    values.extend(preset.settings.iter().map(|(name, value)| (id(name), value.clone())));
+    let matches = with_defaults(Cli::command(), &values).try_get_matches_from(args)?;
+    let by_default = |name: &str| {
+        let source = matches.subcommand().and_then(|(_, of)| of.value_source(&id(name)));
+        source == Some(ValueSource::DefaultValue)
+    };
+    preset.settings.retain(|name, _| by_default(name));
+    let mut cli = Cli::from_arg_matches(&matches)?;
+    if let Some((_, engine)) = cli.presettable() {
+        engine.from_preset = (!preset.settings.is_empty()).then_some(preset);
+    }
+    Ok(cli)
 }
 
 /// llama.cpp's short options of more than one letter, which users have in their fingers, by our long names.
@@ -90,9 +145,14 @@ fn read_file(named: Option<&Path>) -> Result<Option<(PathBuf, String)>, CliError
 }
 
 fn default_path() -> Option<PathBuf> {
+    Some(user_dir()?.join("config.toml"))
+}
+
+/// The user's directory: `$XDG_CONFIG_HOME/terrace`. None without a home.
+pub fn user_dir() -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     let base = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")))?;
-    Some(base.join("terrace/config.toml"))
+    Some(base.join("terrace"))
 }
 
 /// Names of the options that the file may set, with the subcommand that shows how they are read.

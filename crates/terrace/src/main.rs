@@ -17,8 +17,10 @@ mod input;
 mod inspect;
 mod iobench;
 mod model_source;
+mod optimize;
 mod perplexity;
 mod plan;
+mod preset;
 mod profile;
 mod report;
 mod run;
@@ -63,6 +65,7 @@ fn run_command() -> ExitCode {
         Command::Inspect(args) => inspect::inspect(args),
         Command::Plan(args) => plan::plan(args),
         Command::Bench(args) => bench::bench(args),
+        Command::Optimize(args) => optimize::optimize(args),
         Command::Perplexity(args) => perplexity::perplexity(args, cli.verbose > 0),
         Command::CalibrateSkip(args) => calibrate_skip::calibrate_skip(args, cli.verbose > 0),
         Command::Trace(command) => trace::trace(command, cli.verbose > 0),

@@ -28,6 +28,18 @@ pub fn resolve(model: Option<&str>) -> Result<PathBuf, CliError> {
     }
 }
 
+/// The file of what was asked for, if it is here already.
+pub fn local(model: Option<&str>) -> Option<PathBuf> {
+    let path = match model {
+        None => bundled().ok()?,
+        Some(name) => match name.strip_prefix("hf:") {
+            None => PathBuf::from(name),
+            Some(remote) => Hub::from_environment().ok()?.cached(&RemoteModel::parse(remote).ok()?)?,
+        },
+    };
+    path.is_file().then_some(path)
+}
+
 /// A model's header: a local file, or what was fetched of a remote one.
 pub enum Header {
     /// The file.

@@ -1,5 +1,6 @@
 //! The object that `run --json` prints and `bench` reads.
 
+use crate::preset::Applied;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use terrace_engine::{Engine, Generation, LayerStats, StoreStats, Timings, peak_rss};
@@ -32,6 +33,9 @@ pub struct RunReport {
     /// The same by layer, in order; weights that belong to none come last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<LayerReport>,
+    /// What a stored preset has set; none: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preset: Option<Applied>,
     /// Most memory that the process had.
     pub peak_rss_bytes: u64,
 }
@@ -287,6 +291,7 @@ impl RunReport {
             decode: generation.decode.map(|stats| StoreReport::new(&stats, plan.tuned_gbps)),
             foretold: ForetoldReport::of(engine),
             layers: engine.layer_stats().iter().map(LayerReport::from).collect(),
+            preset: None,
             peak_rss_bytes: peak_rss().bytes(),
         }
     }

@@ -83,7 +83,8 @@ fn answer(engine: &mut Engine, args: &RunArgs, input: Input, verbose: bool) -> R
         eprint!("{}", Summary::of(engine, Some(&generation)));
     }
     if args.json {
-        let report = RunReport::new(engine, &generation);
+        let preset = args.engine.from_preset.clone();
+        let report = RunReport { preset, ..RunReport::new(engine, &generation) };
         let text = serde_json::to_string(&report).expect("a report is plain data");
         out.write(&format!("{text}\n"));
         out.failed()?;

@@ -21,7 +21,24 @@ pub fn load(
     announce: Announce,
     adjust: impl FnOnce(&mut Options),
 ) -> Result<Engine, CliError> {
-    let engine = load_with(model, engine, testing, adjust, Engine::load)?;
+    let args = engine;
+    let engine = load_with(model, args, testing, adjust, Engine::load)?;
+    let preset = args.from_preset.as_ref();
+    let by_hand = |name| preset.is_none_or(|preset| !preset.settings.contains_key(name));
+    if engine.plan().mode == "mapped" {
+        for (name, given) in
+            [("queue-depth", args.queue_depth.is_some()), ("request-size", args.request_size.is_some())]
+        {
+            if given && by_hand(name) {
+                tracing::warn!("--{name} does nothing: all weights are mapped, and the kernel reads them");
+            }
+        }
+    }
+    if matches!(announce, Announce::Whole)
+        && let Some(preset) = preset
+    {
+        eprintln!("{preset}");
+    }
     loaded(&engine, announce);
     Ok(engine)
 }
@@ -109,6 +126,9 @@ fn options(args: &EngineArgs) -> Result<Options, CliError> {
         rules: args.override_tensor.clone(),
         hits: args.hits.curve()?,
         kv_type: args.kv_type,
+        queue_depth: args.queue_depth,
+        request_size: args.request_size,
+        slots_share: args.slots_share,
         io: args.io,
         direct: args.direct,
         cache_policy: args.cache_policy.clone(),

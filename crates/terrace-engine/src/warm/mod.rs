@@ -4,7 +4,7 @@ mod file;
 mod file_identity;
 
 use file::{LayerCounts, UsageFile};
-use file_identity::FileIdentity;
+pub use file_identity::FileIdentity;
 use std::cmp::Ordering;
 use std::path::Path;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Child processes and their preparation.
 
 use super::cap::MemoryCap;
-use crate::cli::{BenchArgs, OnOff};
+use crate::cli::{BenchArgs, EngineArgs, OnOff};
 use crate::report::RunReport;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -112,12 +112,17 @@ pub struct Side {
 impl Side {
     /// Terrace, with the options of the bench.
     pub fn terrace(args: &BenchArgs, model: &Path, prompt: &Path) -> Self {
-        Self { name: "terrace", repack: None, args: arguments(args, model, prompt) }
+        Self { name: "terrace", repack: None, args: arguments(&args.engine, args.n, model, prompt) }
+    }
+
+    /// Terrace, with these options.
+    pub fn with(engine: &EngineArgs, n: u32, model: &Path, prompt: &Path) -> Self {
+        Self { name: "terrace", repack: None, args: arguments(engine, n, model, prompt) }
     }
 
     /// Stock llama.cpp in the same binary.
     pub fn stock(args: &BenchArgs, model: &Path, prompt: &Path) -> Self {
-        let mut all = arguments(args, model, prompt);
+        let mut all = arguments(&args.engine, args.n, model, prompt);
         all.extend(["--stock", "--stock-repack", args.baseline_repack.name()].map(OsString::from));
         Self { name: "stock", repack: Some(args.baseline_repack), args: all }
     }
@@ -178,13 +183,17 @@ impl Side {
 }
 
 /// All options by name: what this process was told by flag, environment or file, its children are told by flag.
-fn arguments(args: &BenchArgs, model: &Path, prompt: &Path) -> Vec<OsString> {
-    let engine = &args.engine;
+fn arguments(engine: &EngineArgs, n: u32, model: &Path, prompt: &Path) -> Vec<OsString> {
     let mut words: Vec<OsString> = vec!["run".into(), "--json".into(), "--temp".into(), "0".into()];
     let mut option = |name: &str, value: OsString| words.extend([name.into(), value]);
     option("--seed", "1".into());
     option("--file", prompt.into());
-    option("-n", args.n.to_string().into());
+    option("-n", n.to_string().into());
+    option("--preset", "off".into());
+    option("--slots-share", engine.slots_share.to_string().into());
+    if let Some(size) = engine.request_size {
+        option("--request-size", size.bytes().to_string().into());
+    }
     option("--adapt", engine.adapt.to_string().into());
     match &engine.plan {
         Some(plan) => option("--plan", plan.into()),
@@ -218,7 +227,9 @@ fn arguments(args: &BenchArgs, model: &Path, prompt: &Path) -> Vec<OsString> {
     if let Some(file) = &engine.layer_skip {
         option("--layer-skip", file.into());
     }
-    for (name, value) in [("--ubatch", engine.ubatch), ("--threads", engine.threads)] {
+    for (name, value) in
+        [("--queue-depth", engine.queue_depth), ("--ubatch", engine.ubatch), ("--threads", engine.threads)]
+    {
         if let Some(value) = value {
             option(name, value.to_string().into());
         }

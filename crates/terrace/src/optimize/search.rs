@@ -1,0 +1,316 @@
+//! Coordinate descent over settings: pure, and given the times of runs.
+//!
+//! From the defaults on, one knob after the other is turned. A value that is not at once slower than the best so far is measured
+//! against it in turn until each has [`DUEL`] times, and wins if its median is at least [`GAIN`] better: what drifts, drifts for
+//! both, and one lucky run decides nothing. Rounds follow until one changes nothing, or there is no time left; in the end, the best is measured against the defaults once more.
+
+use std::fmt;
+
+/// Times of each side that decide.
+pub const DUEL: usize = 3;
+/// How much less time a value must take, or it is noise: medians of three of runs of some seconds differ by 1 to 2 %.
+pub const GAIN: f64 = 0.03;
+
+/// A setting that the model and the machine do not tell, with the values to be tried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Knob {
+    /// The option, without dashes.
+    pub name: &'static str,
+    /// How the default shows.
+    pub default: String,
+    /// Others.
+    pub values: Vec<String>,
+}
+
+/// One value for each knob that is not at its default, in the order of knobs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings(pub Vec<(&'static str, String)>);
+
+impl Settings {
+    /// The value of a knob; none: the default.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(knob, _)| *knob == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The same with another value, or the default.
+    fn with(&self, knob: &Knob, value: Option<&str>) -> Self {
+        let mut all = self.0.clone();
+        all.retain(|(name, _)| *name != knob.name);
+        all.extend(value.map(|value| (knob.name, value.to_owned())));
+        Self(all)
+    }
+}
+
+impl fmt::Display for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.pad("defaults");
+        }
+        let words: Vec<String> = self.0.iter().map(|(name, value)| format!("--{name} {value}")).collect();
+        f.pad(&words.join(" "))
+    }
+}
+
+/// What came of a run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Outcome {
+    /// It took so many milliseconds.
+    Took(f64),
+    /// It cannot be used: it failed, or said something else.
+    Unfit,
+    /// There is no time for it, or nobody wants to wait any more.
+    Over,
+}
+
+/// How a value did.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Verdict {
+    /// It is the best from now on.
+    Better,
+    /// It is not.
+    No,
+    /// It cannot be used.
+    Unfit,
+    /// It was not measured to the end.
+    Over,
+}
+
+/// Who runs, and is told.
+pub trait Trials {
+    /// Why there can be no result at all.
+    type Error;
+
+    /// Runs once.
+    ///
+    /// # Errors
+    /// What ends the search without a result.
+    fn run(&mut self, settings: &Settings) -> Result<Outcome, Self::Error>;
+
+    /// A value was judged; both medians are in milliseconds, as far as there are any.
+    fn judged(&mut self, settings: &Settings, time: Option<f64>, best: f64, verdict: Verdict);
+}
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Found {
+    /// The best.
+    pub settings: Settings,
+    /// Of the defaults: median of [`DUEL`] runs at the beginning, milliseconds.
+    pub default_ms: f64,
+    /// Of the best: median, when it won.
+    pub best_ms: f64,
+    /// It all ended because nothing was left to try.
+    pub complete: bool,
+}
+
+/// Searches; something was run before, to warm up. None if there was no time for the defaults.
+///
+/// # Errors
+/// As [`Trials::run`].
+pub fn search<T: Trials>(knobs: &[Knob], trials: &mut T) -> Result<Option<Found>, T::Error> {
+    let mut best = Settings::default();
+    let mut times = Vec::new();
+    for _ in 0..DUEL {
+        match trials.run(&best)? {
+            Outcome::Took(ms) => times.push(ms),
+            Outcome::Unfit | Outcome::Over => return Ok(None),
+        }
+    }
+    let default_ms = median(&times);
+    let mut found = Found { settings: best.clone(), default_ms, best_ms: default_ms, complete: false };
+    loop {
+        let before = best.clone();
+        for knob in knobs {
+            let now = best.get(knob.name).map(str::to_owned);
+            let others = std::iter::once(None).chain(knob.values.iter().map(|value| Some(value.as_str())));
+            for value in others {
+                if value == best.get(knob.name) || value == now.as_deref() {
+                    continue;
+                }
+                let challenger = best.with(knob, value);
+                let duel = duel(&best, found.best_ms, &challenger, trials)?;
+                trials.judged(&challenger, duel.time, duel.best, duel.verdict);
+                match duel.verdict {
+                    Verdict::Over => return Ok(Some(found)),
+                    Verdict::Better => {
+                        best = challenger;
+                        found.settings = best.clone();
+                        found.best_ms = duel.time.unwrap_or(found.best_ms);
+                    }
+                    Verdict::No | Verdict::Unfit => found.best_ms = duel.best,
+                }
+            }
+        }
+        if best == before {
+            return confirm(found, trials).map(Some);
+        }
+    }
+}
+
+/// The best against the defaults, once more: times of the beginning may be of another hour.
+fn confirm<T: Trials>(mut found: Found, trials: &mut T) -> Result<Found, T::Error> {
+    found.complete = true;
+    if found.settings == Settings::default() {
+        return Ok(found);
+    }
+    let duel = duel(&Settings::default(), f64::INFINITY, &found.settings, trials)?;
+    trials.judged(&found.settings, duel.time, duel.best, duel.verdict);
+    match (duel.verdict, duel.time) {
+        (Verdict::Better, Some(time)) => (found.default_ms, found.best_ms) = (duel.best, time),
+        (Verdict::Over, _) => found.complete = false,
+        _ => {
+            found.settings = Settings::default();
+            (found.default_ms, found.best_ms) = (duel.best, duel.best);
+        }
+    }
+    Ok(found)
+}
+
+struct Duel {
+    time: Option<f64>,
+    best: f64,
+    verdict: Verdict,
+}
+
+/// `best_ms`: what the best took so far, to see at once what is much slower.
+fn duel<T: Trials>(
+    best: &Settings,
+    best_ms: f64,
+    challenger: &Settings,
+    trials: &mut T,
+) -> Result<Duel, T::Error> {
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    let end = |theirs: &[f64], best, verdict| {
+        let time = (!theirs.is_empty()).then(|| median(theirs));
+        Ok(Duel { time, best, verdict })
+    };
+    for _ in 0..DUEL {
+        match trials.run(challenger)? {
+            Outcome::Took(ms) => theirs.push(ms),
+            Outcome::Unfit => return end(&theirs, best_ms, Verdict::Unfit),
+            Outcome::Over => return end(&theirs, best_ms, Verdict::Over),
+        }
+        if ours.is_empty() && theirs[0] > best_ms * (1.0 + GAIN) {
+            // A run that good luck alone would make the better one.
+            return end(&theirs, best_ms, Verdict::No);
+        }
+        match trials.run(best)? {
+            Outcome::Took(ms) => ours.push(ms),
+            Outcome::Unfit | Outcome::Over => return end(&theirs, best_ms, Verdict::Over),
+        }
+    }
+    let (time, best) = (median(&theirs), median(&ours));
+    end(&theirs, best, if time <= best * (1.0 - GAIN) { Verdict::Better } else { Verdict::No })
+}
+
+/// Of at least one number.
+fn median(times: &[f64]) -> f64 {
+    let mut sorted = times.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    if sorted.len() % 2 == 1 { sorted[middle] } else { f64::midpoint(sorted[middle - 1], sorted[middle]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn knob(name: &'static str, values: &[&str]) -> Knob {
+        Knob { name, default: "auto".into(), values: values.iter().map(|v| (*v).to_owned()).collect() }
+    }
+
+    /// A machine whose times are a function of the settings, with noise in turn, for so many runs.
+    struct Machine<F> {
+        time: F,
+        noise: Vec<f64>,
+        runs: usize,
+        most: usize,
+        verdicts: Vec<(String, Verdict)>,
+    }
+
+    impl<F: Fn(&Settings) -> Option<f64>> Machine<F> {
+        fn new(time: F) -> Self {
+            Self { time, noise: vec![1.0], runs: 0, most: usize::MAX, verdicts: Vec::new() }
+        }
+    }
+
+    impl<F: Fn(&Settings) -> Option<f64>> Trials for Machine<F> {
+        type Error = std::convert::Infallible;
+
+        fn run(&mut self, settings: &Settings) -> Result<Outcome, Self::Error> {
+            if self.runs == self.most {
+                return Ok(Outcome::Over);
+            }
+            let noise = self.noise[self.runs % self.noise.len()];
+            self.runs += 1;
+            Ok((self.time)(settings).map_or(Outcome::Unfit, |ms| Outcome::Took(ms * noise)))
+        }
+
+        fn judged(&mut self, settings: &Settings, _: Option<f64>, _: f64, verdict: Verdict) {
+            self.verdicts.push((settings.to_string(), verdict));
+        }
+    }
+
+    fn knobs() -> Vec<Knob> {
+        vec![knob("threads", &["1", "2", "4"]), knob("lookahead", &["off", "16MiB"])]
+    }
+
+    /// Two threads help; without lookahead it is faster only with two threads; four say something else.
+    fn time(settings: &Settings) -> Option<f64> {
+        let threads = match settings.get("threads") {
+            Some("1") => 1200.0,
+            Some("2") => 800.0,
+            Some("4") => return None,
+            _ => 1000.0,
+        };
+        let off = settings.get("lookahead") == Some("off");
+        Some(threads - if off && threads < 900.0 { 100.0 } else { 0.0 })
+    }
+
+    #[test]
+    fn the_best_of_each_knob_is_found() {
+        let mut machine = Machine::new(time);
+        let found = search(&knobs(), &mut machine).unwrap().unwrap();
+        assert_eq!(found.settings.to_string(), "--threads 2 --lookahead off");
+        assert_eq!((found.default_ms, found.best_ms, found.complete), (1000.0, 700.0, true));
+        let verdict =
+            |name: &str| machine.verdicts.iter().find(|(n, _)| n == name).map(|(_, verdict)| *verdict);
+        assert_eq!(verdict("--threads 1"), Some(Verdict::No));
+        assert_eq!(verdict("--threads 4"), Some(Verdict::Unfit));
+        assert_eq!(verdict("--threads 2"), Some(Verdict::Better));
+        assert_eq!(Settings::default().to_string(), "defaults");
+    }
+
+    #[test]
+    fn when_time_is_over_the_best_so_far_stays() {
+        for most in 0..40 {
+            let mut machine = Machine { most, ..Machine::new(time) };
+            let found = search(&knobs(), &mut machine).unwrap();
+            assert!(machine.runs <= most);
+            match found {
+                None => assert!(most < DUEL),
+                Some(found) => assert!(found.complete || machine.runs == most),
+            }
+        }
+    }
+
+    proptest! {
+        /// Noise of 2 % in either direction never beats the defaults where nothing makes a difference.
+        #[test]
+        fn noise_does_not_win(noise in prop::collection::vec(0.985f64..1.015, 1..50)) {
+            let mut machine = Machine { noise, ..Machine::new(|_| Some(1000.0)) };
+            let found = search(&knobs(), &mut machine).unwrap().unwrap();
+            prop_assert_eq!(found.settings, Settings::default());
+            prop_assert!(found.complete);
+        }
+
+        /// What is clearly better wins, whatever the noise.
+        #[test]
+        fn what_is_better_wins(noise in prop::collection::vec(0.985f64..1.015, 1..50)) {
+            let mut machine = Machine { noise, ..Machine::new(time) };
+            let found = search(&knobs(), &mut machine).unwrap().unwrap();
+            prop_assert_eq!(found.settings.to_string(), "--threads 2 --lookahead off");
+        }
+    }
+}
