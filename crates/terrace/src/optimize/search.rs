@@ -1,13 +1,19 @@
 //! Coordinate descent over settings: pure, and given the times of runs.
 //!
-//! From the defaults on, one knob after the other is turned. A value that is not at once slower than the best so far is measured
-//! against it in turn until each has [`DUEL`] times, and wins if its median is at least [`GAIN`] better: what drifts, drifts for
-//! both, and one lucky run decides nothing. Rounds follow until one changes nothing, or there is no time left; in the end, the best is measured against the defaults once more.
+//! From the defaults on, one knob after the other is turned. A value is measured against the best so far in turn, since what
+//! drifts, drifts for both: once, and if it was the faster one, [`DUEL`] times each. It wins if its median is at least [`GAIN`] better, and
+//! by more than the times of either side differ among themselves. If it is better by less than that, [`LONG_DUEL`] times of
+//! each decide, the slowest of each left out: somebody else may have been at work. Rounds follow until one changes nothing, or
+//! there is no time left; in the end, the best is measured against the defaults once more.
 
 use std::fmt;
 
 /// Times of each side that decide.
 pub const DUEL: usize = 3;
+/// The same where the first ones do not.
+const LONG_DUEL: usize = 5;
+/// Rounds at most: later ones find what noise is left.
+const ROUNDS: usize = 3;
 /// How much less time a value must take, or it is noise: medians of three of runs of some seconds differ by 1 to 2 %.
 pub const GAIN: f64 = 0.03;
 
@@ -118,7 +124,7 @@ pub fn search<T: Trials>(knobs: &[Knob], trials: &mut T) -> Result<Option<Found>
     }
     let default_ms = median(&times);
     let mut found = Found { settings: best.clone(), default_ms, best_ms: default_ms, complete: false };
-    loop {
+    for _ in 0..ROUNDS {
         let before = best.clone();
         for knob in knobs {
             let now = best.get(knob.name).map(str::to_owned);
@@ -142,9 +148,10 @@ pub fn search<T: Trials>(knobs: &[Knob], trials: &mut T) -> Result<Option<Found>
             }
         }
         if best == before {
-            return confirm(found, trials).map(Some);
+            break;
         }
     }
+    confirm(found, trials).map(Some)
 }
 
 /// The best against the defaults, once more: times of the beginning may be of another hour.
@@ -172,7 +179,7 @@ struct Duel {
     verdict: Verdict,
 }
 
-/// `best_ms`: what the best took so far, to see at once what is much slower.
+/// `best_ms`: what the best took so far, where it does not come to run. Never what decides: machines drift.
 fn duel<T: Trials>(
     best: &Settings,
     best_ms: f64,
@@ -184,23 +191,51 @@ fn duel<T: Trials>(
         let time = (!theirs.is_empty()).then(|| median(theirs));
         Ok(Duel { time, best, verdict })
     };
-    for _ in 0..DUEL {
+    for round in 1..=LONG_DUEL {
         match trials.run(challenger)? {
             Outcome::Took(ms) => theirs.push(ms),
             Outcome::Unfit => return end(&theirs, best_ms, Verdict::Unfit),
             Outcome::Over => return end(&theirs, best_ms, Verdict::Over),
         }
-        if ours.is_empty() && theirs[0] > best_ms * (1.0 + GAIN) {
-            // A run that good luck alone would make the better one.
-            return end(&theirs, best_ms, Verdict::No);
-        }
         match trials.run(best)? {
             Outcome::Took(ms) => ours.push(ms),
             Outcome::Unfit | Outcome::Over => return end(&theirs, best_ms, Verdict::Over),
         }
+        if round == 1 && theirs[0] >= ours[0] {
+            return end(&theirs, ours[0], Verdict::No);
+        }
+        if round == DUEL {
+            if !is_less(&theirs, &ours) {
+                break;
+            }
+            if is_clear(&theirs, &ours) {
+                return end(&theirs, median(&ours), Verdict::Better);
+            }
+        }
     }
-    let (time, best) = (median(&theirs), median(&ours));
-    end(&theirs, best, if time <= best * (1.0 - GAIN) { Verdict::Better } else { Verdict::No })
+    let clear = theirs.len() == LONG_DUEL && is_clear(&without_slowest(&theirs), &without_slowest(&ours));
+    end(&theirs, median(&ours), if clear { Verdict::Better } else { Verdict::No })
+}
+
+/// Whether the median is enough better.
+fn is_less(theirs: &[f64], ours: &[f64]) -> bool {
+    median(theirs) <= median(ours) * (1.0 - GAIN)
+}
+
+/// And by more than the times of a side differ.
+fn is_clear(theirs: &[f64], ours: &[f64]) -> bool {
+    let spread = |times: &[f64]| {
+        let (least, most) = times.iter().fold((f64::MAX, f64::MIN), |(a, b), t| (a.min(*t), b.max(*t)));
+        most - least
+    };
+    is_less(theirs, ours) && median(ours) - median(theirs) > spread(theirs).max(spread(ours))
+}
+
+fn without_slowest(times: &[f64]) -> Vec<f64> {
+    let mut sorted = times.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.pop();
+    sorted
 }
 
 /// Of at least one number.
@@ -283,6 +318,16 @@ mod tests {
     }
 
     #[test]
+    fn a_difference_has_to_be_larger_than_the_noise() {
+        let (slow, fast) = ([1000.0, 1010.0, 990.0], [900.0, 910.0, 920.0]);
+        assert!(is_clear(&fast, &slow) && !is_clear(&slow, &fast));
+        assert!(!is_clear(&[980.0; 3], &slow), "less than what counts");
+        assert!(!is_clear(&[900.0, 800.0, 1000.0], &slow), "it takes any time");
+        let often = without_slowest(&[900.0, 2000.0, 910.0, 890.0, 905.0]);
+        assert!(is_clear(&often, &without_slowest(&[1000.0, 1010.0, 995.0, 1005.0, 3000.0])));
+    }
+
+    #[test]
     fn when_time_is_over_the_best_so_far_stays() {
         for most in 0..40 {
             let mut machine = Machine { most, ..Machine::new(time) };
@@ -296,7 +341,7 @@ mod tests {
     }
 
     proptest! {
-        /// Noise of 2 % in either direction never beats the defaults where nothing makes a difference.
+        /// Noise of 1.5 % in either direction never beats the defaults where nothing makes a difference.
         #[test]
         fn noise_does_not_win(noise in prop::collection::vec(0.985f64..1.015, 1..50)) {
             let mut machine = Machine { noise, ..Machine::new(|_| Some(1000.0)) };
