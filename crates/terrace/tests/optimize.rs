@@ -89,6 +89,12 @@ fn what_is_found_is_kept_and_later_runs_take_it() {
     assert_eq!(taken["plan"]["threads"], 1);
     let text = stderr(&output);
     assert!(text.contains("preset --cache-policy lfu --queue-depth 4 --threads 1 ("), "{text}");
+
+    let mut bench = at(config.path());
+    bench.args(["bench", bundled().to_str().unwrap(), "-n", "2", "-r", "1", "--json", "--manage", "experts"]);
+    let report = json(&bench.output().unwrap());
+    assert_eq!(report["preset"]["settings"], *settings);
+    assert_eq!(report["sides"]["terrace"]["plan"]["threads"], 1);
 }
 
 /// A flag, a variable and the configuration file all win.

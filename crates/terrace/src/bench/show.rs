@@ -23,6 +23,9 @@ pub fn table(args: &BenchArgs, model: &Path, runs: &[Vec<RunReport>], comparison
         args.memory_cap.map_or_else(String::new, |cap| format!(", memory capped at {cap}")),
     ));
     line(machine().unwrap_or_default());
+    if let Some(preset) = &args.engine.from_preset {
+        line(preset.to_string());
+    }
     let mut head = format!("{:<24}", "");
     for name in &comparison.names {
         let _ = write!(head, "{name:>32}");
@@ -84,6 +87,7 @@ pub fn json(args: &BenchArgs, model: &Path, runs: &[Vec<RunReport>], comparison:
         "cold": args.cold || args.memory_cap.is_some(),
         "memory_cap": args.memory_cap,
         "tokens_agree": true,
+        "preset": args.engine.from_preset,
         "sides": sides,
         "ratio": ratio,
     })
