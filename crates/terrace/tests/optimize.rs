@@ -19,12 +19,31 @@ fn at(config: &Path) -> Command {
     command
 }
 
-/// A search that is over soon, in little room.
-fn optimize(config: &Path, minutes: &str, more: &[&str]) -> Output {
+/// All knobs but one, given.
+const GIVEN: [&str; 12] = [
+    "--threads",
+    "2",
+    "--ubatch",
+    "512",
+    "--request-size",
+    "1MiB",
+    "--lookahead",
+    "off",
+    "--cache-policy",
+    "lfu",
+    "--slots-share",
+    "99",
+];
+
+/// A search in little room, for as long as it takes unless `more` says otherwise.
+fn optimize(config: &Path, more: &[&str]) -> Output {
     let mut command = at(config);
-    command.args(["optimize", bundled().to_str().unwrap(), "--minutes", minutes, "-n", "4", "--json"]);
+    command.args(["optimize", bundled().to_str().unwrap(), "-n", "4", "--json"]).args(GIVEN);
     command.args(["--manage", "experts", "--ram-budget", "8MiB"]).args(more).output().unwrap()
 }
+
+/// Nothing to be turned: the defaults are kept.
+const NOTHING: [&str; 4] = ["--queue-depth", "16", "--minutes", "10"];
 
 fn generate(config: &Path, more: &[&str]) -> Output {
     let mut command = at(config);
@@ -60,14 +79,17 @@ fn put(config: &Path, settings: &Value) {
 #[test]
 fn what_is_found_is_kept_and_later_runs_take_it() {
     let config = TempDir::new().unwrap();
-    let output = optimize(config.path(), "0.1", &[]);
+    let output = optimize(config.path(), &["--minutes", "10"]);
     let report = json(&output);
     assert_eq!(report["preset"], kept(config.path()).to_str().unwrap());
     assert!(
-        report["runs"].as_u64().unwrap() >= 4 && report["default_ms"].as_f64().unwrap() > 0.0,
+        report["complete"] == true
+            && report["runs"].as_u64().unwrap() >= 12
+            && report["default_ms"].as_f64().unwrap() > 0.0,
         "{report}"
     );
     let trials = report["trials"].as_array().unwrap();
+    assert!(trials.len() >= 4, "{report}");
     // Each on a line, behind those that say what there is to be turned.
     let text = stderr(&output);
     for trial in trials {
@@ -101,7 +123,7 @@ fn what_is_found_is_kept_and_later_runs_take_it() {
 #[test]
 fn a_preset_is_the_last_layer() {
     let config = TempDir::new().unwrap();
-    json(&optimize(config.path(), "0.05", &[]));
+    json(&optimize(config.path(), &NOTHING));
     put(
         config.path(),
         &serde_json::json!({ "threads": "1", "cache-policy": "lfu", "lookahead": "off", "ubatch": "64" }),
@@ -118,7 +140,7 @@ fn a_preset_is_the_last_layer() {
 #[test]
 fn what_is_wrong_with_a_preset_is_a_warning() {
     let config = TempDir::new().unwrap();
-    json(&optimize(config.path(), "0.05", &[]));
+    json(&optimize(config.path(), &NOTHING));
     let path = kept(config.path());
     let good = fs::read_to_string(&path).unwrap();
     put(config.path(), &serde_json::json!({ "threads": "many", "queue-depth": "4" }));
@@ -141,7 +163,7 @@ fn what_is_wrong_with_a_preset_is_a_warning() {
         assert!(text.starts_with("warning: ") && text.contains(part) && text.lines().count() == 1, "{text}");
     }
     // And it is written anew.
-    json(&optimize(config.path(), "0.05", &[]));
+    json(&optimize(config.path(), &NOTHING));
     assert_eq!(stderr(&generate(config.path(), &[])), "");
 }
 
@@ -176,7 +198,7 @@ fn an_interrupted_search_keeps_what_it_has() {
 #[test]
 fn what_cannot_be_searched_is_said() {
     let config = TempDir::new().unwrap();
-    let output = optimize(config.path(), "0.0001", &[]);
+    let output = optimize(config.path(), &["--minutes", "0.0001"]);
     assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
     let text = stderr(&output);
     assert!(text.contains("error: 0.0001 minutes are not enough"), "{text}");
