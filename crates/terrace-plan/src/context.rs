@@ -99,6 +99,22 @@ pub fn rows(model: &ModelFile, layer: LayerId, kv_type: KvType, tokens: u32) -> 
     kv_type.bytes(values).saturating_mul(u64::from(tokens))
 }
 
+/// Values that attention multiplies for a token and a token that it looks back at: per head a key and a value, of latent
+/// attention the compressed row twice.
+pub fn attention(model: &ModelFile, layer: LayerId) -> u64 {
+    let get = |key: &str| for_layer(model, key, layer);
+    let heads = get("attention.head_count").unwrap_or(1).max(1);
+    let values = match get("attention.kv_lora_rank") {
+        Some(rank) => rank.saturating_mul(2).saturating_add(get("rope.dimension_count").unwrap_or(0)),
+        None => {
+            let head = get("embedding_length").unwrap_or(0) / heads;
+            let key = get("attention.key_length").unwrap_or(head);
+            key.saturating_add(get("attention.value_length").unwrap_or(head))
+        }
+    };
+    heads.saturating_mul(values)
+}
+
 /// Activations of a graph over `ubatch` tokens: four live intermediates of the widest kind is what llama.cpp's allocator
 /// needs for the graphs measured here. Attention scores take nothing, since attention is fused.
 pub fn activations(model: &ModelFile, ubatch: u32) -> u64 {

@@ -200,7 +200,8 @@ fn better_machines_are_never_slower() {
         {
             let change: WhatIf = change.parse().unwrap();
             let after = placed(&model, &change.apply(&base)).estimate.decode_tok_s;
-            assert!(after >= before * 0.995, "{change:?}: {before} became {after}");
+            // Steps to better neighbours end in different places where devices are among them (decision 0011).
+            assert!(after >= before * 0.98, "{change:?}: {before} became {after}");
         }
     }
 }

@@ -53,11 +53,8 @@ proptest! {
         let run = plan_selection(&model, &memory, &request, given.managed.clone(), ByteSize::ZERO).unwrap();
         prop_assert_eq!(run.managed.bytes(&model) + run.resident, model.size());
         prop_assert!(run.resident + run.slots <= run.budget);
-        // The slots are what was placed, up to pages around blocks, and what is left over and holds no matrix more.
-        let matrix = placed.streamed.iter().map(|name| model.tensor(name).unwrap().size()).max();
-        let pages = ByteSize(8192 * (1 + 3 * 48 * 128)) + matrix.unwrap_or_default();
+        // The slots are what was placed at least: what is left over and holds no matrix more goes to them.
         prop_assert!(run.slots + ByteSize(4096) >= given.slots, "{} {}", run.slots, given.slots);
-        prop_assert!(run.slots <= given.slots + pages || given.managed.is_empty());
         let again = assess(&model, &machine, &asked, &given).unwrap();
         prop_assert_eq!(again.planner, Planner::Given);
         prop_assert_eq!(&again.streamed, &placed.streamed);

@@ -36,16 +36,10 @@ fn reader(part: &[u8], start: &Barrier, time: Duration) -> f64 {
     let started = Instant::now();
     let mut bytes = 0;
     for step in part.chunks_exact(STEP).cycle() {
-        // Sums that do not wait for each other: as many bytes in flight as the core can have.
-        let (lines, _) = step.as_chunks::<64>();
-        let mut sums = [0u64; 8];
-        for line in lines {
-            let (words, _) = line.as_chunks::<8>();
-            for (sum, word) in sums.iter_mut().zip(words) {
-                *sum = sum.wrapping_add(u64::from_ne_bytes(*word));
-            }
-        }
-        black_box(sums);
+        // A sum that compiles to several that do not wait for each other: as many bytes in flight as the core can have. (Sums
+        // written out by hand compiled to one word at a time, and 4 GB/s where this reads 14.)
+        let (words, _) = step.as_chunks::<8>();
+        black_box(words.iter().fold(0u64, |sum, word| sum.wrapping_add(u64::from_ne_bytes(*word))));
         bytes += STEP;
         if started.elapsed() >= time {
             break;

@@ -4,7 +4,7 @@ use super::curve::HitCurve;
 use super::request::PlaceRequest;
 use super::workload::{LayerLoad, TypeLoad, Workload};
 use crate::plan::auto_reserve;
-use crate::profile::{DeviceProfile, MachineProfile};
+use crate::profile::{DeviceProfile, MachineProfile, default_rates};
 use crate::request::Budget;
 use terrace_model::ByteSize;
 
@@ -60,12 +60,27 @@ impl Costs {
         let mut devices: Vec<(usize, &DeviceProfile)> = machine.separate().collect();
         devices.sort_by(|a, b| b.1.bandwidth().total_cmp(&a.1.bandwidth()).then(a.0.cmp(&b.0)));
         let disk = machine.disk();
+        let reserve = auto_reserve(machine.memory.available);
+        let ram = machine.memory.available.saturating_sub(reserve).bytes();
+        // A unified device cannot use all of the memory.
+        let ram = machine.unified().map_or(ram, |device| ram.min(device.memory_free.bytes()));
+        let ram_budget = match request.ram_budget {
+            Budget::Auto => None,
+            Budget::Bytes(bytes) => Some(bytes.bytes()),
+        };
+        let reached = match machine.unified() {
+            Some(_) => 1.0,
+            None => {
+                let elsewhere: u64 = machine.separate().map(|(_, device)| device.memory_free.bytes()).sum();
+                let room = ram_budget.unwrap_or(ram).saturating_add(elsewhere);
+                default_rates::GRAPH_EFFICIENCY / beside_reads(work, room, machine.cpu.cores)
+            }
+        };
         let layer = |load: &LayerLoad| {
-            let host =
-                |types: &[TypeLoad], share: f64| seconds(types, share, |ty| machine.host_decode_rate(ty));
+            let host = |types: &[TypeLoad]| seconds(types, 1.0, |ty| machine.host_decode_rate(ty) * reached);
             let cache = load.cache_read as f64 / host_bandwidth(machine);
             let mut cost = LayerCost {
-                dense: vec![host(&load.dense_types, 1.0) + cache + machine.host_layer_overhead()],
+                dense: vec![host(&load.dense_types) + cache + machine.host_layer_overhead()],
                 experts: Vec::new(),
                 miss: 0.0,
             };
@@ -76,25 +91,25 @@ impl Costs {
             }
             if let Some(experts) = &load.experts {
                 let used = experts.used();
-                cost.experts.push(host(&experts.types, used));
+                cost.experts.push(seconds(&experts.types, used, |ty| machine.host_expert_rate(ty) * reached));
                 for (_, device) in &devices {
                     cost.experts.push(seconds(&experts.types, used, |ty| device.decode_rate(ty)));
                 }
-                cost.miss = experts.bytes as f64 * used / disk.read_rate(ByteSize(experts.slice));
+                let rate = disk.read_rate(ByteSize(experts.slice)) * default_rates::READS_BESIDE;
+                cost.miss = experts.bytes as f64 * used / rate;
             }
             cost
         };
-        let reserve = auto_reserve(machine.memory.available);
-        let ram = machine.memory.available.saturating_sub(reserve).bytes();
-        // A unified device cannot use all of the memory.
-        let ram = machine.unified().map_or(ram, |device| ram.min(device.memory_free.bytes()));
         let (experts, top_k) = work.experts.unwrap_or((1, 1));
         Self {
             layers: work.layers.iter().map(layer).collect(),
             stream: work
                 .matrices
                 .iter()
-                .map(|matrix| matrix.bytes as f64 / disk.read_rate(ByteSize(matrix.bytes)))
+                .map(|matrix| {
+                    matrix.bytes as f64
+                        / (disk.read_rate(ByteSize(matrix.bytes)) * default_rates::READS_BESIDE)
+                })
                 .collect(),
             rows: work.tables.iter().map(|table| disk.small_read(table.row)).sum(),
             devices: devices
@@ -108,10 +123,7 @@ impl Costs {
                     hop: device.hop(work.embd as f64 * 4.0),
                 })
                 .collect(),
-            ram_budget: match request.ram_budget {
-                Budget::Auto => None,
-                Budget::Bytes(bytes) => Some(bytes.bytes()),
-            },
+            ram_budget,
             ram,
             device_layers: request.device_layers.map(|n| (n as usize).min(work.layers.len())),
             hot_lanes: request.hot_lanes,
@@ -137,6 +149,15 @@ pub fn host_bandwidth(machine: &MachineProfile) -> f64 {
         Some(device) => device.bandwidth(),
         None => machine.memory_bandwidth(machine.cpu.cores),
     }
+}
+
+/// How much longer the processor computes because it reads meanwhile: on two cores up to twice as long where nearly everything
+/// is read, not at all where `room` bytes hold the model. The requests take the time of some cores, however many there are.
+fn beside_reads(work: &Workload, room: u64, cores: u32) -> f64 {
+    let all: u64 = work.layers.iter().map(|layer| layer.dense).sum::<u64>() + work.expert_bytes();
+    let missing = 1.0 - (room as f64 / all.max(1) as f64).min(1.0);
+    let busy = (missing * default_rates::BUSY_PER_MISSING).min(1.0);
+    1.0 + busy * (default_rates::CORES_BESIDE_READS / f64::from(cores.max(1))).min(1.0)
 }
 
 /// Bytes of a device's free memory that may be used: its driver's own needs stay free, as much as of RAM, but of a small

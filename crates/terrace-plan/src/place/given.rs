@@ -5,6 +5,7 @@ use super::build::Planned;
 use super::choose::{Chosen, Planner};
 use super::costs::Costs;
 use super::error::PlaceError;
+use super::reckoned;
 use super::report::Placement;
 use super::request::PlaceRequest;
 use super::workload::Workload;
@@ -36,12 +37,7 @@ pub fn assess(
     request: &PlaceRequest,
     given: &Given,
 ) -> Result<Placement, PlaceError> {
-    machine.check()?;
-    let work = Workload::of(model, request);
-    if !work.layers.iter().any(|layer| layer.id.is_some()) {
-        return Err(PlaceError::NoLayers { tensors: model.tensors.len() });
-    }
-    let costs = Costs::of(&work, machine, request);
+    let (work, costs) = reckoned(model, machine, request)?;
     let assignment = given.assignment(model, machine, &work, &costs)?;
     let seconds = assignment.decode(&work, &costs).total;
     let chosen = Chosen { assignment, seconds, planner: Planner::Given, bound: None };

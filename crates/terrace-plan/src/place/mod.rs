@@ -57,14 +57,24 @@ pub fn place(
     machine: &MachineProfile,
     request: &PlaceRequest,
 ) -> Result<Placement, PlaceError> {
+    let (work, costs) = reckoned(model, machine, request)?;
+    let Some(chosen) = choose::choose(&work, &costs) else {
+        return Err(error::no_room(&work, machine, &costs));
+    };
+    Ok(Planned { model, machine, request, work: &work, costs: &costs, chosen: &chosen }.report())
+}
+
+/// The model as work on a machine that can be.
+fn reckoned(
+    model: &ModelFile,
+    machine: &MachineProfile,
+    request: &PlaceRequest,
+) -> Result<(Workload, Costs), PlaceError> {
     machine.check()?;
     let work = Workload::of(model, request);
     if !work.layers.iter().any(|layer| layer.id.is_some()) {
         return Err(PlaceError::NoLayers { tensors: model.tensors.len() });
     }
     let costs = Costs::of(&work, machine, request);
-    let Some(chosen) = choose::choose(&work, &costs) else {
-        return Err(error::no_room(&work, machine, &costs));
-    };
-    Ok(Planned { model, machine, request, work: &work, costs: &costs, chosen: &chosen }.report())
+    Ok((work, costs))
 }

@@ -2,8 +2,8 @@
 
 use super::assignment::Assignment;
 use super::costs::Costs;
-use super::workload::{TypeLoad, Workload};
-use crate::profile::{DeviceProfile, MachineProfile};
+use super::workload::{LayerLoad, TypeLoad, Workload};
+use crate::profile::{DeviceProfile, MachineProfile, default_rates};
 use terrace_model::ByteSize;
 
 /// Seconds for a prompt, and what they are made of.
@@ -22,7 +22,8 @@ pub struct Prefill {
 /// A matrix is read from its memory once per ubatch, or its arithmetic takes longer than that. Of `n` experts a ubatch
 /// of `u` tokens touches `n (1 - (1 - k/n)^u)`, as independent tokens do (skewed ones touch fewer), each read once if it
 /// is not resident; reading overlaps with the same layer's computation, and matrices are read ahead. Places take turns:
-/// weights that are in RAM are computed there, not copied to a device for the batch.
+/// weights that are in RAM are computed there, not copied to a device for the batch. On the processor attention and everything
+/// between products count, too; on devices they do not.
 pub fn prefill(
     assignment: &Assignment,
     work: &Workload,
@@ -32,10 +33,12 @@ pub fn prefill(
     prompt: u32,
 ) -> Prefill {
     let mut out = Prefill::default();
+    // Each token looks back at all before it: at half of them on average.
+    let lookback = f64::from(prompt.max(1)) / 2.0;
     let mut left = prompt.max(1);
     while left > 0 {
         let tokens = left.min(ubatch.max(1));
-        let once = pass(assignment, work, costs, machine, tokens);
+        let once = pass(assignment, work, costs, machine, tokens, lookback);
         // All whole ubatches are alike.
         let times = (left / tokens).max(1);
         out.total += once.total * f64::from(times);
@@ -52,6 +55,7 @@ fn pass(
     costs: &Costs,
     machine: &MachineProfile,
     tokens: u32,
+    lookback: f64,
 ) -> Prefill {
     let n = f64::from(tokens);
     let device = |place: usize| &machine.devices[costs.devices[place - 1].index];
@@ -65,8 +69,13 @@ fn pass(
         let rate = Rates { machine, device: (home > 0).then(|| device(home)) };
         // The head is only asked for the prompt's last token.
         let rows = if load.id.is_some() { n } else { 1.0 };
-        let dense =
+        let mut dense =
             load.dense_types.iter().map(|ty| rate.seconds(ty, 1.0, rows)).sum::<f64>() + rate.overhead();
+        if home == 0 && load.id.is_some() && machine.unified().is_none() {
+            let cores = f64::from(machine.cpu.cores);
+            dense += n * lookback * 2.0 * load.attention as f64 / (default_rates::ATTENTION_FLOPS * cores);
+            dense += n * between(load, work.embd as f64) / (default_rates::ACTIVATIONS * cores);
+        }
         computing += dense;
         layers += dense;
         let Some(experts) = &load.experts else { continue };
@@ -75,8 +84,9 @@ fn pass(
         let touched = 1.0 - (1.0 - experts.used()).powf(n);
         let host = Rates { machine, device: None };
         let per_token = n * experts.used();
+        let rows_each = per_token / touched;
         let lane = |rates: &Rates<'_>, uses: f64, held: f64| -> f64 {
-            let seconds = |ty: &TypeLoad| rates.batch(ty, touched * held, per_token * uses);
+            let seconds = |ty: &TypeLoad| rates.experts(ty, touched * held, per_token * uses, rows_each);
             experts.types.iter().map(seconds).sum()
         };
         let mut time = lane(&host, 1.0 - uses, 1.0 - share);
@@ -101,6 +111,17 @@ fn pass(
     Prefill { total: layers.max(reading), computing, reading }
 }
 
+/// Bytes of activations that a token's operations between products read and write in a layer, about: norms, rotations and
+/// sums of the width of the model, and of each expert's products.
+fn between(load: &LayerLoad, embd: f64) -> f64 {
+    let experts = load.experts.as_ref().map_or(0.0, |experts| {
+        let elements: u64 = experts.types.iter().map(|ty| ty.elements).sum();
+        let inner = elements as f64 / f64::from(experts.count) / (3.0 * embd.max(1.0));
+        f64::from(experts.top_k) * (6.0 * inner + 4.0 * embd)
+    });
+    4.0 * (24.0 * embd + experts)
+}
+
 /// How fast a place is.
 struct Rates<'a> {
     machine: &'a MachineProfile,
@@ -120,6 +141,17 @@ impl Rates<'_> {
             None => (self.machine.host_decode_rate(&load.ty), self.machine.host_prefill_flops(&load.ty)),
         };
         let arithmetic = 2.0 * load.elements as f64 * products / flops;
+        arithmetic.max(load.bytes as f64 * touched / decode)
+    }
+
+    /// The same of experts, each of which multiplies `rows` tokens: few of them keep the processor from its full rate.
+    fn experts(&self, load: &TypeLoad, touched: f64, products: f64, rows: f64) -> f64 {
+        let rate = if self.device.is_some() { 1.0 } else { rows / (rows + default_rates::HALF_RATE_ROWS) };
+        let (decode, flops) = match self.device {
+            Some(device) => (device.decode_rate(&load.ty), device.prefill_flops(&load.ty)),
+            None => (self.machine.host_expert_rate(&load.ty), self.machine.host_prefill_flops(&load.ty)),
+        };
+        let arithmetic = 2.0 * load.elements as f64 * products / (flops * rate);
         arithmetic.max(load.bytes as f64 * touched / decode)
     }
 

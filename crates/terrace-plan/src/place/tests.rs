@@ -44,6 +44,7 @@ fn workload(layers: &[Layer], table: u64) -> Workload {
             dense_types: types(dense),
             cache: layer.cache * MIB,
             cache_read: layer.cache * MIB / 2,
+            attention: 0,
             experts: layer.experts.map(|(size, count, top_k)| ExpertLoad {
                 count,
                 top_k,
@@ -75,7 +76,8 @@ fn machine(ram_mib: u64, disk_gb: f64, devices: &[(u64, f64)]) -> MachineProfile
     machine.storage =
         vec![StorageProfile { sequential_bytes_per_s: Some(disk_gb * 1e9), ..StorageProfile::default() }];
     for &(mib, gb) in devices {
-        let memory = ByteSize::mib((mib + 512).max(mib * 20 / 19 + 1));
+        // An eighth of a small device stays free.
+        let memory = ByteSize(ByteSize::mib(mib).bytes() * 8 / 7 + 1);
         machine.devices.push(DeviceProfile {
             name: format!("gpu{}", machine.devices.len()),
             memory_total: memory,
@@ -240,7 +242,7 @@ proptest! {
             // What no plan can beat is exact; a plan has whole layers at home, and these models have few.
             let bounds = (before.bound.unwrap_or(0.0), after.bound.unwrap_or(0.0));
             prop_assert!(bounds.1 <= bounds.0 * (1.0 + 1e-6), "{bounds:?}");
-            let rounding = if devices.is_empty() { 1e-9 } else { 0.02 };
+            let rounding = if devices.is_empty() { 1e-9 } else { 0.03 };
             prop_assert!(after.seconds <= before.seconds * (1.0 + rounding), "{} became {}", before.seconds, after.seconds);
         }
     }

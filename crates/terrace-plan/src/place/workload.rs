@@ -2,7 +2,7 @@
 
 use super::request::{KvType, PlaceRequest};
 use crate::class::{TensorClass, classify_all};
-use crate::context::{activations, context_tokens, recurrent_layers, rows, state};
+use crate::context::{activations, attention, context_tokens, recurrent_layers, rows, state};
 use crate::experts::groups;
 use crate::manage::is_matrix;
 use crate::working_set::{is_row_table, slot_size};
@@ -42,6 +42,8 @@ pub struct LayerLoad {
     pub cache: u64,
     /// Bytes of it that a token reads behind the prompt.
     pub cache_read: u64,
+    /// Products of a token's query with a token that it looks back at: heads times key and value length.
+    pub attention: u64,
     /// Routed experts.
     pub experts: Option<ExpertLoad>,
 }
@@ -175,6 +177,7 @@ impl Workload {
                 let of = |tokens| rows(model, id, request.kv_type, tokens);
                 (of(tokens), of(request.prompt.min(tokens)))
             };
+            layer.attention = if recurrent.contains(&id) { 0 } else { attention(model, id) };
         }
         let place = |id: Option<LayerId>| {
             layers.iter().position(|layer| layer.id == id).expect("a layer for every tensor")

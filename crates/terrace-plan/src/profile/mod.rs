@@ -4,7 +4,7 @@
 //! plan is always possible and says less the less is known. Rates are per second: bytes (of weights as they are stored)
 //! for reading and for products with one token, floating point operations (two per weight and token) for many tokens.
 
-mod default_rates;
+pub(crate) mod default_rates;
 mod device;
 mod rates;
 mod storage;

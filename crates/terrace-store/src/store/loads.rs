@@ -71,7 +71,11 @@ impl Store {
             debug_assert!(false, "{block:?} is to be read and {:?}", self.slots.state(block));
             return;
         };
-        let len = chunk_len(hull, self.request_size).min(hull.len - pushed);
+        // While somebody computes, nobody sends: what is in flight then must keep the drive busy for as long as a matrix is
+        // computed with.
+        let request_size =
+            if hull.len >= LARGE_BLOCK { self.request_size.max(LARGE_REQUEST) } else { self.request_size };
+        let len = chunk_len(hull, request_size).min(hull.len - pushed);
         let need = len.min(hull.skip + self.blocks[block.index()].extent.len - pushed);
         let buf = self.mapping.window(place, pushed, len);
         let file = self.blocks[block.index()].extent.file.0;
@@ -199,6 +203,12 @@ impl Store {
         }
     }
 }
+
+/// Blocks from this size on are read in requests of at least [`LARGE_REQUEST`]: matrices of large dense models. Sixteen
+/// requests of 1 MiB are read in 7 ms, and such a matrix takes 10 to 25 ms to compute with.
+const LARGE_BLOCK: u64 = 32 << 20;
+/// See [`LARGE_BLOCK`].
+const LARGE_REQUEST: u64 = 4 << 20;
 
 /// Bytes of a request for a part of the hull: equal parts of whole pages, none above `request_size`.
 fn chunk_len(hull: Hull, request_size: u64) -> u64 {
