@@ -478,6 +478,10 @@ fn load_managed(
     }
 }
 
+/// Models below this size are not worth a probe, which itself takes up to 128 MiB for a moment: that would be most of what a
+/// small model's run has resident.
+const WORTH_PROBING: ByteSize = ByteSize::gib(1);
+
 /// The machine as the decision needs it: where everything fits there is none, and nobody has to wait for a probe.
 fn machine_for(file: &ModelFile, options: &Options, available: ByteSize) -> MachineProfile {
     let room = match options.ram_budget {
@@ -485,7 +489,8 @@ fn machine_for(file: &ModelFile, options: &Options, available: ByteSize) -> Mach
         Budget::Bytes(budget) => budget,
     };
     let auto = options.manage == Manage::Auto && options.plan.is_none();
-    if auto && file.size() <= room { known_machine(file) } else { machine_profile(file) }
+    let fits = auto && file.size() <= room;
+    if fits || file.size() < WORTH_PROBING { known_machine(file) } else { machine_profile(file) }
 }
 
 /// The option by which the caller says how weights are read, or that their uses are to be seen: the page cache is then
