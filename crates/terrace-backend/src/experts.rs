@@ -3,6 +3,7 @@
 use crate::barrier::Barrier;
 use crate::error::BackendError;
 use crate::expert_kernels::{compute, convert};
+use crate::failure::Failure;
 use crate::observer::RoutingObserver;
 use crate::routing::Routing;
 use crate::scratch::Scratch;
@@ -10,9 +11,9 @@ use crate::weights::ManagedTensor;
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use terrace_ggml::Tensor;
 use terrace_ggml::blocked::{BlockedExpert, ThreadShare};
 use terrace_ggml::cpu::{Kernels, RawTensor, custom_node};
-use terrace_ggml::{Tensor, parked};
 use terrace_store::{BlockId, Computing, Fetch, Store, Use};
 
 /// An expert whose bytes are there.
@@ -78,8 +79,7 @@ pub struct ExpertLane {
     routing: UnsafeCell<Routing>,
     waves: [Wave; 2],
     barrier: Barrier,
-    /// The node that failed, [`usize::MAX`] if none has.
-    failed_at: AtomicUsize,
+    failure: Failure,
     activations: Scratch,
     blocked: Scratch,
 }
@@ -113,7 +113,7 @@ impl Default for ExpertLane {
             routing: UnsafeCell::default(),
             waves: Default::default(),
             barrier: Barrier::default(),
-            failed_at: AtomicUsize::new(usize::MAX),
+            failure: Failure::default(),
             activations: Scratch::default(),
             blocked: Scratch::default(),
         }
@@ -150,7 +150,7 @@ impl ExpertLane {
     /// Forgets the last run.
     pub fn reset(&mut self) {
         self.routing.get_mut().reset();
-        self.failed_at.store(usize::MAX, Ordering::Relaxed);
+        self.failure.reset();
     }
 
     /// Lends the store for a run, and who takes note of what the router chooses; `stop` ends the graph when the lane fails.
@@ -173,11 +173,6 @@ impl ExpertLane {
         inner.stop = std::ptr::null();
     }
 
-    /// Whether a node failed; the reason is parked.
-    fn has_failed(&self) -> bool {
-        self.failed_at.load(Ordering::Relaxed) != usize::MAX
-    }
-
     /// What the router chose.
     fn routing(&self) -> &Routing {
         // SAFETY: written by thread 0 in `start`, before the node's first barrier; the callers are thread 0 after
@@ -185,26 +180,15 @@ impl ExpertLane {
         unsafe { &*self.routing.get() }
     }
 
-    /// Thread 0's part of a node. An error is parked and ends the run; so does a panic, which must not leave the other
-    /// threads at the barrier.
+    /// Thread 0's part of a node.
     fn attempt(
         &self,
         node: &ExpertNode,
         stop: *const AtomicBool,
         part: impl FnOnce() -> Result<(), BackendError>,
     ) {
-        let failed = parked::guard("an expert node", true, || match part() {
-            Ok(()) => false,
-            Err(error) => {
-                parked::park(Box::new(error));
-                true
-            }
-        });
-        if failed {
-            self.failed_at.store(node.fetch, Ordering::Relaxed);
-            // SAFETY: `begin` lent the flag for the run that this is part of.
-            unsafe { (*stop).store(true, Ordering::Relaxed) };
-        }
+        // SAFETY: `begin` lent the flag for the run that this is part of.
+        unsafe { self.failure.attempt(node.fetch, stop, part) }
     }
 }
 
@@ -217,9 +201,7 @@ pub unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userda
     let (node, dst) = unsafe { (&*userdata.cast::<ExpertNode>(), custom_node(dst)) };
     // SAFETY: the lane outlives the run.
     let lane = unsafe { &*node.shared };
-    // An earlier node failed: ggml's own barrier lies in between, so every thread sees it. Not so a failure of thread 0 in
-    // this node, which may come before the others have got here; they have to meet it at the barrier.
-    if lane.failed_at.load(Ordering::Relaxed) < node.fetch {
+    if lane.failure.is_before(node.fetch) {
         return;
     }
     let share = ThreadShare { ith: ith.unsigned_abs() as usize, nth: nth.unsigned_abs() as usize };
@@ -331,10 +313,10 @@ fn publish(lane: &ExpertLane, node: &ExpertNode, dst: Tensor<'_>, inner: &mut In
     let items = unsafe { &mut *wave.items.get() };
     items.clear();
     let stop = inner.stop;
-    if !lane.has_failed() {
+    if !lane.failure.is_any() {
         lane.attempt(node, stop, || collect(lane, node, dst, inner, items, &wave.last));
     }
-    wave.failed.store(lane.has_failed(), Ordering::Relaxed);
+    wave.failed.store(lane.failure.is_any(), Ordering::Relaxed);
     wave.next_task.store(0, Ordering::Relaxed);
 }
 

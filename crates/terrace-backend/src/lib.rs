@@ -13,6 +13,7 @@ mod error;
 mod exec;
 mod expert_kernels;
 mod experts;
+mod failure;
 mod file_map;
 mod fused;
 mod kernels;

@@ -103,8 +103,11 @@ impl Engine {
         let layer_skip = options.layer_skip.as_ref().map(|path| LayerSkip::read(path, &file)).transpose()?;
         let threads = options.threads.map_or_else(terrace_ggml::cpu::default_threads, |t| t.max(1) as usize);
         let mut options = options;
-        if let (Some(path), Mode::Terrace) = (&options.plan, options.mode) {
-            let context = read_plan(path)?.context;
+        let written = match (&options.plan, options.mode) {
+            (Some(path), Mode::Terrace) => Some(read_plan(path)?),
+            _ => None,
+        };
+        if let Some(context) = written.as_ref().map(|plan| plan.context) {
             (options.ctx, options.kv_type) = (Some(context.tokens), KvChoice::Type(context.kv_type));
         }
         let tokens = context_tokens(&file, options.ctx);
@@ -114,6 +117,7 @@ impl Engine {
         let reading = asks_for_reading(&options);
         let scene = Scene {
             options: &options,
+            written: written.as_ref(),
             file: &file,
             tokens,
             ubatch,
@@ -482,15 +486,16 @@ fn load_managed(
 /// small model's run has resident.
 const WORTH_PROBING: ByteSize = ByteSize::gib(1);
 
-/// The machine as the decision needs it: where everything fits there is none, and nobody has to wait for a probe.
+/// The machine as the decision needs it: where everything fits, or llama.cpp does as it does, there is none, and nobody has to
+/// wait for a probe.
 fn machine_for(file: &ModelFile, options: &Options, available: ByteSize) -> MachineProfile {
     let room = match options.ram_budget {
         Budget::Auto => available.saturating_sub(auto_reserve(available)),
         Budget::Bytes(budget) => budget,
     };
     let auto = options.manage == Manage::Auto && options.plan.is_none();
-    let fits = auto && file.size() <= room;
-    if fits || file.size() < WORTH_PROBING { known_machine(file) } else { machine_profile(file) }
+    let decides = options.mode == Mode::Terrace && !(auto && file.size() <= room);
+    if !decides || file.size() < WORTH_PROBING { known_machine(file) } else { machine_profile(file) }
 }
 
 /// The option by which the caller says how weights are read, or that their uses are to be seen: the page cache is then

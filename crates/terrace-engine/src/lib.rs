@@ -38,7 +38,6 @@ pub use machine::{
 };
 pub use options::{KvChoice, Lookahead, Mode, Options};
 pub use perplexity::{PerplexityOptions, PerplexityProgress, PerplexityReport};
-pub use placing::read_plan;
 pub use pressure::{Adapt, cgroup_memory_limit};
 pub use profile::{ProfileFile, SavedProfile};
 pub use report::PlanReport;

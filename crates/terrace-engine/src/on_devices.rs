@@ -103,7 +103,7 @@ impl OnDevices {
 
     /// Bytes of all of it.
     pub fn bytes(&self, model: &ModelFile) -> ByteSize {
-        (0..model.tensors.len()).filter(|&tensor| self.holds(tensor)).map(|t| model.tensors[t].size()).sum()
+        self.tensors(model).into_iter().map(|tensor| model.tensors[tensor].size()).sum()
     }
 
     /// Tensors of layers and single ones, in file order.

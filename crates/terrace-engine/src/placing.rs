@@ -26,6 +26,8 @@ pub struct Placing {
 /// What placing goes by.
 pub struct Scene<'a> {
     pub options: &'a Options,
+    /// What [`Options::plan`] holds.
+    pub written: Option<&'a Placement>,
     pub file: &'a ModelFile,
     pub tokens: u32,
     pub ubatch: u32,
@@ -129,8 +131,8 @@ impl Scene<'_> {
 
     /// What the plan's file says, or the cost model where not everything fits in RAM; none: the sets of `--manage`.
     fn given(&self, asked: &PlaceRequest) -> Result<Option<Given>, EngineError> {
-        if let Some(path) = &self.options.plan {
-            let given = read_plan(path)?.realize(self.file);
+        if let Some(written) = self.written {
+            let given = written.realize(self.file);
             return given.map(Some).map_err(|error| self.unusable(error.to_string()));
         }
         let devices = self.machine.separate().next().is_some() && self.options.device_layers != Some(0);

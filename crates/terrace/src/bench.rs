@@ -13,11 +13,11 @@ pub use child::{BenchError, Side, drop_page_cache, first_difference};
 use crate::cli::{BenchArgs, OnOff};
 use crate::error::CliError;
 use crate::report::RunReport;
-use crate::{input, inspect, model_source, signals};
+use crate::{input, inspect, model_source, progress, signals};
 use check_plan::Check;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressStyle};
 use stats::Comparison;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::Path;
 use terrace_engine::ProfileFile;
 
@@ -142,13 +142,8 @@ fn side_repacks(sides: &[Side]) -> bool {
 }
 
 fn bar(runs: u64) -> ProgressBar {
-    let target = if std::io::stderr().is_terminal() {
-        ProgressDrawTarget::stderr()
-    } else {
-        ProgressDrawTarget::hidden()
-    };
     let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} {msg}").expect("a constant template");
-    ProgressBar::with_draw_target(Some(runs), target).with_style(style)
+    ProgressBar::with_draw_target(Some(runs), progress::target()).with_style(style)
 }
 
 /// The prompt that is measured with: the file's, or one of ours.

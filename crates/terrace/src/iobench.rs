@@ -5,9 +5,9 @@ mod show;
 use crate::cli::IobenchArgs;
 use crate::error::CliError;
 use crate::inspect::print;
+use crate::progress;
 use crate::signals;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::io::IsTerminal;
+use indicatif::{ProgressBar, ProgressStyle};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -86,11 +86,6 @@ fn stopped(error: IoBenchError) -> CliError {
 }
 
 fn bar(len: u64, template: &str) -> ProgressBar {
-    let target = if std::io::stderr().is_terminal() {
-        ProgressDrawTarget::stderr()
-    } else {
-        ProgressDrawTarget::hidden()
-    };
     let style = ProgressStyle::with_template(template).expect("a constant template");
-    ProgressBar::with_draw_target(Some(len), target).with_style(style)
+    ProgressBar::with_draw_target(Some(len), progress::target()).with_style(style)
 }

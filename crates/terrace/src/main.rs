@@ -22,6 +22,7 @@ mod perplexity;
 mod plan;
 mod preset;
 mod profile;
+mod progress;
 mod report;
 mod run;
 mod session;

@@ -7,10 +7,9 @@ pub use args::PerplexityArgs;
 use crate::cli::EngineArgs;
 use crate::error::CliError;
 use crate::report::StoreReport;
-use crate::{input, inspect, session, signals};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use crate::{input, inspect, progress, session, signals};
+use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
-use std::io::IsTerminal;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use terrace_engine::{
@@ -137,14 +136,9 @@ pub struct ChunkBar {
 impl ChunkBar {
     /// Nothing is shown yet.
     pub fn new() -> Self {
-        let target = if std::io::stderr().is_terminal() {
-            ProgressDrawTarget::stderr()
-        } else {
-            ProgressDrawTarget::hidden()
-        };
         let style = ProgressStyle::with_template("{msg} {wide_bar} chunk {pos}/{len}, {eta} left")
             .expect("a constant template");
-        Self { bar: ProgressBar::with_draw_target(None, target).with_style(style) }
+        Self { bar: ProgressBar::with_draw_target(None, progress::target()).with_style(style) }
     }
 
     /// Shows it, and what is being done.

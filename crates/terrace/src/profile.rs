@@ -7,9 +7,8 @@ pub use args::ProfileArgs;
 
 use crate::error::CliError;
 use crate::inspect::print;
-use crate::{model_source, signals};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::io::IsTerminal;
+use crate::{model_source, progress, signals};
+use indicatif::{ProgressBar, ProgressStyle};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -108,11 +107,6 @@ fn show(
 }
 
 fn bar() -> ProgressBar {
-    let target = if std::io::stderr().is_terminal() {
-        ProgressDrawTarget::stderr()
-    } else {
-        ProgressDrawTarget::hidden()
-    };
     let style = ProgressStyle::with_template("measuring {wide_bar} {msg}").expect("a constant template");
-    ProgressBar::with_draw_target(None, target).with_style(style)
+    ProgressBar::with_draw_target(None, progress::target()).with_style(style)
 }

@@ -2,9 +2,8 @@
 
 use crate::cli::{EngineArgs, OnOff, SamplingArgs, TestingArgs};
 use crate::error::CliError;
-use crate::{model_source, signals};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::io::IsTerminal;
+use crate::{model_source, progress, signals};
+use indicatif::{ProgressBar, ProgressStyle};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use terrace_engine::{Engine, EngineError, LoadProgress, Mode, Options, Sampling};
@@ -161,12 +160,7 @@ pub fn sampling(args: &SamplingArgs) -> Sampling {
 }
 
 fn bar() -> ProgressBar {
-    let target = if std::io::stderr().is_terminal() {
-        ProgressDrawTarget::stderr()
-    } else {
-        ProgressDrawTarget::hidden()
-    };
     let style = ProgressStyle::with_template("loading {wide_bar} {binary_bytes}/{binary_total_bytes}")
         .expect("a constant template");
-    ProgressBar::with_draw_target(None, target).with_style(style)
+    ProgressBar::with_draw_target(None, progress::target()).with_style(style)
 }

@@ -19,16 +19,17 @@ pub use router::Router;
 use crate::barrier::Barrier;
 use crate::error::BackendError;
 use crate::expert_kernels::convert;
+use crate::failure::Failure;
 use crate::observer::RoutingObserver;
 use crate::scratch::Scratch;
 use feed::Feed;
 use stages::Stages;
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_ggml::blocked::{BlockedExpert, ThreadShare};
 use terrace_ggml::cpu::{RawTensor, custom_node};
-use terrace_ggml::{Graph, Tensor, parked};
+use terrace_ggml::{Graph, Tensor};
 use terrace_store::{BlockId, Bundles, Computing, Store};
 use work::{Wave, Work};
 
@@ -56,34 +57,19 @@ impl FusedNode {
 ///
 /// Thread 0 owns `feed`. It writes `work` before a node's first barrier and a wave before the barrier that publishes it;
 /// the others read them behind those.
+#[derive(Default)]
 pub struct FusedLane {
     feed: UnsafeCell<Feed>,
     work: UnsafeCell<Work>,
     waves: [Wave; 2],
     barrier: Barrier,
-    /// The block that failed, [`usize::MAX`] if none has.
-    failed_at: AtomicUsize,
+    failure: Failure,
     /// The input's rows, converted once for each activation type in use.
     inputs: [Scratch; block::MATRICES - 1],
     /// For ggml's blocked kernel, a part for each thread.
     blocked: Scratch,
     /// Bytes of one thread's part.
     blocked_part: usize,
-}
-
-impl Default for FusedLane {
-    fn default() -> Self {
-        Self {
-            feed: UnsafeCell::default(),
-            work: UnsafeCell::default(),
-            waves: Default::default(),
-            barrier: Barrier::default(),
-            failed_at: AtomicUsize::new(usize::MAX),
-            inputs: Default::default(),
-            blocked: Scratch::default(),
-            blocked_part: 0,
-        }
-    }
 }
 
 // SAFETY: the pointers within are set for the time of one run by the executor that owns store and lane; access follows the
@@ -115,7 +101,7 @@ impl FusedLane {
 
     /// Forgets the last run.
     pub fn reset(&mut self) {
-        self.failed_at.store(usize::MAX, Ordering::Relaxed);
+        self.failure.reset();
     }
 
     /// Lends the store for a run, and who takes note of what the router chooses; `stop` ends the graph when the lane fails.
@@ -133,30 +119,15 @@ impl FusedLane {
         Bundles::suit(store, feed::first_blocks(block))
     }
 
-    fn has_failed(&self) -> bool {
-        self.failed_at.load(Ordering::Relaxed) != usize::MAX
-    }
-
-    /// Thread 0's part of a node. An error is parked and ends the run; so does a panic, which must not leave the other
-    /// threads at the barrier.
+    /// Thread 0's part of a node.
     fn attempt(
         &self,
         index: usize,
         stop: *const AtomicBool,
         part: impl FnOnce() -> Result<(), BackendError>,
     ) {
-        let failed = parked::guard("an expert node", true, || match part() {
-            Ok(()) => false,
-            Err(error) => {
-                parked::park(Box::new(error));
-                true
-            }
-        });
-        if failed {
-            self.failed_at.store(index, Ordering::Relaxed);
-            // SAFETY: `begin` lent the flag for the run that this is part of.
-            unsafe { (*stop).store(true, Ordering::Relaxed) };
-        }
+        // SAFETY: `begin` lent the flag for the run that this is part of.
+        unsafe { self.failure.attempt(index, stop, part) }
     }
 
     /// Thread 0, before the node's first barrier: reads the router's choice and asks for bytes.
@@ -202,14 +173,14 @@ impl FusedLane {
         // SAFETY: the threads are behind this wave's previous use by two barriers.
         let entries = unsafe { &mut *wave.entries.get() };
         entries.clear();
-        if !self.has_failed() {
+        if !self.failure.is_any() {
             self.attempt(node.index, feed.stop(), || {
                 let last = feed.publish(&node.block, work.state(), entries)?;
                 wave.last.store(last, Ordering::Relaxed);
                 Ok(())
             });
         }
-        wave.failed.store(self.has_failed(), Ordering::Relaxed);
+        wave.failed.store(self.failure.is_any(), Ordering::Relaxed);
         wave.next_task.store(0, Ordering::Relaxed);
     }
 }
@@ -223,9 +194,7 @@ pub unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userda
     let (node, dst) = unsafe { (&*userdata.cast::<FusedNode>(), custom_node(dst)) };
     // SAFETY: the lane outlives the run.
     let lane = unsafe { &*node.lane };
-    // An earlier node failed: ggml's own barrier lies in between, so every thread sees it. Not so a failure of thread 0 in
-    // this node, which may come before the others have got here; they have to meet it at the barrier.
-    if lane.failed_at.load(Ordering::Relaxed) < node.index {
+    if lane.failure.is_before(node.index) {
         return;
     }
     let share = ThreadShare { ith: ith.unsigned_abs() as usize, nth: nth.unsigned_abs() as usize };
@@ -245,7 +214,7 @@ pub unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userda
     let (mut turn, mut first) = (0, true);
     loop {
         lane.barrier.wait(share.nth);
-        if std::mem::take(&mut first) && share.ith == 0 && !lane.has_failed() {
+        if std::mem::take(&mut first) && share.ith == 0 && !lane.failure.is_any() {
             // The others compute meanwhile.
             lane.look_ahead(node);
         }

@@ -21,6 +21,11 @@ use std::sync::OnceLock;
 use terrace_ggml::DataType;
 use terrace_ggml::cpu::Kernels;
 
+/// How many bytes ahead memory is asked for: the best of what was measured from 1 to 18 KiB (`docs/benchmarks.md`, "Decode of
+/// what fits").
+#[cfg(target_arch = "x86_64")]
+const AHEAD: usize = 9216;
+
 /// Dot products of `count` rows of weights, `stride` bytes apart, of `blocks` blocks each, with one arranged row.
 type Rows = unsafe fn(
     weights: *const u8,

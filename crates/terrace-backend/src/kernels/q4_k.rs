@@ -1,14 +1,12 @@
 //! Weights of type Q4_K with AVX-512 VNNI.
 
+use super::AHEAD;
 use super::input::{GROUP, Group};
 use std::arch::x86_64::*;
 
 /// Bytes of a block: two 16-bit scales, 12 bytes with 8 scales and 8 minima of 6 bits, 256 nibbles (`block_q4_K`).
 pub const BYTES: usize = 144;
 const HEADER: usize = 16;
-/// How far ahead memory is asked for: the best of what was measured from 1 to 18 KiB (`docs/benchmarks.md`, "Decode of what
-/// fits").
-const AHEAD: usize = 9216;
 
 /// What a row has come to.
 #[derive(Clone, Copy)]

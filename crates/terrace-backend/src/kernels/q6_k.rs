@@ -1,5 +1,6 @@
 //! Weights of type Q6_K with AVX-512 VNNI.
 
+use super::AHEAD;
 use super::input::{GROUP, Group};
 use std::arch::x86_64::*;
 
@@ -8,8 +9,6 @@ pub const BYTES: usize = 210;
 const HIGH_BITS: usize = 128;
 const SCALES: usize = 192;
 pub const SCALE: usize = 208;
-/// As with Q4_K.
-const AHEAD: usize = 9216;
 
 /// See [`super::RowKernel::multiply`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]

@@ -122,6 +122,13 @@ fn between(load: &LayerLoad, embd: f64) -> f64 {
     4.0 * (24.0 * embd + experts)
 }
 
+/// Weights of which a share is touched at all, and every one multiplied with `products` tokens on average: reading them, or
+/// their arithmetic.
+fn batch(load: &TypeLoad, touched: f64, products: f64, decode: f64, flops: f64) -> f64 {
+    let arithmetic = 2.0 * load.elements as f64 * products / flops;
+    arithmetic.max(load.bytes as f64 * touched / decode)
+}
+
 /// How fast a place is.
 struct Rates<'a> {
     machine: &'a MachineProfile,
@@ -131,28 +138,25 @@ struct Rates<'a> {
 impl Rates<'_> {
     /// Weights that every one of `tokens` uses.
     fn seconds(&self, load: &TypeLoad, share: f64, tokens: f64) -> f64 {
-        self.batch(load, share, tokens * share)
-    }
-
-    /// Weights of which a share is touched at all, and every one multiplied with `products` tokens on average.
-    fn batch(&self, load: &TypeLoad, touched: f64, products: f64) -> f64 {
         let (decode, flops) = match self.device {
             Some(device) => (device.decode_rate(&load.ty), device.prefill_flops(&load.ty)),
             None => (self.machine.host_decode_rate(&load.ty), self.machine.host_prefill_flops(&load.ty)),
         };
-        let arithmetic = 2.0 * load.elements as f64 * products / flops;
-        arithmetic.max(load.bytes as f64 * touched / decode)
+        batch(load, share, tokens * share, decode, flops)
     }
 
-    /// The same of experts, each of which multiplies `rows` tokens: few of them keep the processor from its full rate.
+    /// Experts of which a share is touched at all, and every weight multiplied with `products` tokens on average, those of
+    /// touched ones with `rows`: few of them keep the processor from its full rate.
     fn experts(&self, load: &TypeLoad, touched: f64, products: f64, rows: f64) -> f64 {
-        let rate = if self.device.is_some() { 1.0 } else { rows / (rows + default_rates::HALF_RATE_ROWS) };
         let (decode, flops) = match self.device {
             Some(device) => (device.decode_rate(&load.ty), device.prefill_flops(&load.ty)),
-            None => (self.machine.host_expert_rate(&load.ty), self.machine.host_prefill_flops(&load.ty)),
+            None => {
+                let reached = rows / (rows + default_rates::HALF_RATE_ROWS);
+                let flops = self.machine.host_prefill_flops(&load.ty);
+                (self.machine.host_expert_rate(&load.ty), flops * reached)
+            }
         };
-        let arithmetic = 2.0 * load.elements as f64 * products / (flops * rate);
-        arithmetic.max(load.bytes as f64 * touched / decode)
+        batch(load, touched, products, decode, flops)
     }
 
     fn overhead(&self) -> f64 {

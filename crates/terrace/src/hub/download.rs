@@ -3,13 +3,14 @@
 use super::error::innermost;
 use super::metadata::RemoteFile;
 use super::{HubError, REVISION};
+use crate::progress;
 use futures_util::StreamExt;
 use hf_hub::repository::RepoTypeModel;
 use hf_hub::{HFError, HFRepository};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressStyle};
 use sha2::{Digest, Sha256};
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{IsTerminal, Read, Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use terrace_model::ByteSize;
@@ -189,15 +190,10 @@ impl Download<'_> {
     }
 
     fn bar(&self) -> ProgressBar {
-        let target = if std::io::stderr().is_terminal() {
-            ProgressDrawTarget::stderr()
-        } else {
-            ProgressDrawTarget::hidden()
-        };
         let style =
             ProgressStyle::with_template("{msg} {wide_bar} {binary_bytes}/{binary_total_bytes} {eta}")
                 .expect("a constant template");
-        ProgressBar::with_draw_target(Some(self.remote.size), target)
+        ProgressBar::with_draw_target(Some(self.remote.size), progress::target())
             .with_style(style)
             .with_message(self.name.to_owned())
     }
