@@ -3,7 +3,9 @@
 use super::faults::{Fault, FaultPlan};
 use super::{Completion, IoEngine, Request};
 use rustix::io::Errno;
+use std::fs::File;
 use std::io;
+use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -77,6 +79,10 @@ impl IoEngine for Faulty {
 
     fn flush(&mut self) -> io::Result<()> {
         self.inner.flush()
+    }
+
+    fn set_files(&mut self, files: Arc<[File]>) -> io::Result<()> {
+        self.inner.set_files(files)
     }
 
     fn reap(&mut self, wait: bool, out: &mut Vec<Completion>) -> io::Result<()> {

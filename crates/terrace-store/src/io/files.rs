@@ -10,6 +10,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use terrace_model::FileIndex;
 
 /// One open model file.
 #[derive(Debug)]
@@ -17,6 +18,8 @@ pub(crate) struct ModelFd {
     pub path: PathBuf,
     /// Bytes when it was opened.
     pub len: u64,
+    /// Nothing is in it any more: its place waits for another file.
+    closed: bool,
     /// None in simulations.
     file: Option<File>,
 }
@@ -43,11 +46,41 @@ impl Files {
         open.map(dup).collect()
     }
 
+    /// One more file, read as the others are where that is possible, or else through the page cache.
+    pub fn add(&mut self, path: PathBuf) -> Result<FileIndex, StoreError> {
+        let fd = open(path)?;
+        if let (true, Some(file)) = (self.direct, &fd.file) {
+            let found = direct_alignment(file);
+            if !found.as_ref().is_ok_and(|align| *align <= self.align) {
+                tracing::debug!("{} is read through the page cache: {found:?}", fd.path.display());
+                set_direct(file, false)
+                    .map_err(|errno| StoreError::Open { path: fd.path.clone(), source: errno.into() })?;
+            }
+        }
+        let free = self.all.iter().position(|fd| fd.closed);
+        let index = free.unwrap_or(self.all.len());
+        match free {
+            Some(free) => self.all[free] = fd,
+            None => self.all.push(fd),
+        }
+        Ok(FileIndex(u32::try_from(index).expect("descriptors are fewer")))
+    }
+
+    /// Closes a file; its index is free for another one.
+    pub fn remove(&mut self, index: FileIndex) {
+        if let Some(fd) = self.all.get_mut(index.index()) {
+            // Its place among the handles stays: indices are positions.
+            (fd.closed, fd.len) = (true, 0);
+            fd.file = File::open("/dev/null").ok();
+        }
+    }
+
     /// Files that are not there, of these lengths, read in multiples of `align`.
     pub fn simulated(lengths: &[u64], align: u64) -> Self {
         let fd = |(index, len): (usize, &u64)| ModelFd {
             path: format!("file {index} of the trace").into(),
             len: *len,
+            closed: false,
             file: None,
         };
         let all = lengths.iter().enumerate().map(fd).collect();
@@ -99,7 +132,7 @@ fn open(path: PathBuf) -> Result<ModelFd, StoreError> {
     // io_uring would report EAGAIN instead of reading.
     let flags = rustix::fs::fcntl_getfl(&file).map_err(|errno| failed(errno.into()))?;
     rustix::fs::fcntl_setfl(&file, flags - OFlags::NONBLOCK).map_err(|errno| failed(errno.into()))?;
-    Ok(ModelFd { len: meta.len(), path, file: Some(file) })
+    Ok(ModelFd { len: meta.len(), path, closed: false, file: Some(file) })
 }
 
 fn set_direct(file: &File, on: bool) -> Result<(), Errno> {

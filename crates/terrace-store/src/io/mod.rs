@@ -58,6 +58,8 @@ pub(crate) trait IoEngine: Send {
     fn push(&mut self, request: Request) -> io::Result<()>;
     /// Starts everything that was pushed.
     fn flush(&mut self) -> io::Result<()>;
+    /// Reads from these files from now on, by their position. Nothing is in flight.
+    fn set_files(&mut self, files: Arc<[File]>) -> io::Result<()>;
     /// Appends what was completed. With `wait`, which needs a request in flight, at least one.
     fn reap(&mut self, wait: bool, out: &mut Vec<Completion>) -> io::Result<()>;
 }

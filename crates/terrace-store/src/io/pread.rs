@@ -4,7 +4,7 @@ use super::{Completion, IoEngine, Request};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::{Builder, JoinHandle};
 
 pub(super) const NAME: &str = "pread";
@@ -25,7 +25,7 @@ struct Shared {
     work: Condvar,
     done: Mutex<Vec<Completion>>,
     arrived: Condvar,
-    files: Arc<[File]>,
+    files: RwLock<Arc<[File]>>,
 }
 
 /// No code panics while it holds one of the locks, and what they guard is whole between any two statements.
@@ -48,7 +48,8 @@ impl Shared {
                     todo = self.work.wait(todo).unwrap_or_else(PoisonError::into_inner);
                 }
             };
-            let result = match request.target.fill(&self.files[request.file as usize], request.offset) {
+            let files = Arc::clone(&self.files.read().unwrap_or_else(PoisonError::into_inner));
+            let result = match request.target.fill(&files[request.file as usize], request.offset) {
                 Ok(bytes) => i32::try_from(bytes).expect("a request is at most 1 GiB long"),
                 Err(errno) => -errno.raw_os_error(),
             };
@@ -75,7 +76,7 @@ impl PreadPool {
             work: Condvar::new(),
             done: Mutex::new(Vec::with_capacity(capacity)),
             arrived: Condvar::new(),
-            files,
+            files: RwLock::new(files),
         });
         // Made first, so that its drop ends the threads that did start when one does not.
         let mut pool = Self { shared, batch: Vec::with_capacity(capacity), threads: Vec::new() };
@@ -106,6 +107,11 @@ impl IoEngine for PreadPool {
                 self.shared.work.notify_one();
             }
         }
+        Ok(())
+    }
+
+    fn set_files(&mut self, files: Arc<[File]>) -> io::Result<()> {
+        *self.shared.files.write().unwrap_or_else(PoisonError::into_inner) = files;
         Ok(())
     }
 

@@ -2,7 +2,9 @@
 //! replays, which count what would be read.
 
 use super::{Completion, IoEngine, Request};
+use std::fs::File;
 use std::io;
+use std::sync::Arc;
 
 pub(crate) const NAME: &str = "simulated";
 
@@ -33,6 +35,10 @@ impl IoEngine for Simulated {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+
+    fn set_files(&mut self, _files: Arc<[File]>) -> io::Result<()> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, "there are no files in a replay"))
     }
 
     fn reap(&mut self, _wait: bool, out: &mut Vec<Completion>) -> io::Result<()> {

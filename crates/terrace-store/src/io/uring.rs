@@ -22,7 +22,7 @@ pub(crate) struct Uring {
     /// Whether the kernel copies from its page cache.
     buffered: bool,
     /// Keeps the registered files' descriptors from being reused if registration ever is by number.
-    _files: Arc<[File]>,
+    files: Arc<[File]>,
 }
 
 impl Uring {
@@ -33,11 +33,14 @@ impl Uring {
         if !probe.is_supported(opcode::Read::CODE) {
             return Err(io::Error::new(ErrorKind::Unsupported, "this kernel's io_uring cannot read"));
         }
-        let fds: Vec<RawFd> = files.iter().map(AsRawFd::as_raw_fd).collect();
-        if !fds.is_empty() {
-            ring.submitter().register_files(&fds)?;
-        }
-        Ok(Self { ring, buffered: !direct, _files: files })
+        let this = Self { ring, buffered: !direct, files };
+        this.register()?;
+        Ok(this)
+    }
+
+    fn register(&self) -> io::Result<()> {
+        let fds: Vec<RawFd> = self.files.iter().map(AsRawFd::as_raw_fd).collect();
+        if fds.is_empty() { Ok(()) } else { self.ring.submitter().register_files(&fds) }
     }
 
     /// One enter; `Ok(false)` if the kernel has to be asked again.
@@ -83,6 +86,14 @@ impl IoEngine for Uring {
             self.enter(0)?;
         }
         Ok(())
+    }
+
+    fn set_files(&mut self, files: Arc<[File]>) -> io::Result<()> {
+        if !self.files.is_empty() {
+            self.ring.submitter().unregister_files()?;
+        }
+        self.files = files;
+        self.register()
     }
 
     fn reap(&mut self, wait: bool, out: &mut Vec<Completion>) -> io::Result<()> {

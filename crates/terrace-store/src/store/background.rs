@@ -23,12 +23,14 @@ pub(super) struct Background {
     most_fill_bytes: u64,
     /// A failure was logged: once is enough.
     complained: bool,
+    /// Nothing more goes to the engine for now.
+    pub paused: bool,
 }
 
 impl Background {
     pub fn new(queue_depth: u32, most_fill_bytes: u64) -> Self {
         let most_requests = (queue_depth as usize / 2).max(1);
-        Self { partial: None, most_requests, most_fill_bytes, complained: false }
+        Self { partial: None, most_requests, most_fill_bytes, complained: false, paused: false }
     }
 }
 
@@ -39,7 +41,7 @@ impl Store {
             let busy = self.flights.background() >= self.background.most_requests
                 || self.flights.demand() > DEMAND_BESIDE
                 || self.flights.is_full();
-            if busy || self.caller.is_running() {
+            if busy || self.background.paused || self.caller.is_running() {
                 return;
             }
             let Some(block) = self.next_in_background() else { return };

@@ -89,6 +89,12 @@ impl Store {
         None
     }
 
+    /// Blocks have other sizes.
+    pub(super) fn recount_filling(&mut self) {
+        let left = self.behind.blocks.get(self.behind.next..).unwrap_or_default();
+        self.behind.rest = left.iter().map(|block| self.slot_size(*block).0).sum();
+    }
+
     /// Drops what is left, for a store that goes.
     pub(super) fn stop_filling(&mut self) {
         self.behind = Behind::default();

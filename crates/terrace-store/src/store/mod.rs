@@ -10,6 +10,7 @@ mod open;
 mod order;
 mod read_into;
 mod recording;
+mod replace;
 mod resize;
 mod room;
 mod speculation;

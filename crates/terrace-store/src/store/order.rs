@@ -200,6 +200,13 @@ impl EvictionOrder {
         was == Standing::Guess
     }
 
+    /// The block, which has no slot, is of another size from now on.
+    pub fn resized(&mut self, block: BlockId, size: u64) {
+        let note = &mut self.notes[block.index()];
+        debug_assert_eq!(note.standing, Standing::Absent, "{block:?}");
+        note.size = size;
+    }
+
     /// The block's bytes went to whom had asked.
     pub fn handed_out(&mut self, block: BlockId) {
         self.notes[block.index()].fresh = false;

@@ -219,8 +219,20 @@ impl Store {
         self.caller.outstanding -= 1;
         match failure {
             None => self.caller.done += len,
-            Some(failure) => self.caller.failure = self.caller.failure.or(Some((read, failure))),
+            Some(failure) => self.caller.failure = Some(earlier(self.caller.failure, read, failure)),
         }
+    }
+}
+
+/// Which failure to tell of: the first to be reported, but of a file that ends too early the smallest end. A part that
+/// lies behind the end altogether does not know where it was.
+fn earlier(known: Option<(usize, Failure)>, read: usize, failure: Failure) -> (usize, Failure) {
+    match (known, failure) {
+        (Some((at, Failure::Eof { end })), Failure::Eof { end: other }) if at == read => {
+            (at, Failure::Eof { end: end.min(other) })
+        }
+        (Some(known), _) => known,
+        (None, failure) => (read, failure),
     }
 }
 
@@ -268,6 +280,14 @@ mod tests {
         let limit = 4 * GRANULE;
         assert_eq!(step(at(4100, 100_000), 0x10000, 512, limit), Step::Staged(limit - 4));
         assert_eq!(step(at(4100, 60), 0x10000, 512, limit), Step::Staged(60));
+    }
+
+    #[test]
+    fn a_file_ends_where_the_first_missing_byte_is() {
+        let behind = earlier(None, 3, Failure::Eof { end: 90 });
+        assert_eq!(earlier(Some(behind), 3, Failure::Eof { end: 70 }), (3, Failure::Eof { end: 70 }));
+        assert_eq!(earlier(Some(behind), 4, Failure::Eof { end: 70 }), behind, "another read");
+        assert_eq!(earlier(Some(behind), 3, Failure::Os(5)), behind);
     }
 
     #[test]

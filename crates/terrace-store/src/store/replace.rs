@@ -1,0 +1,104 @@
+//! Other bytes for blocks: a tensor that was replaced on disk.
+
+use super::Store;
+use super::open::check_extent;
+use crate::block::BlockId;
+use crate::error::StoreError;
+use crate::slots::SlotState;
+use std::path::PathBuf;
+use terrace_model::{ByteSize, Extent, FileIndex};
+
+impl Store {
+    /// Opens one more file to read from, under an index that no other file has. Reads of everything else go on.
+    ///
+    /// # Errors
+    /// The file cannot be opened, or the engine does not take it.
+    pub fn add_file(&mut self, path: PathBuf) -> Result<FileIndex, StoreError> {
+        self.land_all()?;
+        let index = self.files.add(path)?;
+        match self.tell_engine() {
+            Ok(()) => Ok(index),
+            Err(error) => {
+                self.files.remove(index);
+                Err(error)
+            }
+        }
+    }
+
+    /// Closes a file. No block may be in it, and nobody may read of it any more.
+    ///
+    /// # Errors
+    /// [`StoreError::Misuse`] while blocks are in the file; [`StoreError::Engine`] if the engine broke down.
+    pub fn remove_file(&mut self, file: FileIndex) -> Result<(), StoreError> {
+        if let Some(block) = self.blocks.iter().find(|block| block.extent.file == file) {
+            return Err(StoreError::Misuse(format!("{block} is still in the file that was to be closed")));
+        }
+        self.land_all()?;
+        self.files.remove(file);
+        self.tell_engine()
+    }
+
+    /// From now on the blocks are these bytes. Slots with their old bytes are empty afterwards, the others stay. All of
+    /// them are changed, or none.
+    ///
+    /// # Errors
+    /// An extent outside its file; [`StoreError::BudgetTooSmall`] for one that the slots cannot hold;
+    /// [`StoreError::Misuse`] for a block that is leased or that the store does not have.
+    pub fn replace(&mut self, changes: &[(BlockId, Extent)]) -> Result<(), StoreError> {
+        for &(block, extent) in changes {
+            self.check_ids(&[block])?;
+            check_extent(&self.files, extent, &self.blocks[block.index()])?;
+            let needed = super::slot_len(extent, self.files.align);
+            if needed > self.ranges.limit() {
+                return Err(StoreError::BudgetTooSmall {
+                    tensor: self.blocks[block.index()].to_string(),
+                    needed: ByteSize(needed),
+                    budget: self.capacity(),
+                });
+            }
+            if self.slots.leases.is_leased(block) {
+                return Err(StoreError::Misuse(format!("{} is in use", self.blocks[block.index()])));
+            }
+        }
+        for &(block, _) in changes {
+            self.forget_guess(block);
+            self.arrive(block)?;
+        }
+        for &(block, extent) in changes {
+            if matches!(self.slots.state(block), SlotState::Resident { .. }) {
+                self.evict(block);
+            }
+            self.blocks[block.index()].extent = extent;
+            self.order.resized(block, self.slot_size(block).0);
+        }
+        self.recount_filling();
+        Ok(())
+    }
+
+    /// Waits for a block that is on its way, whoever wanted it.
+    fn arrive(&mut self, block: BlockId) -> Result<(), StoreError> {
+        self.promote(block);
+        while matches!(self.slots.state(block), SlotState::Loading { .. }) {
+            self.drive(true)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for all requests that the engine has.
+    fn land_all(&mut self) -> Result<(), StoreError> {
+        self.background.paused = true;
+        let mut landed = Ok(());
+        while self.flights.in_flight() > 0 && landed.is_ok() {
+            landed = self.drive(true);
+        }
+        self.background.paused = false;
+        landed
+    }
+
+    /// The files have changed.
+    fn tell_engine(&mut self) -> Result<(), StoreError> {
+        let files = self.files.handles()?.into();
+        let engine = self.info.name;
+        self.engine.set_files(files).map_err(|source| StoreError::Engine { engine, source })
+    }
+}
