@@ -4,19 +4,16 @@ use crate::error::BackendError;
 use crate::weights::Weights;
 use std::any::Any;
 use std::ffi::c_void;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use terrace_ggml::Tensor;
 use terrace_ggml::buffer::{Buffer, BufferType};
+use terrace_ggml::memory::{Pages, SLACK};
 use terrace_ggml::parked::ParkedError;
 use terrace_model::ByteSize;
 
 /// Distance between the addresses of managed tensors: what ggml aligns to, so that it adds no padding.
 pub const STEP: usize = 64;
-
-/// Bytes behind a resident buffer that kernels may read past the last row (ggml's own buffers have as many).
-const SLACK: usize = 256;
 
 /// The model whose weights llama.cpp is placing just now. Loads are serialised, so there is one at most.
 #[derive(Default)]
@@ -38,43 +35,13 @@ impl Loading {
     }
 }
 
-/// An anonymous mapping.
-pub struct Mapping {
-    pub base: NonNull<c_void>,
-    len: usize,
+/// A range of addresses for tensors whose bytes are elsewhere.
+pub fn addresses(size: usize) -> Result<Pages, BackendError> {
+    Pages::reserved(size).map_err(|_| no_memory(size))
 }
 
-// SAFETY: plain memory; who writes to it is decided by ggml's own rules for weights.
-unsafe impl Send for Mapping {}
-// SAFETY: as for Send.
-unsafe impl Sync for Mapping {}
-
-impl Mapping {
-    pub fn new(len: usize, accessible: bool) -> Result<Self, BackendError> {
-        let len = len.max(STEP);
-        let protection = if accessible { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_NONE };
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, -1, 0) };
-        let error = BackendError::NoMemory { size: ByteSize(len as u64) };
-        if base == libc::MAP_FAILED {
-            return Err(error);
-        }
-        let base = NonNull::new(base).ok_or(error)?;
-        if accessible {
-            // Large pages where the kernel has them: weights are swept, and their page walks show. Advice only.
-            // SAFETY: the range is the mapping just made.
-            unsafe { libc::madvise(base.as_ptr(), len, libc::MADV_HUGEPAGE) };
-        }
-        Ok(Self { base, len })
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is ours and nothing points into it any more: its buffer is being freed.
-        unsafe { libc::munmap(self.base.as_ptr(), self.len) };
-    }
+const fn no_memory(size: usize) -> BackendError {
+    BackendError::NoMemory { size: ByteSize(size as u64) }
 }
 
 /// Buffer type of weights that Terrace brings when they are needed.
@@ -95,13 +62,13 @@ impl BufferType for ManagedType {
     fn alloc(&self, size: usize) -> Result<Box<dyn Buffer>, ParkedError> {
         let weights = self.loading.current()?;
         let indices = (0..size.div_ceil(STEP)).map(|_| AtomicU32::new(u32::MAX)).collect();
-        Ok(Box::new(ManagedBuffer { addresses: Mapping::new(size, false)?, indices, weights }))
+        Ok(Box::new(ManagedBuffer { addresses: addresses(size)?, indices, weights }))
     }
 }
 
 /// A range of addresses that stand for managed tensors, [`STEP`] bytes apart. A stray access faults.
 pub struct ManagedBuffer {
-    addresses: Mapping,
+    addresses: Pages,
     indices: Box<[AtomicU32]>,
     weights: Arc<Weights>,
 }
@@ -114,7 +81,7 @@ impl ManagedBuffer {
 
     /// Which tensor of the layout stands at the address `tensor` was given.
     pub fn index_of(&self, tensor: Tensor<'_>) -> Option<u32> {
-        let distance = (tensor.data() as usize).checked_sub(self.addresses.base.as_ptr() as usize)?;
+        let distance = (tensor.data() as usize).checked_sub(self.addresses.base() as usize)?;
         let index = self.indices.get(distance / STEP)?.load(Ordering::Relaxed);
         (index != u32::MAX).then_some(index)
     }
@@ -122,7 +89,7 @@ impl ManagedBuffer {
 
 impl Buffer for ManagedBuffer {
     fn base(&self) -> *mut c_void {
-        self.addresses.base.as_ptr()
+        self.addresses.base()
     }
 
     fn init_tensor(&self, tensor: Tensor<'_>) -> Result<(), ParkedError> {
@@ -136,7 +103,7 @@ impl Buffer for ManagedBuffer {
             .layout()
             .index_of(&name)
             .ok_or_else(|| BackendError::Unplanned { name: name.clone() })?;
-        let distance = tensor.data() as usize - self.addresses.base.as_ptr() as usize;
+        let distance = tensor.data() as usize - self.addresses.base() as usize;
         self.indices[distance / STEP].store(index, Ordering::Relaxed);
         Ok(())
     }
@@ -147,7 +114,8 @@ impl Buffer for ManagedBuffer {
 
     fn get_tensor(&self, tensor: Tensor<'_>, target: *mut c_void, offset: usize, len: usize) {
         let Some(index) = self.index_of(tensor.storage()) else { return };
-        let managed = &self.weights.layout().tensors()[index as usize];
+        let layout = self.weights.layout();
+        let managed = &layout.tensors()[index as usize];
         let extent = terrace_model::Extent {
             offset: managed.extent.offset + offset as u64,
             len: len as u64,
@@ -184,13 +152,14 @@ impl BufferType for ResidentType {
 
     fn alloc(&self, size: usize) -> Result<Box<dyn Buffer>, ParkedError> {
         let weights = self.loading.current()?;
-        Ok(Box::new(ResidentBuffer { memory: Mapping::new(size + SLACK, true)?, weights }))
+        let memory = Pages::new(size + SLACK).map_err(|_| no_memory(size))?;
+        Ok(Box::new(ResidentBuffer { memory, weights }))
     }
 }
 
 /// Memory of resident weights.
 pub struct ResidentBuffer {
-    memory: Mapping,
+    memory: Pages,
     weights: Arc<Weights>,
 }
 
@@ -203,7 +172,7 @@ impl ResidentBuffer {
 
 impl Buffer for ResidentBuffer {
     fn base(&self) -> *mut c_void {
-        self.memory.base.as_ptr()
+        self.memory.base()
     }
 
     fn init_tensor(&self, tensor: Tensor<'_>) -> Result<(), ParkedError> {

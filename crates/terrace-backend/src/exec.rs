@@ -11,7 +11,7 @@ use crate::places::Places;
 use crate::products::Products;
 use crate::rows::{self, RowsNode};
 use crate::skip::LayerSkips;
-use crate::weights::{Cut, ManagedTensor, Weights};
+use crate::weights::{Cut, Layout, ManagedTensor, Weights};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -36,6 +36,8 @@ pub struct Executor {
     matrices: MatrixQueue,
     products: Products,
     skips: LayerSkips,
+    /// What the node lists point into.
+    layout: Option<Arc<Layout>>,
     prepared: Option<Prepared>,
 }
 
@@ -85,6 +87,7 @@ impl Executor {
             matrices: MatrixQueue::default(),
             products: Products::default(),
             skips: LayerSkips::default(),
+            layout: None,
             prepared: None,
         }
     }
@@ -94,9 +97,9 @@ impl Executor {
     }
 
     /// Which managed tensor an operand's bytes belong to.
-    fn managed_tensor<'w>(&self, operand: Tensor<'_>, weights: &'w Weights) -> Option<&'w ManagedTensor> {
+    fn managed_tensor<'w>(&self, operand: Tensor<'_>, layout: &'w Layout) -> Option<&'w ManagedTensor> {
         let index = self.managed_buffer(operand)?.index_of(operand.storage())?;
-        weights.layout().tensors().get(index as usize)
+        layout.tensors().get(index as usize)
     }
 
     fn weights_of(&self, graph: &Graph<'_>) -> Option<Arc<Weights>> {
@@ -134,8 +137,9 @@ impl Executor {
         // Before the scan: what is left out needs no weights.
         self.skips.rewrite(graph);
         let weights = self.weights_of(graph);
-        if let Some(weights) = &weights {
-            self.scan(graph, weights, &mut weights.store())?;
+        self.layout = weights.as_ref().map(|weights| weights.layout());
+        if let (Some(weights), Some(layout)) = (&weights, self.layout.clone()) {
+            self.scan(graph, &layout, &mut weights.store())?;
         }
         self.find_products(graph);
         self.prepared =
@@ -152,7 +156,7 @@ impl Executor {
     }
 
     /// Sorts the graph's uses of managed weights into expert nodes, row nodes and whole matrices.
-    fn scan(&mut self, graph: &Graph<'_>, weights: &Weights, store: &mut Store) -> Result<(), BackendError> {
+    fn scan(&mut self, graph: &Graph<'_>, layout: &Layout, store: &mut Store) -> Result<(), BackendError> {
         self.expert_nodes.clear();
         self.fused_nodes.clear();
         self.row_nodes.clear();
@@ -166,7 +170,7 @@ impl Executor {
                 continue;
             }
             for (position, operand) in node.sources().enumerate() {
-                let Some(tensor) = self.managed_tensor(operand, weights) else { continue };
+                let Some(tensor) = self.managed_tensor(operand, layout) else { continue };
                 match (node.op(), tensor.cut) {
                     (Op::MUL_MAT_ID, Cut::PerExpert { experts })
                         if position == 0 && operand.storage() == operand =>

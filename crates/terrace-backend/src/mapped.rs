@@ -1,12 +1,13 @@
 //! Buffer type of weights that the page cache serves: tensors point into a mapping of the model's files.
 
-use crate::buffers::{Loading, Mapping, STEP};
+use crate::buffers::{Loading, STEP, addresses};
 use crate::weights::Weights;
 use std::any::Any;
 use std::ffi::c_void;
 use std::sync::Arc;
 use terrace_ggml::Tensor;
 use terrace_ggml::buffer::{Buffer, BufferType};
+use terrace_ggml::memory::Pages;
 use terrace_ggml::parked::ParkedError;
 
 /// Buffer type of weights in mapped files.
@@ -25,13 +26,13 @@ impl BufferType for MappedType {
 
     fn alloc(&self, size: usize) -> Result<Box<dyn Buffer>, ParkedError> {
         let weights = self.loading.current()?;
-        Ok(Box::new(MappedBuffer { addresses: Mapping::new(size, false)?, weights }))
+        Ok(Box::new(MappedBuffer { addresses: addresses(size)?, weights }))
     }
 }
 
 /// ggml gives each tensor an address in a range that holds nothing; the tensor is then pointed at its bytes.
 pub struct MappedBuffer {
-    addresses: Mapping,
+    addresses: Pages,
     // Keeps the files mapped.
     weights: Arc<Weights>,
 }
@@ -45,7 +46,7 @@ impl MappedBuffer {
 
 impl Buffer for MappedBuffer {
     fn base(&self) -> *mut c_void {
-        self.addresses.base.as_ptr()
+        self.addresses.base()
     }
 
     fn init_tensor(&self, tensor: Tensor<'_>) -> Result<(), ParkedError> {

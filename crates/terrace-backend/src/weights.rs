@@ -44,6 +44,15 @@ impl ManagedTensor {
     pub fn block(&self, expert: u32) -> BlockId {
         BlockId(self.first.0 + expert)
     }
+
+    /// Its blocks, with their bytes.
+    fn parts(&self) -> impl Iterator<Item = (BlockId, Extent)> {
+        let count = match self.cut {
+            Cut::Whole => 1,
+            Cut::PerExpert { experts } => experts,
+        };
+        (0..count).map(move |i| (self.block(i), self.extent.part(u64::from(i), u64::from(count))))
+    }
 }
 
 /// The managed tensors of a model, in block order.
@@ -87,11 +96,8 @@ impl Layout {
             let layer = tensor.layer;
             match tensor.cut {
                 Cut::Whole => specs.push(BlockSpec { extent: tensor.extent, name, layer, expert: None }),
-                Cut::PerExpert { experts } => specs.extend((0..experts).map(|e| BlockSpec {
-                    extent: tensor.extent.part(u64::from(e), u64::from(experts)),
-                    name: Arc::clone(&name),
-                    layer,
-                    expert: Some(ExpertId(e)),
+                Cut::PerExpert { .. } => specs.extend(tensor.parts().zip(0..).map(|((_, extent), e)| {
+                    BlockSpec { extent, name: Arc::clone(&name), layer, expert: Some(ExpertId(e)) }
                 })),
             }
         }
@@ -124,7 +130,7 @@ struct Mapped {
 
 /// Everything that the buffers and backends of one loaded model share.
 pub struct Weights {
-    layout: Layout,
+    layout: Mutex<Arc<Layout>>,
     files: HashMap<String, Extent>,
     store: Mutex<Store>,
     resident: Mutex<Vec<Resident>>,
@@ -139,7 +145,7 @@ impl Weights {
     pub fn new(model: &ModelFile, layout: Layout, store: Store) -> Self {
         let files = model.tensors.iter().map(|t| (t.name.clone(), t.extent)).collect();
         Self {
-            layout,
+            layout: Mutex::new(Arc::new(layout)),
             files,
             store: Mutex::new(store),
             resident: Mutex::default(),
@@ -168,9 +174,29 @@ impl Weights {
         self.mapped.as_ref().ok_or_else(unplanned)?.maps.address(*extent, name)
     }
 
-    /// The managed tensors.
-    pub fn layout(&self) -> &Layout {
-        &self.layout
+    /// The managed tensors, as they are now. Taken once per graph, never per node.
+    pub fn layout(&self) -> Arc<Layout> {
+        Arc::clone(&self.layout.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// From now on the managed tensors are these bytes, of these types: the next graph that llama.cpp builds computes with
+    /// them. All of them are changed, or none. Between graphs.
+    ///
+    /// # Errors
+    /// [`BackendError::Unplanned`] for a tensor that is not managed; the store's, as [`Store::replace`] says.
+    pub fn replace(&self, changes: &[(String, Extent, DataType)]) -> Result<(), BackendError> {
+        let mut layout = Layout::clone(&self.layout());
+        let mut blocks = Vec::new();
+        for (name, extent, ty) in changes {
+            let index =
+                layout.index_of(name).ok_or_else(|| BackendError::Unplanned { name: name.clone() })?;
+            let tensor = &mut layout.tensors[index as usize];
+            (tensor.extent, tensor.ty) = (*extent, *ty);
+            blocks.extend(tensor.parts());
+        }
+        self.store().replace(&blocks)?;
+        *self.layout.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(layout);
+        Ok(())
     }
 
     /// The store. Taken once per graph, never per node.

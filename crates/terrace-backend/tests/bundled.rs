@@ -62,8 +62,7 @@ fn streamed_logits_are_stock_logits() {
         let overrides = vec![("_exps".to_string(), terrace.managed()), (".".to_string(), terrace.resident())];
         let model = {
             let _scope = terrace.loading(Arc::clone(&weights));
-            Model::load(&path, &LoadParams { overrides, devices: Vec::new(), repack: false, untouched: true })
-                .unwrap()
+            Model::load(&path, &LoadParams { overrides, untouched: true, ..LoadParams::default() }).unwrap()
         };
         weights.fill_resident(&mut |_| std::ops::ControlFlow::Continue(())).unwrap();
         let got = trace(Arc::new(model), FlashAttention::On);

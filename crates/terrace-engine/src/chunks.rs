@@ -62,6 +62,7 @@ impl Engine {
         keep: usize,
         sink: &mut dyn FnMut(usize, &[f32]),
     ) -> Result<(), EngineError> {
+        self.check_files()?;
         self.reset();
         let mut tokens: Vec<Token> = chunk.iter().map(|&t| Token(t)).collect();
         if let (Some(leading), Some(first)) = (self.vocab().leading(), tokens.first_mut()) {

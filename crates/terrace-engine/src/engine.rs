@@ -7,6 +7,7 @@ use crate::options::{KvChoice, Mode, Options};
 use crate::placing::{Placing, Scene, placing, read_plan};
 use crate::pressure;
 use crate::profile::{ProfileFile, SavedProfile};
+use crate::reload::{Registry, Reloads, states};
 use crate::report::PlanReport;
 use crate::trace::{SavedTrace, TraceFile};
 use crate::warm::WarmStart;
@@ -19,7 +20,7 @@ use std::time::Instant;
 use terrace_backend::{Cut, FileMaps, Foretold, Layout, Terrace, TraceRecorder, Weights};
 use terrace_ggml::gguf;
 use terrace_ggml::llama::{
-    CacheType, Context, ContextParams, FlashAttention, LoadParams, Model, Observer, Vocab,
+    CacheType, Context, ContextParams, FlashAttention, LoadParams, Model, Observer, Token, Vocab,
 };
 use terrace_ggml::rpc::add_rpc_server;
 use terrace_model::{ByteSize, ModelFile};
@@ -60,16 +61,26 @@ pub struct Engine {
     watcher: Option<pressure::Watcher>,
     warm_start: Option<WarmStart>,
     context: Context,
+    registry: Registry,
     model: Arc<Model>,
     weights: Option<Arc<Weights>>,
     trace: Option<TraceFile>,
     profile: Option<ProfileFile>,
     report: PlanReport,
     identity: ModelIdentity,
-    position: usize,
+    /// The tokens in the context.
+    history: Vec<i32>,
     batch: usize,
     interrupt: Arc<AtomicBool>,
     load_ms: f64,
+    reloads: Reloads,
+}
+
+/// What a reload works on.
+pub(crate) struct ReloadParts<'e> {
+    pub registry: &'e mut Registry,
+    pub weights: Option<&'e Weights>,
+    pub context: &'e mut Context,
 }
 
 impl Engine {
@@ -92,6 +103,7 @@ impl Engine {
     ) -> Result<Self, EngineError> {
         let begin = Instant::now();
         let file = gguf::read(&options.model)?;
+        let states = states(&file);
         for endpoint in &options.rpc {
             add_rpc_server(endpoint)?;
         }
@@ -147,7 +159,8 @@ impl Engine {
         };
         let (model, weights) = match options.mode {
             Mode::Stock { repack } => {
-                (Model::load(&options.model, &LoadParams { repack, ..LoadParams::default() })?, None)
+                let read = options.reloads;
+                (Model::load(&options.model, &LoadParams { repack, read, ..LoadParams::default() })?, None)
             }
             Mode::Terrace => {
                 let (model, weights) = load_managed(&scene, &mut report, progress)?;
@@ -158,6 +171,7 @@ impl Engine {
             return Err(EngineError::NotGenerative(options.model));
         }
         let model = Arc::new(model);
+        let registry = Registry::new(&file, &states, &model);
         let interrupt = Arc::new(AtomicBool::new(false));
         let params = ContextParams {
             context: tokens,
@@ -206,16 +220,18 @@ impl Engine {
             watcher,
             warm_start,
             context,
+            registry,
             model,
             weights,
             trace,
             profile,
             report,
             identity,
-            position: 0,
+            history: Vec::new(),
             batch,
             interrupt,
             load_ms,
+            reloads: Reloads::new(options.on_reload),
         };
         if let Some(skip) = layer_skip {
             this.skip_layers(&skip.skip)?;
@@ -237,8 +253,9 @@ impl Engine {
 
     /// The layers that have weights in the store, ascending; none in stock runs.
     pub fn streamed_layers(&self) -> Vec<u32> {
-        let tensors = self.weights.iter().flat_map(|weights| weights.layout().tensors());
-        let layers: BTreeSet<u32> = tensors.filter_map(|tensor| Some(tensor.layer?.0)).collect();
+        let Some(weights) = &self.weights else { return Vec::new() };
+        let layout = weights.layout();
+        let layers: BTreeSet<u32> = layout.tensors().iter().filter_map(|t| Some(t.layer?.0)).collect();
         layers.into_iter().collect()
     }
 
@@ -279,7 +296,7 @@ impl Engine {
 
     /// Tokens in the context.
     pub fn position(&self) -> usize {
-        self.position
+        self.history.len()
     }
 
     /// Tokens that the context holds.
@@ -290,7 +307,7 @@ impl Engine {
     /// Forgets everything that was evaluated.
     pub fn reset(&mut self) {
         self.context.clear();
-        self.position = 0;
+        self.history.clear();
     }
 
     /// Milliseconds that [`Engine::load`] took.
@@ -366,6 +383,26 @@ impl Engine {
         self.context.logits()
     }
 
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    pub(crate) fn reloads(&mut self) -> &mut Reloads {
+        &mut self.reloads
+    }
+
+    pub(crate) fn history(&self) -> &[i32] {
+        &self.history
+    }
+
+    pub(crate) fn reload_parts(&mut self) -> ReloadParts<'_> {
+        ReloadParts {
+            registry: &mut self.registry,
+            weights: self.weights.as_deref(),
+            context: &mut self.context,
+        }
+    }
+
     pub(crate) fn context(&mut self) -> &mut Context {
         &mut self.context
     }
@@ -378,15 +415,15 @@ impl Engine {
         self.batch
     }
 
-    pub(crate) fn advance(&mut self, tokens: usize) {
-        self.position += tokens;
+    pub(crate) fn advance(&mut self, tokens: &[Token]) {
+        self.history.extend(tokens.iter().map(|token| token.0));
     }
 
     /// Forgets what lies behind `position`; everything if this model's memory cannot be cut.
     pub(crate) fn rewind(&mut self, position: usize) {
         let cut = u32::try_from(position).is_ok_and(|p| self.context.truncate(p));
         if cut {
-            self.position = position;
+            self.history.truncate(position);
         } else {
             self.reset();
         }
@@ -470,7 +507,10 @@ fn load_managed(
     report.placed = placed;
     let model = {
         let _scope = terrace.loading(Arc::clone(&weights));
-        Model::load(&options.model, &LoadParams { overrides, devices, repack: false, untouched: true })?
+        Model::load(
+            &options.model,
+            &LoadParams { overrides, devices, untouched: true, ..LoadParams::default() },
+        )?
     };
     let total = ByteSize(weights.resident_bytes());
     let filled = weights.fill_resident(&mut |done| progress(LoadProgress { done, total }));
@@ -505,6 +545,7 @@ fn asks_for_reading(options: &Options) -> Option<&'static str> {
         (options.io != IoChoice::Auto, "--io"),
         (options.direct != DirectChoice::Auto, "--direct"),
         (options.faults.is_some(), "--inject-fault"),
+        (options.reloads, "--watch or --hotswap"),
     ]
     .into_iter()
     .find_map(|(given, option)| given.then_some(option))

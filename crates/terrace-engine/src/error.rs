@@ -1,5 +1,6 @@
 //! What can go wrong between a path and a token, each with what to do about it.
 
+use crate::reload::ReloadError;
 use std::path::PathBuf;
 use terrace_backend::BackendError;
 use terrace_ggml::gguf::GgufError;
@@ -152,6 +153,15 @@ pub enum EngineError {
         /// Tokens in a chunk.
         context: usize,
     },
+    /// Weights that were streamed from a file are not there any more.
+    #[error("{} was written to in place while weights are streamed from it, and cannot be used as it is now", path.display())]
+    Overwritten {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Tensors could not be replaced.
+    #[error(transparent)]
+    Reload(#[from] ReloadError),
     /// The caller ended the load or the measurement.
     #[error("interrupted")]
     Cancelled,
@@ -187,6 +197,10 @@ impl EngineError {
             Self::StockLayers => Some("leave out --layer-skip, or --stock".into()),
             Self::TextTooShort { .. } => Some("give a longer text, or a smaller --ctx".into()),
             Self::ChunkTooSmall { .. } => Some("use --ctx 4 or more".into()),
+            Self::Overwritten { .. } => {
+                Some("put a model's file there that fits; to replace files, write elsewhere and rename".into())
+            }
+            Self::Reload(error) => error.hint(),
             Self::EmptyPrompt => Some("give a prompt with -p TEXT or -f FILE".into()),
             Self::Context(ContextError::Create { .. }) => {
                 Some("a smaller --ctx or --ubatch needs less memory".into())

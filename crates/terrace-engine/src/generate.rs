@@ -51,6 +51,9 @@ pub struct Generation {
     pub stop: StopReason,
     /// How long it took.
     pub timings: Timings,
+    /// The model's epoch at the first token and at the last: other tokens of a generation may be of tensors that were
+    /// replaced in between.
+    pub epochs: (u64, u64),
     /// What the store did from the first token to the last; none in stock runs.
     pub decode: Option<StoreStats>,
 }
@@ -69,6 +72,7 @@ impl Engine {
         sampling: &Sampling,
         sink: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<Generation, EngineError> {
+        self.reload_if_asked()?;
         let before = self.position();
         if prompt.is_empty() {
             return Err(EngineError::EmptyPrompt);
@@ -98,16 +102,14 @@ impl Engine {
             prompt_tokens: prompt.len(),
             stop: StopReason::Length,
             timings: Timings::default(),
+            epochs: (0, 0),
             decode: None,
         };
-        let batch = self.batch();
-        let mut tokens: Vec<Token> = prompt.iter().map(|&t| Token(t)).collect();
-        for chunk in tokens.chunks_mut(batch) {
-            if !self.step(chunk)? {
-                generation.stop = StopReason::Cancelled;
-                return Ok(generation);
-            }
+        if !self.evaluate(prompt.iter().map(|&t| Token(t)).collect())? {
+            generation.stop = StopReason::Cancelled;
+            return Ok(generation);
         }
+        generation.epochs = (self.epoch(), self.epoch());
         let prompt_time = begin.elapsed();
         let at_prompt = self.store_stats();
         let mut sampler = Sampler::new(sampling);
@@ -135,6 +137,8 @@ impl Engine {
                 generation.stop = StopReason::ContextFull;
                 break;
             }
+            self.reload_if_asked()?;
+            generation.epochs.1 = self.epoch();
             if !self.step(&mut [token])? {
                 generation.stop = StopReason::Cancelled;
                 break;
@@ -155,12 +159,23 @@ impl Engine {
         Ok(generation)
     }
 
+    /// Evaluates tokens batch by batch; false if interrupted.
+    pub(crate) fn evaluate(&mut self, mut tokens: Vec<Token>) -> Result<bool, EngineError> {
+        let batch = self.batch();
+        for chunk in tokens.chunks_mut(batch) {
+            if !self.step(chunk)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Evaluates tokens; false if interrupted, and then the context holds what it held before.
     fn step(&mut self, tokens: &mut [Token]) -> Result<bool, EngineError> {
         let before = self.position();
         match self.context().decode(tokens) {
             Ok(()) => {
-                self.advance(tokens.len());
+                self.advance(tokens);
                 Ok(true)
             }
             Err(ContextError::Interrupted) => {

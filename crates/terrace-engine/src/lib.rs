@@ -20,6 +20,7 @@ mod perplexity;
 mod placing;
 mod pressure;
 mod profile;
+mod reload;
 mod report;
 mod similarity;
 mod trace;
@@ -36,10 +37,13 @@ pub use machine::{
     StoredProfileError, available_memory, cpu_features, known_machine, machine_profile, measure_machine,
     merge_profiles, peak_rss, total_memory,
 };
-pub use options::{KvChoice, Lookahead, Mode, Options};
+pub use options::{KvChoice, Lookahead, Mode, OnReload, Options};
 pub use perplexity::{PerplexityOptions, PerplexityProgress, PerplexityReport};
 pub use pressure::{Adapt, cgroup_memory_limit};
 pub use profile::{ProfileFile, SavedProfile};
+pub use reload::{
+    Provenance, Refusal, ReloadError, ReloadOutcome, ReloadReport, Replacement, Source, Swapped,
+};
 pub use report::PlanReport;
 pub use terrace_backend::Foretold;
 pub use terrace_ggml::llama::Sampling;

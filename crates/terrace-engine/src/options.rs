@@ -106,6 +106,37 @@ impl fmt::Display for KvChoice {
     }
 }
 
+/// What becomes of the keys and values in the context when tensors are replaced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnReload {
+    /// They are computed anew, with the new weights, where they are needed.
+    #[default]
+    Clear,
+    /// They stay as the old weights made them.
+    Keep,
+}
+
+impl FromStr for OnReload {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "clear" => Ok(Self::Clear),
+            "keep" => Ok(Self::Keep),
+            _ => Err(format!("`{text}` is not clear or keep")),
+        }
+    }
+}
+
+impl fmt::Display for OnReload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Clear => "clear",
+            Self::Keep => "keep",
+        })
+    }
+}
+
 /// How to load and run a model.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -171,6 +202,10 @@ pub struct Options {
     pub ubatch: Option<u32>,
     /// Compute threads; none: what the process may run on.
     pub threads: Option<u32>,
+    /// Whether the model's files may be written to while it is loaded: nothing is then computed from a mapping of them.
+    pub reloads: bool,
+    /// What becomes of the context when tensors are replaced.
+    pub on_reload: OnReload,
     /// Faults to inject into reads, for tests (`eio@100`).
     pub faults: Option<String>,
 }
@@ -208,6 +243,8 @@ impl Default for Options {
             outputs: 1,
             ubatch: None,
             threads: None,
+            reloads: false,
+            on_reload: OnReload::default(),
             faults: None,
         }
     }

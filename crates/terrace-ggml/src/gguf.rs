@@ -41,6 +41,21 @@ pub fn read(path: &Path) -> Result<ModelFile, GgufError> {
     Ok(model)
 }
 
+/// Reads the header of one file alone: a whole model, a shard, or a file with some tensors in it.
+///
+/// # Errors
+/// See [`GgufError`]; every extent of what is returned lies within the file.
+pub fn read_one(path: &Path) -> Result<ModelFile, GgufError> {
+    let header = read_file(path, FileIndex(0))?;
+    Ok(ModelFile {
+        shards: vec![header.shard],
+        version: header.version,
+        alignment: header.alignment,
+        metadata: header.metadata,
+        tensors: header.tensors,
+    })
+}
+
 /// Bytes of a file's header: everything before its tensor data. Only the walk over it, so nothing behind it need be there.
 ///
 /// # Errors

@@ -17,6 +17,7 @@ pub mod gguf_write;
 pub mod graph_for_tests;
 pub mod llama;
 pub mod log;
+pub mod memory;
 pub mod parked;
 pub mod quantize;
 pub mod rates;

@@ -81,9 +81,12 @@ fn descriptors_do_not_grow_with_the_number_of_replacements() {
     let dir = dir();
     let (path, _) = file(dir.path(), "model", 400_000);
     let (donor, bytes) = file(dir.path(), "donor", 400_000);
-    let mut store =
-        Store::open(vec![path], specs(&row(0, BLOCK, 2)), StoreConfig { budget: ByteSize::mib(1), ..StoreConfig::default() })
-            .unwrap();
+    let mut store = Store::open(
+        vec![path],
+        specs(&row(0, BLOCK, 2)),
+        StoreConfig { budget: ByteSize::mib(1), ..StoreConfig::default() },
+    )
+    .unwrap();
     let mut seen = Vec::new();
     for _ in 0..50 {
         let index = store.add_file(donor.clone()).unwrap();

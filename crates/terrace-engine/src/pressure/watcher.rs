@@ -47,7 +47,7 @@ pub fn start(
 ) -> Result<Option<Watcher>, EngineError> {
     let budget = {
         let store = weights.store();
-        store.budget_handle(least_slots(plan, weights.layout(), &store))
+        store.budget_handle(least_slots(plan, &weights.layout(), &store))
     };
     if plan.slots == ByteSize::ZERO || budget.least() >= budget.most() {
         return Ok(None);

@@ -30,7 +30,7 @@ impl WarmStart {
     /// # Errors
     /// The store's.
     pub fn begin(dir: &Path, model: &ModelFile, weights: &Arc<Weights>) -> Result<Option<Self>, StoreError> {
-        let usage = ExpertUsage::new(weights.layout());
+        let usage = ExpertUsage::new(&weights.layout());
         if usage.layers().next().is_none() {
             return Ok(None);
         }
@@ -48,7 +48,7 @@ impl WarmStart {
         });
         let blocks = {
             let store = weights.store();
-            hottest(&before, weights.layout(), &store, room(&store))
+            hottest(&before, &weights.layout(), &store, room(&store))
         };
         tracing::debug!(blocks = blocks.len(), "blocks that earlier runs used most are read behind");
         weights.store().fill_behind(blocks)?;

@@ -266,6 +266,14 @@ impl Context {
         (!row.is_null()).then(|| unsafe { std::slice::from_raw_parts(row, self.vocab) })
     }
 
+    /// Builds the next graph anew, with memory for it: weights are stored otherwise than in the last one.
+    pub fn forget_graphs(&mut self) {
+        // No control vector is set; unsetting it makes llama.cpp forget the graphs and schedules that it keeps, as nothing
+        // else in its interface does.
+        // SAFETY: the context is alive; without data, nothing is read.
+        unsafe { sys::llama_set_adapter_cvec(self.ptr.as_ptr(), std::ptr::null(), 0, 0, 0, 0) };
+    }
+
     /// Forgets all tokens.
     pub fn clear(&mut self) {
         // SAFETY: the context is alive.

@@ -21,6 +21,8 @@ pub struct LoadParams {
     pub devices: Vec<(DeviceHandle, u32)>,
     /// Let llama.cpp convert weights to its repacked layouts (other rounding, twice the memory while loading).
     pub repack: bool,
+    /// Weights are read into memory, not mapped: the file may be written to afterwards.
+    pub read: bool,
     /// Weights stay unread: the file is mapped, but nothing of it is populated or read ahead. For loads whose
     /// overrides cover every tensor.
     pub untouched: bool,
@@ -86,7 +88,7 @@ impl Model {
         });
         // SAFETY: returns plain values.
         let mut raw = unsafe { sys::llama_model_default_params() };
-        raw.load_mode = sys::LLAMA_LOAD_MODE_MMAP;
+        raw.load_mode = if params.read { sys::LLAMA_LOAD_MODE_NONE } else { sys::LLAMA_LOAD_MODE_MMAP };
         let mut devices: Vec<sys::ggml_backend_dev_t> =
             params.devices.iter().map(|(device, _)| device.as_raw()).collect();
         devices.push(std::ptr::null_mut());

@@ -5,12 +5,14 @@ mod load;
 mod observer;
 mod sampler;
 mod vocab;
+mod weight;
 
 pub use context::{CacheType, Context, ContextError, ContextParams, FlashAttention};
 pub use load::{LoadError, LoadParams, Model};
 pub use observer::Observer;
 pub use sampler::{Sampler, Sampling};
 pub use vocab::{TokenizeError, Vocab};
+pub use weight::{Seat, Weight};
 
 /// A token of a model's vocabulary.
 #[repr(transparent)]

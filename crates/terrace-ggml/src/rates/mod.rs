@@ -7,6 +7,7 @@ mod layer;
 mod pass;
 mod product;
 
+pub(crate) use pass::Context as ScratchContext;
 pub use pass::Pass;
 pub use product::Product;
 

@@ -29,7 +29,7 @@ impl Pass {
 }
 
 /// Room for tensors and graphs, without their data.
-pub(super) struct Context(NonNull<sys::ggml_context>);
+pub(crate) struct Context(NonNull<sys::ggml_context>);
 
 impl Context {
     /// For so many tensors, and a graph of so many nodes.

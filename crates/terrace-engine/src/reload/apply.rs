@@ -1,0 +1,128 @@
+//! The swap: between two batches, and nothing in it fails half-way.
+
+use super::error::ReloadError;
+use super::registry::{Provenance, Registry, is_streamed};
+use super::report::{ReloadReport, Swapped, state};
+use super::steps::{Ready, Staged, Step};
+use std::collections::BTreeSet;
+use terrace_backend::Weights;
+use terrace_ggml::DataType;
+use terrace_ggml::llama::Context;
+use terrace_model::{ByteSize, Extent, FileIndex};
+
+/// Swaps all of them. Tensors that return go first: their memory is free before others want some.
+pub fn swap(
+    registry: &mut Registry,
+    weights: Option<&Weights>,
+    context: &mut Context,
+    mut staged: Staged,
+) -> Result<ReloadReport, ReloadError> {
+    if let Some(weights) = weights
+        && let Err(error) = restream(registry, weights, &staged.steps)
+    {
+        staged.files.close(Some(weights));
+        return Err(error);
+    }
+    let mut report = ReloadReport { unchanged: staged.unchanged, ..ReloadReport::default() };
+    let (returning, others): (Vec<Step>, Vec<Step>) =
+        staged.steps.into_iter().partition(|step| matches!(step.to, Ready::Original));
+    for step in returning.into_iter().chain(others) {
+        report.swapped.push(swap_one(registry, context, step));
+    }
+    for (path, state) in std::mem::take(&mut registry.pending) {
+        registry.seen.insert(path, state);
+    }
+    registry.overwritten = None;
+    if !report.swapped.is_empty() {
+        registry.epoch += 1;
+    }
+    if let Some(weights) = weights {
+        close_unused(registry, weights, staged.files.indices().collect());
+    }
+    Ok(report)
+}
+
+/// The store's part: it can refuse what its slots cannot hold, and has then changed nothing.
+fn restream(registry: &Registry, weights: &Weights, steps: &[Step]) -> Result<(), ReloadError> {
+    let changes: Vec<(String, Extent, DataType)> = steps
+        .iter()
+        .filter_map(|step| {
+            let entry = &registry.entries[step.entry];
+            let name = entry.original.info.name.clone();
+            match &step.to {
+                Ready::Original if entry.is_streamed() => Some((name, entry.loaded, original_type(entry))),
+                Ready::Found { extent: Some(extent), ty, .. } => Some((name, *extent, *ty)),
+                _ => None,
+            }
+        })
+        .collect();
+    if changes.is_empty() { Ok(()) } else { Ok(weights.replace(&changes)?) }
+}
+
+fn original_type(entry: &super::registry::Entry) -> DataType {
+    DataType::from_id(entry.original.info.ty.id).expect("the reader accepts known types only")
+}
+
+fn swap_one(registry: &mut Registry, context: &mut Context, step: Step) -> Swapped {
+    let entry = &mut registry.entries[step.entry];
+    let before = entry.current.info.ty.name.clone();
+    let mut read = 0;
+    match step.to {
+        Ready::Original => {
+            for weight in &mut entry.weights {
+                weight.restore(context);
+            }
+            entry.current = entry.original.clone();
+            entry.streamed = entry.loaded;
+        }
+        Ready::Found { found, ty, extent, bytes } => {
+            let mut bytes = bytes.into_iter();
+            for weight in &mut entry.weights {
+                if is_streamed(weight) {
+                    weight.relabel(context, ty);
+                } else if let Some(bytes) = bytes.next() {
+                    weight.put(context, ty, bytes);
+                    read = found.info.extent.len;
+                }
+            }
+            if let Some(extent) = extent {
+                entry.streamed = extent;
+            }
+            if !entry.intact && found.path == entry.original.path {
+                // There is nothing to return to but this.
+                entry.loaded = entry.streamed;
+            }
+            let (path, state) = (found.path, Some(found.state));
+            entry.current = Provenance { path, state, info: found.info };
+        }
+    }
+    let seat = entry.weights.iter().find(|weight| !is_streamed(weight)).map(|weight| state(weight.seat()));
+    Swapped {
+        tensor: entry.original.info.name.clone(),
+        from: before,
+        to: entry.current.info.ty.name.clone(),
+        path: entry.current.path.clone(),
+        bytes: ByteSize(read),
+        state: seat.unwrap_or("streamed"),
+    }
+}
+
+/// Closes the files that no tensor is streamed from, now or when it returns, of those that were opened just now and earlier.
+fn close_unused(registry: &mut Registry, weights: &Weights, opened: Vec<FileIndex>) {
+    let needed: BTreeSet<FileIndex> = registry
+        .entries
+        .iter()
+        .filter(|entry| entry.is_streamed())
+        .flat_map(|entry| [entry.streamed.file, entry.loaded.file])
+        .collect();
+    registry.opened.extend(opened);
+    registry.opened.retain(|index| {
+        if needed.contains(index) {
+            return true;
+        }
+        if let Err(error) = weights.store().remove_file(*index) {
+            tracing::warn!("a file that is not needed stays open: {error}");
+        }
+        false
+    });
+}

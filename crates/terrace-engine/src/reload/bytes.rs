@@ -1,0 +1,94 @@
+//! The files that a reload reads, through the store where there is one.
+
+use super::error::ReloadError;
+use super::find::Found;
+use std::collections::HashMap;
+use std::fs::File;
+use std::ops::ControlFlow;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use terrace_backend::Weights;
+use terrace_model::{Extent, FileIndex};
+use terrace_store::ReadInto;
+
+/// The files of one transaction, by path.
+#[derive(Default)]
+pub struct Files {
+    opened: HashMap<PathBuf, Opened>,
+}
+
+enum Opened {
+    /// One of the store's.
+    Stored(FileIndex),
+    /// There is no store.
+    Plain(File),
+}
+
+impl Files {
+    /// Opens the file if it is not open yet.
+    pub fn open(&mut self, weights: Option<&Weights>, found: &Found) -> Result<(), ReloadError> {
+        if self.opened.contains_key(&found.path) {
+            return Ok(());
+        }
+        let opened = match weights {
+            Some(weights) => Opened::Stored(weights.store().add_file(found.path.clone())?),
+            None => Opened::Plain(File::open(&found.path).map_err(|source| gone(found, source))?),
+        };
+        self.opened.insert(found.path.clone(), opened);
+        Ok(())
+    }
+
+    /// Where the store finds the tensor.
+    ///
+    /// # Panics
+    /// If the file is not open, or there is no store.
+    pub fn extent(&self, found: &Found) -> Extent {
+        match self.opened.get(&found.path) {
+            Some(Opened::Stored(file)) => Extent { file: *file, ..found.info.extent },
+            _ => panic!("streamed tensors are in the store's files"),
+        }
+    }
+
+    /// Reads the tensor's bytes.
+    pub fn read(
+        &self,
+        weights: Option<&Weights>,
+        found: &Found,
+        dst: &mut [u8],
+        name: &str,
+    ) -> Result<(), ReloadError> {
+        match (weights, &self.opened[&found.path]) {
+            (Some(weights), Opened::Stored(_)) => {
+                let mut reads = [ReadInto { extent: self.extent(found), dst, name }];
+                weights.store().read_into(&mut reads, &mut |_| ControlFlow::Continue(()))?;
+                Ok(())
+            }
+            (_, Opened::Plain(file)) => {
+                file.read_exact_at(dst, found.info.extent.offset).map_err(|source| gone(found, source))
+            }
+            (None, Opened::Stored(_)) => unreachable!("a store's file without a store"),
+        }
+    }
+
+    /// The store's numbers of the files.
+    pub fn indices(&self) -> impl Iterator<Item = FileIndex> {
+        self.opened.values().filter_map(|opened| match opened {
+            Opened::Stored(index) => Some(*index),
+            Opened::Plain(_) => None,
+        })
+    }
+
+    /// Closes all of them: nothing is in them.
+    pub fn close(&mut self, weights: Option<&Weights>) {
+        for index in self.indices() {
+            if let Some(Err(error)) = weights.map(|weights| weights.store().remove_file(index)) {
+                tracing::warn!("a file that is not needed stays open: {error}");
+            }
+        }
+        self.opened.clear();
+    }
+}
+
+fn gone(found: &Found, source: std::io::Error) -> ReloadError {
+    ReloadError::Gone { path: found.path.clone(), source }
+}

@@ -1,0 +1,108 @@
+//! Why tensors were not replaced.
+
+use std::fmt;
+use std::path::PathBuf;
+use terrace_backend::BackendError;
+use terrace_ggml::gguf::GgufError;
+use terrace_store::StoreError;
+
+/// A tensor that was not replaced, and why.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Refusal {
+    /// The tensor.
+    pub tensor: String,
+    /// The file that it should have come from.
+    pub path: Option<PathBuf>,
+    /// Why.
+    pub reason: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.tensor, self.reason)?;
+        match &self.path {
+            Some(path) => write!(f, " ({})", path.display()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Why nothing was replaced. Displays as one line.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReloadError {
+    /// Tensors that cannot be taken, and so nothing was.
+    #[error("nothing is reloaded: {}", list(.0))]
+    Refused(Vec<Refusal>),
+    /// A file that is not, or no longer, a GGUF file with the tensors.
+    #[error("nothing is reloaded: {source}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: Box<GgufError>,
+        /// It changed a moment ago: it may be in the middle of being written.
+        fresh: bool,
+    },
+    /// A file that cannot be looked at.
+    #[error("nothing is reloaded: {}: {source}", path.display())]
+    Gone {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// A file that kept changing while it was read.
+    #[error("nothing is reloaded: {} is being written to", path.display())]
+    Unstable {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Bytes that could not be read.
+    #[error("nothing is reloaded: {0}")]
+    Read(#[from] StoreError),
+    /// The backend's.
+    #[error("nothing is reloaded: {0}")]
+    Backend(#[from] BackendError),
+    /// No memory for the new bytes.
+    #[error("nothing is reloaded: no memory for {len} bytes of {tensor}: {source}")]
+    Memory {
+        /// The tensor.
+        tensor: String,
+        /// Its bytes.
+        len: u64,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+}
+
+impl ReloadError {
+    /// Whether a moment later it may be otherwise: a file is in the middle of being written.
+    pub(super) fn may_pass(&self) -> bool {
+        match self {
+            Self::File { fresh, .. } => *fresh,
+            Self::Unstable { .. } => true,
+            Self::Read(StoreError::UnexpectedEof { .. }) => true,
+            _ => false,
+        }
+    }
+
+    /// What the user can do, if that is known.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Unstable { .. } | Self::File { .. } => {
+                Some("write to another file, and rename it into place when it is complete".into())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The first refusal, and how many others there are.
+fn list(refusals: &[Refusal]) -> String {
+    match refusals {
+        [] => "no reason given".into(),
+        [one] => one.to_string(),
+        [first, rest @ ..] => format!("{first}; and {} more tensors", rest.len()),
+    }
+}

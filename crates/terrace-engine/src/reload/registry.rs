@@ -1,0 +1,148 @@
+//! Where every weight comes from.
+
+use super::identity::FileState;
+use std::collections::{BTreeSet, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+use terrace_ggml::llama::{Model, Weight};
+use terrace_model::{Extent, FileIndex, ModelFile, TensorInfo};
+use terrace_plan::{TensorClass, classify_all};
+
+/// Buffer types whose tensors are not in ggml's plain layout.
+const REPACKED: [&str; 4] = ["REPACK", "AARCH64", "AMX", "KLEIDIAI"];
+
+/// Where a tensor comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Provenance {
+    /// The file.
+    pub path: PathBuf,
+    /// The file's state when the tensor was taken from it.
+    pub state: Option<FileState>,
+    /// Name, type, shape, and the bytes' place in the file (whose number means nothing here).
+    pub info: TensorInfo,
+}
+
+/// A tensor of the model.
+pub struct Entry {
+    /// As it was loaded.
+    pub original: Provenance,
+    /// As it is now.
+    pub current: Provenance,
+    /// Its bytes in the store's files, as it was loaded and as it is now. Only for streamed tensors.
+    pub loaded: Extent,
+    pub streamed: Extent,
+    /// llama.cpp's tensors of it: none, one, or two where it made two of one (tied embeddings).
+    pub weights: Vec<Weight>,
+    pub class: TensorClass,
+    /// The bytes that were loaded are still where they were: nobody has written to the file that they are computed or
+    /// streamed from.
+    pub intact: bool,
+}
+
+impl Entry {
+    /// Whether its bytes come from the store when they are needed.
+    pub fn is_streamed(&self) -> bool {
+        self.weights.iter().any(is_streamed)
+    }
+
+    /// Whether it is computed from a mapping of its file.
+    pub fn is_mapped(&self) -> bool {
+        self.weights.iter().any(|weight| {
+            weight.place().to_uppercase().ends_with("MMAP") || weight.place().ends_with("_Mapped")
+        })
+    }
+
+    /// Why it can never be replaced.
+    pub fn fixed(&self) -> Option<String> {
+        if self.weights.is_empty() {
+            return Some(
+                "llama.cpp holds no tensor of this name: it was left out of the load, or merged with others"
+                    .into(),
+            );
+        }
+        let repacked = self
+            .weights
+            .iter()
+            .map(Weight::place)
+            .find(|place| REPACKED.iter().any(|layout| place.contains(layout)));
+        repacked.map(|place| format!("llama.cpp has converted it to a layout of its own ({place})"))
+    }
+}
+
+/// Whether the tensor is in the buffer type of streamed ones.
+pub fn is_streamed(weight: &Weight) -> bool {
+    weight.place() == "TERRACE"
+}
+
+/// All tensors of a loaded model.
+pub struct Registry {
+    pub entries: Vec<Entry>,
+    pub by_name: HashMap<String, usize>,
+    /// The states of files as they were last taken notice of.
+    pub seen: HashMap<PathBuf, FileState>,
+    /// The same, for files that were looked at in the transaction that runs.
+    pub pending: Vec<(PathBuf, FileState)>,
+    /// Files of the store that were opened for reloads.
+    pub opened: BTreeSet<FileIndex>,
+    /// Headers of donors, so that a sweep parses each of them once.
+    pub donors: HashMap<PathBuf, (FileState, Arc<ModelFile>)>,
+    /// How often tensors were replaced.
+    pub epoch: u64,
+    /// A file that was overwritten while tensors were streamed from it, and that could not be taken as it is now.
+    pub overwritten: Option<PathBuf>,
+}
+
+impl Registry {
+    /// Of a model as it was loaded from files in these states.
+    pub fn new(file: &ModelFile, states: &[Option<FileState>], model: &Arc<Model>) -> Self {
+        let mut weights: HashMap<String, Vec<Weight>> = HashMap::new();
+        for weight in Weight::all(model) {
+            weights.entry(weight.name()).or_default().push(weight);
+        }
+        let classes = classify_all(file);
+        let entries: Vec<Entry> = file
+            .tensors
+            .iter()
+            .zip(classes)
+            .map(|(info, class)| {
+                let original = Provenance {
+                    path: file.shards[info.extent.file.index()].path.clone(),
+                    state: states.get(info.extent.file.index()).copied().flatten(),
+                    info: info.clone(),
+                };
+                Entry {
+                    current: original.clone(),
+                    original,
+                    loaded: info.extent,
+                    streamed: info.extent,
+                    weights: weights.remove(&info.name).unwrap_or_default(),
+                    class,
+                    intact: true,
+                }
+            })
+            .collect();
+        let by_name = entries.iter().enumerate().map(|(i, e)| (e.original.info.name.clone(), i)).collect();
+        let paths = file.shards.iter().map(|shard| shard.path.clone()).zip(states);
+        let seen = paths.filter_map(|(path, state)| Some((path, (*state)?))).collect();
+        Self {
+            entries,
+            by_name,
+            seen,
+            pending: Vec::new(),
+            opened: BTreeSet::new(),
+            donors: HashMap::new(),
+            epoch: 0,
+            overwritten: None,
+        }
+    }
+
+    /// The files that tensors come from now.
+    pub fn paths(&self) -> Vec<PathBuf> {
+        let paths: BTreeSet<&PathBuf> = self.entries.iter().map(|entry| &entry.current.path).collect();
+        paths.into_iter().cloned().collect()
+    }
+
+    pub fn provenance(&self) -> Vec<Provenance> {
+        self.entries.iter().map(|entry| entry.current.clone()).collect()
+    }
+}

@@ -1,0 +1,71 @@
+//! Reloads that somebody asks for while the model generates: they wait for the next boundary between two batches.
+
+use super::{ReloadError, ReloadReport};
+use crate::engine::Engine;
+use crate::error::EngineError;
+use crate::options::OnReload;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use terrace_ggml::llama::Token;
+
+/// What came of a reload that was asked for.
+pub type ReloadOutcome = Result<ReloadReport, ReloadError>;
+
+type Listener = Box<dyn FnMut(&ReloadOutcome) + Send>;
+
+/// Who asks, and who wants to know what came of it.
+pub(crate) struct Reloads {
+    /// What becomes of the context.
+    pub then: OnReload,
+    request: Arc<AtomicBool>,
+    listener: Option<Listener>,
+}
+
+impl Reloads {
+    pub fn new(then: OnReload) -> Self {
+        Self { then, request: Arc::default(), listener: None }
+    }
+}
+
+impl Engine {
+    /// Set it, from any thread, to have [`Engine::reload_changed`] done at the next boundary between two batches of
+    /// [`Engine::generate`], or when that is called next.
+    pub fn reload_request(&mut self) -> Arc<AtomicBool> {
+        Arc::clone(&self.reloads().request)
+    }
+
+    /// Who is told what came of [requested](Engine::reload_request) reloads.
+    pub fn on_reloads(&mut self, listener: impl FnMut(&ReloadOutcome) + Send + 'static) {
+        self.reloads().listener = Some(Box::new(listener));
+    }
+
+    /// Does the reload that was asked for, if one was. What the context held is computed anew where it was forgotten. A
+    /// refusal is the listener's: the model goes on as it was.
+    pub(crate) fn reload_if_asked(&mut self) -> Result<(), EngineError> {
+        // A load alone where nobody asks.
+        if !self.reloads().request.load(Ordering::Relaxed) {
+            return self.check_files();
+        }
+        self.reloads().request.store(false, Ordering::Relaxed);
+        let held: Vec<Token> = self.history().iter().map(|&token| Token(token)).collect();
+        let outcome = self.reload_changed();
+        match (&mut self.reloads().listener, &outcome) {
+            (Some(listener), outcome) => listener(outcome),
+            (None, Err(error)) => tracing::warn!("{error}"),
+            (None, Ok(_)) => {}
+        }
+        self.check_files()?;
+        if outcome.is_ok_and(|report| report.cleared) {
+            self.evaluate(held)?;
+        }
+        Ok(())
+    }
+
+    /// Before anything is computed: what was streamed from a file that has been overwritten is not there any more.
+    pub(crate) fn check_files(&self) -> Result<(), EngineError> {
+        match &self.registry().overwritten {
+            Some(path) => Err(EngineError::Overwritten { path: path.clone() }),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! What is wanted, checked against the model, and read: everything that can fail, before anything changes.
+
+use super::bytes::Files;
+use super::error::{Refusal, ReloadError};
+use super::find::{Found, Target, Wanted};
+use super::identity::FileState;
+use super::registry::{Entry, Registry, is_streamed};
+use terrace_backend::Weights;
+use terrace_ggml::DataType;
+use terrace_ggml::llama::Weight;
+use terrace_ggml::memory::Pages;
+use terrace_model::{Extent, TensorInfo};
+use terrace_plan::TensorClass;
+
+/// A tensor that is to be swapped, with everything that the swap needs.
+pub struct Step {
+    pub entry: usize,
+    pub to: Ready,
+}
+
+pub enum Ready {
+    /// What was loaded: nothing is needed.
+    Original,
+    Found {
+        found: Box<Found>,
+        /// How it is stored there.
+        ty: DataType,
+        /// Where the store finds it, if it is streamed.
+        extent: Option<Extent>,
+        /// The bytes for each of the other tensors that llama.cpp has of it.
+        bytes: Vec<Pages>,
+    },
+}
+
+/// Steps, and the files that were opened for them.
+pub struct Staged {
+    pub steps: Vec<Step>,
+    pub files: Files,
+    /// Tensors that turned out to have the bytes that they had.
+    pub unchanged: usize,
+}
+
+/// What can be said without reading a byte. Tensors that already are what is wanted are left out.
+pub fn checked(registry: &Registry, wanted: Vec<Wanted>) -> Result<Vec<Wanted>, ReloadError> {
+    let mut refusals = Vec::new();
+    let mut accepted = Vec::new();
+    for Wanted { entry: index, to } in wanted {
+        let entry = &registry.entries[index];
+        let original = entry.current == entry.original;
+        let path = match &to {
+            Target::Original => &entry.original.path,
+            Target::Found(found) => &found.path,
+        };
+        if let Err(reason) = acceptable(entry, &to) {
+            let tensor = entry.original.info.name.clone();
+            refusals.push(Refusal { tensor, path: Some(path.clone()), reason });
+            continue;
+        }
+        let to = match to {
+            Target::Original if original => continue,
+            Target::Found(found) if entry.intact && is_original(entry, &found) => {
+                if original {
+                    continue;
+                }
+                Target::Original
+            }
+            other => other,
+        };
+        accepted.push(Wanted { entry: index, to });
+    }
+    if refusals.is_empty() { Ok(accepted) } else { Err(ReloadError::Refused(refusals)) }
+}
+
+/// Whether the file is the one that was loaded, and as it was then.
+fn is_original(entry: &Entry, found: &Found) -> bool {
+    let original = &entry.original;
+    original.path == found.path
+        && original.state == Some(found.state)
+        && original.info.extent.offset == found.info.extent.offset
+}
+
+/// Whether the tensor can become that, or why not.
+fn acceptable(entry: &Entry, to: &Target) -> Result<(), String> {
+    if let Some(reason) = entry.fixed() {
+        return Err(reason);
+    }
+    let found = match to {
+        Target::Original if entry.intact => return Ok(()),
+        Target::Original => {
+            return Err("what was loaded is gone: its file has been written to in place".into());
+        }
+        Target::Found(found) => &found.info,
+    };
+    let original = &entry.original.info;
+    if found.shape != original.shape {
+        return Err(format!("it is {} there, and {} in the model", found.shape, original.shape));
+    }
+    if found.ty == original.ty {
+        return Ok(());
+    }
+    let (from, to) = (&original.ty.name, &found.ty.name);
+    if !is_matrix(original, entry.class) {
+        return Err(format!("it is {to} there, and what it is used for takes {from} only"));
+    }
+    let ty = DataType::from_id(found.ty.id).ok_or_else(|| format!("type {to} is not known"))?;
+    let rows = entry.class == TensorClass::TokenEmbedding;
+    match entry
+        .weights
+        .iter()
+        .find(|weight| !weight.can_be(ty, weight.is_host() || is_streamed(weight), rows))
+    {
+        Some(weight) => Err(format!("there is no kernel for type {to} where it is ({})", weight.place())),
+        None => Ok(()),
+    }
+}
+
+/// Whether it is a matrix that activations are multiplied with, or a table of rows, which can be of any type.
+fn is_matrix(info: &TensorInfo, class: TensorClass) -> bool {
+    let role = info.name.rsplit('.').nth(1).unwrap_or_default();
+    let matrix = match class {
+        TensorClass::Expert
+        | TensorClass::SharedExpert
+        | TensorClass::DenseFfn
+        | TensorClass::Router
+        | TensorClass::Output => true,
+        TensorClass::TokenEmbedding => role == "token_embd",
+        TensorClass::Attention => {
+            role.starts_with("attn_") && !role.contains("sinks") && !role.contains("rel_b")
+                || ["ssm_in", "ssm_out"].contains(&role)
+        }
+        TensorClass::Norm | TensorClass::Other => false,
+    };
+    matrix && info.shape.dims() >= 2 && info.name.ends_with(".weight")
+}
+
+/// Opens the files and reads what the swap needs in memory.
+pub fn staged(
+    registry: &Registry,
+    weights: Option<&Weights>,
+    wanted: Vec<Wanted>,
+) -> Result<Staged, ReloadError> {
+    let mut staged = Staged { steps: Vec::new(), files: Files::default(), unchanged: 0 };
+    match stage_all(registry, weights, wanted, &mut staged) {
+        Ok(()) => Ok(staged),
+        Err(error) => {
+            staged.files.close(weights);
+            Err(error)
+        }
+    }
+}
+
+fn stage_all(
+    registry: &Registry,
+    weights: Option<&Weights>,
+    wanted: Vec<Wanted>,
+    staged: &mut Staged,
+) -> Result<(), ReloadError> {
+    for Wanted { entry: index, to } in wanted {
+        let entry = &registry.entries[index];
+        let found = match to {
+            Target::Original => {
+                staged.steps.push(Step { entry: index, to: Ready::Original });
+                continue;
+            }
+            Target::Found(found) => found,
+        };
+        let ty = DataType::from_id(found.info.ty.id).expect("the reader accepts known types only");
+        staged.files.open(weights, &found)?;
+        match stage(entry, weights, found, ty, &mut staged.files)? {
+            Some(to) => staged.steps.push(Step { entry: index, to }),
+            None => staged.unchanged += 1,
+        }
+    }
+    // What was read is of files that did not change meanwhile.
+    for step in &staged.steps {
+        if let Ready::Found { found, .. } = &step.to
+            && FileState::of(&found.path).ok() != Some(found.state)
+        {
+            return Err(ReloadError::Unstable { path: found.path.clone() });
+        }
+    }
+    Ok(())
+}
+
+/// None: the tensor has these bytes already.
+fn stage(
+    entry: &Entry,
+    weights: Option<&Weights>,
+    found: Box<Found>,
+    ty: DataType,
+    files: &mut Files,
+) -> Result<Option<Ready>, ReloadError> {
+    let len = found.info.extent.len;
+    let name = &entry.original.info.name;
+    let own: Vec<&Weight> = entry.weights.iter().filter(|weight| !is_streamed(weight)).collect();
+    // A mapping of a file that was written to shows what is there now: nothing can be compared with it.
+    let comparable = !(found.in_place && (entry.is_streamed() || entry.is_mapped()));
+    let extent = entry.is_streamed().then(|| files.extent(&found));
+    let mut bytes: Vec<Pages> = Vec::new();
+    for _ in &own {
+        let mut pages = memory(name, len)?;
+        let room = &mut pages.as_mut_slice()[..as_len(len)];
+        match bytes.first_mut() {
+            Some(first) => room.copy_from_slice(&first.as_mut_slice()[..as_len(len)]),
+            None => files.read(weights, &found, room, name)?,
+        }
+        bytes.push(pages);
+    }
+    if comparable && !found.asked {
+        if bytes.is_empty() && found.info.ty == entry.current.info.ty {
+            let mut copy = memory(name, len)?;
+            files.read(weights, &found, &mut copy.as_mut_slice()[..as_len(len)], name)?;
+            bytes.push(copy);
+        }
+        if let Some(first) = bytes.first_mut() {
+            let first = &first.as_mut_slice()[..as_len(len)];
+            let same = |weight: &&Weight| found.info.ty == entry.current.info.ty && weight.holds(first);
+            if entry.weights.iter().all(|weight| same(&weight)) {
+                return Ok(None);
+            }
+            let returns = entry.intact && !entry.is_streamed();
+            if returns && entry.weights.iter().all(|weight| weight.held(first)) {
+                return Ok(Some(Ready::Original));
+            }
+        }
+        bytes.truncate(own.len());
+    }
+    Ok(Some(Ready::Found { found, ty, extent, bytes }))
+}
+
+fn memory(tensor: &str, len: u64) -> Result<Pages, ReloadError> {
+    Weight::memory(as_len(len)).map_err(|source| ReloadError::Memory {
+        tensor: tensor.to_owned(),
+        len,
+        source,
+    })
+}
+
+fn as_len(len: u64) -> usize {
+    usize::try_from(len).expect("a tensor's length fits an address")
+}
