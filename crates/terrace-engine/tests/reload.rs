@@ -1,96 +1,15 @@
-//! Tensors are replaced under a loaded model: it then computes, bit for bit, what a fresh load of the equivalent file does;
-//! when they return, what it did before; and where a replacement is refused, nothing has changed.
+//! Tensors are replaced under a loaded model: it then computes, bit for bit, what a fresh load of the equivalent file does,
+//! and when they return, what it did before.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-use std::ops::ControlFlow;
+mod reloading;
+
+use reloading::{alone, dir, from_file, load, options, original, trace, with, write};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use terrace_engine::{Budget, Engine, Manage, Options, Replacement, Sampling, Source};
+use terrace_engine::{Manage, Replacement};
 use terrace_model::ByteSize;
 use terrace_testkit::{Arch, Spec, WeightType};
-
-/// One model computes at a time: ggml's threads spin.
-static ONE: Mutex<()> = Mutex::new(());
-
-fn alone() -> MutexGuard<'static, ()> {
-    ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
-fn dir() -> tempfile::TempDir {
-    // On the disk of the target directory: /tmp may be memory, which has no direct I/O.
-    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
-}
-
-fn options(model: &Path, manage: Manage) -> Options {
-    let ram_budget = match manage {
-        Manage::None | Manage::Mapped => Budget::Auto,
-        _ => Budget::Bytes(streaming_budget(model, manage)),
-    };
-    Options {
-        model: model.into(),
-        manage,
-        ram_budget,
-        ctx: Some(256),
-        threads: Some(1),
-        ..Options::default()
-    }
-}
-
-/// What is resident, and room for two experts of each layer at their largest type.
-fn streaming_budget(model: &Path, manage: Manage) -> ByteSize {
-    let file = terrace_ggml::gguf::read(model).unwrap();
-    let ram_budget = Budget::Bytes(ByteSize::gib(1 << 20));
-    let request = terrace_plan::Request { manage, ram_budget, ..Default::default() };
-    let machine = terrace_plan::Machine { ram_available: ByteSize::gib(1 << 20) };
-    let plan = terrace_plan::plan(&file, &machine, &request).unwrap();
-    let bundles: ByteSize =
-        terrace_plan::expert_groups(&file).iter().map(|group| ByteSize(4 * group.bundle.bytes())).sum();
-    ByteSize(4 * plan.minimum.bytes()).min(plan.resident + bundles).max(ByteSize(2 * plan.minimum.bytes()))
-}
-
-fn load(options: Options) -> Engine {
-    Engine::load(options, &mut |_| ControlFlow::Continue(())).unwrap()
-}
-
-/// Bits of the logits behind a prompt, and greedy tokens and logits behind them.
-#[derive(Debug, PartialEq, Clone)]
-struct Trace {
-    prompt: Vec<u32>,
-    tokens: Vec<i32>,
-    end: Vec<u32>,
-}
-
-fn trace(engine: &mut Engine) -> Trace {
-    engine.reset();
-    let tokens = engine.tokenize("The water goes down from one terrace to the next, ", true, false).unwrap();
-    let go_on = &mut |_: &[u8]| ControlFlow::Continue(());
-    let bits = |engine: &mut Engine| engine.logits().unwrap().iter().map(|l| l.to_bits()).collect();
-    engine.generate(&tokens, Some(0), &Sampling::greedy(), go_on).unwrap();
-    let prompt = bits(engine);
-    let generation = engine.generate(&tokens[..1], Some(6), &Sampling::greedy(), go_on).unwrap();
-    Trace { prompt, tokens: generation.tokens, end: bits(engine) }
-}
-
-fn from_file(tensor: &str, path: &Path) -> Replacement {
-    Replacement { tensor: tensor.into(), from: Source::File(path.into()) }
-}
-
-fn original(tensor: &str) -> Replacement {
-    Replacement { tensor: tensor.into(), from: Source::Original }
-}
-
-fn write(spec: &Spec, path: PathBuf) -> PathBuf {
-    terrace_testkit::write(spec, path).unwrap()
-}
-
-/// The same weights with one tensor stored otherwise.
-fn with(spec: &Spec, tensor: &str, ty: WeightType) -> Spec {
-    let mut other = spec.clone();
-    other.overrides.insert(0, (tensor.into(), ty));
-    other
-}
 
 const TYPES: [WeightType; 6] = [
     WeightType::Q8_0,

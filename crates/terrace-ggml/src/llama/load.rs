@@ -161,8 +161,23 @@ fn init() {
     static ONCE: Once = Once::new();
     log::to_tracing();
     fatal::report_in_one_line();
-    // SAFETY: called once, before any other llama.cpp function of this process.
-    ONCE.call_once(|| unsafe { sys::llama_backend_init() });
+    ONCE.call_once(|| {
+        give_large_blocks_back();
+        // SAFETY: called once, before any other llama.cpp function of this process.
+        unsafe { sys::llama_backend_init() };
+    });
+}
+
+/// Has glibc map large blocks one by one and unmap them when they are freed. By itself it stops doing so (the threshold
+/// follows the largest block that was freed), and then graphs and schedules that llama.cpp makes anew after each reload
+/// leave holes in the heap: 0.3 MiB each, measured on models of a few MiB.
+fn give_large_blocks_back() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: two settings of the allocator.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 256 << 10);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, 1 << 20);
+    }
 }
 
 /// The line of llama.cpp's log that says most: the innermost error comes first, without its function's name.
