@@ -3,7 +3,7 @@
 use crate::engine::Engine;
 use crate::error::EngineError;
 use std::ops::Range;
-use terrace_ggml::llama::{ContextError, Token};
+use terrace_ggml::llama::Token;
 
 /// A text cut into chunks, as llama.cpp's `perplexity` tool cuts it: of equal length, one after the other, what is
 /// left over at the end not used. Of each chunk the second half is scored, so that every scored token has at least
@@ -49,43 +49,85 @@ impl Chunks {
     }
 }
 
-impl Engine {
-    /// Evaluates `chunk` alone, its first token replaced by the one that begins a document if the model wants that.
-    /// `sink` gets the logits from position `keep` on, in order: the position of the first row, and rows of one
-    /// float per vocabulary entry.
+/// Logits of scored positions of a chunk, as a graph left them: some of its rows, the others come with the next call.
+pub struct Scored<'a> {
+    /// The chunk.
+    pub chunk: usize,
+    /// Which of the chunk's scored positions the first row is.
+    pub first: usize,
+    /// One logit per vocabulary entry and row.
+    pub rows: &'a [f32],
+    /// The token that follows, for each row.
+    pub targets: &'a [i32],
+    /// Entries of the vocabulary.
+    pub vocab: usize,
+    /// Threads for working on them.
+    pub threads: usize,
+}
+
+impl Scored<'_> {
+    /// That all negative log likelihoods of these rows are numbers.
     ///
     /// # Errors
-    /// The context's; [`EngineError::Cancelled`] if interrupted.
-    pub(crate) fn evaluate_chunk(
+    /// [`EngineError::NoNumbers`] with the place of the first that is not.
+    pub fn check(&self, nlls: impl IntoIterator<Item = f64>) -> Result<(), EngineError> {
+        match nlls.into_iter().position(f64::is_nan) {
+            Some(row) => Err(EngineError::NoNumbers { chunk: self.chunk, row: self.first + row }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Engine {
+    /// Evaluates chunk `index` of a text alone, its first token replaced by the one that begins a document if the model
+    /// wants that; `sink` gets all scored positions, in order. The logits of all tokens from position `keep` on are
+    /// computed, which is no later than the first scored one.
+    ///
+    /// # Errors
+    /// A chunk above the context; the context's; [`EngineError::Cancelled`] if interrupted; those of `sink`.
+    pub(crate) fn score_chunk(
         &mut self,
-        chunk: &[i32],
+        text: &[i32],
+        chunks: Chunks,
+        index: usize,
         keep: usize,
-        sink: &mut dyn FnMut(usize, &[f32]),
+        sink: &mut dyn FnMut(&Scored<'_>) -> Result<(), EngineError>,
     ) -> Result<(), EngineError> {
+        if chunks.context > self.context_size() {
+            return Err(EngineError::PromptTooLong {
+                prompt: chunks.context,
+                used: 0,
+                context: self.context_size(),
+            });
+        }
+        let chunk = &text[chunks.range(index)];
         self.check_files()?;
-        self.reset();
         let mut tokens: Vec<Token> = chunk.iter().map(|&t| Token(t)).collect();
         if let (Some(leading), Some(first)) = (self.vocab().leading(), tokens.first_mut()) {
             *first = leading;
         }
-        let batch = self.batch();
+        let (vocab, threads, batch) = (self.vocab().len(), self.plan().threads, self.batch());
+        self.reset();
         let mut result = Ok(());
-        for (i, part) in tokens.chunks_mut(batch).enumerate() {
-            let begin = i * batch;
-            let first = keep.saturating_sub(begin);
-            result = self.context().decode_keeping(part, first);
+        for (part, begin) in tokens.chunks_mut(batch).zip((0..).step_by(batch)) {
+            let kept = keep.saturating_sub(begin);
+            result = self.context().decode_keeping(part, kept).map_err(EngineError::of_evaluation);
+            // Nothing follows the last token.
+            let end = chunk.len().min(begin + part.len() + 1);
+            let first = chunks.first().max(begin + kept);
+            if result.is_ok() && first + 1 < end {
+                let targets = &chunk[first + 1..end];
+                let rows =
+                    &self.context().outputs()[(first - begin - kept) * vocab..][..targets.len() * vocab];
+                let first = first - chunks.first();
+                result = sink(&Scored { chunk: index, first, rows, targets, vocab, threads });
+            }
             if result.is_err() {
                 break;
             }
-            if first < part.len() {
-                sink(begin + first, self.context().outputs());
-            }
         }
         self.reset();
-        result.map_err(|error| match error {
-            ContextError::Interrupted => EngineError::Cancelled,
-            other => other.into(),
-        })
+        result
     }
 }
 

@@ -1,5 +1,6 @@
 //! What can go wrong between a path and a token, each with what to do about it.
 
+use crate::base_logits::BaseLogitsError;
 use crate::reload::ReloadError;
 use std::path::PathBuf;
 use terrace_backend::BackendError;
@@ -162,12 +163,37 @@ pub enum EngineError {
     /// Tensors could not be replaced.
     #[error(transparent)]
     Reload(#[from] ReloadError),
+    /// A prediction that is none.
+    #[error("the model's logits are not numbers: scored position {row} of chunk {chunk}")]
+    NoNumbers {
+        /// The chunk, 0-based.
+        chunk: usize,
+        /// Which of its scored positions, 0-based.
+        row: usize,
+    },
+    /// A file of log probabilities that cannot be used, or not be written.
+    #[error(transparent)]
+    BaseLogits(Box<BaseLogitsError>),
     /// The caller ended the load or the measurement.
     #[error("interrupted")]
     Cancelled,
 }
 
+impl From<BaseLogitsError> for EngineError {
+    fn from(error: BaseLogitsError) -> Self {
+        Self::BaseLogits(Box::new(error))
+    }
+}
+
 impl EngineError {
+    /// Of a context that evaluated something which may be interrupted.
+    pub(crate) fn of_evaluation(error: ContextError) -> Self {
+        match error {
+            ContextError::Interrupted => Self::Cancelled,
+            other => other.into(),
+        }
+    }
+
     /// What the user can do, if that is known.
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -201,6 +227,7 @@ impl EngineError {
                 Some("put a model's file there that fits; to replace files, write elsewhere and rename".into())
             }
             Self::Reload(error) => error.hint(),
+            Self::BaseLogits(error) => error.hint(),
             Self::EmptyPrompt => Some("give a prompt with -p TEXT or -f FILE".into()),
             Self::Context(ContextError::Create { .. }) => {
                 Some("a smaller --ctx or --ubatch needs less memory".into())

@@ -4,15 +4,18 @@
 //! llama.cpp, for comparison) and makes a context; [`Engine::generate`] evaluates a prompt and streams tokens,
 //! [`Engine::perplexity`] measures how well it predicts a text.
 
+mod base_logits;
 mod calibrate;
 mod chat;
 mod chunks;
+mod divergence;
 mod engine;
 mod error;
 mod generate;
 mod layer_skip;
 mod log_softmax;
 mod machine;
+mod mean;
 mod on_devices;
 mod options;
 mod part_file;
@@ -23,11 +26,17 @@ mod profile;
 mod reload;
 mod report;
 mod similarity;
+mod threads;
 mod trace;
 mod warm;
 
+pub use base_logits::{BaseLogits, BaseLogitsError, BaseLogitsFault, LogitsFile};
 pub use calibrate::{CalibrationPass, Calibrator};
 pub use chat::{ChatTemplate, ChatTemplateError, Message};
+pub use chunks::Chunks;
+pub use divergence::{
+    Compared, DivergenceProgress, DivergenceReport, DivergenceSummary, Estimate, Percentiles,
+};
 pub use engine::{Engine, LoadProgress, SpecialTokens};
 pub use error::EngineError;
 pub use generate::{Generation, StopReason, Timings};

@@ -1,28 +1,42 @@
 //! How likely tokens are under rows of logits.
 
-/// Negative log likelihood of token `target` under one row of logits, in the precision of llama.cpp's `perplexity`
-/// tool: exponentials in single precision, their sum and the rest in double.
-pub fn nll(row: &[f32], target: usize) -> f64 {
-    let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = row.iter().map(|logit| f64::from((logit - max).exp())).sum();
-    sum.ln() - f64::from(row[target] - max)
+use crate::threads::on_threads;
+
+/// What turns the logits of a row into log probabilities.
+///
+/// In the precision of llama.cpp's `perplexity` tool: exponentials in single precision, their sum and the rest in double.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LogSum {
+    /// The highest logit.
+    pub max: f32,
+    /// Logarithm of the sum of `exp(logit - max)`.
+    pub ln_sum: f64,
+}
+
+impl LogSum {
+    /// Of a row of logits.
+    pub fn of(row: &[f32]) -> Self {
+        let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let sum: f64 = row.iter().map(|logit| f64::from((logit - max).exp())).sum();
+        Self { max, ln_sum: sum.ln() }
+    }
+
+    /// Negative log likelihood of what has this logit.
+    pub fn nll(self, logit: f32) -> f64 {
+        self.ln_sum - f64::from(logit - self.max)
+    }
+}
+
+/// Negative log likelihood of token `target` under one row of logits.
+pub fn nll(row: &[f32], target: i32) -> f64 {
+    LogSum::of(row).nll(row[target.unsigned_abs() as usize])
 }
 
 /// [`nll`] of each row, `vocab` logits long, with the target at the same place; over `threads` threads.
 pub fn nlls(rows: &[f32], vocab: usize, targets: &[i32], threads: usize) -> Vec<f64> {
     let mut out = vec![0.0; targets.len()];
-    let share = targets.len().div_ceil(threads.max(1)).max(1);
-    std::thread::scope(|scope| {
-        for ((out, targets), rows) in
-            out.chunks_mut(share).zip(targets.chunks(share)).zip(rows.chunks(share * vocab))
-        {
-            scope.spawn(move || {
-                for ((out, &target), row) in out.iter_mut().zip(targets).zip(rows.chunks_exact(vocab)) {
-                    *out = nll(row, target.unsigned_abs() as usize);
-                }
-            });
-        }
-    });
+    let jobs = out.iter_mut().zip(targets).zip(rows.chunks_exact(vocab)).collect();
+    on_threads(threads, jobs, |((out, &target), row)| *out = nll(row, target));
     out
 }
 
@@ -34,7 +48,7 @@ mod tests {
     fn it_is_the_logarithm_of_the_softmax() {
         let row = [1.0_f32, -2.0, 0.5, 3.25, -30.0];
         let sum: f64 = row.iter().map(|&x| f64::from(x).exp()).sum();
-        for (target, &logit) in row.iter().enumerate() {
+        for (target, &logit) in (0..).zip(&row) {
             let expected = -(f64::from(logit).exp() / sum).ln();
             assert!((nll(&row, target) - expected).abs() < 1e-6, "{target}");
         }
@@ -48,7 +62,7 @@ mod tests {
         let rows: Vec<f32> = (0..vocab * 11).map(|i| ((i * 37) % 19) as f32 / 3.0).collect();
         let targets: Vec<i32> = (0..11).map(|i| i % 7).collect();
         let expected: Vec<f64> =
-            rows.chunks(vocab).zip(&targets).map(|(row, &t)| nll(row, t as usize)).collect();
+            rows.chunks(vocab).zip(&targets).map(|(row, &target)| nll(row, target)).collect();
         for threads in [1, 2, 3, 16] {
             assert_eq!(nlls(&rows, vocab, &targets, threads), expected, "{threads} threads");
         }

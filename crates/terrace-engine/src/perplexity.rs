@@ -1,9 +1,11 @@
 //! How well a model predicts a text: its perplexity, counted as llama.cpp's `perplexity` tool counts it.
 
-use crate::chunks::Chunks;
+use crate::base_logits::LogitsFile;
+use crate::chunks::{Chunks, Scored};
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::log_softmax::nlls;
+use crate::mean::Mean;
 use serde::Serialize;
 use std::ops::ControlFlow;
 use std::time::Instant;
@@ -85,25 +87,26 @@ impl Engine {
         progress: &mut dyn FnMut(&PerplexityProgress) -> ControlFlow<()>,
     ) -> Result<PerplexityReport, EngineError> {
         let chunks = Chunks::of(tokens.len(), options.context, options.chunks)?;
-        if chunks.context > self.context_size() {
-            return Err(EngineError::PromptTooLong {
-                prompt: chunks.context,
-                used: 0,
-                context: self.context_size(),
-            });
-        }
-        let (vocab, threads) = (self.vocab().len(), self.plan().threads);
+        self.perplexity_of(tokens, chunks, keep, &mut |_| Ok(()), progress)
+    }
+
+    /// The perplexity of chunks; `also` gets all that is scored.
+    fn perplexity_of(
+        &mut self,
+        tokens: &[i32],
+        chunks: Chunks,
+        keep: usize,
+        also: &mut dyn FnMut(&Scored<'_>) -> Result<(), EngineError>,
+        progress: &mut dyn FnMut(&PerplexityProgress) -> ControlFlow<()>,
+    ) -> Result<PerplexityReport, EngineError> {
         let begin = Instant::now();
         let mut nll: Vec<f64> = Vec::with_capacity(chunks.count * chunks.scored());
         for index in 0..chunks.count {
-            let chunk = &tokens[chunks.range(index)];
-            self.evaluate_chunk(chunk, keep, &mut |position, rows| {
-                let end = chunk.len().min(position + 1 + rows.len() / vocab);
-                let first = position.max(chunks.first());
-                if first + 1 < end {
-                    let rows = &rows[(first - position) * vocab..];
-                    nll.extend(nlls(rows, vocab, &chunk[first + 1..end], threads));
-                }
+            self.score_chunk(tokens, chunks, index, keep, &mut |scored| {
+                let new = nlls(scored.rows, scored.vocab, scored.targets, scored.threads);
+                scored.check(new.iter().copied())?;
+                nll.extend(new);
+                also(scored)
             })?;
             let report = PerplexityProgress {
                 done: index + 1,
@@ -117,16 +120,38 @@ impl Engine {
         }
         Ok(PerplexityReport::new(chunks, nll, begin.elapsed().as_secs_f64()))
     }
+
+    /// The perplexity of a text, as [`Engine::perplexity`]; and the log probabilities of all tokens at each scored position go
+    /// into `file`, for [`Engine::divergence`] and llama.cpp's `perplexity --kl-divergence`. About 2 bytes per vocabulary
+    /// entry and position.
+    ///
+    /// # Errors
+    /// As [`Engine::perplexity`]; a file that cannot be written. It appears only if there is no error.
+    pub fn save_logits(
+        &mut self,
+        tokens: &[i32],
+        options: &PerplexityOptions,
+        file: LogitsFile,
+        progress: &mut dyn FnMut(&PerplexityProgress) -> ControlFlow<()>,
+    ) -> Result<PerplexityReport, EngineError> {
+        let chunks = Chunks::of(tokens.len(), options.context, options.chunks)?;
+        let mut report = None;
+        file.fill(chunks, self.vocab().len(), tokens, |writer| {
+            let also = &mut |scored: &Scored<'_>| Ok(writer.write(scored.rows, scored.threads)?);
+            report = Some(self.perplexity_of(tokens, chunks, chunks.first(), also, progress)?);
+            Ok::<_, EngineError>(())
+        })?;
+        Ok(report.expect("the file was filled"))
+    }
 }
 
 impl PerplexityReport {
     fn new(chunks: Chunks, nll: Vec<f64>, seconds: f64) -> Self {
-        let mean = Mean::of(&nll);
-        let perplexity = mean.value.exp();
+        let mean = Mean::of(&nll).exp();
         let tokens = chunks.count * chunks.context;
         Self {
-            perplexity,
-            error: mean.error.map(|error| error * perplexity),
+            perplexity: mean.value,
+            error: mean.error,
             chunks: chunks.count,
             context: chunks.context,
             scored: nll.len(),
@@ -135,40 +160,5 @@ impl PerplexityReport {
             tokens_per_second: tokens as f64 / seconds.max(f64::MIN_POSITIVE),
             nll,
         }
-    }
-}
-
-/// A mean and its standard error, from sums of values and squares.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Mean {
-    /// The mean.
-    pub value: f64,
-    /// Its standard error; none without variance.
-    pub error: Option<f64>,
-}
-
-impl Mean {
-    /// Of these values.
-    pub fn of(values: &[f64]) -> Self {
-        let sum: f64 = values.iter().sum();
-        let squares: f64 = values.iter().map(|v| v * v).sum();
-        let n = values.len() as f64;
-        let value = sum / n;
-        let variance = squares / n - value * value;
-        Self { value, error: (variance > 0.0).then(|| (variance / (n - 1.0)).sqrt()) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn means_have_their_standard_error() {
-        let mean = Mean::of(&[1.0, 2.0, 3.0, 6.0]);
-        assert_eq!(mean.value, 3.0);
-        // Variance 14/4 around the mean, over n - 1.
-        assert!((mean.error.unwrap() - (3.5_f64 / 3.0).sqrt()).abs() < 1e-12);
-        assert_eq!(Mean::of(&[2.0, 2.0]).error, None);
     }
 }

@@ -1,6 +1,7 @@
 //! `terrace perplexity`.
 
 mod args;
+mod divergence;
 
 pub use args::PerplexityArgs;
 
@@ -11,9 +12,10 @@ use crate::{input, inspect, progress, session, signals};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use terrace_engine::{
-    Engine, EngineError, Options, PerplexityOptions, PerplexityProgress, PerplexityReport, PlanReport,
+    BaseLogits, Engine, EngineError, LogitsFile, Options, PerplexityOptions, PerplexityProgress,
+    PerplexityReport, PlanReport,
 };
 
 /// Tokens in a chunk when nobody says: llama.cpp's.
@@ -24,27 +26,51 @@ const CONTEXT_STEP: u32 = 256;
 
 /// What `--json` prints.
 #[derive(Serialize)]
-struct Report<'a> {
+struct Report<'a, T> {
     model: &'a PathBuf,
-    text: &'a PathBuf,
+    text: Option<&'a PathBuf>,
+    /// What the model is compared with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    base: Option<&'a Path>,
+    /// Where log probabilities were kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    logits: Option<&'a PathBuf>,
     mode: &'a str,
     #[serde(flatten)]
-    perplexity: &'a PerplexityReport,
-    /// The estimate after each chunk.
-    running: &'a [f64],
+    measured: T,
     plan: &'a PlanReport,
     store: Option<StoreReport>,
     peak_rss_bytes: u64,
 }
 
-/// Measures and prints the perplexity of a text.
+/// What was measured, and the estimate after each chunk.
+#[derive(Serialize)]
+struct Measured<M, R> {
+    #[serde(flatten)]
+    result: M,
+    running: Vec<R>,
+}
+
+/// What is to be measured.
+enum Task {
+    /// How well a text is predicted.
+    Perplexity { save: Option<LogitsFile> },
+    /// How far predictions are from those of a base.
+    Divergence { base: Box<BaseLogits> },
+}
+
+/// Measures and prints the perplexity of a text, or more.
 ///
 /// # Errors
-/// The text's, the engine's, or stdout's.
+/// The text's, the base's, the engine's, or stdout's.
 pub fn perplexity(args: &PerplexityArgs, verbose: bool) -> Result<(), CliError> {
     // Before the model: bad input should not cost a load.
-    let text = input::file(&args.file)?;
-    let (adjust, options) = chunk_options(&args.engine, args.chunks);
+    let text = args.file.as_deref().map(input::file).transpose()?;
+    let (task, context) = task(args)?;
+    let (adjust, options) = chunks_of(context, args.chunks);
+    if let Task::Divergence { base } = &task {
+        base.chunks_for(&options).map_err(EngineError::from)?;
+    }
     let mut path = PathBuf::new();
     let announce = session::Announce::of(verbose, args.json);
     let mut engine =
@@ -52,33 +78,141 @@ pub fn perplexity(args: &PerplexityArgs, verbose: bool) -> Result<(), CliError> 
             adjust(options);
             path.clone_from(&options.model);
         })?;
-    let tokens = engine.tokenize(&text, true, false)?;
+    let tokens = text.map(|text| engine.tokenize(&text, true, false)).transpose()?;
+    match task {
+        Task::Perplexity { save } => {
+            let tokens = tokens.unwrap_or_default();
+            measure_perplexity(&mut engine, args, &path, &tokens, &options, save)
+        }
+        Task::Divergence { mut base } => {
+            let all = base.tokens();
+            let tokens = tokens.as_deref().unwrap_or(&all);
+            measure_divergence(&mut engine, args, &path, tokens, &options, &mut base)
+        }
+    }
+}
+
+/// What the options ask for, and the length of its chunks.
+///
+/// # Errors
+/// Files that cannot be opened.
+fn task(args: &PerplexityArgs) -> Result<(Task, u32), CliError> {
+    if let Some(path) = &args.kld {
+        let base = Box::new(BaseLogits::open(path).map_err(EngineError::from)?);
+        let context = args.engine.ctx.unwrap_or_else(|| u32::try_from(base.context()).unwrap_or(u32::MAX));
+        return Ok((Task::Divergence { base }, context));
+    }
+    let save = args.save_logits.as_deref().map(LogitsFile::create).transpose().map_err(EngineError::from)?;
+    Ok((Task::Perplexity { save }, args.engine.ctx.unwrap_or(CONTEXT)))
+}
+
+fn measure_perplexity(
+    engine: &mut Engine,
+    args: &PerplexityArgs,
+    model: &PathBuf,
+    tokens: &[i32],
+    options: &PerplexityOptions,
+    save: Option<LogitsFile>,
+) -> Result<(), CliError> {
     let mut running = Vec::new();
-    let report = measure(&mut engine, &tokens, &options, &mut |progress| {
+    let mut bar = ChunkBar::new();
+    let mut each = |progress: &PerplexityProgress| {
         running.push(progress.perplexity);
         if !args.json {
             // A reader who has read enough is no failure.
-            let _ = inspect::print(&format!("[{}] {:.4}", progress.done, progress.perplexity));
+            bar.suspend(|| inspect::print(&format!("[{}] {:.4}", progress.done, progress.perplexity)).ok());
         }
-    })?;
+        bar.show(progress, "evaluating");
+        go_on()
+    };
+    let report = measured(|| match save {
+        Some(file) => engine.save_logits(tokens, options, file, &mut each),
+        None => engine.perplexity(tokens, options, &mut each),
+    });
+    bar.end();
+    let report = report?;
     if args.json {
-        let report = Report {
-            model: &path,
-            text: &args.file,
-            mode: &engine.plan().mode,
-            perplexity: &report,
-            running: &running,
-            plan: engine.plan(),
-            store: StoreReport::of(&engine),
-            peak_rss_bytes: terrace_engine::peak_rss().bytes(),
-        };
-        return inspect::print(&serde_json::to_string(&report).expect("numbers are plain data"));
+        return print_json(engine, args, model, Measured { result: &report, running });
     }
-    eprintln!(
-        "{} chunks of {} tokens in {:.1} s, {:.1} tokens/s",
-        report.chunks, report.context, report.seconds, report.tokens_per_second
-    );
+    pace(report.chunks, report.context, report.seconds, report.tokens_per_second);
     inspect::print(&format!("Final estimate: {}", estimate(&report)))
+}
+
+fn measure_divergence(
+    engine: &mut Engine,
+    args: &PerplexityArgs,
+    model: &PathBuf,
+    tokens: &[i32],
+    options: &PerplexityOptions,
+    base: &mut BaseLogits,
+) -> Result<(), CliError> {
+    let mut running = Vec::new();
+    let mut bar = ChunkBar::new();
+    let report = measured(|| {
+        engine.divergence(tokens, options, base, &mut |progress| {
+            running.push(progress.so_far);
+            if !args.json {
+                bar.suspend(|| {
+                    if progress.done == 1 {
+                        inspect::print(divergence::HEADER).ok();
+                    }
+                    inspect::print(&divergence::running(progress)).ok()
+                });
+            }
+            bar.at(
+                progress.done,
+                progress.chunks,
+                format!("comparing, KLD {:.5}", progress.so_far.kld.value),
+            );
+            go_on()
+        })
+    });
+    bar.end();
+    let report = report?;
+    if args.json {
+        return print_json(engine, args, model, Measured { result: &report, running });
+    }
+    pace(report.chunks, report.context, report.seconds, report.tokens_per_second);
+    inspect::print(&divergence::statistics(&report))
+}
+
+/// Runs what Ctrl-C may interrupt.
+///
+/// # Errors
+/// The engine's; [`CliError::Interrupted`] after Ctrl-C.
+fn measured<T>(work: impl FnOnce() -> Result<T, EngineError>) -> Result<T, CliError> {
+    match signals::busy(work) {
+        Err(EngineError::Cancelled) => Err(CliError::Interrupted),
+        other => Ok(other?),
+    }
+}
+
+fn go_on() -> ControlFlow<()> {
+    if signals::interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+}
+
+fn print_json(
+    engine: &Engine,
+    args: &PerplexityArgs,
+    model: &PathBuf,
+    measured: impl Serialize,
+) -> Result<(), CliError> {
+    let report = Report {
+        model,
+        text: args.file.as_ref(),
+        base: args.kld.as_deref(),
+        logits: args.save_logits.as_ref(),
+        mode: &engine.plan().mode,
+        measured,
+        plan: engine.plan(),
+        store: StoreReport::of(engine),
+        peak_rss_bytes: terrace_engine::peak_rss().bytes(),
+    };
+    inspect::print(&serde_json::to_string(&report).expect("numbers are plain data"))
+}
+
+fn pace(chunks: usize, context: usize, seconds: f64, rate: f64) {
+    eprintln!("{chunks} chunks of {context} tokens in {seconds:.1} s, {rate:.1} tokens/s");
 }
 
 /// `PPL = 4.1234 +/- 0.01234`.
@@ -89,37 +223,15 @@ fn estimate(report: &PerplexityReport) -> String {
     }
 }
 
-/// Measures with a progress bar; `each` is told after each chunk.
-///
-/// # Errors
-/// The engine's; [`CliError::Interrupted`] after Ctrl-C.
-fn measure(
-    engine: &mut Engine,
-    tokens: &[i32],
-    options: &PerplexityOptions,
-    each: &mut dyn FnMut(&PerplexityProgress),
-) -> Result<PerplexityReport, CliError> {
-    let mut bar = ChunkBar::new();
-    let measured = signals::busy(|| {
-        engine.perplexity(tokens, options, &mut |progress| {
-            bar.bar.suspend(|| each(progress));
-            bar.show(progress, "evaluating");
-            if signals::interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })
-    });
-    bar.end();
-    match measured {
-        Err(EngineError::Cancelled) => Err(CliError::Interrupted),
-        other => Ok(other?),
-    }
-}
-
 /// Chunks of `--ctx` tokens, 512 if nobody says, and what the engine's options have to be for them.
 pub fn chunk_options(
     engine: &EngineArgs,
     chunks: Option<u32>,
 ) -> (impl FnOnce(&mut Options) + use<>, PerplexityOptions) {
-    let context = engine.ctx.unwrap_or(CONTEXT);
+    chunks_of(engine.ctx.unwrap_or(CONTEXT), chunks)
+}
+
+fn chunks_of(context: u32, chunks: Option<u32>) -> (impl FnOnce(&mut Options) + use<>, PerplexityOptions) {
     let adjust = move |options: &mut Options| {
         // llama.cpp rounds contexts up, and says so; chunks are as long as was asked for.
         options.ctx = Some(context.checked_next_multiple_of(CONTEXT_STEP).unwrap_or(context));
@@ -143,13 +255,24 @@ impl ChunkBar {
 
     /// Shows it, and what is being done.
     pub fn show(&mut self, progress: &PerplexityProgress, what: &str) {
-        if progress.done == 1 {
+        let message = format!("{what}, perplexity {:.4}", progress.perplexity);
+        self.at(progress.done, progress.chunks, message);
+    }
+
+    /// Shows `message`, and what is done of all chunks.
+    pub fn at(&mut self, done: usize, chunks: usize, message: String) {
+        if done == 1 {
             // The time left is counted from the beginning of this measurement.
             self.bar.reset();
         }
-        self.bar.set_length(progress.chunks as u64);
-        self.bar.set_position(progress.done as u64);
-        self.bar.set_message(format!("{what}, perplexity {:.4}", progress.perplexity));
+        self.bar.set_length(chunks as u64);
+        self.bar.set_position(done as u64);
+        self.bar.set_message(message);
+    }
+
+    /// Takes it away while something else is written.
+    pub fn suspend<T>(&self, write: impl FnOnce() -> T) -> T {
+        self.bar.suspend(write)
     }
 
     /// It goes away.

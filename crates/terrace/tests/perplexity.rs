@@ -84,3 +84,66 @@ fn what_cannot_be_measured_is_refused() {
     let tiny = run(["perplexity", model, "-f", short.to_str().unwrap(), "--ctx", "3"]);
     assert!(failure(&tiny, 1).contains("too small"), "{}", stderr(&tiny));
 }
+
+#[test]
+fn a_base_is_kept_and_compared_with() {
+    let dir = TempDir::new().unwrap();
+    let base = dir.path().join("base.kld");
+    let base = base.to_str().unwrap();
+    let kept = json(&measure(&["--chunks", "3", "--json", "--save-logits", base]));
+    assert_eq!(kept["logits"], base);
+    // Header, tokens, and a row of 2 bytes per entry for each scored position.
+    let vocab = 2048;
+    assert_eq!(std::fs::metadata(base).unwrap().len(), 20 + 3 * (128 * 4 + 63 * (8 + 2 * vocab)));
+
+    // Streamed, of the base's own text and chunks.
+    let (model, text) = (bundled(), sample());
+    let (model, text) = (model.to_str().unwrap(), text.to_str().unwrap());
+    let compared = json(&run(["perplexity", model, "--kld", base, "--json", "--ram-budget", "8MiB"]));
+    assert_eq!(compared["perplexity"]["value"], kept["perplexity"]);
+    assert_eq!(compared["perplexity"]["error"], kept["error"]);
+    assert_eq!((compared["chunks"].as_u64(), compared["scored"].as_u64()), (Some(3), Some(189)));
+    assert_eq!(compared["running"].as_array().unwrap().len(), 3);
+    assert_eq!(compared["running"][2]["kld"], compared["kld"]);
+    assert!(compared["kld"]["value"].as_f64().unwrap().abs() < 1e-5, "{}", compared["kld"]);
+    assert!(compared["same_top"]["value"].as_f64().unwrap() > 0.98);
+    assert!(compared["kld_percentiles"]["maximum"].is_number());
+
+    // Another model; llama-perplexity's lines.
+    let args = ["perplexity", model, "-f", text, "--kld", base, "--kv-type", "q4_0", "--chunks", "2"];
+    let lines = run(args);
+    assert!(lines.status.success(), "{}", stderr(&lines));
+    let lines = stdout(&lines);
+    let starts =
+        ["chunk ", "   1 ", "   2 ", "Mean PPL(Q)  ", "Mean PPL(base)", "Cor(", "Mean ln(PPL(Q)/PPL(base))"];
+    let more =
+        ["Mean    KLD:", "Maximum KLD:", "99.9%   KLD:", "Median  KLD:", "Minimum KLD:", "Mean    Δp:"];
+    let last = ["75.0%   Δp:", "25.0%   Δp:", "RMS Δp    :", "Same top p:"];
+    for start in starts.iter().chain(&more).chain(&last) {
+        assert_eq!(lines.lines().filter(|line| line.starts_with(start)).count(), 1, "{start}: {lines}");
+    }
+
+    // What does not belong together is known before the model is loaded.
+    let refused = |args: &[&str], expected: &str| {
+        let no_model = ["perplexity", "no-such-model.gguf", "--kld"];
+        let output = run(no_model.iter().chain(args));
+        let error = failure(&output, 1);
+        assert!(error.contains(expected), "{error}");
+        assert!(stderr(&output).contains("hint: "), "{}", stderr(&output));
+    };
+    refused(&[base, "--ctx", "256"], "made with chunks of 128 tokens, not of 256");
+    refused(&[base, "--chunks", "4"], "3 chunks, and 4 are asked for");
+    refused(&[model], "not a file of log probabilities");
+    let cut = dir.path().join("cut");
+    std::fs::write(&cut, &std::fs::read(base).unwrap()[..5000]).unwrap();
+    refused(
+        &[cut.to_str().unwrap()],
+        "5000 bytes, but 3 chunks of 128 tokens over 2048 vocabulary entries take",
+    );
+    let other = dir.path().join("other.txt");
+    std::fs::write(&other, &std::fs::read(text).unwrap()[1..]).unwrap();
+    let output = run(["perplexity", model, "--kld", base, "-f", other.to_str().unwrap()]);
+    assert!(failure(&output, 1).contains("made of another text: token "), "{}", stderr(&output));
+    let output = run(["perplexity", model, "-f", text, "--save-logits", "/no/such/folder"]);
+    assert!(failure(&output, 1).contains("/no/such/folder"), "{}", stderr(&output));
+}

@@ -1,0 +1,141 @@
+//! Base files that cannot be used.
+
+use std::path::PathBuf;
+
+/// What is wrong with a base file, or with using it here. Displays as one line.
+#[derive(Debug, thiserror::Error)]
+#[error("base logits {}: {fault}", path.display())]
+pub struct BaseLogitsError {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong.
+    pub fault: BaseLogitsFault,
+}
+
+/// See [`BaseLogitsError`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BaseLogitsFault {
+    /// It cannot be opened, read or written.
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    /// Another kind of file.
+    #[error("not a file of log probabilities: it does not begin with `_logits_`")]
+    Magic,
+    /// A number in the header that cannot be.
+    #[error("{what} of {value} at byte offset {offset}")]
+    Header {
+        /// Which one.
+        what: &'static str,
+        /// What it says.
+        value: i64,
+        /// Where.
+        offset: u64,
+    },
+    /// Shorter or longer than its header says.
+    #[error(
+        "{bytes} bytes, but {chunks} chunks of {context} tokens over {vocab} vocabulary entries take {expected}"
+    )]
+    Size {
+        /// What there is.
+        bytes: u64,
+        /// What there should be.
+        expected: u128,
+        /// Chunks that the header promises.
+        chunks: usize,
+        /// Tokens in a chunk.
+        context: usize,
+        /// Entries of the vocabulary.
+        vocab: usize,
+    },
+    /// A token outside of the vocabulary.
+    #[error("token {token} at position {position} (byte offset {offset}) of a vocabulary of {vocab}")]
+    Token {
+        /// The token.
+        token: i32,
+        /// Its place in the text.
+        position: usize,
+        /// Its place in the file.
+        offset: u64,
+        /// Entries of the vocabulary.
+        vocab: usize,
+    },
+    /// Numbers that are no log probabilities.
+    #[error("{reason} in row {row} of chunk {chunk} (byte offset {offset})")]
+    Row {
+        /// What is wrong.
+        reason: String,
+        /// The row, 0-based.
+        row: usize,
+        /// Its chunk, 0-based.
+        chunk: usize,
+        /// Its place in the file.
+        offset: u64,
+    },
+    /// Of a model with other tokens.
+    #[error("made over {base} vocabulary entries, and the model has {model}")]
+    Vocab {
+        /// The file's.
+        base: usize,
+        /// The model's.
+        model: usize,
+    },
+    /// Of chunks of another length.
+    #[error("made with chunks of {base} tokens, not of {asked}")]
+    Context {
+        /// The file's.
+        base: usize,
+        /// The caller's.
+        asked: usize,
+    },
+    /// Fewer chunks than asked for.
+    #[error("{base} chunks, and {asked} are asked for")]
+    Chunks {
+        /// The file's.
+        base: usize,
+        /// The caller's.
+        asked: usize,
+    },
+    /// Of another text.
+    #[error("made of another text: token {position} is {base} there and {text} here")]
+    Text {
+        /// The first difference.
+        position: usize,
+        /// The file's token.
+        base: i32,
+        /// The text's token.
+        text: i32,
+    },
+    /// Of a longer text.
+    #[error("made of another text: {base} tokens, of which the text has {text}")]
+    TextLength {
+        /// The file's tokens that would be compared.
+        base: usize,
+        /// The text's.
+        text: usize,
+    },
+}
+
+impl BaseLogitsError {
+    /// What the user can do.
+    pub fn hint(&self) -> Option<String> {
+        match &self.fault {
+            BaseLogitsFault::Io(_) => None,
+            BaseLogitsFault::Magic
+            | BaseLogitsFault::Header { .. }
+            | BaseLogitsFault::Size { .. }
+            | BaseLogitsFault::Token { .. }
+            | BaseLogitsFault::Row { .. } => {
+                Some("make one with `terrace perplexity MODEL -f TEXT --save-logits FILE`".into())
+            }
+            BaseLogitsFault::Vocab { .. } => {
+                Some("compare models of one vocabulary: quantisations of the same model".into())
+            }
+            BaseLogitsFault::Context { base, .. } => Some(format!("use --ctx {base}, or leave it out")),
+            BaseLogitsFault::Chunks { base, .. } => Some(format!("use --chunks {base} or less")),
+            BaseLogitsFault::Text { .. } | BaseLogitsFault::TextLength { .. } => Some(
+                "give the text that the file was made of, or leave -f out: the file has its tokens".into(),
+            ),
+        }
+    }
+}

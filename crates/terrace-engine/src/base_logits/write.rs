@@ -1,0 +1,112 @@
+//! Writing a base file.
+
+use super::layout::Layout;
+use super::{BaseLogitsError, row};
+use crate::chunks::Chunks;
+use crate::log_softmax::LogSum;
+use crate::part_file::PartFile;
+use crate::threads::on_threads;
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+/// Rows that are encoded at a time: enough for all threads, and a small part of a chunk.
+const BAND: usize = 32;
+
+/// A base file to be: it has its name when it is complete.
+#[derive(Debug)]
+pub struct LogitsFile(PartFile);
+
+impl LogitsFile {
+    /// Opens it, so that a folder that is not there is noticed before a model is loaded.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn create(path: &Path) -> Result<Self, BaseLogitsError> {
+        let part = PartFile::create(path);
+        part.map(Self).map_err(|source| BaseLogitsError { path: path.to_owned(), fault: source.into() })
+    }
+
+    /// Where it will be.
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Fills it with the tokens of the chunks, and the rows of their scored positions: `rows` gets a [`RowWriter`], to which it
+    /// gives them in order.
+    ///
+    /// # Errors
+    /// The system's, before the rows if the disk has no room for them; those of `rows`.
+    pub(crate) fn fill<E: From<BaseLogitsError>>(
+        self,
+        chunks: Chunks,
+        vocab: usize,
+        tokens: &[i32],
+        rows: impl FnOnce(&mut RowWriter<'_, '_>) -> Result<(), E>,
+    ) -> Result<u64, E> {
+        let layout = Layout { chunks, vocab };
+        let path = self.path().to_owned();
+        // An error of the rows crosses the writer beside it.
+        let mut failed = None;
+        let written = self.0.finish(|out| {
+            reserve(out.get_ref(), layout.bytes())?;
+            layout.write(out)?;
+            for token in &tokens[..layout.tokens()] {
+                out.write_all(&token.to_le_bytes())?;
+            }
+            let path = &path;
+            let mut writer =
+                RowWriter { path, out, vocab: layout.vocab, words: Vec::new(), bytes: Vec::new() };
+            rows(&mut writer).map_err(|error| {
+                failed = Some(error);
+                io::Error::other("rows")
+            })
+        });
+        match (written, failed) {
+            (_, Some(error)) => Err(error),
+            (Err(source), None) => Err(BaseLogitsError { path, fault: source.into() }.into()),
+            (Ok(bytes), None) => Ok(bytes),
+        }
+    }
+}
+
+/// Takes the room of the whole file: a disk that is too small is better known before hours of computing.
+fn reserve(file: &File, bytes: u128) -> io::Result<()> {
+    let bytes = u64::try_from(bytes).map_err(io::Error::other)?;
+    match fallocate(file, FallocateFlags::empty(), 0, bytes) {
+        // Not all file systems can.
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+/// Takes rows of logits, in order.
+pub struct RowWriter<'a, 'f> {
+    path: &'a Path,
+    out: &'a mut BufWriter<&'f File>,
+    vocab: usize,
+    words: Vec<u16>,
+    bytes: Vec<u8>,
+}
+
+impl RowWriter<'_, '_> {
+    /// Rows of one logit per vocabulary entry.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn write(&mut self, rows: &[f32], threads: usize) -> Result<(), BaseLogitsError> {
+        let words = row::words(self.vocab);
+        for band in rows.chunks(BAND * self.vocab) {
+            self.words.resize(band.len() / self.vocab * words, 0);
+            let jobs = self.words.chunks_exact_mut(words).zip(band.chunks_exact(self.vocab)).collect();
+            on_threads(threads, jobs, |(out, logits)| row::encode(logits, LogSum::of(logits), out));
+            self.bytes.clear();
+            self.bytes.extend(self.words.iter().flat_map(|word| word.to_le_bytes()));
+            let written = self.out.write_all(&self.bytes);
+            written.map_err(|source| BaseLogitsError { path: self.path.to_owned(), fault: source.into() })?;
+        }
+        Ok(())
+    }
+}
