@@ -15,7 +15,7 @@ use crate::trace::TraceCommand;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use terrace_engine::{
-    Adapt, Budget, DirectChoice, IoChoice, KvChoice, Lookahead, Manage, PolicyKind, TensorRule,
+    Adapt, Budget, DirectChoice, IoChoice, KvChoice, Lookahead, Manage, OnReload, PolicyKind, TensorRule,
 };
 use terrace_model::ByteSize;
 
@@ -183,6 +183,14 @@ pub struct RunArgs {
     /// Write when what was read, waited for and computed, for Perfetto or chrome://tracing
     #[arg(long, value_name = "FILE", env = "TERRACE_PROFILE")]
     pub profile: Option<PathBuf>,
+
+    /// Take tensors over that change in the model's files while it runs, and look for them when SIGHUP comes
+    #[arg(long, env = "TERRACE_WATCH")]
+    pub watch: bool,
+    /// What becomes of the context when tensors are replaced: `clear` computes it anew with the new weights, `keep` leaves it
+    /// as the old ones made it
+    #[arg(long, value_name = "WHAT", env = "TERRACE_ON_RELOAD", default_value = "clear", requires = "watch")]
+    pub on_reload: OnReload,
 
     /// Tokens to generate at most [default: until the model ends or the context is full]
     #[arg(short, value_name = "N", env = "TERRACE_N")]

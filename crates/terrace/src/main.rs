@@ -30,6 +30,7 @@ mod signals;
 mod summary;
 mod trace;
 mod utf8;
+mod watch;
 
 use cli::Command;
 use config::ParseError;

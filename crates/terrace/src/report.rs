@@ -16,6 +16,9 @@ pub struct RunReport {
     pub prompt_tokens: usize,
     /// Why it ended.
     pub stop: String,
+    /// How often tensors had been replaced at the first token, and at the last.
+    #[serde(default)]
+    pub epochs: (u64, u64),
     /// `full-resident`, `expert-streaming`, ... or `stock`.
     pub mode: String,
     /// What lives where.
@@ -283,6 +286,7 @@ impl RunReport {
             text: String::from_utf8_lossy(&generation.text).into_owned(),
             tokens: generation.tokens.clone(),
             prompt_tokens: generation.prompt_tokens,
+            epochs: generation.epochs,
             stop: stop.as_ref().and_then(|s| s.as_str()).unwrap_or_default().to_owned(),
             mode: plan.mode.clone(),
             plan: serde_json::to_value(plan).expect("a plan is plain data"),

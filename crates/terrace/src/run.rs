@@ -8,6 +8,7 @@ use crate::report::RunReport;
 use crate::session::Announce;
 use crate::summary::{self, Summary};
 use crate::utf8::Utf8Stream;
+use crate::watch::Watch;
 use crate::{session, signals};
 use std::io::{ErrorKind, Write};
 use std::ops::ControlFlow;
@@ -47,7 +48,10 @@ pub fn record(args: &RunArgs, verbose: bool, trace: Option<PathBuf>) -> Result<O
         session::load(args.model.as_deref(), &args.engine, &args.testing, announce, |options| {
             options.record_trace = trace;
             options.profile = profile;
+            options.reloads = args.watch;
+            options.on_reload = args.on_reload;
         })?;
+    let _watch = args.watch.then(|| Watch::start(&mut engine)).transpose()?;
     let answered = answer(&mut engine, args, input, verbose);
     // What led to an error, or to Ctrl-C, is worth a look as well.
     let profiled = engine.save_profile();
