@@ -170,7 +170,7 @@ fn what_is_wrong_with_a_file_is_said_and_nothing_changes() {
     fs::create_dir(&model).unwrap();
     check("a directory", "model.gguf");
     replaced(&bytes);
-    fs::set_permissions(&model, fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&model, fs::Permissions::from_mode(0o000)).unwrap();
     if fs::File::open(&model).is_err() {
         check("no permission", "model.gguf");
     }

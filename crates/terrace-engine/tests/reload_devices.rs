@@ -1,0 +1,125 @@
+//! Tensors are replaced that lie on devices: on the device if it has room, in main memory if it has not.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod reloading;
+
+use reloading::{alone, dir, from_file, load, original, trace, with, write};
+use std::path::Path;
+use terrace_engine::{Budget, Manage, Options, Replacement};
+use terrace_model::ByteSize;
+use terrace_testkit::rpc::{RpcServer, serve_as_child};
+use terrace_testkit::{Arch, Spec, WeightType};
+
+#[test]
+#[ignore = "the RPC server of the other tests, in a process of its own"]
+fn server() {
+    serve_as_child();
+}
+
+fn options(model: &Path, server: &RpcServer, layers: u32, manage: Manage) -> Options {
+    let rpc = vec![server.endpoint().to_owned()];
+    let device_layers = Some(layers);
+    let ram_budget = if manage == Manage::None { Budget::Auto } else { Budget::Bytes(ByteSize::mib(8)) };
+    Options { rpc, device_layers, manage, ram_budget, ..reloading::options(model, Manage::None) }
+}
+
+const ON_DEVICE: [(&str, WeightType); 5] = [
+    ("blk.2.ffn_down_exps.weight", WeightType::Q8_0),
+    ("blk.2.ffn_gate_exps.weight", WeightType::IQ2_XS),
+    ("blk.2.attn_q.weight", WeightType::Q4_0),
+    ("blk.2.attn_output.weight", WeightType::F16),
+    ("blk.1.ffn_up_exps.weight", WeightType::Q6_K),
+];
+
+/// Runs the ignored test `name` of this binary in a process of its own: what is known of a server stays known, and it is not
+/// there any more for the next test.
+fn in_own_process(name: &str) {
+    let _alone = alone();
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture", "--ignored"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+}
+
+#[test]
+fn weights_on_a_device_are_replaced_there() {
+    in_own_process("replaced_there");
+}
+
+#[test]
+fn what_a_full_device_cannot_hold_is_in_main_memory() {
+    in_own_process("full_device");
+}
+
+#[test]
+#[ignore = "run by weights_on_a_device_are_replaced_there"]
+fn replaced_there() {
+    let dir = dir();
+    let server = RpcServer::start("server", ByteSize::mib(512)).unwrap();
+    for arch in [Arch::Qwen3Moe, Arch::GptOss, Arch::Llama] {
+        let spec = Spec::new(arch);
+        let base = write(&spec, dir.path().join(format!("{arch}.gguf")));
+        let file = terrace_ggml::gguf::read(&base).unwrap();
+        let last = spec.layers - 1;
+        // Layers on the device, behind layers here that stream or do not.
+        for (layers, manage) in [(3, Manage::None), (2, Manage::Ffn)] {
+            let mut engine = load(options(&base, &server, layers, manage));
+            let before = trace(&mut engine);
+            for (tensor, ty) in ON_DEVICE {
+                let tensor = &tensor.replace("blk.2", &format!("blk.{last}"));
+                if file.tensor(tensor).is_none() {
+                    continue;
+                }
+                let donor = write(&with(&spec, tensor, ty), dir.path().join("donor.gguf"));
+                let label = format!("{arch}, {layers} layers, {manage}: {tensor}");
+                let report = engine.swap(&[from_file(tensor, &donor)]).unwrap();
+                assert_ne!(report.swapped[0].state, "original", "{label}");
+                let swapped = trace(&mut engine);
+                assert!(swapped != before, "{label}: the swap had no effect");
+                let fresh = trace(&mut load(options(&donor, &server, layers, manage)));
+                assert!(swapped == fresh, "{label}: another model than the file's");
+                let report = engine.swap(&[original(tensor)]).unwrap();
+                assert_eq!(report.bytes(), ByteSize::ZERO, "{label}");
+                assert!(trace(&mut engine) == before, "{label}: not what was loaded");
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "run by what_a_full_device_cannot_hold_is_in_main_memory"]
+fn full_device() {
+    let dir = dir();
+    let spec = Spec::new(Arch::Qwen3Moe);
+    let base = write(&spec, dir.path().join("base.gguf"));
+    let size = terrace_ggml::gguf::read(&base).unwrap().size();
+    // The model, its context, and little more.
+    let server = RpcServer::start("server", ByteSize(size.bytes() + (5 << 20))).unwrap();
+    let mut options = options(&base, &server, 3, Manage::None);
+    options.vram_budget = Budget::Bytes(ByteSize::gib(1));
+    let mut engine = load(options);
+    let before = trace(&mut engine);
+    let mut states = Vec::new();
+    let tensors: Vec<String> = ["gate", "up", "down"]
+        .iter()
+        .flat_map(|role| [1, 2].map(|layer| format!("blk.{layer}.ffn_{role}_exps.weight")))
+        .collect();
+    let mut all: Vec<Replacement> = Vec::new();
+    for tensor in &tensors {
+        let donor = write(&with(&spec, tensor, WeightType::F16), dir.path().join(format!("{tensor}.gguf")));
+        let report = engine.swap(&[from_file(tensor, &donor)]).unwrap();
+        states.push(report.swapped[0].state);
+        all.push(original(tensor));
+    }
+    assert!(states.contains(&"fallback-cpu"), "{states:?}");
+    let mut f16 = spec.clone();
+    f16.overrides = tensors.iter().map(|tensor| (tensor.clone(), WeightType::F16)).collect();
+    let whole = write(&f16, dir.path().join("f16.gguf"));
+    assert!(trace(&mut engine) == trace(&mut load(reloading::options(&whole, Manage::None))), "{states:?}");
+    let report = engine.swap(&all).unwrap();
+    assert_eq!(report.bytes(), ByteSize::ZERO);
+    assert!(trace(&mut engine) == before);
+}
