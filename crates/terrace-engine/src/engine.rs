@@ -502,14 +502,20 @@ fn load_managed(
         let resident = override_patterns(file, &on_devices.resident(file, &plan.managed));
         overrides.extend(resident.into_iter().map(|pattern| (pattern, place_of_others)));
     }
-    let devices = on_devices.prepare(file, &mut overrides)?;
+    let devices = on_devices.prepare(file, &mut overrides, options.split_mode)?;
     report.placement = Some(plan);
     report.placed = placed;
     let model = {
         let _scope = terrace.loading(Arc::clone(&weights));
         Model::load(
             &options.model,
-            &LoadParams { overrides, devices, untouched: true, ..LoadParams::default() },
+            &LoadParams {
+                overrides,
+                devices,
+                split: options.split_mode,
+                untouched: true,
+                ..LoadParams::default()
+            },
         )?
     };
     let total = ByteSize(weights.resident_bytes());

@@ -78,6 +78,18 @@ pub enum EngineError {
         /// Those that could have been meant.
         known: Vec<String>,
     },
+    /// Split tensors of which a device would have nothing.
+    #[error(
+        "--split-mode tensor: cut in multiples of {granularity}, one of {devices} devices would have nothing of {tensor}"
+    )]
+    EmptySlice {
+        /// The tensor.
+        tensor: String,
+        /// How many devices there are.
+        devices: u64,
+        /// What borders are multiples of.
+        granularity: u64,
+    },
     /// A server that lends devices.
     #[error(transparent)]
     Rpc(#[from] RpcError),
@@ -201,6 +213,7 @@ impl EngineError {
                 Some(format!("use --ram-budget {} or more, or a smaller quantisation", round_up(*minimum)))
             }
             Self::Place(_) => Some("use a smaller --n-gpu-layers, or leave it out: as many as pay are chosen".into()),
+            Self::EmptySlice { .. } => Some("use --split-mode layer, or fewer devices".into()),
             Self::NoAccelerator => Some(
                 "`terrace doctor` shows the devices; --rpc HOST:PORT uses those of a server, --n-gpu-layers 0 none".into(),
             ),

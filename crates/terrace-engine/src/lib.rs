@@ -26,6 +26,7 @@ mod profile;
 mod reload;
 mod report;
 mod similarity;
+mod split;
 mod threads;
 mod trace;
 mod warm;
@@ -55,7 +56,7 @@ pub use reload::{
 };
 pub use report::PlanReport;
 pub use terrace_backend::Foretold;
-pub use terrace_ggml::llama::Sampling;
+pub use terrace_ggml::llama::{Sampling, SplitMode};
 pub use terrace_plan::{Budget, HitCurve, KvType, Manage, ParseRuleError, TensorRule};
 pub use terrace_store::{DirectChoice, IoChoice, LayerStats, PolicyKind, StoreStats, user_cache_dir};
 pub use trace::SavedTrace;

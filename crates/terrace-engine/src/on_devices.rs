@@ -1,17 +1,24 @@
 //! What lies on devices: whole layers, which llama.cpp puts there, and single tensors.
 
 use crate::error::EngineError;
+use crate::split::check;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::num::NonZeroU64;
 use terrace_ggml::buffer::BufferTypeHandle;
 use terrace_ggml::devices::{DeviceHandle, DeviceKind, devices};
+use terrace_ggml::llama::SplitMode;
 use terrace_model::{ByteSize, ModelFile};
 use terrace_plan::{Given, Managed, Selection, TensorClass, classify_all, override_patterns};
 
 /// Whether layers can be put there.
 fn is_accelerator(device: DeviceHandle) -> bool {
     matches!(device.kind(), DeviceKind::Gpu | DeviceKind::IntegratedGpu)
+}
+
+/// How many devices split tensors are cut for.
+pub fn split_devices() -> u64 {
+    devices().into_iter().filter(|device| is_accelerator(*device)).count() as u64
 }
 
 /// Weights that are neither in RAM nor streamed.
@@ -120,6 +127,7 @@ impl OnDevices {
         &self,
         model: &ModelFile,
         overrides: &mut Vec<(String, BufferTypeHandle)>,
+        split: SplitMode,
     ) -> Result<Vec<(DeviceHandle, u32)>, EngineError> {
         let all = devices();
         let find = |name: &String| {
@@ -139,6 +147,13 @@ impl OnDevices {
             .iter()
             .map(|(name, layers)| Ok((find(name)?, *layers)))
             .collect::<Result<Vec<_>, EngineError>>()?;
+        if split == SplitMode::Tensor && !taken.is_empty() {
+            check(model, split_devices())?;
+            // All of them have a part of each layer.
+            let layers: u32 = taken.iter().map(|(_, layers)| layers).sum();
+            let devices: Vec<DeviceHandle> = all.iter().copied().filter(|d| is_accelerator(*d)).collect();
+            return Ok(devices.into_iter().map(|device| (device, layers)).collect());
+        }
         // Devices of single tensors compute, too.
         for name in self.single.keys().filter(|name| self.layers.iter().all(|(other, _)| other != *name)) {
             taken.push((find(name)?, 0));

@@ -4,6 +4,7 @@ use crate::pressure::Adapt;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
+use terrace_ggml::llama::SplitMode;
 use terrace_model::ByteSize;
 use terrace_plan::{Budget, HitCurve, KvType, Manage, TensorRule};
 use terrace_store::{DirectChoice, IoChoice, PolicyKind};
@@ -156,6 +157,8 @@ pub struct Options {
     pub rpc: Vec<String>,
     /// Layers on devices, the last ones, the output head counted as one; none: as many as pay.
     pub device_layers: Option<u32>,
+    /// How devices share the layers that they hold.
+    pub split_mode: SplitMode,
     /// What each device may hold.
     pub vram_budget: Budget,
     /// A plan by `terrace plan --json`, which is followed instead of [`Options::manage`] and [`Options::ram_budget`].
@@ -221,6 +224,7 @@ impl Default for Options {
             simulated_memory: None,
             rpc: Vec::new(),
             device_layers: None,
+            split_mode: SplitMode::default(),
             vram_budget: Budget::Auto,
             plan: None,
             rules: Vec::new(),

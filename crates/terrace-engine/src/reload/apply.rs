@@ -1,8 +1,9 @@
 //! The swap: between two batches, and nothing in it fails half-way.
 
 use super::error::ReloadError;
-use super::registry::{Provenance, Registry, is_streamed};
+use super::registry::{Entry, Provenance, Registry, is_streamed};
 use super::report::{ReloadReport, Swapped, state};
+use super::siblings;
 use super::steps::{Ready, Staged, Step};
 use std::collections::BTreeSet;
 use terrace_backend::Weights;
@@ -10,7 +11,8 @@ use terrace_ggml::DataType;
 use terrace_ggml::llama::Context;
 use terrace_model::{ByteSize, Extent, FileIndex};
 
-/// Swaps all of them. Tensors that return go first: their memory is free before others want some.
+/// Swaps all of them. Tensors that return go first: their memory is free before others want some; and of each kind those that
+/// others are cut by.
 pub fn swap(
     registry: &mut Registry,
     weights: Option<&Weights>,
@@ -24,10 +26,18 @@ pub fn swap(
         return Err(error);
     }
     let mut report = ReloadReport { unchanged: staged.unchanged, ..ReloadReport::default() };
-    let (returning, others): (Vec<Step>, Vec<Step>) =
-        staged.steps.into_iter().partition(|step| matches!(step.to, Ready::Original));
-    for step in returning.into_iter().chain(others) {
+    let name = |step: &Step| registry.entries[step.entry].original.info.name.clone();
+    staged.steps.sort_by_cached_key(|step| {
+        (!matches!(step.to, Ready::Original), !siblings::is_last_matrix(&name(step)))
+    });
+    let mut swapped = Vec::new();
+    for step in staged.steps {
+        swapped.push(step.entry);
         report.swapped.push(swap_one(registry, context, step));
+    }
+    let resynced = siblings::resync(registry, context, &swapped);
+    for (tensor, &entry) in report.swapped.iter_mut().zip(&swapped) {
+        tensor.state = state_of(&registry.entries[entry]);
     }
     for (path, state) in std::mem::take(&mut registry.pending) {
         registry.seen.insert(path, state);
@@ -39,7 +49,13 @@ pub fn swap(
     if let Some(weights) = weights {
         close_unused(registry, weights, staged.files.indices().collect());
     }
+    report.resplit = resynced?;
     Ok(report)
+}
+
+fn state_of(entry: &Entry) -> &'static str {
+    let own = entry.weights.iter().find(|weight| !is_streamed(weight));
+    own.map_or("streamed", |weight| state(weight.seat()))
 }
 
 /// The store's part: it can refuse what its slots cannot hold, and has then changed nothing.
@@ -59,7 +75,7 @@ fn restream(registry: &Registry, weights: &Weights, steps: &[Step]) -> Result<()
     if changes.is_empty() { Ok(()) } else { Ok(weights.replace(&changes)?) }
 }
 
-fn original_type(entry: &super::registry::Entry) -> DataType {
+fn original_type(entry: &Entry) -> DataType {
     DataType::from_id(entry.original.info.ty.id).expect("the reader accepts known types only")
 }
 
@@ -74,6 +90,7 @@ fn swap_one(registry: &mut Registry, context: &mut Context, step: Step) -> Swapp
             }
             entry.current = entry.original.clone();
             entry.streamed = entry.loaded;
+            entry.cut = None;
         }
         Ready::Found { found, ty, extent, bytes } => {
             let mut bytes = bytes.into_iter();
@@ -96,14 +113,13 @@ fn swap_one(registry: &mut Registry, context: &mut Context, step: Step) -> Swapp
             entry.current = Provenance { path, state, info: found.info };
         }
     }
-    let seat = entry.weights.iter().find(|weight| !is_streamed(weight)).map(|weight| state(weight.seat()));
     Swapped {
         tensor: entry.original.info.name.clone(),
         from: before,
         to: entry.current.info.ty.name.clone(),
         path: entry.current.path.clone(),
         bytes: ByteSize(read),
-        state: seat.unwrap_or("streamed"),
+        state: state_of(entry),
     }
 }
 

@@ -9,6 +9,7 @@ mod identity;
 mod registry;
 mod report;
 mod requests;
+mod siblings;
 mod steps;
 
 pub use error::{Refusal, ReloadError};

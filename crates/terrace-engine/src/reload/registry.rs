@@ -1,6 +1,7 @@
 //! Where every weight comes from.
 
 use super::identity::FileState;
+use crate::split::head_group;
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -34,6 +35,8 @@ pub struct Entry {
     /// llama.cpp's tensors of it: none, one, or two where it made two of one (tied embeddings).
     pub weights: Vec<Weight>,
     pub class: TensorClass,
+    /// What the borders of its slices are multiples of, where that is not as it was loaded.
+    pub cut: Option<u64>,
     /// The bytes that were loaded are still where they were: nobody has written to the file that they are computed or
     /// streamed from.
     pub intact: bool,
@@ -86,6 +89,8 @@ pub struct Registry {
     pub opened: BTreeSet<FileIndex>,
     /// Headers of donors, so that a sweep parses each of them once.
     pub donors: HashMap<PathBuf, (FileState, Arc<ModelFile>)>,
+    /// Rows of a group of heads, where the model says so.
+    pub head_group: Option<u64>,
     /// How often tensors were replaced.
     pub epoch: u64,
     /// A file that was overwritten while tensors were streamed from it, and that could not be taken as it is now.
@@ -117,6 +122,7 @@ impl Registry {
                     streamed: info.extent,
                     weights: weights.remove(&info.name).unwrap_or_default(),
                     class,
+                    cut: None,
                     intact: true,
                 }
             })
@@ -131,6 +137,7 @@ impl Registry {
             pending: Vec::new(),
             opened: BTreeSet::new(),
             donors: HashMap::new(),
+            head_group: head_group(file),
             epoch: 0,
             overwritten: None,
         }

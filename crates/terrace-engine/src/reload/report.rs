@@ -33,6 +33,8 @@ pub struct ReloadReport {
     pub swapped: Vec<Swapped>,
     /// Tensors of changed files that have the bytes that they had.
     pub unchanged: usize,
+    /// Weights that were not replaced and were cut anew between devices, because one that belongs to them was.
+    pub resplit: usize,
     /// Whether the context was forgotten.
     pub cleared: bool,
     /// How long it took.
@@ -56,6 +58,9 @@ impl fmt::Display for ReloadReport {
         for tensor in &self.swapped {
             let Swapped { tensor, from, to, bytes, state, .. } = tensor;
             writeln!(f, "reloaded {tensor}: {from} -> {to}, {state}, {bytes} read")?;
+        }
+        if self.resplit > 0 {
+            writeln!(f, "{} weights were cut anew between devices", self.resplit)?;
         }
         let (epoch, ms) = (self.epoch, self.seconds * 1e3);
         write!(f, "epoch {epoch}: {} tensors in {ms:.1} ms", self.swapped.len())

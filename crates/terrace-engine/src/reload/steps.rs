@@ -5,6 +5,8 @@ use super::error::{Refusal, ReloadError};
 use super::find::{Found, Target, Wanted};
 use super::identity::FileState;
 use super::registry::{Entry, Registry, is_streamed};
+use crate::on_devices::split_devices;
+use crate::split::{attention_granularity, ffn_granularity, has_parts};
 use terrace_backend::Weights;
 use terrace_ggml::DataType;
 use terrace_ggml::llama::Weight;
@@ -51,7 +53,7 @@ pub fn checked(registry: &Registry, wanted: Vec<Wanted>) -> Result<Vec<Wanted>, 
             Target::Original => &entry.original.path,
             Target::Found(found) => &found.path,
         };
-        if let Err(reason) = acceptable(entry, &to) {
+        if let Err(reason) = acceptable(registry, entry, &to) {
             let tensor = entry.original.info.name.clone();
             refusals.push(Refusal { tensor, path: Some(path.clone()), reason });
             continue;
@@ -80,7 +82,7 @@ fn is_original(entry: &Entry, found: &Found) -> bool {
 }
 
 /// Whether the tensor can become that, or why not.
-fn acceptable(entry: &Entry, to: &Target) -> Result<(), String> {
+fn acceptable(registry: &Registry, entry: &Entry, to: &Target) -> Result<(), String> {
     if let Some(reason) = entry.fixed() {
         return Err(reason);
     }
@@ -103,6 +105,9 @@ fn acceptable(entry: &Entry, to: &Target) -> Result<(), String> {
         return Err(format!("it is {to} there, and what it is used for takes {from} only"));
     }
     let ty = DataType::from_id(found.ty.id).ok_or_else(|| format!("type {to} is not known"))?;
+    if entry.weights.iter().any(Weight::is_split) {
+        cuttable(registry, entry, found)?;
+    }
     let rows = entry.class == TensorClass::TokenEmbedding;
     match entry
         .weights
@@ -111,6 +116,34 @@ fn acceptable(entry: &Entry, to: &Target) -> Result<(), String> {
     {
         Some(weight) => Err(format!("there is no kernel for type {to} where it is ({})", weight.place())),
         None => Ok(()),
+    }
+}
+
+/// Whether the devices' slices can be cut for the tensor as it is there.
+fn cuttable(registry: &Registry, entry: &Entry, found: &TensorInfo) -> Result<(), String> {
+    let devices = split_devices();
+    match found.name.rsplit('.').nth(1) {
+        Some("ffn_down" | "ffn_down_exps") => {
+            let granularity = ffn_granularity(&found.ty);
+            if has_parts(found.shape.0[0], granularity, devices) {
+                return Ok(());
+            }
+            Err(format!(
+                "cut in multiples of {granularity}, one of {devices} devices would have nothing of it"
+            ))
+        }
+        Some("attn_output" | "ssm_out") => {
+            let granularity = |ty| registry.head_group.map(|group| attention_granularity(group, devices, ty));
+            if granularity(&found.ty).is_some_and(|there| granularity(&entry.original.info.ty) == Some(there))
+            {
+                return Ok(());
+            }
+            let (from, to) = (&entry.original.info.ty.name, &found.ty.name);
+            Err(format!(
+                "the cache of keys and values is cut between devices by its block size: {from}'s, not {to}'s"
+            ))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -10,6 +10,16 @@ use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
+/// How devices share layers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SplitMode {
+    /// Each layer is on one of them.
+    #[default]
+    Layer,
+    /// Each holds a slice of every matrix of the layers, and they add up what they compute.
+    Tensor,
+}
+
 /// How to load.
 #[derive(Debug, Default)]
 pub struct LoadParams {
@@ -17,8 +27,10 @@ pub struct LoadParams {
     /// match decides. Empty: llama.cpp's own choice, weights mapped from the file.
     pub overrides: Vec<(String, BufferTypeHandle)>,
     /// Devices that hold layers, and how many, the first layers first: together they are the model's last ones, the output
-    /// head counted as one. Empty: none, whatever the machine has.
+    /// head counted as one. Of split tensors each holds a part of as many. Empty: none, whatever the machine has.
     pub devices: Vec<(DeviceHandle, u32)>,
+    /// How the devices share the layers that they hold.
+    pub split: SplitMode,
     /// Let llama.cpp convert weights to its repacked layouts (other rounding, twice the memory while loading).
     pub repack: bool,
     /// Weights are read into memory, not mapped: the file may be written to afterwards.
@@ -92,10 +104,17 @@ impl Model {
         let mut devices: Vec<sys::ggml_backend_dev_t> =
             params.devices.iter().map(|(device, _)| device.as_raw()).collect();
         devices.push(std::ptr::null_mut());
-        let layers: u32 = params.devices.iter().map(|(_, layers)| layers).sum();
+        let layers = params.devices.iter().map(|&(_, layers)| layers);
+        let layers: u32 = match params.split {
+            SplitMode::Layer => layers.sum(),
+            SplitMode::Tensor => layers.max().unwrap_or(0),
+        };
         raw.devices = devices.as_mut_ptr();
         raw.n_gpu_layers = i32::try_from(layers).unwrap_or(i32::MAX);
-        raw.split_mode = sys::LLAMA_SPLIT_MODE_LAYER;
+        raw.split_mode = match params.split {
+            SplitMode::Layer => sys::LLAMA_SPLIT_MODE_LAYER,
+            SplitMode::Tensor => sys::LLAMA_SPLIT_MODE_TENSOR,
+        };
         // Proportions, which llama.cpp turns into whole layers again; it reads one for each device that it could know.
         // SAFETY: no preconditions.
         let most = unsafe { sys::llama_max_devices() };

@@ -8,7 +8,7 @@ mod vocab;
 mod weight;
 
 pub use context::{CacheType, Context, ContextError, ContextParams, FlashAttention};
-pub use load::{LoadError, LoadParams, Model};
+pub use load::{LoadError, LoadParams, Model, SplitMode};
 pub use observer::Observer;
 pub use sampler::{Sampler, Sampling};
 pub use vocab::{TokenizeError, Vocab};

@@ -2,6 +2,7 @@
 
 use super::{Context, Model};
 use crate::DataType;
+use crate::devices::{DeviceKind, devices};
 use crate::memory::{Pages, SLACK};
 use crate::rates::ScratchContext;
 use crate::tensor::Tensor;
@@ -18,6 +19,11 @@ unsafe extern "C" {
         capacity: usize,
     ) -> usize;
 }
+
+/// A device's slice is taken to be up to half as much again as its share, since borders are rounded.
+const SLICE_SLACK: u64 = 3;
+/// Bytes beside it: alignment, and what devices pad rows with.
+const SLICE_PADDING: u64 = 64 << 10;
 
 /// Where a weight's bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,6 +211,18 @@ impl Weight {
         Pages::new(len + SLACK)
     }
 
+    /// Stores the weight in main memory, as `ty`, wherever it was.
+    ///
+    /// # Panics
+    /// As [`Weight::put`].
+    pub fn put_on_host(&mut self, idle: &mut Context, ty: DataType, mut bytes: Pages) {
+        self.restore(idle);
+        let stored = self.original.retyped(ty, self.get().ne());
+        self.write(stored);
+        assert!(self.bytes() <= bytes.as_mut_slice().len(), "{}", self.name());
+        self.fall_back(stored, bytes);
+    }
+
     /// Stores the weight as `ty` in memory of its own, with the bytes that `bytes` begins with: where they are, for a weight in
     /// main memory, or else on its device, or if that has no room, in main memory all the same. Memory of its own that it had
     /// before is freed first.
@@ -227,19 +245,24 @@ impl Weight {
             }
             self.private = Private::Device { _buffer: buffer };
         } else {
-            // SAFETY: the pages live as long as the buffer over them (`Private`).
-            let buffer = unsafe { sys::ggml_backend_cpu_buffer_from_ptr(bytes.base(), len) };
-            let buffer = DeviceBuffer(NonNull::new(buffer).expect("a description of memory"));
-            // SAFETY: a live buffer.
-            unsafe {
-                sys::ggml_backend_buffer_set_usage(buffer.0.as_ptr(), sys::GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
-            }
-            let extra = std::ptr::null_mut();
-            self.write(Stored { data: bytes.base(), buffer: buffer.0.as_ptr(), extra, ..stored });
-            self.private = Private::Fallback { _buffer: buffer, _pages: bytes };
+            self.fall_back(stored, bytes);
         }
         idle.forget_graphs();
         self.seat()
+    }
+
+    fn fall_back(&mut self, stored: Stored, bytes: Pages) {
+        let len = self.bytes();
+        // SAFETY: the pages live as long as the buffer over them (`Private`).
+        let buffer = unsafe { sys::ggml_backend_cpu_buffer_from_ptr(bytes.base(), len) };
+        let buffer = DeviceBuffer(NonNull::new(buffer).expect("a description of memory"));
+        // SAFETY: a live buffer.
+        unsafe {
+            sys::ggml_backend_buffer_set_usage(buffer.0.as_ptr(), sys::GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+        }
+        let extra = std::ptr::null_mut();
+        self.write(Stored { data: bytes.base(), buffer: buffer.0.as_ptr(), extra, ..stored });
+        self.private = Private::Fallback { _buffer: buffer, _pages: bytes };
     }
 
     /// The weight is stored as the load did it: no byte moves. Memory of its own is freed.
@@ -255,8 +278,66 @@ impl Weight {
         idle.forget_graphs();
     }
 
+    /// Whether several devices hold a slice of it each.
+    pub fn is_split(&self) -> bool {
+        let Some(buft) = self.original_type() else { return false };
+        // SAFETY: a live buffer type; its device, if it has one, lives as long as the model.
+        unsafe {
+            let device = sys::ggml_backend_buft_get_device(buft.as_raw());
+            !device.is_null() && sys::ggml_backend_dev_type(device) == sys::GGML_BACKEND_DEVICE_TYPE_META
+        }
+    }
+
+    /// All its bytes as they are now, fetched from wherever they are.
+    ///
+    /// # Errors
+    /// No memory for them.
+    pub fn fetch(&self) -> std::io::Result<Pages> {
+        let len = self.bytes();
+        let mut pages = Self::memory(len)?;
+        // SAFETY: the tensor is in a buffer; the pages have the room.
+        unsafe {
+            sys::ggml_backend_tensor_get(
+                self.tensor.as_ptr(),
+                pages.as_mut_slice().as_mut_ptr().cast(),
+                0,
+                len,
+            );
+        }
+        Ok(pages)
+    }
+
     /// A place on the weight's device for it as it is typed now. The tensor is then in it.
     fn allocate(&mut self) -> Option<DeviceBuffer> {
+        if self.is_split() { self.allocate_slices() } else { self.allocate_whole() }
+    }
+
+    /// A slice on each device. The borders between them are llama.cpp's, which go by the types of the tensors that belong
+    /// together, as they are now.
+    fn allocate_slices(&mut self) -> Option<DeviceBuffer> {
+        let buft = self.original_type()?.as_raw();
+        let devices = devices().into_iter().filter(|device| device.kind() == DeviceKind::Gpu);
+        let free: Vec<u64> = devices.map(|device| device.memory().0.bytes()).collect();
+        // ggml gives up where one of them has no room.
+        let slice = self.bytes() as u64 * SLICE_SLACK / (free.len().max(1) as u64 * 2) + SLICE_PADDING;
+        if free.iter().any(|free| *free < slice) {
+            return None;
+        }
+        let mut tensor = self.tensor.as_ptr();
+        // SAFETY: a live buffer type and tensor; ggml wants a tensor that is nowhere, makes the slices, and puts it there.
+        unsafe {
+            (*tensor).data = std::ptr::null_mut();
+            (*tensor).buffer = std::ptr::null_mut();
+            (*tensor).extra = std::ptr::null_mut();
+            let buffer = sys::ggml_backend_buft_alloc_buffer_n(buft, &raw mut tensor, 1);
+            let buffer = DeviceBuffer(NonNull::new(buffer)?);
+            sys::ggml_backend_buffer_set_usage(buffer.0.as_ptr(), sys::GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+            Some(buffer)
+        }
+    }
+
+    /// All of it on one device.
+    fn allocate_whole(&mut self) -> Option<DeviceBuffer> {
         let buft = self.original_type()?.as_raw();
         let tensor = self.tensor.as_ptr();
         // SAFETY: a live buffer type and tensor; ggml wants a tensor that is nowhere, and puts it at the buffer's begin, which

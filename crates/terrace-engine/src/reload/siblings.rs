@@ -1,0 +1,114 @@
+//! Slices that belong together: when the last matrix of a feed-forward block gets another block size, the borders between the
+//! devices' slices move, and with them those of all weights of the block.
+
+use super::error::ReloadError;
+use super::registry::{Entry, Registry};
+use crate::split::ffn_granularity;
+use std::collections::BTreeSet;
+use terrace_ggml::DataType;
+use terrace_ggml::llama::{Context, Seat, Weight};
+
+/// `blk.3.` of a weight of a feed-forward block.
+fn block_of(name: &str) -> Option<&str> {
+    let role = name.rsplit('.').nth(1)?;
+    let of_block = role.strip_prefix("ffn_")?;
+    let of_block = of_block.strip_suffix("_exps").unwrap_or(of_block);
+    let block = ["gate", "up", "gate_up", "down"].contains(&of_block);
+    if block { name.split("ffn_").next() } else { None }
+}
+
+/// Whether the borders of a block follow this weight's type: swapped first, so that all others are cut by the new one.
+pub fn is_last_matrix(name: &str) -> bool {
+    name.ends_with(".ffn_down.weight") || name.ends_with(".ffn_down_exps.weight")
+}
+
+/// Cuts what belongs to the swapped tensors anew. Returns how many weights were moved that were not swapped themselves.
+pub fn resync(
+    registry: &mut Registry,
+    context: &mut Context,
+    swapped: &[usize],
+) -> Result<usize, ReloadError> {
+    let names: Vec<String> = registry.entries.iter().map(|entry| entry.original.info.name.clone()).collect();
+    let name = |entry: usize| names[entry].as_str();
+    let blocks: BTreeSet<String> = swapped
+        .iter()
+        .filter(|&&entry| registry.entries[entry].weights.iter().any(Weight::is_split))
+        .filter_map(|&entry| block_of(name(entry)).map(str::to_owned))
+        .collect();
+    let mut moved = 0;
+    for block in blocks {
+        let members: Vec<usize> = (0..registry.entries.len())
+            .filter(|&entry| block_of(name(entry)) == Some(block.as_str()))
+            .collect();
+        let last = members.iter().copied().find(|&entry| is_last_matrix(name(entry)));
+        let Some(last) = last else { continue };
+        let now = ffn_granularity(&registry.entries[last].current.info.ty);
+        let loaded = ffn_granularity(&registry.entries[last].original.info.ty);
+        for &member in &members {
+            let entry = &mut registry.entries[member];
+            if swapped.contains(&member) && entry.current != entry.original {
+                entry.cut = Some(now);
+            }
+            let away = entry.weights.iter().any(|weight| weight.seat() == Seat::FallbackCpu);
+            if entry.cut.unwrap_or(loaded) == now && !away {
+                continue;
+            }
+            moved += usize::from(!swapped.contains(&member));
+            if entry.current == entry.original && now == loaded {
+                entry.weights.iter_mut().for_each(|weight| weight.restore(context));
+                entry.cut = None;
+            } else {
+                move_all(entry, context, |weight, context, ty, bytes| {
+                    weight.put(context, ty, bytes);
+                })?;
+                entry.cut = Some(now);
+            }
+        }
+        // Where a device has no room for one of them, it gets none.
+        let fallen = |entry: &Entry| entry.weights.iter().any(|weight| weight.seat() == Seat::FallbackCpu);
+        if members.iter().any(|&member| fallen(&registry.entries[member])) {
+            for &member in &members {
+                let entry = &mut registry.entries[member];
+                if !fallen(entry) {
+                    moved += usize::from(!swapped.contains(&member));
+                    move_all(entry, context, Weight::put_on_host)?;
+                    entry.cut = Some(now);
+                }
+            }
+        }
+    }
+    Ok(moved)
+}
+
+/// Gives the tensor's weights another place, with the bytes that they have.
+fn move_all(
+    entry: &mut Entry,
+    context: &mut Context,
+    mut place: impl FnMut(&mut Weight, &mut Context, DataType, terrace_ggml::memory::Pages),
+) -> Result<(), ReloadError> {
+    for weight in &mut entry.weights {
+        let bytes = weight.fetch().map_err(|source| ReloadError::Memory {
+            tensor: entry.original.info.name.clone(),
+            len: entry.current.info.extent.len,
+            source,
+        })?;
+        let ty = weight.ty();
+        place(weight, context, ty, bytes);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_of_a_block_are_known_by_their_roles() {
+        assert_eq!(block_of("blk.3.ffn_down_exps.weight"), Some("blk.3."));
+        assert_eq!(block_of("blk.12.ffn_gate.weight"), Some("blk.12."));
+        assert_eq!(block_of("blk.12.ffn_up_exps.bias"), Some("blk.12."));
+        assert_eq!(block_of("blk.12.ffn_gate_inp.weight"), None);
+        assert_eq!(block_of("blk.12.ffn_up_shexp.weight"), None);
+        assert_eq!(block_of("blk.12.attn_q.weight"), None);
+    }
+}
