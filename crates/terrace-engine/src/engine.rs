@@ -20,7 +20,7 @@ use std::time::Instant;
 use terrace_backend::{Cut, FileMaps, Foretold, Layout, Terrace, TraceRecorder, Weights};
 use terrace_ggml::gguf;
 use terrace_ggml::llama::{
-    CacheType, Context, ContextParams, FlashAttention, LoadParams, Model, Observer, Token, Vocab,
+    CacheType, Context, ContextParams, FlashAttention, LoadParams, Model, Observer, SplitMode, Token, Vocab,
 };
 use terrace_ggml::rpc::add_rpc_server;
 use terrace_model::{ByteSize, ModelFile};
@@ -541,7 +541,12 @@ fn machine_for(file: &ModelFile, options: &Options, available: ByteSize) -> Mach
     };
     let auto = options.manage == Manage::Auto && options.plan.is_none();
     let decides = options.mode == Mode::Terrace && !(auto && file.size() <= room);
-    if !decides || file.size() < WORTH_PROBING { known_machine(file) } else { machine_profile(file) }
+    let machine =
+        if !decides || file.size() < WORTH_PROBING { known_machine(file) } else { machine_profile(file) };
+    match options.split_mode {
+        SplitMode::Layer => machine,
+        SplitMode::Tensor => machine.with_split_devices(),
+    }
 }
 
 /// The option by which the caller says how weights are read, or that their uses are to be seen: the page cache is then

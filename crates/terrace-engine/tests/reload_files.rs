@@ -374,3 +374,96 @@ fn a_request_is_met_at_the_next_token() {
         assert_eq!((kept.epochs, engine.position()), ((0, 1), held.len() - 5 + 11));
     }
 }
+
+/// A question of a client, and where its answer goes.
+type Question = (usize, std::sync::mpsc::Sender<(usize, terrace_engine::Generation)>);
+
+#[test]
+fn clients_get_the_answer_of_one_epoch_whatever_is_reloaded_meanwhile() {
+    const CLIENTS: usize = 8;
+    const RELOADS: u64 = 500;
+    const TOKENS: usize = 4;
+    let _alone = alone();
+    for manage in [Manage::None, Manage::Experts] {
+        let scene = scene();
+        let prompts: Vec<String> = (0..CLIENTS).map(|i| format!("Client {i} asks for the water ")).collect();
+        let answer = |engine: &mut Engine, prompt: &str| {
+            engine.reset();
+            let tokens = engine.tokenize(prompt, true, false).unwrap();
+            let sampling = Sampling::greedy();
+            engine.generate(&tokens, Some(TOKENS), &sampling, &mut |_| ControlFlow::Continue(())).unwrap()
+        };
+        let golden = |path: &Path| {
+            let mut engine = load(options(path, manage));
+            prompts.iter().map(|prompt| answer(&mut engine, prompt).tokens).collect::<Vec<_>>()
+        };
+        // Even epochs have the model's own weights, odd ones the donor's.
+        let golden = [golden(&scene.base), golden(&scene.expert)];
+        assert_ne!(golden[0], golden[1]);
+        let mut engine = scene.engine(manage);
+        let request = engine.reload_request();
+        let epoch = Arc::new(std::sync::atomic::AtomicU64::new(0));
+        let seen = Arc::clone(&epoch);
+        engine.on_reloads(move |outcome| match outcome {
+            Ok(report) => seen.store(report.epoch, Ordering::SeqCst),
+            Err(error) => panic!("{error}"),
+        });
+        let (ask, questions) = std::sync::mpsc::channel::<Question>();
+        let done = std::sync::atomic::AtomicBool::new(false);
+        let count = std::sync::atomic::AtomicU64::new(0);
+        let (mut whole, mut straddling) = ([0, 0], 0);
+        std::thread::scope(|scope| {
+            // The one who owns the model.
+            scope.spawn(move || {
+                for (client, reply) in questions {
+                    let prompt = format!("Client {client} asks for the water ");
+                    let _ = reply.send((client, answer(&mut engine, &prompt)));
+                }
+            });
+            let (collect, answers) = std::sync::mpsc::channel();
+            for client in 0..CLIENTS {
+                let (ask, collect, done) = (ask.clone(), collect.clone(), &done);
+                scope.spawn(move || {
+                    while !done.load(Ordering::SeqCst) {
+                        let (reply, answer) = std::sync::mpsc::channel();
+                        ask.send((client, reply)).unwrap();
+                        collect.send(answer.recv().unwrap()).unwrap();
+                    }
+                });
+            }
+            drop((ask, collect));
+            let (scene, epoch, done, count) = (&scene, &epoch, &done, &count);
+            scope.spawn(move || {
+                for reload in 1..=RELOADS {
+                    scene.rename_from(if reload % 2 == 1 { &scene.expert } else { &scene.base });
+                    request.store(true, Ordering::SeqCst);
+                    let wait = |over: &dyn Fn() -> bool| {
+                        while !over() {
+                            std::thread::sleep(Duration::from_micros(200));
+                        }
+                    };
+                    wait(&|| epoch.load(Ordering::SeqCst) >= reload);
+                    let answered = count.load(Ordering::SeqCst);
+                    wait(&|| count.load(Ordering::SeqCst) > answered + 1);
+                }
+                done.store(true, Ordering::SeqCst);
+            });
+            for (client, generation) in answers {
+                count.fetch_add(1, Ordering::SeqCst);
+                let (first, last) = generation.epochs;
+                if first == last {
+                    let parity = usize::from(first % 2 == 1);
+                    assert_eq!(generation.tokens, golden[parity][client], "{manage}, epoch {first}");
+                    whole[parity] += 1;
+                } else {
+                    // It began with the old weights, and says so.
+                    let begun = &golden[usize::from(first % 2 == 1)][client];
+                    assert_eq!(generation.tokens[0], begun[0], "{manage}, epochs {first} to {last}");
+                    straddling += 1;
+                }
+            }
+        });
+        eprintln!("{manage}: {whole:?} answers of one epoch, {straddling} of more");
+        assert!(whole[0] > 100 && whole[1] > 100, "{manage}: {whole:?} {straddling}");
+    }
+}

@@ -139,7 +139,7 @@ fn full_devices() {
     let spec = spec(Arch::Qwen3Moe);
     let base = write(&spec, dir.path().join("base.gguf"));
     let size = terrace_ggml::gguf::read(&base).unwrap().size();
-    let servers = servers(2, ByteSize(size.bytes() / 2 + (17 << 20)));
+    let servers = servers(2, ByteSize(size.bytes() / 2 + (24 << 20)));
     let mut engine = load(options(&base, &servers));
     let before = trace(&mut engine);
     let mut states = Vec::new();

@@ -15,7 +15,8 @@ use crate::trace::TraceCommand;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use terrace_engine::{
-    Adapt, Budget, DirectChoice, IoChoice, KvChoice, Lookahead, Manage, OnReload, PolicyKind, TensorRule,
+    Adapt, Budget, DirectChoice, IoChoice, KvChoice, Lookahead, Manage, OnReload, PolicyKind, SplitMode,
+    TensorRule,
 };
 use terrace_model::ByteSize;
 
@@ -117,6 +118,16 @@ pub struct EngineArgs {
     /// Layers on accelerators, the last ones, the output head counted as one (-ngl) [default: as many as pay]
     #[arg(long, value_name = "N", env = "TERRACE_N_GPU_LAYERS")]
     pub n_gpu_layers: Option<u32>,
+    /// How accelerators share the layers that they hold (-sm): `layer`, each is on one of them, or `tensor`, each holds a slice of
+    /// every matrix
+    #[arg(
+        long,
+        value_name = "layer|tensor",
+        env = "TERRACE_SPLIT_MODE",
+        default_value = "layer",
+        conflicts_with = "plan"
+    )]
+    pub split_mode: SplitMode,
     /// What each accelerator may hold, weights and context: a size like 8GiB, or auto
     #[arg(long, value_name = "SIZE|auto", env = "TERRACE_VRAM_BUDGET", default_value = "auto")]
     pub vram_budget: Budget,

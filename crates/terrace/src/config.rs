@@ -93,6 +93,7 @@ fn long_name(word: OsString) -> OsString {
     match word.to_str() {
         Some("-ot") => "--override-tensor".into(),
         Some("-ngl") => "--n-gpu-layers".into(),
+        Some("-sm") => "--split-mode".into(),
         Some("-ctk" | "-ctv") => "--kv-type".into(),
         _ => word,
     }

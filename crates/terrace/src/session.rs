@@ -120,6 +120,7 @@ fn options(args: &EngineArgs) -> Result<Options, CliError> {
         adapt: args.adapt,
         rpc: args.rpc.clone(),
         device_layers: args.n_gpu_layers,
+        split_mode: args.split_mode,
         vram_budget: args.vram_budget,
         plan: args.plan.clone(),
         rules: args.override_tensor.clone(),

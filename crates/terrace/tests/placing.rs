@@ -11,6 +11,7 @@ use std::process::Output;
 use tempfile::TempDir;
 use terrace_model::ByteSize;
 use terrace_testkit::rpc::{RpcServer, serve_as_child};
+use terrace_testkit::{Arch, Spec};
 
 fn generate(more: &[&str]) -> Output {
     let bundled = bundled();
@@ -182,6 +183,28 @@ fn layers_on_a_device_give_the_same_tokens() {
     assert!(on_devices > ByteSize::mib(3), "{on_devices}");
     let refused = generate(&["--rpc", server.endpoint(), "-ngl", "7", "--vram-budget", "1MiB"]);
     assert!(failure(&refused, 1).contains("7 layers do not fit on RPC0"));
+}
+
+#[test]
+fn devices_that_share_every_matrix_give_the_same_tokens() {
+    let servers = [0, 1].map(|_| RpcServer::start("server", ByteSize::mib(512)).unwrap());
+    let rpc = ["--rpc", servers[0].endpoint(), "--rpc", servers[1].endpoint(), "-sm", "tensor"];
+    let refused = generate(&[&rpc[..], &["-ngl", "7"]].concat());
+    let error = failure(&refused, 1);
+    assert!(error.contains("--split-mode tensor") && error.contains("blk.0."), "{error}");
+    let dir = tempfile::tempdir().unwrap();
+    let spec = Spec { embd: 512, heads: 8, kv_heads: 4, ..Spec::new(Arch::Qwen3Moe) };
+    let model = terrace_testkit::write(&spec, dir.path().join("wide.gguf")).unwrap();
+    let run = |more: &[&str]| {
+        let fixed = ["run", model.to_str().unwrap(), "-p", "The water", "-n", "16", "--temp", "0", "--json"];
+        json(&run(fixed.iter().chain(more)))["tokens"].clone()
+    };
+    let golden = run(&["--stock"]);
+    assert_eq!(run(&[&rpc[..], &["-ngl", "4"]].concat()), golden);
+    assert_eq!(
+        run(&[&rpc[..], &["-ngl", "2", "--manage", "experts", "--ram-budget", "8MiB"]].concat()),
+        golden
+    );
 }
 
 #[test]

@@ -20,6 +20,28 @@ pub enum SplitMode {
     Tensor,
 }
 
+impl std::str::FromStr for SplitMode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "layer" => Ok(Self::Layer),
+            "tensor" => Ok(Self::Tensor),
+            "row" => Err("it needs buffers that few of ggml's drivers have; use tensor".into()),
+            _ => Err(format!("`{text}` is not layer or tensor")),
+        }
+    }
+}
+
+impl std::fmt::Display for SplitMode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Self::Layer => "layer",
+            Self::Tensor => "tensor",
+        })
+    }
+}
+
 /// How to load.
 #[derive(Debug, Default)]
 pub struct LoadParams {

@@ -211,6 +211,25 @@ impl MachineProfile {
         self.devices.iter().enumerate().filter(|(_, device)| !device.unified)
     }
 
+    /// The machine as it is where its separate devices hold a slice of every matrix each: one device, with as much memory as
+    /// the smallest has times their number. It is as fast as that one: what they gain by sharing the work, they are assumed to
+    /// lose by adding up what they have computed.
+    pub fn with_split_devices(&self) -> Self {
+        let separate: Vec<&DeviceProfile> = self.separate().map(|(_, device)| device).collect();
+        let smallest = |memory: fn(&DeviceProfile) -> ByteSize| {
+            let least = separate.iter().map(|device| memory(device)).min().unwrap_or(ByteSize::ZERO);
+            ByteSize(least.bytes() * separate.len() as u64)
+        };
+        let Some(first) = separate.first() else { return self.clone() };
+        let together = DeviceProfile {
+            memory_total: smallest(|device| device.memory_total),
+            memory_free: smallest(|device| device.memory_free),
+            ..(*first).clone()
+        };
+        let others = self.devices.iter().filter(|device| device.unified).cloned();
+        Self { devices: others.chain([together]).collect(), ..self.clone() }
+    }
+
     /// Bytes of weights of a type per second, in products with one token, of what lies in RAM.
     pub fn host_decode_rate(&self, ty: &str) -> f64 {
         if let Some(device) = self.unified() {
