@@ -23,6 +23,7 @@ mod perplexity;
 mod placing;
 mod pressure;
 mod profile;
+pub mod quantize;
 mod reload;
 mod report;
 mod similarity;

@@ -8,10 +8,8 @@ use std::path::{Path, PathBuf};
 /// what was there before is not lost if the run fails.
 #[derive(Debug)]
 pub struct PartFile {
-    path: PathBuf,
-    part: PathBuf,
     file: File,
-    done: bool,
+    name: SealedFile,
 }
 
 impl PartFile {
@@ -25,28 +23,55 @@ impl PartFile {
             return Err(io::Error::other("not a regular file"));
         }
         let file = File::create(&part)?;
-        Ok(Self { path: path.to_owned(), part, file, done: false })
+        Ok(Self { file, name: SealedFile { path: path.to_owned(), part, done: false } })
     }
 
     /// Where it will be.
     pub fn path(&self) -> &Path {
-        &self.path
+        &self.name.path
     }
 
     /// Fills it, and gives it its name; the size in bytes.
-    pub fn finish(mut self, write: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>) -> io::Result<u64> {
+    pub fn finish(self, write: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>) -> io::Result<u64> {
         let mut out = BufWriter::new(&self.file);
         write(&mut out)?;
         out.flush()?;
         drop(out);
         let size = self.file.metadata()?.len();
-        std::fs::rename(&self.part, &self.path)?;
-        self.done = true;
+        self.name.publish()?;
         Ok(size)
+    }
+
+    /// To write to it; [`PartFile::seal`] ends that.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// What was written is on the disk, the file closed, and complete but for its name.
+    pub fn seal(self) -> io::Result<SealedFile> {
+        self.file.sync_all()?;
+        Ok(self.name)
     }
 }
 
-impl Drop for PartFile {
+/// A complete file under another name: of many, all can be sealed before the first one is published.
+#[derive(Debug)]
+pub struct SealedFile {
+    path: PathBuf,
+    part: PathBuf,
+    done: bool,
+}
+
+impl SealedFile {
+    /// Gives it its name.
+    pub fn publish(mut self) -> io::Result<()> {
+        std::fs::rename(&self.part, &self.path)?;
+        self.done = true;
+        Ok(())
+    }
+}
+
+impl Drop for SealedFile {
     fn drop(&mut self) {
         if !self.done {
             // Nothing of a run that ended early is worth keeping; that it cannot be removed is not worth an error.

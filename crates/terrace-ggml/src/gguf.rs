@@ -4,7 +4,7 @@
 //! what a few damaged bytes claim, ggml's reader then parses and checks, and what it lets through is checked
 //! against the files' lengths and, for split models, between the shards. No tensor data is read.
 
-mod context;
+pub(crate) mod context;
 mod error;
 mod scan;
 mod split;
@@ -25,14 +25,7 @@ use terrace_model::{Extent, FileIndex, MetaValue, ModelFile, Shard, TensorInfo, 
 /// # Errors
 /// See [`GgufError`]. A model that is returned has all its bytes: every extent lies within its file.
 pub fn read(path: &Path) -> Result<ModelFile, GgufError> {
-    let first = read_file(path, FileIndex(0))?;
-    let mut model = ModelFile {
-        shards: vec![first.shard],
-        version: first.version,
-        alignment: first.alignment,
-        metadata: first.metadata,
-        tensors: first.tensors,
-    };
+    let mut model = read_one(path)?;
     split::add_siblings(path, &mut model)?;
     if model.str("general.architecture").is_none() {
         return Err(GgufError::NoArchitecture { path: path.into() });
@@ -63,6 +56,14 @@ pub fn read_one(path: &Path) -> Result<ModelFile, GgufError> {
 pub fn header_len(path: &Path) -> Result<u64, GgufError> {
     let (file, len) = open(path)?;
     Ok(scan::scan(path, &file, len)?.table_end)
+}
+
+/// ggml's own view of a file's header, behind the bounded walk.
+pub(crate) fn open_context(path: &Path) -> Result<Context, GgufError> {
+    let (file, len) = open(path)?;
+    let scan = scan::scan(path, &file, len)?;
+    let (context, lines) = crate::log::capture(|| Context::open(path));
+    context.ok_or_else(|| refused(path, &scan, &lines))
 }
 
 /// The tensor type with ggml's number `id`, unless ggml does not know it (or no longer does).

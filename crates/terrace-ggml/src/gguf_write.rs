@@ -3,12 +3,17 @@
 //! The bytes come from ggml's own writer, so they are what every reader expects. The data are the caller's to
 //! write, each tensor at [`Header::data_offset`] plus its [`Header::tensor_offset`].
 
+use crate::gguf::{self, GgufError};
 use crate::quantize::WeightType;
 use llama_cpp_sys_2 as sys;
 use std::collections::HashSet;
 use std::ffi::{CString, c_char, c_void};
+use std::path::Path;
 use std::ptr::NonNull;
-use terrace_model::Shape;
+use terrace_model::{Shape, TensorType};
+
+/// ggml's `GGML_QNT_VERSION`, which the bindings lack: the version of its block formats.
+const QUANTIZATION_VERSION: u32 = 2;
 
 /// A metadata value with its width on disk.
 #[derive(Clone, Debug, PartialEq)]
@@ -74,7 +79,15 @@ pub enum HeaderError {
         /// Its shape.
         shape: Shape,
         /// Its type.
-        ty: &'static str,
+        ty: String,
+    },
+    /// A type that ggml does not know.
+    #[error("tensor `{name}`: there is no tensor type {id}")]
+    Type {
+        /// Tensor.
+        name: String,
+        /// The number of its type.
+        id: u32,
     },
 }
 
@@ -150,9 +163,49 @@ impl Header {
         Ok(())
     }
 
+    /// Takes over all metadata of the file at `path` behind what is there, in its order and with its widths. An alignment
+    /// is not taken over: it is that of the file's own data.
+    ///
+    /// # Errors
+    /// The file's header cannot be read.
+    pub fn copy_metadata(&mut self, path: &Path) -> Result<(), GgufError> {
+        let from = gguf::open_context(path)?;
+        let alignment = self.alignment();
+        // SAFETY: both contexts are live and different; everything is copied.
+        unsafe { sys::gguf_set_kv(self.ctx.as_ptr(), from.as_ptr()) };
+        debug_assert_eq!(self.alignment(), alignment, "ggml keeps the alignment of data apart from its key");
+        self.remove("general.alignment").expect("a constant key");
+        Ok(())
+    }
+
+    /// Says that this ggml made the tensors' blocks, and what type of file that made of it.
+    pub fn set_quantization(&mut self, file_type: Option<u32>) -> Result<(), HeaderError> {
+        self.set("general.quantization_version", QUANTIZATION_VERSION)?;
+        match file_type {
+            Some(file_type) => self.set("general.file_type", file_type),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes a metadata value, if it is there.
+    pub fn remove(&mut self, key: &str) -> Result<(), HeaderError> {
+        let key = c_string(key)?;
+        // SAFETY: the context is live and the key a C string.
+        unsafe { sys::gguf_remove_key(self.ctx.as_ptr(), key.as_ptr()) };
+        Ok(())
+    }
+
     /// Adds a tensor behind the others. Returns its index.
     pub fn add_tensor(&mut self, name: &str, ty: WeightType, shape: Shape) -> Result<usize, HeaderError> {
-        let shape_error = || HeaderError::Shape { name: name.to_owned(), shape, ty: ty.name() };
+        self.add_tensor_of(name, &ty.describe(), shape)
+    }
+
+    /// Adds a tensor of any type that ggml knows. Returns its index.
+    pub fn add_tensor_of(&mut self, name: &str, ty: &TensorType, shape: Shape) -> Result<usize, HeaderError> {
+        let Some(ty) = gguf::tensor_type(ty.id).filter(|known| known == ty) else {
+            return Err(HeaderError::Type { name: name.to_owned(), id: ty.id });
+        };
+        let shape_error = || HeaderError::Shape { name: name.to_owned(), shape, ty: ty.name.clone() };
         let c_name = c_string(name)?;
         if name.is_empty() || name.len() > 63 {
             return Err(HeaderError::NameLength(name.to_owned()));
@@ -160,13 +213,18 @@ impl Header {
         if self.names.contains(name) {
             return Err(HeaderError::Duplicate(name.to_owned()));
         }
-        let row = ty.row_bytes(shape.0[0]).filter(|&bytes| bytes > 0).ok_or_else(shape_error)?;
+        let blocks = shape.0[0]
+            .is_multiple_of(ty.block_elements.into())
+            .then_some(shape.0[0] / u64::from(ty.block_elements));
+        let row =
+            blocks.and_then(|blocks| blocks.checked_mul(ty.block_bytes.into())).filter(|&bytes| bytes > 0);
+        let row = row.ok_or_else(shape_error)?;
         let size = shape.0[1..].iter().try_fold(row, |bytes, &n| bytes.checked_mul(n));
         size.filter(|&bytes| bytes > 0 && i64::try_from(bytes).is_ok()).ok_or_else(shape_error)?;
         // SAFETY: the struct is C data (integers, raw pointers), for which all zeroes is a value.
         let mut tensor: sys::ggml_tensor = unsafe { std::mem::zeroed() };
-        tensor.type_ = ty.id();
-        tensor.nb[0] = ty.block_bytes() as usize;
+        tensor.type_ = ty.id;
+        tensor.nb[0] = ty.block_bytes as usize;
         for (dim, &n) in shape.0.iter().enumerate() {
             tensor.ne[dim] = i64::try_from(n).map_err(|_| shape_error())?;
             if dim > 0 {

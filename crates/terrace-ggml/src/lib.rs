@@ -15,11 +15,14 @@ pub mod gguf;
 pub mod gguf_write;
 #[doc(hidden)]
 pub mod graph_for_tests;
+pub mod imatrix;
 pub mod llama;
 pub mod log;
 pub mod memory;
 pub mod parked;
 pub mod quantize;
+#[doc(hidden)]
+pub mod quantize_for_tests;
 pub mod rates;
 pub mod routing_trace;
 pub mod row_op;

@@ -5,9 +5,16 @@ use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::Once;
 
+/// Lines kept for a capture.
+struct Captured {
+    lines: Vec<String>,
+    /// Not only errors and warnings.
+    all: bool,
+}
+
 thread_local! {
-    /// Lines kept for a `capture` on this thread.
-    static CAPTURED: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
+    /// What a `capture` on this thread keeps.
+    static CAPTURED: RefCell<Option<Captured>> = const { RefCell::new(None) };
     /// The unfinished line and its level: ggml logs in pieces.
     static PARTIAL: RefCell<(sys::ggml_log_level, String)> = const { RefCell::new((0, String::new())) };
 }
@@ -28,10 +35,19 @@ pub fn to_tracing() {
 /// Runs `f` and returns with its result the error and warning lines that ggml logged on this thread meanwhile.
 /// They go to `tracing` as debug only: the caller turns them into an error of its own.
 pub fn capture<R>(f: impl FnOnce() -> R) -> (R, Vec<String>) {
+    captured(false, f)
+}
+
+/// As [`capture`], with all lines, whatever their level: where llama.cpp says results in its log alone.
+pub(crate) fn capture_all<R>(f: impl FnOnce() -> R) -> (R, Vec<String>) {
+    captured(true, f)
+}
+
+fn captured<R>(all: bool, f: impl FnOnce() -> R) -> (R, Vec<String>) {
     to_tracing();
-    let outer = CAPTURED.replace(Some(Vec::new()));
+    let outer = CAPTURED.replace(Some(Captured { lines: Vec::new(), all }));
     let result = f();
-    let lines = CAPTURED.replace(outer).unwrap_or_default();
+    let lines = CAPTURED.replace(outer).map(|captured| captured.lines).unwrap_or_default();
     (result, lines)
 }
 
@@ -61,9 +77,10 @@ fn emit(level: sys::ggml_log_level, line: &str) {
         return;
     }
     let serious = matches!(level, sys::GGML_LOG_LEVEL_ERROR | sys::GGML_LOG_LEVEL_WARN);
-    let kept = serious
-        && CAPTURED
-            .with_borrow_mut(|captured| captured.as_mut().map(|lines| lines.push(line.to_owned())).is_some());
+    let kept = CAPTURED.with_borrow_mut(|captured| {
+        let keeping = captured.as_mut().filter(|captured| captured.all || serious);
+        keeping.map(|captured| captured.lines.push(line.to_owned())).is_some()
+    });
     match level {
         sys::GGML_LOG_LEVEL_ERROR if !kept => tracing::error!(target: "ggml", "{line}"),
         sys::GGML_LOG_LEVEL_WARN if !kept => tracing::info!(target: "ggml", "{line}"),

@@ -1,5 +1,7 @@
-//! Quantises rows of f32 into any of ggml's weight types.
+//! Quantises rows of f32 into any of ggml's weight types, and converts them back.
 
+use crate::DataType;
+use crate::cpu::ToFloat;
 use llama_cpp_sys_2 as sys;
 use std::ffi::CStr;
 use terrace_model::TensorType;
@@ -87,6 +89,18 @@ impl WeightType {
         unsafe { sys::ggml_quantize_requires_imatrix(self.0) }
     }
 
+    /// Whether llama.cpp's quantiser refuses to make it of most tensors without an importance: garbage would come of it.
+    pub fn wants_importance(self) -> bool {
+        let poor = [Self::IQ3_XXS, Self::IQ2_XXS, Self::IQ2_XS, Self::IQ2_S, Self::IQ1_M, Self::IQ1_S];
+        poor.contains(&self) || self.needs_importance()
+    }
+
+    /// Whether elements are stored in blocks with scales, not as floats.
+    pub fn is_quantized(self) -> bool {
+        // SAFETY: a table look-up by a constant that is in range.
+        unsafe { sys::ggml_is_quantized(self.0) }
+    }
+
     /// The plain description.
     pub fn describe(self) -> TensorType {
         TensorType {
@@ -129,8 +143,8 @@ pub enum QuantizeError {
         /// Values given (0: none).
         given: usize,
     },
-    /// The importance is not a positive finite number.
-    #[error("importance {value} of column {column} is not a positive finite number")]
+    /// The importance is negative, infinite or no number.
+    #[error("importance {value} of column {column} is not a finite number of 0 or more")]
     ImportanceValue {
         /// Which column.
         column: usize,
@@ -149,7 +163,7 @@ pub enum QuantizeError {
 
 /// Quantises whole rows of `row` elements into `ty`.
 ///
-/// `importance` (one value per column, as in an imatrix) is optional for most types, see
+/// `importance` (one value per column, as in an imatrix; 0: it does not matter) is optional for most types, see
 /// [`WeightType::needs_importance`]. Returns the rows' bytes one after the other.
 pub fn quantize(
     ty: WeightType,
@@ -157,29 +171,45 @@ pub fn quantize(
     row: usize,
     importance: Option<&[f32]>,
 ) -> Result<Vec<u8>, QuantizeError> {
+    let row_bytes = ty.row_bytes(row as u64).filter(|_| row > 0);
+    let row_bytes =
+        row_bytes.ok_or_else(|| QuantizeError::Row { row, ty: ty.name(), block: ty.block_elements() })?;
+    let len = usize::try_from(row_bytes).expect("a row in memory") * (weights.len() / row);
+    let mut bytes = vec![0u8; len];
+    quantize_into(ty, weights, row, importance, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// As [`quantize`], into memory that is there, which must have the length of the result.
+pub fn quantize_into(
+    ty: WeightType,
+    weights: &[f32],
+    row: usize,
+    importance: Option<&[f32]>,
+    bytes: &mut [u8],
+) -> Result<(), QuantizeError> {
     let name = ty.name();
     let row_error = || QuantizeError::Row { row, ty: name, block: ty.block_elements() };
     let row_bytes = ty.row_bytes(row as u64).filter(|_| row > 0).ok_or_else(row_error)?;
-    if !weights.len().is_multiple_of(row) {
+    let rows = weights.len() / row;
+    if !weights.len().is_multiple_of(row) || bytes.len() as u64 != rows as u64 * row_bytes {
         return Err(QuantizeError::Rows { len: weights.len(), row });
     }
     let given = importance.map_or(0, <[f32]>::len);
     if given != row && (importance.is_some() || ty.needs_importance()) {
         return Err(QuantizeError::Importance { ty: name, row, given });
     }
+    let unusable = |v: f32| !v.is_finite() || v < 0.0;
     if let Some((column, value)) =
-        importance.unwrap_or_default().iter().enumerate().find(|(_, v)| !v.is_finite() || **v <= 0.0)
+        importance.unwrap_or_default().iter().enumerate().find(|&(_, &v)| unusable(v))
     {
         return Err(QuantizeError::ImportanceValue { column, value: value.to_string() });
     }
     if let Some((index, value)) = weights.iter().enumerate().find(|(_, w)| !w.is_finite()) {
         return Err(QuantizeError::NotFinite { index, value: value.to_string() });
     }
-    let rows = weights.len() / row;
-    let len = usize::try_from(row_bytes).expect("a row in memory") * rows;
-    let mut bytes = vec![0u8; len];
     if rows == 0 {
-        return Ok(bytes);
+        return Ok(());
     }
     // SAFETY: `weights` holds `rows * row` floats and `bytes` that many rows of the type, checked above; the
     // importance is null or `row` floats; the type is one that ggml_quantize_chunk handles.
@@ -194,8 +224,24 @@ pub fn quantize(
             importance.map_or(std::ptr::null(), <[f32]>::as_ptr),
         )
     };
-    debug_assert_eq!(written, len);
-    Ok(bytes)
+    debug_assert_eq!(written, bytes.len());
+    Ok(())
+}
+
+/// Converts whole blocks of `ty` to f32; `weights` must have room for exactly their elements. False if ggml has no such
+/// conversion, or the lengths do not fit.
+pub fn dequantize_into(ty: WeightType, bytes: &[u8], weights: &mut [f32]) -> bool {
+    let blocks = bytes.len() as u64 / ty.block_bytes();
+    let whole = (bytes.len() as u64).is_multiple_of(ty.block_bytes());
+    let convert = DataType::from_id(ty.id()).and_then(ToFloat::of);
+    let Some(convert) = convert.filter(|_| whole && blocks * ty.block_elements() == weights.len() as u64)
+    else {
+        return false;
+    };
+    // SAFETY: `bytes` holds the elements of the type that `weights` has room for, checked above; a slice that can be read and
+    // one that can be written do not overlap.
+    unsafe { convert.convert(bytes.as_ptr().cast(), weights.as_mut_ptr(), weights.len()) };
+    true
 }
 
 /// Whether the bytes are whole blocks of the type without NaN or infinite scales, as ggml checks them.
@@ -221,6 +267,11 @@ mod tests {
             let bytes = quantize(ty, &wave(512), 256, Some(&importance)).unwrap();
             assert_eq!(bytes.len() as u64, 2 * ty.row_bytes(256).unwrap(), "{}", ty.name());
             assert!(is_valid(ty, &bytes), "{}", ty.name());
+            let mut back = vec![0.0; 512];
+            assert!(dequantize_into(ty, &bytes, &mut back), "{}", ty.name());
+            let error: f32 = wave(512).iter().zip(&back).map(|(a, b)| (a - b).abs()).sum::<f32>() / 512.0;
+            assert!(error < 0.05, "{}: {error}", ty.name());
+            assert!(!dequantize_into(ty, &bytes, &mut back[1..]), "{}", ty.name());
             assert_eq!(WeightType::from_name(ty.name()), Some(ty));
             assert_eq!(WeightType::from_id(ty.id()), Some(ty));
         }

@@ -11,6 +11,7 @@ use crate::perplexity::PerplexityArgs;
 use crate::plan::PlanArgs;
 use crate::preset::{Applied, PresetUse};
 use crate::profile::ProfileArgs;
+use crate::quantize::QuantizeArgs;
 use crate::trace::TraceCommand;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -54,6 +55,8 @@ pub enum Command {
     Perplexity(PerplexityArgs),
     /// Find layers that could be left out, and measure what that costs
     CalibrateSkip(CalibrateSkipArgs),
+    /// Write a model in other types, as llama.cpp's quantize does; or one file per tensor
+    Quantize(QuantizeArgs),
     /// Record which experts a model uses, and replay that against cache policies
     #[command(subcommand)]
     Trace(TraceCommand),

@@ -74,6 +74,12 @@ pub enum CliError {
     /// The machine's profile cannot be kept.
     #[error("{}: {}", .0.path.display(), .0.reason)]
     Profile(terrace_engine::StoredProfileError),
+    /// A model cannot be quantised so.
+    #[error(transparent)]
+    Quantize(#[from] terrace_engine::quantize::QuantizeError),
+    /// A recipe for that cannot be read.
+    #[error(transparent)]
+    Recipe(#[from] terrace_engine::quantize::RecipeError),
     /// A measurement that does not hold.
     #[error(transparent)]
     Bench(#[from] crate::bench::BenchError),
@@ -113,6 +119,8 @@ impl CliError {
             Self::Rpc(_) => {
                 Some("servers are started with ggml's rpc-server, of the same release of llama.cpp".into())
             }
+            Self::Quantize(e) => e.hint(),
+            Self::Recipe(_) => Some("a recipe has a line REGEX=TYPE per rule, as --tensor takes them".into()),
             Self::Bench(e) => e.hint(),
         }
     }

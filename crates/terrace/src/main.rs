@@ -17,12 +17,14 @@ mod input;
 mod inspect;
 mod iobench;
 mod model_source;
+mod open_files;
 mod optimize;
 mod perplexity;
 mod plan;
 mod preset;
 mod profile;
 mod progress;
+mod quantize;
 mod report;
 mod run;
 mod session;
@@ -62,6 +64,7 @@ fn run_command() -> ExitCode {
         eprintln!("warning: {warning}");
     }
     signals::install();
+    open_files::allow_many();
     let result = match &cli.command {
         Command::Run(args) => run::run(args, cli.verbose > 0),
         Command::Inspect(args) => inspect::inspect(args),
@@ -70,6 +73,7 @@ fn run_command() -> ExitCode {
         Command::Optimize(args) => optimize::optimize(args),
         Command::Perplexity(args) => perplexity::perplexity(args, cli.verbose > 0),
         Command::CalibrateSkip(args) => calibrate_skip::calibrate_skip(args, cli.verbose > 0),
+        Command::Quantize(args) => quantize::quantize(args, cli.verbose > 0),
         Command::Trace(command) => trace::trace(command, cli.verbose > 0),
         Command::Iobench(args) => iobench::iobench(args),
         Command::Profile(args) => profile::profile(args),

@@ -38,6 +38,10 @@ impl Context {
         NonNull::new(unsafe { sys::gguf_init_from_file(path.as_ptr(), params) }).map(Self)
     }
 
+    pub fn as_ptr(&self) -> *const sys::gguf_context {
+        self.0.as_ptr()
+    }
+
     pub fn version(&self) -> u32 {
         // SAFETY: the context is alive.
         unsafe { sys::gguf_get_version(self.0.as_ptr()) }

@@ -198,7 +198,8 @@ impl Drop for Model {
     }
 }
 
-fn init() {
+/// Before any other call of llama.cpp. Idempotent.
+pub(super) fn init() {
     static ONCE: Once = Once::new();
     log::to_tracing();
     fatal::report_in_one_line();

@@ -1,14 +1,18 @@
-//! llama.cpp's models, contexts, vocabularies and samplers as owned handles.
+//! llama.cpp's models, contexts, vocabularies and samplers as owned handles; what it would quantise to what.
 
 mod context;
+mod file_type;
 mod load;
+mod mixture;
 mod observer;
 mod sampler;
 mod vocab;
 mod weight;
 
 pub use context::{CacheType, Context, ContextError, ContextParams, FlashAttention};
+pub use file_type::{FileType, ParseFileTypeError};
 pub use load::{LoadError, LoadParams, Model, SplitMode};
+pub use mixture::{Choice, Mixture, MixtureError, MixtureRequest, choose};
 pub use observer::Observer;
 pub use sampler::{Sampler, Sampling};
 pub use vocab::{TokenizeError, Vocab};

@@ -1,0 +1,191 @@
+//! One tensor from its type to another, on all threads, a few million elements at a time.
+
+use super::error::QuantizeError;
+use std::fs::File;
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use terrace_ggml::quantize::{self, WeightType};
+use terrace_model::TensorInfo;
+
+/// Elements between two writes: a second of the slowest types, and enough for all threads.
+const SLAB: u64 = 4 << 20;
+/// Elements that a thread takes at once.
+const CHUNK: u64 = 64 << 10;
+
+/// What becomes of a tensor.
+pub struct Conversion<'a> {
+    /// Where it is.
+    pub path: &'a Path,
+    /// That file.
+    pub file: &'a File,
+    /// The tensor; its extent lies within the file.
+    pub tensor: &'a TensorInfo,
+    /// Its new type; `None`: its bytes as they are.
+    pub to: Option<WeightType>,
+    /// A value for each column of each of its matrices.
+    pub importance: Option<&'a [f32]>,
+    /// Threads that work.
+    pub threads: usize,
+}
+
+/// A few rows, and where their bytes go.
+struct Chunk<'b> {
+    first_row: u64,
+    out: &'b mut [u8],
+}
+
+impl Conversion<'_> {
+    /// Writes the new bytes to `out`; `progress` is told how many of the old ones are done, after every few.
+    ///
+    /// # Errors
+    /// [`QuantizeError`]: reading, damaged weights, or what `write_error` makes of a failed write.
+    pub fn run(
+        &self,
+        out: &mut dyn Write,
+        write_error: &dyn Fn(std::io::Error) -> QuantizeError,
+        progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
+    ) -> Result<(), QuantizeError> {
+        let columns = self.tensor.shape.0[0];
+        let rows = self.tensor.shape.elements() / columns;
+        let old_row = self.tensor.extent.len / rows;
+        let new_row = match self.to {
+            Some(ty) => ty.row_bytes(columns).expect("llama.cpp chooses types that rows are whole blocks of"),
+            None => old_row,
+        };
+        let slab = (SLAB / columns).clamp(1, rows);
+        let chunk = (CHUNK / columns).max(1);
+        let mut bytes = vec![0; in_memory(slab * new_row)];
+        let mut done = 0;
+        while done < rows {
+            let count = slab.min(rows - done);
+            let bytes = &mut bytes[..in_memory(count * new_row)];
+            let chunks = bytes.chunks_mut(in_memory(chunk * new_row)).enumerate();
+            let chunks = Mutex::new(chunks.map(|(i, out)| Chunk { first_row: done + i as u64 * chunk, out }));
+            let failed = Mutex::new(None);
+            let work = || {
+                let mut worker = Worker {
+                    conversion: self,
+                    columns,
+                    old_row,
+                    new_row,
+                    old: Vec::new(),
+                    floats: Vec::new(),
+                };
+                loop {
+                    let next = chunks.lock().unwrap_or_else(PoisonError::into_inner).next();
+                    let Some(chunk) = next else { break };
+                    if let Err(error) = worker.convert(chunk) {
+                        failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                        break;
+                    }
+                }
+            };
+            std::thread::scope(|scope| {
+                for _ in 1..self.threads.min(in_memory(count.div_ceil(chunk))) {
+                    scope.spawn(work);
+                }
+                work();
+            });
+            if let Some(error) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+                return Err(error);
+            }
+            out.write_all(bytes).map_err(write_error)?;
+            done += count;
+            if progress(done * old_row).is_break() {
+                return Err(QuantizeError::Cancelled);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A thread's own memory.
+struct Worker<'c> {
+    conversion: &'c Conversion<'c>,
+    columns: u64,
+    old_row: u64,
+    new_row: u64,
+    old: Vec<u8>,
+    floats: Vec<f32>,
+}
+
+impl Worker<'_> {
+    fn convert(&mut self, mut chunk: Chunk<'_>) -> Result<(), QuantizeError> {
+        let Conversion { tensor, path, to, .. } = *self.conversion;
+        let rows = chunk.out.len() as u64 / self.new_row;
+        let offset = tensor.extent.offset + chunk.first_row * self.old_row;
+        let damaged = |reason: String| QuantizeError::Weights {
+            path: path.into(),
+            tensor: tensor.name.clone(),
+            offset,
+            reason,
+        };
+        let read = |bytes: &mut [u8]| {
+            self.conversion.file.read_exact_at(bytes, offset).map_err(|source| QuantizeError::Read {
+                path: path.into(),
+                tensor: tensor.name.clone(),
+                offset,
+                source,
+            })
+        };
+        let from = WeightType::from_id(tensor.ty.id);
+        let (Some(to), Some(from)) = (to, from) else {
+            read(chunk.out)?;
+            return match from {
+                Some(from) => self.load_floats(from, chunk.out).map_err(damaged),
+                // Not weights.
+                None => Ok(()),
+            };
+        };
+        let mut old = std::mem::take(&mut self.old);
+        old.resize(in_memory(rows * self.old_row), 0);
+        read(&mut old)?;
+        self.load_floats(from, &old).map_err(damaged)?;
+        self.old = old;
+        self.quantize(to, &mut chunk).map_err(|error| damaged(error.to_string()))?;
+        if quantize::is_valid(to, chunk.out) {
+            Ok(())
+        } else {
+            Err(damaged(format!("as {} they are no numbers", to.name())))
+        }
+    }
+
+    /// Fills `floats`, and looks at each. ggml's own check of blocks would say what it finds on stderr.
+    fn load_floats(&mut self, from: WeightType, bytes: &[u8]) -> Result<(), String> {
+        let elements = bytes.len() as u64 / self.old_row * self.columns;
+        self.floats.resize(in_memory(elements), 0.0);
+        if !quantize::dequantize_into(from, bytes, &mut self.floats) {
+            return Err(format!("ggml does not convert {}", from.name()));
+        }
+        match self.floats.iter().all(|weight| weight.is_finite()) {
+            true => Ok(()),
+            false => Err("weights that are no numbers".into()),
+        }
+    }
+
+    /// Matrix by matrix: each has its own importance.
+    fn quantize(&self, to: WeightType, chunk: &mut Chunk<'_>) -> Result<(), quantize::QuantizeError> {
+        let columns = in_memory(self.columns);
+        let matrix_rows = self.conversion.tensor.shape.0[1];
+        let (mut row, mut floats, mut out) = (chunk.first_row, &self.floats[..], &mut *chunk.out);
+        while !floats.is_empty() {
+            let count = (matrix_rows - row % matrix_rows).min((floats.len() / columns) as u64);
+            let (now, later) = floats.split_at(in_memory(count) * columns);
+            let (bytes, rest) = out.split_at_mut(in_memory(count * self.new_row));
+            let importance = self.conversion.importance.map(|all| {
+                let start = in_memory(row / matrix_rows) * columns;
+                &all[start..start + columns]
+            });
+            quantize::quantize_into(to, now, columns, importance, bytes)?;
+            (row, floats, out) = (row + count, later, rest);
+        }
+        Ok(())
+    }
+}
+
+fn in_memory(n: u64) -> usize {
+    usize::try_from(n).expect("a few rows in memory")
+}

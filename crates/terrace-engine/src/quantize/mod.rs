@@ -1,0 +1,303 @@
+//! Quantises a model file: llama.cpp chooses the types, ggml converts the rows, and the file is what llama.cpp's own quantiser
+//! would write, byte by byte.
+//!
+//! [`QuantizePlan::new`] finds out what each tensor becomes, and everything that could be wrong with that; then
+//! [`QuantizePlan::write`] makes one file of it, [`QuantizePlan::write_split`] one per tensor. Between them: a tensor is
+//! converted a few million elements at a time ([`convert`]), files appear under their names when all is done ([`output`]).
+
+mod convert;
+mod error;
+mod output;
+mod recipe;
+
+pub use error::QuantizeError;
+pub use output::{QuantizeProgress, Written};
+pub use recipe::{ParseTypeRuleError, RecipeError, TypeRule, read_recipe};
+pub use terrace_ggml::llama::{FileType, ParseFileTypeError};
+pub use terrace_ggml::quantize::WeightType;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use terrace_ggml::gguf;
+use terrace_ggml::imatrix::Imatrix;
+use terrace_ggml::llama::{self, MixtureRequest};
+use terrace_model::{ByteSize, ModelFile, TensorInfo};
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct QuantizeOptions {
+    /// The model (of a split one, its first file).
+    pub input: PathBuf,
+    /// What llama.cpp's mixture is chosen for.
+    pub file_type: FileType,
+    /// Types of single tensors; the first rule that matches decides. What llama.cpp never quantises (norms, routers) stays.
+    pub rules: Vec<TypeRule>,
+    /// A file of importances.
+    pub imatrix: Option<PathBuf>,
+    /// No mixture: all matrices without a rule get the file type's own type.
+    pub pure: bool,
+    /// Weights that are quantised already may be so again.
+    pub allow_requantize: bool,
+    /// These tensors alone; the result is no model then, but a donor for one.
+    pub only: Option<BTreeSet<String>>,
+    /// Threads that convert.
+    pub threads: usize,
+}
+
+impl QuantizeOptions {
+    /// As llama.cpp does it when nobody says more.
+    pub fn new(input: impl Into<PathBuf>, file_type: FileType) -> Self {
+        Self {
+            input: input.into(),
+            file_type,
+            rules: Vec::new(),
+            imatrix: None,
+            pure: false,
+            allow_requantize: false,
+            only: None,
+            threads: terrace_ggml::cpu::default_threads(),
+        }
+    }
+}
+
+/// What becomes of a model, tensor by tensor.
+#[derive(Debug)]
+pub struct QuantizePlan {
+    model: ModelFile,
+    file_type: FileType,
+    tensors: Vec<PlannedTensor>,
+    imatrix: Option<(PathBuf, Imatrix)>,
+    warnings: Vec<String>,
+    /// What stands in the way of writing it, and not of knowing its size.
+    unmet: Option<Unmet>,
+    threads: usize,
+}
+
+/// A tensor that needs an importance, and has none.
+#[derive(Clone, Debug)]
+struct Unmet {
+    tensor: String,
+    to: &'static str,
+    given: bool,
+}
+
+/// A tensor, and what it becomes.
+#[derive(Clone, Debug)]
+pub struct PlannedTensor {
+    /// As it is.
+    pub from: TensorInfo,
+    /// Its new type; `None`: as it is.
+    pub to: Option<WeightType>,
+    /// Its new size.
+    pub size: ByteSize,
+}
+
+impl PlannedTensor {
+    /// The name of the type that it will have.
+    pub fn ty(&self) -> &str {
+        match self.to {
+            Some(ty) => ty.name(),
+            None => &self.from.ty.name,
+        }
+    }
+}
+
+impl QuantizePlan {
+    /// Reads headers and importances, has llama.cpp choose, and checks that all of it can be done.
+    ///
+    /// # Errors
+    /// [`QuantizeError`].
+    pub fn new(options: &QuantizeOptions) -> Result<Self, QuantizeError> {
+        let model = gguf::read(&options.input).map_err(Box::new)?;
+        let imatrix = match &options.imatrix {
+            Some(path) => Some((path.clone(), Imatrix::read(path).map_err(Box::new)?)),
+            None => None,
+        };
+        let given = given_types(&model, &options.rules)?;
+        let request = MixtureRequest {
+            file_type: options.file_type,
+            given: &given,
+            pure: options.pure,
+            importance: imatrix.is_some(),
+        };
+        let mixture = llama::choose(&options.input, &request)
+            .map_err(|source| QuantizeError::Mixture { path: options.input.clone(), source })?;
+
+        let mut by_name: BTreeMap<&str, &TensorInfo> =
+            model.tensors.iter().map(|t| (t.name.as_str(), t)).collect();
+        let (mut tensors, mut unmet) = (Vec::new(), None);
+        for choice in &mixture.choices {
+            let Some(tensor) = by_name.remove(choice.tensor.as_str()) else {
+                return Err(QuantizeError::Disagree {
+                    path: options.input.clone(),
+                    tensor: choice.tensor.clone(),
+                });
+            };
+            if options.only.as_ref().is_none_or(|only| only.contains(&tensor.name)) {
+                let imatrix = imatrix.as_ref().map(|(_, values)| values);
+                let planned = planned(tensor, choice.to, options, imatrix)?;
+                if unmet.is_none() {
+                    unmet = unmet_by(&planned, options.file_type, imatrix);
+                }
+                tensors.push(planned);
+            }
+        }
+        if let Some(name) = by_name.keys().next() {
+            return Err(QuantizeError::Disagree { path: options.input.clone(), tensor: (*name).to_owned() });
+        }
+        if let Some(only) = &options.only
+            && let Some(missing) = only.iter().find(|name| model.tensor(name).is_none())
+        {
+            return Err(QuantizeError::NoTensor(missing.clone()));
+        }
+        let warnings = warnings(&options.rules, &given, &tensors, &mixture.fallbacks);
+        let (file_type, threads) = (options.file_type, options.threads.max(1));
+        Ok(Self { model, file_type, tensors, imatrix, warnings, unmet, threads })
+    }
+
+    /// All tensors, in the order in which they will be written.
+    pub fn tensors(&self) -> &[PlannedTensor] {
+        &self.tensors
+    }
+
+    /// What was asked for and will not be so.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Whether it could be written, not only be known.
+    ///
+    /// # Errors
+    /// [`QuantizeError::NeedsImportance`].
+    pub fn check(&self) -> Result<(), QuantizeError> {
+        match self.unmet.clone() {
+            Some(Unmet { tensor, to, given }) => Err(QuantizeError::NeedsImportance { tensor, to, given }),
+            None => Ok(()),
+        }
+    }
+
+    /// Bytes of these tensors as they are.
+    pub fn old_size(&self) -> ByteSize {
+        self.tensors.iter().map(|t| t.from.size()).sum()
+    }
+
+    /// Bytes of the tensors as they will be; headers and padding come on top.
+    pub fn new_size(&self) -> ByteSize {
+        self.tensors.iter().map(|t| t.size).sum()
+    }
+
+    /// Weights in these tensors.
+    pub fn elements(&self) -> u64 {
+        self.tensors.iter().map(|t| t.from.shape.elements()).sum()
+    }
+
+    fn importance(&self, tensor: &TensorInfo) -> Option<&[f32]> {
+        let (_, values) = self.imatrix.as_ref()?;
+        // Another length is an error by now, or that of a table of embeddings, for which llama.cpp goes without.
+        values.get(&tensor.name).filter(|values| values.len() as u64 == importance_len(tensor))
+    }
+}
+
+/// The first rule that matches, for each tensor that one matches.
+fn given_types(model: &ModelFile, rules: &[TypeRule]) -> Result<Vec<(String, WeightType)>, QuantizeError> {
+    let mut used = vec![false; rules.len()];
+    let mut given = Vec::new();
+    for tensor in &model.tensors {
+        let mut matching = rules.iter().enumerate().filter(|(_, rule)| rule.matches(&tensor.name)).peekable();
+        if let Some((_, first)) = matching.peek() {
+            given.push((tensor.name.clone(), first.ty()));
+        }
+        matching.for_each(|(index, _)| used[index] = true);
+    }
+    match used.iter().position(|used| !used) {
+        Some(unused) => Err(QuantizeError::UnusedRule { rule: rules[unused].to_string() }),
+        None => Ok(given),
+    }
+}
+
+/// Checks what llama.cpp would find out in the middle of the work, or abort on.
+fn planned(
+    tensor: &TensorInfo,
+    to: Option<WeightType>,
+    options: &QuantizeOptions,
+    imatrix: Option<&Imatrix>,
+) -> Result<PlannedTensor, QuantizeError> {
+    let Some(to) = to else {
+        return Ok(PlannedTensor { from: tensor.clone(), to: None, size: tensor.size() });
+    };
+    let (name, from) = (|| tensor.name.clone(), || tensor.ty.name.clone());
+    let Some(old) = WeightType::from_id(tensor.ty.id) else {
+        return Err(QuantizeError::Unconvertible { tensor: name(), from: from(), to: to.name() });
+    };
+    if old.is_quantized() && !options.allow_requantize {
+        return Err(QuantizeError::Requantize { tensor: name(), from: from(), to: to.name() });
+    }
+    let values = imatrix.and_then(|imatrix| imatrix.get(&tensor.name));
+    let expected = importance_len(tensor);
+    if let Some(found) =
+        values.map(<[f32]>::len).filter(|&found| found as u64 != expected && !is_embedding(tensor))
+    {
+        return Err(QuantizeError::ImportanceSize { tensor: name(), expected, found });
+    }
+    let rows = tensor.shape.elements().checked_div(tensor.shape.0[0]).unwrap_or(0);
+    let row = to.row_bytes(tensor.shape.0[0]);
+    let size = row.and_then(|row| row.checked_mul(rows));
+    let size =
+        size.ok_or_else(|| QuantizeError::Unconvertible { tensor: name(), from: from(), to: to.name() })?;
+    Ok(PlannedTensor { from: tensor.clone(), to: Some(to), size: ByteSize(size) })
+}
+
+/// Whether it can be made with these importances.
+fn unmet_by(planned: &PlannedTensor, file_type: FileType, imatrix: Option<&Imatrix>) -> Option<Unmet> {
+    let (to, tensor) = (planned.to?, &planned.from);
+    let values = imatrix.and_then(|imatrix| imatrix.get(&tensor.name));
+    let usable = values.is_some_and(|values| values.len() as u64 == importance_len(tensor));
+    let needed = !usable && needs_importance(tensor, to, file_type);
+    needed.then(|| Unmet { tensor: tensor.name.clone(), to: to.name(), given: imatrix.is_some() })
+}
+
+/// A value per column of each matrix.
+fn importance_len(tensor: &TensorInfo) -> u64 {
+    let [columns, _, matrices, more] = tensor.shape.0;
+    columns.saturating_mul(matrices).saturating_mul(more)
+}
+
+fn is_embedding(tensor: &TensorInfo) -> bool {
+    ["token_embd.weight", "per_layer_token_embd.weight"].contains(&tensor.name.as_str())
+}
+
+/// llama.cpp's rule, and what ggml's quantisers insist on.
+fn needs_importance(tensor: &TensorInfo, to: WeightType, file_type: FileType) -> bool {
+    if is_embedding(tensor) || tensor.name == "output.weight" {
+        return to.needs_importance();
+    }
+    to.wants_importance() || (to == WeightType::Q2_K && file_type.name() == "Q2_K_S")
+}
+
+/// Fallbacks, and rules that have no effect at all.
+fn warnings(
+    rules: &[TypeRule],
+    given: &[(String, WeightType)],
+    tensors: &[PlannedTensor],
+    fallbacks: &[String],
+) -> Vec<String> {
+    let followed: BTreeSet<&str> = given
+        .iter()
+        .filter(|(name, ty)| tensors.iter().any(|t| t.from.name == *name && t.ty() == ty.name()))
+        .map(|(name, _)| name.as_str())
+        .collect();
+    let idle = rules.iter().filter(|rule| {
+        let mut decides = given.iter().filter(|(name, _)| {
+            rules.iter().find(|r| r.matches(name)).is_some_and(|first| std::ptr::eq(first, *rule))
+        });
+        let mut any = false;
+        let none = decides.all(|(name, _)| {
+            any = true;
+            !followed.contains(name.as_str())
+        });
+        any && none
+    });
+    let idle = idle
+        .map(|rule| format!("`{rule}` changes nothing: such tensors are not quantised, or not to this type"));
+    idle.chain(fallbacks.iter().cloned()).collect()
+}

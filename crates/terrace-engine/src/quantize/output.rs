@@ -1,0 +1,258 @@
+//! Writing what was planned: one file, or one per tensor.
+
+use super::convert::Conversion;
+use super::error::QuantizeError;
+use super::{PlannedTensor, QuantizePlan};
+use crate::part_file::{PartFile, SealedFile};
+use serde::Serialize;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::ops::ControlFlow;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use terrace_ggml::gguf_write::{Header, Value};
+use terrace_model::ByteSize;
+
+/// How far it is.
+#[derive(Clone, Copy, Debug)]
+pub struct QuantizeProgress<'p> {
+    /// Bytes of the model that were converted.
+    pub done: ByteSize,
+    /// Of so many.
+    pub total: ByteSize,
+    /// The tensor at hand.
+    pub tensor: &'p str,
+    /// The type that it gets.
+    pub ty: &'p str,
+}
+
+/// What was written.
+#[derive(Clone, Debug, Serialize)]
+pub struct Written {
+    /// The file; of a split model its first.
+    pub path: PathBuf,
+    /// Files.
+    pub files: usize,
+    /// Bytes of all of them.
+    pub size: ByteSize,
+    /// Time it took.
+    pub seconds: f64,
+}
+
+/// Told of progress; ends the work if it says so.
+pub type OnProgress<'f> = &'f mut dyn FnMut(&QuantizeProgress<'_>) -> ControlFlow<()>;
+
+impl QuantizePlan {
+    /// Size of the result as one file.
+    ///
+    /// # Errors
+    /// A header that cannot be.
+    pub fn file_size(&self) -> Result<ByteSize, QuantizeError> {
+        let (header, end) = self.single_header()?;
+        Ok(ByteSize(header.data_offset() + end))
+    }
+
+    /// Writes one file, which appears as `out` when it is complete.
+    ///
+    /// # Errors
+    /// [`QuantizeError`]; nothing stays behind then.
+    pub fn write(&self, out: &Path, progress: OnProgress<'_>) -> Result<Written, QuantizeError> {
+        let started = Instant::now();
+        let (header, end) = self.single_header()?;
+        let size = ByteSize(header.data_offset() + end);
+        self.check_targets(&[out.to_owned()], size)?;
+        let sealed = self.fill(out, &header, &self.tensors, &mut Told { plan: self, done: 0, progress })?;
+        sealed.publish().map_err(|source| QuantizeError::Write { path: out.into(), source })?;
+        Ok(Written { path: out.into(), files: 1, size, seconds: started.elapsed().as_secs_f64() })
+    }
+
+    /// Writes a split model of one tensor per file: `PREFIX-00001-of-01097.gguf` has the metadata and no tensor, the others follow
+    /// in llama.cpp's order, which is the same for every type. They appear when all are complete, the first one last.
+    ///
+    /// # Errors
+    /// [`QuantizeError`]; nothing stays behind then.
+    pub fn write_split(&self, prefix: &Path, progress: OnProgress<'_>) -> Result<Written, QuantizeError> {
+        let started = Instant::now();
+        let files = self.tensors.len() + 1;
+        let count = u16::try_from(files).map_err(|_| QuantizeError::TooManyShards(files))?;
+        let paths: Vec<PathBuf> = (1..=count).map(|number| shard_path(prefix, number, count)).collect();
+        let mut headers = vec![self.metadata()?];
+        let mut size = 0;
+        for tensor in &self.tensors {
+            let mut header = Header::new();
+            add(&mut header, tensor)?;
+            headers.push(header);
+        }
+        for (number, (header, shard)) in headers.iter_mut().zip(self.shards()).enumerate() {
+            header.set("split.no", u16::try_from(number).expect("below the count"))?;
+            header.set("split.tensors.count", i32::from(count - 1))?;
+            header.set("split.count", count)?;
+            size += header.data_offset() + shard.iter().map(|t| padded(t.size.bytes(), header)).sum::<u64>();
+        }
+        self.check_targets(&paths, ByteSize(size))?;
+        let mut told = Told { plan: self, done: 0, progress };
+        let mut sealed = Vec::new();
+        for ((path, header), shard) in paths.iter().zip(&headers).zip(self.shards()) {
+            sealed.push(self.fill(path, header, shard, &mut told)?);
+        }
+        // Without its first file a split model is none: the old one goes before the others change, the new one comes last.
+        let written = |path: &PathBuf| {
+            let path = path.clone();
+            |source| QuantizeError::Write { path, source }
+        };
+        match std::fs::remove_file(&paths[0]) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(written(&paths[0])(error)),
+            _ => {}
+        }
+        for (path, sealed) in paths.iter().zip(sealed).rev() {
+            sealed.publish().map_err(written(path))?;
+        }
+        let path = paths.into_iter().next().expect("the first file of at least one");
+        Ok(Written { path, files, size: ByteSize(size), seconds: started.elapsed().as_secs_f64() })
+    }
+
+    /// The tensors of each file of a split model.
+    fn shards(&self) -> impl Iterator<Item = &[PlannedTensor]> {
+        std::iter::once(&[][..]).chain(self.tensors.chunks(1))
+    }
+
+    /// The model's metadata, as llama.cpp's quantiser changes them.
+    fn metadata(&self) -> Result<Header, QuantizeError> {
+        let mut header = Header::new();
+        header.copy_metadata(&self.model.shards[0].path).map_err(Box::new)?;
+        let kept = self.model.u64("general.file_type").and_then(|id| u32::try_from(id).ok());
+        header.set_quantization(self.file_type.id().or(kept))?;
+        for key in ["split.no", "split.count", "split.tensors.count"] {
+            header.remove(key)?;
+        }
+        if let Some((path, imatrix)) = &self.imatrix {
+            header.set("quantize.imatrix.file", short(&path.to_string_lossy()))?;
+            if let Some(dataset) = imatrix.datasets.first() {
+                header.set("quantize.imatrix.dataset", short(dataset))?;
+            }
+            header.set("quantize.imatrix.entries_count", u32::try_from(imatrix.len()).unwrap_or(u32::MAX))?;
+            if let Some(chunks) = imatrix.chunks {
+                header.set("quantize.imatrix.chunks_count", chunks)?;
+            }
+        }
+        Ok(header)
+    }
+
+    /// The header of a file with all tensors, and where their data end behind it.
+    fn single_header(&self) -> Result<(Header, u64), QuantizeError> {
+        let mut header = self.metadata()?;
+        let mut end = 0;
+        for tensor in &self.tensors {
+            let index = add(&mut header, tensor)?;
+            end = header.tensor_offset(index) + padded(tensor.size.bytes(), &header);
+        }
+        Ok((header, end))
+    }
+
+    /// That the results replace nothing that is read, and that there is room for them.
+    fn check_targets(&self, paths: &[PathBuf], needed: ByteSize) -> Result<(), QuantizeError> {
+        self.check()?;
+        let identity = |path: &Path| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
+        let read = self.model.shards.iter().map(|shard| shard.path.as_path());
+        let read = read.chain(self.imatrix.iter().map(|(path, _)| path.as_path()));
+        let read: Vec<_> = read.filter_map(identity).collect();
+        if let Some(path) = paths.iter().find(|path| identity(path).is_some_and(|it| read.contains(&it))) {
+            return Err(QuantizeError::OntoInput(path.clone()));
+        }
+        let folder = match paths[0].parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        let space = rustix::fs::statvfs(folder)
+            .map_err(|errno| QuantizeError::Write { path: paths[0].clone(), source: errno.into() })?;
+        let available = ByteSize(space.f_bavail.saturating_mul(space.f_frsize));
+        if available < needed {
+            return Err(QuantizeError::NoRoom { path: paths[0].clone(), needed, available });
+        }
+        Ok(())
+    }
+
+    /// Writes a file under another name.
+    fn fill(
+        &self,
+        path: &Path,
+        header: &Header,
+        tensors: &[PlannedTensor],
+        told: &mut Told<'_, '_>,
+    ) -> Result<SealedFile, QuantizeError> {
+        let write_error = |source| QuantizeError::Write { path: path.into(), source };
+        let part = PartFile::create(path).map_err(write_error)?;
+        let mut out = BufWriter::new(part.file());
+        out.write_all(&header.to_bytes()).map_err(write_error)?;
+        for planned in tensors {
+            let tensor = &planned.from;
+            let source = &self.model.shards[tensor.extent.file.index()].path;
+            let file = File::open(source).map_err(|source_error| QuantizeError::Read {
+                path: source.clone(),
+                tensor: tensor.name.clone(),
+                offset: tensor.extent.offset,
+                source: source_error,
+            })?;
+            let importance = self.importance(tensor);
+            let conversion = Conversion {
+                path: source,
+                file: &file,
+                tensor,
+                to: planned.to,
+                importance,
+                threads: self.threads,
+            };
+            conversion.run(&mut out, &write_error, &mut |done| told.tell(planned, done))?;
+            told.done += tensor.extent.len;
+            let padding = padded(planned.size.bytes(), header) - planned.size.bytes();
+            out.write_all(&vec![0; usize::try_from(padding).expect("less than an alignment")])
+                .map_err(write_error)?;
+        }
+        out.flush().map_err(write_error)?;
+        drop(out);
+        part.seal().map_err(write_error)
+    }
+}
+
+/// Who is told, and of how much.
+struct Told<'p, 'f> {
+    plan: &'p QuantizePlan,
+    /// Bytes of tensors before the one at hand.
+    done: u64,
+    progress: OnProgress<'f>,
+}
+
+impl Told<'_, '_> {
+    fn tell(&mut self, planned: &PlannedTensor, done: u64) -> ControlFlow<()> {
+        (self.progress)(&QuantizeProgress {
+            done: ByteSize(self.done + done),
+            total: self.plan.old_size(),
+            tensor: &planned.from.name,
+            ty: planned.ty(),
+        })
+    }
+}
+
+fn add(header: &mut Header, tensor: &PlannedTensor) -> Result<usize, QuantizeError> {
+    let ty = tensor.to.map_or_else(|| tensor.from.ty.clone(), terrace_ggml::quantize::WeightType::describe);
+    Ok(header.add_tensor_of(&tensor.from.name, &ty, tensor.from.shape)?)
+}
+
+fn padded(bytes: u64, header: &Header) -> u64 {
+    bytes.next_multiple_of(header.alignment())
+}
+
+/// As llama.cpp names shards; `number` counts from 1.
+fn shard_path(prefix: &Path, number: u16, count: u16) -> PathBuf {
+    let mut path = OsString::from(prefix);
+    path.push(format!("-{number:05}-of-{count:05}.gguf"));
+    path.into()
+}
+
+/// What llama.cpp has room for in such values: 127 bytes.
+fn short(text: &str) -> Value {
+    let end = (0..=text.len().min(127)).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
+    text[..end].into()
+}

@@ -1,0 +1,147 @@
+//! Types for single tensors: rules, and files of them.
+
+use regex::Regex;
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+use terrace_ggml::quantize::WeightType;
+
+/// `REGEX=TYPE`: a type for the tensors whose names an expression is found in.
+#[derive(Clone, Debug)]
+pub struct TypeRule {
+    pattern: Regex,
+    ty: WeightType,
+}
+
+/// Text that is no rule.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParseTypeRuleError {
+    /// No `=`.
+    #[error("`{0}` is no REGEX=TYPE")]
+    Form(String),
+    /// Not an expression.
+    #[error("`{pattern}` is no regular expression: {reason}")]
+    Pattern {
+        /// What was given.
+        pattern: String,
+        /// The library's words, one line.
+        reason: String,
+    },
+    /// Not a type.
+    #[error("`{0}` is no type of tensors that can be made; there are {known}", known = known_types())]
+    Type(String),
+}
+
+fn known_types() -> String {
+    WeightType::ALL.iter().map(|ty| ty.name()).collect::<Vec<_>>().join(", ")
+}
+
+impl TypeRule {
+    /// For one tensor, by its name.
+    pub fn of_tensor(name: &str, ty: WeightType) -> Self {
+        let pattern = format!("^{}$", regex::escape(name));
+        Self { pattern: Regex::new(&pattern).expect("an escaped name is an expression"), ty }
+    }
+
+    /// Whether it speaks of this tensor.
+    pub fn matches(&self, tensor: &str) -> bool {
+        self.pattern.is_match(tensor)
+    }
+
+    /// The type.
+    pub const fn ty(&self) -> WeightType {
+        self.ty
+    }
+}
+
+impl FromStr for TypeRule {
+    type Err = ParseTypeRuleError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (pattern, ty) = text.rsplit_once('=').ok_or_else(|| ParseTypeRuleError::Form(text.into()))?;
+        if pattern.is_empty() || ty.is_empty() {
+            return Err(ParseTypeRuleError::Form(text.into()));
+        }
+        let ty = WeightType::from_name(ty).ok_or_else(|| ParseTypeRuleError::Type(ty.into()))?;
+        let read = Regex::new(pattern).map_err(|error| {
+            let text = error.to_string();
+            let reason = text.lines().last().unwrap_or_default().trim_start_matches("error: ").into();
+            ParseTypeRuleError::Pattern { pattern: pattern.into(), reason }
+        })?;
+        Ok(Self { pattern: read, ty })
+    }
+}
+
+impl fmt::Display for TypeRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.pattern, self.ty.name())
+    }
+}
+
+/// A file of rules that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum RecipeError {
+    /// The system's reason.
+    #[error("recipe {path}: {source}")]
+    Io {
+        /// The file.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A line that is no rule.
+    #[error("recipe {path}, line {line}: {reason}")]
+    Line {
+        /// The file.
+        path: String,
+        /// Which line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        reason: ParseTypeRuleError,
+    },
+}
+
+/// Reads a recipe: a rule per line; empty lines and such that begin with `#` say nothing.
+///
+/// # Errors
+/// [`RecipeError`].
+pub fn read_recipe(path: &Path) -> Result<Vec<TypeRule>, RecipeError> {
+    let name = path.display().to_string();
+    let text =
+        std::fs::read_to_string(path).map_err(|source| RecipeError::Io { path: name.clone(), source })?;
+    let mut rules = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let rule = line.parse();
+        rules.push(rule.map_err(|reason| RecipeError::Line {
+            path: name.clone(),
+            line: index + 1,
+            reason,
+        })?);
+    }
+    Ok(rules)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_are_read_and_written() {
+        let rule: TypeRule = r"blk\.(0|1)\.ffn=Q4_K".parse().unwrap();
+        assert!(rule.matches("blk.1.ffn_up.weight") && !rule.matches("blk.10.ffn_up.weight"));
+        assert_eq!(rule.to_string(), r"blk\.(0|1)\.ffn=q4_K");
+        let exact = TypeRule::of_tensor("blk.0.ffn_up.weight", WeightType::F16);
+        assert!(exact.matches("blk.0.ffn_up.weight") && !exact.matches("blk.0.ffn_up.weight2"));
+        let again: TypeRule = exact.to_string().parse().unwrap();
+        assert!(again.matches("blk.0.ffn_up.weight") && !again.matches("blk_0.ffn_up.weight"));
+        for (bad, reason) in
+            [("ffn", "REGEX=TYPE"), ("=q4_K", "REGEX=TYPE"), ("(=q4_K", "expression"), ("a=q9", "q4_K")]
+        {
+            assert!(bad.parse::<TypeRule>().unwrap_err().to_string().contains(reason), "{bad}");
+        }
+    }
+}

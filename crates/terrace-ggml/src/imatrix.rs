@@ -1,0 +1,264 @@
+//! Importance matrices: how much each column of a model's matrices matters, as llama.cpp's `imatrix` tool measures it.
+//!
+//! Both of its formats are read: GGUF, and the older one of plain records. Nothing is allocated that the file's length does not
+//! bear out.
+
+use crate::gguf::{self, GgufError};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use terrace_model::{MetaValue, ModelFile, TensorInfo};
+
+/// Matrices in one file; the largest models have some ten thousand.
+const MAX_ENTRIES: u64 = 1 << 18;
+/// Bytes of a name in the older format.
+const MAX_NAME: u64 = 4096;
+
+/// What an importance file says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Imatrix {
+    /// By the name of the tensor: a value of 0 or more per column, for each matrix (expert) of the tensor in turn.
+    entries: BTreeMap<String, Vec<f32>>,
+    /// The texts it was measured on.
+    pub datasets: Vec<String>,
+    /// How many chunks of them, where that is known.
+    pub chunks: Option<u32>,
+}
+
+/// Why an importance file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ImatrixError {
+    /// A GGUF header that cannot be read.
+    #[error(transparent)]
+    Gguf(#[from] GgufError),
+    /// The system's reason.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Contents that are no importance matrix.
+    #[error("{}: is not an importance matrix: {reason} (at offset {offset})", path.display())]
+    Contents {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+        /// Where, in bytes.
+        offset: u64,
+    },
+}
+
+impl Imatrix {
+    /// Reads a file of either format.
+    ///
+    /// # Errors
+    /// [`ImatrixError`].
+    pub fn read(path: &Path) -> Result<Self, ImatrixError> {
+        let failed = |source| ImatrixError::Io { path: path.into(), source };
+        // Asked before opening: opening a pipe would wait for its writer.
+        let meta = std::fs::metadata(path).map_err(failed)?;
+        if !meta.is_file() {
+            return Err(failed(io::Error::other("not a regular file")));
+        }
+        let mut file = File::open(path).map_err(failed)?;
+        let mut magic = [0; 4];
+        let is_gguf = file.read_exact(&mut magic).is_ok() && &magic == b"GGUF";
+        if is_gguf {
+            return Self::read_gguf(path, &file);
+        }
+        file.seek(SeekFrom::Start(0)).map_err(failed)?;
+        Legacy { path, len: file.metadata().map_err(failed)?.len(), input: BufReader::new(&file), at: 0 }
+            .read()
+    }
+
+    /// The values of a tensor.
+    pub fn get(&self, tensor: &str) -> Option<&[f32]> {
+        self.entries.get(tensor).map(Vec::as_slice)
+    }
+
+    /// Tensors with values.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    fn read_gguf(path: &Path, file: &File) -> Result<Self, ImatrixError> {
+        let header = gguf::read_one(path)?;
+        let contents = |offset, reason: String| ImatrixError::Contents { path: path.into(), reason, offset };
+        for key in ["imatrix.datasets", "imatrix.chunk_count", "imatrix.chunk_size"] {
+            if !header.metadata.contains_key(key) {
+                return Err(contents(0, format!("`{key}` is missing")));
+            }
+        }
+        let by_name: BTreeMap<&str, &TensorInfo> =
+            header.tensors.iter().map(|t| (t.name.as_str(), t)).collect();
+        let mut entries = BTreeMap::new();
+        for tensor in &header.tensors {
+            if let Some(name) = tensor.name.strip_suffix(".counts")
+                && !by_name.contains_key(format!("{name}.in_sum2").as_str())
+            {
+                return Err(contents(tensor.extent.offset, format!("`{name}` has counts and no sums")));
+            }
+            let Some(name) = tensor.name.strip_suffix(".in_sum2") else { continue };
+            let Some(counts) = by_name.get(format!("{name}.counts").as_str()) else {
+                return Err(contents(tensor.extent.offset, format!("`{name}` has sums and no counts")));
+            };
+            let sums = floats(path, file, tensor)?;
+            let counts = floats(path, file, counts)?;
+            let values = means(&sums, &counts);
+            let values =
+                values.map_err(|reason| contents(tensor.extent.offset, format!("`{name}`: {reason}")))?;
+            entries.insert(name.to_owned(), values);
+        }
+        if entries.is_empty() {
+            return Err(contents(0, "no entries".into()));
+        }
+        Ok(Self { entries, datasets: datasets(&header), chunks: chunks(header.u64("imatrix.chunk_count")) })
+    }
+}
+
+/// Squares summed per column, over `counts` rows of input for each matrix: their means. A matrix that never had input has no
+/// opinion.
+fn means(sums: &[f32], counts: &[f32]) -> Result<Vec<f32>, String> {
+    if counts.is_empty() || sums.is_empty() || !sums.len().is_multiple_of(counts.len()) {
+        return Err(format!("{} sums for {} matrices", sums.len(), counts.len()));
+    }
+    if let Some(bad) = sums.iter().chain(counts).find(|v| !v.is_finite() || **v < 0.0) {
+        return Err(format!("{bad} is no sum of squares"));
+    }
+    let columns = sums.len() / counts.len();
+    let of_matrix = |(sums, count): (&[f32], &f32)| {
+        let count = count.round();
+        sums.iter().map(|sum| if count > 0.0 { sum / count } else { 1.0 }).collect::<Vec<f32>>()
+    };
+    Ok(sums.chunks_exact(columns).zip(counts).flat_map(of_matrix).collect())
+}
+
+fn datasets(header: &ModelFile) -> Vec<String> {
+    let text = |value: &MetaValue| match value {
+        MetaValue::Str(text) => Some(text.clone()),
+        _ => None,
+    };
+    match header.metadata.get("imatrix.datasets") {
+        Some(MetaValue::Array(values)) => values.iter().filter_map(text).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn chunks(count: Option<u64>) -> Option<u32> {
+    count.and_then(|n| u32::try_from(n).ok()).filter(|&n| n > 0)
+}
+
+fn floats(path: &Path, file: &File, tensor: &TensorInfo) -> Result<Vec<f32>, ImatrixError> {
+    if tensor.ty.name != "f32" {
+        let reason = format!("`{}` is {} instead of f32", tensor.name, tensor.ty.name);
+        return Err(ImatrixError::Contents { path: path.into(), reason, offset: tensor.extent.offset });
+    }
+    // Within the file, as the header's reader has checked.
+    let mut bytes = vec![0; usize::try_from(tensor.extent.len).expect("a part of a file in memory")];
+    file.read_exact_at(&mut bytes, tensor.extent.offset)
+        .map_err(|source| ImatrixError::Io { path: path.into(), source })?;
+    Ok(bytes.as_chunks::<4>().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect())
+}
+
+/// The older format: a count of entries; each a name, a number of calls, and values; then a number of chunks and a dataset's
+/// name, which may be missing. Lengths and counts are 32 bits.
+struct Legacy<'f> {
+    path: &'f Path,
+    len: u64,
+    input: BufReader<&'f File>,
+    at: u64,
+}
+
+impl Legacy<'_> {
+    fn read(mut self) -> Result<Imatrix, ImatrixError> {
+        let count = self.count("number of entries", MAX_ENTRIES)?;
+        let mut entries = BTreeMap::new();
+        for _ in 0..count {
+            let len = self.count("length of a name", MAX_NAME)?;
+            let name = self.text(len)?;
+            let calls = self.i32()?;
+            let values = self.count("number of values", (self.len - self.at).saturating_sub(4) / 4)?;
+            let start = self.at;
+            let bytes = self.bytes(values * 4)?;
+            let sums: Vec<f32> = bytes.as_chunks::<4>().0.iter().map(|&b| f32::from_le_bytes(b)).collect();
+            // Without calls the values stand as they are.
+            let calls = if calls > 0 { calls as f32 } else { 1.0 };
+            let values = means(&sums, &[calls])
+                .map_err(|reason| self.contents(start, format!("`{}`: {reason}", name.escape_default())))?;
+            if entries.insert(name.clone(), values).is_some() {
+                return Err(self.contents(start, format!("`{}` is there twice", name.escape_default())));
+            }
+        }
+        let mut datasets = Vec::new();
+        let mut chunks = None;
+        if self.at < self.len {
+            chunks = self::chunks(u64::try_from(self.i32()?).ok());
+        }
+        if self.at < self.len {
+            let len = self.count("length of a dataset's name", MAX_NAME)?;
+            datasets.push(self.text(len)?);
+        }
+        Ok(Imatrix { entries, datasets, chunks })
+    }
+
+    fn contents(&self, offset: u64, reason: String) -> ImatrixError {
+        ImatrixError::Contents { path: self.path.into(), reason, offset }
+    }
+
+    /// A number from 1 to `limit`.
+    fn count(&mut self, what: &str, limit: u64) -> Result<u64, ImatrixError> {
+        let offset = self.at;
+        let found = self.i32()?;
+        let in_range = u64::try_from(found).ok().filter(|n| (1..=limit).contains(n));
+        in_range.ok_or_else(|| self.contents(offset, format!("{found} as {what}")))
+    }
+
+    fn i32(&mut self) -> Result<i32, ImatrixError> {
+        let bytes = self.bytes(4)?;
+        Ok(i32::from_le_bytes(bytes.try_into().expect("four bytes")))
+    }
+
+    fn text(&mut self, len: u64) -> Result<String, ImatrixError> {
+        let offset = self.at;
+        let bytes = self.bytes(len)?;
+        String::from_utf8(bytes).map_err(|_| self.contents(offset, "a name that is no UTF-8".into()))
+    }
+
+    /// What the file has not is not allocated.
+    fn bytes(&mut self, len: u64) -> Result<Vec<u8>, ImatrixError> {
+        if len > self.len - self.at {
+            return Err(self.contents(self.at, format!("it ends after {} bytes", self.len)));
+        }
+        let mut bytes = vec![0; usize::try_from(len).expect("a part of a file in memory")];
+        self.input
+            .read_exact(&mut bytes)
+            .map_err(|source| ImatrixError::Io { path: self.path.into(), source })?;
+        self.at += len;
+        Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn matrices_without_input_have_no_opinion() {
+        assert_eq!(means(&[2.0, 4.0, 6.0, 8.0], &[2.0, 0.0]).unwrap(), [1.0, 2.0, 1.0, 1.0]);
+        for (sums, counts) in
+            [(&[1.0][..], &[][..]), (&[1.0, 2.0, 3.0], &[1.0, 1.0]), (&[-1.0], &[1.0]), (&[1.0], &[f32::NAN])]
+        {
+            assert!(means(sums, counts).is_err(), "{sums:?} {counts:?}");
+        }
+    }
+}
