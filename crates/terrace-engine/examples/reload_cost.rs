@@ -32,9 +32,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             engine.generate(&prompt, Some(1), &Sampling::greedy(), &mut |_| ControlFlow::Continue(()))?;
         Ok((got.tokens, begin.elapsed().as_secs_f64() * 1e3))
     };
-    let swap = |engine: &mut Engine, from: Source| {
-        engine.swap(&[Replacement { tensor: tensor.clone(), from }])
-    };
+    let swap =
+        |engine: &mut Engine, from: Source| engine.swap(&[Replacement { tensor: tensor.clone(), from }]);
     let (golden, first) = token(&mut engine)?;
     let (mut there, mut back, mut behind) = (Vec::new(), Vec::new(), Vec::new());
     let mut last = ReloadReport::default();

@@ -141,8 +141,13 @@ impl Engine {
         if needed > available {
             return Err(EngineError::ContextTooLarge { tokens, needed, available });
         }
+        let repacks = options.mode == Mode::Stock { repack: true };
+        let repacked = ByteSize(2 * file.size().bytes()) + needed;
+        if repacks && repacked > available {
+            return Err(EngineError::RepackTooLarge { needed: repacked, available });
+        }
         let mut report = PlanReport {
-            mode: "stock".into(),
+            mode: if repacks { "repacked" } else { "stock" }.into(),
             placement: None,
             placed: None,
             kv_type,

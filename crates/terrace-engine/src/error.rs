@@ -106,6 +106,16 @@ pub enum EngineError {
         /// RAM that can be taken.
         available: ByteSize,
     },
+    /// Weights that memory cannot hold twice.
+    #[error(
+        "repacking holds the weights twice while it loads: that and the context are {needed}, and {available} are available"
+    )]
+    RepackTooLarge {
+        /// Twice the weights, and the context.
+        needed: ByteSize,
+        /// RAM that can be taken.
+        available: ByteSize,
+    },
     /// More prompt than context.
     #[error("the prompt has {prompt} tokens, {used} are in the context already, and it holds {context}")]
     PromptTooLong {
@@ -226,6 +236,7 @@ impl EngineError {
             Self::Rule(RuleError::Unused { .. }) => {
                 Some("`terrace plan MODEL --json` and `terrace inspect MODEL` show a model's tensors".into())
             }
+            Self::RepackTooLarge { .. } => Some("leave out --repack".into()),
             Self::ContextTooLarge { .. } => Some("use a smaller --ctx".into()),
             Self::PromptTooLong { prompt, used, .. } => {
                 Some(format!("use --ctx {} or more, or shorten the prompt", prompt + used + 1))

@@ -121,6 +121,10 @@ pub struct EngineArgs {
     /// Layers on accelerators, the last ones, the output head counted as one (-ngl) [default: as many as pay]
     #[arg(long, value_name = "N", env = "TERRACE_N_GPU_LAYERS")]
     pub n_gpu_layers: Option<u32>,
+    /// Have llama.cpp keep the weights of a model that fits twice over in its repacked layouts, as its own programs do: on some
+    /// processors it decodes faster then, and other rounding gives other tokens
+    #[arg(long, env = "TERRACE_REPACK", conflicts_with_all = ["ram_budget", "manage", "plan", "n_gpu_layers", "rpc", "override_tensor", "layer_skip", "stock"])]
+    pub repack: bool,
     /// How accelerators share the layers that they hold (-sm): `layer`, each is on one of them, or `tensor`, each holds a slice of
     /// every matrix
     #[arg(

@@ -54,8 +54,11 @@ pub fn load_with<T>(
     load: impl FnOnce(Options, &mut dyn FnMut(LoadProgress) -> ControlFlow<()>) -> Result<T, EngineError>,
 ) -> Result<T, CliError> {
     let model = model_source::resolve(model)?;
-    let mode =
-        if testing.stock { Mode::Stock { repack: testing.stock_repack == OnOff::On } } else { Mode::Terrace };
+    let mode = match (testing.stock, engine.repack) {
+        (true, _) => Mode::Stock { repack: testing.stock_repack == OnOff::On },
+        (false, true) => Mode::Stock { repack: true },
+        (false, false) => Mode::Terrace,
+    };
     let mut options = Options {
         model,
         mode,

@@ -94,6 +94,12 @@ fn run_json_is_one_object_with_the_promised_fields() {
     let stock = json(&generate(&["--stock", "--json"]));
     assert_eq!((&stock["mode"], &stock["store"]), (&Value::from("stock"), &Value::Null));
     assert_eq!(stock["tokens"], report["tokens"]);
+
+    let reference = json(&generate(&["--stock", "--stock-repack", "on", "--json"]));
+    let repacked = json(&generate(&["--repack", "--json"]));
+    assert_eq!((&repacked["mode"], &repacked["tokens"]), (&Value::from("repacked"), &reference["tokens"]));
+    let both = failure(&generate(&["--repack", "--ram-budget", "4MiB"]), 2);
+    assert!(both.contains("--repack") && both.contains("--ram-budget"), "{both}");
 }
 
 #[test]
