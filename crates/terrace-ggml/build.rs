@@ -1,6 +1,10 @@
-//! Compiles the one function of llama.cpp that has C++ linkage only.
+//! Compiles the functions of llama.cpp that have C++ linkage only.
+
+const SOURCES: [&str; 2] = ["src/llama/memory_breakdown.cpp", "src/llama/tensor_map.cpp"];
 
 fn main() {
-    println!("cargo:rerun-if-changed=src/llama/tensor_map.cpp");
-    cc::Build::new().cpp(true).std("c++17").file("src/llama/tensor_map.cpp").compile("terrace_tensor_map");
+    for source in SOURCES {
+        println!("cargo:rerun-if-changed={source}");
+    }
+    cc::Build::new().cpp(true).std("c++17").files(SOURCES).compile("terrace_llama_internals");
 }

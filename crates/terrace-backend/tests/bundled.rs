@@ -25,6 +25,7 @@ fn trace(model: Arc<Model>, flash_attention: FlashAttention) -> Vec<Vec<u32>> {
         context: 512,
         batch: 512,
         ubatch: 512,
+        outputs: 512,
         threads: 2,
         flash_attention,
         kv_type: CacheType::F16,

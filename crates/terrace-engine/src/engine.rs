@@ -1,5 +1,6 @@
 //! Loading a model, and holding what was loaded.
 
+use crate::context_ask::{HeaderModel, cache_type};
 use crate::error::EngineError;
 use crate::layer_skip::{LayerSkip, ModelIdentity};
 use crate::machine::{available_memory, known_machine, machine_profile};
@@ -20,13 +21,13 @@ use std::time::Instant;
 use terrace_backend::{Cut, FileMaps, Foretold, Layout, Terrace, TraceRecorder, Weights};
 use terrace_ggml::gguf;
 use terrace_ggml::llama::{
-    CacheType, Context, ContextParams, FlashAttention, LoadParams, Model, Observer, SplitMode, Token, Vocab,
+    Context, ContextParams, FlashAttention, LoadParams, Model, Observer, SplitMode, Token, Vocab,
 };
 use terrace_ggml::rpc::add_rpc_server;
 use terrace_model::{ByteSize, ModelFile};
 use terrace_plan::{
-    Budget, KvType, MachineProfile, Manage, Mode as PlanMode, Plan, auto_reserve, auto_ubatch,
-    context_tokens, override_patterns,
+    Budget, MachineProfile, Manage, Mode as PlanMode, Plan, auto_reserve, auto_ubatch, context_tokens,
+    override_patterns,
 };
 use terrace_store::{
     DirectChoice, FaultPlan, IoChoice, LayerStats, Store, StoreConfig, StoreError, StoreStats,
@@ -127,6 +128,7 @@ impl Engine {
         let batch = options.batch.clamp(1, tokens);
         let ubatch = options.ubatch.unwrap_or_else(|| auto_ubatch(&file, tokens, available)).clamp(1, batch);
         let reading = asks_for_reading(&options);
+        let header = header_model(&file, &options, available);
         let scene = Scene {
             options: &options,
             written: written.as_ref(),
@@ -135,6 +137,7 @@ impl Engine {
             ubatch,
             machine: &machine_for(&file, &options, available),
             mapping: reading.is_none(),
+            header: header.as_ref(),
         };
         let kv_type = scene.kv_type();
         let needed = scene.context(kv_type);
@@ -182,13 +185,10 @@ impl Engine {
             context: tokens,
             batch: report.batch,
             ubatch: report.ubatch,
+            outputs: options.outputs,
             threads,
             // Stock says yes to "auto" on a CPU; with our device in between it would say no.
-            kv_type: match kv_type {
-                KvType::F16 => CacheType::F16,
-                KvType::Q8_0 => CacheType::Q8_0,
-                KvType::Q4_0 => CacheType::Q4_0,
-            },
+            kv_type: cache_type(kv_type),
             flash_attention: if weights.is_some() { FlashAttention::On } else { FlashAttention::Auto },
         };
         let mut context = Context::observed(Arc::clone(&model), &params, Arc::clone(&interrupt), observer)?;
@@ -540,18 +540,27 @@ const WORTH_PROBING: ByteSize = ByteSize::gib(1);
 /// The machine as the decision needs it: where everything fits, or llama.cpp does as it does, there is none, and nobody has to
 /// wait for a probe.
 fn machine_for(file: &ModelFile, options: &Options, available: ByteSize) -> MachineProfile {
+    let machine = if decides(file, options, available) { machine_profile(file) } else { known_machine(file) };
+    match options.split_mode {
+        SplitMode::Layer => machine,
+        SplitMode::Tensor => machine.with_split_devices(),
+    }
+}
+
+/// What llama.cpp says of contexts, where a decision hangs on how much memory they leave.
+fn header_model(file: &ModelFile, options: &Options, available: ByteSize) -> Option<HeaderModel> {
+    if decides(file, options, available) { HeaderModel::read(&options.model) } else { None }
+}
+
+/// Whether there is anything to decide that is worth a look at the machine.
+fn decides(file: &ModelFile, options: &Options, available: ByteSize) -> bool {
     let room = match options.ram_budget {
         Budget::Auto => available.saturating_sub(auto_reserve(available)),
         Budget::Bytes(budget) => budget,
     };
     let auto = options.manage == Manage::Auto && options.plan.is_none();
-    let decides = options.mode == Mode::Terrace && !(auto && file.size() <= room);
-    let machine =
-        if !decides || file.size() < WORTH_PROBING { known_machine(file) } else { machine_profile(file) };
-    match options.split_mode {
-        SplitMode::Layer => machine,
-        SplitMode::Tensor => machine.with_split_devices(),
-    }
+    let fits = auto && file.size() <= room;
+    options.mode == Mode::Terrace && !fits && file.size() >= WORTH_PROBING
 }
 
 /// The option by which the caller says how weights are read, or that their uses are to be seen: the page cache is then

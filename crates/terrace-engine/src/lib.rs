@@ -8,6 +8,7 @@ mod base_logits;
 mod calibrate;
 mod chat;
 mod chunks;
+mod context_ask;
 mod divergence;
 mod engine;
 mod error;
@@ -36,6 +37,7 @@ pub use base_logits::{BaseLogits, BaseLogitsError, BaseLogitsFault, LogitsFile};
 pub use calibrate::{CalibrationPass, Calibrator};
 pub use chat::{ChatTemplate, ChatTemplateError, Message};
 pub use chunks::Chunks;
+pub use context_ask::HeaderModel;
 pub use divergence::{
     Compared, DivergenceProgress, DivergenceReport, DivergenceSummary, Estimate, Percentiles,
 };

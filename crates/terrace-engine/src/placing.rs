@@ -1,13 +1,14 @@
 //! What lives where in a run: the user's words, the model's header and the machine, made into one plan.
 
+use crate::context_ask::HeaderModel;
 use crate::error::EngineError;
 use crate::on_devices::OnDevices;
 use crate::options::{KvChoice, Options};
 use std::path::Path;
 use terrace_model::{ByteSize, ModelFile};
 use terrace_plan::{
-    Budget, Given, KvType, Machine, MachineProfile, Manage, PlaceRequest, Placement, Plan, Request,
-    apply_rules, assess, auto_reserve, context_size, managed, place, plan, plan_selection,
+    Budget, ContextSize, Given, KvType, Machine, MachineProfile, Manage, PlaceRequest, Placement, Plan,
+    Request, apply_rules, assess, auto_reserve, context_size, managed, place, plan, plan_selection,
 };
 
 /// A smaller type of keys and values is lossy: it must make this much of a difference.
@@ -34,6 +35,8 @@ pub struct Scene<'a> {
     pub machine: &'a MachineProfile,
     /// Whether the page cache may serve what fits.
     pub mapping: bool,
+    /// Who knows what contexts take; none: they are estimated.
+    pub header: Option<&'a HeaderModel>,
 }
 
 /// Decides. A plan from a file is followed or refused, never changed; a manual mode is followed; else everything that fits is
@@ -98,7 +101,14 @@ impl Scene<'_> {
 
     /// Memory that the context takes beside the weights.
     pub fn context(&self, kv_type: KvType) -> ByteSize {
-        context_size(self.file, self.tokens, kv_type, self.ubatch, self.options.outputs).total()
+        let asked = self.asked_context(kv_type);
+        let estimate = || context_size(self.file, self.tokens, kv_type, self.ubatch, self.options.outputs);
+        asked.unwrap_or_else(estimate).total()
+    }
+
+    /// The same by llama.cpp's own count.
+    fn asked_context(&self, kv_type: KvType) -> Option<ContextSize> {
+        self.header?.context(self.tokens, kv_type, self.ubatch, self.options.outputs)
     }
 
     fn asked(&self, kv_type: KvType) -> PlaceRequest {
@@ -112,6 +122,7 @@ impl Scene<'_> {
             vram_budget: self.options.vram_budget,
             device_layers: self.options.device_layers,
             hot_lanes: false,
+            measured_context: self.asked_context(kv_type),
         }
     }
 

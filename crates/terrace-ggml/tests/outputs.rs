@@ -17,6 +17,7 @@ fn rows_follow_the_tokens() {
         context: 256,
         batch: 64,
         ubatch: 16,
+        outputs: 512,
         threads: 2,
         flash_attention: FlashAttention::Auto,
         kv_type: CacheType::F16,

@@ -12,6 +12,7 @@ use crate::{inspect, model_source};
 use serde::Serialize;
 use std::fmt::Write;
 use std::io::IsTerminal;
+use terrace_engine::HeaderModel;
 use terrace_model::ModelFile;
 use terrace_plan::{
     Advice, MachineProfile, PlaceRequest, Placement, PlanRate, advise, auto_ubatch, context_tokens, explain,
@@ -36,11 +37,14 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
     let model = terrace_ggml::gguf::read(header.path())?;
     let (machine, rates) = machine(args, &model)?;
     let tokens = context_tokens(&model, args.ctx);
+    let ubatch = args.ubatch.unwrap_or_else(|| auto_ubatch(&model, tokens, machine.memory.available));
+    let asked = HeaderModel::read(header.path());
     let request = PlaceRequest {
         ram_budget: args.ram_budget,
         context: Some(tokens),
         kv_type: args.kv_type,
-        ubatch: args.ubatch.unwrap_or_else(|| auto_ubatch(&model, tokens, machine.memory.available)),
+        ubatch,
+        measured_context: asked.and_then(|model| model.context(tokens, args.kv_type, ubatch.min(tokens), 1)),
         prompt: args.prompt,
         hits: args.hits.curve()?,
         // What this machine is asked to do, `run` must be able to.

@@ -9,6 +9,12 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use terrace_model::ByteSize;
+
+unsafe extern "C" {
+    /// `memory_breakdown.cpp`.
+    fn terrace_context_memory(context: *const sys::llama_context, cache: *mut usize, compute: *mut usize);
+}
 
 /// Whether attention runs as one fused operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +34,8 @@ pub struct ContextParams {
     pub batch: u32,
     /// Most tokens per graph.
     pub ubatch: u32,
+    /// Tokens of a graph that leave logits, at most: memory for so many is set aside.
+    pub outputs: u32,
     /// Threads for computing.
     pub threads: usize,
     /// Fused attention.
@@ -143,6 +151,7 @@ impl Context {
         raw.n_ctx = params.context;
         raw.n_batch = params.batch;
         raw.n_ubatch = params.ubatch;
+        raw.n_outputs_max = params.outputs.clamp(1, params.batch.max(1));
         raw.n_threads = threads;
         raw.n_threads_batch = threads;
         raw.no_perf = true;
@@ -192,6 +201,14 @@ impl Context {
                 sys::llama_attach_threadpool(self.ptr.as_ptr(), pool.as_ptr(), std::ptr::null_mut());
             }
         }
+    }
+
+    /// Bytes of its cache (keys, values, states), and of its graphs' activations, by llama.cpp's own count.
+    pub fn memory(&self) -> (ByteSize, ByteSize) {
+        let (mut cache, mut compute) = (0, 0);
+        // SAFETY: the context is alive; two places for numbers (`memory_breakdown.cpp`).
+        unsafe { terrace_context_memory(self.ptr.as_ptr(), &raw mut cache, &raw mut compute) };
+        (ByteSize(cache as u64), ByteSize(compute as u64))
     }
 
     pub(crate) fn as_ptr(&mut self) -> *mut sys::llama_context {

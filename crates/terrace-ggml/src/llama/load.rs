@@ -55,6 +55,8 @@ pub struct LoadParams {
     pub split: SplitMode,
     /// Let llama.cpp convert weights to its repacked layouts (other rounding, twice the memory while loading).
     pub repack: bool,
+    /// Only what the header says: no memory for weights, and contexts that compute nothing and say what they would take.
+    pub header_only: bool,
     /// Weights are read into memory, not mapped: the file may be written to afterwards.
     pub read: bool,
     /// Weights stay unread: the file is mapped, but nothing of it is populated or read ahead. For loads whose
@@ -122,7 +124,11 @@ impl Model {
         });
         // SAFETY: returns plain values.
         let mut raw = unsafe { sys::llama_model_default_params() };
-        raw.load_mode = if params.read { sys::LLAMA_LOAD_MODE_NONE } else { sys::LLAMA_LOAD_MODE_MMAP };
+        raw.load_mode = if params.read || params.header_only {
+            sys::LLAMA_LOAD_MODE_NONE
+        } else {
+            sys::LLAMA_LOAD_MODE_MMAP
+        };
         let mut devices: Vec<sys::ggml_backend_dev_t> =
             params.devices.iter().map(|(device, _)| device.as_raw()).collect();
         devices.push(std::ptr::null_mut());
@@ -146,6 +152,10 @@ impl Model {
             raw.tensor_split = split.as_ptr();
         }
         raw.use_extra_bufts = params.repack;
+        raw.no_alloc = params.header_only;
+        if params.header_only {
+            raw.lazy_mode = sys::LLAMA_LAZY_MODE_OFF;
+        }
         if !params.overrides.is_empty() {
             raw.tensor_buft_overrides = overrides.as_ptr();
             // Lazily read tables go to a mapping of llama.cpp's own; ours are placed by the overrides.

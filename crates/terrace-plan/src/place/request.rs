@@ -1,6 +1,7 @@
 //! What is asked for: budgets, context, the text that is reckoned with.
 
 use super::curve::HitCurve;
+use crate::context::ContextSize;
 use crate::request::Budget;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -25,6 +26,8 @@ pub struct PlaceRequest {
     pub ubatch: u32,
     /// Tokens of the prompt that prefill and first token are estimated for, and that decoding looks back at.
     pub prompt: u32,
+    /// What a context like this takes by llama.cpp's count; none: by the header, estimated.
+    pub measured_context: Option<ContextSize>,
     /// How experts are reused; none: [`HitCurve::typical`] of the model.
     pub hits: Option<HitCurve>,
 }
@@ -43,6 +46,7 @@ impl Default for PlaceRequest {
             kv_type: KvType::F16,
             ubatch: 512,
             prompt: 512,
+            measured_context: None,
             hits: None,
         }
     }

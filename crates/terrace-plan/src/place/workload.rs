@@ -118,6 +118,15 @@ pub struct ContextLoad {
     pub compute: u64,
 }
 
+/// Deals the cache's bytes, as they were counted for all layers together, in the proportions that were estimated.
+fn share_cache(layers: &mut [LayerLoad], cache: u64) {
+    let estimated: u128 = layers.iter().map(|layer| u128::from(layer.cache)).sum();
+    for layer in layers {
+        let share = (u128::from(layer.cache) * u128::from(cache)).div_ceil(estimated.max(1));
+        layer.cache = u64::try_from(share).unwrap_or(u64::MAX);
+    }
+}
+
 impl Workload {
     /// Of a model, for a request.
     pub fn of(model: &ModelFile, request: &PlaceRequest) -> Self {
@@ -186,6 +195,9 @@ impl Workload {
             .into_iter()
             .map(|(id, class, tensor, bytes)| Matrix { tensor, layer: place(id), class, bytes })
             .collect();
+        if let Some(measured) = &request.measured_context {
+            share_cache(&mut layers, measured.cache.bytes());
+        }
         let matrices = in_streaming_order(matrices);
         let mut sizes: Vec<u64> = matrices.iter().map(|matrix| matrix.bytes).collect();
         sizes.sort_unstable();
@@ -198,7 +210,10 @@ impl Workload {
             context: ContextLoad {
                 tokens,
                 kv_type: request.kv_type,
-                compute: activations(model, request.ubatch.min(tokens)),
+                compute: match &request.measured_context {
+                    Some(measured) => measured.compute.bytes(),
+                    None => activations(model, request.ubatch.min(tokens)),
+                },
             },
             experts,
             layers,
