@@ -22,6 +22,7 @@ fn bundled() -> PathBuf {
 /// Logits after the prompt and after each of eight greedy tokens.
 fn trace(model: Arc<Model>, flash_attention: FlashAttention) -> Vec<Vec<u32>> {
     let params = ContextParams {
+        kv_offload: true,
         context: 512,
         batch: 512,
         ubatch: 512,

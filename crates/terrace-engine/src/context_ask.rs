@@ -30,6 +30,7 @@ impl HeaderModel {
             outputs,
             threads: 1,
             kv_type: cache_type(kv_type),
+            kv_offload: true,
             flash_attention: FlashAttention::On,
         };
         let context = Context::new(Arc::clone(&self.0), &params, Arc::new(AtomicBool::new(false)));

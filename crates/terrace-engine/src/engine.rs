@@ -189,6 +189,7 @@ impl Engine {
             threads,
             // Stock says yes to "auto" on a CPU; with our device in between it would say no.
             kv_type: cache_type(kv_type),
+            kv_offload: options.kv_offload,
             flash_attention: if weights.is_some() { FlashAttention::On } else { FlashAttention::Auto },
         };
         let mut context = Context::observed(Arc::clone(&model), &params, Arc::clone(&interrupt), observer)?;

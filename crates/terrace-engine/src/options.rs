@@ -196,6 +196,8 @@ pub struct Options {
     pub ctx: Option<u32>,
     /// Type of keys and values. Anything but [`KvType::F16`] is lossy.
     pub kv_type: KvChoice,
+    /// Whether devices hold the cache of their layers, and compute attention.
+    pub kv_offload: bool,
     /// Most prompt tokens per decode call.
     pub batch: u32,
     /// Tokens of a decode call whose logits are kept; generating needs the last one's only.
@@ -243,6 +245,7 @@ impl Default for Options {
             layer_skip: None,
             ctx: None,
             kv_type: KvChoice::default(),
+            kv_offload: true,
             batch: 2048,
             outputs: 1,
             ubatch: None,

@@ -116,6 +116,7 @@ impl Scene<'_> {
             ram_budget: self.options.ram_budget,
             context: Some(self.tokens),
             kv_type,
+            kv_offload: self.options.kv_offload,
             ubatch: self.ubatch,
             prompt: self.options.expected_prompt,
             hits: self.options.hits.clone(),

@@ -161,6 +161,9 @@ pub struct EngineArgs {
     /// makes streaming 5 % faster
     #[arg(long, value_name = "TYPE|auto", env = "TERRACE_KV_TYPE", default_value = "f16")]
     pub kv_type: KvChoice,
+    /// Whether accelerators hold the keys and values of their layers, and compute attention
+    #[arg(long, value_name = "on|off", env = "TERRACE_KV_OFFLOAD", default_value = "on")]
+    pub kv_offload: OnOff,
     /// Context size in tokens [default: the model's, at most 4096; perplexity: chunks of 512]
     #[arg(long, value_name = "TOKENS", env = "TERRACE_CTX", value_parser = clap::value_parser!(u32).range(1..))]
     pub ctx: Option<u32>,

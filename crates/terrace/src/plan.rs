@@ -7,6 +7,7 @@ mod svg;
 
 pub use args::PlanArgs;
 
+use crate::cli::OnOff;
 use crate::error::CliError;
 use crate::{inspect, model_source};
 use serde::Serialize;
@@ -43,6 +44,7 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
         ram_budget: args.ram_budget,
         context: Some(tokens),
         kv_type: args.kv_type,
+        kv_offload: args.kv_offload == OnOff::On,
         ubatch,
         measured_context: asked.and_then(|model| model.context(tokens, args.kv_type, ubatch.min(tokens), 1)),
         prompt: args.prompt,

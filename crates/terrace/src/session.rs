@@ -129,6 +129,7 @@ fn options(args: &EngineArgs) -> Result<Options, CliError> {
         rules: args.override_tensor.clone(),
         hits: args.hits.curve()?,
         kv_type: args.kv_type,
+        kv_offload: args.kv_offload == OnOff::On,
         queue_depth: args.queue_depth,
         request_size: args.request_size,
         slots_share: args.slots_share,

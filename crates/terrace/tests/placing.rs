@@ -176,6 +176,13 @@ fn layers_on_a_device_give_the_same_tokens() {
         let there = homes.iter().filter(|layer| layer["home"] == "RPC0").count();
         assert_eq!(there, layers, "{args:?}");
     }
+    let on_host = on(&["-ngl", "7", "--kv-offload", "off"]);
+    assert_eq!(on_host["tokens"], golden);
+    let context = |report: &Value, tier: usize| -> ByteSize {
+        serde_json::from_value(report["plan"]["placed"]["tiers"][tier]["context"].clone()).unwrap()
+    };
+    let there = on(&["-ngl", "7"]);
+    assert!(context(&on_host, 0) > context(&there, 0) && context(&on_host, 1) < context(&there, 1));
     let single = on(&["-ngl", "0", "-ot", "blk.2.ffn_.*_exps=RPC0"]);
     assert_eq!(single["tokens"], golden);
     let on_devices: ByteSize =

@@ -40,6 +40,8 @@ pub struct ContextParams {
     pub threads: usize,
     /// Fused attention.
     pub flash_attention: FlashAttention,
+    /// Whether keys and values are on the devices of their layers, and attention is computed there.
+    pub kv_offload: bool,
     /// Type of keys and values; quantised values need fused attention.
     pub kv_type: CacheType,
 }
@@ -159,6 +161,7 @@ impl Context {
             FlashAttention::Auto => sys::LLAMA_FLASH_ATTN_TYPE_AUTO,
             FlashAttention::On => sys::LLAMA_FLASH_ATTN_TYPE_ENABLED,
         };
+        raw.offload_kqv = params.kv_offload;
         raw.type_k = params.kv_type.as_raw();
         raw.type_v = params.kv_type.as_raw();
         raw.abort_callback = Some(interrupted);

@@ -116,7 +116,7 @@ impl Assignment {
         for (index, layer) in work.layers.iter().enumerate() {
             let home = self.homes[index];
             uses[home].resident += layer.dense;
-            uses[home].cache += layer.cache;
+            uses[work.context.cache_home(home)].cache += layer.cache;
             if let Some(experts) = &layer.experts
                 && home > 0
             {

@@ -86,8 +86,9 @@ impl Costs {
             };
             for (_, device) in &devices {
                 let weights = seconds(&load.dense_types, 1.0, |ty| device.decode_rate(ty));
-                cost.dense
-                    .push(weights + load.cache_read as f64 / device.bandwidth() + device.layer_overhead());
+                let offload = work.context.offload;
+                let attention = if offload { device.bandwidth() } else { host_bandwidth(machine) };
+                cost.dense.push(weights + load.cache_read as f64 / attention + device.layer_overhead());
             }
             if let Some(experts) = &load.experts {
                 let used = experts.used();

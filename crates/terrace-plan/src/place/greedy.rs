@@ -105,7 +105,8 @@ fn fill(work: &Workload, costs: &Costs, subset: u32, count: usize, share: f64) -
                 let hot = (f64::from(experts.count) * share + 1e-6).floor() as u64;
                 experts.bytes / u64::from(experts.count) * hot
             });
-            let Some(left) = room.checked_sub(layer.dense + layer.cache + experts) else { break };
+            let cache = if work.context.offload { layer.cache } else { 0 };
+            let Some(left) = room.checked_sub(layer.dense + cache + experts) else { break };
             room = left;
             held += 1;
             layers.next();

@@ -189,7 +189,7 @@ impl Program {
             for (place, &n) in home.iter().enumerate() {
                 computing += cost.dense[place] * TIME * n;
                 weights[place] += load.dense as f64 * BYTES * n;
-                context[place] += load.cache as f64 * BYTES * n;
+                context[work.context.cache_home(place)] += load.cache as f64 * BYTES * n;
             }
             let mut away = Vec::new();
             for item in group.items.iter().filter(|_| variant.streams) {

@@ -22,6 +22,8 @@ pub struct PlaceRequest {
     pub context: Option<u32>,
     /// Type of the KV cache.
     pub kv_type: KvType,
+    /// Whether devices hold the cache of their layers, and compute attention.
+    pub kv_offload: bool,
     /// Tokens that are computed together.
     pub ubatch: u32,
     /// Tokens of the prompt that prefill and first token are estimated for, and that decoding looks back at.
@@ -44,6 +46,7 @@ impl Default for PlaceRequest {
             hot_lanes: true,
             context: None,
             kv_type: KvType::F16,
+            kv_offload: true,
             ubatch: 512,
             prompt: 512,
             measured_context: None,

@@ -62,7 +62,7 @@ fn workload(layers: &[Layer], table: u64) -> Workload {
         matrices: super::workload::in_streaming_order(matrices),
         tables: vec![Table { tensor: 999, bytes: table * MIB, row: 4096 }],
         embd: 4096,
-        context: ContextLoad { tokens: 4096, kv_type: KvType::F16, compute: 8 * MIB },
+        context: ContextLoad { tokens: 4096, kv_type: KvType::F16, compute: 8 * MIB, offload: true },
         experts: layers.iter().find_map(|l| l.experts.map(|(_, count, top_k)| (count, top_k))),
         layers: loads,
     }

@@ -116,6 +116,15 @@ pub struct ContextLoad {
     pub kv_type: KvType,
     /// Activations of a graph over an ubatch, on each device that computes.
     pub compute: u64,
+    /// Whether keys and values are where their layers are; in RAM if not.
+    pub offload: bool,
+}
+
+impl ContextLoad {
+    /// The place that holds the cache of a layer whose weights are at `home`.
+    pub const fn cache_home(&self, home: usize) -> usize {
+        if self.offload { home } else { 0 }
+    }
 }
 
 /// Deals the cache's bytes, as they were counted for all layers together, in the proportions that were estimated.
@@ -210,6 +219,7 @@ impl Workload {
             context: ContextLoad {
                 tokens,
                 kv_type: request.kv_type,
+                offload: request.kv_offload,
                 compute: match &request.measured_context {
                     Some(measured) => measured.compute.bytes(),
                     None => activations(model, request.ubatch.min(tokens)),

@@ -1,5 +1,6 @@
 //! The command line of `terrace plan`.
 
+use crate::cli::OnOff;
 use crate::hits::Hits;
 use clap::Args;
 use std::path::PathBuf;
@@ -26,6 +27,9 @@ pub struct PlanArgs {
     /// Type of the KV cache: f16, q8_0 or q4_0
     #[arg(long, value_name = "TYPE", default_value = "f16")]
     pub kv_type: KvType,
+    /// Whether accelerators hold the keys and values of their layers, and compute attention
+    #[arg(long, value_name = "on|off", env = "TERRACE_KV_OFFLOAD", default_value = "on")]
+    pub kv_offload: OnOff,
     /// Tokens computed together at most [default: as `run`: 512; with experts 2048, memory allowing]
     #[arg(long, value_name = "TOKENS", env = "TERRACE_UBATCH", value_parser = clap::value_parser!(u32).range(1..))]
     pub ubatch: Option<u32>,
