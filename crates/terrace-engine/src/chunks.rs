@@ -72,7 +72,11 @@ impl Scored<'_> {
     /// [`EngineError::NoNumbers`] with the place of the first that is not.
     pub fn check(&self, nlls: impl IntoIterator<Item = f64>) -> Result<(), EngineError> {
         match nlls.into_iter().position(f64::is_nan) {
-            Some(row) => Err(EngineError::NoNumbers { chunk: self.chunk, row: self.first + row }),
+            Some(row) => Err(EngineError::NoNumbers(format!(
+                "scored position {} of chunk {}, counted from 0",
+                self.first + row,
+                self.chunk
+            ))),
             None => Ok(()),
         }
     }

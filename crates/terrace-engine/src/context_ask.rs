@@ -28,6 +28,7 @@ impl HeaderModel {
             batch: ubatch,
             ubatch,
             outputs,
+            sequences: 1,
             threads: 1,
             kv_type: cache_type(kv_type),
             kv_offload: true,

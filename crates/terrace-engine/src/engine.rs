@@ -186,6 +186,7 @@ impl Engine {
             batch: report.batch,
             ubatch: report.ubatch,
             outputs: options.outputs,
+            sequences: options.sequences,
             threads,
             // Stock says yes to "auto" on a CPU; with our device in between it would say no.
             kv_type: cache_type(kv_type),
@@ -308,6 +309,11 @@ impl Engine {
     /// Tokens that the context holds.
     pub fn context_size(&self) -> usize {
         self.report.context as usize
+    }
+
+    /// Sequences that the context holds.
+    pub(crate) fn sequences(&self) -> u32 {
+        self.context.sequences()
     }
 
     /// Forgets everything that was evaluated.

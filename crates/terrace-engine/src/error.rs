@@ -186,12 +186,34 @@ pub enum EngineError {
     #[error(transparent)]
     Reload(#[from] ReloadError),
     /// A prediction that is none.
-    #[error("the model's logits are not numbers: scored position {row} of chunk {chunk}")]
-    NoNumbers {
-        /// The chunk, 0-based.
-        chunk: usize,
-        /// Which of its scored positions, 0-based.
-        row: usize,
+    #[error("the model's logits are not numbers: {0}")]
+    NoNumbers(
+        /// Where.
+        String,
+    ),
+    /// A task that cannot be evaluated at once.
+    #[error("the task at line {line} has {tokens} tokens, and a batch has room for {room}")]
+    TaskTooLong {
+        /// The line of the file, 1-based.
+        line: usize,
+        /// Its tokens, what its endings share counted once.
+        tokens: usize,
+        /// Tokens that are computed at once.
+        room: usize,
+    },
+    /// A task whose endings have nothing in common to go on from.
+    #[error("the endings of the task at line {line} have no beginning in common")]
+    TaskWithoutContext {
+        /// The line of the file, 1-based.
+        line: usize,
+    },
+    /// A context of too few sequences.
+    #[error("a context of {there} sequences, and {needed} are needed")]
+    Sequences {
+        /// What it has to have.
+        needed: u32,
+        /// What it has.
+        there: u32,
     },
     /// A file of log probabilities that cannot be used, or not be written.
     #[error(transparent)]
@@ -251,6 +273,7 @@ impl EngineError {
                 Some("put a model's file there that fits; to replace files, write elsewhere and rename".into())
             }
             Self::Reload(error) => error.hint(),
+            Self::TaskTooLong { tokens, .. } => Some(format!("use --ctx {tokens} or more, and --batch too")),
             Self::BaseLogits(error) => error.hint(),
             Self::EmptyPrompt => Some("give a prompt with -p TEXT or -f FILE".into()),
             Self::Context(ContextError::Create { .. }) => {

@@ -13,6 +13,7 @@ mod divergence;
 mod engine;
 mod error;
 mod generate;
+mod hellaswag;
 mod layer_skip;
 mod log_softmax;
 mod machine;
@@ -44,6 +45,9 @@ pub use divergence::{
 pub use engine::{Engine, LoadProgress, SpecialTokens};
 pub use error::EngineError;
 pub use generate::{Generation, StopReason, Timings};
+pub use hellaswag::{
+    Answer, HELLASWAG_SEQUENCES, HellaSwagError, HellaSwagProgress, HellaSwagReport, HellaSwagTask, Score,
+};
 pub use layer_skip::{LayerSkip, Measured, ModelIdentity};
 pub use machine::{
     Hardware, MeasureError, MeasureOptions, MeasureProgress, MeasuredMachine, StoredProfile,

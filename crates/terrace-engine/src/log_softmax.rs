@@ -5,7 +5,7 @@ use crate::threads::on_threads;
 /// What turns the logits of a row into log probabilities.
 ///
 /// In the precision of llama.cpp's `perplexity` tool: exponentials in single precision, their sum and the rest in double.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LogSum {
     /// The highest logit.
     pub max: f32,

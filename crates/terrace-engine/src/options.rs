@@ -202,6 +202,8 @@ pub struct Options {
     pub batch: u32,
     /// Tokens of a decode call whose logits are kept; generating needs the last one's only.
     pub outputs: u32,
+    /// Sequences that the context holds, for [`Engine::hellaswag`](crate::Engine::hellaswag); everything else needs one.
+    pub sequences: u32,
     /// Most tokens per graph; none: 512, or 2,048 for models with experts where memory allows, since a graph of so many
     /// tokens uses nearly all experts, however many tokens it has.
     pub ubatch: Option<u32>,
@@ -248,6 +250,7 @@ impl Default for Options {
             kv_offload: true,
             batch: 2048,
             outputs: 1,
+            sequences: 1,
             ubatch: None,
             threads: None,
             reloads: false,

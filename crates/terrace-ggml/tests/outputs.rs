@@ -21,6 +21,7 @@ fn rows_follow_the_tokens() {
         outputs: 512,
         threads: 2,
         flash_attention: FlashAttention::Auto,
+        sequences: 1,
         kv_type: CacheType::F16,
     };
     let text =

@@ -33,6 +33,17 @@ pub enum CliError {
         /// Of the first byte that belongs to no character.
         offset: usize,
     },
+    /// A file that is no tasks to be solved.
+    #[error("{}: {reason}", path.display())]
+    Tasks {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, and where.
+        reason: terrace_engine::HellaSwagError,
+    },
+    /// A script that was run between two measurements.
+    #[error(transparent)]
+    Script(#[from] crate::perplexity::ScriptError),
     /// The model or the generation.
     #[error(transparent)]
     Engine(#[from] EngineError),
@@ -98,6 +109,10 @@ impl CliError {
             Self::Interrupted | Self::Io { .. } | Self::Gguf(_) | Self::Replay(_) => None,
             Self::Trace { .. } => Some("traces are written by `terrace trace record`".into()),
             Self::Usage { hint, .. } => Some(hint.clone()),
+            Self::Tasks { .. } => Some(
+                "a task is six lines, as llama-perplexity reads them: the context, the number of the right ending, four endings".into(),
+            ),
+            Self::Script(_) => Some("it is run by its path, so it has to be executable and to begin with `#!`".into()),
             Self::NotUtf8 { .. } => Some("prompts are UTF-8 text; convert the input, e.g. with iconv".into()),
             Self::Engine(e) => e.hint(),
             Self::Chat(_) => Some("run without --chat to complete plain text".into()),

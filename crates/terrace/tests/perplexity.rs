@@ -147,3 +147,59 @@ fn a_base_is_kept_and_compared_with() {
     let output = run(["perplexity", model, "-f", text, "--save-logits", "/no/such/folder"]);
     assert!(failure(&output, 1).contains("/no/such/folder"), "{}", stderr(&output));
 }
+
+/// Verses cut in two, each with endings of others, as llama-perplexity's `--hellaswag` reads them.
+fn tasks(count: usize) -> String {
+    let text = std::fs::read_to_string(sample()).unwrap();
+    let verses: Vec<(String, String)> = text
+        .lines()
+        .map(|line| line.split(' ').collect::<Vec<_>>())
+        .filter(|words| words.len() > 14)
+        .map(|words| {
+            let (begin, end) = words.split_at(words.len() / 2);
+            (begin.join(" "), end.join(" "))
+        })
+        .collect();
+    let task = |i: usize| {
+        let ending = |e: usize| verses[if e == i % 4 { i } else { 100 + 7 * i + e }].1.as_str();
+        format!("{}\n{}\n{}\n", verses[i].0, i % 4, [0, 1, 2, 3].map(ending).join("\n"))
+    };
+    (0..count).map(task).collect()
+}
+
+#[test]
+fn tasks_are_solved_and_bad_ones_refused() {
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("tasks.txt");
+    std::fs::write(&file, tasks(30)).unwrap();
+    let model = bundled();
+    let base = ["perplexity", model.to_str().unwrap(), "--hellaswag", "-f", file.to_str().unwrap()];
+    let solved =
+        json(&run(base.iter().chain(&["--hellaswag-tasks", "20", "--json", "--ram-budget", "8MiB"])));
+    let right = solved["correct"].as_u64().unwrap();
+    assert_eq!(solved["tasks"], 20);
+    assert!(right >= 8, "a trained model does better than guessing: {right} of 20");
+    assert_eq!(solved["accuracy"].as_f64().unwrap(), right as f64 / 20.0);
+    assert_eq!(solved["running"].as_array().unwrap().len(), 20);
+    let answers = solved["answers"].as_array().unwrap();
+    let solved_answers = answers.iter().filter(|answer| answer["chosen"] == answer["gold"]).count();
+    assert_eq!((answers.len(), solved_answers as u64), (20, right));
+
+    let lines = run(base.iter().chain(&["--hellaswag-tasks", "3", "--parallel", "12"]));
+    assert!(lines.status.success(), "{}", stderr(&lines));
+    let lines: Vec<&str> = stdout(&lines).lines().collect();
+    assert_eq!((lines.len(), lines[0]), (4, "task\tacc_norm\t95% confidence interval"));
+    assert!(lines[1].starts_with("1\t") && lines[3].starts_with("3\t"), "{lines:?}");
+
+    let refused = |text: &str, expected: &str| {
+        std::fs::write(&file, text).unwrap();
+        let error = failure(&run(base), 1);
+        assert!(error.contains("tasks.txt") && error.contains(expected), "{error}");
+    };
+    refused("a\nb\n", "2 lines, and each task has 6");
+    refused("a\n7\nb\nc\nd\ne\n", "line 2: `7` is not the number");
+    std::fs::write(&file, tasks(1).replace("and", &"and ".repeat(400))).unwrap();
+    assert!(failure(&run(base.iter().chain(&["--ctx", "256"])), 1).contains("the task at line 1 has"));
+    let usage = failure(&run(base.iter().chain(&["--kld", "x"])), 2);
+    assert!(usage.contains("--hellaswag") && usage.contains("--kld"), "{usage}");
+}

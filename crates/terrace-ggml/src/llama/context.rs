@@ -42,6 +42,8 @@ pub struct ContextParams {
     pub flash_attention: FlashAttention,
     /// Whether keys and values are on the devices of their layers, and attention is computed there.
     pub kv_offload: bool,
+    /// Sequences of tokens at most; all of them are in the same `context` tokens.
+    pub sequences: u32,
     /// Type of keys and values; quantised values need fused attention.
     pub kv_type: CacheType,
 }
@@ -154,6 +156,8 @@ impl Context {
         raw.n_batch = params.batch;
         raw.n_ubatch = params.ubatch;
         raw.n_outputs_max = params.outputs.clamp(1, params.batch.max(1));
+        raw.n_seq_max = params.sequences;
+        raw.kv_unified = params.sequences > 1;
         raw.n_threads = threads;
         raw.n_threads_batch = threads;
         raw.no_perf = true;
@@ -224,6 +228,12 @@ impl Context {
         unsafe { sys::llama_n_ctx(self.ptr.as_ptr()) }
     }
 
+    /// Sequences that it holds at most.
+    pub fn sequences(&self) -> u32 {
+        // SAFETY: the context is alive.
+        unsafe { sys::llama_n_seq_max(self.ptr.as_ptr()) }
+    }
+
     /// Appends `tokens` (at most a batch) to sequence 0 and computes them; logits of the last one are kept.
     ///
     /// # Errors
@@ -240,28 +250,42 @@ impl Context {
     /// As [`Context::decode`].
     pub fn decode_keeping(&mut self, tokens: &mut [Token], first: usize) -> Result<(), ContextError> {
         let n = i32::try_from(tokens.len()).expect("at most a batch");
-        self.outputs = 0;
         self.wanted.clear();
         self.wanted.extend((0..tokens.len()).map(|i| i8::from(i >= first)));
         let wanted = self.wanted.as_mut_ptr();
-        drop(parked::take());
         // Token is repr(transparent) over llama_token; llama.cpp does not write through the pointers.
         let ptr = tokens.as_mut_ptr().cast::<i32>();
         // SAFETY: the batch borrows `tokens` and `wanted`, equally long, for the call; positions follow the cache.
-        let (code, lines) = log::capture(|| unsafe {
+        unsafe {
             let batch = sys::llama_batch { logits: wanted, ..sys::llama_batch_get_one(ptr, n) };
-            sys::llama_decode(self.ptr.as_ptr(), batch)
-        });
+            self.submit(batch, tokens.len().saturating_sub(first))
+        }
+    }
+
+    /// Computes a batch that leaves so many rows of logits.
+    ///
+    /// # Safety
+    /// The batch's arrays are as long as it says, and live during the call; `outputs` of its tokens ask for logits.
+    pub(super) unsafe fn submit(
+        &mut self,
+        batch: sys::llama_batch,
+        outputs: usize,
+    ) -> Result<(), ContextError> {
+        self.outputs = 0;
+        drop(parked::take());
+        let tokens = usize::try_from(batch.n_tokens).unwrap_or(0);
+        // SAFETY: by contract.
+        let (code, lines) = log::capture(|| unsafe { sys::llama_decode(self.ptr.as_ptr(), batch) });
         match code {
             0 => {
-                self.outputs = tokens.len().saturating_sub(first);
+                self.outputs = outputs;
                 Ok(())
             }
             _ if self.interrupt.load(Ordering::Relaxed) => Err(ContextError::Interrupted),
             1 => Err(ContextError::Full),
             code => Err(match parked::take() {
                 Some(error) => ContextError::Backend(error),
-                None => ContextError::Decode { tokens: tokens.len(), code, reason: first_line(&lines) },
+                None => ContextError::Decode { tokens, code, reason: first_line(&lines) },
             }),
         }
     }

@@ -1,5 +1,6 @@
 //! llama.cpp's models, contexts, vocabularies and samplers as owned handles; what it would quantise to what.
 
+mod batch;
 mod context;
 mod file_type;
 mod load;
@@ -9,6 +10,7 @@ mod sampler;
 mod vocab;
 mod weight;
 
+pub use batch::Batch;
 pub use context::{CacheType, Context, ContextError, ContextParams, FlashAttention};
 pub use file_type::{FileType, ParseFileTypeError};
 pub use load::{LoadError, LoadParams, Model, SplitMode};

@@ -29,6 +29,7 @@ pub fn run(path: &Path, generate: usize) -> Run {
         // One: threads that spin on a busy machine cost more than they bring for models this small.
         threads: 1,
         flash_attention: FlashAttention::Auto,
+        sequences: 1,
         kv_type: CacheType::F16,
     };
     let mut context =

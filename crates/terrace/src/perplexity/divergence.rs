@@ -4,17 +4,18 @@ use std::fmt::Write as _;
 use terrace_engine::{DivergenceProgress, DivergenceReport, DivergenceSummary, Estimate, Percentiles};
 
 /// What stands above the running values.
-pub const HEADER: &str = "chunk             PPL               ln(PPL(Q)/PPL(base))          KL Divergence              \
+const HEADER: &str = "chunk             PPL               ln(PPL(Q)/PPL(base))          KL Divergence              \
                           Δp RMS            Same top p";
 
 /// Tokens below which there are no statistics worth the name: llama-perplexity's.
 const ENOUGH: usize = 100;
 
-/// One line of running values.
+/// One line of running values; above the first, what they are.
 pub fn running(progress: &DivergenceProgress) -> String {
     let DivergenceSummary { perplexity, ln_ratio, kld, delta_p_rms, same_top, .. } = progress.so_far;
+    let header = if progress.done == 1 { format!("{HEADER}\n") } else { String::new() };
     format!(
-        "{:4}    {}    {}    {}    {} %    {} %",
+        "{header}{:4}    {}    {}    {}    {} %    {} %",
         progress.done,
         pair(perplexity, 9, 4),
         pair(ln_ratio, 10, 5),
@@ -27,11 +28,11 @@ pub fn running(progress: &DivergenceProgress) -> String {
 /// All figures.
 pub fn statistics(report: &DivergenceReport) -> String {
     let all = &report.summary;
-    let mut out = String::from("\n");
     if all.scored < ENOUGH {
         // The running values are all that can be said.
-        return out;
+        return String::new();
     }
+    let mut out = String::from("\n");
     let mut line = |text: String| {
         let _ = writeln!(out, "{text}");
     };
