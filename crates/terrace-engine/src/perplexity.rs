@@ -34,6 +34,8 @@ pub struct PerplexityProgress {
     pub chunks: usize,
     /// The perplexity so far.
     pub perplexity: f64,
+    /// Its standard error. None for tokens without any variance.
+    pub error: Option<f64>,
     /// Seconds so far.
     pub seconds: f64,
 }
@@ -108,10 +110,12 @@ impl Engine {
                 nll.extend(new);
                 also(scored)
             })?;
+            let so_far = Mean::of(&nll).exp();
             let report = PerplexityProgress {
                 done: index + 1,
                 chunks: chunks.count,
-                perplexity: Mean::of(&nll).value.exp(),
+                perplexity: so_far.value,
+                error: so_far.error,
                 seconds: begin.elapsed().as_secs_f64(),
             };
             if progress(&report).is_break() {

@@ -123,7 +123,8 @@ impl ChunkBar {
 
     /// Shows it, and what is being done.
     pub fn show(&mut self, progress: &PerplexityProgress, what: &str) {
-        let message = format!("{what}, perplexity {:.4}", progress.perplexity);
+        let error = progress.error.map_or(String::new(), |error| format!(" ± {error:.4}"));
+        let message = format!("{what}, perplexity {:.4}{error}", progress.perplexity);
         self.at(progress.done, progress.chunks, message);
     }
 

@@ -5,9 +5,12 @@ use crate::error::CliError;
 use crate::inspect::print;
 use crate::report::StoreReport;
 use crate::signals;
+use indicatif::HumanDuration;
 use serde::Serialize;
+use std::io::IsTerminal;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use terrace_engine::{
     BaseLogits, Engine, EngineError, HellaSwagTask, LogitsFile, PerplexityOptions, PerplexityProgress,
     PerplexityReport, PlanReport, ReloadReport,
@@ -94,7 +97,8 @@ impl Measurement<'_> {
         let mut bar = ChunkBar::new();
         let mut each = |progress: &PerplexityProgress| {
             running.push(progress.perplexity);
-            self.say(&bar, || print(&format!("[{}] {:.4}", progress.done, progress.perplexity)));
+            time_left(self.args, progress.done, progress.chunks, progress.seconds);
+            say(self.args, &bar, || print(&format!("[{}] {:.4}", progress.done, progress.perplexity)));
             bar.show(progress, "evaluating");
             go_on()
         };
@@ -112,14 +116,14 @@ impl Measurement<'_> {
 
     fn divergence(&mut self, engine: &mut Engine, pass: Pass<'_>) -> Result<(), CliError> {
         let Self { args, tokens, options, task: Task::Divergence(base), .. } = self else { return Ok(()) };
+        let args = *args;
         let mut running = Vec::new();
         let mut bar = ChunkBar::new();
         let report = measured(|| {
             engine.divergence(tokens, options, base, &mut |progress| {
                 running.push(progress.so_far);
-                if !args.json {
-                    bar.suspend(|| print(&divergence::running(progress)));
-                }
+                time_left(args, progress.done, progress.chunks, progress.seconds);
+                say(args, &bar, || print(&divergence::running(progress)));
                 let message = format!("comparing, KLD {:.5}", progress.so_far.kld.value);
                 bar.at(progress.done, progress.chunks, message);
                 go_on()
@@ -141,7 +145,8 @@ impl Measurement<'_> {
             engine.hellaswag(tasks, &mut |progress| {
                 let score = progress.score;
                 running.push(score);
-                self.say(&bar, || print(&hellaswag::running(&score)));
+                time_left(self.args, score.tasks, progress.tasks, progress.seconds);
+                say(self.args, &bar, || print(&hellaswag::running(&score)));
                 let message = format!("choosing, {:.2} % right", 100.0 * score.accuracy);
                 bar.at(score.tasks, progress.tasks, message);
                 go_on()
@@ -157,13 +162,6 @@ impl Measurement<'_> {
             );
             String::new()
         })
-    }
-
-    /// Writes a line of running values, where they are wanted.
-    fn say(&self, bar: &ChunkBar, line: impl FnOnce() -> Result<(), CliError>) {
-        if !self.args.json {
-            bar.suspend(line);
-        }
     }
 
     /// Prints what came out: all of it as JSON, or `text`.
@@ -196,6 +194,21 @@ impl Measurement<'_> {
             peak_rss_bytes: terrace_engine::peak_rss().bytes(),
         };
         print(&serde_json::to_string(&report).expect("numbers are plain data"))
+    }
+}
+
+/// Writes a line of running values, where they are wanted.
+fn say(args: &PerplexityArgs, bar: &ChunkBar, line: impl FnOnce() -> Result<(), CliError>) {
+    if !args.json {
+        bar.suspend(line);
+    }
+}
+
+/// Once it can be told, how long all will take, for whoever sees no bar.
+fn time_left(args: &PerplexityArgs, done: usize, of: usize, seconds: f64) {
+    if done == 1 && of > 1 && !args.json && !std::io::stderr().is_terminal() {
+        let left = Duration::from_secs_f64(seconds * (of - 1) as f64);
+        eprintln!("1 of {of} in {seconds:.2} s, about {} left", HumanDuration(left));
     }
 }
 
