@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{error_line, failure, json, stderr, stdout, terrace};
+use common::{bundled, error_line, failure, json, run, stderr, stdout, terrace};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -162,4 +162,55 @@ fn what_goes_wrong_ends_it() {
     usage(&["--hotswap", "--save-logits", "x"], "--save-logits");
     let output = scene.perplexity().args(["--no-such"]).output().unwrap();
     assert!(error_line(&stderr(&output)).contains("--no-such"));
+}
+
+/// The example script over shards of one tensor each, as `terrace quantize --split-tensors` makes them.
+#[test]
+fn the_example_script_tries_one_tensor_after_the_other() {
+    let dir = TempDir::new().unwrap();
+    let split = |folder: &str, more: &[&str]| {
+        let out = dir.path().join(folder);
+        fs::create_dir(&out).unwrap();
+        let (model, out) = (bundled(), out.join("model"));
+        let args = ["quantize", model.to_str().unwrap(), out.to_str().unwrap(), "--split-tensors"];
+        let output = run(args.iter().chain(more));
+        assert!(output.status.success(), "{}", stderr(&output));
+    };
+    split("model", &["--type", "COPY"]);
+    split("donors", &["--type", "Q2_K", "--pure", "--allow-requantize"]);
+    let first = fs::read_dir(dir.path().join("model"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.to_string_lossy().contains("-00001-of-"))
+        .unwrap();
+    let text = bundled().with_file_name("sample.kjv.txt");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/tensor-swap.sh");
+    let output = measure(&first, &text)
+        .args(["--json", "--hotswap", "--pre-reload"])
+        .arg(script)
+        .env("SOURCE_DIR", dir.path().join("donors"))
+        .env("TENSORS", r"blk\.[02]\.ffn_(down|up)_exps\.weight")
+        .output()
+        .unwrap();
+    let passes = passes(&output);
+    // The model, four tensors, the model again.
+    assert_eq!(passes.len(), 6, "{}", stderr(&output));
+    let names = |pass: &Value| -> Vec<String> {
+        let swapped = pass["reloaded"]["swapped"].as_array().unwrap();
+        swapped.iter().map(|swapped| swapped["tensor"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(&passes[0]), [""; 0]);
+    assert_eq!((names(&passes[1]).len(), names(&passes[2]).len(), names(&passes[5]).len()), (1, 2, 1));
+    let estimate = |pass: &Value| pass["perplexity"].as_f64().unwrap();
+    assert_eq!(estimate(&passes[5]).to_bits(), estimate(&passes[0]).to_bits(), "as it was");
+    for pass in &passes[1..5] {
+        assert_ne!(estimate(pass), estimate(&passes[0]), "a tensor of two bits can be told");
+    }
+    assert!(stderr(&output).contains("[tensor-swap] all were tried"), "{}", stderr(&output));
+    let left: Vec<_> = fs::read_dir(dir.path().join("model"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| !name.ends_with(".gguf"))
+        .collect();
+    assert_eq!(left, [""; 0], "nothing is left behind");
 }
