@@ -23,6 +23,7 @@ fn load(kv_type: KvType, batch: u32) -> Engine {
         model: models().join("tiny-moe-Q4_K.gguf"),
         kv_type: KvChoice::Type(kv_type),
         batch,
+        outputs: batch.min(256),
         ctx: Some(256),
         threads: Some(2),
         ..Options::default()

@@ -22,6 +22,7 @@ fn load(sequences: u32, streamed: bool) -> Engine {
     let options = Options {
         model: models().join("tiny-moe-Q4_K.gguf"),
         sequences,
+        outputs: 512,
         manage: if streamed { Manage::Experts } else { Manage::Auto },
         ram_budget: if streamed { Budget::Bytes(ByteSize::mib(4)) } else { Budget::Auto },
         ctx: Some(512),
