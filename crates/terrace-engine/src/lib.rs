@@ -30,6 +30,7 @@ mod reload;
 mod report;
 mod similarity;
 mod split;
+pub mod sweep;
 mod threads;
 mod trace;
 mod warm;

@@ -9,6 +9,7 @@
 //! - [`managed`], [`override_patterns`]: which tensors Terrace streams, and how llama.cpp is told.
 //! - [`plan`]: budgets, slots, mode, warnings.
 //! - [`place`]: a [`Placement`] on a measured machine ([`MachineProfile`]), with an estimate of its speed.
+//! - [`mixes`]: types of tensors that cost least within a size.
 //! - [`Trace`]: what the routers of a run chose, in a file.
 
 mod class;
@@ -17,6 +18,7 @@ mod error;
 mod experts;
 mod manage;
 mod metadata;
+mod mix;
 mod names;
 mod overrides;
 mod patterns;
@@ -36,6 +38,7 @@ pub use error::{Need, PlanError};
 pub use experts::{ExpertGroup, expert_groups};
 pub use manage::{MATRIX_MIN, Managed, Selection, managed};
 pub use metadata::Count;
+pub use mix::{Mix, MixError, MixOption, least_cost, mixes};
 pub use overrides::{ParseRuleError, RuleError, RulePlace, TensorRule, apply_rules};
 pub use patterns::override_patterns;
 pub use place::{

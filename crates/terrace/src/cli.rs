@@ -12,6 +12,7 @@ use crate::plan::PlanArgs;
 use crate::preset::{Applied, PresetUse};
 use crate::profile::ProfileArgs;
 use crate::quantize::QuantizeArgs;
+use crate::sweep::SweepArgs;
 use crate::trace::TraceCommand;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -57,6 +58,8 @@ pub enum Command {
     CalibrateSkip(CalibrateSkipArgs),
     /// Write a model in other types, as llama.cpp's quantize does; or one file per tensor
     Quantize(QuantizeArgs),
+    /// Measure what each tensor's type costs, in the running model, and find the best mix of types within a size
+    Sweep(SweepArgs),
     /// Record which experts a model uses, and replay that against cache policies
     #[command(subcommand)]
     Trace(TraceCommand),

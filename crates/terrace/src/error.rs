@@ -91,6 +91,9 @@ pub enum CliError {
     /// A recipe for that cannot be read.
     #[error(transparent)]
     Recipe(#[from] terrace_engine::quantize::RecipeError),
+    /// A sweep.
+    #[error(transparent)]
+    Sweep(#[from] terrace_engine::sweep::SweepError),
     /// A measurement that does not hold.
     #[error(transparent)]
     Bench(#[from] crate::bench::BenchError),
@@ -136,6 +139,7 @@ impl CliError {
             }
             Self::Quantize(e) => e.hint(),
             Self::Recipe(_) => Some("a recipe has a line REGEX=TYPE per rule, as --tensor takes them".into()),
+            Self::Sweep(e) => e.hint(),
             Self::Bench(e) => e.hint(),
         }
     }

@@ -30,6 +30,7 @@ mod run;
 mod session;
 mod signals;
 mod summary;
+mod sweep;
 mod trace;
 mod utf8;
 mod watch;
@@ -74,6 +75,7 @@ fn run_command() -> ExitCode {
         Command::Perplexity(args) => perplexity::perplexity(args, cli.verbose > 0),
         Command::CalibrateSkip(args) => calibrate_skip::calibrate_skip(args, cli.verbose > 0),
         Command::Quantize(args) => quantize::quantize(args, cli.verbose > 0),
+        Command::Sweep(args) => sweep::sweep(args, cli.verbose > 0),
         Command::Trace(command) => trace::trace(command, cli.verbose > 0),
         Command::Iobench(args) => iobench::iobench(args),
         Command::Profile(args) => profile::profile(args),

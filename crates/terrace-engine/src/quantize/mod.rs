@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use terrace_ggml::gguf;
 use terrace_ggml::imatrix::Imatrix;
 use terrace_ggml::llama::{self, MixtureRequest};
-use terrace_model::{ByteSize, ModelFile, TensorInfo};
+use terrace_model::{ByteSize, FileIndex, ModelFile, TensorInfo};
 
 /// What is asked for.
 #[derive(Clone, Debug)]
@@ -63,6 +63,7 @@ impl QuantizeOptions {
 /// What becomes of a model, tensor by tensor.
 #[derive(Debug)]
 pub struct QuantizePlan {
+    /// What was read of it, and of donors.
     model: ModelFile,
     file_type: FileType,
     tensors: Vec<PlannedTensor>,
@@ -153,6 +154,32 @@ impl QuantizePlan {
         let warnings = warnings(&options.rules, &given, &tensors, &mixture.fallbacks);
         let (file_type, threads) = (options.file_type, options.threads.max(1));
         Ok(Self { model, file_type, tensors, imatrix, warnings, unmet, threads })
+    }
+
+    /// Takes a tensor's bytes from another file, as they are there: `donor` is its header, with a tensor of the name and shape.
+    ///
+    /// # Errors
+    /// There is no such tensor here or there, or it has another shape.
+    pub fn take_from(&mut self, tensor: &str, donor: &ModelFile) -> Result<(), QuantizeError> {
+        let own = self.tensors.iter_mut().find(|planned| planned.from.name == tensor);
+        let other = donor.tensor(tensor);
+        let (Some(own), Some(other)) = (own, other) else {
+            return Err(QuantizeError::NoTensor(tensor.to_owned()));
+        };
+        if own.from.shape != other.shape {
+            return Err(QuantizeError::NoTensor(tensor.to_owned()));
+        }
+        let shard = &donor.shards[other.extent.file.index()];
+        let known = self.model.shards.iter().position(|known| known.path == shard.path);
+        let file = known.unwrap_or_else(|| {
+            self.model.shards.push(shard.clone());
+            self.model.shards.len() - 1
+        });
+        own.from = other.clone();
+        own.from.extent.file = FileIndex(u32::try_from(file).expect("as many files as can be open"));
+        own.to = None;
+        own.size = other.size();
+        Ok(())
     }
 
     /// All tensors, in the order in which they will be written.

@@ -1,0 +1,105 @@
+//! Why a sweep ends.
+
+use crate::base_logits::BaseLogitsError;
+use crate::error::EngineError;
+use crate::reload::ReloadError;
+use std::io;
+use std::path::PathBuf;
+use terrace_ggml::gguf::GgufError;
+use terrace_plan::MixError;
+
+/// Displays as one line. What was measured before is in the journal.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SweepError {
+    /// The engine's; [`EngineError::Cancelled`] if the caller ended it.
+    #[error(transparent)]
+    Engine(Box<EngineError>),
+    /// A donor that cannot be read.
+    #[error(transparent)]
+    Donor(#[from] Box<GgufError>),
+    /// The journal cannot be read or written.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// Another sweep is writing to it.
+    #[error("{}: another sweep is writing to it", .0.display())]
+    Locked(PathBuf),
+    /// Something else, or a journal that is damaged before its end.
+    #[error("{}, line {line}: is not a sweep's journal: {reason}", path.display())]
+    Journal {
+        /// The file.
+        path: PathBuf,
+        /// Which line, from 1.
+        line: usize,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A journal of another sweep.
+    #[error("{}: was made with another {what}", path.display())]
+    Other {
+        /// The file.
+        path: PathBuf,
+        /// What is not the same.
+        what: &'static str,
+    },
+    /// Nothing to try.
+    #[error("no matrix of this model has a name that `{0}` is found in")]
+    NoSubjects(String),
+    /// The model does not give the figures that it gave.
+    #[error("{after}, the model is not what it was: perplexity {now}, and {was} at first")]
+    NotRestored {
+        /// What was done.
+        after: String,
+        /// The figure now.
+        now: f64,
+        /// The baseline's.
+        was: f64,
+    },
+    /// Tensors that did not return.
+    #[error("{0} did not return to what was loaded")]
+    NotReturned(String),
+    /// No mix.
+    #[error(transparent)]
+    Mix(#[from] MixError),
+}
+
+impl From<EngineError> for SweepError {
+    fn from(error: EngineError) -> Self {
+        Self::Engine(Box::new(error))
+    }
+}
+
+impl From<ReloadError> for SweepError {
+    fn from(error: ReloadError) -> Self {
+        EngineError::from(error).into()
+    }
+}
+
+impl From<BaseLogitsError> for SweepError {
+    fn from(error: BaseLogitsError) -> Self {
+        EngineError::from(error).into()
+    }
+}
+
+impl SweepError {
+    /// What the user can do, if that is known.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Engine(error) => error.hint(),
+            Self::Other { .. } | Self::Journal { .. } => Some("write to another file".into()),
+            Self::NotRestored { .. } => Some(
+                "figures are the same only with the same threads and kernels; if those are, please report this".into(),
+            ),
+            Self::NoSubjects(_) => Some("`terrace quantize MODEL --type copy --dry-run -v` lists its tensors".into()),
+            Self::Mix(MixError::NoneFits { smallest, .. }) => {
+                Some(format!("give --budget {}MiB or more, or smaller donors", smallest.div_ceil(1 << 20)))
+            }
+            _ => None,
+        }
+    }
+}

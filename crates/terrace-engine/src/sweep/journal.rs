@@ -1,0 +1,296 @@
+//! What was measured, a JSON object a line, so that a sweep that was ended goes on where it was.
+
+use super::error::SweepError;
+use crate::divergence::DivergenceReport;
+use crate::layer_skip::ModelIdentity;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// Of the format.
+const VERSION: u32 = 1;
+
+/// The first line: what is swept. Figures of sweeps that differ in it do not belong together.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Header {
+    /// Of the format.
+    pub sweep: u32,
+    /// The model.
+    pub model: ModelIdentity,
+    /// What it is measured on.
+    pub text: TextIdentity,
+    /// The file of logits that it is compared with; none: itself.
+    pub base: Option<String>,
+    /// Which tensors, and which of them together.
+    pub subjects: String,
+}
+
+/// What tells a text from others.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TextIdentity {
+    /// Tokens.
+    pub tokens: usize,
+    /// Of these, as little-endian numbers of 32 bits.
+    pub crc32: u32,
+    /// Tokens in a chunk.
+    pub context: usize,
+    /// Chunks that are evaluated.
+    pub chunks: Option<usize>,
+}
+
+impl TextIdentity {
+    /// Of a text's tokens.
+    pub fn of(tokens: &[i32], context: usize, chunks: Option<usize>) -> Self {
+        let mut crc = crc32fast::Hasher::new();
+        tokens.iter().for_each(|token| crc.update(&token.to_le_bytes()));
+        Self { tokens: tokens.len(), crc32: crc.finalize(), context, chunks }
+    }
+}
+
+/// What a measurement came to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "named as in the report that they come from")]
+pub struct Figures {
+    pub perplexity: f64,
+    pub perplexity_error: Option<f64>,
+    /// Mean divergence from the base.
+    pub kld: f64,
+    pub kld_error: Option<f64>,
+    pub kld_p99: f64,
+    pub same_top: f64,
+    /// Of every position's likelihood and divergence: equal only if all of them are.
+    pub fingerprint: u32,
+}
+
+impl From<&DivergenceReport> for Figures {
+    fn from(report: &DivergenceReport) -> Self {
+        let mut crc = crc32fast::Hasher::new();
+        for position in &report.compared {
+            crc.update(&position.nll.to_le_bytes());
+            crc.update(&position.kld.to_le_bytes());
+        }
+        let summary = &report.summary;
+        Self {
+            perplexity: summary.perplexity.value,
+            perplexity_error: summary.perplexity.error,
+            kld: summary.kld.value,
+            kld_error: summary.kld.error,
+            kld_p99: report.kld_percentiles.p99,
+            same_top: summary.same_top.value,
+            fingerprint: crc.finalize(),
+        }
+    }
+}
+
+/// A line behind the first.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Record {
+    /// The model as it was loaded.
+    Baseline(Figures),
+    /// A donor, before the first step with it.
+    Donor {
+        /// Its name.
+        name: String,
+        /// What tells it from others.
+        identity: ModelIdentity,
+    },
+    /// The baseline came out again, in every position.
+    Same {
+        /// What was done before.
+        after: String,
+    },
+    /// A subject with a donor's tensors.
+    Step(Step),
+    /// A subject that cannot have these.
+    Refused {
+        /// Its name.
+        subject: String,
+        /// The donor's.
+        donor: String,
+        /// Why.
+        reason: String,
+    },
+    /// All subjects, each as chosen.
+    Mix(MixRecord),
+}
+
+/// A subject with a donor's tensors.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// Its name.
+    pub subject: String,
+    /// The donor's.
+    pub donor: String,
+    /// What the tensors are there.
+    pub ty: String,
+    /// Their bytes there.
+    pub bytes: u64,
+    /// What came of it.
+    #[serde(flatten)]
+    pub figures: Figures,
+    /// Seconds that replacing took, there and back.
+    pub swap_seconds: f64,
+    /// Bytes that were read for it.
+    pub swap_bytes: u64,
+    /// Seconds of measuring.
+    pub seconds: f64,
+}
+
+/// All subjects, each as chosen.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MixRecord {
+    /// Donors by subject; the others are as loaded.
+    pub choice: BTreeMap<String, String>,
+    /// Bytes of all subjects.
+    pub bytes: u64,
+    /// Divergence, if it adds up.
+    pub predicted: f64,
+    /// What came of it.
+    #[serde(flatten)]
+    pub figures: Figures,
+}
+
+/// A file of records that nobody else writes to.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    file: File,
+    /// What it has.
+    pub records: Vec<Record>,
+}
+
+impl Journal {
+    /// Opens or begins it. A last line that was torn off is dropped.
+    ///
+    /// # Errors
+    /// A file that is something else, of another sweep, or that another process writes to.
+    pub fn open(path: &Path, header: &Header) -> Result<Self, SweepError> {
+        let io = |source| SweepError::Io { path: path.into(), source };
+        let mut file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(io)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(SweepError::Locked(path.into())),
+            Err(TryLockError::Error(source)) => return Err(io(source)),
+        }
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(io)?;
+        let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+        if whole == 0 && !bytes.is_empty() && !bytes.starts_with(b"{\"sweep\"") {
+            // Not a journal whose first line was torn off.
+            return Err(SweepError::Journal { path: path.into(), line: 1, reason: "no header".into() });
+        }
+        let records = if whole == 0 { None } else { Some(parse(path, &bytes[..whole], header)?) };
+        file.set_len(whole as u64).map_err(io)?;
+        file.seek(SeekFrom::End(0)).map_err(io)?;
+        let mut journal = Self { path: path.into(), file, records: Vec::new() };
+        match records {
+            Some(records) => journal.records = records,
+            None => journal.line(header)?,
+        }
+        Ok(journal)
+    }
+
+    /// Adds a record, on the disk when this returns.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn add(&mut self, record: Record) -> Result<(), SweepError> {
+        self.line(&record)?;
+        self.records.push(record);
+        Ok(())
+    }
+
+    /// The baseline, if it was measured.
+    pub fn baseline(&self) -> Option<&Figures> {
+        self.records.iter().find_map(|record| match record {
+            Record::Baseline(figures) => Some(figures),
+            _ => None,
+        })
+    }
+
+    /// Notes which donor this is.
+    ///
+    /// # Errors
+    /// Another one has been used under this name.
+    pub fn donor(&mut self, name: &str, identity: ModelIdentity) -> Result<(), SweepError> {
+        let known = self.records.iter().find_map(|record| match record {
+            Record::Donor { name: known, identity } if known == name => Some(identity),
+            _ => None,
+        });
+        match known {
+            Some(known) if *known == identity => Ok(()),
+            Some(_) => Err(SweepError::Other { path: self.path.clone(), what: "donor of the same name" }),
+            None => self.add(Record::Donor { name: name.to_owned(), identity }),
+        }
+    }
+
+    /// All steps that were measured.
+    pub fn steps(&self) -> impl Iterator<Item = &Step> {
+        self.records.iter().filter_map(|record| match record {
+            Record::Step(step) => Some(step),
+            _ => None,
+        })
+    }
+
+    /// The step, if it was measured.
+    pub fn step(&self, subject: &str, donor: &str) -> Option<&Step> {
+        self.steps().find(|step| step.subject == subject && step.donor == donor)
+    }
+
+    /// Whether the step is settled: measured, or refused.
+    pub fn has(&self, subject: &str, donor: &str) -> bool {
+        let refused = |record: &Record| matches!(record, Record::Refused { subject: s, donor: d, .. } if s == subject && d == donor);
+        self.step(subject, donor).is_some() || self.records.iter().any(refused)
+    }
+
+    fn line(&mut self, value: &impl Serialize) -> Result<(), SweepError> {
+        let mut line = serde_json::to_vec(value).expect("records are plain data");
+        line.push(b'\n');
+        let written = self.file.write_all(&line).and_then(|()| self.file.sync_data());
+        written.map_err(|source| SweepError::Io { path: self.path.clone(), source })
+    }
+}
+
+impl Header {
+    /// Of this version.
+    pub fn new(model: ModelIdentity, text: TextIdentity, base: Option<String>, subjects: String) -> Self {
+        Self { sweep: VERSION, model, text, base, subjects }
+    }
+
+    /// What is not the same.
+    fn differs(&self, other: &Self) -> Option<&'static str> {
+        [
+            (self.sweep != other.sweep, "version of the format"),
+            (self.model != other.model, "model"),
+            (self.text != other.text, "text, context or number of chunks"),
+            (self.base != other.base, "base to compare with"),
+            (self.subjects != other.subjects, "choice of tensors"),
+        ]
+        .into_iter()
+        .find_map(|(differs, what)| differs.then_some(what))
+    }
+}
+
+fn parse(path: &Path, bytes: &[u8], expected: &Header) -> Result<Vec<Record>, SweepError> {
+    let mut records = Vec::new();
+    for (index, line) in bytes.split_inclusive(|&byte| byte == b'\n').enumerate() {
+        let wrong = |e: serde_json::Error| SweepError::Journal {
+            path: path.into(),
+            line: index + 1,
+            reason: e.to_string(),
+        };
+        if index == 0 {
+            let header: Header = serde_json::from_slice(line).map_err(wrong)?;
+            if let Some(what) = expected.differs(&header) {
+                return Err(SweepError::Other { path: path.into(), what });
+            }
+        } else {
+            records.push(serde_json::from_slice(line).map_err(wrong)?);
+        }
+    }
+    Ok(records)
+}

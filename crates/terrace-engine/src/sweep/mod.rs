@@ -1,0 +1,19 @@
+//! What each tensor's type costs: one after the other, tensors of a running model are replaced by a donor's, the model is compared
+//! with what it was, and they return.
+//!
+//! [`Subjects`] says what is tried, [`make_donor`] makes donors of a model in full precision, [`Sweep::run`] measures whatever the
+//! [`Journal`] does not have yet, and [`Sweep::mixes`] measures the mixes that should cost least within a size.
+
+mod donors;
+mod error;
+mod journal;
+mod mix;
+mod run;
+mod subjects;
+
+pub use donors::{Donor, make_donor};
+pub use error::SweepError;
+pub use journal::{Figures, Header, Journal, MixRecord, Record, Step, TextIdentity};
+pub use mix::MixCandidate;
+pub use run::{EngineModel, Sweep, SweepModel, SweepProgress};
+pub use subjects::{Grouping, Subject, Subjects};
