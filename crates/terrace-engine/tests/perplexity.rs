@@ -22,6 +22,7 @@ fn load(mode: Mode, budget: Budget) -> Engine {
         mode,
         manage: if budget == Budget::Auto { Manage::Auto } else { Manage::Experts },
         ram_budget: budget,
+        outputs: 256,
         ctx: Some(256),
         threads: Some(2),
         ..Options::default()
@@ -103,6 +104,7 @@ fn streamed_stock_and_by_definition() {
     let options = Options {
         model: models().join("tiny-moe-Q4_K.gguf"),
         batch: 20,
+        outputs: 20,
         ubatch: Some(7),
         ctx: Some(256),
         threads: Some(2),
@@ -128,4 +130,16 @@ fn refusals(engine: &mut Engine, tokens: &[i32]) {
     assert!(short.to_string().contains("127") && short.to_string().contains("128"), "{short}");
     assert!(matches!(attempt(1200, 512, go_on), EngineError::PromptTooLong { context: 256, .. }));
     assert!(matches!(attempt(128, 64, ControlFlow::Break(())), EngineError::Cancelled));
+
+    // An engine that was loaded for generating keeps one token's logits.
+    let options = Options {
+        model: models().join("tiny-moe-Q4_K.gguf"),
+        ctx: Some(256),
+        threads: Some(2),
+        ..Options::default()
+    };
+    let mut engine = Engine::load(options, &mut |_| ControlFlow::Continue(())).unwrap();
+    let options = PerplexityOptions { context: 64, chunks: Some(1) };
+    let error = engine.perplexity(tokens, &options, &mut |_| go_on).unwrap_err();
+    assert!(error.to_string().contains("the logits of 32 tokens"), "{error}");
 }

@@ -81,6 +81,14 @@ pub enum ContextError {
         /// llama.cpp's reason.
         reason: String,
     },
+    /// More logits are wanted than the context has set memory aside for.
+    #[error("the logits of {asked} tokens are wanted at once, and the context was made for those of {most}")]
+    Outputs {
+        /// Tokens of the call that ask for logits.
+        asked: usize,
+        /// [`ContextParams::outputs`].
+        most: usize,
+    },
     /// No room for more tokens.
     #[error("the context is full")]
     Full,
@@ -107,6 +115,8 @@ pub struct Context {
     ptr: NonNull<sys::llama_context>,
     pool: Option<NonNull<sys::ggml_threadpool>>,
     vocab: usize,
+    /// Rows of logits that a call may leave.
+    most_outputs: usize,
     /// Rows of logits that the last call left.
     outputs: usize,
     /// Reused: which tokens of a call shall leave logits.
@@ -155,7 +165,8 @@ impl Context {
         raw.n_ctx = params.context;
         raw.n_batch = params.batch;
         raw.n_ubatch = params.ubatch;
-        raw.n_outputs_max = params.outputs.clamp(1, params.batch.max(1));
+        // One per sequence at least, or llama.cpp ends the process.
+        raw.n_outputs_max = params.outputs.clamp(1, params.batch.max(1)).max(params.sequences);
         raw.n_seq_max = params.sequences;
         raw.kv_unified = params.sequences > 1;
         raw.n_threads = threads;
@@ -188,6 +199,7 @@ impl Context {
             ptr,
             pool: None,
             vocab: model.vocab().len(),
+            most_outputs: raw.n_outputs_max as usize,
             outputs: 0,
             wanted: Vec::new(),
             interrupt,
@@ -272,6 +284,9 @@ impl Context {
         outputs: usize,
     ) -> Result<(), ContextError> {
         self.outputs = 0;
+        if outputs > self.most_outputs {
+            return Err(ContextError::Outputs { asked: outputs, most: self.most_outputs });
+        }
         drop(parked::take());
         let tokens = usize::try_from(batch.n_tokens).unwrap_or(0);
         // SAFETY: by contract.
