@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use terrace_backend::BackendError;
 use terrace_ggml::gguf::GgufError;
+use terrace_model::ByteSize;
 use terrace_store::StoreError;
 
 /// A tensor that was not replaced, and why.
@@ -64,6 +65,16 @@ pub enum ReloadError {
     /// The backend's.
     #[error("nothing is reloaded: {0}")]
     Backend(#[from] BackendError),
+    /// Less memory than the new bytes need beside the old ones.
+    #[error(
+        "nothing is reloaded: the new tensors need {needed} beside the old ones, and {available} are available"
+    )]
+    NoRoom {
+        /// Their bytes.
+        needed: ByteSize,
+        /// RAM that can be taken.
+        available: ByteSize,
+    },
     /// No memory for the new bytes.
     #[error("nothing is reloaded: no memory for {len} bytes of {tensor}: {source}")]
     Memory {

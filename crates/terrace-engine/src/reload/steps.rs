@@ -5,13 +5,14 @@ use super::error::{Refusal, ReloadError};
 use super::find::{Found, Target, Wanted};
 use super::identity::FileState;
 use super::registry::{Entry, Registry, is_streamed};
+use crate::machine::available_memory;
 use crate::on_devices::split_devices;
 use crate::split::{attention_granularity, ffn_granularity, has_parts};
 use terrace_backend::Weights;
 use terrace_ggml::DataType;
 use terrace_ggml::llama::Weight;
 use terrace_ggml::memory::Pages;
-use terrace_model::{Extent, TensorInfo};
+use terrace_model::{ByteSize, Extent, TensorInfo};
 use terrace_plan::TensorClass;
 
 /// A tensor that is to be swapped, with everything that the swap needs.
@@ -188,6 +189,7 @@ fn stage_all(
     wanted: Vec<Wanted>,
     staged: &mut Staged,
 ) -> Result<(), ReloadError> {
+    check_room(registry, &wanted)?;
     for Wanted { entry: index, to } in wanted {
         let entry = &registry.entries[index];
         let found = match to {
@@ -213,6 +215,24 @@ fn stage_all(
         }
     }
     Ok(())
+}
+
+/// Whether memory holds what is to be read beside what is there. Tensors that are asked for by name are all read; of files
+/// that changed, most turn out to be as they were, and the largest at a time counts.
+fn check_room(registry: &Registry, wanted: &[Wanted]) -> Result<(), ReloadError> {
+    let bytes = |asked: bool| {
+        wanted.iter().filter_map(move |Wanted { entry, to }| match to {
+            Target::Found(found) if found.asked == asked => {
+                let own =
+                    registry.entries[*entry].weights.iter().filter(|weight| !is_streamed(weight)).count();
+                Some(found.info.extent.len * own as u64)
+            }
+            _ => None,
+        })
+    };
+    let needed = ByteSize(bytes(true).sum::<u64>() + bytes(false).max().unwrap_or(0));
+    let available = available_memory();
+    if needed > available { Err(ReloadError::NoRoom { needed, available }) } else { Ok(()) }
 }
 
 /// None: the tensor has these bytes already.
