@@ -3,6 +3,9 @@
 use std::path::PathBuf;
 use terrace_engine::{ChatTemplateError, EngineError};
 
+/// How the standard library ends messages of EMFILE, whoever got it.
+const TOO_MANY_FILES: &str = "(os error 24)";
+
 /// Any reason for a command to end early.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
@@ -108,6 +111,11 @@ impl CliError {
 
     /// What could be done about it.
     pub fn hint(&self) -> Option<String> {
+        if self.to_string().contains(TOO_MANY_FILES) {
+            return Some(
+                "`ulimit -n` may be raised by the administrator; `terrace quantize MODEL OUT --type COPY` makes one file of many".into(),
+            );
+        }
         match self {
             Self::Interrupted | Self::Io { .. } | Self::Gguf(_) | Self::Replay(_) => None,
             Self::Trace { .. } => Some("traces are written by `terrace trace record`".into()),

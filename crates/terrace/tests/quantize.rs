@@ -37,21 +37,27 @@ fn a_model_of_one_file_per_tensor_runs() {
     assert_eq!(report["bytes"], report["old_bytes"]);
     let expected = text(&model);
     assert_eq!(text(first), expected);
-    // Streamed, with fewer files allowed than it has: the limit is raised.
-    let mut command = terrace();
-    command.args(["run", path(first), "-p", "In the beginning", "-n", "24", "--temp", "0"]);
-    command.args(["--manage", "experts", "--ram-budget", "9MiB"]);
-    let (low, high) = (32, 100 + 4 * files);
-    // SAFETY: between fork and exec only a system call is made.
-    unsafe {
-        command.pre_exec(move || {
-            let limit = rustix::process::Rlimit { current: Some(low), maximum: Some(high) };
-            Ok(rustix::process::setrlimit(rustix::process::Resource::Nofile, limit)?)
-        });
-    }
-    let output = command.output().unwrap();
+    // Streamed, with fewer files allowed than it has: the limit is raised, as far as the system allows.
+    let limited = |most: u64| {
+        let mut command = terrace();
+        command.args(["run", path(first), "-p", "In the beginning", "-n", "24", "--temp", "0"]);
+        command.args(["--manage", "experts", "--ram-budget", "9MiB"]);
+        // SAFETY: between fork and exec only a system call is made.
+        unsafe {
+            command.pre_exec(move || {
+                let limit = rustix::process::Rlimit { current: Some(32), maximum: Some(most) };
+                Ok(rustix::process::setrlimit(rustix::process::Resource::Nofile, limit)?)
+            });
+        }
+        command.output().unwrap()
+    };
+    let output = limited(100 + 4 * files);
     assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!(stdout(&output), expected);
+    let output = limited(32);
+    let error = failure(&output, 1);
+    assert!(error.contains(".gguf") && error.contains("Too many open files"), "{error}");
+    assert!(stderr(&output).contains("hint: `ulimit -n`"), "{}", stderr(&output));
 }
 
 #[test]
