@@ -119,7 +119,7 @@ fn calibration_finds_the_layers_that_change_nothing() {
     let spec = Spec { layers: 6, silent: vec![2, 4], ..Spec::new(Arch::Qwen3Moe) };
     let model = terrace_testkit::write(&spec, dir.path().join("model.gguf")).unwrap();
     let base = Options { outputs: 256, ..streamed(&model) };
-    let mut calibrator = Calibrator::load(base, &mut |_| ControlFlow::Continue(())).unwrap();
+    let mut calibrator = Calibrator::load(base.clone(), &mut |_| ControlFlow::Continue(())).unwrap();
     assert_eq!(calibrator.engine().streamed_layers(), [0, 1, 2, 3, 4, 5]);
     let tokens = calibrator.engine().tokenize(&TEXT.repeat(12), true, false).unwrap();
     let chunks = PerplexityOptions { context: 128, chunks: Some(3) };
@@ -143,7 +143,7 @@ fn calibration_finds_the_layers_that_change_nothing() {
     }
     // Layers that add nothing cost nothing; observing changed nothing.
     assert_eq!(skip.with, skip.without);
-    let mut engine = Engine::load(streamed(&model), &mut |_| ControlFlow::Continue(())).unwrap();
+    let mut engine = Engine::load(base.clone(), &mut |_| ControlFlow::Continue(())).unwrap();
     let plain = engine.perplexity(&tokens, &chunks, &mut |_| ControlFlow::Continue(())).unwrap();
     // The last layer computes fewer tokens here, which ggml may do with another kernel.
     let ratio = plain.perplexity / skip.without.perplexity;

@@ -4,7 +4,7 @@
 
 mod reloading;
 
-use reloading::{alone, dir, from_file, load, original, trace, with, write};
+use reloading::{dir, from_file, in_own_process, load, original, trace, with, write};
 use std::path::Path;
 use terrace_engine::{Budget, Manage, Options, Replacement};
 use terrace_model::ByteSize;
@@ -31,18 +31,6 @@ const ON_DEVICE: [(&str, WeightType); 5] = [
     ("blk.2.attn_output.weight", WeightType::F16),
     ("blk.1.ffn_up_exps.weight", WeightType::Q6_K),
 ];
-
-/// Runs the ignored test `name` of this binary in a process of its own: what is known of a server stays known, and it is not
-/// there any more for the next test.
-fn in_own_process(name: &str) {
-    let _alone = alone();
-    let output = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", name, "--nocapture", "--ignored"])
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && text.contains("1 passed"), "{text}");
-}
 
 #[test]
 fn weights_on_a_device_are_replaced_there() {

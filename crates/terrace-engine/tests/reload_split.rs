@@ -4,7 +4,7 @@
 
 mod reloading;
 
-use reloading::{alone, dir, from_file, load, original, trace, with, write};
+use reloading::{dir, from_file, in_own_process, load, original, trace, with, write};
 use std::path::Path;
 use terrace_engine::{Engine, EngineError, Manage, Options, ReloadError, Replacement, SplitMode};
 use terrace_model::ByteSize;
@@ -15,16 +15,6 @@ use terrace_testkit::{Arch, Spec, WeightType};
 #[ignore = "the RPC servers of the other tests, in processes of their own"]
 fn server() {
     serve_as_child();
-}
-
-fn in_own_process(name: &str) {
-    let _alone = alone();
-    let output = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", name, "--nocapture", "--ignored"])
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
 
 #[test]

@@ -89,3 +89,15 @@ pub fn with(spec: &Spec, tensor: &str, ty: WeightType) -> Spec {
     other.overrides.insert(0, (tensor.into(), ty));
     other
 }
+
+/// Runs the ignored test `name` of this binary in a process of its own: what is known of a server of devices stays known, and
+/// it is not there any more for the next test.
+pub fn in_own_process(name: &str) {
+    let _alone = alone();
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture", "--ignored"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+}
