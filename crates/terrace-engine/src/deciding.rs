@@ -2,10 +2,11 @@
 
 use crate::context_ask::HeaderModel;
 use crate::machine::{known_machine, machine_profile};
-use crate::options::{Mode, Options};
+use crate::options::{KvChoice, Mode, Options};
+use crate::placing::AUTO_KV_TYPES;
 use terrace_ggml::llama::SplitMode;
 use terrace_model::{ByteSize, ModelFile};
-use terrace_plan::{Budget, MachineProfile, Manage, auto_reserve};
+use terrace_plan::{Budget, ContextSize, KvType, MachineProfile, Manage, auto_reserve};
 
 /// Models below this size are not worth a probe, which itself takes up to 128 MiB for a moment: that would be most of what a
 /// small model's run has resident.
@@ -21,9 +22,25 @@ pub fn machine_for(file: &ModelFile, options: &Options, available: ByteSize) -> 
     }
 }
 
-/// What llama.cpp says of contexts, where a decision hangs on how much memory they leave.
-pub fn header_model(file: &ModelFile, options: &Options, available: ByteSize) -> Option<HeaderModel> {
-    if decides(file, options, available) { HeaderModel::read(&options.model) } else { None }
+/// What llama.cpp says of contexts of `tokens` tokens in graphs of at most `ubatch`, for each type of keys and values that may
+/// be chosen. Nothing where no decision hangs on how much memory they leave, and of what has to be estimated.
+pub fn asked_contexts(
+    file: &ModelFile,
+    options: &Options,
+    (tokens, ubatch): (u32, u32),
+    available: ByteSize,
+) -> Vec<(KvType, ContextSize)> {
+    if !decides(file, options, available) {
+        return Vec::new();
+    }
+    // Its vocabulary is not kept beside the model's own.
+    let Some(header) = HeaderModel::read(&options.model) else { return Vec::new() };
+    let types: &[KvType] = match &options.kv_type {
+        KvChoice::Type(ty) => std::slice::from_ref(ty),
+        KvChoice::Auto => &AUTO_KV_TYPES,
+    };
+    let context = |&ty: &KvType| Some((ty, header.context(tokens, ty, ubatch, options.outputs)?));
+    types.iter().filter_map(context).collect()
 }
 
 /// Whether there is anything to decide that is worth a look at the machine.

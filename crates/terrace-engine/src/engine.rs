@@ -1,7 +1,7 @@
 //! Loading a model, and holding what was loaded.
 
 use crate::context_ask::cache_type;
-use crate::deciding::{header_model, machine_for};
+use crate::deciding::{asked_contexts, machine_for};
 use crate::error::EngineError;
 use crate::layer_skip::{LayerSkip, ModelIdentity};
 use crate::load::{asks_for_reading, load_managed};
@@ -120,7 +120,7 @@ impl Engine {
         let batch = options.batch.clamp(1, tokens);
         let ubatch = options.ubatch.unwrap_or_else(|| auto_ubatch(&file, tokens, available)).clamp(1, batch);
         let reading = asks_for_reading(&options);
-        let header = header_model(&file, &options, available);
+        let contexts = asked_contexts(&file, &options, (tokens, ubatch), available);
         let scene = Scene {
             options: &options,
             written: written.as_ref(),
@@ -129,7 +129,7 @@ impl Engine {
             ubatch,
             machine: &machine_for(&file, &options, available),
             mapping: reading.is_none(),
-            header: header.as_ref(),
+            contexts: &contexts,
         };
         let kv_type = scene.kv_type();
         let needed = scene.context(kv_type);

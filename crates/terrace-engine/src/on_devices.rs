@@ -6,19 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::num::NonZeroU64;
 use terrace_ggml::buffer::BufferTypeHandle;
-use terrace_ggml::devices::{DeviceHandle, DeviceKind, devices};
+use terrace_ggml::devices::{DeviceHandle, devices};
 use terrace_ggml::llama::SplitMode;
 use terrace_model::{ByteSize, ModelFile};
 use terrace_plan::{Given, Managed, Selection, TensorClass, classify_all, override_patterns};
 
-/// Whether layers can be put there.
-fn is_accelerator(device: DeviceHandle) -> bool {
-    matches!(device.kind(), DeviceKind::Gpu | DeviceKind::IntegratedGpu)
-}
-
 /// How many devices split tensors are cut for.
 pub fn split_devices() -> u64 {
-    devices().into_iter().filter(|device| is_accelerator(*device)).count() as u64
+    devices().into_iter().filter(|device| device.is_accelerator()).count() as u64
 }
 
 /// Weights that are neither in RAM nor streamed.
@@ -134,7 +129,7 @@ impl OnDevices {
             let device = all.iter().find(|device| device.name() == *name).copied();
             device.ok_or_else(|| EngineError::NoDevice {
                 name: name.clone(),
-                known: all.iter().filter(|d| is_accelerator(**d)).map(|device| device.name()).collect(),
+                known: all.iter().filter(|d| d.is_accelerator()).map(|device| device.name()).collect(),
             })
         };
         for (name, tensors) in &self.single {
@@ -148,10 +143,10 @@ impl OnDevices {
             .map(|(name, layers)| Ok((find(name)?, *layers)))
             .collect::<Result<Vec<_>, EngineError>>()?;
         if split == SplitMode::Tensor && !taken.is_empty() {
-            check(model, split_devices())?;
+            let devices: Vec<DeviceHandle> = all.iter().copied().filter(|d| d.is_accelerator()).collect();
+            check(model, devices.len() as u64)?;
             // All of them have a part of each layer.
             let layers: u32 = taken.iter().map(|(_, layers)| layers).sum();
-            let devices: Vec<DeviceHandle> = all.iter().copied().filter(|d| is_accelerator(*d)).collect();
             return Ok(devices.into_iter().map(|device| (device, layers)).collect());
         }
         // Devices of single tensors compute, too.

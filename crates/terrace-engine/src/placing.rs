@@ -1,6 +1,5 @@
 //! What lives where in a run: the user's words, the model's header and the machine, made into one plan.
 
-use crate::context_ask::HeaderModel;
 use crate::error::EngineError;
 use crate::on_devices::OnDevices;
 use crate::options::{KvChoice, Options};
@@ -13,6 +12,9 @@ use terrace_plan::{
 
 /// A smaller type of keys and values is lossy: it must make this much of a difference.
 const WORTH_IT: f64 = 1.05;
+
+/// The types that may be chosen, the exact one first.
+pub const AUTO_KV_TYPES: [KvType; 3] = [KvType::F16, KvType::Q8_0, KvType::Q4_0];
 
 /// A run's plan, and what it should cost.
 pub struct Placing {
@@ -35,8 +37,8 @@ pub struct Scene<'a> {
     pub machine: &'a MachineProfile,
     /// Whether the page cache may serve what fits.
     pub mapping: bool,
-    /// Who knows what contexts take; none: they are estimated.
-    pub header: Option<&'a HeaderModel>,
+    /// What contexts take, by llama.cpp's own count; those of other types are estimated.
+    pub contexts: &'a [(KvType, ContextSize)],
 }
 
 /// Decides. A plan from a file is followed or refused, never changed; a manual mode is followed; else everything that fits is
@@ -83,7 +85,7 @@ impl Scene<'_> {
     pub fn kv_type(&self) -> KvType {
         let types = match self.options.kv_type {
             KvChoice::Type(ty) => return ty,
-            KvChoice::Auto => [KvType::F16, KvType::Q8_0, KvType::Q4_0],
+            KvChoice::Auto => AUTO_KV_TYPES,
         };
         let mut best = (KvType::F16, 0.0);
         for ty in types {
@@ -108,7 +110,7 @@ impl Scene<'_> {
 
     /// The same by llama.cpp's own count.
     fn asked_context(&self, kv_type: KvType) -> Option<ContextSize> {
-        self.header?.context(self.tokens, kv_type, self.ubatch, self.options.outputs)
+        self.contexts.iter().find(|(ty, _)| *ty == kv_type).map(|(_, context)| *context)
     }
 
     fn asked(&self, kv_type: KvType) -> PlaceRequest {

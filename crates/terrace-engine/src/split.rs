@@ -6,6 +6,7 @@
 
 use crate::error::EngineError;
 use terrace_model::{ModelFile, TensorInfo, TensorType};
+use terrace_plan::Name;
 
 /// Borders are multiples of this at least, for the kernels' sake.
 const FASTER: u64 = 128;
@@ -51,16 +52,16 @@ pub fn check(model: &ModelFile, devices: u64) -> Result<(), EngineError> {
         granularity,
     };
     for tensor in &model.tensors {
-        let role = tensor.name.rsplit('.').nth(1).unwrap_or_default();
+        let name = Name::of(&tensor.name);
         let width = tensor.shape.0[0];
-        match role {
-            "ffn_down" | "ffn_down_exps" if tensor.name.ends_with(".weight") => {
+        match (name.role, name.kind) {
+            ("ffn_down" | "ffn_down_exps", "weight") => {
                 let granularity = ffn_granularity(&tensor.ty);
                 if !has_parts(width, granularity, devices) {
                     return Err(empty(tensor, granularity));
                 }
             }
-            "attn_output" if tensor.name.ends_with(".weight") => {
+            ("attn_output", "weight") => {
                 let Some(group) = head_group(model) else { continue };
                 let granularity = attention_granularity(group, devices, &tensor.ty);
                 if !has_parts(width, granularity, devices) {

@@ -2,8 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+mod bundled;
+
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use terrace_engine::{
     BaseLogits, DivergenceReport, Engine, EngineError, KvChoice, KvType, LogitsFile, Options,
@@ -13,27 +14,19 @@ use terrace_model::ByteSize;
 
 const OPTIONS: PerplexityOptions = PerplexityOptions { context: 96, chunks: Some(3) };
 
-fn models() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models")
-}
-
 /// The bundled model; with keys and values in four bits it predicts otherwise.
 fn load(kv_type: KvType, batch: u32) -> Engine {
-    let options = Options {
-        model: models().join("tiny-moe-Q4_K.gguf"),
+    bundled::load(Options {
         kv_type: KvChoice::Type(kv_type),
         batch,
         outputs: batch.min(256),
         ctx: Some(256),
-        threads: Some(2),
         ..Options::default()
-    };
-    Engine::load(options, &mut |_| ControlFlow::Continue(())).unwrap()
+    })
 }
 
 fn tokens(engine: &Engine) -> Vec<i32> {
-    let text = std::fs::read_to_string(models().join("sample.kjv.txt")).unwrap();
-    engine.tokenize(&text[..4000], true, false).unwrap()
+    bundled::tokens(engine, 4000)
 }
 
 /// Probabilities of all tokens at the scored positions of the first chunk, each from a text that ends before it.

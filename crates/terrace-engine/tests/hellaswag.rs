@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+mod bundled;
+
+use bundled::models;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
 use terrace_engine::{
     Budget, Engine, EngineError, HELLASWAG_SEQUENCES, HellaSwagReport, HellaSwagTask, Manage, Options,
     Sampling,
@@ -14,22 +16,15 @@ use terrace_model::ByteSize;
 /// endings are further from right ones by an order of magnitude.
 const CLOSE: f64 = 0.15;
 
-fn models() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models")
-}
-
 fn load(sequences: u32, streamed: bool) -> Engine {
-    let options = Options {
-        model: models().join("tiny-moe-Q4_K.gguf"),
+    bundled::load(Options {
         sequences,
         outputs: 512,
         manage: if streamed { Manage::Experts } else { Manage::Auto },
         ram_budget: if streamed { Budget::Bytes(ByteSize::mib(4)) } else { Budget::Auto },
         ctx: Some(512),
-        threads: Some(2),
         ..Options::default()
-    };
-    Engine::load(options, &mut |_| ControlFlow::Continue(())).unwrap()
+    })
 }
 
 /// Verses cut in two; the other endings are those of other verses.

@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+mod bundled;
+
+use bundled::models;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
 use terrace_engine::{
     Budget, Engine, EngineError, Manage, Mode, Options, PerplexityOptions, PerplexityReport, Sampling,
 };
@@ -12,27 +14,19 @@ use terrace_model::ByteSize;
 const CONTEXT: usize = 128;
 const CHUNKS: usize = 2;
 
-fn models() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models")
-}
-
 fn load(mode: Mode, budget: Budget) -> Engine {
-    let options = Options {
-        model: models().join("tiny-moe-Q4_K.gguf"),
+    bundled::load(Options {
         mode,
         manage: if budget == Budget::Auto { Manage::Auto } else { Manage::Experts },
         ram_budget: budget,
         outputs: 256,
         ctx: Some(256),
-        threads: Some(2),
         ..Options::default()
-    };
-    Engine::load(options, &mut |_| ControlFlow::Continue(())).unwrap()
+    })
 }
 
 fn tokens(engine: &Engine) -> Vec<i32> {
-    let text = std::fs::read_to_string(models().join("sample.kjv.txt")).unwrap();
-    engine.tokenize(&text[..8000], true, false).unwrap()
+    bundled::tokens(engine, 8000)
 }
 
 fn measure(engine: &mut Engine, tokens: &[i32]) -> PerplexityReport {

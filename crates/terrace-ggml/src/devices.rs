@@ -85,6 +85,11 @@ impl DeviceHandle {
         }
     }
 
+    /// Whether layers can be put on it.
+    pub fn is_accelerator(self) -> bool {
+        matches!(self.kind(), DeviceKind::Gpu | DeviceKind::IntegratedGpu)
+    }
+
     pub(crate) fn as_raw(self) -> sys::ggml_backend_dev_t {
         self.0.as_ptr()
     }

@@ -39,6 +39,7 @@ pub use experts::{ExpertGroup, expert_groups};
 pub use manage::{MATRIX_MIN, Managed, Selection, managed};
 pub use metadata::Count;
 pub use mix::{Mix, MixError, MixOption, least_cost, mixes};
+pub use names::Name;
 pub use overrides::{ParseRuleError, RuleError, RulePlace, TensorRule, apply_rules};
 pub use patterns::override_patterns;
 pub use place::{

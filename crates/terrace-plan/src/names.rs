@@ -12,6 +12,7 @@ pub struct Name<'a> {
 }
 
 impl<'a> Name<'a> {
+    /// Of a tensor's name.
     pub fn of(name: &'a str) -> Self {
         let (layer, rest) = split_layer(name).map_or((None, name), |(layer, rest)| (Some(layer), rest));
         let (role, kind) = rest.rsplit_once('.').unwrap_or((rest, ""));

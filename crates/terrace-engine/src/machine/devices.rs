@@ -6,7 +6,7 @@ use terrace_plan::DeviceProfile;
 /// Those that hold weights and compute on them.
 pub fn computing() -> Vec<DeviceHandle> {
     let all = devices().into_iter();
-    all.filter(|device| matches!(device.kind(), DeviceKind::Gpu | DeviceKind::IntegratedGpu)).collect()
+    all.filter(|device| device.is_accelerator()).collect()
 }
 
 /// What their drivers tell of them.

@@ -26,9 +26,9 @@ pub fn swap(
         return Err(error);
     }
     let mut report = ReloadReport { unchanged: staged.unchanged, ..ReloadReport::default() };
-    let name = |step: &Step| registry.entries[step.entry].original.info.name.clone();
-    staged.steps.sort_by_cached_key(|step| {
-        (!matches!(step.to, Ready::Original), !siblings::is_last_matrix(&name(step)))
+    staged.steps.sort_by_key(|step| {
+        let last = siblings::is_last_matrix(registry.entries[step.entry].name());
+        (!matches!(step.to, Ready::Original), !last)
     });
     let mut swapped = Vec::new();
     for step in staged.steps {

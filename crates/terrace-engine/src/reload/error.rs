@@ -87,6 +87,11 @@ pub enum ReloadError {
     },
 }
 
+/// All of it, if nothing was refused.
+pub(super) fn all_or_nothing<T>(all: T, refusals: Vec<Refusal>) -> Result<T, ReloadError> {
+    if refusals.is_empty() { Ok(all) } else { Err(ReloadError::Refused(refusals)) }
+}
+
 impl ReloadError {
     /// Whether a moment later it may be otherwise: a file is in the middle of being written.
     pub(super) fn may_pass(&self) -> bool {

@@ -1,6 +1,6 @@
 //! Which tensors are to come from where: what changed on disk, or what was asked for.
 
-use super::error::{Refusal, ReloadError};
+use super::error::{Refusal, ReloadError, all_or_nothing};
 use super::identity::FileState;
 use super::registry::Registry;
 use super::{Replacement, Source};
@@ -70,7 +70,7 @@ impl Registry {
             }
             self.pending.push((path, state));
         }
-        if refusals.is_empty() { Ok(wanted) } else { Err(ReloadError::Refused(refusals)) }
+        all_or_nothing(wanted, refusals)
     }
 
     /// What was asked for.
@@ -105,7 +105,7 @@ impl Registry {
             wanted.retain(|earlier| earlier.entry != entry);
             wanted.push(Wanted { entry, to });
         }
-        if refusals.is_empty() { Ok(wanted) } else { Err(ReloadError::Refused(refusals)) }
+        all_or_nothing(wanted, refusals)
     }
 
     /// The header of a file that tensors are taken from; of all of its shards, if it is the first of several.

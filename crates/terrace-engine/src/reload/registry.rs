@@ -43,6 +43,11 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// The tensor's name.
+    pub fn name(&self) -> &str {
+        &self.original.info.name
+    }
+
     /// Whether its bytes come from the store when they are needed.
     pub fn is_streamed(&self) -> bool {
         self.weights.iter().any(is_streamed)

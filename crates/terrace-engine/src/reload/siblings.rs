@@ -7,11 +7,11 @@ use crate::split::ffn_granularity;
 use std::collections::BTreeSet;
 use terrace_ggml::DataType;
 use terrace_ggml::llama::{Context, Seat, Weight};
+use terrace_plan::Name;
 
 /// `blk.3.` of a weight of a feed-forward block.
 fn block_of(name: &str) -> Option<&str> {
-    let role = name.rsplit('.').nth(1)?;
-    let of_block = role.strip_prefix("ffn_")?;
+    let of_block = Name::of(name).role.strip_prefix("ffn_")?;
     let of_block = of_block.strip_suffix("_exps").unwrap_or(of_block);
     let block = ["gate", "up", "gate_up", "down"].contains(&of_block);
     if block { name.split("ffn_").next() } else { None }
@@ -28,19 +28,18 @@ pub fn resync(
     context: &mut Context,
     swapped: &[usize],
 ) -> Result<usize, ReloadError> {
-    let names: Vec<String> = registry.entries.iter().map(|entry| entry.original.info.name.clone()).collect();
-    let name = |entry: usize| names[entry].as_str();
     let blocks: BTreeSet<String> = swapped
         .iter()
-        .filter(|&&entry| registry.entries[entry].weights.iter().any(Weight::is_split))
-        .filter_map(|&entry| block_of(name(entry)).map(str::to_owned))
+        .map(|&entry| &registry.entries[entry])
+        .filter(|entry| entry.weights.iter().any(Weight::is_split))
+        .filter_map(|entry| block_of(entry.name()).map(str::to_owned))
         .collect();
     let mut moved = 0;
     for block in blocks {
         let members: Vec<usize> = (0..registry.entries.len())
-            .filter(|&entry| block_of(name(entry)) == Some(block.as_str()))
+            .filter(|&entry| block_of(registry.entries[entry].name()) == Some(block.as_str()))
             .collect();
-        let last = members.iter().copied().find(|&entry| is_last_matrix(name(entry)));
+        let last = members.iter().copied().find(|&entry| is_last_matrix(registry.entries[entry].name()));
         let Some(last) = last else { continue };
         let now = ffn_granularity(&registry.entries[last].current.info.ty);
         let loaded = ffn_granularity(&registry.entries[last].original.info.ty);
@@ -58,9 +57,7 @@ pub fn resync(
                 entry.weights.iter_mut().for_each(|weight| weight.restore(context));
                 entry.cut = None;
             } else {
-                move_all(entry, context, |weight, context, ty, bytes| {
-                    weight.put(context, ty, bytes);
-                })?;
+                move_all(entry, context, Weight::put)?;
                 entry.cut = Some(now);
             }
         }

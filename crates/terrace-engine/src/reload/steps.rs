@@ -1,7 +1,7 @@
 //! What is wanted, checked against the model, and read: everything that can fail, before anything changes.
 
 use super::bytes::Files;
-use super::error::{Refusal, ReloadError};
+use super::error::{Refusal, ReloadError, all_or_nothing};
 use super::find::{Found, Target, Wanted};
 use super::identity::FileState;
 use super::registry::{Entry, Registry, is_streamed};
@@ -13,7 +13,7 @@ use terrace_ggml::DataType;
 use terrace_ggml::llama::Weight;
 use terrace_ggml::memory::Pages;
 use terrace_model::{ByteSize, Extent, TensorInfo};
-use terrace_plan::TensorClass;
+use terrace_plan::{Name, TensorClass};
 
 /// A tensor that is to be swapped, with everything that the swap needs.
 pub struct Step {
@@ -71,7 +71,7 @@ pub fn checked(registry: &Registry, wanted: Vec<Wanted>) -> Result<Vec<Wanted>, 
         };
         accepted.push(Wanted { entry: index, to });
     }
-    if refusals.is_empty() { Ok(accepted) } else { Err(ReloadError::Refused(refusals)) }
+    all_or_nothing(accepted, refusals)
 }
 
 /// Whether the file is the one that was loaded, and as it was then.
@@ -123,8 +123,8 @@ fn acceptable(registry: &Registry, entry: &Entry, to: &Target) -> Result<(), Str
 /// Whether the devices' slices can be cut for the tensor as it is there.
 fn cuttable(registry: &Registry, entry: &Entry, found: &TensorInfo) -> Result<(), String> {
     let devices = split_devices();
-    match found.name.rsplit('.').nth(1) {
-        Some("ffn_down" | "ffn_down_exps") => {
+    match Name::of(&found.name).role {
+        "ffn_down" | "ffn_down_exps" => {
             let granularity = ffn_granularity(&found.ty);
             if has_parts(found.shape.0[0], granularity, devices) {
                 return Ok(());
@@ -133,7 +133,7 @@ fn cuttable(registry: &Registry, entry: &Entry, found: &TensorInfo) -> Result<()
                 "cut in multiples of {granularity}, one of {devices} devices would have nothing of it"
             ))
         }
-        Some("attn_output" | "ssm_out") => {
+        "attn_output" | "ssm_out" => {
             let granularity = |ty| registry.head_group.map(|group| attention_granularity(group, devices, ty));
             if granularity(&found.ty).is_some_and(|there| granularity(&entry.original.info.ty) == Some(there))
             {
@@ -150,7 +150,9 @@ fn cuttable(registry: &Registry, entry: &Entry, found: &TensorInfo) -> Result<()
 
 /// Whether it is a matrix that activations are multiplied with, or a table of rows, which can be of any type.
 fn is_matrix(info: &TensorInfo, class: TensorClass) -> bool {
-    let role = info.name.rsplit('.').nth(1).unwrap_or_default();
+    let Name { role, kind, .. } = Name::of(&info.name);
+    // `indexer.attn_q_b` is one of attention's.
+    let role = role.rsplit_once('.').map_or(role, |(_, part)| part);
     let matrix = match class {
         TensorClass::Expert
         | TensorClass::SharedExpert
@@ -164,7 +166,7 @@ fn is_matrix(info: &TensorInfo, class: TensorClass) -> bool {
         }
         TensorClass::Norm | TensorClass::Other => false,
     };
-    matrix && info.shape.dims() >= 2 && info.name.ends_with(".weight")
+    matrix && info.shape.dims() >= 2 && kind == "weight"
 }
 
 /// Opens the files and reads what the swap needs in memory.

@@ -2,7 +2,7 @@
 
 use super::{Context, Model};
 use crate::DataType;
-use crate::devices::{DeviceKind, devices};
+use crate::devices::devices;
 use crate::memory::{Pages, SLACK};
 use crate::rates::ScratchContext;
 use crate::tensor::Tensor;
@@ -71,6 +71,8 @@ impl Drop for DeviceBuffer {
 pub struct Weight {
     tensor: NonNull<sys::ggml_tensor>,
     original: Stored,
+    /// Name of the buffer type of the original.
+    place: String,
     private: Private,
     // Last: its buffers are where the tensor is put back to.
     _model: Arc<Model>,
@@ -92,7 +94,10 @@ impl Weight {
         let weight = |tensor: NonNull<sys::ggml_tensor>| {
             // SAFETY: a tensor of the model, initialised by its load.
             let original = unsafe { Stored::of(tensor) };
-            Self { tensor, original, private: Private::None, _model: Arc::clone(model) }
+            let (private, model) = (Private::None, Arc::clone(model));
+            let mut weight = Self { tensor, original, place: String::new(), private, _model: model };
+            weight.place = weight.original_type().map_or_else(String::new, |buft| buft.name());
+            weight
         };
         tensors.into_iter().filter_map(NonNull::new).map(weight).collect()
     }
@@ -112,11 +117,6 @@ impl Weight {
         self.get().ty()
     }
 
-    /// Dimensions, fastest first.
-    pub fn ne(&self) -> [u64; 4] {
-        self.get().ne().map(i64::unsigned_abs)
-    }
-
     /// Bytes, as it is now.
     pub fn bytes(&self) -> usize {
         self.get().bytes()
@@ -132,8 +132,8 @@ impl Weight {
     }
 
     /// Name of the buffer type that the load chose.
-    pub fn place(&self) -> String {
-        self.original_type().map_or_else(String::new, |buft| buft.name())
+    pub fn place(&self) -> &str {
+        &self.place
     }
 
     /// Whether its bytes are main memory in ggml's plain layout.
@@ -216,10 +216,7 @@ impl Weight {
     /// # Panics
     /// As [`Weight::put`].
     pub fn put_on_host(&mut self, idle: &mut Context, ty: DataType, mut bytes: Pages) {
-        self.restore(idle);
-        let stored = self.original.retyped(ty, self.get().ne());
-        self.write(stored);
-        assert!(self.bytes() <= bytes.as_mut_slice().len(), "{}", self.name());
+        let stored = self.vacate(idle, ty, &mut bytes);
         self.fall_back(stored, bytes);
     }
 
@@ -229,26 +226,29 @@ impl Weight {
     ///
     /// # Panics
     /// If `bytes` are fewer than the weight has as `ty`.
-    pub fn put(&mut self, idle: &mut Context, ty: DataType, mut bytes: Pages) -> Seat {
-        self.restore(idle);
-        let stored = self.original.retyped(ty, self.get().ne());
-        self.write(stored);
-        let len = self.bytes();
-        assert!(len <= bytes.as_mut_slice().len(), "{}", self.name());
+    pub fn put(&mut self, idle: &mut Context, ty: DataType, mut bytes: Pages) {
+        let stored = self.vacate(idle, ty, &mut bytes);
         if self.is_host() {
             self.write(Stored { data: bytes.base(), ..stored });
             self.private = Private::Host { _pages: bytes };
         } else if let Some(buffer) = self.allocate() {
             // SAFETY: the tensor was just placed in the buffer, which has room for it; `bytes` has so many.
             unsafe {
-                sys::ggml_backend_tensor_set(self.tensor.as_ptr(), bytes.base(), 0, len);
+                sys::ggml_backend_tensor_set(self.tensor.as_ptr(), bytes.base(), 0, self.bytes());
             }
             self.private = Private::Device { _buffer: buffer };
         } else {
             self.fall_back(stored, bytes);
         }
-        idle.forget_graphs();
-        self.seat()
+    }
+
+    /// The weight is typed as `ty` and has no memory of its own; graphs are forgotten. `bytes` are enough for it.
+    fn vacate(&mut self, idle: &mut Context, ty: DataType, bytes: &mut Pages) -> Stored {
+        self.restore(idle);
+        let stored = self.original.retyped(ty, self.get().ne());
+        self.write(stored);
+        assert!(self.bytes() <= bytes.as_mut_slice().len(), "{}", self.name());
+        stored
     }
 
     fn fall_back(&mut self, stored: Stored, bytes: Pages) {
@@ -316,7 +316,7 @@ impl Weight {
     /// together, as they are now.
     fn allocate_slices(&mut self) -> Option<DeviceBuffer> {
         let buft = self.original_type()?.as_raw();
-        let devices = devices().into_iter().filter(|device| device.kind() == DeviceKind::Gpu);
+        let devices = devices().into_iter().filter(|device| device.is_accelerator());
         let free: Vec<u64> = devices.map(|device| device.memory().0.bytes()).collect();
         // ggml gives up where one of them has no room.
         let slice = self.bytes() as u64 * SLICE_SLACK / (free.len().max(1) as u64 * 2) + SLICE_PADDING;

@@ -2,7 +2,7 @@
 
 use super::{Checks, Finding};
 use std::path::Path;
-use terrace_ggml::devices::{DeviceKind, devices};
+use terrace_ggml::devices::devices;
 use terrace_model::ByteSize;
 
 /// With less free than this share, somebody else uses the device.
@@ -24,8 +24,7 @@ struct Device {
 
 impl Checks for Devices {
     fn gather(_: &Path) -> Self {
-        let computing =
-            devices().into_iter().filter(|d| matches!(d.kind(), DeviceKind::Gpu | DeviceKind::IntegratedGpu));
+        let computing = devices().into_iter().filter(|d| d.is_accelerator());
         let all = computing.map(|device| {
             let (free, total) = device.memory();
             Device {

@@ -1,0 +1,24 @@
+//! The bundled model and text, for tests of measurements.
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use terrace_engine::{Engine, Options};
+
+/// Where they are.
+pub fn models() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models")
+}
+
+/// Two threads, and what the test asks for.
+pub fn load(options: Options) -> Engine {
+    let options = Options { model: models().join("tiny-moe-Q4_K.gguf"), threads: Some(2), ..options };
+    Engine::load(options, &mut |_| ControlFlow::Continue(())).unwrap()
+}
+
+/// Tokens of the text's first bytes.
+pub fn tokens(engine: &Engine, bytes: usize) -> Vec<i32> {
+    let text = std::fs::read_to_string(models().join("sample.kjv.txt")).unwrap();
+    engine.tokenize(&text[..bytes], true, false).unwrap()
+}
