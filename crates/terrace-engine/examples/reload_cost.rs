@@ -1,7 +1,7 @@
 //! What replacing a tensor costs, beside a load of the whole model:
 //!
 //! ```text
-//! cargo run --release --example reload_cost -- MODEL DONOR TENSOR [MANAGE [RAM_BUDGET]]
+//! cargo run --release --example reload_cost -- MODEL DONOR TENSOR [MANAGE [RAM_BUDGET [DIRECT]]]
 //! ```
 //!
 //! Takes TENSOR from DONOR and back, 20 times, with a generated token behind each, and prints medians in milliseconds.
@@ -14,7 +14,7 @@ use terrace_engine::{Engine, Options, ReloadReport, Replacement, Sampling, Sourc
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [model, donor, tensor, rest @ ..] = args.as_slice() else {
-        return Err("arguments: MODEL DONOR TENSOR [MANAGE [RAM_BUDGET]]".into());
+        return Err("arguments: MODEL DONOR TENSOR [MANAGE [RAM_BUDGET [DIRECT]]]".into());
     };
     let mut options = Options { model: model.into(), ctx: Some(512), ..Options::default() };
     if let Some(manage) = rest.first() {
@@ -22,6 +22,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     if let Some(budget) = rest.get(1) {
         options.ram_budget = budget.parse()?;
+    }
+    if let Some(direct) = rest.get(2) {
+        options.direct = direct.parse()?;
     }
     let mut engine = Engine::load(options, &mut |_| ControlFlow::Continue(()))?;
     let prompt = engine.tokenize("The water goes down", true, false)?;

@@ -1,9 +1,11 @@
 //! The file that says which layers of a model can be left out, and what that costs.
 
 use crate::error::EngineError;
+use crate::part_file::PartFile;
 use crate::perplexity::PerplexityReport;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::io::Write;
 use std::path::Path;
 use terrace_model::ModelFile;
 
@@ -139,9 +141,9 @@ impl LayerSkip {
         let error =
             |e: std::io::Error| EngineError::LayerSkip { path: path.to_owned(), reason: e.to_string() };
         let text = serde_json::to_string_pretty(self).expect("numbers and names") + "\n";
-        let mut part = path.to_owned().into_os_string();
-        part.push(".part");
-        std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, path)).map_err(error)
+        let part = PartFile::create(path).map_err(error)?;
+        part.finish(|out| out.write_all(text.as_bytes())).map_err(error)?;
+        Ok(())
     }
 }
 

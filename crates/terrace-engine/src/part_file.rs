@@ -1,11 +1,16 @@
 //! A file that appears under its name only when it is complete.
 
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-/// Open from the start, under another name: a folder that is not there or may not be written to is noticed before a run, and
-/// what was there before is not lost if the run fails.
+/// Open from the start: a folder that is not there or may not be written to is noticed before a run, and what was there before
+/// is not lost if the run fails.
+///
+/// Where the file system can, the file has no name until it is complete, and however the process ends, nothing of it stays.
 #[derive(Debug)]
 pub struct PartFile {
     file: File,
@@ -22,8 +27,10 @@ impl PartFile {
         if path.metadata().is_ok_and(|there| !there.is_file()) {
             return Err(io::Error::other("not a regular file"));
         }
-        let file = File::create(&part)?;
-        Ok(Self { file, name: SealedFile { path: path.to_owned(), part, done: false } })
+        let nameless = nameless(folder(path))?;
+        let named = nameless.is_none();
+        let file = nameless.map_or_else(|| File::create(&part), Ok)?;
+        Ok(Self { file, name: SealedFile { path: path.to_owned(), part, named } })
     }
 
     /// Where it will be.
@@ -32,12 +39,13 @@ impl PartFile {
     }
 
     /// Fills it, and gives it its name; the size in bytes.
-    pub fn finish(self, write: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>) -> io::Result<u64> {
+    pub fn finish(mut self, write: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>) -> io::Result<u64> {
         let mut out = BufWriter::new(&self.file);
         write(&mut out)?;
         out.flush()?;
         drop(out);
         let size = self.file.metadata()?.len();
+        self.link()?;
         self.name.publish()?;
         Ok(size)
     }
@@ -47,11 +55,50 @@ impl PartFile {
         &self.file
     }
 
-    /// What was written is on the disk, the file closed, and complete but for its name.
-    pub fn seal(self) -> io::Result<SealedFile> {
+    /// What was written is on the disk, the file closed, and complete but for its name: `.part` stands behind it until then.
+    pub fn seal(mut self) -> io::Result<SealedFile> {
         self.file.sync_all()?;
+        self.link()?;
         Ok(self.name)
     }
+
+    /// The other name: a file without one cannot replace what has it.
+    fn link(&mut self) -> io::Result<()> {
+        if self.name.named {
+            return Ok(());
+        }
+        let own = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let link = || rustix::fs::linkat(CWD, own.as_str(), CWD, &self.name.part, AtFlags::SYMLINK_FOLLOW);
+        match link() {
+            // Of a run that was killed, or on a file system that had no nameless files.
+            Err(Errno::EXIST) => {
+                std::fs::remove_file(&self.name.part)?;
+                link()?;
+            }
+            other => other?,
+        }
+        self.name.named = true;
+        Ok(())
+    }
+}
+
+/// A file in `folder` that has no name and goes when it is closed; none where there are no such files, or no way to name them.
+fn nameless(folder: &Path) -> io::Result<Option<File>> {
+    if !Path::new("/proc/self/fd").exists() {
+        return Ok(None);
+    }
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    match rustix::fs::open(folder, flags, Mode::from_raw_mode(0o666)) {
+        Ok(file) => Ok(Some(file.into())),
+        // What file systems without them say, and kernels that took the flag for something else.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The folder that a path is in.
+pub fn folder(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// A complete file under another name: of many, all can be sealed before the first one is published.
@@ -59,21 +106,22 @@ impl PartFile {
 pub struct SealedFile {
     path: PathBuf,
     part: PathBuf,
-    done: bool,
+    /// Whether it is under the other name.
+    named: bool,
 }
 
 impl SealedFile {
     /// Gives it its name.
     pub fn publish(mut self) -> io::Result<()> {
         std::fs::rename(&self.part, &self.path)?;
-        self.done = true;
+        self.named = false;
         Ok(())
     }
 }
 
 impl Drop for SealedFile {
     fn drop(&mut self) {
-        if !self.done {
+        if self.named {
             // Nothing of a run that ended early is worth keeping; that it cannot be removed is not worth an error.
             let _ = std::fs::remove_file(&self.part);
         }

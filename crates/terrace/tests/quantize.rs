@@ -7,7 +7,7 @@ mod common;
 use common::{bundled, failure, json, run, stderr, stdout, terrace, tiny};
 use std::fs;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -153,23 +153,30 @@ fn a_disk_that_fills_up_leaves_nothing() {
 }
 
 #[test]
-fn ctrl_c_leaves_nothing() {
-    let (dir, model) = (TempDir::new().unwrap(), bundled());
-    let out = dir.path().join("out.gguf");
-    let part = dir.path().join("out.gguf.part");
-    let mut command = terrace();
-    command.args(["quantize", path(&model), path(&out), "--type", "IQ4_XS", "--allow-requantize"]);
-    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-    while !part.exists() {
-        assert!(child.try_wait().unwrap().is_none(), "it ended before it began");
-        std::thread::sleep(Duration::from_millis(1));
+fn what_is_ended_or_killed_leaves_nothing() {
+    for signal in [libc::SIGINT, libc::SIGKILL] {
+        let (dir, model) = (TempDir::new().unwrap(), bundled());
+        let out = dir.path().join("out.gguf");
+        let mut command = terrace();
+        command.args(["quantize", path(&model), path(&out), "--type", "IQ4_XS", "--allow-requantize"]);
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let files = PathBuf::from(format!("/proc/{}/fd", child.id()));
+        let writes = || {
+            let links = fs::read_dir(&files).into_iter().flatten().flatten();
+            links.filter_map(|link| fs::read_link(link.path()).ok()).any(|to| to.starts_with(dir.path()))
+        };
+        while !writes() {
+            assert!(child.try_wait().unwrap().is_none(), "it ended before it began");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // SAFETY: a signal to a child that was not waited for.
+        unsafe { libc::kill(child.id().cast_signed(), signal) };
+        let output = child.wait_with_output().unwrap();
+        let code = (signal == libc::SIGINT).then_some(130);
+        assert_eq!(output.status.code(), code, "{}", stderr(&output));
+        assert_eq!(stderr(&output), "");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
-    // SAFETY: a signal to a child that was not waited for.
-    unsafe { libc::kill(child.id().cast_signed(), libc::SIGINT) };
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
-    assert_eq!(stderr(&output), "");
-    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
 /// A file that lies about its lengths costs no memory and ends in a line.

@@ -3,7 +3,7 @@
 use super::convert::Conversion;
 use super::error::QuantizeError;
 use super::{PlannedTensor, QuantizePlan};
-use crate::part_file::{PartFile, SealedFile};
+use crate::part_file::{PartFile, SealedFile, folder};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::fs::File;
@@ -161,11 +161,7 @@ impl QuantizePlan {
         if let Some(path) = paths.iter().find(|path| identity(path).is_some_and(|it| read.contains(&it))) {
             return Err(QuantizeError::OntoInput(path.clone()));
         }
-        let folder = match paths[0].parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder,
-            _ => Path::new("."),
-        };
-        let space = rustix::fs::statvfs(folder)
+        let space = rustix::fs::statvfs(folder(&paths[0]))
             .map_err(|errno| QuantizeError::Write { path: paths[0].clone(), source: errno.into() })?;
         let available = ByteSize(space.f_bavail.saturating_mul(space.f_frsize));
         if available < needed {
