@@ -30,6 +30,7 @@ fn trace(model: Arc<Model>, flash_attention: FlashAttention) -> Vec<Vec<u32>> {
         threads: 2,
         flash_attention,
         sequences: 1,
+        unified: true,
         kv_type: CacheType::F16,
     };
     let mut tokens = model.vocab().tokenize(PROMPT, true, false).unwrap();

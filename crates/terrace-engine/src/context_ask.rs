@@ -23,12 +23,25 @@ impl HeaderModel {
     /// A context of `tokens` tokens, computed in graphs of at most `ubatch` tokens of which `outputs` leave logits. None where
     /// llama.cpp makes no such context.
     pub fn context(&self, tokens: u32, kv_type: KvType, ubatch: u32, outputs: u32) -> Option<ContextSize> {
+        self.slots(1, tokens, kv_type, ubatch, outputs)
+    }
+
+    /// The same for `slots` contexts in one, of `tokens` tokens each.
+    pub fn slots(
+        &self,
+        slots: u32,
+        tokens: u32,
+        kv_type: KvType,
+        ubatch: u32,
+        outputs: u32,
+    ) -> Option<ContextSize> {
         let params = ContextParams {
             context: tokens,
             batch: ubatch,
             ubatch,
             outputs,
-            sequences: 1,
+            sequences: slots,
+            unified: false,
             threads: 1,
             kv_type: cache_type(kv_type),
             kv_offload: true,

@@ -39,7 +39,8 @@ pub fn asked_contexts(
         KvChoice::Type(ty) => std::slice::from_ref(ty),
         KvChoice::Auto => &AUTO_KV_TYPES,
     };
-    let context = |&ty: &KvType| Some((ty, header.context(tokens, ty, ubatch, options.outputs)?));
+    let context =
+        |&ty: &KvType| Some((ty, header.slots(options.slots(), tokens, ty, ubatch, options.outputs)?));
     types.iter().filter_map(context).collect()
 }
 

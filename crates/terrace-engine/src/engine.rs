@@ -16,6 +16,7 @@ use crate::trace::{SavedTrace, TraceFile};
 use crate::warm::WarmStart;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -63,10 +64,13 @@ pub struct Engine {
     identity: ModelIdentity,
     /// The tokens in the context.
     history: Vec<i32>,
+    /// Sequences with a context of their own.
+    slots: u32,
     batch: usize,
     interrupt: Arc<AtomicBool>,
     load_ms: f64,
     reloads: Reloads,
+    file: PathBuf,
 }
 
 /// What a reload works on.
@@ -179,6 +183,7 @@ impl Engine {
             ubatch: report.ubatch,
             outputs: options.outputs,
             sequences: options.sequences,
+            unified: options.unified,
             threads,
             // Stock says yes to "auto" on a CPU; with our device in between it would say no.
             kv_type: cache_type(kv_type),
@@ -193,7 +198,7 @@ impl Engine {
         if options.ctx.is_some() && report.context > tokens {
             tracing::warn!("llama.cpp rounds the context of {tokens} tokens up to {}", report.context);
         }
-        let batch = report.batch as usize;
+        let (batch, slots) = (report.batch as usize, options.slots());
         let load_ms = begin.elapsed().as_secs_f64() * 1e3;
         let mut warm_start = None;
         if let Some(weights) = &weights {
@@ -227,10 +232,12 @@ impl Engine {
             report,
             identity,
             history: Vec::new(),
+            slots,
             batch,
             interrupt,
             load_ms,
             reloads: Reloads::new(options.on_reload),
+            file: options.model,
         };
         if let Some(skip) = layer_skip {
             this.skip_layers(&skip.skip)?;
@@ -256,6 +263,11 @@ impl Engine {
         let layout = weights.layout();
         let layers: BTreeSet<u32> = layout.tensors().iter().filter_map(|t| Some(t.layer?.0)).collect();
         layers.into_iter().collect()
+    }
+
+    /// The file that was loaded, the first shard of a split model.
+    pub fn file(&self) -> &Path {
+        &self.file
     }
 
     /// What tells the model from others.
@@ -298,7 +310,7 @@ impl Engine {
         self.history.len()
     }
 
-    /// Tokens that the context holds.
+    /// Tokens that the context holds; each sequence, where they do not share it.
     pub fn context_size(&self) -> usize {
         self.report.context as usize
     }
@@ -306,6 +318,16 @@ impl Engine {
     /// Sequences that the context holds.
     pub(crate) fn sequences(&self) -> u32 {
         self.context.sequences()
+    }
+
+    /// Sequences with a context of their own, of [`Engine::context_size`] tokens each.
+    pub(crate) const fn slots(&self) -> u32 {
+        self.slots
+    }
+
+    /// As [`Context::first_position`].
+    pub(crate) fn first_position(&self, sequence: u32) -> Option<u32> {
+        self.context.first_position(sequence)
     }
 
     /// Forgets everything that was evaluated.
@@ -411,6 +433,10 @@ impl Engine {
         &mut self.context
     }
 
+    pub(crate) fn model(&self) -> &Arc<Model> {
+        &self.model
+    }
+
     pub(crate) fn vocab(&self) -> Vocab<'_> {
         self.model.vocab()
     }
@@ -425,7 +451,7 @@ impl Engine {
 
     /// Forgets what lies behind `position`; everything if this model's memory cannot be cut.
     pub(crate) fn rewind(&mut self, position: usize) {
-        let cut = u32::try_from(position).is_ok_and(|p| self.context.truncate(p));
+        let cut = u32::try_from(position).is_ok_and(|p| self.context.truncate(0, p));
         if cut {
             self.history.truncate(position);
         } else {

@@ -17,6 +17,8 @@ pub enum StopReason {
     EndOfText,
     /// As many tokens as asked for.
     Length,
+    /// One of a [job](crate::serving::Job)'s stop strings.
+    StopString,
     /// The caller or an interrupt.
     Cancelled,
     /// No room for another token.

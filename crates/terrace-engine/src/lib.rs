@@ -30,6 +30,7 @@ mod profile;
 pub mod quantize;
 mod reload;
 mod report;
+pub mod serving;
 mod similarity;
 mod split;
 pub mod sweep;

@@ -192,7 +192,8 @@ pub struct Options {
     pub profile: Option<PathBuf>,
     /// A file of [`LayerSkip`](crate::LayerSkip): layers that are not computed. Lossy.
     pub layer_skip: Option<PathBuf>,
-    /// Tokens in the context; none: what the model was trained with, 4096 at most.
+    /// Tokens in the context, of each [slot](crate::serving) where it has several; none: what the model was trained with, 4096
+    /// at most.
     pub ctx: Option<u32>,
     /// Type of keys and values. Anything but [`KvType::F16`] is lossy.
     pub kv_type: KvChoice,
@@ -202,8 +203,12 @@ pub struct Options {
     pub batch: u32,
     /// Tokens of a decode call whose logits are kept; generating needs the last one's only.
     pub outputs: u32,
-    /// Sequences that the context holds, for [`Engine::hellaswag`](crate::Engine::hellaswag); everything else needs one.
+    /// Sequences that the context holds, for [`Engine::hellaswag`](crate::Engine::hellaswag) and [`serving`](crate::serving);
+    /// everything else needs one.
     pub sequences: u32,
+    /// Whether they share the context's tokens, as HellaSwag's endings do. Otherwise each has [`Options::ctx`] of its own,
+    /// as a server's slots do.
+    pub unified: bool,
     /// Most tokens per graph; none: 512, or 2,048 for models with experts where memory allows, since a graph of so many
     /// tokens uses nearly all experts, however many tokens it has.
     pub ubatch: Option<u32>,
@@ -215,6 +220,13 @@ pub struct Options {
     pub on_reload: OnReload,
     /// Faults to inject into reads, for tests (`eio@100`).
     pub faults: Option<String>,
+}
+
+impl Options {
+    /// Sequences with a context of their own.
+    pub(crate) fn slots(&self) -> u32 {
+        if self.unified { 1 } else { self.sequences.max(1) }
+    }
 }
 
 impl Default for Options {
@@ -251,6 +263,7 @@ impl Default for Options {
             batch: 2048,
             outputs: 1,
             sequences: 1,
+            unified: true,
             ubatch: None,
             threads: None,
             reloads: false,

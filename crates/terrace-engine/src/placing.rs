@@ -103,14 +103,18 @@ impl Scene<'_> {
 
     /// Memory that the context takes beside the weights.
     pub fn context(&self, kv_type: KvType) -> ByteSize {
-        let asked = self.asked_context(kv_type);
-        let estimate = || context_size(self.file, self.tokens, kv_type, self.ubatch, self.options.outputs);
-        asked.unwrap_or_else(estimate).total()
+        self.measured_context(kv_type).unwrap_or_else(|| self.estimated_context(kv_type)).total()
     }
 
-    /// The same by llama.cpp's own count.
-    fn asked_context(&self, kv_type: KvType) -> Option<ContextSize> {
+    /// The same by llama.cpp's own count, where it was asked.
+    fn measured_context(&self, kv_type: KvType) -> Option<ContextSize> {
         self.contexts.iter().find(|(ty, _)| *ty == kv_type).map(|(_, context)| *context)
+    }
+
+    /// Each slot has a cache of its own; they are computed in graphs of the same size.
+    fn estimated_context(&self, kv_type: KvType) -> ContextSize {
+        let one = context_size(self.file, self.tokens, kv_type, self.ubatch, self.options.outputs);
+        ContextSize { cache: ByteSize(one.cache.bytes().saturating_mul(self.options.slots().into())), ..one }
     }
 
     fn asked(&self, kv_type: KvType) -> PlaceRequest {
@@ -125,7 +129,10 @@ impl Scene<'_> {
             vram_budget: self.options.vram_budget,
             device_layers: self.options.device_layers,
             hot_lanes: false,
-            measured_context: self.asked_context(kv_type),
+            measured_context: self.measured_context(kv_type).or_else(|| {
+                // What would be estimated there is one slot.
+                (self.options.slots() > 1).then(|| self.estimated_context(kv_type))
+            }),
         }
     }
 

@@ -22,6 +22,7 @@ fn rows_follow_the_tokens() {
         threads: 2,
         flash_attention: FlashAttention::Auto,
         sequences: 1,
+        unified: true,
         kv_type: CacheType::F16,
     };
     let text =

@@ -43,22 +43,33 @@ impl Engine {
     /// refusal is the listener's: the model goes on as it was.
     pub(crate) fn reload_if_asked(&mut self) -> Result<(), EngineError> {
         // A load alone where nobody asks.
-        if !self.reloads().request.load(Ordering::Relaxed) {
+        if !self.reload_is_asked() {
             return self.check_files();
         }
-        self.reloads().request.store(false, Ordering::Relaxed);
         let held: Vec<Token> = self.history().iter().map(|&token| Token(token)).collect();
+        let cleared = self.requested_reload();
+        self.check_files()?;
+        if cleared {
+            self.evaluate(held)?;
+        }
+        Ok(())
+    }
+
+    /// Whether somebody has asked for a reload.
+    pub(crate) fn reload_is_asked(&mut self) -> bool {
+        self.reloads().request.load(Ordering::Relaxed)
+    }
+
+    /// Does the reload that was asked for, and tells the listener. Whether the context was forgotten.
+    pub(crate) fn requested_reload(&mut self) -> bool {
+        self.reloads().request.store(false, Ordering::Relaxed);
         let outcome = self.reload_changed();
         match (&mut self.reloads().listener, &outcome) {
             (Some(listener), outcome) => listener(outcome),
             (None, Err(error)) => tracing::warn!("{error}"),
             (None, Ok(_)) => {}
         }
-        self.check_files()?;
-        if outcome.is_ok_and(|report| report.cleared) {
-            self.evaluate(held)?;
-        }
-        Ok(())
+        outcome.is_ok_and(|report| report.cleared)
     }
 
     /// Before anything is computed: what was streamed from a file that has been overwritten is not there any more.

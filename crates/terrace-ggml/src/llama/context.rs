@@ -28,7 +28,7 @@ pub enum FlashAttention {
 /// Sizes of a context.
 #[derive(Clone, Copy, Debug)]
 pub struct ContextParams {
-    /// Tokens that it holds.
+    /// Tokens that each sequence may have; all of them together where [`ContextParams::unified`].
     pub context: u32,
     /// Most tokens per decode call.
     pub batch: u32,
@@ -42,8 +42,11 @@ pub struct ContextParams {
     pub flash_attention: FlashAttention,
     /// Whether keys and values are on the devices of their layers, and attention is computed there.
     pub kv_offload: bool,
-    /// Sequences of tokens at most; all of them are in the same `context` tokens.
+    /// Sequences of tokens at most.
     pub sequences: u32,
+    /// Whether all sequences are in the same `context` tokens, and may share some of them. Otherwise each has a cache of its
+    /// own, and what it computes is what it would compute alone.
+    pub unified: bool,
     /// Type of keys and values; quantised values need fused attention.
     pub kv_type: CacheType,
 }
@@ -162,13 +165,16 @@ impl Context {
         // SAFETY: returns plain values.
         let mut raw = unsafe { sys::llama_context_default_params() };
         let threads = i32::try_from(params.threads.clamp(1, 512)).expect("clamped");
-        raw.n_ctx = params.context;
+        raw.n_ctx = match params.unified {
+            true => params.context,
+            false => params.context.saturating_mul(params.sequences.max(1)),
+        };
         raw.n_batch = params.batch;
         raw.n_ubatch = params.ubatch;
         // One per sequence at least, or llama.cpp ends the process.
         raw.n_outputs_max = params.outputs.clamp(1, params.batch.max(1)).max(params.sequences);
         raw.n_seq_max = params.sequences;
-        raw.kv_unified = params.sequences > 1;
+        raw.kv_unified = params.unified && params.sequences > 1;
         raw.n_threads = threads;
         raw.n_threads_batch = threads;
         raw.no_perf = true;
@@ -234,10 +240,10 @@ impl Context {
         self.ptr.as_ptr()
     }
 
-    /// Tokens that it holds at most.
+    /// Tokens that a sequence may have.
     pub fn size(&self) -> u32 {
         // SAFETY: the context is alive.
-        unsafe { sys::llama_n_ctx(self.ptr.as_ptr()) }
+        unsafe { sys::llama_n_ctx_seq(self.ptr.as_ptr()) }
     }
 
     /// Sequences that it holds at most.
@@ -305,6 +311,11 @@ impl Context {
         }
     }
 
+    /// Rows of logits that the last call left.
+    pub(super) const fn rows(&self) -> usize {
+        self.outputs
+    }
+
     /// Logits that the last [`Context::decode_keeping`] kept: token by token, one per vocabulary entry each.
     pub fn outputs(&mut self) -> &[f32] {
         if self.outputs == 0 {
@@ -339,11 +350,25 @@ impl Context {
         unsafe { sys::llama_memory_clear(sys::llama_get_memory(self.ptr.as_ptr()), true) }
     }
 
-    /// Forgets the tokens from position `from` on; false if this kind of memory cannot (recurrent models).
-    pub fn truncate(&mut self, from: u32) -> bool {
-        let from = i32::try_from(from).unwrap_or(i32::MAX);
-        // SAFETY: the context is alive; sequence 0, to the end.
-        unsafe { sys::llama_memory_seq_rm(sys::llama_get_memory(self.ptr.as_ptr()), 0, from, -1) }
+    /// Forgets the tokens of a sequence from position `from` on; false if this kind of memory cannot (recurrent models,
+    /// unless all of it goes).
+    pub fn truncate(&mut self, sequence: u32, from: u32) -> bool {
+        let int = |n: u32| i32::try_from(n).unwrap_or(i32::MAX);
+        // SAFETY: the context is alive; from there to the end. Sequences that it does not have are refused.
+        unsafe {
+            let memory = sys::llama_get_memory(self.ptr.as_ptr());
+            sys::llama_memory_seq_rm(memory, int(sequence), int(from), -1)
+        }
+    }
+
+    /// The first position of a sequence whose keys and values are there in all layers; none if it has no tokens. With sliding
+    /// windows, what lies before may have been overwritten.
+    pub fn first_position(&self, sequence: u32) -> Option<u32> {
+        let sequence = i32::try_from(sequence).unwrap_or(i32::MAX);
+        // SAFETY: the context is alive; -1 of sequences without tokens.
+        let first =
+            unsafe { sys::llama_memory_seq_pos_min(sys::llama_get_memory(self.ptr.as_ptr()), sequence) };
+        u32::try_from(first).ok()
     }
 }
 

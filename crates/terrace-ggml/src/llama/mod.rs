@@ -2,8 +2,10 @@
 
 mod batch;
 mod context;
+
 mod file_type;
 mod load;
+mod memory;
 mod mixture;
 mod observer;
 mod sampler;

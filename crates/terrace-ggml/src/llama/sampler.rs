@@ -73,6 +73,17 @@ impl Sampler {
         // SAFETY: both are alive; -1 is the last output row, which a successful decode with outputs leaves.
         Token(unsafe { sys::llama_sampler_sample(self.ptr.as_ptr(), context.as_ptr(), -1) })
     }
+
+    /// Samples from a row of [`Context::outputs`] (0-based) and accepts the token.
+    ///
+    /// # Panics
+    /// If the last call has left no such row.
+    pub fn sample_row(&mut self, context: &mut Context, row: usize) -> Token {
+        let from_end = context.rows().checked_sub(row).filter(|&n| n > 0).expect("a row of the last call");
+        let index = -i32::try_from(from_end).expect("at most a batch of rows");
+        // SAFETY: both are alive; negative numbers count rows from the last one, and there are so many.
+        Token(unsafe { sys::llama_sampler_sample(self.ptr.as_ptr(), context.as_ptr(), index) })
+    }
 }
 
 impl Drop for Sampler {

@@ -30,6 +30,7 @@ pub fn run(path: &Path, generate: usize) -> Run {
         threads: 1,
         flash_attention: FlashAttention::Auto,
         sequences: 1,
+        unified: true,
         kv_type: CacheType::F16,
     };
     let mut context =

@@ -1,0 +1,115 @@
+//! A worker over the bundled model or another, and callers that wait for its answers.
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use terrace_engine::serving::{Answer, Event, Job, Refused, Serving, ServingOptions};
+use terrace_engine::{Budget, Engine, EngineError, Generation, Manage, Options, Sampling};
+use terrace_model::ByteSize;
+
+/// One model computes at a time: ggml's threads spin.
+static ONE: Mutex<()> = Mutex::new(());
+
+pub fn alone() -> MutexGuard<'static, ()> {
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub fn models() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models")
+}
+
+/// The bundled model, one thread, prompts in batches of 64 tokens that are two graphs each.
+pub fn options(streamed: bool) -> Options {
+    Options {
+        model: models().join("tiny-moe-Q4_K.gguf"),
+        manage: if streamed { Manage::Experts } else { Manage::None },
+        ram_budget: if streamed { Budget::Bytes(ByteSize::mib(4)) } else { Budget::Auto },
+        ctx: Some(512),
+        batch: 64,
+        ubatch: Some(32),
+        threads: Some(1),
+        ..Options::default()
+    }
+}
+
+pub fn load(options: Options) -> Engine {
+    Engine::load(options, &mut |_| ControlFlow::Continue(())).unwrap()
+}
+
+pub const PLAIN: ServingOptions = ServingOptions { slots: 1, queue: 100, batch_slots: false };
+
+/// A worker with so many slots.
+pub fn serve(options: Options, serving: ServingOptions) -> Serving {
+    Serving::start(load(Options { sequences: serving.slots, unified: false, ..options }), serving)
+}
+
+pub fn job(prompt: &[i32], n: usize) -> Job {
+    let sampling = Sampling::greedy();
+    Job { prompt: prompt.to_vec(), n_max: Some(n), sampling, stop: Vec::new(), reuse: false }
+}
+
+/// The sample text's tokens from `from` on, `len` of them.
+pub fn text(engine: &Engine, from: usize, len: usize) -> Vec<i32> {
+    let text = std::fs::read_to_string(models().join("sample.kjv.txt")).unwrap();
+    let start = text[from..].find(' ').unwrap() + from;
+    let mut tokens = engine.tokenize(&text[start..start + 8 * len], true, false).unwrap();
+    tokens.truncate(len);
+    tokens
+}
+
+/// What a job alone comes to, in a context that has seen nothing else.
+pub fn lone(engine: &mut Engine, job: &Job) -> Generation {
+    engine.reset();
+    engine.generate(&job.prompt, job.n_max, &job.sampling, &mut |_| ControlFlow::Continue(())).unwrap()
+}
+
+/// What a caller was told.
+pub struct Told(Receiver<Event>);
+
+/// Everything that came of a job.
+pub struct Heard {
+    pub started: Option<(usize, u64)>,
+    pub progress: Vec<usize>,
+    pub text: Vec<u8>,
+    pub end: Result<Answer, EngineError>,
+}
+
+pub fn ask(serving: &Serving, job: Job) -> Result<Told, Refused> {
+    let (send, told) = channel();
+    serving.submit(job, Box::new(move |event| to_flow(send.send(event).is_ok())))?;
+    Ok(Told(told))
+}
+
+pub fn to_flow(go_on: bool) -> ControlFlow<()> {
+    if go_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+}
+
+impl Told {
+    /// Waits for the next event.
+    pub fn next(&self) -> Event {
+        self.0.recv().expect("the worker has not ended")
+    }
+
+    /// Waits for the end.
+    pub fn all(self) -> Heard {
+        let mut heard =
+            Heard { started: None, progress: Vec::new(), text: Vec::new(), end: Err(EngineError::Cancelled) };
+        for event in self.0 {
+            match event {
+                Event::Started { reused, epoch, .. } => heard.started = Some((reused, epoch)),
+                Event::Progress { evaluated } => heard.progress.push(evaluated),
+                Event::Text(text) => heard.text.extend(text),
+                Event::Finished(answer) => heard.end = Ok(answer),
+                Event::Failed(error) => heard.end = Err(error),
+            }
+        }
+        heard
+    }
+
+    pub fn answer(self) -> Answer {
+        self.all().end.unwrap()
+    }
+}
