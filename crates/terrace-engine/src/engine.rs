@@ -10,7 +10,7 @@ use crate::options::{KvChoice, Mode, Options};
 use crate::placing::{Scene, read_plan};
 use crate::pressure;
 use crate::profile::{ProfileFile, SavedProfile};
-use crate::reload::{Registry, Reloads, states};
+use crate::reload::{Registry, Reloads, WeightBudget, states};
 use crate::report::PlanReport;
 use crate::trace::{SavedTrace, TraceFile};
 use crate::warm::WarmStart;
@@ -175,7 +175,10 @@ impl Engine {
             return Err(EngineError::NotGenerative(options.model));
         }
         let model = Arc::new(model);
-        let registry = Registry::new(&file, &states, &model);
+        let mut registry = Registry::new(&file, &states, &model);
+        if let (Some(weights), Some(plan)) = (&weights, &report.placement) {
+            registry.budget = WeightBudget::of(plan, weights);
+        }
         let interrupt = Arc::new(AtomicBool::new(false));
         let params = ContextParams {
             context: tokens,
@@ -350,7 +353,9 @@ impl Engine {
     pub fn budget_now(&self) -> Option<ByteSize> {
         let (weights, plan) = (self.weights.as_ref()?, self.report.placement.as_ref()?);
         let store = weights.store();
-        let given_up = store.budget_handle(ByteSize::ZERO).most().saturating_sub(store.capacity());
+        let handle = store.budget_handle(ByteSize::ZERO);
+        // Replaced tensors have what is lent.
+        let given_up = handle.most().saturating_sub(store.capacity() + handle.lent());
         Some(plan.budget.saturating_sub(given_up))
     }
 

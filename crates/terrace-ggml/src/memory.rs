@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 use std::io;
 use std::ptr::NonNull;
+use terrace_model::ByteSize;
 
 /// Bytes behind the last row that kernels may read (ggml's own buffers have as many).
 pub const SLACK: usize = 256;
@@ -57,6 +58,11 @@ impl Pages {
     /// Its lowest address.
     pub fn base(&self) -> *mut c_void {
         self.base.as_ptr()
+    }
+
+    /// How many bytes it has.
+    pub fn size(&self) -> ByteSize {
+        ByteSize(self.len as u64)
     }
 
     /// Its bytes; none of [reserved](Pages::reserved) addresses.

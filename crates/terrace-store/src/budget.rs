@@ -19,18 +19,28 @@ pub struct BudgetHandle {
 #[derive(Debug)]
 pub(crate) struct Shared {
     wanted: AtomicU64,
+    lent: AtomicU64,
     held: AtomicU64,
     most: u64,
 }
 
 impl Shared {
     pub fn new(most: u64) -> Arc<Self> {
-        Arc::new(Self { wanted: AtomicU64::new(most), held: AtomicU64::new(0), most })
+        Arc::new(Self {
+            wanted: AtomicU64::new(most),
+            lent: AtomicU64::new(0),
+            held: AtomicU64::new(0),
+            most,
+        })
     }
 
     /// What the store is to keep to.
     pub fn wanted(&self) -> u64 {
-        self.wanted.load(Ordering::Relaxed)
+        self.wanted.load(Ordering::Relaxed).min(self.most - self.lent())
+    }
+
+    fn lent(&self) -> u64 {
+        self.lent.load(Ordering::Relaxed)
     }
 
     /// What the arena has in RAM at most.
@@ -45,14 +55,33 @@ impl BudgetHandle {
     }
 
     /// Slots of so many bytes together from now on, as near as there may be: at least [`BudgetHandle::least`], at most
-    /// [`BudgetHandle::most`]. Returns what it is.
+    /// [`BudgetHandle::most`] without what is lent. Returns what it is.
     pub fn set(&self, bytes: ByteSize) -> ByteSize {
         let bytes = bytes.bytes().clamp(self.least, self.shared.most);
         self.shared.wanted.store(bytes, Ordering::Relaxed);
-        ByteSize(bytes)
+        self.wanted()
     }
 
-    /// What was set last.
+    /// Lends so many bytes of the slots to something else that the same budget is for, from now on, instead of what was lent
+    /// before.
+    ///
+    /// # Errors
+    /// What can be lent at most; nothing has changed.
+    pub fn lend(&self, bytes: ByteSize) -> Result<(), ByteSize> {
+        let lendable = self.shared.most - self.least;
+        if bytes.bytes() > lendable {
+            return Err(ByteSize(lendable));
+        }
+        self.shared.lent.store(bytes.bytes(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// What is lent.
+    pub fn lent(&self) -> ByteSize {
+        ByteSize(self.shared.lent())
+    }
+
+    /// What the slots are to keep to.
     pub fn wanted(&self) -> ByteSize {
         ByteSize(self.shared.wanted())
     }

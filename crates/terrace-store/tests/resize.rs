@@ -270,6 +270,15 @@ fn budgets_have_bounds() {
     assert!(budget.set(ByteSize(0)) >= ByteSize(6 * PAGE) && budget.least() < ByteSize(8 * PAGE));
     assert_eq!(budget.set(ByteSize(u64::MAX)), budget.most());
     assert_eq!((budget.most(), budget.wanted()), (ByteSize(16 * 2 * PAGE), bench.budget.wanted()));
+    // What is lent is not there, whatever is set.
+    assert_eq!(budget.lend(ByteSize(4 * PAGE)), Ok(()));
+    assert_eq!(budget.set(ByteSize(u64::MAX)), ByteSize((16 * 2 - 4) * PAGE));
+    assert_eq!(budget.set(ByteSize(10 * PAGE)), ByteSize(10 * PAGE));
+    let lendable = ByteSize(budget.most().bytes() - budget.least().bytes());
+    assert_eq!(budget.lend(lendable + ByteSize(1)), Err(lendable), "what is needed is not lent");
+    assert_eq!((budget.lent(), budget.lend(lendable)), (ByteSize(4 * PAGE), Ok(())));
+    assert_eq!((budget.wanted(), budget.lend(ByteSize(0))), (budget.least(), Ok(())));
+    assert_eq!(budget.wanted(), ByteSize(10 * PAGE));
     let budget = bench.store.budget_handle(ByteSize(u64::MAX));
     assert_eq!(budget.set(ByteSize(0)), budget.most(), "a consumer that needs all");
 }

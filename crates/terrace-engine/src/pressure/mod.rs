@@ -18,4 +18,5 @@ mod watcher;
 
 pub use adapt::Adapt;
 pub use control_group::{cgroup_memory_limit, tightest_room};
+pub use least::least_slots;
 pub use watcher::{Watcher, start};

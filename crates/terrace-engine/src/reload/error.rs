@@ -75,6 +75,19 @@ pub enum ReloadError {
         /// RAM that can be taken.
         available: ByteSize,
     },
+    /// More than the RAM budget has for them.
+    #[error(
+        "nothing is reloaded: tensors beside those that were loaded need {needed}, and the RAM budget of {budget} has {left} \
+         for them"
+    )]
+    OverBudget {
+        /// Their bytes, those that were replaced before included.
+        needed: ByteSize,
+        /// What is not taken by resident weights and the fewest slots.
+        left: ByteSize,
+        /// The budget.
+        budget: ByteSize,
+    },
     /// No memory for the new bytes.
     #[error("nothing is reloaded: no memory for {len} bytes of {tensor}: {source}")]
     Memory {
@@ -108,6 +121,9 @@ impl ReloadError {
         match self {
             Self::Unstable { .. } | Self::File { .. } => {
                 Some("write to another file, and rename it into place when it is complete".into())
+            }
+            Self::OverBudget { .. } => {
+                Some("a larger --ram-budget; weights that stream (--manage) need none for it".into())
             }
             _ => None,
         }

@@ -2,6 +2,7 @@
 //! together between two batches. Whatever fails before the swap leaves the model as it was.
 
 mod apply;
+mod budget;
 mod bytes;
 mod error;
 mod find;
@@ -16,6 +17,7 @@ pub use error::{Refusal, ReloadError};
 pub use registry::Provenance;
 pub use report::{ReloadReport, Swapped};
 
+pub(crate) use budget::WeightBudget;
 pub(crate) use identity::states;
 pub(crate) use registry::Registry;
 pub use requests::ReloadOutcome;
@@ -120,8 +122,10 @@ impl Engine {
         let parts = self.reload_parts();
         let wanted = find(parts.registry)?;
         let steps = steps::checked(parts.registry, wanted)?;
-        let staged = steps::staged(parts.registry, parts.weights, steps)?;
-        let mut report = apply::swap(parts.registry, parts.weights, parts.context, staged)?;
+        let swapped = steps::staged(parts.registry, parts.weights, steps)
+            .and_then(|staged| apply::swap(parts.registry, parts.weights, parts.context, staged));
+        budget::settle(parts.registry, parts.weights);
+        let mut report = swapped?;
         report.cleared = !report.swapped.is_empty() && !keep;
         if report.cleared {
             self.reset();

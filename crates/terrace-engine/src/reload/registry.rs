@@ -1,12 +1,13 @@
 //! Where every weight comes from.
 
+use super::budget::WeightBudget;
 use super::identity::FileState;
 use crate::split::head_group;
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use terrace_ggml::llama::{Model, Weight};
-use terrace_model::{Extent, FileIndex, ModelFile, TensorInfo};
+use terrace_model::{ByteSize, Extent, FileIndex, ModelFile, TensorInfo};
 use terrace_plan::{TensorClass, classify_all};
 
 /// Buffer types whose tensors are not in ggml's plain layout.
@@ -96,6 +97,8 @@ pub struct Registry {
     pub donors: HashMap<PathBuf, (FileState, Arc<ModelFile>)>,
     /// Rows of a group of heads, where the model says so.
     pub head_group: Option<u64>,
+    /// The RAM budget, where there is one.
+    pub budget: Option<WeightBudget>,
     /// How often tensors were replaced.
     pub epoch: u64,
     /// A file that was overwritten while tensors were streamed from it, and that could not be taken as it is now.
@@ -143,9 +146,15 @@ impl Registry {
             opened: BTreeSet::new(),
             donors: HashMap::new(),
             head_group: head_group(file),
+            budget: None,
             epoch: 0,
             overwritten: None,
         }
+    }
+
+    /// Main memory that tensors take beside what was loaded.
+    pub fn own_memory(&self) -> ByteSize {
+        self.entries.iter().flat_map(|entry| &entry.weights).map(Weight::own_memory).sum()
     }
 
     /// The files that tensors come from now.

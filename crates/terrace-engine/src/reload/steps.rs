@@ -1,5 +1,6 @@
 //! What is wanted, checked against the model, and read: everything that can fail, before anything changes.
 
+use super::budget::Taken;
 use super::bytes::Files;
 use super::error::{Refusal, ReloadError, all_or_nothing};
 use super::find::{Found, Target, Wanted};
@@ -39,6 +40,8 @@ pub enum Ready {
 pub struct Staged {
     pub steps: Vec<Step>,
     pub files: Files,
+    /// Memory that was taken for it.
+    taken: Taken,
     /// Tensors that turned out to have the bytes that they had.
     pub unchanged: usize,
 }
@@ -175,7 +178,8 @@ pub fn staged(
     weights: Option<&Weights>,
     wanted: Vec<Wanted>,
 ) -> Result<Staged, ReloadError> {
-    let mut staged = Staged { steps: Vec::new(), files: Files::default(), unchanged: 0 };
+    let mut staged =
+        Staged { steps: Vec::new(), files: Files::default(), taken: Taken::default(), unchanged: 0 };
     match stage_all(registry, weights, wanted, &mut staged) {
         Ok(()) => Ok(staged),
         Err(error) => {
@@ -203,7 +207,8 @@ fn stage_all(
         };
         let ty = DataType::from_id(found.info.ty.id).expect("the reader accepts known types only");
         staged.files.open(weights, &found)?;
-        match stage(entry, weights, found, ty, &mut staged.files)? {
+        let taken = &mut staged.taken;
+        match stage(entry, found, ty, &mut Stage { registry, weights, files: &mut staged.files, taken })? {
             Some(to) => staged.steps.push(Step { entry: index, to }),
             None => staged.unchanged += 1,
         }
@@ -237,58 +242,78 @@ fn check_room(registry: &Registry, wanted: &[Wanted]) -> Result<(), ReloadError>
     if needed > available { Err(ReloadError::NoRoom { needed, available }) } else { Ok(()) }
 }
 
+/// What staging a tensor works with.
+struct Stage<'a> {
+    registry: &'a Registry,
+    weights: Option<&'a Weights>,
+    files: &'a mut Files,
+    taken: &'a mut Taken,
+}
+
+impl Stage<'_> {
+    /// Memory for a tensor's bytes, within the budget.
+    fn memory(&mut self, tensor: &str, len: u64) -> Result<Pages, ReloadError> {
+        self.taken.more(self.registry, self.weights, Weight::memory_size(len))?;
+        Weight::memory(as_len(len)).map_err(|source| ReloadError::Memory {
+            tensor: tensor.to_owned(),
+            len,
+            source,
+        })
+    }
+
+    /// Such memory is not needed any more.
+    fn forget(&mut self, pages: Vec<Pages>, len: u64) {
+        self.taken.less(ByteSize(Weight::memory_size(len).bytes() * pages.len() as u64));
+    }
+}
+
 /// None: the tensor has these bytes already.
 fn stage(
     entry: &Entry,
-    weights: Option<&Weights>,
     found: Box<Found>,
     ty: DataType,
-    files: &mut Files,
+    with: &mut Stage<'_>,
 ) -> Result<Option<Ready>, ReloadError> {
+    let weights = with.weights;
     let len = found.info.extent.len;
     let name = &entry.original.info.name;
     let own: Vec<&Weight> = entry.weights.iter().filter(|weight| !is_streamed(weight)).collect();
     // A mapping of a file that was written to shows what is there now: nothing can be compared with it.
     let comparable = !(found.in_place && (entry.is_streamed() || entry.is_mapped()));
-    let extent = entry.is_streamed().then(|| files.extent(&found));
+    let extent = entry.is_streamed().then(|| with.files.extent(&found));
     let mut bytes: Vec<Pages> = Vec::new();
     for _ in &own {
-        let mut pages = memory(name, len)?;
+        let mut pages = with.memory(name, len)?;
         let room = &mut pages.as_mut_slice()[..as_len(len)];
         match bytes.first_mut() {
             Some(first) => room.copy_from_slice(&first.as_mut_slice()[..as_len(len)]),
-            None => files.read(weights, &found, room, name)?,
+            None => with.files.read(weights, &found, room, name)?,
         }
         bytes.push(pages);
     }
     if comparable && !found.asked {
         if bytes.is_empty() && found.info.ty == entry.current.info.ty {
-            let mut copy = memory(name, len)?;
-            files.read(weights, &found, &mut copy.as_mut_slice()[..as_len(len)], name)?;
+            let mut copy = with.memory(name, len)?;
+            with.files.read(weights, &found, &mut copy.as_mut_slice()[..as_len(len)], name)?;
             bytes.push(copy);
         }
         if let Some(first) = bytes.first_mut() {
             let first = &first.as_mut_slice()[..as_len(len)];
             let same = |weight: &&Weight| found.info.ty == entry.current.info.ty && weight.holds(first);
             if entry.weights.iter().all(|weight| same(&weight)) {
+                with.forget(bytes, len);
                 return Ok(None);
             }
             let returns = entry.intact && !entry.is_streamed();
             if returns && entry.weights.iter().all(|weight| weight.held(first)) {
+                with.forget(bytes, len);
                 return Ok(Some(Ready::Original));
             }
         }
-        bytes.truncate(own.len());
+        let compared = bytes.split_off(own.len());
+        with.forget(compared, len);
     }
     Ok(Some(Ready::Found { found, ty, extent, bytes }))
-}
-
-fn memory(tensor: &str, len: u64) -> Result<Pages, ReloadError> {
-    Weight::memory(as_len(len)).map_err(|source| ReloadError::Memory {
-        tensor: tensor.to_owned(),
-        len,
-        source,
-    })
 }
 
 fn as_len(len: u64) -> usize {

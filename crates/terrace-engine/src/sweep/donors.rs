@@ -2,14 +2,20 @@
 
 use super::error::SweepError;
 use super::subjects::Subjects;
+use crate::error::EngineError;
 use crate::layer_skip::ModelIdentity;
 use crate::quantize::{
     FileType, QuantizeError, QuantizeOptions, QuantizePlan, QuantizeProgress, TypeRule, WeightType,
 };
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use terrace_ggml::gguf;
 use terrace_model::ModelFile;
+
+/// Bytes that are read at once.
+const PART: usize = 4 << 20;
 
 /// A file that has tensors of the model in other types.
 #[derive(Clone, Debug)]
@@ -36,6 +42,37 @@ impl Donor {
     /// What tells it from others.
     pub fn identity(&self) -> ModelIdentity {
         ModelIdentity::of(&self.model)
+    }
+
+    /// A checksum of its tensors of these subjects, which tells it from another file of the same sizes. `progress` is told of
+    /// every few MiB, and may end it.
+    ///
+    /// # Errors
+    /// A file that cannot be read; [`EngineError::Cancelled`].
+    pub fn checksum(
+        &self,
+        subjects: &Subjects,
+        progress: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<u32, SweepError> {
+        let mut crc = crc32fast::Hasher::new();
+        let mut part = vec![0; PART];
+        for tensor in subjects.tensors().filter_map(|name| self.model.tensor(name)) {
+            let path = &self.model.shards[tensor.extent.file.index()].path;
+            let io = |source| SweepError::Io { path: path.clone(), source };
+            let mut file = File::open(path).map_err(io)?;
+            file.seek(SeekFrom::Start(tensor.extent.offset)).map_err(io)?;
+            let mut left = tensor.extent.len;
+            while left > 0 {
+                let part = &mut part[..usize::try_from(left).map_or(PART, |left| left.min(PART))];
+                file.read_exact(part).map_err(io)?;
+                crc.update(part);
+                left -= part.len() as u64;
+                if progress().is_break() {
+                    return Err(EngineError::Cancelled.into());
+                }
+            }
+        }
+        Ok(crc.finalize())
     }
 }
 

@@ -90,12 +90,14 @@ impl From<&DivergenceReport> for Figures {
 pub enum Record {
     /// The model as it was loaded.
     Baseline(Figures),
-    /// A donor, before the first step with it.
+    /// A donor, before the first step.
     Donor {
         /// Its name.
         name: String,
         /// What tells it from others.
         identity: ModelIdentity,
+        /// Of its tensors of all subjects; none in journals of earlier versions.
+        crc32: Option<u32>,
     },
     /// The baseline came out again, in every position.
     Same {
@@ -216,15 +218,15 @@ impl Journal {
     ///
     /// # Errors
     /// Another one has been used under this name.
-    pub fn donor(&mut self, name: &str, identity: ModelIdentity) -> Result<(), SweepError> {
+    pub fn donor(&mut self, name: &str, identity: ModelIdentity, crc32: u32) -> Result<(), SweepError> {
         let known = self.records.iter().find_map(|record| match record {
-            Record::Donor { name: known, identity } if known == name => Some(identity),
+            Record::Donor { name: known, identity, crc32 } if known == name => Some((identity, crc32)),
             _ => None,
         });
         match known {
-            Some(known) if *known == identity => Ok(()),
+            Some((known, content)) if *known == identity && content.is_none_or(|it| it == crc32) => Ok(()),
             Some(_) => Err(SweepError::Other { path: self.path.clone(), what: "donor of the same name" }),
-            None => self.add(Record::Donor { name: name.to_owned(), identity }),
+            None => self.add(Record::Donor { name: name.to_owned(), identity, crc32: Some(crc32) }),
         }
     }
 

@@ -129,6 +129,13 @@ impl Sweep<'_> {
         let known =
             |journal: &Journal| cells.iter().filter(|(s, d, ..)| journal.has(&s.name, &d.name)).count();
         let mut done = known(self.journal);
+        // Before hours of measuring are done with another file than the ones that are in the journal.
+        for donor in self.donors {
+            let what = format!("reading {}", donor.name);
+            let mut told = || progress(&SweepProgress { done, steps, what: &what, chunk: 0, chunks: 1 });
+            let crc32 = donor.checksum(self.subjects, &mut told)?;
+            self.journal.donor(&donor.name, donor.identity(), crc32)?;
+        }
         let mut measure = |model: &mut dyn SweepModel, what: &str, done: usize| {
             model.measure(&mut |chunk, chunks| progress(&SweepProgress { done, steps, what, chunk, chunks }))
         };
@@ -148,7 +155,6 @@ impl Sweep<'_> {
             if self.journal.has(&subject.name, &donor.name) {
                 continue;
             }
-            self.journal.donor(&donor.name, donor.identity())?;
             let there = match model.swap(&replacements(subject, &donor.path)) {
                 Ok(report) => report,
                 Err(ReloadError::Refused(refusals)) => {

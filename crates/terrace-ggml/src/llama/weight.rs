@@ -10,6 +10,7 @@ use llama_cpp_sys_2 as sys;
 use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use terrace_model::ByteSize;
 
 unsafe extern "C" {
     /// `tensor_map.cpp`.
@@ -49,9 +50,9 @@ struct Stored {
 /// Memory that one weight alone is in.
 enum Private {
     None,
-    Host { _pages: Pages },
+    Host { pages: Pages },
     Device { _buffer: DeviceBuffer },
-    Fallback { _buffer: DeviceBuffer, _pages: Pages },
+    Fallback { _buffer: DeviceBuffer, pages: Pages },
 }
 
 /// A buffer of ggml's.
@@ -128,6 +129,14 @@ impl Weight {
             Private::None => Seat::OnOriginal,
             Private::Host { .. } | Private::Device { .. } => Seat::Detached,
             Private::Fallback { .. } => Seat::FallbackCpu,
+        }
+    }
+
+    /// Main memory that it takes beside what the load gave it.
+    pub fn own_memory(&self) -> ByteSize {
+        match &self.private {
+            Private::None | Private::Device { .. } => ByteSize::ZERO,
+            Private::Host { pages } | Private::Fallback { pages, .. } => pages.size(),
         }
     }
 
@@ -211,6 +220,11 @@ impl Weight {
         Pages::new(len + SLACK)
     }
 
+    /// What [`Weight::memory`] for `len` bytes takes.
+    pub const fn memory_size(len: u64) -> ByteSize {
+        ByteSize(len + SLACK as u64)
+    }
+
     /// Stores the weight in main memory, as `ty`, wherever it was.
     ///
     /// # Panics
@@ -230,7 +244,7 @@ impl Weight {
         let stored = self.vacate(idle, ty, &mut bytes);
         if self.is_host() {
             self.write(Stored { data: bytes.base(), ..stored });
-            self.private = Private::Host { _pages: bytes };
+            self.private = Private::Host { pages: bytes };
         } else if let Some(buffer) = self.allocate() {
             // SAFETY: the tensor was just placed in the buffer, which has room for it; `bytes` has so many.
             unsafe {
@@ -262,7 +276,7 @@ impl Weight {
         }
         let extra = std::ptr::null_mut();
         self.write(Stored { data: bytes.base(), buffer: buffer.0.as_ptr(), extra, ..stored });
-        self.private = Private::Fallback { _buffer: buffer, _pages: bytes };
+        self.private = Private::Fallback { _buffer: buffer, pages: bytes };
     }
 
     /// The weight is stored as the load did it: no byte moves. Memory of its own is freed.
