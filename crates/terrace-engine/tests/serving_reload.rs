@@ -106,8 +106,8 @@ fn callers_get_the_answer_of_one_epoch_whatever_is_reloaded_meanwhile() {
         let (mut whole, mut straddling) = ([0, 0], 0);
         std::thread::scope(|scope| {
             let (collect, answers) = channel::<(usize, Answer)>();
-            for caller in 0..CALLERS {
-                let (collect, done, serving, job) = (collect.clone(), &done, &serving, &jobs[caller]);
+            for (caller, job) in jobs.iter().enumerate() {
+                let (collect, done, serving) = (collect.clone(), &done, &serving);
                 scope.spawn(move || {
                     while !done.load(Ordering::SeqCst) {
                         collect.send((caller, ask(serving, job.clone()).unwrap().answer())).unwrap();

@@ -1,0 +1,121 @@
+//! What several callers get of one worker, with slots computed one by one and together:
+//!
+//! ```text
+//! cargo run --release --example serving_clients -- MODEL TEXT CALLERS [TOKENS [MANAGE [RAM_BUDGET [THREADS]]]]
+//! ```
+//!
+//! So many callers at a time ask for the continuation of other parts of TEXT, three times one by one and together in turns. Medians of generated
+//! tokens per second of decoding, of all callers together, and what was read for each.
+
+use std::error::Error;
+use std::ops::ControlFlow;
+use std::sync::mpsc::channel;
+use terrace_engine::serving::{Answer, Event, Job, Serving, ServingOptions, ServingStatus};
+use terrace_engine::{Engine, Options, Sampling};
+
+const PROMPT: usize = 16;
+const ROUNDS: usize = 3;
+
+/// Of one round.
+#[derive(Clone, Copy)]
+struct Rate {
+    /// Tokens per second of decoding.
+    decode: f64,
+    /// MiB read per generated token.
+    read: f64,
+    /// Tokens per second from the first job to the end of the last, prompts included.
+    whole: f64,
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [model, text, callers, rest @ ..] = args.as_slice() else {
+        return Err("arguments: MODEL TEXT CALLERS [TOKENS [MANAGE [RAM_BUDGET [THREADS]]]]".into());
+    };
+    let callers: u32 = callers.parse()?;
+    let tokens: usize = rest.first().map_or(Ok(48), |n| n.parse())?;
+    let mut options = Options {
+        model: model.into(),
+        ctx: Some(512),
+        sequences: callers,
+        unified: false,
+        ..Options::default()
+    };
+    if let Some(manage) = rest.get(1) {
+        options.manage = manage.parse()?;
+    }
+    if let Some(budget) = rest.get(2) {
+        options.ram_budget = budget.parse()?;
+    }
+    options.threads = rest.get(3).map(|n| n.parse()).transpose()?;
+    let text = std::fs::read_to_string(text)?;
+    let mut engine = Engine::load(options, &mut |_| ControlFlow::Continue(()))?;
+    println!("{}", engine.plan());
+    let all = engine.tokenize(&text, false, false)?;
+    let prompts: Vec<&[i32]> = all.chunks_exact(PROMPT).collect();
+    let mut rates = [Vec::new(), Vec::new()];
+    for round in 0..=ROUNDS {
+        for together in [false, true] {
+            let options = ServingOptions { slots: callers, queue: 0, batch_slots: together };
+            let serving = Serving::start(engine, options);
+            // The first round warms up.
+            let begin = round * callers as usize;
+            let rate = measure(&serving, &prompts[begin..begin + callers as usize], tokens)?;
+            if round > 0 {
+                rates[usize::from(together)].push(rate);
+            }
+            engine = serving.stop();
+        }
+    }
+    println!("callers  together  decode tok/s  (min - max)  MiB/token  tok/s with prompts");
+    for (together, mut rates) in [false, true].into_iter().zip(rates) {
+        rates.sort_by(|a, b| a.decode.total_cmp(&b.decode));
+        let (min, median, max) = (rates[0], rates[rates.len() / 2], rates[rates.len() - 1]);
+        println!(
+            "{callers:7}  {together:8}  {:12.2}  ({:.2} - {:.2})  {:9.1}  {:.2}",
+            median.decode, min.decode, max.decode, median.read, median.whole
+        );
+    }
+    Ok(())
+}
+
+fn measure(serving: &Serving, prompts: &[&[i32]], tokens: usize) -> Result<Rate, Box<dyn Error>> {
+    let before = serving.status();
+    let begin = std::time::Instant::now();
+    let answers: Vec<_> = prompts
+        .iter()
+        .map(|prompt| {
+            let (send, answer) = channel::<Result<Answer, String>>();
+            let job = Job {
+                prompt: prompt.to_vec(),
+                n_max: Some(tokens),
+                sampling: Sampling::greedy(),
+                stop: Vec::new(),
+                reuse: false,
+            };
+            let sink = move |event| {
+                match event {
+                    Event::Finished(answer) => drop(send.send(Ok(answer))),
+                    Event::Failed(error) => drop(send.send(Err(error.to_string()))),
+                    _ => {}
+                }
+                ControlFlow::Continue(())
+            };
+            serving.submit(job, Box::new(sink)).map(|()| answer)
+        })
+        .collect::<Result<_, _>>()?;
+    let mut generated = 0;
+    for answer in answers {
+        generated += answer.recv()??.tokens.len();
+    }
+    let seconds = begin.elapsed().as_secs_f64();
+    let after = serving.status();
+    let read = |status: &ServingStatus| status.store.map_or(0, |store| store.bytes_read.bytes()) as f64;
+    // Each job's first token comes of its prompt.
+    let decoded = (generated - prompts.len()) as f64;
+    Ok(Rate {
+        decode: decoded / (after.totals.decode_seconds - before.totals.decode_seconds),
+        read: (read(&after) - read(&before)) / generated as f64 / f64::from(1 << 20),
+        whole: generated as f64 / seconds,
+    })
+}
