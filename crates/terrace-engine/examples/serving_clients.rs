@@ -1,7 +1,7 @@
 //! What several callers get of one worker, with slots computed one by one and together:
 //!
 //! ```text
-//! cargo run --release --example serving_clients -- MODEL TEXT CALLERS [TOKENS [MANAGE [RAM_BUDGET [THREADS]]]]
+//! cargo run --release --example serving_clients -- MODEL TEXT CALLERS [TOKENS [MANAGE [RAM_BUDGET [THREADS [DIRECT]]]]]
 //! ```
 //!
 //! So many callers at a time ask for the continuation of other parts of TEXT, three times one by one and together in turns. Medians of generated
@@ -30,7 +30,7 @@ struct Rate {
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [model, text, callers, rest @ ..] = args.as_slice() else {
-        return Err("arguments: MODEL TEXT CALLERS [TOKENS [MANAGE [RAM_BUDGET [THREADS]]]]".into());
+        return Err("arguments: MODEL TEXT CALLERS [TOKENS [MANAGE [RAM_BUDGET [THREADS [DIRECT]]]]]".into());
     };
     let callers: u32 = callers.parse()?;
     let tokens: usize = rest.first().map_or(Ok(48), |n| n.parse())?;
@@ -48,6 +48,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         options.ram_budget = budget.parse()?;
     }
     options.threads = rest.get(3).map(|n| n.parse()).transpose()?;
+    if let Some(direct) = rest.get(4) {
+        options.direct = direct.parse()?;
+    }
     let text = std::fs::read_to_string(text)?;
     let mut engine = Engine::load(options, &mut |_| ControlFlow::Continue(()))?;
     println!("{}", engine.plan());

@@ -156,6 +156,7 @@ impl Engine {
             tuned_gbps: None,
             layer_skip: None,
             context: tokens,
+            slots: options.slots(),
             context_bytes: needed,
             batch,
             ubatch,
@@ -201,7 +202,7 @@ impl Engine {
         if options.ctx.is_some() && report.context > tokens {
             tracing::warn!("llama.cpp rounds the context of {tokens} tokens up to {}", report.context);
         }
-        let (batch, slots) = (report.batch as usize, options.slots());
+        let (batch, slots) = (report.batch as usize, report.slots);
         let load_ms = begin.elapsed().as_secs_f64() * 1e3;
         let mut warm_start = None;
         if let Some(weights) = &weights {
@@ -318,9 +319,9 @@ impl Engine {
         self.report.context as usize
     }
 
-    /// Sequences that the context holds.
+    /// Sequences that share the context's tokens.
     pub(crate) fn sequences(&self) -> u32 {
-        self.context.sequences()
+        if self.slots > 1 { 1 } else { self.context.sequences() }
     }
 
     /// Sequences with a context of their own, of [`Engine::context_size`] tokens each.

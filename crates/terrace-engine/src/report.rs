@@ -25,11 +25,13 @@ pub struct PlanReport {
     pub tuned_gbps: Option<f64>,
     /// Layers that are not computed; none: all are.
     pub layer_skip: Option<LayerSkip>,
-    /// Tokens in the context.
+    /// Tokens in the context, in each slot's where there are several.
     pub context: u32,
+    /// Sequences that have a context each, for [`serving`](crate::serving).
+    pub slots: u32,
     /// Type of keys and values; anything but `f16` is lossy.
     pub kv_type: KvType,
-    /// Estimated size of the context's cache.
+    /// Estimated size of the context, of all slots.
     pub context_bytes: ByteSize,
     /// Most prompt tokens per decode call.
     pub batch: u32,
@@ -62,9 +64,13 @@ impl fmt::Display for PlanReport {
         if let Some(skip) = &self.layer_skip {
             write!(f, "{separator}{skip}")?;
         }
+        f.write_str(separator)?;
+        if self.slots > 1 {
+            write!(f, "{} slots, each ", self.slots)?;
+        }
         write!(
             f,
-            "{separator}context {} tokens in {} (about {}), batch {}/{}, {} threads",
+            "context {} tokens in {} (about {}), batch {}/{}, {} threads",
             self.context, self.kv_type, self.context_bytes, self.batch, self.ubatch, self.threads
         )?;
         match &self.placed {

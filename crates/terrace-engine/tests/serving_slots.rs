@@ -218,6 +218,12 @@ fn the_context_of_all_slots_is_counted_before_the_load() {
     let (one, two, four) = (context(1), context(2), context(4));
     assert_eq!(four - two, 2 * (two - one));
     assert!(two > one);
+    let mut engine = load(Options { sequences: 4, unified: false, ..options(false) });
+    assert!(engine.plan().to_string().contains("4 slots, each context 512 tokens"), "{}", engine.plan());
+    // HellaSwag's endings share their context, and these sequences do not.
+    let error = engine.hellaswag(&[], &mut |_| ControlFlow::Continue(())).unwrap_err();
+    assert!(matches!(error, EngineError::Sequences { needed: 4, there: 1 }), "{error}");
+    drop(engine);
     // One such context would fit the address space of a small machine; hundreds fit none.
     let huge = Options { sequences: 200, unified: false, ctx: Some(1 << 22), ..options(false) };
     let error = Engine::load(huge, &mut |_| ControlFlow::Continue(())).err().unwrap();

@@ -80,6 +80,11 @@ impl Slot {
         self.work.is_some() && self.held < self.batched
     }
 
+    /// Whether a job is in it that has no token yet.
+    pub fn is_new(&self) -> bool {
+        self.work.as_ref().is_some_and(|work| work.epochs.is_none())
+    }
+
     /// Whether the token chosen last is to be evaluated.
     pub const fn wants_decode(&self) -> bool {
         self.work.is_some() && self.held >= self.batched

@@ -237,7 +237,7 @@ impl Worker {
                 slot.evaluated(tokens, self.engine.epoch());
                 if slot.held == slot.tokens.len() {
                     self.choose(index, 0);
-                } else if slot.wants_prefill() {
+                } else if slot.is_new() {
                     let evaluated = slot.held;
                     self.tell(index, Event::Progress { evaluated });
                 }
