@@ -10,6 +10,9 @@ pub enum BackendError {
     /// The store could not bring the bytes.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// A device that computes experts failed.
+    #[error(transparent)]
+    Device(#[from] terrace_ggml::expert_device::ExpertDeviceError),
     /// A managed tensor that the model file does not have.
     #[error("tensor {name} was placed with Terrace but the plan does not know it")]
     Unplanned {

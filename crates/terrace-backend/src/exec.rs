@@ -5,6 +5,7 @@ use crate::error::BackendError;
 use crate::expert_kernels;
 use crate::experts::{self, ExpertLane, ExpertNode};
 use crate::fused::{self, Block, ExpertProduct, FusedLane, FusedNode, Router};
+use crate::lanes::Lanes;
 use crate::matrices::MatrixQueue;
 use crate::observer::RoutingObserver;
 use crate::places::Places;
@@ -139,7 +140,7 @@ impl Executor {
         let weights = self.weights_of(graph);
         self.layout = weights.as_ref().map(|weights| weights.layout());
         if let (Some(weights), Some(layout)) = (&weights, self.layout.clone()) {
-            self.scan(graph, &layout, &mut weights.store())?;
+            self.scan(graph, &layout, &mut weights.store(), weights.lanes().as_mut())?;
         }
         self.find_products(graph);
         self.prepared =
@@ -156,7 +157,13 @@ impl Executor {
     }
 
     /// Sorts the graph's uses of managed weights into expert nodes, row nodes and whole matrices.
-    fn scan(&mut self, graph: &Graph<'_>, layout: &Layout, store: &mut Store) -> Result<(), BackendError> {
+    fn scan(
+        &mut self,
+        graph: &Graph<'_>,
+        layout: &Layout,
+        store: &mut Store,
+        lanes: Option<&mut Lanes>,
+    ) -> Result<(), BackendError> {
         self.expert_nodes.clear();
         self.fused_nodes.clear();
         self.row_nodes.clear();
@@ -232,7 +239,7 @@ impl Executor {
                 }
             }
         }
-        if self.fuse(graph, store) {
+        if self.fuse(graph, store, lanes) {
             self.fused.prepare(graph, &self.fused_nodes, self.cpu.threads());
         } else {
             self.lane.prepare(self.expert_nodes.len(), activation_bytes, blocked_bytes);
@@ -250,7 +257,7 @@ impl Executor {
 
     /// Makes MoE blocks of the expert nodes. All of them or none, so that one lane holds all leases: where a block is not
     /// recognised, or slots do not hold two of its experts, every node is computed by itself.
-    fn fuse(&mut self, graph: &Graph<'_>, store: &Store) -> bool {
+    fn fuse(&mut self, graph: &Graph<'_>, store: &Store, mut lanes: Option<&mut Lanes>) -> bool {
         let is_expert = |rewrite: &Rewrite| matches!(rewrite.kind, Kind::Experts(_));
         let node_of: Vec<usize> = self.rewrites.iter().filter(|r| is_expert(r)).map(|r| r.node).collect();
         let mut from = 0;
@@ -268,6 +275,9 @@ impl Executor {
             let block = Block::recognise(graph, &products).filter(|b| FusedLane::suits(b, store));
             let Some(block) = block else {
                 self.fused_nodes.clear();
+                if let Some(lanes) = lanes {
+                    lanes.not_fused();
+                }
                 return false;
             };
             // SAFETY: the block's tensors are the graph's.
@@ -276,7 +286,9 @@ impl Executor {
                 |weight: Tensor<'_>| weight.storage() == weight && self.managed_buffer(weight).is_none();
             let router = Router::find(ids, is_there);
             let (index, lane) = (self.fused_nodes.len(), &raw const *self.fused);
-            self.fused_nodes.push(FusedNode { block, index, lane, router, next: std::ptr::null() });
+            let top_k = ids.ne()[0].unsigned_abs() as usize;
+            let hot = lanes.as_mut().and_then(|lanes| lanes.adopt(&block, top_k));
+            self.fused_nodes.push(FusedNode { block, index, lane, hot, router, next: std::ptr::null() });
             from = head.block_end;
         }
         if self.fused_nodes.is_empty() {
@@ -357,6 +369,7 @@ impl Executor {
         graph: &Graph<'_>,
         store: &mut Store,
         observer: &mut RoutingObserver,
+        mut lanes: Option<&mut Lanes>,
     ) -> Result<RunStatus, BackendError> {
         let mut from = 0;
         while from < graph.len() {
@@ -368,7 +381,7 @@ impl Executor {
                 if self.fused_nodes.is_empty() {
                     self.lane.begin(store, observer, stop);
                 } else {
-                    self.fused.begin(store, observer, stop);
+                    self.fused.begin(store, observer, lanes.as_deref_mut(), stop);
                 }
                 let status = self.cpu.run(graph, from, to);
                 self.lane.end(store);
@@ -402,13 +415,20 @@ impl Executor {
         store.next_token();
         let mut observer = weights.observer();
         observer.pass();
-        let result = self.run(graph, &mut store, &mut observer);
+        let mut lanes = weights.lanes();
+        if let Some(lanes) = lanes.as_mut() {
+            lanes.pass();
+        }
+        let result = self.run(graph, &mut store, &mut observer, lanes.as_mut());
         store.computed();
         weights.add_foretold(self.fused.take_foretold());
         self.matrices.abandon(&mut store, graph);
         self.lane.end(&mut store);
         self.fused.end(&mut store);
         self.restore(graph);
+        if let (Some(lanes), Ok(RunStatus::Done)) = (lanes.as_mut(), &result) {
+            lanes.between(&mut store);
+        }
         result
     }
 }

@@ -3,6 +3,7 @@
 use crate::error::BackendError;
 use crate::file_map::{FileMaps, Populating};
 use crate::fused::Foretold;
+use crate::lanes::Lanes;
 use crate::observer::RoutingObserver;
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -137,6 +138,7 @@ pub struct Weights {
     mapped: Option<Mapped>,
     observer: Mutex<RoutingObserver>,
     foretold: Mutex<Foretold>,
+    lanes: Mutex<Option<Lanes>>,
     skipped: Mutex<Arc<[u32]>>,
 }
 
@@ -152,6 +154,7 @@ impl Weights {
             mapped: None,
             observer: Mutex::default(),
             foretold: Mutex::default(),
+            lanes: Mutex::default(),
             skipped: Mutex::new(Arc::new([])),
         }
     }
@@ -186,15 +189,20 @@ impl Weights {
     /// [`BackendError::Unplanned`] for a tensor that is not managed; the store's, as [`Store::replace`] says.
     pub fn replace(&self, changes: &[(String, Extent, DataType)]) -> Result<(), BackendError> {
         let mut layout = Layout::clone(&self.layout());
-        let mut blocks = Vec::new();
+        let (mut blocks, mut changed) = (Vec::new(), Vec::new());
         for (name, extent, ty) in changes {
             let index =
                 layout.index_of(name).ok_or_else(|| BackendError::Unplanned { name: name.clone() })?;
             let tensor = &mut layout.tensors[index as usize];
             (tensor.extent, tensor.ty) = (*extent, *ty);
             blocks.extend(tensor.parts());
+            changed.push(index);
         }
-        self.store().replace(&blocks)?;
+        let mut store = self.store();
+        store.replace(&blocks)?;
+        if let Some(lanes) = self.lanes().as_mut() {
+            lanes.refresh(&layout, &changed, &mut store);
+        }
         *self.layout.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(layout);
         Ok(())
     }
@@ -217,6 +225,12 @@ impl Weights {
     /// node.
     pub fn observer(&self) -> MutexGuard<'_, RoutingObserver> {
         self.observer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What computes experts beside the CPU, if anything; put it in or take it out between graphs. Taken once per graph, never
+    /// per node.
+    pub fn lanes(&self) -> MutexGuard<'_, Option<Lanes>> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How well routers' choices were foretold, since the load or the last [`Weights::reset_foretold`].

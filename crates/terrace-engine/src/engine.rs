@@ -3,6 +3,7 @@
 use crate::context_ask::cache_type;
 use crate::deciding::{asked_contexts, machine_for};
 use crate::error::EngineError;
+use crate::hot_cache;
 use crate::layer_skip::{LayerSkip, ModelIdentity};
 use crate::load::{asks_for_reading, load_managed};
 use crate::machine::available_memory;
@@ -20,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
-use terrace_backend::{Foretold, Weights};
+use terrace_backend::{Foretold, HotReport, Weights};
 use terrace_ggml::gguf;
 use terrace_ggml::llama::{
     Context, ContextParams, FlashAttention, LoadParams, Model, Observer, Token, Vocab,
@@ -154,6 +155,7 @@ impl Engine {
             direct: None,
             io_reason: None,
             tuned_gbps: None,
+            hot: None,
             layer_skip: None,
             context: tokens,
             slots: options.slots(),
@@ -208,12 +210,15 @@ impl Engine {
         if let Some(weights) = &weights {
             weights.store().reset_stats();
             weights.reset_foretold();
+            let (choice, update) = (options.hot_cache, options.hot_update);
+            let traced = options.record_trace.is_some();
+            report.hot = Some(hot_cache::begin(&file, weights, choice, update, &Vec::new(), traced));
             if profile.is_some() {
                 ProfileFile::start(&mut weights.store());
             }
             if let (Some(dir), None) = (&options.warm_start, &options.record_trace) {
-                let begun = WarmStart::begin(dir, &file, weights);
-                warm_start = begun.map_err(terrace_backend::BackendError::from)?;
+                let begun = WarmStart::begin(dir, &file, weights, progress);
+                warm_start = begun?;
             }
         }
         let mut watcher = None;
@@ -373,6 +378,11 @@ impl Engine {
     /// How well the next layer's experts were foretold since the load; none in stock runs.
     pub fn foretold(&self) -> Option<Foretold> {
         self.weights.as_ref().map(|weights| weights.foretold())
+    }
+
+    /// What devices hold of experts, and computed with them since the load; none if they hold none.
+    pub fn hot_experts(&self) -> Option<HotReport> {
+        self.weights.as_ref()?.lanes().as_ref().map(terrace_backend::Lanes::report)
     }
 
     /// Ends the recording that [`Options::record_trace`] asked for, and writes it; none was asked for, or no

@@ -15,6 +15,7 @@ mod engine;
 mod error;
 mod generate;
 mod hellaswag;
+mod hot_cache;
 mod layer_skip;
 mod load;
 mod log_softmax;
@@ -52,6 +53,7 @@ pub use generate::{Generation, StopReason, Timings};
 pub use hellaswag::{
     Answer, HELLASWAG_SEQUENCES, HellaSwagError, HellaSwagProgress, HellaSwagReport, HellaSwagTask, Score,
 };
+pub use hot_cache::{HotCacheChoice, HotDevice, HotPlan};
 pub use layer_skip::{LayerSkip, Measured, ModelIdentity};
 pub use machine::{
     Hardware, MeasureError, MeasureOptions, MeasureProgress, MeasuredMachine, StoredProfile,
@@ -66,7 +68,7 @@ pub use reload::{
     Provenance, Refusal, ReloadError, ReloadOutcome, ReloadReport, Replacement, Source, Swapped,
 };
 pub use report::PlanReport;
-pub use terrace_backend::Foretold;
+pub use terrace_backend::{Foretold, HotLayerReport, HotReport, HotUpdate};
 pub use terrace_ggml::llama::{Sampling, SplitMode};
 pub use terrace_plan::{Budget, HitCurve, KvType, Manage, ParseRuleError, TensorRule};
 pub use terrace_store::{DirectChoice, IoChoice, LayerStats, PolicyKind, StoreStats, user_cache_dir};

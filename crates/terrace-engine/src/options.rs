@@ -1,9 +1,11 @@
 //! What a caller can choose.
 
+use crate::hot_cache::HotCacheChoice;
 use crate::pressure::Adapt;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
+use terrace_backend::HotUpdate;
 use terrace_ggml::llama::SplitMode;
 use terrace_model::ByteSize;
 use terrace_plan::{Budget, HitCurve, KvType, Manage, TensorRule};
@@ -161,6 +163,10 @@ pub struct Options {
     pub split_mode: SplitMode,
     /// What each device may hold.
     pub vram_budget: Budget,
+    /// Whether devices hold copies of the experts that are used most, of layers that stream.
+    pub hot_cache: HotCacheChoice,
+    /// How much of them may be exchanged between two tokens.
+    pub hot_update: HotUpdate,
     /// A plan by `terrace plan --json`, which is followed instead of [`Options::manage`] and [`Options::ram_budget`].
     pub plan: Option<PathBuf>,
     /// Where single tensors go, whatever the plan says of them.
@@ -242,6 +248,8 @@ impl Default for Options {
             device_layers: None,
             split_mode: SplitMode::default(),
             vram_budget: Budget::Auto,
+            hot_cache: HotCacheChoice::default(),
+            hot_update: HotUpdate::default(),
             plan: None,
             rules: Vec::new(),
             expected_prompt: 512,

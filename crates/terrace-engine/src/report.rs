@@ -1,5 +1,6 @@
 //! What was decided, for people and for programs.
 
+use crate::hot_cache::HotPlan;
 use crate::layer_skip::LayerSkip;
 use serde::Serialize;
 use std::fmt;
@@ -23,6 +24,8 @@ pub struct PlanReport {
     pub io_reason: Option<String>,
     /// 10^9 bytes per second that the device gave when the I/O settings were measured, if they were.
     pub tuned_gbps: Option<f64>,
+    /// Copies of experts on devices; none in stock runs.
+    pub hot: Option<HotPlan>,
     /// Layers that are not computed; none: all are.
     pub layer_skip: Option<LayerSkip>,
     /// Tokens in the context, in each slot's where there are several.
@@ -60,6 +63,10 @@ impl fmt::Display for PlanReport {
             {
                 write!(f, " ({reason})")?;
             }
+        }
+        // Who has asked for them and gets none is warned; who has not asked, sees it with the whole plan.
+        if let Some(hot) = self.hot.as_ref().filter(|hot| f.alternate() || hot.inactive.is_none()) {
+            write!(f, "{separator}{hot}")?;
         }
         if let Some(skip) = &self.layer_skip {
             write!(f, "{separator}{skip}")?;

@@ -10,6 +10,7 @@ pub mod buffer;
 pub mod cpu;
 pub mod device;
 pub mod devices;
+pub mod expert_device;
 mod fatal;
 pub mod gguf;
 pub mod gguf_write;

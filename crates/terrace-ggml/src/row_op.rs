@@ -13,6 +13,15 @@ pub struct RowOp {
     sources: [Option<sys::ggml_tensor>; 3],
 }
 
+/// Rows of floats, one for each expert.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Table {
+    /// Elements of a row.
+    pub width: usize,
+    /// All rows.
+    pub values: Vec<f32>,
+}
+
 /// What stands in for one of the node's operands.
 #[derive(Clone, Copy, Debug)]
 pub enum Operand {
@@ -49,6 +58,39 @@ impl RowOp {
         let sources = std::array::from_fn(|i| node.src(i).map(|source| unsafe { *source.as_ptr() }));
         // SAFETY: as above.
         Some(Self { forward, node: unsafe { *node.as_ptr() }, sources })
+    }
+
+    /// The operation, its parameters, and the elements of a row that comes out.
+    pub(crate) fn description(&self) -> (sys::ggml_op, [i32; 16], i64) {
+        (self.node.op, self.node.op_params, self.node.ne[0])
+    }
+
+    /// Elements in a row of the `i`-th operand (below 3); none if there is no such operand.
+    pub fn operand_width(&self, i: usize) -> Option<usize> {
+        self.sources[i].map(|source| source.ne[0].unsigned_abs() as usize)
+    }
+
+    /// The values of an operand that is the same in every graph, a row of floats for each expert; none if it is none such.
+    pub fn table(&self, i: usize) -> Option<Table> {
+        let tensor = self.sources[i]?;
+        let [width, rows, rest @ ..] = tensor.ne.map(|n| n.unsigned_abs() as usize);
+        // SAFETY: a copy of a tensor that is alive for the graph's call, or of the model's.
+        let plain = unsafe { sys::ggml_is_contiguous(&raw const tensor) };
+        if tensor.type_ != sys::GGML_TYPE_F32 || rest != [1, 1] || !plain || tensor.buffer.is_null() {
+            return None;
+        }
+        let mut values = vec![0f32; width * rows];
+        // SAFETY: the tensor lies in a buffer, and has as many bytes.
+        unsafe {
+            let bytes = size_of_val(&values[..]);
+            sys::ggml_backend_tensor_get(&raw const tensor, values.as_mut_ptr().cast(), 0, bytes);
+        }
+        Some(Table { width, values })
+    }
+
+    /// Elements in a row that comes out.
+    pub const fn width(&self) -> usize {
+        self.node.ne[0].unsigned_abs() as usize
     }
 
     /// Computes `rows` rows, with `operands` in place of the node's, to `dst`, rows `stride` bytes apart.

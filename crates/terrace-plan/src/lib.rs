@@ -16,6 +16,7 @@ mod class;
 mod context;
 mod error;
 mod experts;
+mod hot;
 mod manage;
 mod metadata;
 mod mix;
@@ -36,6 +37,7 @@ pub use class::{TensorClass, classify, classify_all};
 pub use context::{ContextSize, auto_ubatch, context_size, context_tokens};
 pub use error::{Need, PlanError};
 pub use experts::{ExpertGroup, expert_groups};
+pub use hot::{Exchange, HALF_LIFE, HotCache, HotLayer, hot_slots};
 pub use manage::{MATRIX_MIN, Managed, Selection, managed};
 pub use metadata::Count;
 pub use mix::{Mix, MixError, MixOption, least_cost, mixes};
@@ -46,7 +48,7 @@ pub use place::{
     Advice, Bound, CurveError, DEFAULT_CONTEXT, Estimate, Given, HitCurve, HotClass, KvType,
     PLACEMENT_VERSION, ParseWhatIfError, PlaceError, PlaceRequest, PlacedContext, PlacedExperts, PlacedLayer,
     PlacedMode, PlacedModel, Placement, PlacementError, Planner, RealizeError, Term, TermKind, TierUse,
-    WhatIf, advise, assess, explain, place,
+    WhatIf, advise, assess, device_room, explain, place,
 };
 pub use plan::{Mode, Plan, auto_reserve, plan, plan_selection, token_cycle_warning};
 pub use profile::{

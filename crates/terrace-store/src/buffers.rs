@@ -118,7 +118,7 @@ impl IoBuf {
     pub fn copy_to(&self, skip: usize, dst: Target) {
         assert!(skip + dst.len <= self.target.len, "a copy within the window");
         // SAFETY: the source is within this window (asserted) and its request was reported, so nobody writes to it; the
-        // target is `dst.len` bytes of memory that `read_into` borrows exclusively, so the two do not overlap.
+        // target is `dst.len` bytes of memory that the caller (`read_into`, `copy_resident`) borrows exclusively, so the two do not overlap.
         unsafe {
             std::ptr::copy_nonoverlapping(self.target.address.add(skip), dst.address, dst.len);
         }

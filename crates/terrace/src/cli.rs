@@ -17,8 +17,8 @@ use crate::trace::TraceCommand;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use terrace_engine::{
-    Adapt, Budget, DirectChoice, IoChoice, KvChoice, Lookahead, Manage, OnReload, PolicyKind, SplitMode,
-    TensorRule,
+    Adapt, Budget, DirectChoice, HotCacheChoice, HotUpdate, IoChoice, KvChoice, Lookahead, Manage, OnReload,
+    PolicyKind, SplitMode, TensorRule,
 };
 use terrace_model::ByteSize;
 
@@ -126,7 +126,7 @@ pub struct EngineArgs {
     pub n_gpu_layers: Option<u32>,
     /// Have llama.cpp keep the weights of a model that fits twice over in its repacked layouts, as its own programs do: on some
     /// processors it decodes faster then, and other rounding gives other tokens
-    #[arg(long, env = "TERRACE_REPACK", conflicts_with_all = ["ram_budget", "manage", "plan", "n_gpu_layers", "rpc", "override_tensor", "layer_skip", "stock"])]
+    #[arg(long, env = "TERRACE_REPACK", conflicts_with_all = ["ram_budget", "manage", "plan", "n_gpu_layers", "rpc", "hot_cache", "override_tensor", "layer_skip", "stock"])]
     pub repack: bool,
     /// How accelerators share the layers that they hold (-sm): `layer`, each is on one of them, or `tensor`, each holds a slice of
     /// every matrix
@@ -141,6 +141,14 @@ pub struct EngineArgs {
     /// What each accelerator may hold, weights and context: a size like 8GiB, or auto
     #[arg(long, value_name = "SIZE|auto", env = "TERRACE_VRAM_BUDGET", default_value = "auto")]
     pub vram_budget: Budget,
+    /// Copies of the experts that are used most on accelerators, of layers that stream, computed there: so many bytes of each
+    /// accelerator at most, off, or auto: as the plan says
+    #[arg(long, value_name = "SIZE|off|auto", env = "TERRACE_HOT_CACHE", default_value = "auto")]
+    pub hot_cache: HotCacheChoice,
+    /// How much of these may be brought for each token on average, for experts that are used more than those that are there: a
+    /// size, off, or auto: what the accelerator takes in 2 ms
+    #[arg(long, value_name = "SIZE|off|auto", env = "TERRACE_HOT_UPDATE", default_value = "auto")]
+    pub hot_update: HotUpdate,
     /// Use the accelerators of a server of ggml's RPC protocol; may be repeated
     #[arg(long, value_name = "HOST:PORT", env = "TERRACE_RPC")]
     pub rpc: Vec<String>,

@@ -12,6 +12,7 @@ mod config;
 mod doctor;
 mod error;
 mod hits;
+mod hot;
 mod hub;
 mod input;
 mod inspect;

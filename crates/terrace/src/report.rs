@@ -1,5 +1,6 @@
 //! The object that `run --json` prints and `bench` reads.
 
+use crate::hot::HotExpertsReport;
 use crate::preset::Applied;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -33,7 +34,10 @@ pub struct RunReport {
     /// How well the next layer's experts were foretold; none in stock runs.
     #[serde(default)]
     pub foretold: Option<ForetoldReport>,
-    /// The same by layer, in order; weights that belong to none come last.
+    /// What devices did with copies of experts; none if they hold none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hot_experts: Option<HotExpertsReport>,
+    /// What was read, by layer, in order; weights that belong to none come last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<LayerReport>,
     /// What a stored preset has set; none: nothing.
@@ -294,6 +298,7 @@ impl RunReport {
             store: StoreReport::of(engine),
             decode: generation.decode.map(|stats| StoreReport::new(&stats, plan.tuned_gbps)),
             foretold: ForetoldReport::of(engine),
+            hot_experts: HotExpertsReport::of(engine),
             layers: engine.layer_stats().iter().map(LayerReport::from).collect(),
             preset: None,
             peak_rss_bytes: peak_rss().bytes(),

@@ -125,6 +125,8 @@ fn options(args: &EngineArgs) -> Result<Options, CliError> {
         device_layers: args.n_gpu_layers,
         split_mode: args.split_mode,
         vram_budget: args.vram_budget,
+        hot_cache: args.hot_cache,
+        hot_update: args.hot_update,
         plan: args.plan.clone(),
         rules: args.override_tensor.clone(),
         hits: args.hits.curve()?,

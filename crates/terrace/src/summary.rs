@@ -1,5 +1,6 @@
 //! What `run -v` says at its end, for people.
 
+use crate::hot::HotExpertsReport;
 use crate::report::{ForetoldReport, StoreReport};
 use std::fmt;
 use terrace_engine::{Engine, Generation, SavedProfile, Timings};
@@ -12,6 +13,7 @@ pub struct Summary {
     store: Option<StoreReport>,
     tuned_gbps: Option<f64>,
     foretold: Option<ForetoldReport>,
+    hot: Option<HotExpertsReport>,
 }
 
 impl Summary {
@@ -22,6 +24,7 @@ impl Summary {
             store: StoreReport::of(engine),
             tuned_gbps: engine.plan().tuned_gbps,
             foretold: ForetoldReport::of(engine),
+            hot: HotExpertsReport::of(engine),
         }
     }
 }
@@ -77,6 +80,9 @@ impl fmt::Display for Summary {
             write!(f, "; {:.1}% of the experts foretold", guessed as f64 / chosen as f64 * 100.0)?;
         }
         writeln!(f, "; {} MB filled into free room", megabytes(ahead.filled_bytes))?;
+        if let Some(hot) = &self.hot {
+            writeln!(f, "{hot}")?;
+        }
         if store.adapts {
             let now = ByteSize(store.budget_now);
             writeln!(

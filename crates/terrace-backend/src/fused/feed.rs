@@ -3,11 +3,14 @@
 use super::FusedNode;
 use super::block::{Block, MATRICES};
 use super::lookahead::{Foretold, Lookahead};
-use super::work::{Entry, Item};
+use super::work::{Entry, Item, Work};
 use crate::error::BackendError;
+use crate::lanes::Lanes;
 use crate::observer::RoutingObserver;
 use crate::routing::Routing;
+use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use terrace_ggml::Tensor;
 use terrace_store::{Arrived, BlockId, Bundles, Computing, Store};
 
 /// The first block of each of the block's matrices.
@@ -20,8 +23,15 @@ pub fn first_blocks(block: &Block) -> impl Iterator<Item = BlockId> {
 pub struct Feed {
     store: *mut Store,
     observer: *mut RoutingObserver,
+    /// Null if nothing computes beside the CPU.
+    lanes: *mut Lanes,
+    /// Whether a lane computes for this node.
+    beside: bool,
     stop: *const AtomicBool,
     bundles: Bundles,
+    /// The experts that are asked for, all but those of the lane, and which of the touched ones they are.
+    wanted: Vec<u32>,
+    touched: Vec<usize>,
     /// For each touched expert: which of its matrices are there, as bits.
     here: Vec<u8>,
     /// Waves published in this node; whether the one before handed out nothing.
@@ -37,8 +47,12 @@ impl Default for Feed {
         Self {
             store: std::ptr::null_mut(),
             observer: std::ptr::null_mut(),
+            lanes: std::ptr::null_mut(),
+            beside: false,
             stop: std::ptr::null(),
             bundles: Bundles::default(),
+            wanted: Vec::new(),
+            touched: Vec::new(),
             here: Vec::new(),
             wave: 0,
             quiet: true,
@@ -60,8 +74,15 @@ pub struct State<'a> {
 
 impl Feed {
     /// See [`super::FusedLane::begin`].
-    pub fn begin(&mut self, store: &mut Store, observer: &mut RoutingObserver, stop: &AtomicBool) {
+    pub fn begin(
+        &mut self,
+        store: &mut Store,
+        observer: &mut RoutingObserver,
+        lanes: Option<&mut Lanes>,
+        stop: &AtomicBool,
+    ) {
         self.store = store;
+        self.lanes = lanes.map_or(std::ptr::null_mut(), std::ptr::from_mut);
         // What is recorded is to be replayed, and a replay does not compute.
         self.lookahead.begin(observer.recorder.is_none() && store.speculates());
         self.observer = observer;
@@ -71,6 +92,12 @@ impl Feed {
     /// See [`super::FusedLane::end`].
     pub fn end(&mut self, store: &mut Store) {
         self.bundles.end(store);
+        // SAFETY: null, or lent by `begin` for the run.
+        if let Some(lanes) = unsafe { self.lanes.as_mut() } {
+            lanes.end();
+        }
+        self.beside = false;
+        self.lanes = std::ptr::null_mut();
         self.store = std::ptr::null_mut();
         self.observer = std::ptr::null_mut();
         self.stop = std::ptr::null();
@@ -88,7 +115,8 @@ impl Feed {
     }
 
     /// Begins a block: all threads have left the one before, whose leases can go.
-    pub fn start(&mut self, block: &Block, routing: &Routing) -> Result<(), BackendError> {
+    pub fn start(&mut self, node: &FusedNode, work: &Work, input: Tensor<'_>) -> Result<(), BackendError> {
+        let (block, routing) = (&node.block, &work.routing);
         // SAFETY: lent by `begin` for the run, and used by thread 0 only.
         let store = unsafe { &mut *self.store };
         // SAFETY: lent by `begin` for the run, and used by thread 0 only.
@@ -96,9 +124,51 @@ impl Feed {
         self.here.clear();
         self.here.resize(routing.touched().len(), 0);
         (self.wave, self.quiet, self.turns) = (0, true, 0);
-        self.bundles.begin(store, first_blocks(block), routing.touched(), routing.how())?;
+        self.hand_over(node, work, input);
+        self.bundles.begin(store, first_blocks(block), &self.wanted, routing.how())?;
         self.lookahead.judge(store, routing);
         Ok(())
+    }
+
+    /// Gives the lane its pairs, and notes the experts of the others.
+    fn hand_over(&mut self, node: &FusedNode, work: &Work, input: Tensor<'_>) {
+        let routing = &work.routing;
+        self.wanted.clear();
+        self.touched.clear();
+        // SAFETY: null, or lent by `begin` for the run, and used by thread 0 only.
+        let lanes = node.hot.zip(unsafe { self.lanes.as_mut() });
+        self.beside = lanes.is_some();
+        let held = lanes.and_then(|(hot, lanes)| {
+            let row = |all: &[[i32; 2]], pair: usize, side: usize| all[pair][side].unsigned_abs() as usize;
+            let into_input = |pair| row(&work.into_scratch, pair, 1);
+            let into_output = |pair| row(&work.into_output, pair, 0);
+            lanes.begin(hot, routing, into_input, into_output, input).then_some((hot, &*lanes))
+        });
+        for (index, &expert) in routing.touched().iter().enumerate() {
+            if held.is_none_or(|(hot, lanes)| !lanes.has(hot, expert)) {
+                self.wanted.push(expert);
+                self.touched.push(index);
+            }
+        }
+    }
+
+    /// Whether [`Feed::finish`] has something to do.
+    pub const fn is_waited_for(&self) -> bool {
+        self.beside
+    }
+
+    /// Waits for the lane's results, and puts them into the output, rows `stride` bytes apart.
+    ///
+    /// # Safety
+    /// As [`Lanes::finish`].
+    pub unsafe fn finish(&mut self, output: *mut c_void, stride: usize) -> Result<(), BackendError> {
+        self.beside = false;
+        // SAFETY: null, or lent by `begin` for the run, and used by thread 0 only.
+        match unsafe { self.lanes.as_mut() } {
+            // SAFETY: the caller's contract.
+            Some(lanes) => unsafe { lanes.finish(output, stride) },
+            None => Ok(()),
+        }
     }
 
     /// Guesses what `next` will need, and has it read while nothing else is.
@@ -110,7 +180,10 @@ impl Feed {
     ) -> Result<(), BackendError> {
         // SAFETY: lent by `begin` for the run, and used by thread 0 only.
         let store = unsafe { &mut *self.store };
-        self.lookahead.guess(store, now, next, routing)
+        // SAFETY: null, or lent by `begin` for the run, and used by thread 0 only.
+        let hot = next.hot.zip(unsafe { self.lanes.as_ref() });
+        self.lookahead
+            .guess(store, now, next, routing, |expert| hot.is_some_and(|(hot, lanes)| lanes.has(hot, expert)))
     }
 
     /// See [`super::FusedLane::take_foretold`].
@@ -154,6 +227,7 @@ impl Feed {
     /// Notes a matrix of an expert, and hands out what can be computed now.
     fn arrived(&mut self, block: &Block, arrived: Arrived, state: State<'_>, entries: &mut Vec<Entry>) {
         let Arrived { expert, matrix, data } = arrived;
+        let expert = self.touched[expert];
         let item = &state.items[expert];
         // Relaxed: a barrier follows before anybody reads it.
         item.weights[matrix].store(data.cast_mut().cast(), Ordering::Relaxed);

@@ -52,13 +52,14 @@ impl Lookahead {
         }
     }
 
-    /// Has the experts read that the router of `next` is likely to choose.
+    /// Has the experts read that the router of `next` is likely to choose, if they are not `elsewhere`.
     pub fn guess(
         &mut self,
         store: &mut Store,
         now: &FusedNode,
         next: &FusedNode,
         routing: &Routing,
+        elsewhere: impl Fn(u32) -> bool,
     ) -> Result<(), BackendError> {
         let (Some(here), Some(there)) = (&now.router, &next.router) else { return Ok(()) };
         let pairs = routing.pairs();
@@ -69,7 +70,7 @@ impl Lookahead {
         self.guessed.clear();
         self.guessed.extend_from_slice(likely);
         self.blocks.clear();
-        for &expert in likely {
+        for &expert in likely.iter().filter(|expert| !elsewhere(**expert)) {
             self.blocks.extend(first_blocks(&next.block).map(|first| BlockId(first.0 + expert)));
         }
         store.speculate(&self.blocks)?;

@@ -12,7 +12,7 @@ mod router;
 mod stages;
 mod work;
 
-pub use block::{Block, ExpertProduct};
+pub use block::{Block, ExpertProduct, Place, Span};
 pub use lookahead::Foretold;
 pub use router::Router;
 
@@ -20,6 +20,7 @@ use crate::barrier::Barrier;
 use crate::error::BackendError;
 use crate::expert_kernels::convert;
 use crate::failure::Failure;
+use crate::lanes::Lanes;
 use crate::observer::RoutingObserver;
 use crate::scratch::Scratch;
 use feed::Feed;
@@ -39,6 +40,8 @@ pub struct FusedNode {
     /// Which of the graph's blocks this is.
     pub index: usize,
     pub lane: *const FusedLane,
+    /// Which of the model's lanes' layers it is, if a device computes some of its experts.
+    pub hot: Option<usize>,
     /// What chooses its experts, if that was recognised.
     pub router: Option<Router>,
     /// The next block; null behind the last.
@@ -104,12 +107,19 @@ impl FusedLane {
         self.failure.reset();
     }
 
-    /// Lends the store for a run, and who takes note of what the router chooses; `stop` ends the graph when the lane fails.
-    pub fn begin(&mut self, store: &mut Store, observer: &mut RoutingObserver, stop: &AtomicBool) {
-        self.feed.get_mut().begin(store, observer, stop);
+    /// Lends the store for a run, who takes note of what the router chooses, and what computes beside the CPU; `stop` ends the
+    /// graph when the lane fails.
+    pub fn begin(
+        &mut self,
+        store: &mut Store,
+        observer: &mut RoutingObserver,
+        lanes: Option<&mut Lanes>,
+        stop: &AtomicBool,
+    ) {
+        self.feed.get_mut().begin(store, observer, lanes, stop);
     }
 
-    /// Ends a run: all leases go.
+    /// Ends a run: all leases go, and nothing is computed any more.
     pub fn end(&mut self, store: &mut Store) {
         self.feed.get_mut().end(store);
     }
@@ -139,7 +149,7 @@ impl FusedLane {
             // SAFETY: the block's tensors are alive during the run.
             let (ids, input) = unsafe { (custom_node(node.block.ids), custom_node(node.block.input)) };
             work.read(&node.block, ids, input, dst)?;
-            feed.start(&node.block, &work.routing)
+            feed.start(node, work, input)
         });
     }
 
@@ -152,12 +162,19 @@ impl FusedLane {
         self.attempt(node.index, feed.stop(), || feed.look_ahead(node, next, &work.routing));
     }
 
-    /// Thread 0 leaves a node: what follows is computed by ggml.
-    fn leave(&self, node: &FusedNode) {
+    /// Thread 0 leaves a node, whose output is complete when others have their results: what follows is computed by ggml.
+    fn leave(&self, node: &FusedNode, dst: Tensor<'_>) {
         // SAFETY: null, or the executor's list, which does not change during the run.
         let next = unsafe { node.next.as_ref() };
         // SAFETY: thread 0 alone uses `feed`.
         let feed = unsafe { &mut *self.feed.get() };
+        if feed.is_waited_for() {
+            self.attempt(node.index, feed.stop(), || {
+                // SAFETY: rows of the node's output, of pairs that the CPU does not compute; nobody reads it before ggml's
+                // barrier behind the node.
+                unsafe { feed.finish(dst.data(), dst.nb()[1]) }
+            });
+        }
         feed.says(Computing::Dense(next.map(FusedNode::a_block)));
     }
 
@@ -237,7 +254,7 @@ pub unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userda
         if last {
             // Leases stay until the next node's `start` or the end of the run: other threads may still compute.
             if share.ith == 0 {
-                lane.leave(node);
+                lane.leave(node, dst);
             }
             return;
         }

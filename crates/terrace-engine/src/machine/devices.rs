@@ -9,6 +9,11 @@ pub fn computing() -> Vec<DeviceHandle> {
     all.filter(|device| device.is_accelerator()).collect()
 }
 
+/// Those with memory of their own.
+pub fn separate_devices() -> Vec<DeviceHandle> {
+    computing().into_iter().filter(|device| device.kind() == DeviceKind::Gpu).collect()
+}
+
 /// What their drivers tell of them.
 pub fn found() -> Vec<DeviceProfile> {
     computing().into_iter().map(described).collect()

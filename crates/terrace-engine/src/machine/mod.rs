@@ -13,6 +13,7 @@ mod probe;
 mod stored;
 
 pub use cpu::simd as cpu_features;
+pub use devices::separate_devices;
 pub use measure::{MeasureError, MeasureOptions, MeasureProgress, MeasuredMachine, measure_machine};
 pub use memory::{available_memory, available_of_machine, peak_rss, total_memory};
 pub use merge::merge as merge_profiles;

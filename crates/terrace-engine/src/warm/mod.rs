@@ -3,14 +3,18 @@
 mod file;
 mod file_identity;
 
+use crate::engine::LoadProgress;
+use crate::error::EngineError;
 use file::{LayerCounts, UsageFile};
 pub use file_identity::FileIdentity;
 use std::cmp::Ordering;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
-use terrace_backend::{Cut, ExpertUsage, Layout, Weights};
+use terrace_backend::{BackendError, Cut, ExpertUsage, Lanes, Layout, Weights};
 use terrace_model::{ByteSize, ExpertId, LayerId, ModelFile};
-use terrace_store::{BlockId, Store, StoreError};
+use terrace_plan::expert_groups;
+use terrace_store::{BlockId, Store};
 
 /// What a token's choice counts in the file: halved with every run, it is forgotten after seven.
 const USE: u64 = 64;
@@ -25,11 +29,17 @@ pub struct WarmStart {
 
 impl WarmStart {
     /// Has the hottest experts of earlier runs read behind whatever the model does, and begins to count. None for models
-    /// without managed experts. `dir` is where statistics are kept; what is wrong with them is a warning.
+    /// without managed experts. Before that, devices get those that they have room for. `dir` is where statistics are kept; what
+    /// is wrong with them is a warning.
     ///
     /// # Errors
-    /// The store's.
-    pub fn begin(dir: &Path, model: &ModelFile, weights: &Arc<Weights>) -> Result<Option<Self>, StoreError> {
+    /// The store's; `Cancelled` if `progress` says so.
+    pub fn begin(
+        dir: &Path,
+        model: &ModelFile,
+        weights: &Arc<Weights>,
+        progress: &mut dyn FnMut(LoadProgress) -> ControlFlow<()>,
+    ) -> Result<Option<Self>, EngineError> {
         let usage = ExpertUsage::new(&weights.layout());
         if usage.layers().next().is_none() {
             return Ok(None);
@@ -47,11 +57,15 @@ impl WarmStart {
             Vec::new()
         });
         let blocks = {
-            let store = weights.store();
-            hottest(&before, &weights.layout(), &store, room(&store))
+            let (mut store, mut lanes) = (weights.store(), weights.lanes());
+            if let Some(lanes) = lanes.as_mut() {
+                fill(lanes, model, &before, &mut store, progress)?;
+            }
+            let elsewhere = |layer, expert| lanes.as_ref().is_some_and(|lanes| lanes.holds(layer, expert));
+            hottest(&before, &weights.layout(), &store, room(&store), elsewhere)
         };
         tracing::debug!(blocks = blocks.len(), "blocks that earlier runs used most are read behind");
-        weights.store().fill_behind(blocks)?;
+        weights.store().fill_behind(blocks).map_err(BackendError::from)?;
         weights.observer().usage = Some(usage);
         Ok(Some(Self { file, before, weights: Arc::clone(weights) }))
     }
@@ -73,6 +87,29 @@ impl Drop for WarmStart {
     }
 }
 
+/// Brings to devices what was used most.
+fn fill(
+    lanes: &mut Lanes,
+    model: &ModelFile,
+    before: &[LayerCounts],
+    store: &mut Store,
+    progress: &mut dyn FnMut(LoadProgress) -> ControlFlow<()>,
+) -> Result<(), EngineError> {
+    for group in expert_groups(model) {
+        if let Some(counts) = before.iter().find(|counts| counts.layer == group.layer.0) {
+            lanes.assume(group.layer, &counts.counts, group.top_k(model));
+        }
+    }
+    let total = lanes.left_to_fill();
+    let mut cancelled = false;
+    lanes.fill(None, store, &mut |done| {
+        let told = progress(LoadProgress { done, total });
+        cancelled = told.is_break();
+        told
+    })?;
+    if cancelled { Err(EngineError::Cancelled) } else { Ok(()) }
+}
+
 /// Slots for what is hot. The rest is room for what a prompt needs in passing, so that little is read to go at once.
 fn room(store: &Store) -> ByteSize {
     ByteSize(store.capacity().bytes() / 8 * 7)
@@ -90,13 +127,20 @@ fn faded(before: &[LayerCounts], usage: &ExpertUsage) -> Vec<LayerCounts> {
 }
 
 /// Blocks of the experts with the largest shares of their layers' uses, hottest first, as far as `room` goes. Shares,
-/// because layers are not used equally: of a prompt, the last one computes the last token alone.
-fn hottest(layers: &[LayerCounts], layout: &Layout, store: &Store, room: ByteSize) -> Vec<BlockId> {
+/// because layers are not used equally: of a prompt, the last one computes the last token alone. Those that are `elsewhere` are
+/// left out.
+fn hottest(
+    layers: &[LayerCounts],
+    layout: &Layout,
+    store: &Store,
+    room: ByteSize,
+    elsewhere: impl Fn(LayerId, u32) -> bool,
+) -> Vec<BlockId> {
     let mut experts: Vec<(f64, LayerId, ExpertId)> = Vec::new();
     for layer in layers {
         let all: f64 = layer.counts.iter().map(|&count| count as f64).sum();
         for (expert, &count) in (0u32..).zip(&layer.counts) {
-            if count > 0 {
+            if count > 0 && !elsewhere(LayerId(layer.layer), expert) {
                 experts.push((count as f64 / all, LayerId(layer.layer), ExpertId(expert)));
             }
         }

@@ -118,7 +118,7 @@ impl Costs {
                 .map(|&(index, device)| DeviceCost {
                     index,
                     room: match request.vram_budget {
-                        Budget::Auto => device_room(device.memory_free),
+                        Budget::Auto => device_room(device.memory_free).bytes(),
                         Budget::Bytes(bytes) => bytes.min(device.memory_free).bytes(),
                     },
                     hop: device.hop(work.embd as f64 * 4.0),
@@ -163,8 +163,8 @@ fn beside_reads(work: &Workload, room: u64, cores: u32) -> f64 {
 
 /// Bytes of a device's free memory that may be used: its driver's own needs stay free, as much as of RAM, but of a small
 /// one an eighth is enough.
-fn device_room(free: ByteSize) -> u64 {
-    free.saturating_sub(auto_reserve(free).min(ByteSize(free.bytes() / 8))).bytes()
+pub fn device_room(free: ByteSize) -> ByteSize {
+    free.saturating_sub(auto_reserve(free).min(ByteSize(free.bytes() / 8)))
 }
 
 fn seconds(types: &[TypeLoad], share: f64, rate: impl Fn(&str) -> f64) -> f64 {

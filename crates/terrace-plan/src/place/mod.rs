@@ -29,6 +29,7 @@ mod workload;
 
 pub use advice::{Advice, advise};
 pub use choose::Planner;
+pub use costs::device_room;
 pub use curve::{CurveError, HitCurve, HotClass};
 pub use error::PlaceError;
 pub use explain::explain;

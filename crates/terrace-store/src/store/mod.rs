@@ -2,6 +2,7 @@
 
 mod background;
 mod behind;
+mod copy;
 mod counters;
 mod fetching;
 mod lane;

@@ -6,7 +6,8 @@ use crate::report::RunReport;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use terrace_engine::Budget;
+use terrace_engine::{Budget, HotCacheChoice, HotUpdate};
+use terrace_model::ByteSize;
 
 /// Why there are no numbers.
 #[derive(Debug, thiserror::Error)]
@@ -213,6 +214,23 @@ fn arguments(engine: &EngineArgs, n: u32, model: &Path, prompt: &Path) -> Vec<Os
     for server in &engine.rpc {
         option("--rpc", server.into());
     }
+    let size = |size: ByteSize| size.bytes().to_string();
+    option(
+        "--hot-cache",
+        match engine.hot_cache {
+            HotCacheChoice::Bytes(bytes) => size(bytes),
+            other => other.to_string(),
+        }
+        .into(),
+    );
+    option(
+        "--hot-update",
+        match engine.hot_update {
+            HotUpdate::Bytes(bytes) => size(bytes),
+            other => other.to_string(),
+        }
+        .into(),
+    );
     for rule in &engine.override_tensor {
         option("--override-tensor", rule.to_string().into());
     }

@@ -16,7 +16,7 @@ pub struct Metric {
 }
 
 /// All of them, the most important first.
-pub const METRICS: [Metric; 15] = [
+pub const METRICS: [Metric; 16] = [
     Metric { key: "decode_tps", label: "decode, tokens/s", scale: 1.0, read: |r| Some(r.timings.decode_tps) },
     Metric {
         key: "prompt_tps",
@@ -41,6 +41,12 @@ pub const METRICS: [Metric; 15] = [
         read: |r| r.store.map(|s| s.bytes_read as f64),
     },
     Metric { key: "hit_rate", label: "hits, %", scale: 0.01, read: |r| r.store.map(|s| s.hit_rate) },
+    Metric {
+        key: "hot_hit_rate",
+        label: "experts on devices, %",
+        scale: 0.01,
+        read: |r| r.hot_experts.as_ref().map(|hot| hot.hit_rate),
+    },
     Metric {
         key: "experts_ms",
         label: "computing experts, ms",

@@ -1,0 +1,249 @@
+//! Bringing experts into slots: at load, and between two tokens.
+
+use super::Lanes;
+use crate::error::BackendError;
+use std::fmt;
+use std::ops::ControlFlow;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+use terrace_model::ByteSize;
+use terrace_plan::Exchange;
+use terrace_store::{BlockId, ReadInto, Store};
+
+/// Time that bringing experts may take of a token, on average: a few percent of one that streams.
+const AUTO_TIME: Duration = Duration::from_millis(2);
+/// Bytes that are read at once when slots are filled: enough to keep a disk busy.
+const FILL: u64 = 64 << 20;
+
+/// How much may be brought between two tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HotUpdate {
+    /// What the device takes in 2 ms, as it was measured, on average.
+    #[default]
+    Auto,
+    /// Nothing: what is there at the start stays.
+    Off,
+    /// So many bytes, on average; an expert at once that is larger.
+    Bytes(ByteSize),
+}
+
+impl FromStr for HotUpdate {
+    type Err = <ByteSize as FromStr>::Err;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "off" => Ok(Self::Off),
+            size => size.parse().map(Self::Bytes),
+        }
+    }
+}
+
+impl fmt::Display for HotUpdate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.pad("auto"),
+            Self::Off => f.pad("off"),
+            Self::Bytes(bytes) => write!(f, "{bytes}"),
+        }
+    }
+}
+
+/// What it takes to bring experts. Made once, for its memory.
+pub(super) struct Bringer {
+    update: HotUpdate,
+    exchanges: Vec<Exchange>,
+    staging: Vec<u8>,
+    /// Bytes that lanes were given, and how long that took.
+    bytes: u64,
+    time: Duration,
+    pub counts: Brought,
+}
+
+/// What was brought since the start.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Brought {
+    /// Experts into empty slots, and their bytes.
+    pub filled: u64,
+    pub filled_bytes: u64,
+    /// Experts in the places of others, and their bytes.
+    pub exchanged: u64,
+    pub exchanged_bytes: u64,
+    /// Bytes of both that had to be read from disk.
+    pub read: u64,
+}
+
+impl Bringer {
+    pub fn new(update: HotUpdate, largest: ByteSize) -> Self {
+        Self {
+            update,
+            exchanges: Vec::with_capacity(64),
+            staging: vec![0; usize::try_from(largest.bytes()).unwrap_or(0)],
+            bytes: 0,
+            time: Duration::ZERO,
+            counts: Brought::default(),
+        }
+    }
+
+    /// Bytes for the next token.
+    fn grant(&self) -> ByteSize {
+        match self.update {
+            HotUpdate::Off => ByteSize::ZERO,
+            HotUpdate::Bytes(bytes) => bytes,
+            // The first one is measured by bringing it.
+            HotUpdate::Auto if self.bytes == 0 => ByteSize(self.staging.len() as u64),
+            HotUpdate::Auto => {
+                let rate = self.bytes as f64 / self.time.as_secs_f64().max(1e-9);
+                ByteSize((rate * AUTO_TIME.as_secs_f64()) as u64)
+            }
+        }
+    }
+}
+
+impl Lanes {
+    /// A layer was used like this in earlier runs: counts by expert. `used` experts compute a token.
+    pub fn assume(&mut self, layer: terrace_model::LayerId, counts: &[u64], used: u32) {
+        if let Some(index) = self.layers.iter().position(|other| other.layer == layer) {
+            self.cache.assume(index, counts, used);
+        }
+    }
+
+    /// Fills empty slots of one layer or of all with the experts that were used most, as far as that is known. `progress` is
+    /// told the bytes that are there so far, and may end it: what is there then stays.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn fill(
+        &mut self,
+        layer: Option<usize>,
+        store: &mut Store,
+        progress: &mut dyn FnMut(ByteSize) -> ControlFlow<()>,
+    ) -> Result<(), BackendError> {
+        let layers = layer.map_or(0..self.layers.len(), |layer| layer..layer + 1);
+        let all: Vec<Exchange> = layers.flat_map(|layer| self.cache.fill(layer)).collect();
+        let mut rest = &all[..];
+        let mut done = 0;
+        while let Some(first) = rest.first() {
+            let largest = self.bytes_of(first.layer).max(1);
+            let count = usize::try_from(FILL / largest).unwrap_or(1).clamp(1, rest.len());
+            let (now, later) = rest.split_at(count);
+            for exchange in now {
+                self.cache.apply(*exchange);
+            }
+            if let Err(error) = self.bring(now, store) {
+                for exchange in now {
+                    self.cache.vacate(exchange.layer, exchange.slot);
+                }
+                return Err(error);
+            }
+            done += now.iter().map(|exchange| self.bytes_of(exchange.layer)).sum::<u64>();
+            rest = later;
+            if progress(ByteSize(done)).is_break() {
+                break;
+            }
+        }
+        // A load has no use for them any more, an exchange is small.
+        self.bringer.staging.truncate(usize::try_from(FILL).expect("a constant"));
+        Ok(())
+    }
+
+    /// Between two graphs: experts that are used more take the places of others, as many as may be brought at once.
+    pub(crate) fn between(&mut self, store: &mut Store) {
+        self.cache.pass(self.tokens);
+        let grant = self.bringer.grant();
+        if !self.decoding || grant == ByteSize::ZERO {
+            return;
+        }
+        let mut exchanges = std::mem::take(&mut self.bringer.exchanges);
+        self.cache.exchanges(grant, &mut exchanges);
+        if !exchanges.is_empty()
+            && let Err(error) = self.bring(&exchanges, store)
+        {
+            // The model can do without; whoever needs the bytes will say the same.
+            tracing::warn!("experts on devices stay as they are: {error}");
+            for exchange in &exchanges {
+                self.cache.vacate(exchange.layer, exchange.slot);
+            }
+        }
+        self.bringer.exchanges = exchanges;
+    }
+
+    /// Bytes that [`Lanes::fill`] would bring.
+    pub fn left_to_fill(&self) -> ByteSize {
+        let of = |layer| self.cache.fill(layer).len() as u64 * self.bytes_of(layer);
+        ByteSize((0..self.layers.len()).map(of).sum())
+    }
+
+    /// Whether an expert of the layer has a copy.
+    pub fn holds(&self, layer: terrace_model::LayerId, expert: u32) -> bool {
+        let index = self.layers.iter().position(|other| other.layer == layer);
+        index.is_some_and(|index| self.cache.slot_of(index, expert).is_some())
+    }
+
+    fn bytes_of(&self, layer: usize) -> u64 {
+        self.layers[layer].shapes.iter().map(|shape| shape.bytes().bytes()).sum()
+    }
+
+    /// Copies experts into their slots: from RAM what is there, from disk the rest.
+    fn bring(&mut self, exchanges: &[Exchange], store: &mut Store) -> Result<(), BackendError> {
+        let Self { lanes, layers, bringer, .. } = self;
+        let Bringer { staging, bytes, time, counts, .. } = bringer;
+        let parts = || {
+            exchanges.iter().flat_map(|exchange| {
+                let layer = &layers[exchange.layer];
+                let matrices = layer.firsts.iter().zip(&layer.shapes).enumerate();
+                matrices.map(move |(matrix, (first, shape))| {
+                    (exchange, matrix, BlockId(first.0 + exchange.expert), shape.bytes().bytes() as usize)
+                })
+            })
+        };
+        let total: usize = parts().map(|(.., len)| len).sum();
+        if staging.len() < total {
+            staging.resize(total, 0);
+        }
+        let mut missing = Vec::new();
+        let mut left = &mut staging[..total];
+        for (_, _, block, len) in parts() {
+            let (part, rest) = left.split_at_mut(len);
+            left = rest;
+            if !store.copy_resident(block, part) {
+                missing.push((block, part));
+            }
+        }
+        if !missing.is_empty() {
+            let specs: Vec<_> = missing.iter().map(|(block, _)| store.spec(*block).clone()).collect();
+            let names: Vec<String> = specs.iter().map(ToString::to_string).collect();
+            let mut reads: Vec<ReadInto<'_>> = missing
+                .into_iter()
+                .zip(specs.iter().zip(&names))
+                .map(|((_, dst), (spec, name))| ReadInto { extent: spec.extent, dst, name })
+                .collect();
+            reads.sort_by_key(|read| (read.extent.file, read.extent.offset));
+            counts.read += reads.iter().map(|read| read.extent.len).sum::<u64>();
+            store.read_into(&mut reads, &mut |_| ControlFlow::Continue(()))?;
+        }
+        let started = Instant::now();
+        let mut at = 0;
+        for (exchange, matrix, _, len) in parts() {
+            let layer = &layers[exchange.layer];
+            lanes[layer.lane].put(layer.key, matrix, exchange.slot, &staging[at..at + len]);
+            at += len;
+        }
+        for lane in lanes.iter_mut() {
+            lane.settle();
+        }
+        *bytes += total as u64;
+        *time += started.elapsed();
+        for exchange in exchanges {
+            let bytes: u64 = layers[exchange.layer].shapes.iter().map(|shape| shape.bytes().bytes()).sum();
+            if exchange.instead_of.is_some() {
+                counts.exchanged += 1;
+                counts.exchanged_bytes += bytes;
+            } else {
+                counts.filled += 1;
+                counts.filled_bytes += bytes;
+            }
+        }
+        Ok(())
+    }
+}

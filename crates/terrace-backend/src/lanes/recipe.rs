@@ -1,0 +1,67 @@
+//! From a block of the graph to what a lane computes.
+
+use crate::fused::{Block, Place, Span};
+use terrace_ggml::expert_device::{Part, Recipe, Source, Step};
+use terrace_store::BlockId;
+
+/// Values by their places in a row of the block's scratch: what was written there last.
+struct Values(Vec<(usize, Part)>);
+
+impl Values {
+    /// A new value at this place.
+    fn add(&mut self, to: Span, width: usize) -> Result<(), &'static str> {
+        let value = self.0.len();
+        if to.skip != 0 || width != to.width {
+            return Err("it writes into a part of a row");
+        }
+        self.0.push((to.at, Part { value, skip: 0, width }));
+        Ok(())
+    }
+
+    /// Where an operand of so many elements is.
+    fn find(&self, span: Span, width: usize) -> Result<Part, &'static str> {
+        let found = self.0.iter().rev().find(|(at, _)| *at == span.at);
+        let (_, part) = found.ok_or("it reads what it has not computed")?;
+        if span.skip + width > part.width {
+            return Err("it reads behind a row");
+        }
+        Ok(Part { skip: span.skip, width, ..*part })
+    }
+}
+
+/// What the block computes, on the slots' matrices whose first blocks are `matrices`; why not, if a lane cannot.
+pub fn recipe_of(block: &Block, matrices: &[BlockId]) -> Result<Recipe, &'static str> {
+    let index = |first: BlockId| matrices.iter().position(|other| *other == first);
+    if block.matrices().count() != matrices.len() {
+        return Err("its graph uses other expert tensors than its slots have");
+    }
+    // SAFETY: the layout outlives the graph's call.
+    let mut all = block.matrices().map(|matrix| index(unsafe { (*matrix.tensor).block(0) }));
+    let mut first = Vec::with_capacity(block.first.len());
+    let mut values = Values(Vec::with_capacity(block.first.len() + block.steps.len()));
+    for matrix in &block.first {
+        first.push(all.next().flatten().ok_or("its graph uses other expert tensors than its slots have")?);
+        values.add(Span { at: matrix.at, width: matrix.rows, skip: 0 }, matrix.rows)?;
+    }
+    let down = all.next().flatten().ok_or("its graph uses other expert tensors than its slots have")?;
+    let mut steps = Vec::with_capacity(block.steps.len());
+    let mut tables = Vec::new();
+    for step in &block.steps {
+        let mut sources = Vec::with_capacity(step.operands.len());
+        for (i, place) in step.operands.iter().enumerate() {
+            let Some(width) = step.op.operand_width(i) else { continue };
+            match place {
+                Place::Scratch(span) => sources.push(Source::Part(values.find(*span, width)?)),
+                Place::Graph => {
+                    tables.push(step.op.table(i).ok_or("its experts' biases are not rows of 32-bit floats")?);
+                    sources.push(Source::Table(tables.len() - 1));
+                }
+                Place::Id => sources.push(Source::Expert),
+            }
+        }
+        values.add(step.to, step.op.width())?;
+        steps.push(Step::new(&step.op, sources));
+    }
+    let middle = values.find(block.middle, block.down.inner)?;
+    Ok(Recipe { first, steps, middle, down, tables })
+}

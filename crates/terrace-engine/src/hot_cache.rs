@@ -1,0 +1,253 @@
+//! Copies of the most used experts in devices' memory: how many, where, and why none.
+
+use crate::machine::separate_devices;
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+use terrace_backend::{Cut, HotUpdate, LaneLayer, LanePlan, Lanes, Layout, Weights};
+use terrace_ggml::devices::DeviceHandle;
+use terrace_model::{ByteSize, LayerId, ModelFile};
+use terrace_plan::{ExpertGroup, HotLayer, device_room, expert_groups, hot_slots};
+
+/// What an expert's tensors take beside their bytes, on devices that align and pad: so much each.
+const PADDING: ByteSize = ByteSize(4 << 10);
+
+/// Whether devices hold copies of experts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HotCacheChoice {
+    /// If the plan says so.
+    #[default]
+    Auto,
+    /// No.
+    Off,
+    /// So many bytes of each device at most.
+    Bytes(ByteSize),
+}
+
+impl FromStr for HotCacheChoice {
+    type Err = <ByteSize as FromStr>::Err;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "off" => Ok(Self::Off),
+            size => size.parse().map(Self::Bytes),
+        }
+    }
+}
+
+impl fmt::Display for HotCacheChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.pad("auto"),
+            Self::Off => f.pad("off"),
+            Self::Bytes(bytes) => write!(f, "{bytes}"),
+        }
+    }
+}
+
+/// Experts on devices, as it was decided.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HotPlan {
+    /// Where; empty: nowhere.
+    pub devices: Vec<HotDevice>,
+    /// Why nowhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inactive: Option<String>,
+}
+
+/// What a device holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HotDevice {
+    /// ggml's name of it.
+    pub device: String,
+    /// Layers that have experts there.
+    pub layers: u32,
+    /// Experts of all of them that have room.
+    pub slots: u32,
+    /// Experts that these layers have.
+    pub experts: u32,
+    /// Bytes of its memory for them.
+    pub bytes: ByteSize,
+}
+
+impl HotPlan {
+    fn none(reason: impl Into<String>) -> Self {
+        Self { devices: Vec::new(), inactive: Some(reason.into()) }
+    }
+}
+
+impl fmt::Display for HotPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(reason) = &self.inactive {
+            return write!(f, "no copies of experts on devices: {reason}");
+        }
+        for (index, HotDevice { device, layers, slots, experts, bytes }) in self.devices.iter().enumerate() {
+            let separator = if index > 0 { ", " } else { "copies of " };
+            write!(f, "{separator}{slots} of {experts} experts in {layers} layers on {device} ({bytes})")?;
+        }
+        Ok(())
+    }
+}
+
+/// Experts that a plan puts on devices, by the devices' names.
+pub type PlannedLanes = Vec<(String, Vec<LaneLayer>)>;
+
+/// Makes the lanes of a loaded model whose context is there, so that what is free of a device stays free.
+pub fn begin(
+    file: &ModelFile,
+    weights: &Weights,
+    choice: HotCacheChoice,
+    update: HotUpdate,
+    planned: &PlannedLanes,
+    traced: bool,
+) -> HotPlan {
+    let plan = decided(file, weights, choice, update, planned, traced);
+    if let (HotCacheChoice::Bytes(_), Some(reason)) = (choice, &plan.inactive) {
+        tracing::warn!("--hot-cache does nothing: {reason}");
+    }
+    plan
+}
+
+fn decided(
+    file: &ModelFile,
+    weights: &Weights,
+    choice: HotCacheChoice,
+    update: HotUpdate,
+    planned: &PlannedLanes,
+    traced: bool,
+) -> HotPlan {
+    let layout = weights.layout();
+    let groups = streamed(file, &layout);
+    let devices = separate_devices();
+    match choice {
+        HotCacheChoice::Off => return HotPlan::none("switched off"),
+        _ if groups.is_empty() => return HotPlan::none("no experts are streamed"),
+        _ if devices.is_empty() => return HotPlan::none("there is no device with memory of its own"),
+        _ if traced => return HotPlan::none("a trace is recorded, and a replay has no devices"),
+        HotCacheChoice::Auto if planned.is_empty() => return HotPlan::none("the plan has none"),
+        _ => {}
+    }
+    let plans: Vec<LanePlan> = match choice {
+        HotCacheChoice::Bytes(most) => by_size(file, &groups, &devices, most),
+        _ => planned
+            .iter()
+            .filter_map(|(name, layers)| {
+                let device = devices.iter().copied().find(|device| device.name() == *name)?;
+                Some(within(file, &groups, device, layers))
+            })
+            .collect(),
+    };
+    if plans.iter().all(|plan| plan.layers.iter().all(|layer| layer.slots == 0)) {
+        return HotPlan::none("not one expert fits");
+    }
+    let used = groups.iter().map(|group| group.top_k(file)).max().unwrap_or(1);
+    let lanes = Lanes::start(file, &layout, &plans, used, update);
+    let plan = described(&groups, &lanes);
+    if plan.inactive.is_none() {
+        *weights.lanes() = Some(lanes);
+    }
+    plan
+}
+
+/// The groups of experts that stream, one in a layer.
+fn streamed(file: &ModelFile, layout: &Layout) -> Vec<ExpertGroup> {
+    let layers: BTreeSet<LayerId> =
+        layout.tensors().iter().filter(|t| t.cut != Cut::Whole).filter_map(|t| t.layer).collect();
+    let mut groups = expert_groups(file);
+    groups.retain(|group| layers.contains(&group.layer));
+    groups.dedup_by_key(|group| group.layer);
+    groups
+}
+
+/// The layers in bands, one for each device, with as many slots as `most` bytes of it hold.
+fn by_size(
+    file: &ModelFile,
+    groups: &[ExpertGroup],
+    devices: &[DeviceHandle],
+    most: ByteSize,
+) -> Vec<LanePlan> {
+    let band = groups.len().div_ceil(devices.len());
+    let plan = |(groups, &device): (&[ExpertGroup], &DeviceHandle)| {
+        let (free, _) = device.memory();
+        let room = device_room(free);
+        if room < most {
+            tracing::warn!("{} has {free} free: {room} for experts, not {most}", device.name());
+        }
+        LanePlan { device, layers: slots(file, groups, most.min(room)) }
+    };
+    groups.chunks(band).zip(devices).map(plan).collect()
+}
+
+/// What was planned, or what fits of it by now.
+fn within(file: &ModelFile, groups: &[ExpertGroup], device: DeviceHandle, layers: &[LaneLayer]) -> LanePlan {
+    let wanted = |group: &&ExpertGroup| layers.iter().find(|layer| layer.layer == group.layer);
+    let of: Vec<ExpertGroup> = groups.iter().filter(|group| wanted(group).is_some()).cloned().collect();
+    let bytes: ByteSize = of
+        .iter()
+        .map(|group| {
+            ByteSize(group.bundle.bytes() * u64::from(wanted(&group).map_or(0, |layer| layer.slots)))
+        })
+        .sum();
+    let (free, _) = device.memory();
+    // The plan has left the reserve already, of what was free before the load.
+    let needed = bytes + beside(file, &of);
+    if needed <= free {
+        return LanePlan { device, layers: layers.to_vec() };
+    }
+    let room = device_room(free);
+    tracing::warn!("{} has {free} free: {room} for experts, not {needed}", device.name());
+    LanePlan { device, layers: slots(file, &of, room) }
+}
+
+/// Memory that lanes take beside experts' bytes.
+fn beside(file: &ModelFile, groups: &[ExpertGroup]) -> ByteSize {
+    let used = groups.iter().map(|group| group.top_k(file)).max().unwrap_or(1);
+    let tensors: u64 = groups.iter().map(|group| group.roles.len() as u64).sum();
+    let activations = Lanes::activations(file, groups.iter().map(|group| group.layer), used);
+    let biases: ByteSize = groups.iter().map(|group| biases(file, group)).sum();
+    activations + biases + ByteSize(PADDING.bytes() * tensors)
+}
+
+/// Bytes of what a layer's experts have beside matrices, a row each: devices have those of all experts.
+fn biases(file: &ModelFile, group: &ExpertGroup) -> ByteSize {
+    let of_layer = file.tensors.iter().filter(|tensor| tensor.layer() == Some(group.layer));
+    let rows = |tensor: &&terrace_model::TensorInfo| {
+        tensor.name.ends_with(".bias")
+            && tensor.shape.dims() == 2
+            && tensor.shape.0[1] == u64::from(group.experts)
+    };
+    of_layer.filter(rows).map(|tensor| tensor.size()).sum()
+}
+
+/// As many slots as go into `room`.
+fn slots(file: &ModelFile, groups: &[ExpertGroup], room: ByteSize) -> Vec<LaneLayer> {
+    let layers: Vec<HotLayer> =
+        groups.iter().map(|group| HotLayer { experts: group.experts, bundle: group.bundle }).collect();
+    let slots = hot_slots(&layers, room.saturating_sub(beside(file, groups)));
+    groups.iter().zip(slots).map(|(group, slots)| LaneLayer { layer: group.layer, slots }).collect()
+}
+
+/// What has come of it.
+fn described(groups: &[ExpertGroup], lanes: &Lanes) -> HotPlan {
+    let mut devices: Vec<HotDevice> = Vec::new();
+    for layer in lanes.report().layers.iter().filter(|layer| layer.slots > 0) {
+        let Some(group) = groups.iter().find(|group| group.layer.0 == layer.layer) else { continue };
+        let at = devices.iter().position(|device| device.device == layer.device).unwrap_or_else(|| {
+            let (device, bytes) = (layer.device.clone(), ByteSize::ZERO);
+            devices.push(HotDevice { device, layers: 0, slots: 0, experts: 0, bytes });
+            devices.len() - 1
+        });
+        let device = &mut devices[at];
+        device.layers += 1;
+        device.slots += layer.slots;
+        device.experts += group.experts;
+        device.bytes += ByteSize(group.bundle.bytes() * u64::from(layer.slots));
+    }
+    if devices.is_empty() {
+        HotPlan::none("no device has room for one")
+    } else {
+        HotPlan { devices, inactive: None }
+    }
+}

@@ -1,0 +1,130 @@
+//! Copies of experts on a device: tokens and logits are stock llama.cpp's, bit for bit, while experts come and go.
+//!
+//! The device is ggml's RPC server on this machine, which computes with the CPU's kernels, so that not a bit may differ.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod reloading;
+
+use reloading::{alone, dir, load, write};
+use std::path::Path;
+use std::process::Command;
+use terrace_engine::{Budget, Engine, HotCacheChoice, HotReport, HotUpdate, Manage, Mode, Options, Sampling};
+use terrace_model::ByteSize;
+use terrace_testkit::rpc::{RpcServer, serve_as_child};
+use terrace_testkit::{Arch, Spec, WeightType};
+
+#[test]
+#[ignore = "the RPC server of the other tests, in a process of its own"]
+fn server() {
+    serve_as_child();
+}
+
+const TEXTS: [&str; 3] = [
+    "The water goes down from one terrace to the next, ",
+    "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 ",
+    "fn main() { println!(\"{}\", (0..10).sum::<u32>()); } // ",
+];
+
+/// Greedy tokens and bits of logits, behind several prompts one after the other.
+fn traces(engine: &mut Engine) -> Vec<(Vec<i32>, Vec<u32>)> {
+    let go_on = &mut |_: &[u8]| std::ops::ControlFlow::Continue(());
+    let mut traces = Vec::new();
+    for text in TEXTS {
+        engine.reset();
+        let tokens = engine.tokenize(text, true, false).unwrap();
+        let generation = engine.generate(&tokens, Some(20), &Sampling::greedy(), go_on).unwrap();
+        let bits = engine.logits().unwrap().iter().map(|logit| logit.to_bits()).collect();
+        traces.push((generation.tokens, bits));
+    }
+    traces
+}
+
+fn options(model: &Path) -> Options {
+    Options { threads: Some(2), ..reloading::options(model, Manage::Experts) }
+}
+
+/// Room for about so many experts of each layer.
+fn slots(model: &Path, count: u64) -> ByteSize {
+    let file = terrace_ggml::gguf::read(model).unwrap();
+    let groups = terrace_plan::expert_groups(&file);
+    // And for activations.
+    let bundles: u64 = groups.iter().map(|group| group.bundle.bytes() * count).sum();
+    ByteSize(bundles + (1 << 20))
+}
+
+fn with_device(model: &Path, server: &RpcServer, count: u64) -> Options {
+    Options {
+        rpc: vec![server.endpoint().to_owned()],
+        device_layers: Some(0),
+        hot_cache: HotCacheChoice::Bytes(slots(model, count)),
+        hot_update: HotUpdate::Bytes(ByteSize::mib(4)),
+        ..options(model)
+    }
+}
+
+fn check(spec: &Spec) -> HotReport {
+    let dir = dir();
+    let model = write(spec, dir.path().join("model.gguf"));
+    let stock = traces(&mut load(Options {
+        mode: Mode::Stock { repack: false },
+        ram_budget: Budget::Auto,
+        ..options(&model)
+    }));
+    let server = RpcServer::start("server", ByteSize::mib(256)).unwrap();
+    let mut engine = load(with_device(&model, &server, 3));
+    let name = format!("{} with experts in {}", spec.arch, spec.expert_type.name());
+    for round in 0..2 {
+        let got = traces(&mut engine);
+        assert!(got == stock, "{name}, round {round}: {:?}", engine.hot_experts());
+    }
+    let report = engine.hot_experts().unwrap();
+    eprintln!("{name}: {report:?}");
+    report
+}
+
+fn in_own_process(name: &str, subject: &str) {
+    let _alone = alone();
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture", "--ignored"])
+        .env("HOT_EXPERTS_SUBJECT", subject)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("1 passed"), "{subject}: {text}");
+}
+
+#[test]
+fn every_architecture_is_exact() {
+    for arch in Arch::ALL.iter().filter(|arch| arch.is_moe()) {
+        in_own_process("one_architecture", arch.name());
+    }
+}
+
+#[test]
+#[ignore = "run by every_architecture_is_exact, one process each"]
+fn one_architecture() {
+    let name = std::env::var("HOT_EXPERTS_SUBJECT").unwrap();
+    let spec = Spec::new(name.parse().unwrap());
+    let report = check(&spec);
+    assert!(report.layers.iter().all(|layer| layer.problem.is_none() && layer.held > 0), "{report:?}");
+    assert!(report.hot > 0 && report.cold > 0 && report.bypassed > 0, "{report:?}");
+    assert!(report.exchanged > 0, "{report:?}");
+}
+
+/// Types whose products ggml computes by other kernels, `down` in another than `gate` and `up`.
+#[test]
+fn types_are_exact() {
+    for ty in ["q8_0", "iq4_xs", "mxfp4", "f16", "bf16"] {
+        in_own_process("one_type", ty);
+    }
+}
+
+#[test]
+#[ignore = "run by types_are_exact, one process each"]
+fn one_type() {
+    let ty = WeightType::from_name(&std::env::var("HOT_EXPERTS_SUBJECT").unwrap()).unwrap();
+    let spec =
+        Spec { expert_type: ty, expert_down_type: Some(WeightType::Q6_K), ..Spec::new(Arch::Qwen3Moe) };
+    assert!(check(&spec).hot > 0);
+}

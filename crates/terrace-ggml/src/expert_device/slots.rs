@@ -1,0 +1,187 @@
+//! A layer's experts in a device's memory.
+
+use super::{Buffer, ExpertDeviceError, allocate};
+use crate::DataType;
+use crate::devices::DeviceHandle;
+use crate::rates::ScratchContext;
+use crate::row_op::Table;
+use llama_cpp_sys_2 as sys;
+use std::ffi::CStr;
+use terrace_model::ByteSize;
+
+/// An expert's matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotShape {
+    /// How its elements are stored.
+    pub ty: DataType,
+    /// Elements of a row: what goes in. Whole blocks of the type.
+    pub inner: u64,
+    /// Rows: elements that come out.
+    pub rows: u64,
+}
+
+/// Tensors `[inner, rows, slots]`, one for each matrix.
+pub struct Slots {
+    tensors: Vec<*mut sys::ggml_tensor>,
+    // Dropped before the context that the tensors are in.
+    _buffer: Buffer,
+    _context: ScratchContext,
+}
+
+impl Slots {
+    pub fn new(device: DeviceHandle, matrices: &[SlotShape], slots: u32) -> Result<Self, ExpertDeviceError> {
+        let context = ScratchContext::new(matrices.len() * 4 + 4);
+        let tensors: Vec<_> = matrices.iter().map(|matrix| matrix.tensor(&context, slots)).collect();
+        for (tensor, matrix) in tensors.iter().zip(matrices) {
+            matrix.check(device, &context, *tensor)?;
+        }
+        let buffer = hold(device, &tensors)?;
+        Ok(Self { tensors, _buffer: buffer, _context: context })
+    }
+
+    pub fn tensor(&self, matrix: usize) -> *mut sys::ggml_tensor {
+        self.tensors[matrix]
+    }
+
+    /// Elements that a matrix takes.
+    pub fn inner(&self, matrix: usize) -> usize {
+        // SAFETY: a live tensor of ours.
+        unsafe { (*self.tensors[matrix]).ne[0] }.unsigned_abs() as usize
+    }
+
+    pub fn put(&mut self, matrix: usize, slot: u32, bytes: &[u8]) {
+        let tensor = self.tensors[matrix];
+        // SAFETY: a live tensor in a buffer; the slot is checked to be within it.
+        unsafe {
+            let (size, slots) = ((*tensor).nb[2], (*tensor).ne[2]);
+            assert!(i64::from(slot) < slots && bytes.len() == size, "slot {slot} of {slots}, {size} bytes");
+            sys::ggml_backend_tensor_set(tensor, bytes.as_ptr().cast(), slot as usize * size, size);
+        }
+    }
+}
+
+impl SlotShape {
+    /// Bytes of one expert.
+    pub fn bytes(&self) -> ByteSize {
+        // SAFETY: plain arithmetic over a valid type.
+        let row = unsafe { sys::ggml_row_size(self.ty.0, i64::try_from(self.inner).unwrap_or(i64::MAX)) };
+        ByteSize(row as u64 * self.rows)
+    }
+
+    fn tensor(&self, context: &ScratchContext, slots: u32) -> *mut sys::ggml_tensor {
+        let signed = |n: u64| i64::try_from(n).expect("a matrix's dimension");
+        // SAFETY: the context has room for the tensor, which gets no memory.
+        unsafe {
+            sys::ggml_new_tensor_3d(
+                context.raw(),
+                self.ty.0,
+                signed(self.inner),
+                signed(self.rows),
+                i64::from(slots),
+            )
+        }
+    }
+
+    /// Whether the device multiplies with it.
+    fn check(
+        &self,
+        device: DeviceHandle,
+        context: &ScratchContext,
+        tensor: *mut sys::ggml_tensor,
+    ) -> Result<(), ExpertDeviceError> {
+        let inner = i64::try_from(self.inner).expect("a matrix's dimension");
+        // SAFETY: the context has room for these tensors (Slots::new); the operation is only asked about.
+        let supported = unsafe {
+            let input = sys::ggml_new_tensor_3d(context.raw(), sys::GGML_TYPE_F32, inner, 1, 1);
+            let ids = sys::ggml_new_tensor_2d(context.raw(), sys::GGML_TYPE_I32, 1, 1);
+            let product = sys::ggml_mul_mat_id(context.raw(), tensor, input, ids);
+            sys::ggml_backend_dev_supports_op(device.as_raw(), product)
+        };
+        let op = "MUL_MAT_ID with this type of weights";
+        if supported { Ok(()) } else { Err(ExpertDeviceError::Unsupported { device: device.name(), op }) }
+    }
+}
+
+/// Rows of every expert in a device's memory.
+pub struct Tables {
+    tensors: Vec<*mut sys::ggml_tensor>,
+    // Dropped before the context that the tensors are in.
+    _buffer: Buffer,
+    _context: ScratchContext,
+}
+
+impl Tables {
+    pub fn new(device: DeviceHandle, tables: &[Table]) -> Result<Self, ExpertDeviceError> {
+        let context = ScratchContext::new(tables.len() + 1);
+        let signed = |n: usize| i64::try_from(n).expect("a table's dimension");
+        // SAFETY: the context has room for these tensors.
+        let tensor = |table: &Table| unsafe {
+            let rows = table.values.len() / table.width.max(1);
+            sys::ggml_new_tensor_2d(context.raw(), sys::GGML_TYPE_F32, signed(table.width), signed(rows))
+        };
+        let tensors: Vec<_> = tables.iter().map(tensor).collect();
+        let buffer = hold(device, &tensors)?;
+        for (&tensor, table) in tensors.iter().zip(tables) {
+            let bytes = size_of_val(&table.values[..]);
+            // SAFETY: the tensor lies in the buffer, and has as many bytes.
+            unsafe { sys::ggml_backend_tensor_set(tensor, table.values.as_ptr().cast(), 0, bytes) };
+        }
+        Ok(Self { tensors, _buffer: buffer, _context: context })
+    }
+
+    pub fn tensor(&self, table: usize) -> *mut sys::ggml_tensor {
+        self.tensors[table]
+    }
+}
+
+/// Memory of the device for these tensors, which are in it then.
+fn hold(device: DeviceHandle, tensors: &[*mut sys::ggml_tensor]) -> Result<Buffer, ExpertDeviceError> {
+    let buffer = allocate(device, ByteSize(end(device, tensors) as u64))?;
+    // SAFETY: a live buffer with room for all of them, one behind the other at the device's alignment; live tensors that are
+    // nowhere.
+    unsafe {
+        sys::ggml_backend_buffer_set_usage(buffer.0.as_ptr(), sys::GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+        let base = sys::ggml_backend_buffer_get_base(buffer.0.as_ptr()).cast::<u8>();
+        for (&tensor, (at, _)) in tensors.iter().zip(places(device, tensors)) {
+            let status =
+                sys::ggml_backend_tensor_alloc(buffer.0.as_ptr(), tensor, base.wrapping_add(at).cast());
+            if status != sys::GGML_STATUS_SUCCESS {
+                return Err(ExpertDeviceError::Failed { device: device.name(), status });
+            }
+        }
+    }
+    Ok(buffer)
+}
+
+/// See [`super::ExpertDevice::bytes_for`].
+pub fn bytes_for(device: DeviceHandle, matrices: &[SlotShape], slots: u32) -> ByteSize {
+    let context = ScratchContext::new(matrices.len() + 1);
+    let tensors: Vec<_> = matrices.iter().map(|matrix| matrix.tensor(&context, slots)).collect();
+    ByteSize(end(device, &tensors) as u64)
+}
+
+/// Where tensors lie that stand one behind the other, and their sizes.
+fn places(device: DeviceHandle, tensors: &[*mut sys::ggml_tensor]) -> impl Iterator<Item = (usize, usize)> {
+    let buffers = device.buffer_type().as_raw();
+    // SAFETY: a live buffer type.
+    let alignment = unsafe { sys::ggml_backend_buft_get_alignment(buffers) };
+    let mut next = 0usize;
+    tensors.iter().map(move |&tensor| {
+        // SAFETY: a live buffer type and tensor.
+        let size = unsafe { sys::ggml_backend_buft_get_alloc_size(buffers, tensor) };
+        let at = next.next_multiple_of(alignment);
+        next = at + size;
+        (at, size)
+    })
+}
+
+/// Bytes that they take.
+fn end(device: DeviceHandle, tensors: &[*mut sys::ggml_tensor]) -> usize {
+    places(device, tensors).last().map_or(0, |(at, size)| at + size)
+}
+
+/// ggml's name of a node's operation.
+pub fn op_name(node: *const sys::ggml_tensor) -> &'static str {
+    // SAFETY: a live node of ours, whose operation has a static name.
+    unsafe { CStr::from_ptr(sys::ggml_op_desc(node)) }.to_str().unwrap_or("?")
+}

@@ -1,0 +1,95 @@
+//! `--hot-cache`: experts on a device of another process, from the command line.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use common::{bundled, failure, json, run, stderr};
+use serde_json::Value;
+use std::process::Output;
+use tempfile::TempDir;
+use terrace_model::ByteSize;
+use terrace_testkit::rpc::{RpcServer, serve_as_child};
+
+#[test]
+#[ignore = "the server that other tests start"]
+fn server() {
+    serve_as_child();
+}
+
+fn generate(more: &[&str]) -> Output {
+    let bundled = bundled();
+    let fixed = ["run", bundled.to_str().unwrap(), "-p", PROMPT, "-n", "24", "--temp", "0"];
+    run(fixed.iter().chain(more))
+}
+
+fn report(more: &[&str]) -> Value {
+    json(&generate(&[more, &["--json"]].concat()))
+}
+
+/// More tokens than a decode has.
+const PROMPT: &str =
+    "In the beginning was the word, and the word was with all who would hear it in the morning";
+const STREAMED: [&str; 4] = ["--ram-budget", "6MiB", "-ngl", "0"];
+
+#[test]
+fn tokens_are_the_same_and_the_device_has_a_part() {
+    let server = RpcServer::start("server", ByteSize::mib(256)).unwrap();
+    let golden = report(&["--stock"])["tokens"].clone();
+    let with = ["--rpc", server.endpoint(), "--hot-cache", "2MiB", "--hot-update", "512KiB"];
+    let run = report(&[&STREAMED[..], &with, &["--warm-start", "off"]].concat());
+    assert_eq!(run["tokens"], golden);
+    let hot = &run["hot_experts"];
+    let count = |key: &str| hot[key].as_u64().unwrap();
+    assert!(count("hot") > 0 && count("cold") > 0 && count("bypassed") > 0, "{hot:#}");
+    assert!(count("memory") <= 2 << 20 && count("filled") > 0, "{hot:#}");
+    let device = &run["plan"]["hot"]["devices"][0];
+    assert_eq!(device["device"], "RPC0");
+    assert!(device["bytes"].as_u64().unwrap() <= 2 << 20 && device["slots"].as_u64().unwrap() > 0);
+    let text = stderr(&generate(&[&STREAMED[..], &with, &["-v"]].concat()));
+    assert!(text.contains("experts in") && text.contains("RPC0"), "{text}");
+    assert!(text.lines().any(|line| line.starts_with("devices: ") && line.contains("exchanged")), "{text}");
+}
+
+#[test]
+fn what_earlier_runs_used_is_there_from_the_start() {
+    let cache = TempDir::new().unwrap();
+    let server = RpcServer::start("server", ByteSize::mib(256)).unwrap();
+    let with = ["--rpc", server.endpoint(), "--hot-cache", "2MiB", "--hot-update", "off"];
+    let runs: Vec<Value> = (0..2)
+        .map(|_| {
+            let bundled = bundled();
+            let mut command = common::terrace();
+            command.env("XDG_CACHE_HOME", cache.path());
+            command.args(["run", bundled.to_str().unwrap(), "-p", PROMPT, "-n", "24"]);
+            command.args(["--temp", "0", "--json", "--warm-start", "on"]).args(STREAMED).args(with);
+            json(&command.output().unwrap())
+        })
+        .collect();
+    assert_eq!(runs[0]["tokens"], runs[1]["tokens"]);
+    // Nothing is exchanged, and of the first run nothing is known.
+    assert_eq!(runs[0]["hot_experts"]["hot"], 0);
+    assert!(runs[1]["hot_experts"]["hot"].as_u64().unwrap() > 0, "{:#}", runs[1]["hot_experts"]);
+    assert!(runs[1]["hot_experts"]["filled"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn why_there_are_none_is_said() {
+    let text = stderr(&generate(&["--ram-budget", "6MiB", "--hot-cache", "2MiB"]));
+    assert!(text.contains("--hot-cache does nothing: there is no device"), "{text}");
+    let text = stderr(&generate(&["--hot-cache", "2MiB"]));
+    assert!(text.contains("--hot-cache does nothing: no experts are streamed"), "{text}");
+    let text = failure(&generate(&["--hot-cache", "much"]), 2);
+    assert!(text.contains("--hot-cache"), "{text}");
+}
+
+#[test]
+fn a_small_device_gets_what_it_has_room_for() {
+    let server = RpcServer::start("server", ByteSize::mib(3)).unwrap();
+    let with = ["--rpc", server.endpoint(), "--hot-cache", "64MiB"];
+    let output = generate(&[&STREAMED[..], &with, &["--json"]].concat());
+    let text = stderr(&output);
+    assert!(text.contains("RPC0 has") && text.contains("not 64"), "{text}");
+    let hot = json(&output)["hot_experts"].clone();
+    assert!(hot["memory"].as_u64().unwrap() <= 3 << 20 && hot["hot"].as_u64().unwrap() > 0, "{hot:#}");
+}
