@@ -167,6 +167,31 @@ fn a_failed_read_fails_the_job_that_needed_it() {
 }
 
 #[test]
+fn what_a_failed_prompt_leaves_behind_is_sound() {
+    let _alone = alone();
+    // Keys and values can be cut back; states cannot, and begin anew.
+    for arch in [Arch::Qwen3Moe, Arch::Qwen3Next] {
+        let (_dir, model) = tiny(arch);
+        let options = streaming(Options { model, ..options(false) });
+        let long = Job { reuse: true, ..job(&noise(4, 200), 6) };
+        let expected = lone(&mut load(options.clone()), &long).tokens;
+        let mut kept = Vec::new();
+        for request in (20..900).step_by(40) {
+            let faulty = Options { faults: Some(format!("eio@{request}")), ..options.clone() };
+            let Ok(engine) = Engine::load(faulty, &mut |_| ControlFlow::Continue(())) else { continue };
+            let serving = Serving::start(engine, PLAIN);
+            if ask(&serving, long.clone()).unwrap().all().end.is_err() {
+                let answer = ask(&serving, long.clone()).unwrap().answer();
+                assert_eq!(answer.tokens, expected, "{arch}, request {request}, {} reused", answer.reused);
+                kept.push(answer.reused);
+            }
+        }
+        assert!(kept.len() > 3, "{arch}: {kept:?}");
+        assert_eq!(kept.iter().any(|&reused| reused > 0), arch == Arch::Qwen3Moe, "{arch}: {kept:?}");
+    }
+}
+
+#[test]
 fn a_failed_read_under_a_batch_of_slots_is_tried_again_one_by_one() {
     let _alone = alone();
     for request in [600, 900, 1200] {

@@ -12,6 +12,8 @@
 mod facts;
 mod inbox;
 mod job;
+mod reuse;
+mod rounds;
 mod slot;
 mod status;
 mod stops;
