@@ -12,6 +12,7 @@ use crate::plan::PlanArgs;
 use crate::preset::{Applied, PresetUse};
 use crate::profile::ProfileArgs;
 use crate::quantize::QuantizeArgs;
+use crate::serve::ServeArgs;
 use crate::sweep::SweepArgs;
 use crate::trace::TraceCommand;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
@@ -44,6 +45,8 @@ pub struct Cli {
 pub enum Command {
     /// Generate text
     Run(RunArgs),
+    /// Answer requests over HTTP, as OpenAI's API and llama.cpp's server do
+    Serve(ServeArgs),
     /// Show what a model file holds
     Inspect(InspectArgs),
     /// Say what would live where on a machine, and how fast that should be
@@ -102,7 +105,7 @@ pub struct EngineArgs {
     /// Percent of the RAM budget's slots that are used; the page cache may have the rest
     #[arg(long, value_name = "PERCENT", env = "TERRACE_SLOTS_SHARE", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub slots_share: u32,
-    /// Whether `run` and `bench` take what `optimize` found, where nothing else is said: auto or off
+    /// Whether `run`, `serve` and `bench` take what `optimize` found, where nothing else is said: auto or off
     #[arg(long, value_name = "auto|off", env = "TERRACE_PRESET", default_value = "auto")]
     pub preset: PresetUse,
     /// What they took.
@@ -379,6 +382,7 @@ impl Cli {
     pub fn presettable(&mut self) -> Option<(Option<&str>, &mut EngineArgs)> {
         match &mut self.command {
             Command::Run(args) => Some((args.model.as_deref(), &mut args.engine)),
+            Command::Serve(args) => Some((args.model.as_deref(), &mut args.engine)),
             Command::Bench(args) => Some((args.model.as_deref(), &mut args.engine)),
             _ => None,
         }

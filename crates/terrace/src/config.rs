@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 const OTHER_VARIABLES: [&str; 2] = ["TERRACE_BUNDLED_MODEL", "TERRACE_LOG"];
 
 /// The subcommands whose options the file may set.
-const CONFIGURABLE: [&str; 6] = ["run", "bench", "optimize", "perplexity", "calibrate-skip", "plan"];
+const CONFIGURABLE: [&str; 7] = ["run", "serve", "bench", "optimize", "perplexity", "calibrate-skip", "plan"];
 
 /// The command line over its layers, and warnings about what nothing reads.
 ///
@@ -230,7 +230,8 @@ fn check(subcommand: &str, key: &str, word: &str) -> Result<(), String> {
 fn with_defaults(mut command: Command, values: &BTreeMap<String, String>) -> Command {
     let fill = |mut sub: Command| {
         for (id, value) in values {
-            if sub.get_arguments().any(|a| a.get_id() == id.as_str()) {
+            // Another subcommand may have an option of the same name that the file does not set.
+            if sub.get_arguments().any(|a| a.get_id() == id.as_str() && a.get_env().is_some()) {
                 sub = sub.mut_arg(id.as_str(), |a| a.default_value(value.clone()));
             }
         }
@@ -263,7 +264,7 @@ fn unknown_variables(names: impl Iterator<Item = OsString>) -> Vec<String> {
 }
 
 /// `; did you mean …?` with the most similar name, or nothing if none is similar.
-fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     known
         .map(|k| (strsim::jaro_winkler(name, k), k))
         .filter(|(similarity, _)| *similarity > 0.75)

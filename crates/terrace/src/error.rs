@@ -28,6 +28,16 @@ pub enum CliError {
         /// The system's reason.
         source: std::io::Error,
     },
+    /// A server cannot listen.
+    #[error("cannot listen on {host}:{port}: {source}")]
+    Listen {
+        /// The address that was asked for.
+        host: String,
+        /// Its port.
+        port: u16,
+        /// The system's reason.
+        source: std::io::Error,
+    },
     /// A prompt that is not text.
     #[error("{what}: invalid UTF-8 at byte offset {offset}")]
     NotUtf8 {
@@ -118,6 +128,13 @@ impl CliError {
         }
         match self {
             Self::Interrupted | Self::Io { .. } | Self::Gguf(_) | Self::Replay(_) => None,
+            Self::Listen { port, source, .. } => Some(match source.kind() {
+                std::io::ErrorKind::AddrInUse => {
+                    format!("end who listens there (`ss -ltnp 'sport = :{port}'` names it), or take another --port; 0 is a free one")
+                }
+                std::io::ErrorKind::PermissionDenied => "ports below 1024 are the system's: take another --port".into(),
+                _ => "--host is an address of this machine, such as 127.0.0.1 or 0.0.0.0".into(),
+            }),
             Self::Trace { .. } => Some("traces are written by `terrace trace record`".into()),
             Self::Usage { hint, .. } => Some(hint.clone()),
             Self::Tasks { .. } => Some(

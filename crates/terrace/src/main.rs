@@ -28,10 +28,12 @@ mod progress;
 mod quantize;
 mod report;
 mod run;
+mod serve;
 mod session;
 mod signals;
 mod summary;
 mod sweep;
+mod switch;
 mod trace;
 mod utf8;
 mod watch;
@@ -69,6 +71,7 @@ fn run_command() -> ExitCode {
     open_files::allow_many();
     let result = match &cli.command {
         Command::Run(args) => run::run(args, cli.verbose > 0),
+        Command::Serve(args) => serve::serve(args, cli.verbose > 0),
         Command::Inspect(args) => inspect::inspect(args),
         Command::Plan(args) => plan::plan(args),
         Command::Bench(args) => bench::bench(args),

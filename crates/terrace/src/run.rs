@@ -13,7 +13,7 @@ use crate::{session, signals};
 use std::io::{ErrorKind, Write};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use terrace_engine::{ChatTemplate, Engine, Generation, Message, Sampling, SavedTrace};
+use terrace_engine::{ChatTemplate, Engine, Generation, Message, Sampling, SavedTrace, SpecialTokens};
 
 /// Generates text as the options say.
 ///
@@ -115,13 +115,17 @@ fn system_message(args: &RunArgs) -> Vec<Message> {
     args.system.iter().map(|text| Message::new("system", text)).collect()
 }
 
-/// Tokens of a rendered conversation. Most templates write the document's first token themselves.
+/// Whether a rendered conversation begins with the document's first token: most templates write it themselves.
+pub fn begins_document(special: &SpecialTokens, text: &str) -> bool {
+    special.bos.as_ref().is_some_and(|bos| !bos.is_empty() && text.starts_with(bos))
+}
+
+/// Tokens of a rendered conversation.
 ///
 /// # Errors
 /// The tokenizer's.
 pub fn chat_tokens(engine: &Engine, text: &str) -> Result<Vec<i32>, CliError> {
-    let written = engine.special_tokens().bos.is_some_and(|bos| !bos.is_empty() && text.starts_with(&bos));
-    Ok(engine.tokenize(text, !written, true)?)
+    Ok(engine.tokenize(text, !begins_document(&engine.special_tokens(), text), true)?)
 }
 
 /// Generates behind `prompt`, onto `out` while it comes.

@@ -1,8 +1,9 @@
-//! Ctrl-C: ends what is running cleanly the first time, the program the second time.
+//! Ctrl-C: ends what is running cleanly the first time, the program the second time. A server takes SIGTERM for the same.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Set by the first Ctrl-C, until somebody [`take`]s it.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
@@ -11,29 +12,56 @@ static BUSY: AtomicBool = AtomicBool::new(false);
 /// The engine's own flag, while there is one.
 static ENGINE: Mutex<Option<Arc<AtomicBool>>> = Mutex::new(None);
 
+/// Told when one of these changes.
+static NEWS: Condvar = Condvar::new();
+
 /// Exit code of an interrupted program, as shells count it: 128 + SIGINT.
 const CODE: u8 = 130;
 
 /// From now on Ctrl-C is ours.
 pub fn install() {
-    let installed = ctrlc::set_handler(|| {
-        let again = INTERRUPTED.swap(true, Ordering::SeqCst);
-        if again || !BUSY.load(Ordering::SeqCst) {
-            // Nothing to end cleanly, or it takes too long for the person waiting.
-            std::process::exit(CODE.into());
-        }
-        if let Some(flag) = &*engine() {
-            flag.store(true, Ordering::SeqCst);
-        }
-    });
-    if let Err(error) = installed {
+    if let Err(error) = ctrlc::set_handler(interrupt) {
         tracing::warn!("Ctrl-C will end the program at once: {error}");
     }
+}
+
+/// Does what Ctrl-C does.
+pub fn interrupt() {
+    let again = INTERRUPTED.swap(true, Ordering::SeqCst);
+    if again || !BUSY.load(Ordering::SeqCst) {
+        // Nothing to end cleanly, or it takes too long for the person waiting.
+        std::process::exit(CODE.into());
+    }
+    if let Some(flag) = &*engine() {
+        flag.store(true, Ordering::SeqCst);
+    }
+    wake();
+}
+
+/// Waits for Ctrl-C, or until something else has ended; who ends it says so with [`wake`].
+pub fn wait(ended: impl Fn() -> bool) {
+    // Whoever wakes may be a moment too early.
+    const LOOK: Duration = Duration::from_secs(1);
+    let mut guard = engine();
+    while !interrupted() && !ended() {
+        guard = NEWS.wait_timeout(guard, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+    }
+}
+
+/// Has whoever waits look again.
+pub fn wake() {
+    let _guard = engine();
+    NEWS.notify_all();
 }
 
 /// Names the flag that ends the engine's work.
 pub fn set_engine(flag: Arc<AtomicBool>) {
     *engine() = Some(flag);
+}
+
+/// From now on Ctrl-C leaves the engine alone.
+pub fn forget_engine() {
+    *engine() = None;
 }
 
 fn engine() -> MutexGuard<'static, Option<Arc<AtomicBool>>> {

@@ -7,7 +7,7 @@ use signal_hook::consts::SIGHUP;
 use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use terrace_engine::Engine;
 
@@ -25,14 +25,8 @@ impl Watch {
     /// # Errors
     /// A directory that cannot be watched; a signal that cannot be handled.
     pub fn start(engine: &mut Engine) -> Result<Self, CliError> {
-        let request = engine.reload_request();
+        let request = on_hangup(engine)?;
         let first = Arc::clone(&request);
-        engine.on_reloads(|outcome| match outcome {
-            Ok(report) if report.is_empty() => {}
-            Ok(report) => eprintln!("{report}"),
-            Err(error) => eprintln!("warning: {error}"),
-        });
-        signal_hook::flag::register(SIGHUP, Arc::clone(&request)).map_err(CliError::io("SIGHUP"))?;
         // As they are named, and as they are, where one of them is a link.
         let named: HashSet<PathBuf> = engine.files().into_iter().map(absolute).collect();
         let real = named.iter().filter_map(|path| path.canonicalize().ok());
@@ -58,6 +52,21 @@ impl Watch {
         first.store(true, Ordering::Relaxed);
         Ok(Self { _debouncer: debouncer })
     }
+}
+
+/// Has the engine look for changed tensors when SIGHUP comes, or the flag is set, and says on stderr what came of it.
+///
+/// # Errors
+/// A signal that cannot be handled.
+pub fn on_hangup(engine: &mut Engine) -> Result<Arc<AtomicBool>, CliError> {
+    let request = engine.reload_request();
+    engine.on_reloads(|outcome| match outcome {
+        Ok(report) if report.is_empty() => {}
+        Ok(report) => eprintln!("{report}"),
+        Err(error) => eprintln!("warning: {error}"),
+    });
+    signal_hook::flag::register(SIGHUP, Arc::clone(&request)).map_err(CliError::io("SIGHUP"))?;
+    Ok(request)
 }
 
 fn absolute(path: PathBuf) -> PathBuf {

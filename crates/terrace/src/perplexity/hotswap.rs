@@ -3,14 +3,13 @@
 use super::PerplexityArgs;
 use crate::error::CliError;
 use crate::signals;
-use std::ffi::OsStr;
+use crate::switch::{self, HOTSWAP};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use terrace_engine::{Engine, EngineError, ReloadReport};
 
-/// The variables of the patch to llama.cpp that this loop comes from: whether there is a loop, and what it runs.
-const ENABLED: &str = "LLAMA_HOTSWAP_ENABLED";
+/// The variable of the patch to llama.cpp that this loop comes from which says what it runs.
 const SCRIPT: &str = "LLAMA_PERPLEXITY_PRE_RELOAD_SCRIPT";
 
 /// The loop that was asked for.
@@ -42,11 +41,10 @@ impl Hotswap {
     /// Options that mean nothing together.
     pub fn asked(args: &PerplexityArgs) -> Result<Option<Self>, CliError> {
         let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-        let off = |value: &OsStr| ["0", "false", "off", "no"].iter().any(|no| value.eq_ignore_ascii_case(no));
         let usage = |message: &str, hint: &str| {
             Err(CliError::Usage { message: message.to_owned(), hint: hint.to_owned() })
         };
-        if !args.hotswap && set(ENABLED).is_none_or(|value| off(&value)) {
+        if !args.hotswap && !switch::hotswap() {
             if args.pre_reload.is_some() {
                 return usage(
                     "--pre-reload does nothing without --hotswap",
@@ -54,12 +52,12 @@ impl Hotswap {
                 );
             }
             if set(SCRIPT).is_some() {
-                tracing::warn!("{SCRIPT} does nothing without --hotswap or {ENABLED}=1");
+                tracing::warn!("{SCRIPT} does nothing without --hotswap or {HOTSWAP}=1");
             }
             return Ok(None);
         }
         if args.save_logits.is_some() {
-            let hint = format!("leave out --save-logits, or --hotswap and {ENABLED}");
+            let hint = format!("leave out --save-logits, or --hotswap and {HOTSWAP}");
             return usage("--save-logits keeps one measurement, and --hotswap makes many", &hint);
         }
         Ok(Some(Self { script: args.pre_reload.clone().or_else(|| set(SCRIPT).map(PathBuf::from)) }))

@@ -1,0 +1,103 @@
+//! `terrace serve`: one model for many clients, over HTTP.
+//!
+//! Data flow: [`router`] says whose a request is; [`body`] reads its fields, [`prompt`] and [`sampling`] make a job of them
+//! ([`openai`], [`native`]), [`job`] has it done by the engine's worker, and [`respond`] writes what comes of it in the
+//! form of the API that was asked. Everything that HTTP and JSON know of stays here.
+
+mod app;
+mod args;
+mod auth;
+mod body;
+mod error;
+mod fields;
+mod health;
+mod job;
+mod listener;
+mod metrics;
+mod native;
+mod openai;
+mod prompt;
+mod respond;
+mod router;
+mod sampling;
+mod show;
+
+pub use args::ServeArgs;
+
+use crate::error::CliError;
+use crate::session::{self, Announce};
+use crate::summary::Summary;
+use crate::switch;
+use crate::watch::{self, Watch};
+use crate::signals;
+use app::{App, Ready};
+use error::ApiError;
+use listener::{Listening, Server};
+use std::io::Write;
+use std::sync::Arc;
+use std::time::Duration;
+use terrace_engine::serving::{Serving, ServingOptions};
+
+/// How long clients have to take what they were sent when the server has ended.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Serves until Ctrl-C or SIGTERM.
+///
+/// # Errors
+/// The address, or the model.
+pub fn serve(args: &ServeArgs, verbose: bool) -> Result<(), CliError> {
+    // Before the load: clients can wait for it, and it is in vain where nobody could ask.
+    let listening = Listening::start(&args.host, args.port)?;
+    let address = listening.address();
+    if !address.ip().is_loopback() && args.api_keys.is_empty() {
+        tracing::warn!("everybody who reaches {address} can use the model; --api-key would ask for a key");
+    }
+    let hotswap = switch::hotswap();
+    let app = Arc::new(App::new(args, hotswap));
+    let server = Server::start(listening, router::router(&app))?;
+    // Nobody may be there to read it.
+    let mut stdout = std::io::stdout().lock();
+    let _ = writeln!(stdout, "listening on http://{address}").and_then(|()| stdout.flush());
+    drop(stdout);
+
+    let announce = Announce::of(verbose, false);
+    let mut engine = session::load(args.model.as_deref(), &args.engine, &args.testing, announce, |options| {
+        (options.sequences, options.unified) = (args.parallel, false);
+        options.reloads = args.watch || hotswap;
+        options.on_reload = args.on_reload;
+    })?;
+    // Ctrl-C ends the server, not what it computes.
+    signals::forget_engine();
+    let _watch = if args.watch {
+        Some(Watch::start(&mut engine)?)
+    } else {
+        watch::on_hangup(&mut engine)?;
+        None
+    };
+    let (slots, queue) = (args.parallel, args.queue as usize);
+    let serving = Serving::start(engine, ServingOptions { slots, queue, batch_slots: args.batch_slots });
+    let ready = Arc::new(Ready::new(serving, args.alias.as_deref()));
+    app.set_ready(Arc::clone(&ready));
+    eprintln!("ready: {}, {slots} at a time with {} tokens each", ready.name, ready.facts.context);
+
+    signals::busy(|| {
+        signals::wait(|| server.has_ended());
+        server.drain(args.grace);
+        let engine = ready.stop();
+        server.end(FAREWELL);
+        // That was the first Ctrl-C; ending was what it asked for.
+        signals::take();
+        if let (true, Some(engine)) = (verbose, &engine) {
+            eprint!("{}", Summary::of(engine, None));
+        }
+    });
+    Ok(())
+}
+
+/// Has something done that may take its time: one thread answers all clients.
+async fn off_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|_| Err(ApiError::internal("an error of Terrace itself; the server's log has it")))
+}

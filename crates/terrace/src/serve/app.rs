@@ -1,0 +1,166 @@
+//! What all handlers share: the server's settings, and the model once it is loaded.
+
+use super::args::ServeArgs;
+use super::auth::Keys;
+use super::error::ApiError;
+use crate::session;
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use terrace_engine::serving::{ModelFacts, Serving, ServingStatus};
+use terrace_engine::{ChatTemplate, ChatTemplateError, Engine, Sampling};
+
+/// What all handlers share.
+pub struct App {
+    pub keys: Keys,
+    /// Who else's web pages may ask; `*`: everybody's.
+    pub cors_origins: Vec<String>,
+    /// How long an answer may take.
+    pub timeout: Option<Duration>,
+    /// Sampling where a request does not say; without a seed each request has its own.
+    sampling: Box<dyn Fn() -> Sampling + Send + Sync>,
+    /// Tokens of an answer at most where a request does not say.
+    pub n_max: Option<usize>,
+    /// Whether asking for the server's health makes it look for changed tensors.
+    pub hotswap: bool,
+    pub started: Instant,
+    /// Responses so far by the hundreds of their status.
+    responses: [AtomicU64; 6],
+    ready: OnceLock<Arc<Ready>>,
+}
+
+impl App {
+    /// Of a server whose model is not loaded yet.
+    pub fn new(args: &ServeArgs, hotswap: bool) -> Self {
+        let sampling = args.sampling.clone();
+        Self {
+            keys: Keys::new(&args.api_keys),
+            cors_origins: args.cors_origins.clone(),
+            timeout: args.timeout,
+            sampling: Box::new(move || session::sampling(&sampling)),
+            n_max: args.n,
+            hotswap,
+            started: Instant::now(),
+            responses: Default::default(),
+            ready: OnceLock::new(),
+        }
+    }
+
+    /// From now on requests are answered.
+    pub fn set_ready(&self, ready: Arc<Ready>) {
+        assert!(self.ready.set(ready).is_ok(), "a model is loaded once");
+    }
+
+    /// The model.
+    ///
+    /// # Errors
+    /// It is still being loaded.
+    pub fn ready(&self) -> Result<Arc<Ready>, ApiError> {
+        self.ready.get().cloned().ok_or_else(ApiError::loading)
+    }
+
+    /// Sampling where a request does not say.
+    pub fn sampling(&self) -> Sampling {
+        (self.sampling)()
+    }
+
+    /// Counts a response.
+    pub fn count(&self, status: u16) {
+        if let Some(count) = self.responses.get(usize::from(status / 100)) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Responses so far, by the hundreds of their status: `(2, 17)` are 17 that went well.
+    pub fn responses(&self) -> impl Iterator<Item = (usize, u64)> {
+        self.responses.iter().map(|count| count.load(Ordering::Relaxed)).enumerate().skip(1)
+    }
+}
+
+/// A loaded model.
+pub struct Ready {
+    /// What it is called.
+    pub name: String,
+    /// When it was loaded, in seconds of Unix time.
+    pub created: u64,
+    pub facts: ModelFacts,
+    /// None: the model has no chat template.
+    template: Option<Result<ChatTemplate, String>>,
+    /// None: the server ends.
+    serving: RwLock<Option<Serving>>,
+}
+
+impl Ready {
+    /// Of a model that is served.
+    pub fn new(serving: Serving, alias: Option<&str>) -> Self {
+        let facts = serving.facts().clone();
+        let stem = facts.file.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+        let parse = |source: &String| {
+            let special = &facts.special_tokens;
+            ChatTemplate::parse(source, special.bos.as_deref(), special.eos.as_deref())
+                .map_err(|error: ChatTemplateError| error.to_string())
+        };
+        Self {
+            name: alias.map(str::to_owned).or(stem).unwrap_or_default(),
+            created: unix_seconds(),
+            template: facts.chat_template.as_ref().map(parse),
+            facts,
+            serving: RwLock::new(Some(serving)),
+        }
+    }
+
+    /// Asks the engine's worker.
+    ///
+    /// # Errors
+    /// The server ends.
+    pub fn ask<T>(&self, ask: impl FnOnce(&Serving) -> T) -> Result<T, ApiError> {
+        let serving = self.serving.read().unwrap_or_else(PoisonError::into_inner);
+        serving.as_ref().map(ask).ok_or_else(ApiError::stopping)
+    }
+
+    /// What the worker does now.
+    ///
+    /// # Errors
+    /// The server ends.
+    pub fn status(&self) -> Result<ServingStatus, ApiError> {
+        self.ask(Serving::status)
+    }
+
+    /// The model's chat template.
+    ///
+    /// # Errors
+    /// It has none, or one that cannot be used.
+    pub fn template(&self) -> Result<&ChatTemplate, ApiError> {
+        let hint = "send the whole prompt to /v1/completions instead";
+        match &self.template {
+            Some(Ok(template)) => Ok(template),
+            Some(Err(error)) => Err(ApiError::field("messages", format!("{error} ({hint})"))),
+            None => Err(ApiError::field("messages", format!("the model has no chat template ({hint})"))),
+        }
+    }
+
+    /// Ends what is running, and gives the engine back.
+    pub fn stop(&self) -> Option<Engine> {
+        let serving = self.serving.write().unwrap_or_else(PoisonError::into_inner).take();
+        serving.map(Serving::stop)
+    }
+}
+
+/// Handlers that need the model ask for it as an argument: until it is loaded, they are not called.
+impl FromRequestParts<Arc<App>> for LoadedModel {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(_: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
+        app.ready().map(Self)
+    }
+}
+
+/// The loaded model, of a request that came when it was.
+pub struct LoadedModel(pub Arc<Ready>);
+
+/// Seconds of Unix time.
+pub fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}

@@ -1,0 +1,231 @@
+//! JSON bodies: read field by field, so that an error can name the field; and written.
+
+use super::error::ApiError;
+use super::fields::{Known, known};
+use crate::config;
+use axum::body::Bytes;
+use axum::extract::{FromRequest, Request};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use std::ops::RangeInclusive;
+
+/// Bytes of a request's body at most: far above the text of any context, far below what hurts.
+pub const MAX_BODY: usize = 16 << 20;
+
+/// A response with a JSON body.
+pub fn json(value: &impl Serialize) -> Response {
+    let text = serde_json::to_string(value).expect("plain data");
+    ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], text).into_response()
+}
+
+/// The body of a request, whole.
+pub struct Body(pub Bytes);
+
+impl<S: Send + Sync> FromRequest<S> for Body {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        match Bytes::from_request(request, state).await {
+            Ok(bytes) => Ok(Self(bytes)),
+            Err(error) if error.status() == StatusCode::PAYLOAD_TOO_LARGE => Err(ApiError::too_large(MAX_BODY)),
+            Err(error) => Err(ApiError::request(format!("the request's body cannot be read: {error}"))),
+        }
+    }
+}
+
+/// The fields of a JSON object. Who has taken those that it knows, ends with [`Fields::finish`].
+pub struct Fields {
+    map: Map<String, Value>,
+    /// Where the object is in the body, with the dot behind it.
+    path: String,
+    asked: Vec<&'static str>,
+}
+
+impl Fields {
+    /// Of a body.
+    ///
+    /// # Errors
+    /// It is not a JSON object.
+    pub fn parse(body: &[u8]) -> Result<Self, ApiError> {
+        let value: Value = serde_json::from_slice(body)
+            .map_err(|error| ApiError::request(format!("the request's body is not JSON: {error}")))?;
+        match value {
+            Value::Object(map) => Ok(Self { map, path: String::new(), asked: Vec::new() }),
+            other => Err(ApiError::request(format!("the request's body is {}, not a JSON object", kind(&other)))),
+        }
+    }
+
+    /// Of an object in a body.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn within(path: &str, value: Value) -> Result<Self, ApiError> {
+        match value {
+            Value::Object(map) => Ok(Self { map, path: format!("{path}."), asked: Vec::new() }),
+            other => Err(wrong(path, &other, "an object")),
+        }
+    }
+
+    /// A field as it is; null is as good as none.
+    pub fn take(&mut self, name: &'static str) -> Option<Value> {
+        self.asked.push(name);
+        self.map.remove(name).filter(|value| !value.is_null())
+    }
+
+    /// Where a field is in the body.
+    pub fn place(&self, name: &str) -> String {
+        format!("{}{name}", self.path)
+    }
+
+    /// A text.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub fn text(&mut self, name: &'static str) -> Result<Option<String>, ApiError> {
+        self.take(name).map_or(Ok(None), |value| match value {
+            Value::String(text) => Ok(Some(text)),
+            other => Err(wrong(&self.place(name), &other, "a string")),
+        })
+    }
+
+    /// Yes or no.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub fn flag(&mut self, name: &'static str) -> Result<Option<bool>, ApiError> {
+        self.take(name).map_or(Ok(None), |value| match value {
+            Value::Bool(flag) => Ok(Some(flag)),
+            other => Err(wrong(&self.place(name), &other, "true or false")),
+        })
+    }
+
+    /// A number.
+    ///
+    /// # Errors
+    /// It is something else, or out of range.
+    pub fn number(&mut self, name: &'static str, range: RangeInclusive<f64>) -> Result<Option<f32>, ApiError> {
+        let Some(value) = self.take(name) else { return Ok(None) };
+        let number = value.as_f64().ok_or_else(|| wrong(&self.place(name), &value, "a number"))?;
+        if !range.contains(&number) {
+            return Err(out_of(&self.place(name), &value, range.start(), range.end()));
+        }
+        Ok(Some(number as f32))
+    }
+
+    /// A whole number.
+    ///
+    /// # Errors
+    /// It is something else, or out of range.
+    pub fn integer(&mut self, name: &'static str, range: RangeInclusive<i64>) -> Result<Option<i64>, ApiError> {
+        let Some(value) = self.take(name) else { return Ok(None) };
+        // Some clients write all numbers as floats.
+        let whole = value.as_f64().filter(|n| n.fract() == 0.0 && n.abs() < 9e15).map(|n| n as i64);
+        match value.as_i64().or(whole) {
+            Some(number) if range.contains(&number) => Ok(Some(number)),
+            Some(_) => Err(out_of(&self.place(name), &value, range.start(), range.end())),
+            None => Err(wrong(&self.place(name), &value, "a whole number")),
+        }
+    }
+
+    /// The fields that nobody has asked for: harmless ones are ignored.
+    ///
+    /// # Errors
+    /// One that would change the answer if it were known.
+    pub fn finish(self) -> Result<(), ApiError> {
+        for (name, value) in &self.map {
+            if value.is_null() {
+                continue;
+            }
+            let place = self.place(name);
+            match known(name) {
+                Some(Known::Harmless) => {}
+                Some(Known::Neutral(neutral)) if neutral(value) => {}
+                Some(Known::Neutral(_)) => {
+                    return Err(ApiError::unsupported(&place, format!("`{place}` is not supported with this value")));
+                }
+                None => {
+                    let near = config::nearest(name, self.asked.iter().copied());
+                    return Err(ApiError::unsupported(&place, format!("unknown field `{place}`{near}")));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A field of another type than it should have.
+pub fn wrong(place: &str, value: &Value, wanted: &str) -> ApiError {
+    ApiError::field(place, format!("`{place}` is {}, not {wanted}", kind(value)))
+}
+
+fn out_of<T: std::fmt::Display>(place: &str, value: &Value, low: T, high: T) -> ApiError {
+    ApiError::field(place, format!("`{place}` is {value}, and has to be from {low} to {high}"))
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "true or false",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "an object",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(text: &str) -> Fields {
+        Fields::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn errors_name_the_field_and_what_is_wrong() {
+        let error = fields(r#"{"temperature": "hot"}"#).number("temperature", 0.0..=2.0).unwrap_err();
+        assert_eq!(error.body()["error"]["param"], "temperature");
+        assert_eq!(error.message(), "`temperature` is a string, not a number");
+        let error = fields(r#"{"top_p": 1.5}"#).number("top_p", 0.0..=1.0).unwrap_err();
+        assert_eq!(error.message(), "`top_p` is 1.5, and has to be from 0 to 1");
+        let mut options = Fields::within("options", serde_json::json!({"seed": 1.5})).unwrap();
+        let error = options.integer("seed", -1..=10).unwrap_err();
+        assert_eq!(error.message(), "`options.seed` is a number, not a whole number");
+    }
+
+    #[test]
+    fn null_is_as_good_as_none_and_floats_may_be_whole() {
+        let mut all = fields(r#"{"a": null, "b": 3.0, "stop": null}"#);
+        assert_eq!(all.flag("a").unwrap(), None);
+        assert_eq!(all.integer("b", 0..=5).unwrap(), Some(3));
+        all.finish().unwrap();
+    }
+
+    #[test]
+    fn what_would_change_the_answer_is_refused() {
+        for (text, refused) in [
+            (r#"{"user": "me", "logit_bias": {}, "n": 1, "tools": []}"#, None),
+            (r#"{"logit_bias": {"5": 1}}"#, Some("`logit_bias` is not supported with this value")),
+            (r#"{"n": 2}"#, Some("`n` is not supported with this value")),
+            (r#"{"temprature": 0}"#, Some("unknown field `temprature`; did you mean `temperature`?")),
+        ] {
+            let mut all = fields(text);
+            all.number("temperature", 0.0..=2.0).unwrap();
+            let error = all.finish().err();
+            assert_eq!(error.as_ref().map(ApiError::message), refused, "{text}");
+        }
+    }
+
+    #[test]
+    fn hostile_bodies_are_errors() {
+        let deep = "[".repeat(100_000);
+        let nested = format!("{{\"a\":{}", "{\"a\":".repeat(5_000));
+        let bodies: [&[u8]; 8] =
+            [b"", b"nonsense", b"[1]", b"\"x\"", b"{\"a\": \"\xff\"}", b"{\"a\": 1e999}", deep.as_bytes(), nested.as_bytes()];
+        for body in bodies {
+            assert!(Fields::parse(body).is_err());
+        }
+    }
+}

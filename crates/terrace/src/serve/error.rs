@@ -1,0 +1,203 @@
+//! What a request that cannot be answered gets: a status, and OpenAI's error object.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+use terrace_engine::serving::Refused;
+use terrace_engine::{ChatTemplateError, EngineError, ReloadError};
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub struct ApiError {
+    pub status: StatusCode,
+    /// The kind of error, in OpenAI's names.
+    kind: &'static str,
+    /// What programs may tell apart.
+    code: Option<&'static str>,
+    /// The field that is wrong.
+    param: Option<String>,
+    message: String,
+    /// Seconds after which it may be otherwise.
+    retry_after: Option<u32>,
+}
+
+/// When a client whose request found the queue full may come again: a guess, since nobody knows how long answers become.
+const RETRY_FULL: u32 = 2;
+/// When one that came before the model was loaded may.
+const RETRY_LOADING: u32 = 1;
+
+impl ApiError {
+    fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
+        Self { status, kind, code: None, param: None, message: message.into(), retry_after: None }
+    }
+
+    /// The request as a whole is wrong.
+    pub fn request(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", message)
+    }
+
+    /// A field of it is.
+    pub fn field(param: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { param: Some(param.into()), ..Self::request(message) }
+    }
+
+    /// A field that this server does not know, or cannot do.
+    pub fn unsupported(param: &str, message: impl Into<String>) -> Self {
+        Self { code: Some("unsupported_parameter"), ..Self::field(param, message) }
+    }
+
+    /// No key, or a wrong one.
+    pub fn unauthorized() -> Self {
+        let message = "a valid API key is needed: send it as `Authorization: Bearer KEY`";
+        let error = Self::new(StatusCode::UNAUTHORIZED, "authentication_error", message);
+        Self { code: Some("invalid_api_key"), ..error }
+    }
+
+    /// A web page of somebody else.
+    pub fn foreign_origin(origin: &str) -> Self {
+        let message = format!("web pages from {origin} may not use this server (start it with --cors-origin {origin})");
+        Self::new(StatusCode::FORBIDDEN, "permission_error", message)
+    }
+
+    /// No such endpoint.
+    pub fn not_found(path: &str) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not_found_error", format!("there is no {path}"))
+    }
+
+    /// No such model.
+    pub fn no_model(name: &str) -> Self {
+        let error = Self::new(StatusCode::NOT_FOUND, "not_found_error", format!("there is no model `{name}`"));
+        Self { code: Some("model_not_found"), param: Some("model".into()), ..error }
+    }
+
+    /// An endpoint, asked in another way.
+    pub fn method_not_allowed(method: &str, path: &str) -> Self {
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", format!("{path} does not take {method}"))
+    }
+
+    /// A body over the limit, in bytes.
+    pub fn too_large(limit: usize) -> Self {
+        let message = format!("the request's body has more than {limit} bytes");
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid_request_error", message)
+    }
+
+    /// The model is not there yet.
+    pub fn loading() -> Self {
+        let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable_error", "the model is being loaded");
+        Self { code: Some("loading"), retry_after: Some(RETRY_LOADING), ..error }
+    }
+
+    /// The server ends.
+    pub fn stopping() -> Self {
+        let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable_error", "the server is being stopped");
+        Self { code: Some("stopping"), ..error }
+    }
+
+    /// It took too long.
+    pub fn timed_out() -> Self {
+        let message = "the answer was not complete within the server's --timeout (ask for fewer tokens)";
+        let error = Self::new(StatusCode::GATEWAY_TIMEOUT, "timeout_error", message);
+        Self { code: Some("timeout"), ..error }
+    }
+
+    /// Nobody else's fault.
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
+    }
+
+    /// OpenAI's error object; clients show the message and nothing else, so it says all.
+    pub fn body(&self) -> Value {
+        json!({"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}})
+    }
+
+    /// In one line.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, super::body::json(&self.body())).into_response();
+        let headers = response.headers_mut();
+        if let Some(seconds) = self.retry_after {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+impl From<Refused> for ApiError {
+    fn from(refused: Refused) -> Self {
+        let message = refused.to_string();
+        match refused {
+            Refused::Full { .. } => Self {
+                code: Some("queue_full"),
+                retry_after: Some(RETRY_FULL),
+                ..Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message)
+            },
+            Refused::EmptyPrompt | Refused::UnknownToken { .. } => Self::field("prompt", message),
+            Refused::TooLong { .. } => Self {
+                code: Some("context_length_exceeded"),
+                ..Self::request(format!("{message} (shorten it, or start the server with a larger --ctx)"))
+            },
+            Refused::Stopped => Self::stopping(),
+        }
+    }
+}
+
+impl From<EngineError> for ApiError {
+    fn from(error: EngineError) -> Self {
+        match error {
+            EngineError::Tokenize(error) => Self::request(error.to_string()),
+            error => match error.hint() {
+                Some(hint) => Self::internal(format!("{error} ({hint})")),
+                None => Self::internal(error.to_string()),
+            },
+        }
+    }
+}
+
+impl From<ChatTemplateError> for ApiError {
+    fn from(error: ChatTemplateError) -> Self {
+        let hint = match error {
+            ChatTemplateError::Refused(_) => "",
+            _ => " (use /v1/completions for plain text)",
+        };
+        Self::field("messages", format!("{error}{hint}"))
+    }
+}
+
+impl From<ReloadError> for ApiError {
+    fn from(error: ReloadError) -> Self {
+        let hint = error.hint().map_or_else(String::new, |hint| format!(" ({hint})"));
+        let message = format!("{error}{hint}");
+        Self { code: Some("reload_refused"), ..Self::new(StatusCode::CONFLICT, "conflict_error", message) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_are_told_when_to_come_again() {
+        let full = ApiError::from(Refused::Full { waiting: 3 }).into_response();
+        assert_eq!(full.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert!(full.headers().contains_key(header::RETRY_AFTER));
+        assert!(ApiError::loading().into_response().headers().contains_key(header::RETRY_AFTER));
+        assert!(!ApiError::request("x").into_response().headers().contains_key(header::RETRY_AFTER));
+    }
+
+    #[test]
+    fn the_object_has_all_of_openais_fields() {
+        let body = ApiError::field("temperature", "too hot").body();
+        let keys: Vec<&String> = body["error"].as_object().unwrap().keys().collect();
+        assert_eq!(keys.len(), 4, "{keys:?}");
+        assert_eq!(body["error"]["param"], "temperature");
+        assert_eq!(body["error"]["code"], Value::Null);
+    }
+}

@@ -1,0 +1,136 @@
+//! Fields that clients send and nobody here acts on: harmless ones, and such as are refused unless they ask for nothing.
+
+use serde_json::Value;
+
+/// What becomes of a field.
+#[derive(Clone, Copy)]
+pub enum Known {
+    /// It has no influence on the answer.
+    Harmless,
+    /// It has none if it has such a value.
+    Neutral(fn(&Value) -> bool),
+}
+
+/// What is known of a field; none: nothing.
+pub fn known(name: &str) -> Option<Known> {
+    TABLE.iter().find(|(names, _)| names.contains(&name)).map(|(_, known)| *known)
+}
+
+const TABLE: &[(&[&str], Known)] = &[
+    // Who asks, what for, how it is kept or accounted for.
+    (&["model", "user", "metadata", "store", "service_tier", "safety_identifier"], Known::Harmless),
+    // Where and how fast an answer is made. A prediction only makes it faster.
+    (
+        &["keep_alive", "id_slot", "slot_id", "prompt_cache_key", "prompt_cache_retention", "prediction"],
+        Known::Harmless,
+    ),
+    // What else is told of it: less than asked for, or what is told anyway.
+    (&["timings_per_token", "return_progress", "include_obfuscation", "post_sampling_probs"], Known::Harmless),
+    // Details of what is refused below unless it is off.
+    (
+        &[
+            "parallel_tool_calls",
+            "n_keep",
+            "repeat_last_n",
+            "penalize_nl",
+            "mirostat_tau",
+            "mirostat_eta",
+            "dynatemp_exponent",
+            "xtc_threshold",
+            "dry_base",
+            "dry_allowed_length",
+            "dry_penalty_last_n",
+            "dry_sequence_breakers",
+        ],
+        Known::Harmless,
+    ),
+    (&["n", "best_of", "repeat_penalty", "repetition_penalty", "typical_p", "tfs_z", "length_penalty"], Known::Neutral(one)),
+    (
+        &[
+            "n_probs",
+            "top_logprobs",
+            "min_keep",
+            "min_tokens",
+            "mirostat",
+            "dynatemp_range",
+            "xtc_probability",
+            "dry_multiplier",
+            "top_n_sigma",
+            "n_indent",
+            "t_max_predict_ms",
+        ],
+        Known::Neutral(zero_or_less),
+    ),
+    (&["presence_penalty", "frequency_penalty"], Known::Neutral(|value| value.as_f64() == Some(0.0))),
+    (&["logprobs", "echo", "ignore_eos", "use_beam_search", "continue_final_message", "think", "truncate"], Known::Neutral(off)),
+    (&["skip_special_tokens"], Known::Neutral(|value| *value == Value::Bool(true))),
+    (
+        &[
+            "logit_bias",
+            "tools",
+            "functions",
+            "images",
+            "lora",
+            "grammar",
+            "suffix",
+            "chat_template_kwargs",
+            "response_fields",
+            "bad_words",
+            "stop_token_ids",
+        ],
+        Known::Neutral(empty),
+    ),
+    (&["tool_choice", "function_call"], Known::Neutral(|value| *value == "none" || *value == "auto")),
+    (&["response_format"], Known::Neutral(|value| value.get("type").is_some_and(|kind| *kind == "text"))),
+    (&["modalities"], Known::Neutral(|value| *value == serde_json::json!(["text"]))),
+    (
+        &[
+            "reasoning_effort",
+            "reasoning",
+            "verbosity",
+            "web_search_options",
+            "audio",
+            "json_schema",
+            "samplers",
+            "chat_template",
+            "template",
+            "context",
+        ],
+        Known::Neutral(empty),
+    ),
+];
+
+fn one(value: &Value) -> bool {
+    value.as_f64() == Some(1.0)
+}
+
+fn zero_or_less(value: &Value) -> bool {
+    value.as_f64().is_some_and(|number| number <= 0.0)
+}
+
+fn off(value: &Value) -> bool {
+    *value == Value::Bool(false)
+}
+
+fn empty(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.is_empty(),
+        Value::Array(values) => values.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn each_field_is_known_once() {
+        let mut seen = BTreeSet::new();
+        for name in TABLE.iter().flat_map(|(names, _)| *names) {
+            assert!(seen.insert(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! A prompt's way through the engine: submitted, and its events as they come.
+
+use super::app::{App, Ready};
+use super::error::ApiError;
+use crate::utf8::Utf8Stream;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use terrace_engine::serving::{Answer, Event, Job};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::time::{Instant, timeout_at};
+
+/// A job that was taken. Dropped, as it is when the client goes away, it ends at its next token.
+pub struct Running {
+    /// Not bounded: the worker must not wait for a slow client, and there is no more than one answer's text.
+    events: UnboundedReceiver<Event>,
+    text: Utf8Stream,
+    /// The answer, while the rest of the text goes out before it.
+    answer: Option<Answer>,
+    deadline: Option<Instant>,
+}
+
+/// What a job has when it has a slot.
+#[derive(Clone, Copy, Debug)]
+pub struct Begun {
+    /// The model's epoch.
+    pub epoch: u64,
+}
+
+/// What comes of a job, piece by piece.
+pub enum Piece {
+    /// More text, never empty; characters are whole.
+    Text(String),
+    /// The end.
+    End(Answer),
+}
+
+impl Running {
+    /// Submits a job.
+    ///
+    /// # Errors
+    /// It was not taken.
+    pub fn submit(app: &App, ready: &Arc<Ready>, job: Job) -> Result<Self, ApiError> {
+        let (send, events) = unbounded_channel();
+        let sink = move |event| if send.send(event).is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
+        ready.ask(|serving| serving.submit(job, Box::new(sink)))??;
+        let deadline = app.timeout.map(|timeout| Instant::now() + timeout);
+        Ok(Self { events, text: Utf8Stream::default(), answer: None, deadline })
+    }
+
+    /// Waits until it has a slot. What goes wrong before is told by a status; behind it, it is too late for that.
+    ///
+    /// # Errors
+    /// It ended before.
+    pub async fn begun(&mut self) -> Result<Begun, ApiError> {
+        match self.event().await? {
+            Event::Started { epoch, .. } => Ok(Begun { epoch }),
+            Event::Failed(error) => Err(error.into()),
+            // Only who ends the server cancels what waits.
+            Event::Finished(_) | Event::Text(_) | Event::Progress { .. } => Err(ApiError::stopping()),
+        }
+    }
+
+    /// The next piece; nothing comes behind [`Piece::End`].
+    ///
+    /// # Errors
+    /// It failed, or took too long.
+    pub async fn next(&mut self) -> Result<Piece, ApiError> {
+        if let Some(answer) = self.answer.take() {
+            return Ok(Piece::End(answer));
+        }
+        loop {
+            let text = match self.event().await? {
+                Event::Started { .. } | Event::Progress { .. } => continue,
+                Event::Text(bytes) => self.text.push(&bytes),
+                Event::Failed(error) => return Err(error.into()),
+                Event::Finished(answer) => {
+                    let rest = self.text.finish();
+                    if rest.is_empty() {
+                        return Ok(Piece::End(answer));
+                    }
+                    self.answer = Some(answer);
+                    rest
+                }
+            };
+            if !text.is_empty() {
+                return Ok(Piece::Text(text));
+            }
+        }
+    }
+
+    /// All of it.
+    ///
+    /// # Errors
+    /// As [`Running::next`].
+    pub async fn whole(mut self) -> Result<(String, Answer), ApiError> {
+        let mut text = String::new();
+        loop {
+            match self.next().await? {
+                Piece::Text(more) => text.push_str(&more),
+                Piece::End(answer) => return Ok((text, answer)),
+            }
+        }
+    }
+
+    async fn event(&mut self) -> Result<Event, ApiError> {
+        let event = match self.deadline {
+            None => self.events.recv().await,
+            Some(deadline) => timeout_at(deadline, self.events.recv()).await.map_err(|_| ApiError::timed_out())?,
+        };
+        event.ok_or_else(|| ApiError::internal("the engine ended without an answer"))
+    }
+}

@@ -1,0 +1,151 @@
+//! The thread that listens and answers, from its first connection to its last.
+
+use crate::error::CliError;
+use crate::signals;
+use axum::Router;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+/// Threads that read requests' fields and tokenise at most: computing needs the processor more.
+const READERS: usize = 2;
+
+/// An address that is ours.
+pub struct Listening {
+    socket: TcpListener,
+    address: SocketAddr,
+}
+
+impl Listening {
+    /// Takes an address.
+    ///
+    /// # Errors
+    /// There is no such address, or somebody else has it.
+    pub fn start(host: &str, port: u16) -> Result<Self, CliError> {
+        let bound = || {
+            let socket = TcpListener::bind((host, port))?;
+            socket.set_nonblocking(true)?;
+            let address = socket.local_addr()?;
+            Ok(Self { socket, address })
+        };
+        bound().map_err(|source: io::Error| {
+            let source = if source.kind() == io::ErrorKind::AddrInUse {
+                io::Error::new(source.kind(), "the address is in use")
+            } else {
+                source
+            };
+            CliError::Listen { host: host.to_owned(), port, source }
+        })
+    }
+
+    /// The address with its port.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+/// How far the server is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
+enum Phase {
+    /// It answers.
+    Open,
+    /// It answers what was asked, and listens no more.
+    Draining,
+    /// It ends now.
+    Closed,
+}
+
+/// The thread.
+pub struct Server {
+    thread: JoinHandle<()>,
+    phase: watch::Sender<Phase>,
+    /// Of a sender that the thread drops at its end.
+    ended: Receiver<()>,
+}
+
+impl Server {
+    /// Answers from now on. SIGTERM is from now on the same as Ctrl-C.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn start(listening: Listening, router: Router) -> Result<Self, CliError> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(READERS)
+            .thread_name("terrace-read")
+            .build()
+            .map_err(CliError::io("cannot start the server"))?;
+        let (phase, seen) = watch::channel(Phase::Open);
+        let (alive, ended) = channel();
+        let run = move || {
+            // Dropped last, also by a panic.
+            let _alive = (WhenEnded, alive);
+            if let Err(error) = runtime.block_on(answer(listening.socket, router, seen)) {
+                tracing::error!("the server ended: {error}");
+            }
+            runtime.shutdown_background();
+        };
+        let thread = std::thread::Builder::new().name("terrace-http".into()).spawn(run);
+        Ok(Self { thread: thread.map_err(CliError::io("cannot start the server"))?, phase, ended })
+    }
+
+    /// Whether nobody answers any more.
+    pub fn has_ended(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Listens no more, and waits until what was asked is answered, or so long.
+    pub fn drain(&self, patience: Duration) {
+        self.phase.send_replace(Phase::Draining);
+        self.wait(patience);
+    }
+
+    /// Ends, when what was answered is sent, or after so long.
+    pub fn end(self, patience: Duration) {
+        self.wait(patience);
+        self.phase.send_replace(Phase::Closed);
+        // A panic has been told.
+        let _ = self.thread.join();
+    }
+
+    fn wait(&self, patience: Duration) {
+        match self.ended.recv_timeout(patience) {
+            Ok(()) | Err(RecvTimeoutError::Disconnected | RecvTimeoutError::Timeout) => {}
+        }
+    }
+}
+
+/// Wakes whoever waits for the server's end.
+struct WhenEnded;
+
+impl Drop for WhenEnded {
+    fn drop(&mut self) {
+        signals::wake();
+    }
+}
+
+async fn answer(socket: TcpListener, router: Router, phase: watch::Receiver<Phase>) -> io::Result<()> {
+    let socket = tokio::net::TcpListener::from_std(socket)?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::spawn(async move {
+        while terminate.recv().await.is_some() {
+            signals::interrupt();
+        }
+    });
+    let reached = |wanted: Phase| {
+        let mut phase = phase.clone();
+        async move {
+            // An error: whoever could say so is gone.
+            let _ = phase.wait_for(|phase| *phase >= wanted).await;
+        }
+    };
+    let answering = axum::serve(socket, router).with_graceful_shutdown(reached(Phase::Draining));
+    tokio::select! {
+        result = answering.into_future() => result,
+        () = reached(Phase::Closed) => Ok(()),
+    }
+}

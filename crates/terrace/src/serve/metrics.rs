@@ -1,0 +1,118 @@
+//! `GET /metrics`: counters and gauges in Prometheus' text format.
+
+use super::app::{App, LoadedModel};
+use super::error::ApiError;
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use std::fmt::{Display, Write};
+use std::sync::Arc;
+use terrace_engine::StoreStats;
+use terrace_engine::serving::{ServingStatus, SlotState};
+
+/// `GET /metrics`.
+///
+/// # Errors
+/// The server ends.
+pub async fn metrics(State(app): State<Arc<App>>, LoadedModel(ready): LoadedModel) -> Result<Response, ApiError> {
+    let status = ready.status()?;
+    let mut text = Exposition::default();
+    text.gauge("uptime_seconds", "Time since the server started", app.started.elapsed().as_secs_f64());
+    text.family("http_responses_total", "counter", "Responses by the hundreds of their status");
+    for (hundreds, count) in app.responses() {
+        text.sample("http_responses_total", &[("status", &format!("{hundreds}xx"))], count);
+    }
+    serving(&mut text, &status);
+    if let Some(store) = &status.store {
+        weights(&mut text, store);
+    }
+    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text.0).into_response())
+}
+
+fn serving(text: &mut Exposition, status: &ServingStatus) {
+    let totals = &status.totals;
+    text.counter("prompt_tokens_total", "Prompt tokens that were evaluated", totals.prompt_tokens);
+    text.counter("prompt_tokens_reused_total", "Prompt tokens that were in a slot already", totals.reused_tokens);
+    text.counter("recomputed_tokens_total", "Tokens evaluated again after a reload", totals.recomputed_tokens);
+    text.counter("generated_tokens_total", "Tokens that were generated", totals.generated_tokens);
+    text.counter("prefill_seconds_total", "Time spent on prompts", totals.prefill_seconds);
+    text.counter("decode_seconds_total", "Time spent on generating", totals.decode_seconds);
+    text.family("requests_total", "counter", "Requests by how they ended");
+    let ended = &totals.ended;
+    for (end, count) in [
+        ("end_of_text", ended.end_of_text),
+        ("length", ended.length),
+        ("stop_string", ended.stop_string),
+        ("context_full", ended.context_full),
+        ("cancelled", ended.cancelled),
+        ("failed", ended.failed),
+    ] {
+        text.sample("requests_total", &[("end", end)], count);
+    }
+    text.gauge("requests_waiting", "Requests that wait for a slot", status.waiting);
+    text.family("slots", "gauge", "Slots by what they do");
+    for (name, state) in [("idle", SlotState::Idle), ("prefill", SlotState::Prefill), ("decode", SlotState::Decode)] {
+        let count = status.slots.iter().filter(|slot| slot.state == state).count();
+        text.sample("slots", &[("state", name)], count);
+    }
+    text.gauge("epoch", "How often tensors were replaced", status.epoch);
+}
+
+fn weights(text: &mut Exposition, store: &StoreStats) {
+    text.counter("store_hits_total", "Uses of weights that were in RAM", store.hits);
+    text.counter("store_misses_total", "Uses of weights that had to be read", store.misses);
+    text.counter("store_joined_total", "Uses of weights that were on their way", store.joined);
+    text.counter("store_evictions_total", "Blocks of weights that gave up their slot", store.evictions);
+    text.counter("store_read_bytes_total", "Bytes read from the model's files", store.bytes_read.bytes());
+    text.counter("store_reads_total", "Read requests", store.requests);
+    text.counter("store_stall_seconds_total", "Time that computing waited for reading", store.stall.as_secs_f64());
+    text.counter("store_io_seconds_total", "Time with a read in flight", store.io_busy.as_secs_f64());
+    text.counter("store_speculated_total", "Blocks read on a guess", store.speculated);
+    text.counter("store_speculation_used_total", "Guesses that were right", store.speculation_used);
+    text.gauge("store_resident_bytes", "Bytes of weights in slots", store.resident.bytes());
+    text.gauge("store_capacity_bytes", "Bytes of all slots", store.capacity.bytes());
+}
+
+/// Text in Prometheus' format; all names begin with `terrace_`.
+#[derive(Default)]
+struct Exposition(String);
+
+impl Exposition {
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        let _ = writeln!(self.0, "# HELP terrace_{name} {help}\n# TYPE terrace_{name} {kind}");
+    }
+
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+        let _ = write!(self.0, "terrace_{name}");
+        for (index, (label, of)) in labels.iter().enumerate() {
+            let _ = write!(self.0, "{}{label}=\"{of}\"", if index == 0 { '{' } else { ',' });
+        }
+        let _ = writeln!(self.0, "{} {value}", if labels.is_empty() { "" } else { "}" });
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: impl Display) {
+        self.family(name, "counter", help);
+        self.sample(name, &[], value);
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
+        self.family(name, "gauge", help);
+        self.sample(name, &[], value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn families_are_explained_and_samples_have_labels() {
+        let mut text = Exposition::default();
+        text.counter("a_total", "As", 3);
+        text.family("b", "gauge", "Bs");
+        text.sample("b", &[("c", "d"), ("e", "f")], 0.5);
+        let expected = "# HELP terrace_a_total As\n# TYPE terrace_a_total counter\nterrace_a_total 3\n\
+            # HELP terrace_b Bs\n# TYPE terrace_b gauge\nterrace_b{c=\"d\",e=\"f\"} 0.5\n";
+        assert_eq!(text.0, expected);
+    }
+}

@@ -1,0 +1,203 @@
+//! OpenAI's completions: of conversations, and of plain text.
+
+use super::app::{App, LoadedModel, Ready, unix_seconds};
+use super::body::{Body, Fields};
+use super::error::ApiError;
+use super::respond::{Form, Framing, respond};
+use super::{off_thread, prompt, sampling};
+use axum::extract::State;
+use axum::response::Response;
+use serde_json::{Value, json};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use terrace_engine::StopReason;
+use terrace_engine::serving::{Answer, Job};
+
+/// `POST /v1/chat/completions`.
+///
+/// # Errors
+/// A request that cannot be answered.
+pub async fn chat(State(app): State<Arc<App>>, LoadedModel(ready): LoadedModel, body: Body) -> Result<Response, ApiError> {
+    complete(Kind::Chat, &app, &ready, body).await
+}
+
+/// `POST /v1/completions`.
+///
+/// # Errors
+/// A request that cannot be answered.
+pub async fn text(State(app): State<Arc<App>>, LoadedModel(ready): LoadedModel, body: Body) -> Result<Response, ApiError> {
+    complete(Kind::Text, &app, &ready, body).await
+}
+
+async fn complete(kind: Kind, app: &Arc<App>, ready: &Arc<Ready>, body: Body) -> Result<Response, ApiError> {
+    let request = {
+        let (app, ready) = (Arc::clone(app), Arc::clone(ready));
+        off_thread(move || Request::parse(kind, &body.0, &app, &ready)).await?
+    };
+    let form = Completion::new(kind, ready.name.clone(), request.include_usage);
+    respond(app, ready, request.job, request.stream, form).await
+}
+
+/// Which of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Chat,
+    Text,
+}
+
+/// What was asked for.
+struct Request {
+    job: Job,
+    stream: bool,
+    include_usage: bool,
+}
+
+impl Request {
+    fn parse(kind: Kind, body: &[u8], app: &App, ready: &Ready) -> Result<Self, ApiError> {
+        let mut fields = Fields::parse(body)?;
+        // Before the prompt, which may take time.
+        let sampling = sampling::sampling(&mut fields, app)?;
+        let stop = sampling::stop(&mut fields)?;
+        let n_max = sampling::n_max(&mut fields, app, &["max_completion_tokens", "max_tokens", "n_predict"])?;
+        let stream = fields.flag("stream")?.unwrap_or(false);
+        let reuse = fields.flag("cache_prompt")?.unwrap_or(true);
+        let include_usage = match fields.take("stream_options") {
+            None => false,
+            Some(options) => {
+                let mut options = Fields::within("stream_options", options)?;
+                let usage = options.flag("include_usage")?.unwrap_or(false);
+                options.finish()?;
+                usage
+            }
+        };
+        let prompt = match kind {
+            Kind::Chat => prompt::chat_tokens(&prompt::conversation(&mut fields, ready)?, ready)?,
+            Kind::Text => prompt::prompt(&mut fields, ready)?,
+        };
+        fields.finish()?;
+        Ok(Self { job: Job { prompt, n_max, sampling, stop, reuse }, stream, include_usage })
+    }
+}
+
+/// The form of answers.
+struct Completion {
+    kind: Kind,
+    id: String,
+    created: u64,
+    model: String,
+    include_usage: bool,
+}
+
+impl Completion {
+    fn new(kind: Kind, model: String, include_usage: bool) -> Self {
+        let prefix = match kind {
+            Kind::Chat => "chatcmpl",
+            Kind::Text => "cmpl",
+        };
+        // Seeded by the system each time.
+        let random = || RandomState::new().hash_one(0_u8);
+        let id = format!("{prefix}-{:016x}{:016x}", random(), random());
+        Self { kind, id, created: unix_seconds(), model, include_usage }
+    }
+
+    fn object(&self, of_stream: bool, choices: Value) -> Value {
+        let object = match (self.kind, of_stream) {
+            (Kind::Chat, false) => "chat.completion",
+            (Kind::Chat, true) => "chat.completion.chunk",
+            (Kind::Text, _) => "text_completion",
+        };
+        let mut value = json!({
+            "id": self.id,
+            "object": object,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": concat!("terrace-", env!("CARGO_PKG_VERSION")),
+            "choices": choices,
+        });
+        // With usage asked for, all pieces but the last have none.
+        if of_stream && self.include_usage {
+            value["usage"] = Value::Null;
+        }
+        value
+    }
+
+    fn chunk(&self, delta: Value, text: &str, finish: Option<&str>) -> Value {
+        let mut choice = json!({"index": 0, "logprobs": null, "finish_reason": finish});
+        match self.kind {
+            Kind::Chat => choice["delta"] = delta,
+            Kind::Text => choice["text"] = text.into(),
+        }
+        self.object(true, json!([choice]))
+    }
+}
+
+impl Form for Completion {
+    fn whole(&mut self, text: String, answer: &Answer) -> Value {
+        let mut choice = json!({"index": 0, "logprobs": null, "finish_reason": finish_reason(answer.stop)});
+        match self.kind {
+            Kind::Chat => choice["message"] = json!({"role": "assistant", "content": text}),
+            Kind::Text => choice["text"] = text.into(),
+        }
+        let mut value = self.object(false, json!([choice]));
+        value["usage"] = usage(answer);
+        value["terrace"] = facts(answer);
+        value
+    }
+
+    fn begin(&mut self) -> Vec<Value> {
+        match self.kind {
+            Kind::Chat => vec![self.chunk(json!({"role": "assistant", "content": ""}), "", None)],
+            Kind::Text => Vec::new(),
+        }
+    }
+
+    fn piece(&mut self, text: String) -> Value {
+        self.chunk(json!({"content": text}), &text, None)
+    }
+
+    fn end(&mut self, answer: &Answer) -> Vec<Value> {
+        let mut last = self.chunk(json!({}), "", Some(finish_reason(answer.stop)));
+        last["terrace"] = facts(answer);
+        let mut values = vec![last];
+        if self.include_usage {
+            let mut counted = self.object(true, json!([]));
+            counted["usage"] = usage(answer);
+            values.push(counted);
+        }
+        values
+    }
+
+    fn framing(&self) -> Framing {
+        Framing::Events { done: true }
+    }
+}
+
+/// Why it ended, in OpenAI's words: an answer that was cut, by whatever, has the "length" that it has.
+const fn finish_reason(stop: StopReason) -> &'static str {
+    match stop {
+        StopReason::EndOfText | StopReason::StopString => "stop",
+        StopReason::Length | StopReason::ContextFull | StopReason::Cancelled => "length",
+    }
+}
+
+fn usage(answer: &Answer) -> Value {
+    let (prompt, completion) = (answer.prompt_tokens, answer.tokens.len());
+    json!({
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": answer.reused},
+    })
+}
+
+/// What OpenAI's object has no place for. The tokens are of one state of the model if the two epochs are equal.
+pub fn facts(answer: &Answer) -> Value {
+    json!({
+        "epoch_first": answer.epochs.0,
+        "epoch_last": answer.epochs.1,
+        "stop": answer.stop,
+        "stop_string": answer.stop_string,
+        "queued_ms": answer.queued_ms,
+        "timings": answer.timings,
+    })
+}

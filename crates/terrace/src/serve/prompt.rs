@@ -1,0 +1,168 @@
+//! Prompts: texts, tokens and conversations become the tokens to go on behind.
+
+use super::app::Ready;
+use super::body::{Fields, wrong};
+use super::error::ApiError;
+use crate::run::begins_document;
+use serde_json::Value;
+use terrace_engine::Message;
+
+/// The prompt of a completion: a text, or tokens.
+///
+/// # Errors
+/// There is none, or several.
+pub fn prompt(fields: &mut Fields, ready: &Ready) -> Result<Vec<i32>, ApiError> {
+    let value = fields.take("prompt").ok_or_else(|| ApiError::field("prompt", "`prompt` is missing"))?;
+    prompt_of(value, ready)
+}
+
+fn prompt_of(value: Value, ready: &Ready) -> Result<Vec<i32>, ApiError> {
+    match value {
+        Value::String(text) => tokens_of(&text, true, ready),
+        Value::Array(values) if values.first().is_some_and(Value::is_number) => tokens("prompt", &values),
+        Value::Array(mut values) => match (values.pop(), values.is_empty()) {
+            (Some(Value::Array(nested)), true) => tokens("prompt", &nested),
+            (Some(Value::String(text)), true) => tokens_of(&text, true, ready),
+            (None, _) => Err(ApiError::field("prompt", "`prompt` is an empty array")),
+            (Some(_), true) => Err(ApiError::field("prompt", "`prompt` is neither text nor tokens")),
+            (Some(_), false) => {
+                Err(ApiError::unsupported("prompt", "one request is one prompt; send several requests for several"))
+            }
+        },
+        other => Err(wrong("prompt", &other, "a string or an array of tokens")),
+    }
+}
+
+fn tokens_of(text: &str, add_special: bool, ready: &Ready) -> Result<Vec<i32>, ApiError> {
+    Ok(ready.ask(|serving| serving.tokenize(text, add_special, true))??)
+}
+
+/// Tokens by their numbers. Whether the model has them is the engine's to say.
+///
+/// # Errors
+/// Something else is among them.
+pub fn tokens(place: &str, values: &[Value]) -> Result<Vec<i32>, ApiError> {
+    let token = |value: &Value| {
+        let token = value.as_i64().and_then(|token| i32::try_from(token).ok());
+        token.ok_or_else(|| ApiError::field(place, format!("`{place}` has {value} among its tokens")))
+    };
+    values.iter().map(token).collect()
+}
+
+/// The conversation of a request, as the model's template writes it.
+///
+/// # Errors
+/// No conversation, or none that the template takes.
+pub fn conversation(fields: &mut Fields, ready: &Ready) -> Result<String, ApiError> {
+    let value = fields.take("messages").ok_or_else(|| ApiError::field("messages", "`messages` is missing"))?;
+    let answers = fields.flag("add_generation_prompt")?.unwrap_or(true);
+    render(&messages(value)?, answers, ready)
+}
+
+/// A conversation as the model's template writes it.
+///
+/// # Errors
+/// None that the template takes.
+pub fn render(messages: &[Message], answers: bool, ready: &Ready) -> Result<String, ApiError> {
+    Ok(ready.template()?.render(messages, answers)?)
+}
+
+/// Tokens of a conversation.
+///
+/// # Errors
+/// The tokenizer's.
+pub fn chat_tokens(text: &str, ready: &Ready) -> Result<Vec<i32>, ApiError> {
+    tokens_of(text, !begins_document(&ready.facts.special_tokens, text), ready)
+}
+
+/// The turns of a conversation.
+///
+/// # Errors
+/// One that is none, or has what is not supported.
+pub fn messages(value: Value) -> Result<Vec<Message>, ApiError> {
+    let Value::Array(values) = value else { return Err(wrong("messages", &value, "an array")) };
+    if values.is_empty() {
+        return Err(ApiError::field("messages", "`messages` is empty"));
+    }
+    values.into_iter().enumerate().map(|(index, value)| message(&format!("messages[{index}]"), value)).collect()
+}
+
+fn message(path: &str, value: Value) -> Result<Message, ApiError> {
+    let mut fields = Fields::within(path, value)?;
+    let missing = |name| ApiError::field(format!("{path}.{name}"), format!("`{path}.{name}` is missing"));
+    let role = match fields.text("role")?.ok_or_else(|| missing("role"))?.as_str() {
+        // OpenAI's later name for it, which templates do not know.
+        "developer" => "system",
+        "system" => "system",
+        "user" => "user",
+        "assistant" => "assistant",
+        other => {
+            let message = format!("`{path}.role` is `{other}`; there are system, developer, user and assistant");
+            return Err(ApiError::unsupported(&format!("{path}.role"), message));
+        }
+    };
+    let tools = fields.take("tool_calls").is_some_and(|calls| calls.as_array().is_none_or(|calls| !calls.is_empty()));
+    if tools || fields.take("function_call").is_some() {
+        return Err(ApiError::unsupported(&format!("{path}.tool_calls"), "tools are not supported"));
+    }
+    let place = fields.place("content");
+    let content = match fields.take("content").ok_or_else(|| missing("content"))? {
+        Value::String(text) => text,
+        Value::Array(parts) => parts.into_iter().map(|part| text_part(&place, part)).collect::<Result<_, _>>()?,
+        other => return Err(wrong(&place, &other, "a string or an array of parts")),
+    };
+    // What else a turn may have (a name, a refusal, thoughts) templates leave out.
+    Ok(Message::new(role, content))
+}
+
+fn text_part(place: &str, value: Value) -> Result<String, ApiError> {
+    let mut part = Fields::within(place, value)?;
+    match part.text("type")?.as_deref() {
+        Some("text" | "input_text") => {}
+        _ => return Err(ApiError::unsupported(place, format!("`{place}` has a part that is no text"))),
+    }
+    part.text("text")?.ok_or_else(|| ApiError::field(place, format!("`{place}` has a text part without text")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn conversations_are_turns_of_text() {
+        let turns = messages(json!([
+            {"role": "developer", "content": "be brief"},
+            {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "name": "me"},
+            {"role": "assistant", "content": "", "tool_calls": []},
+        ]));
+        let expected = [("system", "be brief"), ("user", "ab"), ("assistant", "")];
+        assert_eq!(turns.unwrap(), expected.map(|(role, content)| Message::new(role, content)));
+    }
+
+    #[test]
+    fn what_is_no_turn_is_named() {
+        for (value, part) in [
+            (json!("hi"), "`messages` is a string, not an array"),
+            (json!([]), "`messages` is empty"),
+            (json!(["hi"]), "`messages[0]` is a string, not an object"),
+            (json!([{"role": "user"}]), "`messages[0].content` is missing"),
+            (json!([{"content": "x"}]), "`messages[0].role` is missing"),
+            (json!([{"role": "user", "content": 5}]), "`messages[0].content` is a number"),
+            (json!([{"role": "tool", "content": "5"}]), "`messages[0].role` is `tool`"),
+            (json!([{"role": "user", "content": [{"type": "image_url"}]}]), "a part that is no text"),
+            (json!([{"role": "assistant", "content": "x", "tool_calls": [{}]}]), "tools are not supported"),
+        ] {
+            let error = messages(value).unwrap_err();
+            assert!(error.message().contains(part), "{}", error.message());
+        }
+    }
+
+    #[test]
+    fn tokens_are_numbers_of_tokens() {
+        assert_eq!(tokens("prompt", &[json!(1), json!(2)]).unwrap(), [1, 2]);
+        for wrong in [json!("a"), json!(1.5), json!(1_u64 << 40), json!(null)] {
+            assert!(tokens("prompt", &[json!(1), wrong]).is_err());
+        }
+    }
+}

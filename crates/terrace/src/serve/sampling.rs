@@ -1,0 +1,66 @@
+//! How requests of several APIs say how tokens are chosen, and when an answer ends.
+
+use super::app::App;
+use super::body::{Fields, wrong};
+use super::error::ApiError;
+use serde_json::Value;
+use terrace_engine::Sampling;
+
+/// Stop strings of a request at most: each is looked for behind each token.
+const MAX_STOPS: usize = 64;
+/// Tokens of an answer at most, as a number that is none: -1 and -2 are llama.cpp's names for "until it ends".
+const ENDLESS: i64 = -2;
+
+/// The sampler's fields, under the names that all APIs share.
+///
+/// # Errors
+/// One that is wrong.
+pub fn sampling(fields: &mut Fields, app: &App) -> Result<Sampling, ApiError> {
+    let default = app.sampling();
+    let probability = 0.0..=1.0;
+    Ok(Sampling {
+        temp: fields.number("temperature", 0.0..=100.0)?.unwrap_or(default.temp),
+        top_k: fields.integer("top_k", -1..=i64::from(i32::MAX))?.map_or(default.top_k, |k| k as i32),
+        top_p: fields.number("top_p", probability.clone())?.unwrap_or(default.top_p),
+        min_p: fields.number("min_p", probability)?.unwrap_or(default.min_p),
+        // The lower half of what OpenAI's may be; -1 is llama.cpp's name for a random one.
+        seed: fields.integer("seed", i64::MIN..=i64::MAX)?.filter(|&seed| seed != -1).map_or(default.seed, |seed| seed as u32),
+    })
+}
+
+/// The strings that end an answer.
+///
+/// # Errors
+/// Neither a string nor a list of some.
+pub fn stop(fields: &mut Fields) -> Result<Vec<String>, ApiError> {
+    let place = fields.place("stop");
+    let strings = match fields.take("stop") {
+        None => Vec::new(),
+        Some(Value::Array(values)) => values,
+        Some(one) => vec![one],
+    };
+    if strings.len() > MAX_STOPS {
+        return Err(ApiError::field(place, format!("`stop` has {} strings; {MAX_STOPS} may be", strings.len())));
+    }
+    let string = |value| match value {
+        Value::String(text) if text.is_empty() => Err(ApiError::field("stop", "a string of `stop` is empty")),
+        Value::String(text) => Ok(text),
+        other => Err(wrong(&place, &other, "a string or an array of strings")),
+    };
+    strings.into_iter().map(string).collect()
+}
+
+/// Tokens of an answer at most, under the first of these names that is there.
+///
+/// # Errors
+/// Not a number of tokens.
+pub fn n_max(fields: &mut Fields, app: &App, names: &[&'static str]) -> Result<Option<usize>, ApiError> {
+    let mut found = None;
+    for name in names {
+        found = found.or(fields.integer(name, ENDLESS..=i64::from(u32::MAX))?);
+    }
+    Ok(match found {
+        None => app.n_max,
+        Some(number) => usize::try_from(number).ok(),
+    })
+}

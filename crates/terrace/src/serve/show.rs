@@ -1,0 +1,110 @@
+//! What the server says of itself: models, properties, slots, a page.
+
+use super::app::{App, LoadedModel, Ready};
+use super::body::json;
+use super::error::ApiError;
+use axum::extract::{Path, State};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json as object};
+use std::sync::Arc;
+use terrace_engine::serving::SlotState;
+
+/// `GET /v1/models`.
+pub async fn models(LoadedModel(ready): LoadedModel) -> Response {
+    json(&object!({"object": "list", "data": [model_object(&ready)]}))
+}
+
+/// `GET /v1/models/{name}`.
+///
+/// # Errors
+/// Another model.
+pub async fn model(LoadedModel(ready): LoadedModel, Path(name): Path<String>) -> Result<Response, ApiError> {
+    if name == ready.name { Ok(json(&model_object(&ready))) } else { Err(ApiError::no_model(&name)) }
+}
+
+fn model_object(ready: &Ready) -> Value {
+    object!({
+        "id": ready.name,
+        "object": "model",
+        "created": ready.created,
+        "owned_by": "terrace",
+        "meta": {
+            "n_vocab": ready.facts.vocabulary,
+            "n_ctx": ready.facts.context,
+            "n_ctx_train": ready.facts.trained_context,
+        },
+    })
+}
+
+/// `GET /props`.
+///
+/// # Errors
+/// The server ends.
+pub async fn props(State(app): State<Arc<App>>, LoadedModel(ready): LoadedModel) -> Result<Response, ApiError> {
+    let (facts, sampling) = (&ready.facts, app.sampling());
+    Ok(json(&object!({
+        "default_generation_settings": {
+            "n_ctx": facts.context,
+            "params": {
+                "temperature": sampling.temp,
+                "top_k": sampling.top_k,
+                "top_p": sampling.top_p,
+                "min_p": sampling.min_p,
+                "n_predict": app.n_max.map_or(-1, |n| i64::try_from(n).unwrap_or(i64::MAX)),
+            },
+        },
+        "total_slots": facts.slots,
+        "model_alias": ready.name,
+        "model_path": facts.file,
+        "chat_template": facts.chat_template.as_deref().unwrap_or_default(),
+        "bos_token": facts.special_tokens.bos.as_deref().unwrap_or_default(),
+        "eos_token": facts.special_tokens.eos.as_deref().unwrap_or_default(),
+        "modalities": {"vision": false, "audio": false},
+        "build_info": concat!("terrace ", env!("CARGO_PKG_VERSION")),
+        "terrace": {
+            "epoch": ready.status()?.epoch,
+            "plan": facts.plan,
+            "load_ms": facts.load_ms,
+            "hotswap": app.hotswap,
+        },
+    })))
+}
+
+/// `GET /slots`.
+///
+/// # Errors
+/// The server ends.
+pub async fn slots(LoadedModel(ready): LoadedModel) -> Result<Response, ApiError> {
+    let status = ready.status()?;
+    let slots: Vec<Value> = status
+        .slots
+        .iter()
+        .enumerate()
+        .map(|(id, slot)| {
+            object!({
+                "id": id,
+                "n_ctx": ready.facts.context,
+                "is_processing": slot.state != SlotState::Idle,
+                "state": match slot.state {
+                    SlotState::Idle => "idle",
+                    SlotState::Prefill => "prefill",
+                    SlotState::Decode => "decode",
+                },
+                "held_tokens": slot.held,
+                "prompt_tokens": slot.prompt,
+                "generated_tokens": slot.generated,
+                "epoch": slot.epoch,
+            })
+        })
+        .collect();
+    Ok(json(&slots))
+}
+
+/// `GET /`: a page to look at the server, and to talk to the model. It loads nothing from elsewhere.
+pub async fn page() -> Response {
+    const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; \
+        base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+    let headers = [(header::CONTENT_TYPE, "text/html; charset=utf-8"), (header::CONTENT_SECURITY_POLICY, POLICY)];
+    (headers, include_str!("page.html")).into_response()
+}
