@@ -1,7 +1,7 @@
 //! `terrace serve`: one model for many clients, over HTTP.
 //!
 //! Data flow: [`router`] says whose a request is; [`body`] reads its fields, [`prompt`] and [`sampling`] make a job of them
-//! ([`openai`], [`native`]), [`job`] has it done by the engine's worker, and [`respond`] writes what comes of it in the
+//! ([`openai`], [`native`], [`ollama`]), [`job`] has it done by the engine's worker, and [`respond`] writes what comes of it in the
 //! form of the API that was asked. Everything that HTTP and JSON know of stays here.
 
 mod app;
@@ -15,6 +15,7 @@ mod job;
 mod listener;
 mod metrics;
 mod native;
+mod ollama;
 mod openai;
 mod prompt;
 mod respond;
@@ -26,10 +27,10 @@ pub use args::ServeArgs;
 
 use crate::error::CliError;
 use crate::session::{self, Announce};
+use crate::signals;
 use crate::summary::Summary;
 use crate::switch;
 use crate::watch::{self, Watch};
-use crate::signals;
 use app::{App, Ready};
 use error::ApiError;
 use listener::{Listening, Server};
@@ -61,11 +62,12 @@ pub fn serve(args: &ServeArgs, verbose: bool) -> Result<(), CliError> {
     drop(stdout);
 
     let announce = Announce::of(verbose, false);
-    let mut engine = session::load(args.model.as_deref(), &args.engine, &args.testing, announce, |options| {
-        (options.sequences, options.unified) = (args.parallel, false);
-        options.reloads = args.watch || hotswap;
-        options.on_reload = args.on_reload;
-    })?;
+    let mut engine =
+        session::load(args.model.as_deref(), &args.engine, &args.testing, announce, |options| {
+            (options.sequences, options.unified) = (args.parallel, false);
+            options.reloads = args.watch || hotswap;
+            options.on_reload = args.on_reload;
+        })?;
     // Ctrl-C ends the server, not what it computes.
     signals::forget_engine();
     let _watch = if args.watch {

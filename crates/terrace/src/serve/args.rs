@@ -71,7 +71,9 @@ pub struct ServeArgs {
 
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    seconds.filter(|time| *time < Duration::from_secs(1 << 32)).ok_or_else(|| "seconds are a number like 30 or 0.5".into())
+    seconds
+        .filter(|time| *time < Duration::from_secs(1 << 32))
+        .ok_or_else(|| "seconds are a number like 30 or 0.5".into())
 }
 
 fn key(text: &str) -> Result<String, String> {
@@ -85,7 +87,9 @@ fn origin(text: &str) -> Result<String, String> {
     let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     match host {
         _ if text == "*" => Ok(text.to_owned()),
-        Some(host) if !host.is_empty() && host.bytes().all(|b| b.is_ascii_graphic() && b != b'/') => Ok(text.to_owned()),
+        Some(host) if !host.is_empty() && host.bytes().all(|b| b.is_ascii_graphic() && b != b'/') => {
+            Ok(text.to_owned())
+        }
         _ => Err("origins are like https://example.org or http://localhost:3000, or *".into()),
     }
 }

@@ -27,9 +27,16 @@ impl<S: Send + Sync> FromRequest<S> for Body {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        // By its own word: who sends that much need not be listened to.
+        let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+        if length.and_then(|length| length.parse().ok()).is_some_and(|length: u64| length > MAX_BODY as u64) {
+            return Err(ApiError::too_large(MAX_BODY));
+        }
         match Bytes::from_request(request, state).await {
             Ok(bytes) => Ok(Self(bytes)),
-            Err(error) if error.status() == StatusCode::PAYLOAD_TOO_LARGE => Err(ApiError::too_large(MAX_BODY)),
+            Err(error) if error.status() == StatusCode::PAYLOAD_TOO_LARGE => {
+                Err(ApiError::too_large(MAX_BODY))
+            }
             Err(error) => Err(ApiError::request(format!("the request's body cannot be read: {error}"))),
         }
     }
@@ -53,7 +60,9 @@ impl Fields {
             .map_err(|error| ApiError::request(format!("the request's body is not JSON: {error}")))?;
         match value {
             Value::Object(map) => Ok(Self { map, path: String::new(), asked: Vec::new() }),
-            other => Err(ApiError::request(format!("the request's body is {}, not a JSON object", kind(&other)))),
+            other => {
+                Err(ApiError::request(format!("the request's body is {}, not a JSON object", kind(&other))))
+            }
         }
     }
 
@@ -105,7 +114,11 @@ impl Fields {
     ///
     /// # Errors
     /// It is something else, or out of range.
-    pub fn number(&mut self, name: &'static str, range: RangeInclusive<f64>) -> Result<Option<f32>, ApiError> {
+    pub fn number(
+        &mut self,
+        name: &'static str,
+        range: RangeInclusive<f64>,
+    ) -> Result<Option<f32>, ApiError> {
         let Some(value) = self.take(name) else { return Ok(None) };
         let number = value.as_f64().ok_or_else(|| wrong(&self.place(name), &value, "a number"))?;
         if !range.contains(&number) {
@@ -118,7 +131,11 @@ impl Fields {
     ///
     /// # Errors
     /// It is something else, or out of range.
-    pub fn integer(&mut self, name: &'static str, range: RangeInclusive<i64>) -> Result<Option<i64>, ApiError> {
+    pub fn integer(
+        &mut self,
+        name: &'static str,
+        range: RangeInclusive<i64>,
+    ) -> Result<Option<i64>, ApiError> {
         let Some(value) = self.take(name) else { return Ok(None) };
         // Some clients write all numbers as floats.
         let whole = value.as_f64().filter(|n| n.fract() == 0.0 && n.abs() < 9e15).map(|n| n as i64);
@@ -143,7 +160,10 @@ impl Fields {
                 Some(Known::Harmless) => {}
                 Some(Known::Neutral(neutral)) if neutral(value) => {}
                 Some(Known::Neutral(_)) => {
-                    return Err(ApiError::unsupported(&place, format!("`{place}` is not supported with this value")));
+                    return Err(ApiError::unsupported(
+                        &place,
+                        format!("`{place}` is not supported with this value"),
+                    ));
                 }
                 None => {
                     let near = config::nearest(name, self.asked.iter().copied());
@@ -222,8 +242,16 @@ mod tests {
     fn hostile_bodies_are_errors() {
         let deep = "[".repeat(100_000);
         let nested = format!("{{\"a\":{}", "{\"a\":".repeat(5_000));
-        let bodies: [&[u8]; 8] =
-            [b"", b"nonsense", b"[1]", b"\"x\"", b"{\"a\": \"\xff\"}", b"{\"a\": 1e999}", deep.as_bytes(), nested.as_bytes()];
+        let bodies: [&[u8]; 8] = [
+            b"",
+            b"nonsense",
+            b"[1]",
+            b"\"x\"",
+            b"{\"a\": \"\xff\"}",
+            b"{\"a\": 1e999}",
+            deep.as_bytes(),
+            nested.as_bytes(),
+        ];
         for body in bodies {
             assert!(Fields::parse(body).is_err());
         }

@@ -55,7 +55,8 @@ impl ApiError {
 
     /// A web page of somebody else.
     pub fn foreign_origin(origin: &str) -> Self {
-        let message = format!("web pages from {origin} may not use this server (start it with --cors-origin {origin})");
+        let message =
+            format!("web pages from {origin} may not use this server (start it with --cors-origin {origin})");
         Self::new(StatusCode::FORBIDDEN, "permission_error", message)
     }
 
@@ -66,13 +67,18 @@ impl ApiError {
 
     /// No such model.
     pub fn no_model(name: &str) -> Self {
-        let error = Self::new(StatusCode::NOT_FOUND, "not_found_error", format!("there is no model `{name}`"));
+        let error =
+            Self::new(StatusCode::NOT_FOUND, "not_found_error", format!("there is no model `{name}`"));
         Self { code: Some("model_not_found"), param: Some("model".into()), ..error }
     }
 
     /// An endpoint, asked in another way.
     pub fn method_not_allowed(method: &str, path: &str) -> Self {
-        Self::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", format!("{path} does not take {method}"))
+        Self::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "invalid_request_error",
+            format!("{path} does not take {method}"),
+        )
     }
 
     /// A body over the limit, in bytes.
@@ -83,13 +89,15 @@ impl ApiError {
 
     /// The model is not there yet.
     pub fn loading() -> Self {
-        let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable_error", "the model is being loaded");
+        let error =
+            Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable_error", "the model is being loaded");
         Self { code: Some("loading"), retry_after: Some(RETRY_LOADING), ..error }
     }
 
     /// The server ends.
     pub fn stopping() -> Self {
-        let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable_error", "the server is being stopped");
+        let error =
+            Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable_error", "the server is being stopped");
         Self { code: Some("stopping"), ..error }
     }
 

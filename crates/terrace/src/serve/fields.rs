@@ -24,8 +24,27 @@ const TABLE: &[(&[&str], Known)] = &[
         &["keep_alive", "id_slot", "slot_id", "prompt_cache_key", "prompt_cache_retention", "prediction"],
         Known::Harmless,
     ),
+    (
+        &[
+            "num_batch",
+            "num_gpu",
+            "main_gpu",
+            "num_thread",
+            "numa",
+            "use_mmap",
+            "use_mlock",
+            "low_vram",
+            "vocab_only",
+            "num_keep",
+            "penalize_newline",
+        ],
+        Known::Harmless,
+    ),
     // What else is told of it: less than asked for, or what is told anyway.
-    (&["timings_per_token", "return_progress", "include_obfuscation", "post_sampling_probs"], Known::Harmless),
+    (
+        &["timings_per_token", "return_progress", "include_obfuscation", "post_sampling_probs"],
+        Known::Harmless,
+    ),
     // Details of what is refused below unless it is off.
     (
         &[
@@ -44,7 +63,10 @@ const TABLE: &[(&[&str], Known)] = &[
         ],
         Known::Harmless,
     ),
-    (&["n", "best_of", "repeat_penalty", "repetition_penalty", "typical_p", "tfs_z", "length_penalty"], Known::Neutral(one)),
+    (
+        &["n", "best_of", "repeat_penalty", "repetition_penalty", "typical_p", "tfs_z", "length_penalty"],
+        Known::Neutral(one),
+    ),
     (
         &[
             "n_probs",
@@ -62,7 +84,10 @@ const TABLE: &[(&[&str], Known)] = &[
         Known::Neutral(zero_or_less),
     ),
     (&["presence_penalty", "frequency_penalty"], Known::Neutral(|value| value.as_f64() == Some(0.0))),
-    (&["logprobs", "echo", "ignore_eos", "use_beam_search", "continue_final_message", "think", "truncate"], Known::Neutral(off)),
+    (
+        &["logprobs", "echo", "ignore_eos", "use_beam_search", "continue_final_message", "think", "truncate"],
+        Known::Neutral(off),
+    ),
     (&["skip_special_tokens"], Known::Neutral(|value| *value == Value::Bool(true))),
     (
         &[
@@ -87,6 +112,7 @@ const TABLE: &[(&[&str], Known)] = &[
         &[
             "reasoning_effort",
             "reasoning",
+            "format",
             "verbosity",
             "web_search_options",
             "audio",

@@ -33,7 +33,8 @@ pub async fn health(State(app): State<Arc<App>>, headers: HeaderMap) -> Response
         Ok(status) => status,
         Err(error) => return error.into_response(),
     };
-    let idle = status.slots.iter().filter(|slot| slot.state == terrace_engine::serving::SlotState::Idle).count();
+    let idle =
+        status.slots.iter().filter(|slot| slot.state == terrace_engine::serving::SlotState::Idle).count();
     let mut body = object!({
         "status": "ok",
         "epoch": status.epoch,

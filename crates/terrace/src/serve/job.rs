@@ -41,7 +41,9 @@ impl Running {
     /// It was not taken.
     pub fn submit(app: &App, ready: &Arc<Ready>, job: Job) -> Result<Self, ApiError> {
         let (send, events) = unbounded_channel();
-        let sink = move |event| if send.send(event).is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
+        let sink = move |event| {
+            if send.send(event).is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
         ready.ask(|serving| serving.submit(job, Box::new(sink)))??;
         let deadline = app.timeout.map(|timeout| Instant::now() + timeout);
         Ok(Self { events, text: Utf8Stream::default(), answer: None, deadline })
@@ -105,7 +107,9 @@ impl Running {
     async fn event(&mut self) -> Result<Event, ApiError> {
         let event = match self.deadline {
             None => self.events.recv().await,
-            Some(deadline) => timeout_at(deadline, self.events.recv()).await.map_err(|_| ApiError::timed_out())?,
+            Some(deadline) => {
+                timeout_at(deadline, self.events.recv()).await.map_err(|_| ApiError::timed_out())?
+            }
         };
         event.ok_or_else(|| ApiError::internal("the engine ended without an answer"))
     }

@@ -14,7 +14,10 @@ use terrace_engine::serving::{ServingStatus, SlotState};
 ///
 /// # Errors
 /// The server ends.
-pub async fn metrics(State(app): State<Arc<App>>, LoadedModel(ready): LoadedModel) -> Result<Response, ApiError> {
+pub async fn metrics(
+    State(app): State<Arc<App>>,
+    LoadedModel(ready): LoadedModel,
+) -> Result<Response, ApiError> {
     let status = ready.status()?;
     let mut text = Exposition::default();
     text.gauge("uptime_seconds", "Time since the server started", app.started.elapsed().as_secs_f64());
@@ -32,8 +35,16 @@ pub async fn metrics(State(app): State<Arc<App>>, LoadedModel(ready): LoadedMode
 fn serving(text: &mut Exposition, status: &ServingStatus) {
     let totals = &status.totals;
     text.counter("prompt_tokens_total", "Prompt tokens that were evaluated", totals.prompt_tokens);
-    text.counter("prompt_tokens_reused_total", "Prompt tokens that were in a slot already", totals.reused_tokens);
-    text.counter("recomputed_tokens_total", "Tokens evaluated again after a reload", totals.recomputed_tokens);
+    text.counter(
+        "prompt_tokens_reused_total",
+        "Prompt tokens that were in a slot already",
+        totals.reused_tokens,
+    );
+    text.counter(
+        "recomputed_tokens_total",
+        "Tokens evaluated again after a reload",
+        totals.recomputed_tokens,
+    );
     text.counter("generated_tokens_total", "Tokens that were generated", totals.generated_tokens);
     text.counter("prefill_seconds_total", "Time spent on prompts", totals.prefill_seconds);
     text.counter("decode_seconds_total", "Time spent on generating", totals.decode_seconds);
@@ -51,7 +62,9 @@ fn serving(text: &mut Exposition, status: &ServingStatus) {
     }
     text.gauge("requests_waiting", "Requests that wait for a slot", status.waiting);
     text.family("slots", "gauge", "Slots by what they do");
-    for (name, state) in [("idle", SlotState::Idle), ("prefill", SlotState::Prefill), ("decode", SlotState::Decode)] {
+    for (name, state) in
+        [("idle", SlotState::Idle), ("prefill", SlotState::Prefill), ("decode", SlotState::Decode)]
+    {
         let count = status.slots.iter().filter(|slot| slot.state == state).count();
         text.sample("slots", &[("state", name)], count);
     }
@@ -65,7 +78,11 @@ fn weights(text: &mut Exposition, store: &StoreStats) {
     text.counter("store_evictions_total", "Blocks of weights that gave up their slot", store.evictions);
     text.counter("store_read_bytes_total", "Bytes read from the model's files", store.bytes_read.bytes());
     text.counter("store_reads_total", "Read requests", store.requests);
-    text.counter("store_stall_seconds_total", "Time that computing waited for reading", store.stall.as_secs_f64());
+    text.counter(
+        "store_stall_seconds_total",
+        "Time that computing waited for reading",
+        store.stall.as_secs_f64(),
+    );
     text.counter("store_io_seconds_total", "Time with a read in flight", store.io_busy.as_secs_f64());
     text.counter("store_speculated_total", "Blocks read on a guess", store.speculated);
     text.counter("store_speculation_used_total", "Guesses that were right", store.speculation_used);

@@ -150,8 +150,13 @@ pub async fn detokenize(LoadedModel(ready): LoadedModel, body: Body) -> Result<R
         };
         fields.finish()?;
         let vocabulary = ready.facts.vocabulary;
-        if let Some(wrong) = tokens.iter().find(|&&token| usize::try_from(token).is_ok_and(|t| t < vocabulary) == false) {
-            return Err(ApiError::field("tokens", format!("{wrong} is not a token: the vocabulary has {vocabulary}")));
+        if let Some(wrong) =
+            tokens.iter().find(|&&token| !usize::try_from(token).is_ok_and(|t| t < vocabulary))
+        {
+            return Err(ApiError::field(
+                "tokens",
+                format!("{wrong} is not a token: the vocabulary has {vocabulary}"),
+            ));
         }
         let bytes = ready.ask(|serving| serving.detokenize(&tokens))?;
         Ok(json(&object!({"content": String::from_utf8_lossy(&bytes)})))

@@ -17,7 +17,11 @@ use terrace_engine::serving::{Answer, Job};
 ///
 /// # Errors
 /// A request that cannot be answered.
-pub async fn chat(State(app): State<Arc<App>>, LoadedModel(ready): LoadedModel, body: Body) -> Result<Response, ApiError> {
+pub async fn chat(
+    State(app): State<Arc<App>>,
+    LoadedModel(ready): LoadedModel,
+    body: Body,
+) -> Result<Response, ApiError> {
     complete(Kind::Chat, &app, &ready, body).await
 }
 
@@ -25,7 +29,11 @@ pub async fn chat(State(app): State<Arc<App>>, LoadedModel(ready): LoadedModel, 
 ///
 /// # Errors
 /// A request that cannot be answered.
-pub async fn text(State(app): State<Arc<App>>, LoadedModel(ready): LoadedModel, body: Body) -> Result<Response, ApiError> {
+pub async fn text(
+    State(app): State<Arc<App>>,
+    LoadedModel(ready): LoadedModel,
+    body: Body,
+) -> Result<Response, ApiError> {
     complete(Kind::Text, &app, &ready, body).await
 }
 

@@ -18,19 +18,28 @@ pub fn prompt(fields: &mut Fields, ready: &Ready) -> Result<Vec<i32>, ApiError> 
 
 fn prompt_of(value: Value, ready: &Ready) -> Result<Vec<i32>, ApiError> {
     match value {
-        Value::String(text) => tokens_of(&text, true, ready),
+        Value::String(text) => text_tokens(&text, ready),
         Value::Array(values) if values.first().is_some_and(Value::is_number) => tokens("prompt", &values),
         Value::Array(mut values) => match (values.pop(), values.is_empty()) {
             (Some(Value::Array(nested)), true) => tokens("prompt", &nested),
-            (Some(Value::String(text)), true) => tokens_of(&text, true, ready),
+            (Some(Value::String(text)), true) => text_tokens(&text, ready),
             (None, _) => Err(ApiError::field("prompt", "`prompt` is an empty array")),
             (Some(_), true) => Err(ApiError::field("prompt", "`prompt` is neither text nor tokens")),
-            (Some(_), false) => {
-                Err(ApiError::unsupported("prompt", "one request is one prompt; send several requests for several"))
-            }
+            (Some(_), false) => Err(ApiError::unsupported(
+                "prompt",
+                "one request is one prompt; send several requests for several",
+            )),
         },
         other => Err(wrong("prompt", &other, "a string or an array of tokens")),
     }
+}
+
+/// Tokens of a document's beginning.
+///
+/// # Errors
+/// The tokenizer's.
+pub fn text_tokens(text: &str, ready: &Ready) -> Result<Vec<i32>, ApiError> {
+    tokens_of(text, true, ready)
 }
 
 fn tokens_of(text: &str, add_special: bool, ready: &Ready) -> Result<Vec<i32>, ApiError> {
@@ -54,7 +63,8 @@ pub fn tokens(place: &str, values: &[Value]) -> Result<Vec<i32>, ApiError> {
 /// # Errors
 /// No conversation, or none that the template takes.
 pub fn conversation(fields: &mut Fields, ready: &Ready) -> Result<String, ApiError> {
-    let value = fields.take("messages").ok_or_else(|| ApiError::field("messages", "`messages` is missing"))?;
+    let value =
+        fields.take("messages").ok_or_else(|| ApiError::field("messages", "`messages` is missing"))?;
     let answers = fields.flag("add_generation_prompt")?.unwrap_or(true);
     render(&messages(value)?, answers, ready)
 }
@@ -84,7 +94,11 @@ pub fn messages(value: Value) -> Result<Vec<Message>, ApiError> {
     if values.is_empty() {
         return Err(ApiError::field("messages", "`messages` is empty"));
     }
-    values.into_iter().enumerate().map(|(index, value)| message(&format!("messages[{index}]"), value)).collect()
+    values
+        .into_iter()
+        .enumerate()
+        .map(|(index, value)| message(&format!("messages[{index}]"), value))
+        .collect()
 }
 
 fn message(path: &str, value: Value) -> Result<Message, ApiError> {
@@ -97,18 +111,22 @@ fn message(path: &str, value: Value) -> Result<Message, ApiError> {
         "user" => "user",
         "assistant" => "assistant",
         other => {
-            let message = format!("`{path}.role` is `{other}`; there are system, developer, user and assistant");
+            let message =
+                format!("`{path}.role` is `{other}`; there are system, developer, user and assistant");
             return Err(ApiError::unsupported(&format!("{path}.role"), message));
         }
     };
-    let tools = fields.take("tool_calls").is_some_and(|calls| calls.as_array().is_none_or(|calls| !calls.is_empty()));
+    let tools =
+        fields.take("tool_calls").is_some_and(|calls| calls.as_array().is_none_or(|calls| !calls.is_empty()));
     if tools || fields.take("function_call").is_some() {
         return Err(ApiError::unsupported(&format!("{path}.tool_calls"), "tools are not supported"));
     }
     let place = fields.place("content");
     let content = match fields.take("content").ok_or_else(|| missing("content"))? {
         Value::String(text) => text,
-        Value::Array(parts) => parts.into_iter().map(|part| text_part(&place, part)).collect::<Result<_, _>>()?,
+        Value::Array(parts) => {
+            parts.into_iter().map(|part| text_part(&place, part)).collect::<Result<_, _>>()?
+        }
         other => return Err(wrong(&place, &other, "a string or an array of parts")),
     };
     // What else a turn may have (a name, a refusal, thoughts) templates leave out.
@@ -121,7 +139,8 @@ fn text_part(place: &str, value: Value) -> Result<String, ApiError> {
         Some("text" | "input_text") => {}
         _ => return Err(ApiError::unsupported(place, format!("`{place}` has a part that is no text"))),
     }
-    part.text("text")?.ok_or_else(|| ApiError::field(place, format!("`{place}` has a text part without text")))
+    part.text("text")?
+        .ok_or_else(|| ApiError::field(place, format!("`{place}` has a text part without text")))
 }
 
 #[cfg(test)]

@@ -30,6 +30,10 @@ pub trait Form: Send + 'static {
     fn piece(&mut self, text: String) -> Value;
     /// What comes behind the last one.
     fn end(&mut self, answer: &Answer) -> Vec<Value>;
+    /// What comes instead of it if the answer fails.
+    fn error(&self, error: &ApiError) -> Value {
+        error.body()
+    }
     /// How pieces go out.
     fn framing(&self) -> Framing;
 }
@@ -74,10 +78,11 @@ fn with_epoch(mut response: Response, epoch: u64) -> Response {
 fn pieces(running: Running, form: impl Form) -> Response {
     match form.framing() {
         Framing::Events { done } => {
-            let events = stream::unfold(Pieces::new(running, form, done.then_some("[DONE]")), |mut pieces| async {
-                let text = pieces.next().await?;
-                Some((Ok::<_, Infallible>(sse::Event::default().data(text)), pieces))
-            });
+            let events =
+                stream::unfold(Pieces::new(running, form, done.then_some("[DONE]")), |mut pieces| async {
+                    let text = pieces.next().await?;
+                    Some((Ok::<_, Infallible>(sse::Event::default().data(text)), pieces))
+                });
             let mut response = Sse::new(events).keep_alive(KeepAlive::default()).into_response();
             // Proxies must not wait for more.
             response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
@@ -128,7 +133,7 @@ impl<F: Form> Pieces<F> {
             }
             Err(error) => {
                 self.running = None;
-                Some(error.body().to_string())
+                Some(self.form.error(&error).to_string())
             }
         }
     }

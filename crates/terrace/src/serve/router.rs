@@ -3,7 +3,7 @@
 use super::app::App;
 use super::error::ApiError;
 use super::respond::EPOCH;
-use super::{auth, body, health, metrics, native, openai, show};
+use super::{auth, body, health, metrics, native, ollama, openai, show};
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderValue, Method, Uri, header};
@@ -17,7 +17,7 @@ use tower_http::cors::{AllowOrigin, CorsLayer};
 /// All endpoints. Until the model is loaded, those that need it answer 503.
 pub fn router(app: &Arc<App>) -> Router {
     Router::new()
-        .route("/", get(show::page))
+        .route("/", get(show::page).head(async || ()))
         .route("/health", get(health::health))
         .route("/v1/health", get(health::health))
         .route("/v1/models", get(show::models))
@@ -35,6 +35,12 @@ pub fn router(app: &Arc<App>) -> Router {
         .route("/props", get(show::props))
         .route("/slots", get(show::slots))
         .route("/metrics", get(metrics::metrics))
+        .route("/api/version", get(ollama::version))
+        .route("/api/tags", get(ollama::tags))
+        .route("/api/ps", get(ollama::ps))
+        .route("/api/show", post(ollama::show))
+        .route("/api/generate", post(ollama::generate))
+        .route("/api/chat", post(ollama::chat))
         .fallback(async |uri: Uri| ApiError::not_found(uri.path()))
         .method_not_allowed_fallback(async |method: Method, uri: Uri| {
             ApiError::method_not_allowed(method.as_str(), uri.path())
@@ -74,4 +80,92 @@ async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> R
         response.headers_mut().insert(EPOCH, HeaderValue::from(status.epoch));
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use axum::body::Body;
+    use axum::http::StatusCode;
+    use clap::Parser;
+    use tower::ServiceExt;
+
+    /// A server whose model is not loaded.
+    fn loading(args: &[&str]) -> Router {
+        let all = ["terrace", "serve", "model.gguf"].into_iter().chain(args.iter().copied());
+        let Command::Serve(args) = Cli::parse_from(all).command else { panic!("serve") };
+        router(&Arc::new(App::new(&args, false)))
+    }
+
+    fn ask(router: &Router, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Response {
+        let mut request = Request::builder().method(method).uri(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Body::from(body.to_owned())).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(router.clone().oneshot(request)).unwrap()
+    }
+
+    #[test]
+    fn while_it_loads_clients_are_told_to_wait() {
+        let router = loading(&[]);
+        for (method, path) in [
+            ("GET", "/health"),
+            ("GET", "/v1/health"),
+            ("GET", "/v1/models"),
+            ("GET", "/props"),
+            ("GET", "/slots"),
+            ("GET", "/metrics"),
+            ("GET", "/api/tags"),
+            ("POST", "/v1/chat/completions"),
+            ("POST", "/v1/completions"),
+            ("POST", "/completion"),
+            ("POST", "/tokenize"),
+            ("POST", "/v1/tensors/reload"),
+            ("POST", "/api/chat"),
+        ] {
+            let response = ask(&router, method, path, &[], "{}");
+            assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE, "{method} {path}");
+            assert!(response.headers().contains_key(header::RETRY_AFTER), "{method} {path}");
+        }
+        assert_eq!(ask(&router, "GET", "/", &[], "").status(), StatusCode::OK);
+        assert_eq!(ask(&router, "GET", "/nothing", &[], "").status(), StatusCode::NOT_FOUND);
+        assert_eq!(ask(&router, "GET", "/completion", &[], "").status(), StatusCode::METHOD_NOT_ALLOWED);
+    }
+
+    #[test]
+    fn a_key_is_asked_for_before_all_else() {
+        let router = loading(&["--api-key", "secret"]);
+        for path in ["/props", "/slots", "/metrics", "/nothing"] {
+            assert_eq!(ask(&router, "GET", path, &[], "").status(), StatusCode::UNAUTHORIZED, "{path}");
+            let with = ask(&router, "GET", path, &[("authorization", "Bearer secret")], "");
+            assert_ne!(with.status(), StatusCode::UNAUTHORIZED, "{path}");
+        }
+        assert_eq!(ask(&router, "GET", "/health", &[], "").status(), StatusCode::SERVICE_UNAVAILABLE);
+        let wrong = ask(&router, "POST", "/completion", &[("authorization", "Bearer guess")], "not json");
+        assert_eq!(wrong.status(), StatusCode::UNAUTHORIZED);
+        assert_eq!(wrong.headers()[header::WWW_AUTHENTICATE], "Bearer");
+    }
+
+    #[test]
+    fn pages_of_others_need_leave() {
+        let router = loading(&["--cors-origin", "https://good.example"]);
+        let from =
+            |origin| ask(&router, "POST", "/completion", &[("origin", origin), ("host", "here:1")], "{}");
+        assert_eq!(from("https://evil.example").status(), StatusCode::FORBIDDEN);
+        for own in ["https://good.example", "http://here:1"] {
+            assert_eq!(from(own).status(), StatusCode::SERVICE_UNAVAILABLE, "{own}");
+        }
+        let allowed = |response: &Response| response.headers().get("access-control-allow-origin").cloned();
+        assert_eq!(allowed(&from("https://good.example")).unwrap(), "https://good.example");
+        assert_eq!(allowed(&from("https://evil.example")), None);
+        let preflight = [("origin", "https://good.example"), ("access-control-request-method", "POST")];
+        let response = ask(&router, "OPTIONS", "/v1/chat/completions", &preflight, "");
+        assert_eq!(response.status(), StatusCode::OK);
+        let all = loading(&["--cors-origin", "*"]);
+        let response = ask(&all, "POST", "/completion", &[("origin", "https://any.example")], "{}");
+        assert_eq!(allowed(&response).unwrap(), "*");
+    }
 }

@@ -24,7 +24,10 @@ pub fn sampling(fields: &mut Fields, app: &App) -> Result<Sampling, ApiError> {
         top_p: fields.number("top_p", probability.clone())?.unwrap_or(default.top_p),
         min_p: fields.number("min_p", probability)?.unwrap_or(default.min_p),
         // The lower half of what OpenAI's may be; -1 is llama.cpp's name for a random one.
-        seed: fields.integer("seed", i64::MIN..=i64::MAX)?.filter(|&seed| seed != -1).map_or(default.seed, |seed| seed as u32),
+        seed: fields
+            .integer("seed", i64::MIN..=i64::MAX)?
+            .filter(|&seed| seed != -1)
+            .map_or(default.seed, |seed| seed as u32),
     })
 }
 
@@ -40,7 +43,10 @@ pub fn stop(fields: &mut Fields) -> Result<Vec<String>, ApiError> {
         Some(one) => vec![one],
     };
     if strings.len() > MAX_STOPS {
-        return Err(ApiError::field(place, format!("`stop` has {} strings; {MAX_STOPS} may be", strings.len())));
+        return Err(ApiError::field(
+            place,
+            format!("`stop` has {} strings; {MAX_STOPS} may be", strings.len()),
+        ));
     }
     let string = |value| match value {
         Value::String(text) if text.is_empty() => Err(ApiError::field("stop", "a string of `stop` is empty")),

@@ -41,7 +41,10 @@ fn model_object(ready: &Ready) -> Value {
 ///
 /// # Errors
 /// The server ends.
-pub async fn props(State(app): State<Arc<App>>, LoadedModel(ready): LoadedModel) -> Result<Response, ApiError> {
+pub async fn props(
+    State(app): State<Arc<App>>,
+    LoadedModel(ready): LoadedModel,
+) -> Result<Response, ApiError> {
     let (facts, sampling) = (&ready.facts, app.sampling());
     Ok(json(&object!({
         "default_generation_settings": {
@@ -105,6 +108,7 @@ pub async fn slots(LoadedModel(ready): LoadedModel) -> Result<Response, ApiError
 pub async fn page() -> Response {
     const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; \
         base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-    let headers = [(header::CONTENT_TYPE, "text/html; charset=utf-8"), (header::CONTENT_SECURITY_POLICY, POLICY)];
+    let headers =
+        [(header::CONTENT_TYPE, "text/html; charset=utf-8"), (header::CONTENT_SECURITY_POLICY, POLICY)];
     (headers, include_str!("page.html")).into_response()
 }

@@ -1,0 +1,219 @@
+//! Ollama's API over the one model that is served: whatever it is called in a request, it answers.
+
+mod library;
+
+pub use library::{ps, show, tags, version};
+
+use super::app::{App, LoadedModel, Ready};
+use super::body::{Body, Fields, json};
+use super::error::ApiError;
+use super::respond::{Form, Framing, respond};
+use super::{off_thread, prompt, sampling};
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use chrono::{DateTime, SecondsFormat, Utc};
+use serde_json::{Value, json as object};
+use std::sync::Arc;
+use std::time::Instant;
+use terrace_engine::serving::{Answer, Job};
+use terrace_engine::{Message, Sampling, StopReason};
+
+/// An error in Ollama's form: its text alone.
+pub struct OllamaError(ApiError);
+
+impl From<ApiError> for OllamaError {
+    fn from(error: ApiError) -> Self {
+        Self(error)
+    }
+}
+
+impl IntoResponse for OllamaError {
+    fn into_response(self) -> Response {
+        let body = error_object(&self.0);
+        let (mut parts, _) = self.0.into_response().into_parts();
+        let (of_body, body) = json(&body).into_parts();
+        parts.headers.extend(of_body.headers);
+        parts.headers.remove(axum::http::header::CONTENT_LENGTH);
+        Response::from_parts(parts, body)
+    }
+}
+
+fn error_object(error: &ApiError) -> Value {
+    object!({"error": error.message()})
+}
+
+/// `POST /api/generate`.
+///
+/// # Errors
+/// A request that cannot be answered.
+pub async fn generate(
+    State(app): State<Arc<App>>,
+    LoadedModel(ready): LoadedModel,
+    body: Body,
+) -> Result<Response, OllamaError> {
+    answer(Kind::Generate, &app, &ready, body).await
+}
+
+/// `POST /api/chat`.
+///
+/// # Errors
+/// A request that cannot be answered.
+pub async fn chat(
+    State(app): State<Arc<App>>,
+    LoadedModel(ready): LoadedModel,
+    body: Body,
+) -> Result<Response, OllamaError> {
+    answer(Kind::Chat, &app, &ready, body).await
+}
+
+async fn answer(kind: Kind, app: &Arc<App>, ready: &Arc<Ready>, body: Body) -> Result<Response, OllamaError> {
+    let begin = Instant::now();
+    let request = {
+        let (app, ready) = (Arc::clone(app), Arc::clone(ready));
+        off_thread(move || parse(kind, &body.0, &app, &ready)).await?
+    };
+    let form = Ollama { kind, model: ready.name.clone(), begin };
+    match request.job {
+        Some(job) => Ok(respond(app, ready, job, request.stream, form).await?),
+        // Without a prompt it is a wish that the model be loaded.
+        None => {
+            let mut value = form.object(String::new(), true);
+            value["done_reason"] = "load".into();
+            Ok(json(&value))
+        }
+    }
+}
+
+/// Which of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Generate,
+    Chat,
+}
+
+struct Request {
+    job: Option<Job>,
+    stream: bool,
+}
+
+fn parse(kind: Kind, body: &[u8], app: &App, ready: &Ready) -> Result<Request, ApiError> {
+    let mut fields = Fields::parse(body)?;
+    let stream = fields.flag("stream")?.unwrap_or(true);
+    let options = fields.take("options").unwrap_or_else(|| object!({}));
+    let (sampling, stop, n_max) = options_of(Fields::within("options", options)?, app, ready)?;
+    let prompt = match kind {
+        Kind::Chat => conversation(&mut fields, ready)?,
+        Kind::Generate => single(&mut fields, ready)?,
+    };
+    fields.finish()?;
+    Ok(Request { job: prompt.map(|prompt| Job { prompt, n_max, sampling, stop, reuse: true }), stream })
+}
+
+type Chosen = (Sampling, Vec<String>, Option<usize>);
+
+fn options_of(mut options: Fields, app: &App, ready: &Ready) -> Result<Chosen, ApiError> {
+    let sampling = sampling::sampling(&mut options, app)?;
+    let stop = sampling::stop(&mut options)?;
+    let n_max = sampling::n_max(&mut options, app, &["num_predict"])?;
+    let context = i64::try_from(ready.facts.context).unwrap_or(i64::MAX);
+    if let Some(wanted) = options.integer("num_ctx", 1..=i64::MAX)?.filter(|&wanted| wanted > context) {
+        let message = format!(
+            "`options.num_ctx` is {wanted}, and the server's context has {context} tokens (start it with a larger --ctx)"
+        );
+        return Err(ApiError::unsupported("options.num_ctx", message));
+    }
+    options.finish()?;
+    Ok((sampling, stop, n_max))
+}
+
+fn conversation(fields: &mut Fields, ready: &Ready) -> Result<Option<Vec<i32>>, ApiError> {
+    let messages =
+        fields.take("messages").ok_or_else(|| ApiError::field("messages", "`messages` is missing"))?;
+    if messages.as_array().is_some_and(Vec::is_empty) {
+        return Ok(None);
+    }
+    chat_tokens(&prompt::messages(messages)?, ready).map(Some)
+}
+
+/// One prompt, as a conversation of its own: unless it is raw, or the model knows of no conversations.
+fn single(fields: &mut Fields, ready: &Ready) -> Result<Option<Vec<i32>>, ApiError> {
+    let text = fields.text("prompt")?.unwrap_or_default();
+    let system = fields.text("system")?.filter(|system| !system.is_empty());
+    let raw = fields.flag("raw")?.unwrap_or(false);
+    if text.is_empty() {
+        return Ok(None);
+    }
+    if raw || ready.facts.chat_template.is_none() {
+        if system.is_some() {
+            return Err(ApiError::field(
+                "system",
+                "a system message needs the model's chat template, which is not used here",
+            ));
+        }
+        return prompt::text_tokens(&text, ready).map(Some);
+    }
+    let system = system.into_iter().map(|text| Message::new("system", text));
+    chat_tokens(&system.chain([Message::new("user", text)]).collect::<Vec<_>>(), ready).map(Some)
+}
+
+fn chat_tokens(messages: &[Message], ready: &Ready) -> Result<Vec<i32>, ApiError> {
+    prompt::chat_tokens(&prompt::render(messages, true, ready)?, ready)
+}
+
+/// The form of answers.
+struct Ollama {
+    kind: Kind,
+    model: String,
+    begin: Instant,
+}
+
+impl Ollama {
+    fn object(&self, text: String, done: bool) -> Value {
+        let mut value = object!({"model": self.model, "created_at": time(Utc::now()), "done": done});
+        match self.kind {
+            Kind::Generate => value["response"] = text.into(),
+            Kind::Chat => value["message"] = object!({"role": "assistant", "content": text}),
+        }
+        value
+    }
+}
+
+impl Form for Ollama {
+    fn whole(&mut self, text: String, answer: &Answer) -> Value {
+        let mut value = self.object(text, true);
+        let nanoseconds = |ms: f64| (ms * 1e6) as u64;
+        value["done_reason"] = match answer.stop {
+            StopReason::EndOfText | StopReason::StopString => "stop",
+            StopReason::Length | StopReason::ContextFull | StopReason::Cancelled => "length",
+        }
+        .into();
+        value["total_duration"] = nanoseconds(self.begin.elapsed().as_secs_f64() * 1e3).into();
+        value["load_duration"] = 0.into();
+        value["prompt_eval_count"] = answer.prompt_tokens.into();
+        value["prompt_eval_duration"] = nanoseconds(answer.timings.prompt_ms).into();
+        value["eval_count"] = answer.tokens.len().into();
+        value["eval_duration"] = nanoseconds(answer.timings.decode_ms).into();
+        value["terrace"] = super::openai::facts(answer);
+        value
+    }
+
+    fn piece(&mut self, text: String) -> Value {
+        self.object(text, false)
+    }
+
+    fn end(&mut self, answer: &Answer) -> Vec<Value> {
+        vec![self.whole(String::new(), answer)]
+    }
+
+    fn error(&self, error: &ApiError) -> Value {
+        error_object(error)
+    }
+
+    fn framing(&self) -> Framing {
+        Framing::Lines
+    }
+}
+
+fn time(time: DateTime<Utc>) -> String {
+    time.to_rfc3339_opts(SecondsFormat::Micros, true)
+}

@@ -1,0 +1,123 @@
+//! What Ollama says of its models: here there is one.
+
+use super::{OllamaError, time};
+use crate::serve::app::{LoadedModel, Ready};
+use crate::serve::body::{Body, json};
+use crate::serve::error::ApiError;
+use crate::serve::off_thread;
+use axum::response::Response;
+use chrono::{DateTime, Utc};
+use serde_json::{Value, json as object};
+use sha2::{Digest, Sha256};
+use std::fs;
+use std::path::Path;
+use terrace_plan::Summary;
+
+/// `GET /api/version`.
+pub async fn version() -> Response {
+    json(&object!({"version": env!("CARGO_PKG_VERSION")}))
+}
+
+/// `GET /api/tags`.
+///
+/// # Errors
+/// The model's file cannot be read any more.
+pub async fn tags(LoadedModel(ready): LoadedModel) -> Result<Response, OllamaError> {
+    models(ready, |_| {}).await
+}
+
+/// `GET /api/ps`.
+///
+/// # Errors
+/// The model's file cannot be read any more.
+pub async fn ps(LoadedModel(ready): LoadedModel) -> Result<Response, OllamaError> {
+    models(ready, |model| {
+        // It stays for as long as the server does.
+        model["expires_at"] = time(DateTime::<Utc>::MAX_UTC).into();
+        model["size_vram"] = 0.into();
+    })
+    .await
+}
+
+async fn models(
+    ready: std::sync::Arc<Ready>,
+    more: impl Fn(&mut Value) + Send + 'static,
+) -> Result<Response, OllamaError> {
+    Ok(off_thread(move || {
+        let summary = summary(&ready)?;
+        let mut model = object!({
+            "name": ready.name,
+            "model": ready.name,
+            "modified_at": time(modified(&ready.facts.file)),
+            "size": summary.file_bytes,
+            "digest": digest(&ready),
+            "details": details(&summary),
+        });
+        more(&mut model);
+        Ok(json(&object!({"models": [model]})))
+    })
+    .await?)
+}
+
+/// `POST /api/show`.
+///
+/// # Errors
+/// The model's file cannot be read any more.
+pub async fn show(LoadedModel(ready): LoadedModel, _: Body) -> Result<Response, OllamaError> {
+    Ok(off_thread(move || {
+        let summary = summary(&ready)?;
+        let architecture = &summary.architecture;
+        Ok(json(&object!({
+            "modelfile": format!("FROM {}", ready.facts.file.display()),
+            "parameters": "",
+            "template": ready.facts.chat_template.as_deref().unwrap_or_default(),
+            "details": details(&summary),
+            "model_info": {
+                "general.architecture": architecture,
+                "general.parameter_count": summary.parameters,
+                format!("{architecture}.context_length"): summary.context_length,
+                format!("{architecture}.block_count"): summary.n_layers,
+                format!("{architecture}.embedding_length"): summary.n_embd,
+            },
+            "capabilities": ["completion"],
+            "modified_at": time(modified(&ready.facts.file)),
+        })))
+    })
+    .await?)
+}
+
+fn summary(ready: &Ready) -> Result<Summary, ApiError> {
+    let header = terrace_ggml::gguf::read(&ready.facts.file);
+    Ok(Summary::of(&header.map_err(|error| ApiError::internal(error.to_string()))?))
+}
+
+fn details(summary: &Summary) -> Value {
+    let most = summary.types.iter().max_by_key(|ty| ty.bytes);
+    object!({
+        "parent_model": "",
+        "format": "gguf",
+        "family": summary.architecture,
+        "families": [summary.architecture],
+        "parameter_size": parameters(summary.parameters),
+        "quantization_level": most.map(|ty| ty.ty.to_uppercase()),
+    })
+}
+
+fn parameters(count: u64) -> String {
+    match count as f64 {
+        many if many >= 1e9 => format!("{:.1}B", many / 1e9),
+        some => format!("{:.1}M", some / 1e6),
+    }
+}
+
+/// A name for the model that others do not have. It is no digest of its bytes, which would take as long as reading them.
+fn digest(ready: &Ready) -> String {
+    let identity = &ready.facts.identity;
+    let text =
+        format!("{}\n{}\n{}\n{}", ready.facts.file.display(), identity.name, identity.layers, identity.bytes);
+    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn modified(path: &Path) -> DateTime<Utc> {
+    fs::metadata(path).and_then(|data| data.modified()).map_or(DateTime::UNIX_EPOCH, Into::into)
+}
