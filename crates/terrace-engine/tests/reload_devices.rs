@@ -4,7 +4,7 @@
 
 mod reloading;
 
-use reloading::{dir, from_file, in_own_process, load, original, trace, with, write};
+use reloading::{dir, from_file, in_own_process, load, original, stays_flat, trace, with, write};
 use std::path::Path;
 use terrace_engine::{Budget, Manage, Options, Replacement};
 use terrace_model::ByteSize;
@@ -40,6 +40,26 @@ fn weights_on_a_device_are_replaced_there() {
 #[test]
 fn what_a_full_device_cannot_hold_is_in_main_memory() {
     in_own_process("full_device");
+}
+
+#[test]
+fn a_thousand_swaps_leave_a_device_its_memory() {
+    in_own_process("flat");
+}
+
+#[test]
+#[ignore = "run by a_thousand_swaps_leave_a_device_its_memory"]
+fn flat() {
+    let dir = dir();
+    let servers = [RpcServer::start("server", ByteSize::mib(512)).unwrap()];
+    let spec = Spec::new(Arch::Qwen3Moe);
+    let base = write(&spec, dir.path().join("base.gguf"));
+    let mut engine = load(options(&base, &servers[0], 3, Manage::None));
+    let there = |(tensor, ty): (&str, WeightType)| {
+        from_file(tensor, &write(&with(&spec, tensor, ty), dir.path().join(format!("{tensor}.gguf"))))
+    };
+    let there: Vec<Replacement> = ON_DEVICE[..3].iter().copied().map(there).collect();
+    stays_flat(&mut engine, 1, &there, 1000);
 }
 
 #[test]

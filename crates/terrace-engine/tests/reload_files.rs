@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use terrace_engine::{Engine, EngineError, Manage, OnReload, Options, ReloadError, ReloadReport, Sampling};
 use terrace_model::ByteSize;
+use terrace_testkit::rpc::resident;
 use terrace_testkit::{Arch, Spec, WeightType};
 
 const EXPERT: &str = "blk.1.ffn_down_exps.weight";
@@ -308,22 +309,20 @@ fn nothing_grows_over_many_reloads() {
             }
             engine.swap(&[reloading::original(tensor)]).unwrap();
             if round == 99 || round == 999 {
-                rss.push((resident(), fs::read_dir("/proc/self/fd").unwrap().count()));
+                rss.push((resident("self").unwrap(), fs::read_dir("/proc/self/fd").unwrap().count()));
             }
         }
         assert!(trace(&mut engine) == golden, "{manage}");
         assert_eq!(engine.epoch(), 2000);
         let (early, late) = (rss[0], rss[1]);
-        assert!(late.0 < early.0 + 2 * 1024, "{manage}: {} KiB after 100, {} after 1000", early.0, late.0);
+        assert!(
+            late.0 < early.0 + ByteSize::mib(2),
+            "{manage}: {} after 100, {} after 1000",
+            early.0,
+            late.0
+        );
         assert_eq!(late.1, early.1, "{manage}: file descriptors");
     }
-}
-
-/// KiB.
-fn resident() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 mod reloading;
 
-use reloading::{dir, from_file, in_own_process, load, original, trace, with, write};
+use reloading::{dir, from_file, in_own_process, load, original, stays_flat, trace, with, write};
 use std::path::Path;
 use terrace_engine::{Engine, EngineError, Manage, Options, ReloadError, Replacement, SplitMode};
 use terrace_model::ByteSize;
@@ -30,6 +30,25 @@ fn slices_on_three_devices_are_replaced() {
 #[test]
 fn a_block_that_a_device_cannot_hold_is_in_main_memory() {
     in_own_process("full_devices");
+}
+
+#[test]
+fn swaps_leave_devices_their_memory() {
+    in_own_process("flat");
+}
+
+#[test]
+#[ignore = "run by swaps_leave_devices_their_memory"]
+fn flat() {
+    let (dir, servers) = (dir(), servers(2, ByteSize::mib(512)));
+    let spec = spec(Arch::Qwen3Moe);
+    let base = write(&spec, dir.path().join("base.gguf"));
+    let mut engine = load(options(&base, &servers));
+    // The borders of the block's slices move there and back.
+    let (down, query) = ("blk.1.ffn_down_exps.weight", "blk.1.attn_q.weight");
+    let changed = with(&with(&spec, down, WeightType::Q4_K), query, WeightType::Q4_0);
+    let donor = write(&changed, dir.path().join("donor.gguf"));
+    stays_flat(&mut engine, 2, &[from_file(down, &donor), from_file(query, &donor)], 40);
 }
 
 fn servers(count: usize, memory: ByteSize) -> Vec<RpcServer> {

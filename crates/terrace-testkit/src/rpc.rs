@@ -67,6 +67,18 @@ pub fn serve_as_child() {
     panic!("{}", terrace_ggml::rpc::serve_rpc(&endpoint(port), 1, Some(ByteSize(memory))));
 }
 
+/// Memory that a process has; `process` is its number, or `self`.
+///
+/// # Errors
+/// There is no such process.
+pub fn resident(process: &str) -> io::Result<ByteSize> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib: Option<u64> = line.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse().ok());
+    // A process that has ended has none.
+    kib.map(|kib| ByteSize(kib << 10)).ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
 /// The address on this machine.
 pub fn endpoint(port: u16) -> String {
     format!("{}:{port}", Ipv4Addr::LOCALHOST)

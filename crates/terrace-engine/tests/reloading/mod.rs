@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use terrace_engine::{Budget, Engine, Manage, Options, Replacement, Sampling, Source};
 use terrace_model::ByteSize;
+use terrace_testkit::rpc::resident;
 use terrace_testkit::{Spec, WeightType};
 
 /// One model computes at a time: ggml's threads spin.
@@ -88,6 +89,31 @@ pub fn with(spec: &Spec, tensor: &str, ty: WeightType) -> Spec {
     let mut other = spec.clone();
     other.overrides.insert(0, (tensor.into(), ty));
     other
+}
+
+/// Swaps there and back so many times: memory here, and what the servers' devices have free, stays what it is after the first
+/// tenth, and what is computed is what was loaded.
+pub fn stays_flat(engine: &mut Engine, servers: usize, there: &[Replacement], rounds: usize) {
+    let golden = trace(engine);
+    let back: Vec<Replacement> = there.iter().map(|swap| original(&swap.tensor)).collect();
+    let mut memory = Vec::new();
+    for round in 1..=rounds {
+        engine.swap(there).unwrap();
+        if round % 50 == 7 {
+            assert!(trace(engine) != golden, "the swap had no effect");
+        }
+        engine.swap(&back).unwrap();
+        if round == rounds / 10 || round == rounds {
+            let ours = resident("self").unwrap();
+            let remote = terrace_ggml::devices::devices().into_iter().filter(|device| device.is_remote());
+            memory.push((ours, remote.map(|device| device.memory().0).collect::<Vec<_>>()));
+        }
+    }
+    assert!(trace(engine) == golden);
+    let [early, late] = &memory[..] else { unreachable!("two looks") };
+    eprintln!("after {} rounds {early:?}, after {rounds} {late:?}", rounds / 10);
+    assert_eq!((early.1.len(), &early.1), (servers, &late.1), "memory that the devices have free");
+    assert!(late.0 < early.0 + ByteSize::mib(2), "{early:?}, {late:?}");
 }
 
 /// Runs the ignored test `name` of this binary in a process of its own: what is known of a server of devices stays known, and

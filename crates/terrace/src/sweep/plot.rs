@@ -10,8 +10,19 @@ const WIDTH: u32 = 900;
 const PANEL: u32 = 260;
 const HEAD: u32 = 40;
 
+/// Told apart by most eyes: Okabe and Ito, "Color Universal Design", without black, the dark ones first.
+const COLOURS: [RGBColor; 7] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+    RGBColor(240, 228, 66),
+];
+
 /// By role: layers and divergences.
-type Lines<'s> = BTreeMap<&'s str, Vec<(f64, f64)>>;
+type Lines<'s> = BTreeMap<&'s str, Vec<(u32, f64)>>;
 
 /// The drawing. Subjects without a layer are not on it.
 pub fn draw(swept: &Swept, model: &str) -> String {
@@ -42,31 +53,35 @@ fn draw_into(
     let areas = root.split_evenly((panels.len().max(1), 1));
     for ((donor, lines), area) in panels.iter().zip(&areas) {
         let points = || lines.values().flatten();
-        let last = points().map(|&(layer, _)| layer).fold(1.0, f64::max);
+        let last = points().map(|&(layer, _)| layer).fold(1, u32::max);
         let most = points().map(|&(_, kld)| kld).fold(f64::MIN_POSITIVE, f64::max);
         let mut chart = ChartBuilder::on(area)
             .caption(&donor.name, ("sans-serif", 15))
             .margin(8)
             .x_label_area_size(32)
             .y_label_area_size(70)
-            .build_cartesian_2d(0.0..last, 0.0..most * 1.05)?;
+            .build_cartesian_2d(0..last, 0.0..most * 1.05)?;
         chart
             .configure_mesh()
             .disable_x_mesh()
             .light_line_style(TRANSPARENT)
             .x_desc("layer")
             .y_desc("KL divergence")
-            .x_label_formatter(&|layer| format!("{layer:.0}"))
             .y_label_formatter(&|kld| format!("{kld:.2e}"))
             .draw()?;
         for (index, (role, points)) in lines.iter().enumerate() {
-            let colour = Palette99::pick(index).to_rgba();
+            let colour = COLOURS[index % COLOURS.len()].to_rgba();
             chart
                 .draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)).point_size(3))?
                 .label(*role)
                 .legend(move |(x, y)| Rectangle::new([(x, y - 4), (x + 12, y + 4)], colour.filled()));
         }
-        chart.configure_series_labels().background_style(WHITE.mix(0.8)).border_style(BLACK).draw()?;
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperRight)
+            .background_style(WHITE.mix(0.8))
+            .border_style(BLACK)
+            .draw()?;
     }
     root.present()?;
     Ok(())
@@ -76,7 +91,7 @@ fn lines<'s>(swept: &'s Swept, donor: &Donor) -> Lines<'s> {
     let mut lines = Lines::new();
     for subject in &swept.subjects.0 {
         if let (Some(layer), Some(step)) = (subject.layer, swept.journal.step(&subject.name, &donor.name)) {
-            lines.entry(subject.role.as_str()).or_default().push((f64::from(layer), step.figures.kld));
+            lines.entry(subject.role.as_str()).or_default().push((layer, step.figures.kld));
         }
     }
     lines
