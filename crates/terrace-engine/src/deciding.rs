@@ -1,6 +1,7 @@
 //! Whether a load needs to know more of the machine and of the model than their descriptions say.
 
 use crate::context_ask::HeaderModel;
+use crate::hot_cache::HotCacheChoice;
 use crate::machine::{known_machine, machine_profile};
 use crate::options::{KvChoice, Mode, Options};
 use crate::placing::AUTO_KV_TYPES;
@@ -16,6 +17,11 @@ const WORTH_PROBING: ByteSize = ByteSize::gib(1);
 /// wait for a probe.
 pub fn machine_for(file: &ModelFile, options: &Options, available: ByteSize) -> MachineProfile {
     let machine = if decides(file, options, available) { machine_profile(file) } else { known_machine(file) };
+    let machine = match options.hot_cache {
+        // Not for layers.
+        HotCacheChoice::Bytes(bytes) => machine.without_on_devices(bytes),
+        _ => machine,
+    };
     match options.split_mode {
         SplitMode::Layer => machine,
         SplitMode::Tensor => machine.with_split_devices(),

@@ -164,13 +164,15 @@ impl Engine {
             ubatch,
             threads,
         };
+        let mut planned = hot_cache::PlannedLanes::new();
         let (model, weights) = match options.mode {
             Mode::Stock { repack } => {
                 let read = options.reloads;
                 (Model::load(&options.model, &LoadParams { repack, read, ..LoadParams::default() })?, None)
             }
             Mode::Terrace => {
-                let (model, weights) = load_managed(&scene, &mut report, progress)?;
+                let (model, weights, lanes) = load_managed(&scene, &mut report, progress)?;
+                planned = lanes;
                 (model, Some(weights))
             }
         };
@@ -212,7 +214,7 @@ impl Engine {
             weights.reset_foretold();
             let (choice, update) = (options.hot_cache, options.hot_update);
             let traced = options.record_trace.is_some();
-            report.hot = Some(hot_cache::begin(&file, weights, choice, update, &Vec::new(), traced));
+            report.hot = Some(hot_cache::begin(&file, weights, choice, update, &planned, traced));
             if profile.is_some() {
                 ProfileFile::start(&mut weights.store());
             }

@@ -104,8 +104,12 @@ pub fn begin(
     traced: bool,
 ) -> HotPlan {
     let plan = decided(file, weights, choice, update, planned, traced);
-    if let (HotCacheChoice::Bytes(_), Some(reason)) = (choice, &plan.inactive) {
-        tracing::warn!("--hot-cache does nothing: {reason}");
+    match (choice, &plan.inactive) {
+        (HotCacheChoice::Bytes(_), Some(reason)) => tracing::warn!("--hot-cache does nothing: {reason}"),
+        (_, Some(reason)) if !planned.is_empty() => {
+            tracing::warn!("the plan's experts on devices are not there: {reason}");
+        }
+        _ => {}
     }
     plan
 }

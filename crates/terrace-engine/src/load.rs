@@ -2,6 +2,7 @@
 
 use crate::engine::LoadProgress;
 use crate::error::EngineError;
+use crate::hot_cache::PlannedLanes;
 use crate::options::Options;
 use crate::placing::{Placing, Scene, placing};
 use crate::report::PlanReport;
@@ -18,12 +19,12 @@ use terrace_store::{DirectChoice, FaultPlan, IoChoice, Store, StoreConfig, Store
 /// faster than a cold cache fills, but slow disks never beat a warm one.
 const CACHED_ENOUGH: f64 = 0.5;
 
-/// Decides what lives where, and loads it so.
+/// Decides what lives where, and loads it so. With it come the experts that devices are to have copies of.
 pub fn load_managed(
     scene: &Scene<'_>,
     report: &mut PlanReport,
     progress: &mut dyn FnMut(LoadProgress) -> ControlFlow<()>,
-) -> Result<(Model, Arc<Weights>), EngineError> {
+) -> Result<(Model, Arc<Weights>, PlannedLanes), EngineError> {
     let Scene { options, file, .. } = *scene;
     if let (Manage::Mapped, Some(option)) = (options.manage, asks_for_reading(options)) {
         return Err(EngineError::MappedAndRead { option });
@@ -113,7 +114,7 @@ pub fn load_managed(
         Err(terrace_backend::BackendError::Store(StoreError::Cancelled { .. })) => {
             Err(EngineError::Cancelled)
         }
-        other => Ok(other.map(|()| (model, weights))?),
+        other => Ok(other.map(|()| (model, weights, on_devices.hot))?),
     }
 }
 

@@ -1,14 +1,16 @@
 //! What lies on devices: whole layers, which llama.cpp puts there, and single tensors.
 
 use crate::error::EngineError;
+use crate::hot_cache::PlannedLanes;
 use crate::split::check;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::num::NonZeroU64;
+use terrace_backend::LaneLayer;
 use terrace_ggml::buffer::BufferTypeHandle;
 use terrace_ggml::devices::{DeviceHandle, devices};
 use terrace_ggml::llama::SplitMode;
-use terrace_model::{ByteSize, ModelFile};
+use terrace_model::{ByteSize, LayerId, ModelFile};
 use terrace_plan::{Given, Managed, Selection, TensorClass, classify_all, override_patterns};
 
 /// How many devices split tensors are cut for.
@@ -23,6 +25,8 @@ pub struct OnDevices {
     pub layers: Vec<(String, u32)>,
     /// Tensors by the device that the user wants them on.
     pub single: BTreeMap<String, Selection>,
+    /// Layers of which a device has copies of some experts; the experts themselves are streamed.
+    pub hot: PlannedLanes,
     /// Tensors of those layers.
     of_layers: BTreeSet<usize>,
 }
@@ -66,14 +70,13 @@ impl OnDevices {
             };
             let held = given.on_device.get(place).copied().unwrap_or(0);
             let all = tensor.shape.0[2];
-            if is_expert && held > 0 && u64::from(held) < all {
-                return Err(format!(
-                    "{held} of {all} experts of layer {} on a device: so far all or none can be there",
-                    blocks[place]
-                ));
-            }
-            if !is_expert || held > 0 {
+            // Of a part there are copies.
+            if !is_expert || u64::from(held) >= all {
                 this.of_layers.insert(index);
+            } else if held > 0
+                && let Some(Some(device)) = given.homes.get(place)
+            {
+                this.add_hot(device, LaneLayer { layer: LayerId(blocks[place]), slots: held });
             }
         }
         Ok(this)
@@ -82,6 +85,14 @@ impl OnDevices {
     /// Whether everything is in RAM or streamed.
     pub fn is_empty(&self) -> bool {
         self.layers.is_empty() && self.single.is_empty()
+    }
+
+    fn add_hot(&mut self, device: &str, layer: LaneLayer) {
+        match self.hot.iter_mut().find(|(name, _)| name == device) {
+            Some((_, layers)) if layers.contains(&layer) => {}
+            Some((_, layers)) => layers.push(layer),
+            None => self.hot.push((device.to_owned(), vec![layer])),
+        }
     }
 
     /// Puts single tensors on a device.

@@ -1,9 +1,11 @@
 //! What lives where in a run: the user's words, the model's header and the machine, made into one plan.
 
 use crate::error::EngineError;
+use crate::hot_cache::HotCacheChoice;
 use crate::on_devices::OnDevices;
 use crate::options::{KvChoice, Options};
 use std::path::Path;
+use terrace_ggml::llama::SplitMode;
 use terrace_model::{ByteSize, ModelFile};
 use terrace_plan::{
     Budget, ContextSize, Given, KvType, Machine, MachineProfile, Manage, PlaceRequest, Placement, Plan,
@@ -128,12 +130,23 @@ impl Scene<'_> {
             hits: self.options.hits.clone(),
             vram_budget: self.options.vram_budget,
             device_layers: self.options.device_layers,
-            hot_lanes: false,
+            hot_lanes: self.may_copy_experts(),
             measured_context: self.measured_context(kv_type).or_else(|| {
                 // What would be estimated there is one slot.
                 (self.options.slots() > 1).then(|| self.estimated_context(kv_type))
             }),
         }
+    }
+
+    /// Whether devices may have copies of a part of a layer's experts. Who says how many layers are there means whole ones; a
+    /// recorded trace is replayed without devices; slices of a matrix on each are not slots.
+    fn may_copy_experts(&self) -> bool {
+        let Options { hot_cache, manage, device_layers, record_trace, split_mode, .. } = self.options;
+        *hot_cache == HotCacheChoice::Auto
+            && !matches!(manage, Manage::None | Manage::Mapped)
+            && device_layers.is_none()
+            && record_trace.is_none()
+            && *split_mode == SplitMode::Layer
     }
 
     /// RAM as the sets of `--manage` see it.

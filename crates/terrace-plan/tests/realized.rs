@@ -159,6 +159,36 @@ fn what_is_asked_of_devices_holds() {
     assert!(experts_in_ram.layers.iter().all(|layer| layer.home == "gpu0"));
 }
 
+/// Of layers with copies of a part, all experts are streamed through slots for the others, and what is reckoned of that is what
+/// was planned.
+#[test]
+fn layers_with_copies_are_streamed() {
+    let model = models::qwen3_30b();
+    for ram in [8, 40] {
+        let machine = with_device(machine(ByteSize::gib(ram)), 8);
+        let asked = PlaceRequest::default();
+        let placed = place(&model, &machine, &asked).unwrap();
+        assert!(placed.summary.contains("hot lanes on gpu0"), "{placed}");
+        let given = placed.realize(&model).unwrap();
+        let managed = |layer: u32| {
+            let name = format!("blk.{layer}.ffn_up_exps.weight");
+            given.managed.tensors.iter().any(|m| model.tensors[m.tensor].name == name)
+        };
+        for (index, layer) in placed.layers.iter().enumerate() {
+            let Some(experts) = layer.experts else { continue };
+            assert_eq!(given.on_device[index], experts.on_device);
+            let part = experts.on_device > 0 && experts.on_device < experts.count;
+            assert!(!part || managed(layer.layer.unwrap()), "{placed}");
+        }
+        let again = assess(&model, &machine, &asked, &given).unwrap();
+        let (a, b) = (placed.estimate.decode_tok_s, again.estimate.decode_tok_s);
+        assert!((a / b - 1.0).abs() < 0.02, "{placed}\n{again}");
+        let ram_of = |placed: &Placement| placed.tiers.iter().find(|tier| tier.tier == "ram").unwrap().used();
+        let (a, b) = (ram_of(&placed).bytes() as f64, ram_of(&again).bytes() as f64);
+        assert!((a / b - 1.0).abs() < 0.02, "{placed}\n{again}");
+    }
+}
+
 #[test]
 fn rules_change_what_is_streamed() {
     let model = models::deepseek();

@@ -6,6 +6,7 @@ mod common;
 
 use common::{bundled, failure, json, run, stderr};
 use serde_json::Value;
+use std::fs;
 use std::process::Output;
 use tempfile::TempDir;
 use terrace_model::ByteSize;
@@ -71,6 +72,49 @@ fn what_earlier_runs_used_is_there_from_the_start() {
     assert_eq!(runs[0]["hot_experts"]["hot"], 0);
     assert!(runs[1]["hot_experts"]["hot"].as_u64().unwrap() > 0, "{:#}", runs[1]["hot_experts"]);
     assert!(runs[1]["hot_experts"]["filled"].as_u64().unwrap() > 0);
+}
+
+/// Dense weights and the hottest experts on the device, the others streamed: what a plan of hot lanes is.
+#[test]
+fn a_plan_with_copies_is_followed() {
+    let dir = TempDir::new().unwrap();
+    let server = RpcServer::start("server", ByteSize::mib(256)).unwrap();
+    let golden = report(&["--stock"])["tokens"].clone();
+    let bundled = bundled();
+    let made = run(["plan", bundled.to_str().unwrap(), "--ram-budget", "6MiB", "--json"]);
+    let mut plan = json(&made);
+    for layer in plan["layers"].as_array_mut().unwrap() {
+        layer["home"] = "RPC0".into();
+        if !layer["experts"].is_null() {
+            layer["experts"]["on_device"] = 5.into();
+        }
+    }
+    let path = dir.path().join("plan.json");
+    fs::write(&path, plan.to_string()).unwrap();
+    let with = ["--rpc", server.endpoint(), "--plan", path.to_str().unwrap(), "--hot-update", "512KiB"];
+    let run = report(&with);
+    assert_eq!(run["tokens"], golden);
+    assert!(run["hot_experts"]["hot"].as_u64().unwrap() > 0, "{run:#}");
+    let layers = run["hot_experts"]["layers"].as_array().unwrap();
+    assert!(layers.len() == 6 && layers.iter().all(|layer| layer["slots"] == 5), "{layers:?}");
+    assert_eq!(run["plan"]["hot"]["devices"][0]["slots"], 30);
+    let placed = run["plan"]["placed"]["layers"].as_array().unwrap();
+    assert!(placed.iter().all(|layer| layer["home"] == "RPC0"), "{placed:?}");
+    let text = stderr(&generate(&[&with[..], &["--hot-cache", "off"]].concat()));
+    assert!(text.contains("the plan's experts on devices are not there: switched off"), "{text}");
+}
+
+/// Nobody asks for anything: a device with room for some experts gets them.
+#[test]
+fn runs_do_what_is_planned() {
+    let server = RpcServer::start("server", ByteSize::mib(16)).unwrap();
+    let golden = report(&["--stock"])["tokens"].clone();
+    let run = report(&["--rpc", server.endpoint(), "--ram-budget", "6MiB", "--ctx", "256"]);
+    assert_eq!(run["tokens"], golden);
+    let summary = run["plan"]["placed"]["summary"].as_str().unwrap();
+    assert!(summary.contains("hot lanes on RPC0"), "{:#}", run["plan"]);
+    let hot = &run["hot_experts"];
+    assert!(hot["hot"].as_u64().unwrap() > 0 && hot["cold"].as_u64().unwrap() > 0, "{hot:#}");
 }
 
 #[test]

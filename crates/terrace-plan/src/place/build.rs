@@ -323,11 +323,6 @@ impl Planned<'_> {
                 cached * 100.0
             ));
         }
-        if layers.iter().any(|l| l.experts.is_some_and(|e| e.on_device > 0 && e.on_device < e.count)) {
-            notes.push(
-                "hot lanes are reckoned with, but `run` puts only whole layers on devices so far".into(),
-            );
-        }
         if machine.storage.is_empty() {
             notes.push("no storage was measured: 3 GB/s are assumed".into());
         }

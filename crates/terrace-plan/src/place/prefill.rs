@@ -79,7 +79,8 @@ fn pass(
         computing += dense;
         layers += dense;
         let Some(experts) = &load.experts else { continue };
-        let share = if home > 0 { f64::from(assignment.hot[index]) / f64::from(experts.count) } else { 0.0 };
+        // Copies of a part are left alone: a prefill needs nearly all experts.
+        let share = if home > 0 && assignment.hot[index] == experts.count { 1.0 } else { 0.0 };
         let uses = costs.curve.hits(share);
         let touched = 1.0 - (1.0 - experts.used()).powf(n);
         let host = Rates { machine, device: None };

@@ -1,7 +1,7 @@
 //! From a placement, ours or an edited one, to what a run is told.
 
 use super::given::Given;
-use super::report::Placement;
+use super::report::{PlacedLayer, Placement};
 use crate::class::{TensorClass, classify_all};
 use crate::manage::{Managed, Selection, is_matrix};
 use crate::working_set::is_row_table;
@@ -106,7 +106,21 @@ impl Placement {
         }
         let ram = self.tiers.iter().find(|tier| tier.tier == RAM);
         let (cache, ring) = ram.map_or((ByteSize::ZERO, ByteSize::ZERO), |t| (t.expert_cache, t.ring));
+        // Of layers with copies of a part on devices, the others are read through slots, even if all of them have room there.
+        let partly = |layer: &&PlacedLayer| {
+            layer.experts.is_some_and(|experts| experts.on_device > 0 && experts.on_device < experts.count)
+        };
+        let others = |layer: &PlacedLayer| {
+            layer.experts.map_or(ByteSize::ZERO, |experts| {
+                let one = experts.bytes.bytes() / u64::from(experts.count.max(1));
+                ByteSize(one * u64::from(experts.count - experts.on_device))
+            })
+        };
         let experts_stream = cache > ByteSize::ZERO;
+        let cache = match experts_stream {
+            true => cache,
+            false => self.layers.iter().filter(partly).map(others).sum(),
+        };
         let tensors =
             model.tensors.iter().zip(&classes).enumerate().filter_map(|(index, (tensor, &class))| {
                 if class != TensorClass::Expert {
@@ -115,7 +129,8 @@ impl Placement {
                 let layer = self.layers.iter().find(|layer| layer.layer == tensor.layer().map(|id| id.0));
                 let on_device = layer.and_then(|l| l.experts).is_some_and(|e| e.on_device == e.count);
                 let experts = u32::try_from(tensor.shape.0[2]).ok();
-                (experts_stream && !on_device).then_some(Managed { tensor: index, experts })
+                let streams = experts_stream || layer.as_ref().is_some_and(partly);
+                (streams && !on_device).then_some(Managed { tensor: index, experts })
             });
         Ok(Given {
             managed: Selection { tensors: tensors.collect() },

@@ -230,6 +230,15 @@ impl MachineProfile {
         Self { devices: others.chain([together]).collect(), ..self.clone() }
     }
 
+    /// The machine as it is where so many bytes of each separate device are somebody else's.
+    pub fn without_on_devices(&self, bytes: ByteSize) -> Self {
+        let mut machine = self.clone();
+        for device in machine.devices.iter_mut().filter(|device| !device.unified) {
+            device.memory_free = device.memory_free.saturating_sub(bytes);
+        }
+        machine
+    }
+
     /// Bytes of weights of a type per second, in products with one token, of what lies in RAM.
     pub fn host_decode_rate(&self, ty: &str) -> f64 {
         if let Some(device) = self.unified() {
