@@ -8,7 +8,7 @@ use crate::error::CliError;
 use crate::model_source;
 use crate::preset::{self, Applied, Place, PresetUse};
 use clap::parser::ValueSource;
-use clap::{Command, CommandFactory, FromArgMatches};
+use clap::{Arg, ArgAction, Command, CommandFactory, FromArgMatches};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -191,6 +191,7 @@ fn values_of(path: &Path, text: &str) -> Result<(BTreeMap<String, String>, Vec<S
         let word = match value {
             toml::Value::String(s) => s.clone(),
             toml::Value::Integer(_) | toml::Value::Float(_) => value.to_string(),
+            toml::Value::Boolean(on) if is_switch(&option(subcommand, &name)) => on.to_string(),
             other => {
                 let message = format!("key `{key}`: {} is neither text nor a number", other.type_str());
                 return Err(usage(message, format!("write `{key} = \"...\"`")));
@@ -209,10 +210,13 @@ fn see(subcommand: &str) -> String {
 
 /// Reads one value as its option would.
 fn check(subcommand: &str, key: &str, word: &str) -> Result<(), String> {
-    let command = Cli::command();
-    let sub = command.find_subcommand(subcommand).expect("a subcommand of ours");
-    let id = key.replace('-', "_");
-    let arg = sub.get_arguments().find(|a| a.get_id() == id.as_str()).expect("a known key").clone();
+    let arg = option(subcommand, key);
+    if is_switch(&arg) {
+        return match word {
+            "true" | "false" => Ok(()),
+            other => Err(format!("`{other}` is neither true nor false")),
+        };
+    }
     // Alone in a command of its own: no other option or variable can then be what fails.
     let arg = arg.env(None::<&str>).required(false);
     let words = if arg.is_positional() {
@@ -225,6 +229,19 @@ fn check(subcommand: &str, key: &str, word: &str) -> Result<(), String> {
         let line = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
         one_line(line)
     })
+}
+
+/// A subcommand's option that a key of the file stands for.
+fn option(subcommand: &str, key: &str) -> Arg {
+    let command = Cli::command();
+    let sub = command.find_subcommand(subcommand).expect("a subcommand of ours");
+    let id = key.replace('-', "_");
+    sub.get_arguments().find(|a| a.get_id() == id.as_str()).expect("a known key").clone()
+}
+
+/// Whether it is on or off, and takes no value on the command line.
+fn is_switch(arg: &Arg) -> bool {
+    matches!(arg.get_action(), ArgAction::SetTrue)
 }
 
 fn with_defaults(mut command: Command, values: &BTreeMap<String, String>) -> Command {
@@ -295,6 +312,25 @@ mod tests {
     }
 
     #[test]
+    fn switches_and_lists_are_set_as_well() {
+        let text = "watch = true\nbatch-slots = \"false\"\nparallel = 3\napi-key = \"a,b\"\n";
+        let (values, warnings) = values_of(Path::new("c.toml"), text).unwrap();
+        assert!(warnings.is_empty(), "{warnings:?}");
+        let parse = |subcommand: &str| {
+            let args: Vec<OsString> = ["terrace", subcommand].map(Into::into).into();
+            Cli::try_parse_from_layers(with_defaults(Cli::command(), &values), &args).unwrap().command
+        };
+        let crate::cli::Command::Serve(serve) = parse("serve") else { panic!("serve") };
+        assert!(serve.watch && !serve.batch_slots);
+        assert_eq!((serve.parallel, serve.api_key), (3, vec!["a".to_owned(), "b".into()]));
+        let crate::cli::Command::Run(run) = parse("run") else { panic!("run") };
+        assert!(run.watch);
+        // Not the option of the same name, which is no variable's.
+        let crate::cli::Command::Perplexity(perplexity) = parse("perplexity") else { panic!("perplexity") };
+        assert_eq!(perplexity.parallel, terrace_engine::HELLASWAG_SEQUENCES);
+    }
+
+    #[test]
     fn unknown_names_come_with_the_nearest() {
         let (_, warnings) = values_of(Path::new("c.toml"), "ram-buget = \"2GiB\"\nqwertz = 1").unwrap();
         assert_eq!(warnings.len(), 2, "{warnings:?}");
@@ -317,6 +353,7 @@ mod tests {
             ("ctx = 0", "key `ctx`"),
             ("ram-budget = \"lots\"", "lots"),
             ("temp = true", "neither text nor a number"),
+            ("watch = \"perhaps\"", "`perhaps` is neither true nor false"),
             ("ctx = [", "line 1"),
             ("a = 1\nb ==", "line 2"),
         ] {

@@ -50,7 +50,7 @@ pub fn serve(args: &ServeArgs, verbose: bool) -> Result<(), CliError> {
     // Before the load: clients can wait for it, and it is in vain where nobody could ask.
     let listening = Listening::start(&args.host, args.port)?;
     let address = listening.address();
-    if !address.ip().is_loopback() && args.api_keys.is_empty() {
+    if !address.ip().is_loopback() && args.api_key.is_empty() {
         tracing::warn!("everybody who reaches {address} can use the model; --api-key would ask for a key");
     }
     let hotswap = switch::hotswap();
@@ -83,7 +83,8 @@ pub fn serve(args: &ServeArgs, verbose: bool) -> Result<(), CliError> {
     eprintln!("ready: {}, {slots} at a time with {} tokens each", ready.name, ready.facts.context);
 
     signals::busy(|| {
-        signals::wait(|| server.has_ended());
+        // Without one of its threads it is of no use: whoever has started it can start it again.
+        signals::wait(|| server.has_ended() || ready.has_failed());
         server.drain(args.grace);
         let engine = ready.stop();
         server.end(FAREWELL);

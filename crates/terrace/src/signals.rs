@@ -28,8 +28,12 @@ pub fn install() {
 /// Does what Ctrl-C does.
 pub fn interrupt() {
     let again = INTERRUPTED.swap(true, Ordering::SeqCst);
-    if again || !BUSY.load(Ordering::SeqCst) {
-        // Nothing to end cleanly, or it takes too long for the person waiting.
+    if again {
+        // It takes too long for the person waiting. Nothing is destroyed: ggml's threads may be computing with it.
+        signal_hook::low_level::exit(CODE.into());
+    }
+    if !BUSY.load(Ordering::SeqCst) {
+        // There is nothing to end cleanly.
         std::process::exit(CODE.into());
     }
     if let Some(flag) = &*engine() {
@@ -38,9 +42,8 @@ pub fn interrupt() {
     wake();
 }
 
-/// Waits for Ctrl-C, or until something else has ended; who ends it says so with [`wake`].
+/// Waits for Ctrl-C, or until something else has ended: that is seen at once by [`wake`], or within a second.
 pub fn wait(ended: impl Fn() -> bool) {
-    // Whoever wakes may be a moment too early.
     const LOOK: Duration = Duration::from_secs(1);
     let mut guard = engine();
     while !interrupted() && !ended() {

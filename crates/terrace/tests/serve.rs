@@ -338,6 +338,30 @@ fn a_model_without_a_template_completes_plain_text() {
 }
 
 #[test]
+fn several_are_answered_at_once() {
+    let expected = run_report(&[]);
+    for together in [&[][..], &["--batch-slots"]] {
+        let streamed = ["--manage", "experts", "--ram-budget", "8MiB", "--parallel", "4", "--ctx", "256"];
+        let server = Server::start(&bundled(), streamed.iter().chain(together));
+        let body = json!({"prompt": PROMPT, "max_tokens": 24, "cache_prompt": false});
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let answer = server.post("/v1/completions", &body).ok();
+                    assert_eq!(answer["usage"]["completion_tokens"], 24);
+                    // What is computed together may round otherwise.
+                    if together.is_empty() {
+                        assert_eq!(answer["choices"][0]["text"], expected["text"]);
+                    }
+                });
+            }
+        });
+        let metrics = server.get("/metrics").text;
+        assert!(metrics.contains(&format!("terrace_generated_tokens_total {}\n", 8 * 24)), "{metrics}");
+    }
+}
+
+#[test]
 fn it_says_what_it_is() {
     let server = Server::start(
         &bundled(),

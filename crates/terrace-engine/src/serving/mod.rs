@@ -142,6 +142,11 @@ impl Serving {
         text
     }
 
+    /// Whether the worker has ended by itself, which it does by a panic alone.
+    pub fn has_failed(&self) -> bool {
+        self.worker.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
     /// Ends what is being computed, and with it all jobs, as cancelled; gives the engine back with an empty context.
     ///
     /// # Panics

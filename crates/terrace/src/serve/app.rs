@@ -36,8 +36,8 @@ impl App {
     pub fn new(args: &ServeArgs, hotswap: bool) -> Self {
         let sampling = args.sampling.clone();
         Self {
-            keys: Keys::new(&args.api_keys),
-            cors_origins: args.cors_origins.clone(),
+            keys: Keys::new(&args.api_key),
+            cors_origins: args.cors_origin.clone(),
             timeout: args.timeout,
             sampling: Box::new(move || session::sampling(&sampling)),
             n_max: args.n,
@@ -126,6 +126,11 @@ impl Ready {
     /// The server ends.
     pub fn status(&self) -> Result<ServingStatus, ApiError> {
         self.ask(Serving::status)
+    }
+
+    /// Whether nobody computes any more, though nobody has asked for an end.
+    pub fn has_failed(&self) -> bool {
+        self.ask(Serving::has_failed).unwrap_or(false)
     }
 
     /// The model's chat template.

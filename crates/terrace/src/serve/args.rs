@@ -23,11 +23,11 @@ pub struct ServeArgs {
     pub alias: Option<String>,
     /// Answer only who gives this key (`Authorization: Bearer KEY`); may be repeated. In the environment, where other users do
     /// not see it, keys are separated by commas
-    #[arg(long = "api-key", value_name = "KEY", env = "TERRACE_API_KEY", hide_env_values = true, value_delimiter = ',', action = ArgAction::Append, value_parser = key)]
-    pub api_keys: Vec<String>,
+    #[arg(long, value_name = "KEY", env = "TERRACE_API_KEY", hide_env_values = true, value_delimiter = ',', action = ArgAction::Append, value_parser = key)]
+    pub api_key: Vec<String>,
     /// Let web pages from this origin (https://host, or * for all) use the server; may be repeated [default: none but its own]
-    #[arg(long = "cors-origin", value_name = "ORIGIN", env = "TERRACE_CORS_ORIGIN", value_delimiter = ',', action = ArgAction::Append, value_parser = origin)]
-    pub cors_origins: Vec<String>,
+    #[arg(long, value_name = "ORIGIN", env = "TERRACE_CORS_ORIGIN", value_delimiter = ',', action = ArgAction::Append, value_parser = origin)]
+    pub cors_origin: Vec<String>,
 
     /// Answers at the same time. Each has a context of --ctx tokens of its own
     #[arg(long, value_name = "N", env = "TERRACE_PARALLEL", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]

@@ -17,7 +17,7 @@ use tower_http::cors::{AllowOrigin, CorsLayer};
 /// All endpoints. Until the model is loaded, those that need it answer 503.
 pub fn router(app: &Arc<App>) -> Router {
     Router::new()
-        .route("/", get(show::page).head(async || ()))
+        .route("/", get(show::page))
         .route("/health", get(health::health))
         .route("/v1/health", get(health::health))
         .route("/v1/models", get(show::models))
