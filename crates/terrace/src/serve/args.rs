@@ -46,8 +46,9 @@ pub struct ServeArgs {
     #[arg(long, value_name = "SECONDS", env = "TERRACE_GRACE", default_value = "10", value_parser = seconds)]
     pub grace: Duration,
 
-    /// Take tensors over that change in the model's files while it runs. SIGHUP and POST /v1/tensors/reload look for them in
-    /// any case; where weights are left to the page cache, as they are by default where all fit, they refuse
+    /// Take tensors over that change in the model's files while it runs. SIGHUP and POST /v1/tensors/reload look for them in any
+    /// case, but then files have to be renamed into place: with this option nothing is computed from a mapping of them, and they
+    /// may be written to
     #[arg(long, env = "TERRACE_WATCH")]
     pub watch: bool,
     /// What becomes of contexts when tensors are replaced: `clear` computes them anew with the new weights, `keep` leaves them
