@@ -317,7 +317,10 @@ mod tests {
         let (values, warnings) = values_of(Path::new("c.toml"), text).unwrap();
         assert!(warnings.is_empty(), "{warnings:?}");
         let parse = |subcommand: &str| {
-            let args: Vec<OsString> = ["terrace", subcommand].map(Into::into).into();
+            let words = ["terrace", subcommand, "-f", "x"];
+            // A server reads no file.
+            let words = if subcommand == "serve" { &words[..2] } else { &words };
+            let args: Vec<OsString> = words.iter().map(Into::into).collect();
             Cli::try_parse_from_layers(with_defaults(Cli::command(), &values), &args).unwrap().command
         };
         let crate::cli::Command::Serve(serve) = parse("serve") else { panic!("serve") };
