@@ -1,7 +1,7 @@
 //! `terrace serve`: one model for many clients, over HTTP.
 //!
 //! Data flow: [`router`] says whose a request is; [`body`] reads its fields, [`prompt`] and [`sampling`] make a job of them
-//! ([`openai`], [`native`], [`ollama`]), [`job`] has it done by the engine's worker, and [`respond`] writes what comes of it in the
+//! ([`openai`], [`native`], [`ollama`]), [`job`] has it done by the engine's worker when its turn in the [`line`] comes, and [`respond`] writes what comes of it in the
 //! form of the API that was asked. Everything that HTTP and JSON know of stays here.
 
 mod app;
@@ -12,6 +12,7 @@ mod error;
 mod fields;
 mod health;
 mod job;
+mod line;
 mod listener;
 mod metrics;
 mod native;
@@ -77,8 +78,9 @@ pub fn serve(args: &ServeArgs, verbose: bool) -> Result<(), CliError> {
         None
     };
     let (slots, queue) = (args.parallel, args.queue as usize);
-    let serving = Serving::start(engine, ServingOptions { slots, queue, batch_slots: args.batch_slots });
-    let ready = Arc::new(Ready::new(serving, args.alias.as_deref()));
+    // The line is before the engine's own queue, which has what is given up and not ended yet.
+    let options = ServingOptions { slots, queue: queue + slots as usize, batch_slots: args.batch_slots };
+    let ready = Arc::new(Ready::new(Serving::start(engine, options), args.alias.as_deref(), queue));
     app.set_ready(Arc::clone(&ready));
     eprintln!("ready: {}, {slots} at a time with {} tokens each", ready.name, ready.facts.context);
 

@@ -268,11 +268,16 @@ fn a_full_queue_refuses_and_clients_that_leave_make_room() {
     // One works, one waits, the third is refused.
     let working = server.begin("/v1/completions", &body);
     server.wait_for(|server| server.processing() == 1);
-    let mut waiting = server.begin("/v1/completions", &with_stream);
+    let waiting = server.begin("/v1/completions", &with_stream);
     server.wait_for(|server| server.waiting() == 1);
     let refused = server.post("/v1/completions", &body);
     assert_eq!(refused.error(429)["code"], "queue_full");
     assert!(refused.header("retry-after").parse::<u32>().unwrap() > 0);
+    // Who leaves the queue makes room in it.
+    drop(waiting);
+    server.wait_for(|server| server.waiting() == 0);
+    let mut waiting = server.begin("/v1/completions", &with_stream);
+    server.wait_for(|server| server.waiting() == 1);
     // The first goes away: the second has the slot, and begins to answer.
     working.shutdown(Shutdown::Both).unwrap();
     drop(working);

@@ -86,7 +86,16 @@ impl Serving {
     /// # Errors
     /// [`Refused`]; nothing is told to the sink then.
     pub fn submit(&self, job: Job, sink: Sink) -> Result<(), Refused> {
-        let (prompt, context, vocabulary) = (job.prompt.len(), self.facts.context, self.facts.vocabulary);
+        self.check(&job.prompt)?;
+        self.inbox.submit(job, sink)
+    }
+
+    /// Whether a prompt could be answered, for whoever makes jobs wait before they are submitted.
+    ///
+    /// # Errors
+    /// [`Refused`], for what is wrong with it.
+    pub fn check(&self, tokens: &[i32]) -> Result<(), Refused> {
+        let (prompt, context, vocabulary) = (tokens.len(), self.facts.context, self.facts.vocabulary);
         if prompt == 0 {
             return Err(Refused::EmptyPrompt);
         }
@@ -94,10 +103,10 @@ impl Serving {
             return Err(Refused::TooLong { prompt, context });
         }
         let known = |&token: &i32| usize::try_from(token).is_ok_and(|token| token < vocabulary);
-        if let Some(&token) = job.prompt.iter().find(|token| !known(token)) {
+        if let Some(&token) = tokens.iter().find(|token| !known(token)) {
             return Err(Refused::UnknownToken { token, vocabulary });
         }
-        self.inbox.submit(job, sink)
+        Ok(())
     }
 
     /// Looks for changed tensors before the next batch ([`Engine::reload_changed`]); `done` is called on the worker's thread,

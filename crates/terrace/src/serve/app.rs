@@ -3,6 +3,7 @@
 use super::args::ServeArgs;
 use super::auth::Keys;
 use super::error::ApiError;
+use super::line::Line;
 use crate::session;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -88,13 +89,15 @@ pub struct Ready {
     pub facts: ModelFacts,
     /// None: the model has no chat template.
     template: Option<Result<ChatTemplate, String>>,
+    /// Who waits.
+    pub line: Line,
     /// None: the server ends.
     serving: RwLock<Option<Serving>>,
 }
 
 impl Ready {
-    /// Of a model that is served.
-    pub fn new(serving: Serving, alias: Option<&str>) -> Self {
+    /// Of a model that is served; so many may wait for it.
+    pub fn new(serving: Serving, alias: Option<&str>, queue: usize) -> Self {
         let facts = serving.facts().clone();
         let stem = facts.file.file_stem().map(|stem| stem.to_string_lossy().into_owned());
         let parse = |source: &String| {
@@ -106,6 +109,7 @@ impl Ready {
             name: alias.map(str::to_owned).or(stem).unwrap_or_default(),
             created: unix_seconds(),
             template: facts.chat_template.as_ref().map(parse),
+            line: Line::new(facts.slots, queue),
             facts,
             serving: RwLock::new(Some(serving)),
         }
@@ -125,7 +129,9 @@ impl Ready {
     /// # Errors
     /// The server ends.
     pub fn status(&self) -> Result<ServingStatus, ApiError> {
-        self.ask(Serving::status)
+        let mut status = self.ask(Serving::status)?;
+        status.waiting += self.line.waiting();
+        Ok(status)
     }
 
     /// Whether nobody computes any more, though nobody has asked for an end.
@@ -148,6 +154,7 @@ impl Ready {
 
     /// Ends what is running, and gives the engine back.
     pub fn stop(&self) -> Option<Engine> {
+        self.line.close();
         let serving = self.serving.write().unwrap_or_else(PoisonError::into_inner).take();
         serving.map(Serving::stop)
     }

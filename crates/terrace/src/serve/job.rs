@@ -2,6 +2,7 @@
 
 use super::app::{App, Ready};
 use super::error::ApiError;
+use super::line::Place;
 use crate::utf8::Utf8Stream;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -17,6 +18,9 @@ pub struct Running {
     /// The answer, while the rest of the text goes out before it.
     answer: Option<Answer>,
     deadline: Option<Instant>,
+    /// Before the engine knew of it.
+    waited_ms: f64,
+    _place: Place,
 }
 
 /// What a job has when it has a slot.
@@ -35,18 +39,22 @@ pub enum Piece {
 }
 
 impl Running {
-    /// Submits a job.
+    /// Submits a job when there is a place for it.
     ///
     /// # Errors
     /// It was not taken.
-    pub fn submit(app: &App, ready: &Arc<Ready>, job: Job) -> Result<Self, ApiError> {
+    pub async fn submit(app: &App, ready: &Arc<Ready>, job: Job) -> Result<Self, ApiError> {
+        ready.ask(|serving| serving.check(&job.prompt))??;
+        let begin = Instant::now();
+        let deadline = app.timeout.map(|timeout| begin + timeout);
+        let place = in_time(deadline, ready.line.enter()).await??;
+        let waited_ms = begin.elapsed().as_secs_f64() * 1e3;
         let (send, events) = unbounded_channel();
         let sink = move |event| {
             if send.send(event).is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
         ready.ask(|serving| serving.submit(job, Box::new(sink)))??;
-        let deadline = app.timeout.map(|timeout| Instant::now() + timeout);
-        Ok(Self { events, text: Utf8Stream::default(), answer: None, deadline })
+        Ok(Self { events, text: Utf8Stream::default(), answer: None, deadline, waited_ms, _place: place })
     }
 
     /// Waits until it has a slot. What goes wrong before is told by a status; behind it, it is too late for that.
@@ -75,7 +83,9 @@ impl Running {
                 Event::Started { .. } | Event::Progress { .. } => continue,
                 Event::Text(bytes) => self.text.push(&bytes),
                 Event::Failed(error) => return Err(error.into()),
-                Event::Finished(answer) => {
+                Event::Finished(mut answer) => {
+                    answer.queued_ms += self.waited_ms;
+                    answer.timings.ttft_ms += self.waited_ms;
                     let rest = self.text.finish();
                     if rest.is_empty() {
                         return Ok(Piece::End(answer));
@@ -105,12 +115,15 @@ impl Running {
     }
 
     async fn event(&mut self) -> Result<Event, ApiError> {
-        let event = match self.deadline {
-            None => self.events.recv().await,
-            Some(deadline) => {
-                timeout_at(deadline, self.events.recv()).await.map_err(|_| ApiError::timed_out())?
-            }
-        };
+        let event = in_time(self.deadline, self.events.recv()).await?;
         event.ok_or_else(|| ApiError::internal("the engine ended without an answer"))
+    }
+}
+
+/// What comes of it before the deadline.
+async fn in_time<T>(deadline: Option<Instant>, coming: impl Future<Output = T>) -> Result<T, ApiError> {
+    match deadline {
+        None => Ok(coming.await),
+        Some(deadline) => timeout_at(deadline, coming).await.map_err(|_| ApiError::timed_out()),
     }
 }

@@ -61,7 +61,7 @@ pub async fn respond(
     stream: bool,
     mut form: impl Form,
 ) -> Result<Response, ApiError> {
-    let mut running = Running::submit(app, ready, job)?;
+    let mut running = Running::submit(app, ready, job).await?;
     let begun = running.begun().await?;
     if stream {
         return Ok(with_epoch(pieces(running, form), begun.epoch));
