@@ -106,6 +106,11 @@ fn files_that_are_renamed_into_place_or_overwritten_are_taken_over() {
     let line = running.expect("warning: nothing is reloaded");
     assert!(line.contains("model.gguf"), "{line}");
     assert!(running.child.try_wait().unwrap().is_none());
+    // It is said once, not whenever the file was looked at.
+    std::thread::sleep(Duration::from_millis(1500));
+    fs::rename(scene.donor("q5.gguf", WeightType::Q5_K), &scene.model).unwrap();
+    let line = running.expect("reloaded");
+    assert!(line.starts_with("reloaded"), "{line}");
 }
 
 #[test]
