@@ -1,7 +1,10 @@
 //! How much an expert was used, what is long ago counting less.
 
-/// Tokens after which a use counts half.
-pub const HALF_LIFE: u32 = 256;
+/// Tokens after which a use counts half (`docs/benchmarks.md`, experts on a device: 64 beat 256 and 1,024).
+pub const HALF_LIFE: u32 = 64;
+/// What is known of earlier runs counts as so much of a long time (the same: in full it was worse than knowing nothing): enough to begin with, and soon outweighed by what this run does,
+/// whose text is another.
+const EARLIER: f64 = 0.125;
 /// Weights of uses grow instead of all scores shrinking; from here on all are scaled back.
 const MOST: f64 = 1e9;
 
@@ -21,7 +24,7 @@ impl Scores {
         Self { layers, weight: 1.0, growth: 2f64.powf(1.0 / f64::from(HALF_LIFE)) }
     }
 
-    /// As if a layer had been used for a long time as `counts` say: their shares of `pairs` that a token has.
+    /// As if a layer had been used for some time as `counts` say: their shares of `pairs` that a token has.
     pub fn assume(&mut self, layer: usize, counts: &[u64], pairs: u32) {
         let all: f64 = counts.iter().map(|&count| count as f64).sum();
         if all <= 0.0 {
@@ -29,8 +32,9 @@ impl Scores {
         }
         // The sum of what is left of `pairs` uses in each of endlessly many tokens.
         let steady = f64::from(pairs) * f64::from(HALF_LIFE) / std::f64::consts::LN_2 * self.weight;
+        let known = steady * EARLIER;
         for (score, &count) in self.layers[layer].iter_mut().zip(counts) {
-            *score = count as f64 / all * steady;
+            *score = count as f64 / all * known;
         }
     }
 
