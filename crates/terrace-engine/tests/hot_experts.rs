@@ -112,6 +112,58 @@ fn one_architecture() {
     assert!(report.exchanged > 0, "{report:?}");
 }
 
+/// Graphs of a few tokens, each with rows of its own, as several sequences or guessed tokens make them.
+#[test]
+fn small_batches_are_exact() {
+    for arch in [Arch::Qwen3Moe, Arch::GptOss, Arch::Gemma4] {
+        in_own_process("small_batches", arch.name());
+    }
+}
+
+#[test]
+#[ignore = "run by small_batches_are_exact, one process each"]
+fn small_batches() {
+    let name = std::env::var("HOT_EXPERTS_SUBJECT").unwrap();
+    let dir = dir();
+    let model = write(&Spec::new(name.parse().unwrap()), dir.path().join("model.gguf"));
+    let base = Options { ubatch: Some(7), threads: Some(1), ..options(&model) };
+    let mode = Mode::Stock { repack: false };
+    let stock = traces(&mut load(Options { mode, ram_budget: Budget::Auto, ..base.clone() }));
+    let server = RpcServer::start("server", ByteSize::mib(256)).unwrap();
+    let few = Options { ubatch: base.ubatch, threads: base.threads, ..with_device(&model, &server, 4) };
+    let mut engine = load(few);
+    for round in 0..2 {
+        assert!(traces(&mut engine) == stock, "{name}, round {round}: {:?}", engine.hot_experts());
+    }
+    let report = engine.hot_experts().unwrap();
+    assert!(report.hot > 1000 && report.cold > 0 && report.bypassed == 0, "{report:?}");
+}
+
+/// Each has a band of the layers.
+#[test]
+fn two_devices_are_exact() {
+    in_own_process("two_devices", "");
+}
+
+#[test]
+#[ignore = "run by two_devices_are_exact"]
+fn two_devices() {
+    let dir = dir();
+    let model = write(&Spec::new(Arch::Qwen3Next), dir.path().join("model.gguf"));
+    let mode = Mode::Stock { repack: false };
+    let threads = Some(1);
+    let stock = traces(&mut load(Options { mode, threads, ram_budget: Budget::Auto, ..options(&model) }));
+    let servers = [0, 1].map(|_| RpcServer::start("server", ByteSize::mib(64)).unwrap());
+    let mut options = Options { threads, ..with_device(&model, &servers[0], 3) };
+    options.rpc.push(servers[1].endpoint().to_owned());
+    let mut engine = load(options);
+    assert!(traces(&mut engine) == stock, "{:?}", engine.hot_experts());
+    let layers = engine.hot_experts().unwrap().layers;
+    let devices: Vec<&str> = layers.iter().map(|layer| layer.device.as_str()).collect();
+    assert_eq!(devices, ["RPC0", "RPC0", "RPC1", "RPC1"]);
+    assert!(layers.iter().all(|layer| layer.hot > 0), "{layers:?}");
+}
+
 /// Types whose products ggml computes by other kernels, `down` in another than `gate` and `up`.
 #[test]
 fn types_are_exact() {
