@@ -35,7 +35,7 @@ pub use device::{LoadScope, Terrace};
 pub use error::BackendError;
 pub use file_map::FileMaps;
 pub use fused::Foretold;
-pub use lanes::{HotLayerReport, HotReport, HotUpdate, LaneLayer, LanePlan, Lanes};
+pub use lanes::{HotLayerReport, HotReport, HotTotals, HotUpdate, LaneLayer, LanePlan, Lanes};
 pub use observer::RoutingObserver;
 pub use trace::TraceRecorder;
 pub use usage::ExpertUsage;

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
-use terrace_backend::{Foretold, HotReport, Weights};
+use terrace_backend::{Foretold, HotReport, HotTotals, Lanes, Weights};
 use terrace_ggml::gguf;
 use terrace_ggml::llama::{
     Context, ContextParams, FlashAttention, LoadParams, Model, Observer, Token, Vocab,
@@ -384,7 +384,12 @@ impl Engine {
 
     /// What devices hold of experts, and computed with them since the load; none if they hold none.
     pub fn hot_experts(&self) -> Option<HotReport> {
-        self.weights.as_ref()?.lanes().as_ref().map(terrace_backend::Lanes::report)
+        self.weights.as_ref()?.lanes().as_ref().map(Lanes::report)
+    }
+
+    /// The totals of [`Engine::hot_experts`].
+    pub fn hot_totals(&self) -> Option<HotTotals> {
+        self.weights.as_ref()?.lanes().as_ref().map(Lanes::totals)
     }
 
     /// Ends the recording that [`Options::record_trace`] asked for, and writes it; none was asked for, or no

@@ -68,7 +68,7 @@ pub use reload::{
     Provenance, Refusal, ReloadError, ReloadOutcome, ReloadReport, Replacement, Source, Swapped,
 };
 pub use report::PlanReport;
-pub use terrace_backend::{Foretold, HotLayerReport, HotReport, HotUpdate};
+pub use terrace_backend::{Foretold, HotLayerReport, HotReport, HotTotals, HotUpdate};
 pub use terrace_ggml::llama::{Sampling, SplitMode};
 pub use terrace_plan::{Budget, HitCurve, KvType, Manage, ParseRuleError, TensorRule};
 pub use terrace_store::{DirectChoice, IoChoice, LayerStats, PolicyKind, StoreStats, user_cache_dir};

@@ -108,8 +108,8 @@ fn one_architecture() {
     let spec = Spec::new(name.parse().unwrap());
     let report = check(&spec);
     assert!(report.layers.iter().all(|layer| layer.problem.is_none() && layer.held > 0), "{report:?}");
-    assert!(report.hot > 0 && report.cold > 0 && report.bypassed > 0, "{report:?}");
-    assert!(report.exchanged > 0, "{report:?}");
+    assert!(report.totals.hot > 0 && report.totals.cold > 0 && report.totals.bypassed > 0, "{report:?}");
+    assert!(report.totals.exchanged > 0, "{report:?}");
 }
 
 /// Graphs of a few tokens, each with rows of its own, as several sequences or guessed tokens make them.
@@ -136,7 +136,7 @@ fn small_batches() {
         assert!(traces(&mut engine) == stock, "{name}, round {round}: {:?}", engine.hot_experts());
     }
     let report = engine.hot_experts().unwrap();
-    assert!(report.hot > 1000 && report.cold > 0 && report.bypassed == 0, "{report:?}");
+    assert!(report.totals.hot > 1000 && report.totals.cold > 0 && report.totals.bypassed == 0, "{report:?}");
 }
 
 /// Each has a band of the layers.
@@ -178,5 +178,5 @@ fn one_type() {
     let ty = WeightType::from_name(&std::env::var("HOT_EXPERTS_SUBJECT").unwrap()).unwrap();
     let spec =
         Spec { expert_type: ty, expert_down_type: Some(WeightType::Q6_K), ..Spec::new(Arch::Qwen3Moe) };
-    assert!(check(&spec).hot > 0);
+    assert!(check(&spec).totals.hot > 0);
 }

@@ -67,18 +67,19 @@ impl HotExpertsReport {
             cold: layer.cold,
             problem: layer.problem.clone(),
         };
+        let totals = report.totals;
         Some(Self {
-            memory: report.memory.bytes(),
-            hit_rate: report.hit_rate(),
-            hot: report.hot,
-            cold: report.cold,
-            bypassed: report.bypassed,
-            waited_ms: report.waited.as_secs_f64() * 1e3,
-            filled: report.filled,
-            filled_bytes: report.filled_bytes.bytes(),
-            exchanged: report.exchanged,
-            exchanged_bytes: report.exchanged_bytes.bytes(),
-            read_bytes: report.read_bytes.bytes(),
+            memory: totals.memory.bytes(),
+            hit_rate: totals.hit_rate(),
+            hot: totals.hot,
+            cold: totals.cold,
+            bypassed: totals.bypassed,
+            waited_ms: totals.waited.as_secs_f64() * 1e3,
+            filled: totals.filled,
+            filled_bytes: totals.filled_bytes.bytes(),
+            exchanged: totals.exchanged,
+            exchanged_bytes: totals.exchanged_bytes.bytes(),
+            read_bytes: totals.read_bytes.bytes(),
             layers: report.layers.iter().map(layer).collect(),
         })
     }

@@ -13,7 +13,7 @@ mod report;
 mod start;
 
 pub use exchange::HotUpdate;
-pub use report::{HotLayerReport, HotReport};
+pub use report::{HotLayerReport, HotReport, HotTotals};
 pub use start::{LaneLayer, LanePlan};
 
 use crate::error::BackendError;

@@ -9,6 +9,13 @@ use terrace_model::ByteSize;
 pub struct HotReport {
     /// Devices, with the layers that have experts there.
     pub layers: Vec<HotLayerReport>,
+    /// All of them together.
+    pub totals: HotTotals,
+}
+
+/// What all layers' copies were used for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HotTotals {
     /// Bytes of the devices that slots take.
     pub memory: ByteSize,
     /// Pairs of token and expert that devices computed.
@@ -50,7 +57,7 @@ pub struct HotLayerReport {
     pub problem: Option<String>,
 }
 
-impl HotReport {
+impl HotTotals {
     /// Share of the decoded pairs that devices computed.
     pub fn hit_rate(&self) -> f64 {
         self.hot as f64 / (self.hot + self.cold).max(1) as f64
@@ -60,32 +67,42 @@ impl HotReport {
 impl Lanes {
     /// What they hold and did.
     pub fn report(&self) -> HotReport {
-        let mut report = HotReport::default();
-        for (index, layer) in self.layers.iter().enumerate() {
+        let layers = self.layers.iter().enumerate().map(|(index, layer)| {
             let held = self.cache.held(index);
-            let lane = &self.lanes[layer.lane];
-            let slots = u32::try_from(held.len()).unwrap_or(u32::MAX);
-            if slots > 0 {
-                report.memory += lane.bytes_for(&layer.shapes, slots);
-            }
-            report.hot += layer.counts.hot;
-            report.cold += layer.counts.cold;
-            report.bypassed += layer.counts.bypassed;
-            report.layers.push(HotLayerReport {
+            HotLayerReport {
                 layer: layer.layer.0,
-                device: lane.name().to_owned(),
-                slots,
+                device: self.lanes[layer.lane].name().to_owned(),
+                slots: u32::try_from(held.len()).unwrap_or(u32::MAX),
                 held: held.iter().flatten().count() as u32,
                 hot: layer.counts.hot,
                 cold: layer.counts.cold,
                 problem: layer.problem.clone(),
-            });
-        }
-        report.waited = self.waited;
+            }
+        });
+        HotReport { layers: layers.collect(), totals: self.totals() }
+    }
+
+    /// The same without the layers, and without allocating.
+    pub fn totals(&self) -> HotTotals {
         let brought = self.bringer.counts;
-        (report.filled, report.filled_bytes) = (brought.filled, ByteSize(brought.filled_bytes));
-        (report.exchanged, report.exchanged_bytes) = (brought.exchanged, ByteSize(brought.exchanged_bytes));
-        report.read_bytes = ByteSize(brought.read);
-        report
+        let mut totals = HotTotals {
+            waited: self.waited,
+            filled: brought.filled,
+            filled_bytes: ByteSize(brought.filled_bytes),
+            exchanged: brought.exchanged,
+            exchanged_bytes: ByteSize(brought.exchanged_bytes),
+            read_bytes: ByteSize(brought.read),
+            ..HotTotals::default()
+        };
+        for (index, layer) in self.layers.iter().enumerate() {
+            let slots = u32::try_from(self.cache.held(index).len()).unwrap_or(u32::MAX);
+            if slots > 0 {
+                totals.memory += self.lanes[layer.lane].bytes_for(&layer.shapes, slots);
+            }
+            totals.hot += layer.counts.hot;
+            totals.cold += layer.counts.cold;
+            totals.bypassed += layer.counts.bypassed;
+        }
+        totals
     }
 }

@@ -69,6 +69,7 @@ impl Serving {
             slots: vec![SlotStatus::default(); slots as usize],
             epoch: engine.epoch(),
             store: engine.store_stats(),
+            hot: engine.hot_totals(),
             ..ServingStatus::default()
         };
         let inbox = Arc::new(Inbox::new(slots as usize, options.queue, status));

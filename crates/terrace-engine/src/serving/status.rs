@@ -1,6 +1,7 @@
 //! What a worker is doing, and what it has done.
 
 use crate::generate::StopReason;
+use terrace_backend::HotTotals;
 use terrace_store::StoreStats;
 
 /// What a worker is doing now, and what it has done since it started.
@@ -16,6 +17,8 @@ pub struct ServingStatus {
     pub epoch: u64,
     /// What the store has done; none in stock runs.
     pub store: Option<StoreStats>,
+    /// What devices did with copies of experts; none if they hold none.
+    pub hot: Option<HotTotals>,
 }
 
 impl ServingStatus {

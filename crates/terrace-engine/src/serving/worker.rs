@@ -228,6 +228,7 @@ impl Worker {
             status.totals = self.totals;
             status.epoch = self.engine.epoch();
             status.store = self.engine.store_stats();
+            status.hot = self.engine.hot_totals();
         });
     }
 }

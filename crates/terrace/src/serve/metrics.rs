@@ -7,8 +7,8 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use std::fmt::{Display, Write};
 use std::sync::Arc;
-use terrace_engine::StoreStats;
 use terrace_engine::serving::{ServingStatus, SlotState};
+use terrace_engine::{HotTotals, StoreStats};
 
 /// `GET /metrics`.
 ///
@@ -28,6 +28,9 @@ pub async fn metrics(
     serving(&mut text, &status);
     if let Some(store) = &status.store {
         weights(&mut text, store);
+    }
+    if let Some(hot) = &status.hot {
+        experts(&mut text, hot);
     }
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text.0).into_response())
 }
@@ -88,6 +91,18 @@ fn weights(text: &mut Exposition, store: &StoreStats) {
     text.counter("store_speculation_used_total", "Guesses that were right", store.speculation_used);
     text.gauge("store_resident_bytes", "Bytes of weights in slots", store.resident.bytes());
     text.gauge("store_capacity_bytes", "Bytes of all slots", store.capacity.bytes());
+}
+
+fn experts(text: &mut Exposition, hot: &HotTotals) {
+    text.family("expert_pairs_total", "counter", "Decoded pairs of token and expert, by what computed them");
+    text.sample("expert_pairs_total", &[("on", "device")], hot.hot);
+    text.sample("expert_pairs_total", &[("on", "cpu")], hot.cold);
+    text.counter("hot_filled_total", "Experts copied into empty slots of devices", hot.filled);
+    text.counter("hot_exchanged_total", "Experts that took others' slots on devices", hot.exchanged);
+    let copied = hot.filled_bytes + hot.exchanged_bytes;
+    text.counter("hot_copied_bytes_total", "Bytes of experts copied to devices", copied.bytes());
+    text.counter("hot_wait_seconds_total", "Time that the CPU waited for devices", hot.waited.as_secs_f64());
+    text.gauge("hot_memory_bytes", "Memory of devices that copies of experts have", hot.memory.bytes());
 }
 
 /// Text in Prometheus' format; all names begin with `terrace_`.
