@@ -230,9 +230,11 @@ fn bench_holds_the_plan_against_reality() {
     let (estimate, error) =
         (value("decode, tokens/s", "estimate"), value("decode, tokens/s", "error_percent"));
     assert!((error - (estimate / measured - 1.0) * 100.0).abs() < 1e-6);
-    for term in ["read, MiB", "reading, ms", "computing experts, ms", "waiting, ms", "hits, %"] {
+    for term in ["read, MiB", "reading, ms", "computing experts, ms", "hits, %"] {
         assert!(value(term, "measured") > 0.0 && value(term, "estimate") > 0.0, "{term}");
     }
+    // On a machine that is busy with other things, computing can hide all of the reading.
+    assert!(value("waiting, ms", "measured") >= 0.0 && value("waiting, ms", "estimate") >= 0.0);
     let table = run(fixed);
     assert!(stdout(&table).contains("plan against reality"), "{}", stdout(&table));
 }
