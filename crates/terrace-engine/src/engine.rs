@@ -247,7 +247,7 @@ impl Engine {
             batch,
             interrupt,
             load_ms,
-            reloads: Reloads::new(options.on_reload),
+            reloads: Reloads::new(options.on_reload, options.reloads),
             file: options.model,
         };
         if let Some(skip) = layer_skip {

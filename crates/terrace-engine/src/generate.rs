@@ -140,8 +140,9 @@ impl Engine {
                 break;
             }
             self.reload_if_asked()?;
+            let evaluated = self.step(&mut [token])?;
             generation.epochs.1 = self.epoch();
-            if !self.step(&mut [token])? {
+            if !evaluated {
                 generation.stop = StopReason::Cancelled;
                 break;
             }
@@ -183,6 +184,14 @@ impl Engine {
             Err(ContextError::Interrupted) => {
                 self.rewind(before);
                 Ok(false)
+            }
+            Err(error) if self.is_being_written(&error) => {
+                self.rewind(before);
+                if self.position() != before {
+                    return Err(error.into());
+                }
+                self.reload_if_asked()?;
+                self.step(tokens)
             }
             Err(error) => Err(error.into()),
         }

@@ -106,11 +106,11 @@ pub fn begin(
     let plan = decided(file, weights, choice, update, planned, traced);
     match (choice, &plan.inactive) {
         (HotCacheChoice::Bytes(_), Some(reason)) => tracing::warn!("--hot-cache does nothing: {reason}"),
-        (_, Some(reason)) if update != HotUpdate::Auto => {
-            tracing::warn!("--hot-update does nothing: {reason}")
-        }
         (_, Some(reason)) if !planned.is_empty() => {
             tracing::warn!("the plan's experts on devices are not there: {reason}");
+        }
+        (_, Some(reason)) if update != HotUpdate::Auto => {
+            tracing::warn!("--hot-update does nothing: {reason}")
         }
         _ => {}
     }

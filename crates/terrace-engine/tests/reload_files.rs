@@ -8,12 +8,14 @@ mod reloading;
 use reloading::{Trace, alone, dir, load, options, trace, with, write};
 use std::fs;
 use std::ops::ControlFlow;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use terrace_engine::{Engine, EngineError, Manage, OnReload, Options, ReloadError, ReloadReport, Sampling};
+use terrace_engine::{
+    Budget, Engine, EngineError, Manage, OnReload, Options, ReloadError, ReloadReport, Sampling,
+};
 use terrace_model::ByteSize;
 use terrace_testkit::rpc::resident;
 use terrace_testkit::{Arch, Spec, WeightType};
@@ -121,6 +123,54 @@ fn files_may_be_overwritten_in_place() {
             assert!(now == Scene::fresh(donor, manage), "{manage}, {}: {report}", donor.display());
             assert_eq!(now == golden, *donor == scene.base, "{manage}");
         }
+    }
+}
+
+/// Who writes a file anew cuts it off first: a generation that streams from it meets its end, and waits.
+#[test]
+fn a_generation_waits_for_who_writes_to_the_file() {
+    let _alone = alone();
+    for manage in [Manage::Experts, Manage::All] {
+        let scene = scene();
+        let least = {
+            let engine = scene.engine(manage);
+            engine.plan().placement.as_ref().unwrap().minimum
+        };
+        let mut engine = load(Options { ram_budget: Budget::Bytes(least), ..scene.options(manage) });
+        let prompt = engine.tokenize("The water goes down from one terrace", true, false).unwrap();
+        let greedy = Sampling::greedy();
+        let golden = engine.generate(&prompt, Some(24), &greedy, &mut |_| ControlFlow::Continue(())).unwrap();
+        engine.reset();
+        let (mut count, mut writer) = (0, None);
+        let got = engine.generate(&prompt, Some(24), &greedy, &mut |_| {
+            count += 1;
+            if count == 6 {
+                let bytes = fs::read(&scene.base).unwrap();
+                let file = fs::OpenOptions::new().write(true).open(&scene.model).unwrap();
+                file.set_len(bytes.len() as u64 / 3).unwrap();
+                writer = Some(std::thread::spawn(move || {
+                    std::thread::sleep(Duration::from_millis(300));
+                    file.write_all_at(&bytes, 0).unwrap();
+                }));
+            }
+            ControlFlow::Continue(())
+        });
+        writer.unwrap().join().unwrap();
+        let got = got.unwrap_or_else(|error| panic!("{manage}: {error}"));
+        assert_eq!(got.tokens, golden.tokens, "{manage}: the file has the bytes that it had");
+        assert_eq!((got.epochs, engine.epoch()), ((0, 1), 1), "{manage}: nobody else asked for a reload");
+
+        // Where nobody writes it to its end, there is an error in the end, and the next file that fits is taken.
+        let file = fs::OpenOptions::new().write(true).open(&scene.model).unwrap();
+        file.set_len(file.metadata().unwrap().len() / 3).unwrap();
+        let error =
+            engine.generate(&prompt, Some(24), &greedy, &mut |_| ControlFlow::Continue(())).unwrap_err();
+        assert!(matches!(error, EngineError::Overwritten { .. }), "{manage}: {error}");
+        scene.overwrite_from(&scene.base);
+        engine.reload_changed().unwrap();
+        engine.reset();
+        let got = engine.generate(&prompt, Some(24), &greedy, &mut |_| ControlFlow::Continue(())).unwrap();
+        assert_eq!(got.tokens, golden.tokens, "{manage}");
     }
 }
 

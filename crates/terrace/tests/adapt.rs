@@ -55,7 +55,9 @@ fn a_run_shrinks_and_grows_and_says_the_same() {
     let adapted = json(&output);
     assert_eq!(adapted["tokens"], plain["tokens"]);
     let store = &adapted["store"];
-    assert_eq!((&store["adapts"], bytes(&store["shrinks"])), (&true.into(), 2), "{}", stderr(&output));
+    // A store that is not called between the two steps sees one.
+    assert_eq!(store["adapts"], true);
+    assert!([1, 2].contains(&bytes(&store["shrinks"])), "{}", stderr(&output));
     assert!(bytes(&store["grows"]) >= 1 && bytes(&store["evictions"]) > 0, "{store}");
     assert!(bytes(&store["misses"]) > bytes(&plain["store"]["misses"]), "what was given up is read again");
     let text = stderr(&output);

@@ -73,11 +73,6 @@ impl Taken {
         heed(weights);
         Ok(())
     }
-
-    /// So many bytes less.
-    pub fn less(&mut self, bytes: ByteSize) {
-        self.0 = self.0.saturating_sub(bytes);
-    }
 }
 
 /// What is there now is what the budget has to hold. Nothing can be refused any more: what a device could not take may be too

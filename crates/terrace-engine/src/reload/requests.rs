@@ -6,7 +6,9 @@ use crate::error::EngineError;
 use crate::options::OnReload;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use terrace_ggml::llama::Token;
+use terrace_backend::BackendError;
+use terrace_ggml::llama::{ContextError, Token};
+use terrace_store::StoreError;
 
 /// What came of a reload that was asked for.
 pub type ReloadOutcome = Result<ReloadReport, ReloadError>;
@@ -17,13 +19,15 @@ type Listener = Box<dyn FnMut(&ReloadOutcome) + Send>;
 pub(crate) struct Reloads {
     /// What becomes of the context.
     pub then: OnReload,
+    /// Whether files may be written to while they are streamed from.
+    expected: bool,
     request: Arc<AtomicBool>,
     listener: Option<Listener>,
 }
 
 impl Reloads {
-    pub fn new(then: OnReload) -> Self {
-        Self { then, request: Arc::default(), listener: None }
+    pub fn new(then: OnReload, expected: bool) -> Self {
+        Self { then, expected, request: Arc::default(), listener: None }
     }
 }
 
@@ -70,6 +74,19 @@ impl Engine {
             (None, Ok(_)) => {}
         }
         outcome.is_ok_and(|report| report.cleared)
+    }
+
+    /// Whether a computation failed because a file that may be written to is being written to: it has become shorter for a
+    /// moment. Then a reload is asked for, which waits for whoever writes, and the computation can be tried again behind it.
+    pub(crate) fn is_being_written(&mut self, error: &ContextError) -> bool {
+        let ContextError::Backend(error) = error else { return false };
+        let shrank =
+            matches!(error.downcast_ref(), Some(BackendError::Store(StoreError::UnexpectedEof { .. })));
+        let waits = shrank && self.reloads().expected;
+        if waits {
+            self.reloads().request.store(true, Ordering::Relaxed);
+        }
+        waits
     }
 
     /// Before anything is computed: what was streamed from a file that has been overwritten is not there any more.

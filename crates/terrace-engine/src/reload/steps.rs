@@ -251,19 +251,10 @@ struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    /// Memory for a tensor's bytes, within the budget.
-    fn memory(&mut self, tensor: &str, len: u64) -> Result<Pages, ReloadError> {
-        self.taken.more(self.registry, self.weights, Weight::memory_size(len))?;
-        Weight::memory(as_len(len)).map_err(|source| ReloadError::Memory {
-            tensor: tensor.to_owned(),
-            len,
-            source,
-        })
-    }
-
-    /// Such memory is not needed any more.
-    fn forget(&mut self, pages: Vec<Pages>, len: u64) {
-        self.taken.less(ByteSize(Weight::memory_size(len).bytes() * pages.len() as u64));
+    /// So many copies of a tensor's bytes are to stay: within the budget, or not at all.
+    fn count(&mut self, copies: usize, len: u64) -> Result<(), ReloadError> {
+        let bytes = ByteSize(Weight::memory_size(len).bytes() * copies as u64);
+        self.taken.more(self.registry, self.weights, bytes)
     }
 }
 
@@ -282,8 +273,14 @@ fn stage(
     let comparable = !(found.in_place && (entry.is_streamed() || entry.is_mapped()));
     let extent = entry.is_streamed().then(|| with.files.extent(&found));
     let mut bytes: Vec<Pages> = Vec::new();
+    // Of a file that has changed most tensors have not: one at a time is read to see that, beside the budget.
+    let may_be_known = [&entry.current, &entry.original].iter().any(|known| known.info.ty == found.info.ty);
+    let certain = found.asked || !comparable || !may_be_known;
+    if certain {
+        with.count(own.len(), len)?;
+    }
     for _ in &own {
-        let mut pages = with.memory(name, len)?;
+        let mut pages = memory(name, len)?;
         let room = &mut pages.as_mut_slice()[..as_len(len)];
         match bytes.first_mut() {
             Some(first) => room.copy_from_slice(&first.as_mut_slice()[..as_len(len)]),
@@ -293,7 +290,7 @@ fn stage(
     }
     if comparable && !found.asked {
         if bytes.is_empty() && found.info.ty == entry.current.info.ty {
-            let mut copy = with.memory(name, len)?;
+            let mut copy = memory(name, len)?;
             with.files.read(weights, &found, &mut copy.as_mut_slice()[..as_len(len)], name)?;
             bytes.push(copy);
         }
@@ -301,19 +298,27 @@ fn stage(
             let first = &first.as_mut_slice()[..as_len(len)];
             let same = |weight: &&Weight| found.info.ty == entry.current.info.ty && weight.holds(first);
             if entry.weights.iter().all(|weight| same(&weight)) {
-                with.forget(bytes, len);
                 return Ok(None);
             }
             let returns = entry.intact && !entry.is_streamed();
             if returns && entry.weights.iter().all(|weight| weight.held(first)) {
-                with.forget(bytes, len);
                 return Ok(Some(Ready::Original));
             }
         }
-        let compared = bytes.split_off(own.len());
-        with.forget(compared, len);
+        bytes.truncate(own.len());
+    }
+    if !certain {
+        with.count(own.len(), len)?;
     }
     Ok(Some(Ready::Found { found, ty, extent, bytes }))
+}
+
+fn memory(tensor: &str, len: u64) -> Result<Pages, ReloadError> {
+    Weight::memory(as_len(len)).map_err(|source| ReloadError::Memory {
+        tensor: tensor.to_owned(),
+        len,
+        source,
+    })
 }
 
 fn as_len(len: u64) -> usize {

@@ -58,8 +58,10 @@ impl Worker {
             }
             Err(error) => {
                 let held = slot.held;
-                self.cut(index, held);
+                let whole = self.cut(index, held) == held;
                 match error {
+                    // Again behind the reload that comes first in the next round.
+                    error if whole && self.engine.is_being_written(&error) => {}
                     ContextError::Interrupted => self.finish(index, StopReason::Cancelled, None),
                     error => self.fail(index, error.into()),
                 }
