@@ -51,7 +51,8 @@ fn a_run_shrinks_and_grows_and_says_the_same() {
     assert_eq!((&store["adapts"], bytes(&store["shrinks"])), (&false.into(), 0));
     assert_eq!(bytes(&store["budget_now"]), budget);
 
-    let output = generate(Some(&readings(&[(64, 2), (20, 3), (10, 3), (64, 1)])), &["-v"]);
+    // Not before the slots are full.
+    let output = generate(Some(&readings(&[(64, 60), (20, 3), (10, 3), (64, 1)])), &["-v"]);
     let adapted = json(&output);
     assert_eq!(adapted["tokens"], plain["tokens"]);
     let store = &adapted["store"];
