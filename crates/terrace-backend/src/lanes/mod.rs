@@ -46,6 +46,8 @@ struct HotLayer {
     /// Slots at most, and the bytes that they may take.
     most: u32,
     room: ByteSize,
+    /// What they take: asking the device is nothing for every token.
+    memory: ByteSize,
     /// Elements of a row that comes out, once adopted.
     out_width: usize,
     /// Whether the lane computes blocks of it: its graph was seen, and the lane can do what it does.
@@ -133,6 +135,7 @@ impl Lanes {
         );
         self.lanes[layer.lane].remove(layer.key);
         self.cache.clear(index, ByteSize(1), 0);
+        layer.memory = ByteSize::ZERO;
         layer.adopted = false;
         layer.problem = Some(problem);
     }

@@ -94,11 +94,8 @@ impl Lanes {
             read_bytes: ByteSize(brought.read),
             ..HotTotals::default()
         };
-        for (index, layer) in self.layers.iter().enumerate() {
-            let slots = u32::try_from(self.cache.held(index).len()).unwrap_or(u32::MAX);
-            if slots > 0 {
-                totals.memory += self.lanes[layer.lane].bytes_for(&layer.shapes, slots);
-            }
+        for layer in &self.layers {
+            totals.memory += layer.memory;
             totals.hot += layer.counts.hot;
             totals.cold += layer.counts.cold;
             totals.bypassed += layer.counts.bypassed;

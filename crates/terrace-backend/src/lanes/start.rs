@@ -105,6 +105,7 @@ impl Lanes {
                     );
                 }
                 caches.push((experts, bundle(&shapes), slots));
+                let memory = lane.bytes_for(&shapes, slots);
                 layers.push(HotLayer {
                     layer,
                     lane: lanes.len(),
@@ -114,6 +115,7 @@ impl Lanes {
                     shapes,
                     most: wanted,
                     room,
+                    memory,
                     out_width: 0,
                     adopted: false,
                     problem: None,
@@ -154,7 +156,10 @@ impl Lanes {
                 .map_err(|error| error.to_string()),
         };
         match made {
-            Ok((_, slots)) => self.cache.clear(index, bundle(&layer.shapes), slots),
+            Ok((_, slots)) => {
+                layer.memory = lane.bytes_for(&layer.shapes, slots);
+                self.cache.clear(index, bundle(&layer.shapes), slots);
+            }
             Err(problem) => self.give_up(index, problem),
         }
     }
