@@ -212,9 +212,13 @@ impl Engine {
         if let Some(weights) = &weights {
             weights.store().reset_stats();
             weights.reset_foretold();
-            let (choice, update) = (options.hot_cache, options.hot_update);
-            let traced = options.record_trace.is_some();
-            report.hot = Some(hot_cache::begin(&file, weights, choice, update, &planned, traced));
+            let asked = hot_cache::Asked {
+                choice: options.hot_cache,
+                update: options.hot_update,
+                planned: &planned,
+                traced: options.record_trace.is_some(),
+            };
+            report.hot = Some(hot_cache::begin(&file, weights, asked));
             if profile.is_some() {
                 ProfileFile::start(&mut weights.store());
             }
@@ -302,8 +306,7 @@ impl Engine {
         add_special: bool,
         parse_special: bool,
     ) -> Result<Vec<i32>, EngineError> {
-        let tokens = self.vocab().tokenize(text, add_special, parse_special)?;
-        Ok(tokens.into_iter().map(|t| t.0).collect())
+        tokenize(&self.model, text, add_special, parse_special)
     }
 
     /// The model's chat template (Jinja source).
@@ -481,4 +484,15 @@ impl Engine {
             self.reset();
         }
     }
+}
+
+/// See [`Engine::tokenize`]: a model's vocabulary can be used from any thread.
+pub(crate) fn tokenize(
+    model: &Model,
+    text: &str,
+    add_special: bool,
+    parse_special: bool,
+) -> Result<Vec<i32>, EngineError> {
+    let tokens = model.vocab().tokenize(text, add_special, parse_special)?;
+    Ok(tokens.into_iter().map(|token| token.0).collect())
 }

@@ -4,48 +4,16 @@ use crate::machine::separate_devices;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::str::FromStr;
 use terrace_backend::{Cut, HotUpdate, LaneLayer, LanePlan, Lanes, Layout, Weights};
 use terrace_ggml::devices::DeviceHandle;
-use terrace_model::{ByteSize, LayerId, ModelFile};
+use terrace_model::{ByteSize, LayerId, ModelFile, SizeChoice};
 use terrace_plan::{ExpertGroup, HotLayer, device_room, expert_groups, hot_slots};
 
 /// What an expert's tensors take beside their bytes, on devices that align and pad: so much each.
 const PADDING: ByteSize = ByteSize(4 << 10);
 
-/// Whether devices hold copies of experts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HotCacheChoice {
-    /// If the plan says so.
-    #[default]
-    Auto,
-    /// No.
-    Off,
-    /// So many bytes of each device at most.
-    Bytes(ByteSize),
-}
-
-impl FromStr for HotCacheChoice {
-    type Err = <ByteSize as FromStr>::Err;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "off" => Ok(Self::Off),
-            size => size.parse().map(Self::Bytes),
-        }
-    }
-}
-
-impl fmt::Display for HotCacheChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Auto => f.pad("auto"),
-            Self::Off => f.pad("off"),
-            Self::Bytes(bytes) => write!(f, "{bytes}"),
-        }
-    }
-}
+/// Whether devices hold copies of experts: if the plan says so, not at all, or in so many bytes of each device at most.
+pub type HotCacheChoice = SizeChoice;
 
 /// Experts on devices, as it was decided.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -94,16 +62,21 @@ impl fmt::Display for HotPlan {
 /// Experts that a plan puts on devices, by the devices' names.
 pub type PlannedLanes = Vec<(String, Vec<LaneLayer>)>;
 
+/// What is asked of lanes.
+#[derive(Clone, Copy)]
+pub struct Asked<'a> {
+    pub choice: HotCacheChoice,
+    pub update: HotUpdate,
+    /// By the plan.
+    pub planned: &'a PlannedLanes,
+    /// Whether a trace is recorded.
+    pub traced: bool,
+}
+
 /// Makes the lanes of a loaded model whose context is there, so that what is free of a device stays free.
-pub fn begin(
-    file: &ModelFile,
-    weights: &Weights,
-    choice: HotCacheChoice,
-    update: HotUpdate,
-    planned: &PlannedLanes,
-    traced: bool,
-) -> HotPlan {
-    let plan = decided(file, weights, choice, update, planned, traced);
+pub fn begin(file: &ModelFile, weights: &Weights, asked: Asked<'_>) -> HotPlan {
+    let plan = decided(file, weights, asked);
+    let Asked { choice, update, planned, .. } = asked;
     match (choice, &plan.inactive) {
         (HotCacheChoice::Bytes(_), Some(reason)) => tracing::warn!("--hot-cache does nothing: {reason}"),
         (_, Some(reason)) if !planned.is_empty() => {
@@ -117,14 +90,8 @@ pub fn begin(
     plan
 }
 
-fn decided(
-    file: &ModelFile,
-    weights: &Weights,
-    choice: HotCacheChoice,
-    update: HotUpdate,
-    planned: &PlannedLanes,
-    traced: bool,
-) -> HotPlan {
+fn decided(file: &ModelFile, weights: &Weights, asked: Asked<'_>) -> HotPlan {
+    let Asked { choice, update, planned, traced } = asked;
     let layout = weights.layout();
     let groups = streamed(file, &layout);
     let devices = separate_devices();

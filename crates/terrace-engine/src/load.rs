@@ -3,7 +3,7 @@
 use crate::engine::LoadProgress;
 use crate::error::EngineError;
 use crate::hot_cache::PlannedLanes;
-use crate::options::Options;
+use crate::options::{Options, lookahead_bytes};
 use crate::placing::{Placing, Scene, placing};
 use crate::report::PlanReport;
 use std::ops::ControlFlow;
@@ -50,7 +50,7 @@ pub fn load_managed(
         queue_depth: options.queue_depth,
         request_size: options.request_size,
         policy: options.cache_policy.clone(),
-        speculation: options.lookahead.bytes(plan.slots),
+        speculation: lookahead_bytes(options.lookahead, plan.slots),
         faults: faults.map_err(|e| EngineError::Faults(e.to_string()))?,
         ..StoreConfig::default()
     };

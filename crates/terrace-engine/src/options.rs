@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use terrace_backend::HotUpdate;
 use terrace_ggml::llama::SplitMode;
-use terrace_model::ByteSize;
+use terrace_model::{ByteSize, SizeChoice};
 use terrace_plan::{Budget, HitCurve, KvType, Manage, TensorRule};
 use terrace_store::{DirectChoice, IoChoice, PolicyKind};
 
@@ -23,26 +23,15 @@ pub enum Mode {
     },
 }
 
-/// How much may be read ahead on a guess of the next layer's experts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Lookahead {
-    /// As measured to be best.
-    #[default]
-    Auto,
-    /// Nothing.
-    Off,
-    /// Slots of this size.
-    Bytes(ByteSize),
-}
+/// How much may be read ahead on a guess of the next layer's experts: as measured to be best, nothing, or slots of this size.
+pub type Lookahead = SizeChoice;
 
-impl Lookahead {
-    /// Bytes that guesses may take of the `slots`.
-    pub fn bytes(self, slots: ByteSize) -> ByteSize {
-        match self {
-            Self::Auto => AUTO_LOOKAHEAD.min(ByteSize(slots.bytes() / AUTO_SHARE)),
-            Self::Off => ByteSize::ZERO,
-            Self::Bytes(bytes) => bytes,
-        }
+/// Bytes that guesses may take of the `slots`.
+pub(crate) fn lookahead_bytes(choice: Lookahead, slots: ByteSize) -> ByteSize {
+    match choice {
+        Lookahead::Auto => AUTO_LOOKAHEAD.min(ByteSize(slots.bytes() / AUTO_SHARE)),
+        Lookahead::Off => ByteSize::ZERO,
+        Lookahead::Bytes(bytes) => bytes,
     }
 }
 
@@ -51,28 +40,6 @@ impl Lookahead {
 const AUTO_LOOKAHEAD: ByteSize = ByteSize::mib(8);
 /// The part of the slots that guesses take at most.
 const AUTO_SHARE: u64 = 8;
-
-impl FromStr for Lookahead {
-    type Err = <ByteSize as FromStr>::Err;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "off" => Ok(Self::Off),
-            size => size.parse().map(Self::Bytes),
-        }
-    }
-}
-
-impl fmt::Display for Lookahead {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Auto => f.pad("auto"),
-            Self::Off => f.pad("off"),
-            Self::Bytes(bytes) => write!(f, "{bytes}"),
-        }
-    }
-}
 
 /// How keys and values are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,9 @@
 mod bytesize;
 mod ids;
 mod model;
+mod size_choice;
 
 pub use bytesize::{ByteSize, ParseByteSizeError};
 pub use ids::{ExpertId, FileIndex, LayerId};
 pub use model::{Extent, MetaValue, ModelFile, Shape, Shard, TensorInfo, TensorType};
+pub use size_choice::SizeChoice;

@@ -2,11 +2,9 @@
 
 use super::Lanes;
 use crate::error::BackendError;
-use std::fmt;
 use std::ops::ControlFlow;
-use std::str::FromStr;
 use std::time::{Duration, Instant};
-use terrace_model::ByteSize;
+use terrace_model::{ByteSize, SizeChoice};
 use terrace_plan::Exchange;
 use terrace_store::{BlockId, ReadInto, Store};
 
@@ -15,39 +13,9 @@ const AUTO_TIME: Duration = Duration::from_millis(2);
 /// Bytes that are read at once when slots are filled: enough to keep a disk busy.
 const FILL: u64 = 64 << 20;
 
-/// How much may be brought between two tokens.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HotUpdate {
-    /// What the device takes in 2 ms, as it was measured, on average.
-    #[default]
-    Auto,
-    /// Nothing: what is there at the start stays.
-    Off,
-    /// So many bytes, on average; an expert at once that is larger.
-    Bytes(ByteSize),
-}
-
-impl FromStr for HotUpdate {
-    type Err = <ByteSize as FromStr>::Err;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "off" => Ok(Self::Off),
-            size => size.parse().map(Self::Bytes),
-        }
-    }
-}
-
-impl fmt::Display for HotUpdate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Auto => f.pad("auto"),
-            Self::Off => f.pad("off"),
-            Self::Bytes(bytes) => write!(f, "{bytes}"),
-        }
-    }
-}
+/// How much may be brought between two tokens: by itself what the device takes in 2 ms, as it was measured, on average; nothing,
+/// so that what is there at the start stays; or so many bytes on average, an expert at once that is larger.
+pub type HotUpdate = SizeChoice;
 
 /// What it takes to bring experts. Made once, for its memory.
 pub(super) struct Bringer {

@@ -24,7 +24,7 @@ pub use inbox::ReloadDone;
 pub use job::{Answer, Event, Job, Refused, Sink};
 pub use status::{Ended, ServingStatus, SlotState, SlotStatus, Totals};
 
-use crate::engine::Engine;
+use crate::engine::{Engine, tokenize};
 use crate::error::EngineError;
 use inbox::Inbox;
 use std::sync::Arc;
@@ -136,8 +136,7 @@ impl Serving {
         add_special: bool,
         parse_special: bool,
     ) -> Result<Vec<i32>, EngineError> {
-        let tokens = self.model.vocab().tokenize(text, add_special, parse_special)?;
-        Ok(tokens.into_iter().map(|token| token.0).collect())
+        tokenize(&self.model, text, add_special, parse_special)
     }
 
     /// The bytes that tokens stand for, control tokens included; of numbers that are no tokens, none. It may begin and end within

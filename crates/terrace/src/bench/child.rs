@@ -6,8 +6,8 @@ use crate::report::RunReport;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use terrace_engine::{Budget, HotCacheChoice, HotUpdate};
-use terrace_model::ByteSize;
+use terrace_engine::Budget;
+use terrace_model::SizeChoice;
 
 /// Why there are no numbers.
 #[derive(Debug, thiserror::Error)]
@@ -214,23 +214,13 @@ fn arguments(engine: &EngineArgs, n: u32, model: &Path, prompt: &Path) -> Vec<Os
     for server in &engine.rpc {
         option("--rpc", server.into());
     }
-    let size = |size: ByteSize| size.bytes().to_string();
-    option(
-        "--hot-cache",
-        match engine.hot_cache {
-            HotCacheChoice::Bytes(bytes) => size(bytes),
-            other => other.to_string(),
-        }
-        .into(),
-    );
-    option(
-        "--hot-update",
-        match engine.hot_update {
-            HotUpdate::Bytes(bytes) => size(bytes),
-            other => other.to_string(),
-        }
-        .into(),
-    );
+    // To the byte, which a size for people is not.
+    let size = |choice: SizeChoice| match choice {
+        SizeChoice::Bytes(bytes) => bytes.bytes().to_string(),
+        other => other.to_string(),
+    };
+    option("--hot-cache", size(engine.hot_cache).into());
+    option("--hot-update", size(engine.hot_update).into());
     for rule in &engine.override_tensor {
         option("--override-tensor", rule.to_string().into());
     }
