@@ -215,6 +215,7 @@ impl Engine {
             let asked = hot_cache::Asked {
                 choice: options.hot_cache,
                 update: options.hot_update,
+                split: options.hot_split,
                 planned: &planned,
                 traced: options.record_trace.is_some(),
             };

@@ -67,6 +67,8 @@ pub type PlannedLanes = Vec<(String, Vec<LaneLayer>)>;
 pub struct Asked<'a> {
     pub choice: HotCacheChoice,
     pub update: HotUpdate,
+    /// Whether each device has a slice of every expert, instead of the experts of some layers.
+    pub split: bool,
     /// By the plan.
     pub planned: &'a PlannedLanes,
     /// Whether a trace is recorded.
@@ -76,7 +78,7 @@ pub struct Asked<'a> {
 /// Makes the lanes of a loaded model whose context is there, so that what is free of a device stays free.
 pub fn begin(file: &ModelFile, weights: &Weights, asked: Asked<'_>) -> HotPlan {
     let plan = decided(file, weights, asked);
-    let Asked { choice, update, planned, .. } = asked;
+    let Asked { choice, update, split, planned, .. } = asked;
     match (choice, &plan.inactive) {
         (HotCacheChoice::Bytes(_), Some(reason)) => tracing::warn!("--hot-cache does nothing: {reason}"),
         (_, Some(reason)) if !planned.is_empty() => {
@@ -85,13 +87,15 @@ pub fn begin(file: &ModelFile, weights: &Weights, asked: Asked<'_>) -> HotPlan {
         (_, Some(reason)) if update != HotUpdate::Auto => {
             tracing::warn!("--hot-update does nothing: {reason}")
         }
+        (HotCacheChoice::Bytes(_), None) => {}
+        _ if split => tracing::warn!("--hot-split does nothing without a size of --hot-cache"),
         _ => {}
     }
     plan
 }
 
 fn decided(file: &ModelFile, weights: &Weights, asked: Asked<'_>) -> HotPlan {
-    let Asked { choice, update, planned, traced } = asked;
+    let Asked { choice, update, split, planned, traced } = asked;
     let layout = weights.layout();
     let groups = streamed(file, &layout);
     let devices = separate_devices();
@@ -104,6 +108,13 @@ fn decided(file: &ModelFile, weights: &Weights, asked: Asked<'_>) -> HotPlan {
         _ => {}
     }
     let plans: Vec<LanePlan> = match choice {
+        HotCacheChoice::Bytes(most) if split => match shared(file, &layout, &groups, &devices, most) {
+            Ok(plan) => vec![plan],
+            Err(reason) => {
+                tracing::warn!("--hot-split does nothing: {reason}");
+                by_size(file, &groups, &devices, most)
+            }
+        },
         HotCacheChoice::Bytes(most) => by_size(file, &groups, &devices, most),
         _ => planned
             .iter()
@@ -144,14 +155,44 @@ fn by_size(
 ) -> Vec<LanePlan> {
     let band = groups.len().div_ceil(devices.len());
     let plan = |(groups, &device): (&[ExpertGroup], &DeviceHandle)| {
-        let (free, _) = device.memory();
-        let room = device_room(free);
-        if room < most {
-            tracing::warn!("{} has {free} free: {room} for experts, not {most}", device.name());
-        }
-        LanePlan { device, layers: slots(file, groups, most.min(room)) }
+        let layers = slots(file, groups, room(device, most));
+        LanePlan { devices: vec![device], layers }
     };
     groups.chunks(band).zip(devices).map(plan).collect()
+}
+
+/// All layers on all devices, each of which has a slice of every expert: as many as go into `most` bytes of each. Or why not.
+fn shared(
+    file: &ModelFile,
+    layout: &Layout,
+    groups: &[ExpertGroup],
+    devices: &[DeviceHandle],
+    most: ByteSize,
+) -> Result<LanePlan, String> {
+    if devices.len() < 2 {
+        return Err("there is one device only".into());
+    }
+    let slice = |group: &ExpertGroup| ExpertGroup {
+        bundle: Lanes::largest_slice(file, layout, group.layer, devices.len()),
+        ..group.clone()
+    };
+    let slices: Vec<ExpertGroup> = groups.iter().map(slice).collect();
+    let whole = slices.iter().zip(groups).find(|(slice, group)| slice.bundle == group.bundle);
+    if let Some((group, _)) = whole {
+        return Err(format!("the experts of layer {} are too small to be cut at whole blocks", group.layer));
+    }
+    let least = devices.iter().map(|device| room(*device, most)).min().unwrap_or_default();
+    Ok(LanePlan { devices: devices.to_vec(), layers: slots(file, &slices, least) })
+}
+
+/// What of `most` bytes the device has for experts.
+fn room(device: DeviceHandle, most: ByteSize) -> ByteSize {
+    let (free, _) = device.memory();
+    let room = device_room(free);
+    if room < most {
+        tracing::warn!("{} has {free} free: {room} for experts, not {most}", device.name());
+    }
+    most.min(room)
 }
 
 /// What was planned, or what fits of it by now.
@@ -168,11 +209,11 @@ fn within(file: &ModelFile, groups: &[ExpertGroup], device: DeviceHandle, layers
     // The plan has left the reserve already, of what was free before the load.
     let needed = bytes + beside(file, &of);
     if needed <= free {
-        return LanePlan { device, layers: layers.to_vec() };
+        return LanePlan { devices: vec![device], layers: layers.to_vec() };
     }
     let room = device_room(free);
     tracing::warn!("{} has {free} free: {room} for experts, not {needed}", device.name());
-    LanePlan { device, layers: slots(file, &of, room) }
+    LanePlan { devices: vec![device], layers: slots(file, &of, room) }
 }
 
 /// Memory that lanes take beside experts' bytes.

@@ -134,6 +134,8 @@ pub struct Options {
     pub hot_cache: HotCacheChoice,
     /// How much of them may be exchanged between two tokens.
     pub hot_update: HotUpdate,
+    /// Whether each device has a slice of every one of them, instead of those of some layers.
+    pub hot_split: bool,
     /// A plan by `terrace plan --json`, which is followed instead of [`Options::manage`] and [`Options::ram_budget`].
     pub plan: Option<PathBuf>,
     /// Where single tensors go, whatever the plan says of them.
@@ -217,6 +219,7 @@ impl Default for Options {
             vram_budget: Budget::Auto,
             hot_cache: HotCacheChoice::default(),
             hot_update: HotUpdate::default(),
+            hot_split: false,
             plan: None,
             rules: Vec::new(),
             expected_prompt: 512,

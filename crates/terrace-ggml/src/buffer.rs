@@ -1,10 +1,12 @@
 //! Buffer types and buffers written in Rust: the traits, and the trampolines that make them C vtables.
 
 use crate::abi;
+use crate::devices::DeviceHandle;
 use crate::parked;
 use crate::tensor::Tensor;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, CString, c_char, c_void};
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// A buffer type, whoever implements it.
@@ -37,6 +39,12 @@ impl BufferTypeHandle {
     pub fn is_host(self) -> bool {
         // SAFETY: the handle is a live buffer type.
         unsafe { sys::ggml_backend_buft_is_host(self.0) }
+    }
+
+    /// The device that it is memory of, if that is known.
+    pub fn device(self) -> Option<DeviceHandle> {
+        // SAFETY: the handle is a live buffer type; devices live as long as the process.
+        NonNull::new(unsafe { sys::ggml_backend_buft_get_device(self.0) }).map(DeviceHandle)
     }
 
     /// Its name, as users write it in `-ot PATTERN=NAME`.

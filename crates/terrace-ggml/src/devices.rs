@@ -100,8 +100,12 @@ impl DeviceHandle {
         unsafe { BufferTypeHandle::from_raw(sys::ggml_backend_dev_buffer_type(self.0.as_ptr())) }
     }
 
-    /// Its memory: free, and all of it. Asked from the driver at each call.
+    /// Its memory: free, and all of it. Asked from the driver at each call. None of remote ones once a server is
+    /// [gone](crate::remote::lost).
     pub fn memory(self) -> (ByteSize, ByteSize) {
+        if self.is_remote() && crate::remote::lost() {
+            return (ByteSize::ZERO, ByteSize::ZERO);
+        }
         let (mut free, mut total) = (0, 0);
         // SAFETY: a live device, and places for the two results.
         unsafe { sys::ggml_backend_dev_memory(self.0.as_ptr(), &raw mut free, &raw mut total) };

@@ -3,6 +3,7 @@
 //! `GGML_ASSERT` ends the process; nothing can be saved then. What reaches it are files whose numbers are formally
 //! fine and make no sense together, which llama.cpp's loader does not all refuse.
 
+use crate::remote;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, c_char};
 use std::io::Write as _;
@@ -20,14 +21,17 @@ pub fn report_in_one_line() {
 unsafe extern "C" fn on_abort(message: *const c_char) {
     // SAFETY: ggml passes a zero-terminated string.
     let message = unsafe { CStr::from_ptr(message) }.to_string_lossy();
+    remote::stop_if_lost(&message);
     // `path/file.cpp:123: what`: the path is that of the machine that built it.
     let what = message.rsplit('/').next().unwrap_or(&message);
     let mut stderr = std::io::stderr().lock();
+    let hint = if remote::is_loss(&message) {
+        "a server of --rpc ended or cannot be reached, and what it held is gone: start it, and load the model again"
+    } else {
+        "the model's metadata contradict each other, or this is a defect; the model file was not changed"
+    };
     let _ = writeln!(stderr, "error: llama.cpp gave up ({what})");
-    let _ = writeln!(
-        stderr,
-        "hint: the model's metadata contradict each other, or this is a defect; the model file was not changed"
-    );
+    let _ = writeln!(stderr, "hint: {hint}");
     // SAFETY: ends the process at once; destructors of a process in an unknown state are better not run.
     unsafe { libc::_exit(1) }
 }

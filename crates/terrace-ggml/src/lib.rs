@@ -25,6 +25,7 @@ pub mod quantize;
 #[doc(hidden)]
 pub mod quantize_for_tests;
 pub mod rates;
+pub mod remote;
 pub mod routing_trace;
 pub mod row_op;
 pub mod rpc;

@@ -82,6 +82,12 @@ impl DataType {
     pub fn from_id(id: u32) -> Option<Self> {
         (id < sys::GGML_TYPE_COUNT).then_some(Self(id))
     }
+
+    /// Elements that are stored together: a row is whole blocks of them.
+    pub fn block_elements(self) -> u64 {
+        // SAFETY: plain arithmetic over a valid type.
+        unsafe { sys::ggml_blck_size(self.0) }.unsigned_abs()
+    }
 }
 
 /// A tensor that ggml owns, for as long as `'g` (the graph or the model it belongs to).

@@ -152,6 +152,10 @@ pub struct EngineArgs {
     /// size, off, or auto: what the accelerator takes in 2 ms
     #[arg(long, value_name = "SIZE|off|auto", env = "TERRACE_HOT_UPDATE", default_value = "auto")]
     pub hot_update: HotUpdate,
+    /// How several accelerators share them: off, each has those of some layers; on, each has a slice of every one, and all compute
+    /// every layer together (with a size of --hot-cache)
+    #[arg(long, value_name = "on|off", env = "TERRACE_HOT_SPLIT", default_value = "off")]
+    pub hot_split: OnOff,
     /// Use the accelerators of a server of ggml's RPC protocol; may be repeated
     #[arg(long, value_name = "HOST:PORT", env = "TERRACE_RPC")]
     pub rpc: Vec<String>,

@@ -127,6 +127,7 @@ fn options(args: &EngineArgs) -> Result<Options, CliError> {
         vram_budget: args.vram_budget,
         hot_cache: args.hot_cache,
         hot_update: args.hot_update,
+        hot_split: args.hot_split == OnOff::On,
         plan: args.plan.clone(),
         rules: args.override_tensor.clone(),
         hits: args.hits.curve()?,

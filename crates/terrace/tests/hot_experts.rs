@@ -7,10 +7,12 @@ mod common;
 use common::{bundled, failure, json, run, stderr};
 use serde_json::Value;
 use std::fs;
-use std::process::Output;
+use std::io::Read;
+use std::process::{Output, Stdio};
 use tempfile::TempDir;
 use terrace_model::ByteSize;
 use terrace_testkit::rpc::{RpcServer, serve_as_child};
+use terrace_testkit::{Arch, Spec, WeightType};
 
 #[test]
 #[ignore = "the server that other tests start"]
@@ -104,6 +106,88 @@ fn a_plan_with_copies_is_followed() {
     assert!(text.contains("the plan's experts on devices are not there: switched off"), "{text}");
 }
 
+/// Each of two devices has a slice of every expert.
+#[test]
+fn several_devices_share_experts() {
+    let dir = TempDir::new().unwrap();
+    let spec = Spec { expert_ff: 512, expert_type: WeightType::Q8_0, ..Spec::new(Arch::Qwen3Moe) };
+    let model = terrace_testkit::write(&spec, dir.path().join("model.gguf")).unwrap();
+    let servers = [(); 2].map(|()| RpcServer::start("server", ByteSize::mib(64)).unwrap());
+    let generate = |more: &[&str]| {
+        let fixed = ["run", model.to_str().unwrap(), "-p", PROMPT, "-n", "24", "--temp", "0"];
+        run(fixed.iter().chain(more))
+    };
+    let golden = json(&generate(&["--stock", "--json"]))["tokens"].clone();
+    let mut with: Vec<&str> = servers.iter().flat_map(|server| ["--rpc", server.endpoint()]).collect();
+    with.extend([
+        "-ngl",
+        "0",
+        "--manage",
+        "experts",
+        "--ram-budget",
+        "4MiB",
+        "--warm-start",
+        "off",
+        "--json",
+    ]);
+    with.extend(["--hot-cache", "2MiB", "--hot-update", "2MiB", "--hot-split", "on"]);
+    let run = json(&generate(&with));
+    assert_eq!(run["tokens"], golden);
+    let hot = &run["hot_experts"];
+    assert!(hot["hot"].as_u64().unwrap() > 0 && hot["cold"].as_u64().unwrap() > 0, "{hot:#}");
+    assert!(hot["memory"].as_u64().unwrap() <= 4 << 20, "{hot:#}");
+    let layers = hot["layers"].as_array().unwrap();
+    assert!(layers.iter().all(|layer| layer["device"] == "RPC0 + RPC1" && layer["held"] != 0), "{hot:#}");
+    let both = &run["plan"]["hot"]["devices"];
+    assert!(both.as_array().unwrap().len() == 1 && both[0]["device"] == "RPC0 + RPC1", "{both:#}");
+    // Twice the experts that either has room for.
+    let bytes = both[0]["bytes"].as_u64().unwrap();
+    assert!(bytes > 2 << 20 && bytes <= 4 << 20, "{both:#}");
+}
+
+/// Starts a long generation, ends the server at its first words, and waits for the rest.
+fn lose(server: RpcServer, with: &[&str]) -> (String, Output) {
+    let bundled = bundled();
+    let mut command = common::terrace();
+    command.args(["run", bundled.to_str().unwrap(), "-p", PROMPT, "-n", "300", "--temp", "0"]);
+    command.args(["--rpc", server.endpoint()]).args(with);
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut first = [0];
+    child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+    drop(server);
+    let rest = child.wait_with_output().unwrap();
+    (String::from_utf8_lossy(&[&first[..], &rest.stdout].concat()).into_owned(), rest)
+}
+
+#[test]
+fn a_server_of_copies_that_ends_costs_no_token() {
+    let server = RpcServer::start("server", ByteSize::mib(64)).unwrap();
+    let plain = {
+        let bundled = bundled();
+        let fixed = ["run", bundled.to_str().unwrap(), "-p", PROMPT, "-n", "300", "--temp", "0"];
+        run(fixed.iter().chain(&STREAMED))
+    };
+    let with = ["--hot-cache", "8MiB", "--hot-update", "512KiB", "--warm-start", "off"];
+    let (text, output) = lose(server, &[&STREAMED[..], &with].concat());
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(text, String::from_utf8_lossy(&plain.stdout));
+    let said = stderr(&output);
+    assert_eq!(said.matches("from now on the CPU computes").count(), 1, "{said}");
+}
+
+#[test]
+fn a_server_of_weights_that_ends_is_one_line_and_a_hint() {
+    let server = RpcServer::start("server", ByteSize::mib(256)).unwrap();
+    let (_, output) = lose(server, &["-ngl", "99"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let said = stderr(&output);
+    assert!(
+        said.contains("error: llama.cpp gave up") && said.contains("hint: a server of --rpc ended"),
+        "{said}"
+    );
+}
+
 /// Nobody asks for anything: a device with room for some experts gets them.
 #[test]
 fn runs_do_what_is_planned() {
@@ -125,6 +209,16 @@ fn why_there_are_none_is_said() {
     assert!(text.contains("--hot-cache does nothing: no experts are streamed"), "{text}");
     let text = failure(&generate(&["--hot-cache", "much"]), 2);
     assert!(text.contains("--hot-cache"), "{text}");
+    let server = RpcServer::start("server", ByteSize::mib(64)).unwrap();
+    let with = [&STREAMED[..], &["--rpc", server.endpoint(), "--hot-split", "on"]].concat();
+    let text = stderr(&generate(&with));
+    assert!(text.contains("--hot-split does nothing without a size of --hot-cache"), "{text}");
+    let text = stderr(&generate(&[&with[..], &["--hot-cache", "2MiB"]].concat()));
+    assert!(text.contains("--hot-split does nothing: there is one device only"), "{text}");
+    let other = RpcServer::start("server", ByteSize::mib(64)).unwrap();
+    let with = [&with[..], &["--rpc", other.endpoint(), "--hot-cache", "2MiB"]].concat();
+    let text = stderr(&generate(&with));
+    assert!(text.contains("--hot-split does nothing: the experts of layer 0 are too small"), "{text}");
 }
 
 #[test]

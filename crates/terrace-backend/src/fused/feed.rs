@@ -171,6 +171,23 @@ impl Feed {
         }
     }
 
+    /// Asks for the lane's experts, too, which it has failed to compute. Everything else of the node is computed.
+    pub fn take_over(&mut self, node: &FusedNode, routing: &Routing) -> Result<(), BackendError> {
+        // SAFETY: lent by `begin` for the run, and used by thread 0 only.
+        let store = unsafe { &mut *self.store };
+        let others = (0..routing.touched().len()).filter(|index| !self.touched.contains(index));
+        self.touched = others.collect();
+        self.wanted = self.touched.iter().map(|&index| routing.touched()[index]).collect();
+        (self.wave, self.quiet) = (0, true);
+        self.bundles.begin(store, first_blocks(&node.block), &self.wanted, routing.how())?;
+        Ok(())
+    }
+
+    /// Which of the touched experts the CPU computes.
+    pub fn touched(&self) -> &[usize] {
+        &self.touched
+    }
+
     /// Guesses what `next` will need, and has it read while nothing else is.
     pub fn look_ahead(
         &mut self,

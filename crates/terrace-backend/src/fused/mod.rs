@@ -27,7 +27,7 @@ use feed::Feed;
 use stages::Stages;
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use terrace_ggml::blocked::{BlockedExpert, ThreadShare};
 use terrace_ggml::cpu::{RawTensor, custom_node};
 use terrace_ggml::{Graph, Tensor};
@@ -172,10 +172,50 @@ impl FusedLane {
             self.attempt(node.index, feed.stop(), || {
                 // SAFETY: rows of the node's output, of pairs that the CPU does not compute; nobody reads it before ggml's
                 // barrier behind the node.
-                unsafe { feed.finish(dst.data(), dst.nb()[1]) }
+                match unsafe { feed.finish(dst.data(), dst.nb()[1]) } {
+                    Err(BackendError::Device(_)) => self.take_over(node, feed, dst),
+                    finished => finished,
+                }
             });
         }
         feed.says(Computing::Dense(next.map(FusedNode::a_block)));
+    }
+
+    /// Thread 0 computes what a lane has failed to: slowly, but once only, since the lane is not asked again.
+    fn take_over(&self, node: &FusedNode, feed: &mut Feed, dst: Tensor<'_>) -> Result<(), BackendError> {
+        // SAFETY: it is only read since the node's first barrier.
+        let work = unsafe { &*self.work.get() };
+        // The others' weights are given back next: nobody may compute with them any more.
+        feed.touched().iter().for_each(|&index| stages::wait_for(&work.items[index], 2));
+        feed.take_over(node, &work.routing)?;
+        let mut entries = Vec::new();
+        loop {
+            entries.clear();
+            let last = feed.publish(&node.block, work.state(), &mut entries)?;
+            let share = ThreadShare { ith: 0, nth: 1 };
+            self.stages(node, work, dst, share).compute(&entries, &AtomicUsize::new(0));
+            if last {
+                return Ok(());
+            }
+        }
+    }
+
+    /// What a thread computes a node with.
+    fn stages<'a>(
+        &self,
+        node: &'a FusedNode,
+        work: &'a Work,
+        dst: Tensor<'_>,
+        share: ThreadShare,
+    ) -> Stages<'a> {
+        Stages {
+            block: &node.block,
+            work,
+            inputs: [self.inputs[0].as_ptr(), self.inputs[1].as_ptr()],
+            output: dst.data(),
+            output_row: dst.nb()[1],
+            blocked: self.blocked.as_ptr().cast::<u8>().wrapping_add(share.ith * self.blocked_part).cast(),
+        }
     }
 
     /// How well the routers' choices were foretold since the last time that this was asked.
@@ -242,15 +282,7 @@ pub unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userda
         let last = wave.last.load(Ordering::Relaxed);
         // SAFETY: thread 0 wrote both before the barrier; it fills the other wave next, and `work` with the next node.
         let (work, entries) = unsafe { (&*lane.work.get(), &*wave.entries.get()) };
-        Stages {
-            block: &node.block,
-            work,
-            inputs: [lane.inputs[0].as_ptr(), lane.inputs[1].as_ptr()],
-            output: dst.data(),
-            output_row: dst.nb()[1],
-            blocked: lane.blocked.as_ptr().cast::<u8>().wrapping_add(share.ith * lane.blocked_part).cast(),
-        }
-        .compute(entries, &wave.next_task);
+        lane.stages(node, work, dst, share).compute(entries, &wave.next_task);
         if last {
             // Leases stay until the next node's `start` or the end of the run: other threads may still compute.
             if share.ith == 0 {

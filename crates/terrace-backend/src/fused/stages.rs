@@ -202,7 +202,7 @@ impl Stages<'_> {
 }
 
 /// Waits until a stage of an expert is through.
-fn wait_for(item: &Item, stage: usize) {
+pub fn wait_for(item: &Item, stage: usize) {
     let mut spins = 0;
     // Acquire: pairs with the release of the task that was the last.
     while item.left[stage].load(Ordering::Acquire) > 0 {

@@ -1,14 +1,23 @@
-//! A lane on one of ggml's devices, computed from a thread of its own: a device's driver may wait as long as it likes.
+//! A lane on one of ggml's devices. A thread of its own uses the device: its driver may wait as long as it likes, and for ever if
+//! the device is lost.
 
 use super::lane::{Job, Lane};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use terrace_ggml::expert_device::{ExpertDevice, ExpertDeviceError, LayerKey, Pairs, Recipe, SlotShape};
+use terrace_ggml::remote;
 use terrace_model::ByteSize;
 
+/// How often who waits looks whether the device is lost.
+const LOOK: Duration = Duration::from_millis(20);
+/// Bytes that are collected before the device is given them.
+const TOGETHER: usize = 8 << 20;
+
 /// Where the job is.
-#[derive(Debug, Default)]
+#[derive(Default)]
 enum Phase {
     /// With who fills it in.
     #[default]
@@ -17,6 +26,8 @@ enum Phase {
     Given(Job),
     /// Through.
     Done(Job, Result<(), ExpertDeviceError>),
+    /// Something else for the thread, with the device.
+    Call(Box<dyn FnOnce(&mut ExpertDevice) + Send>),
     /// The thread is to end.
     Over,
 }
@@ -30,11 +41,22 @@ struct Handover {
 /// Experts on a device.
 pub struct DeviceLane {
     name: String,
-    device: Arc<Mutex<ExpertDevice>>,
+    remote: bool,
     handover: Arc<Handover>,
     thread: Option<JoinHandle<()>>,
     job: Job,
     running: bool,
+    puts: Puts,
+}
+
+/// Experts' bytes that the device is to have.
+#[derive(Default)]
+struct Puts {
+    bytes: Vec<u8>,
+    /// Layer, matrix, slot and how many of the bytes.
+    list: Vec<(LayerKey, usize, u32, usize)>,
+    /// What became of earlier ones.
+    failed: Option<ExpertDeviceError>,
 }
 
 impl DeviceLane {
@@ -43,19 +65,68 @@ impl DeviceLane {
     /// # Errors
     /// Without a thread.
     pub fn start(device: ExpertDevice) -> std::io::Result<Self> {
-        let name = device.name().to_owned();
-        let device = Arc::new(Mutex::new(device));
+        let (name, remote) = (device.name().to_owned(), device.is_remote());
         let handover = Arc::new(Handover::default());
         let thread = {
-            let (device, handover) = (Arc::clone(&device), Arc::clone(&handover));
-            let name = format!("lane {name}");
-            std::thread::Builder::new().name(name).spawn(move || work(&device, &handover))?
+            let (handover, name) = (Arc::clone(&handover), format!("lane {name}"));
+            std::thread::Builder::new().name(name).spawn(move || work(device, &handover))?
         };
-        Ok(Self { name, device, handover, thread: Some(thread), job: Job::default(), running: false })
+        let (job, puts) = (Job::default(), Puts::default());
+        Ok(Self { name, remote, handover, thread: Some(thread), job, running: false, puts })
     }
 
-    fn device(&self) -> MutexGuard<'_, ExpertDevice> {
-        self.device.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lost(&self) -> ExpertDeviceError {
+        ExpertDeviceError::Lost { device: self.name.clone() }
+    }
+
+    fn failed(&self) -> ExpertDeviceError {
+        ExpertDeviceError::Failed { device: self.name.clone(), status: -1 }
+    }
+
+    /// Has the thread do something with the device, and waits for it. What it needs is its own: nobody waits any more when the
+    /// device is lost, and the thread still has it.
+    fn call<T: Send + 'static>(
+        &self,
+        what: impl FnOnce(&mut ExpertDevice) -> T + Send + 'static,
+    ) -> Result<T, ExpertDeviceError> {
+        if self.is_lost() {
+            return Err(self.lost());
+        }
+        let (send, receive) = sync_channel(1);
+        self.handover.pass(Phase::Call(Box::new(move |device| {
+            // Nobody waits any more when this fails.
+            let _ = send.send(what(device));
+        })));
+        loop {
+            match receive.recv_timeout(LOOK) {
+                Ok(result) => return Ok(result),
+                Err(RecvTimeoutError::Timeout) if self.is_lost() => return Err(self.lost()),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err(self.failed()),
+            }
+        }
+    }
+
+    /// Gives the device what was collected.
+    fn flush(&mut self) {
+        if self.puts.list.is_empty() {
+            return;
+        }
+        let mut puts = std::mem::take(&mut self.puts);
+        let done = self.call(move |device| {
+            let mut bytes = &puts.bytes[..];
+            for (layer, matrix, slot, len) in puts.list.drain(..) {
+                let (now, later) = bytes.split_at(len);
+                device.put(layer, matrix, slot, now);
+                bytes = later;
+            }
+            puts.bytes.clear();
+            puts
+        });
+        match done {
+            Ok(puts) => self.puts = puts,
+            Err(error) => self.puts.failed = Some(error),
+        }
     }
 }
 
@@ -70,40 +141,50 @@ impl Handover {
         self.changed.notify_all();
     }
 
-    /// Waits for a phase that `taken` takes something out of.
-    fn wait<T>(&self, mut taken: impl FnMut(&mut Phase) -> Option<T>) -> T {
+    /// The thread: waits for something to do.
+    fn order(&self) -> Phase {
         let mut phase = self.phase();
-        loop {
-            if let Some(taken) = taken(&mut phase) {
-                return taken;
-            }
+        while matches!(*phase, Phase::Idle | Phase::Done(..)) {
             phase = self.changed.wait(phase).unwrap_or_else(PoisonError::into_inner);
+        }
+        std::mem::take(&mut phase)
+    }
+
+    /// Waits for what came of the job; none if `gone` before that.
+    fn done(&self, gone: impl Fn() -> bool) -> Option<(Job, Result<(), ExpertDeviceError>)> {
+        let mut phase = self.phase();
+        while !matches!(*phase, Phase::Done(..)) {
+            if gone() {
+                return None;
+            }
+            (phase, _) = self.changed.wait_timeout(phase, LOOK).unwrap_or_else(PoisonError::into_inner);
+        }
+        match std::mem::take(&mut *phase) {
+            Phase::Done(job, result) => Some((job, result)),
+            _ => None,
         }
     }
 }
 
-/// The thread: computes what it is given until it is over.
-fn work(device: &Mutex<ExpertDevice>, handover: &Handover) {
+/// The thread: does what it is given until it is over.
+fn work(mut device: ExpertDevice, handover: &Handover) {
     loop {
-        let job = handover.wait(|phase| match std::mem::take(phase) {
-            Phase::Given(job) => Some(Some(job)),
-            Phase::Over => Some(None),
-            other => {
-                *phase = other;
-                None
+        match handover.order() {
+            Phase::Given(mut job) => {
+                let Job { layer, rows, slots, experts, out } = &mut job;
+                let computed = catch_unwind(AssertUnwindSafe(|| {
+                    let layer = layer.expect("a job names its layer");
+                    device.compute(layer, Pairs { rows, slots, experts }, out)
+                }));
+                let failed =
+                    |_| Err(ExpertDeviceError::Failed { device: device.name().to_owned(), status: -1 });
+                let result = computed.unwrap_or_else(failed);
+                handover.pass(Phase::Done(job, result));
             }
-        });
-        let Some(mut job) = job else { return };
-        let mut device = device.lock().unwrap_or_else(PoisonError::into_inner);
-        let Job { layer, rows, slots, experts, out } = &mut job;
-        let computed = catch_unwind(AssertUnwindSafe(|| {
-            let layer = layer.expect("a job names its layer");
-            device.compute(layer, Pairs { rows, slots, experts }, out)
-        }));
-        let failed = |_| Err(ExpertDeviceError::Failed { device: device.name().to_owned(), status: -1 });
-        let result = computed.unwrap_or_else(failed);
-        drop(device);
-        handover.pass(Phase::Done(job, result));
+            // Who waits learns of a panic by the end of its channel.
+            Phase::Call(call) => drop(catch_unwind(AssertUnwindSafe(|| call(&mut device)))),
+            _ => return,
+        }
     }
 }
 
@@ -112,12 +193,17 @@ impl Lane for DeviceLane {
         &self.name
     }
 
+    fn is_lost(&self) -> bool {
+        self.remote && remote::lost()
+    }
+
     fn adopt(&mut self, layer: LayerKey, recipe: Recipe, most: usize) -> Result<(), ExpertDeviceError> {
-        self.device().set_recipe(layer, recipe, most)
+        self.call(move |device| device.set_recipe(layer, recipe, most))?
     }
 
     fn add(&mut self, matrices: &[SlotShape], slots: u32) -> Result<LayerKey, ExpertDeviceError> {
-        self.device().add(matrices, slots)
+        let matrices = matrices.to_vec();
+        self.call(move |device| device.add(&matrices, slots))?
     }
 
     fn remake(
@@ -126,19 +212,29 @@ impl Lane for DeviceLane {
         matrices: &[SlotShape],
         slots: u32,
     ) -> Result<(), ExpertDeviceError> {
-        self.device().remake(layer, matrices, slots)
+        let matrices = matrices.to_vec();
+        self.call(move |device| device.remake(layer, &matrices, slots))?
     }
 
     fn remove(&mut self, layer: LayerKey) {
-        self.device().remove(layer);
+        // Of a lost device there is nothing to give back.
+        let _ = self.call(move |device| device.remove(layer));
     }
 
     fn put(&mut self, layer: LayerKey, matrix: usize, slot: u32, bytes: &[u8]) {
-        self.device().put(layer, matrix, slot, bytes);
+        self.puts.bytes.extend_from_slice(bytes);
+        self.puts.list.push((layer, matrix, slot, bytes.len()));
+        if self.puts.bytes.len() >= TOGETHER {
+            self.flush();
+        }
     }
 
-    fn settle(&mut self) {
-        self.device().settle();
+    fn settle(&mut self) -> Result<(), ExpertDeviceError> {
+        self.flush();
+        match self.puts.failed.take() {
+            Some(error) => Err(error),
+            None => self.call(ExpertDevice::settle),
+        }
     }
 
     fn job(&mut self) -> &mut Job {
@@ -153,13 +249,8 @@ impl Lane for DeviceLane {
 
     fn finish(&mut self) -> Result<&Job, ExpertDeviceError> {
         if std::mem::take(&mut self.running) {
-            let (job, result) = self.handover.wait(|phase| match std::mem::take(phase) {
-                Phase::Done(job, result) => Some((job, result)),
-                other => {
-                    *phase = other;
-                    None
-                }
-            });
+            let done = self.handover.done(|| self.is_lost());
+            let (job, result) = done.ok_or_else(|| self.lost())?;
             self.job = job;
             result?;
         }
@@ -167,7 +258,17 @@ impl Lane for DeviceLane {
     }
 
     fn bytes_for(&self, matrices: &[SlotShape], slots: u32) -> ByteSize {
-        self.device().bytes_for(matrices, slots)
+        let matrices = matrices.to_vec();
+        self.call(move |device| device.bytes_for(&matrices, slots)).unwrap_or_default()
+    }
+
+    fn most_within(&self, matrices: &[SlotShape], most: u32, (granted, slots): (&[SlotShape], u32)) -> u32 {
+        let (matrices, granted) = (matrices.to_vec(), granted.to_vec());
+        let within = self.call(move |device| {
+            let room = device.bytes_for(&granted, slots);
+            (1..=most).rev().find(|&slots| device.bytes_for(&matrices, slots) <= room)
+        });
+        within.ok().flatten().unwrap_or(0)
     }
 }
 
@@ -176,7 +277,8 @@ impl Drop for DeviceLane {
         // What it computes now is of no use any more, and nothing else can be done about it.
         let _ = self.finish();
         self.handover.pass(Phase::Over);
-        if let Some(thread) = self.thread.take() {
+        // The thread of a lost device may never end; what it has stays with it.
+        if let Some(thread) = self.thread.take().filter(|_| !self.is_lost()) {
             let _ = thread.join();
         }
     }

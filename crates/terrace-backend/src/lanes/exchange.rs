@@ -197,8 +197,15 @@ impl Lanes {
             lanes[layer.lane].put(layer.key, matrix, exchange.slot, &staging[at..at + len]);
             at += len;
         }
-        for lane in lanes.iter_mut() {
-            lane.settle();
+        let mut settled = Ok(());
+        for (index, lane) in lanes.iter_mut().enumerate() {
+            if let Err(error) = lane.settle() {
+                settled = Err((index, error));
+            }
+        }
+        if let Err((lane, error)) = settled {
+            self.fail(lane, &error);
+            return Err(error.into());
         }
         *bytes += total as u64;
         *time += started.elapsed();

@@ -20,10 +20,14 @@ pub struct Job {
 
 /// Something that holds copies of experts and computes with them, while the CPU computes the others.
 ///
-/// A new kind of lane is a new file in this room. Thread 0 alone calls it.
+/// A layer's matrices come in one order everywhere; the last one is that of the block's last product (down), and the side that
+/// it shares with the others is the FFN dimension. A new kind of lane is a new file in this room. Thread 0 alone calls it.
 pub trait Lane: Send {
     /// What it is called.
     fn name(&self) -> &str;
+
+    /// Whether it is gone, and what it held with it. Everything else then fails, or does nothing.
+    fn is_lost(&self) -> bool;
 
     /// How a layer's block computes from now on, of at most `most` pairs at once.
     ///
@@ -51,11 +55,14 @@ pub trait Lane: Send {
     /// Gives a layer's memory back.
     fn remove(&mut self, layer: LayerKey);
 
-    /// Puts an expert's bytes of a matrix into a slot.
+    /// Puts an expert's bytes of a matrix into a slot, by [`Lane::settle`] at the latest.
     fn put(&mut self, layer: LayerKey, matrix: usize, slot: u32, bytes: &[u8]);
 
     /// Waits until everything that was put is there.
-    fn settle(&mut self);
+    ///
+    /// # Errors
+    /// If something is not.
+    fn settle(&mut self) -> Result<(), ExpertDeviceError>;
 
     /// The next job, to be filled in; nothing is running.
     fn job(&mut self) -> &mut Job;
@@ -66,9 +73,12 @@ pub trait Lane: Send {
     /// Waits for the job.
     ///
     /// # Errors
-    /// If it failed.
+    /// If it failed: nothing has come of it then.
     fn finish(&mut self) -> Result<&Job, ExpertDeviceError>;
 
-    /// Bytes that so many slots with these matrices take.
+    /// Bytes that so many slots with these matrices take; of a lost lane none.
     fn bytes_for(&self, matrices: &[SlotShape], slots: u32) -> ByteSize;
+
+    /// As many slots with these matrices, `most` at most, as go into what `granted` slots of other matrices take.
+    fn most_within(&self, matrices: &[SlotShape], most: u32, granted: (&[SlotShape], u32)) -> u32;
 }

@@ -10,6 +10,7 @@ mod exchange;
 mod lane;
 mod recipe;
 mod report;
+mod sliced;
 mod start;
 
 pub use exchange::HotUpdate;
@@ -26,7 +27,7 @@ use std::ffi::c_void;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 use terrace_ggml::cpu::custom_node;
-use terrace_ggml::expert_device::{LayerKey, SlotShape};
+use terrace_ggml::expert_device::{ExpertDeviceError, LayerKey, SlotShape};
 use terrace_ggml::{DataType, Tensor};
 use terrace_model::{ByteSize, LayerId};
 use terrace_plan::HotCache;
@@ -43,9 +44,9 @@ struct HotLayer {
     /// Their first blocks.
     firsts: Vec<BlockId>,
     shapes: Vec<SlotShape>,
-    /// Slots at most, and the bytes that they may take.
+    /// What was granted: slots at most, for these matrices.
     most: u32,
-    room: ByteSize,
+    granted: Vec<SlotShape>,
     /// What they take: asking the device is nothing for every token.
     memory: ByteSize,
     /// Elements of a row that comes out, once adopted.
@@ -127,6 +128,9 @@ impl Lanes {
 
     /// A layer has no lane from now on.
     fn give_up(&mut self, index: usize, problem: String) {
+        if self.lanes[self.layers[index].lane].is_lost() {
+            return self.lose(self.layers[index].lane);
+        }
         let layer = &mut self.layers[index];
         tracing::warn!(
             "layer {} has no experts on {}: {problem}",
@@ -138,6 +142,28 @@ impl Lanes {
         layer.memory = ByteSize::ZERO;
         layer.adopted = false;
         layer.problem = Some(problem);
+    }
+
+    /// A lane is gone.
+    fn lose(&mut self, lane: usize) {
+        let device = self.lanes[lane].name().to_owned();
+        self.fail(lane, &ExpertDeviceError::Lost { device });
+    }
+
+    /// A lane does not work any more: the CPU computes its experts.
+    fn fail(&mut self, lane: usize, error: &ExpertDeviceError) {
+        let gone = self.lanes[lane].is_lost();
+        tracing::warn!("{error}; from now on the CPU computes the experts that it had copies of");
+        for (index, layer) in self.layers.iter_mut().enumerate().filter(|(_, layer)| layer.lane == lane) {
+            if layer.problem.is_none() {
+                if !gone {
+                    self.lanes[lane].remove(layer.key);
+                }
+                self.cache.clear(index, ByteSize(1), 0);
+                (layer.adopted, layer.memory) = (false, ByteSize::ZERO);
+                layer.problem = Some(error.to_string());
+            }
+        }
     }
 
     /// A graph begins.
@@ -208,14 +234,20 @@ impl Lanes {
     /// Ends the node: waits for the lane, and puts its rows into the output, rows `stride` bytes apart.
     ///
     /// # Errors
-    /// The lane's.
+    /// The lane's: its pairs are then to be computed by the CPU, which computes the layer's others from now on, too.
     ///
     /// # Safety
     /// `output` is valid for the rows that `into_output` named, in which nobody else writes or reads meanwhile.
     pub(crate) unsafe fn finish(&mut self, output: *mut c_void, stride: usize) -> Result<(), BackendError> {
         let Some(lane) = self.busy.take() else { return Ok(()) };
         let before = Instant::now();
-        let job = self.lanes[lane].finish()?;
+        let job = match self.lanes[lane].finish() {
+            Ok(job) => job,
+            Err(error) => {
+                self.fail(lane, &error);
+                return Err(error.into());
+            }
+        };
         self.waited += before.elapsed();
         let width = job.out.len() / self.outputs.len().max(1);
         for (row, values) in self.outputs.iter().zip(job.out.chunks_exact(width.max(1))) {

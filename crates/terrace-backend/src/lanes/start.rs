@@ -3,13 +3,14 @@
 use super::device::DeviceLane;
 use super::exchange::{Bringer, HotUpdate};
 use super::lane::Lane;
+use super::sliced::{SlicedLane, largest_slice};
 use super::{Counts, HotLayer, Lanes};
 use crate::weights::{Cut, Layout, ManagedTensor};
 use std::time::Duration;
 use terrace_ggml::devices::DeviceHandle;
 use terrace_ggml::expert_device::{ExpertDevice, ExpertDeviceError, LayerKey, SlotShape};
 use terrace_model::{ByteSize, LayerId, ModelFile};
-use terrace_plan::HotCache;
+use terrace_plan::{HotCache, Name};
 use terrace_store::SWEEP_TOKENS;
 
 /// Bytes of activations beside what rows take: alignment of each tensor.
@@ -17,13 +18,33 @@ const PADDING: u64 = 64 << 10;
 /// Rows of results of an expert's matrices that activations have room for, the operations' between them included.
 const ROWS: u64 = 3;
 
-/// What a device is to hold.
+/// What a lane is to hold.
 #[derive(Clone, Debug)]
 pub struct LanePlan {
-    /// The device.
-    pub device: DeviceHandle,
-    /// Layers, each on one device at most.
+    /// Its device; of several, each holds a slice of every expert.
+    pub devices: Vec<DeviceHandle>,
+    /// Layers, each in one lane at most.
     pub layers: Vec<LaneLayer>,
+}
+
+impl LanePlan {
+    fn names(&self) -> String {
+        let names: Vec<String> = self.devices.iter().map(|device| device.name()).collect();
+        names.join(" + ")
+    }
+
+    /// The lane, with nothing in it.
+    fn start(&self, activations: ByteSize) -> Result<Box<dyn Lane>, String> {
+        let on = |&device: &DeviceHandle| {
+            let device = ExpertDevice::start(device, activations).map_err(|error| error.to_string())?;
+            DeviceLane::start(device).map_err(|error| error.to_string())
+        };
+        let mut lanes = self.devices.iter().map(on).collect::<Result<Vec<_>, _>>()?;
+        Ok(match lanes.len() {
+            1 => Box::new(lanes.remove(0)),
+            _ => Box::new(SlicedLane::new(self.names(), lanes)),
+        })
+    }
 }
 
 /// A layer's slots.
@@ -35,13 +56,26 @@ pub struct LaneLayer {
     pub slots: u32,
 }
 
-/// The managed expert tensors of a layer.
-fn tensors_of(layout: &Layout, layer: LayerId) -> impl Iterator<Item = (u32, &ManagedTensor, u32)> {
+/// The managed expert tensors of a layer, in the order of lanes.
+fn tensors_of(layout: &Layout, layer: LayerId) -> Vec<(u32, &ManagedTensor, u32)> {
     let all = (0u32..).zip(layout.tensors()).filter(move |(_, tensor)| tensor.layer == Some(layer));
-    all.filter_map(|(index, tensor)| match tensor.cut {
-        Cut::PerExpert { experts } => Some((index, tensor, experts)),
-        Cut::Whole => None,
-    })
+    let mut tensors: Vec<_> = all
+        .filter_map(|(index, tensor)| match tensor.cut {
+            Cut::PerExpert { experts } => Some((index, tensor, experts)),
+            Cut::Whole => None,
+        })
+        .collect();
+    tensors.sort_by_key(|(_, tensor, _)| Name::of(&tensor.name).role == "ffn_down_exps");
+    tensors
+}
+
+/// Their matrices; none without a tensor, or if one is no stack of as many matrices as the others.
+fn matrices_of(model: &ModelFile, tensors: &[(u32, &ManagedTensor, u32)]) -> Option<Vec<SlotShape>> {
+    let experts = tensors.first()?.2;
+    let of = |(_, tensor, n): &(u32, &ManagedTensor, u32)| {
+        (*n == experts).then(|| shape_of(model, tensor)).flatten()
+    };
+    tensors.iter().map(of).collect()
 }
 
 impl Lanes {
@@ -54,6 +88,12 @@ impl Lanes {
         };
         let floats = layers.map(of).max().unwrap_or(0);
         ByteSize(floats * size_of::<f32>() as u64 * u64::from(used) * SWEEP_TOKENS + PADDING)
+    }
+
+    /// Bytes of an expert of the layer on that of so many devices which has most of it, if each has a slice.
+    pub fn largest_slice(model: &ModelFile, layout: &Layout, layer: LayerId, devices: usize) -> ByteSize {
+        let matrices = matrices_of(model, &tensors_of(layout, layer));
+        matrices.map_or(ByteSize::ZERO, |matrices| largest_slice(&matrices, devices))
     }
 
     /// Lanes by plan, for a model of which `used` experts compute each token. A layer for which there is no room gets fewer
@@ -70,26 +110,21 @@ impl Lanes {
         let mut caches = Vec::new();
         for plan in plans {
             let activations = Self::activations(model, plan.layers.iter().map(|layer| layer.layer), used);
-            let lane = ExpertDevice::start(plan.device, activations).map_err(|error| error.to_string());
-            let lane = lane.and_then(|device| DeviceLane::start(device).map_err(|error| error.to_string()));
-            let mut lane: Box<dyn Lane> = match lane {
-                Ok(lane) => Box::new(lane),
+            let mut lane = match plan.start(activations) {
+                Ok(lane) => lane,
                 Err(error) => {
-                    tracing::warn!("no experts on {}: {error}", plan.device.name());
+                    tracing::warn!("no experts on {}: {error}", plan.names());
                     continue;
                 }
             };
             for &LaneLayer { layer, slots } in &plan.layers {
-                let tensors: Vec<_> = tensors_of(layout, layer).collect();
-                let Some(&(_, _, experts)) = tensors.first() else { continue };
-                let shapes: Vec<SlotShape> =
-                    tensors.iter().filter_map(|(_, tensor, _)| shape_of(model, tensor)).collect();
-                let alike = tensors.iter().all(|(_, _, n)| *n == experts) && shapes.len() == tensors.len();
+                let tensors = tensors_of(layout, layer);
+                let Some(shapes) = matrices_of(model, &tensors) else { continue };
+                let experts = tensors[0].2;
                 let wanted = slots.min(experts);
-                if wanted == 0 || !alike {
+                if wanted == 0 {
                     continue;
                 }
-                let room = lane.bytes_for(&shapes, wanted);
                 let (key, slots) = match fit(wanted, |slots| lane.add(&shapes, slots)) {
                     Ok(fitting) => fitting,
                     Err(error) => {
@@ -112,9 +147,9 @@ impl Lanes {
                     key,
                     tensors: tensors.iter().map(|(index, _, _)| *index).collect(),
                     firsts: tensors.iter().map(|(_, tensor, _)| tensor.block(0)).collect(),
-                    shapes,
                     most: wanted,
-                    room,
+                    granted: shapes.clone(),
+                    shapes,
                     memory,
                     out_width: 0,
                     adopted: false,
@@ -141,6 +176,14 @@ impl Lanes {
     /// Empty slots for a layer's tensors as they are now.
     pub(super) fn remake(&mut self, index: usize, layout: &Layout) {
         let layer = &mut self.layers[index];
+        if self.lanes[layer.lane].is_lost() {
+            // What has been given up stays so.
+            if layer.problem.is_none() {
+                let lane = layer.lane;
+                self.lose(lane);
+            }
+            return;
+        }
         for (shape, &tensor) in layer.shapes.iter_mut().zip(&layer.tensors) {
             shape.ty = layout.tensors()[tensor as usize].ty;
         }
@@ -148,9 +191,7 @@ impl Lanes {
         layer.problem = None;
         let lane = &mut self.lanes[layer.lane];
         lane.remove(layer.key);
-        let within =
-            (0..=layer.most).rev().find(|&n| n == 0 || lane.bytes_for(&layer.shapes, n) <= layer.room);
-        let made = match within.unwrap_or(0) {
+        let made = match lane.most_within(&layer.shapes, layer.most, (&layer.granted, layer.most)) {
             0 => Err("not one of them fits into what its slots took".to_owned()),
             wanted => fit(wanted, |slots| lane.remake(layer.key, &layer.shapes, slots).map(|()| layer.key))
                 .map_err(|error| error.to_string()),

@@ -12,6 +12,7 @@ pub use recipe::{Part, Recipe, Source, Step};
 pub use slots::SlotShape;
 
 use crate::devices::DeviceHandle;
+use crate::remote;
 use graph::BlockGraph;
 use llama_cpp_sys_2 as sys;
 use slots::{Slots, Tables};
@@ -45,6 +46,12 @@ pub enum ExpertDeviceError {
         /// ggml's name of the operation.
         op: &'static str,
     },
+    /// It was reached over a network, and is not any more.
+    #[error("device {device} is given up: an RPC server ended, or does not answer")]
+    Lost {
+        /// ggml's name of it.
+        device: String,
+    },
     /// A graph failed.
     #[error("device {device} failed to compute experts (ggml's status {status})")]
     Failed {
@@ -58,6 +65,18 @@ pub enum ExpertDeviceError {
 /// A layer of an [`ExpertDevice`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LayerKey(usize);
+
+impl LayerKey {
+    /// The key of who keeps layers in a slice.
+    pub const fn new(index: usize) -> Self {
+        Self(index)
+    }
+
+    /// The index for slices.
+    pub const fn index(self) -> usize {
+        self.0
+    }
+}
 
 /// Rows that experts are applied to.
 #[derive(Clone, Copy, Debug)]
@@ -118,6 +137,12 @@ impl ExpertDevice {
     /// If it does not start, or without room.
     pub fn start(device: DeviceHandle, activations: ByteSize) -> Result<Self, ExpertDeviceError> {
         let name = device.name();
+        if device.is_remote() {
+            if remote::lost() {
+                return Err(ExpertDeviceError::Lost { device: name });
+            }
+            remote::hold_copies();
+        }
         // SAFETY: a live device; no parameters.
         let backend = unsafe { sys::ggml_backend_dev_init(device.as_raw(), std::ptr::null()) };
         let backend =
@@ -130,6 +155,12 @@ impl ExpertDevice {
     /// ggml's name of it.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whether it is reached over a network. Then it is to be used from a thread of its own, which is stopped in the middle of a
+    /// call when the device is [lost](crate::remote::lost), and never goes on.
+    pub fn is_remote(&self) -> bool {
+        self.device.is_remote()
     }
 
     /// Makes room for `slots` experts of a layer with these matrices; nothing is in them. [`ExpertDevice::bytes_for`] says how

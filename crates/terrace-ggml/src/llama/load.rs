@@ -3,7 +3,7 @@
 use crate::buffer::BufferTypeHandle;
 use crate::devices::DeviceHandle;
 use crate::parked::{self, ParkedError};
-use crate::{abi, fatal, log};
+use crate::{abi, fatal, log, remote};
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::{Path, PathBuf};
@@ -160,6 +160,10 @@ impl Model {
             raw.tensor_buft_overrides = overrides.as_ptr();
             // Lazily read tables go to a mapping of llama.cpp's own; ours are placed by the overrides.
             raw.lazy_mode = sys::LLAMA_LAZY_MODE_OFF;
+        }
+        if !params.header_only {
+            let buffers = params.overrides.iter().map(|&(_, buffers)| buffers);
+            remote::need(params.devices.iter().map(|&(device, _)| device), buffers);
         }
         drop(parked::take());
         let (model, lines) = {

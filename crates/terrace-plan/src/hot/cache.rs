@@ -133,7 +133,8 @@ impl HotCache {
     /// A slot is empty: what was to come did not.
     pub fn vacate(&mut self, layer: usize, slot: u32) {
         let layer = &mut self.layers[layer];
-        if let Some(gone) = layer.held[slot as usize].take() {
+        // A layer that was cleared meanwhile may have no such slot.
+        if let Some(gone) = layer.held.get_mut(slot as usize).and_then(Option::take) {
             layer.slot_of[gone as usize] = None;
         }
     }

@@ -1,0 +1,157 @@
+//! Servers of devices that have copies of experts end while a model runs: the CPU goes on, and not a token is another one.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod reloading;
+
+use reloading::{dir, from_file, load, original, trace, with, write};
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::time::Duration;
+use terrace_engine::{Engine, HotCacheChoice, HotUpdate, Manage, Options, Sampling};
+use terrace_model::ByteSize;
+use terrace_testkit::rpc::{RpcServer, serve_as_child};
+use terrace_testkit::{Arch, Spec, WeightType};
+
+#[test]
+#[ignore = "the RPC servers of the other tests, in processes of their own"]
+fn server() {
+    serve_as_child();
+}
+
+fn servers(count: usize) -> Vec<RpcServer> {
+    (0..count).map(|_| RpcServer::start("server", ByteSize::mib(256)).unwrap()).collect()
+}
+
+fn options(model: &Path, servers: &[RpcServer]) -> Options {
+    Options {
+        rpc: servers.iter().map(|server| server.endpoint().to_owned()).collect(),
+        device_layers: Some(0),
+        hot_cache: HotCacheChoice::Bytes(ByteSize::mib(24)),
+        hot_update: HotUpdate::Bytes(ByteSize::mib(16)),
+        hot_split: servers.len() > 1,
+        ..reloading::options(model, Manage::Experts)
+    }
+}
+
+fn spec(arch: Arch) -> Spec {
+    Spec { expert_ff: 768, expert_type: WeightType::Q8_0, ..Spec::new(arch) }
+}
+
+fn plain(model: &Path) -> Engine {
+    load(reloading::options(model, Manage::Experts))
+}
+
+const TOKENS: usize = 60;
+
+/// Greedy tokens, and what `at` does after each.
+fn tokens(engine: &mut Engine, at: &mut dyn FnMut(usize)) -> Vec<i32> {
+    engine.reset();
+    let prompt = engine.tokenize("The water goes down", true, false).unwrap();
+    let mut count = 0;
+    let sink = &mut |_: &[u8]| {
+        count += 1;
+        at(count);
+        ControlFlow::Continue(())
+    };
+    engine.generate(&prompt, Some(TOKENS), &Sampling::greedy(), sink).unwrap().tokens
+}
+
+/// Pairs that devices have computed.
+fn hot(engine: &Engine) -> u64 {
+    engine.hot_experts().unwrap().totals.hot
+}
+
+fn assert_gone(engine: &Engine) {
+    let report = engine.hot_experts().unwrap();
+    let gone =
+        |problem: &Option<String>| problem.as_ref().is_some_and(|text| text.contains("does not answer"));
+    assert!(report.layers.iter().all(|layer| gone(&layer.problem) && layer.held == 0), "{report:?}");
+    assert_eq!(report.totals.memory, ByteSize::ZERO);
+}
+
+fn in_own_process(name: &str) {
+    reloading::in_own_process(name);
+}
+
+#[test]
+fn a_server_that_ends_between_two_tokens() {
+    in_own_process("between_tokens");
+}
+
+#[test]
+#[ignore = "run by a_server_that_ends_between_two_tokens"]
+fn between_tokens() {
+    let (dir, mut servers) = (dir(), servers(1));
+    let model = write(&spec(Arch::Qwen3Moe), dir.path().join("model.gguf"));
+    let golden = tokens(&mut plain(&model), &mut |_| {});
+    let mut engine = load(options(&model, &servers));
+    assert_eq!(tokens(&mut engine, &mut |_| {}), golden);
+    assert!(hot(&engine) > 0);
+    let got = tokens(&mut engine, &mut |count| {
+        if count == TOKENS / 2 {
+            servers.clear();
+        }
+    });
+    assert_eq!(got, golden);
+    assert_gone(&engine);
+    // Nobody asks for it again.
+    let used = hot(&engine);
+    assert_eq!(tokens(&mut engine, &mut |_| {}), golden);
+    assert_eq!(hot(&engine), used);
+}
+
+#[test]
+fn a_server_that_ends_at_any_time() {
+    for _ in 0..4 {
+        in_own_process("any_time");
+    }
+}
+
+/// One of three that have a slice each, most likely in the middle of a node.
+#[test]
+#[ignore = "run by a_server_that_ends_at_any_time"]
+fn any_time() {
+    let (dir, mut servers) = (dir(), servers(3));
+    let model = write(&spec(Arch::GptOss), dir.path().join("model.gguf"));
+    let golden = tokens(&mut plain(&model), &mut |_| {});
+    let mut engine = load(options(&model, &servers));
+    assert_eq!(tokens(&mut engine, &mut |_| {}), golden);
+    let after = Duration::from_micros(u64::from(std::process::id()) * 7919 % 200_000);
+    let end = std::thread::spawn(move || {
+        std::thread::sleep(after);
+        drop(servers.remove(1));
+        servers
+    });
+    while engine.hot_experts().unwrap().layers[0].problem.is_none() {
+        assert_eq!(tokens(&mut engine, &mut |_| {}), golden);
+    }
+    let _others = end.join().unwrap();
+    assert_eq!(tokens(&mut engine, &mut |_| {}), golden);
+    assert_gone(&engine);
+}
+
+#[test]
+fn a_server_that_ends_before_slices_are_cut_anew() {
+    in_own_process("cut_anew");
+}
+
+#[test]
+#[ignore = "run by a_server_that_ends_before_slices_are_cut_anew"]
+fn cut_anew() {
+    let (dir, mut servers) = (dir(), servers(2));
+    let spec = spec(Arch::Qwen3Moe);
+    let base = write(&spec, dir.path().join("base.gguf"));
+    let down = "blk.1.ffn_down_exps.weight";
+    let donor = write(&with(&spec, down, WeightType::Q4_K), dir.path().join("donor.gguf"));
+    let (before, after) = (trace(&mut plain(&base)), trace(&mut plain(&donor)));
+    let mut engine = load(options(&base, &servers));
+    assert_eq!(trace(&mut engine).tokens, before.tokens);
+    servers.pop();
+    // The new tensor is taken over; its copies are not made any more.
+    engine.swap(&[from_file(down, &donor)]).unwrap();
+    assert!(trace(&mut engine) == after);
+    assert_gone(&engine);
+    engine.swap(&[original(down)]).unwrap();
+    assert!(trace(&mut engine) == before);
+}

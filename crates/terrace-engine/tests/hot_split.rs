@@ -1,0 +1,235 @@
+//! Copies of experts in slices on several devices: sums of what each computes are what the whole expert computes, to rounding,
+//! and borders move when a tensor is replaced by one of another block size.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod reloading;
+
+use reloading::{Trace, dir, from_file, load, original, trace, with, write};
+use std::path::Path;
+use terrace_engine::{Engine, HotCacheChoice, HotUpdate, Manage, Options};
+use terrace_ggml::devices::devices;
+use terrace_model::ByteSize;
+use terrace_testkit::rpc::{RpcServer, serve_as_child};
+use terrace_testkit::{Arch, Spec, WeightType};
+
+#[test]
+#[ignore = "the RPC servers of the other tests, in processes of their own"]
+fn server() {
+    serve_as_child();
+}
+
+fn servers(count: usize, memory: ByteSize) -> Vec<RpcServer> {
+    (0..count).map(|_| RpcServer::start("server", memory).unwrap()).collect()
+}
+
+fn options(model: &Path, servers: &[RpcServer]) -> Options {
+    Options {
+        rpc: servers.iter().map(|server| server.endpoint().to_owned()).collect(),
+        device_layers: Some(0),
+        hot_cache: HotCacheChoice::Bytes(ByteSize::mib(24)),
+        hot_update: HotUpdate::Bytes(ByteSize::mib(16)),
+        hot_split: true,
+        ..reloading::options(model, Manage::Experts)
+    }
+}
+
+/// What the file computes without devices.
+fn plain(model: &Path) -> Trace {
+    trace(&mut load(reloading::options(model, Manage::Experts)))
+}
+
+/// 768 is cut at 384 in blocks of 32, and at 256 in blocks of 256.
+fn spec(arch: Arch) -> Spec {
+    Spec { expert_ff: 768, expert_type: WeightType::Q8_0, ..Spec::new(arch) }
+}
+
+/// The largest difference of logits, as a part of the largest logit.
+fn apart(a: &[u32], b: &[u32]) -> f32 {
+    let floats = |bits: &[u32]| bits.iter().map(|bits| f32::from_bits(*bits)).collect::<Vec<f32>>();
+    let (a, b) = (floats(a), floats(b));
+    let largest = a.iter().fold(0f32, |largest, logit| largest.max(logit.abs()));
+    let differences = a.iter().zip(&b).map(|(a, b)| (a - b).abs());
+    let worst =
+        |worst: f32, difference: f32| if difference.is_nan() { f32::INFINITY } else { worst.max(difference) };
+    differences.fold(0f32, worst) / largest
+}
+
+/// The same tokens, and logits that differ by rounding.
+fn assert_same(got: &Trace, expected: &Trace, label: &str) {
+    let apart = apart(&got.end, &expected.end);
+    eprintln!("{label}: {apart}");
+    assert_eq!(got.tokens, expected.tokens, "{label}");
+    assert!(apart < 0.03, "{label}: logits differ by {apart}");
+}
+
+/// Tokens until all that is used has copies, and then the trace.
+fn warm(engine: &mut Engine) -> Trace {
+    trace(engine);
+    trace(engine)
+}
+
+/// Pairs that devices have computed, and that all layers are in slices there.
+fn hot(engine: &Engine, devices: &str) -> u64 {
+    let report = engine.hot_experts().unwrap();
+    for layer in &report.layers {
+        assert!(layer.problem.is_none() && layer.held > 0 && layer.device == devices, "{report:?}");
+    }
+    report.totals.hot
+}
+
+fn in_own_process(name: &str, arch: Arch) {
+    let _alone = reloading::alone();
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture", "--ignored"])
+        .env("HOT_SPLIT_ARCH", arch.name())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("1 passed"), "{arch}: {text}");
+}
+
+fn arch() -> Arch {
+    std::env::var("HOT_SPLIT_ARCH").unwrap().parse().unwrap()
+}
+
+#[test]
+fn slices_add_up_in_every_architecture() {
+    for &arch in Arch::ALL.iter().filter(|arch| arch.is_moe()) {
+        in_own_process("adds_up", arch);
+    }
+}
+
+#[test]
+#[ignore = "run by slices_add_up_in_every_architecture, one process each"]
+fn adds_up() {
+    let (dir, arch, servers) = (dir(), arch(), servers(2, ByteSize::mib(256)));
+    let model = write(&spec(arch), dir.path().join("model.gguf"));
+    let mut engine = load(options(&model, &servers));
+    assert_same(&warm(&mut engine), &plain(&model), arch.name());
+    assert!(hot(&engine, "RPC0 + RPC1") > 50, "{:?}", engine.hot_experts());
+}
+
+#[test]
+fn tensors_are_replaced_in_slices() {
+    for arch in [Arch::Qwen3Moe, Arch::GptOss] {
+        in_own_process("two_devices", arch);
+    }
+    in_own_process("three_devices", Arch::Mixtral);
+    in_own_process("three_devices", Arch::Gemma4);
+}
+
+#[test]
+#[ignore = "run by tensors_are_replaced_in_slices"]
+fn two_devices() {
+    replaced(&servers(2, ByteSize::mib(256)), "RPC0 + RPC1");
+}
+
+#[test]
+#[ignore = "run by tensors_are_replaced_in_slices"]
+fn three_devices() {
+    replaced(&servers(3, ByteSize::mib(256)), "RPC0 + RPC1 + RPC2");
+}
+
+fn replaced(servers: &[RpcServer], devices: &str) {
+    let (dir, arch) = (dir(), arch());
+    let spec = spec(arch);
+    let base = write(&spec, dir.path().join("base.gguf"));
+    let before = plain(&base);
+    let mut engine = load(options(&base, servers));
+    assert_same(&warm(&mut engine), &before, arch.name());
+    let up = if arch == Arch::Gemma4 { "ffn_gate_up_exps" } else { "ffn_up_exps" };
+    let name = |role: &str| format!("blk.1.{role}.weight");
+    let cases: [&[(&str, WeightType)]; 4] = [
+        &[("ffn_down_exps", WeightType::Q4_K)],
+        &[("ffn_down_exps", WeightType::Q4_0), (up, WeightType::F16)],
+        &[(up, WeightType::IQ2_XS)],
+        &[("ffn_down_exps", WeightType::IQ1_M), (up, WeightType::Q6_K)],
+    ];
+    // The last two take long to quantise.
+    let cases = if arch == Arch::Qwen3Moe { &cases[..] } else { &cases[..2] };
+    for (n, case) in cases.iter().enumerate() {
+        let label = format!("{arch}: {case:?}");
+        let changed = case.iter().fold(spec.clone(), |spec, (role, ty)| with(&spec, &name(role), *ty));
+        let donor = write(&changed, dir.path().join(format!("donor{n}.gguf")));
+        let swaps: Vec<_> = case.iter().map(|(role, _)| from_file(&name(role), &donor)).collect();
+        engine.swap(&swaps).unwrap();
+        let used = hot(&engine, devices);
+        let swapped = warm(&mut engine);
+        assert!(apart(&swapped.end, &before.end) > 0.01, "{label}: the swap had no effect");
+        assert_same(&swapped, &plain(&donor), &label);
+        assert!(hot(&engine, devices) > used, "{label}: {:?}", engine.hot_experts());
+        let back: Vec<_> = case.iter().map(|(role, _)| original(&name(role))).collect();
+        engine.swap(&back).unwrap();
+        assert_same(&warm(&mut engine), &before, &label);
+    }
+}
+
+#[test]
+fn borders_move_within_the_devices_memory() {
+    in_own_process("flat", Arch::Qwen3Moe);
+}
+
+#[test]
+#[ignore = "run by borders_move_within_the_devices_memory"]
+fn flat() {
+    let (dir, servers) = (dir(), servers(2, ByteSize::mib(64)));
+    let spec = spec(arch());
+    let base = write(&spec, dir.path().join("base.gguf"));
+    let down = "blk.1.ffn_down_exps.weight";
+    let donor = write(&with(&spec, down, WeightType::Q4_K), dir.path().join("donor.gguf"));
+    let mut engine = load(options(&base, &servers));
+    let free = || -> Vec<ByteSize> {
+        devices().into_iter().filter(|device| device.is_remote()).map(|device| device.memory().0).collect()
+    };
+    warm(&mut engine);
+    let mut seen = None;
+    for round in 0..30 {
+        engine.swap(&[from_file(down, &donor)]).unwrap();
+        trace(&mut engine);
+        let during = free();
+        engine.swap(&[original(down)]).unwrap();
+        trace(&mut engine);
+        let now = (during, free());
+        let first = seen.get_or_insert_with(|| now.clone());
+        assert_eq!(*first, now, "round {round}");
+    }
+    let (during, after) = seen.unwrap();
+    // At 256 of 768 the second device has two thirds of all matrices, and the first one a third.
+    assert_eq!(after[0], after[1], "{after:?}");
+    assert!(during[0] > after[0] && during[1] < during[0], "{during:?} and {after:?}");
+    drop(engine);
+    assert_eq!(free(), [ByteSize::mib(64); 2]);
+}
+
+#[test]
+fn a_device_that_is_full_leaves_the_cpu_to_it() {
+    in_own_process("full", Arch::Qwen3Moe);
+}
+
+/// One of the devices has room for a part of what the other one takes.
+#[test]
+#[ignore = "run by a_device_that_is_full_leaves_the_cpu_to_it"]
+fn full() {
+    let dir = dir();
+    let servers =
+        [ByteSize::mib(64), ByteSize::mib(3)].map(|memory| RpcServer::start("server", memory).unwrap());
+    let spec = spec(arch());
+    let base = write(&spec, dir.path().join("base.gguf"));
+    let mut engine = load(options(&base, &servers));
+    let before = plain(&base);
+    assert_same(&warm(&mut engine), &before, "a small device");
+    let report = engine.hot_experts().unwrap();
+    assert!(report.totals.memory <= ByteSize::mib(6) && report.totals.hot > 0, "{report:?}");
+    // A larger type has fewer slots in the same memory, and may have none.
+    let down = "blk.1.ffn_down_exps.weight";
+    let donor = write(&with(&spec, down, WeightType::F16), dir.path().join("donor.gguf"));
+    engine.swap(&[from_file(down, &donor)]).unwrap();
+    assert_same(&warm(&mut engine), &plain(&donor), "a larger type");
+    let swapped = engine.hot_experts().unwrap();
+    assert!(swapped.totals.memory <= report.totals.memory, "{swapped:?}");
+    assert!(swapped.layers[1].slots < report.layers[1].slots, "{swapped:?}");
+    engine.swap(&[original(down)]).unwrap();
+    assert_same(&warm(&mut engine), &before, "back");
+    assert_eq!(engine.hot_experts().unwrap().layers[1].slots, report.layers[1].slots);
+}
