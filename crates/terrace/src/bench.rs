@@ -1,6 +1,7 @@
 //! `terrace bench`: runs of this same binary as child processes, so that each has its own memory, its own peak of
 //! it, and no warm pages of the one before.
 
+mod arguments;
 mod cap;
 mod check_plan;
 mod child;

@@ -1,13 +1,12 @@
 //! Child processes and their preparation.
 
+use super::arguments::arguments;
 use super::cap::MemoryCap;
 use crate::cli::{BenchArgs, EngineArgs, OnOff};
 use crate::report::RunReport;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use terrace_engine::Budget;
-use terrace_model::SizeChoice;
 
 /// Why there are no numbers.
 #[derive(Debug, thiserror::Error)]
@@ -123,7 +122,8 @@ impl Side {
 
     /// Stock llama.cpp in the same binary.
     pub fn stock(args: &BenchArgs, model: &Path, prompt: &Path) -> Self {
-        let mut all = arguments(&args.engine, args.n, model, prompt);
+        let engine = EngineArgs { repack: false, ..args.engine.clone() };
+        let mut all = arguments(&engine, args.n, model, prompt);
         all.extend(["--stock", "--stock-repack", args.baseline_repack.name()].map(OsString::from));
         Self { name: "stock", repack: Some(args.baseline_repack), args: all }
     }
@@ -180,78 +180,6 @@ impl Side {
         }
         serde_json::from_slice(&output.stdout)
             .map_err(|e| BenchError::NoReport { side: self.name, reason: e.to_string() })
-    }
-}
-
-/// All options by name: what this process was told by flag, environment or file, its children are told by flag.
-fn arguments(engine: &EngineArgs, n: u32, model: &Path, prompt: &Path) -> Vec<OsString> {
-    let mut words: Vec<OsString> = vec!["run".into(), "--json".into(), "--temp".into(), "0".into()];
-    let mut option = |name: &str, value: OsString| words.extend([name.into(), value]);
-    option("--seed", "1".into());
-    option("--file", prompt.into());
-    option("-n", n.to_string().into());
-    option("--preset", "off".into());
-    option("--slots-share", engine.slots_share.to_string().into());
-    if let Some(size) = engine.request_size {
-        option("--request-size", size.bytes().to_string().into());
-    }
-    option("--adapt", engine.adapt.to_string().into());
-    match &engine.plan {
-        Some(plan) => option("--plan", plan.into()),
-        None => {
-            option("--ram-budget", budget_word(engine.ram_budget).into());
-            option("--manage", engine.manage.to_string().into());
-            option("--vram-budget", budget_word(engine.vram_budget).into());
-            if let Some(layers) = engine.n_gpu_layers {
-                option("--n-gpu-layers", layers.to_string().into());
-            }
-            option("--kv-type", engine.kv_type.to_string().into());
-            if let Some(tokens) = engine.ctx {
-                option("--ctx", tokens.to_string().into());
-            }
-        }
-    }
-    for server in &engine.rpc {
-        option("--rpc", server.into());
-    }
-    // To the byte, which a size for people is not.
-    let size = |choice: SizeChoice| match choice {
-        SizeChoice::Bytes(bytes) => bytes.bytes().to_string(),
-        other => other.to_string(),
-    };
-    option("--hot-cache", size(engine.hot_cache).into());
-    option("--hot-update", size(engine.hot_update).into());
-    for rule in &engine.override_tensor {
-        option("--override-tensor", rule.to_string().into());
-    }
-    option("--hits", engine.hits.to_string().into());
-    option("--io", engine.io.to_string().into());
-    option("--direct", engine.direct.to_string().into());
-    option("--cache-policy", engine.cache_policy.to_string().into());
-    // What one run keeps would make the next one, of the same text, foreknow all.
-    option("--warm-start", engine.warm_start.unwrap_or(OnOff::Off).name().into());
-    option("--lookahead", engine.lookahead.to_string().into());
-    option("--batch", engine.batch.to_string().into());
-    if let Some(file) = &engine.layer_skip {
-        option("--layer-skip", file.into());
-    }
-    for (name, value) in
-        [("--queue-depth", engine.queue_depth), ("--ubatch", engine.ubatch), ("--threads", engine.threads)]
-    {
-        if let Some(value) = value {
-            option(name, value.to_string().into());
-        }
-    }
-    // A path that begins with `-` or `hf:` stays a path.
-    words.push(Path::new("./").join(model).into());
-    words
-}
-
-/// To the byte: as people read them, sizes are rounded.
-fn budget_word(budget: Budget) -> String {
-    match budget {
-        Budget::Auto => "auto".to_owned(),
-        Budget::Bytes(size) => size.bytes().to_string(),
     }
 }
 
