@@ -8,6 +8,7 @@
 //! * [`RoutingStats`] says how skewed and how local a model's routing is.
 
 pub mod big;
+mod encoded;
 mod error;
 mod fill;
 mod gguf_map;

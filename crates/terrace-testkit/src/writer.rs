@@ -1,5 +1,6 @@
 //! Puts a model into one or more files.
 
+use crate::encoded::encoded;
 use crate::pool::Pools;
 use crate::tensor::Tensor;
 use crate::{Error, Spec, fill, layout, metadata};
@@ -139,7 +140,8 @@ fn write_tensor(
     }
     for index in 0..tensor.slices() {
         let values = fill::slice(spec, tensor, index);
-        let bytes = fill::encode(&tensor.name, tensor.ty, &values, tensor.row())?;
+        let encode = || fill::encode(&tensor.name, tensor.ty, &values, tensor.row());
+        let bytes = encoded(tensor.ty, &values, tensor.row(), encode)?;
         out.write_all(&bytes).map_err(Error::io(path))?;
     }
     Ok(())

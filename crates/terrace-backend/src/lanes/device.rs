@@ -47,6 +47,8 @@ pub struct DeviceLane {
     job: Job,
     running: bool,
     puts: Puts,
+    /// What became of those that the device was given since it was last waited for; none: there were none.
+    given: Option<Result<(), ExpertDeviceError>>,
 }
 
 /// Experts' bytes that the device is to have.
@@ -55,8 +57,6 @@ struct Puts {
     bytes: Vec<u8>,
     /// Layer, matrix, slot and how many of the bytes.
     list: Vec<(LayerKey, usize, u32, usize)>,
-    /// What became of earlier ones.
-    failed: Option<ExpertDeviceError>,
 }
 
 impl DeviceLane {
@@ -71,8 +71,8 @@ impl DeviceLane {
             let (handover, name) = (Arc::clone(&handover), format!("lane {name}"));
             std::thread::Builder::new().name(name).spawn(move || work(device, &handover))?
         };
-        let (job, puts) = (Job::default(), Puts::default());
-        Ok(Self { name, remote, handover, thread: Some(thread), job, running: false, puts })
+        let (thread, job, puts) = (Some(thread), Job::default(), Puts::default());
+        Ok(Self { name, remote, handover, thread, job, running: false, puts, given: None })
     }
 
     fn lost(&self) -> ExpertDeviceError {
@@ -123,10 +123,9 @@ impl DeviceLane {
             puts.bytes.clear();
             puts
         });
-        match done {
-            Ok(puts) => self.puts = puts,
-            Err(error) => self.puts.failed = Some(error),
-        }
+        let given = done.map(|puts| self.puts = puts);
+        // The first error is kept.
+        self.given = Some(self.given.take().unwrap_or(Ok(())).and(given));
     }
 }
 
@@ -231,10 +230,8 @@ impl Lane for DeviceLane {
 
     fn settle(&mut self) -> Result<(), ExpertDeviceError> {
         self.flush();
-        match self.puts.failed.take() {
-            Some(error) => Err(error),
-            None => self.call(ExpertDevice::settle),
-        }
+        let Some(given) = self.given.take() else { return Ok(()) };
+        given.and_then(|()| self.call(ExpertDevice::settle))
     }
 
     fn job(&mut self) -> &mut Job {
