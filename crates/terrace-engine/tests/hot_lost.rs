@@ -64,8 +64,7 @@ fn hot(engine: &Engine) -> u64 {
 
 fn assert_gone(engine: &Engine) {
     let report = engine.hot_experts().unwrap();
-    let gone =
-        |problem: &Option<String>| problem.as_ref().is_some_and(|text| text.contains("does not answer"));
+    let gone = |problem: &Option<String>| problem.as_ref().is_some_and(|text| text.contains("has ended"));
     assert!(report.layers.iter().all(|layer| gone(&layer.problem) && layer.held == 0), "{report:?}");
     assert_eq!(report.totals.memory, ByteSize::ZERO);
 }
@@ -154,4 +153,54 @@ fn cut_anew() {
     assert_gone(&engine);
     engine.swap(&[original(down)]).unwrap();
     assert!(trace(&mut engine) == before);
+}
+
+#[test]
+fn a_server_that_ends_before_the_model_is_given_back() {
+    in_own_process("before_the_end");
+}
+
+/// That it is gone is noticed when its memory is given back.
+#[test]
+#[ignore = "run by a_server_that_ends_before_the_model_is_given_back"]
+fn before_the_end() {
+    let (dir, mut servers) = (dir(), servers(2));
+    let model = write(&spec(Arch::Qwen3Moe), dir.path().join("model.gguf"));
+    let mut engine = load(options(&model, &servers));
+    let golden = tokens(&mut engine, &mut |_| {});
+    servers.pop();
+    drop(engine);
+    // Remote devices are not used any more in this process, and a model that needs none runs.
+    let mut again = plain(&model);
+    assert_eq!(tokens(&mut again, &mut |_| {}), golden);
+    assert!(terrace_ggml::devices::devices().iter().all(|device| !device.is_remote()));
+}
+
+#[test]
+fn a_server_that_ends_while_slots_are_filled() {
+    in_own_process("while_filled");
+}
+
+/// A load ends with filling slots with what earlier runs used.
+#[test]
+#[ignore = "run by a_server_that_ends_while_slots_are_filled"]
+fn while_filled() {
+    let (dir, mut servers) = (dir(), servers(1));
+    let model = write(&spec(Arch::Qwen3Moe), dir.path().join("model.gguf"));
+    let warm = |options| Options { warm_start: Some(dir.path().join("statistics")), ..options };
+    let mut first = load(warm(reloading::options(&model, Manage::Experts)));
+    let golden = tokens(&mut first, &mut |_| {});
+    drop(first);
+    let mut weights = None;
+    let engine = Engine::load(warm(options(&model, &servers)), &mut |told| {
+        // Weights come first, and are another sum.
+        if told.total != *weights.get_or_insert(told.total) {
+            servers.clear();
+        }
+        ControlFlow::Continue(())
+    });
+    let mut engine = engine.unwrap();
+    assert!(servers.is_empty(), "no slots were filled");
+    assert_eq!(tokens(&mut engine, &mut |_| {}), golden);
+    assert_gone(&engine);
 }

@@ -36,12 +36,13 @@ impl std::fmt::Debug for DeviceHandle {
     }
 }
 
-/// All devices, in ggml's order.
+/// All devices, in ggml's order; without remote ones once a server is [gone](crate::remote::lost).
 pub fn devices() -> Vec<DeviceHandle> {
     // SAFETY: no preconditions; an index below the count is valid.
     unsafe {
         (0..sys::ggml_backend_dev_count())
             .filter_map(|index| NonNull::new(sys::ggml_backend_dev_get(index)).map(DeviceHandle))
+            .filter(|device| !(crate::remote::lost() && device.is_remote()))
             .collect()
     }
 }

@@ -1,21 +1,32 @@
 //! Servers of ggml's RPC protocol that end while they are used.
 //!
-//! ggml gives up the process when one does not answer. Where such devices hold nothing but copies of experts, the process can
+//! ggml gives up the process when a connection ends. (One that stays, with nobody at its other end, is waited for.) Where such devices hold nothing but copies of experts, the process can
 //! do without them: ggml's thread that found out is then stopped for ever, and so is whoever waits for it inside ggml. From
 //! then on nobody may ask anything of remote devices: which of them was lost is not said.
 
 use crate::buffer::BufferTypeHandle;
 use crate::devices::DeviceHandle;
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What ggml says of a server that does not answer (`RPC_STATUS_ASSERT` in ggml-rpc.cpp).
-const GONE: &str = "Remote RPC server crashed";
+/// What ggml-rpc.cpp says when a connection has ended, or cannot be made again.
+const GONE: [&str; 3] = ["Remote RPC server crashed", "RPC handshake failed", "Failed to connect to"];
 
 /// There are copies on remote devices, computed by threads that may be stopped.
 static COPIES: AtomicBool = AtomicBool::new(false);
 /// A model has weights there, or computes there itself.
 static NEEDED: AtomicBool = AtomicBool::new(false);
 static LOST: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// Whether this thread, one of Rust's, may be stopped.
+    static MAY_STOP: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whoever waits for this thread looks at [`lost`].
+pub fn may_stop_this_thread() {
+    MAY_STOP.set(true);
+}
 
 /// Whether a server of remote devices is gone. Nothing may be asked of any remote device then.
 pub fn lost() -> bool {
@@ -41,12 +52,13 @@ pub(crate) fn need(
 /// Called with ggml's last words, on the thread that says them. Returns unless they are of a lost server that the process can do
 /// without.
 pub(crate) fn stop_if_lost(words: &str) {
-    if !words.contains(GONE) {
+    if !is_loss(words) {
         return;
     }
-    // Threads with names are Rust's, and somebody waits for them who does not look at `lost`; ggml's have none.
-    let ours = std::thread::current().name().is_some();
-    if ours || NEEDED.load(Ordering::Acquire) || !COPIES.load(Ordering::Acquire) {
+    // The thread through which ggml talks to the server may be stopped, which has no name. Rust's threads that come here by
+    // themselves have one: only of some whoever waits for them looks at `lost`.
+    let waited_for = std::thread::current().name().is_some() && !MAY_STOP.get();
+    if waited_for || NEEDED.load(Ordering::Acquire) || !COPIES.load(Ordering::Acquire) {
         return;
     }
     LOST.store(true, Ordering::Release);
@@ -57,5 +69,5 @@ pub(crate) fn stop_if_lost(words: &str) {
 
 /// Whether these are ggml's words of a lost server.
 pub(crate) fn is_loss(words: &str) -> bool {
-    words.contains(GONE)
+    GONE.iter().any(|gone| words.contains(gone))
 }

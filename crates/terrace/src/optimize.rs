@@ -22,6 +22,11 @@ use terrace_engine::Budget;
 /// # Errors
 /// The model cannot run with its defaults; the preset cannot be kept. After Ctrl-C the best so far is kept.
 pub fn optimize(args: &OptimizeArgs) -> Result<(), CliError> {
+    // Also between two runs, whoever looks at them.
+    signals::busy(|| search_and_keep(args))
+}
+
+fn search_and_keep(args: &OptimizeArgs) -> Result<(), CliError> {
     let until = Instant::now() + Duration::from_secs_f64(args.minutes.min(1e6) * 60.0);
     let model = model_source::resolve(args.model.as_deref())?;
     let place = Place::of(&model)?.ok_or_else(|| CliError::Usage {

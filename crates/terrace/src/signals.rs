@@ -84,16 +84,16 @@ pub fn take() -> bool {
     INTERRUPTED.swap(false, Ordering::SeqCst)
 }
 
-/// Runs `work`, which promises to look at [`interrupted`] or to end by the engine's flag: Ctrl-C then waits for it.
+/// Runs `work`, which promises to look at [`interrupted`] or to end by the engine's flag: Ctrl-C then waits for it. One may be
+/// within another.
 pub fn busy<T>(work: impl FnOnce() -> T) -> T {
-    struct Idle;
-    impl Drop for Idle {
+    struct AsBefore(bool);
+    impl Drop for AsBefore {
         fn drop(&mut self) {
-            BUSY.store(false, Ordering::SeqCst);
+            BUSY.store(self.0, Ordering::SeqCst);
         }
     }
-    BUSY.store(true, Ordering::SeqCst);
-    let _idle = Idle;
+    let _before = AsBefore(BUSY.swap(true, Ordering::SeqCst));
     work()
 }
 

@@ -171,7 +171,8 @@ impl Feed {
         }
     }
 
-    /// Asks for the lane's experts, too, which it has failed to compute. Everything else of the node is computed.
+    /// Asks for the lane's experts, too, which it has failed to compute. Everything else of the node is computed. Scratch is dealt
+    /// on from where it was (`turns`), and nothing of these experts has arrived (`here`); only waves begin anew.
     pub fn take_over(&mut self, node: &FusedNode, routing: &Routing) -> Result<(), BackendError> {
         // SAFETY: lent by `begin` for the run, and used by thread 0 only.
         let store = unsafe { &mut *self.store };

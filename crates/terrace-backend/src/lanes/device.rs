@@ -3,10 +3,11 @@
 
 use super::lane::{Job, Lane};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use terrace_ggml::devices::DeviceHandle;
 use terrace_ggml::expert_device::{ExpertDevice, ExpertDeviceError, LayerKey, Pairs, Recipe, SlotShape};
 use terrace_ggml::remote;
 use terrace_model::ByteSize;
@@ -47,7 +48,7 @@ pub struct DeviceLane {
     job: Job,
     running: bool,
     puts: Puts,
-    /// What became of those that the device was given since it was last waited for; none: there were none.
+    /// [`DeviceLane::flush`]'s result since the last [`Lane::settle`], the first error of several; none: nothing was flushed.
     given: Option<Result<(), ExpertDeviceError>>,
 }
 
@@ -60,19 +61,32 @@ struct Puts {
 }
 
 impl DeviceLane {
-    /// A lane on this device.
+    /// A lane on this device, with `activations` bytes of it for what graphs compute with.
     ///
     /// # Errors
-    /// Without a thread.
-    pub fn start(device: ExpertDevice) -> std::io::Result<Self> {
-        let (name, remote) = (device.name().to_owned(), device.is_remote());
+    /// If the device does not start, or without room or a thread.
+    pub fn start(device: DeviceHandle, activations: ByteSize) -> Result<Self, ExpertDeviceError> {
+        let (name, remote) = (device.name(), device.is_remote());
         let handover = Arc::new(Handover::default());
+        let (send, started) = sync_channel(1);
         let thread = {
-            let (handover, name) = (Arc::clone(&handover), format!("lane {name}"));
-            std::thread::Builder::new().name(name).spawn(move || work(device, &handover))?
+            let handover = Arc::clone(&handover);
+            let begin = move || {
+                remote::may_stop_this_thread();
+                match ExpertDevice::start(device, activations) {
+                    Ok(device) => {
+                        drop(send.send(Ok(())));
+                        work(device, &handover);
+                    }
+                    Err(error) => drop(send.send(Err(error))),
+                }
+            };
+            std::thread::Builder::new().name(format!("lane {name}")).spawn(begin)
         };
-        let (thread, job, puts) = (Some(thread), Job::default(), Puts::default());
-        Ok(Self { name, remote, handover, thread, job, running: false, puts, given: None })
+        let thread = Some(thread.map_err(|_| ExpertDeviceError::Start { device: name.clone() })?);
+        let (job, puts) = (Job::default(), Puts::default());
+        let lane = Self { name, remote, handover, thread, job, running: false, puts, given: None };
+        lane.wait_for(&started)?.map(|()| lane)
     }
 
     fn lost(&self) -> ExpertDeviceError {
@@ -97,6 +111,11 @@ impl DeviceLane {
             // Nobody waits any more when this fails.
             let _ = send.send(what(device));
         })));
+        self.wait_for(&receive)
+    }
+
+    /// Waits for what the thread sends.
+    fn wait_for<T>(&self, receive: &Receiver<T>) -> Result<T, ExpertDeviceError> {
         loop {
             match receive.recv_timeout(LOOK) {
                 Ok(result) => return Ok(result),
@@ -140,6 +159,15 @@ impl Handover {
         self.changed.notify_all();
     }
 
+    /// The thread: it has done a job. Whoever did not wait may have asked for the thread's end meanwhile.
+    fn done_with(&self, job: Job, result: Result<(), ExpertDeviceError>) {
+        let mut phase = self.phase();
+        if matches!(*phase, Phase::Idle) {
+            *phase = Phase::Done(job, result);
+            self.changed.notify_all();
+        }
+    }
+
     /// The thread: waits for something to do.
     fn order(&self) -> Phase {
         let mut phase = self.phase();
@@ -178,7 +206,7 @@ fn work(mut device: ExpertDevice, handover: &Handover) {
                 let failed =
                     |_| Err(ExpertDeviceError::Failed { device: device.name().to_owned(), status: -1 });
                 let result = computed.unwrap_or_else(failed);
-                handover.pass(Phase::Done(job, result));
+                handover.done_with(job, result);
             }
             // Who waits learns of a panic by the end of its channel.
             Phase::Call(call) => drop(catch_unwind(AssertUnwindSafe(|| call(&mut device)))),
@@ -274,9 +302,14 @@ impl Drop for DeviceLane {
         // What it computes now is of no use any more, and nothing else can be done about it.
         let _ = self.finish();
         self.handover.pass(Phase::Over);
-        // The thread of a lost device may never end; what it has stays with it.
-        if let Some(thread) = self.thread.take().filter(|_| !self.is_lost()) {
-            let _ = thread.join();
+        let Some(thread) = self.thread.take() else { return };
+        while !thread.is_finished() {
+            // The thread of a lost device never ends, and what it has stays with it. It may be lost by being given back.
+            if self.is_lost() {
+                return;
+            }
+            std::thread::sleep(Duration::from_micros(200));
         }
+        let _ = thread.join();
     }
 }

@@ -95,11 +95,14 @@ impl Lanes {
             let largest = self.bytes_of(first.layer).max(1);
             let count = usize::try_from(FILL / largest).unwrap_or(1).clamp(1, rest.len());
             let (now, later) = rest.split_at(count);
-            for exchange in now {
+            // Lanes may be given up meanwhile.
+            let there = now.iter().filter(|exchange| self.layers[exchange.layer].problem.is_none());
+            let now: Vec<Exchange> = there.copied().collect();
+            for exchange in &now {
                 self.cache.apply(*exchange);
             }
-            if let Err(error) = self.bring(now, store) {
-                for exchange in now {
+            if let Err(error) = self.bring(&now, store) {
+                for exchange in &now {
                     self.cache.vacate(exchange.layer, exchange.slot);
                 }
                 return Err(error);
@@ -152,7 +155,7 @@ impl Lanes {
         self.layers[layer].shapes.iter().map(|shape| shape.bytes().bytes()).sum()
     }
 
-    /// Copies experts into their slots: from RAM what is there, from disk the rest.
+    /// Copies experts into their slots: from RAM what is there, from disk the rest. A lane that fails is given up.
     fn bring(&mut self, exchanges: &[Exchange], store: &mut Store) -> Result<(), BackendError> {
         let Self { lanes, layers, bringer, .. } = self;
         let Bringer { staging, bytes, time, counts, .. } = bringer;
@@ -197,19 +200,20 @@ impl Lanes {
             lanes[layer.lane].put(layer.key, matrix, exchange.slot, &staging[at..at + len]);
             at += len;
         }
-        let mut settled = Ok(());
+        // Nothing is allocated for an empty list.
+        let mut failed = Vec::new();
         for (index, lane) in lanes.iter_mut().enumerate() {
             if let Err(error) = lane.settle() {
-                settled = Err((index, error));
+                failed.push((index, error));
             }
-        }
-        if let Err((lane, error)) = settled {
-            self.fail(lane, &error);
-            return Err(error.into());
         }
         *bytes += total as u64;
         *time += started.elapsed();
-        for exchange in exchanges {
+        for (lane, error) in &failed {
+            self.fail(*lane, error);
+        }
+        let Self { layers, bringer: Bringer { counts, .. }, .. } = self;
+        for exchange in exchanges.iter().filter(|exchange| layers[exchange.layer].problem.is_none()) {
             let bytes: u64 = layers[exchange.layer].shapes.iter().map(|shape| shape.bytes().bytes()).sum();
             if exchange.instead_of.is_some() {
                 counts.exchanged += 1;

@@ -27,7 +27,7 @@ use std::ffi::c_void;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 use terrace_ggml::cpu::custom_node;
-use terrace_ggml::expert_device::{ExpertDeviceError, LayerKey, SlotShape};
+use terrace_ggml::expert_device::{ExpertDeviceError, LayerKey, Recipe, SlotShape};
 use terrace_ggml::{DataType, Tensor};
 use terrace_model::{ByteSize, LayerId};
 use terrace_plan::HotCache;
@@ -51,8 +51,8 @@ struct HotLayer {
     memory: ByteSize,
     /// Elements of a row that comes out, once adopted.
     out_width: usize,
-    /// Whether the lane computes blocks of it: its graph was seen, and the lane can do what it does.
-    adopted: bool,
+    /// How the lane computes blocks of it; none until its graph was seen, and if the lane cannot do what it does.
+    adopted: Option<Recipe>,
     /// Why it has no lane.
     problem: Option<String>,
     counts: Counts,
@@ -75,7 +75,7 @@ pub struct Lanes {
     bringer: Bringer,
     /// Of the node that is computed: rows of the output, in the order of the job's pairs.
     outputs: Vec<usize>,
-    /// Which lane has a job.
+    /// The layer that a lane computes.
     busy: Option<usize>,
     /// Time that thread 0 waited for jobs.
     waited: Duration,
@@ -99,13 +99,21 @@ impl Lanes {
         layer.out_width = block.down.rows;
         // SAFETY: the block's tensors are the graph's.
         let floats = unsafe { custom_node(block.input) }.ty() == DataType::F32;
-        let adopted = recipe::recipe_of(block, &layer.firsts)
+        let recipe = recipe::recipe_of(block, &layer.firsts)
             .and_then(|recipe| if floats { Ok(recipe) } else { Err("its input is not of 32-bit floats") })
-            .map_err(str::to_owned)
-            .and_then(|recipe| lane.adopt(layer.key, recipe, most).map_err(|error| error.to_string()));
+            .map_err(str::to_owned);
+        let adopted = match recipe {
+            // As nearly every graph: the lane need not be asked.
+            Ok(recipe) if layer.adopted.as_ref() == Some(&recipe) => return Some(index),
+            Ok(recipe) => match lane.adopt(layer.key, recipe.clone(), most) {
+                Ok(()) => Ok(recipe),
+                Err(error) => Err(error.to_string()),
+            },
+            Err(problem) => Err(problem),
+        };
         match adopted {
-            Ok(()) => {
-                layer.adopted = true;
+            Ok(recipe) => {
+                layer.adopted = Some(recipe);
                 Some(index)
             }
             Err(problem) => {
@@ -140,7 +148,7 @@ impl Lanes {
         self.lanes[layer.lane].remove(layer.key);
         self.cache.clear(index, ByteSize(1), 0);
         layer.memory = ByteSize::ZERO;
-        layer.adopted = false;
+        layer.adopted = None;
         layer.problem = Some(problem);
     }
 
@@ -152,15 +160,12 @@ impl Lanes {
 
     /// A lane does not work any more: the CPU computes its experts.
     fn fail(&mut self, lane: usize, error: &ExpertDeviceError) {
-        let gone = self.lanes[lane].is_lost();
         tracing::warn!("{error}; from now on the CPU computes the experts that it had copies of");
         for (index, layer) in self.layers.iter_mut().enumerate().filter(|(_, layer)| layer.lane == lane) {
             if layer.problem.is_none() {
-                if !gone {
-                    self.lanes[lane].remove(layer.key);
-                }
+                self.lanes[lane].remove(layer.key);
                 self.cache.clear(index, ByteSize(1), 0);
-                (layer.adopted, layer.memory) = (false, ByteSize::ZERO);
+                (layer.adopted, layer.memory) = (None, ByteSize::ZERO);
                 layer.problem = Some(error.to_string());
             }
         }
@@ -173,7 +178,7 @@ impl Lanes {
 
     /// Whether an expert of the layer is computed by its lane.
     pub(crate) fn has(&self, layer: usize, expert: u32) -> bool {
-        self.layers[layer].adopted && self.cache.slot_of(layer, expert).is_some()
+        self.layers[layer].adopted.is_some() && self.cache.slot_of(layer, expert).is_some()
     }
 
     /// Begins a node of the layer: pairs whose experts have copies go to the lane. True if that is so for any. `into_input` and
@@ -191,8 +196,12 @@ impl Lanes {
         for (i, &expert) in routing.touched().iter().enumerate() {
             self.cache.used(index, expert, routing.range(i).len() as u32);
         }
-        if routing.how() == Use::Sweep || !layer.adopted {
+        if routing.how() == Use::Sweep {
             layer.counts.bypassed += routing.pairs() as u64;
+            return false;
+        }
+        if layer.adopted.is_none() {
+            layer.counts.cold += routing.pairs() as u64;
             return false;
         }
         self.decoding = true;
@@ -227,7 +236,7 @@ impl Lanes {
         job.layer = Some(layer.key);
         job.out.resize(hot * layer.out_width, 0.0);
         lane.start();
-        self.busy = Some(layer.lane);
+        self.busy = Some(index);
         true
     }
 
@@ -239,11 +248,15 @@ impl Lanes {
     /// # Safety
     /// `output` is valid for the rows that `into_output` named, in which nobody else writes or reads meanwhile.
     pub(crate) unsafe fn finish(&mut self, output: *mut c_void, stride: usize) -> Result<(), BackendError> {
-        let Some(lane) = self.busy.take() else { return Ok(()) };
+        let Some(index) = self.busy.take() else { return Ok(()) };
+        let lane = self.layers[index].lane;
         let before = Instant::now();
         let job = match self.lanes[lane].finish() {
             Ok(job) => job,
             Err(error) => {
+                let counts = &mut self.layers[index].counts;
+                counts.hot -= self.outputs.len() as u64;
+                counts.cold += self.outputs.len() as u64;
                 self.fail(lane, &error);
                 return Err(error.into());
             }
@@ -262,9 +275,9 @@ impl Lanes {
 
     /// A run ends, perhaps within a node.
     pub(crate) fn end(&mut self) {
-        if let Some(lane) = self.busy.take() {
+        if let Some(index) = self.busy.take() {
             // The run has failed already, or was stopped.
-            let _ = self.lanes[lane].finish();
+            let _ = self.lanes[self.layers[index].lane].finish();
         }
     }
 

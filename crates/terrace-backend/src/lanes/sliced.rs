@@ -35,8 +35,8 @@ struct SlicedLayer {
 struct Cut(Vec<u64>);
 
 impl Cut {
-    /// Equal parts, as nearly as the block sizes of all matrices allow: of blocks that only the last matrix is cut in, the others
-    /// are whole, but a layer has one set of borders, whichever of its tensors is replaced next.
+    /// Equal parts, rounded down to whole blocks of all matrices. Only the last matrix is cut within its rows, so its own blocks
+    /// would do; but borders then stay where they are while its siblings' types come and go.
     fn of(matrices: &[SlotShape], devices: usize) -> Self {
         // Block sizes are powers of two: the largest is a multiple of the others.
         let block = matrices.iter().map(|matrix| matrix.ty.block_elements()).max().unwrap_or(1);
@@ -213,7 +213,8 @@ impl Lane for SlicedLane {
     }
 
     fn settle(&mut self) -> Result<(), ExpertDeviceError> {
-        self.devices.iter_mut().try_for_each(DeviceLane::settle)
+        // All of them, whatever becomes of one.
+        self.devices.iter_mut().map(DeviceLane::settle).fold(Ok(()), Result::and)
     }
 
     fn job(&mut self) -> &mut Job {

@@ -8,7 +8,7 @@ use super::{Counts, HotLayer, Lanes};
 use crate::weights::{Cut, Layout, ManagedTensor};
 use std::time::Duration;
 use terrace_ggml::devices::DeviceHandle;
-use terrace_ggml::expert_device::{ExpertDevice, ExpertDeviceError, LayerKey, SlotShape};
+use terrace_ggml::expert_device::{ExpertDeviceError, LayerKey, SlotShape};
 use terrace_model::{ByteSize, LayerId, ModelFile};
 use terrace_plan::{HotCache, Name};
 use terrace_store::SWEEP_TOKENS;
@@ -34,11 +34,8 @@ impl LanePlan {
     }
 
     /// The lane, with nothing in it.
-    fn start(&self, activations: ByteSize) -> Result<Box<dyn Lane>, String> {
-        let on = |&device: &DeviceHandle| {
-            let device = ExpertDevice::start(device, activations).map_err(|error| error.to_string())?;
-            DeviceLane::start(device).map_err(|error| error.to_string())
-        };
+    fn start(&self, activations: ByteSize) -> Result<Box<dyn Lane>, ExpertDeviceError> {
+        let on = |&device: &DeviceHandle| DeviceLane::start(device, activations);
         let mut lanes = self.devices.iter().map(on).collect::<Result<Vec<_>, _>>()?;
         Ok(match lanes.len() {
             1 => Box::new(lanes.remove(0)),
@@ -152,7 +149,7 @@ impl Lanes {
                     shapes,
                     memory,
                     out_width: 0,
-                    adopted: false,
+                    adopted: None,
                     problem: None,
                     counts: Counts::default(),
                 });
@@ -187,7 +184,7 @@ impl Lanes {
         for (shape, &tensor) in layer.shapes.iter_mut().zip(&layer.tensors) {
             shape.ty = layout.tensors()[tensor as usize].ty;
         }
-        layer.adopted = false;
+        layer.adopted = None;
         layer.problem = None;
         let lane = &mut self.lanes[layer.lane];
         lane.remove(layer.key);

@@ -47,7 +47,7 @@ pub enum ExpertDeviceError {
         op: &'static str,
     },
     /// It was reached over a network, and is not any more.
-    #[error("device {device} is given up: an RPC server ended, or does not answer")]
+    #[error("device {device} is given up: an RPC server has ended")]
     Lost {
         /// ggml's name of it.
         device: String,

@@ -79,7 +79,8 @@ pub enum RpcError {
 /// Makes the devices of a server known to ggml in this process, and returns them; for a server that is known already,
 /// those that it had.
 ///
-/// From then on a lost connection ends the process: that is how ggml is made.
+/// From then on a lost connection ends the process, that is how ggml is made, unless the devices hold nothing but
+/// [copies](crate::remote).
 ///
 /// # Errors
 /// If `endpoint` (`HOST:PORT`, IPv4) is none, or no server of this protocol answers there within seconds. A server talks

@@ -20,11 +20,13 @@ pub fn arguments(engine: &EngineArgs, n: u32, model: &Path, prompt: &Path) -> Ve
     }
     option("--adapt", engine.adapt.to_string().into());
     match &engine.plan {
-        _ if engine.repack => {}
         Some(plan) => option("--plan", plan.into()),
         None => {
-            option("--ram-budget", budget_word(engine.ram_budget).into());
-            option("--manage", engine.manage.to_string().into());
+            // What --repack excludes was not said; the defaults may not be said either.
+            if !engine.repack {
+                option("--ram-budget", budget_word(engine.ram_budget).into());
+                option("--manage", engine.manage.to_string().into());
+            }
             option("--vram-budget", budget_word(engine.vram_budget).into());
             if let Some(layers) = engine.n_gpu_layers {
                 option("--n-gpu-layers", layers.to_string().into());
@@ -157,9 +159,11 @@ mod tests {
         let planned = engine(words(&planned));
         let expected = EngineArgs { warm_start: Some(OnOff::Off), ..planned.clone() };
         assert_eq!(format!("{:?}", told(&planned)), format!("{expected:?}"));
-        let mut repacked = words(&[("threads", "3")]);
+        let mut repacked = words(&[("ctx", "321"), ("kv-type", "q8_0"), ("threads", "3")]);
         repacked.push("--repack".into());
-        assert!(told(&engine(repacked)).repack);
+        let repacked = engine(repacked);
+        let expected = EngineArgs { warm_start: Some(OnOff::Off), ..repacked.clone() };
+        assert_eq!(format!("{:?}", told(&repacked)), format!("{expected:?}"));
 
         let run = Cli::command().find_subcommand("bench").unwrap().clone();
         let mine = ["preset", "plan", "repack"];
