@@ -153,7 +153,7 @@ pub struct EngineArgs {
     #[arg(long, value_name = "SIZE|off|auto", env = "TERRACE_HOT_UPDATE", default_value = "auto")]
     pub hot_update: HotUpdate,
     /// How several accelerators share them: off, each has those of some layers; on, each has a slice of every one, and all compute
-    /// every layer together (with a size of --hot-cache)
+    /// every layer together, whose sums round otherwise (with a size of --hot-cache)
     #[arg(long, value_name = "on|off", env = "TERRACE_HOT_SPLIT", default_value = "off")]
     pub hot_split: OnOff,
     /// Use the accelerators of a server of ggml's RPC protocol; may be repeated
