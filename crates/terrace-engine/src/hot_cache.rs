@@ -211,9 +211,7 @@ fn within(file: &ModelFile, groups: &[ExpertGroup], device: DeviceHandle, layers
     if needed <= free {
         return LanePlan { devices: vec![device], layers: layers.to_vec() };
     }
-    let room = device_room(free);
-    tracing::warn!("{} has {free} free: {room} for experts, not {needed}", device.name());
-    LanePlan { devices: vec![device], layers: slots(file, &of, room) }
+    LanePlan { devices: vec![device], layers: slots(file, &of, room(device, needed)) }
 }
 
 /// Memory that lanes take beside experts' bytes.

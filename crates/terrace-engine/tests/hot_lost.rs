@@ -4,34 +4,19 @@
 
 mod reloading;
 
-use reloading::{dir, from_file, load, original, trace, with, write};
+use reloading::{dir, from_file, in_own_process, load, original, servers, trace, with, with_copies, write};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
-use terrace_engine::{Engine, HotCacheChoice, HotUpdate, Manage, Options, Sampling};
+use terrace_engine::{Engine, Manage, Options, Sampling};
 use terrace_model::ByteSize;
-use terrace_testkit::rpc::{RpcServer, serve_as_child};
+use terrace_testkit::rpc::serve_as_child;
 use terrace_testkit::{Arch, Spec, WeightType};
 
 #[test]
 #[ignore = "the RPC servers of the other tests, in processes of their own"]
 fn server() {
     serve_as_child();
-}
-
-fn servers(count: usize) -> Vec<RpcServer> {
-    (0..count).map(|_| RpcServer::start("server", ByteSize::mib(256)).unwrap()).collect()
-}
-
-fn options(model: &Path, servers: &[RpcServer]) -> Options {
-    Options {
-        rpc: servers.iter().map(|server| server.endpoint().to_owned()).collect(),
-        device_layers: Some(0),
-        hot_cache: HotCacheChoice::Bytes(ByteSize::mib(24)),
-        hot_update: HotUpdate::Bytes(ByteSize::mib(16)),
-        hot_split: servers.len() > 1,
-        ..reloading::options(model, Manage::Experts)
-    }
 }
 
 fn spec(arch: Arch) -> Spec {
@@ -42,6 +27,7 @@ fn plain(model: &Path) -> Engine {
     load(reloading::options(model, Manage::Experts))
 }
 
+const MEMORY: ByteSize = ByteSize::mib(256);
 const TOKENS: usize = 60;
 
 /// Greedy tokens, and what `at` does after each.
@@ -69,10 +55,6 @@ fn assert_gone(engine: &Engine) {
     assert_eq!(report.totals.memory, ByteSize::ZERO);
 }
 
-fn in_own_process(name: &str) {
-    reloading::in_own_process(name);
-}
-
 #[test]
 fn a_server_that_ends_between_two_tokens() {
     in_own_process("between_tokens");
@@ -81,10 +63,10 @@ fn a_server_that_ends_between_two_tokens() {
 #[test]
 #[ignore = "run by a_server_that_ends_between_two_tokens"]
 fn between_tokens() {
-    let (dir, mut servers) = (dir(), servers(1));
+    let (dir, mut servers) = (dir(), servers(1, MEMORY));
     let model = write(&spec(Arch::Qwen3Moe), dir.path().join("model.gguf"));
     let golden = tokens(&mut plain(&model), &mut |_| {});
-    let mut engine = load(options(&model, &servers));
+    let mut engine = load(with_copies(&model, &servers));
     assert_eq!(tokens(&mut engine, &mut |_| {}), golden);
     assert!(hot(&engine) > 0);
     let got = tokens(&mut engine, &mut |count| {
@@ -111,10 +93,10 @@ fn a_server_that_ends_at_any_time() {
 #[test]
 #[ignore = "run by a_server_that_ends_at_any_time"]
 fn any_time() {
-    let (dir, mut servers) = (dir(), servers(3));
+    let (dir, mut servers) = (dir(), servers(3, MEMORY));
     let model = write(&spec(Arch::GptOss), dir.path().join("model.gguf"));
     let golden = tokens(&mut plain(&model), &mut |_| {});
-    let mut engine = load(options(&model, &servers));
+    let mut engine = load(with_copies(&model, &servers));
     assert_eq!(tokens(&mut engine, &mut |_| {}), golden);
     let after = Duration::from_micros(u64::from(std::process::id()) * 7919 % 200_000);
     let end = std::thread::spawn(move || {
@@ -138,13 +120,13 @@ fn a_server_that_ends_before_slices_are_cut_anew() {
 #[test]
 #[ignore = "run by a_server_that_ends_before_slices_are_cut_anew"]
 fn cut_anew() {
-    let (dir, mut servers) = (dir(), servers(2));
+    let (dir, mut servers) = (dir(), servers(2, MEMORY));
     let spec = spec(Arch::Qwen3Moe);
     let base = write(&spec, dir.path().join("base.gguf"));
     let down = "blk.1.ffn_down_exps.weight";
     let donor = write(&with(&spec, down, WeightType::Q4_K), dir.path().join("donor.gguf"));
     let (before, after) = (trace(&mut plain(&base)), trace(&mut plain(&donor)));
-    let mut engine = load(options(&base, &servers));
+    let mut engine = load(with_copies(&base, &servers));
     assert_eq!(trace(&mut engine).tokens, before.tokens);
     servers.pop();
     // The new tensor is taken over; its copies are not made any more.
@@ -164,9 +146,9 @@ fn a_server_that_ends_before_the_model_is_given_back() {
 #[test]
 #[ignore = "run by a_server_that_ends_before_the_model_is_given_back"]
 fn before_the_end() {
-    let (dir, mut servers) = (dir(), servers(2));
+    let (dir, mut servers) = (dir(), servers(2, MEMORY));
     let model = write(&spec(Arch::Qwen3Moe), dir.path().join("model.gguf"));
-    let mut engine = load(options(&model, &servers));
+    let mut engine = load(with_copies(&model, &servers));
     let golden = tokens(&mut engine, &mut |_| {});
     servers.pop();
     drop(engine);
@@ -185,14 +167,14 @@ fn a_server_that_ends_while_slots_are_filled() {
 #[test]
 #[ignore = "run by a_server_that_ends_while_slots_are_filled"]
 fn while_filled() {
-    let (dir, mut servers) = (dir(), servers(1));
+    let (dir, mut servers) = (dir(), servers(1, MEMORY));
     let model = write(&spec(Arch::Qwen3Moe), dir.path().join("model.gguf"));
     let warm = |options| Options { warm_start: Some(dir.path().join("statistics")), ..options };
     let mut first = load(warm(reloading::options(&model, Manage::Experts)));
     let golden = tokens(&mut first, &mut |_| {});
     drop(first);
     let mut weights = None;
-    let engine = Engine::load(warm(options(&model, &servers)), &mut |told| {
+    let engine = Engine::load(warm(with_copies(&model, &servers)), &mut |told| {
         // Weights come first, and are another sum.
         if told.total != *weights.get_or_insert(told.total) {
             servers.clear();

@@ -5,9 +5,9 @@
 
 mod reloading;
 
-use reloading::{Trace, dir, from_file, load, original, trace, with, write};
+use reloading::{Trace, dir, from_file, load, original, servers, trace, with, with_copies, write};
 use std::path::Path;
-use terrace_engine::{Engine, HotCacheChoice, HotUpdate, Manage, Options};
+use terrace_engine::{Engine, Manage};
 use terrace_ggml::devices::devices;
 use terrace_model::ByteSize;
 use terrace_testkit::rpc::{RpcServer, serve_as_child};
@@ -17,21 +17,6 @@ use terrace_testkit::{Arch, Spec, WeightType};
 #[ignore = "the RPC servers of the other tests, in processes of their own"]
 fn server() {
     serve_as_child();
-}
-
-fn servers(count: usize, memory: ByteSize) -> Vec<RpcServer> {
-    (0..count).map(|_| RpcServer::start("server", memory).unwrap()).collect()
-}
-
-fn options(model: &Path, servers: &[RpcServer]) -> Options {
-    Options {
-        rpc: servers.iter().map(|server| server.endpoint().to_owned()).collect(),
-        device_layers: Some(0),
-        hot_cache: HotCacheChoice::Bytes(ByteSize::mib(24)),
-        hot_update: HotUpdate::Bytes(ByteSize::mib(16)),
-        hot_split: true,
-        ..reloading::options(model, Manage::Experts)
-    }
 }
 
 /// What the file computes without devices.
@@ -105,7 +90,7 @@ fn slices_add_up_in_every_architecture() {
 fn adds_up() {
     let (dir, arch, servers) = (dir(), arch(), servers(2, ByteSize::mib(256)));
     let model = write(&spec(arch), dir.path().join("model.gguf"));
-    let mut engine = load(options(&model, &servers));
+    let mut engine = load(with_copies(&model, &servers));
     assert_same(&warm(&mut engine), &plain(&model), arch.name());
     assert!(hot(&engine, "RPC0 + RPC1") > 50, "{:?}", engine.hot_experts());
 }
@@ -136,7 +121,7 @@ fn replaced(servers: &[RpcServer], devices: &str) {
     let spec = spec(arch);
     let base = write(&spec, dir.path().join("base.gguf"));
     let before = plain(&base);
-    let mut engine = load(options(&base, servers));
+    let mut engine = load(with_copies(&base, servers));
     assert_same(&warm(&mut engine), &before, arch.name());
     let up = if arch == Arch::Gemma4 { "ffn_gate_up_exps" } else { "ffn_up_exps" };
     let name = |role: &str| format!("blk.1.{role}.weight");
@@ -178,7 +163,7 @@ fn flat() {
     let base = write(&spec, dir.path().join("base.gguf"));
     let down = "blk.1.ffn_down_exps.weight";
     let donor = write(&with(&spec, down, WeightType::Q4_K), dir.path().join("donor.gguf"));
-    let mut engine = load(options(&base, &servers));
+    let mut engine = load(with_copies(&base, &servers));
     let free = || -> Vec<ByteSize> {
         devices().into_iter().filter(|device| device.is_remote()).map(|device| device.memory().0).collect()
     };
@@ -216,7 +201,7 @@ fn full() {
         [ByteSize::mib(64), ByteSize::mib(3)].map(|memory| RpcServer::start("server", memory).unwrap());
     let spec = spec(arch());
     let base = write(&spec, dir.path().join("base.gguf"));
-    let mut engine = load(options(&base, &servers));
+    let mut engine = load(with_copies(&base, &servers));
     let before = plain(&base);
     assert_same(&warm(&mut engine), &before, "a small device");
     let report = engine.hot_experts().unwrap();

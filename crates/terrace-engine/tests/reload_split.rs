@@ -4,7 +4,7 @@
 
 mod reloading;
 
-use reloading::{dir, from_file, in_own_process, load, original, stays_flat, trace, with, write};
+use reloading::{dir, from_file, in_own_process, load, original, servers, stays_flat, trace, with, write};
 use std::path::Path;
 use terrace_engine::{Engine, EngineError, Manage, Options, ReloadError, Replacement, SplitMode};
 use terrace_model::ByteSize;
@@ -49,10 +49,6 @@ fn flat() {
     let changed = with(&with(&spec, down, WeightType::Q4_K), query, WeightType::Q4_0);
     let donor = write(&changed, dir.path().join("donor.gguf"));
     stays_flat(&mut engine, 2, &[from_file(down, &donor), from_file(query, &donor)], 40);
-}
-
-fn servers(count: usize, memory: ByteSize) -> Vec<RpcServer> {
-    (0..count).map(|_| RpcServer::start("server", memory).unwrap()).collect()
 }
 
 fn options(model: &Path, servers: &[RpcServer]) -> Options {

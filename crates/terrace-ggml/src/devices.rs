@@ -1,6 +1,7 @@
 //! The devices that ggml has in this process: processors, accelerators, and what a server elsewhere offers.
 
 use crate::buffer::BufferTypeHandle;
+use crate::remote;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, c_char};
 use std::ptr::NonNull;
@@ -36,13 +37,13 @@ impl std::fmt::Debug for DeviceHandle {
     }
 }
 
-/// All devices, in ggml's order; without remote ones once a server is [gone](crate::remote::lost).
+/// All devices, in ggml's order; without [lost](DeviceHandle::is_lost) ones.
 pub fn devices() -> Vec<DeviceHandle> {
     // SAFETY: no preconditions; an index below the count is valid.
     unsafe {
         (0..sys::ggml_backend_dev_count())
             .filter_map(|index| NonNull::new(sys::ggml_backend_dev_get(index)).map(DeviceHandle))
-            .filter(|device| !(crate::remote::lost() && device.is_remote()))
+            .filter(|device| !device.is_lost())
             .collect()
     }
 }
@@ -74,6 +75,11 @@ impl DeviceHandle {
         self.driver().starts_with("RPC")
     }
 
+    /// Whether nothing may be asked of it any more: it is remote, and a server is [gone](remote::lost).
+    pub fn is_lost(self) -> bool {
+        remote::lost() && self.is_remote()
+    }
+
     /// What it is.
     pub fn kind(self) -> DeviceKind {
         // SAFETY: a live device.
@@ -101,10 +107,10 @@ impl DeviceHandle {
         unsafe { BufferTypeHandle::from_raw(sys::ggml_backend_dev_buffer_type(self.0.as_ptr())) }
     }
 
-    /// Its memory: free, and all of it. Asked from the driver at each call. None of remote ones once a server is
-    /// [gone](crate::remote::lost).
+    /// Its memory: free, and all of it. Asked from the driver at each call. None of
+    /// [lost](Self::is_lost) ones.
     pub fn memory(self) -> (ByteSize, ByteSize) {
-        if self.is_remote() && crate::remote::lost() {
+        if self.is_lost() {
             return (ByteSize::ZERO, ByteSize::ZERO);
         }
         let (mut free, mut total) = (0, 0);

@@ -1,8 +1,9 @@
 //! Servers of ggml's RPC protocol that end while they are used.
 //!
-//! ggml gives up the process when a connection ends. (One that stays, with nobody at its other end, is waited for.) Where such devices hold nothing but copies of experts, the process can
-//! do without them: ggml's thread that found out is then stopped for ever, and so is whoever waits for it inside ggml. From
-//! then on nobody may ask anything of remote devices: which of them was lost is not said.
+//! ggml gives up the process when a connection ends. (One that stays, with nobody at its other end, is waited for.) Where such
+//! devices hold nothing but copies of experts, the process can do without them: ggml's thread that found out is then stopped for
+//! ever, and so is whoever waits for it inside ggml. From then on nobody may ask anything of remote devices: which of them was
+//! lost is not said.
 
 use crate::buffer::BufferTypeHandle;
 use crate::devices::DeviceHandle;

@@ -42,7 +42,7 @@ struct Handover {
 /// Experts on a device.
 pub struct DeviceLane {
     name: String,
-    remote: bool,
+    device: DeviceHandle,
     handover: Arc<Handover>,
     thread: Option<JoinHandle<()>>,
     job: Job,
@@ -66,7 +66,7 @@ impl DeviceLane {
     /// # Errors
     /// If the device does not start, or without room or a thread.
     pub fn start(device: DeviceHandle, activations: ByteSize) -> Result<Self, ExpertDeviceError> {
-        let (name, remote) = (device.name(), device.is_remote());
+        let name = device.name();
         let handover = Arc::new(Handover::default());
         let (send, started) = sync_channel(1);
         let thread = {
@@ -85,7 +85,7 @@ impl DeviceLane {
         };
         let thread = Some(thread.map_err(|_| ExpertDeviceError::Start { device: name.clone() })?);
         let (job, puts) = (Job::default(), Puts::default());
-        let lane = Self { name, remote, handover, thread, job, running: false, puts, given: None };
+        let lane = Self { name, device, handover, thread, job, running: false, puts, given: None };
         lane.wait_for(&started)?.map(|()| lane)
     }
 
@@ -221,10 +221,10 @@ impl Lane for DeviceLane {
     }
 
     fn is_lost(&self) -> bool {
-        self.remote && remote::lost()
+        self.device.is_lost()
     }
 
-    fn adopt(&mut self, layer: LayerKey, recipe: Recipe, most: usize) -> Result<(), ExpertDeviceError> {
+    fn adopt(&mut self, layer: LayerKey, recipe: Arc<Recipe>, most: usize) -> Result<(), ExpertDeviceError> {
         self.call(move |device| device.set_recipe(layer, recipe, most))?
     }
 

@@ -1,6 +1,7 @@
 //! Bringing experts into slots: at load, and between two tokens.
 
 use super::Lanes;
+use super::start::bundle;
 use crate::error::BackendError;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -152,7 +153,7 @@ impl Lanes {
     }
 
     fn bytes_of(&self, layer: usize) -> u64 {
-        self.layers[layer].shapes.iter().map(|shape| shape.bytes().bytes()).sum()
+        bundle(&self.layers[layer].shapes).bytes()
     }
 
     /// Copies experts into their slots: from RAM what is there, from disk the rest. A lane that fails is given up.
@@ -212,9 +213,9 @@ impl Lanes {
         for (lane, error) in &failed {
             self.fail(*lane, error);
         }
-        let Self { layers, bringer: Bringer { counts, .. }, .. } = self;
-        for exchange in exchanges.iter().filter(|exchange| layers[exchange.layer].problem.is_none()) {
-            let bytes: u64 = layers[exchange.layer].shapes.iter().map(|shape| shape.bytes().bytes()).sum();
+        for exchange in exchanges.iter().filter(|exchange| self.layers[exchange.layer].problem.is_none()) {
+            let bytes = self.bytes_of(exchange.layer);
+            let counts = &mut self.bringer.counts;
             if exchange.instead_of.is_some() {
                 counts.exchanged += 1;
                 counts.exchanged_bytes += bytes;

@@ -1,5 +1,6 @@
 //! What computes experts beside the CPU.
 
+use std::sync::Arc;
 use terrace_ggml::expert_device::{ExpertDeviceError, LayerKey, Recipe, SlotShape};
 use terrace_model::ByteSize;
 
@@ -33,7 +34,7 @@ pub trait Lane: Send {
     ///
     /// # Errors
     /// If the lane cannot compute that.
-    fn adopt(&mut self, layer: LayerKey, recipe: Recipe, most: usize) -> Result<(), ExpertDeviceError>;
+    fn adopt(&mut self, layer: LayerKey, recipe: Arc<Recipe>, most: usize) -> Result<(), ExpertDeviceError>;
 
     /// Room for `slots` experts of one more layer; nothing is in it.
     ///

@@ -25,6 +25,7 @@ use exchange::Bringer;
 use lane::Lane;
 use std::ffi::c_void;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use terrace_ggml::cpu::custom_node;
 use terrace_ggml::expert_device::{ExpertDeviceError, LayerKey, Recipe, SlotShape};
@@ -52,7 +53,7 @@ struct HotLayer {
     /// Elements of a row that comes out, once adopted.
     out_width: usize,
     /// How the lane computes blocks of it; none until its graph was seen, and if the lane cannot do what it does.
-    adopted: Option<Recipe>,
+    adopted: Option<Arc<Recipe>>,
     /// Why it has no lane.
     problem: Option<String>,
     counts: Counts,
@@ -100,12 +101,14 @@ impl Lanes {
         // SAFETY: the block's tensors are the graph's.
         let floats = unsafe { custom_node(block.input) }.ty() == DataType::F32;
         let recipe = recipe::recipe_of(block, &layer.firsts)
-            .and_then(|recipe| if floats { Ok(recipe) } else { Err("its input is not of 32-bit floats") })
+            .and_then(
+                |recipe| if floats { Ok(Arc::new(recipe)) } else { Err("its input is not of 32-bit floats") },
+            )
             .map_err(str::to_owned);
         let adopted = match recipe {
             // As nearly every graph: the lane need not be asked.
             Ok(recipe) if layer.adopted.as_ref() == Some(&recipe) => return Some(index),
-            Ok(recipe) => match lane.adopt(layer.key, recipe.clone(), most) {
+            Ok(recipe) => match lane.adopt(layer.key, Arc::clone(&recipe), most) {
                 Ok(()) => Ok(recipe),
                 Err(error) => Err(error.to_string()),
             },
@@ -139,12 +142,15 @@ impl Lanes {
         if self.lanes[self.layers[index].lane].is_lost() {
             return self.lose(self.layers[index].lane);
         }
+        let layer = &self.layers[index];
+        let lane = self.lanes[layer.lane].name();
+        tracing::warn!("layer {} has no experts on {lane}: {problem}", layer.layer.0);
+        self.detach(index, problem);
+    }
+
+    /// Gives back what the layer has of its lane.
+    fn detach(&mut self, index: usize, problem: String) {
         let layer = &mut self.layers[index];
-        tracing::warn!(
-            "layer {} has no experts on {}: {problem}",
-            layer.layer.0,
-            self.lanes[layer.lane].name()
-        );
         self.lanes[layer.lane].remove(layer.key);
         self.cache.clear(index, ByteSize(1), 0);
         layer.memory = ByteSize::ZERO;
@@ -161,12 +167,9 @@ impl Lanes {
     /// A lane does not work any more: the CPU computes its experts.
     fn fail(&mut self, lane: usize, error: &ExpertDeviceError) {
         tracing::warn!("{error}; from now on the CPU computes the experts that it had copies of");
-        for (index, layer) in self.layers.iter_mut().enumerate().filter(|(_, layer)| layer.lane == lane) {
-            if layer.problem.is_none() {
-                self.lanes[lane].remove(layer.key);
-                self.cache.clear(index, ByteSize(1), 0);
-                (layer.adopted, layer.memory) = (None, ByteSize::ZERO);
-                layer.problem = Some(error.to_string());
+        for index in 0..self.layers.len() {
+            if self.layers[index].lane == lane && self.layers[index].problem.is_none() {
+                self.detach(index, error.to_string());
             }
         }
     }

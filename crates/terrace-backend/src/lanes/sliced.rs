@@ -5,7 +5,9 @@
 
 use super::device::DeviceLane;
 use super::lane::{Job, Lane};
+use super::start::bundle;
 use std::ops::Range;
+use std::sync::Arc;
 use terrace_ggml::expert_device::{ExpertDeviceError, LayerKey, Recipe, SlotShape};
 use terrace_model::ByteSize;
 
@@ -78,7 +80,7 @@ fn slice(matrices: &[SlotShape], range: &Range<u64>) -> Vec<SlotShape> {
 
 /// Bytes of an expert on the device that has most of it.
 pub fn largest_slice(matrices: &[SlotShape], devices: usize) -> ByteSize {
-    let bytes = |(_, range)| slice(matrices, &range).iter().map(SlotShape::bytes).sum();
+    let bytes = |(_, range)| bundle(&slice(matrices, &range));
     Cut::of(matrices, devices).parts().map(bytes).max().unwrap_or_default()
 }
 
@@ -143,7 +145,7 @@ impl Lane for SlicedLane {
         self.devices.iter().any(DeviceLane::is_lost)
     }
 
-    fn adopt(&mut self, layer: LayerKey, recipe: Recipe, most: usize) -> Result<(), ExpertDeviceError> {
+    fn adopt(&mut self, layer: LayerKey, recipe: Arc<Recipe>, most: usize) -> Result<(), ExpertDeviceError> {
         let SlicedLayer { matrices, cut, keys } = &self.layers[layer.index()];
         let all = ffn(matrices) as usize;
         if recipe.down + 1 != matrices.len() {
@@ -153,7 +155,7 @@ impl Lane for SlicedLane {
             let part = recipe.slice(&(range.start as usize..range.end as usize), all);
             let part = part.ok_or_else(|| self.unsupported("slices of this block"))?;
             let key = keys[device].expect("a device with a slice");
-            self.devices[device].adopt(key, part, most)?;
+            self.devices[device].adopt(key, Arc::new(part), most)?;
         }
         Ok(())
     }

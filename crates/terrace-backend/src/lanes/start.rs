@@ -219,7 +219,7 @@ fn fit(
 }
 
 /// Bytes of an expert.
-fn bundle(shapes: &[SlotShape]) -> ByteSize {
+pub(super) fn bundle(shapes: &[SlotShape]) -> ByteSize {
     shapes.iter().map(SlotShape::bytes).sum()
 }
 

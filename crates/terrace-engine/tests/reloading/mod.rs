@@ -5,9 +5,11 @@
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use terrace_engine::{Budget, Engine, Manage, Options, Replacement, Sampling, Source};
+use terrace_engine::{
+    Budget, Engine, HotCacheChoice, HotUpdate, Manage, Options, Replacement, Sampling, Source,
+};
 use terrace_model::ByteSize;
-use terrace_testkit::rpc::resident;
+use terrace_testkit::rpc::{RpcServer, resident};
 use terrace_testkit::{Spec, WeightType};
 
 /// One model computes at a time: ggml's threads spin.
@@ -34,6 +36,23 @@ pub fn options(model: &Path, manage: Manage) -> Options {
         ctx: Some(256),
         threads: Some(1),
         ..Options::default()
+    }
+}
+
+/// Servers of devices, by the test binary's ignored test `server`.
+pub fn servers(count: usize, memory: ByteSize) -> Vec<RpcServer> {
+    (0..count).map(|_| RpcServer::start("server", memory).unwrap()).collect()
+}
+
+/// All experts streamed, with room for copies on the servers' devices: of several, each has a slice.
+pub fn with_copies(model: &Path, servers: &[RpcServer]) -> Options {
+    Options {
+        rpc: servers.iter().map(|server| server.endpoint().to_owned()).collect(),
+        device_layers: Some(0),
+        hot_cache: HotCacheChoice::Bytes(ByteSize::mib(24)),
+        hot_update: HotUpdate::Bytes(ByteSize::mib(16)),
+        hot_split: servers.len() > 1,
+        ..options(model, Manage::Experts)
     }
 }
 

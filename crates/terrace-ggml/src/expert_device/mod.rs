@@ -19,6 +19,7 @@ use slots::{Slots, Tables};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use terrace_model::ByteSize;
 
 /// Why a device does not compute for us.
@@ -102,7 +103,7 @@ pub struct ExpertDevice {
 /// What is there for a layer.
 struct Layer {
     graphs: HashMap<(usize, bool), BlockGraph>,
-    recipe: Option<Recipe>,
+    recipe: Option<Arc<Recipe>>,
     tables: Option<Tables>,
     slots: Slots,
 }
@@ -131,16 +132,17 @@ impl Drop for Backend {
 unsafe impl Send for ExpertDevice {}
 
 impl ExpertDevice {
-    /// The device, with `activations` bytes of its memory for what graphs compute with.
+    /// The device, with `activations` bytes of its memory for what graphs compute with. A remote one is to be started and used by a
+    /// [thread](remote::may_stop_this_thread) of its own: it is stopped in the middle of a call when the device is lost, for ever.
     ///
     /// # Errors
     /// If it does not start, or without room.
     pub fn start(device: DeviceHandle, activations: ByteSize) -> Result<Self, ExpertDeviceError> {
         let name = device.name();
+        if device.is_lost() {
+            return Err(ExpertDeviceError::Lost { device: name });
+        }
         if device.is_remote() {
-            if remote::lost() {
-                return Err(ExpertDeviceError::Lost { device: name });
-            }
             remote::hold_copies();
         }
         // SAFETY: a live device; no parameters.
@@ -155,12 +157,6 @@ impl ExpertDevice {
     /// ggml's name of it.
     pub fn name(&self) -> &str {
         &self.name
-    }
-
-    /// Whether it is reached over a network. Then it is to be used from a thread of its own, which is stopped in the middle of a
-    /// call when the device is [lost](crate::remote::lost), and never goes on.
-    pub fn is_remote(&self) -> bool {
-        self.device.is_remote()
     }
 
     /// Makes room for `slots` experts of a layer with these matrices; nothing is in them. [`ExpertDevice::bytes_for`] says how
@@ -208,7 +204,7 @@ impl ExpertDevice {
     pub fn set_recipe(
         &mut self,
         layer: LayerKey,
-        recipe: Recipe,
+        recipe: Arc<Recipe>,
         most: usize,
     ) -> Result<(), ExpertDeviceError> {
         let this = self.layers[layer.0].as_mut().expect("a layer that was not removed");
