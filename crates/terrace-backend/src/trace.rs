@@ -3,7 +3,7 @@
 use crate::routing::Routing;
 use crate::weights::{Cut, Layout};
 use terrace_model::ModelFile;
-use terrace_plan::{RunRecord, TraceGroup, TraceHeader, TraceWriter, TracedTensor};
+use terrace_model::trace::{RunRecord, TraceGroup, TraceHeader, TraceWriter, TracedTensor};
 use terrace_store::{BlockId, StoreStats};
 
 /// Writes the routing trace of a run, into memory: [`TraceRecorder::finish`] gives its bytes.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use terrace_ggml::llama::{CacheType, Context, ContextParams, FlashAttention, LoadParams, Model};
 use terrace_model::ByteSize;
-use terrace_plan::{ContextSize, KvType};
+use terrace_model::KvType;
+use terrace_plan::ContextSize;
 
 /// A model's header, as llama.cpp understands it.
 pub struct HeaderModel(Arc<Model>);

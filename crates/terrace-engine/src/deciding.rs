@@ -6,8 +6,9 @@ use crate::machine::{known_machine, machine_profile};
 use crate::options::{KvChoice, Mode, Options};
 use crate::placing::AUTO_KV_TYPES;
 use terrace_ggml::llama::SplitMode;
+use terrace_model::KvType;
 use terrace_model::{ByteSize, ModelFile};
-use terrace_plan::{Budget, ContextSize, KvType, MachineProfile, Manage, auto_reserve};
+use terrace_plan::{Budget, ContextSize, MachineProfile, Manage, auto_reserve};
 
 /// Models below this size are not worth a probe, which itself takes up to 128 MiB for a moment: that would be most of what a
 /// small model's run has resident.

@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use terrace_backend::HotUpdate;
 use terrace_ggml::llama::SplitMode;
+use terrace_model::KvType;
 use terrace_model::{ByteSize, SizeChoice};
-use terrace_plan::{Budget, HitCurve, KvType, Manage, TensorRule};
+use terrace_plan::{Budget, HitCurve, Manage, TensorRule};
 use terrace_store::{DirectChoice, IoChoice, PolicyKind};
 
 /// Who runs the model.

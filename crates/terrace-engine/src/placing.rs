@@ -6,10 +6,11 @@ use crate::on_devices::OnDevices;
 use crate::options::{KvChoice, Options};
 use std::path::Path;
 use terrace_ggml::llama::SplitMode;
+use terrace_model::KvType;
 use terrace_model::{ByteSize, ModelFile};
 use terrace_plan::{
-    Budget, ContextSize, Given, KvType, Machine, MachineProfile, Manage, PlaceRequest, Placement, Plan,
-    Request, apply_rules, assess, auto_reserve, context_size, managed, place, plan, plan_selection,
+    Budget, ContextSize, Given, Machine, MachineProfile, Manage, PlaceRequest, Placement, Plan, Request,
+    apply_rules, assess, auto_reserve, context_size, managed, place, plan, plan_selection,
 };
 
 /// A smaller type of keys and values is lossy: it must make this much of a difference.

@@ -5,7 +5,8 @@ use crate::layer_skip::LayerSkip;
 use serde::Serialize;
 use std::fmt;
 use terrace_model::ByteSize;
-use terrace_plan::{KvType, Placement, Plan};
+use terrace_model::KvType;
+use terrace_plan::{Placement, Plan};
 
 /// The effective plan of a loaded model: placement, I/O, sizes.
 #[derive(Clone, Debug, Serialize)]

@@ -5,8 +5,8 @@
 //! (`llama_meta_device_get_split_state` in the pinned release).
 
 use crate::error::EngineError;
+use terrace_model::Name;
 use terrace_model::{ModelFile, TensorInfo, TensorType};
-use terrace_plan::Name;
 
 /// Borders are multiples of this at least, for the kernels' sake.
 const FASTER: u64 = 128;

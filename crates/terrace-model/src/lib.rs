@@ -6,10 +6,15 @@
 
 mod bytesize;
 mod ids;
+mod kv_type;
 mod model;
+mod names;
 mod size_choice;
+pub mod trace;
 
 pub use bytesize::{ByteSize, ParseByteSizeError};
 pub use ids::{ExpertId, FileIndex, LayerId};
+pub use kv_type::KvType;
 pub use model::{Extent, MetaValue, ModelFile, Shape, Shard, TensorInfo, TensorType};
+pub use names::{Name, split_layer};
 pub use size_choice::SizeChoice;

@@ -1,10 +1,10 @@
 //! What each tensor is for, told from its role and shape, never from the architecture's name.
 
 use crate::metadata::for_layer;
-use crate::names::Name;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::fmt;
+use terrace_model::Name;
 use terrace_model::{LayerId, ModelFile, TensorInfo};
 
 /// What a tensor is for.

@@ -1,8 +1,8 @@
 //! How much memory a context takes, from the header alone.
 
 use crate::metadata::{for_layer, over_layers};
-use crate::place::{DEFAULT_CONTEXT, KvType};
 use std::collections::BTreeSet;
+use terrace_model::KvType;
 use terrace_model::{ByteSize, LayerId, ModelFile};
 
 /// F32, the type of logits.
@@ -26,6 +26,9 @@ impl ContextSize {
         ByteSize(bytes.saturating_add(self.logits.bytes()))
     }
 }
+
+/// Context when none is asked for, in tokens: that of `terrace run`.
+pub const DEFAULT_CONTEXT: u32 = 4096;
 
 /// The context when `asked` for one of so many tokens; none: what the model was trained with, at most [`DEFAULT_CONTEXT`].
 pub fn context_tokens(model: &ModelFile, asked: Option<u32>) -> u32 {

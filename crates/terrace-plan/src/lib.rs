@@ -10,7 +10,6 @@
 //! - [`plan`]: budgets, slots, mode, warnings.
 //! - [`place`]: a [`Placement`] on a measured machine ([`MachineProfile`]), with an estimate of its speed.
 //! - [`mixes`]: types of tensors that cost least within a size.
-//! - [`Trace`]: what the routers of a run chose, in a file.
 
 mod class;
 mod context;
@@ -20,7 +19,6 @@ mod hot;
 mod manage;
 mod metadata;
 mod mix;
-mod names;
 mod overrides;
 mod patterns;
 mod pin;
@@ -30,25 +28,23 @@ mod profile;
 mod request;
 mod show;
 mod summary;
-mod trace;
 mod working_set;
 
 pub use class::{TensorClass, classify, classify_all};
-pub use context::{ContextSize, auto_ubatch, context_size, context_tokens};
+pub use context::{ContextSize, DEFAULT_CONTEXT, auto_ubatch, context_size, context_tokens};
 pub use error::{Need, PlanError};
 pub use experts::{ExpertGroup, expert_groups};
 pub use hot::{Exchange, HALF_LIFE, HotCache, HotLayer, hot_slots};
 pub use manage::{MATRIX_MIN, Managed, Selection, managed};
 pub use metadata::Count;
 pub use mix::{Mix, MixError, MixOption, least_cost, mixes};
-pub use names::Name;
 pub use overrides::{ParseRuleError, RuleError, RulePlace, TensorRule, apply_rules};
 pub use patterns::override_patterns;
 pub use place::{
-    Advice, Bound, CurveError, DEFAULT_CONTEXT, Estimate, Given, HitCurve, HotClass, KvType,
-    PLACEMENT_VERSION, ParseWhatIfError, PlaceError, PlaceRequest, PlacedContext, PlacedExperts, PlacedLayer,
-    PlacedMode, PlacedModel, Placement, PlacementError, Planner, RealizeError, Term, TermKind, TierUse,
-    WhatIf, advise, assess, device_room, explain, place,
+    Advice, Bound, CurveError, Estimate, Given, HitCurve, HotClass, PLACEMENT_VERSION, ParseWhatIfError,
+    PlaceError, PlaceRequest, PlacedContext, PlacedExperts, PlacedLayer, PlacedMode, PlacedModel, Placement,
+    PlacementError, Planner, RealizeError, Term, TermKind, TierUse, WhatIf, advise, assess, device_room,
+    explain, place,
 };
 pub use plan::{Mode, Plan, auto_reserve, plan, plan_selection, token_cycle_warning};
 pub use profile::{
@@ -57,7 +53,4 @@ pub use profile::{
 };
 pub use request::{Budget, Machine, Manage, ParseBudgetError, ParseManageError, Request};
 pub use summary::{ClassSummary, ShardSummary, Summary, TypeSummary};
-pub use trace::{
-    Pass, RunRecord, Trace, TraceError, TraceGroup, TraceHeader, TraceWriter, TracedBlock, TracedTensor,
-};
 pub use working_set::{PAGE, slot_size};

@@ -1,9 +1,9 @@
 //! Which tensors Terrace manages.
 
 use crate::class::{TensorClass, classify_all};
-use crate::names::Name;
 use crate::request::Manage;
 use serde::Serialize;
+use terrace_model::Name;
 use terrace_model::{ByteSize, ModelFile, TensorInfo};
 
 /// Matrices below this size stay resident under [`Manage::All`]: a page fault's worth of RAM each, and a read of

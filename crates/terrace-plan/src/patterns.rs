@@ -4,9 +4,9 @@
 //! tensor until one matches, so there should be few and they should be simple.
 
 use crate::manage::Selection;
-use crate::names::split_layer;
 use std::collections::{BTreeMap, BTreeSet};
 use terrace_model::ModelFile;
+use terrace_model::split_layer;
 
 /// Expressions that match the selected tensors' names and no other tensor's of the model.
 ///

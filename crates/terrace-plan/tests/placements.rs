@@ -4,9 +4,10 @@
 
 mod models;
 
+use terrace_model::KvType;
 use terrace_model::{ByteSize, ModelFile};
 use terrace_plan::{
-    Budget, DeviceProfile, HitCurve, KvType, MachineProfile, PlaceError, PlaceRequest, PlacedMode, Placement,
+    Budget, DeviceProfile, HitCurve, MachineProfile, PlaceError, PlaceRequest, PlacedMode, Placement,
     Planner, StorageProfile, ThreadBandwidth, WhatIf, advise, explain, place,
 };
 

@@ -5,11 +5,12 @@
 mod models;
 
 use proptest::prelude::*;
+use terrace_model::KvType;
 use terrace_model::{ByteSize, ModelFile};
 use terrace_plan::{
-    Budget, DeviceProfile, Given, KvType, Machine, MachineProfile, Manage, Mode, PlaceError, PlaceRequest,
-    Placement, Planner, RealizeError, Request, RuleError, TensorRule, apply_rules, assess, context_size,
-    place, plan, plan_selection,
+    Budget, DeviceProfile, Given, Machine, MachineProfile, Manage, Mode, PlaceError, PlaceRequest, Placement,
+    Planner, RealizeError, Request, RuleError, TensorRule, apply_rules, assess, context_size, place, plan,
+    plan_selection,
 };
 
 fn machine(ram: ByteSize) -> MachineProfile {

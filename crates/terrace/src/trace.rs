@@ -11,7 +11,8 @@ use args::{HotArgs, RecordArgs, ReplayArgs};
 use show::{Outcome, Report};
 use std::path::Path;
 use terrace_model::ByteSize;
-use terrace_plan::{Trace, token_cycle_warning};
+use terrace_model::trace::Trace;
+use terrace_plan::token_cycle_warning;
 use terrace_store::{HotList, PolicyKind, Replay, ReplayPolicy};
 
 /// A trace is written from memory, where it is limited to a quarter of this.

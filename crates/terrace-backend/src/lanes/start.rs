@@ -9,8 +9,9 @@ use crate::weights::{Cut, Layout, ManagedTensor};
 use std::time::Duration;
 use terrace_ggml::devices::DeviceHandle;
 use terrace_ggml::expert_device::{ExpertDeviceError, LayerKey, SlotShape};
+use terrace_model::Name;
 use terrace_model::{ByteSize, LayerId, ModelFile};
-use terrace_plan::{HotCache, Name};
+use terrace_plan::HotCache;
 use terrace_store::SWEEP_TOKENS;
 
 /// Bytes of activations beside what rows take: alignment of each tensor.

@@ -7,7 +7,7 @@ use crate::split::ffn_granularity;
 use std::collections::BTreeSet;
 use terrace_ggml::DataType;
 use terrace_ggml::llama::{Context, Seat, Weight};
-use terrace_plan::Name;
+use terrace_model::Name;
 
 /// `blk.3.` of a weight of a feed-forward block.
 fn block_of(name: &str) -> Option<&str> {

@@ -13,8 +13,9 @@ use terrace_backend::Weights;
 use terrace_ggml::DataType;
 use terrace_ggml::llama::Weight;
 use terrace_ggml::memory::Pages;
+use terrace_model::Name;
 use terrace_model::{ByteSize, Extent, TensorInfo};
-use terrace_plan::{Name, TensorClass};
+use terrace_plan::TensorClass;
 
 /// A tensor that is to be swapped, with everything that the swap needs.
 pub struct Step {

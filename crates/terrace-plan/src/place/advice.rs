@@ -1,12 +1,13 @@
 //! What would make a plan faster, the cheapest first.
 
 use super::report::Placement;
-use super::request::{KvType, PlaceRequest};
+use super::request::PlaceRequest;
 use super::what_if::WhatIf;
 use super::{PlaceError, place};
 use crate::profile::MachineProfile;
 use crate::request::Budget;
 use serde::{Deserialize, Serialize};
+use terrace_model::KvType;
 use terrace_model::ModelFile;
 
 /// Below this a change is not worth saying.

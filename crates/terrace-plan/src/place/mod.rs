@@ -39,7 +39,7 @@ pub use report::{
     Bound, Estimate, PLACEMENT_VERSION, PlacedContext, PlacedExperts, PlacedLayer, PlacedMode, PlacedModel,
     Placement, PlacementError, Term, TermKind, TierUse,
 };
-pub use request::{DEFAULT_CONTEXT, KvType, PlaceRequest};
+pub use request::PlaceRequest;
 pub use what_if::{ParseWhatIfError, WhatIf};
 
 use crate::profile::MachineProfile;

@@ -1,10 +1,10 @@
 //! A placement as it is shown, kept and read back.
 
 use super::choose::Planner;
-use super::request::KvType;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use terrace_model::ByteSize;
+use terrace_model::KvType;
 
 /// Version of a placement's JSON form.
 pub const PLACEMENT_VERSION: u32 = 1;

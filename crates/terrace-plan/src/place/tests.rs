@@ -6,12 +6,13 @@ use super::complete::Outline;
 use super::costs::Costs;
 use super::greedy::greedy;
 use super::lp;
-use super::request::{KvType, PlaceRequest};
+use super::request::PlaceRequest;
 use super::workload::{ContextLoad, ExpertLoad, LayerLoad, Matrix, Table, TypeLoad, Workload};
 use crate::class::TensorClass;
 use crate::profile::{DeviceProfile, MachineProfile, StorageProfile, ThreadBandwidth};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
+use terrace_model::KvType;
 use terrace_model::{ByteSize, LayerId};
 
 const MIB: u64 = 1 << 20;

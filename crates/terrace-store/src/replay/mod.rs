@@ -15,8 +15,8 @@ use crate::purpose::Use;
 use crate::store::Store;
 use asking::Asking;
 use std::sync::Arc;
+use terrace_model::trace::{Trace, TracedBlock};
 use terrace_model::{ByteSize, ExpertId};
-use terrace_plan::{Trace, TracedBlock};
 
 /// A trace ready to be replayed again and again.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 use super::*;
 use crate::policy::PolicyKind;
+use terrace_model::trace::{Pass, TraceGroup, TraceHeader, TracedTensor};
 use terrace_model::{Extent, FileIndex, LayerId};
-use terrace_plan::{Pass, TraceGroup, TraceHeader, TracedTensor};
 
 const EXPERTS: u32 = 8;
 /// Of one expert's part of one matrix.

@@ -4,7 +4,8 @@ use crate::cli::OnOff;
 use crate::hits::Hits;
 use clap::Args;
 use std::path::PathBuf;
-use terrace_plan::{Budget, KvType, WhatIf};
+use terrace_model::KvType;
+use terrace_plan::{Budget, WhatIf};
 
 /// `terrace plan`.
 #[derive(Debug, Args)]

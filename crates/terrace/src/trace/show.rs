@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::Path;
 use terrace_model::ByteSize;
-use terrace_plan::Trace;
+use terrace_model::trace::Trace;
 use terrace_store::{Counts, ReplayPolicy, ReplayResult};
 
 /// One policy under one budget.

@@ -4,7 +4,7 @@ use super::{
     MAGIC, Pass, RECORD_END, RECORD_GROUP, RECORD_PASS, RunRecord, Trace, TraceError, TraceGroup,
     TraceHeader, TracedBlock, TracedTensor, VERSION,
 };
-use terrace_model::{ByteSize, Extent, FileIndex, LayerId};
+use crate::{ByteSize, Extent, FileIndex, LayerId};
 
 /// Bytes of a text at most.
 const MOST_TEXT: u64 = 4096;

@@ -24,8 +24,8 @@ mod write;
 pub use error::TraceError;
 pub use write::TraceWriter;
 
+use crate::{ByteSize, ExpertId, Extent, LayerId};
 use serde::Serialize;
-use terrace_model::{ByteSize, ExpertId, Extent, LayerId};
 
 const MAGIC: &[u8; 8] = b"TERRATRC";
 const VERSION: u64 = 1;
