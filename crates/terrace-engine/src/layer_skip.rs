@@ -1,13 +1,13 @@
 //! The file that says which layers of a model can be left out, and what that costs.
 
 use crate::error::EngineError;
-use crate::part_file::PartFile;
 use crate::perplexity::PerplexityReport;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io::Write;
 use std::path::Path;
 use terrace_model::ModelFile;
+use terrace_store::part_file::PartFile;
 
 /// Of the format; a reader of another one says so.
 const VERSION: u32 = 1;

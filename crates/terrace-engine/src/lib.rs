@@ -23,7 +23,6 @@ mod machine;
 mod mean;
 mod on_devices;
 mod options;
-mod part_file;
 mod perplexity;
 mod placing;
 mod pressure;

@@ -2,10 +2,10 @@
 
 use crate::error::EngineError;
 use crate::options::Options;
-use crate::part_file::PartFile;
 use std::path::{Path, PathBuf};
 use terrace_model::ByteSize;
 use terrace_store::Store;
+use terrace_store::part_file::PartFile;
 
 /// Spans that are recorded at most, of 48 bytes each: some hundred tokens of a large model. What comes behind is counted.
 const SPANS: usize = 1 << 20;

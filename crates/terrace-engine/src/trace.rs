@@ -2,12 +2,12 @@
 
 use crate::error::EngineError;
 use crate::options::Options;
-use crate::part_file::PartFile;
 use std::io::Write;
 use std::path::PathBuf;
 use terrace_backend::TraceRecorder;
 use terrace_model::ByteSize;
 use terrace_store::StoreStats;
+use terrace_store::part_file::PartFile;
 
 /// A trace that was written.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -41,6 +41,7 @@ mod fetch;
 mod inflight;
 mod io;
 mod lease;
+pub mod part_file;
 mod policy;
 mod purpose;
 mod ranges;

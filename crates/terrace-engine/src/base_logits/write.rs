@@ -4,13 +4,13 @@ use super::layout::Layout;
 use super::{BaseLogitsError, row};
 use crate::chunks::Chunks;
 use crate::log_softmax::LogSum;
-use crate::part_file::PartFile;
 use crate::threads::on_threads;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
+use terrace_store::part_file::PartFile;
 
 /// Rows that are encoded at a time: enough for all threads, and a small part of a chunk.
 const BAND: usize = 32;

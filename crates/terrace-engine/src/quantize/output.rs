@@ -3,7 +3,6 @@
 use super::convert::Conversion;
 use super::error::QuantizeError;
 use super::{PlannedTensor, QuantizePlan};
-use crate::part_file::{PartFile, SealedFile, folder};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::fs::File;
@@ -14,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 use terrace_ggml::gguf_write::{Header, Value};
 use terrace_model::ByteSize;
+use terrace_store::part_file::{PartFile, SealedFile, folder};
 
 /// How far it is.
 #[derive(Clone, Copy, Debug)]

@@ -18,7 +18,10 @@ pub struct PartFile {
 }
 
 impl PartFile {
-    /// For `path`, beside it.
+    /// Begins the file for `path`, beside it.
+    ///
+    /// # Errors
+    /// The system's; also if something other than a regular file is there.
     pub fn create(path: &Path) -> io::Result<Self> {
         let mut part = path.to_owned().into_os_string();
         part.push(".part");
@@ -39,6 +42,9 @@ impl PartFile {
     }
 
     /// Fills it, and gives it its name; the size in bytes.
+    ///
+    /// # Errors
+    /// The system's, and those of `write`.
     pub fn finish(mut self, write: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>) -> io::Result<u64> {
         let mut out = BufWriter::new(&self.file);
         write(&mut out)?;
@@ -55,7 +61,11 @@ impl PartFile {
         &self.file
     }
 
-    /// What was written is on the disk, the file closed, and complete but for its name: `.part` stands behind it until then.
+    /// Writes everything down to the disk and closes the file, complete but for its name: `.part` is appended to it until
+    /// [`SealedFile::publish`].
+    ///
+    /// # Errors
+    /// The system's.
     pub fn seal(mut self) -> io::Result<SealedFile> {
         self.file.sync_all()?;
         self.link()?;
@@ -112,6 +122,9 @@ pub struct SealedFile {
 
 impl SealedFile {
     /// Gives it its name.
+    ///
+    /// # Errors
+    /// The system's.
     pub fn publish(mut self) -> io::Result<()> {
         std::fs::rename(&self.part, &self.path)?;
         self.named = false;
