@@ -7,9 +7,9 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use terrace_ggml::Tensor;
-use terrace_ggml::buffer::{Buffer, BufferType};
+use terrace_ggml::backend::buffer::{Buffer, BufferType};
+use terrace_ggml::backend::parked::ParkedError;
 use terrace_ggml::memory::{Pages, SLACK};
-use terrace_ggml::parked::ParkedError;
 use terrace_model::ByteSize;
 
 /// Distance between the addresses of managed tensors: what ggml aligns to, so that it adds no padding.
@@ -127,7 +127,7 @@ impl Buffer for ManagedBuffer {
         if let Err(error) =
             self.weights.store().read_into(&mut reads, &mut |_| std::ops::ControlFlow::Continue(()))
         {
-            terrace_ggml::parked::park(Box::new(error));
+            terrace_ggml::backend::parked::park(Box::new(error));
         }
     }
 

@@ -6,9 +6,9 @@ use crate::mapped::MappedType;
 use crate::places::Places;
 use crate::weights::Weights;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use terrace_ggml::buffer::BufferTypeHandle;
-use terrace_ggml::device::{ApiVersionMismatch, Backend, Device, cpu_supports_op, prepare};
-use terrace_ggml::parked::ParkedError;
+use terrace_ggml::backend::buffer::BufferTypeHandle;
+use terrace_ggml::backend::device::{ApiVersionMismatch, Backend, Device, cpu_supports_op, prepare};
+use terrace_ggml::backend::parked::ParkedError;
 use terrace_ggml::{Tensor, cpu};
 
 /// Terrace in this process: registered once, used by every model loaded after.

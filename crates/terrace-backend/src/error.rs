@@ -12,7 +12,7 @@ pub enum BackendError {
     Store(#[from] StoreError),
     /// A device that computes experts failed.
     #[error(transparent)]
-    Device(#[from] terrace_ggml::expert_device::ExpertDeviceError),
+    Device(#[from] terrace_ggml::devices::experts::ExpertDeviceError),
     /// A managed tensor that the model file does not have.
     #[error("tensor {name} was placed with Terrace but the plan does not know it")]
     Unplanned {

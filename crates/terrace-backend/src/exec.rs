@@ -16,11 +16,12 @@ use crate::weights::{Cut, Layout, ManagedTensor, Weights};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use terrace_ggml::blocked::BlockedExpert;
-use terrace_ggml::buffer::buffer_of;
+use terrace_ggml::backend::buffer::buffer_of;
+use terrace_ggml::backend::device::{AbortCallback, Backend, ComputeError};
+use terrace_ggml::backend::parked;
+use terrace_ggml::cpu::blocked::BlockedExpert;
 use terrace_ggml::cpu::{CpuBackend, Kernels, RunStatus, ToFloat, custom_node};
-use terrace_ggml::device::{AbortCallback, Backend, ComputeError};
-use terrace_ggml::{Graph, Op, SavedOp, Tensor, parked};
+use terrace_ggml::{Graph, Op, SavedOp, Tensor};
 use terrace_store::{BlockId, Computing, Store};
 
 /// The Terrace backend of one llama context.

@@ -7,8 +7,8 @@ use crate::experts::{ExpertNode, Item};
 use crate::routing::Routing;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use terrace_ggml::blocked::{BlockedExpert, ThreadShare};
 use terrace_ggml::cpu::Kernels;
+use terrace_ggml::cpu::blocked::{BlockedExpert, ThreadShare};
 use terrace_ggml::{DataType, Tensor};
 
 /// Weight rows per unit of work: enough to amortise the counter, few enough to spread over the threads.

@@ -12,7 +12,7 @@ use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use terrace_ggml::Tensor;
-use terrace_ggml::blocked::{BlockedExpert, ThreadShare};
+use terrace_ggml::cpu::blocked::{BlockedExpert, ThreadShare};
 use terrace_ggml::cpu::{Kernels, RawTensor, custom_node};
 use terrace_store::{BlockId, Computing, Fetch, Store, Use};
 

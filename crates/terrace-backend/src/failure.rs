@@ -2,7 +2,7 @@
 
 use crate::error::BackendError;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use terrace_ggml::parked;
+use terrace_ggml::backend::parked;
 
 /// None has.
 const NONE: usize = usize::MAX;

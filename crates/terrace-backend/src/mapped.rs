@@ -6,9 +6,9 @@ use std::any::Any;
 use std::ffi::c_void;
 use std::sync::Arc;
 use terrace_ggml::Tensor;
-use terrace_ggml::buffer::{Buffer, BufferType};
+use terrace_ggml::backend::buffer::{Buffer, BufferType};
+use terrace_ggml::backend::parked::ParkedError;
 use terrace_ggml::memory::Pages;
-use terrace_ggml::parked::ParkedError;
 
 /// Buffer type of weights in mapped files.
 pub struct MappedType {

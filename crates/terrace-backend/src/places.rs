@@ -5,7 +5,7 @@ use crate::mapped::MappedBuffer;
 use crate::weights::Weights;
 use std::sync::Arc;
 use terrace_ggml::Tensor;
-use terrace_ggml::buffer::{BufferTypeHandle, buffer_of};
+use terrace_ggml::backend::buffer::{BufferTypeHandle, buffer_of};
 
 /// The buffer types of the registered device.
 #[derive(Clone, Copy)]

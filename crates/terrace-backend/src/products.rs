@@ -11,9 +11,10 @@ use crate::kernels::{BLOCK, GROUP, Group, RowKernel};
 use crate::scratch::Scratch;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use terrace_ggml::blocked::BlockedProduct;
+use terrace_ggml::backend::parked;
+use terrace_ggml::cpu::blocked::BlockedProduct;
 use terrace_ggml::cpu::{RawTensor, custom_node};
-use terrace_ggml::{DataType, Graph, Op, SavedOp, Tensor, parked};
+use terrace_ggml::{DataType, Graph, Op, SavedOp, Tensor};
 
 /// Columns of a MUL_MAT at most: from 8 on ggml has a faster way.
 const COLUMNS: usize = 7;

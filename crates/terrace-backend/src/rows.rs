@@ -5,8 +5,9 @@ use crate::weights::ManagedTensor;
 use std::ffi::{c_int, c_void};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
+use terrace_ggml::Tensor;
+use terrace_ggml::backend::parked;
 use terrace_ggml::cpu::{RawTensor, ToFloat, custom_node};
-use terrace_ggml::{Tensor, parked};
 use terrace_model::Extent;
 use terrace_store::{ReadInto, Store};
 

@@ -22,11 +22,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 use terrace_backend::{Foretold, HotReport, HotTotals, Lanes, Weights};
+use terrace_ggml::devices::rpc::add_rpc_server;
 use terrace_ggml::gguf;
 use terrace_ggml::llama::{
     Context, ContextParams, FlashAttention, LoadParams, Model, Observer, Token, Vocab,
 };
-use terrace_ggml::rpc::add_rpc_server;
 use terrace_model::ByteSize;
 use terrace_plan::{Budget, auto_ubatch, context_tokens};
 use terrace_store::{LayerStats, StoreStats};

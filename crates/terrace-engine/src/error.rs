@@ -4,9 +4,9 @@ use crate::base_logits::BaseLogitsError;
 use crate::reload::ReloadError;
 use std::path::PathBuf;
 use terrace_backend::BackendError;
+use terrace_ggml::devices::rpc::RpcError;
 use terrace_ggml::gguf::GgufError;
 use terrace_ggml::llama::{ContextError, LoadError, TokenizeError};
-use terrace_ggml::rpc::RpcError;
 use terrace_model::ByteSize;
 use terrace_plan::{PlaceError, PlanError, RuleError};
 use terrace_store::StoreError;
@@ -44,7 +44,7 @@ pub enum EngineError {
     Tokenize(#[from] TokenizeError),
     /// The device does not fit this ggml.
     #[error(transparent)]
-    Device(#[from] terrace_ggml::device::ApiVersionMismatch),
+    Device(#[from] terrace_ggml::backend::device::ApiVersionMismatch),
     /// The fault plan cannot be read.
     #[error("bad fault plan: {0}")]
     Faults(String),

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use terrace_engine::quantize::{FileType, QuantizeError, QuantizeOptions, QuantizePlan, WeightType};
 use terrace_ggml::gguf;
-use terrace_ggml::quantize_for_tests::ByLlama;
+use terrace_ggml::testing::quantize::ByLlama;
 use terrace_testkit::{Arch, Spec};
 
 /// Small, and in F16.

@@ -57,7 +57,7 @@ unsafe extern "C" fn on_log(level: sys::ggml_log_level, text: *const c_char, _us
     }
     // SAFETY: ggml passes a zero-terminated string that lives during the call.
     let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
-    crate::parked::guard("the log callback", (), || {
+    crate::backend::parked::guard("the log callback", (), || {
         PARTIAL.with_borrow_mut(|(line_level, line)| {
             if level != sys::GGML_LOG_LEVEL_CONT {
                 *line_level = level;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::mem::offset_of;
 use std::path::PathBuf;
 use std::process::Command;
-use terrace_ggml::abi_for_tests as abi;
+use terrace_ggml::testing::abi;
 
 /// Where cargo unpacked the pinned llama-cpp-sys-2, headers included.
 fn sources() -> PathBuf {

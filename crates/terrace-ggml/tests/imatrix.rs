@@ -5,9 +5,9 @@
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
-use terrace_ggml::gguf_write::Header;
-use terrace_ggml::imatrix::Imatrix;
+use terrace_ggml::gguf::write::Header;
 use terrace_ggml::quantize::WeightType;
+use terrace_ggml::quantize::imatrix::Imatrix;
 use terrace_model::Shape;
 
 /// Tensors of F32: name, shape, values.

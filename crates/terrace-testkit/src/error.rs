@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use terrace_ggml::gguf_write::HeaderError;
+use terrace_ggml::gguf::write::HeaderError;
 use terrace_ggml::quantize::QuantizeError;
 
 /// Why a synthetic model was not written.

@@ -4,7 +4,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use terrace_ggml::llama::{LoadParams, Model};
-use terrace_ggml::routing_trace::{Choices, trace_routing};
+use terrace_ggml::testing::routing::{Choices, trace_routing};
 use terrace_model::{ByteSize, MetaValue};
 use terrace_testkit::big::{self, Data, Preset};
 use terrace_testkit::{Arch, Mix, Routing, RoutingStats, Spec, WeightType, hostile, rpc, write, write_split};
@@ -204,7 +204,9 @@ fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
         Command::RpcServer { port, memory, threads } => {
             let port = if port == 0 { rpc::free_port()? } else { port };
             println!("{}", rpc::endpoint(port));
-            return Err(terrace_ggml::rpc::serve_rpc(&rpc::endpoint(port), threads.into(), memory).into());
+            return Err(
+                terrace_ggml::devices::rpc::serve_rpc(&rpc::endpoint(port), threads.into(), memory).into()
+            );
         }
         Command::List => {
             let types = WeightType::ALL.iter().map(|ty| ty.name());

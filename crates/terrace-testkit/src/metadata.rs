@@ -3,7 +3,7 @@
 use crate::layout::{CONV, Derived};
 use crate::vocab::Vocabulary;
 use crate::{Arch, Spec};
-use terrace_ggml::gguf_write::{Header, HeaderError, Value};
+use terrace_ggml::gguf::write::{Header, HeaderError, Value};
 
 /// Sets everything but the keys of split files.
 pub(crate) fn describe(spec: &Spec, header: &mut Header) -> Result<(), HeaderError> {

@@ -1,7 +1,7 @@
 //! How skewed and how local a model's routing is.
 
 use std::collections::{BTreeSet, HashMap};
-use terrace_ggml::routing_trace::Choices;
+use terrace_ggml::testing::routing::Choices;
 use terrace_model::ExpertId;
 
 /// What can be said of the choices of a run, averaged over layers.

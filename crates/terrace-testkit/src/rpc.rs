@@ -64,7 +64,7 @@ pub fn serve_as_child() {
     let parts =
         text.split_once(',').and_then(|(port, memory)| Some((port.parse().ok()?, memory.parse().ok()?)));
     let (port, memory): (u16, u64) = parts.expect("written by RpcServer::start");
-    panic!("{}", terrace_ggml::rpc::serve_rpc(&endpoint(port), 1, Some(ByteSize(memory))));
+    panic!("{}", terrace_ggml::devices::rpc::serve_rpc(&endpoint(port), 1, Some(ByteSize(memory))));
 }
 
 /// Memory that a process has; `process` is its number, or `self`.

@@ -1,6 +1,6 @@
 //! A byte-level BPE vocabulary: any text is a prompt, and common English gets tokens of more than one byte.
 
-use terrace_ggml::gguf_write::{Header, HeaderError};
+use terrace_ggml::gguf::write::{Header, HeaderError};
 
 const MERGES: &[(&str, &str)] = &[
     ("Ġ", "t"),

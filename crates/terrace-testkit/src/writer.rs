@@ -7,7 +7,7 @@ use crate::{Error, Spec, fill, layout, metadata};
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
-use terrace_ggml::gguf_write::{Header, HeaderError};
+use terrace_ggml::gguf::write::{Header, HeaderError};
 
 /// Where the data come from.
 pub(crate) enum Source {

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 use terrace_ggml::llama::{LoadParams, Model, Token};
-use terrace_ggml::routing_trace::{Choices, trace_routing};
+use terrace_ggml::testing::routing::{Choices, trace_routing};
 use terrace_testkit::big::{self, Data};
 use terrace_testkit::{Arch, Routing, RoutingStats, Spec};
 

@@ -3,10 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::time::Duration;
+use terrace_ggml::devices::rates::{Processor, Product, RatesError};
+use terrace_ggml::devices::rpc::add_rpc_server;
 use terrace_ggml::devices::{DeviceKind, devices};
 use terrace_ggml::quantize::WeightType;
-use terrace_ggml::rates::{Processor, Product, RatesError};
-use terrace_ggml::rpc::add_rpc_server;
 use terrace_model::ByteSize;
 use terrace_testkit::rpc::{RpcServer, serve_as_child};
 

@@ -91,7 +91,7 @@ pub enum CliError {
     Place(#[from] terrace_plan::PlaceError),
     /// A server's devices cannot be used.
     #[error(transparent)]
-    Rpc(#[from] terrace_ggml::rpc::RpcError),
+    Rpc(#[from] terrace_ggml::devices::rpc::RpcError),
     /// The machine cannot be measured.
     #[error(transparent)]
     Measure(#[from] terrace_engine::MeasureError),

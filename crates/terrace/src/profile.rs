@@ -29,7 +29,7 @@ pub fn profile(args: &ProfileArgs) -> Result<(), CliError> {
         })?,
     };
     for endpoint in &args.rpc {
-        terrace_ggml::rpc::add_rpc_server(endpoint)?;
+        terrace_ggml::devices::rpc::add_rpc_server(endpoint)?;
     }
     let kept = if args.refresh { None } else { kept(&file) };
     if let Some(kept) = kept.as_ref().filter(|_| !args.asks()) {

@@ -4,9 +4,9 @@
 //! By structure alone. Whatever does not look like this is left to the node-by-node path.
 
 use crate::weights::ManagedTensor;
-use terrace_ggml::blocked::BlockedProduct;
+use terrace_ggml::cpu::blocked::BlockedProduct;
+use terrace_ggml::cpu::row_op::RowOp;
 use terrace_ggml::cpu::{Kernels, RawTensor};
-use terrace_ggml::row_op::RowOp;
 use terrace_ggml::{DataType, Graph, Op, Tensor};
 
 /// Matrices of a block at most: gate, up and down.

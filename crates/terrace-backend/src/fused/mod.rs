@@ -28,7 +28,7 @@ use stages::Stages;
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use terrace_ggml::blocked::{BlockedExpert, ThreadShare};
+use terrace_ggml::cpu::blocked::{BlockedExpert, ThreadShare};
 use terrace_ggml::cpu::{RawTensor, custom_node};
 use terrace_ggml::{Graph, Tensor};
 use terrace_store::{BlockId, Bundles, Computing, Store};

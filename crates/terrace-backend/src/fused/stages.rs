@@ -8,8 +8,8 @@ use super::block::{Block, Matrix, Place, Span};
 use super::work::{Entry, Item, Shape, TASK_ROWS, Work};
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use terrace_ggml::blocked::{BLOCKED_GROUP, ThreadShare};
-use terrace_ggml::row_op::Operand;
+use terrace_ggml::cpu::blocked::{BLOCKED_GROUP, ThreadShare};
+use terrace_ggml::cpu::row_op::Operand;
 
 /// Turns that a thread spins for another's task before it offers its core.
 const SPINS: u32 = 2_000;

@@ -9,7 +9,7 @@ use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use terrace_ggml::Tensor;
-use terrace_ggml::blocked::BLOCKED_GROUP;
+use terrace_ggml::cpu::blocked::BLOCKED_GROUP;
 
 /// Weight rows of a task: enough to amortise claiming it, few enough to spread over the threads. A divisor of the blocked
 /// kernel's group.

@@ -8,8 +8,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use terrace_ggml::devices::DeviceHandle;
-use terrace_ggml::expert_device::{ExpertDevice, ExpertDeviceError, LayerKey, Pairs, Recipe, SlotShape};
-use terrace_ggml::remote;
+use terrace_ggml::devices::experts::{ExpertDevice, ExpertDeviceError, LayerKey, Pairs, Recipe, SlotShape};
+use terrace_ggml::devices::remote;
 use terrace_model::ByteSize;
 
 /// How often who waits looks whether the device is lost.

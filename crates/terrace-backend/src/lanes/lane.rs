@@ -1,7 +1,7 @@
 //! What computes experts beside the CPU.
 
 use std::sync::Arc;
-use terrace_ggml::expert_device::{ExpertDeviceError, LayerKey, Recipe, SlotShape};
+use terrace_ggml::devices::experts::{ExpertDeviceError, LayerKey, Recipe, SlotShape};
 use terrace_model::ByteSize;
 
 /// Pairs of token and expert of one node, and what comes of them. Made once, and used again and again for its memory.

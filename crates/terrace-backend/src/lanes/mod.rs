@@ -28,7 +28,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use terrace_ggml::cpu::custom_node;
-use terrace_ggml::expert_device::{ExpertDeviceError, LayerKey, Recipe, SlotShape};
+use terrace_ggml::devices::experts::{ExpertDeviceError, LayerKey, Recipe, SlotShape};
 use terrace_ggml::{DataType, Tensor};
 use terrace_model::{ByteSize, LayerId};
 use terrace_plan::HotCache;

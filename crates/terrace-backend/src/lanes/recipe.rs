@@ -1,7 +1,7 @@
 //! From a block of the graph to what a lane computes.
 
 use crate::fused::{Block, Place, Span};
-use terrace_ggml::expert_device::{Part, Recipe, Source, Step};
+use terrace_ggml::devices::experts::{Part, Recipe, Source, Step};
 use terrace_store::BlockId;
 
 /// Values by their places in a row of the block's scratch: what was written there last.

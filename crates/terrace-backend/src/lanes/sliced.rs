@@ -8,7 +8,7 @@ use super::lane::{Job, Lane};
 use super::start::bundle;
 use std::ops::Range;
 use std::sync::Arc;
-use terrace_ggml::expert_device::{ExpertDeviceError, LayerKey, Recipe, SlotShape};
+use terrace_ggml::devices::experts::{ExpertDeviceError, LayerKey, Recipe, SlotShape};
 use terrace_model::ByteSize;
 
 /// Experts in slices.

@@ -8,7 +8,7 @@ use super::{Counts, HotLayer, Lanes};
 use crate::weights::{Cut, Layout, ManagedTensor};
 use std::time::Duration;
 use terrace_ggml::devices::DeviceHandle;
-use terrace_ggml::expert_device::{ExpertDeviceError, LayerKey, SlotShape};
+use terrace_ggml::devices::experts::{ExpertDeviceError, LayerKey, SlotShape};
 use terrace_model::Name;
 use terrace_model::{ByteSize, LayerId, ModelFile};
 use terrace_plan::HotCache;

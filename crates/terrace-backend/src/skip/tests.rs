@@ -3,7 +3,7 @@
 use super::*;
 use terrace_ggml::Op;
 use terrace_ggml::cpu::{CpuBackend, RunStatus};
-use terrace_ggml::graph_for_tests::TestGraph;
+use terrace_ggml::testing::graph::TestGraph;
 
 const ONES: [f32; 4] = [1.0; 4];
 

@@ -4,8 +4,8 @@ use super::{PROBED, bandwidth::read_bandwidth, cpu};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use terrace_ggml::devices::rates::{Processor, Product};
 use terrace_ggml::quantize::WeightType;
-use terrace_ggml::rates::{Processor, Product};
 use terrace_model::{ByteSize, ModelFile};
 use terrace_plan::{MachineProfile, MatmulRate, ThreadBandwidth};
 

@@ -3,9 +3,9 @@
 use std::io;
 use std::path::PathBuf;
 use terrace_ggml::gguf::GgufError;
-use terrace_ggml::gguf_write::HeaderError;
-use terrace_ggml::imatrix::ImatrixError;
+use terrace_ggml::gguf::write::HeaderError;
 use terrace_ggml::llama::MixtureError;
+use terrace_ggml::quantize::imatrix::ImatrixError;
 use terrace_model::ByteSize;
 
 /// Displays as one line. All but those of reading and writing come before any work.

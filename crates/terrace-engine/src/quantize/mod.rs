@@ -19,8 +19,8 @@ pub use terrace_ggml::quantize::WeightType;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use terrace_ggml::gguf;
-use terrace_ggml::imatrix::Imatrix;
 use terrace_ggml::llama::{self, MixtureRequest};
+use terrace_ggml::quantize::imatrix::Imatrix;
 use terrace_model::{ByteSize, FileIndex, ModelFile, TensorInfo};
 
 /// What is asked for.

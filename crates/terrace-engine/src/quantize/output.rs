@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use terrace_ggml::gguf_write::{Header, Value};
+use terrace_ggml::gguf::write::{Header, Value};
 use terrace_model::ByteSize;
 use terrace_store::part_file::{PartFile, SealedFile, folder};
 

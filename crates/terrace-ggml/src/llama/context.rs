@@ -2,8 +2,8 @@
 
 use super::observer::{Observer, Observing};
 use super::{Model, Token};
+use crate::backend::parked::{self, ParkedError};
 use crate::log;
-use crate::parked::{self, ParkedError};
 use llama_cpp_sys_2 as sys;
 use std::ffi::c_void;
 use std::ptr::NonNull;

@@ -1,9 +1,12 @@
 //! Loading a model: stock, or with its weights in buffer types of ours and not one of their bytes touched.
 
-use crate::buffer::BufferTypeHandle;
+use super::fatal;
+use crate::backend::buffer::BufferTypeHandle;
+use crate::backend::parked::{self, ParkedError};
 use crate::devices::DeviceHandle;
-use crate::parked::{self, ParkedError};
-use crate::{abi, fatal, log, remote};
+use crate::devices::remote;
+use crate::log;
+use crate::raw::abi;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::{Path, PathBuf};

@@ -2,6 +2,7 @@
 
 mod batch;
 mod context;
+mod fatal;
 
 mod file_type;
 mod load;

@@ -1,6 +1,6 @@
 //! Looking at what a graph computes while it is computed.
 
-use crate::parked;
+use crate::backend::parked;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, c_void};
 

@@ -1,10 +1,10 @@
 //! The weights of a loaded model, which can be given other bytes, and their own ones back.
 
 use super::{Context, Model};
-use crate::DataType;
 use crate::devices::devices;
+use crate::devices::rates::ScratchContext;
 use crate::memory::{Pages, SLACK};
-use crate::rates::ScratchContext;
+use crate::tensor::DataType;
 use crate::tensor::Tensor;
 use llama_cpp_sys_2 as sys;
 use std::ffi::c_void;
@@ -150,12 +150,12 @@ impl Weight {
         self.original_type().is_some_and(|buft| buft.is_host())
     }
 
-    fn original_type(&self) -> Option<crate::buffer::BufferTypeHandle> {
+    fn original_type(&self) -> Option<crate::backend::buffer::BufferTypeHandle> {
         let buffer = NonNull::new(self.original.buffer)?;
         // SAFETY: the load's buffers live as long as the model.
         unsafe {
             let buft = sys::ggml_backend_buffer_get_type(buffer.as_ptr());
-            (!buft.is_null()).then(|| crate::buffer::BufferTypeHandle::from_raw(buft))
+            (!buft.is_null()).then(|| crate::backend::buffer::BufferTypeHandle::from_raw(buft))
         }
     }
 

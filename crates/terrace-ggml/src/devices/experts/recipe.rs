@@ -1,6 +1,6 @@
 //! What an MoE block computes for one pair, as plain data.
 
-use crate::row_op::{RowOp, Table};
+use crate::cpu::row_op::{RowOp, Table};
 use llama_cpp_sys_2 as sys;
 use std::ops::Range;
 

@@ -3,7 +3,7 @@
 //! `GGML_ASSERT` ends the process; nothing can be saved then. What reaches it are files whose numbers are formally
 //! fine and make no sense together, which llama.cpp's loader does not all refuse.
 
-use crate::remote;
+use crate::devices::remote;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, c_char};
 use std::io::Write as _;

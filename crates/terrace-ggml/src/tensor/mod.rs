@@ -1,7 +1,7 @@
 //! Tensors and graphs as ggml hands them to a backend: borrowed, for the duration of a call.
 
-use crate::abi;
-use crate::buffer::BufferTypeHandle;
+use crate::backend::buffer::BufferTypeHandle;
+use crate::raw::abi;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, c_int, c_void};
 use std::marker::PhantomData;

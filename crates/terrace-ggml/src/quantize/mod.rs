@@ -1,7 +1,9 @@
 //! Quantises rows of f32 into any of ggml's weight types, and converts them back.
 
-use crate::DataType;
+pub mod imatrix;
+
 use crate::cpu::ToFloat;
+use crate::tensor::DataType;
 use llama_cpp_sys_2 as sys;
 use std::ffi::CStr;
 use terrace_model::TensorType;

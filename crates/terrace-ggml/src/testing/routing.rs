@@ -1,8 +1,9 @@
 //! Which experts a model's routers choose, as stock llama.cpp computes it: for measuring how (un)like a trained
 //! model's a synthetic model's routing is.
 
+use crate::backend::parked;
 use crate::llama::{Model, Token};
-use crate::{log, parked};
+use crate::log;
 use llama_cpp_sys_2 as sys;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_void};

@@ -12,7 +12,7 @@ pub use recipe::{Part, Recipe, Source, Step};
 pub use slots::SlotShape;
 
 use crate::devices::DeviceHandle;
-use crate::remote;
+use crate::devices::remote;
 use graph::BlockGraph;
 use llama_cpp_sys_2 as sys;
 use slots::{Slots, Tables};

@@ -1,7 +1,11 @@
 //! The devices that ggml has in this process: processors, accelerators, and what a server elsewhere offers.
 
-use crate::buffer::BufferTypeHandle;
-use crate::remote;
+pub mod experts;
+pub mod rates;
+pub mod remote;
+pub mod rpc;
+
+use crate::backend::buffer::BufferTypeHandle;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, c_char};
 use std::ptr::NonNull;

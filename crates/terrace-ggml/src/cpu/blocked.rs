@@ -1,6 +1,6 @@
 //! ggml's blocked kernel for one expert of a MUL_MAT_ID, which it prefers to dot products from 8 rows on.
 
-use crate::abi;
+use crate::raw::abi;
 use crate::tensor::{DataType, Tensor};
 use llama_cpp_sys_2 as sys;
 use std::ffi::{c_int, c_void};

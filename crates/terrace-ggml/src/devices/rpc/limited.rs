@@ -1,6 +1,6 @@
 //! The processor as a device with memory of its own: what does not fit is refused, what is left is told.
 
-use crate::abi;
+use crate::raw::abi;
 use llama_cpp_sys_2 as sys;
 use std::ffi::c_char;
 use std::sync::OnceLock;

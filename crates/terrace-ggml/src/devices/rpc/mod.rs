@@ -7,8 +7,8 @@ mod serve;
 
 pub use serve::serve_rpc;
 
-use crate::abi;
 use crate::devices::DeviceHandle;
+use crate::raw::abi;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, CString, c_void};
 use std::io::{self, ErrorKind, Read, Write};
@@ -80,7 +80,7 @@ pub enum RpcError {
 /// those that it had.
 ///
 /// From then on a lost connection ends the process, that is how ggml is made, unless the devices hold nothing but
-/// [copies](crate::remote).
+/// [copies](crate::devices::remote).
 ///
 /// # Errors
 /// If `endpoint` (`HOST:PORT`, IPv4) is none, or no server of this protocol answers there within seconds. A server talks

@@ -3,7 +3,7 @@
 use super::recipe::{Part, Recipe, Source, Step};
 use super::slots::{Slots, Tables, op_name};
 use super::{Backend, Buffer, ExpertDeviceError, Pairs};
-use crate::rates::ScratchContext;
+use crate::devices::rates::ScratchContext;
 use llama_cpp_sys_2 as sys;
 use terrace_model::ByteSize;
 

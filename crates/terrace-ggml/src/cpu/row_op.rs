@@ -1,6 +1,6 @@
 //! Operations that compute each row by itself, taken out of a graph and run on rows that lie elsewhere.
 
-use crate::abi::{self, ComputeParams};
+use crate::raw::abi::{self, ComputeParams};
 use crate::tensor::{Op, Tensor};
 use llama_cpp_sys_2 as sys;
 use std::ffi::c_void;

@@ -1,6 +1,9 @@
 //! ggml's CPU backend with a thread pool of its own: the kernels that Terrace computes with.
 
-use crate::device::AbortCallback;
+pub mod blocked;
+pub mod row_op;
+
+use crate::backend::device::AbortCallback;
 use crate::tensor;
 use crate::tensor::{DataType, Graph, Tensor};
 use llama_cpp_sys_2 as sys;

@@ -9,6 +9,7 @@ mod error;
 mod scan;
 mod split;
 mod types;
+pub mod write;
 
 pub use error::GgufError;
 

@@ -1,8 +1,8 @@
 //! Buffer types and buffers written in Rust: the traits, and the trampolines that make them C vtables.
 
-use crate::abi;
+use crate::backend::parked;
 use crate::devices::DeviceHandle;
-use crate::parked;
+use crate::raw::abi;
 use crate::tensor::Tensor;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, CString, c_char, c_void};

@@ -1,10 +1,10 @@
 //! A layer's experts in a device's memory.
 
 use super::{Buffer, ExpertDeviceError, allocate};
-use crate::DataType;
+use crate::cpu::row_op::Table;
 use crate::devices::DeviceHandle;
-use crate::rates::ScratchContext;
-use crate::row_op::Table;
+use crate::devices::rates::ScratchContext;
+use crate::tensor::DataType;
 use llama_cpp_sys_2 as sys;
 use std::ffi::CStr;
 use terrace_model::ByteSize;

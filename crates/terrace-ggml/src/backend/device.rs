@@ -1,8 +1,8 @@
 //! Devices and backends written in Rust: the traits, the trampolines, and their registration with ggml.
 
-use crate::abi;
-use crate::buffer::{self, BufferType, BufferTypeHandle};
-use crate::parked::{self, ParkedError};
+use crate::backend::buffer::{self, BufferType, BufferTypeHandle};
+use crate::backend::parked::{self, ParkedError};
+use crate::raw::abi;
 use crate::tensor::{Graph, Tensor};
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
