@@ -1,8 +1,9 @@
 //! Which layers could be left out: measured on a text.
 
-use crate::engine::{Engine, LoadProgress};
+use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::layer_skip::{LayerSkip, Measured};
+use crate::load::LoadProgress;
 use crate::options::Options;
 use crate::perplexity::{PerplexityOptions, PerplexityProgress};
 use crate::similarity::Similarity;

@@ -1,17 +1,12 @@
 //! Loading a model, and holding what was loaded.
 
-use crate::context_ask::cache_type;
-use crate::deciding::{asked_contexts, machine_for};
 use crate::error::EngineError;
-use crate::hot_cache;
-use crate::layer_skip::{LayerSkip, ModelIdentity};
-use crate::load::{asks_for_reading, load_managed};
-use crate::machine::available_memory;
-use crate::options::{KvChoice, Mode, Options};
-use crate::placing::{Scene, read_plan};
+use crate::layer_skip::ModelIdentity;
+use crate::load::{LoadProgress, load};
+use crate::options::Options;
 use crate::pressure;
 use crate::profile::{ProfileFile, SavedProfile};
-use crate::reload::{Registry, Reloads, WeightBudget, states};
+use crate::reload::{Registry, Reloads};
 use crate::report::PlanReport;
 use crate::trace::{SavedTrace, TraceFile};
 use crate::warm::WarmStart;
@@ -20,25 +15,10 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Instant;
 use terrace_backend::{Foretold, HotReport, HotTotals, Lanes, Weights};
-use terrace_ggml::devices::rpc::add_rpc_server;
-use terrace_ggml::gguf;
-use terrace_ggml::llama::{
-    Context, ContextParams, FlashAttention, LoadParams, Model, Observer, Token, Vocab,
-};
+use terrace_ggml::llama::{Context, Model, Observer, Token, Vocab};
 use terrace_model::ByteSize;
-use terrace_plan::{Budget, auto_ubatch, context_tokens};
 use terrace_store::{LayerStats, StoreStats};
-
-/// How far the load of resident weights has come.
-#[derive(Clone, Copy, Debug)]
-pub struct LoadProgress {
-    /// Bytes read.
-    pub done: ByteSize,
-    /// Bytes to read.
-    pub total: ByteSize,
-}
 
 /// Texts of the tokens that chat templates name.
 #[derive(Clone, Debug, Default)]
@@ -99,163 +79,29 @@ impl Engine {
         observer: Option<Box<dyn Observer>>,
         progress: &mut dyn FnMut(LoadProgress) -> ControlFlow<()>,
     ) -> Result<Self, EngineError> {
-        let begin = Instant::now();
-        let file = gguf::read(&options.model)?;
-        let states = states(&file);
-        for endpoint in &options.rpc {
-            add_rpc_server(endpoint)?;
-        }
-        let trace = TraceFile::for_run(&options)?;
-        let profile = ProfileFile::for_run(&options)?;
-        if options.layer_skip.is_some() && matches!(options.mode, Mode::Stock { .. }) {
-            return Err(EngineError::StockLayers);
-        }
-        let layer_skip = options.layer_skip.as_ref().map(|path| LayerSkip::read(path, &file)).transpose()?;
-        let threads = options.threads.map_or_else(terrace_ggml::cpu::default_threads, |t| t.max(1) as usize);
         let mut options = options;
-        let written = match (&options.plan, options.mode) {
-            (Some(path), Mode::Terrace) => Some(read_plan(path)?),
-            _ => None,
-        };
-        if let Some(context) = written.as_ref().map(|plan| plan.context) {
-            (options.ctx, options.kv_type) = (Some(context.tokens), KvChoice::Type(context.kv_type));
-        }
-        let tokens = context_tokens(&file, options.ctx);
-        let available = available_memory();
-        let batch = options.batch.clamp(1, tokens);
-        let ubatch = options.ubatch.unwrap_or_else(|| auto_ubatch(&file, tokens, available)).clamp(1, batch);
-        let reading = asks_for_reading(&options);
-        let contexts = asked_contexts(&file, &options, (tokens, ubatch), available);
-        let scene = Scene {
-            options: &options,
-            written: written.as_ref(),
-            file: &file,
-            tokens,
-            ubatch,
-            machine: &machine_for(&file, &options, available),
-            mapping: reading.is_none(),
-            contexts: &contexts,
-        };
-        let kv_type = scene.kv_type();
-        let needed = scene.context(kv_type);
-        if needed > available {
-            return Err(EngineError::ContextTooLarge { tokens, needed, available });
-        }
-        let repacks = options.mode == Mode::Stock { repack: true };
-        let repacked = ByteSize(2 * file.size().bytes()) + needed;
-        if repacks && repacked > available {
-            return Err(EngineError::RepackTooLarge { needed: repacked, available });
-        }
-        let mut report = PlanReport {
-            mode: if repacks { "repacked" } else { "stock" }.into(),
-            placement: None,
-            placed: None,
-            kv_type,
-            io: None,
-            direct: None,
-            io_reason: None,
-            tuned_gbps: None,
-            hot: None,
-            layer_skip: None,
-            context: tokens,
-            slots: options.slots(),
-            context_bytes: needed,
-            batch,
-            ubatch,
-            threads,
-        };
-        let mut planned = hot_cache::PlannedLanes::new();
-        let (model, weights) = match options.mode {
-            Mode::Stock { repack } => {
-                let read = options.reloads;
-                (Model::load(&options.model, &LoadParams { repack, read, ..LoadParams::default() })?, None)
-            }
-            Mode::Terrace => {
-                let (model, weights, lanes) = load_managed(&scene, &mut report, progress)?;
-                planned = lanes;
-                (model, Some(weights))
-            }
-        };
-        if !model.has_decoder() || model.vocab().is_empty() {
-            return Err(EngineError::NotGenerative(options.model));
-        }
-        let model = Arc::new(model);
-        let mut registry = Registry::new(&file, &states, &model);
-        if let (Some(weights), Some(plan)) = (&weights, &report.placement) {
-            registry.budget = WeightBudget::of(plan, weights);
-        }
         let interrupt = Arc::new(AtomicBool::new(false));
-        let params = ContextParams {
-            context: tokens,
-            batch: report.batch,
-            ubatch: report.ubatch,
-            outputs: options.outputs,
-            sequences: options.sequences,
-            unified: options.unified,
-            threads,
-            // Stock says yes to "auto" on a CPU; with our device in between it would say no.
-            kv_type: cache_type(kv_type),
-            kv_offload: options.kv_offload,
-            flash_attention: if weights.is_some() { FlashAttention::On } else { FlashAttention::Auto },
-        };
-        let mut context = Context::observed(Arc::clone(&model), &params, Arc::clone(&interrupt), observer)?;
-        if weights.is_none() {
-            context.attach_threads(threads);
-        }
-        report.context = context.size();
-        if options.ctx.is_some() && report.context > tokens {
-            tracing::warn!("llama.cpp rounds the context of {tokens} tokens up to {}", report.context);
-        }
-        let (batch, slots) = (report.batch as usize, report.slots);
-        let load_ms = begin.elapsed().as_secs_f64() * 1e3;
-        let mut warm_start = None;
-        if let Some(weights) = &weights {
-            weights.store().reset_stats();
-            weights.reset_foretold();
-            let asked = hot_cache::Asked {
-                choice: options.hot_cache,
-                update: options.hot_update,
-                split: options.hot_split,
-                planned: &planned,
-                traced: options.record_trace.is_some(),
-            };
-            report.hot = Some(hot_cache::begin(&file, weights, asked));
-            if profile.is_some() {
-                ProfileFile::start(&mut weights.store());
-            }
-            if let (Some(dir), None) = (&options.warm_start, &options.record_trace) {
-                let begun = WarmStart::begin(dir, &file, weights, progress);
-                warm_start = begun?;
-            }
-        }
-        let mut watcher = None;
-        if let (Some(weights), Some(plan)) = (&weights, &report.placement)
-            // A budget out of a plan's file is as much the user's word as a flag.
-            && options.adapt.applies(if plan.auto_budget { Budget::Auto } else { Budget::Bytes(plan.budget) })
-        {
-            watcher = pressure::start(weights, plan, options.simulated_memory.as_deref())?;
-        }
-        let identity = ModelIdentity::of(&file);
+        let parts = load(&mut options, &interrupt, observer, progress)?;
         let mut this = Self {
-            watcher,
-            warm_start,
-            context,
-            registry,
-            model,
-            weights,
-            trace,
-            profile,
-            report,
-            identity,
+            identity: ModelIdentity::of(&parts.file),
             history: Vec::new(),
-            slots,
-            batch,
+            slots: parts.report.slots,
+            batch: parts.report.batch as usize,
             interrupt,
-            load_ms,
+            load_ms: parts.load_ms,
             reloads: Reloads::new(options.on_reload, options.reloads),
             file: options.model,
+            watcher: parts.watcher,
+            warm_start: parts.warm_start,
+            context: parts.context,
+            registry: parts.registry,
+            model: parts.model,
+            weights: parts.weights,
+            trace: parts.trace,
+            profile: parts.profile,
+            report: parts.report,
         };
-        if let Some(skip) = layer_skip {
+        if let Some(skip) = parts.layer_skip {
             this.skip_layers(&skip.skip)?;
             if !skip.skip.is_empty() {
                 tracing::warn!("lossy: {skip}");

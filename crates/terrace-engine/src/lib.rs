@@ -8,23 +8,18 @@ mod base_logits;
 mod calibrate;
 mod chat;
 mod chunks;
-mod context_ask;
-mod deciding;
 mod divergence;
 mod engine;
 mod error;
 mod generate;
 mod hellaswag;
-mod hot_cache;
 mod layer_skip;
 mod load;
 mod log_softmax;
 mod machine;
 mod mean;
-mod on_devices;
 mod options;
 mod perplexity;
-mod placing;
 mod pressure;
 mod profile;
 pub mod quantize;
@@ -32,7 +27,6 @@ mod reload;
 mod report;
 pub mod serving;
 mod similarity;
-mod split;
 pub mod sweep;
 mod threads;
 mod trace;
@@ -42,24 +36,23 @@ pub use base_logits::{BaseLogits, BaseLogitsError, BaseLogitsFault, LogitsFile};
 pub use calibrate::{CalibrationPass, Calibrator};
 pub use chat::{ChatTemplate, ChatTemplateError, Message};
 pub use chunks::Chunks;
-pub use context_ask::HeaderModel;
 pub use divergence::{
     Compared, DivergenceProgress, DivergenceReport, DivergenceSummary, Estimate, Percentiles,
 };
-pub use engine::{Engine, LoadProgress, SpecialTokens};
+pub use engine::{Engine, SpecialTokens};
 pub use error::EngineError;
 pub use generate::{Generation, StopReason, Timings};
 pub use hellaswag::{
     Answer, HELLASWAG_SEQUENCES, HellaSwagError, HellaSwagProgress, HellaSwagReport, HellaSwagTask, Score,
 };
-pub use hot_cache::{HotCacheChoice, HotDevice, HotPlan};
 pub use layer_skip::{LayerSkip, Measured, ModelIdentity};
+pub use load::{HeaderModel, HotDevice, HotPlan, LoadProgress};
 pub use machine::{
     Hardware, MeasureError, MeasureOptions, MeasureProgress, MeasuredMachine, StoredProfile,
     StoredProfileError, available_memory, cpu_features, known_machine, machine_profile, measure_machine,
     merge_profiles, peak_rss, total_memory,
 };
-pub use options::{KvChoice, Lookahead, Mode, OnReload, Options};
+pub use options::{HotCacheChoice, KvChoice, Lookahead, Mode, OnReload, Options};
 pub use perplexity::{PerplexityOptions, PerplexityProgress, PerplexityReport};
 pub use pressure::{Adapt, cgroup_memory_limit};
 pub use profile::{ProfileFile, SavedProfile};

@@ -1,6 +1,5 @@
 //! What a caller can choose.
 
-use crate::hot_cache::HotCacheChoice;
 use crate::pressure::Adapt;
 use std::fmt;
 use std::path::PathBuf;
@@ -26,6 +25,9 @@ pub enum Mode {
 
 /// How much may be read ahead on a guess of the next layer's experts: as measured to be best, nothing, or slots of this size.
 pub type Lookahead = SizeChoice;
+
+/// Whether devices hold copies of experts: if the plan says so, not at all, or in so many bytes of each device at most.
+pub type HotCacheChoice = SizeChoice;
 
 /// Bytes that guesses may take of the `slots`.
 pub(crate) fn lookahead_bytes(choice: Lookahead, slots: ByteSize) -> ByteSize {

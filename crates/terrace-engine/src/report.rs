@@ -1,7 +1,7 @@
 //! What was decided, for people and for programs.
 
-use crate::hot_cache::HotPlan;
 use crate::layer_skip::LayerSkip;
+use crate::load::HotPlan;
 use serde::Serialize;
 use std::fmt;
 use terrace_model::ByteSize;

@@ -18,7 +18,7 @@ pub use registry::Provenance;
 pub use report::{ReloadReport, Swapped};
 
 pub(crate) use budget::WeightBudget;
-pub(crate) use identity::states;
+pub(crate) use identity::{FileState, states};
 pub(crate) use registry::Registry;
 pub use requests::ReloadOutcome;
 pub(crate) use requests::Reloads;

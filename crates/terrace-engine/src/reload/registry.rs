@@ -2,7 +2,7 @@
 
 use super::budget::WeightBudget;
 use super::identity::FileState;
-use crate::split::head_group;
+use crate::load::split::head_group;
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 
 use super::error::ReloadError;
 use super::registry::{Entry, Registry};
-use crate::split::ffn_granularity;
+use crate::load::split::ffn_granularity;
 use std::collections::BTreeSet;
 use terrace_ggml::DataType;
 use terrace_ggml::llama::{Context, Seat, Weight};

@@ -3,8 +3,8 @@
 mod file;
 mod file_identity;
 
-use crate::engine::LoadProgress;
 use crate::error::EngineError;
+use crate::load::LoadProgress;
 use file::{LayerCounts, UsageFile};
 pub use file_identity::FileIdentity;
 use std::cmp::Ordering;

@@ -1,19 +1,17 @@
 //! Copies of the most used experts in devices' memory: how many, where, and why none.
 
 use crate::machine::separate_devices;
+use crate::options::HotCacheChoice;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt;
 use terrace_backend::{Cut, HotUpdate, LaneLayer, LanePlan, Lanes, Layout, Weights};
 use terrace_ggml::devices::DeviceHandle;
-use terrace_model::{ByteSize, LayerId, ModelFile, SizeChoice};
+use terrace_model::{ByteSize, LayerId, ModelFile};
 use terrace_plan::{ExpertGroup, HotLayer, device_room, expert_groups, hot_slots};
 
 /// What an expert's tensors take beside their bytes, on devices that align and pad: so much each.
 const PADDING: ByteSize = ByteSize(4 << 10);
-
-/// Whether devices hold copies of experts: if the plan says so, not at all, or in so many bytes of each device at most.
-pub type HotCacheChoice = SizeChoice;
 
 /// Experts on devices, as it was decided.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

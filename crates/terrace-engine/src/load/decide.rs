@@ -1,23 +1,19 @@
 //! What lives where in a run: the user's words, the model's header and the machine, made into one plan.
 
+use super::devices::OnDevices;
+use super::scene::{AUTO_KV_TYPES, Scene};
 use crate::error::EngineError;
-use crate::hot_cache::HotCacheChoice;
-use crate::on_devices::OnDevices;
-use crate::options::{KvChoice, Options};
+use crate::options::{HotCacheChoice, KvChoice, Options};
 use std::path::Path;
 use terrace_ggml::llama::SplitMode;
-use terrace_model::KvType;
-use terrace_model::{ByteSize, ModelFile};
+use terrace_model::{ByteSize, KvType};
 use terrace_plan::{
-    Budget, ContextSize, Given, Machine, MachineProfile, Manage, PlaceRequest, Placement, Plan, Request,
-    apply_rules, assess, auto_reserve, context_size, managed, place, plan, plan_selection,
+    Budget, Given, Manage, PlaceRequest, Placement, Plan, Request, apply_rules, assess, auto_reserve,
+    managed, place, plan, plan_selection,
 };
 
 /// A smaller type of keys and values is lossy: it must make this much of a difference.
 const WORTH_IT: f64 = 1.05;
-
-/// The types that may be chosen, the exact one first.
-pub const AUTO_KV_TYPES: [KvType; 3] = [KvType::F16, KvType::Q8_0, KvType::Q4_0];
 
 /// A run's plan, and what it should cost.
 pub struct Placing {
@@ -27,21 +23,6 @@ pub struct Placing {
     pub devices: OnDevices,
     /// All of it in the words of `terrace plan`, with estimates; none for models without layers.
     pub placed: Option<Placement>,
-}
-
-/// What placing goes by.
-pub struct Scene<'a> {
-    pub options: &'a Options,
-    /// What [`Options::plan`] holds.
-    pub written: Option<&'a Placement>,
-    pub file: &'a ModelFile,
-    pub tokens: u32,
-    pub ubatch: u32,
-    pub machine: &'a MachineProfile,
-    /// Whether the page cache may serve what fits.
-    pub mapping: bool,
-    /// What contexts take, by llama.cpp's own count; those of other types are estimated.
-    pub contexts: &'a [(KvType, ContextSize)],
 }
 
 /// Decides. A plan from a file is followed or refused, never changed; a manual mode is followed; else everything that fits is
@@ -76,50 +57,34 @@ pub fn placing(scene: &Scene<'_>, kv_type: KvType) -> Result<Placing, EngineErro
     }
     let given = Given { managed: plan.managed.clone(), slots: plan.slots, ..given.unwrap_or_default() };
     // What cannot be estimated can still be run.
-    let placed = assess(file, scene.machine, &asked, &given)
+    let placed = assess(file, &scene.machine, &asked, &given)
         .inspect_err(|error| tracing::debug!("no estimate: {error}"))
         .ok();
     Ok(Placing { plan, devices, placed })
 }
 
-impl Scene<'_> {
-    /// The type of keys and values: what was asked for, or the largest under which the model can be placed, unless it is
-    /// streamed and a smaller one makes it [`WORTH_IT`] times as fast.
-    pub fn kv_type(&self) -> KvType {
-        let types = match self.options.kv_type {
-            KvChoice::Type(ty) => return ty,
-            KvChoice::Auto => AUTO_KV_TYPES,
-        };
-        let mut best = (KvType::F16, 0.0);
-        for ty in types {
-            let Ok(placed) = place(self.file, self.machine, &self.asked(ty)) else { continue };
-            let rate = placed.estimate.decode_tok_s;
-            if rate > best.1 * WORTH_IT {
-                best = (ty, rate);
-            }
-            if placed.estimate.read_per_token == ByteSize::ZERO {
-                break;
-            }
+/// The type of keys and values: what was asked for, or the largest under which the model can be placed, unless it is
+/// streamed and a smaller one makes it [`WORTH_IT`] times as fast.
+pub fn kv_type(scene: &Scene<'_>) -> KvType {
+    let types = match scene.options.kv_type {
+        KvChoice::Type(ty) => return ty,
+        KvChoice::Auto => AUTO_KV_TYPES,
+    };
+    let mut best = (KvType::F16, 0.0);
+    for ty in types {
+        let Ok(placed) = place(scene.file, &scene.machine, &scene.asked(ty)) else { continue };
+        let rate = placed.estimate.decode_tok_s;
+        if rate > best.1 * WORTH_IT {
+            best = (ty, rate);
         }
-        best.0
+        if placed.estimate.read_per_token == ByteSize::ZERO {
+            break;
+        }
     }
+    best.0
+}
 
-    /// Memory that the context takes beside the weights.
-    pub fn context(&self, kv_type: KvType) -> ByteSize {
-        self.measured_context(kv_type).unwrap_or_else(|| self.estimated_context(kv_type)).total()
-    }
-
-    /// The same by llama.cpp's own count, where it was asked.
-    fn measured_context(&self, kv_type: KvType) -> Option<ContextSize> {
-        self.contexts.iter().find(|(ty, _)| *ty == kv_type).map(|(_, context)| *context)
-    }
-
-    /// Each slot has a cache of its own; they are computed in graphs of the same size.
-    fn estimated_context(&self, kv_type: KvType) -> ContextSize {
-        let one = context_size(self.file, self.tokens, kv_type, self.ubatch, self.options.outputs);
-        ContextSize { cache: ByteSize(one.cache.bytes().saturating_mul(self.options.slots().into())), ..one }
-    }
-
+impl Scene<'_> {
     fn asked(&self, kv_type: KvType) -> PlaceRequest {
         PlaceRequest {
             ram_budget: self.options.ram_budget,
@@ -150,11 +115,6 @@ impl Scene<'_> {
             && *split_mode == SplitMode::Layer
     }
 
-    /// RAM as the sets of `--manage` see it.
-    pub fn memory(&self) -> Machine {
-        Machine { ram_available: self.machine.memory.available }
-    }
-
     fn request(&self, kv_type: KvType) -> Request {
         Request {
             manage: self.options.manage,
@@ -177,7 +137,7 @@ impl Scene<'_> {
         if self.options.manage != Manage::Auto && !devices {
             return Ok(None);
         }
-        let placed = match place(self.file, self.machine, asked) {
+        let placed = match place(self.file, &self.machine, asked) {
             Ok(placed) => placed,
             // That has nobody else a plan for.
             Err(error) if self.options.device_layers.is_some_and(|layers| layers > 0) => {
@@ -225,17 +185,4 @@ impl Scene<'_> {
         }
         Ok(Budget::Bytes(weights))
     }
-}
-
-/// A plan that `terrace plan --json` wrote, perhaps edited since.
-pub fn read_plan(path: &Path) -> Result<Placement, EngineError> {
-    /// The largest model's plan takes a few hundred kilobytes.
-    const MOST: ByteSize = ByteSize::mib(16);
-    let bad = |reason: String| EngineError::PlanFile { path: path.into(), reason };
-    let size = std::fs::metadata(path).map_err(|error| bad(error.to_string()))?.len();
-    if size > MOST.bytes() {
-        return Err(bad(format!("{} are no plan", ByteSize(size))));
-    }
-    let text = std::fs::read_to_string(path).map_err(|error| bad(error.to_string()))?;
-    Placement::from_json(&text).map_err(|error| bad(error.to_string()))
 }

@@ -1,8 +1,8 @@
 //! What lies on devices: whole layers, which llama.cpp puts there, and single tensors.
 
+use super::hot::PlannedLanes;
+use super::split::check;
 use crate::error::EngineError;
-use crate::hot_cache::PlannedLanes;
-use crate::split::check;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::num::NonZeroU64;

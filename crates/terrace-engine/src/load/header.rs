@@ -1,0 +1,50 @@
+//! The first step of a load: what is known before anything is decided.
+
+use super::plan_file::read_plan;
+use crate::error::EngineError;
+use crate::layer_skip::LayerSkip;
+use crate::options::{KvChoice, Mode, Options};
+use crate::profile::ProfileFile;
+use crate::reload::{FileState, states};
+use crate::trace::TraceFile;
+use terrace_ggml::devices::rpc::add_rpc_server;
+use terrace_ggml::gguf;
+use terrace_model::ModelFile;
+use terrace_plan::Placement;
+
+/// A model's header, and the files that go with a run of it.
+pub struct Header {
+    pub file: ModelFile,
+    /// The model's files as they were when the header was read.
+    pub states: Vec<Option<FileState>>,
+    pub trace: Option<TraceFile>,
+    pub profile: Option<ProfileFile>,
+    pub layer_skip: Option<LayerSkip>,
+    /// What [`Options::plan`] holds.
+    pub written: Option<Placement>,
+}
+
+impl Header {
+    /// Reads it, connects to the servers, and opens what the run is to write. A plan's file has the last word on the context.
+    pub fn read(options: &mut Options) -> Result<Self, EngineError> {
+        let file = gguf::read(&options.model)?;
+        let states = states(&file);
+        for endpoint in &options.rpc {
+            add_rpc_server(endpoint)?;
+        }
+        let trace = TraceFile::for_run(options)?;
+        let profile = ProfileFile::for_run(options)?;
+        if options.layer_skip.is_some() && matches!(options.mode, Mode::Stock { .. }) {
+            return Err(EngineError::StockLayers);
+        }
+        let layer_skip = options.layer_skip.as_ref().map(|path| LayerSkip::read(path, &file)).transpose()?;
+        let written = match (&options.plan, options.mode) {
+            (Some(path), Mode::Terrace) => Some(read_plan(path)?),
+            _ => None,
+        };
+        if let Some(context) = written.as_ref().map(|plan| plan.context) {
+            (options.ctx, options.kv_type) = (Some(context.tokens), KvChoice::Type(context.kv_type));
+        }
+        Ok(Self { file, states, trace, profile, layer_skip, written })
+    }
+}

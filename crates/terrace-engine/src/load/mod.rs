@@ -1,0 +1,232 @@
+//! Loading a model, step by step: its header, what its context takes, the plan, the store, the device, the model, the
+//! weights that stay in memory, the context.
+
+mod context_ask;
+mod decide;
+mod devices;
+mod header;
+pub mod hot;
+mod plan_file;
+mod progress;
+mod scene;
+pub mod split;
+mod weights;
+
+pub use context_ask::HeaderModel;
+pub use devices::split_devices;
+pub use hot::{HotDevice, HotPlan};
+pub use progress::LoadProgress;
+
+use crate::error::EngineError;
+use crate::layer_skip::LayerSkip;
+use crate::options::{Mode, Options};
+use crate::pressure::{self, Watcher};
+use crate::profile::ProfileFile;
+use crate::reload::{Registry, WeightBudget};
+use crate::report::PlanReport;
+use crate::trace::TraceFile;
+use crate::warm::WarmStart;
+use context_ask::cache_type;
+use header::Header;
+use hot::PlannedLanes;
+use scene::{Scene, asks_for_reading};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+use terrace_backend::Weights;
+use terrace_ggml::llama::{Context, ContextParams, FlashAttention, Model, Observer};
+use terrace_model::{ByteSize, KvType, ModelFile};
+use terrace_plan::{Budget, Manage};
+use weights::{Loaded, Stored};
+
+/// Everything that a load makes. The fields end in this order: the watcher first, then the statistics are saved; the context
+/// before the model, the model before the weights.
+pub struct Parts {
+    pub watcher: Option<Watcher>,
+    pub warm_start: Option<WarmStart>,
+    pub context: Context,
+    pub registry: Registry,
+    pub model: Arc<Model>,
+    /// None in stock runs.
+    pub weights: Option<Arc<Weights>>,
+    pub trace: Option<TraceFile>,
+    pub profile: Option<ProfileFile>,
+    pub report: PlanReport,
+    pub file: ModelFile,
+    pub layer_skip: Option<LayerSkip>,
+    /// Milliseconds until the context was there.
+    pub load_ms: f64,
+}
+
+/// Loads a model. `progress` is told about resident weights and may end the load; setting `interrupt` ends computations.
+///
+/// # Errors
+/// [`EngineError`], each naming file, tensor, offset and numbers; nothing of the load remains.
+pub fn load(
+    options: &mut Options,
+    interrupt: &Arc<AtomicBool>,
+    observer: Option<Box<dyn Observer>>,
+    progress: &mut dyn FnMut(LoadProgress) -> ControlFlow<()>,
+) -> Result<Parts, EngineError> {
+    let begin = Instant::now();
+    let header = Header::read(options)?;
+    let scene = Scene::of(&header, options);
+    let kv_type = decide::kv_type(&scene);
+    let mut report = report(&scene, kv_type, scene.context(kv_type));
+    check(&scene, &report)?;
+    let mut loaded = match options.mode {
+        Mode::Stock { repack } => Loaded::stock(options, repack)?,
+        Mode::Terrace => {
+            let decided = decide::placing(&scene, kv_type)?;
+            let stored = Stored::open(&scene, decided, &mut report)?;
+            let installed = stored.install(&scene)?;
+            installed.load_model(&scene, &mut report)?
+        }
+    };
+    loaded.fill_resident(progress)?;
+    let lanes = std::mem::take(&mut loaded.lanes);
+    let context = context(&loaded, &scene, &mut report, interrupt, observer)?;
+    let load_ms = begin.elapsed().as_secs_f64() * 1e3;
+    let mut parts = Parts::new(loaded, context, report, header, load_ms);
+    parts.start(&lanes, options, progress)?;
+    Ok(parts)
+}
+
+/// What is known of the run before its weights are placed.
+fn report(scene: &Scene<'_>, kv_type: KvType, needed: ByteSize) -> PlanReport {
+    let Scene { options, tokens, batch, ubatch, .. } = *scene;
+    let repacks = options.mode == Mode::Stock { repack: true };
+    PlanReport {
+        mode: if repacks { "repacked" } else { "stock" }.into(),
+        placement: None,
+        placed: None,
+        kv_type,
+        io: None,
+        direct: None,
+        io_reason: None,
+        tuned_gbps: None,
+        hot: None,
+        layer_skip: None,
+        context: tokens,
+        slots: options.slots(),
+        context_bytes: needed,
+        batch,
+        ubatch,
+        threads: options.threads.map_or_else(terrace_ggml::cpu::default_threads, |t| t.max(1) as usize),
+    }
+}
+
+/// Whether memory holds what no plan is needed for.
+fn check(scene: &Scene<'_>, report: &PlanReport) -> Result<(), EngineError> {
+    let Scene { options, file, tokens, available, .. } = *scene;
+    let needed = report.context_bytes;
+    if needed > available {
+        return Err(EngineError::ContextTooLarge { tokens, needed, available });
+    }
+    let repacked = ByteSize(2 * file.size().bytes()) + needed;
+    if options.mode == (Mode::Stock { repack: true }) && repacked > available {
+        return Err(EngineError::RepackTooLarge { needed: repacked, available });
+    }
+    match (options.mode, options.manage, asks_for_reading(options)) {
+        (Mode::Terrace, Manage::Mapped, Some(option)) => Err(EngineError::MappedAndRead { option }),
+        _ => Ok(()),
+    }
+}
+
+/// Makes the context of a loaded model.
+fn context(
+    loaded: &Loaded,
+    scene: &Scene<'_>,
+    report: &mut PlanReport,
+    interrupt: &Arc<AtomicBool>,
+    observer: Option<Box<dyn Observer>>,
+) -> Result<Context, EngineError> {
+    let Scene { options, tokens, .. } = *scene;
+    let model = &loaded.model;
+    if !model.has_decoder() || model.vocab().is_empty() {
+        return Err(EngineError::NotGenerative(options.model.clone()));
+    }
+    let stock = loaded.weights.is_none();
+    let params = ContextParams {
+        context: tokens,
+        batch: report.batch,
+        ubatch: report.ubatch,
+        outputs: options.outputs,
+        sequences: options.sequences,
+        unified: options.unified,
+        threads: report.threads,
+        // Stock says yes to "auto" on a CPU; with our device in between it would say no.
+        kv_type: cache_type(report.kv_type),
+        kv_offload: options.kv_offload,
+        flash_attention: if stock { FlashAttention::Auto } else { FlashAttention::On },
+    };
+    let mut context = Context::observed(Arc::clone(model), &params, Arc::clone(interrupt), observer)?;
+    if stock {
+        context.attach_threads(report.threads);
+    }
+    report.context = context.size();
+    if options.ctx.is_some() && report.context > tokens {
+        tracing::warn!("llama.cpp rounds the context of {tokens} tokens up to {}", report.context);
+    }
+    Ok(context)
+}
+
+impl Parts {
+    fn new(loaded: Loaded, context: Context, report: PlanReport, header: Header, load_ms: f64) -> Self {
+        let Loaded { model, weights, .. } = loaded;
+        let Header { file, states, trace, profile, layer_skip, .. } = header;
+        let mut registry = Registry::new(&file, &states, &model);
+        if let (Some(weights), Some(plan)) = (&weights, &report.placement) {
+            registry.budget = WeightBudget::of(plan, weights);
+        }
+        let (watcher, warm_start) = (None, None);
+        Self {
+            watcher,
+            warm_start,
+            context,
+            registry,
+            model,
+            weights,
+            trace,
+            profile,
+            report,
+            file,
+            layer_skip,
+            load_ms,
+        }
+    }
+
+    /// Starts what works beside a loaded model: copies of experts, the timeline, the warm start, the watcher.
+    fn start(
+        &mut self,
+        planned: &PlannedLanes,
+        options: &Options,
+        progress: &mut dyn FnMut(LoadProgress) -> ControlFlow<()>,
+    ) -> Result<(), EngineError> {
+        let Some(weights) = &self.weights else { return Ok(()) };
+        weights.store().reset_stats();
+        weights.reset_foretold();
+        let asked = hot::Asked {
+            choice: options.hot_cache,
+            update: options.hot_update,
+            split: options.hot_split,
+            planned,
+            traced: options.record_trace.is_some(),
+        };
+        self.report.hot = Some(hot::begin(&self.file, weights, asked));
+        if self.profile.is_some() {
+            ProfileFile::start(&mut weights.store());
+        }
+        if let (Some(dir), None) = (&options.warm_start, &options.record_trace) {
+            self.warm_start = WarmStart::begin(dir, &self.file, weights, progress)?;
+        }
+        if let Some(plan) = &self.report.placement
+            // A budget out of a plan's file is as much the user's word as a flag.
+            && options.adapt.applies(if plan.auto_budget { Budget::Auto } else { Budget::Bytes(plan.budget) })
+        {
+            self.watcher = pressure::start(weights, plan, options.simulated_memory.as_deref())?;
+        }
+        Ok(())
+    }
+}

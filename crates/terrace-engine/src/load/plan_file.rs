@@ -1,0 +1,19 @@
+//! Plans in files.
+
+use crate::error::EngineError;
+use std::path::Path;
+use terrace_model::ByteSize;
+use terrace_plan::Placement;
+
+/// A plan that `terrace plan --json` wrote, perhaps edited since.
+pub fn read_plan(path: &Path) -> Result<Placement, EngineError> {
+    /// The largest model's plan takes a few hundred kilobytes.
+    const MOST: ByteSize = ByteSize::mib(16);
+    let bad = |reason: String| EngineError::PlanFile { path: path.into(), reason };
+    let size = std::fs::metadata(path).map_err(|error| bad(error.to_string()))?.len();
+    if size > MOST.bytes() {
+        return Err(bad(format!("{} are no plan", ByteSize(size))));
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| bad(error.to_string()))?;
+    Placement::from_json(&text).map_err(|error| bad(error.to_string()))
+}

@@ -1,0 +1,190 @@
+//! The weights of a run through the Terrace backend: their store, the device that computes from it, the model itself, and
+//! the weights that stay in memory.
+
+use super::decide::Placing;
+use super::devices::OnDevices;
+use super::hot::PlannedLanes;
+use super::progress::LoadProgress;
+use super::scene::Scene;
+use crate::error::EngineError;
+use crate::options::{Options, lookahead_bytes};
+use crate::report::PlanReport;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+use terrace_backend::{Cut, FileMaps, Layout, Terrace, TraceRecorder, Weights};
+use terrace_ggml::llama::{LoadParams, Model};
+use terrace_model::ByteSize;
+use terrace_plan::{Mode as PlanMode, Plan, override_patterns};
+use terrace_store::{DirectChoice, EngineInfo, FaultPlan, Store, StoreConfig, StoreError};
+
+/// Share of the files in the page cache from which on weights that stay are read through it: past it, a disk is read
+/// faster than a cold cache fills, but slow disks never beat a warm one.
+const CACHED_ENOUGH: f64 = 0.5;
+
+/// A decision with the store that its weights come from.
+pub struct Stored {
+    plan: Plan,
+    devices: OnDevices,
+    layout: Layout,
+    store: Store,
+    engine: EngineInfo,
+    /// Of the whole files, where nothing is read into memory.
+    maps: Option<Arc<FileMaps>>,
+}
+
+impl Stored {
+    /// Cuts what is managed into blocks, and opens the store that they stream through.
+    pub fn open(scene: &Scene<'_>, decided: Placing, report: &mut PlanReport) -> Result<Self, EngineError> {
+        let Scene { options, file, .. } = *scene;
+        let files: Vec<PathBuf> = file.shards.iter().map(|s| s.path.clone()).collect();
+        let Placing { mut plan, devices, placed } = decided;
+        if options.slots_share < 100 {
+            plan.share_slots(options.slots_share);
+        }
+        for warning in &plan.warnings {
+            tracing::warn!("{warning}");
+        }
+        if plan.mode == PlanMode::FullResident {
+            let cached = FileMaps::open(&files)?.cached_share();
+            plan.direct = cached < CACHED_ENOUGH;
+            plan.direct_reason =
+                format!("read once; the page cache holds {:.0} % of the file", cached * 100.0);
+        }
+        let layout = Layout::new(plan.managed.infos(file).map(|(tensor, experts)| {
+            (tensor, experts.map_or(Cut::Whole, |experts| Cut::PerExpert { experts }))
+        }));
+        let config = config(options, &plan)?;
+        let maps =
+            (plan.mode == PlanMode::Mapped).then(|| FileMaps::open(&files).map(Arc::new)).transpose()?;
+        let store = Store::open(files, layout.blocks(), config)?;
+        let engine = store.engine();
+        if options.direct != DirectChoice::Auto {
+            plan.direct_reason =
+                format!("as asked (by itself: {})", if plan.direct { "direct" } else { "buffered" });
+        }
+        plan.direct = engine.direct;
+        report.mode = plan.mode.to_string();
+        if maps.is_none() {
+            (report.io, report.direct) = (Some(engine.name.to_string()), Some(engine.direct));
+            report.io_reason = Some(engine.reason.clone());
+            report.tuned_gbps = engine.gbps;
+        }
+        report.placed = placed;
+        Ok(Self { plan, devices, layout, store, engine, maps })
+    }
+
+    /// Registers the device with ggml, once per process, and makes what it computes from.
+    pub fn install(self, scene: &Scene<'_>) -> Result<Installed, EngineError> {
+        let Scene { options, file, .. } = *scene;
+        let Self { plan, devices, layout, store, engine, maps } = self;
+        let terrace = Terrace::install()?;
+        let routed = layout.tensors().iter().any(|tensor| tensor.cut != Cut::Whole);
+        let recorder = (routed && options.record_trace.is_some())
+            .then(|| TraceRecorder::new(file, &layout, engine.alignment));
+        let mapped = maps.is_some();
+        let mut weights = Weights::new(file, layout, store);
+        if let Some(maps) = maps {
+            weights = weights.with_maps(maps, plan.populates(&scene.memory()))?;
+        }
+        let weights = Arc::new(weights);
+        weights.observer().recorder = recorder;
+        Ok(Installed { plan, devices, terrace, mapped, weights })
+    }
+}
+
+/// How the store is to read.
+fn config(options: &Options, plan: &Plan) -> Result<StoreConfig, EngineError> {
+    let faults = options.faults.as_deref().map(str::parse::<FaultPlan>).transpose();
+    Ok(StoreConfig {
+        budget: plan.slots,
+        io: options.io,
+        direct: direct_for(options.direct, plan),
+        queue_depth: options.queue_depth,
+        request_size: options.request_size,
+        policy: options.cache_policy.clone(),
+        speculation: lookahead_bytes(options.lookahead, plan.slots),
+        faults: faults.map_err(|e| EngineError::Faults(e.to_string()))?,
+        ..StoreConfig::default()
+    })
+}
+
+/// Streaming bypasses the page cache, which would hold a second copy; a model that is read once may use it.
+fn direct_for(choice: DirectChoice, plan: &Plan) -> DirectChoice {
+    match choice {
+        DirectChoice::Auto if !plan.direct => DirectChoice::Off,
+        other => other,
+    }
+}
+
+/// Weights that the device knows, before llama.cpp has asked for them.
+pub struct Installed {
+    plan: Plan,
+    devices: OnDevices,
+    terrace: &'static Terrace,
+    mapped: bool,
+    weights: Arc<Weights>,
+}
+
+impl Installed {
+    /// Has llama.cpp load the model: each tensor to the buffer type, or the device, that the plan says.
+    pub fn load_model(self, scene: &Scene<'_>, report: &mut PlanReport) -> Result<Loaded, EngineError> {
+        let Scene { options, file, .. } = *scene;
+        let Self { plan, devices: on_devices, terrace, mapped, weights } = self;
+        let place_of_others = if mapped { terrace.mapped() } else { terrace.resident() };
+        let mut overrides: Vec<_> =
+            override_patterns(file, &plan.managed).into_iter().map(|p| (p, terrace.managed())).collect();
+        if on_devices.is_empty() {
+            overrides.push((".".into(), place_of_others));
+        } else {
+            // What is left goes where llama.cpp puts the layers of devices.
+            let resident = override_patterns(file, &on_devices.resident(file, &plan.managed));
+            overrides.extend(resident.into_iter().map(|pattern| (pattern, place_of_others)));
+        }
+        let devices = on_devices.prepare(file, &mut overrides, options.split_mode)?;
+        report.placement = Some(plan);
+        let _scope = terrace.loading(Arc::clone(&weights));
+        let params = LoadParams {
+            overrides,
+            devices,
+            split: options.split_mode,
+            untouched: true,
+            ..LoadParams::default()
+        };
+        let model = Arc::new(Model::load(&options.model, &params)?);
+        Ok(Loaded { model, weights: Some(weights), lanes: on_devices.hot })
+    }
+}
+
+/// A model as llama.cpp has it.
+pub struct Loaded {
+    pub model: Arc<Model>,
+    /// None in stock runs.
+    pub weights: Option<Arc<Weights>>,
+    /// Experts that devices are to have copies of.
+    pub lanes: PlannedLanes,
+}
+
+impl Loaded {
+    /// llama.cpp as it is.
+    pub fn stock(options: &Options, repack: bool) -> Result<Self, EngineError> {
+        let params = LoadParams { repack, read: options.reloads, ..LoadParams::default() };
+        let model = Arc::new(Model::load(&options.model, &params)?);
+        Ok(Self { model, weights: None, lanes: PlannedLanes::new() })
+    }
+
+    /// Reads the weights that stay in memory. `progress` is told, and may end it.
+    pub fn fill_resident(
+        &self,
+        progress: &mut dyn FnMut(LoadProgress) -> ControlFlow<()>,
+    ) -> Result<(), EngineError> {
+        let Some(weights) = &self.weights else { return Ok(()) };
+        let total = ByteSize(weights.resident_bytes());
+        match weights.fill_resident(&mut |done| progress(LoadProgress { done, total })) {
+            Err(terrace_backend::BackendError::Store(StoreError::Cancelled { .. })) => {
+                Err(EngineError::Cancelled)
+            }
+            other => Ok(other?),
+        }
+    }
+}
