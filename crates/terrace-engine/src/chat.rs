@@ -27,6 +27,22 @@ impl Message {
     }
 }
 
+/// Texts of the tokens that chat templates name.
+#[derive(Clone, Debug, Default)]
+pub struct SpecialTokens {
+    /// Beginning of a document.
+    pub bos: Option<String>,
+    /// End of a document.
+    pub eos: Option<String>,
+}
+
+impl SpecialTokens {
+    /// Whether a text begins with the document's first token: most templates write it themselves.
+    pub fn begin(&self, text: &str) -> bool {
+        self.bos.as_ref().is_some_and(|bos| !bos.is_empty() && text.starts_with(bos))
+    }
+}
+
 /// Why a chat template could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ChatTemplateError {

@@ -1,5 +1,6 @@
 //! Loading a model, and holding what was loaded.
 
+use crate::chat::SpecialTokens;
 use crate::error::EngineError;
 use crate::layer_skip::ModelIdentity;
 use crate::load::{LoadProgress, load};
@@ -19,15 +20,6 @@ use terrace_backend::{Foretold, HotReport, HotTotals, Lanes, Weights};
 use terrace_ggml::llama::{Context, Model, Observer, Token, Vocab};
 use terrace_model::ByteSize;
 use terrace_store::{LayerStats, StoreStats};
-
-/// Texts of the tokens that chat templates name.
-#[derive(Clone, Debug, Default)]
-pub struct SpecialTokens {
-    /// Beginning of a document.
-    pub bos: Option<String>,
-    /// End of a document.
-    pub eos: Option<String>,
-}
 
 /// A loaded model with a context.
 pub struct Engine {

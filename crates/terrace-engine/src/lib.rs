@@ -30,16 +30,17 @@ mod similarity;
 pub mod sweep;
 mod threads;
 mod trace;
+mod utf8;
 mod warm;
 
 pub use base_logits::{BaseLogits, BaseLogitsError, BaseLogitsFault, LogitsFile};
 pub use calibrate::{CalibrationPass, Calibrator};
-pub use chat::{ChatTemplate, ChatTemplateError, Message};
+pub use chat::{ChatTemplate, ChatTemplateError, Message, SpecialTokens};
 pub use chunks::Chunks;
 pub use divergence::{
     Compared, DivergenceProgress, DivergenceReport, DivergenceSummary, Estimate, Percentiles,
 };
-pub use engine::{Engine, SpecialTokens};
+pub use engine::Engine;
 pub use error::EngineError;
 pub use generate::{Generation, StopReason, Timings};
 pub use hellaswag::{
@@ -66,4 +67,5 @@ pub use terrace_model::KvType;
 pub use terrace_plan::{Budget, HitCurve, Manage, ParseRuleError, TensorRule};
 pub use terrace_store::{DirectChoice, IoChoice, LayerStats, PolicyKind, StoreStats, user_cache_dir};
 pub use trace::SavedTrace;
+pub use utf8::Utf8Stream;
 pub use warm::FileIdentity;

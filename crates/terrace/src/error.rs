@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use terrace_engine::{ChatTemplateError, EngineError};
+use terrace_server::ServerError;
 
 /// How the standard library ends messages of EMFILE, whoever got it.
 const TOO_MANY_FILES: &str = "(os error 24)";
@@ -29,15 +30,8 @@ pub enum CliError {
         source: std::io::Error,
     },
     /// A server cannot listen.
-    #[error("cannot listen on {host}:{port}: {source}")]
-    Listen {
-        /// The address that was asked for.
-        host: String,
-        /// Its port.
-        port: u16,
-        /// The system's reason.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Server(#[from] terrace_server::ServerError),
     /// A prompt that is not text.
     #[error("{what}: invalid UTF-8 at byte offset {offset}")]
     NotUtf8 {
@@ -128,7 +122,8 @@ impl CliError {
         }
         match self {
             Self::Interrupted | Self::Io { .. } | Self::Gguf(_) | Self::Replay(_) => None,
-            Self::Listen { port, source, .. } => Some(match source.kind() {
+            Self::Server(ServerError::Start(_)) => None,
+            Self::Server(ServerError::Listen { port, source, .. }) => Some(match source.kind() {
                 std::io::ErrorKind::AddrInUse => {
                     format!("end who listens there (`ss -ltnp 'sport = :{port}'` names it), or take another --port; 0 is a free one")
                 }

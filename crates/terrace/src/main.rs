@@ -35,7 +35,6 @@ mod summary;
 mod sweep;
 mod switch;
 mod trace;
-mod utf8;
 mod watch;
 
 use cli::Command;
@@ -139,7 +138,9 @@ fn one_line(text: &str) -> String {
 /// full under `-v`.
 fn start_logging(verbose: u8) {
     let default = match verbose {
-        0 => "off,terrace=warn,terrace_plan=warn,terrace_store=warn,terrace_backend=warn,terrace_engine=warn",
+        0 => {
+            "off,terrace=warn,terrace_plan=warn,terrace_store=warn,terrace_backend=warn,terrace_engine=warn,terrace_server=warn"
+        }
         1 => "info",
         _ => "debug,hyper=info,hyper_util=info,reqwest=info",
     };

@@ -7,13 +7,12 @@ use crate::input::{Input, input};
 use crate::report::RunReport;
 use crate::session::Announce;
 use crate::summary::{self, Summary};
-use crate::utf8::Utf8Stream;
 use crate::watch::Watch;
 use crate::{session, signals};
 use std::io::{ErrorKind, Write};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use terrace_engine::{ChatTemplate, Engine, Generation, Message, Sampling, SavedTrace, SpecialTokens};
+use terrace_engine::{ChatTemplate, Engine, Generation, Message, Sampling, SavedTrace, Utf8Stream};
 
 /// Generates text as the options say.
 ///
@@ -115,17 +114,12 @@ fn system_message(args: &RunArgs) -> Vec<Message> {
     args.system.iter().map(|text| Message::new("system", text)).collect()
 }
 
-/// Whether a rendered conversation begins with the document's first token: most templates write it themselves.
-pub fn begins_document(special: &SpecialTokens, text: &str) -> bool {
-    special.bos.as_ref().is_some_and(|bos| !bos.is_empty() && text.starts_with(bos))
-}
-
 /// Tokens of a rendered conversation.
 ///
 /// # Errors
 /// The tokenizer's.
 pub fn chat_tokens(engine: &Engine, text: &str) -> Result<Vec<i32>, CliError> {
-    Ok(engine.tokenize(text, !begins_document(&engine.special_tokens(), text), true)?)
+    Ok(engine.tokenize(text, !engine.special_tokens().begin(text), true)?)
 }
 
 /// Generates behind `prompt`, onto `out` while it comes.

@@ -1,28 +1,6 @@
 //! `terrace serve`: one model for many clients, over HTTP.
-//!
-//! Data flow: [`router`] says whose a request is; [`body`] reads its fields, [`prompt`] and [`sampling`] make a job of them
-//! ([`openai`], [`native`], [`ollama`]), [`job`] has it done by the engine's worker when its turn in the [`line`] comes, and [`respond`] writes what comes of it in the
-//! form of the API that was asked. Everything that HTTP and JSON know of stays here.
 
-mod app;
 mod args;
-mod auth;
-mod body;
-mod error;
-mod fields;
-mod health;
-mod job;
-mod line;
-mod listener;
-mod metrics;
-mod native;
-mod ollama;
-mod openai;
-mod prompt;
-mod respond;
-mod router;
-mod sampling;
-mod show;
 
 pub use args::ServeArgs;
 
@@ -32,13 +10,11 @@ use crate::signals;
 use crate::summary::Summary;
 use crate::switch;
 use crate::watch::{self, Watch};
-use app::{App, Ready};
-use error::ApiError;
-use listener::{Listening, Server};
 use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 use terrace_engine::serving::{Serving, ServingOptions};
+use terrace_server::{App, Listening, Ready, Server, ServerConfig, router};
 
 /// How long clients have to take what they were sent when the server has ended.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -55,8 +31,9 @@ pub fn serve(args: &ServeArgs, verbose: bool) -> Result<(), CliError> {
         tracing::warn!("everybody who reaches {address} can use the model; --api-key would ask for a key");
     }
     let hotswap = switch::hotswap();
-    let app = Arc::new(App::new(args, hotswap));
-    let server = Server::start(listening, router::router(&app))?;
+    let app = Arc::new(App::new(&config(args, hotswap)));
+    signals::on_terminate()?;
+    let server = Server::start(listening, router(&app), signals::wake)?;
     // Nobody may be there to read it.
     let mut stdout = std::io::stdout().lock();
     let _ = writeln!(stdout, "listening on http://{address}").and_then(|()| stdout.flush());
@@ -99,10 +76,15 @@ pub fn serve(args: &ServeArgs, verbose: bool) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Has something done that may take its time: one thread answers all clients.
-async fn off_thread<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
-) -> Result<T, ApiError> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|_| Err(ApiError::internal("an error of Terrace itself; the server's log has it")))
+/// What the server is told.
+fn config(args: &ServeArgs, hotswap: bool) -> ServerConfig {
+    ServerConfig {
+        keys: args.api_key.clone(),
+        origins: args.cors_origin.clone(),
+        timeout: args.timeout,
+        sampling: session::sampling(&args.sampling),
+        seed: args.sampling.seed,
+        n_max: args.n,
+        hotswap,
+    }
 }

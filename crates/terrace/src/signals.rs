@@ -1,5 +1,8 @@
 //! Ctrl-C: ends what is running cleanly the first time, the program the second time. A server takes SIGTERM for the same.
 
+use crate::error::CliError;
+use signal_hook::consts::SIGTERM;
+use signal_hook::iterator::Signals;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -40,6 +43,17 @@ pub fn interrupt() {
         flag.store(true, Ordering::SeqCst);
     }
     wake();
+}
+
+/// From now on SIGTERM does what Ctrl-C does.
+///
+/// # Errors
+/// A signal that cannot be handled.
+pub fn on_terminate() -> Result<(), CliError> {
+    let mut signals = Signals::new([SIGTERM]).map_err(CliError::io("SIGTERM"))?;
+    let handle = move || signals.forever().for_each(|_| interrupt());
+    let thread = std::thread::Builder::new().name("terrace-signals".into()).spawn(handle);
+    thread.map(drop).map_err(CliError::io("SIGTERM"))
 }
 
 /// Waits for Ctrl-C, or until something else has ended: that is seen at once by [`wake`], or within a second.

@@ -1,6 +1,7 @@
 //! What does not change while a model is served.
 
-use crate::engine::{Engine, SpecialTokens};
+use crate::chat::SpecialTokens;
+use crate::engine::Engine;
 use crate::layer_skip::ModelIdentity;
 use crate::report::PlanReport;
 use std::path::PathBuf;

@@ -1,11 +1,11 @@
 //! A prompt's way through the engine: submitted, and its events as they come.
 
-use super::app::{App, Ready};
-use super::error::ApiError;
-use super::line::Place;
-use crate::utf8::Utf8Stream;
+use crate::app::{App, Ready};
+use crate::error::ApiError;
+use crate::line::Place;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use terrace_engine::Utf8Stream;
 use terrace_engine::serving::{Answer, Event, Job};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{Instant, timeout_at};

@@ -1,15 +1,33 @@
 //! The thread that listens and answers, from its first connection to its last.
 
-use crate::error::CliError;
-use crate::signals;
 use axum::Router;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+
+/// Why a server cannot listen.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The address cannot be had.
+    #[error("cannot listen on {host}:{port}: {source}")]
+    Listen {
+        /// The address that was asked for.
+        host: String,
+        /// Its port.
+        port: u16,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// Its thread cannot be started.
+    #[error("cannot start the server: {0}")]
+    Start(
+        /// The system's reason.
+        io::Error,
+    ),
+}
 
 /// Threads that read requests' fields and tokenise at most: computing needs the processor more.
 const READERS: usize = 2;
@@ -25,7 +43,7 @@ impl Listening {
     ///
     /// # Errors
     /// There is no such address, or somebody else has it.
-    pub fn start(host: &str, port: u16) -> Result<Self, CliError> {
+    pub fn start(host: &str, port: u16) -> Result<Self, ServerError> {
         let bound = || {
             let socket = TcpListener::bind((host, port))?;
             socket.set_nonblocking(true)?;
@@ -38,7 +56,7 @@ impl Listening {
             } else {
                 source
             };
-            CliError::Listen { host: host.to_owned(), port, source }
+            ServerError::Listen { host: host.to_owned(), port, source }
         })
     }
 
@@ -68,29 +86,33 @@ pub struct Server {
 }
 
 impl Server {
-    /// Answers from now on. SIGTERM is from now on the same as Ctrl-C.
+    /// Answers from now on. `on_end` is called on the server's thread when that ends, also by a panic.
     ///
     /// # Errors
     /// The system's.
-    pub fn start(listening: Listening, router: Router) -> Result<Self, CliError> {
+    pub fn start(
+        listening: Listening,
+        router: Router,
+        on_end: impl FnOnce() + Send + 'static,
+    ) -> Result<Self, ServerError> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .max_blocking_threads(READERS)
             .thread_name("terrace-read")
             .build()
-            .map_err(CliError::io("cannot start the server"))?;
+            .map_err(ServerError::Start)?;
         let (phase, seen) = watch::channel(Phase::Open);
         let (alive, ended) = channel();
         let run = move || {
             // Dropped last, also by a panic.
-            let _alive = (WhenEnded, alive);
+            let _alive = (WhenEnded(Some(on_end)), alive);
             if let Err(error) = runtime.block_on(answer(listening.socket, router, seen)) {
                 tracing::error!("the server ended: {error}");
             }
             runtime.shutdown_background();
         };
         let thread = std::thread::Builder::new().name("terrace-http".into()).spawn(run);
-        Ok(Self { thread: thread.map_err(CliError::io("cannot start the server"))?, phase, ended })
+        Ok(Self { thread: thread.map_err(ServerError::Start)?, phase, ended })
     }
 
     /// Whether nobody answers any more.
@@ -119,23 +141,19 @@ impl Server {
     }
 }
 
-/// Wakes whoever waits for the server's end.
-struct WhenEnded;
+/// Calls what is to be called at the server's end.
+struct WhenEnded<F: FnOnce()>(Option<F>);
 
-impl Drop for WhenEnded {
+impl<F: FnOnce()> Drop for WhenEnded<F> {
     fn drop(&mut self) {
-        signals::wake();
+        if let Some(on_end) = self.0.take() {
+            on_end();
+        }
     }
 }
 
 async fn answer(socket: TcpListener, router: Router, phase: watch::Receiver<Phase>) -> io::Result<()> {
     let socket = tokio::net::TcpListener::from_std(socket)?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    tokio::spawn(async move {
-        while terminate.recv().await.is_some() {
-            signals::interrupt();
-        }
-    });
     let reached = |wanted: Phase| {
         let mut phase = phase.clone();
         async move {

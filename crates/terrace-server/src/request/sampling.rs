@@ -1,8 +1,8 @@
 //! How requests of several APIs say how tokens are chosen, and when an answer ends.
 
-use super::app::App;
 use super::body::{Fields, wrong};
-use super::error::ApiError;
+use crate::app::App;
+use crate::error::ApiError;
 use serde_json::Value;
 use terrace_engine::Sampling;
 

@@ -1,7 +1,7 @@
 //! `GET /metrics`: counters and gauges in Prometheus' text format.
 
-use super::app::{App, LoadedModel};
-use super::error::ApiError;
+use crate::app::{App, LoadedModel};
+use crate::error::ApiError;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};

@@ -1,11 +1,11 @@
 //! Answers in the forms of several APIs: whole, or piece by piece as they come.
 
-use super::app::{App, Ready};
-use super::body::json;
-use super::error::ApiError;
-use super::job::{Piece, Running};
+use super::running::{Piece, Running};
+use crate::app::{App, Ready};
+use crate::error::ApiError;
+use crate::response::{EPOCH, json};
 use axum::body::{Body, Bytes};
-use axum::http::{HeaderName, HeaderValue, header};
+use axum::http::{HeaderValue, header};
 use axum::response::sse::{self, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::{self, Stream};
@@ -14,9 +14,6 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
 use terrace_engine::serving::{Answer, Job};
-
-/// Carries the model's epoch.
-pub const EPOCH: HeaderName = HeaderName::from_static("x-terrace-epoch");
 
 /// An API's form of an answer.
 pub trait Form: Send + 'static {

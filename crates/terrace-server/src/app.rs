@@ -1,10 +1,9 @@
 //! What all handlers share: the server's settings, and the model once it is loaded.
 
-use super::args::ServeArgs;
-use super::auth::Keys;
-use super::error::ApiError;
-use super::line::Line;
-use crate::session;
+use crate::config::ServerConfig;
+use crate::error::ApiError;
+use crate::keys::Keys;
+use crate::line::Line;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,18 +14,20 @@ use terrace_engine::{ChatTemplate, ChatTemplateError, Engine, Sampling};
 
 /// What all handlers share.
 pub struct App {
-    pub keys: Keys,
+    pub(crate) keys: Keys,
     /// Who else's web pages may ask; `*`: everybody's.
-    pub cors_origins: Vec<String>,
+    pub(crate) cors_origins: Vec<String>,
     /// How long an answer may take.
-    pub timeout: Option<Duration>,
-    /// Sampling where a request does not say; without a seed each request has its own.
-    sampling: Box<dyn Fn() -> Sampling + Send + Sync>,
+    pub(crate) timeout: Option<Duration>,
+    /// Sampling where a request does not say.
+    sampling: Sampling,
+    /// `None`: each request has its own.
+    seed: Option<u32>,
     /// Tokens of an answer at most where a request does not say.
-    pub n_max: Option<usize>,
+    pub(crate) n_max: Option<usize>,
     /// Whether asking for the server's health makes it look for changed tensors.
-    pub hotswap: bool,
-    pub started: Instant,
+    pub(crate) hotswap: bool,
+    pub(crate) started: Instant,
     /// Responses so far by the hundreds of their status.
     responses: [AtomicU64; 6],
     ready: OnceLock<Arc<Ready>>,
@@ -34,15 +35,15 @@ pub struct App {
 
 impl App {
     /// Of a server whose model is not loaded yet.
-    pub fn new(args: &ServeArgs, hotswap: bool) -> Self {
-        let sampling = args.sampling.clone();
+    pub fn new(config: &ServerConfig) -> Self {
         Self {
-            keys: Keys::new(&args.api_key),
-            cors_origins: args.cors_origin.clone(),
-            timeout: args.timeout,
-            sampling: Box::new(move || session::sampling(&sampling)),
-            n_max: args.n,
-            hotswap,
+            keys: Keys::new(&config.keys),
+            cors_origins: config.origins.clone(),
+            timeout: config.timeout,
+            sampling: config.sampling,
+            seed: config.seed,
+            n_max: config.n_max,
+            hotswap: config.hotswap,
             started: Instant::now(),
             responses: Default::default(),
             ready: OnceLock::new(),
@@ -58,24 +59,25 @@ impl App {
     ///
     /// # Errors
     /// It is still being loaded.
-    pub fn ready(&self) -> Result<Arc<Ready>, ApiError> {
+    pub(crate) fn ready(&self) -> Result<Arc<Ready>, ApiError> {
         self.ready.get().cloned().ok_or_else(ApiError::loading)
     }
 
     /// Sampling where a request does not say.
-    pub fn sampling(&self) -> Sampling {
-        (self.sampling)()
+    pub(crate) fn sampling(&self) -> Sampling {
+        let seed = self.seed.unwrap_or_else(|| Sampling::default().seed);
+        Sampling { seed, ..self.sampling }
     }
 
     /// Counts a response.
-    pub fn count(&self, status: u16) {
+    pub(crate) fn count(&self, status: u16) {
         if let Some(count) = self.responses.get(usize::from(status / 100)) {
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Responses so far, by the hundreds of their status: `(2, 17)` are 17 that went well.
-    pub fn responses(&self) -> impl Iterator<Item = (usize, u64)> {
+    pub(crate) fn responses(&self) -> impl Iterator<Item = (usize, u64)> {
         self.responses.iter().map(|count| count.load(Ordering::Relaxed)).enumerate().skip(1)
     }
 }
@@ -86,11 +88,12 @@ pub struct Ready {
     pub name: String,
     /// When it was loaded, in seconds of Unix time.
     pub created: u64,
+    /// What does not change.
     pub facts: ModelFacts,
     /// None: the model has no chat template.
     template: Option<Result<ChatTemplate, String>>,
     /// Who waits.
-    pub line: Line,
+    pub(crate) line: Line,
     /// None: the server ends.
     serving: RwLock<Option<Serving>>,
 }
@@ -119,7 +122,7 @@ impl Ready {
     ///
     /// # Errors
     /// The server ends.
-    pub fn ask<T>(&self, ask: impl FnOnce(&Serving) -> T) -> Result<T, ApiError> {
+    pub(crate) fn ask<T>(&self, ask: impl FnOnce(&Serving) -> T) -> Result<T, ApiError> {
         let serving = self.serving.read().unwrap_or_else(PoisonError::into_inner);
         serving.as_ref().map(ask).ok_or_else(ApiError::stopping)
     }
@@ -128,7 +131,7 @@ impl Ready {
     ///
     /// # Errors
     /// The server ends.
-    pub fn status(&self) -> Result<ServingStatus, ApiError> {
+    pub(crate) fn status(&self) -> Result<ServingStatus, ApiError> {
         let mut status = self.ask(Serving::status)?;
         status.waiting += self.line.waiting();
         Ok(status)
@@ -143,7 +146,7 @@ impl Ready {
     ///
     /// # Errors
     /// It has none, or one that cannot be used.
-    pub fn template(&self) -> Result<&ChatTemplate, ApiError> {
+    pub(crate) fn template(&self) -> Result<&ChatTemplate, ApiError> {
         let hint = "send the whole prompt to /v1/completions instead";
         match &self.template {
             Some(Ok(template)) => Ok(template),

@@ -1,10 +1,10 @@
 //! OpenAI's completions: of conversations, and of plain text.
 
-use super::app::{App, LoadedModel, Ready, unix_seconds};
-use super::body::{Body, Fields};
-use super::error::ApiError;
-use super::respond::{Form, Framing, respond};
-use super::{off_thread, prompt, sampling};
+use crate::answer::{Form, Framing, facts, respond};
+use crate::app::{App, LoadedModel, Ready, unix_seconds};
+use crate::error::ApiError;
+use crate::request::body::{Body, Fields};
+use crate::request::{off_thread, prompt, sampling};
 use axum::extract::State;
 use axum::response::Response;
 use serde_json::{Value, json};
@@ -195,17 +195,5 @@ fn usage(answer: &Answer) -> Value {
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
         "prompt_tokens_details": {"cached_tokens": answer.reused},
-    })
-}
-
-/// What OpenAI's object has no place for. The tokens are of one state of the model if the two epochs are equal.
-pub fn facts(answer: &Answer) -> Value {
-    json!({
-        "epoch_first": answer.epochs.0,
-        "epoch_last": answer.epochs.1,
-        "stop": answer.stop,
-        "stop_string": answer.stop_string,
-        "queued_ms": answer.queued_ms,
-        "timings": answer.timings,
     })
 }

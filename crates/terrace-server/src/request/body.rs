@@ -1,24 +1,15 @@
-//! JSON bodies: read field by field, so that an error can name the field; and written.
+//! JSON bodies: read field by field, so that an error can name the field.
 
-use super::error::ApiError;
-use super::fields::{Known, known};
-use crate::config;
+use super::inert::{Known, known};
+use crate::error::ApiError;
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
-use axum::http::{HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
-use serde::Serialize;
+use axum::http::{StatusCode, header};
 use serde_json::{Map, Value};
 use std::ops::RangeInclusive;
 
 /// Bytes of a request's body at most: far above the text of any context, far below what hurts.
 pub const MAX_BODY: usize = 16 << 20;
-
-/// A response with a JSON body.
-pub fn json(value: &impl Serialize) -> Response {
-    let text = serde_json::to_string(value).expect("plain data");
-    ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], text).into_response()
-}
 
 /// The body of a request, whole.
 pub struct Body(pub Bytes);
@@ -166,13 +157,22 @@ impl Fields {
                     ));
                 }
                 None => {
-                    let near = config::nearest(name, self.asked.iter().copied());
+                    let near = nearest(name, self.asked.iter().copied());
                     return Err(ApiError::unsupported(&place, format!("unknown field `{place}`{near}")));
                 }
             }
         }
         Ok(())
     }
+}
+
+/// `; did you mean …?` with the most similar name, or nothing if none is similar.
+fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    known
+        .map(|k| (strsim::jaro_winkler(name, k), k))
+        .filter(|(similarity, _)| *similarity > 0.75)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map_or_else(String::new, |(_, k)| format!("; did you mean `{k}`?"))
 }
 
 /// A field of another type than it should have.

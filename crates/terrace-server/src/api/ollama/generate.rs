@@ -1,46 +1,21 @@
-//! Ollama's API over the one model that is served: whatever it is called in a request, it answers.
+//! Ollama's completions: of a prompt, and of conversations.
 
-mod library;
-
-pub use library::{ps, show, tags, version};
-
-use super::app::{App, LoadedModel, Ready};
-use super::body::{Body, Fields, json};
-use super::error::ApiError;
-use super::respond::{Form, Framing, respond};
-use super::{off_thread, prompt, sampling};
+use super::error::{OllamaError, error_object};
+use super::time::time;
+use crate::answer::{Form, Framing, facts, respond};
+use crate::app::{App, LoadedModel, Ready};
+use crate::error::ApiError;
+use crate::request::body::{Body, Fields};
+use crate::request::{off_thread, prompt, sampling};
+use crate::response::json;
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
-use chrono::{DateTime, SecondsFormat, Utc};
+use axum::response::Response;
+use chrono::Utc;
 use serde_json::{Value, json as object};
 use std::sync::Arc;
 use std::time::Instant;
 use terrace_engine::serving::{Answer, Job};
 use terrace_engine::{Message, Sampling, StopReason};
-
-/// An error in Ollama's form: its text alone.
-pub struct OllamaError(ApiError);
-
-impl From<ApiError> for OllamaError {
-    fn from(error: ApiError) -> Self {
-        Self(error)
-    }
-}
-
-impl IntoResponse for OllamaError {
-    fn into_response(self) -> Response {
-        let body = error_object(&self.0);
-        let (mut parts, _) = self.0.into_response().into_parts();
-        let (of_body, body) = json(&body).into_parts();
-        parts.headers.extend(of_body.headers);
-        parts.headers.remove(axum::http::header::CONTENT_LENGTH);
-        Response::from_parts(parts, body)
-    }
-}
-
-fn error_object(error: &ApiError) -> Value {
-    object!({"error": error.message()})
-}
 
 /// `POST /api/generate`.
 ///
@@ -193,7 +168,7 @@ impl Form for Ollama {
         value["prompt_eval_duration"] = nanoseconds(answer.timings.prompt_ms).into();
         value["eval_count"] = answer.tokens.len().into();
         value["eval_duration"] = nanoseconds(answer.timings.decode_ms).into();
-        value["terrace"] = super::openai::facts(answer);
+        value["terrace"] = facts(answer);
         value
     }
 
@@ -212,8 +187,4 @@ impl Form for Ollama {
     fn framing(&self) -> Framing {
         Framing::Lines
     }
-}
-
-fn time(time: DateTime<Utc>) -> String {
-    time.to_rfc3339_opts(SecondsFormat::Micros, true)
 }

@@ -1,11 +1,10 @@
-//! What the server says of itself: models, properties, slots, a page.
+//! What the server says of itself: models, properties, slots.
 
-use super::app::{App, LoadedModel, Ready};
-use super::body::json;
-use super::error::ApiError;
+use crate::app::{App, LoadedModel, Ready};
+use crate::error::ApiError;
+use crate::response::json;
 use axum::extract::{Path, State};
-use axum::http::header;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use serde_json::{Value, json as object};
 use std::sync::Arc;
 use terrace_engine::serving::SlotState;
@@ -102,13 +101,4 @@ pub async fn slots(LoadedModel(ready): LoadedModel) -> Result<Response, ApiError
         })
         .collect();
     Ok(json(&slots))
-}
-
-/// `GET /`: a page to look at the server, and to talk to the model. It loads nothing from elsewhere.
-pub async fn page() -> Response {
-    const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; \
-        base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-    let headers =
-        [(header::CONTENT_TYPE, "text/html; charset=utf-8"), (header::CONTENT_SECURITY_POLICY, POLICY)];
-    (headers, include_str!("page.html")).into_response()
 }

@@ -1,10 +1,12 @@
 //! What Ollama says of its models: here there is one.
 
-use super::{OllamaError, time};
-use crate::serve::app::{LoadedModel, Ready};
-use crate::serve::body::{Body, json};
-use crate::serve::error::ApiError;
-use crate::serve::off_thread;
+use super::error::OllamaError;
+use super::time::time;
+use crate::app::{LoadedModel, Ready};
+use crate::error::ApiError;
+use crate::request::body::Body;
+use crate::request::off_thread;
+use crate::response::json;
 use axum::response::Response;
 use chrono::{DateTime, Utc};
 use serde_json::{Value, json as object};

@@ -1,9 +1,8 @@
 //! Prompts: texts, tokens and conversations become the tokens to go on behind.
 
-use super::app::Ready;
 use super::body::{Fields, wrong};
-use super::error::ApiError;
-use crate::run::begins_document;
+use crate::app::Ready;
+use crate::error::ApiError;
 use serde_json::Value;
 use terrace_engine::Message;
 
@@ -82,7 +81,7 @@ pub fn render(messages: &[Message], answers: bool, ready: &Ready) -> Result<Stri
 /// # Errors
 /// The tokenizer's.
 pub fn chat_tokens(text: &str, ready: &Ready) -> Result<Vec<i32>, ApiError> {
-    tokens_of(text, !begins_document(&ready.facts.special_tokens, text), ready)
+    tokens_of(text, !ready.facts.special_tokens.begin(text), ready)
 }
 
 /// The turns of a conversation.

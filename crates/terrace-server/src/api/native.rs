@@ -1,10 +1,11 @@
 //! llama-server's own endpoints: completions, tokens, templates.
 
-use super::app::{App, LoadedModel, Ready};
-use super::body::{Body, Fields, json, wrong};
-use super::error::ApiError;
-use super::respond::{Form, Framing, respond};
-use super::{off_thread, openai, prompt, sampling};
+use crate::answer::{Form, Framing, facts, respond};
+use crate::app::{App, LoadedModel, Ready};
+use crate::error::ApiError;
+use crate::request::body::{Body, Fields, wrong};
+use crate::request::{off_thread, prompt, sampling};
+use crate::response::json;
 use axum::extract::State;
 use axum::response::Response;
 use serde_json::{Value, json as object};
@@ -72,7 +73,7 @@ impl Native {
                 "predicted_ms": timings.decode_ms,
                 "predicted_per_second": timings.decode_tps,
             },
-            "terrace": openai::facts(answer),
+            "terrace": facts(answer),
         })
     }
 }

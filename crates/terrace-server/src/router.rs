@@ -1,9 +1,12 @@
 //! Which path is whose.
 
-use super::app::App;
-use super::error::ApiError;
-use super::respond::EPOCH;
-use super::{auth, body, health, metrics, native, ollama, openai, show};
+use crate::admin::{health, introspect, metrics, page, reload};
+use crate::api::{native, ollama, openai};
+use crate::app::App;
+use crate::auth;
+use crate::error::ApiError;
+use crate::request::body::MAX_BODY;
+use crate::response::EPOCH;
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderValue, Method, Uri, header};
@@ -17,12 +20,12 @@ use tower_http::cors::{AllowOrigin, CorsLayer};
 /// All endpoints. Until the model is loaded, those that need it answer 503.
 pub fn router(app: &Arc<App>) -> Router {
     Router::new()
-        .route("/", get(show::page))
+        .route("/", get(page::page))
         .route("/health", get(health::health))
         .route("/v1/health", get(health::health))
-        .route("/v1/models", get(show::models))
-        .route("/models", get(show::models))
-        .route("/v1/models/{*name}", get(show::model))
+        .route("/v1/models", get(introspect::models))
+        .route("/models", get(introspect::models))
+        .route("/v1/models/{*name}", get(introspect::model))
         .route("/v1/chat/completions", post(openai::chat))
         .route("/chat/completions", post(openai::chat))
         .route("/v1/completions", post(openai::text))
@@ -31,9 +34,9 @@ pub fn router(app: &Arc<App>) -> Router {
         .route("/tokenize", post(native::tokenize))
         .route("/detokenize", post(native::detokenize))
         .route("/apply-template", post(native::apply_template))
-        .route("/v1/tensors/reload", post(health::tensors_reload))
-        .route("/props", get(show::props))
-        .route("/slots", get(show::slots))
+        .route("/v1/tensors/reload", post(reload::tensors_reload))
+        .route("/props", get(introspect::props))
+        .route("/slots", get(introspect::slots))
         .route("/metrics", get(metrics::metrics))
         .route("/api/version", get(ollama::version))
         .route("/api/tags", get(ollama::tags))
@@ -45,7 +48,7 @@ pub fn router(app: &Arc<App>) -> Router {
         .method_not_allowed_fallback(async |method: Method, uri: Uri| {
             ApiError::method_not_allowed(method.as_str(), uri.path())
         })
-        .layer(DefaultBodyLimit::max(body::MAX_BODY))
+        .layer(DefaultBodyLimit::max(MAX_BODY))
         .layer(from_fn_with_state(Arc::clone(app), auth::guard))
         .layer(cors(&app.cors_origins))
         .layer(CatchPanicLayer::custom(|_| {
@@ -85,17 +88,18 @@ async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> R
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::config::ServerConfig;
     use axum::body::Body;
     use axum::http::StatusCode;
-    use clap::Parser;
     use tower::ServiceExt;
 
     /// A server whose model is not loaded.
-    fn loading(args: &[&str]) -> Router {
-        let all = ["terrace", "serve", "model.gguf"].into_iter().chain(args.iter().copied());
-        let Command::Serve(args) = Cli::parse_from(all).command else { panic!("serve") };
-        router(&Arc::new(App::new(&args, false)))
+    fn loading(config: &ServerConfig) -> Router {
+        router(&Arc::new(App::new(config)))
+    }
+
+    fn allowing(origin: &str) -> ServerConfig {
+        ServerConfig { origins: vec![origin.into()], ..ServerConfig::default() }
     }
 
     fn ask(router: &Router, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Response {
@@ -110,7 +114,7 @@ mod tests {
 
     #[test]
     fn while_it_loads_clients_are_told_to_wait() {
-        let router = loading(&[]);
+        let router = loading(&ServerConfig::default());
         for (method, path) in [
             ("GET", "/health"),
             ("GET", "/v1/health"),
@@ -137,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_key_is_asked_for_before_all_else() {
-        let router = loading(&["--api-key", "secret"]);
+        let router = loading(&ServerConfig { keys: vec!["secret".into()], ..ServerConfig::default() });
         for path in ["/props", "/slots", "/metrics", "/nothing"] {
             assert_eq!(ask(&router, "GET", path, &[], "").status(), StatusCode::UNAUTHORIZED, "{path}");
             let with = ask(&router, "GET", path, &[("authorization", "Bearer secret")], "");
@@ -151,7 +155,7 @@ mod tests {
 
     #[test]
     fn pages_of_others_need_leave() {
-        let router = loading(&["--cors-origin", "https://good.example"]);
+        let router = loading(&allowing("https://good.example"));
         let from =
             |origin| ask(&router, "POST", "/completion", &[("origin", origin), ("host", "here:1")], "{}");
         assert_eq!(from("https://evil.example").status(), StatusCode::FORBIDDEN);
@@ -164,7 +168,7 @@ mod tests {
         let preflight = [("origin", "https://good.example"), ("access-control-request-method", "POST")];
         let response = ask(&router, "OPTIONS", "/v1/chat/completions", &preflight, "");
         assert_eq!(response.status(), StatusCode::OK);
-        let all = loading(&["--cors-origin", "*"]);
+        let all = loading(&allowing("*"));
         let response = ask(&all, "POST", "/completion", &[("origin", "https://any.example")], "{}");
         assert_eq!(allowed(&response).unwrap(), "*");
     }

@@ -1,0 +1,49 @@
+//! Whether the server can be used.
+
+use super::reload::{describe, reload};
+use crate::app::App;
+use crate::error::ApiError;
+use crate::response::{EPOCH, json};
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::json as object;
+use std::sync::Arc;
+use terrace_engine::serving::SlotState;
+
+/// `GET /health`. It changes nothing, unless `LLAMA_HOTSWAP_ENABLED` is set, and whoever asks may ask for anything.
+pub async fn health(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
+    let Ok(ready) = app.ready() else {
+        let error = ApiError::loading();
+        let mut body = error.body();
+        body["status"] = "loading".into();
+        let mut response = (error.status, json(&body)).into_response();
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        return response;
+    };
+    let reloaded = match app.hotswap && app.keys.allow(&headers) {
+        true => match reload(&ready).await {
+            Ok(outcome) => Some(describe(&outcome)),
+            Err(error) => return error.into_response(),
+        },
+        false => None,
+    };
+    let status = match ready.status() {
+        Ok(status) => status,
+        Err(error) => return error.into_response(),
+    };
+    let idle = status.slots.iter().filter(|slot| slot.state == SlotState::Idle).count();
+    let mut body = object!({
+        "status": "ok",
+        "epoch": status.epoch,
+        "slots_idle": idle,
+        "slots_processing": status.slots.len() - idle,
+        "waiting": status.waiting,
+    });
+    if let Some(reloaded) = reloaded {
+        body["reload"] = reloaded;
+    }
+    let mut response = json(&body);
+    response.headers_mut().insert(EPOCH, HeaderValue::from(status.epoch));
+    response
+}

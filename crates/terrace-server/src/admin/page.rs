@@ -1,0 +1,13 @@
+//! A page to look at the server, and to talk to the model.
+
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+
+/// `GET /`: a page to look at the server, and to talk to the model. It loads nothing from elsewhere.
+pub async fn page() -> Response {
+    const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; \
+        base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+    let headers =
+        [(header::CONTENT_TYPE, "text/html; charset=utf-8"), (header::CONTENT_SECURITY_POLICY, POLICY)];
+    (headers, include_str!("page.html")).into_response()
+}

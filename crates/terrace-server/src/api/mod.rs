@@ -1,0 +1,5 @@
+//! The APIs, each with its paths, fields and form of answers.
+
+pub mod native;
+pub mod ollama;
+pub mod openai;

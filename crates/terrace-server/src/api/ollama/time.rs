@@ -1,0 +1,8 @@
+//! Times as Ollama writes them.
+
+use chrono::{DateTime, SecondsFormat, Utc};
+
+/// RFC 3339, with microseconds.
+pub fn time(time: DateTime<Utc>) -> String {
+    time.to_rfc3339_opts(SecondsFormat::Micros, true)
+}

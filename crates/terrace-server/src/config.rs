@@ -1,0 +1,23 @@
+//! What a server is told when it starts.
+
+use std::time::Duration;
+use terrace_engine::Sampling;
+
+/// What a server is told when it starts.
+#[derive(Clone, Debug, Default)]
+pub struct ServerConfig {
+    /// Requests need one of these keys. Empty: none is needed.
+    pub keys: Vec<String>,
+    /// Origins of web pages that may use the server, beside its own page; `*`: all.
+    pub origins: Vec<String>,
+    /// Time limit per answer. `None`: there is none.
+    pub timeout: Option<Duration>,
+    /// Sampling where a request does not say, the seed aside.
+    pub sampling: Sampling,
+    /// The seed where a request does not say. `None`: each request has a random one.
+    pub seed: Option<u32>,
+    /// Token limit per answer where a request does not say. `None`: until the model ends or the context is full.
+    pub n_max: Option<usize>,
+    /// Whether asking for the server's health makes it look for changed tensors.
+    pub hotswap: bool,
+}

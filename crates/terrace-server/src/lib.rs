@@ -1,0 +1,27 @@
+//! One model for many clients, over HTTP.
+//!
+//! Data flow: `router` says whose a request is; `request` reads its fields and makes a job of them, for one of the APIs in
+//! `api`; `answer` has it done by the engine's worker, and writes what comes of it in the form of the API that was asked.
+//! `admin` is for those who run the server. Everything that HTTP and JSON know of stays here.
+//!
+//! [`Listening`] takes an address, [`Server`] answers on a thread of its own with [`router`] over an [`App`], which is told
+//! with [`App::set_ready`] when the model is loaded: until then clients are asked to wait.
+
+mod admin;
+mod answer;
+mod api;
+mod app;
+mod auth;
+mod config;
+mod error;
+mod keys;
+mod line;
+mod listener;
+mod request;
+mod response;
+mod router;
+
+pub use app::{App, Ready};
+pub use config::ServerConfig;
+pub use listener::{Listening, Server, ServerError};
+pub use router::router;
