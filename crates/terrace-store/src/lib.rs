@@ -29,44 +29,43 @@
 //! whatever the kernel may write to, and the I/O engines (io_uring, a `pread` pool, a faulty wrapper for tests) sit
 //! behind one private trait.
 
-mod bench;
 mod block;
 mod budget;
 mod buffers;
 mod bundles;
 mod cache_file;
+mod choice;
 mod config;
 mod error;
 mod fetch;
 mod inflight;
 mod io;
+pub mod kept;
 mod lease;
+mod limits;
+mod measure;
 pub mod part_file;
 mod policy;
 mod purpose;
 mod ranges;
-mod replay;
 mod slots;
 mod stats;
 mod store;
 mod system;
-mod timeline;
-mod tune;
+pub mod timeline;
+pub mod tools;
 
-pub use bench::{Cache, Case, IoBench, IoBenchError, IoReport, Pattern, Question, Row};
 pub use block::{BlockId, BlockSpec};
 pub use budget::BudgetHandle;
 pub use bundles::{Arrived, Bundles};
 pub use cache_file::{read_cache_file, replace_cache_file, user_cache_dir};
-pub use config::{DirectChoice, IoChoice, ParseChoiceError, StoreConfig};
+pub use choice::{DirectChoice, IoChoice, ParseChoiceError};
+pub use config::StoreConfig;
 pub use error::StoreError;
 pub use fetch::{Fetch, Ready};
 pub use io::{FaultPlan, ParseFaultPlanError};
 pub use policy::{HotList, Lru, ParseHotListError, Policy, PolicyKind};
 pub use purpose::{Purpose, SWEEP_TOKENS, Use};
-pub use replay::{Counts, ParseReplayPolicyError, Replay, ReplayPolicy, ReplayResult};
 pub use stats::{EngineInfo, LayerStats, StoreStats};
 pub use store::{Computing, ReadInto, Store};
 pub use system::{check_direct_io, check_io_uring};
-pub use timeline::{Span, Timeline, Track, What};
-pub use tune::{Device, DeviceSettings, IoSettings, MeasuredBy, Sample, SettingsError, choose};

@@ -33,7 +33,7 @@ pub enum Purpose {
     Sweep,
     /// It may be asked for soon: [`Store::speculate`](crate::Store::speculate).
     Speculation,
-    /// There was room: [`Store::fill_behind`](crate::Store::fill_behind).
+    /// There was room: [`Store::fill`](crate::Store::fill).
     Fill,
     /// Into the caller's memory: [`Store::read_into`](crate::Store::read_into).
     Caller,

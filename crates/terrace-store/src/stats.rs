@@ -24,7 +24,7 @@ pub struct StoreStats {
     /// was noticed.
     pub io_busy: Duration,
     /// Of it, the time with a request in flight that was asked for ([`speculate`](crate::Store::speculate) and
-    /// [`fill_behind`](crate::Store::fill_behind) do not ask): while it runs, something is missing.
+    /// [`fill`](crate::Store::fill) do not ask): while it runs, something is missing.
     pub demand_busy: Duration,
     /// Of [`StoreStats::bytes_read`], those of such requests.
     pub demand_read: ByteSize,
@@ -45,7 +45,7 @@ pub struct StoreStats {
     pub speculation_wasted: u64,
     /// Guesses that were never given to the engine.
     pub speculation_expired: u64,
-    /// Blocks that were read into free room ([`fill_behind`](crate::Store::fill_behind)).
+    /// Blocks that were read into free room ([`fill`](crate::Store::fill)).
     pub filled: u64,
     /// Their bytes, hulls included.
     pub filled_bytes: ByteSize,

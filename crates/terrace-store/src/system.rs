@@ -1,6 +1,6 @@
 //! What the system lets a store do, before there is one.
 
-use crate::config::{DirectChoice, IoChoice};
+use crate::choice::{DirectChoice, IoChoice};
 use crate::error::StoreError;
 use crate::io::{open_engine, open_files};
 use std::os::fd::AsRawFd;

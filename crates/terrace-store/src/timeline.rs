@@ -14,7 +14,7 @@ pub struct Timeline {
     spans: Vec<Span>,
     capacity: usize,
     dropped: u64,
-    /// What lane 0 is at, and since when.
+    /// What thread 0 is at, and since when.
     current: Option<(u64, What)>,
 }
 
@@ -31,13 +31,13 @@ pub struct Span {
     pub what: What,
 }
 
-/// Who was busy.
+/// What was busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Track {
     /// One of the requests that can be in flight at a time, by its place in the store's table.
     Read(u32),
     /// A computing thread, by its index; 0 is the one that calls the store.
-    Lane(u32),
+    Thread(u32),
 }
 
 /// What a span was spent on.
@@ -62,7 +62,7 @@ pub enum What {
         /// Whose.
         layer: Option<LayerId>,
     },
-    /// Something else that a lane does.
+    /// Something else that a thread does.
     Other {
         /// What it is called.
         name: &'static str,
@@ -109,29 +109,29 @@ impl Timeline {
         self.push(Span { track, start, end, what });
     }
 
-    /// Lane 0 is at `what` from `now` on, until the next call; what it was at before ends.
+    /// Thread 0 is at `what` from `now` on, until the next call; what it was at before ends.
     pub fn switch(&mut self, now: Instant, what: Option<What>) {
         let now = self.at(now);
         self.cut(now);
         self.current = what.map(|what| (now, what));
     }
 
-    /// Lane 0 was at `what` meanwhile; then it went on with what it was at before.
+    /// Thread 0 was at `what` meanwhile; then it went on with what it was at before.
     pub fn interrupt(&mut self, from: Instant, to: Instant, what: What) {
         let (start, end) = (self.at(from), self.at(to));
         self.cut(start);
-        self.push(Span { track: Track::Lane(0), start, end, what });
+        self.push(Span { track: Track::Thread(0), start, end, what });
         if let Some((since, _)) = &mut self.current {
             *since = end;
         }
     }
 
-    /// Records what lane 0 was at until `end`.
+    /// Records what thread 0 was at until `end`.
     fn cut(&mut self, end: u64) {
         if let Some((start, what)) = self.current
             && start < end
         {
-            self.push(Span { track: Track::Lane(0), start, end, what });
+            self.push(Span { track: Track::Thread(0), start, end, what });
         }
     }
 
@@ -164,7 +164,7 @@ mod tests {
         let buffer = timeline.spans.as_ptr();
         for _ in 0..5 {
             let start = timeline.now();
-            timeline.since(start, Track::Lane(0), what);
+            timeline.since(start, Track::Thread(0), what);
         }
         assert_eq!((timeline.spans().len(), timeline.dropped()), (2, 3));
         assert_eq!(timeline.spans.as_ptr(), buffer);

@@ -246,7 +246,7 @@ fn filling_takes_free_room_and_nothing_else() {
         let faults = Some("latency=5ms@1..".parse().unwrap());
         let mut bench = Bench::new(StoreConfig { budget: config(9).budget, faults, ..engine });
         bench.ask(&ids(20..24), Use::Decode, 1);
-        bench.store.fill_behind(ids(0..24)).unwrap();
+        bench.store.fill(ids(0..24)).unwrap();
         assert!(bench.store.filling());
         bench.settle();
         assert_eq!(bench.resident(), BTreeSet::from([0, 1, 2, 3, 4, 20, 21, 22, 23]));
@@ -258,7 +258,7 @@ fn filling_takes_free_room_and_nothing_else() {
         assert_eq!((bench.stats().hits, bench.stats().misses), (5, 0));
     }
     let mut bench = Bench::new(config(9));
-    assert!(matches!(bench.store.fill_behind(vec![BlockId(24)]), Err(StoreError::Misuse(_))));
+    assert!(matches!(bench.store.fill(vec![BlockId(24)]), Err(StoreError::Misuse(_))));
     assert!(matches!(bench.store.speculate(&[BlockId(24)]), Err(StoreError::Misuse(_))));
 }
 
@@ -271,7 +271,7 @@ fn a_list_stays_in_order_of_worth() {
         bench.ask(&ids(20..22), Use::Decode, 1);
         // Not in the order of worth: 3, 5, 0, 4, 1, 2, and more than there is room for.
         let list = [3, 5, 0, 4, 1, 2, 10, 11, 12, 13].map(BlockId).to_vec();
-        bench.store.fill_behind(list.clone()).unwrap();
+        bench.store.fill(list.clone()).unwrap();
         bench.settle();
         assert_eq!(bench.resident(), BTreeSet::from([0, 1, 2, 3, 4, 5, 10, 20, 21]));
         // A sweep of others takes the room of one, and gives it to the next.
@@ -288,20 +288,20 @@ fn a_list_stays_in_order_of_worth() {
 
         // A sweep over everything leaves the best of the list, though it reads them in another order.
         let mut bench = Bench::new(slots(6));
-        bench.store.fill_behind(Vec::new()).unwrap();
+        bench.store.fill(Vec::new()).unwrap();
         bench.ask(&ids(0..BLOCKS), Use::Sweep, 1);
         assert_ne!(
             bench.resident(),
             BTreeSet::from([0, 1, 3, 4, 5, 23]),
             "{policy}: no list, nothing to keep"
         );
-        bench.store.fill_behind(list.clone()).unwrap();
+        bench.store.fill(list.clone()).unwrap();
         bench.settle();
         bench.ask(&ids(0..BLOCKS), Use::Sweep, 1);
         let resident = bench.resident();
         assert!([3, 5, 0, 4, 1].iter().all(|block| resident.contains(block)), "{policy}: {resident:?}");
         // Another list replaces the first.
-        bench.store.fill_behind(ids(6..11)).unwrap();
+        bench.store.fill(ids(6..11)).unwrap();
         bench.ask(&ids(0..BLOCKS), Use::Sweep, 1);
         let resident = bench.resident();
         assert!((6..11).all(|block| resident.contains(&block)), "{policy}: {resident:?}");
@@ -315,7 +315,7 @@ fn a_store_can_go_while_it_fills() {
         let faults = Some("latency=2ms@1..".parse().unwrap());
         let speculation = ByteSize::mib(1);
         let mut bench = Bench::new(StoreConfig { faults, speculation, queue_depth: Some(4), ..engine });
-        bench.store.fill_behind(ids(0..12)).unwrap();
+        bench.store.fill(ids(0..12)).unwrap();
         bench.store.speculate(&ids(12..24)).unwrap();
         let mut fetch = Fetch::new();
         bench.store.start(&mut fetch, &ids(3..6)).unwrap();
@@ -341,7 +341,7 @@ fn failures_in_the_background_fail_nobody() {
         assert_eq!(bench.resident(), (0..3).collect());
 
         let mut bench = Bench::new(StoreConfig { faults: faults("eio@1..5"), ..base.clone() });
-        bench.store.fill_behind(ids(0..6)).unwrap();
+        bench.store.fill(ids(0..6)).unwrap();
         bench.settle();
         assert!(bench.stats().background_failures >= 2);
         let there = bench.resident();
@@ -461,7 +461,7 @@ proptest! {
                     bench.store.speculate(&from(first, count)).unwrap();
                 }
                 Step::Expire => bench.store.expire_speculation(),
-                Step::Fill(first) => bench.store.fill_behind(from(first, BLOCKS / 2)).unwrap(),
+                Step::Fill(first) => bench.store.fill(from(first, BLOCKS / 2)).unwrap(),
             }
             let (resident, stats) = (bench.resident(), bench.stats());
             // What is read again, for whatever reason, begins anew.

@@ -37,7 +37,7 @@ fn every_block_reads_as_what_it_was_last_made() {
                 store.speculate(&[BlockId(block as u32), BlockId((block as u32 + 1) % 10)]).unwrap();
             }
             if round % 20 == 5 {
-                store.fill_behind((0..10).map(BlockId).collect()).unwrap();
+                store.fill((0..10).map(BlockId).collect()).unwrap();
             }
             match pick(&mut state, 3) {
                 0 => {

@@ -173,7 +173,7 @@ proptest! {
                     Step::Release => drop(bench.held.pop_front()),
                     Step::Token => bench.store.next_token(),
                     Step::Guess(list) => drop(bench.store.speculate(&ids_of(list)).unwrap()),
-                    Step::Fill(list) => bench.store.fill_behind(ids_of(list)).unwrap(),
+                    Step::Fill(list) => bench.store.fill(ids_of(list)).unwrap(),
                 }
                 bench.check_leased();
                 let stats = bench.store.stats();

@@ -9,9 +9,8 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use terrace_model::{ByteSize, LayerId};
-use terrace_store::{
-    BlockId, BlockSpec, Fetch, Purpose, ReadInto, Span, Store, StoreConfig, Track, Use, What,
-};
+use terrace_store::timeline::{Span, Track, What};
+use terrace_store::{BlockId, BlockSpec, Fetch, Purpose, ReadInto, Store, StoreConfig, Use};
 
 const FILE: usize = 400_000;
 const LEN: u64 = 10_000;
@@ -36,7 +35,7 @@ fn work(store: &mut Store) {
             rest = &rest[accepted..];
         }
     }
-    store.fill_behind(ids(20..23)).unwrap();
+    store.fill(ids(20..23)).unwrap();
     while store.filling() {
         store.poll().unwrap();
     }
@@ -68,7 +67,7 @@ fn a_timeline_opens_in_a_viewer() {
         // As the backend does.
         let timeline = store.timeline_mut().unwrap();
         let start = timeline.now();
-        timeline.since(start, Track::Lane(1), What::Experts { layer: Some(LayerId(3)) });
+        timeline.since(start, Track::Thread(1), What::Experts { layer: Some(LayerId(3)) });
         let timeline = store.take_timeline().unwrap();
         assert!(store.timeline_mut().is_none());
         assert_eq!(timeline.dropped(), 0, "{label}");

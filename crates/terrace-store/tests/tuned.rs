@@ -10,10 +10,9 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Duration;
 use terrace_model::ByteSize;
-use terrace_store::{
-    Cache, Device, DeviceSettings, IoBench, IoBenchError, IoChoice, IoSettings, MeasuredBy, Question, Store,
-    StoreConfig, StoreError,
-};
+use terrace_store::kept::{BlockDevice, DeviceSettings, IoSettings, MeasuredBy};
+use terrace_store::tools::iobench::{Cache, IoBench, IoBenchError, Question};
+use terrace_store::{IoChoice, Store, StoreConfig, StoreError};
 
 fn settings() -> IoSettings {
     IoSettings {
@@ -124,7 +123,7 @@ fn a_short_file_can_be_measured_but_not_recommended_from() {
     let (path, _) = file(dir.path(), "model", 3 << 20);
     let bench = IoBench::file(&path, Duration::from_millis(1)).unwrap();
     assert_eq!(bench.size(), ByteSize::mib(3));
-    assert_eq!(bench.device(), Some(&Device::of(&path).unwrap()));
+    assert_eq!(bench.device(), Some(&BlockDevice::of(&path).unwrap()));
     let cases = bench.cases().to_vec();
     assert!(cases.iter().all(|case| case.request_size <= ByteSize::mib(3)));
     let (mut seen, measurements) = (0, bench.measurements());

@@ -68,7 +68,7 @@ pub enum CliError {
     NoBundledModel(PathBuf),
     /// Reading cannot be measured.
     #[error(transparent)]
-    IoBench(#[from] terrace_store::IoBenchError),
+    IoBench(#[from] terrace_store::tools::iobench::IoBenchError),
     /// A file that is no routing trace.
     #[error("{}: {reason}", path.display())]
     Trace {
@@ -143,7 +143,7 @@ impl CliError {
             Self::NoBundledModel(_) => {
                 Some("name a .gguf file or hf:owner/repo, or set TERRACE_BUNDLED_MODEL".into())
             }
-            Self::IoBench(terrace_store::IoBenchError::NoRoom { .. }) => {
+            Self::IoBench(terrace_store::tools::iobench::IoBenchError::NoRoom { .. }) => {
                 Some("measure with a smaller file (--size), or a file that is there already".into())
             }
             Self::IoBench(_) => None,

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use terrace_model::ByteSize;
 use terrace_plan::HitCurve;
-use terrace_store::{PolicyKind, Replay, ReplayPolicy};
+use terrace_store::PolicyKind;
+use terrace_store::tools::replay::{Replay, ReplayPolicy};
 
 /// Residencies at which a trace is replayed, in percent of the experts' bytes.
 const BUDGETS: [u64; 7] = [5, 10, 20, 30, 45, 60, 80];

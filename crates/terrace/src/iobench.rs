@@ -12,7 +12,8 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Duration;
 use terrace_model::ByteSize;
-use terrace_store::{DeviceSettings, IoBench, IoBenchError, IoReport};
+use terrace_store::kept::{BlockDevice, DeviceSettings};
+use terrace_store::tools::iobench::{IoBench, IoBenchError, IoReport};
 
 /// What was measured and what came of it, for [`show`].
 struct Outcome {
@@ -20,7 +21,7 @@ struct Outcome {
     /// The file was written for this.
     temporary: bool,
     size: ByteSize,
-    device: Option<terrace_store::Device>,
+    device: Option<BlockDevice>,
     report: IoReport,
     /// The file that the recommendation is kept in, or why it is not kept.
     kept: Result<PathBuf, String>,

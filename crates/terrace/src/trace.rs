@@ -13,7 +13,8 @@ use std::path::Path;
 use terrace_model::ByteSize;
 use terrace_model::trace::Trace;
 use terrace_plan::token_cycle_warning;
-use terrace_store::{HotList, PolicyKind, Replay, ReplayPolicy};
+use terrace_store::tools::replay::{ParseReplayPolicyError, Replay, ReplayPolicy};
+use terrace_store::{HotList, PolicyKind};
 
 /// A trace is written from memory, where it is limited to a quarter of this.
 const MOST: u64 = 1 << 30;
@@ -115,7 +116,7 @@ fn reproduced(trace: &Trace, replay: &Replay<'_>) -> Result<bool, String> {
         ));
     }
     let policy: ReplayPolicy =
-        trace.run.policy.parse().map_err(|error: terrace_store::ParseReplayPolicyError| error.to_string())?;
+        trace.run.policy.parse().map_err(|error: ParseReplayPolicyError| error.to_string())?;
     let total = replay.run(&policy, trace.run.slots).map_err(|error| error.to_string())?.total();
     let run = &trace.run;
     Ok((total.hits, total.misses, total.evictions, total.bytes_read)

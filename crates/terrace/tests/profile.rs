@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::{Output, Stdio};
 use tempfile::TempDir;
 use terrace_model::ByteSize;
-use terrace_store::{DeviceSettings, IoSettings, MeasuredBy};
+use terrace_store::kept::{DeviceSettings, IoSettings, MeasuredBy};
 
 const STREAMING: [&str; 4] = ["--manage", "experts", "--ram-budget", "4MiB"];
 

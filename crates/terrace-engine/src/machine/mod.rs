@@ -22,7 +22,7 @@ pub use stored::{Hardware, StoredProfile, StoredProfileError};
 use std::path::Path;
 use terrace_model::{ByteSize, ModelFile};
 use terrace_plan::{MachineProfile, ReadRate, StorageProfile};
-use terrace_store::{Device, DeviceSettings, MeasuredBy};
+use terrace_store::kept::{BlockDevice, DeviceSettings, MeasuredBy};
 
 /// Where values come from that a quick probe found.
 const PROBED: &str = "quick probe";
@@ -63,9 +63,10 @@ fn unmeasured() -> MachineProfile {
 
 /// What is known of the storage that `path` is on goes first.
 fn put_storage_first(machine: &mut MachineProfile, path: &Path) {
-    let device = Device::of(path).ok();
-    let same =
-        |storage: &StorageProfile| device.is_some() && Device::of(Path::new(&storage.path)).ok() == device;
+    let device = BlockDevice::of(path).ok();
+    let same = |storage: &StorageProfile| {
+        device.is_some() && BlockDevice::of(Path::new(&storage.path)).ok() == device
+    };
     match machine.storage.iter().position(same) {
         Some(index) => machine.storage[..=index].rotate_right(1),
         None => {

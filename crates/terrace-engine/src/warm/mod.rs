@@ -65,7 +65,7 @@ impl WarmStart {
             hottest(&before, &weights.layout(), &store, room(&store), elsewhere)
         };
         tracing::debug!(blocks = blocks.len(), "blocks that earlier runs used most are read behind");
-        weights.store().fill_behind(blocks).map_err(BackendError::from)?;
+        weights.store().fill(blocks).map_err(BackendError::from)?;
         weights.observer().usage = Some(usage);
         Ok(Some(Self { file, before, weights: Arc::clone(weights) }))
     }

@@ -1,7 +1,7 @@
 //! Opening the model's files, and finding out whether direct I/O works on them.
 
 use crate::buffers::Mapping;
-use crate::config::DirectChoice;
+use crate::choice::DirectChoice;
 use crate::error::StoreError;
 use crate::ranges::{GRANULE, Place};
 use rustix::fs::{AtFlags, OFlags, StatxFlags};

@@ -15,7 +15,7 @@ pub(crate) use files::{Files, open_files};
 pub(crate) use simulated::Simulated;
 
 use crate::buffers::Target;
-use crate::config::IoChoice;
+use crate::choice::IoChoice;
 use crate::error::StoreError;
 use faulty::Faulty;
 use pread::PreadPool;

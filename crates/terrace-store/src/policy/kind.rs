@@ -5,7 +5,7 @@ use super::lfru::Lfru;
 use super::lfu::Lfu;
 use super::per_layer::PerLayer;
 use super::{HotList, Lru, Policy, Population};
-use crate::config::ParseChoiceError;
+use crate::choice::ParseChoiceError;
 use crate::error::StoreError;
 use std::fmt;
 use std::path::PathBuf;

@@ -59,11 +59,11 @@ impl Store {
 
     /// Whether anything waits to be read in the background.
     pub(super) fn any_in_background(&self) -> bool {
-        self.background.partial.is_some() || self.any_guess_waits() || self.any_left_behind()
+        self.background.partial.is_some() || self.any_guess_waits() || self.any_left_to_fill()
     }
 
     fn next_in_background(&mut self) -> Option<BlockId> {
-        self.background.partial.or_else(|| self.next_guess()).or_else(|| self.next_behind())
+        self.background.partial.or_else(|| self.next_guess()).or_else(|| self.next_to_fill())
     }
 
     /// The block is asked for: what the engine has not got of it is demand now.

@@ -1,23 +1,23 @@
 //! The store: what it is made of, what it says of itself, and closing it.
 
+mod activity;
 mod background;
-mod behind;
 mod copy;
 mod counters;
+mod eviction;
 mod fetching;
-mod lane;
+mod fill;
 mod loads;
 mod open;
-mod order;
 mod read_into;
 mod recording;
 mod replace;
 mod resize;
 mod room;
 mod speculation;
+mod tuned;
 
-pub use lane::Computing;
-pub(crate) use open::{check_depth, check_request};
+pub use activity::Computing;
 pub use read_into::ReadInto;
 
 use crate::block::{BlockId, BlockSpec, Hull};
@@ -28,11 +28,11 @@ use crate::ranges::{GRANULE, Ranges};
 use crate::slots::{SlotState, Slots};
 use crate::stats::{BusyClock, EngineInfo, LayerStats, StoreStats};
 use crate::timeline::Timeline;
+use activity::Activity;
 use background::Background;
-use behind::Behind;
 use counters::Counters;
-use lane::Lane;
-use order::EvictionOrder;
+use eviction::EvictionOrder;
+use fill::Fill;
 use read_into::CallerReads;
 use resize::Resize;
 use speculation::Speculation;
@@ -64,7 +64,7 @@ pub struct Store {
     caller: CallerReads,
     background: Background,
     speculation: Speculation,
-    behind: Behind,
+    fill: Fill,
     /// Reused: what the engine reports.
     completions: Vec<Completion>,
     /// Reused: generations of the leases that `start` takes ahead.
@@ -72,7 +72,7 @@ pub struct Store {
     counters: Counters,
     timeline: Option<Timeline>,
     /// What the consumer computes, while it does.
-    lane: Option<Lane>,
+    activity: Option<Activity>,
     /// Anything is in flight.
     busy: BusyClock,
     /// Anything is in flight that was asked for.
@@ -147,7 +147,7 @@ impl Store {
         self.counters.reset();
         self.busy.reset();
         self.demand.reset();
-        self.lane = None;
+        self.activity = None;
     }
 
     fn hull(&self, block: BlockId) -> Hull {

@@ -1,12 +1,13 @@
 //! Opening a store: what its files, blocks and settings must be like, and what it is made of.
 
 use super::background::Background;
-use super::behind::{Behind, DEFAULT_GBPS};
 use super::counters::Counters;
-use super::order::EvictionOrder;
+use super::eviction::EvictionOrder;
+use super::fill::{DEFAULT_GBPS, Fill};
 use super::read_into::CallerReads;
 use super::resize::Resize;
 use super::speculation::Speculation;
+use super::tuned::Tuned;
 use super::{Store, slot_len};
 use crate::block::BlockSpec;
 use crate::buffers::Mapping;
@@ -14,11 +15,11 @@ use crate::config::StoreConfig;
 use crate::error::StoreError;
 use crate::inflight::Flights;
 use crate::io::{Files, IoEngine, Simulated, open_engine, open_files};
+use crate::limits::{check_depth, check_request};
 use crate::policy::{Policy, Population};
 use crate::ranges::{GRANULE, Ranges};
 use crate::slots::Slots;
 use crate::stats::{BusyClock, EngineInfo};
-use crate::tune::Tuned;
 use std::collections::VecDeque;
 use std::fmt;
 use std::path::PathBuf;
@@ -28,8 +29,6 @@ use terrace_model::{ByteSize, Extent};
 const BOUNCE: u64 = 256 << 10;
 /// The arena is not made larger than its blocks, but at least this, for `read_into` to stage in.
 const STAGING: u64 = 32 << 20;
-const MAX_DEPTH: u32 = 1024;
-const MAX_REQUEST: u64 = 1 << 30;
 
 /// What reads a store's files, and how.
 struct Reading {
@@ -115,7 +114,7 @@ impl Store {
         Self::assemble(reading, blocks, &config, policy)
     }
 
-    /// What is the same whoever reads.
+    /// What is the same whatever reads.
     fn assemble(
         reading: Reading,
         blocks: Vec<BlockSpec>,
@@ -153,14 +152,14 @@ impl Store {
             flights: Flights::new(queue_depth),
             backlog: VecDeque::with_capacity(blocks.len()),
             caller: CallerReads::default(),
-            background: Background::new(queue_depth, Behind::most_bytes(gbps)),
+            background: Background::new(queue_depth, Fill::most_bytes(gbps)),
             speculation: Speculation::new(blocks.len(), config.speculation),
-            behind: Behind::default(),
+            fill: Fill::default(),
             completions: Vec::with_capacity(2 * depth),
             ahead: Vec::new(),
             counters: Counters::new(&population),
             timeline: None,
-            lane: None,
+            activity: None,
             busy: BusyClock::default(),
             demand: BusyClock::default(),
             blocks,
@@ -177,24 +176,6 @@ fn check_config(config: &StoreConfig, blocks: usize) -> Result<(), StoreError> {
         return Err(StoreError::Config { setting: "blocks", reason });
     }
     Ok(())
-}
-
-/// Whether so many requests can be in flight.
-pub(crate) fn check_depth(depth: u32) -> Result<(), StoreError> {
-    if (1..=MAX_DEPTH).contains(&depth) {
-        return Ok(());
-    }
-    let reason = format!("{depth} is not within 1 to {MAX_DEPTH}");
-    Err(StoreError::Config { setting: "queue depth", reason })
-}
-
-/// Whether requests can have this size.
-pub(crate) fn check_request(size: ByteSize) -> Result<(), StoreError> {
-    if (GRANULE..=MAX_REQUEST).contains(&size.0) {
-        return Ok(());
-    }
-    let reason = format!("{size} is not within 4 KiB to 1 GiB");
-    Err(StoreError::Config { setting: "request size", reason })
 }
 
 /// Whether the extent lies within its file as it was when it was opened.

@@ -1,7 +1,7 @@
 //! A timeline as a Chrome trace: the JSON that Perfetto and `chrome://tracing` open.
 //!
 //! The format is the "Trace Event Format": complete events (`X`) with times in microseconds, and metadata events (`M`) with
-//! the names of processes and threads. Reads are the threads of one process, lanes those of another.
+//! the names of processes and threads. Reads are the threads of one process, computing threads those of another.
 
 use super::{Span, Timeline, Track, What};
 use crate::block::{BlockId, BlockSpec};
@@ -54,14 +54,14 @@ impl Track {
     /// Process and thread of its events; both count from 1.
     const fn ids(self) -> (u32, u32) {
         match self {
-            Self::Lane(index) => (1, index + 1),
+            Self::Thread(index) => (1, index + 1),
             Self::Read(slot) => (2, slot + 1),
         }
     }
 
     fn name(self) -> String {
         match self {
-            Self::Lane(index) => format!("thread {index}"),
+            Self::Thread(index) => format!("thread {index}"),
             Self::Read(slot) => format!("request {slot}"),
         }
     }
@@ -108,7 +108,7 @@ fn metadata(
 }
 
 fn event<'a>(span: &Span, names: &impl Fn(BlockId) -> &'a BlockSpec) -> Event<'a> {
-    let lane = |layer: Option<LayerId>| Args { layer: layer.map(|layer| layer.0), ..Args::default() };
+    let of_layer = |layer: Option<LayerId>| Args { layer: layer.map(|layer| layer.0), ..Args::default() };
     let (name, cat, args) = match span.what {
         What::Read { block, bytes, purpose } => {
             let spec = block.map(names);
@@ -116,13 +116,13 @@ fn event<'a>(span: &Span, names: &impl Fn(BlockId) -> &'a BlockSpec) -> Event<'a
                 tensor: spec.map(|spec| &*spec.name),
                 expert: spec.and_then(|spec| spec.expert).map(|expert| expert.0),
                 bytes: Some(bytes.0),
-                ..lane(spec.and_then(|spec| spec.layer))
+                ..of_layer(spec.and_then(|spec| spec.layer))
             };
             (purpose.name(), "read", args)
         }
-        What::Wait { layer } => ("wait", "lane", lane(layer)),
-        What::Experts { layer } => ("experts", "lane", lane(layer)),
-        What::Other { name, layer } => (name, "lane", lane(layer)),
+        What::Wait { layer } => ("wait", "lane", of_layer(layer)),
+        What::Experts { layer } => ("experts", "lane", of_layer(layer)),
+        What::Other { name, layer } => (name, "lane", of_layer(layer)),
     };
     let (pid, tid) = span.track.ids();
     let micros = |nanos: u64| nanos as f64 / 1e3;

@@ -3,7 +3,8 @@
 use super::{Checks, Finding};
 use std::path::Path;
 use terrace_model::ByteSize;
-use terrace_store::{Device, check_direct_io};
+use terrace_store::check_direct_io;
+use terrace_store::kept::BlockDevice;
 
 /// File systems that are reached over a network.
 const REMOTE: [&str; 8] = ["nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "fuse.sshfs", "glusterfs"];
@@ -13,7 +14,7 @@ const MEMORY: [&str; 2] = ["tmpfs", "ramfs"];
 pub struct Storage {
     place: String,
     readable: Result<(), String>,
-    device: Option<Device>,
+    device: Option<BlockDevice>,
     /// The alignment, or why there is none.
     direct: Result<ByteSize, String>,
 }
@@ -28,7 +29,7 @@ impl Checks for Storage {
         Self {
             place: place.display().to_string(),
             readable: readable.map_err(|error| error.to_string()),
-            device: Device::of(place).ok(),
+            device: BlockDevice::of(place).ok(),
             direct: check_direct_io(place).map_err(|error| error.to_string()),
         }
     }
@@ -74,7 +75,7 @@ mod tests {
         let on = |kind: &str| Storage {
             place: "/models".into(),
             readable: Ok(()),
-            device: Some(Device { major: 1, minor: 2, file_system: kind.into(), source: "x".into() }),
+            device: Some(BlockDevice { major: 1, minor: 2, file_system: kind.into(), source: "x".into() }),
             direct: Ok(ByteSize(512)),
         };
         assert_eq!(levels(&on("ext4").judge()), [("storage", Level::Ok), ("direct I/O", Level::Ok)]);

@@ -4,7 +4,9 @@ use super::Outcome;
 use serde_json::{Value, json};
 use std::fmt::Write;
 use terrace_model::ByteSize;
-use terrace_store::{Cache, IoChoice, IoSettings, Row};
+use terrace_store::IoChoice;
+use terrace_store::kept::IoSettings;
+use terrace_store::tools::iobench::{Cache, Row};
 
 /// Of the JSON object.
 const VERSION: u32 = 1;

@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use std::str::FromStr;
 use terrace_model::ByteSize;
-use terrace_store::ReplayPolicy;
+use terrace_store::tools::replay::ReplayPolicy;
 
 /// What to do with a trace.
 #[derive(Debug, Subcommand)]

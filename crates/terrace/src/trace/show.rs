@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::path::Path;
 use terrace_model::ByteSize;
 use terrace_model::trace::Trace;
-use terrace_store::{Counts, ReplayPolicy, ReplayResult};
+use terrace_store::tools::replay::{Counts, ReplayPolicy, ReplayResult};
 
 /// One policy under one budget.
 pub struct Outcome {

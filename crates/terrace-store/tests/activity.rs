@@ -7,7 +7,8 @@ mod common;
 use common::*;
 use std::time::{Duration, Instant};
 use terrace_model::{ByteSize, LayerId};
-use terrace_store::{BlockId, BlockSpec, Computing, Fetch, Store, StoreConfig, Track, What};
+use terrace_store::timeline::{Track, What};
+use terrace_store::{BlockId, BlockSpec, Computing, Fetch, Store, StoreConfig};
 
 /// 8 blocks in each of 4 layers.
 fn open(config: StoreConfig) -> (Store, tempfile::TempDir) {
@@ -65,7 +66,7 @@ fn waiting_is_not_computing_and_what_is_read_meanwhile_is_hidden() {
 
         // The lane's spans, in order: they touch, and the wait cuts the experts in two.
         let timeline = store.take_timeline().unwrap();
-        let lane: Vec<_> = timeline.spans().iter().filter(|span| span.track == Track::Lane(0)).collect();
+        let lane: Vec<_> = timeline.spans().iter().filter(|span| span.track == Track::Thread(0)).collect();
         assert!(lane.windows(2).all(|pair| pair[0].end == pair[1].start), "{label}: {lane:?}");
         let sum = |wanted: What| -> u64 {
             lane.iter().filter(|span| span.what == wanted).map(|span| span.end - span.start).sum()
@@ -91,7 +92,7 @@ fn what_nobody_asked_for_is_no_demand() {
     for config in engines() {
         let label = label(&config);
         let (mut store, _dir) = open(StoreConfig { speculation: ByteSize::mib(1), ..config });
-        store.fill_behind(ids(0..4)).unwrap();
+        store.fill(ids(0..4)).unwrap();
         store.speculate(&ids(24..26)).unwrap();
         while store.filling() || !(24..26).all(|block| store.is_resident(BlockId(block))) {
             store.poll().unwrap();

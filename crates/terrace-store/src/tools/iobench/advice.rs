@@ -1,8 +1,11 @@
 //! From the rows to settings: a pure decision.
 
-use super::{Cache, Case, Pattern, Question, Row};
-use crate::config::IoChoice;
-use crate::tune::{DEFAULT_DEPTH, DEFAULT_REQUEST, IoSettings, MeasuredBy, Sample, choose};
+use super::cases::{Case, Question};
+use super::report::{Cache, Row};
+use crate::choice::IoChoice;
+use crate::kept::{IoSettings, MeasuredBy};
+use crate::limits::{DEFAULT_DEPTH, DEFAULT_REQUEST};
+use crate::measure::{Pattern, Sample, choose};
 use std::collections::BTreeMap;
 use terrace_model::ByteSize;
 
@@ -119,7 +122,7 @@ fn coalesce_below(rows: &[Row], reasons: &mut Vec<String>) -> Option<ByteSize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::cases::cases;
+    use crate::tools::iobench::cases::cases;
 
     /// A device: the rate of every case.
     fn rows(direct: bool, rate: impl Fn(&Case) -> f64) -> Vec<Row> {

@@ -1,7 +1,7 @@
 //! What is measured: one question after the other, not every combination of everything.
 
-use super::Pattern;
-use crate::config::IoChoice;
+use crate::choice::IoChoice;
+use crate::measure::Pattern;
 use serde::{Serialize, Serializer};
 use std::fmt;
 use terrace_model::ByteSize;
@@ -59,7 +59,7 @@ pub struct Case {
     pub request_size: ByteSize,
     /// Requests in flight.
     pub queue_depth: u32,
-    /// Requests that lie side by side, one behind the other, before the next place.
+    /// Requests that lie side by side, one after the other, before the next place.
     pub adjacent: u32,
     /// Whether all cores compute meanwhile.
     pub compute: bool,

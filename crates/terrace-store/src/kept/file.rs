@@ -1,9 +1,10 @@
-//! What was measured, kept per device in a file that is safe to delete.
+//! The file that settings of devices are kept in: JSON, safe to delete.
 
-use super::Device;
-use crate::cache_file::{read_cache_file, replace_cache_file, user_cache_dir};
-use crate::config::IoChoice;
-use crate::store::{check_depth, check_request};
+use super::device::BlockDevice;
+use super::settings::{IoSettings, MeasuredBy};
+use crate::cache_file::{read_cache_file, replace_cache_file};
+use crate::choice::IoChoice;
+use crate::limits::{check_depth, check_request};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -15,59 +16,6 @@ const VERSION: u32 = 1;
 const MAX_FILE: u64 = 1 << 20;
 /// Devices kept; beyond, the one measured longest ago goes.
 const MAX_DEVICES: usize = 64;
-
-/// Where settings of devices are kept.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum DeviceSettings {
-    /// In the user's cache directory: `$XDG_CACHE_HOME/terrace/io.json`.
-    #[default]
-    User,
-    /// In this file.
-    At(PathBuf),
-    /// Nowhere: nothing is looked up, measured or kept.
-    Off,
-}
-
-impl DeviceSettings {
-    /// The file; `None` if there is none to be had.
-    pub fn path(&self) -> Option<PathBuf> {
-        match self {
-            Self::User => Some(user_cache_dir()?.join("io.json")),
-            Self::At(path) => Some(path.clone()),
-            Self::Off => None,
-        }
-    }
-}
-
-/// What measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum MeasuredBy {
-    /// `terrace iobench`.
-    Iobench,
-    /// The short probe when a model was opened.
-    Probe,
-}
-
-/// Settings that were measured on a device.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct IoSettings {
-    /// The faster engine, where both were measured; never `Auto`.
-    pub engine: Option<IoChoice>,
-    /// Whether direct I/O was (not far from) the faster, where both were measured.
-    pub direct: Option<bool>,
-    /// Bytes per request.
-    pub request_size: ByteSize,
-    /// Requests in flight.
-    pub queue_depth: u32,
-    /// 10^9 bytes per second that scattered reads reached with them.
-    pub gbps: f64,
-    /// Extents shorter than this were read clearly faster as one request with their neighbours; `None` if none were, or
-    /// if it was not measured.
-    pub coalesce_below: Option<ByteSize>,
-    /// What measured.
-    pub by: MeasuredBy,
-}
 
 /// Why settings could not be read or kept.
 #[derive(Debug, thiserror::Error)]
@@ -88,7 +36,7 @@ struct Wire {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Entry {
-    device: Device,
+    device: BlockDevice,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     engine: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -123,19 +71,19 @@ impl Entry {
 }
 
 /// What the file holds for the device.
-pub(super) fn load(path: &Path, device: &Device) -> Result<Option<IoSettings>, SettingsError> {
+pub(super) fn load(path: &Path, device: &BlockDevice) -> Result<Option<IoSettings>, SettingsError> {
     let entry = read(path)?.into_iter().find(|entry| entry.device == *device);
     let settings = entry.map(|entry| entry.settings()).transpose();
     settings.map_err(|reason| SettingsError { path: path.into(), reason })
 }
 
 /// When what the file holds for the device was measured.
-pub(super) fn measured_at(path: &Path, device: &Device) -> Option<u64> {
+pub(super) fn measured_at(path: &Path, device: &BlockDevice) -> Option<u64> {
     read(path).ok()?.into_iter().find(|entry| entry.device == *device).map(|entry| entry.at)
 }
 
 /// Keeps settings for the device, replacing those that were there, and the whole file if it is not ours.
-pub(super) fn store(path: &Path, device: &Device, settings: &IoSettings) -> Result<(), SettingsError> {
+pub(super) fn store(path: &Path, device: &BlockDevice, settings: &IoSettings) -> Result<(), SettingsError> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let mut devices = read(path).unwrap_or_else(|error| {
         tracing::warn!("{error}; it is written anew");
@@ -191,8 +139,8 @@ mod tests {
     use std::fs;
     use tempfile::TempDir;
 
-    fn device(minor: u32) -> Device {
-        Device { major: 254, minor, file_system: "ext4".into(), source: "/dev/vda".into() }
+    fn device(minor: u32) -> BlockDevice {
+        BlockDevice { major: 254, minor, file_system: "ext4".into(), source: "/dev/vda".into() }
     }
 
     fn settings(depth: u32) -> IoSettings {
@@ -218,7 +166,7 @@ mod tests {
         store(&path, &device(0), &settings(4)).unwrap();
         assert_eq!(load(&path, &device(0)).unwrap(), Some(settings(4)));
         assert_eq!(load(&path, &device(1)).unwrap(), Some(probed));
-        assert_eq!(load(&path, &Device { source: "/dev/vdb".into(), ..device(0) }).unwrap(), None);
+        assert_eq!(load(&path, &BlockDevice { source: "/dev/vdb".into(), ..device(0) }).unwrap(), None);
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "nothing else is left there");
     }
 

@@ -1,10 +1,12 @@
 //! A short look at a device that nothing is known of.
 
-use super::{DEFAULT_DEPTH, DEFAULT_REQUEST, Sample, choose};
-use crate::bench::{Load, Pattern, measure, touched};
-use crate::config::{DirectChoice, IoChoice};
+use super::choose::{Sample, choose};
+use super::load::{Load, measure, touched};
+use super::pattern::Pattern;
+use crate::choice::{DirectChoice, IoChoice};
 use crate::error::StoreError;
 use crate::io::{open_engine, open_files};
+use crate::limits::{DEFAULT_DEPTH, DEFAULT_REQUEST};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use terrace_model::ByteSize;
@@ -22,7 +24,7 @@ const SLACK: f64 = 0.15;
 
 /// Scattered direct reads of the file; what to read with. `None` if the device is too slow to tell in time,
 /// or the budget too small.
-pub(super) fn probe(path: PathBuf, io: IoChoice, budget: ByteSize) -> Result<Option<Sample>, StoreError> {
+pub(crate) fn probe(path: PathBuf, io: IoChoice, budget: ByteSize) -> Result<Option<Sample>, StoreError> {
     let tried = TRIED.map(|(kib, depth)| (ByteSize::kib(kib), depth));
     let most = tried.iter().map(|(size, depth)| size.0 * u64::from(*depth)).max().unwrap_or(0);
     // Memory within the budget, whose own is not in use yet. What only some were tried for should not be kept.
@@ -32,7 +34,7 @@ pub(super) fn probe(path: PathBuf, io: IoChoice, budget: ByteSize) -> Result<Opt
     let files = open_files(vec![path.clone()], DirectChoice::On)?;
     let failed = |source| StoreError::Open { path: path.clone(), source };
     let memory = touched(MEMORY.min(budget.0)).map_err(failed)?;
-    // Behind the memory, which takes the longer the busier the machine is.
+    // After the memory, which takes the longer the busier the machine is.
     let started = Instant::now();
     let sample = |(request_size, queue_depth)| Sample { request_size, queue_depth, gbps: 0.0 };
     let mut samples: Vec<Sample> = tried.into_iter().map(sample).collect();

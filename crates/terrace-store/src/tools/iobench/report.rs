@@ -1,7 +1,7 @@
 //! What was measured.
 
-use super::Case;
-use crate::tune::IoSettings;
+use super::cases::Case;
+use crate::kept::IoSettings;
 use serde::Serialize;
 
 /// What the page cache had to do with a row.
@@ -49,7 +49,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Of the rounds of one case; the cache was warm if it ever was.
+    /// Takes the median of one case's rounds; the cache was warm if it ever was.
     pub(super) fn median(mut rounds: Vec<Self>) -> Option<Self> {
         rounds.sort_by(|a, b| a.gbps.total_cmp(&b.gbps));
         let (slowest, fastest) = (*rounds.first()?, *rounds.last()?);

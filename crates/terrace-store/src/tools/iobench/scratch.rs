@@ -1,6 +1,6 @@
 //! A file to measure where there is none.
 
-use super::IoBenchError;
+use super::error::IoBenchError;
 use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::ops::ControlFlow;

@@ -1,11 +1,10 @@
 //! The decision: from measurements to settings.
 
-use serde::Serialize;
 use terrace_model::ByteSize;
 
 /// What one combination reached.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Sample {
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Sample {
     /// Bytes per request.
     pub request_size: ByteSize,
     /// Requests in flight.
@@ -24,7 +23,7 @@ impl Sample {
 /// size and depth) if it is among them - what is measured anew shall not change with the noise -, or else the one with
 /// the fewest bytes in flight, since each request then arrives soonest, and of those the one with the largest requests,
 /// since they cost the least processor time. `None` if nothing was read.
-pub fn choose(samples: &[Sample], favourite: (ByteSize, u32), slack: f64) -> Option<Sample> {
+pub(crate) fn choose(samples: &[Sample], favourite: (ByteSize, u32), slack: f64) -> Option<Sample> {
     let valid = || samples.iter().filter(|sample| sample.gbps.is_finite() && sample.gbps > 0.0);
     let best = valid().map(|sample| sample.gbps).max_by(f64::total_cmp)?;
     let near = || valid().filter(|sample| sample.gbps >= best * (1.0 - slack));

@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 pub enum Computing {
     /// Experts, this one's layer's.
     Experts(BlockId),
-    /// Anything else, on the way to this block's layer; none: behind the last.
+    /// Anything else, on the way to this block's layer; `None` after the last.
     Dense(Option<BlockId>),
 }
 
 /// A computation that goes on, and what was counted when it began.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Lane {
+pub(super) struct Activity {
     what: Computing,
     since: Instant,
     stall: Duration,
@@ -28,9 +28,9 @@ impl Store {
     /// computing. Costs a look at the clock.
     pub fn computing(&mut self, what: Computing) {
         let now = Instant::now();
-        self.count_lane(now);
+        self.count_activity(now);
         let (stall, busy) = (self.counters.total.stall, self.busy.total_at(now));
-        self.lane = Some(Lane { what, since: now, stall, busy });
+        self.activity = Some(Activity { what, since: now, stall, busy });
         if let Some(timeline) = &mut self.timeline {
             let layer = |block: BlockId| self.blocks[block.index()].layer;
             timeline.switch(
@@ -46,23 +46,23 @@ impl Store {
     /// The consumer computes nothing any more.
     pub fn computed(&mut self) {
         let now = Instant::now();
-        self.count_lane(now);
+        self.count_activity(now);
         if let Some(timeline) = &mut self.timeline {
             timeline.switch(now, None);
         }
     }
 
     /// Counts what the consumer computed until `now`.
-    fn count_lane(&mut self, now: Instant) {
-        let Some(lane) = self.lane.take() else { return };
-        let stall = self.counters.total.stall.saturating_sub(lane.stall);
-        let computed = now.saturating_duration_since(lane.since).saturating_sub(stall);
-        match lane.what {
+    fn count_activity(&mut self, now: Instant) {
+        let Some(activity) = self.activity.take() else { return };
+        let stall = self.counters.total.stall.saturating_sub(activity.stall);
+        let computed = now.saturating_duration_since(activity.since).saturating_sub(stall);
+        match activity.what {
             Computing::Experts(block) => self.counters.experts(block, computed),
             Computing::Dense(_) => self.counters.total.dense += computed,
         }
         // Whoever waits has something in flight.
-        let busy = self.busy.total_at(now).saturating_sub(lane.busy).saturating_sub(stall);
+        let busy = self.busy.total_at(now).saturating_sub(activity.busy).saturating_sub(stall);
         self.counters.total.hidden += busy.min(computed);
     }
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 /// A device as settings are kept for it: its number alone may mean another one after the next boot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Device {
+pub struct BlockDevice {
     /// Major number, as `stat` tells it.
     pub major: u32,
     /// Minor number.
@@ -19,7 +19,7 @@ pub struct Device {
     pub source: String,
 }
 
-impl Device {
+impl BlockDevice {
     /// The device that `path` is on.
     ///
     /// # Errors
@@ -32,7 +32,7 @@ impl Device {
     }
 }
 
-impl fmt::Display for Device {
+impl fmt::Display for BlockDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = |text: &str| if text.is_empty() { "unknown".to_owned() } else { text.to_owned() };
         write!(f, "{} ({}, {}:{})", name(&self.source), name(&self.file_system), self.major, self.minor)
@@ -60,13 +60,13 @@ mod tests {
     #[test]
     fn the_same_place_is_the_same_device_and_proc_is_another() {
         let dir = tempfile::TempDir::new().unwrap();
-        let here = Device::of(dir.path()).unwrap();
+        let here = BlockDevice::of(dir.path()).unwrap();
         std::fs::write(dir.path().join("file"), "x").unwrap();
-        assert_eq!(Device::of(&dir.path().join("file")).unwrap(), here);
+        assert_eq!(BlockDevice::of(&dir.path().join("file")).unwrap(), here);
         assert!(!here.file_system.is_empty(), "{here}");
-        let proc = Device::of(Path::new("/proc/version")).unwrap();
+        let proc = BlockDevice::of(Path::new("/proc/version")).unwrap();
         assert_eq!(proc.file_system, "proc");
         assert_ne!(proc, here);
-        assert!(Device::of(&dir.path().join("none")).is_err());
+        assert!(BlockDevice::of(&dir.path().join("none")).is_err());
     }
 }

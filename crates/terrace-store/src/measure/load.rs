@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_failing_engine_ends_the_measurement_with_nothing_in_flight() {
-        use crate::config::{DirectChoice, IoChoice};
+        use crate::choice::{DirectChoice, IoChoice};
         use crate::io::{open_engine, open_files};
         let dir = tempfile::TempDir::new().unwrap();
         let path = dir.path().join("file");

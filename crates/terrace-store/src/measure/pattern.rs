@@ -7,7 +7,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pattern {
-    /// One behind the other.
+    /// One after the other.
     Sequential,
     /// Far apart, none twice before every place had its turn.
     Scattered,

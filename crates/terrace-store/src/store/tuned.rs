@@ -1,67 +1,20 @@
-//! How many requests of which size a device wants: from what was measured on it, or from a short probe.
+//! What a store reads with: the configuration, and where that leaves it open, what was measured.
 
-mod choice;
-mod device;
-mod probe;
-mod settings;
-
-pub use choice::{Sample, choose};
-pub use device::Device;
-pub use settings::{DeviceSettings, IoSettings, MeasuredBy, SettingsError};
-
-use crate::config::{DirectChoice, IoChoice, StoreConfig};
+use crate::choice::{DirectChoice, IoChoice};
+use crate::config::StoreConfig;
 use crate::io::Files;
-use std::path::{Path, PathBuf};
+use crate::kept::{DeviceSettings, IoSettings, MeasuredBy};
+use crate::limits::{DEFAULT_DEPTH, DEFAULT_REQUEST};
+use crate::measure::probe;
+use std::path::PathBuf;
 use terrace_model::ByteSize;
 
-/// Requests in flight where nothing was measured.
-pub(crate) const DEFAULT_DEPTH: u32 = 32;
-/// Bytes of a request where nothing was measured.
-pub(crate) const DEFAULT_REQUEST: ByteSize = ByteSize::mib(1);
 /// Smaller models are read before a probe would have paid.
 const WORTH_A_PROBE: u64 = 1 << 30;
 
-impl DeviceSettings {
-    /// Settings kept for the device of `path`. What cannot be read is warned of, and counts as nothing.
-    pub fn lookup(&self, path: &Path) -> Option<IoSettings> {
-        let (file, device) = self.place(path)?;
-        settings::load(&file, &device).unwrap_or_else(|error| {
-            tracing::warn!("measured I/O settings ignored: {error}");
-            None
-        })
-    }
-
-    /// When the settings kept for the device of `path` were measured, in seconds since 1970.
-    pub fn measured_at(&self, path: &Path) -> Option<u64> {
-        let (file, device) = self.place(path)?;
-        settings::measured_at(&file, &device)
-    }
-
-    /// Keeps settings for the device of `path`; the file that they are in now, if any.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
-    pub fn keep(&self, path: &Path, settings: &IoSettings) -> Result<Option<PathBuf>, SettingsError> {
-        let Some((file, device)) = self.place(path) else { return Ok(None) };
-        settings::store(&file, &device, settings)?;
-        Ok(Some(file))
-    }
-
-    fn place(&self, path: &Path) -> Option<(PathBuf, Device)> {
-        let file = self.path()?;
-        match Device::of(path) {
-            Ok(device) => Some((file, device)),
-            Err(error) => {
-                tracing::debug!("which device {} is on is not known: {error}", path.display());
-                None
-            }
-        }
-    }
-}
-
-/// What a store reads with: the configuration, and where that leaves it open, what was measured.
+/// What a store reads with.
 #[derive(Clone, Debug)]
-pub(crate) struct Tuned {
+pub(super) struct Tuned {
     pub io: IoChoice,
     pub direct: DirectChoice,
     pub queue_depth: u32,
@@ -132,7 +85,7 @@ impl Tuned {
             return self;
         }
         let Some(largest) = files.all.iter().max_by_key(|file| file.len) else { return self };
-        match probe::probe(largest.path.clone(), self.io, config.budget) {
+        match probe(largest.path.clone(), self.io, config.budget) {
             Ok(Some(found)) => {
                 self.queue_depth = config.queue_depth.unwrap_or(found.queue_depth);
                 self.request_size = config.request_size.unwrap_or(found.request_size);

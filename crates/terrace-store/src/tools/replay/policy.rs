@@ -1,6 +1,6 @@
 //! The policies that a replay knows: a run's, and the oracle.
 
-use crate::config::ParseChoiceError;
+use crate::choice::ParseChoiceError;
 use crate::policy::PolicyKind;
 use std::fmt;
 use std::str::FromStr;

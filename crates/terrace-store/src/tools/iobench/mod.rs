@@ -5,23 +5,21 @@ mod cache;
 mod cases;
 mod compute;
 mod error;
-mod measure;
-mod pattern;
 mod report;
 mod scratch;
 
+pub use crate::measure::Pattern;
 pub use cases::{Case, Question};
 pub use error::IoBenchError;
-pub(crate) use measure::{Load, measure, touched};
-pub use pattern::Pattern;
 pub use report::{Cache, IoReport, Row};
 
 use crate::buffers::Mapping;
-use crate::config::{DirectChoice, IoChoice};
+use crate::choice::{DirectChoice, IoChoice};
 use crate::error::StoreError;
 use crate::io::{Files, open_engine, open_files};
+use crate::kept::BlockDevice;
+use crate::measure::{Load, measure, touched};
 use crate::ranges::GRANULE;
-use crate::tune::Device;
 use compute::Compute;
 use scratch::Scratch;
 use std::fs::File;
@@ -50,7 +48,7 @@ const COLD: f64 = 0.02;
 pub struct IoBench {
     path: PathBuf,
     len: u64,
-    device: Option<Device>,
+    device: Option<BlockDevice>,
     direct: Option<Files>,
     buffered: Files,
     cases: Vec<Case>,
@@ -123,7 +121,7 @@ impl IoBench {
         Ok(Self {
             path: shown.into(),
             len,
-            device: Device::of(shown).ok(),
+            device: BlockDevice::of(shown).ok(),
             direct,
             buffered,
             cases,
@@ -140,7 +138,7 @@ impl IoBench {
     }
 
     /// The device that it is on, where the system tells.
-    pub fn device(&self) -> Option<&Device> {
+    pub fn device(&self) -> Option<&BlockDevice> {
         self.device.as_ref()
     }
 

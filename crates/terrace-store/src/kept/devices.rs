@@ -1,0 +1,66 @@
+//! Where settings of devices are kept, and looked up.
+
+use super::device::BlockDevice;
+use super::file::{self, SettingsError};
+use super::settings::IoSettings;
+use crate::cache_file::user_cache_dir;
+use std::path::{Path, PathBuf};
+
+/// Where settings of devices are kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum DeviceSettings {
+    /// In the user's cache directory: `$XDG_CACHE_HOME/terrace/io.json`.
+    #[default]
+    User,
+    /// In this file.
+    At(PathBuf),
+    /// Nowhere: nothing is looked up, measured or kept.
+    Off,
+}
+
+impl DeviceSettings {
+    /// The file; `None` if there is none to be had.
+    pub fn path(&self) -> Option<PathBuf> {
+        match self {
+            Self::User => Some(user_cache_dir()?.join("io.json")),
+            Self::At(path) => Some(path.clone()),
+            Self::Off => None,
+        }
+    }
+
+    /// Settings kept for the device of `path`. What cannot be read is warned of, and counts as nothing.
+    pub fn lookup(&self, path: &Path) -> Option<IoSettings> {
+        let (file, device) = self.place(path)?;
+        file::load(&file, &device).unwrap_or_else(|error| {
+            tracing::warn!("measured I/O settings ignored: {error}");
+            None
+        })
+    }
+
+    /// When the settings kept for the device of `path` were measured, in seconds since 1970.
+    pub fn measured_at(&self, path: &Path) -> Option<u64> {
+        let (file, device) = self.place(path)?;
+        file::measured_at(&file, &device)
+    }
+
+    /// Keeps settings for the device of `path`; the file that they are in now, if any.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn keep(&self, path: &Path, settings: &IoSettings) -> Result<Option<PathBuf>, SettingsError> {
+        let Some((file, device)) = self.place(path) else { return Ok(None) };
+        file::store(&file, &device, settings)?;
+        Ok(Some(file))
+    }
+
+    fn place(&self, path: &Path) -> Option<(PathBuf, BlockDevice)> {
+        let file = self.path()?;
+        match BlockDevice::of(path) {
+            Ok(device) => Some((file, device)),
+            Err(error) => {
+                tracing::debug!("which device {} is on is not known: {error}", path.display());
+                None
+            }
+        }
+    }
+}
