@@ -5,7 +5,7 @@ use crate::error::BackendError;
 use crate::expert_kernels;
 use crate::experts::{self, ExpertLane, ExpertNode};
 use crate::fused::{self, Block, ExpertProduct, FusedLane, FusedNode, Router};
-use crate::lanes::Lanes;
+use crate::hot::Lanes;
 use crate::matrices::MatrixQueue;
 use crate::observer::RoutingObserver;
 use crate::places::Places;

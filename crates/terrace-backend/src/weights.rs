@@ -3,7 +3,7 @@
 use crate::error::BackendError;
 use crate::file_map::{FileMaps, Populating};
 use crate::fused::Foretold;
-use crate::lanes::Lanes;
+use crate::hot::Lanes;
 use crate::observer::RoutingObserver;
 use std::collections::HashMap;
 use std::ffi::c_void;

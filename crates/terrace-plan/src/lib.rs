@@ -34,7 +34,7 @@ pub use class::{TensorClass, classify, classify_all};
 pub use context::{ContextSize, DEFAULT_CONTEXT, auto_ubatch, context_size, context_tokens};
 pub use error::{Need, PlanError};
 pub use experts::{ExpertGroup, expert_groups};
-pub use hot::{Exchange, HALF_LIFE, HotCache, HotLayer, hot_slots};
+pub use hot::{HotLayer, hot_slots};
 pub use manage::{MATRIX_MIN, Managed, Selection, managed};
 pub use metadata::Count;
 pub use mix::{Mix, MixError, MixOption, least_cost, mixes};

@@ -5,7 +5,7 @@ use super::block::{Block, MATRICES};
 use super::lookahead::{Foretold, Lookahead};
 use super::work::{Entry, Item, Work};
 use crate::error::BackendError;
-use crate::lanes::Lanes;
+use crate::hot::Lanes;
 use crate::observer::RoutingObserver;
 use crate::routing::Routing;
 use std::ffi::c_void;

@@ -20,7 +20,7 @@ use crate::barrier::Barrier;
 use crate::error::BackendError;
 use crate::expert_kernels::convert;
 use crate::failure::Failure;
-use crate::lanes::Lanes;
+use crate::hot::Lanes;
 use crate::observer::RoutingObserver;
 use crate::scratch::Scratch;
 use feed::Feed;

@@ -3,6 +3,9 @@
 use super::scores::Scores;
 use terrace_model::ByteSize;
 
+#[cfg(test)]
+mod tests;
+
 /// How much more a newcomer must have been used than the expert that it replaces: two that are used alike would take turns.
 const MARGIN: f64 = 1.25;
 /// And by how many pairs: one use is no trend.

@@ -1,12 +1,12 @@
 //! Bringing experts into slots: at load, and between two tokens.
 
 use super::Lanes;
+use super::cache::Exchange;
 use super::start::bundle;
 use crate::error::BackendError;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 use terrace_model::{ByteSize, SizeChoice};
-use terrace_plan::Exchange;
 use terrace_store::{BlockId, ReadInto, Store};
 
 /// Time that bringing experts may take of a token, on average: a few percent of one that streams.

@@ -1,5 +1,6 @@
 //! Lanes of a loaded model, with empty slots.
 
+use super::cache::HotCache;
 use super::device::DeviceLane;
 use super::exchange::{Bringer, HotUpdate};
 use super::lane::Lane;
@@ -11,7 +12,6 @@ use terrace_ggml::devices::DeviceHandle;
 use terrace_ggml::devices::experts::{ExpertDeviceError, LayerKey, SlotShape};
 use terrace_model::Name;
 use terrace_model::{ByteSize, LayerId, ModelFile};
-use terrace_plan::HotCache;
 use terrace_store::SWEEP_TOKENS;
 
 /// Bytes of activations beside what rows take: alignment of each tensor.

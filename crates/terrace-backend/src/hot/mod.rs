@@ -5,11 +5,13 @@
 //! graph adds them up in its own order. A prefill leaves lanes alone: it needs nearly all experts, and its rows would go over
 //! the device's link. Between two tokens experts that are used more take the places of those that are used less.
 
+mod cache;
 mod device;
 mod exchange;
 mod lane;
 mod recipe;
 mod report;
+mod scores;
 mod sliced;
 mod start;
 
@@ -21,6 +23,7 @@ use crate::error::BackendError;
 use crate::fused::Block;
 use crate::routing::Routing;
 use crate::weights::Layout;
+use cache::HotCache;
 use exchange::Bringer;
 use lane::Lane;
 use std::ffi::c_void;
@@ -31,7 +34,6 @@ use terrace_ggml::cpu::custom_node;
 use terrace_ggml::devices::experts::{ExpertDeviceError, LayerKey, Recipe, SlotShape};
 use terrace_ggml::{DataType, Tensor};
 use terrace_model::{ByteSize, LayerId};
-use terrace_plan::HotCache;
 use terrace_store::{BlockId, Store, Use};
 
 /// A layer whose experts can have copies.
