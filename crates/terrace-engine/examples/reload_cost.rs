@@ -9,7 +9,8 @@
 use std::error::Error;
 use std::ops::ControlFlow;
 use std::time::Instant;
-use terrace_engine::{Engine, Options, ReloadReport, Replacement, Sampling, Source};
+use terrace_engine::{Engine, Options, ReloadReport, Replacement, Source};
+use terrace_ggml::llama::Sampling;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();

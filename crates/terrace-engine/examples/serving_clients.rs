@@ -11,7 +11,8 @@ use std::error::Error;
 use std::ops::ControlFlow;
 use std::sync::mpsc::channel;
 use terrace_engine::serving::{Answer, Event, Job, Serving, ServingOptions, ServingStatus};
-use terrace_engine::{Engine, Options, Sampling};
+use terrace_engine::{Engine, Options};
+use terrace_ggml::llama::Sampling;
 
 const PROMPT: usize = 16;
 const ROUNDS: usize = 3;

@@ -5,7 +5,6 @@ use crate::error::EngineError;
 use crate::layer_skip::ModelIdentity;
 use crate::load::{LoadProgress, load};
 use crate::options::Options;
-use crate::pressure;
 use crate::profile::{ProfileFile, SavedProfile};
 use crate::reload::{Registry, Reloads};
 use crate::report::PlanReport;
@@ -18,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use terrace_backend::{Foretold, HotReport, HotTotals, Lanes, Weights};
 use terrace_ggml::llama::{Context, Model, Observer, Token, Vocab};
+use terrace_host::pressure::Watcher;
 use terrace_model::ByteSize;
 use terrace_store::{LayerStats, StoreStats};
 
@@ -25,7 +25,7 @@ use terrace_store::{LayerStats, StoreStats};
 pub struct Engine {
     // Dropped in this order: the watcher ends first, then the statistics are saved; the context before the model, the model
     // before the weights.
-    watcher: Option<pressure::Watcher>,
+    watcher: Option<Watcher>,
     warm_start: Option<WarmStart>,
     context: Context,
     registry: Registry,
@@ -199,7 +199,7 @@ impl Engine {
         self.weights.as_ref().map(|weights| weights.store().stats())
     }
 
-    /// Bytes of RAM that weights may take now, where the plan's budget has [adapted](crate::Adapt); none in stock runs.
+    /// Bytes of RAM that weights may take now, where the plan's budget has [adapted](terrace_host::pressure::Adapt); none in stock runs.
     pub fn budget_now(&self) -> Option<ByteSize> {
         let (weights, plan) = (self.weights.as_ref()?, self.report.placement.as_ref()?);
         let store = weights.store();

@@ -7,6 +7,7 @@ use terrace_backend::BackendError;
 use terrace_ggml::devices::rpc::RpcError;
 use terrace_ggml::gguf::GgufError;
 use terrace_ggml::llama::{ContextError, LoadError, TokenizeError};
+use terrace_host::pressure::ReadingsError;
 use terrace_model::ByteSize;
 use terrace_plan::{PlaceError, PlanError, RuleError};
 use terrace_store::StoreError;
@@ -49,13 +50,8 @@ pub enum EngineError {
     #[error("bad fault plan: {0}")]
     Faults(String),
     /// The simulated readings of memory cannot be read.
-    #[error("readings of memory {}: {reason}", .path.display())]
-    Readings {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        reason: String,
-    },
+    #[error(transparent)]
+    Readings(#[from] ReadingsError),
     /// Reading asked for, and left to the kernel.
     #[error("--manage mapped leaves reading to the page cache, so {option} would do nothing")]
     MappedAndRead {

@@ -16,13 +16,11 @@ mod hellaswag;
 mod layer_skip;
 mod load;
 mod log_softmax;
-mod machine;
 mod mean;
 mod options;
 mod perplexity;
 mod pressure;
 mod profile;
-pub mod quantize;
 mod reload;
 mod report;
 pub mod serving;
@@ -48,14 +46,8 @@ pub use hellaswag::{
 };
 pub use layer_skip::{LayerSkip, Measured, ModelIdentity};
 pub use load::{HeaderModel, HotDevice, HotPlan, LoadProgress};
-pub use machine::{
-    Hardware, MeasureError, MeasureOptions, MeasureProgress, MeasuredMachine, StoredProfile,
-    StoredProfileError, available_memory, cpu_features, known_machine, machine_profile, measure_machine,
-    merge_profiles, peak_rss, total_memory,
-};
 pub use options::{HotCacheChoice, KvChoice, Lookahead, Mode, OnReload, Options};
 pub use perplexity::{PerplexityOptions, PerplexityProgress, PerplexityReport};
-pub use pressure::{Adapt, cgroup_memory_limit};
 pub use profile::{ProfileFile, SavedProfile};
 pub use reload::{
     Provenance, Refusal, ReloadError, ReloadOutcome, ReloadReport, Replacement, Source, Swapped,

@@ -1,11 +1,11 @@
 //! What a caller can choose.
 
-use crate::pressure::Adapt;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use terrace_backend::HotUpdate;
 use terrace_ggml::llama::SplitMode;
+use terrace_host::pressure::Adapt;
 use terrace_model::KvType;
 use terrace_model::{ByteSize, SizeChoice};
 use terrace_plan::{Budget, HitCurve, Manage, TensorRule};

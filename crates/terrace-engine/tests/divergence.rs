@@ -7,10 +7,11 @@ mod bundled;
 use std::ops::ControlFlow;
 use tempfile::TempDir;
 use terrace_engine::{
-    BaseLogits, DivergenceReport, Engine, EngineError, KvChoice, KvType, LogitsFile, Options,
-    PerplexityOptions, Sampling,
+    BaseLogits, DivergenceReport, Engine, EngineError, KvChoice, LogitsFile, Options, PerplexityOptions,
 };
+use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
+use terrace_model::KvType;
 
 const OPTIONS: PerplexityOptions = PerplexityOptions { context: 96, chunks: Some(3) };
 

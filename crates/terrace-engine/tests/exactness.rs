@@ -9,8 +9,11 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
-use terrace_engine::{Budget, DirectChoice, Engine, IoChoice, Manage, Mode, Options, Sampling, StoreStats};
+use terrace_engine::{Engine, Mode, Options};
+use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
+use terrace_plan::{Budget, Manage};
+use terrace_store::{DirectChoice, IoChoice, StoreStats};
 use terrace_testkit::{Arch, Spec, WeightType};
 
 const GENERATE: usize = 12;

@@ -6,11 +6,10 @@ mod bundled;
 
 use bundled::models;
 use std::ops::ControlFlow;
-use terrace_engine::{
-    Budget, Engine, EngineError, HELLASWAG_SEQUENCES, HellaSwagReport, HellaSwagTask, Manage, Options,
-    Sampling,
-};
+use terrace_engine::{Engine, EngineError, HELLASWAG_SEQUENCES, HellaSwagReport, HellaSwagTask, Options};
+use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
+use terrace_plan::{Budget, Manage};
 
 /// ggml has other kernels for other numbers of tokens, and where a router hesitates their rounding chooses another expert; wrong
 /// endings are further from right ones by an order of magnitude.

@@ -9,8 +9,11 @@ mod reloading;
 use reloading::{alone, dir, load, write};
 use std::path::Path;
 use std::process::Command;
-use terrace_engine::{Budget, Engine, HotCacheChoice, HotReport, HotUpdate, Manage, Mode, Options, Sampling};
+use terrace_backend::{HotReport, HotUpdate};
+use terrace_engine::{Engine, HotCacheChoice, Mode, Options};
+use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
+use terrace_plan::{Budget, Manage};
 use terrace_testkit::rpc::{RpcServer, serve_as_child};
 use terrace_testkit::{Arch, Spec, WeightType};
 

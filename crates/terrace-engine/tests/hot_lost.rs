@@ -8,8 +8,10 @@ use reloading::{dir, from_file, in_own_process, load, original, servers, trace, 
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
-use terrace_engine::{Engine, Manage, Options, Sampling};
+use terrace_engine::{Engine, Options};
+use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
+use terrace_plan::Manage;
 use terrace_testkit::rpc::serve_as_child;
 use terrace_testkit::{Arch, Spec, WeightType};
 

@@ -7,9 +7,10 @@ mod reloading;
 
 use reloading::{Trace, dir, from_file, load, original, servers, trace, with, with_copies, write};
 use std::path::Path;
-use terrace_engine::{Engine, Manage};
+use terrace_engine::Engine;
 use terrace_ggml::devices::devices;
 use terrace_model::ByteSize;
+use terrace_plan::Manage;
 use terrace_testkit::rpc::{RpcServer, serve_as_child};
 use terrace_testkit::{Arch, Spec, WeightType};
 

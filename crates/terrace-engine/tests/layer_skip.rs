@@ -8,10 +8,10 @@
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use terrace_engine::{
-    Budget, Calibrator, Engine, EngineError, LayerSkip, Manage, Mode, Options, PerplexityOptions, Sampling,
-};
+use terrace_engine::{Calibrator, Engine, EngineError, LayerSkip, Mode, Options, PerplexityOptions};
+use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
+use terrace_plan::{Budget, Manage};
 use terrace_testkit::{Arch, Spec};
 
 const TEXT: &str =

@@ -6,10 +6,10 @@ mod bundled;
 
 use bundled::models;
 use std::ops::ControlFlow;
-use terrace_engine::{
-    Budget, Engine, EngineError, Manage, Mode, Options, PerplexityOptions, PerplexityReport, Sampling,
-};
+use terrace_engine::{Engine, EngineError, Mode, Options, PerplexityOptions, PerplexityReport};
+use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
+use terrace_plan::{Budget, Manage};
 
 const CONTEXT: usize = 128;
 const CHUNKS: usize = 2;

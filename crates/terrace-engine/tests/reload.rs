@@ -7,8 +7,9 @@ mod reloading;
 
 use reloading::{alone, dir, from_file, load, options, original, trace, with, write};
 use std::path::{Path, PathBuf};
-use terrace_engine::{Manage, ReloadError, Replacement};
+use terrace_engine::{ReloadError, Replacement};
 use terrace_model::ByteSize;
+use terrace_plan::Manage;
 use terrace_testkit::{Arch, Spec, WeightType};
 
 const TYPES: [WeightType; 6] = [

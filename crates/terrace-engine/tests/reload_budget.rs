@@ -6,8 +6,9 @@ mod reloading;
 
 use reloading::{alone, dir, from_file, load, options, original, trace, with, write};
 use std::path::PathBuf;
-use terrace_engine::{Budget, Engine, Manage, Options, ReloadError};
+use terrace_engine::{Engine, Options, ReloadError};
 use terrace_model::ByteSize;
+use terrace_plan::{Budget, Manage};
 use terrace_testkit::{Arch, Spec, WeightType};
 
 const TENSOR: &str = "blk.2.attn_q.weight";

@@ -6,8 +6,9 @@ mod reloading;
 
 use reloading::{dir, from_file, in_own_process, load, original, stays_flat, trace, with, write};
 use std::path::Path;
-use terrace_engine::{Budget, Manage, Options, Replacement};
+use terrace_engine::{Options, Replacement};
 use terrace_model::ByteSize;
+use terrace_plan::{Budget, Manage};
 use terrace_testkit::rpc::{RpcServer, serve_as_child};
 use terrace_testkit::{Arch, Spec, WeightType};
 

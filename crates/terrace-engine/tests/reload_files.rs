@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use terrace_engine::{
-    Budget, Engine, EngineError, Manage, OnReload, Options, ReloadError, ReloadReport, Sampling,
-};
+use terrace_engine::{Engine, EngineError, OnReload, Options, ReloadError, ReloadReport};
+use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
+use terrace_plan::{Budget, Manage};
 use terrace_testkit::rpc::resident;
 use terrace_testkit::{Arch, Spec, WeightType};
 

@@ -6,9 +6,11 @@ mod reloading;
 
 use reloading::{dir, from_file, in_own_process, load, original, trace, with, write};
 use std::path::Path;
-use terrace_engine::{Engine, HotCacheChoice, HotUpdate, Manage, Options, Replacement};
+use terrace_backend::HotUpdate;
+use terrace_engine::{Engine, HotCacheChoice, Options, Replacement};
 use terrace_ggml::devices::devices;
 use terrace_model::ByteSize;
+use terrace_plan::Manage;
 use terrace_testkit::rpc::{RpcServer, serve_as_child};
 use terrace_testkit::{Arch, Spec, WeightType};
 

@@ -6,8 +6,10 @@ mod reloading;
 
 use reloading::{dir, from_file, in_own_process, load, original, servers, stays_flat, trace, with, write};
 use std::path::Path;
-use terrace_engine::{Engine, EngineError, Manage, Options, ReloadError, Replacement, SplitMode};
+use terrace_engine::{Engine, EngineError, Options, ReloadError, Replacement};
+use terrace_ggml::llama::SplitMode;
 use terrace_model::ByteSize;
+use terrace_plan::Manage;
 use terrace_testkit::rpc::{RpcServer, serve_as_child};
 use terrace_testkit::{Arch, Spec, WeightType};
 

@@ -8,9 +8,10 @@ mod reloading;
 use reloading::{alone, dir, from_file, load, options, original, trace};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use terrace_engine::Manage;
-use terrace_engine::quantize::{FileType, QuantizeOptions, QuantizePlan, TypeRule};
+use terrace_ggml::llama::FileType;
 use terrace_model::ByteSize;
+use terrace_plan::Manage;
+use terrace_quantize::{QuantizeOptions, QuantizePlan, TypeRule};
 
 const TYPES: [&str; 6] = ["q8_0", "q4_0", "q6_K", "f16", "iq4_xs", "q2_K"];
 

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 use terrace_engine::serving::{Event, Job, Refused, Serving, ServingOptions, SlotState};
-use terrace_engine::{Engine, Sampling, StopReason};
+use terrace_engine::{Engine, StopReason};
+use terrace_ggml::llama::Sampling;
 
 fn seeded(seed: u32) -> Sampling {
     Sampling { seed, ..Sampling::default() }

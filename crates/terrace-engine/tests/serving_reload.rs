@@ -13,12 +13,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{channel, sync_channel};
 use std::time::Duration;
-use terrace_engine::quantize::{FileType, QuantizeOptions, QuantizePlan};
 use terrace_engine::serving::{Answer, Event, Job, Serving, ServingOptions};
-use terrace_engine::{
-    Budget, Engine, EngineError, Generation, OnReload, Options, ReloadOutcome, Sampling, StopReason,
-};
+use terrace_engine::{Engine, EngineError, Generation, OnReload, Options, ReloadOutcome, StopReason};
+use terrace_ggml::llama::FileType;
+use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
+use terrace_plan::Budget;
+use terrace_quantize::{QuantizeOptions, QuantizePlan};
 
 /// The bundled model under a name of its own, and the same with other experts.
 struct Scene {

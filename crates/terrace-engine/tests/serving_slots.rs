@@ -10,7 +10,8 @@ use std::path::PathBuf;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use terrace_engine::serving::{Event, Job, Serving, ServingOptions, SlotState};
-use terrace_engine::{Engine, EngineError, Options, Sampling};
+use terrace_engine::{Engine, EngineError, Options};
+use terrace_ggml::llama::Sampling;
 use terrace_testkit::{Arch, Spec};
 
 const FOUR: ServingOptions = ServingOptions { slots: 4, ..PLAIN };
@@ -56,12 +57,12 @@ fn slots_of_every_architecture_answer_as_if_they_were_alone() {
 
 fn streaming(options: Options) -> Options {
     let file = terrace_ggml::gguf::read(&options.model).unwrap();
-    let ram_budget = terrace_engine::Budget::Bytes(terrace_model::ByteSize::gib(1 << 20));
-    let manage = terrace_engine::Manage::Experts;
+    let ram_budget = terrace_plan::Budget::Bytes(terrace_model::ByteSize::gib(1 << 20));
+    let manage = terrace_plan::Manage::Experts;
     let request = terrace_plan::Request { manage, ram_budget, ..Default::default() };
     let machine = terrace_plan::Machine { ram_available: terrace_model::ByteSize::gib(1 << 20) };
     let minimum = terrace_plan::plan(&file, &machine, &request).unwrap().minimum;
-    let ram_budget = terrace_engine::Budget::Bytes(terrace_model::ByteSize(2 * minimum.bytes()));
+    let ram_budget = terrace_plan::Budget::Bytes(terrace_model::ByteSize(2 * minimum.bytes()));
     Options { manage, ram_budget, ..options }
 }
 

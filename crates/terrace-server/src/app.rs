@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use terrace_engine::serving::{ModelFacts, Serving, ServingStatus};
-use terrace_engine::{ChatTemplate, ChatTemplateError, Engine, Sampling};
+use terrace_engine::{ChatTemplate, ChatTemplateError, Engine};
+use terrace_ggml::llama::Sampling;
 
 /// What all handlers share.
 pub struct App {

@@ -1,7 +1,7 @@
 //! What a server is told when it starts.
 
 use std::time::Duration;
-use terrace_engine::Sampling;
+use terrace_ggml::llama::Sampling;
 
 /// What a server is told when it starts.
 #[derive(Clone, Debug, Default)]

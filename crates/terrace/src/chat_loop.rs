@@ -5,7 +5,8 @@ use crate::run::{Output, chat_tokens, generate};
 use crate::signals;
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
-use terrace_engine::{ChatTemplate, Engine, EngineError, Message, Sampling, StopReason};
+use terrace_engine::{ChatTemplate, Engine, EngineError, Message, StopReason};
+use terrace_ggml::llama::Sampling;
 
 /// Asks, answers, and remembers both, until Ctrl-D. Ctrl-C ends an answer, or, at the prompt, the conversation.
 ///

@@ -17,11 +17,13 @@ use crate::sweep::SweepArgs;
 use crate::trace::TraceCommand;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
-use terrace_engine::{
-    Adapt, Budget, DirectChoice, HotCacheChoice, HotUpdate, IoChoice, KvChoice, Lookahead, Manage, OnReload,
-    PolicyKind, SplitMode, TensorRule,
-};
+use terrace_backend::HotUpdate;
+use terrace_engine::{HotCacheChoice, KvChoice, Lookahead, OnReload};
+use terrace_ggml::llama::SplitMode;
+use terrace_host::pressure::Adapt;
 use terrace_model::ByteSize;
+use terrace_plan::{Budget, Manage, TensorRule};
+use terrace_store::{DirectChoice, IoChoice, PolicyKind};
 
 /// Runs GGUF models that do not fit in memory.
 #[derive(Debug, Parser)]

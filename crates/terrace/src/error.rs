@@ -88,16 +88,16 @@ pub enum CliError {
     Rpc(#[from] terrace_ggml::devices::rpc::RpcError),
     /// The machine cannot be measured.
     #[error(transparent)]
-    Measure(#[from] terrace_engine::MeasureError),
+    Measure(#[from] terrace_host::machine::MeasureError),
     /// The machine's profile cannot be kept.
     #[error("{}: {}", .0.path.display(), .0.reason)]
-    Profile(terrace_engine::StoredProfileError),
+    Profile(terrace_host::machine::StoredProfileError),
     /// A model cannot be quantised so.
     #[error(transparent)]
-    Quantize(#[from] terrace_engine::quantize::QuantizeError),
+    Quantize(#[from] terrace_quantize::QuantizeError),
     /// A recipe for that cannot be read.
     #[error(transparent)]
-    Recipe(#[from] terrace_engine::quantize::RecipeError),
+    Recipe(#[from] terrace_quantize::RecipeError),
     /// A sweep.
     #[error(transparent)]
     Sweep(#[from] terrace_engine::sweep::SweepError),

@@ -58,7 +58,7 @@ impl HotExpertsReport {
     /// Of an engine's runs so far; none if devices hold no copies.
     pub fn of(engine: &Engine) -> Option<Self> {
         let report = engine.hot_experts()?;
-        let layer = |layer: &terrace_engine::HotLayerReport| HotLayer {
+        let layer = |layer: &terrace_backend::HotLayerReport| HotLayer {
             layer: layer.layer,
             device: layer.device.clone(),
             slots: layer.slots,

@@ -15,7 +15,7 @@ use runs::Runs;
 use search::{Found, search};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use terrace_engine::Budget;
+use terrace_plan::Budget;
 
 /// Searches, shows each value that was tried on a line, and keeps the best as a preset.
 ///

@@ -79,7 +79,7 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
 /// The machine that is asked about, and the rates that it gives this model.
 fn machine(args: &PlanArgs, model: &ModelFile) -> Result<(MachineProfile, Vec<PlanRate>), CliError> {
     let machine = match &args.profile {
-        None => terrace_engine::machine_profile(model),
+        None => terrace_host::machine::machine_profile(model),
         Some(path) => {
             let name = path.display().to_string();
             let text = std::fs::read_to_string(path).map_err(CliError::io(&name))?;

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use terrace_engine::{FileIdentity, Hardware};
+use terrace_engine::FileIdentity;
+use terrace_host::machine::Hardware;
 use terrace_store::{read_cache_file, replace_cache_file};
 
 const FORMAT: &str = "terrace-preset";

@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Duration;
-use terrace_engine::{
+use terrace_host::machine::{
     Hardware, MeasureError, MeasureOptions, StoredProfile, measure_machine, merge_profiles,
 };
 

@@ -11,7 +11,7 @@ use crate::{model_source, progress, signals};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::ops::ControlFlow;
 use std::path::{MAIN_SEPARATOR, Path, PathBuf};
-use terrace_engine::quantize::{
+use terrace_quantize::{
     QuantizeError, QuantizeOptions, QuantizePlan, QuantizeProgress, Written, read_recipe,
 };
 

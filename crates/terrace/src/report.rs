@@ -4,7 +4,9 @@ use crate::hot::HotExpertsReport;
 use crate::preset::Applied;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-use terrace_engine::{Engine, Generation, LayerStats, StoreStats, Timings, peak_rss};
+use terrace_engine::{Engine, Generation, Timings};
+use terrace_host::peak_rss;
+use terrace_store::{LayerStats, StoreStats};
 
 /// One run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

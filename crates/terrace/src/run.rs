@@ -12,7 +12,8 @@ use crate::{session, signals};
 use std::io::{ErrorKind, Write};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use terrace_engine::{ChatTemplate, Engine, Generation, Message, Sampling, SavedTrace, Utf8Stream};
+use terrace_engine::{ChatTemplate, Engine, Generation, Message, SavedTrace, Utf8Stream};
+use terrace_ggml::llama::Sampling;
 
 /// Generates text as the options say.
 ///

@@ -6,7 +6,8 @@ use crate::{model_source, progress, signals};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use terrace_engine::{Engine, EngineError, LoadProgress, Mode, Options, Sampling};
+use terrace_engine::{Engine, EngineError, LoadProgress, Mode, Options};
+use terrace_ggml::llama::Sampling;
 
 /// Finds the model and loads it, with a progress bar while weights that stay are read. `adjust` has the last word on the
 /// options.
@@ -152,7 +153,7 @@ fn options(args: &EngineArgs) -> Result<Options, CliError> {
 
 /// Where statistics of experts are kept: in the user's cache directory, if anywhere.
 fn warm_start(args: &EngineArgs) -> Option<PathBuf> {
-    (args.warm_start != Some(OnOff::Off)).then(terrace_engine::user_cache_dir)?.map(|dir| dir.join("experts"))
+    (args.warm_start != Some(OnOff::Off)).then(terrace_store::user_cache_dir)?.map(|dir| dir.join("experts"))
 }
 
 /// The sampler's settings; without a seed each run has its own.

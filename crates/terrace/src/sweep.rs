@@ -14,15 +14,14 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
-use terrace_engine::quantize::{
-    FileType, QuantizeError, QuantizeOptions, QuantizePlan, QuantizeProgress, TypeRule,
-};
 use terrace_engine::sweep::{
     Donor, EngineModel, Header, Journal, MixRecord, Subjects, Sweep, SweepError, SweepProgress, TextIdentity,
     make_donor,
 };
 use terrace_engine::{BaseLogits, Engine, EngineError, LogitsFile, ModelIdentity, PerplexityOptions};
+use terrace_ggml::llama::FileType;
 use terrace_model::{ByteSize, ModelFile};
+use terrace_quantize::{QuantizeError, QuantizeOptions, QuantizePlan, QuantizeProgress, TypeRule};
 
 /// Logits of the base that are kept in memory rather than read for each step.
 const KEPT_LOGITS: ByteSize = ByteSize::mib(512);
@@ -252,7 +251,7 @@ fn recipe_of(best: &MixRecord, budget: ByteSize, swept: &Swept) -> String {
     );
     for (tensor, donor) in chosen(best, swept) {
         let ty =
-            donor.model.tensor(tensor).and_then(|t| terrace_engine::quantize::WeightType::from_id(t.ty.id));
+            donor.model.tensor(tensor).and_then(|t| terrace_ggml::quantize::WeightType::from_id(t.ty.id));
         if let Some(ty) = ty {
             out.push_str(&TypeRule::of_tensor(tensor, ty).to_string());
             out.push('\n');

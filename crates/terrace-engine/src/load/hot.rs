@@ -1,12 +1,12 @@
 //! Copies of the most used experts in devices' memory: how many, where, and why none.
 
-use crate::machine::separate_devices;
 use crate::options::HotCacheChoice;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt;
 use terrace_backend::{Cut, HotUpdate, LaneLayer, LanePlan, Lanes, Layout, Weights};
 use terrace_ggml::devices::DeviceHandle;
+use terrace_host::separate_devices;
 use terrace_model::{ByteSize, LayerId, ModelFile};
 use terrace_plan::{ExpertGroup, HotLayer, device_room, expert_groups, hot_slots};
 

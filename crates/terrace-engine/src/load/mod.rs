@@ -20,7 +20,7 @@ pub use progress::LoadProgress;
 use crate::error::EngineError;
 use crate::layer_skip::LayerSkip;
 use crate::options::{Mode, Options};
-use crate::pressure::{self, Watcher};
+use crate::pressure;
 use crate::profile::ProfileFile;
 use crate::reload::{Registry, WeightBudget};
 use crate::report::PlanReport;
@@ -36,6 +36,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 use terrace_backend::Weights;
 use terrace_ggml::llama::{Context, ContextParams, FlashAttention, Model, Observer};
+use terrace_host::pressure::Watcher;
 use terrace_model::{ByteSize, KvType, ModelFile};
 use terrace_plan::{Budget, Manage};
 use weights::{Loaded, Stored};
@@ -225,7 +226,7 @@ impl Parts {
             // A budget out of a plan's file is as much the user's word as a flag.
             && options.adapt.applies(if plan.auto_budget { Budget::Auto } else { Budget::Bytes(plan.budget) })
         {
-            self.watcher = pressure::start(weights, plan, options.simulated_memory.as_deref())?;
+            self.watcher = pressure::follow(weights, plan, options.simulated_memory.as_deref())?;
         }
         Ok(())
     }

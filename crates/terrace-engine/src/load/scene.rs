@@ -2,9 +2,10 @@
 
 use super::context_ask::HeaderModel;
 use super::header::Header;
-use crate::machine::{available_memory, known_machine, machine_profile};
 use crate::options::{HotCacheChoice, KvChoice, Mode, Options};
 use terrace_ggml::llama::SplitMode;
+use terrace_host::available_memory;
+use terrace_host::machine::{known_machine, machine_profile};
 use terrace_model::{ByteSize, KvType, ModelFile};
 use terrace_plan::{
     Budget, ContextSize, Machine, MachineProfile, Manage, Placement, auto_reserve, auto_ubatch, context_size,

@@ -4,15 +4,15 @@ use super::error::SweepError;
 use super::subjects::Subjects;
 use crate::error::EngineError;
 use crate::layer_skip::ModelIdentity;
-use crate::quantize::{
-    FileType, QuantizeError, QuantizeOptions, QuantizePlan, QuantizeProgress, TypeRule, WeightType,
-};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use terrace_ggml::gguf;
+use terrace_ggml::llama::FileType;
+use terrace_ggml::quantize::WeightType;
 use terrace_model::ModelFile;
+use terrace_quantize::{QuantizeError, QuantizeOptions, QuantizePlan, QuantizeProgress, TypeRule};
 
 /// Bytes that are read at once.
 const PART: usize = 4 << 20;

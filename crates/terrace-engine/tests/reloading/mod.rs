@@ -5,10 +5,11 @@
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use terrace_engine::{
-    Budget, Engine, HotCacheChoice, HotUpdate, Manage, Options, Replacement, Sampling, Source,
-};
+use terrace_backend::HotUpdate;
+use terrace_engine::{Engine, HotCacheChoice, Options, Replacement, Source};
+use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
+use terrace_plan::{Budget, Manage};
 use terrace_testkit::rpc::{RpcServer, resident};
 use terrace_testkit::{Spec, WeightType};
 

@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use terrace_engine::serving::{Answer, Event, Job, Refused, Serving, ServingOptions};
-use terrace_engine::{Budget, Engine, EngineError, Generation, Manage, Options, Sampling};
+use terrace_engine::{Engine, EngineError, Generation, Options};
+use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
+use terrace_plan::{Budget, Manage};
 
 /// One model computes at a time: ggml's threads spin.
 static ONE: Mutex<()> = Mutex::new(());

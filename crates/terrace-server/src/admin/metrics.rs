@@ -7,8 +7,9 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use std::fmt::{Display, Write};
 use std::sync::Arc;
+use terrace_backend::HotTotals;
 use terrace_engine::serving::{ServingStatus, SlotState};
-use terrace_engine::{HotTotals, StoreStats};
+use terrace_store::StoreStats;
 
 /// `GET /metrics`.
 ///

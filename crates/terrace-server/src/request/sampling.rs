@@ -4,7 +4,7 @@ use super::body::{Fields, wrong};
 use crate::app::App;
 use crate::error::ApiError;
 use serde_json::Value;
-use terrace_engine::Sampling;
+use terrace_ggml::llama::Sampling;
 
 /// Stop strings of a request at most: each is looked for behind each token.
 const MAX_STOPS: usize = 64;

@@ -3,8 +3,8 @@
 use crate::cli::{EngineArgs, OnOff};
 use std::ffi::OsString;
 use std::path::Path;
-use terrace_engine::Budget;
 use terrace_model::SizeChoice;
+use terrace_plan::Budget;
 
 /// All options by name: what this process was told by flag, environment or file, its children are told by flag.
 pub fn arguments(engine: &EngineArgs, n: u32, model: &Path, prompt: &Path) -> Vec<OsString> {

@@ -3,7 +3,7 @@
 use super::{Checks, Finding};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
-use terrace_engine::{Hardware, StoredProfile};
+use terrace_host::machine::{Hardware, StoredProfile};
 use terrace_store::kept::{DeviceSettings, MeasuredBy};
 
 /// Days after which kernels, drivers and disks may have changed.

@@ -25,9 +25,9 @@ impl Checks for Memory {
         let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let huge = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").ok();
         Self {
-            total: terrace_engine::total_memory(),
-            available: terrace_engine::available_memory(),
-            limit: terrace_engine::cgroup_memory_limit(),
+            total: terrace_host::total_memory(),
+            available: terrace_host::available_memory(),
+            limit: terrace_host::cgroup_memory_limit(),
             swap_total: field(&meminfo, "SwapTotal:"),
             swap_free: field(&meminfo, "SwapFree:"),
             huge_pages: huge.as_deref().and_then(chosen),

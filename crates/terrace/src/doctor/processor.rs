@@ -12,7 +12,7 @@ pub struct Processor {
 impl Checks for Processor {
     fn gather(_: &Path) -> Self {
         Self {
-            has: terrace_engine::cpu_features(),
+            has: terrace_host::cpu_features(),
             built: terrace_ggml::cpu::built_features().into_iter().map(str::to_owned).collect(),
             cores: terrace_ggml::cpu::default_threads(),
         }

@@ -3,7 +3,8 @@
 use super::search::{Knob, Settings};
 use crate::cli::EngineArgs;
 use crate::report::RunReport;
-use terrace_engine::{Lookahead, PolicyKind};
+use terrace_engine::Lookahead;
+use terrace_store::PolicyKind;
 
 /// What is worth trying, by a run with the defaults; what the user set himself stays.
 pub fn of(run: &RunReport, args: &EngineArgs) -> Vec<Knob> {

@@ -191,7 +191,7 @@ impl Measurement<'_> {
             running,
             plan: engine.plan(),
             store: StoreReport::of(engine),
-            peak_rss_bytes: terrace_engine::peak_rss().bytes(),
+            peak_rss_bytes: terrace_host::peak_rss().bytes(),
         };
         print(&serde_json::to_string(&report).expect("numbers are plain data"))
     }

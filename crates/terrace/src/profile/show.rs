@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 use std::path::Path;
-use terrace_engine::StoredProfile;
+use terrace_host::machine::StoredProfile;
 use terrace_model::ByteSize;
 use terrace_plan::{DeviceProfile, MatmulRate, StorageProfile};
 

@@ -3,7 +3,8 @@
 use crate::cli::MODEL_HELP;
 use clap::Args;
 use std::path::PathBuf;
-use terrace_engine::quantize::{FileType, TypeRule};
+use terrace_ggml::llama::FileType;
+use terrace_quantize::TypeRule;
 
 /// `terrace quantize`.
 #[derive(Debug, Args)]

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
-use terrace_engine::quantize::{QuantizePlan, Written};
 use terrace_model::ByteSize;
+use terrace_quantize::{QuantizePlan, Written};
 
 /// A table of types, and the size; `each` tensor before that.
 pub fn text(plan: &QuantizePlan, written: Option<&Written>, each: bool) -> Result<String, CliError> {

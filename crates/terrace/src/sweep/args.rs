@@ -4,8 +4,8 @@ use crate::cli::{EngineArgs, MODEL_HELP, TestingArgs};
 use clap::Args;
 use std::path::PathBuf;
 use std::str::FromStr;
-use terrace_engine::quantize::WeightType;
 use terrace_engine::sweep::{Grouping, Subjects};
+use terrace_ggml::quantize::WeightType;
 use terrace_model::ByteSize;
 
 /// `terrace sweep`.

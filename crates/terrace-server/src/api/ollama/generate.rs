@@ -15,7 +15,8 @@ use serde_json::{Value, json as object};
 use std::sync::Arc;
 use std::time::Instant;
 use terrace_engine::serving::{Answer, Job};
-use terrace_engine::{Message, Sampling, StopReason};
+use terrace_engine::{Message, StopReason};
+use terrace_ggml::llama::Sampling;
 
 /// `POST /api/generate`.
 ///

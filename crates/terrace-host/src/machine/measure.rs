@@ -1,7 +1,8 @@
 //! Measuring the machine, for [`StoredProfile`](super::StoredProfile).
 
 use super::bandwidth::read_bandwidth;
-use super::{cpu, devices, unmeasured};
+use super::known::unmeasured;
+use crate::{cpu, devices};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};

@@ -7,9 +7,11 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
-use terrace_engine::quantize::{FileType, QuantizeError, QuantizeOptions, QuantizePlan, WeightType};
 use terrace_ggml::gguf;
+use terrace_ggml::llama::FileType;
+use terrace_ggml::quantize::WeightType;
 use terrace_ggml::testing::quantize::ByLlama;
+use terrace_quantize::{QuantizeError, QuantizeOptions, QuantizePlan};
 use terrace_testkit::{Arch, Spec};
 
 /// Small, and in F16.
@@ -213,7 +215,7 @@ fn what_is_ended_or_fails_leaves_nothing() {
     assert_eq!(files(), 1);
     let out = dir.path().join("out.gguf");
     let mut told = 0;
-    let mut stop = |_: &terrace_engine::quantize::QuantizeProgress<'_>| {
+    let mut stop = |_: &terrace_quantize::QuantizeProgress<'_>| {
         told += 1;
         if told % 5 == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };

@@ -1,8 +1,8 @@
 //! Writing what was planned: one file, or one per tensor.
 
-use super::convert::Conversion;
-use super::error::QuantizeError;
-use super::{PlannedTensor, QuantizePlan};
+use crate::convert::Conversion;
+use crate::error::QuantizeError;
+use crate::plan::{PlannedTensor, QuantizePlan};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::fs::File;

@@ -1,9 +1,18 @@
 //! Readings out of a file, for tests on machines whose memory is not theirs.
 
 use super::source::{Reading, Source};
-use crate::error::EngineError;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use terrace_model::ByteSize;
+
+/// Simulated readings of memory that cannot be read. Displays as one line.
+#[derive(Debug, thiserror::Error)]
+#[error("readings of memory {}: {reason}", .path.display())]
+pub struct ReadingsError {
+    /// The file.
+    pub path: PathBuf,
+    /// Why.
+    pub reason: String,
+}
 
 /// The first line is what is left to others (a size), each further one a reading: what the process could have in all (a size), and
 /// `pressed` behind it if somebody waits for memory. The last line stays.
@@ -19,9 +28,9 @@ impl Simulated {
     /// Reads the file.
     ///
     /// # Errors
-    /// [`EngineError::Readings`].
-    pub fn read(path: &Path) -> Result<Self, EngineError> {
-        let failed = |reason: String| EngineError::Readings { path: path.to_owned(), reason };
+    /// [`ReadingsError`].
+    pub fn read(path: &Path) -> Result<Self, ReadingsError> {
+        let failed = |reason: String| ReadingsError { path: path.to_owned(), reason };
         let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
         let line = |(number, line): (usize, &str)| {
             let (size, pressed) = line.strip_suffix("pressed").map_or((line, false), |size| (size, true));
@@ -29,7 +38,7 @@ impl Simulated {
             let size = size.map_err(|error| failed(format!("line {}: {error}", number + 1)))?;
             Ok((size.bytes(), pressed))
         };
-        let lines = text.lines().enumerate().map(line).collect::<Result<Vec<_>, EngineError>>()?;
+        let lines = text.lines().enumerate().map(line).collect::<Result<Vec<_>, ReadingsError>>()?;
         match lines.as_slice() {
             [(reserve, _), readings @ ..] if !readings.is_empty() => {
                 Ok(Self { reserve: *reserve, lines: readings.to_vec(), next: 0 })

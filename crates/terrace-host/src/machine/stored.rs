@@ -1,6 +1,7 @@
 //! The profile that was measured and kept: a [`MachineProfile`] as JSON, with the hardware that it is of.
 
-use super::{cpu, devices, total_memory};
+use crate::memory::total_memory;
+use crate::{cpu, devices};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

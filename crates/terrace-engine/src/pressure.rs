@@ -1,7 +1,10 @@
-//! The fewest slots that a run can go on with.
+//! The budget of the slots, and the memory that there is.
 
 use std::collections::BTreeMap;
-use terrace_backend::{Cut, Layout};
+use std::path::Path;
+use std::sync::Arc;
+use terrace_backend::{Cut, Layout, Weights};
+use terrace_host::pressure::{ReadingsError, Watcher, watch};
 use terrace_model::{ByteSize, LayerId};
 use terrace_plan::Plan;
 use terrace_store::{BlockId, Bundles, Store};
@@ -26,4 +29,34 @@ pub fn least_slots(plan: &Plan, layout: &Layout, store: &Store) -> ByteSize {
     let matrices = layout.tensors().iter().any(|tensor| tensor.cut == Cut::Whole);
     let whole = if matrices { whole + whole } else { whole };
     if whole <= store.capacity() { least.max(whole) } else { least }
+}
+
+/// Has the slots' budget follow the memory there is; without slots there is nothing to adapt. `simulated`: a file with
+/// readings.
+///
+/// # Errors
+/// As [`watch`].
+pub fn follow(
+    weights: &Arc<Weights>,
+    plan: &Plan,
+    simulated: Option<&Path>,
+) -> Result<Option<Watcher>, ReadingsError> {
+    if plan.slots == ByteSize::ZERO {
+        return Ok(None);
+    }
+    let budget = {
+        let store = weights.store();
+        store.budget_handle(least_slots(plan, &weights.layout(), &store))
+    };
+    let weights = Arc::downgrade(weights);
+    let settle = move || {
+        let Some(weights) = weights.upgrade() else { return };
+        if let Some(mut store) = weights.idle_store()
+            && let Err(error) = store.poll()
+        {
+            // Whoever computes next meets it, and says so.
+            tracing::debug!(%error, "the store could not be moved along");
+        };
+    };
+    watch(budget, settle, simulated)
 }

@@ -1,25 +1,12 @@
-//! Quantises a model file: llama.cpp chooses the types, ggml converts the rows, and the file is what llama.cpp's own quantiser
-//! would write, byte by byte.
-//!
-//! [`QuantizePlan::new`] finds out what each tensor becomes, and everything that could be wrong with that; then
-//! [`QuantizePlan::write`] makes one file of it, [`QuantizePlan::write_split`] one per tensor. Between them: a tensor is
-//! converted a few million elements at a time ([`convert`]), files appear under their names when all is done ([`output`]).
+//! What each tensor becomes, and everything that could be wrong with that.
 
-mod convert;
-mod error;
-mod output;
-mod recipe;
-
-pub use error::QuantizeError;
-pub use output::{QuantizeProgress, Written};
-pub use recipe::{ParseTypeRuleError, RecipeError, TypeRule, read_recipe};
-pub use terrace_ggml::llama::{FileType, ParseFileTypeError};
-pub use terrace_ggml::quantize::WeightType;
-
+use crate::error::QuantizeError;
+use crate::recipe::TypeRule;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use terrace_ggml::gguf;
-use terrace_ggml::llama::{self, MixtureRequest};
+use terrace_ggml::llama::{self, FileType, MixtureRequest};
+use terrace_ggml::quantize::WeightType;
 use terrace_ggml::quantize::imatrix::Imatrix;
 use terrace_model::{ByteSize, FileIndex, ModelFile, TensorInfo};
 
@@ -64,14 +51,14 @@ impl QuantizeOptions {
 #[derive(Debug)]
 pub struct QuantizePlan {
     /// What was read of it, and of donors.
-    model: ModelFile,
-    file_type: FileType,
-    tensors: Vec<PlannedTensor>,
-    imatrix: Option<(PathBuf, Imatrix)>,
+    pub(crate) model: ModelFile,
+    pub(crate) file_type: FileType,
+    pub(crate) tensors: Vec<PlannedTensor>,
+    pub(crate) imatrix: Option<(PathBuf, Imatrix)>,
     warnings: Vec<String>,
     /// What stands in the way of writing it, and not of knowing its size.
     unmet: Option<Unmet>,
-    threads: usize,
+    pub(crate) threads: usize,
 }
 
 /// A tensor that needs an importance, and has none.
@@ -218,7 +205,7 @@ impl QuantizePlan {
         self.tensors.iter().map(|t| t.from.shape.elements()).sum()
     }
 
-    fn importance(&self, tensor: &TensorInfo) -> Option<&[f32]> {
+    pub(crate) fn importance(&self, tensor: &TensorInfo) -> Option<&[f32]> {
         let (_, values) = self.imatrix.as_ref()?;
         // Another length is an error by now, or that of a table of embeddings, for which llama.cpp goes without.
         values.get(&tensor.name).filter(|values| values.len() as u64 == importance_len(tensor))

@@ -1,46 +1,20 @@
-//! The machine that this process runs on, as plans see it.
-//!
-//! What was measured before, what a quick probe finds now, defaults for the rest. Memory is always asked for anew: what
-//! others take, and what a control group leaves, changes from run to run.
+//! What is known of the machine before anything is measured in this run.
 
-mod bandwidth;
-mod cpu;
-mod devices;
-mod measure;
-mod memory;
-mod merge;
-mod probe;
-mod stored;
-
-pub use cpu::simd as cpu_features;
-pub use devices::separate_devices;
-pub use measure::{MeasureError, MeasureOptions, MeasureProgress, MeasuredMachine, measure_machine};
-pub use memory::{available_memory, available_of_machine, peak_rss, total_memory};
-pub use merge::merge as merge_profiles;
-pub use stored::{Hardware, StoredProfile, StoredProfileError};
-
+use super::merge::merge;
+use super::stored::StoredProfile;
+use crate::memory::{available_memory, total_memory};
+use crate::{cpu, devices};
 use std::path::Path;
-use terrace_model::{ByteSize, ModelFile};
+use terrace_model::ModelFile;
 use terrace_plan::{MachineProfile, ReadRate, StorageProfile};
 use terrace_store::kept::{BlockDevice, DeviceSettings, MeasuredBy};
-
-/// Where values come from that a quick probe found.
-const PROBED: &str = "quick probe";
-
-/// This machine as a plan of `model` needs it: [`known_machine`], and what nobody measured is probed, for about 0.3 s and
-/// once per process. [`MachineProfile::sources`] says where each rate comes from.
-pub fn machine_profile(model: &ModelFile) -> MachineProfile {
-    let mut machine = known_machine(model);
-    probe::fill(&mut machine, model);
-    machine
-}
 
 /// What can be told of this machine at once: memory as it is now, the storage that the model's largest file is on first,
 /// rates of the stored profile.
 pub fn known_machine(model: &ModelFile) -> MachineProfile {
     let mut machine = unmeasured();
     if let Some(stored) = StoredProfile::usable() {
-        merge_profiles(&mut machine, &stored.machine);
+        merge(&mut machine, &stored.machine);
     }
     // Of a split model, the first file may hold nothing but metadata.
     if let Some(shard) = model.shards.iter().max_by_key(|shard| shard.len) {
@@ -50,7 +24,7 @@ pub fn known_machine(model: &ModelFile) -> MachineProfile {
 }
 
 /// What can be told without measuring.
-fn unmeasured() -> MachineProfile {
+pub fn unmeasured() -> MachineProfile {
     let available = available_memory();
     // What a container may use can be more than the machine admits to.
     let total = total_memory().max(available);
@@ -95,10 +69,4 @@ fn tuned(machine: &mut MachineProfile, path: &Path) -> Option<StorageProfile> {
         bytes_per_s: rate,
     };
     Some(StorageProfile { path, sequential_bytes_per_s: Some(rate), reads: vec![read] })
-}
-
-/// Kibibytes as /proc writes them.
-fn kib(text: &str) -> Option<ByteSize> {
-    let kib: u64 = text.split_whitespace().next()?.parse().ok()?;
-    Some(ByteSize(kib.checked_mul(1024)?))
 }

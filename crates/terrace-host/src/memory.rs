@@ -1,6 +1,6 @@
 //! Memory: what this process may use, and what it has used.
 
-use crate::pressure::tightest_room;
+use crate::control_group::tightest_room;
 use std::fs;
 use terrace_model::ByteSize;
 
@@ -31,7 +31,13 @@ fn meminfo(key: &str) -> Option<ByteSize> {
 
 /// `Key:   123 kB` → bytes.
 fn field(text: &str, key: &str) -> Option<ByteSize> {
-    super::kib(text.lines().find_map(|l| l.strip_prefix(key))?)
+    kib(text.lines().find_map(|l| l.strip_prefix(key))?)
+}
+
+/// Kibibytes as /proc writes them.
+fn kib(text: &str) -> Option<ByteSize> {
+    let kib: u64 = text.split_whitespace().next()?.parse().ok()?;
+    Some(ByteSize(kib.checked_mul(1024)?))
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! How much memory can still be taken: of the machine, and within the control groups' limits.
 
-use super::control_group::Group;
 use super::source::{Reading, Source};
-use crate::machine;
+use crate::control_group::Group;
+use crate::memory::available_of_machine;
 
 /// What the kernel calls available: free, and what it can take back without swapping.
 #[derive(Debug)]
@@ -10,7 +10,7 @@ pub struct Machine;
 
 impl Source for Machine {
     fn read(&mut self, _held: u64) -> Reading {
-        Reading { headroom: machine::available_of_machine().map(|bytes| bytes.bytes()), pressed: false }
+        Reading { headroom: available_of_machine().map(|bytes| bytes.bytes()), pressed: false }
     }
 }
 

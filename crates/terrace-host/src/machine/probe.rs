@@ -1,6 +1,7 @@
 //! A quick look at what a plan needs and nobody has measured.
 
-use super::{PROBED, bandwidth::read_bandwidth, cpu};
+use super::bandwidth::read_bandwidth;
+use crate::cpu;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,6 +10,8 @@ use terrace_ggml::quantize::WeightType;
 use terrace_model::{ByteSize, ModelFile};
 use terrace_plan::{MachineProfile, MatmulRate, ThreadBandwidth};
 
+/// Where values come from that a quick probe found.
+const PROBED: &str = "quick probe";
 /// For all of it; what is left when it is over keeps its defaults.
 const TIME: Duration = Duration::from_millis(300);
 /// Of one rate.

@@ -1,24 +1,21 @@
 //! The thread that looks at memory, and tells the store.
 
-use super::control_group::Group;
 use super::controller::{Controller, Sample, Step};
 use super::events::Events;
 use super::headroom::{Groups, Machine};
-use super::least::least_slots;
 use super::psi::Psi;
-use super::simulated::Simulated;
+use super::simulated::{ReadingsError, Simulated};
 use super::source::{Reading, Source};
-use crate::error::EngineError;
-use crate::machine::available_memory;
+use crate::control_group::Group;
+use crate::memory::available_memory;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use terrace_backend::Weights;
 use terrace_model::ByteSize;
-use terrace_plan::{Plan, auto_reserve};
+use terrace_plan::auto_reserve;
 use terrace_store::BudgetHandle;
 
 /// Between two looks while there is plenty: a look takes a few files of /proc and less than 0.1 ms, and what a neighbour
@@ -36,20 +33,20 @@ pub struct Watcher {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Starts to watch for a store that has slots; none has nothing to adapt. `simulated`: a file with readings.
+/// Starts to watch: from now on the budget follows the memory that there is. `None` if it has nowhere to go.
+///
+/// - `settle` is called where slots hold more than their budget: it has the store give memory back if nobody computes.
+///   Where somebody does, the store does it by itself.
+/// - `simulated`: a file with readings, for tests.
 ///
 /// # Errors
-/// [`EngineError::Readings`]; what the system refuses is a warning, and the budget stays as it is.
-pub fn start(
-    weights: &Arc<Weights>,
-    plan: &Plan,
+/// [`ReadingsError`]; what the system refuses is a warning, and the budget stays as it is.
+pub fn watch(
+    budget: BudgetHandle,
+    settle: impl Fn() + Send + 'static,
     simulated: Option<&Path>,
-) -> Result<Option<Watcher>, EngineError> {
-    let budget = {
-        let store = weights.store();
-        store.budget_handle(least_slots(plan, &weights.layout(), &store))
-    };
-    if plan.slots == ByteSize::ZERO || budget.least() >= budget.most() {
+) -> Result<Option<Watcher>, ReadingsError> {
+    if budget.least() >= budget.most() {
         return Ok(None);
     }
     let (sources, reserve): (Vec<Box<dyn Source>>, u64) = match simulated {
@@ -65,7 +62,7 @@ pub fn start(
         controller: Controller::new(budget.least().bytes(), budget.most().bytes(), reserve),
         reserve: ByteSize(reserve),
         budget,
-        weights: Arc::downgrade(weights),
+        settle: Box::new(settle),
         simulated: simulated.is_some(),
         said: Said::default(),
     };
@@ -107,7 +104,7 @@ struct Thread {
     controller: Controller,
     reserve: ByteSize,
     budget: BudgetHandle,
-    weights: Weak<Weights>,
+    settle: Box<dyn Fn() + Send>,
     simulated: bool,
     said: Said,
 }
@@ -179,19 +176,8 @@ impl Thread {
             }
         }
         if self.budget.held() > self.budget.wanted() {
-            self.settle();
+            (self.settle)();
         }
-    }
-
-    /// Has the store give memory back where nobody computes. Where somebody does, he has the store do it.
-    fn settle(&self) {
-        let Some(weights) = self.weights.upgrade() else { return };
-        if let Some(mut store) = weights.idle_store()
-            && let Err(error) = store.poll()
-        {
-            // Whoever computes next meets it, and says so.
-            tracing::debug!(%error, "the store could not be moved along");
-        };
     }
 
     /// Sleeps until there is news, or for the interval. True if it is time to end.

@@ -1,6 +1,6 @@
 //! One tensor from its type to another, on all threads, a few million elements at a time.
 
-use super::error::QuantizeError;
+use crate::error::QuantizeError;
 use std::fs::File;
 use std::io::Write;
 use std::ops::ControlFlow;
