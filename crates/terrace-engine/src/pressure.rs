@@ -5,12 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use terrace_backend::{Cut, Layout, Weights};
 use terrace_host::pressure::{ReadingsError, Watcher, watch};
-use terrace_model::{ByteSize, LayerId};
+use terrace_model::{ByteSize, LayerId, PAGE};
 use terrace_plan::Plan;
 use terrace_store::{BlockId, Bundles, Store};
-
-/// Direct reads take the pages around a block, so that slots of equal blocks may differ by one.
-const PAGE: u64 = 4096;
 
 /// What the plan found to be the least, and, where blocks of experts are computed as a whole, what that takes: which way a
 /// graph is computed is not decided anew for every one.
@@ -21,6 +18,7 @@ pub fn least_slots(plan: &Plan, layout: &Layout, store: &Store) -> ByteSize {
         layers.entry(tensor.layer).or_default().push(tensor.block(0));
     }
     let wholes = layers.into_values().map(|blocks| {
+        // Direct reads take the pages around a block, so that slots of equal blocks may differ by one.
         let pages = 2 * PAGE * blocks.len() as u64;
         Bundles::least(store, blocks.into_iter()) + ByteSize(pages)
     });

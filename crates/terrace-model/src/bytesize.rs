@@ -6,6 +6,9 @@ use std::iter::Sum;
 use std::ops::{Add, AddAssign, Sub};
 use std::str::FromStr;
 
+/// Bytes of a page: what slots, direct reads and mappings are multiples of.
+pub const PAGE: u64 = 4096;
+
 /// A number of bytes.
 ///
 /// Parses `4096`, `512KiB`, `1.5GiB`, `2G` (binary, as `ulimit` and llama.cpp users expect), `7GB` (decimal).

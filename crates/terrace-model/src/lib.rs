@@ -12,7 +12,7 @@ mod names;
 mod size_choice;
 pub mod trace;
 
-pub use bytesize::{ByteSize, ParseByteSizeError};
+pub use bytesize::{ByteSize, PAGE, ParseByteSizeError};
 pub use ids::{ExpertId, FileIndex, LayerId};
 pub use kv_type::KvType;
 pub use model::{Extent, MetaValue, ModelFile, Shape, Shard, TensorInfo, TensorType};

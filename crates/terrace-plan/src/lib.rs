@@ -53,4 +53,4 @@ pub use profile::{
 };
 pub use request::{Budget, Machine, Manage, ParseBudgetError, ParseManageError, Request};
 pub use summary::{ClassSummary, ShardSummary, Summary, TypeSummary};
-pub use working_set::{PAGE, slot_size};
+pub use working_set::slot_size;

@@ -5,10 +5,10 @@ use crate::error::{Need, PlanError};
 use crate::manage::{Selection, select};
 use crate::pin::pin;
 use crate::request::{Budget, Machine, Manage, Request};
-use crate::working_set::{PAGE, WorkingSet, working_set};
+use crate::working_set::{WorkingSet, working_set};
 use serde::Serialize;
 use std::fmt;
-use terrace_model::{ByteSize, ModelFile};
+use terrace_model::{ByteSize, ModelFile, PAGE};
 
 /// What a run does with a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

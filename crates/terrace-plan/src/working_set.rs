@@ -3,10 +3,7 @@
 use crate::class::TensorClass;
 use crate::experts::groups;
 use crate::manage::Selection;
-use terrace_model::{ByteSize, ModelFile, TensorInfo};
-
-/// Granularity of slots, in bytes.
-pub const PAGE: u64 = 4096;
+use terrace_model::{ByteSize, ModelFile, PAGE, TensorInfo};
 
 /// Slot bytes that a block of `len` bytes takes at most: direct reads take the pages around it, so both of its
 /// ends may need one more.

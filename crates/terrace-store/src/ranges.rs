@@ -1,7 +1,9 @@
 //! Which parts of the arena are free.
 
-/// What every range is a multiple of, in bytes: a page, and what direct I/O asks of addresses.
-pub(crate) const GRANULE: u64 = 4096;
+use terrace_model::PAGE;
+
+/// What every range is a multiple of, in bytes: a page, which is what direct I/O asks of addresses.
+pub(crate) const GRANULE: u64 = PAGE;
 
 /// A part of the arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,11 +7,10 @@ mod common;
 use common::*;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
-use terrace_model::{ByteSize, Extent, LayerId};
+use terrace_model::{ByteSize, Extent, LayerId, PAGE};
 use terrace_store::{BlockId, BlockSpec, Fetch, PolicyKind, Store, StoreConfig, StoreError, StoreStats, Use};
 
 const BLOCKS: u32 = 24;
-const PAGE: u64 = 4096;
 const FILE: usize = (BLOCKS as u64 * 2 * PAGE) as usize;
 
 /// Blocks of two pages, four of them in a layer.

@@ -8,12 +8,11 @@ use common::*;
 use proptest::prelude::*;
 use std::collections::{BTreeSet, VecDeque};
 use std::os::unix::fs::FileExt;
-use terrace_model::{ByteSize, Extent, LayerId};
+use terrace_model::{ByteSize, Extent, LayerId, PAGE};
 use terrace_store::{
     BlockId, BlockSpec, BudgetHandle, Fetch, PolicyKind, Ready, Store, StoreConfig, StoreError, Use,
 };
 
-const PAGE: u64 = 4096;
 const BLOCKS: u32 = 24;
 
 /// Blocks of one to four pages, one behind the other, four of them in a layer; or all of `pages`.

@@ -1,7 +1,7 @@
 //! An engine that does wrong on purpose.
 
+use super::engine::{Completion, IoEngine, Request};
 use super::faults::{Fault, FaultPlan};
-use super::{Completion, IoEngine, Request};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;

@@ -6,11 +6,12 @@ use crate::error::StoreError;
 use crate::ranges::{GRANULE, Place};
 use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use rustix::io::Errno;
+use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use terrace_model::FileIndex;
+use terrace_model::{Extent, FileIndex};
 
 /// One open model file.
 #[derive(Debug)]
@@ -73,6 +74,27 @@ impl Files {
             (fd.closed, fd.len) = (true, 0);
             fd.file = File::open("/dev/null").ok();
         }
+    }
+
+    /// Whether the extent lies within its file as it was when it was opened.
+    pub fn check(&self, extent: Extent, name: &dyn fmt::Display) -> Result<(), StoreError> {
+        let bad = |reason: String| StoreError::BadExtent { tensor: name.to_string(), reason };
+        let Some(file) = self.all.get(extent.file.index()) else {
+            return Err(bad(format!("it is in file {}, of {}", extent.file, self.all.len())));
+        };
+        if extent.len == 0 {
+            return Err(bad("it has no bytes".into()));
+        }
+        if extent.offset.checked_add(extent.len).is_none_or(|end| end > file.len) {
+            return Err(StoreError::OutsideFile {
+                path: file.path.clone(),
+                tensor: name.to_string(),
+                offset: extent.offset,
+                len: extent.len,
+                file_len: file.len,
+            });
+        }
+        Ok(())
     }
 
     /// Files that are not there, of these lengths, read in multiples of `align`.

@@ -1,6 +1,6 @@
 //! A pool of threads that call `pread`: where io_uring is not to be had.
 
-use super::{Completion, IoEngine, Request};
+use super::engine::{Completion, IoEngine, Request};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;

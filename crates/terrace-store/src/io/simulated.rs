@@ -1,7 +1,7 @@
 //! An engine that reads nothing: every request is over at once, with as many bytes as the file would have had. For
 //! replays, which count what would be read.
 
-use super::{Completion, IoEngine, Request};
+use super::engine::{Completion, IoEngine, Request};
 use std::fs::File;
 use std::io;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! io_uring: one system call starts a batch of reads, completions are read from shared memory.
 
-use super::{Completion, IoEngine, Request};
+use super::engine::{Completion, IoEngine, Request};
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 use std::fs::File;
 use std::io::{self, ErrorKind};

@@ -1,4 +1,7 @@
 //! The store: what it is made of, what it says of itself, and closing it.
+//!
+//! Each file beside this one adds its verbs to [`Store`] and has the state that only they need. The store holds that state,
+//! so this file and those name each other; they do not name one another but for types.
 
 mod activity;
 mod background;

@@ -21,9 +21,8 @@ use crate::ranges::{GRANULE, Ranges};
 use crate::slots::Slots;
 use crate::stats::{BusyClock, EngineInfo};
 use std::collections::VecDeque;
-use std::fmt;
 use std::path::PathBuf;
-use terrace_model::{ByteSize, Extent};
+use terrace_model::ByteSize;
 
 /// Staging memory beside the arena, for when the arena is full (256 KiB).
 const BOUNCE: u64 = 256 << 10;
@@ -59,7 +58,7 @@ impl Store {
         let tuned = Tuned::stored(&config, &files);
         let files = open_files(files, tuned.direct)?;
         for block in &blocks {
-            check_extent(&files, block.extent, block)?;
+            files.check(block.extent, block)?;
         }
         let tuned = tuned.probed(&config, &files);
         let queue_depth = tuned.queue_depth;
@@ -99,7 +98,7 @@ impl Store {
         check_config(&config, blocks.len())?;
         let files = Files::simulated(lengths, align);
         for block in &blocks {
-            check_extent(&files, block.extent, block)?;
+            files.check(block.extent, block)?;
         }
         let engine: Box<dyn IoEngine> = Box::new(Simulated::new(lengths.to_vec()));
         let info = EngineInfo {
@@ -174,27 +173,6 @@ fn check_config(config: &StoreConfig, blocks: usize) -> Result<(), StoreError> {
     if u32::try_from(blocks).is_err() {
         let reason = format!("{blocks} are more than fit 32 bits");
         return Err(StoreError::Config { setting: "blocks", reason });
-    }
-    Ok(())
-}
-
-/// Whether the extent lies within its file as it was when it was opened.
-pub(super) fn check_extent(files: &Files, extent: Extent, name: &dyn fmt::Display) -> Result<(), StoreError> {
-    let bad = |reason: String| StoreError::BadExtent { tensor: name.to_string(), reason };
-    let Some(file) = files.all.get(extent.file.index()) else {
-        return Err(bad(format!("it is in file {}, of {}", extent.file, files.all.len())));
-    };
-    if extent.len == 0 {
-        return Err(bad("it has no bytes".into()));
-    }
-    if extent.offset.checked_add(extent.len).is_none_or(|end| end > file.len) {
-        return Err(StoreError::OutsideFile {
-            path: file.path.clone(),
-            tensor: name.to_string(),
-            offset: extent.offset,
-            len: extent.len,
-            file_len: file.len,
-        });
     }
     Ok(())
 }

@@ -1,7 +1,6 @@
 //! Extents into the caller's memory, past the arena: resident weights at load, single rows.
 
 use super::Store;
-use super::open::check_extent;
 use crate::block::Hull;
 use crate::buffers::{IoBuf, Target};
 use crate::error::StoreError;
@@ -96,7 +95,7 @@ impl Store {
     ) -> Result<(), StoreError> {
         for read in reads.iter() {
             if read.extent.len > 0 {
-                check_extent(&self.files, read.extent, &read.name)?;
+                self.files.check(read.extent, &read.name)?;
             }
             if read.dst.len() as u64 != read.extent.len {
                 let reason = format!("{} bytes into memory of {}", read.extent.len, read.dst.len());

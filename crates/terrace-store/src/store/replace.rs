@@ -1,7 +1,6 @@
 //! Other bytes for blocks: a tensor that was replaced on disk.
 
 use super::Store;
-use super::open::check_extent;
 use crate::block::BlockId;
 use crate::error::StoreError;
 use crate::slots::SlotState;
@@ -47,7 +46,7 @@ impl Store {
     pub fn replace(&mut self, changes: &[(BlockId, Extent)]) -> Result<(), StoreError> {
         for &(block, extent) in changes {
             self.check_ids(&[block])?;
-            check_extent(&self.files, extent, &self.blocks[block.index()])?;
+            self.files.check(extent, &self.blocks[block.index()])?;
             let needed = super::slot_len(extent, self.files.align);
             if needed > self.ranges.limit() {
                 return Err(StoreError::BudgetTooSmall {

@@ -4,6 +4,7 @@ use rustix::fs::Advice;
 use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::File;
 use std::io::IoSliceMut;
+use terrace_model::PAGE;
 
 /// Places that are looked at.
 const PLACES: u64 = 256;
@@ -16,12 +17,12 @@ pub(super) fn forget(file: &File) -> rustix::io::Result<()> {
 /// Which share of the file's pages the page cache holds, from a sample, without reading from the device; `None` where
 /// the file system cannot tell.
 pub(super) fn held(file: &File, len: u64) -> Option<f64> {
-    let pages = len.div_ceil(4096).max(1);
+    let pages = len.div_ceil(PAGE).max(1);
     let places = pages.min(PLACES);
     let mut hits = 0u64;
     for index in 0..places {
         let mut byte = [0];
-        let offset = index * pages / places * 4096;
+        let offset = index * pages / places * PAGE;
         match rustix::io::preadv2(file, &mut [IoSliceMut::new(&mut byte)], offset, ReadWriteFlags::NOWAIT) {
             Ok(_) => hits += 1,
             Err(Errno::AGAIN) => {}

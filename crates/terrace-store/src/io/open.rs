@@ -1,0 +1,81 @@
+//! Which engine reads: what was asked for, or what the kernel allows.
+
+use super::engine::IoEngine;
+use super::faults::FaultPlan;
+use super::faulty::Faulty;
+use super::files::Files;
+use super::pread::{self, PreadPool};
+use super::uring::{self, Uring};
+use crate::choice::IoChoice;
+use crate::error::StoreError;
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+
+/// The engine that is asked for, with room for `depth` requests in flight, over `files`, with a sentence on why it is
+/// this one.
+pub(crate) fn open_engine(
+    choice: IoChoice,
+    depth: u32,
+    faults: Option<&FaultPlan>,
+    files: &Files,
+) -> Result<(Box<dyn IoEngine>, String), StoreError> {
+    let handles: Arc<[File]> = files.handles()?.into();
+    let ring = || Ok(Box::new(Uring::new(Arc::clone(&handles), depth, files.direct)?) as Box<dyn IoEngine>);
+    let pool = || Ok(Box::new(PreadPool::new(Arc::clone(&handles), depth)?) as Box<dyn IoEngine>);
+    let (engine, reason) = choose(choice, ring, pool)?;
+    Ok(match faults {
+        Some(plan) => {
+            let align = usize::try_from(files.align).expect("at most a page");
+            let reason = format!("{reason}; faults injected: {plan}");
+            (Box::new(Faulty::new(engine, plan.clone(), align, depth)), reason)
+        }
+        None => (engine, reason),
+    })
+}
+
+/// The engine of choice, made by one of the two functions.
+fn choose(
+    choice: IoChoice,
+    ring: impl FnOnce() -> io::Result<Box<dyn IoEngine>>,
+    pool: impl FnOnce() -> io::Result<Box<dyn IoEngine>>,
+) -> Result<(Box<dyn IoEngine>, String), StoreError> {
+    let pool = || pool().map_err(|source| StoreError::Engine { engine: pread::NAME, source });
+    match choice {
+        IoChoice::Pread => Ok((pool()?, "pread as asked".into())),
+        IoChoice::Uring => match ring() {
+            Ok(ring) => Ok((ring, "io_uring as asked".into())),
+            Err(source) => Err(StoreError::Engine { engine: uring::NAME, source }),
+        },
+        IoChoice::Auto => match ring() {
+            Ok(ring) => Ok((ring, "io_uring works".into())),
+            Err(error) => {
+                tracing::debug!(%error, "no io_uring");
+                Ok((pool()?, format!("pread, because io_uring is not to be had: {error}")))
+            }
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::io::Errno;
+
+    #[test]
+    fn without_io_uring_the_pool_reads_unless_io_uring_was_asked_for() {
+        for refusal in [Errno::NOSYS, Errno::PERM] {
+            let no_ring = || Err(refusal.into());
+            let pool = || Ok(Box::new(PreadPool::new(Arc::new([]), 1)?) as Box<dyn IoEngine>);
+            let (engine, reason) = choose(IoChoice::Auto, no_ring, pool).unwrap();
+            assert_eq!(engine.name(), pread::NAME);
+            assert!(reason.contains(&io::Error::from(refusal).to_string()), "{reason}");
+            match choose(IoChoice::Uring, no_ring, pool) {
+                Err(StoreError::Engine { engine, source }) => {
+                    assert_eq!((engine, source.raw_os_error()), (uring::NAME, Some(refusal.raw_os_error())));
+                }
+                _ => panic!("an explicit choice must not be replaced"),
+            }
+        }
+    }
+}
