@@ -2,10 +2,6 @@
 
 use std::path::PathBuf;
 use terrace_engine::{ChatTemplateError, EngineError};
-use terrace_server::ServerError;
-
-/// How the standard library ends messages of EMFILE, whoever got it.
-const TOO_MANY_FILES: &str = "(os error 24)";
 
 /// Any reason for a command to end early.
 #[derive(Debug, thiserror::Error)]
@@ -50,7 +46,7 @@ pub enum CliError {
     },
     /// A script that was run between two measurements.
     #[error(transparent)]
-    Script(#[from] crate::perplexity::ScriptError),
+    Script(#[from] crate::commands::perplexity::ScriptError),
     /// The model or the generation.
     #[error(transparent)]
     Engine(#[from] EngineError),
@@ -62,7 +58,7 @@ pub enum CliError {
     Chat(#[from] ChatTemplateError),
     /// The model cannot be had from the hub.
     #[error(transparent)]
-    Hub(#[from] crate::hub::HubError),
+    Hub(#[from] crate::source::hub::HubError),
     /// No model was named and there is no bundled one.
     #[error("no MODEL given, and the bundled model {} is not there", .0.display())]
     NoBundledModel(PathBuf),
@@ -103,7 +99,7 @@ pub enum CliError {
     Sweep(#[from] terrace_engine::sweep::SweepError),
     /// A measurement that does not hold.
     #[error(transparent)]
-    Bench(#[from] crate::bench::BenchError),
+    Bench(#[from] crate::commands::bench::BenchError),
 }
 
 impl CliError {
@@ -111,57 +107,6 @@ impl CliError {
     pub fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
         let what = what.into();
         move |source| Self::Io { what, source }
-    }
-
-    /// What could be done about it.
-    pub fn hint(&self) -> Option<String> {
-        if self.to_string().contains(TOO_MANY_FILES) {
-            return Some(
-                "`ulimit -n` may be raised by the administrator; `terrace quantize MODEL OUT --type COPY` makes one file of many".into(),
-            );
-        }
-        match self {
-            Self::Interrupted | Self::Io { .. } | Self::Gguf(_) | Self::Replay(_) => None,
-            Self::Server(ServerError::Start(_)) => None,
-            Self::Server(ServerError::Listen { port, source, .. }) => Some(match source.kind() {
-                std::io::ErrorKind::AddrInUse => {
-                    format!("end who listens there (`ss -ltnp 'sport = :{port}'` names it), or take another --port; 0 is a free one")
-                }
-                std::io::ErrorKind::PermissionDenied => "ports below 1024 are the system's: take another --port".into(),
-                _ => "--host is an address of this machine, such as 127.0.0.1 or 0.0.0.0".into(),
-            }),
-            Self::Trace { .. } => Some("traces are written by `terrace trace record`".into()),
-            Self::Usage { hint, .. } => Some(hint.clone()),
-            Self::Tasks { .. } => Some(
-                "a task is six lines, as llama-perplexity reads them: the context, the number of the right ending, four endings".into(),
-            ),
-            Self::Script(_) => Some("it is run by its path, so it has to be executable and to begin with `#!`".into()),
-            Self::NotUtf8 { .. } => Some("prompts are UTF-8 text; convert the input, e.g. with iconv".into()),
-            Self::Engine(e) => e.hint(),
-            Self::Chat(_) => Some("run without --chat to complete plain text".into()),
-            Self::Hub(e) => e.hint(),
-            Self::NoBundledModel(_) => {
-                Some("name a .gguf file or hf:owner/repo, or set TERRACE_BUNDLED_MODEL".into())
-            }
-            Self::IoBench(terrace_store::tools::iobench::IoBenchError::NoRoom { .. }) => {
-                Some("measure with a smaller file (--size), or a file that is there already".into())
-            }
-            Self::IoBench(_) => None,
-            Self::Place(terrace_plan::PlaceError::NoRoom { .. }) => {
-                Some("take a smaller context (--ctx, --kv-type), or ask with --what-if ram=...".into())
-            }
-            Self::Place(terrace_plan::PlaceError::NoTensor { .. }) => {
-                Some("tensors are named as in the file, e.g. blk.0.ffn_down.weight".into())
-            }
-            Self::Place(_) | Self::Measure(_) | Self::Profile(_) => None,
-            Self::Rpc(_) => {
-                Some("servers are started with ggml's rpc-server, of the same release of llama.cpp".into())
-            }
-            Self::Quantize(e) => e.hint(),
-            Self::Recipe(_) => Some("a recipe has a line REGEX=TYPE per rule, as --tensor takes them".into()),
-            Self::Sweep(e) => e.hint(),
-            Self::Bench(e) => e.hint(),
-        }
     }
 
     /// The process's exit code.

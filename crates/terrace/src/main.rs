@@ -1,46 +1,33 @@
 //! Runs GGUF models that do not fit in memory.
 //!
-//! Data flow: [`config`] puts the command line together, [`model_source`] turns MODEL into a file (through [`hub`]
-//! where it is remote), and one module per subcommand drives the engine. Text goes to stdout; everything about the
+//! Data flow: [`config`] puts the command line together, [`source`] turns MODEL into a file (through a hub where it
+//! is remote), and one module of [`commands`] per subcommand drives the engine. Text goes to stdout; everything about the
 //! run - progress, warnings, errors - goes to stderr.
 
-mod bench;
-mod calibrate_skip;
-mod chat_loop;
+mod advice;
+mod args;
 mod cli;
+mod commands;
 mod config;
-mod doctor;
 mod error;
-mod hits;
-mod hot;
-mod hub;
-mod input;
-mod inspect;
-mod iobench;
-mod model_source;
+mod hotswap_env;
+mod loading;
 mod open_files;
-mod optimize;
-mod perplexity;
-mod plan;
-mod preset;
-mod profile;
-mod progress;
-mod quantize;
 mod report;
-mod run;
-mod serve;
-mod session;
-mod signals;
-mod summary;
-mod sweep;
-mod switch;
-mod trace;
+
+mod source;
+mod term;
 mod watch;
 
 use cli::Command;
+use commands::{
+    bench, calibrate_skip, doctor, inspect, iobench, machine, optimize, perplexity, plan, quantize, run,
+    serve, sweep, trace,
+};
 use config::ParseError;
 use error::CliError;
 use std::process::ExitCode;
+use term::signals;
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
@@ -81,7 +68,7 @@ fn run_command() -> ExitCode {
         Command::Sweep(args) => sweep::sweep(args, cli.verbose > 0),
         Command::Trace(command) => trace::trace(command, cli.verbose > 0),
         Command::Iobench(args) => iobench::iobench(args),
-        Command::Profile(args) => profile::profile(args),
+        Command::Profile(args) => machine::profile(args),
         Command::Doctor(args) => match doctor::doctor(args) {
             Ok(true) => Ok(()),
             // It has said why.
@@ -122,7 +109,7 @@ fn explain(error: &clap::Error) -> ExitCode {
 fn fail(error: &CliError) -> ExitCode {
     if !matches!(error, CliError::Interrupted) {
         eprintln!("error: {}", one_line(&error.to_string()));
-        if let Some(hint) = error.hint() {
+        if let Some(hint) = advice::hint(error) {
             eprintln!("hint: {}", one_line(&hint));
         }
     }

@@ -1,0 +1,25 @@
+//! What the slots in RAM are used for.
+
+use super::OnOff;
+use clap::Args;
+use terrace_engine::Lookahead;
+use terrace_store::PolicyKind;
+
+/// What the slots in RAM are used for.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Memory and I/O")]
+pub struct CacheArgs {
+    /// Percent of the RAM budget's slots that are used; the page cache may have the rest
+    #[arg(long, value_name = "PERCENT", env = "TERRACE_SLOTS_SHARE", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub slots_share: u32,
+    /// Which weights make room for others: lru, lfru, lfu, per-layer or static:FILE (a list by `trace hot`)
+    #[arg(long, value_name = "POLICY", env = "TERRACE_CACHE_POLICY", default_value = "lru")]
+    pub cache_policy: PolicyKind,
+    /// Room for experts that are read ahead on a guess of what the next layer needs: a size, off or auto
+    #[arg(long, value_name = "SIZE|off|auto", env = "TERRACE_LOOKAHEAD", default_value = "auto")]
+    pub lookahead: Lookahead,
+    /// Keep which experts the model uses, and read the hottest of them ahead in the next run: on or off [default: on; of
+    /// bench off]
+    #[arg(long, value_name = "on|off", env = "TERRACE_WARM_START")]
+    pub warm_start: Option<OnOff>,
+}

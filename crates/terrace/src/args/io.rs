@@ -1,0 +1,31 @@
+//! How weights are read.
+
+use clap::Args;
+use terrace_model::ByteSize;
+use terrace_store::{DirectChoice, IoChoice};
+
+/// How weights are read.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Memory and I/O")]
+pub struct IoArgs {
+    /// How weights are read: uring, pread or auto
+    #[arg(long, value_name = "ENGINE", env = "TERRACE_IO", default_value = "auto")]
+    pub io: IoChoice,
+    /// Read past the page cache: on, off or auto
+    #[arg(long, value_name = "MODE", env = "TERRACE_DIRECT", default_value = "auto")]
+    pub direct: DirectChoice,
+    /// Reads in flight at once at most [default: as measured by iobench, or 32]
+    #[arg(long, value_name = "N", env = "TERRACE_QUEUE_DEPTH", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub queue_depth: Option<u32>,
+    /// Weights are read in requests of this size at most [default: as measured by iobench, or 1MiB]
+    #[arg(long, value_name = "SIZE", env = "TERRACE_REQUEST_SIZE", value_parser = request_size)]
+    pub request_size: Option<ByteSize>,
+}
+
+fn request_size(text: &str) -> Result<ByteSize, String> {
+    let size: ByteSize = text.parse().map_err(|error| format!("{error}"))?;
+    if (4096..=1 << 30).contains(&size.bytes()) {
+        return Ok(size);
+    }
+    Err("requests have 4KiB to 1GiB".into())
+}

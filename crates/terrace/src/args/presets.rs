@@ -1,0 +1,75 @@
+//! What `optimize` found.
+
+use clap::Args;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// What `optimize` found.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Memory and I/O")]
+pub struct PresetArgs {
+    /// Whether `run`, `serve` and `bench` take what `optimize` found, where nothing else is said: auto or off
+    #[arg(long, value_name = "auto|off", env = "TERRACE_PRESET", default_value = "auto")]
+    pub preset: PresetUse,
+    /// What they took.
+    #[arg(skip)]
+    pub from_preset: Option<Applied>,
+}
+
+/// Whether stored presets are used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PresetUse {
+    /// Where there is one for the model and the machine.
+    #[default]
+    Auto,
+    /// Never.
+    Off,
+}
+
+/// Text that is no [`PresetUse`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` does not say whether a preset is used: use auto or off")]
+pub struct ParsePresetUseError(String);
+
+impl FromStr for PresetUse {
+    type Err = ParsePresetUseError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "off" => Ok(Self::Off),
+            _ => Err(ParsePresetUseError(text.into())),
+        }
+    }
+}
+
+impl fmt::Display for PresetUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Auto => "auto",
+            Self::Off => "off",
+        })
+    }
+}
+
+/// The values of a preset that a run uses: those that nothing else sets.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Applied {
+    /// The file that they are from.
+    pub path: PathBuf,
+    /// By option, without dashes.
+    pub settings: BTreeMap<String, String>,
+}
+
+impl fmt::Display for Applied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("preset")?;
+        for (name, value) in &self.settings {
+            write!(f, " --{name} {value}")?;
+        }
+        write!(f, " ({})", self.path.display())
+    }
+}

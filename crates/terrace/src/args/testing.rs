@@ -1,0 +1,25 @@
+//! What tests and comparisons need.
+
+use super::OnOff;
+use clap::Args;
+use std::path::PathBuf;
+
+/// What tests and comparisons need.
+#[derive(Debug, Clone, Args)]
+pub struct TestingArgs {
+    /// Run stock llama.cpp, without Terrace (what `bench --baseline` measures)
+    #[arg(long, hide = true)]
+    pub stock: bool,
+    /// Whether stock llama.cpp repacks weights
+    #[arg(long, hide = true, requires = "stock", default_value = "off")]
+    pub stock_repack: OnOff,
+    /// Readings of memory: a line with the size that is left to others, then lines with what the process could have
+    #[arg(long, hide = true, value_name = "FILE")]
+    pub simulated_memory: Option<PathBuf>,
+    /// Tokens of the prompt that estimates are for
+    #[arg(long, hide = true, value_name = "TOKENS", default_value_t = 512)]
+    pub expected_prompt: u32,
+    /// Faults to inject into reads
+    #[arg(long, hide = true, value_name = "PLAN")]
+    pub inject_fault: Option<String>,
+}

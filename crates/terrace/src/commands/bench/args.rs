@@ -1,0 +1,47 @@
+//! The options of `terrace bench`.
+
+use crate::args::{EngineArgs, MODEL_HELP, OnOff};
+use clap::Args;
+use std::path::PathBuf;
+use terrace_model::ByteSize;
+
+/// `terrace bench`.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    #[doc = "MODEL."]
+    #[arg(value_name = "MODEL", env = "TERRACE_MODEL", help = MODEL_HELP)]
+    pub model: Option<String>,
+    /// The prompt [default: a paragraph of English]
+    #[arg(long, value_name = "FILE")]
+    pub prompt_file: Option<PathBuf>,
+    /// Tokens to generate in each run
+    #[arg(short, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    pub n: u32,
+    /// Measured runs of each side, after one to warm up
+    #[arg(short, long, value_name = "R", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    pub repetitions: u32,
+    /// Compare with stock llama.cpp in the same binary, run for run
+    #[arg(long)]
+    pub baseline: bool,
+    /// Whether the baseline repacks weights (other rounding: tokens may then differ)
+    #[arg(long, value_name = "on|off", requires = "baseline", default_value = "off")]
+    pub baseline_repack: OnOff,
+    /// Profile one more run of Terrace, behind the measured ones, for Perfetto or chrome://tracing
+    #[arg(long, value_name = "FILE", env = "TERRACE_PROFILE")]
+    pub profile: Option<PathBuf>,
+    /// Empty the page cache before each run (needs root)
+    #[arg(long)]
+    pub cold: bool,
+    /// Limit each run's memory, page cache included, by a control group (needs root); implies --cold
+    #[arg(long, value_name = "SIZE")]
+    pub memory_cap: Option<ByteSize>,
+    /// Hold the plan's estimates against what was measured, term by term
+    #[arg(long)]
+    pub check_plan: bool,
+    /// Print one JSON object instead of the table
+    #[arg(long)]
+    pub json: bool,
+    /// Placement.
+    #[command(flatten)]
+    pub engine: EngineArgs,
+}

@@ -1,0 +1,207 @@
+//! `terrace bench`: runs of this same binary as child processes, so that each has its own memory, its own peak of
+//! it, and no warm pages of the one before.
+
+mod args;
+mod arguments;
+mod cap;
+mod check_plan;
+mod child;
+mod error;
+mod show;
+mod stats;
+
+pub use args::BenchArgs;
+
+pub use cap::MemoryCap;
+pub use child::{Side, drop_page_cache, first_difference};
+pub use error::BenchError;
+
+use crate::args::OnOff;
+use crate::error::CliError;
+use crate::report::RunReport;
+use crate::source;
+use crate::term::{input, print, progress, signals};
+use check_plan::Check;
+use indicatif::{ProgressBar, ProgressStyle};
+use stats::Comparison;
+use std::io::Write;
+use std::path::Path;
+use terrace_engine::ProfileFile;
+
+/// Prompt of runs that bring none: prose, since repeated tokens route unlike any real text.
+const PROMPT: &str = "The lighthouse keeper had counted the ships that passed since his first winter on the rock, \
+    and wrote each of them into a ledger with the hour, the weather and the flag. Most nights the page stayed \
+    empty. When the fog came in from the north he lit the second lamp, wound the bell, and sat by the window with \
+    his coat on, listening for the engines that sometimes answered. It was on such a night, late in October, that";
+
+/// Measures, and prints the numbers only if all runs said the same.
+///
+/// # Errors
+/// A run that fails; runs that disagree; a machine that does not let itself be prepared as asked.
+pub fn bench(args: &BenchArgs) -> Result<(), CliError> {
+    if args.baseline && args.engine.compute.layer_skip.is_some() {
+        return Err(CliError::Usage {
+            message: "--layer-skip changes the tokens, so there is nothing to compare with --baseline".into(),
+            hint: "measure with and without --layer-skip; `terrace perplexity` tells what it costs".into(),
+        });
+    }
+    let model = source::resolve(args.model.as_deref())?;
+    let prompt = prompt(args.prompt_file.as_deref())?;
+    let cap = args.memory_cap.map(MemoryCap::new).transpose()?;
+    let cold = args.cold || cap.is_some();
+    // Not at the end of all runs: can it be written? Whatever was begun there goes at once.
+    args.profile.as_deref().map(ProfileFile::create).transpose()?;
+    let mut sides = vec![Side::terrace(args, &model, prompt.path())];
+    if args.baseline {
+        sides.push(Side::stock(args, &model, prompt.path()));
+    }
+    let runs = signals::busy(|| measure(&mut sides, args.repetitions, cold, cap.as_ref()))?;
+    agree(&sides, &runs)?;
+    if let Some(path) = &args.profile {
+        if cold {
+            drop_page_cache()?;
+        }
+        signals::busy(|| sides[0].profile(cap.as_ref(), path))?;
+    }
+
+    let comparison = Comparison::of(&sides, &runs);
+    let checks = if args.check_plan { Some(checked(&runs[0])?) } else { None };
+    let text = if args.json {
+        let mut report = show::json(args, &model, &runs, &comparison);
+        if let Some(checks) = checks {
+            report["check_plan"] = serde_json::to_value(checks).expect("numbers are plain data");
+        }
+        serde_json::to_string_pretty(&report).expect("numbers are plain data")
+    } else {
+        show::table(args, &model, &runs, &comparison)
+            + &checks.as_deref().map(check_plan::table).unwrap_or_default()
+    };
+    print(&text)
+}
+
+/// The plan against reality.
+fn checked(runs: &[RunReport]) -> Result<Vec<Check>, CliError> {
+    check_plan::checks(runs).ok_or_else(|| CliError::Usage {
+        message: "--check-plan: there are no estimates for this model, which has no layers".into(),
+        hint: "leave out --check-plan".into(),
+    })
+}
+
+/// One run of each side to warm up, then `repetitions` of each in turn (A, B, A, B): what drifts, drifts for both.
+/// The runs of each side in order, the first to warm up.
+fn measure(
+    sides: &mut [Side],
+    repetitions: u32,
+    cold: bool,
+    cap: Option<&MemoryCap>,
+) -> Result<Vec<Vec<RunReport>>, CliError> {
+    let mut runs = vec![Vec::new(); sides.len()];
+    let bar = bar(u64::from(repetitions + 1) * sides.len() as u64);
+    for round in 0..=repetitions {
+        for (side, runs) in sides.iter_mut().zip(&mut runs) {
+            bar.set_message(format!(
+                "{} {}",
+                side.name,
+                if round == 0 { "warm-up".into() } else { round.to_string() }
+            ));
+            if cold {
+                drop_page_cache()?;
+            }
+            let report = side.run(cap);
+            if signals::interrupted() {
+                return Err(CliError::Interrupted);
+            }
+            let report = report?;
+            if round == 0 {
+                side.expect_prompt(report.prompt_tokens);
+            }
+            runs.push(report);
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    Ok(runs)
+}
+
+/// Every run, the warm-up too, must have generated the same tokens.
+fn agree(sides: &[Side], runs: &[Vec<RunReport>]) -> Result<(), BenchError> {
+    let reference = &runs[0][0].tokens;
+    for (side, runs) in sides.iter().zip(runs) {
+        for (index, run) in runs.iter().enumerate() {
+            if let Some((at, expected, got)) = first_difference(reference, &run.tokens) {
+                let (side, run) = (side.name.to_owned(), index);
+                return Err(BenchError::Disagree {
+                    side,
+                    run,
+                    at,
+                    expected,
+                    got,
+                    repacked: side_repacks(sides),
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn side_repacks(sides: &[Side]) -> bool {
+    sides.iter().any(|side| side.repack == Some(OnOff::On))
+}
+
+fn bar(runs: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} {msg}").expect("a constant template");
+    ProgressBar::with_draw_target(Some(runs), progress::target()).with_style(style)
+}
+
+/// The prompt that is measured with: the file's, or one of ours.
+///
+/// # Errors
+/// The file cannot be read, or ours not written.
+pub fn prompt(path: Option<&Path>) -> Result<tempfile::NamedTempFile, CliError> {
+    prompt_file(&match path {
+        Some(path) => input::file(path)?,
+        None => PROMPT.to_owned(),
+    })
+}
+
+/// The prompt in a file of its own, so that nothing can change it between two runs; gone when dropped.
+fn prompt_file(text: &str) -> Result<tempfile::NamedTempFile, CliError> {
+    let failed = || CliError::io("temporary prompt file");
+    let mut file = tempfile::NamedTempFile::new().map_err(failed())?;
+    // Runs drop one newline at a file's end; this one is theirs to drop.
+    file.write_all(format!("{text}\n").as_bytes()).and_then(|()| file.flush()).map_err(failed())?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use clap::Parser;
+
+    fn report(tokens: &[i32]) -> RunReport {
+        serde_json::from_value(serde_json::json!({
+            "text": "", "tokens": tokens, "prompt_tokens": 1, "stop": "length", "mode": "stock", "plan": {},
+            "timings": { "load_ms": 1.0, "prompt_tps": 1.0, "decode_tps": 1.0, "ttft_ms": 1.0 },
+            "store": null, "peak_rss_bytes": 1,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn runs_that_differ_give_no_numbers() {
+        let cli = Cli::parse_from(["terrace", "bench", "m.gguf", "--baseline", "--baseline-repack", "on"]);
+        let Command::Bench(args) = cli.command else { panic!("bench") };
+        let (model, prompt) = (Path::new("m.gguf"), Path::new("p.txt"));
+        let sides = [Side::terrace(&args, model, prompt), Side::stock(&args, model, prompt)];
+        let same = vec![vec![report(&[1, 2, 3]); 3]; 2];
+        agree(&sides, &same).unwrap();
+        let mut other = same.clone();
+        other[1][2] = report(&[1, 2, 4]);
+        let error = agree(&sides, &other).unwrap_err();
+        assert!(error.to_string().contains("stock run 2 has 4 as token 2, terrace run 0 has 3"), "{error}");
+        assert!(error.hint().unwrap().contains("--baseline-repack off"));
+        let numbers = Comparison::of(&sides, &same);
+        assert_eq!(numbers.rows[0].ratio.as_ref().map(|r| r.median), Some(1.0));
+    }
+}

@@ -1,0 +1,109 @@
+//! The results, for people and for programs.
+
+use super::BenchArgs;
+use super::stats::{Comparison, Spread};
+use crate::report::RunReport;
+use serde_json::{Map, Value, json};
+use std::fmt::Write;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A table: one row per metric, one column per side, the ratio behind.
+pub fn table(args: &BenchArgs, model: &Path, runs: &[Vec<RunReport>], comparison: &Comparison) -> String {
+    let first = &runs[0][0];
+    let mut out = String::new();
+    let mut line = |text: String| out.push_str(&(text.trim_end().to_owned() + "\n"));
+    line(format!("{} ({})", model.display(), first.mode));
+    line(format!(
+        "{} prompt tokens, {} generated, the same in all runs; median [min - max] of {} {}runs{}",
+        first.prompt_tokens,
+        first.tokens.len(),
+        args.repetitions,
+        if args.cold || args.memory_cap.is_some() { "cold " } else { "" },
+        args.memory_cap.map_or_else(String::new, |cap| format!(", memory capped at {cap}")),
+    ));
+    line(machine().unwrap_or_default());
+    if let Some(preset) = &args.engine.presets.from_preset {
+        line(preset.to_string());
+    }
+    let mut head = format!("{:<24}", "");
+    for name in &comparison.names {
+        let _ = write!(head, "{name:>32}");
+    }
+    if comparison.names.len() > 1 {
+        head += &format!("{:>26}", "terrace / stock");
+    }
+    line(head);
+    for row in &comparison.rows {
+        let mut text = format!("{:<24}", row.metric.label);
+        for side in &row.sides {
+            let _ = write!(text, "{:>32}", cell(side.as_ref(), row.metric.scale));
+        }
+        if let Some(ratio) = &row.ratio {
+            let _ = write!(text, "{:>26}", cell(Some(ratio), 1.0));
+        }
+        line(text);
+    }
+    out
+}
+
+fn cell(spread: Option<&Spread>, scale: f64) -> String {
+    let Some(spread) = spread else { return "-".into() };
+    let number = |value: f64| {
+        let value = value / scale;
+        if value >= 1000.0 { format!("{value:.0}") } else { format!("{value:.2}") }
+    };
+    format!("{} [{} - {}]", number(spread.median), number(spread.min), number(spread.max))
+}
+
+/// One object with everything, each run's values included.
+pub fn json(args: &BenchArgs, model: &Path, runs: &[Vec<RunReport>], comparison: &Comparison) -> Value {
+    let first = &runs[0][0];
+    let mut sides = Map::new();
+    for (index, name) in comparison.names.iter().enumerate() {
+        let numbers: Map<String, Value> = comparison
+            .rows
+            .iter()
+            .filter_map(|row| Some((row.metric.key.to_owned(), json!(row.sides[index].as_ref()?))))
+            .collect();
+        let mut side = Map::from_iter(numbers);
+        side.insert("mode".into(), runs[index][0].mode.clone().into());
+        side.insert("plan".into(), runs[index][0].plan.clone());
+        sides.insert((*name).to_owned(), side.into());
+    }
+    let ratio: Map<String, Value> = comparison
+        .rows
+        .iter()
+        .filter_map(|row| Some((row.metric.key.to_owned(), json!(row.ratio.as_ref()?))))
+        .collect();
+    json!({
+        "model": model,
+        "machine": machine(),
+        "unix_time": SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs()),
+        "version": env!("CARGO_PKG_VERSION"),
+        "prompt_tokens": first.prompt_tokens,
+        "generated_tokens": first.tokens.len(),
+        "repetitions": args.repetitions,
+        "cold": args.cold || args.memory_cap.is_some(),
+        "memory_cap": args.memory_cap,
+        "tokens_agree": true,
+        "preset": args.engine.presets.from_preset,
+        "sides": sides,
+        "ratio": ratio,
+    })
+}
+
+/// Processor, cores and memory.
+fn machine() -> Option<String> {
+    let info = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let model = info.lines().find_map(|l| l.strip_prefix("model name")).and_then(|l| l.split_once(": "));
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let memory = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let kib: u64 =
+        memory.lines().find_map(|l| l.strip_prefix("MemTotal:"))?.split_whitespace().next()?.parse().ok()?;
+    Some(format!(
+        "{}, {cores} cores, {} RAM",
+        model.map_or("unknown processor", |(_, name)| name),
+        terrace_model::ByteSize(kib * 1024)
+    ))
+}

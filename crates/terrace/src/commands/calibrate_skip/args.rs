@@ -1,0 +1,41 @@
+//! The command line of `terrace calibrate-skip`.
+
+use crate::args::{EngineArgs, MODEL_HELP, TestingArgs};
+use clap::Args;
+use std::path::PathBuf;
+
+/// `terrace calibrate-skip`.
+#[derive(Debug, Args)]
+pub struct CalibrateSkipArgs {
+    #[doc = "MODEL."]
+    #[arg(value_name = "MODEL", env = "TERRACE_MODEL", help = MODEL_HELP)]
+    pub model: Option<String>,
+    /// The text to measure on
+    #[arg(short, long, value_name = "FILE")]
+    pub file: PathBuf,
+    /// The file to write, for --layer-skip
+    #[arg(short, long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Skip streamed layers whose output is more similar to their input than this (mean cosine similarity)
+    #[arg(long, value_name = "X", default_value_t = 0.98, value_parser = similarity)]
+    pub threshold: f64,
+    /// Chunks of the text to evaluate, --ctx tokens each [default: all]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub chunks: Option<u32>,
+    /// Print one JSON object instead of the table: what --out writes
+    #[arg(long)]
+    pub json: bool,
+    /// Placement.
+    #[command(flatten)]
+    pub engine: EngineArgs,
+    /// Testing.
+    #[command(flatten)]
+    pub testing: TestingArgs,
+}
+
+fn similarity(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(x) if (-1.0..=1.0).contains(&x) => Ok(x),
+        _ => Err("a cosine similarity is a number from -1 to 1".into()),
+    }
+}

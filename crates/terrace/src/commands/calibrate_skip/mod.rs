@@ -1,0 +1,90 @@
+//! `terrace calibrate-skip`.
+
+mod args;
+
+pub use args::CalibrateSkipArgs;
+
+use crate::commands::perplexity::{ChunkBar, chunk_options};
+use crate::error::CliError;
+use crate::loading;
+use crate::term::{input, print, signals};
+use std::fmt::Write;
+use std::ops::ControlFlow;
+use terrace_engine::{CalibrationPass, Calibrator, EngineError, LayerSkip, Measured};
+
+/// Measures which layers change little, and what leaving them out costs.
+///
+/// # Errors
+/// The text's, the engine's, or the file's.
+pub fn calibrate_skip(args: &CalibrateSkipArgs, verbose: bool) -> Result<(), CliError> {
+    if args.testing.stock || args.engine.compute.layer_skip.is_some() {
+        return Err(CliError::Usage {
+            message: "calibration measures the whole model, with Terrace".into(),
+            hint: "leave out --stock and --layer-skip".into(),
+        });
+    }
+    // Before the model: bad input should not cost a load.
+    let text = input::file(&args.file)?;
+    let (adjust, options) = chunk_options(&args.engine, args.chunks);
+    let model = args.model.as_deref();
+    let mut calibrator = loading::load_with(model, &args.engine, &args.testing, adjust, Calibrator::load)?;
+    loading::loaded(calibrator.engine(), loading::Announce::of(verbose, args.json));
+    let tokens = calibrator.engine().tokenize(&text, true, false)?;
+    let streamed = calibrator.engine().streamed_layers();
+    if streamed.is_empty() {
+        eprintln!("warning: no layer streams with these options, so none will be skipped");
+        eprintln!("hint: calibrate with the --ram-budget and --manage that the model will run with");
+    }
+    let mut bar = ChunkBar::new();
+    let measured = signals::busy(|| {
+        calibrator.calibrate(&tokens, &options, args.threshold, &mut |pass, progress| {
+            bar.show(
+                progress,
+                match pass {
+                    CalibrationPass::Similarity => "all layers",
+                    CalibrationPass::Skipping => "skipping",
+                },
+            );
+            if signals::interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })
+    });
+    bar.end();
+    let skip = match measured {
+        Err(EngineError::Cancelled) => return Err(CliError::Interrupted),
+        other => other?,
+    };
+    if let Some(path) = &args.out {
+        skip.write(path)?;
+    }
+    print(&if args.json {
+        serde_json::to_string(&skip).expect("numbers and names")
+    } else {
+        table(&skip, &streamed)
+    })
+}
+
+/// A line per layer, then what it comes to.
+fn table(skip: &LayerSkip, streamed: &[u32]) -> String {
+    let mut text = String::from("layer  similarity\n");
+    for (layer, similarity) in (0..).zip(&skip.similarity) {
+        let value = similarity.map_or_else(|| "-".to_owned(), |s| format!("{s:.5}"));
+        let note = match (skip.skip.contains(&layer), streamed.contains(&layer)) {
+            (true, _) => "  skip",
+            (false, true) => "",
+            (false, false) => "  resident",
+        };
+        let _ = writeln!(text, "{layer:>5}  {value:>10}{note}");
+    }
+    let show = |m: &Measured| match m.error {
+        Some(error) => format!("{:.4} +/- {error:.5}", m.perplexity),
+        None => format!("{:.4}", m.perplexity),
+    };
+    let _ = writeln!(text, "all layers: perplexity {}", show(&skip.without));
+    if skip.skip.is_empty() {
+        let _ = writeln!(text, "no streamed layer is above {}", skip.threshold);
+    } else {
+        let layers: Vec<String> = skip.skip.iter().map(u32::to_string).collect();
+        let _ = writeln!(text, "without {}: perplexity {}", layers.join(", "), show(&skip.with));
+    }
+    text
+}

@@ -1,0 +1,80 @@
+//! `terrace doctor`: what of this machine keeps Terrace from running, or from running well, and what to do about it.
+//!
+//! One file per group of checks. Each gathers facts and, in a function of those alone, judges them.
+
+mod args;
+mod devices;
+mod finding;
+mod io;
+mod kept;
+mod memory;
+mod processor;
+mod storage;
+
+pub use args::DoctorArgs;
+
+use crate::error::CliError;
+use crate::source;
+use crate::term::print;
+use finding::{Finding, Level};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+/// A group of checks.
+trait Checks: Sized {
+    /// Looks at the machine; models are at `place`.
+    fn gather(place: &Path) -> Self;
+
+    /// What there is to say.
+    fn judge(&self) -> Vec<Finding>;
+}
+
+fn examine<C: Checks>(place: &Path) -> Vec<Finding> {
+    C::gather(place).judge()
+}
+
+/// Examines the machine and prints a line for each finding. `false`: something makes runs impossible.
+///
+/// # Errors
+/// A place that is not there.
+pub fn doctor(args: &DoctorArgs) -> Result<bool, CliError> {
+    let place = match &args.place {
+        // A directory is no model, but a place.
+        Some(path) if Path::new(path).exists() => PathBuf::from(path),
+        Some(model) => source::resolve(Some(model))?,
+        None => std::env::current_dir().map_err(CliError::io("the current directory"))?,
+    };
+    std::fs::metadata(&place).map_err(CliError::io(place.display().to_string()))?;
+    let groups = [
+        examine::<processor::Processor>,
+        examine::<memory::Memory>,
+        examine::<devices::Devices>,
+        examine::<io::Io>,
+        examine::<storage::Storage>,
+        examine::<kept::Kept>,
+    ];
+    let findings: Vec<Finding> = groups.iter().flat_map(|group| group(&place)).collect();
+    print(&if args.json { json(&place, &findings) } else { text(&findings) })?;
+    Ok(findings.iter().all(|finding| finding.level != Level::Bad))
+}
+
+fn text(findings: &[Finding]) -> String {
+    let mut out = String::new();
+    for Finding { check, level, text, advice } in findings {
+        let _ = write!(out, "{level:<5}{check:<18}{text}");
+        let _ = match advice {
+            Some(advice) => writeln!(out, ": {advice}"),
+            None => writeln!(out),
+        };
+    }
+    out
+}
+
+fn json(place: &Path, findings: &[Finding]) -> String {
+    let report = serde_json::json!({
+        "version": 1,
+        "place": place.display().to_string(),
+        "findings": findings,
+    });
+    serde_json::to_string_pretty(&report).expect("findings are plain data")
+}

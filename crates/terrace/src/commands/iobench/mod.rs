@@ -1,0 +1,92 @@
+//! `terrace iobench`.
+
+mod args;
+mod show;
+
+pub use args::IobenchArgs;
+
+use crate::error::CliError;
+use crate::term::{print, progress, signals};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::time::Duration;
+use terrace_model::ByteSize;
+use terrace_store::kept::{BlockDevice, DeviceSettings};
+use terrace_store::tools::iobench::{IoBench, IoBenchError, IoReport};
+
+/// What was measured and what came of it, for [`show`].
+struct Outcome {
+    path: PathBuf,
+    /// The file was written for this.
+    temporary: bool,
+    size: ByteSize,
+    device: Option<BlockDevice>,
+    report: IoReport,
+    /// The file that the recommendation is kept in, or why it is not kept.
+    kept: Result<PathBuf, String>,
+}
+
+/// Measures how fast a file, or a directory's device, can be read, and keeps what reads it best.
+///
+/// # Errors
+/// Of the file, the disk or stdout.
+pub fn iobench(args: &IobenchArgs) -> Result<(), CliError> {
+    let outcome = signals::busy(|| measure(args))?;
+    if let Err(reason) = &outcome.kept {
+        eprintln!("warning: the recommendation is not kept: {reason}");
+    }
+    if args.json { print(&show::json(&outcome).to_string()) } else { print(&show::text(&outcome)) }
+}
+
+fn measure(args: &IobenchArgs) -> Result<Outcome, CliError> {
+    let time = Duration::from_secs(args.seconds.into());
+    let temporary = args.path.is_dir();
+    let bench = if temporary {
+        let bar = bar(args.size.0, "{wide_bar} {bytes}/{total_bytes} written");
+        let mut written = |done: ByteSize| {
+            bar.set_position(done.0);
+            go_on()
+        };
+        let bench = IoBench::scratch(&args.path, args.size, time, &mut written).map_err(stopped)?;
+        bar.finish_and_clear();
+        bench
+    } else {
+        IoBench::file(&args.path, time)?
+    };
+    let (size, device) = (bench.size(), bench.device().cloned());
+    let bar = bar(bench.measurements(), "{wide_bar} {pos}/{len} measured");
+    let report = bench.run(&mut || {
+        bar.inc(1);
+        go_on()
+    });
+    bar.finish_and_clear();
+    let report = report.map_err(stopped)?;
+    let kept = keep(args, &report);
+    Ok(Outcome { path: args.path.clone(), temporary, size, device, report, kept })
+}
+
+fn keep(args: &IobenchArgs, report: &IoReport) -> Result<PathBuf, String> {
+    if let Some(reason) = &report.not_telling {
+        return Err(reason.clone());
+    }
+    let settings = report.recommended.as_ref().ok_or("nothing was measured that it could come from")?;
+    let kept = DeviceSettings::User.keep(&args.path, settings).map_err(|error| error.to_string())?;
+    kept.ok_or_else(|| "there is no cache directory, or the system does not tell the device".into())
+}
+
+fn go_on() -> ControlFlow<()> {
+    if signals::interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+}
+
+fn stopped(error: IoBenchError) -> CliError {
+    match error {
+        IoBenchError::Stopped => CliError::Interrupted,
+        other => other.into(),
+    }
+}
+
+fn bar(len: u64, template: &str) -> ProgressBar {
+    let style = ProgressStyle::with_template(template).expect("a constant template");
+    ProgressBar::with_draw_target(Some(len), progress::target()).with_style(style)
+}

@@ -1,0 +1,112 @@
+//! `terrace profile`: measures what plans need to know of this machine, and keeps it.
+
+mod args;
+mod show;
+
+pub use args::ProfileArgs;
+
+use crate::error::CliError;
+use crate::source;
+use crate::term::{print, progress, signals};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::time::Duration;
+use terrace_host::machine::{
+    Hardware, MeasureError, MeasureOptions, StoredProfile, measure_machine, merge_profiles,
+};
+
+/// Prints the machine's profile, measured now if there is none or if more is asked for than it holds.
+///
+/// # Errors
+/// Paths that are not there; servers that do not answer; the file that it is kept in; Ctrl-C.
+pub fn profile(args: &ProfileArgs) -> Result<(), CliError> {
+    let file = match &args.out {
+        Some(path) => path.clone(),
+        None => StoredProfile::user_path().ok_or_else(|| CliError::Usage {
+            message: "there is no directory to keep the profile in".into(),
+            hint: "name a file with --out, or set XDG_CONFIG_HOME".into(),
+        })?,
+    };
+    for endpoint in &args.rpc {
+        terrace_ggml::devices::rpc::add_rpc_server(endpoint)?;
+    }
+    let kept = if args.refresh { None } else { kept(&file) };
+    if let Some(kept) = kept.as_ref().filter(|_| !args.asks()) {
+        return show(args, kept, &file, false);
+    }
+    let paths = paths(args)?;
+    for path in &paths {
+        std::fs::metadata(path).map_err(CliError::io(path.display().to_string()))?;
+    }
+    let options = MeasureOptions {
+        types: if args.types.is_empty() { MeasureOptions::TYPES.to_vec() } else { args.types.clone() },
+        paths,
+        scratch: args.size,
+        time: Duration::from_secs_f64(args.seconds),
+    };
+    let bar = bar();
+    let measured = signals::busy(|| {
+        measure_machine(&options, &mut |now| {
+            bar.set_length((now.total * 1e3) as u64);
+            bar.set_position((now.done * 1e3) as u64);
+            bar.set_message(now.what.to_owned());
+            if signals::interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })
+    });
+    bar.finish_and_clear();
+    let measured = match measured {
+        Err(MeasureError::Stopped) => return Err(CliError::Interrupted),
+        other => other?,
+    };
+    for skipped in &measured.skipped {
+        eprintln!("warning: not measured: {skipped}");
+    }
+    let mut machine = measured.machine;
+    if let Some(kept) = kept {
+        merge_profiles(&mut machine, &kept.machine);
+    }
+    let stored = StoredProfile::new(machine);
+    stored.write(&file).map_err(CliError::Profile)?;
+    show(args, &stored, &file, true)
+}
+
+/// The profile that is there, if it is of this machine.
+fn kept(file: &std::path::Path) -> Option<StoredProfile> {
+    StoredProfile::read(file, &Hardware::here()).unwrap_or_else(|error| {
+        eprintln!("warning: {error}; it is written anew");
+        None
+    })
+}
+
+/// Whose storage is read.
+fn paths(args: &ProfileArgs) -> Result<Vec<PathBuf>, CliError> {
+    if args.no_storage {
+        return Ok(Vec::new());
+    }
+    if !args.paths.is_empty() {
+        return Ok(args.paths.clone());
+    }
+    match &args.model {
+        Some(model) => Ok(vec![source::resolve(Some(model))?]),
+        None => Ok(vec![std::env::current_dir().map_err(CliError::io("the current directory"))?]),
+    }
+}
+
+fn show(
+    args: &ProfileArgs,
+    stored: &StoredProfile,
+    file: &std::path::Path,
+    new: bool,
+) -> Result<(), CliError> {
+    if args.json {
+        print(&serde_json::to_string_pretty(stored).expect("a profile is plain data"))
+    } else {
+        print(&show::text(stored, file, new))
+    }
+}
+
+fn bar() -> ProgressBar {
+    let style = ProgressStyle::with_template("measuring {wide_bar} {msg}").expect("a constant template");
+    ProgressBar::with_draw_target(None, progress::target()).with_style(style)
+}

@@ -1,0 +1,16 @@
+//! The commands, a folder each: its options in `args`, what it prints in `show`.
+
+pub mod bench;
+pub mod calibrate_skip;
+pub mod doctor;
+pub mod inspect;
+pub mod iobench;
+pub mod machine;
+pub mod optimize;
+pub mod perplexity;
+pub mod plan;
+pub mod quantize;
+pub mod run;
+pub mod serve;
+pub mod sweep;
+pub mod trace;

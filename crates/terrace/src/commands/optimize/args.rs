@@ -1,0 +1,42 @@
+//! The options of `optimize`.
+
+use crate::args::{EngineArgs, MODEL_HELP};
+use clap::Args;
+use std::path::PathBuf;
+use terrace_model::ByteSize;
+
+/// `terrace optimize`.
+#[derive(Debug, Args)]
+pub struct OptimizeArgs {
+    #[doc = "MODEL."]
+    #[arg(value_name = "MODEL", env = "TERRACE_MODEL", help = MODEL_HELP)]
+    pub model: Option<String>,
+    /// How long the search takes at most
+    #[arg(long, value_name = "N", default_value_t = 5.0, value_parser = minutes)]
+    pub minutes: f64,
+    /// A prompt as they will be: what is best depends on its length [default: a paragraph of English]
+    #[arg(long, value_name = "FILE")]
+    pub prompt_file: Option<PathBuf>,
+    /// Tokens to generate in each run
+    #[arg(short, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
+    pub n: u32,
+    /// Empty the page cache before each run (needs root)
+    #[arg(long)]
+    pub cold: bool,
+    /// Limit each run's memory, page cache included, by a control group (needs root); implies --cold
+    #[arg(long, value_name = "SIZE")]
+    pub memory_cap: Option<ByteSize>,
+    /// Print one JSON object instead of the result
+    #[arg(long)]
+    pub json: bool,
+    /// What is given here is not searched for.
+    #[command(flatten)]
+    pub engine: EngineArgs,
+}
+
+fn minutes(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(minutes) if minutes.is_finite() && minutes > 0.0 => Ok(minutes),
+        _ => Err("it is a number of minutes above 0".into()),
+    }
+}

@@ -1,0 +1,135 @@
+//! What can be turned, and to which values.
+
+use super::search::{Knob, Settings};
+use crate::args::EngineArgs;
+use crate::report::RunReport;
+use terrace_engine::Lookahead;
+use terrace_store::PolicyKind;
+
+/// What is worth trying, by a run with the defaults; what the user set himself stays.
+pub fn of(run: &RunReport, args: &EngineArgs) -> Vec<Knob> {
+    let threads = run.plan["threads"].as_u64().unwrap_or(1);
+    let direct = run.plan["direct"].as_bool().unwrap_or(false);
+    let streams = run.store.is_some_and(|store| store.misses + store.joined > 0);
+    let experts = streams && run.mode != "dense-ffn-streaming";
+    let mut all = Vec::new();
+    let mut knob = |name: &'static str, wanted: bool, default: &str, values: &[&str]| {
+        let mut values: Vec<String> = values.iter().map(|value| (*value).to_owned()).collect();
+        values.retain(|value| value != default);
+        values.dedup();
+        if wanted && !values.is_empty() {
+            all.push(Knob { name, default: default.into(), values });
+        }
+    };
+    // Half leaves the other half to a sibling of each core; one less, to whoever else is at work.
+    let fewer = [threads.saturating_sub(1), threads / 2].map(|n| n.max(1).to_string());
+    knob("threads", args.compute.threads.is_none(), &threads.to_string(), &[&fewer[0], &fewer[1]]);
+    knob("queue-depth", streams && args.io.queue_depth.is_none(), "auto", &["8", "16", "64", "128"]);
+    knob(
+        "request-size",
+        streams && args.io.request_size.is_none(),
+        "auto",
+        &["256KiB", "512KiB", "2MiB", "4MiB"],
+    );
+    knob(
+        "lookahead",
+        experts && args.cache.lookahead == Lookahead::Auto,
+        "auto",
+        &["off", "4MiB", "12MiB", "24MiB"],
+    );
+    knob(
+        "cache-policy",
+        experts && args.cache.cache_policy == PolicyKind::default(),
+        "lru",
+        &["lfru", "lfu", "per-layer"],
+    );
+    // What slots do not take, the page cache may; direct reads do not use it.
+    knob("slots-share", streams && !direct && args.cache.slots_share == 100, "100", &["75", "50"]);
+    // A graph of more tokens than the prompt has is the same graph.
+    let tokens = run.plan["ubatch"].as_u64().unwrap_or(512);
+    let sizes = [256, 512, 1024, 2048u64].map(|size| (size, size.to_string()));
+    let differ = |size: u64| size.min(run.prompt_tokens as u64) != tokens.min(run.prompt_tokens as u64);
+    let sizes: Vec<&str> =
+        sizes.iter().filter(|(size, _)| differ(*size)).map(|(_, text)| text.as_str()).collect();
+    knob("ubatch", args.placement.context.ubatch.is_none(), &tokens.to_string(), &sizes);
+    all
+}
+
+/// The options with these settings.
+///
+/// # Panics
+/// For settings that are not of this module's making.
+pub fn apply(args: &EngineArgs, settings: &Settings) -> EngineArgs {
+    let mut args = args.clone();
+    for (name, value) in &settings.0 {
+        let number = || value.parse().expect("a number among a knob's values");
+        match *name {
+            "threads" => args.compute.threads = Some(number()),
+            "ubatch" => args.placement.context.ubatch = Some(number()),
+            "queue-depth" => args.io.queue_depth = Some(number()),
+            "slots-share" => args.cache.slots_share = number(),
+            "request-size" => {
+                args.io.request_size = Some(value.parse().expect("a size among a knob's values"))
+            }
+            "lookahead" => args.cache.lookahead = value.parse().expect("a lookahead among a knob's values"),
+            "cache-policy" => {
+                args.cache.cache_policy = value.parse().expect("a policy among a knob's values")
+            }
+            other => unreachable!("{other} is no knob"),
+        }
+    }
+    args
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use crate::config::preset::OPTIONS;
+    use clap::Parser;
+
+    fn args(more: &[&str]) -> EngineArgs {
+        let all = ["terrace", "run", "m.gguf"].into_iter().chain(more.iter().copied());
+        let Command::Run(run) = Cli::parse_from(all).command else { panic!("run") };
+        run.engine
+    }
+
+    fn report(mode: &str, misses: u64, direct: bool) -> RunReport {
+        serde_json::from_value(serde_json::json!({
+            "text": "", "tokens": [], "prompt_tokens": 600, "stop": "length", "mode": mode,
+            "plan": { "threads": 4, "ubatch": 512, "direct": direct },
+            "timings": { "load_ms": 1.0, "prompt_tps": 1.0, "decode_tps": 1.0, "ttft_ms": 1.0 },
+            "store": {
+                "bytes_read": 0, "requests": 0, "hits": 0, "misses": misses, "hit_rate": 0.0, "read_gbps": 0.0,
+                "stall_ms": 0.0,
+            },
+            "peak_rss_bytes": 1,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn only_what_can_matter_is_turned() {
+        let names = |knobs: &[Knob]| knobs.iter().map(|knob| knob.name).collect::<Vec<_>>();
+        let all = of(&report("expert-streaming", 9, false), &args(&[]));
+        let mut known = OPTIONS.to_vec();
+        known.sort_unstable();
+        let mut sorted = names(&all);
+        sorted.sort_unstable();
+        assert_eq!(sorted, known, "all that a preset can hold");
+        assert_eq!(names(&of(&report("mapped", 0, false), &args(&[]))), ["threads", "ubatch"]);
+        let dense =
+            of(&report("dense-ffn-streaming", 9, true), &args(&["--queue-depth", "4", "--threads", "2"]));
+        assert_eq!(names(&dense), ["request-size", "ubatch"]);
+        assert_eq!(all[0].values, ["3", "2"]);
+        // Of 600 tokens, graphs of 1,024 and 2,048 are one graph.
+        assert_eq!(all.last().unwrap().values, ["256", "1024", "2048"]);
+        for knob in &all {
+            for value in &knob.values {
+                let settings = Settings(vec![(knob.name, value.clone())]);
+                let changed = apply(&args(&[]), &settings);
+                assert_ne!(format!("{changed:?}"), format!("{:?}", args(&[])), "{settings}");
+            }
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! `terrace optimize`: searches, by short runs, for settings that neither the model nor the machine tells.
+
+mod args;
+mod knobs;
+mod runs;
+mod search;
+
+pub use args::OptimizeArgs;
+
+use crate::commands::bench::{self, MemoryCap};
+use crate::config::preset::Place;
+use crate::error::CliError;
+use crate::source;
+use crate::term::{print, signals};
+use runs::Runs;
+use search::{Found, search};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+use terrace_plan::Budget;
+
+/// Searches, shows each value that was tried on a line, and keeps the best as a preset.
+///
+/// # Errors
+/// The model cannot run with its defaults; the preset cannot be kept. After Ctrl-C the best so far is kept.
+pub fn optimize(args: &OptimizeArgs) -> Result<(), CliError> {
+    // Also between two runs, whoever looks at them.
+    signals::busy(|| search_and_keep(args))
+}
+
+fn search_and_keep(args: &OptimizeArgs) -> Result<(), CliError> {
+    let until = Instant::now() + Duration::from_secs_f64(args.minutes.min(1e6) * 60.0);
+    let model = source::resolve(args.model.as_deref())?;
+    let place = Place::of(&model)?.ok_or_else(|| CliError::Usage {
+        message: "there is no place to keep what is found".into(),
+        hint: "set HOME or XDG_CONFIG_HOME".into(),
+    })?;
+    let prompt = bench::prompt(args.prompt_file.as_deref())?;
+    let cap = args.memory_cap.map(MemoryCap::new).transpose()?;
+    let mut runs = Runs::new(&args.engine, args.n, (&model, prompt.path()), (cap, args.cold), until);
+    let first = runs.first()?;
+    let knobs = knobs::of(&first, &args.engine);
+    for knob in &knobs {
+        eprintln!("--{}: {} or {}", knob.name, knob.default, knob.values.join(", "));
+    }
+    let found = search(&knobs, &mut runs)?;
+    let Some(found) = found else {
+        return Err(match signals::interrupted() {
+            true => CliError::Interrupted,
+            false => CliError::Usage {
+                message: format!("{} minutes are not enough for four runs with the defaults", args.minutes),
+                hint: "give it more time with --minutes, or take fewer tokens (-n) or a shorter prompt"
+                    .into(),
+            },
+        });
+    };
+    let settings: BTreeMap<String, String> =
+        found.settings.0.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+    let options = given(args);
+    place.write(settings.clone(), (found.default_ms, found.best_ms), options)?;
+    let text = if args.json {
+        let report = serde_json::json!({
+            "model": model, "mode": first.mode, "settings": settings, "default_ms": found.default_ms,
+            "best_ms": found.best_ms, "complete": found.complete, "runs": runs.count, "trials": runs.trials,
+            "preset": place.path(),
+        });
+        serde_json::to_string_pretty(&report).expect("numbers are plain data")
+    } else {
+        result(&found, &runs, &place)
+    };
+    print(&text)
+}
+
+/// What decides what is best besides: for who reads the preset.
+fn given(args: &OptimizeArgs) -> String {
+    let engine = &args.engine;
+    let budget = match engine.placement.memory.ram_budget {
+        Budget::Auto => "auto".to_owned(),
+        Budget::Bytes(size) => format!("{}B", size.bytes()),
+    };
+    let cap = args.memory_cap.map_or_else(String::new, |cap| format!(" --memory-cap {}B", cap.bytes()));
+    let (manage, io, direct, n) = (engine.placement.memory.manage, engine.io.io, engine.io.direct, args.n);
+    format!("-n {n} --ram-budget {budget} --manage {manage} --io {io} --direct {direct}{cap}")
+}
+
+/// What was found, for people.
+fn result(found: &Found, runs: &Runs<'_>, place: &Place) -> String {
+    let Found { settings, default_ms, best_ms, complete } = found;
+    let end = if *complete { "nothing is left to try" } else { "ended before all was tried" };
+    let (default_s, best_s) = (default_ms / 1e3, best_ms / 1e3);
+    let best = if settings.0.is_empty() {
+        format!("the defaults are best: {default_s:.2} s")
+    } else {
+        format!("best: {settings}\n{best_s:.2} s a run, against {default_s:.2} s with the defaults")
+    };
+    format!("{best}\n{} runs, {end}\nkept in {}\n", runs.count, place.path().display())
+}

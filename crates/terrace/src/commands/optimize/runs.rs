@@ -1,0 +1,142 @@
+//! The real runs behind the search.
+
+use super::knobs;
+use super::search::{Outcome, Settings, Trials, Verdict};
+use crate::args::EngineArgs;
+use crate::commands::bench::{BenchError, MemoryCap, Side, drop_page_cache, first_difference};
+use crate::error::CliError;
+use crate::report::RunReport;
+use crate::term::signals;
+use serde::Serialize;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How a value did, for programs.
+#[derive(Debug, Serialize)]
+pub struct Trial {
+    /// The settings.
+    pub settings: String,
+    /// Median time of a run in milliseconds; none where none was measured.
+    pub ms: Option<f64>,
+    /// The best so far, in the same way.
+    pub best_ms: f64,
+    /// `better`, `no`, `unfit` or `over`.
+    pub verdict: &'static str,
+}
+
+/// Runs children, until the time is over.
+pub struct Runs<'a> {
+    args: &'a EngineArgs,
+    n: u32,
+    model: &'a Path,
+    prompt: &'a Path,
+    cap: Option<MemoryCap>,
+    cold: bool,
+    until: Instant,
+    /// How long the longest run took in all.
+    longest: Duration,
+    /// What every run has to say.
+    tokens: Option<Vec<i32>>,
+    /// Why the last one could not be used.
+    unfit: String,
+    /// Runs so far.
+    pub count: usize,
+    /// What was judged.
+    pub trials: Vec<Trial>,
+}
+
+impl<'a> Runs<'a> {
+    /// Runs of `n` tokens that end at `until`.
+    pub fn new(
+        args: &'a EngineArgs,
+        n: u32,
+        (model, prompt): (&'a Path, &'a Path),
+        (cap, cold): (Option<MemoryCap>, bool),
+        until: Instant,
+    ) -> Self {
+        let cold = cold || cap.is_some();
+        Self {
+            args,
+            n,
+            model,
+            prompt,
+            cap,
+            cold,
+            until,
+            longest: Duration::ZERO,
+            tokens: None,
+            unfit: String::new(),
+            count: 0,
+            trials: Vec::new(),
+        }
+    }
+
+    /// The first run: with the defaults, to warm up and to see what there is to be turned.
+    ///
+    /// # Errors
+    /// It failed.
+    pub fn first(&mut self) -> Result<RunReport, CliError> {
+        let report = self.start(&Settings::default())?;
+        if signals::interrupted() {
+            return Err(CliError::Interrupted);
+        }
+        let report = report?;
+        self.tokens = Some(report.tokens.clone());
+        Ok(report)
+    }
+
+    fn start(&mut self, settings: &Settings) -> Result<Result<RunReport, BenchError>, BenchError> {
+        if self.cold {
+            drop_page_cache()?;
+        }
+        let begin = Instant::now();
+        let side = Side::with(&knobs::apply(self.args, settings), self.n, self.model, self.prompt);
+        let report = signals::busy(|| side.run(self.cap.as_ref()));
+        self.longest = self.longest.max(begin.elapsed());
+        self.count += 1;
+        Ok(report)
+    }
+}
+
+impl Trials for Runs<'_> {
+    type Error = CliError;
+
+    fn run(&mut self, settings: &Settings) -> Result<Outcome, CliError> {
+        if signals::interrupted() || Instant::now() + self.longest > self.until {
+            return Ok(Outcome::Over);
+        }
+        let report = self.start(settings)?;
+        if signals::interrupted() {
+            return Ok(Outcome::Over);
+        }
+        match report {
+            Ok(report) => {
+                let expected = self.tokens.get_or_insert_with(|| report.tokens.clone());
+                if let Some((at, ..)) = first_difference(expected, &report.tokens) {
+                    self.unfit = format!("it says something else from token {at} on");
+                    return Ok(Outcome::Unfit);
+                }
+                Ok(Outcome::Took(report.timings.prompt_ms + report.timings.decode_ms))
+            }
+            // With the defaults nothing is left to compare with.
+            Err(error) if settings.0.is_empty() => Err(error.into()),
+            Err(error) => {
+                self.unfit = error.to_string();
+                Ok(Outcome::Unfit)
+            }
+        }
+    }
+
+    fn judged(&mut self, settings: &Settings, time: Option<f64>, best: f64, verdict: Verdict) {
+        let time_of = |ms: f64| format!("{:.2} s", ms / 1e3);
+        let (name, words) = match verdict {
+            Verdict::Better => ("better", "better".to_owned()),
+            Verdict::No => ("no", "no better".to_owned()),
+            Verdict::Unfit => ("unfit", std::mem::take(&mut self.unfit)),
+            Verdict::Over => ("over", "not measured to the end".to_owned()),
+        };
+        let ms = time.map_or_else(|| "-".to_owned(), time_of);
+        eprintln!("{settings}: {ms} against {}, {words}", time_of(best));
+        self.trials.push(Trial { settings: settings.to_string(), ms: time, best_ms: best, verdict: name });
+    }
+}

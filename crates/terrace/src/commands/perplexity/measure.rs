@@ -1,0 +1,239 @@
+//! One measurement, and what is printed of it.
+
+use super::{ChunkBar, PerplexityArgs, divergence, hellaswag};
+use crate::error::CliError;
+use crate::report::StoreReport;
+use crate::term::{print, signals};
+use indicatif::HumanDuration;
+use serde::Serialize;
+use std::io::IsTerminal;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use terrace_engine::{
+    BaseLogits, Engine, EngineError, HellaSwagTask, LogitsFile, PerplexityOptions, PerplexityProgress,
+    PerplexityReport, PlanReport, ReloadReport,
+};
+
+/// What is to be measured.
+pub enum Task {
+    /// How well a text is predicted; with a file for the predictions, which takes one measurement.
+    Perplexity(Option<LogitsFile>),
+    /// How far predictions are from those of a base.
+    Divergence(Box<BaseLogits>),
+    /// How many tasks are solved.
+    HellaSwag(Vec<HellaSwagTask>),
+}
+
+/// A measurement that can be repeated.
+pub struct Measurement<'a> {
+    /// The options.
+    pub args: &'a PerplexityArgs,
+    /// The model's file.
+    pub model: PathBuf,
+    /// The text.
+    pub tokens: Vec<i32>,
+    /// How it is cut.
+    pub options: PerplexityOptions,
+    /// What to measure.
+    pub task: Task,
+}
+
+/// The number of a measurement, and what was reloaded before it.
+type Pass<'a> = Option<(usize, &'a ReloadReport)>;
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Report<'a, M, R> {
+    model: &'a PathBuf,
+    text: Option<&'a PathBuf>,
+    /// What the model is compared with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    base: Option<&'a Path>,
+    /// Where log probabilities were kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    logits: Option<&'a PathBuf>,
+    /// The number of the measurement, where there may be many.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pass: Option<usize>,
+    /// What was reloaded before it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reloaded: Option<&'a ReloadReport>,
+    mode: &'a str,
+    #[serde(flatten)]
+    result: &'a M,
+    /// The estimate after each chunk or task.
+    running: &'a [R],
+    plan: &'a PlanReport,
+    store: Option<StoreReport>,
+    peak_rss_bytes: u64,
+}
+
+impl Measurement<'_> {
+    /// Measures and prints.
+    ///
+    /// # Errors
+    /// The engine's; [`CliError::Interrupted`] after Ctrl-C; stdout's.
+    pub fn run(&mut self, engine: &mut Engine, pass: Pass<'_>) -> Result<(), CliError> {
+        match &mut self.task {
+            Task::Perplexity(save) => {
+                let save = save.take();
+                self.perplexity(engine, save, pass)
+            }
+            Task::Divergence(_) => self.divergence(engine, pass),
+            Task::HellaSwag(_) => self.hellaswag(engine, pass),
+        }
+    }
+
+    fn perplexity(
+        &self,
+        engine: &mut Engine,
+        save: Option<LogitsFile>,
+        pass: Pass<'_>,
+    ) -> Result<(), CliError> {
+        let (tokens, options) = (&self.tokens, &self.options);
+        let mut running = Vec::new();
+        let mut bar = ChunkBar::new();
+        let mut each = |progress: &PerplexityProgress| {
+            running.push(progress.perplexity);
+            time_left(self.args, progress.done, progress.chunks, progress.seconds);
+            say(self.args, &bar, || print(&format!("[{}] {:.4}", progress.done, progress.perplexity)));
+            bar.show(progress, "evaluating");
+            go_on()
+        };
+        let report = measured(|| match save {
+            Some(file) => engine.save_logits(tokens, options, file, &mut each),
+            None => engine.perplexity(tokens, options, &mut each),
+        });
+        bar.end();
+        let report = report?;
+        self.end(engine, pass, &report, &running, || {
+            pace(report.chunks, report.context, report.seconds, report.tokens_per_second);
+            format!("Final estimate: {}", estimate(&report))
+        })
+    }
+
+    fn divergence(&mut self, engine: &mut Engine, pass: Pass<'_>) -> Result<(), CliError> {
+        let Self { args, tokens, options, task: Task::Divergence(base), .. } = self else { return Ok(()) };
+        let args = *args;
+        let mut running = Vec::new();
+        let mut bar = ChunkBar::new();
+        let report = measured(|| {
+            engine.divergence(tokens, options, base, &mut |progress| {
+                running.push(progress.so_far);
+                time_left(args, progress.done, progress.chunks, progress.seconds);
+                say(args, &bar, || print(&divergence::running(progress)));
+                let message = format!("comparing, KLD {:.5}", progress.so_far.kld.value);
+                bar.at(progress.done, progress.chunks, message);
+                go_on()
+            })
+        });
+        bar.end();
+        let report = report?;
+        self.end(engine, pass, &report, &running, || {
+            pace(report.chunks, report.context, report.seconds, report.tokens_per_second);
+            divergence::statistics(&report)
+        })
+    }
+
+    fn hellaswag(&self, engine: &mut Engine, pass: Pass<'_>) -> Result<(), CliError> {
+        let Task::HellaSwag(tasks) = &self.task else { return Ok(()) };
+        let mut running = Vec::new();
+        let mut bar = ChunkBar::over("task");
+        let report = measured(|| {
+            engine.hellaswag(tasks, &mut |progress| {
+                let score = progress.score;
+                running.push(score);
+                time_left(self.args, score.tasks, progress.tasks, progress.seconds);
+                say(self.args, &bar, || print(&hellaswag::running(&score)));
+                let message = format!("choosing, {:.2} % right", 100.0 * score.accuracy);
+                bar.at(score.tasks, progress.tasks, message);
+                go_on()
+            })
+        });
+        bar.end();
+        let report = report?;
+        self.end(engine, pass, &report, &running, || {
+            let (seconds, rate) = (report.seconds, report.tokens_per_second);
+            eprintln!(
+                "{} tasks, {} tokens in {seconds:.1} s, {rate:.1} tokens/s",
+                report.score.tasks, report.tokens
+            );
+            String::new()
+        })
+    }
+
+    /// Prints what came out: all of it as JSON, or `text`.
+    fn end<M: Serialize, R: Serialize>(
+        &self,
+        engine: &Engine,
+        pass: Pass<'_>,
+        result: &M,
+        running: &[R],
+        text: impl FnOnce() -> String,
+    ) -> Result<(), CliError> {
+        if !self.args.json {
+            return match text() {
+                text if text.is_empty() => Ok(()),
+                text => print(&text),
+            };
+        }
+        let report = Report {
+            model: &self.model,
+            text: self.args.file.as_ref(),
+            base: self.args.kld.as_deref(),
+            logits: self.args.save_logits.as_ref(),
+            pass: pass.map(|(number, _)| number),
+            reloaded: pass.map(|(_, reloaded)| reloaded),
+            mode: &engine.plan().mode,
+            result,
+            running,
+            plan: engine.plan(),
+            store: StoreReport::of(engine),
+            peak_rss_bytes: terrace_host::peak_rss().bytes(),
+        };
+        print(&serde_json::to_string(&report).expect("numbers are plain data"))
+    }
+}
+
+/// Writes a line of running values, where they are wanted.
+fn say(args: &PerplexityArgs, bar: &ChunkBar, line: impl FnOnce() -> Result<(), CliError>) {
+    if !args.json {
+        bar.suspend(line);
+    }
+}
+
+/// Once it can be told, how long all will take, for whoever sees no bar.
+fn time_left(args: &PerplexityArgs, done: usize, of: usize, seconds: f64) {
+    if done == 1 && of > 1 && !args.json && !std::io::stderr().is_terminal() {
+        let left = Duration::from_secs_f64(seconds * (of - 1) as f64);
+        eprintln!("1 of {of} in {seconds:.2} s, about {} left", HumanDuration(left));
+    }
+}
+
+/// Runs what Ctrl-C may interrupt.
+///
+/// # Errors
+/// The engine's; [`CliError::Interrupted`] after Ctrl-C.
+fn measured<T>(work: impl FnOnce() -> Result<T, EngineError>) -> Result<T, CliError> {
+    match signals::busy(work) {
+        Err(EngineError::Cancelled) => Err(CliError::Interrupted),
+        other => Ok(other?),
+    }
+}
+
+fn go_on() -> ControlFlow<()> {
+    if signals::interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+}
+
+fn pace(chunks: usize, context: usize, seconds: f64, rate: f64) {
+    eprintln!("{chunks} chunks of {context} tokens in {seconds:.1} s, {rate:.1} tokens/s");
+}
+
+/// `PPL = 4.1234 +/- 0.01234`.
+fn estimate(report: &PerplexityReport) -> String {
+    match report.error {
+        Some(error) => format!("PPL = {:.4} +/- {error:.5}", report.perplexity),
+        None => format!("PPL = {:.4}", report.perplexity),
+    }
+}

@@ -1,0 +1,153 @@
+//! `terrace perplexity`.
+
+mod args;
+mod divergence;
+mod hellaswag;
+mod measure;
+mod reload_loop;
+mod script_error;
+
+pub use args::PerplexityArgs;
+pub use script_error::ScriptError;
+
+use crate::args::EngineArgs;
+use crate::error::CliError;
+use crate::loading;
+use crate::term::{input, progress};
+use indicatif::{ProgressBar, ProgressStyle};
+use measure::{Measurement, Task};
+use reload_loop::Hotswap;
+use std::path::PathBuf;
+use terrace_engine::{
+    BaseLogits, EngineError, HellaSwagTask, LogitsFile, Options, PerplexityOptions, PerplexityProgress,
+};
+
+/// Tokens in a chunk when nobody says: llama.cpp's.
+const CONTEXT: u32 = 512;
+/// Tokens of tasks that are evaluated together when nobody says: a few of them.
+const TASKS_CONTEXT: u32 = 2048;
+
+/// What llama.cpp rounds contexts up to.
+const CONTEXT_STEP: u32 = 256;
+
+/// Measures and prints the perplexity of a text, how far predictions are from those of a base, or how many tasks are solved; once,
+/// or as long as the model changes.
+///
+/// # Errors
+/// The text's, the base's, the engine's, the script's, or stdout's.
+pub fn perplexity(args: &PerplexityArgs, verbose: bool) -> Result<(), CliError> {
+    // Before the model: bad input should not cost a load.
+    let text = args.file.as_deref().map(input::file).transpose()?;
+    let hotswap = Hotswap::asked(args)?;
+    let (task, context) = task(args, text.as_deref().unwrap_or_default())?;
+    let (adjust, options) = chunks_of(context, args.chunks);
+    if let Task::Divergence(base) = &task {
+        base.chunks_for(&options).map_err(EngineError::from)?;
+    }
+    let mut model = PathBuf::new();
+    let announce = loading::Announce::of(verbose, args.json);
+    let mut engine =
+        loading::load(args.model.as_deref(), &args.engine, &args.testing, announce, |options| {
+            adjust(options);
+            options.reloads = hotswap.is_some();
+            options.sequences = if args.hellaswag { args.parallel } else { 1 };
+            model.clone_from(&options.model);
+        })?;
+    let tokens = match (&task, text) {
+        (Task::HellaSwag(_), _) => Vec::new(),
+        (Task::Divergence(base), None) => base.tokens().to_vec(),
+        (_, text) => engine.tokenize(&text.unwrap_or_default(), true, false)?,
+    };
+    let mut measurement = Measurement { args, model: model.clone(), tokens, options, task };
+    match hotswap {
+        None => measurement.run(&mut engine, None),
+        Some(hotswap) => hotswap.run(&mut engine, &model, &mut |engine, pass, reloaded| {
+            measurement.run(engine, Some((pass, reloaded)))
+        }),
+    }
+}
+
+/// What the options ask for, and how many tokens are evaluated together for it.
+///
+/// # Errors
+/// Files that cannot be opened; a text that holds no tasks.
+fn task(args: &PerplexityArgs, text: &str) -> Result<(Task, u32), CliError> {
+    let context = args.engine.placement.context.ctx;
+    if args.hellaswag {
+        let tasks = HellaSwagTask::parse(text)
+            .map_err(|reason| CliError::Tasks { path: args.file.clone().unwrap_or_default(), reason })?;
+        let tasks = HellaSwagTask::select(tasks, args.hellaswag_tasks as usize);
+        return Ok((Task::HellaSwag(tasks), context.unwrap_or(TASKS_CONTEXT)));
+    }
+    if let Some(path) = &args.kld {
+        let base = Box::new(BaseLogits::open(path).map_err(EngineError::from)?);
+        let context = context.unwrap_or_else(|| u32::try_from(base.context()).unwrap_or(u32::MAX));
+        return Ok((Task::Divergence(base), context));
+    }
+    let save = args.save_logits.as_deref().map(LogitsFile::create).transpose().map_err(EngineError::from)?;
+    Ok((Task::Perplexity(save), context.unwrap_or(CONTEXT)))
+}
+
+/// Chunks of `--ctx` tokens, 512 if nobody says, and what the engine's options have to be for them.
+pub fn chunk_options(
+    engine: &EngineArgs,
+    chunks: Option<u32>,
+) -> (impl FnOnce(&mut Options) + use<>, PerplexityOptions) {
+    chunks_of(engine.placement.context.ctx.unwrap_or(CONTEXT), chunks)
+}
+
+fn chunks_of(context: u32, chunks: Option<u32>) -> (impl FnOnce(&mut Options) + use<>, PerplexityOptions) {
+    let adjust = move |options: &mut Options| {
+        // llama.cpp rounds contexts up, and says so; chunks are as long as was asked for.
+        options.ctx = Some(context.checked_next_multiple_of(CONTEXT_STEP).unwrap_or(context));
+        options.outputs = options.batch.min(context);
+    };
+    (adjust, PerplexityOptions { context: context as usize, chunks: chunks.map(|n| n as usize) })
+}
+
+/// How far a measurement over chunks has come, with the time that is left.
+pub struct ChunkBar {
+    bar: ProgressBar,
+}
+
+impl ChunkBar {
+    /// Nothing is shown yet.
+    pub fn new() -> Self {
+        Self::over("chunk")
+    }
+
+    /// Over other things than chunks.
+    fn over(what: &str) -> Self {
+        let template = format!("{{msg}} {{wide_bar}} {what} {{pos}}/{{len}}, {{eta}} left");
+        let style = ProgressStyle::with_template(&template).expect("a constant template");
+        Self { bar: ProgressBar::with_draw_target(None, progress::target()).with_style(style) }
+    }
+
+    /// Shows it, and what is being done.
+    pub fn show(&mut self, progress: &PerplexityProgress, what: &str) {
+        let error = progress.error.map_or(String::new(), |error| format!(" ± {error:.4}"));
+        let message = format!("{what}, perplexity {:.4}{error}", progress.perplexity);
+        self.at(progress.done, progress.chunks, message);
+    }
+
+    /// Shows `message`, and what is done of all.
+    fn at(&mut self, done: usize, of: usize, message: String) {
+        if done == 1 {
+            // The time left is counted from the beginning of this measurement.
+            self.bar.reset();
+        }
+        self.bar.set_length(of as u64);
+        self.bar.set_position(done as u64);
+        self.bar.set_message(message);
+    }
+
+    /// Takes it away while a line is written. A reader who has read enough is no failure.
+    fn suspend(&self, write: impl FnOnce() -> Result<(), CliError>) {
+        self.bar.suspend(write).ok();
+    }
+
+    /// It goes away.
+    pub fn end(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

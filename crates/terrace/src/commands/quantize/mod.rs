@@ -1,0 +1,106 @@
+//! `terrace quantize`.
+
+mod args;
+mod show;
+
+pub use args::QuantizeArgs;
+
+use crate::error::CliError;
+use crate::source;
+use crate::term::{print, progress, signals};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::ops::ControlFlow;
+use std::path::{MAIN_SEPARATOR, Path, PathBuf};
+use terrace_quantize::{
+    QuantizeError, QuantizeOptions, QuantizePlan, QuantizeProgress, Written, read_recipe,
+};
+
+/// Writes a model in other types, or says what that would be.
+///
+/// # Errors
+/// Of the model, the recipe or the importance matrix, all before anything is written; of the disk.
+pub fn quantize(args: &QuantizeArgs, verbose: bool) -> Result<(), CliError> {
+    let options = options(args)?;
+    let plan = QuantizePlan::new(&options).map_err(stopped)?;
+    for warning in plan.warnings() {
+        eprintln!("warning: {warning}");
+    }
+    if args.dry_run
+        && let Err(error) = plan.check()
+    {
+        eprintln!("warning: {error}");
+    }
+    let written = match &args.out {
+        Some(out) if !args.dry_run => {
+            Some(signals::busy(|| write(args, &options.input, out, &plan)).map_err(stopped)?)
+        }
+        _ => None,
+    };
+    if args.json {
+        return print(&show::json(args, &options.input, &plan, written.as_ref())?.to_string());
+    }
+    print(&show::text(&plan, written.as_ref(), verbose && args.dry_run)?)
+}
+
+fn options(args: &QuantizeArgs) -> Result<QuantizeOptions, CliError> {
+    let mut rules = args.tensor.clone();
+    if let Some(recipe) = &args.recipe {
+        rules.extend(read_recipe(recipe)?);
+    }
+    let input = source::resolve(Some(&args.model))?;
+    let mut options = QuantizeOptions::new(input, args.file_type);
+    options.rules = rules;
+    options.imatrix.clone_from(&args.imatrix);
+    options.pure = args.pure;
+    options.allow_requantize = args.allow_requantize;
+    if let Some(threads) = args.threads {
+        options.threads = threads as usize;
+    }
+    Ok(options)
+}
+
+/// Writes with a progress bar.
+fn write(
+    args: &QuantizeArgs,
+    input: &Path,
+    out: &Path,
+    plan: &QuantizePlan,
+) -> Result<Written, QuantizeError> {
+    let style = ProgressStyle::with_template("{msg} {wide_bar} {bytes}/{total_bytes}, {eta} left");
+    let bar = ProgressBar::with_draw_target(None, progress::target())
+        .with_style(style.expect("a constant template"));
+    let mut show = |progress: &QuantizeProgress<'_>| {
+        bar.set_length(progress.total.bytes());
+        bar.set_position(progress.done.bytes());
+        bar.set_message(format!("{} to {}", progress.tensor, progress.ty));
+        if signals::interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let written = if args.split_tensors {
+        plan.write_split(&prefix(args, input, out), &mut show)
+    } else {
+        plan.write(out, &mut show)
+    };
+    bar.finish_and_clear();
+    written
+}
+
+/// What the names of a split model's files begin with. In a folder, after the model and its type; `SPECIAL_TENSOR` is how models
+/// of one tensor per file are known.
+fn prefix(args: &QuantizeArgs, input: &Path, out: &Path) -> PathBuf {
+    let text = out.to_string_lossy();
+    if out.is_dir() || text.ends_with(MAIN_SEPARATOR) {
+        let stem = input.file_stem().unwrap_or_default().to_string_lossy();
+        return out.join(format!("{stem}-{}-SPECIAL_TENSOR", args.file_type));
+    }
+    match out.extension() {
+        Some(extension) if extension == "gguf" => out.with_extension(""),
+        _ => out.to_owned(),
+    }
+}
+
+fn stopped(error: QuantizeError) -> CliError {
+    match error {
+        QuantizeError::Cancelled => CliError::Interrupted,
+        other => other.into(),
+    }
+}

@@ -1,0 +1,149 @@
+//! A conversation on the terminal.
+
+use super::{Output, chat_tokens, generate};
+use crate::error::CliError;
+use crate::term::signals;
+use rustyline::DefaultEditor;
+use rustyline::error::ReadlineError;
+use terrace_engine::{ChatTemplate, Engine, EngineError, Message, StopReason};
+use terrace_ggml::llama::Sampling;
+
+/// Asks, answers, and remembers both, until Ctrl-D. Ctrl-C ends an answer, or, at the prompt, the conversation.
+///
+/// # Errors
+/// The terminal's, the template's or the engine's.
+pub fn converse(
+    engine: &mut Engine,
+    template: &ChatTemplate,
+    mut talk: Vec<Message>,
+    n: Option<usize>,
+    sampling: &Sampling,
+) -> Result<(), CliError> {
+    let mut lines = Vec::new();
+    let mut held = Held::default();
+    loop {
+        let line = match ask(&lines) {
+            Ok(line) => line,
+            Err(ReadlineError::Eof) => return Ok(()),
+            Err(ReadlineError::Interrupted) => return Err(CliError::Interrupted),
+            Err(error) => return Err(terminal(error)),
+        };
+        if line.trim().is_empty() {
+            continue;
+        }
+        lines.push(line.clone());
+        talk.push(Message::new("user", line));
+        let answer = held.answer(engine, template, &mut talk, n, sampling)?;
+        talk.push(Message::new("assistant", answer));
+        if signals::take() {
+            eprintln!("(stopped)");
+        }
+    }
+}
+
+/// One line from the user. The editor lives no longer than that: while it does, it handles Ctrl-C itself, and an
+/// answer could not be stopped.
+fn ask(history: &[String]) -> Result<String, ReadlineError> {
+    let mut editor = DefaultEditor::new()?;
+    for line in history {
+        editor.add_history_entry(line)?;
+    }
+    editor.readline("> ")
+}
+
+fn terminal(error: ReadlineError) -> CliError {
+    CliError::io("terminal")(std::io::Error::other(error.to_string()))
+}
+
+/// What the engine's context holds, as text: a conversation goes on behind it where its template lets it, and is
+/// evaluated anew where it does not (templates may rewrite earlier turns, e.g. drop their thoughts).
+#[derive(Default)]
+struct Held(Vec<u8>);
+
+impl Held {
+    fn answer(
+        &mut self,
+        engine: &mut Engine,
+        template: &ChatTemplate,
+        talk: &mut Vec<Message>,
+        n: Option<usize>,
+        sampling: &Sampling,
+    ) -> Result<String, CliError> {
+        loop {
+            let rendered = template.render(talk, true)?;
+            let new = if self.0.is_empty() { None } else { continuation(&self.0, &rendered) };
+            let prompt = match new {
+                Some(text) => engine.tokenize(text, false, true)?,
+                None => {
+                    engine.reset();
+                    chat_tokens(engine, &rendered)?
+                }
+            };
+            let before = engine.position();
+            let full = before + prompt.len() >= engine.context_size();
+            if full && forget_oldest(talk) {
+                eprintln!(
+                    "(the context of {} tokens is full: forgetting the oldest turn)",
+                    engine.context_size()
+                );
+                self.0.clear();
+                continue;
+            }
+            if full {
+                let (prompt, context) = (prompt.len(), engine.context_size());
+                return Err(EngineError::PromptTooLong { prompt, used: before, context }.into());
+            }
+            let generation = generate(engine, &prompt, n, sampling, &mut Output::new(true))?;
+            // A conversation ends with Ctrl-C as often as not.
+            engine.save_warm_start();
+            let text = String::from_utf8_lossy(&generation.text).into_owned();
+            // Only an answer that the model ended itself is in the context whole: the last token of another one was
+            // chosen but not evaluated.
+            let whole = engine.position() == before + prompt.len() + generation.tokens.len();
+            self.0.clear();
+            if whole && generation.stop == StopReason::EndOfText {
+                self.0.extend_from_slice(rendered.as_bytes());
+                self.0.extend_from_slice(&generation.text);
+            }
+            return Ok(text);
+        }
+    }
+}
+
+/// What of `rendered` comes behind `held`, if it begins with it.
+fn continuation<'a>(held: &[u8], rendered: &'a str) -> Option<&'a str> {
+    let held = std::str::from_utf8(held).ok()?;
+    rendered.strip_prefix(held).filter(|rest| !rest.is_empty())
+}
+
+/// Drops the first question with its answer; false if only the last question is left.
+fn forget_oldest(talk: &mut Vec<Message>) -> bool {
+    let first = usize::from(talk.first().is_some_and(|m| m.role == "system"));
+    if talk.len() < first + 3 {
+        return false;
+    }
+    talk.drain(first..first + 2);
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_conversation_goes_on_behind_what_is_held() {
+        assert_eq!(continuation(b"<u>a<m>b", "<u>a<m>b<e><u>c<m>"), Some("<e><u>c<m>"));
+        assert_eq!(continuation(b"<u>a<m>b ", "<u>a<m>b<e><u>c<m>"), None, "trimmed by the template");
+        assert_eq!(continuation(b"ab\xff", "ab\u{fffd}c"), None, "no text");
+    }
+
+    #[test]
+    fn the_system_message_and_the_last_question_stay() {
+        let talk = |roles: &[&str]| roles.iter().map(|r| Message::new(*r, *r)).collect::<Vec<_>>();
+        let mut long = talk(&["system", "user", "assistant", "user"]);
+        assert!(forget_oldest(&mut long));
+        assert_eq!(long, talk(&["system", "user"]));
+        assert!(!forget_oldest(&mut long));
+        assert!(!forget_oldest(&mut talk(&["user"])));
+    }
+}

@@ -1,0 +1,198 @@
+//! `terrace run`.
+
+mod args;
+mod chat;
+mod input;
+
+pub use args::RunArgs;
+
+use crate::error::CliError;
+use crate::loading;
+use crate::loading::Announce;
+use crate::report::RunReport;
+use crate::report::summary::{self, Summary};
+use crate::term::signals;
+use crate::watch::Watch;
+use input::{Input, input};
+use std::io::{ErrorKind, Write};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use terrace_engine::{ChatTemplate, Engine, Generation, Message, SavedTrace, Utf8Stream};
+use terrace_ggml::llama::Sampling;
+
+/// Generates text as the options say.
+///
+/// # Errors
+/// Any of the ways in which there is no text, or not all of it.
+pub fn run(args: &RunArgs, verbose: bool) -> Result<(), CliError> {
+    record(args, verbose, None).map(|_| ())
+}
+
+/// Like [`run`], and writes what the routers chose to `trace` if there is one; none if the run had nothing to record.
+///
+/// # Errors
+/// As [`run`], or the trace cannot be written.
+pub fn record(args: &RunArgs, verbose: bool, trace: Option<PathBuf>) -> Result<Option<SavedTrace>, CliError> {
+    // Before the model: bad input should not cost a load.
+    let input = input(args)?;
+    if input == Input::Conversation && args.json {
+        return Err(CliError::Usage {
+            message: "--json prints one object at the end, and a conversation has none".into(),
+            hint: "give the message with -p TEXT, -f FILE or on stdin".into(),
+        });
+    }
+    let profile = args.profile.clone().filter(|_| !args.no_profile);
+    if profile.is_some() && args.testing.stock {
+        return Err(CliError::Usage {
+            message: "--profile records what Terrace reads and computes, and --stock is without it".into(),
+            hint: "leave one of the two out".into(),
+        });
+    }
+    let announce = Announce::of(verbose, args.json);
+    let mut engine =
+        loading::load(args.model.as_deref(), &args.engine, &args.testing, announce, |options| {
+            options.record_trace = trace;
+            options.profile = profile;
+            options.reloads = args.watch;
+            options.on_reload = args.on_reload;
+        })?;
+    let _watch = args.watch.then(|| Watch::start(&mut engine)).transpose()?;
+    let answered = answer(&mut engine, args, input, verbose);
+    // What led to an error, or to Ctrl-C, is worth a look as well.
+    let profiled = engine.save_profile();
+    answered?;
+    if let Some(saved) = profiled? {
+        eprintln!("{}", summary::profile(&saved));
+    }
+    Ok(engine.save_trace()?)
+}
+
+fn answer(engine: &mut Engine, args: &RunArgs, input: Input, verbose: bool) -> Result<(), CliError> {
+    let sampling = loading::sampling(&args.sampling);
+    let prompt = match input {
+        Input::Text(text) if !args.chat => engine.tokenize(&text, true, true)?,
+        Input::Text(text) => {
+            let template = chat_template(engine)?;
+            let mut talk = system_message(args);
+            talk.push(Message::new("user", text));
+            chat_tokens(engine, &template.render(&talk, true)?)?
+        }
+        Input::Conversation => {
+            let template = chat_template(engine)?;
+            let ended = chat::converse(engine, &template, system_message(args), args.n, &sampling);
+            if verbose {
+                eprint!("{}", Summary::of(engine, None));
+            }
+            return ended;
+        }
+    };
+    let mut out = Output::new(!args.json);
+    let generation = generate(engine, &prompt, args.n, &sampling, &mut out)?;
+    if verbose {
+        eprint!("{}", Summary::of(engine, Some(&generation)));
+    }
+    if args.json {
+        let preset = args.engine.presets.from_preset.clone();
+        let report = RunReport { preset, ..RunReport::new(engine, &generation) };
+        let text = serde_json::to_string(&report).expect("a report is plain data");
+        out.write(&format!("{text}\n"));
+        out.failed()?;
+    }
+    Ok(())
+}
+
+/// The model's own chat template.
+///
+/// # Errors
+/// There is none, or it does not parse.
+fn chat_template(engine: &Engine) -> Result<ChatTemplate, CliError> {
+    let Some(source) = engine.chat_template() else {
+        return Err(CliError::Usage {
+            message: "the model has no chat template".into(),
+            hint: "run without --chat to complete plain text".into(),
+        });
+    };
+    let special = engine.special_tokens();
+    Ok(ChatTemplate::parse(&source, special.bos.as_deref(), special.eos.as_deref())?)
+}
+
+fn system_message(args: &RunArgs) -> Vec<Message> {
+    args.system.iter().map(|text| Message::new("system", text)).collect()
+}
+
+/// Tokens of a rendered conversation.
+///
+/// # Errors
+/// The tokenizer's.
+pub fn chat_tokens(engine: &Engine, text: &str) -> Result<Vec<i32>, CliError> {
+    Ok(engine.tokenize(text, !engine.special_tokens().begin(text), true)?)
+}
+
+/// Generates behind `prompt`, onto `out` while it comes.
+///
+/// # Errors
+/// The engine's, or stdout's.
+pub fn generate(
+    engine: &mut Engine,
+    prompt: &[i32],
+    n: Option<usize>,
+    sampling: &Sampling,
+    out: &mut Output,
+) -> Result<Generation, CliError> {
+    let mut text = Utf8Stream::default();
+    let result = signals::busy(|| {
+        engine.generate(prompt, n, sampling, &mut |bytes| {
+            if out.streams {
+                out.write(&text.push(bytes));
+            }
+            if out.error.is_some() || signals::interrupted() {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        })
+    });
+    if out.streams {
+        out.write(&text.finish());
+        // A prompt that was refused leaves stdout as it was.
+        if result.is_ok() || out.written {
+            out.write("\n");
+        }
+    }
+    out.failed()?;
+    Ok(result?)
+}
+
+/// Stdout, remembering what went wrong with it: whoever generates has no use for the error.
+pub struct Output {
+    /// Whether text goes out as it is generated.
+    streams: bool,
+    /// Whether anything went out.
+    written: bool,
+    error: Option<std::io::Error>,
+}
+
+impl Output {
+    /// Of a run that streams, or of one that is silent until its report.
+    pub const fn new(streams: bool) -> Self {
+        Self { streams, written: false, error: None }
+    }
+
+    fn write(&mut self, text: &str) {
+        if self.error.is_none() && !text.is_empty() {
+            self.written = true;
+            let mut stdout = std::io::stdout().lock();
+            self.error = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).err();
+        }
+    }
+
+    /// What went wrong. A reader that has read enough (`| head`) is no failure.
+    fn failed(&mut self) -> Result<(), CliError> {
+        match self.error.take() {
+            Some(error) if error.kind() != ErrorKind::BrokenPipe => {
+                Err(CliError::Io { what: "stdout".into(), source: error })
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! The options of `terrace serve`.
+
+use crate::args::{EngineArgs, MODEL_HELP, SamplingArgs, TestingArgs};
+use clap::{ArgAction, Args};
+use std::time::Duration;
+use terrace_engine::OnReload;
+
+/// `terrace serve`.
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    #[doc = "MODEL."]
+    #[arg(value_name = "MODEL", env = "TERRACE_MODEL", help = MODEL_HELP)]
+    pub model: Option<String>,
+
+    /// Address to listen on: a name or number; 0.0.0.0 for all of this machine's
+    #[arg(long, value_name = "HOST", env = "TERRACE_HOST", default_value = "127.0.0.1")]
+    pub host: String,
+    /// Port to listen on; 0 for a free one, which is told on stdout
+    #[arg(long, value_name = "PORT", env = "TERRACE_PORT", default_value_t = 8080)]
+    pub port: u16,
+    /// What the model is called in answers [default: its file's name]
+    #[arg(long, value_name = "NAME", env = "TERRACE_ALIAS")]
+    pub alias: Option<String>,
+    /// Answer only who gives this key (`Authorization: Bearer KEY`); may be repeated. In the environment, where other users do
+    /// not see it, keys are separated by commas
+    #[arg(long, value_name = "KEY", env = "TERRACE_API_KEY", hide_env_values = true, value_delimiter = ',', action = ArgAction::Append, value_parser = key)]
+    pub api_key: Vec<String>,
+    /// Let web pages from this origin (https://host, or * for all) use the server; may be repeated [default: none but its own]
+    #[arg(long, value_name = "ORIGIN", env = "TERRACE_CORS_ORIGIN", value_delimiter = ',', action = ArgAction::Append, value_parser = origin)]
+    pub cors_origin: Vec<String>,
+
+    /// Answers at the same time. Each has a context of --ctx tokens of its own
+    #[arg(long, value_name = "N", env = "TERRACE_PARALLEL", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub parallel: u32,
+    /// Requests that may wait for one of these; more are refused (429)
+    #[arg(long, value_name = "N", env = "TERRACE_QUEUE", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub queue: u32,
+    /// Compute the next tokens of all answers together: faster where weights stream; rounding, and so a token now and then,
+    /// may differ from an answer alone
+    #[arg(long, env = "TERRACE_BATCH_SLOTS")]
+    pub batch_slots: bool,
+    /// Give up on an answer (504) that is not complete after this many seconds [default: never]
+    #[arg(long, value_name = "SECONDS", env = "TERRACE_TIMEOUT", value_parser = seconds)]
+    pub timeout: Option<Duration>,
+    /// Seconds that running answers may go on after Ctrl-C or SIGTERM before they are cut
+    #[arg(long, value_name = "SECONDS", env = "TERRACE_GRACE", default_value = "10", value_parser = seconds)]
+    pub grace: Duration,
+
+    /// Take tensors over that change in the model's files while it runs. SIGHUP and POST /v1/tensors/reload look for them in any
+    /// case, but then files have to be renamed into place: with this option nothing is computed from a mapping of them, and they
+    /// may be written to
+    #[arg(long, env = "TERRACE_WATCH")]
+    pub watch: bool,
+    /// What becomes of contexts when tensors are replaced: `clear` computes them anew with the new weights, `keep` leaves them
+    /// as the old ones made them
+    #[arg(long, value_name = "WHAT", env = "TERRACE_ON_RELOAD", default_value = "clear")]
+    pub on_reload: OnReload,
+
+    /// Tokens of an answer at most where a request does not say [default: until the model ends or the context is full]
+    #[arg(short, value_name = "N", env = "TERRACE_N")]
+    pub n: Option<usize>,
+    /// Sampling where a request does not say.
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+    /// Placement.
+    #[command(flatten)]
+    pub engine: EngineArgs,
+    /// Testing.
+    #[command(flatten)]
+    pub testing: TestingArgs,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds
+        .filter(|time| *time < Duration::from_secs(1 << 32))
+        .ok_or_else(|| "seconds are a number like 30 or 0.5".into())
+}
+
+fn key(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.bytes().any(|byte| !byte.is_ascii_graphic()) {
+        return Err("keys are visible ASCII characters without spaces".into());
+    }
+    Ok(text.to_owned())
+}
+
+fn origin(text: &str) -> Result<String, String> {
+    let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    match host {
+        _ if text == "*" => Ok(text.to_owned()),
+        Some(host) if !host.is_empty() && host.bytes().all(|b| b.is_ascii_graphic() && b != b'/') => {
+            Ok(text.to_owned())
+        }
+        _ => Err("origins are like https://example.org or http://localhost:3000, or *".into()),
+    }
+}

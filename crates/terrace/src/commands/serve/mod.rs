@@ -1,0 +1,90 @@
+//! `terrace serve`: one model for many clients, over HTTP.
+
+mod args;
+
+pub use args::ServeArgs;
+
+use crate::error::CliError;
+use crate::hotswap_env;
+use crate::loading::{self, Announce};
+use crate::report::summary::Summary;
+use crate::term::signals;
+use crate::watch::{self, Watch};
+use std::io::Write;
+use std::sync::Arc;
+use std::time::Duration;
+use terrace_engine::serving::{Serving, ServingOptions};
+use terrace_server::{App, Listening, Ready, Server, ServerConfig, router};
+
+/// How long clients have to take what they were sent when the server has ended.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Serves until Ctrl-C or SIGTERM.
+///
+/// # Errors
+/// The address, or the model.
+pub fn serve(args: &ServeArgs, verbose: bool) -> Result<(), CliError> {
+    // Before the load: clients can wait for it, and it is in vain where nobody could ask.
+    let listening = Listening::start(&args.host, args.port)?;
+    let address = listening.address();
+    if !address.ip().is_loopback() && args.api_key.is_empty() {
+        tracing::warn!("everybody who reaches {address} can use the model; --api-key would ask for a key");
+    }
+    let hotswap = hotswap_env::hotswap();
+    let app = Arc::new(App::new(&config(args, hotswap)));
+    signals::on_terminate()?;
+    let server = Server::start(listening, router(&app), signals::wake)?;
+    // Nobody may be there to read it.
+    let mut stdout = std::io::stdout().lock();
+    let _ = writeln!(stdout, "listening on http://{address}").and_then(|()| stdout.flush());
+    drop(stdout);
+
+    let announce = Announce::of(verbose, false);
+    let mut engine =
+        loading::load(args.model.as_deref(), &args.engine, &args.testing, announce, |options| {
+            (options.sequences, options.unified) = (args.parallel, false);
+            options.reloads = args.watch || hotswap;
+            options.on_reload = args.on_reload;
+        })?;
+    // Ctrl-C ends the server, not what it computes.
+    signals::forget_engine();
+    let _watch = if args.watch {
+        Some(Watch::start(&mut engine)?)
+    } else {
+        watch::on_hangup(&mut engine)?;
+        None
+    };
+    let (slots, queue) = (args.parallel, args.queue as usize);
+    // The line is before the engine's own queue, which has what is given up and not ended yet.
+    let options = ServingOptions { slots, queue: queue + slots as usize, batch_slots: args.batch_slots };
+    let ready = Arc::new(Ready::new(Serving::start(engine, options), args.alias.as_deref(), queue));
+    app.set_ready(Arc::clone(&ready));
+    eprintln!("ready: {}, {slots} at a time with {} tokens each", ready.name, ready.facts.context);
+
+    signals::busy(|| {
+        // Without one of its threads it is of no use: whoever has started it can start it again.
+        signals::wait(|| server.has_ended() || ready.has_failed());
+        server.drain(args.grace);
+        let engine = ready.stop();
+        server.end(FAREWELL);
+        // That was the first Ctrl-C; ending was what it asked for.
+        signals::take();
+        if let (true, Some(engine)) = (verbose, &engine) {
+            eprint!("{}", Summary::of(engine, None));
+        }
+    });
+    Ok(())
+}
+
+/// What the server is told.
+fn config(args: &ServeArgs, hotswap: bool) -> ServerConfig {
+    ServerConfig {
+        keys: args.api_key.clone(),
+        origins: args.cors_origin.clone(),
+        timeout: args.timeout,
+        sampling: loading::sampling(&args.sampling),
+        seed: args.sampling.seed,
+        n_max: args.n,
+        hotswap,
+    }
+}

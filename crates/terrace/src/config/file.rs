@@ -1,0 +1,171 @@
+//! The configuration file: values of options, read as the options are.
+
+use super::names::{nearest, one_line};
+use crate::cli::Cli;
+use crate::error::CliError;
+use clap::{Arg, ArgAction, Command, CommandFactory};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// The subcommands whose options the file may set.
+pub const CONFIGURABLE: [&str; 7] =
+    ["run", "serve", "bench", "optimize", "perplexity", "calibrate-skip", "plan"];
+
+/// The file's text: a named one must be there, the default one may.
+///
+/// # Errors
+/// It cannot be read.
+pub fn read_file(named: Option<&Path>) -> Result<Option<(PathBuf, String)>, CliError> {
+    let path = match named {
+        Some(path) => path.to_owned(),
+        None => match default_path() {
+            Some(path) => path,
+            None => return Ok(None),
+        },
+    };
+    match std::fs::read_to_string(&path) {
+        Ok(text) => Ok(Some((path, text))),
+        Err(e) if named.is_none() && e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(CliError::Usage {
+            message: format!("configuration file {}: {e}", path.display()),
+            hint: "it is UTF-8 text in TOML, e.g. `ram-budget = \"8GiB\"`".into(),
+        }),
+    }
+}
+
+fn default_path() -> Option<PathBuf> {
+    Some(user_dir()?.join("config.toml"))
+}
+
+/// The user's directory: `$XDG_CONFIG_HOME/terrace`. None without a home.
+pub fn user_dir() -> Option<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let base = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")))?;
+    Some(base.join("terrace"))
+}
+
+/// Names of the options that the file may set, with the subcommand that shows how they are read.
+fn known_keys() -> BTreeMap<String, &'static str> {
+    let command = Cli::command();
+    let mut keys = BTreeMap::new();
+    for name in CONFIGURABLE {
+        let sub = command.find_subcommand(name).expect("a subcommand of ours");
+        for arg in sub.get_arguments().filter(|a| a.get_env().is_some() && !a.is_global_set()) {
+            keys.entry(arg.get_id().as_str().replace('_', "-")).or_insert(name);
+        }
+    }
+    keys
+}
+
+/// The values of the file in the form of command-line words, and warnings.
+///
+/// # Errors
+/// It is no TOML; a value that its option does not take.
+pub fn values_of(path: &Path, text: &str) -> Result<(BTreeMap<String, String>, Vec<String>), CliError> {
+    let usage = |message: String, hint: String| CliError::Usage {
+        message: format!("configuration file {}: {message}", path.display()),
+        hint,
+    };
+    let table: toml::Table = text.parse().map_err(|e: toml::de::Error| {
+        let line = e.span().map_or(1, |span| 1 + text[..span.start.min(text.len())].matches('\n').count());
+        usage(format!("line {line}: {}", one_line(e.message())), "lines are like `ctx = 4096`".into())
+    })?;
+    let known = known_keys();
+    let (mut values, mut warnings) = (BTreeMap::new(), Vec::new());
+    for (key, value) in &table {
+        let name = key.replace('_', "-");
+        let Some(subcommand) = known.get(&name) else {
+            let near = nearest(&name, known.keys().map(String::as_str));
+            warnings.push(format!("{}: unknown key `{key}`{near}", path.display()));
+            continue;
+        };
+        let word = match value {
+            toml::Value::String(s) => s.clone(),
+            toml::Value::Integer(_) | toml::Value::Float(_) => value.to_string(),
+            toml::Value::Boolean(on) if is_switch(&option(subcommand, &name)) => on.to_string(),
+            other => {
+                let message = format!("key `{key}`: {} is neither text nor a number", other.type_str());
+                return Err(usage(message, format!("write `{key} = \"...\"`")));
+            }
+        };
+        check(subcommand, &name, &word)
+            .map_err(|reason| usage(format!("key `{key}`: {reason}"), see(subcommand)))?;
+        values.insert(name.replace('-', "_"), word);
+    }
+    Ok((values, warnings))
+}
+
+fn see(subcommand: &str) -> String {
+    format!("`terrace {subcommand} --help` lists what the option takes")
+}
+
+/// Reads one value as its option would.
+///
+/// # Errors
+/// Why it would not.
+pub fn check(subcommand: &str, key: &str, word: &str) -> Result<(), String> {
+    let arg = option(subcommand, key);
+    if is_switch(&arg) {
+        return match word {
+            "true" | "false" => Ok(()),
+            other => Err(format!("`{other}` is neither true nor false")),
+        };
+    }
+    // Alone in a command of its own: no other option or variable can then be what fails.
+    let arg = arg.env(None::<&str>).required(false);
+    let words = if arg.is_positional() {
+        vec!["terrace".to_owned(), "--".into(), word.into()]
+    } else {
+        vec!["terrace".to_owned(), format!("--{key}={word}")]
+    };
+    Command::new("terrace").arg(arg).try_get_matches_from(words).map(|_| ()).map_err(|e| {
+        let text = e.to_string();
+        let line = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+        one_line(line)
+    })
+}
+
+/// A subcommand's option that a key of the file stands for.
+fn option(subcommand: &str, key: &str) -> Arg {
+    let command = Cli::command();
+    let sub = command.find_subcommand(subcommand).expect("a subcommand of ours");
+    let id = key.replace('-', "_");
+    sub.get_arguments().find(|a| a.get_id() == id.as_str()).expect("a known key").clone()
+}
+
+/// Whether it is on or off, and takes no value on the command line.
+fn is_switch(arg: &Arg) -> bool {
+    matches!(arg.get_action(), ArgAction::SetTrue)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_names_come_with_the_nearest() {
+        let (_, warnings) = values_of(Path::new("c.toml"), "ram-buget = \"2GiB\"\nqwertz = 1").unwrap();
+        assert_eq!(warnings.len(), 2, "{warnings:?}");
+        assert!(
+            warnings.iter().any(|w| w.contains("`ram-buget`; did you mean `ram-budget`")),
+            "{warnings:?}"
+        );
+        assert!(warnings.iter().any(|w| w.ends_with("unknown key `qwertz`")), "{warnings:?}");
+    }
+
+    #[test]
+    fn bad_values_name_file_key_and_reason() {
+        for (text, part) in [
+            ("ctx = 0", "key `ctx`"),
+            ("ram-budget = \"lots\"", "lots"),
+            ("temp = true", "neither text nor a number"),
+            ("watch = \"perhaps\"", "`perhaps` is neither true nor false"),
+            ("ctx = [", "line 1"),
+            ("a = 1\nb ==", "line 2"),
+        ] {
+            let message = values_of(Path::new("c.toml"), text).unwrap_err().to_string();
+            assert!(message.contains("c.toml") && message.contains(part), "{text}: {message}");
+            assert!(!message.contains('\n'), "{message}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The layers, put together: the values of those below become clap's default values.
+
+use super::aliases::long_name;
+use super::file::{CONFIGURABLE, check, read_file, values_of};
+use super::names::unknown_variables;
+use super::preset::{self, Place};
+use crate::args::{Applied, PresetUse};
+use crate::cli::Cli;
+use crate::error::CliError;
+use crate::source;
+use clap::parser::ValueSource;
+use clap::{Command, CommandFactory, FromArgMatches};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+
+/// The command line over its layers, and warnings about what nothing reads.
+///
+/// # Errors
+/// clap's own (help and version among them), or [`CliError::Usage`] for the configuration file.
+pub fn parse(args: Vec<OsString>) -> Result<(Cli, Vec<String>), ParseError> {
+    let args: Vec<OsString> = args.into_iter().map(long_name).collect();
+    let first = Cli::try_parse_from_layers(Cli::command(), &args)?;
+    let mut warnings = unknown_variables(std::env::vars_os().map(|(name, _)| name));
+    let (mut cli, mut values) = (first, BTreeMap::new());
+    if let Some((path, text)) = read_file(cli.config.as_deref())? {
+        let (from_file, unknown) = values_of(&path, &text)?;
+        warnings.extend(unknown);
+        cli = Cli::try_parse_from_layers(with_defaults(Cli::command(), &from_file), &args)?;
+        values = from_file;
+    }
+    let preset = preset_of(&mut cli, &mut warnings);
+    match preset {
+        Some(preset) => Ok((with_preset(preset, values, &args)?, warnings)),
+        None => Ok((cli, warnings)),
+    }
+}
+
+/// The stored preset for what is to be run, if there is one that is wanted. What is wrong with it is a warning; what is wrong
+/// with the model is told by whoever loads it.
+fn preset_of(cli: &mut Cli, warnings: &mut Vec<String>) -> Option<Applied> {
+    let (model, engine) = cli.presettable()?;
+    if engine.presets.preset == PresetUse::Off || !preset::any() {
+        return None;
+    }
+    let place = Place::of(&source::local(model)?).ok().flatten()?;
+    let mut settings = match place.read() {
+        Ok(preset) => preset?.settings,
+        Err(warning) => {
+            warnings.push(warning);
+            return None;
+        }
+    };
+    settings.retain(|name, value| match check("run", name, value) {
+        Ok(()) => true,
+        Err(reason) => {
+            warnings.push(format!("{}: `{name}`: {reason}; it is not used", place.path().display()));
+            false
+        }
+    });
+    (!settings.is_empty()).then(|| Applied { path: place.path().to_owned(), settings })
+}
+
+/// The command line over its layers, of which a preset is the last. What nothing else has set is noted.
+fn with_preset(
+    mut preset: Applied,
+    mut values: BTreeMap<String, String>,
+    args: &[OsString],
+) -> Result<Cli, clap::Error> {
+    let id = |name: &str| name.replace('-', "_");
+    preset.settings.retain(|name, _| !values.contains_key(&id(name)));
+    values.extend(preset.settings.iter().map(|(name, value)| (id(name), value.clone())));
+    let matches = with_defaults(Cli::command(), &values).try_get_matches_from(args)?;
+    let by_default = |name: &str| {
+        let source = matches.subcommand().and_then(|(_, of)| of.value_source(&id(name)));
+        source == Some(ValueSource::DefaultValue)
+    };
+    preset.settings.retain(|name, _| by_default(name));
+    let mut cli = Cli::from_arg_matches(&matches)?;
+    if let Some((_, engine)) = cli.presettable() {
+        engine.presets.from_preset = (!preset.settings.is_empty()).then_some(preset);
+    }
+    Ok(cli)
+}
+
+/// Why there is nothing to run.
+#[derive(Debug)]
+pub enum ParseError {
+    /// clap explains it, or was asked for help.
+    Clap(clap::Error),
+    /// The file.
+    Config(Box<CliError>),
+}
+
+impl From<clap::Error> for ParseError {
+    fn from(error: clap::Error) -> Self {
+        Self::Clap(error)
+    }
+}
+
+impl From<CliError> for ParseError {
+    fn from(error: CliError) -> Self {
+        Self::Config(Box::new(error))
+    }
+}
+
+impl Cli {
+    fn try_parse_from_layers(command: Command, args: &[OsString]) -> Result<Self, clap::Error> {
+        Self::from_arg_matches(&command.try_get_matches_from(args)?)
+    }
+}
+
+fn with_defaults(mut command: Command, values: &BTreeMap<String, String>) -> Command {
+    let fill = |mut sub: Command| {
+        for (id, value) in values {
+            // Another subcommand may have an option of the same name that the file does not set.
+            if sub.get_arguments().any(|a| a.get_id() == id.as_str() && a.get_env().is_some()) {
+                sub = sub.mut_arg(id.as_str(), |a| a.default_value(value.clone()));
+            }
+        }
+        sub
+    };
+    for name in CONFIGURABLE {
+        command = command.mut_subcommand(name, fill);
+    }
+    // Recording is a run.
+    command.mut_subcommand("trace", |trace| trace.mut_subcommand("record", fill))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn file_values_are_read_like_flags() {
+        let text = "ram-budget = \"2GiB\"\nctx = 512\ntemp = 0.0\nmodel = \"a.gguf\"\n";
+        let (values, warnings) = values_of(Path::new("c.toml"), text).unwrap();
+        assert!(warnings.is_empty(), "{warnings:?}");
+        let args: Vec<OsString> = ["terrace", "run", "--ctx", "64"].map(Into::into).into();
+        let cli = Cli::try_parse_from_layers(with_defaults(Cli::command(), &values), &args).unwrap();
+        let crate::cli::Command::Run(run) = cli.command else { panic!("run") };
+        assert_eq!(run.engine.placement.context.ctx, Some(64), "the flag wins");
+        assert_eq!(run.engine.placement.memory.ram_budget.to_string(), "2 GiB");
+        assert_eq!(run.sampling.temp, 0.0);
+        assert_eq!(run.model.as_deref(), Some("a.gguf"));
+    }
+
+    #[test]
+    fn switches_and_lists_are_set_as_well() {
+        let text = "watch = true\nbatch-slots = \"false\"\nparallel = 3\napi-key = \"a,b\"\n";
+        let (values, warnings) = values_of(Path::new("c.toml"), text).unwrap();
+        assert!(warnings.is_empty(), "{warnings:?}");
+        let parse = |subcommand: &str| {
+            let words = ["terrace", subcommand, "-f", "x"];
+            // A server reads no file.
+            let words = if subcommand == "serve" { &words[..2] } else { &words };
+            let args: Vec<OsString> = words.iter().map(Into::into).collect();
+            Cli::try_parse_from_layers(with_defaults(Cli::command(), &values), &args).unwrap().command
+        };
+        let crate::cli::Command::Serve(serve) = parse("serve") else { panic!("serve") };
+        assert!(serve.watch && !serve.batch_slots);
+        assert_eq!((serve.parallel, serve.api_key), (3, vec!["a".to_owned(), "b".into()]));
+        let crate::cli::Command::Run(run) = parse("run") else { panic!("run") };
+        assert!(run.watch);
+        // Not the option of the same name, which is no variable's.
+        let crate::cli::Command::Perplexity(perplexity) = parse("perplexity") else { panic!("perplexity") };
+        assert_eq!(perplexity.parallel, terrace_engine::HELLASWAG_SEQUENCES);
+    }
+}

@@ -1,0 +1,56 @@
+//! Names that mean nothing, and the nearest that would.
+
+use crate::cli::Cli;
+use clap::CommandFactory;
+use std::ffi::OsString;
+
+/// Environment variables that are no option's.
+const OTHER_VARIABLES: [&str; 2] = ["TERRACE_BUNDLED_MODEL", "TERRACE_LOG"];
+
+/// Warnings about `TERRACE_…` variables that nothing reads.
+pub fn unknown_variables(names: impl Iterator<Item = OsString>) -> Vec<String> {
+    let command = Cli::command();
+    let mut known: Vec<String> = OTHER_VARIABLES.map(String::from).to_vec();
+    for sub in std::iter::once(&command).chain(command.get_subcommands()) {
+        let variables = sub.get_arguments().filter_map(|a| a.get_env());
+        known.extend(variables.map(|name| name.to_string_lossy().into_owned()));
+    }
+    let mut warnings: Vec<String> = names
+        .filter_map(|name| name.into_string().ok())
+        .filter(|name| name.starts_with("TERRACE_") && !known.contains(name))
+        .map(|name| {
+            format!("unknown environment variable {name}{}", nearest(&name, known.iter().map(String::as_str)))
+        })
+        .collect();
+    warnings.sort();
+    warnings
+}
+
+/// `; did you mean …?` with the most similar name, or nothing if none is similar.
+pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    known
+        .map(|k| (strsim::jaro_winkler(name, k), k))
+        .filter(|(similarity, _)| *similarity > 0.75)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map_or_else(String::new, |(_, k)| format!("; did you mean `{k}`?"))
+}
+
+/// Words in one line.
+pub fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_variables_come_with_the_nearest() {
+        let names = ["TERRACE_RAM_BUDGTE", "TERRACE_CTX", "TERRACE_BUNDLED_MODEL", "PATH"];
+        let warnings = unknown_variables(names.into_iter().map(OsString::from));
+        assert_eq!(
+            warnings,
+            ["unknown environment variable TERRACE_RAM_BUDGTE; did you mean `TERRACE_RAM_BUDGET`?"]
+        );
+    }
+}

@@ -1,0 +1,142 @@
+//! What `optimize` found best for a model on this machine, kept for later runs.
+//!
+//! A preset takes the place of options' defaults: a flag, a variable and the configuration file all win over it.
+
+use crate::error::CliError;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use terrace_engine::FileIdentity;
+use terrace_host::machine::Hardware;
+use terrace_store::{read_cache_file, replace_cache_file};
+
+const FORMAT: &str = "terrace-preset";
+const VERSION: u32 = 1;
+/// Bytes of a file at most; it holds a handful of settings for each machine.
+const MAX_FILE: u64 = 256 << 10;
+/// Machines that are kept of a model.
+const MAX_MACHINES: usize = 32;
+
+/// The options that a preset may set, without dashes.
+pub const OPTIONS: [&str; 7] =
+    ["threads", "ubatch", "queue-depth", "request-size", "lookahead", "cache-policy", "slots-share"];
+
+/// The best settings on one machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Preset {
+    hardware: Hardware,
+    /// By option, without dashes.
+    pub settings: BTreeMap<String, String>,
+    /// Time of a run with the defaults, in milliseconds.
+    pub default_ms: f64,
+    /// The same with these settings.
+    pub best_ms: f64,
+    /// What the runs were given besides.
+    pub options: String,
+}
+
+/// A file: of one model, on all machines that share the directory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Wire {
+    format: String,
+    version: u32,
+    model: FileIdentity,
+    presets: Vec<Preset>,
+}
+
+/// Where presets of a model are.
+pub struct Place {
+    path: PathBuf,
+    model: FileIdentity,
+}
+
+impl Place {
+    /// Of the model in the file `model`. None without a home.
+    ///
+    /// # Errors
+    /// The model's header cannot be read.
+    pub fn of(model: &Path) -> Result<Option<Self>, CliError> {
+        let Some(dir) = user_dir() else { return Ok(None) };
+        let file = terrace_ggml::gguf::read(model)?;
+        let identity = FileIdentity::of(&file).map_err(CliError::io(model.display().to_string()))?;
+        Ok(Some(Self { path: dir.join(identity.file_stem()).with_added_extension("json"), model: identity }))
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The preset for this machine; none was kept: none.
+    ///
+    /// # Errors
+    /// What is wrong with the file, in a line.
+    pub fn read(&self) -> Result<Option<Preset>, String> {
+        let here = Hardware::here();
+        let mut all = self.read_all()?.into_iter().filter(|preset| preset.hardware.differs(&here).is_none());
+        let Some(preset) = all.next() else { return Ok(None) };
+        if let Some(name) = preset.settings.keys().find(|name| !OPTIONS.contains(&name.as_str())) {
+            return Err(self.wrong(&format!("`{name}` is no option that a preset sets")));
+        }
+        Ok(Some(preset))
+    }
+
+    fn read_all(&self) -> Result<Vec<Preset>, String> {
+        let text = read_cache_file(&self.path, MAX_FILE).map_err(|error| self.wrong(&error.to_string()))?;
+        let Some(text) = text else { return Ok(Vec::new()) };
+        // The version first: another one may look different.
+        #[derive(Deserialize)]
+        struct Head {
+            format: String,
+            version: u32,
+        }
+        let unreadable = |error: serde_json::Error| self.wrong(&format!("not a file of presets: {error}"));
+        let Head { format, version } = serde_json::from_str(&text).map_err(unreadable)?;
+        if format != FORMAT || version != VERSION {
+            let reason = format!("it is `{format}` version {version}, not `{FORMAT}` version {VERSION}");
+            return Err(self.wrong(&reason));
+        }
+        let wire: Wire = serde_json::from_str(&text).map_err(unreadable)?;
+        if wire.model != self.model {
+            return Err(self.wrong(&format!("it is about another model, `{}`", wire.model.name)));
+        }
+        Ok(wire.presets)
+    }
+
+    fn wrong(&self, reason: &str) -> String {
+        format!("{}: {reason}; no preset is used", self.path.display())
+    }
+
+    /// Keeps what was found on this machine, in the place of what was kept: readers see the old file or the new one.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn write(
+        &self,
+        settings: BTreeMap<String, String>,
+        (default_ms, best_ms): (f64, f64),
+        options: String,
+    ) -> Result<(), CliError> {
+        let hardware = Hardware::here();
+        let mut presets = self.read_all().unwrap_or_else(|warning| {
+            tracing::warn!("{warning}; it is written anew");
+            Vec::new()
+        });
+        presets.retain(|preset| preset.hardware.differs(&hardware).is_some());
+        presets.truncate(MAX_MACHINES - 1);
+        presets.insert(0, Preset { hardware, settings, default_ms, best_ms, options });
+        let wire = Wire { format: FORMAT.into(), version: VERSION, model: self.model.clone(), presets };
+        let text = serde_json::to_vec_pretty(&wire).expect("settings are plain data");
+        replace_cache_file(&self.path, &text).map_err(CliError::io(self.path.display().to_string()))
+    }
+}
+
+/// `$XDG_CONFIG_HOME/terrace/presets`.
+fn user_dir() -> Option<PathBuf> {
+    Some(super::file::user_dir()?.join("presets"))
+}
+
+/// Whether anything is kept at all: where nothing is, the model's header need not be read for it.
+pub fn any() -> bool {
+    user_dir().and_then(|dir| std::fs::read_dir(dir).ok()).is_some_and(|mut files| files.next().is_some())
+}

@@ -1,0 +1,312 @@
+//! The object that `run --json` prints and `bench` reads.
+
+pub mod hot_experts;
+pub mod summary;
+
+use crate::args::Applied;
+use hot_experts::HotExpertsReport;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+use terrace_engine::{Engine, Generation, Timings};
+use terrace_host::peak_rss;
+use terrace_store::{LayerStats, StoreStats};
+
+/// One run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunReport {
+    /// What was generated; U+FFFD where it is no text.
+    pub text: String,
+    /// The same in tokens.
+    pub tokens: Vec<i32>,
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Why it ended.
+    pub stop: String,
+    /// How often tensors had been replaced at the first token, and at the last.
+    #[serde(default)]
+    pub epochs: (u64, u64),
+    /// `full-resident`, `expert-streaming`, ... or `stock`.
+    pub mode: String,
+    /// What lives where.
+    pub plan: serde_json::Value,
+    /// How long it took.
+    pub timings: TimingReport,
+    /// What was read; none in stock runs and where nothing is managed.
+    pub store: Option<StoreReport>,
+    /// Of that, what was done from the first token to the last.
+    #[serde(default)]
+    pub decode: Option<StoreReport>,
+    /// How well the next layer's experts were foretold; none in stock runs.
+    #[serde(default)]
+    pub foretold: Option<ForetoldReport>,
+    /// What devices did with copies of experts; none if they hold none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hot_experts: Option<HotExpertsReport>,
+    /// What was read, by layer, in order; weights that belong to none come last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub layers: Vec<LayerReport>,
+    /// What a stored preset has set; none: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preset: Option<Applied>,
+    /// Most memory that the process had.
+    pub peak_rss_bytes: u64,
+}
+
+/// Times of one run.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct TimingReport {
+    /// Until the model could be used, in milliseconds.
+    pub load_ms: f64,
+    /// Prompt tokens per second.
+    pub prompt_tps: f64,
+    /// Generated tokens per second.
+    pub decode_tps: f64,
+    /// From the prompt to the first token, in milliseconds.
+    pub ttft_ms: f64,
+    /// Wall time of evaluating the prompt, in milliseconds.
+    #[serde(default)]
+    pub prompt_ms: f64,
+    /// Wall time from the first token to the last, in milliseconds.
+    #[serde(default)]
+    pub decode_ms: f64,
+}
+
+/// Counters of the store over one run.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct StoreReport {
+    /// Bytes read from the model's files.
+    pub bytes_read: u64,
+    /// Read requests.
+    pub requests: u64,
+    /// Uses of weights that were there.
+    pub hits: u64,
+    /// Uses of weights that had to be read.
+    pub misses: u64,
+    /// Share of the uses that neither read nor waited.
+    pub hit_rate: f64,
+    /// 10^9 bytes per second while reading.
+    pub read_gbps: f64,
+    /// Time that computing waited for reading, in milliseconds.
+    pub stall_ms: f64,
+    /// Uses of weights that were on their way already.
+    #[serde(default)]
+    pub joined: u64,
+    /// Blocks of weights that gave up their slot.
+    #[serde(default)]
+    pub evictions: u64,
+    /// Time that the computing thread was at experts, waiting left out, in milliseconds.
+    #[serde(default)]
+    pub experts_ms: f64,
+    /// Time that it was at anything else, waiting left out, in milliseconds.
+    #[serde(default)]
+    pub dense_ms: f64,
+    /// Time with at least one request in flight, in milliseconds. A request counts until its end is noticed, here and below.
+    #[serde(default)]
+    pub io_busy_ms: f64,
+    /// Share of that time in which the lanes computed and did not wait; 0 if nothing was read.
+    #[serde(default)]
+    pub overlap: f64,
+    /// Bytes that were read because they were asked for; what is read ahead is left out.
+    #[serde(default)]
+    pub demand_bytes: u64,
+    /// Time with at least one such request in flight: something is missing, in milliseconds.
+    #[serde(default)]
+    pub demand_busy_ms: f64,
+    /// 10^9 bytes per second of such bytes in that time.
+    #[serde(default)]
+    pub demand_gbps: f64,
+    /// The disk's duty while something is missing: `demand_gbps` as a share of what the device gave when its settings were
+    /// measured (`plan.tuned_gbps`); none if they never were.
+    #[serde(default)]
+    pub duty: Option<f64>,
+    /// What was read before it was asked for.
+    #[serde(default)]
+    pub ahead: AheadReport,
+    /// Whether the RAM budget followed the memory that there was.
+    #[serde(default)]
+    pub adapts: bool,
+    /// Bytes of RAM that weights may take at the end.
+    #[serde(default)]
+    pub budget_now: u64,
+    /// Times that it became less, for want of memory.
+    #[serde(default)]
+    pub shrinks: u64,
+    /// Times that it became more again.
+    #[serde(default)]
+    pub grows: u64,
+}
+
+/// Counters of reads that nobody had asked for yet.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct AheadReport {
+    /// Blocks that might be asked for soon.
+    pub speculated: u64,
+    /// Their bytes.
+    pub speculated_bytes: u64,
+    /// Those that were asked for in time.
+    pub used: u64,
+    /// Those that were not.
+    pub wasted: u64,
+    /// Guesses that were never read.
+    pub expired: u64,
+    /// Bytes read into room that was free.
+    pub filled_bytes: u64,
+    /// Reads among all these that failed.
+    pub failures: u64,
+}
+
+/// How well the routers' choices were foretold.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct ForetoldReport {
+    /// Experts that were chosen in blocks that there was a guess for.
+    pub chosen: u64,
+    /// Of these, those that were guessed.
+    pub guessed: u64,
+}
+
+/// Counters of one layer's weights.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct LayerReport {
+    /// Its number; none: weights that belong to no layer.
+    pub layer: Option<u32>,
+    /// Uses of weights that were there.
+    pub hits: u64,
+    /// Uses of weights that had to be read.
+    pub misses: u64,
+    /// Uses of weights that were on their way already.
+    pub joined: u64,
+    /// Bytes read from the model's files.
+    pub bytes_read: u64,
+    /// Read requests.
+    pub requests: u64,
+    /// Time that computing waited, in milliseconds.
+    pub stall_ms: f64,
+    /// Time that the computing thread was at this layer's experts, waiting left out, in milliseconds.
+    #[serde(default)]
+    pub experts_ms: f64,
+    /// Time with at least one request for this layer in flight, in milliseconds.
+    #[serde(default)]
+    pub io_busy_ms: f64,
+    /// Blocks read because they might be asked for soon.
+    pub speculated: u64,
+    /// Those that were asked for in time.
+    pub used: u64,
+    /// Those that were not.
+    pub wasted: u64,
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+impl ForetoldReport {
+    /// Of an engine's runs so far.
+    pub fn of(engine: &Engine) -> Option<Self> {
+        engine.foretold().map(|f| Self { chosen: f.chosen, guessed: f.guessed })
+    }
+}
+
+impl From<&LayerStats> for LayerReport {
+    fn from(stats: &LayerStats) -> Self {
+        Self {
+            layer: stats.layer.map(|layer| layer.0),
+            hits: stats.hits,
+            misses: stats.misses,
+            joined: stats.joined,
+            bytes_read: stats.bytes_read.bytes(),
+            requests: stats.requests,
+            stall_ms: millis(stats.stall),
+            experts_ms: millis(stats.experts),
+            io_busy_ms: millis(stats.io_busy),
+            speculated: stats.speculated,
+            used: stats.speculation_used,
+            wasted: stats.speculation_wasted,
+        }
+    }
+}
+
+impl StoreReport {
+    /// Of an engine's runs so far; none in stock runs.
+    pub fn of(engine: &Engine) -> Option<Self> {
+        let stats = engine.store_stats()?;
+        Some(Self {
+            adapts: engine.adapts(),
+            budget_now: engine.budget_now().unwrap_or_default().bytes(),
+            ..Self::new(&stats, engine.plan().tuned_gbps)
+        })
+    }
+
+    /// Of a store whose device gave `tuned` 10^9 bytes per second when it was measured.
+    fn new(stats: &StoreStats, tuned: Option<f64>) -> Self {
+        Self {
+            bytes_read: stats.bytes_read.bytes(),
+            requests: stats.requests,
+            hits: stats.hits,
+            misses: stats.misses,
+            hit_rate: stats.hit_rate(),
+            read_gbps: stats.read_gbps(),
+            stall_ms: millis(stats.stall),
+            joined: stats.joined,
+            evictions: stats.evictions,
+            experts_ms: millis(stats.experts),
+            dense_ms: millis(stats.dense),
+            io_busy_ms: millis(stats.io_busy),
+            overlap: stats.overlap(),
+            demand_bytes: stats.demand_read.bytes(),
+            demand_busy_ms: millis(stats.demand_busy),
+            demand_gbps: stats.demand_gbps(),
+            duty: tuned.filter(|tuned| *tuned > 0.0).map(|tuned| stats.demand_gbps() / tuned),
+            ahead: AheadReport {
+                speculated: stats.speculated,
+                speculated_bytes: stats.speculated_bytes.bytes(),
+                used: stats.speculation_used,
+                wasted: stats.speculation_wasted,
+                expired: stats.speculation_expired,
+                filled_bytes: stats.filled_bytes.bytes(),
+                failures: stats.background_failures,
+            },
+            adapts: false,
+            budget_now: 0,
+            shrinks: stats.shrinks,
+            grows: stats.grows,
+        }
+    }
+}
+
+impl TimingReport {
+    fn new(engine: &Engine, timings: &Timings) -> Self {
+        Self {
+            load_ms: engine.load_ms(),
+            prompt_tps: timings.prompt_tps,
+            decode_tps: timings.decode_tps,
+            ttft_ms: timings.ttft_ms,
+            prompt_ms: timings.prompt_ms,
+            decode_ms: timings.decode_ms,
+        }
+    }
+}
+
+impl RunReport {
+    /// Of a generation that just ended.
+    pub fn new(engine: &Engine, generation: &Generation) -> Self {
+        let plan = engine.plan();
+        let stop = serde_json::to_value(generation.stop).ok();
+        Self {
+            text: String::from_utf8_lossy(&generation.text).into_owned(),
+            tokens: generation.tokens.clone(),
+            prompt_tokens: generation.prompt_tokens,
+            epochs: generation.epochs,
+            stop: stop.as_ref().and_then(|s| s.as_str()).unwrap_or_default().to_owned(),
+            mode: plan.mode.clone(),
+            plan: serde_json::to_value(plan).expect("a plan is plain data"),
+            timings: TimingReport::new(engine, &generation.timings),
+            store: StoreReport::of(engine),
+            decode: generation.decode.map(|stats| StoreReport::new(&stats, plan.tuned_gbps)),
+            foretold: ForetoldReport::of(engine),
+            hot_experts: HotExpertsReport::of(engine),
+            layers: engine.layer_stats().iter().map(LayerReport::from).collect(),
+            preset: None,
+            peak_rss_bytes: peak_rss().bytes(),
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! What `run -v` says at its end, for people.
+
+use super::hot_experts::HotExpertsReport;
+use super::{ForetoldReport, StoreReport};
+use std::fmt;
+use terrace_engine::{Engine, Generation, SavedProfile, Timings};
+use terrace_model::ByteSize;
+
+/// A few lines about a run, or about all answers of a conversation.
+pub struct Summary {
+    /// Tokens of the prompt, tokens generated, and how long they took; none of a conversation.
+    run: Option<(usize, usize, Timings)>,
+    store: Option<StoreReport>,
+    tuned_gbps: Option<f64>,
+    foretold: Option<ForetoldReport>,
+    hot: Option<HotExpertsReport>,
+}
+
+impl Summary {
+    /// Of what the engine did so far.
+    pub fn of(engine: &Engine, generation: Option<&Generation>) -> Self {
+        Self {
+            run: generation.map(|g| (g.prompt_tokens, g.tokens.len(), g.timings)),
+            store: StoreReport::of(engine),
+            tuned_gbps: engine.plan().tuned_gbps,
+            foretold: ForetoldReport::of(engine),
+            hot: HotExpertsReport::of(engine),
+        }
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((prompt, generated, t)) = &self.run {
+            let (tps, seconds) = (t.prompt_tps, t.prompt_ms / 1e3);
+            let first = t.ttft_ms / 1e3;
+            writeln!(
+                f,
+                "prefill: {prompt} tokens in {seconds:.2} s, {tps:.2} tokens/s; first token after {first:.2} s"
+            )?;
+            let (tps, seconds) = (t.decode_tps, t.decode_ms / 1e3);
+            writeln!(f, "decode: {generated} tokens in {seconds:.2} s, {tps:.2} tokens/s")?;
+        }
+        let Some(store) = &self.store else { return Ok(()) };
+        if store.hits + store.misses + store.joined == 0 {
+            return writeln!(f, "weights: nothing was asked of the store");
+        }
+        write!(
+            f,
+            "weights: {:.1}% hits, {} MB read at {:.2} GB/s while reading",
+            store.hit_rate * 100.0,
+            megabytes(store.bytes_read),
+            store.read_gbps
+        )?;
+        match (store.duty, self.tuned_gbps) {
+            (Some(duty), Some(tuned)) => writeln!(
+                f,
+                "; {:.0}% of this disk's {tuned:.2} GB/s while something was missing",
+                duty * 100.0
+            )?,
+            _ => writeln!(f)?,
+        }
+        writeln!(
+            f,
+            "time: computing experts {:.2} s, the rest {:.2} s, waiting {:.2} s; {:.0}% of the reading hidden behind computing",
+            store.experts_ms / 1e3,
+            store.dense_ms / 1e3,
+            store.stall_ms / 1e3,
+            store.overlap * 100.0
+        )?;
+        let ahead = &store.ahead;
+        write!(
+            f,
+            "ahead: {} blocks read on a guess, {} used, {} wasted",
+            ahead.speculated, ahead.used, ahead.wasted
+        )?;
+        if let Some(ForetoldReport { chosen, guessed }) = self.foretold
+            && chosen > 0
+        {
+            write!(f, "; {:.1}% of the experts foretold", guessed as f64 / chosen as f64 * 100.0)?;
+        }
+        writeln!(f, "; {} MB filled into free room", megabytes(ahead.filled_bytes))?;
+        if let Some(hot) = &self.hot {
+            writeln!(f, "{hot}")?;
+        }
+        if store.adapts {
+            let now = ByteSize(store.budget_now);
+            writeln!(
+                f,
+                "budget: {now} at the end; shrunk {} times, grown {} times",
+                store.shrinks, store.grows
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn megabytes(bytes: u64) -> u64 {
+    bytes / 1_000_000
+}
+
+/// Where the timeline is, and what is missing of it.
+pub fn profile(saved: &SavedProfile) -> String {
+    let SavedProfile { path, size, spans, dropped } = saved;
+    let mut text = format!("profile: {spans} spans, {size} in {}", path.display());
+    if *dropped > 0 {
+        text += &format!("; it was full, {dropped} spans that came later are missing");
+    }
+    if *spans == 0 {
+        text += "; nothing streamed in this run";
+    }
+    text
+}

@@ -1,0 +1,231 @@
+//! One file, from a hub into the cache: resumed where it stopped, checked before it counts.
+
+use super::error::innermost;
+use super::metadata::RemoteFile;
+use super::{HubError, REVISION};
+use crate::term::progress;
+use futures_util::StreamExt;
+use hf_hub::repository::RepoTypeModel;
+use hf_hub::{HFError, HFRepository};
+use indicatif::{ProgressBar, ProgressStyle};
+use sha2::{Digest, Sha256};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use terrace_model::ByteSize;
+
+/// Attempts in a row without a single new byte.
+const ATTEMPTS: u32 = 4;
+/// Wait before the second attempt; doubles with each further one.
+const FIRST_WAIT: Duration = Duration::from_millis(200);
+/// Bytes fetched again when a download goes on, and compared with those on disk: a server that ignores the range
+/// and starts over, or sends something else by now, is found out before its bytes are mixed in.
+const OVERLAP: u64 = 64 << 10;
+
+/// A file to download.
+pub struct Download<'a> {
+    /// Where from.
+    pub repository: &'a HFRepository<RepoTypeModel>,
+    /// Its path there.
+    pub name: &'a str,
+    /// What it will be.
+    pub remote: &'a RemoteFile,
+    /// Where to.
+    pub blob: &'a Path,
+    /// For messages.
+    pub url: &'a str,
+}
+
+impl Download<'_> {
+    /// Fetches what is missing. The file appears under its name only whole and verified; until then it is
+    /// `….incomplete` beside it, as other clients of the hub name it.
+    pub async fn run(&self) -> Result<(), HubError> {
+        let folder = self.blob.parent().expect("a blob has a folder");
+        std::fs::create_dir_all(folder).map_err(|e| HubError::cache(folder, e))?;
+        let partial = PathBuf::from(format!("{}.incomplete", self.blob.display()));
+        let mut file = open_locked(&partial)?;
+        if self.blob.is_file() {
+            // Another process was faster, and this one held an empty file.
+            return remove(&partial);
+        }
+        let bar = self.bar();
+        self.fetch(&mut file, &partial, folder, &bar).await?;
+        bar.finish_and_clear();
+        self.verify(&mut file, &partial)?;
+        file.sync_all().map_err(|e| HubError::cache(&partial, e))?;
+        std::fs::rename(&partial, self.blob).map_err(|e| HubError::cache(self.blob, e))
+    }
+
+    async fn fetch(
+        &self,
+        file: &mut File,
+        partial: &Path,
+        folder: &Path,
+        bar: &ProgressBar,
+    ) -> Result<(), HubError> {
+        let size = self.remote.size;
+        let mut have = file.metadata().map_err(|e| HubError::cache(partial, e))?.len();
+        if have > size {
+            // Of another download of the same name; nothing in it can be trusted.
+            file.set_len(0).map_err(|e| HubError::cache(partial, e))?;
+            have = 0;
+        }
+        self.check_space(folder, size - have)?;
+        let (mut failures, mut wait) = (0, FIRST_WAIT);
+        while have < size {
+            bar.set_position(have);
+            let before = have;
+            let reason = match self.attempt(file, partial, &mut have, bar).await {
+                Ok(()) if have == size => break,
+                Ok(()) => "the connection ended early".to_owned(),
+                Err(Attempt::Fatal(error)) => return Err(error),
+                Err(Attempt::Again(reason)) => reason,
+            };
+            if have > before {
+                (failures, wait) = (0, FIRST_WAIT);
+            }
+            failures += 1;
+            if failures >= ATTEMPTS {
+                return Err(HubError::Broken { url: self.url.into(), at: have, size, reason });
+            }
+            tracing::info!("{}: {reason} at byte {have} of {size}; going on", self.url);
+            tokio::time::sleep(wait).await;
+            wait *= 2;
+        }
+        Ok(())
+    }
+
+    /// One request for all that is missing; `have` follows what is on disk.
+    async fn attempt(
+        &self,
+        file: &mut File,
+        partial: &Path,
+        have: &mut u64,
+        bar: &ProgressBar,
+    ) -> Result<(), Attempt> {
+        let cache = |e| Attempt::Fatal(HubError::cache(partial, e));
+        let overlap = (*have).min(OVERLAP);
+        let start = *have - overlap;
+        let mut known = vec![0; overlap as usize];
+        file.seek(SeekFrom::Start(start)).map_err(cache)?;
+        file.read_exact(&mut known).map_err(cache)?;
+
+        let request = self.repository.download_file_stream().filename(self.name).revision(REVISION);
+        let (_, mut stream) =
+            request.range(start..self.remote.size).send().await.map_err(|e| self.classify(e, *have))?;
+        let mut known = &known[..];
+        while let Some(chunk) = stream.next().await {
+            let chunk = chunk.map_err(|e| self.classify(e, *have))?;
+            let (same, new) = chunk.split_at(known.len().min(chunk.len()));
+            if same != &known[..same.len()] {
+                file.set_len(0).map_err(cache)?;
+                *have = 0;
+                return Err(Attempt::Again("the server did not go on where the file had stopped".into()));
+            }
+            known = &known[same.len()..];
+            if new.len() as u64 > self.remote.size - *have {
+                let got = *have + new.len() as u64;
+                remove(partial).map_err(Attempt::Fatal)?;
+                let file = self.url.to_owned();
+                return Err(Attempt::Fatal(HubError::WrongSize { file, expected: self.remote.size, got }));
+            }
+            file.write_all(new).map_err(cache)?;
+            *have += new.len() as u64;
+            bar.set_position(*have);
+        }
+        Ok(())
+    }
+
+    /// Whether another attempt can help.
+    fn classify(&self, error: HFError, at: u64) -> Attempt {
+        match error {
+            HFError::Request { source, .. } => Attempt::Again(innermost(&source)),
+            HFError::Http { context } if context.status.is_server_error() => {
+                Attempt::Again(format!("the server answers {}", context.status))
+            }
+            HFError::RateLimited { .. } => Attempt::Again("the server asks to come back later".into()),
+            other => Attempt::Fatal(HubError::Broken {
+                url: self.url.into(),
+                at,
+                size: self.remote.size,
+                reason: other.to_string(),
+            }),
+        }
+    }
+
+    fn check_space(&self, folder: &Path, needed: u64) -> Result<(), HubError> {
+        let stat = rustix::fs::statvfs(folder).map_err(|e| HubError::cache(folder, e.into()))?;
+        let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+        if needed <= free {
+            return Ok(());
+        }
+        Err(HubError::NoSpace {
+            url: self.url.into(),
+            needed: ByteSize(needed),
+            free: ByteSize(free),
+            folder: folder.to_owned(),
+        })
+    }
+
+    fn verify(&self, file: &mut File, partial: &Path) -> Result<(), HubError> {
+        let Some(expected) = self.remote.sha256() else { return Ok(()) };
+        let cache = |e| HubError::cache(partial, e);
+        file.seek(SeekFrom::Start(0)).map_err(cache)?;
+        let (mut hash, mut buffer) = (Sha256::new(), vec![0; 1 << 20]);
+        loop {
+            let n = file.read(&mut buffer).map_err(cache)?;
+            if n == 0 {
+                break;
+            }
+            hash.update(&buffer[..n]);
+        }
+        let got: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        if got == expected {
+            return Ok(());
+        }
+        // To go on from wrong bytes would never end well.
+        remove(partial)?;
+        Err(HubError::WrongContent { url: self.url.into(), expected: expected.into(), got })
+    }
+
+    fn bar(&self) -> ProgressBar {
+        let style =
+            ProgressStyle::with_template("{msg} {wide_bar} {binary_bytes}/{binary_total_bytes} {eta}")
+                .expect("a constant template");
+        ProgressBar::with_draw_target(Some(self.remote.size), progress::target())
+            .with_style(style)
+            .with_message(self.name.to_owned())
+    }
+}
+
+/// How an attempt ended that did not bring everything.
+enum Attempt {
+    /// Worth another one.
+    Again(String),
+    /// Not.
+    Fatal(HubError),
+}
+
+/// Opens the partial file for this process alone; waits for another one that downloads the same.
+fn open_locked(path: &Path) -> Result<File, HubError> {
+    let cache = |e| HubError::cache(path, e);
+    let file =
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(cache)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            eprintln!("waiting for another process that downloads the same file");
+            file.lock().map_err(cache)?;
+        }
+        Err(TryLockError::Error(e)) => return Err(cache(e)),
+    }
+    Ok(file)
+}
+
+fn remove(path: &Path) -> Result<(), HubError> {
+    match std::fs::remove_file(path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(HubError::cache(path, e)),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,48 @@
+//! Texts from files and stdin.
+
+use crate::error::CliError;
+use std::path::Path;
+
+/// A prompt file's text, less one newline at its end.
+///
+/// # Errors
+/// The file cannot be read or is not UTF-8.
+pub fn file(path: &Path) -> Result<String, CliError> {
+    let what = path.display().to_string();
+    let bytes = std::fs::read(path).map_err(CliError::io(what.clone()))?;
+    text(bytes, &what)
+}
+
+/// The text that bytes of `what` are, less one newline at its end.
+///
+/// # Errors
+/// They are not UTF-8.
+pub fn text(bytes: Vec<u8>, what: &str) -> Result<String, CliError> {
+    let mut text = String::from_utf8(bytes)
+        .map_err(|error| CliError::NotUtf8 { what: what.into(), offset: error.utf8_error().valid_up_to() })?;
+    if text.ends_with('\n') {
+        text.pop();
+        if text.ends_with('\r') {
+            text.pop();
+        }
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_wrong_byte_is_named() {
+        let error = text(b"caf\xc3\xa9 \xff more".to_vec(), "stdin").unwrap_err();
+        assert_eq!(error.to_string(), "stdin: invalid UTF-8 at byte offset 6");
+    }
+
+    #[test]
+    fn one_newline_at_the_end_is_the_editors() {
+        for (bytes, expected) in [("a\n", "a"), ("a\r\n", "a"), ("a\n\n", "a\n"), ("a", "a")] {
+            assert_eq!(text(bytes.into(), "f").unwrap(), expected);
+        }
+    }
+}
