@@ -11,46 +11,36 @@
 //! - [`place`]: a [`Placement`] on a measured machine ([`MachineProfile`]), with an estimate of its speed.
 //! - [`mixes`]: types of tensors that cost least within a size.
 
-mod class;
-mod context;
+mod advice;
 mod error;
-mod experts;
-mod hot;
-mod manage;
-mod metadata;
+mod machine;
 mod mix;
-mod overrides;
-mod patterns;
-mod pin;
+mod model;
 mod place;
-mod plan;
-mod profile;
-mod request;
-mod show;
-mod summary;
-mod working_set;
+mod plan_table;
+mod planners;
+mod rules;
+mod wishes;
 
-pub use class::{TensorClass, classify, classify_all};
-pub use context::{ContextSize, DEFAULT_CONTEXT, auto_ubatch, context_size, context_tokens};
+pub use advice::{Advice, ParseWhatIfError, WhatIf, advise, explain};
 pub use error::{Need, PlanError};
-pub use experts::{ExpertGroup, expert_groups};
-pub use hot::{HotLayer, hot_slots};
-pub use manage::{MATRIX_MIN, Managed, Selection, managed};
-pub use metadata::Count;
-pub use mix::{Mix, MixError, MixOption, least_cost, mixes};
-pub use overrides::{ParseRuleError, RuleError, RulePlace, TensorRule, apply_rules};
-pub use patterns::override_patterns;
-pub use place::{
-    Advice, Bound, CurveError, Estimate, Given, HitCurve, HotClass, PLACEMENT_VERSION, ParseWhatIfError,
-    PlaceError, PlaceRequest, PlacedContext, PlacedExperts, PlacedLayer, PlacedMode, PlacedModel, Placement,
-    PlacementError, Planner, RealizeError, Term, TermKind, TierUse, WhatIf, advise, assess, device_room,
-    explain, place,
-};
-pub use plan::{Mode, Plan, auto_reserve, plan, plan_selection, token_cycle_warning};
-pub use profile::{
+pub use machine::{
     CpuProfile, DeviceProfile, MachineProfile, MatmulRate, MemoryProfile, PROFILE_VERSION, PlanRate,
     ProfileError, ReadRate, StorageProfile, ThreadBandwidth, Unit,
 };
-pub use request::{Budget, Machine, Manage, ParseBudgetError, ParseManageError, Request};
-pub use summary::{ClassSummary, ShardSummary, Summary, TypeSummary};
-pub use working_set::slot_size;
+pub use mix::{Mix, MixError, MixOption, least_cost, mixes};
+pub use model::{
+    ClassSummary, ContextSize, Count, DEFAULT_CONTEXT, ExpertGroup, MATRIX_MIN, Managed, Selection,
+    ShardSummary, Summary, TensorClass, TypeSummary, auto_ubatch, classify, classify_all, context_size,
+    context_tokens, expert_groups, managed, override_patterns, slot_size,
+};
+pub use place::{
+    Bound, CurveError, Estimate, Given, HitCurve, HotClass, PLACEMENT_VERSION, PlaceError, PlaceRequest,
+    PlacedContext, PlacedExperts, PlacedLayer, PlacedMode, PlacedModel, Placement, PlacementError,
+    RealizeError, Term, TermKind, TierUse, assess, device_room, place,
+};
+pub use planners::{
+    HotLayer, Mode, Plan, Planner, auto_reserve, hot_slots, plan, plan_selection, token_cycle_warning,
+};
+pub use rules::{ParseRuleError, RuleError, RulePlace, TensorRule, apply_rules};
+pub use wishes::{Budget, Machine, Manage, ParseBudgetError, ParseManageError, Request};

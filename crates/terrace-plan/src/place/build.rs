@@ -1,7 +1,6 @@
 //! From an assignment to the report on it.
 
 use super::assignment::Decode;
-use super::choose::Chosen;
 use super::costs::{Costs, host_bandwidth};
 use super::prefill::prefill;
 use super::report::{
@@ -10,8 +9,9 @@ use super::report::{
 };
 use super::request::PlaceRequest;
 use super::workload::Workload;
-use crate::class::TensorClass;
-use crate::profile::MachineProfile;
+use crate::machine::MachineProfile;
+use crate::model::class::TensorClass;
+use crate::planners::choose::Chosen;
 use std::collections::BTreeSet;
 use terrace_model::{ByteSize, ModelFile};
 

@@ -3,9 +3,9 @@
 use super::curve::HitCurve;
 use super::request::PlaceRequest;
 use super::workload::{LayerLoad, TypeLoad, Workload};
-use crate::plan::auto_reserve;
-use crate::profile::{DeviceProfile, MachineProfile, default_rates};
-use crate::request::Budget;
+use crate::machine::{DeviceProfile, MachineProfile, default_rates};
+use crate::planners::sets::auto_reserve;
+use crate::wishes::Budget;
 use terrace_model::ByteSize;
 
 /// What a token costs, wherever its weights lie. Places: 0 is RAM (and whatever computes on it), `d + 1` the `d`-th

@@ -3,7 +3,7 @@
 use super::assignment::Assignment;
 use super::costs::Costs;
 use super::workload::Workload;
-use crate::profile::{MachineProfile, ProfileError};
+use crate::machine::{MachineProfile, ProfileError};
 use terrace_model::ByteSize;
 
 /// Why a model cannot be placed.

@@ -2,15 +2,15 @@
 
 use super::assignment::Assignment;
 use super::build::Planned;
-use super::choose::{Chosen, Planner};
 use super::costs::Costs;
 use super::error::PlaceError;
 use super::reckoned;
 use super::report::Placement;
 use super::request::PlaceRequest;
 use super::workload::Workload;
-use crate::manage::Selection;
-use crate::profile::MachineProfile;
+use crate::machine::MachineProfile;
+use crate::model::selection::Selection;
+use crate::planners::choose::{Chosen, Planner};
 use std::collections::BTreeSet;
 use terrace_model::{ByteSize, ModelFile};
 

@@ -4,35 +4,24 @@
 //! `workload` (bytes and operations, per layer), `costs` (the same in seconds), `assignment` (what lies where, and the
 //! cost of that), `lp` and `greedy` (planners), `choose` (the better of them), `build` (the report).
 
-mod advice;
-mod assignment;
-mod build;
-mod choose;
-mod complete;
-mod costs;
-mod curve;
-mod error;
-mod explain;
-mod given;
-mod greedy;
-mod kinds;
-mod lp;
-mod prefill;
-mod realize;
-mod report;
-mod request;
-mod show;
+pub(crate) mod assignment;
+pub(crate) mod build;
+pub(crate) mod costs;
+pub(crate) mod curve;
+pub(crate) mod error;
+pub(crate) mod given;
+pub(crate) mod prefill;
+pub(crate) mod realize;
+pub(crate) mod report;
+pub(crate) mod request;
+pub(crate) mod show;
 #[cfg(test)]
 mod tests;
-mod what_if;
-mod workload;
+pub(crate) mod workload;
 
-pub use advice::{Advice, advise};
-pub use choose::Planner;
 pub use costs::device_room;
 pub use curve::{CurveError, HitCurve, HotClass};
 pub use error::PlaceError;
-pub use explain::explain;
 pub use given::{Given, assess};
 pub use realize::RealizeError;
 pub use report::{
@@ -40,9 +29,9 @@ pub use report::{
     Placement, PlacementError, Term, TermKind, TierUse,
 };
 pub use request::PlaceRequest;
-pub use what_if::{ParseWhatIfError, WhatIf};
 
-use crate::profile::MachineProfile;
+use crate::machine::MachineProfile;
+use crate::planners::choose;
 use build::Planned;
 use costs::Costs;
 use terrace_model::ModelFile;
@@ -66,7 +55,7 @@ pub fn place(
 }
 
 /// The model as work on a machine that can be.
-fn reckoned(
+pub(crate) fn reckoned(
     model: &ModelFile,
     machine: &MachineProfile,
     request: &PlaceRequest,

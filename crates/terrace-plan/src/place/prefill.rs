@@ -3,7 +3,7 @@
 use super::assignment::Assignment;
 use super::costs::Costs;
 use super::workload::{LayerLoad, TypeLoad, Workload};
-use crate::profile::{DeviceProfile, MachineProfile, default_rates};
+use crate::machine::{DeviceProfile, MachineProfile, default_rates};
 use terrace_model::ByteSize;
 
 /// Seconds for a prompt, and what they are made of.

@@ -2,9 +2,9 @@
 
 use super::given::Given;
 use super::report::{PlacedLayer, Placement};
-use crate::class::{TensorClass, classify_all};
-use crate::manage::{Managed, Selection, is_matrix};
-use crate::working_set::is_row_table;
+use crate::model::class::{TensorClass, classify_all};
+use crate::model::selection::{Managed, Selection, is_matrix};
+use crate::model::working_set::is_row_table;
 use std::collections::BTreeSet;
 use terrace_model::{ByteSize, ModelFile};
 

@@ -1,6 +1,6 @@
 //! A placement as it is shown, kept and read back.
 
-use super::choose::Planner;
+use crate::planners::choose::Planner;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use terrace_model::ByteSize;

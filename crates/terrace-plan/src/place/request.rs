@@ -1,8 +1,8 @@
 //! What is asked for: budgets, context, the text that is reckoned with.
 
 use super::curve::HitCurve;
-use crate::context::ContextSize;
-use crate::request::Budget;
+use crate::model::context::ContextSize;
+use crate::wishes::Budget;
 use terrace_model::KvType;
 
 /// What the user wants placed.

@@ -1,15 +1,15 @@
 //! What every plan must hold, on random models and machines.
 
 use super::assignment::Assignment;
-use super::choose::{Chosen, Planner, choose};
-use super::complete::Outline;
 use super::costs::Costs;
-use super::greedy::greedy;
-use super::lp;
 use super::request::PlaceRequest;
 use super::workload::{ContextLoad, ExpertLoad, LayerLoad, Matrix, Table, TypeLoad, Workload};
-use crate::class::TensorClass;
-use crate::profile::{DeviceProfile, MachineProfile, StorageProfile, ThreadBandwidth};
+use crate::machine::{DeviceProfile, MachineProfile, StorageProfile, ThreadBandwidth};
+use crate::model::class::TensorClass;
+use crate::planners::choose::{Chosen, Planner, choose};
+use crate::planners::complete::Outline;
+use crate::planners::greedy::greedy;
+use crate::planners::lp;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use terrace_model::KvType;

@@ -1,11 +1,11 @@
 //! What a model asks of a machine, per layer: bytes to hold, bytes and operations per token.
 
 use super::request::PlaceRequest;
-use crate::class::{TensorClass, classify_all};
-use crate::context::{activations, attention, context_tokens, recurrent_layers, rows, state};
-use crate::experts::groups;
-use crate::manage::is_matrix;
-use crate::working_set::{is_row_table, slot_size};
+use crate::model::class::{TensorClass, classify_all};
+use crate::model::context::{activations, attention, context_tokens, recurrent_layers, rows, state};
+use crate::model::experts::groups;
+use crate::model::selection::is_matrix;
+use crate::model::working_set::{is_row_table, slot_size};
 use std::collections::BTreeMap;
 use terrace_model::KvType;
 use terrace_model::{LayerId, ModelFile};

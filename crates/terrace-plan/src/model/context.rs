@@ -1,6 +1,6 @@
 //! How much memory a context takes, from the header alone.
 
-use crate::metadata::{for_layer, over_layers};
+use crate::model::metadata::{for_layer, over_layers};
 use std::collections::BTreeSet;
 use terrace_model::KvType;
 use terrace_model::{ByteSize, LayerId, ModelFile};

@@ -1,8 +1,8 @@
 //! From a few numbers to a whole assignment.
 
-use super::assignment::Assignment;
-use super::costs::Costs;
-use super::workload::Workload;
+use crate::place::assignment::Assignment;
+use crate::place::costs::Costs;
+use crate::place::workload::Workload;
 
 /// The decisions that planners make; the rest follows.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,13 +1,13 @@
 //! Why a tensor lies where it lies.
 
-use super::assignment::Assignment;
-use super::choose::choose;
-use super::costs::Costs;
-use super::error::{self, PlaceError};
-use super::request::PlaceRequest;
-use super::workload::Workload;
-use crate::class::{TensorClass, classify};
-use crate::profile::MachineProfile;
+use crate::machine::MachineProfile;
+use crate::model::class::{TensorClass, classify};
+use crate::place::assignment::Assignment;
+use crate::place::costs::Costs;
+use crate::place::error::{self, PlaceError};
+use crate::place::request::PlaceRequest;
+use crate::place::workload::Workload;
+use crate::planners::choose::choose;
 use std::fmt::Write;
 use terrace_model::{ByteSize, ModelFile};
 

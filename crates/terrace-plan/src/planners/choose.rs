@@ -1,11 +1,11 @@
 //! The best assignment that the planners find.
 
-use super::assignment::Assignment;
 use super::complete::Outline;
-use super::costs::Costs;
 use super::greedy::{greedy, improve};
 use super::lp;
-use super::workload::Workload;
+use crate::place::assignment::Assignment;
+use crate::place::costs::Costs;
+use crate::place::workload::Workload;
 use serde::{Deserialize, Serialize};
 
 /// Who found a placement.

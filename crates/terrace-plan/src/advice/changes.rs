@@ -1,11 +1,11 @@
 //! What would make a plan faster, the cheapest first.
 
-use super::report::Placement;
-use super::request::PlaceRequest;
 use super::what_if::WhatIf;
-use super::{PlaceError, place};
-use crate::profile::MachineProfile;
-use crate::request::Budget;
+use crate::machine::MachineProfile;
+use crate::place::report::Placement;
+use crate::place::request::PlaceRequest;
+use crate::place::{PlaceError, place};
+use crate::wishes::Budget;
 use serde::{Deserialize, Serialize};
 use terrace_model::KvType;
 use terrace_model::ModelFile;

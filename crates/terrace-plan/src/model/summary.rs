@@ -1,8 +1,8 @@
 //! A model in numbers, for people and for `terrace inspect`.
 
-use crate::class::{TensorClass, classify_all};
-use crate::experts::groups;
-use crate::metadata::{Count, over_layers};
+use crate::model::class::{TensorClass, classify_all};
+use crate::model::experts::groups;
+use crate::model::metadata::{Count, over_layers};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;

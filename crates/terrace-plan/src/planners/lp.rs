@@ -10,13 +10,13 @@
 //! hops between layers are left out. With one group per layer and whole numbers ([`exact`]) it is the best assignment
 //! itself, for models small enough.
 
-use super::assignment::Assignment;
 use super::complete::Outline;
-use super::costs::Costs;
-use super::curve::HotClass;
 use super::kinds::{Group, grouped, merged, single};
-use super::workload::Workload;
-use crate::working_set::slot_size;
+use crate::model::working_set::slot_size;
+use crate::place::assignment::Assignment;
+use crate::place::costs::Costs;
+use crate::place::curve::HotClass;
+use crate::place::workload::Workload;
 use good_lp::solvers::microlp::microlp;
 use good_lp::{Expression, ProblemVariables, Solution, SolverModel, Variable, constraint, variable};
 

@@ -5,9 +5,9 @@
 //! each byte. Pinned matrices are spread evenly over the layers, so that between any two that are read there is as
 //! much to compute as between others, and the disk and the cores are busy at the same time.
 
-use crate::class::TensorClass;
-use crate::manage::Selection;
-use crate::working_set::{slot_size, working_set};
+use crate::model::class::TensorClass;
+use crate::model::selection::Selection;
+use crate::model::working_set::{slot_size, working_set};
 use terrace_model::{ByteSize, ModelFile};
 
 /// Matrices that slots hold besides the one in use: what is being read while it is computed with.

@@ -1,7 +1,7 @@
 //! What the user says about single tensors: `REGEX=ram`, `REGEX=disk`, `REGEX=DEVICE`.
 
-use crate::class::{TensorClass, classify_all};
-use crate::manage::{Managed, Selection, is_matrix};
+use crate::model::class::{TensorClass, classify_all};
+use crate::model::selection::{Managed, Selection, is_matrix};
 use regex::Regex;
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,7 +1,7 @@
 //! Experts of a layer as units: which tensors hold them, and how large one of them is.
 
-use crate::class::{TensorClass, classify_all};
-use crate::metadata::for_layer;
+use crate::model::class::{TensorClass, classify_all};
+use crate::model::metadata::for_layer;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use terrace_model::{ByteSize, LayerId, ModelFile};

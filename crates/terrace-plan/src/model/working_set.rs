@@ -1,8 +1,8 @@
 //! What must be in slots at once, and what all of it would take.
 
-use crate::class::TensorClass;
-use crate::experts::groups;
-use crate::manage::Selection;
+use crate::model::class::TensorClass;
+use crate::model::experts::groups;
+use crate::model::selection::Selection;
 use terrace_model::{ByteSize, ModelFile, PAGE, TensorInfo};
 
 /// Slot bytes that a block of `len` bytes takes at most: direct reads take the pages around it, so both of its

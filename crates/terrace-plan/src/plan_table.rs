@@ -1,8 +1,8 @@
 //! Summaries and plans as text.
 
-use crate::metadata::Count;
-use crate::plan::Plan;
-use crate::summary::Summary;
+use crate::model::metadata::Count;
+use crate::model::summary::Summary;
+use crate::planners::sets::Plan;
 use std::fmt;
 use terrace_model::ByteSize;
 

@@ -1,11 +1,11 @@
 //! The plan: what is managed, what is resident, how large the slots are.
 
-use crate::class::{TensorClass, classify_all};
 use crate::error::{Need, PlanError};
-use crate::manage::{Selection, select};
-use crate::pin::pin;
-use crate::request::{Budget, Machine, Manage, Request};
-use crate::working_set::{WorkingSet, working_set};
+use crate::model::class::{TensorClass, classify_all};
+use crate::model::selection::{Selection, select};
+use crate::model::working_set::{WorkingSet, working_set};
+use crate::planners::pin::pin;
+use crate::wishes::{Budget, Machine, Manage, Request};
 use serde::Serialize;
 use std::fmt;
 use terrace_model::{ByteSize, ModelFile, PAGE};

@@ -1,8 +1,8 @@
 //! Kinds of layers: programs over kinds are small where programs over layers are not.
 
-use super::costs::Costs;
-use super::workload::Workload;
-use crate::class::TensorClass;
+use crate::model::class::TensorClass;
+use crate::place::costs::Costs;
+use crate::place::workload::Workload;
 use std::collections::BTreeMap;
 
 /// Layers that are alike.

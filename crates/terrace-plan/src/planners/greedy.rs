@@ -4,8 +4,8 @@
 //! one: the oracle that the solver's plans are held against, and what is used where the solver gives none.
 
 use super::complete::Outline;
-use super::costs::Costs;
-use super::workload::Workload;
+use crate::place::costs::Costs;
+use crate::place::workload::Workload;
 
 /// Steps of the number of layers on devices.
 const LAYER_STEPS: usize = 16;

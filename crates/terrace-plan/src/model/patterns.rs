@@ -3,7 +3,7 @@
 //! `tensor_buft_overrides` are ECMAScript expressions; the loader compiles and searches each of them for each
 //! tensor until one matches, so there should be few and they should be simple.
 
-use crate::manage::Selection;
+use crate::model::selection::Selection;
 use std::collections::{BTreeMap, BTreeSet};
 use terrace_model::ModelFile;
 use terrace_model::split_layer;

@@ -1,6 +1,6 @@
 //! A machine with something changed: `ram=64GiB,nvme=7GB/s,device=24GiB@1TB/s`.
 
-use crate::profile::{DeviceProfile, MachineProfile, StorageProfile, ThreadBandwidth};
+use crate::machine::{DeviceProfile, MachineProfile, StorageProfile, ThreadBandwidth};
 use std::str::FromStr;
 use terrace_model::ByteSize;
 

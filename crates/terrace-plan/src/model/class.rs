@@ -1,6 +1,6 @@
 //! What each tensor is for, told from its role and shape, never from the architecture's name.
 
-use crate::metadata::for_layer;
+use crate::model::metadata::for_layer;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::fmt;

@@ -1,0 +1,19 @@
+//! What a model's header says of its tensors, its experts and its context.
+
+pub(crate) mod class;
+pub(crate) mod context;
+pub(crate) mod experts;
+pub(crate) mod metadata;
+mod patterns;
+pub(crate) mod selection;
+pub(crate) mod summary;
+pub(crate) mod working_set;
+
+pub use class::{TensorClass, classify, classify_all};
+pub use context::{ContextSize, DEFAULT_CONTEXT, auto_ubatch, context_size, context_tokens};
+pub use experts::{ExpertGroup, expert_groups};
+pub use metadata::Count;
+pub use patterns::override_patterns;
+pub use selection::{MATRIX_MIN, Managed, Selection, managed};
+pub use summary::{ClassSummary, ShardSummary, Summary, TypeSummary};
+pub use working_set::slot_size;
