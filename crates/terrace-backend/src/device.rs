@@ -1,10 +1,10 @@
 //! The Terrace device: what llama.cpp sees.
 
-use crate::buffers::{Loading, ManagedType, ResidentType};
-use crate::exec::Executor;
-use crate::mapped::MappedType;
-use crate::places::Places;
-use crate::weights::Weights;
+use crate::graph::exec::Executor;
+use crate::memory::buffers::{Loading, ManagedType, ResidentType};
+use crate::memory::mapped::MappedType;
+use crate::memory::places::Places;
+use crate::memory::weights::Weights;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use terrace_ggml::backend::buffer::BufferTypeHandle;
 use terrace_ggml::backend::device::{ApiVersionMismatch, Backend, Device, cpu_supports_op, prepare};

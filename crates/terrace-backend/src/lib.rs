@@ -6,37 +6,25 @@
 //! (operations and operands, never a model's name), and runs everything on ggml's CPU kernels.
 
 mod barrier;
-mod buffers;
-mod bus_error;
+mod block;
 mod device;
 mod error;
-mod exec;
-mod expert_kernels;
-mod experts;
 mod failure;
-mod file_map;
-mod fused;
+mod graph;
 mod hot;
 mod kernels;
-mod mapped;
-mod matrices;
-mod observer;
-mod places;
-mod products;
+mod memory;
+mod moe;
+mod observe;
 mod routing;
-mod rows;
 mod scratch;
-mod skip;
-mod trace;
-mod usage;
-mod weights;
 
 pub use device::{LoadScope, Terrace};
 pub use error::BackendError;
-pub use file_map::FileMaps;
-pub use fused::Foretold;
 pub use hot::{HotLayerReport, HotReport, HotTotals, HotUpdate, LaneLayer, LanePlan, Lanes};
-pub use observer::RoutingObserver;
-pub use trace::TraceRecorder;
-pub use usage::ExpertUsage;
-pub use weights::{Cut, Layout, ManagedTensor, Weights};
+pub use memory::file_map::FileMaps;
+pub use memory::weights::{Cut, Layout, ManagedTensor, Weights};
+pub use moe::fused::Foretold;
+pub use observe::observer::RoutingObserver;
+pub use observe::trace::TraceRecorder;
+pub use observe::usage::ExpertUsage;

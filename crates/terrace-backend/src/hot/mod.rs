@@ -19,10 +19,10 @@ pub use exchange::HotUpdate;
 pub use report::{HotLayerReport, HotReport, HotTotals};
 pub use start::{LaneLayer, LanePlan};
 
+use crate::block::Block;
 use crate::error::BackendError;
-use crate::fused::Block;
+use crate::memory::weights::Layout;
 use crate::routing::Routing;
-use crate::weights::Layout;
 use cache::HotCache;
 use exchange::Bringer;
 use lane::Lane;

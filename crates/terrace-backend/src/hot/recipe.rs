@@ -1,6 +1,6 @@
 //! From a block of the graph to what a lane computes.
 
-use crate::fused::{Block, Place, Span};
+use crate::block::{Block, Place, Span};
 use terrace_ggml::devices::experts::{Part, Recipe, Source, Step};
 use terrace_store::BlockId;
 

@@ -1,7 +1,7 @@
 //! Recording what routers choose while a model runs.
 
+use crate::memory::weights::{Cut, Layout};
 use crate::routing::Routing;
-use crate::weights::{Cut, Layout};
 use terrace_model::ModelFile;
 use terrace_model::trace::{RunRecord, TraceGroup, TraceHeader, TraceWriter, TracedTensor};
 use terrace_store::{BlockId, StoreStats};

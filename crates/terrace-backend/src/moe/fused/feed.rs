@@ -1,12 +1,12 @@
 //! Thread 0's part of a block: asking the store for experts, and handing out what arrives.
 
 use super::FusedNode;
-use super::block::{Block, MATRICES};
 use super::lookahead::{Foretold, Lookahead};
 use super::work::{Entry, Item, Work};
+use crate::block::{Block, MATRICES};
 use crate::error::BackendError;
 use crate::hot::Lanes;
-use crate::observer::RoutingObserver;
+use crate::observe::observer::RoutingObserver;
 use crate::routing::Routing;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -1,13 +1,15 @@
 //! MUL_MAT_ID on managed experts: a custom node that brings what the router chose and computes in order of arrival.
 
+pub mod compute;
+
 use crate::barrier::Barrier;
 use crate::error::BackendError;
-use crate::expert_kernels::{compute, convert};
 use crate::failure::Failure;
-use crate::observer::RoutingObserver;
+use crate::memory::weights::ManagedTensor;
+use crate::moe::single::compute::{compute, convert};
+use crate::observe::observer::RoutingObserver;
 use crate::routing::Routing;
 use crate::scratch::Scratch;
-use crate::weights::ManagedTensor;
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

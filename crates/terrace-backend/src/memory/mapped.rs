@@ -1,7 +1,7 @@
 //! Buffer type of weights that the page cache serves: tensors point into a mapping of the model's files.
 
-use crate::buffers::{Loading, STEP, addresses};
-use crate::weights::Weights;
+use crate::memory::buffers::{Loading, STEP, addresses};
+use crate::memory::weights::Weights;
 use std::any::Any;
 use std::ffi::c_void;
 use std::sync::Arc;

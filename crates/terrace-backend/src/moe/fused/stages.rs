@@ -4,8 +4,8 @@
 //! ggml's blocked kernel where ggml itself would take it for that expert, and what lies between the products is
 //! computed by ggml's own functions, row by row.
 
-use super::block::{Block, Matrix, Place, Span};
 use super::work::{Entry, Item, Shape, TASK_ROWS, Work};
+use crate::block::{Block, Matrix, Place, Span};
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use terrace_ggml::cpu::blocked::{BLOCKED_GROUP, ThreadShare};

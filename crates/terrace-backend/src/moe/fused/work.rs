@@ -1,7 +1,7 @@
 //! What is to be computed in a node: rows by expert, scratch, and the state of every expert.
 
-use super::block::{Block, MATRICES};
 use super::feed::State;
+use crate::block::{Block, MATRICES};
 use crate::error::BackendError;
 use crate::routing::Routing;
 use crate::scratch::Scratch;

@@ -1,7 +1,7 @@
 //! The two buffer types: managed weights, which have an address but no bytes, and resident ones, in anonymous memory.
 
 use crate::error::BackendError;
-use crate::weights::Weights;
+use crate::memory::weights::Weights;
 use std::any::Any;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,7 +1,7 @@
 //! Model files mapped into memory: weights that the kernel's page cache serves, and how much of a file it holds.
 
-use crate::bus_error;
 use crate::error::BackendError;
+use crate::memory::bus_error;
 use std::ffi::c_void;
 use std::fs::File;
 use std::os::fd::AsRawFd;

@@ -1,18 +1,19 @@
 //! Runs a graph: finds what needs managed weights, brings it, and lets ggml's CPU backend compute.
 
-use crate::buffers::ManagedBuffer;
+use crate::block::{Block, ExpertProduct};
 use crate::error::BackendError;
-use crate::expert_kernels;
-use crate::experts::{self, ExpertLane, ExpertNode};
-use crate::fused::{self, Block, ExpertProduct, FusedLane, FusedNode, Router};
+use crate::graph::matrices::MatrixQueue;
+use crate::graph::products::Products;
+use crate::graph::rows::{self, RowsNode};
+use crate::graph::skip::LayerSkips;
 use crate::hot::Lanes;
-use crate::matrices::MatrixQueue;
-use crate::observer::RoutingObserver;
-use crate::places::Places;
-use crate::products::Products;
-use crate::rows::{self, RowsNode};
-use crate::skip::LayerSkips;
-use crate::weights::{Cut, Layout, ManagedTensor, Weights};
+use crate::memory::buffers::ManagedBuffer;
+use crate::memory::places::Places;
+use crate::memory::weights::{Cut, Layout, ManagedTensor, Weights};
+use crate::moe::fused::{self, FusedLane, FusedNode, Router};
+use crate::moe::single::compute as expert_kernels;
+use crate::moe::single::{self as experts, ExpertLane, ExpertNode};
+use crate::observe::observer::RoutingObserver;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

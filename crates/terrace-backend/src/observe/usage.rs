@@ -1,7 +1,7 @@
 //! How often routers choose each expert.
 
+use crate::memory::weights::{Cut, Layout};
 use crate::routing::Routing;
-use crate::weights::{Cut, Layout};
 use terrace_model::LayerId;
 use terrace_store::BlockId;
 

@@ -1,8 +1,8 @@
 //! The buffer types that weights lie in, and whose weights they are.
 
-use crate::buffers::{ManagedBuffer, ResidentBuffer};
-use crate::mapped::MappedBuffer;
-use crate::weights::Weights;
+use crate::memory::buffers::{ManagedBuffer, ResidentBuffer};
+use crate::memory::mapped::MappedBuffer;
+use crate::memory::weights::Weights;
 use std::sync::Arc;
 use terrace_ggml::Tensor;
 use terrace_ggml::backend::buffer::{BufferTypeHandle, buffer_of};

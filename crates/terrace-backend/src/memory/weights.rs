@@ -1,10 +1,10 @@
 //! A model's weights as the backend knows them: which tensor is which blocks of the store.
 
 use crate::error::BackendError;
-use crate::file_map::{FileMaps, Populating};
-use crate::fused::Foretold;
 use crate::hot::Lanes;
-use crate::observer::RoutingObserver;
+use crate::memory::file_map::{FileMaps, Populating};
+use crate::moe::fused::Foretold;
+use crate::observe::observer::RoutingObserver;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};

@@ -3,7 +3,7 @@
 //! Rounding is stock's: activations are converted once with ggml's `from_float`, and each output element is one
 //! `vec_dot`, or ggml's blocked kernel where ggml itself would take it for that expert.
 
-use crate::experts::{ExpertNode, Item};
+use crate::moe::single::{ExpertNode, Item};
 use crate::routing::Routing;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,7 +1,7 @@
 //! GET_ROWS on a managed table: only the rows asked for are read, each by its own request.
 
 use crate::error::BackendError;
-use crate::weights::ManagedTensor;
+use crate::memory::weights::ManagedTensor;
 use std::ffi::{c_int, c_void};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};

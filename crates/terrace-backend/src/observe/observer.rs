@@ -1,8 +1,8 @@
 //! Who takes note of what routers choose.
 
+use crate::observe::trace::TraceRecorder;
+use crate::observe::usage::ExpertUsage;
 use crate::routing::Routing;
-use crate::trace::TraceRecorder;
-use crate::usage::ExpertUsage;
 use terrace_store::BlockId;
 
 /// Shown every choice of a run, once per MoE block.

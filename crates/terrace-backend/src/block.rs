@@ -3,7 +3,7 @@
 //!
 //! By structure alone. Whatever does not look like this is left to the node-by-node path.
 
-use crate::weights::ManagedTensor;
+use crate::memory::weights::ManagedTensor;
 use terrace_ggml::cpu::blocked::BlockedProduct;
 use terrace_ggml::cpu::row_op::RowOp;
 use terrace_ggml::cpu::{Kernels, RawTensor};

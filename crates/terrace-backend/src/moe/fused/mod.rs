@@ -5,23 +5,22 @@
 //! order, and a task that needs an earlier one's result waits for that one alone, so that the experts' three stages
 //! overlap.
 
-mod block;
 mod feed;
 mod lookahead;
 mod router;
 mod stages;
 mod work;
 
-pub use block::{Block, ExpertProduct, Place, Span};
 pub use lookahead::Foretold;
 pub use router::Router;
 
 use crate::barrier::Barrier;
+use crate::block::{self, Block};
 use crate::error::BackendError;
-use crate::expert_kernels::convert;
 use crate::failure::Failure;
 use crate::hot::Lanes;
-use crate::observer::RoutingObserver;
+use crate::moe::single::compute::convert;
+use crate::observe::observer::RoutingObserver;
 use crate::scratch::Scratch;
 use feed::Feed;
 use stages::Stages;
