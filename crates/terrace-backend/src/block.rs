@@ -3,11 +3,12 @@
 //!
 //! By structure alone. Whatever does not look like this is left to the node-by-node path.
 
-use crate::memory::weights::ManagedTensor;
+use crate::layout::ManagedTensor;
 use terrace_ggml::cpu::blocked::BlockedProduct;
 use terrace_ggml::cpu::row_op::RowOp;
 use terrace_ggml::cpu::{Kernels, RawTensor};
 use terrace_ggml::{DataType, Graph, Op, Tensor};
+use terrace_store::BlockId;
 
 /// Matrices of a block at most: gate, up and down.
 pub const MATRICES: usize = 3;
@@ -232,6 +233,12 @@ impl Block {
     /// Its matrices: the first ones, and the last.
     pub fn matrices(&self) -> impl Iterator<Item = &Matrix> {
         self.first.iter().chain([&self.down])
+    }
+
+    /// The first block of each of its matrices.
+    pub fn first_blocks(&self) -> impl Iterator<Item = BlockId> {
+        // SAFETY: the layout outlives the graph's call.
+        self.matrices().map(move |matrix| unsafe { (*matrix.tensor).block(0) })
     }
 
     /// See [`Block::inputs`].

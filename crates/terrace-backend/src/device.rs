@@ -1,8 +1,9 @@
 //! The Terrace device: what llama.cpp sees.
 
 use crate::graph::exec::Executor;
-use crate::memory::buffers::{Loading, ManagedType, ResidentType};
-use crate::memory::mapped::MappedType;
+use crate::memory::host::{Home, HostType};
+use crate::memory::loading::Loading;
+use crate::memory::managed::ManagedType;
 use crate::memory::places::Places;
 use crate::memory::weights::Weights;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -53,12 +54,11 @@ impl Terrace {
         let device = Arc::new(TerraceDevice { places: Arc::clone(&known) });
         let mut registration =
             prepare("TERRACE", "streams weights between storage, RAM and devices", device)?;
+        let on_host = |home| Arc::new(HostType { loading: Arc::clone(&loading), home });
         let managed =
             registration.buffer_type("TERRACE", Arc::new(ManagedType { loading: Arc::clone(&loading) }));
-        let resident =
-            registration.buffer_type("TERRACE_RAM", Arc::new(ResidentType { loading: Arc::clone(&loading) }));
-        let mapped =
-            registration.buffer_type("TERRACE_MMAP", Arc::new(MappedType { loading: Arc::clone(&loading) }));
+        let resident = registration.buffer_type("TERRACE_RAM", on_host(Home::Resident));
+        let mapped = registration.buffer_type("TERRACE_MMAP", on_host(Home::Mapped));
         let places = Places { managed, resident, mapped };
         known.get_or_init(|| places);
         registration.register();

@@ -1,4 +1,4 @@
-//! The first node of a run that failed, as the threads of a lane see it.
+//! The first node of a run that failed, as all threads see it.
 
 use crate::error::BackendError;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

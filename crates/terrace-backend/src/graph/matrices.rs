@@ -1,7 +1,7 @@
 //! Whole managed matrices: leased ahead of the nodes that use them, given to ggml by address.
 
 use crate::error::BackendError;
-use crate::memory::weights::ManagedTensor;
+use crate::layout::ManagedTensor;
 use std::ffi::c_void;
 use terrace_ggml::Tensor;
 use terrace_store::{BlockId, Fetch, Store};

@@ -3,5 +3,7 @@
 pub mod exec;
 mod matrices;
 mod products;
+mod rewrite;
 mod rows;
+mod scan;
 mod skip;

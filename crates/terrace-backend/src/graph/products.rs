@@ -26,12 +26,12 @@ const TURNS: usize = 8;
 #[derive(Default)]
 pub struct Products {
     nodes: Vec<ProductNode>,
-    lane: Box<Lane>,
+    shared: Box<Shared>,
 }
 
 /// What the threads share.
 #[derive(Default)]
-struct Lane {
+struct Shared {
     /// The arranged rows of the node's input.
     input: Scratch,
     barrier: Barrier,
@@ -42,10 +42,10 @@ struct ProductNode {
     node: usize,
     saved: Option<SavedOp>,
     kernel: RowKernel,
-    lane: *const Lane,
+    shared: *const Shared,
     /// Ends the graph's run.
     stop: *const AtomicBool,
-    /// The lane has the input already, from the node before.
+    /// The input is arranged already, by the node before.
     arranged: bool,
     /// Weight rows of a task.
     task_rows: usize,
@@ -60,7 +60,7 @@ impl Products {
     pub fn find<'g>(&mut self, graph: &Graph<'g>, threads: usize, is_there: impl Fn(Tensor<'g>) -> bool) {
         self.nodes.clear();
         let mut groups = 0;
-        // The node that the lane has the input of.
+        // The node whose input is arranged.
         let mut last: Option<(usize, Tensor<'g>, RowKernel)> = None;
         for i in 0..graph.len() {
             let node = graph.node(i);
@@ -83,14 +83,14 @@ impl Products {
                 node: i,
                 saved: None,
                 kernel,
-                lane: &raw const *self.lane,
+                shared: &raw const *self.shared,
                 stop: std::ptr::null(),
                 arranged,
                 task_rows,
                 next_task: AtomicUsize::new(0),
             });
         }
-        self.lane.input.reserve(groups * size_of::<Group>());
+        self.shared.input.reserve(groups * size_of::<Group>());
     }
 
     /// How many were found.
@@ -151,12 +151,12 @@ unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userdata: 
     // SAFETY: `rewrite` put a live ProductNode there; ggml passes the live node.
     let (node, dst) = unsafe { (&*userdata.cast::<ProductNode>(), custom_node(dst)) };
     let (Some(weights), Some(input)) = (dst.src(0), dst.src(1)) else { return };
-    // SAFETY: the lane outlives the run.
-    let lane = unsafe { &*node.lane };
+    // SAFETY: `Products` keeps it for as long as the graph is computed.
+    let shared = unsafe { &*node.shared };
     let (ith, nth) = (ith.unsigned_abs() as usize, nth.unsigned_abs() as usize);
     if !node.arranged {
-        arrange(node.kernel, input, lane.input.as_ptr().cast(), ith, nth);
-        lane.barrier.wait(nth);
+        arrange(node.kernel, input, shared.input.as_ptr().cast(), ith, nth);
+        shared.barrier.wait(nth);
     }
     match dst.src(2) {
         Some(ids) => node.multiply_chosen(dst, weights, input, ids),
@@ -171,7 +171,7 @@ fn arrange(kernel: RowKernel, input: Tensor<'_>, to: *mut Group, ith: usize, nth
     for unit in (ith..rows * groups).step_by(nth) {
         let (row, group) = (unit / groups, unit % groups);
         let first = group * GROUP;
-        // SAFETY: the input is computed; row and blocks are within its dimensions. The lane has room for all units (`find`), and
+        // SAFETY: the input is computed; row and blocks are within its dimensions. There is room for all units (`find`), and
         // each is one thread's.
         unsafe {
             let from = input.data().cast::<u8>().add(row * input.nb()[1]).cast::<f32>().add(first * BLOCK);
@@ -237,10 +237,10 @@ impl ProductNode {
         // SAFETY: the matrix has the rows; the input is arranged (the barrier, or the node before); each row of the result is
         // claimed by one thread.
         unsafe {
-            let lane = (*self.lane).input.as_ptr().cast::<Group>();
+            let rows = (*self.shared).input.as_ptr().cast::<Group>();
             let first = weights.data().cast::<u8>().add(matrix + range.start * stride);
             let out = dst.data().cast::<u8>().add(to).cast::<f32>().add(range.start);
-            let input = lane.add(from * RowKernel::groups(n));
+            let input = rows.add(from * RowKernel::groups(n));
             self.kernel.multiply(first.cast(), stride, range.len(), n, input, out);
         }
     }

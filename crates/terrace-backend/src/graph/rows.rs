@@ -1,7 +1,7 @@
 //! GET_ROWS on a managed table: only the rows asked for are read, each by its own request.
 
 use crate::error::BackendError;
-use crate::memory::weights::ManagedTensor;
+use crate::layout::ManagedTensor;
 use std::ffi::{c_int, c_void};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -84,7 +84,7 @@ fn gather(node: &RowsNode, dst: Tensor<'_>) -> Result<(), BackendError> {
     Ok(())
 }
 
-/// Whether this lane understands the node: one plain table, rows without gaps.
+/// Whether the node is one of ours: one plain table, rows without gaps.
 pub fn usable(node: Tensor<'_>) -> bool {
     let Some(src0) = node.src(0) else { return false };
     src0.storage() == src0 && src0.ne()[2] == 1 && src0.ne()[3] == 1 && node.nb()[0] == size_of::<f32>()

@@ -21,7 +21,7 @@ pub use start::{LaneLayer, LanePlan};
 
 use crate::block::Block;
 use crate::error::BackendError;
-use crate::memory::weights::Layout;
+use crate::layout::Layout;
 use crate::routing::Routing;
 use cache::HotCache;
 use exchange::Bringer;

@@ -6,7 +6,7 @@ use super::exchange::{Bringer, HotUpdate};
 use super::lane::Lane;
 use super::sliced::{SlicedLane, largest_slice};
 use super::{Counts, HotLayer, Lanes};
-use crate::memory::weights::{Cut, Layout, ManagedTensor};
+use crate::layout::{Cut, Layout, ManagedTensor};
 use std::time::Duration;
 use terrace_ggml::devices::DeviceHandle;
 use terrace_ggml::devices::experts::{ExpertDeviceError, LayerKey, SlotShape};

@@ -1,11 +1,12 @@
 //! The buffer types that weights lie in, and whose weights they are.
 
-use crate::memory::buffers::{ManagedBuffer, ResidentBuffer};
-use crate::memory::mapped::MappedBuffer;
-use crate::memory::weights::Weights;
+use super::host::HostBuffer;
+use super::managed::ManagedBuffer;
+use super::weights::Weights;
+use crate::layout::{Layout, ManagedTensor};
 use std::sync::Arc;
-use terrace_ggml::Tensor;
 use terrace_ggml::backend::buffer::{BufferTypeHandle, buffer_of};
+use terrace_ggml::{Graph, Tensor};
 
 /// The buffer types of the registered device.
 #[derive(Clone, Copy)]
@@ -19,16 +20,14 @@ pub struct Places {
 }
 
 impl Places {
-    /// The model that a weight belongs to; none for other tensors.
+    /// The model that a weight belongs to; `None` for other tensors.
     pub fn model_of<'g>(self, tensor: Tensor<'g>) -> Option<&'g Arc<Weights>> {
         let storage = tensor.storage();
-        if let Some(buffer) = buffer_of(storage, self.managed) {
-            return buffer.as_any().downcast_ref().map(ManagedBuffer::weights);
+        if let Some(buffer) = self.managed_buffer(storage) {
+            return Some(buffer.weights());
         }
-        if let Some(buffer) = buffer_of(storage, self.resident) {
-            return buffer.as_any().downcast_ref().map(ResidentBuffer::weights);
-        }
-        buffer_of(storage, self.mapped)?.as_any().downcast_ref().map(MappedBuffer::weights)
+        let buffer = buffer_of(storage, self.resident).or_else(|| buffer_of(storage, self.mapped))?;
+        buffer.as_any().downcast_ref().map(HostBuffer::weights)
     }
 
     /// Whether the tensor is a weight whose bytes stay at its address for as long as the model is loaded.
@@ -36,4 +35,30 @@ impl Places {
         tensor.storage() == tensor
             && tensor.buffer_type().is_some_and(|ty| ty == self.resident || ty == self.mapped)
     }
+
+    /// The buffer of a managed weight; `None` for other tensors.
+    pub fn managed_buffer<'g>(self, tensor: Tensor<'g>) -> Option<&'g ManagedBuffer> {
+        buffer_of(tensor.storage(), self.managed)?.as_any().downcast_ref()
+    }
+
+    /// Which managed tensor an operand's bytes belong to.
+    pub fn managed_tensor<'w>(self, operand: Tensor<'_>, layout: &'w Layout) -> Option<&'w ManagedTensor> {
+        let index = self.managed_buffer(operand)?.index_of(operand.storage())?;
+        layout.tensors().get(index as usize)
+    }
+
+    /// The model of which the graph needs managed weights; `None` if it needs none.
+    pub fn managed_by(self, graph: &Graph<'_>) -> Option<Arc<Weights>> {
+        let buffer = operands(graph).find_map(|operand| self.managed_buffer(operand));
+        buffer.map(|buffer| Arc::clone(buffer.weights()))
+    }
+
+    /// The model that the graph computes, by whichever of its weights comes first.
+    pub fn computed_by(self, graph: &Graph<'_>) -> Option<Arc<Weights>> {
+        operands(graph).find_map(|operand| self.model_of(operand)).map(Arc::clone)
+    }
+}
+
+fn operands<'g>(graph: &Graph<'g>) -> impl Iterator<Item = Tensor<'g>> {
+    (0..graph.len()).flat_map(|i| graph.node(i).sources())
 }

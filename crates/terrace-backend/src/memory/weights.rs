@@ -1,119 +1,16 @@
-//! A model's weights as the backend knows them: which tensor is which blocks of the store.
+//! What the buffers and backends of a loaded model share: its weights, the store that brings them, and what watches.
 
 use crate::error::BackendError;
 use crate::hot::Lanes;
+use crate::layout::Layout;
 use crate::memory::file_map::{FileMaps, Populating};
-use crate::moe::fused::Foretold;
-use crate::observe::observer::RoutingObserver;
+use crate::observe::{foretold::Foretold, observer::RoutingObserver};
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use terrace_ggml::{DataType, Tensor};
-use terrace_model::{ExpertId, Extent, LayerId, ModelFile, TensorInfo};
-use terrace_store::{BlockId, BlockSpec, ReadInto, Store};
-
-/// How a managed tensor is cut into blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cut {
-    /// One block: a matrix that is needed as a whole.
-    Whole,
-    /// One block per expert.
-    PerExpert {
-        /// How many.
-        experts: u32,
-    },
-}
-
-/// A managed tensor.
-#[derive(Clone, Debug)]
-pub struct ManagedTensor {
-    /// Name in the file.
-    pub name: String,
-    /// All its bytes.
-    pub extent: Extent,
-    /// Element type.
-    pub ty: DataType,
-    /// How it is cut.
-    pub cut: Cut,
-    /// Its layer, if its name has one.
-    pub layer: Option<LayerId>,
-    first: BlockId,
-}
-
-impl ManagedTensor {
-    /// The block of an expert, or of the whole tensor for expert 0.
-    pub fn block(&self, expert: u32) -> BlockId {
-        BlockId(self.first.0 + expert)
-    }
-
-    /// Its blocks, with their bytes.
-    fn parts(&self) -> impl Iterator<Item = (BlockId, Extent)> {
-        let count = match self.cut {
-            Cut::Whole => 1,
-            Cut::PerExpert { experts } => experts,
-        };
-        (0..count).map(move |i| (self.block(i), self.extent.part(u64::from(i), u64::from(count))))
-    }
-}
-
-/// The managed tensors of a model, in block order.
-#[derive(Clone, Debug, Default)]
-pub struct Layout {
-    tensors: Vec<ManagedTensor>,
-    by_name: HashMap<String, u32>,
-    blocks: u32,
-}
-
-impl Layout {
-    /// Lays out `managed` (with their cuts) in the order given.
-    pub fn new<'a>(managed: impl IntoIterator<Item = (&'a TensorInfo, Cut)>) -> Self {
-        let mut layout = Self::default();
-        for (info, cut) in managed {
-            let index =
-                u32::try_from(layout.tensors.len()).expect("GGUF tensors are counted in 32 bits here");
-            let ty = DataType::from_id(info.ty.id).expect("the reader accepts known types only");
-            layout.by_name.insert(info.name.clone(), index);
-            layout.tensors.push(ManagedTensor {
-                name: info.name.clone(),
-                extent: info.extent,
-                ty,
-                cut,
-                layer: info.layer(),
-                first: BlockId(layout.blocks),
-            });
-            layout.blocks += match cut {
-                Cut::Whole => 1,
-                Cut::PerExpert { experts } => experts,
-            };
-        }
-        layout
-    }
-
-    /// What the store is to hold: its blocks, in order of their ids.
-    pub fn blocks(&self) -> Vec<BlockSpec> {
-        let mut specs = Vec::with_capacity(self.blocks as usize);
-        for tensor in &self.tensors {
-            let name: Arc<str> = tensor.name.as_str().into();
-            let layer = tensor.layer;
-            match tensor.cut {
-                Cut::Whole => specs.push(BlockSpec { extent: tensor.extent, name, layer, expert: None }),
-                Cut::PerExpert { .. } => specs.extend(tensor.parts().zip(0..).map(|((_, extent), e)| {
-                    BlockSpec { extent, name: Arc::clone(&name), layer, expert: Some(ExpertId(e)) }
-                })),
-            }
-        }
-        specs
-    }
-
-    /// The managed tensors.
-    pub fn tensors(&self) -> &[ManagedTensor] {
-        &self.tensors
-    }
-
-    pub(crate) fn index_of(&self, name: &str) -> Option<u32> {
-        self.by_name.get(name).copied()
-    }
-}
+use terrace_model::{Extent, ModelFile};
+use terrace_store::{ReadInto, Store};
 
 /// A resident weight: memory that ggml computes from, to be filled from the file.
 struct Resident {
@@ -193,9 +90,7 @@ impl Weights {
         for (name, extent, ty) in changes {
             let index =
                 layout.index_of(name).ok_or_else(|| BackendError::Unplanned { name: name.clone() })?;
-            let tensor = &mut layout.tensors[index as usize];
-            (tensor.extent, tensor.ty) = (*extent, *ty);
-            blocks.extend(tensor.parts());
+            blocks.extend(layout.change(index, *extent, *ty));
             changed.push(index);
         }
         let mut store = self.store();

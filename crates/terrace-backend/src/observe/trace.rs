@@ -1,6 +1,6 @@
 //! Recording what routers choose while a model runs.
 
-use crate::memory::weights::{Cut, Layout};
+use crate::layout::{Cut, Layout};
 use crate::routing::Routing;
 use terrace_model::ModelFile;
 use terrace_model::trace::{RunRecord, TraceGroup, TraceHeader, TraceWriter, TracedTensor};

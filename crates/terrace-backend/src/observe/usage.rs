@@ -1,6 +1,6 @@
 //! How often routers choose each expert.
 
-use crate::memory::weights::{Cut, Layout};
+use crate::layout::{Cut, Layout};
 use crate::routing::Routing;
 use terrace_model::LayerId;
 use terrace_store::BlockId;

@@ -1,23 +1,18 @@
 //! Thread 0's part of a block: asking the store for experts, and handing out what arrives.
 
-use super::FusedNode;
-use super::lookahead::{Foretold, Lookahead};
-use super::work::{Entry, Item, Work};
+use super::lookahead::Lookahead;
+use super::node::FusedBlock;
+use super::work::{Entry, State, Work};
 use crate::block::{Block, MATRICES};
 use crate::error::BackendError;
 use crate::hot::Lanes;
+use crate::observe::foretold::Foretold;
 use crate::observe::observer::RoutingObserver;
 use crate::routing::Routing;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_ggml::Tensor;
-use terrace_store::{Arrived, BlockId, Bundles, Computing, Store};
-
-/// The first block of each of the block's matrices.
-pub fn first_blocks(block: &Block) -> impl Iterator<Item = BlockId> {
-    // SAFETY: the layout outlives the graph's call.
-    block.matrices().map(move |matrix| unsafe { (*matrix.tensor).block(0) })
-}
+use terrace_store::{Arrived, Bundles, Computing, Store};
 
 /// How a block's experts are asked for.
 pub struct Feed {
@@ -62,18 +57,8 @@ impl Default for Feed {
     }
 }
 
-/// The experts' state that is handed to the threads.
-#[derive(Clone, Copy)]
-pub struct State<'a> {
-    pub items: &'a [Item],
-    /// Experts by turn.
-    pub order: &'a [AtomicU32],
-    /// An expert's first products may be computed before its last matrix is there.
-    pub halves: bool,
-}
-
 impl Feed {
-    /// See [`super::FusedLane::begin`].
+    /// Lends what the run uses: see [`BlockRun`](super::BlockRun).
     pub fn begin(
         &mut self,
         store: &mut Store,
@@ -89,7 +74,7 @@ impl Feed {
         self.stop = stop;
     }
 
-    /// See [`super::FusedLane::end`].
+    /// Ends the run: all leases go.
     pub fn end(&mut self, store: &mut Store) {
         self.bundles.end(store);
         // SAFETY: null, or lent by `begin` for the run.
@@ -115,23 +100,23 @@ impl Feed {
     }
 
     /// Begins a block: all threads have left the one before, whose leases can go.
-    pub fn start(&mut self, node: &FusedNode, work: &Work, input: Tensor<'_>) -> Result<(), BackendError> {
+    pub fn start(&mut self, node: &FusedBlock, work: &Work, input: Tensor<'_>) -> Result<(), BackendError> {
         let (block, routing) = (&node.block, &work.routing);
         // SAFETY: lent by `begin` for the run, and used by thread 0 only.
         let store = unsafe { &mut *self.store };
         // SAFETY: lent by `begin` for the run, and used by thread 0 only.
-        unsafe { &mut *self.observer }.block(first_blocks(block), block.experts, routing);
+        unsafe { &mut *self.observer }.block(block.first_blocks(), block.experts, routing);
         self.here.clear();
         self.here.resize(routing.touched().len(), 0);
         (self.wave, self.quiet, self.turns) = (0, true, 0);
         self.hand_over(node, work, input);
-        self.bundles.begin(store, first_blocks(block), &self.wanted, routing.how())?;
+        self.bundles.begin(store, block.first_blocks(), &self.wanted, routing.how())?;
         self.lookahead.judge(store, routing);
         Ok(())
     }
 
     /// Gives the lane its pairs, and notes the experts of the others.
-    fn hand_over(&mut self, node: &FusedNode, work: &Work, input: Tensor<'_>) {
+    fn hand_over(&mut self, node: &FusedBlock, work: &Work, input: Tensor<'_>) {
         let routing = &work.routing;
         self.wanted.clear();
         self.touched.clear();
@@ -173,14 +158,14 @@ impl Feed {
 
     /// Asks for the lane's experts, too, which it has failed to compute. Everything else of the node is computed. Scratch is dealt
     /// on from where it was (`turns`), and nothing of these experts has arrived (`here`); only waves begin anew.
-    pub fn take_over(&mut self, node: &FusedNode, routing: &Routing) -> Result<(), BackendError> {
+    pub fn take_over(&mut self, node: &FusedBlock, routing: &Routing) -> Result<(), BackendError> {
         // SAFETY: lent by `begin` for the run, and used by thread 0 only.
         let store = unsafe { &mut *self.store };
         let others = (0..routing.touched().len()).filter(|index| !self.touched.contains(index));
         self.touched = others.collect();
         self.wanted = self.touched.iter().map(|&index| routing.touched()[index]).collect();
         (self.wave, self.quiet) = (0, true);
-        self.bundles.begin(store, first_blocks(&node.block), &self.wanted, routing.how())?;
+        self.bundles.begin(store, node.block.first_blocks(), &self.wanted, routing.how())?;
         Ok(())
     }
 
@@ -192,8 +177,8 @@ impl Feed {
     /// Guesses what `next` will need, and has it read while nothing else is.
     pub fn look_ahead(
         &mut self,
-        now: &FusedNode,
-        next: &FusedNode,
+        now: &FusedBlock,
+        next: &FusedBlock,
         routing: &Routing,
     ) -> Result<(), BackendError> {
         // SAFETY: lent by `begin` for the run, and used by thread 0 only.
@@ -204,7 +189,7 @@ impl Feed {
             .guess(store, now, next, routing, |expert| hot.is_some_and(|(hot, lanes)| lanes.has(hot, expert)))
     }
 
-    /// See [`super::FusedLane::take_foretold`].
+    /// How well routers' choices were foretold since the last time that this was asked.
     pub fn take_foretold(&mut self) -> Foretold {
         self.lookahead.take_counts()
     }

@@ -1,9 +1,9 @@
 //! What the next block is guessed to need, and how often the guess was right.
 
-use super::FusedNode;
-use super::feed::first_blocks;
+use super::node::FusedBlock;
 use super::router::Guess;
 use crate::error::BackendError;
+use crate::observe::foretold::Foretold;
 use crate::routing::Routing;
 use terrace_store::{BlockId, Store};
 
@@ -19,15 +19,6 @@ pub struct Lookahead {
     guessed: Vec<u32>,
     blocks: Vec<BlockId>,
     counts: Foretold,
-}
-
-/// How well the next block's experts were foretold.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Foretold {
-    /// Experts that were chosen in blocks that there was a guess for.
-    pub chosen: u64,
-    /// Of these, those that were guessed.
-    pub guessed: u64,
 }
 
 impl Lookahead {
@@ -56,8 +47,8 @@ impl Lookahead {
     pub fn guess(
         &mut self,
         store: &mut Store,
-        now: &FusedNode,
-        next: &FusedNode,
+        now: &FusedBlock,
+        next: &FusedBlock,
         routing: &Routing,
         elsewhere: impl Fn(u32) -> bool,
     ) -> Result<(), BackendError> {
@@ -71,7 +62,7 @@ impl Lookahead {
         self.guessed.extend_from_slice(likely);
         self.blocks.clear();
         for &expert in likely.iter().filter(|expert| !elsewhere(**expert)) {
-            self.blocks.extend(first_blocks(&next.block).map(|first| BlockId(first.0 + expert)));
+            self.blocks.extend(next.block.first_blocks().map(|first| BlockId(first.0 + expert)));
         }
         store.speculate(&self.blocks)?;
         Ok(())

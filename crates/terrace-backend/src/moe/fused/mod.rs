@@ -7,19 +7,21 @@
 
 mod feed;
 mod lookahead;
+mod node;
 mod router;
 mod stages;
 mod work;
 
-pub use lookahead::Foretold;
+pub use node::FusedBlock;
 pub use router::Router;
 
+use super::activations::convert;
 use crate::barrier::Barrier;
-use crate::block::{self, Block};
+use crate::block::{Block, MATRICES};
 use crate::error::BackendError;
 use crate::failure::Failure;
 use crate::hot::Lanes;
-use crate::moe::single::compute::convert;
+use crate::observe::foretold::Foretold;
 use crate::observe::observer::RoutingObserver;
 use crate::scratch::Scratch;
 use feed::Feed;
@@ -29,30 +31,18 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use terrace_ggml::cpu::blocked::{BlockedExpert, ThreadShare};
 use terrace_ggml::cpu::{RawTensor, custom_node};
-use terrace_ggml::{Graph, Tensor};
-use terrace_store::{BlockId, Bundles, Computing, Store};
+use terrace_ggml::{Graph, Op, Tensor};
+use terrace_store::{Bundles, Computing, Store};
 use work::{Wave, Work};
 
-/// A block and where its state is.
+/// A block of the graph and where its state is.
 pub struct FusedNode {
-    pub block: Block,
+    pub fused: FusedBlock,
     /// Which of the graph's blocks this is.
     pub index: usize,
-    pub lane: *const FusedLane,
-    /// Which of the model's lanes' layers it is, if a device computes some of its experts.
-    pub hot: Option<usize>,
-    /// What chooses its experts, if that was recognised.
-    pub router: Option<Router>,
-    /// The next block; null behind the last.
+    pub run: *const BlockRun,
+    /// The next block; null after the last.
     pub next: *const FusedNode,
-}
-
-impl FusedNode {
-    /// One of the store's blocks of this node's layer.
-    pub fn a_block(&self) -> BlockId {
-        // SAFETY: the layout outlives the graph's call.
-        unsafe { (*self.block.down.tensor).block(0) }
-    }
 }
 
 /// State of all fused blocks of a graph run, shared by ggml's threads.
@@ -60,39 +50,39 @@ impl FusedNode {
 /// Thread 0 owns `feed`. It writes `work` before a node's first barrier and a wave before the barrier that publishes it;
 /// the others read them behind those.
 #[derive(Default)]
-pub struct FusedLane {
+pub struct BlockRun {
     feed: UnsafeCell<Feed>,
     work: UnsafeCell<Work>,
     waves: [Wave; 2],
     barrier: Barrier,
     failure: Failure,
     /// The input's rows, converted once for each activation type in use.
-    inputs: [Scratch; block::MATRICES - 1],
+    inputs: [Scratch; MATRICES - 1],
     /// For ggml's blocked kernel, a part for each thread.
     blocked: Scratch,
     /// Bytes of one thread's part.
     blocked_part: usize,
 }
 
-// SAFETY: the pointers within are set for the time of one run by the executor that owns store and lane; access follows the
-// protocol described at FusedLane.
-unsafe impl Send for FusedLane {}
+// SAFETY: the pointers within are set for the time of one run by the executor that owns it and the store; access follows the
+// protocol described at BlockRun.
+unsafe impl Send for BlockRun {}
 // SAFETY: as for Send.
-unsafe impl Sync for FusedLane {}
+unsafe impl Sync for BlockRun {}
 
-impl FusedLane {
+impl BlockRun {
     /// Prepares for a graph's blocks and `threads` threads.
     pub fn prepare(&mut self, graph: &Graph<'_>, nodes: &[FusedNode], threads: usize) {
         for node in nodes {
-            for (matrix, input) in node.block.first.iter().zip(&mut self.inputs) {
+            for (matrix, input) in node.fused.block.first.iter().zip(&mut self.inputs) {
                 // SAFETY: the block's tensors are the graph's that is being prepared.
-                let [inner, per_token, tokens, _] = unsafe { custom_node(node.block.input) }.ne();
+                let [inner, per_token, tokens, _] = unsafe { custom_node(node.fused.block.input) }.ne();
                 let rows = (per_token * tokens).unsigned_abs() as usize;
                 input.reserve(matrix.kernels.activation_bytes(inner.unsigned_abs() as usize) * rows);
             }
-            for &product in node.block.replaced.iter().chain([&node.block.last]) {
+            for &product in node.fused.block.replaced.iter().chain([&node.fused.block.last]) {
                 let product = graph.node(product);
-                if product.op() == terrace_ggml::Op::MUL_MAT_ID {
+                if product.op() == Op::MUL_MAT_ID {
                     let one = BlockedExpert::scratch_bytes(product, 1);
                     self.blocked_part = self.blocked_part.max(one.next_multiple_of(64));
                 }
@@ -107,7 +97,7 @@ impl FusedLane {
     }
 
     /// Lends the store for a run, who takes note of what the router chooses, and what computes beside the CPU; `stop` ends the
-    /// graph when the lane fails.
+    /// graph when a node fails.
     pub fn begin(
         &mut self,
         store: &mut Store,
@@ -125,7 +115,7 @@ impl FusedLane {
 
     /// Whether the slots are large enough for the block's experts as a whole.
     pub fn suits(block: &Block, store: &Store) -> bool {
-        Bundles::suit(store, feed::first_blocks(block))
+        Bundles::suit(store, block.first_blocks())
     }
 
     /// Thread 0's part of a node.
@@ -143,12 +133,13 @@ impl FusedLane {
     fn start(&self, node: &FusedNode, dst: Tensor<'_>) {
         // SAFETY: thread 0 alone uses `feed`, and no other thread reads `work` before the node's first barrier.
         let (feed, work) = unsafe { (&mut *self.feed.get(), &mut *self.work.get()) };
-        feed.says(Computing::Experts(node.a_block()));
+        feed.says(Computing::Experts(node.fused.a_block()));
         self.attempt(node.index, feed.stop(), || {
             // SAFETY: the block's tensors are alive during the run.
-            let (ids, input) = unsafe { (custom_node(node.block.ids), custom_node(node.block.input)) };
-            work.read(&node.block, ids, input, dst)?;
-            feed.start(node, work, input)
+            let (ids, input) =
+                unsafe { (custom_node(node.fused.block.ids), custom_node(node.fused.block.input)) };
+            work.read(&node.fused.block, ids, input, dst)?;
+            feed.start(&node.fused, work, input)
         });
     }
 
@@ -158,7 +149,7 @@ impl FusedLane {
         let Some(next) = (unsafe { node.next.as_ref() }) else { return };
         // SAFETY: thread 0 alone uses `feed`; `work` is only read from here on.
         let (feed, work) = unsafe { (&mut *self.feed.get(), &*self.work.get()) };
-        self.attempt(node.index, feed.stop(), || feed.look_ahead(node, next, &work.routing));
+        self.attempt(node.index, feed.stop(), || feed.look_ahead(&node.fused, &next.fused, &work.routing));
     }
 
     /// Thread 0 leaves a node, whose output is complete when others have their results: what follows is computed by ggml.
@@ -177,7 +168,7 @@ impl FusedLane {
                 }
             });
         }
-        feed.says(Computing::Dense(next.map(FusedNode::a_block)));
+        feed.says(Computing::Dense(next.map(|next| next.fused.a_block())));
     }
 
     /// Thread 0 computes what a lane has failed to: slowly, but once only, since the lane is not asked again.
@@ -186,11 +177,11 @@ impl FusedLane {
         let work = unsafe { &*self.work.get() };
         // The others' weights are given back next: nobody may compute with them any more.
         feed.touched().iter().for_each(|&index| stages::wait_for(&work.items[index], 2));
-        feed.take_over(node, &work.routing)?;
+        feed.take_over(&node.fused, &work.routing)?;
         let mut entries = Vec::new();
         loop {
             entries.clear();
-            let last = feed.publish(&node.block, work.state(), &mut entries)?;
+            let last = feed.publish(&node.fused.block, work.state(), &mut entries)?;
             let share = ThreadShare { ith: 0, nth: 1 };
             self.stages(node, work, dst, share).compute(&entries, &AtomicUsize::new(0));
             if last {
@@ -208,7 +199,7 @@ impl FusedLane {
         share: ThreadShare,
     ) -> Stages<'a> {
         Stages {
-            block: &node.block,
+            block: &node.fused.block,
             work,
             inputs: [self.inputs[0].as_ptr(), self.inputs[1].as_ptr()],
             output: dst.data(),
@@ -231,7 +222,7 @@ impl FusedLane {
         entries.clear();
         if !self.failure.is_any() {
             self.attempt(node.index, feed.stop(), || {
-                let last = feed.publish(&node.block, work.state(), entries)?;
+                let last = feed.publish(&node.fused.block, work.state(), entries)?;
                 wave.last.store(last, Ordering::Relaxed);
                 Ok(())
             });
@@ -244,54 +235,54 @@ impl FusedLane {
 /// The custom node's function.
 ///
 /// # Safety
-/// `userdata` is a [`FusedNode`] whose lane is within `begin`..`end`; called by ggml on all threads of the run.
+/// `userdata` is a [`FusedNode`] whose run is within `begin`..`end`; called by ggml on all threads of the run.
 pub unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userdata: *mut c_void) {
     // SAFETY: the executor put a live FusedNode there; ggml passes the live node.
     let (node, dst) = unsafe { (&*userdata.cast::<FusedNode>(), custom_node(dst)) };
-    // SAFETY: the lane outlives the run.
-    let lane = unsafe { &*node.lane };
-    if lane.failure.is_before(node.index) {
+    // SAFETY: the executor keeps it for as long as the graph is computed.
+    let run = unsafe { &*node.run };
+    if run.failure.is_before(node.index) {
         return;
     }
     let share = ThreadShare { ith: ith.unsigned_abs() as usize, nth: nth.unsigned_abs() as usize };
     if share.ith == 0 {
-        lane.start(node, dst);
+        run.start(node, dst);
     }
     // SAFETY: the block's tensors are alive during the run.
-    let input = unsafe { custom_node(node.block.input) };
-    for (i, matrix) in node.block.first.iter().enumerate() {
-        if node.block.input_of(i) == i {
-            convert(&matrix.kernels, input, lane.inputs[i].as_ptr(), share);
+    let input = unsafe { custom_node(node.fused.block.input) };
+    for (i, matrix) in node.fused.block.first.iter().enumerate() {
+        if node.fused.block.input_of(i) == i {
+            convert(&matrix.kernels, input, run.inputs[i].as_ptr(), share);
         }
     }
     if share.ith == 0 {
-        lane.publish(node, &lane.waves[0]);
+        run.publish(node, &run.waves[0]);
     }
     let (mut turn, mut first) = (0, true);
     loop {
-        lane.barrier.wait(share.nth);
-        if std::mem::take(&mut first) && share.ith == 0 && !lane.failure.is_any() {
+        run.barrier.wait(share.nth);
+        if std::mem::take(&mut first) && share.ith == 0 && !run.failure.is_any() {
             // The others compute meanwhile.
-            lane.look_ahead(node);
+            run.look_ahead(node);
         }
-        let wave = &lane.waves[turn];
+        let wave = &run.waves[turn];
         if wave.failed.load(Ordering::Relaxed) {
             return;
         }
         let last = wave.last.load(Ordering::Relaxed);
         // SAFETY: thread 0 wrote both before the barrier; it fills the other wave next, and `work` with the next node.
-        let (work, entries) = unsafe { (&*lane.work.get(), &*wave.entries.get()) };
-        lane.stages(node, work, dst, share).compute(entries, &wave.next_task);
+        let (work, entries) = unsafe { (&*run.work.get(), &*wave.entries.get()) };
+        run.stages(node, work, dst, share).compute(entries, &wave.next_task);
         if last {
             // Leases stay until the next node's `start` or the end of the run: other threads may still compute.
             if share.ith == 0 {
-                lane.leave(node, dst);
+                run.leave(node, dst);
             }
             return;
         }
         turn ^= 1;
         if share.ith == 0 {
-            lane.publish(node, &lane.waves[turn]);
+            run.publish(node, &run.waves[turn]);
         }
     }
 }

@@ -1,6 +1,5 @@
 //! What is to be computed in a node: rows by expert, scratch, and the state of every expert.
 
-use super::feed::State;
 use crate::block::{Block, MATRICES};
 use crate::error::BackendError;
 use crate::routing::Routing;
@@ -54,6 +53,16 @@ pub struct Item {
     pub left: [AtomicU32; 3],
     /// Turn in the order of computing, which decides the scratch.
     pub turn: AtomicUsize,
+}
+
+/// The experts' state that is handed to the threads.
+#[derive(Clone, Copy)]
+pub struct State<'a> {
+    pub items: &'a [Item],
+    /// Experts by turn.
+    pub order: &'a [AtomicU32],
+    /// An expert's first products may be computed before its last matrix is there.
+    pub halves: bool,
 }
 
 /// Tasks of an expert, by stage, and its scratch.

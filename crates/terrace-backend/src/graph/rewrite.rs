@@ -1,0 +1,101 @@
+//! Nodes that run as ones of ours, in place, so that the graph keeps its use counts and fusions.
+
+use super::rows::{self, RowsNode};
+use crate::moe::fused::{self, FusedNode};
+use crate::moe::single::{self, ExpertNode, ExpertRun};
+use terrace_ggml::{Graph, SavedOp};
+use terrace_store::Store;
+
+/// A node that runs as one of ours.
+struct Rewrite {
+    node: usize,
+    saved: Option<SavedOp>,
+    kind: Kind,
+}
+
+/// Which of ours, by its index in the list of its kind.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// One product with chosen experts.
+    Expert(usize),
+    /// The last product of a block, in whose place the whole block runs.
+    Fused(usize),
+    /// Computed by a fused node.
+    Nothing,
+    /// Rows of a table.
+    Rows(usize),
+}
+
+/// The nodes of a graph that are rewritten while it runs.
+#[derive(Default)]
+pub struct Rewrites(Vec<Rewrite>);
+
+/// What rewritten nodes are run with.
+pub struct Lists<'a> {
+    pub experts: &'a mut [ExpertNode],
+    /// What [`Lists::experts`] share.
+    pub run: *const ExpertRun,
+    pub fused: &'a [FusedNode],
+    pub rows: &'a mut [RowsNode],
+}
+
+impl Rewrites {
+    /// Forgets the last graph's.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Node `node` of the graph is to run as this one of ours.
+    pub fn push(&mut self, node: usize, kind: Kind) {
+        self.0.push(Rewrite { node, saved: None, kind });
+    }
+
+    /// Nodes of the graph and what they run as.
+    pub fn iter(&self) -> impl Iterator<Item = (usize, Kind)> {
+        self.0.iter().map(|rewrite| (rewrite.node, rewrite.kind))
+    }
+
+    /// Products with chosen experts run by themselves no more.
+    pub fn drop_experts(&mut self) {
+        self.0.retain(|rewrite| !matches!(rewrite.kind, Kind::Expert(_)));
+    }
+
+    /// Rewrites the nodes, until [`Rewrites::restore`]; `lists` and the store stay where they are until then.
+    pub fn apply(&mut self, graph: &Graph<'_>, lists: Lists<'_>, store: &mut Store) {
+        for node in lists.rows.iter_mut() {
+            node.store = store;
+        }
+        let count = lists.experts.len();
+        let nodes = lists.experts.as_mut_ptr();
+        for i in 0..count {
+            // SAFETY: within the list, which does not grow until the next graph; written through the pointer that the
+            // nodes keep.
+            unsafe {
+                (*nodes.add(i)).shared = lists.run;
+                (*nodes.add(i)).nodes = nodes;
+                if i > 0 {
+                    (*nodes.add(i - 1)).next = nodes.add(i);
+                }
+            }
+        }
+        for rewrite in &mut self.0 {
+            let node = graph.node(rewrite.node);
+            rewrite.saved = Some(match rewrite.kind {
+                // SAFETY: within the list.
+                Kind::Expert(i) => node.make_custom(single::run, unsafe { nodes.add(i) }.cast()),
+                Kind::Fused(i) => node.make_custom(fused::run, (&raw const lists.fused[i]).cast_mut().cast()),
+                Kind::Nothing => node.make_none(),
+                Kind::Rows(i) => node.make_custom(rows::run, (&raw const lists.rows[i]).cast_mut().cast()),
+            });
+        }
+    }
+
+    /// The nodes are again what they were.
+    pub fn restore(&mut self, graph: &Graph<'_>) {
+        for rewrite in &mut self.0 {
+            if let Some(saved) = rewrite.saved.take() {
+                graph.node(rewrite.node).restore(saved);
+            }
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! What a graph needs of managed weights: expert nodes, blocks of them, row nodes and whole matrices.
+
+use super::matrices::MatrixQueue;
+use super::rewrite::{Kind, Lists, Rewrites};
+use super::rows::{self, RowsNode};
+use crate::block::{Block, ExpertProduct};
+use crate::error::BackendError;
+use crate::hot::Lanes;
+use crate::layout::{Cut, Layout, ManagedTensor};
+use crate::memory::places::Places;
+use crate::moe::activations;
+use crate::moe::fused::{BlockRun, FusedBlock, FusedNode, Router};
+use crate::moe::single::{ExpertNode, ExpertRun};
+use std::sync::atomic::AtomicBool;
+use terrace_ggml::cpu::blocked::BlockedExpert;
+use terrace_ggml::cpu::{Kernels, ToFloat, custom_node};
+use terrace_ggml::{Graph, Op, Tensor};
+use terrace_store::{BlockId, Store};
+
+/// The nodes of a graph that use managed weights, by kind. Kept from graph to graph for their memory.
+#[derive(Default)]
+pub struct Nodes {
+    pub experts: Vec<ExpertNode>,
+    pub fused: Vec<FusedNode>,
+    pub rows: Vec<RowsNode>,
+    pub matrices: MatrixQueue,
+    pub rewrites: Rewrites,
+}
+
+/// What a graph is scanned with.
+pub struct Scan<'a, 'g> {
+    pub graph: &'a Graph<'g>,
+    pub layout: &'a Layout,
+    pub places: Places,
+    pub threads: usize,
+    /// The flag that ends the graph's run.
+    pub stop: &'a AtomicBool,
+}
+
+/// Scratch that expert nodes need at most, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ScratchSizes {
+    /// For converted activations.
+    pub activations: usize,
+    /// For ggml's blocked kernel.
+    pub blocked: usize,
+}
+
+impl Nodes {
+    /// Sorts the graph's uses of managed weights.
+    ///
+    /// # Errors
+    /// If ggml has no kernel for a type, or an operation needs all experts of a tensor as one matrix.
+    pub fn find(&mut self, scan: &Scan<'_, '_>, store: &Store) -> Result<ScratchSizes, BackendError> {
+        self.experts.clear();
+        self.fused.clear();
+        self.rows.clear();
+        self.rewrites.clear();
+        self.matrices.clear();
+        let mut sizes = ScratchSizes::default();
+        let mut block_start = (0, std::ptr::null_mut());
+        for i in 0..scan.graph.len() {
+            let node = scan.graph.node(i);
+            if node.op().is_view() {
+                continue;
+            }
+            for (position, operand) in node.sources().enumerate() {
+                let Some(tensor) = scan.places.managed_tensor(operand, scan.layout) else { continue };
+                match (node.op(), tensor.cut) {
+                    (Op::MUL_MAT_ID, Cut::PerExpert { experts })
+                        if position == 0 && operand.storage() == operand =>
+                    {
+                        let kernels = kernels_for(node, tensor)?;
+                        sizes.add(node, &kernels, scan.threads);
+                        self.push_expert(i, node, tensor, kernels, experts, &mut block_start);
+                    }
+                    (op, Cut::PerExpert { .. }) => {
+                        return Err(BackendError::WholeExperts {
+                            op: op.name(),
+                            tensor: tensor.name.clone(),
+                        });
+                    }
+                    (Op::GET_ROWS, Cut::Whole)
+                        if position == 0 && rows::usable(node) && !store.is_resident(tensor.block(0)) =>
+                    {
+                        let Some(to_float) = ToFloat::of(tensor.ty) else {
+                            self.matrices.push(i, operand, tensor);
+                            continue;
+                        };
+                        self.rewrites.push(i, Kind::Rows(self.rows.len()));
+                        let (store, stop) = (std::ptr::null_mut(), std::ptr::from_ref(scan.stop));
+                        self.rows.push(RowsNode { tensor, to_float, store, stop });
+                    }
+                    _ => self.matrices.push(i, operand, tensor),
+                }
+            }
+        }
+        Ok(sizes)
+    }
+
+    /// An MoE block is what shares one ids tensor: its first node asks for all of it. `block_start` is the first node of the
+    /// block at hand, and its ids.
+    fn push_expert(
+        &mut self,
+        index: usize,
+        node: Tensor<'_>,
+        tensor: &ManagedTensor,
+        kernels: Kernels,
+        experts: u32,
+        block_start: &mut (usize, *mut terrace_ggml::cpu::RawTensor),
+    ) {
+        let fetch = self.experts.len();
+        let ids = node.src(2).map_or(std::ptr::null_mut(), Tensor::as_ptr);
+        if ids == block_start.1 {
+            for earlier in &mut self.experts[block_start.0..] {
+                earlier.block_end = fetch + 1;
+            }
+        } else {
+            *block_start = (fetch, ids);
+        }
+        self.rewrites.push(index, Kind::Expert(fetch));
+        self.experts.push(ExpertNode {
+            shared: std::ptr::null(),
+            tensor,
+            kernels,
+            experts,
+            fetch,
+            nodes: std::ptr::null(),
+            block_end: fetch + 1,
+            next: std::ptr::null(),
+        });
+    }
+
+    /// Makes MoE blocks of the expert nodes. All of them or none, so that one run holds all leases: where a block is not
+    /// recognised, or slots do not hold two of its experts, every node is computed by itself.
+    pub fn fuse(
+        &mut self,
+        scan: &Scan<'_, '_>,
+        store: &Store,
+        mut lanes: Option<&mut Lanes>,
+        run: *const BlockRun,
+    ) {
+        let is_expert = |(node, kind)| matches!(kind, Kind::Expert(_)).then_some(node);
+        let node_of: Vec<usize> = self.rewrites.iter().filter_map(is_expert).collect();
+        let mut from = 0;
+        while let Some(head) = self.experts.get(from) {
+            let products: Vec<ExpertProduct> = self.experts[from..head.block_end]
+                .iter()
+                .zip(&node_of[from..head.block_end])
+                .map(|(expert, &node)| ExpertProduct {
+                    node,
+                    tensor: expert.tensor,
+                    kernels: expert.kernels,
+                    experts: expert.experts,
+                })
+                .collect();
+            let block = Block::recognise(scan.graph, &products).filter(|b| BlockRun::suits(b, store));
+            let Some(block) = block else {
+                self.fused.clear();
+                if let Some(lanes) = lanes {
+                    lanes.not_fused();
+                }
+                return;
+            };
+            // SAFETY: the block's tensors are the graph's.
+            let ids = unsafe { custom_node(block.ids) };
+            let is_there = |weight: Tensor<'_>| {
+                weight.storage() == weight && scan.places.managed_buffer(weight).is_none()
+            };
+            let router = Router::find(ids, is_there);
+            let top_k = ids.ne()[0].unsigned_abs() as usize;
+            let hot = lanes.as_mut().and_then(|lanes| lanes.adopt(&block, top_k));
+            let (index, fused) = (self.fused.len(), FusedBlock { block, hot, router });
+            self.fused.push(FusedNode { fused, index, run, next: std::ptr::null() });
+            from = head.block_end;
+        }
+        if self.fused.is_empty() {
+            return;
+        }
+        let nodes = self.fused.as_mut_ptr();
+        for next in 1..self.fused.len() {
+            // SAFETY: both within the list, which does not grow until the next graph.
+            unsafe { (*nodes.add(next - 1)).next = nodes.add(next) };
+        }
+        self.rewrites.drop_experts();
+        self.experts.clear();
+        for (index, FusedNode { fused: FusedBlock { block, .. }, .. }) in self.fused.iter().enumerate() {
+            block.replaced.iter().for_each(|&node| self.rewrites.push(node, Kind::Nothing));
+            self.rewrites.push(block.last, Kind::Fused(index));
+        }
+    }
+
+    /// Whether the graph needs any expert of the store.
+    pub fn has_experts(&self) -> bool {
+        !self.experts.is_empty() || !self.fused.is_empty()
+    }
+
+    /// One of the store's blocks that node `from` or the next one after it uses; `None` after the last.
+    pub fn next_managed(&self, from: usize) -> Option<BlockId> {
+        let experts = self.rewrites.iter().filter(|(node, _)| *node >= from);
+        let experts = experts.filter_map(|(node, kind)| match kind {
+            Kind::Expert(i) => Some((node, self.experts[i].a_block())),
+            Kind::Fused(i) => Some((node, self.fused[i].fused.a_block())),
+            Kind::Nothing | Kind::Rows(_) => None,
+        });
+        experts.chain(self.matrices.next_use()).min_by_key(|(node, _)| *node).map(|(_, block)| block)
+    }
+
+    /// The nodes run as ours from now on, until [`Nodes::restore`].
+    pub fn rewrite(&mut self, graph: &Graph<'_>, run: *const ExpertRun, store: &mut Store) {
+        let Self { experts, fused, rows, rewrites, .. } = self;
+        rewrites.apply(graph, Lists { experts, run, fused, rows }, store);
+    }
+
+    /// The nodes are again what they were.
+    pub fn restore(&mut self, graph: &Graph<'_>) {
+        self.rewrites.restore(graph);
+    }
+}
+
+impl ScratchSizes {
+    fn add(&mut self, node: Tensor<'_>, kernels: &Kernels, threads: usize) {
+        self.activations = self.activations.max(activations::activation_bytes(node, kernels));
+        self.blocked = self.blocked.max(BlockedExpert::scratch_bytes(node, threads));
+    }
+}
+
+fn kernels_for(node: Tensor<'_>, tensor: &ManagedTensor) -> Result<Kernels, BackendError> {
+    let kernels = Kernels::of(tensor.ty).filter(|kernels| activations::convertible(node, kernels));
+    kernels
+        .ok_or_else(|| BackendError::NoKernel { tensor: tensor.name.clone(), ty: format!("{:?}", tensor.ty) })
+}

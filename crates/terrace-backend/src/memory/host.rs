@@ -1,0 +1,100 @@
+//! The buffer types of weights that are in memory for good: in anonymous memory, or in a mapping of the model's files.
+
+use super::addresses::{STEP, addresses, no_memory};
+use super::loading::Loading;
+use super::weights::Weights;
+use std::any::Any;
+use std::ffi::c_void;
+use std::sync::Arc;
+use terrace_ggml::Tensor;
+use terrace_ggml::backend::buffer::{Buffer, BufferType};
+use terrace_ggml::backend::parked::ParkedError;
+use terrace_ggml::memory::{Pages, SLACK};
+
+/// Where the bytes are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Home {
+    /// In anonymous memory, filled by the store's engine after the load.
+    Resident,
+    /// In the page cache: ggml gives each tensor an address in a range that holds nothing, and the tensor is then pointed at
+    /// its bytes in a mapping.
+    Mapped,
+}
+
+/// Buffer type of weights that ggml computes from where they are.
+pub struct HostType {
+    pub loading: Arc<Loading>,
+    pub home: Home,
+}
+
+impl BufferType for HostType {
+    fn is_host(&self) -> bool {
+        true
+    }
+
+    fn alloc_size(&self, tensor: Tensor<'_>) -> usize {
+        match self.home {
+            Home::Resident => tensor.bytes(),
+            Home::Mapped => STEP,
+        }
+    }
+
+    fn alloc(&self, size: usize) -> Result<Box<dyn Buffer>, ParkedError> {
+        let weights = self.loading.current()?;
+        let pages = match self.home {
+            Home::Resident => Pages::new(size + SLACK).map_err(|_| no_memory(size))?,
+            Home::Mapped => addresses(size)?,
+        };
+        Ok(Box::new(HostBuffer { pages, home: self.home, weights }))
+    }
+}
+
+/// A buffer of resident weights, or of addresses for mapped ones.
+pub struct HostBuffer {
+    pages: Pages,
+    home: Home,
+    /// Keeps the files mapped.
+    weights: Arc<Weights>,
+}
+
+impl HostBuffer {
+    /// The model's weights.
+    pub fn weights(&self) -> &Arc<Weights> {
+        &self.weights
+    }
+}
+
+impl Buffer for HostBuffer {
+    fn base(&self) -> *mut c_void {
+        self.pages.base()
+    }
+
+    fn init_tensor(&self, tensor: Tensor<'_>) -> Result<(), ParkedError> {
+        // Views have got the address of what they view, which came before them.
+        if tensor.storage() == tensor {
+            match self.home {
+                Home::Resident => self.weights.add_resident(tensor),
+                Home::Mapped => tensor.set_data(self.weights.mapped_address(&tensor.name(), tensor.bytes())?),
+            }
+        }
+        Ok(())
+    }
+
+    fn set_tensor(&self, _tensor: Tensor<'_>, _source: *const c_void, _offset: usize, _len: usize) {
+        // Resident: reading through the loader's mapping would fault 4 KiB at a time and fill the page cache;
+        // `Weights::fill_resident` reads the same bytes in large requests once everything has its place. Mapped: the bytes
+        // offered are those that the tensor points at.
+    }
+
+    fn get_tensor(&self, tensor: Tensor<'_>, target: *mut c_void, offset: usize, len: usize) {
+        // SAFETY: ggml checks that offset + len lies within the tensor, whose bytes lie in these pages or in a mapping that
+        // `weights` keeps (`init_tensor`), and passes a target of `len` writable bytes elsewhere.
+        unsafe {
+            std::ptr::copy_nonoverlapping(tensor.data().cast::<u8>().add(offset), target.cast::<u8>(), len);
+        }
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

@@ -1,0 +1,179 @@
+//! What a run of single expert products has: the nodes, and the state that ggml's threads share.
+
+use super::compute::Item;
+use crate::barrier::Barrier;
+use crate::error::BackendError;
+use crate::failure::Failure;
+use crate::layout::ManagedTensor;
+use crate::observe::observer::RoutingObserver;
+use crate::routing::Routing;
+use crate::scratch::Scratch;
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use terrace_ggml::cpu::Kernels;
+use terrace_store::{BlockId, Fetch, Store, Use};
+
+/// Experts that became resident together, and the counter that deals their rows to the threads.
+#[derive(Default)]
+pub struct Wave {
+    pub items: UnsafeCell<Vec<Item>>,
+    pub next_task: AtomicUsize,
+    pub last: AtomicBool,
+    /// The node has failed: nothing to compute, and no further wave. Kept per wave, because thread 0 may fail on the next
+    /// one before the others have looked at this.
+    pub failed: AtomicBool,
+}
+
+/// What a MUL_MAT_ID node needs to know, fixed before the run.
+pub struct ExpertNode {
+    pub shared: *const ExpertRun,
+    pub tensor: *const ManagedTensor,
+    pub kernels: Kernels,
+    pub experts: u32,
+    /// Which of the graph's expert nodes this is, and which of the run's fetches is its.
+    pub fetch: usize,
+    /// All expert nodes of the graph, and the end of this one's MoE block among them (nodes with the same ids): bytes of
+    /// those after this one are asked for together with ours.
+    pub nodes: *const ExpertNode,
+    pub block_end: usize,
+    /// The next node; null after the last.
+    pub next: *const ExpertNode,
+}
+
+impl ExpertNode {
+    /// One of the store's blocks of this node's layer.
+    pub fn a_block(&self) -> BlockId {
+        // SAFETY: the layout outlives the graph's call.
+        unsafe { (*self.tensor).block(0) }
+    }
+
+    /// The nodes of the same MoE block after this one.
+    pub fn siblings(&self) -> &[Self] {
+        let first = self.fetch + 1;
+        // SAFETY: `nodes` is the executor's list, complete and unchanged during the run; `fetch` is this node's index in
+        // it and `block_end` at most its length.
+        unsafe { std::slice::from_raw_parts(self.nodes.add(first), self.block_end - first) }
+    }
+}
+
+/// State of all expert nodes of a graph run, shared by ggml's threads.
+///
+/// Thread 0 owns `inner` and writes `routing` and the waves; the others read those two behind a barrier.
+pub struct ExpertRun {
+    pub inner: UnsafeCell<Inner>,
+    /// Written by thread 0 before a node's first barrier, read by all after it.
+    pub routing: UnsafeCell<Routing>,
+    pub waves: [Wave; 2],
+    pub barrier: Barrier,
+    pub failure: Failure,
+    pub activations: Scratch,
+    pub blocked: Scratch,
+}
+
+/// What thread 0 alone uses.
+pub struct Inner {
+    pub store: *mut Store,
+    pub observer: *mut RoutingObserver,
+    pub stop: *const AtomicBool,
+    pub fetches: Vec<NodeFetch>,
+    pub blocks: Vec<BlockId>,
+    /// How the node's experts are used.
+    pub how: Use,
+    /// No thread can be computing from this node's leases: they may be given back.
+    pub quiet: bool,
+}
+
+impl Default for ExpertRun {
+    fn default() -> Self {
+        let inner = Inner {
+            store: std::ptr::null_mut(),
+            observer: std::ptr::null_mut(),
+            stop: std::ptr::null(),
+            fetches: Vec::new(),
+            blocks: Vec::new(),
+            how: Use::Decode,
+            quiet: true,
+        };
+        Self {
+            inner: UnsafeCell::new(inner),
+            routing: UnsafeCell::default(),
+            waves: Default::default(),
+            barrier: Barrier::default(),
+            failure: Failure::default(),
+            activations: Scratch::default(),
+            blocked: Scratch::default(),
+        }
+    }
+}
+
+/// The blocks of one node: touched experts `[taken, accepted)` are leased or on the way.
+#[derive(Default)]
+pub struct NodeFetch {
+    pub fetch: Fetch,
+    /// First touched expert of the fetch in progress.
+    pub from: usize,
+    pub accepted: usize,
+}
+
+// SAFETY: the pointers in Inner are set for the time of one run by the executor that owns it and the store; access
+// follows the protocol described at ExpertRun.
+unsafe impl Send for ExpertRun {}
+// SAFETY: as for Send.
+unsafe impl Sync for ExpertRun {}
+
+impl ExpertRun {
+    /// Prepares for a graph with `nodes` expert nodes, `activation_bytes` of converted activations at most and
+    /// `blocked_bytes` of scratch for the blocked kernel.
+    pub fn prepare(&mut self, nodes: usize, activation_bytes: usize, blocked_bytes: usize) {
+        let inner = self.inner.get_mut();
+        if inner.fetches.len() < nodes {
+            inner.fetches.resize_with(nodes, NodeFetch::default);
+        }
+        self.activations.reserve(activation_bytes);
+        self.blocked.reserve(blocked_bytes);
+    }
+
+    /// Forgets the last run.
+    pub fn reset(&mut self) {
+        self.routing.get_mut().reset();
+        self.failure.reset();
+    }
+
+    /// Lends the store for a run, and what takes note of the router's choices; `stop` ends the graph when a node fails.
+    pub fn begin(&mut self, store: &mut Store, observer: &mut RoutingObserver, stop: &AtomicBool) {
+        let inner = self.inner.get_mut();
+        inner.store = store;
+        inner.observer = observer;
+        inner.stop = stop;
+    }
+
+    /// Ends a run: all leases go.
+    pub fn end(&mut self, store: &mut Store) {
+        let inner = self.inner.get_mut();
+        for node in &mut inner.fetches {
+            store.release(&mut node.fetch);
+            (node.from, node.accepted) = (0, 0);
+        }
+        inner.store = std::ptr::null_mut();
+        inner.observer = std::ptr::null_mut();
+        inner.stop = std::ptr::null();
+    }
+
+    /// What the router chose.
+    pub fn routing(&self) -> &Routing {
+        // SAFETY: written by thread 0 in `start`, before the node's first barrier; the callers are thread 0 after
+        // that, and the others behind the barrier.
+        unsafe { &*self.routing.get() }
+    }
+
+    /// Thread 0's part of a node.
+    pub fn attempt(
+        &self,
+        node: &ExpertNode,
+        stop: *const AtomicBool,
+        part: impl FnOnce() -> Result<(), BackendError>,
+    ) {
+        // SAFETY: `begin` lent the flag for the run that this is part of.
+        unsafe { self.failure.attempt(node.fetch, stop, part) }
+    }
+}
