@@ -1,77 +1,21 @@
 //! Bringing experts into slots: at load, and between two tokens.
 
-use super::Lanes;
+use super::bringer::Bringer;
 use super::cache::Exchange;
-use super::start::bundle;
+use super::lane::bundle;
+use super::lanes::{HotLayer, Lanes};
 use crate::error::BackendError;
 use std::ops::ControlFlow;
-use std::time::{Duration, Instant};
-use terrace_model::{ByteSize, SizeChoice};
+use std::time::Instant;
+use terrace_model::{ByteSize, LayerId};
 use terrace_store::{BlockId, ReadInto, Store};
 
-/// Time that bringing experts may take of a token, on average: a few percent of one that streams.
-const AUTO_TIME: Duration = Duration::from_millis(2);
 /// Bytes that are read at once when slots are filled: enough to keep a disk busy.
 const FILL: u64 = 64 << 20;
 
-/// How much may be brought between two tokens: by itself what the device takes in 2 ms, as it was measured, on average; nothing,
-/// so that what is there at the start stays; or so many bytes on average, an expert at once that is larger.
-pub type HotUpdate = SizeChoice;
-
-/// What it takes to bring experts. Made once, for its memory.
-pub(super) struct Bringer {
-    update: HotUpdate,
-    exchanges: Vec<Exchange>,
-    staging: Vec<u8>,
-    /// Bytes that lanes were given, and how long that took.
-    bytes: u64,
-    time: Duration,
-    pub counts: Brought,
-}
-
-/// What was brought since the start.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Brought {
-    /// Experts into empty slots, and their bytes.
-    pub filled: u64,
-    pub filled_bytes: u64,
-    /// Experts in the places of others, and their bytes.
-    pub exchanged: u64,
-    pub exchanged_bytes: u64,
-    /// Bytes of both that had to be read from disk.
-    pub read: u64,
-}
-
-impl Bringer {
-    pub fn new(update: HotUpdate, largest: ByteSize) -> Self {
-        Self {
-            update,
-            exchanges: Vec::with_capacity(64),
-            staging: vec![0; usize::try_from(largest.bytes()).unwrap_or(0)],
-            bytes: 0,
-            time: Duration::ZERO,
-            counts: Brought::default(),
-        }
-    }
-
-    /// Bytes for the next token.
-    fn grant(&self) -> ByteSize {
-        match self.update {
-            HotUpdate::Off => ByteSize::ZERO,
-            HotUpdate::Bytes(bytes) => bytes,
-            // The first one is measured by bringing it.
-            HotUpdate::Auto if self.bytes == 0 => ByteSize(self.staging.len() as u64),
-            HotUpdate::Auto => {
-                let rate = self.bytes as f64 / self.time.as_secs_f64().max(1e-9);
-                ByteSize((rate * AUTO_TIME.as_secs_f64()) as u64)
-            }
-        }
-    }
-}
-
 impl Lanes {
     /// A layer was used like this in earlier runs: counts by expert. `used` experts compute a token.
-    pub fn assume(&mut self, layer: terrace_model::LayerId, counts: &[u64], used: u32) {
+    pub fn assume(&mut self, layer: LayerId, counts: &[u64], used: u32) {
         if let Some(index) = self.layers.iter().position(|other| other.layer == layer) {
             self.cache.assume(index, counts, used);
         }
@@ -147,7 +91,7 @@ impl Lanes {
     }
 
     /// Whether an expert of the layer has a copy.
-    pub fn holds(&self, layer: terrace_model::LayerId, expert: u32) -> bool {
+    pub fn holds(&self, layer: LayerId, expert: u32) -> bool {
         let index = self.layers.iter().position(|other| other.layer == layer);
         index.is_some_and(|index| self.cache.slot_of(index, expert).is_some())
     }
@@ -156,50 +100,17 @@ impl Lanes {
         bundle(&self.layers[layer].shapes).bytes()
     }
 
-    /// Copies experts into their slots: from RAM what is there, from disk the rest. A lane that fails is given up.
+    /// Copies experts into their slots. A lane that fails is given up.
     fn bring(&mut self, exchanges: &[Exchange], store: &mut Store) -> Result<(), BackendError> {
+        let total = self.stage(exchanges, store)?;
         let Self { lanes, layers, bringer, .. } = self;
-        let Bringer { staging, bytes, time, counts, .. } = bringer;
-        let parts = || {
-            exchanges.iter().flat_map(|exchange| {
-                let layer = &layers[exchange.layer];
-                let matrices = layer.firsts.iter().zip(&layer.shapes).enumerate();
-                matrices.map(move |(matrix, (first, shape))| {
-                    (exchange, matrix, BlockId(first.0 + exchange.expert), shape.bytes().bytes() as usize)
-                })
-            })
-        };
-        let total: usize = parts().map(|(.., len)| len).sum();
-        if staging.len() < total {
-            staging.resize(total, 0);
-        }
-        let mut missing = Vec::new();
-        let mut left = &mut staging[..total];
-        for (_, _, block, len) in parts() {
-            let (part, rest) = left.split_at_mut(len);
-            left = rest;
-            if !store.copy_resident(block, part) {
-                missing.push((block, part));
-            }
-        }
-        if !missing.is_empty() {
-            let specs: Vec<_> = missing.iter().map(|(block, _)| store.spec(*block).clone()).collect();
-            let names: Vec<String> = specs.iter().map(ToString::to_string).collect();
-            let mut reads: Vec<ReadInto<'_>> = missing
-                .into_iter()
-                .zip(specs.iter().zip(&names))
-                .map(|((_, dst), (spec, name))| ReadInto { extent: spec.extent, dst, name })
-                .collect();
-            reads.sort_by_key(|read| (read.extent.file, read.extent.offset));
-            counts.read += reads.iter().map(|read| read.extent.len).sum::<u64>();
-            store.read_into(&mut reads, &mut |_| ControlFlow::Continue(()))?;
-        }
         let started = Instant::now();
         let mut at = 0;
-        for (exchange, matrix, _, len) in parts() {
-            let layer = &layers[exchange.layer];
-            lanes[layer.lane].put(layer.key, matrix, exchange.slot, &staging[at..at + len]);
-            at += len;
+        for part in parts(layers, exchanges) {
+            let layer = &layers[part.exchange.layer];
+            let bytes = &bringer.staging[at..at + part.len];
+            lanes[layer.lane].put(layer.key, part.matrix, part.exchange.slot, bytes);
+            at += part.len;
         }
         // Nothing is allocated for an empty list.
         let mut failed = Vec::new();
@@ -208,8 +119,8 @@ impl Lanes {
                 failed.push((index, error));
             }
         }
-        *bytes += total as u64;
-        *time += started.elapsed();
+        bringer.bytes += total as u64;
+        bringer.time += started.elapsed();
         for (lane, error) in &failed {
             self.fail(*lane, error);
         }
@@ -226,4 +137,60 @@ impl Lanes {
         }
         Ok(())
     }
+
+    /// Collects the experts' bytes: from RAM what is there, from disk the rest. Returns how many they are.
+    fn stage(&mut self, exchanges: &[Exchange], store: &mut Store) -> Result<usize, BackendError> {
+        let Self { layers, bringer: Bringer { staging, counts, .. }, .. } = self;
+        let total: usize = parts(layers, exchanges).map(|part| part.len).sum();
+        if staging.len() < total {
+            staging.resize(total, 0);
+        }
+        let mut missing = Vec::new();
+        let mut left = &mut staging[..total];
+        for part in parts(layers, exchanges) {
+            let (bytes, rest) = left.split_at_mut(part.len);
+            left = rest;
+            if !store.copy_resident(part.block, bytes) {
+                missing.push((part.block, bytes));
+            }
+        }
+        if !missing.is_empty() {
+            let specs: Vec<_> = missing.iter().map(|(block, _)| store.spec(*block).clone()).collect();
+            let names: Vec<String> = specs.iter().map(ToString::to_string).collect();
+            let mut reads: Vec<ReadInto<'_>> = missing
+                .into_iter()
+                .zip(specs.iter().zip(&names))
+                .map(|((_, dst), (spec, name))| ReadInto { extent: spec.extent, dst, name })
+                .collect();
+            reads.sort_by_key(|read| (read.extent.file, read.extent.offset));
+            counts.read += reads.iter().map(|read| read.extent.len).sum::<u64>();
+            store.read_into(&mut reads, &mut |_| ControlFlow::Continue(()))?;
+        }
+        Ok(total)
+    }
+}
+
+/// An expert's matrix that is to be brought.
+struct Part<'a> {
+    exchange: &'a Exchange,
+    /// Which of the layer's matrices.
+    matrix: usize,
+    /// Where the store has it.
+    block: BlockId,
+    /// Its bytes.
+    len: usize,
+}
+
+/// The experts' matrices, in order.
+fn parts<'a>(layers: &'a [HotLayer], exchanges: &'a [Exchange]) -> impl Iterator<Item = Part<'a>> {
+    exchanges.iter().flat_map(|exchange| {
+        let layer = &layers[exchange.layer];
+        let matrices = layer.firsts.iter().zip(&layer.shapes).enumerate();
+        matrices.map(move |(matrix, (first, shape))| Part {
+            exchange,
+            matrix,
+            block: BlockId(first.0 + exchange.expert),
+            len: shape.bytes().bytes() as usize,
+        })
+    })
 }

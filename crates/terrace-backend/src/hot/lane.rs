@@ -83,3 +83,8 @@ pub trait Lane: Send {
     /// As many slots with these matrices, `most` at most, as go into what `granted` slots of other matrices take.
     fn most_within(&self, matrices: &[SlotShape], most: u32, granted: (&[SlotShape], u32)) -> u32;
 }
+
+/// Bytes of an expert.
+pub fn bundle(shapes: &[SlotShape]) -> ByteSize {
+    shapes.iter().map(SlotShape::bytes).sum()
+}

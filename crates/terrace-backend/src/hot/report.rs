@@ -1,6 +1,6 @@
 //! What lanes hold and did, for people and programs.
 
-use super::Lanes;
+use super::lanes::Lanes;
 use std::time::Duration;
 use terrace_model::ByteSize;
 

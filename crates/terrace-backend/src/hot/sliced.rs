@@ -5,7 +5,7 @@
 
 use super::device::DeviceLane;
 use super::lane::{Job, Lane};
-use super::start::bundle;
+use super::slices::{Borders, cut_out, ffn, slice};
 use std::ops::Range;
 use std::sync::Arc;
 use terrace_ggml::devices::experts::{ExpertDeviceError, LayerKey, Recipe, SlotShape};
@@ -27,75 +27,9 @@ pub struct SlicedLane {
 struct SlicedLayer {
     /// Whole experts' matrices.
     matrices: Vec<SlotShape>,
-    cut: Cut,
+    cut: Borders,
     /// The devices' keys of it, once they had a slice.
     keys: Vec<Option<LayerKey>>,
-}
-
-/// Where the FFN dimension is cut: device `i` has the elements from border `i` to the next one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Cut(Vec<u64>);
-
-impl Cut {
-    /// Equal parts, rounded down to whole blocks of all matrices. Only the last matrix is cut within its rows, so its own blocks
-    /// would do; but borders then stay where they are while its siblings' types come and go.
-    fn of(matrices: &[SlotShape], devices: usize) -> Self {
-        // Block sizes are powers of two: the largest is a multiple of the others.
-        let block = matrices.iter().map(|matrix| matrix.ty.block_elements()).max().unwrap_or(1);
-        let (all, devices) = (ffn(matrices), devices as u64);
-        let inner = (0..devices).map(|device| all * device / devices / block * block);
-        Self(inner.chain([all]).collect())
-    }
-
-    /// Elements of each device.
-    fn parts(&self) -> impl Iterator<Item = (usize, Range<u64>)> {
-        self.0.windows(2).map(|borders| borders[0]..borders[1]).enumerate()
-    }
-
-    /// Those that have any.
-    fn used(&self) -> impl Iterator<Item = (usize, Range<u64>)> {
-        self.parts().filter(|(_, range)| !range.is_empty())
-    }
-}
-
-/// Elements of the FFN dimension.
-fn ffn(matrices: &[SlotShape]) -> u64 {
-    matrices.last().map_or(0, |down| down.inner)
-}
-
-/// What a device has of an expert's matrices.
-fn slice(matrices: &[SlotShape], range: &Range<u64>) -> Vec<SlotShape> {
-    let (len, all) = (range.end - range.start, ffn(matrices).max(1));
-    let last = matrices.len().saturating_sub(1);
-    let of = |(index, matrix): (usize, &SlotShape)| {
-        if index == last {
-            SlotShape { inner: len, ..*matrix }
-        } else {
-            // Gate and up may be one matrix.
-            SlotShape { rows: matrix.rows / all * len, ..*matrix }
-        }
-    };
-    matrices.iter().enumerate().map(of).collect()
-}
-
-/// Bytes of an expert on the device that has most of it.
-pub fn largest_slice(matrices: &[SlotShape], devices: usize) -> ByteSize {
-    let bytes = |(_, range)| bundle(&slice(matrices, &range));
-    Cut::of(matrices, devices).parts().map(bytes).max().unwrap_or_default()
-}
-
-/// Appends a device's slice of the `matrix`-th of an expert's matrices, whose bytes are given.
-fn cut_out(matrices: &[SlotShape], matrix: usize, range: &Range<u64>, bytes: &[u8], to: &mut Vec<u8>) {
-    let at = |n: u64| usize::try_from(n).expect("a matrix in memory");
-    let shape = &matrices[matrix];
-    let row = bytes.len() / at(shape.rows);
-    if matrix + 1 == matrices.len() {
-        let columns = at(range.start) * row / at(shape.inner)..at(range.end) * row / at(shape.inner);
-        to.extend(bytes.chunks_exact(row).flat_map(|row| &row[columns.clone()]));
-    } else {
-        let rows = at(range.start) * row..at(range.end) * row;
-        to.extend(bytes.chunks_exact(at(ffn(matrices)) * row).flat_map(|part| &part[rows.clone()]));
-    }
 }
 
 impl SlicedLane {
@@ -163,7 +97,7 @@ impl Lane for SlicedLane {
     fn add(&mut self, matrices: &[SlotShape], slots: u32) -> Result<LayerKey, ExpertDeviceError> {
         self.check(matrices)?;
         let layer = LayerKey::new(self.layers.len());
-        let (cut, keys) = (Cut::of(matrices, self.devices.len()), vec![None; self.devices.len()]);
+        let (cut, keys) = (Borders::of(matrices, self.devices.len()), vec![None; self.devices.len()]);
         self.layers.push(SlicedLayer { matrices: matrices.to_vec(), cut, keys });
         let made = self.make(layer, slots);
         if made.is_err() {
@@ -180,7 +114,7 @@ impl Lane for SlicedLane {
     ) -> Result<(), ExpertDeviceError> {
         self.check(matrices)?;
         self.remove(layer);
-        let cut = Cut::of(matrices, self.devices.len());
+        let cut = Borders::of(matrices, self.devices.len());
         let this = &mut self.layers[layer.index()];
         if cut != this.cut {
             tracing::debug!(
@@ -254,7 +188,7 @@ impl Lane for SlicedLane {
     }
 
     fn bytes_for(&self, matrices: &[SlotShape], slots: u32) -> ByteSize {
-        let parts = Cut::of(matrices, self.devices.len());
+        let parts = Borders::of(matrices, self.devices.len());
         parts
             .used()
             .map(|(device, range)| self.devices[device].bytes_for(&slice(matrices, &range), slots))
@@ -262,55 +196,13 @@ impl Lane for SlicedLane {
     }
 
     fn most_within(&self, matrices: &[SlotShape], most: u32, (granted, slots): (&[SlotShape], u32)) -> u32 {
-        // Every device has room for the largest slice ([`largest_slice`]), so that borders can move.
-        let before = Cut::of(granted, self.devices.len());
+        // Every device has room for the largest slice (`largest_slice`), so that borders can move.
+        let before = Borders::of(granted, self.devices.len());
         let largest = before.parts().max_by_key(|(_, range)| range.end - range.start);
         let granted = largest.map_or(Vec::new(), |(_, range)| slice(granted, &range));
         let of = |(device, range): (usize, Range<u64>)| {
             self.devices[device].most_within(&slice(matrices, &range), most, (&granted, slots))
         };
-        Cut::of(matrices, self.devices.len()).used().map(of).min().unwrap_or(0)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use terrace_ggml::DataType;
-
-    fn matrices(ffn: u64, down: DataType) -> [SlotShape; 2] {
-        // Gate and up in one.
-        let gate_up = SlotShape { ty: DataType::F32, inner: 4, rows: 2 * ffn };
-        [gate_up, SlotShape { ty: down, inner: ffn, rows: 3 }]
-    }
-
-    #[test]
-    fn borders_are_whole_blocks_of_all_matrices() {
-        let cut = |ffn, down, devices| Cut::of(&matrices(ffn, down), devices).0;
-        assert_eq!(cut(768, DataType::F32, 2), [0, 384, 768]);
-        assert_eq!(cut(768, DataType::Q4_K, 2), [0, 256, 768]);
-        assert_eq!(cut(768, DataType::Q4_K, 3), [0, 256, 512, 768]);
-        assert_eq!(cut(256, DataType::Q4_K, 2), [0, 0, 256], "one device has all");
-        let mut wide = matrices(768, DataType::F32);
-        wide[0].ty = DataType::Q6_K;
-        assert_eq!(Cut::of(&wide, 2).0, [0, 256, 768], "a sibling's blocks");
-        assert_eq!(largest_slice(&matrices(768, DataType::F32), 2), ByteSize((2 * 384 * 4 + 384 * 3) * 4));
-    }
-
-    #[test]
-    fn slices_are_rows_of_the_first_and_columns_of_the_last() {
-        let matrices = matrices(6, DataType::F32);
-        let of = |matrix: usize, range| {
-            let shape = &matrices[matrix];
-            let elements: Vec<u8> = (0..shape.inner * shape.rows).flat_map(|n| [n as u8; 4]).collect();
-            let mut out = Vec::new();
-            cut_out(&matrices, matrix, &range, &elements, &mut out);
-            out.chunks_exact(4).map(|element| element[0]).collect::<Vec<u8>>()
-        };
-        // Rows 4 and 5 of gate, of four elements each, and of up.
-        assert_eq!(of(0, 4..6), (16..24).chain(40..48).collect::<Vec<u8>>());
-        assert_eq!(of(1, 4..6), [4, 5, 10, 11, 16, 17]);
-        let slices = slice(&matrices, &(4..6));
-        assert_eq!([slices[0].rows, slices[1].inner], [4, 2]);
+        Borders::of(matrices, self.devices.len()).used().map(of).min().unwrap_or(0)
     }
 }

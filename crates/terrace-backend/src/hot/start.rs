@@ -1,11 +1,12 @@
 //! Lanes of a loaded model, with empty slots.
 
+use super::bringer::{Bringer, HotUpdate};
 use super::cache::HotCache;
 use super::device::DeviceLane;
-use super::exchange::{Bringer, HotUpdate};
-use super::lane::Lane;
-use super::sliced::{SlicedLane, largest_slice};
-use super::{Counts, HotLayer, Lanes};
+use super::lane::{Lane, bundle};
+use super::lanes::{Counts, HotLayer, Lanes};
+use super::sliced::SlicedLane;
+use super::slices::largest_slice;
 use crate::layout::{Cut, Layout, ManagedTensor};
 use std::time::Duration;
 use terrace_ggml::devices::DeviceHandle;
@@ -217,11 +218,6 @@ fn fit(
             Err(error) => return Err(error),
         }
     }
-}
-
-/// Bytes of an expert.
-pub(super) fn bundle(shapes: &[SlotShape]) -> ByteSize {
-    shapes.iter().map(SlotShape::bytes).sum()
 }
 
 /// An expert's matrix of a tensor; none if the tensor is no stack of matrices.

@@ -1,0 +1,291 @@
+//! The lanes of a model, and their part in a node: adopting a block, computing pairs, giving up.
+
+use super::bringer::Bringer;
+use super::cache::HotCache;
+use super::lane::Lane;
+use super::recipe::recipe_of;
+use crate::block::Block;
+use crate::error::BackendError;
+use crate::layout::Layout;
+use crate::routing::Routing;
+use std::ffi::c_void;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use terrace_ggml::cpu::custom_node;
+use terrace_ggml::devices::experts::{ExpertDeviceError, LayerKey, Recipe, SlotShape};
+use terrace_ggml::{DataType, Tensor};
+use terrace_model::{ByteSize, LayerId};
+use terrace_store::{BlockId, Store, Use};
+
+/// A layer whose experts can have copies.
+pub(super) struct HotLayer {
+    pub(super) layer: LayerId,
+    pub(super) lane: usize,
+    /// The lane's key of it.
+    pub(super) key: LayerKey,
+    /// Its expert tensors, by their indices in the layout, in the order of the slots' matrices.
+    pub(super) tensors: Vec<u32>,
+    /// Their first blocks.
+    pub(super) firsts: Vec<BlockId>,
+    pub(super) shapes: Vec<SlotShape>,
+    /// What was granted: slots at most, for these matrices.
+    pub(super) most: u32,
+    pub(super) granted: Vec<SlotShape>,
+    /// What they take: asking the device is nothing for every token.
+    pub(super) memory: ByteSize,
+    /// Elements of a row that comes out, once adopted.
+    pub(super) out_width: usize,
+    /// How the lane computes blocks of it; none until its graph was seen, and if the lane cannot do what it does.
+    pub(super) adopted: Option<Arc<Recipe>>,
+    /// Why it has no lane.
+    pub(super) problem: Option<String>,
+    pub(super) counts: Counts,
+}
+
+/// Pairs of token and expert.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) hot: u64,
+    pub(super) cold: u64,
+    /// Of prefills.
+    pub(super) bypassed: u64,
+}
+
+/// All lanes of a model.
+pub struct Lanes {
+    pub(super) lanes: Vec<Box<dyn Lane>>,
+    pub(super) layers: Vec<HotLayer>,
+    pub(super) cache: HotCache,
+    pub(super) bringer: Bringer,
+    /// Of the node that is computed: rows of the output, in the order of the job's pairs.
+    pub(super) outputs: Vec<usize>,
+    /// The layer that a lane computes.
+    pub(super) busy: Option<usize>,
+    /// Time that thread 0 waited for jobs.
+    pub(super) waited: Duration,
+    /// Tokens of the graph that is computed; whether they are decoded.
+    pub(super) tokens: u32,
+    pub(super) decoding: bool,
+}
+
+impl Lanes {
+    /// The layer that the block is of, if a lane computes it. Called for each block of each new graph.
+    pub(crate) fn adopt(&mut self, block: &Block, top_k: usize) -> Option<usize> {
+        // SAFETY: the layout outlives the graph's call.
+        let down = unsafe { (*block.down.tensor).block(0) };
+        let index = self.layers.iter().position(|layer| layer.firsts.contains(&down))?;
+        let layer = &mut self.layers[index];
+        if layer.problem.is_some() {
+            return None;
+        }
+        let most = terrace_store::SWEEP_TOKENS as usize * top_k;
+        let lane = &mut self.lanes[layer.lane];
+        layer.out_width = block.down.rows;
+        // SAFETY: the block's tensors are the graph's.
+        let floats = unsafe { custom_node(block.input) }.ty() == DataType::F32;
+        let recipe = recipe_of(block, &layer.firsts)
+            .and_then(
+                |recipe| if floats { Ok(Arc::new(recipe)) } else { Err("its input is not of 32-bit floats") },
+            )
+            .map_err(str::to_owned);
+        let adopted = match recipe {
+            // As nearly every graph: the lane need not be asked.
+            Ok(recipe) if layer.adopted.as_ref() == Some(&recipe) => return Some(index),
+            Ok(recipe) => match lane.adopt(layer.key, Arc::clone(&recipe), most) {
+                Ok(()) => Ok(recipe),
+                Err(error) => Err(error.to_string()),
+            },
+            Err(problem) => Err(problem),
+        };
+        match adopted {
+            Ok(recipe) => {
+                layer.adopted = Some(recipe);
+                Some(index)
+            }
+            Err(problem) => {
+                self.give_up(index, problem);
+                None
+            }
+        }
+    }
+
+    /// Blocks of this graph are computed node by node: there are no lanes then.
+    pub(crate) fn not_fused(&mut self) {
+        for index in 0..self.layers.len() {
+            if self.layers[index].problem.is_none() {
+                let problem =
+                    "its MoE block was not recognised, or the slots in RAM hold less than two of its experts";
+                self.give_up(index, problem.into());
+            }
+        }
+    }
+
+    /// A layer has no lane from now on.
+    pub(super) fn give_up(&mut self, index: usize, problem: String) {
+        if self.lanes[self.layers[index].lane].is_lost() {
+            return self.lose(self.layers[index].lane);
+        }
+        let layer = &self.layers[index];
+        let lane = self.lanes[layer.lane].name();
+        tracing::warn!("layer {} has no experts on {lane}: {problem}", layer.layer.0);
+        self.detach(index, problem);
+    }
+
+    /// Gives back what the layer has of its lane.
+    fn detach(&mut self, index: usize, problem: String) {
+        let layer = &mut self.layers[index];
+        self.lanes[layer.lane].remove(layer.key);
+        self.cache.clear(index, ByteSize(1), 0);
+        layer.memory = ByteSize::ZERO;
+        layer.adopted = None;
+        layer.problem = Some(problem);
+    }
+
+    /// A lane is gone.
+    pub(super) fn lose(&mut self, lane: usize) {
+        let device = self.lanes[lane].name().to_owned();
+        self.fail(lane, &ExpertDeviceError::Lost { device });
+    }
+
+    /// A lane does not work any more: the CPU computes its experts.
+    pub(super) fn fail(&mut self, lane: usize, error: &ExpertDeviceError) {
+        tracing::warn!("{error}; from now on the CPU computes the experts that it had copies of");
+        for index in 0..self.layers.len() {
+            if self.layers[index].lane == lane && self.layers[index].problem.is_none() {
+                self.detach(index, error.to_string());
+            }
+        }
+    }
+
+    /// A graph begins.
+    pub(crate) fn pass(&mut self) {
+        (self.tokens, self.decoding) = (0, false);
+    }
+
+    /// Whether an expert of the layer is computed by its lane.
+    pub(crate) fn has(&self, layer: usize, expert: u32) -> bool {
+        self.layers[layer].adopted.is_some() && self.cache.slot_of(layer, expert).is_some()
+    }
+
+    /// Begins a node of the layer: pairs whose experts have copies go to the lane. True if that is so for any. `into_input` and
+    /// `into_output`: for each pair of the routing its row of the input and of the output.
+    pub(crate) fn begin(
+        &mut self,
+        index: usize,
+        routing: &Routing,
+        into_input: impl Fn(usize) -> usize,
+        into_output: impl Fn(usize) -> usize,
+        input: Tensor<'_>,
+    ) -> bool {
+        let layer = &mut self.layers[index];
+        self.tokens = self.tokens.max(u32::try_from(routing.tokens()).unwrap_or(u32::MAX));
+        for (i, &expert) in routing.touched().iter().enumerate() {
+            self.cache.used(index, expert, routing.range(i).len() as u32);
+        }
+        if routing.how() == Use::Sweep {
+            layer.counts.bypassed += routing.pairs() as u64;
+            return false;
+        }
+        if layer.adopted.is_none() {
+            layer.counts.cold += routing.pairs() as u64;
+            return false;
+        }
+        self.decoding = true;
+        let lane = &mut self.lanes[layer.lane];
+        let job = lane.job();
+        job.slots.clear();
+        job.experts.clear();
+        job.rows.clear();
+        self.outputs.clear();
+        let [width, per_token, tokens, _] = input.ne().map(|n| n.unsigned_abs() as usize);
+        let shared = per_token * tokens == 1;
+        for (i, &expert) in routing.touched().iter().enumerate() {
+            let Some(slot) = self.cache.slot_of(index, expert) else { continue };
+            for pair in routing.range(i) {
+                job.slots.push(slot.cast_signed());
+                job.experts.push(expert.cast_signed());
+                self.outputs.push(into_output(pair));
+                if !shared {
+                    job.rows.extend_from_slice(row_of(input, into_input(pair), width, per_token));
+                }
+            }
+        }
+        let hot = job.slots.len();
+        layer.counts.hot += hot as u64;
+        layer.counts.cold += (routing.pairs() - hot) as u64;
+        if hot == 0 {
+            return false;
+        }
+        if shared {
+            job.rows.extend_from_slice(row_of(input, 0, width, per_token));
+        }
+        job.layer = Some(layer.key);
+        job.out.resize(hot * layer.out_width, 0.0);
+        lane.start();
+        self.busy = Some(index);
+        true
+    }
+
+    /// Ends the node: waits for the lane, and puts its rows into the output, rows `stride` bytes apart.
+    ///
+    /// # Errors
+    /// The lane's: its pairs are then to be computed by the CPU, which computes the layer's others from now on, too.
+    ///
+    /// # Safety
+    /// `output` is valid for the rows that `into_output` named, in which nobody else writes or reads meanwhile.
+    pub(crate) unsafe fn finish(&mut self, output: *mut c_void, stride: usize) -> Result<(), BackendError> {
+        let Some(index) = self.busy.take() else { return Ok(()) };
+        let lane = self.layers[index].lane;
+        let before = Instant::now();
+        let job = match self.lanes[lane].finish() {
+            Ok(job) => job,
+            Err(error) => {
+                let counts = &mut self.layers[index].counts;
+                counts.hot -= self.outputs.len() as u64;
+                counts.cold += self.outputs.len() as u64;
+                self.fail(lane, &error);
+                return Err(error.into());
+            }
+        };
+        self.waited += before.elapsed();
+        let width = job.out.len() / self.outputs.len().max(1);
+        for (row, values) in self.outputs.iter().zip(job.out.chunks_exact(width.max(1))) {
+            // SAFETY: the caller's contract.
+            unsafe {
+                let to = output.cast::<u8>().add(row * stride).cast::<f32>();
+                std::ptr::copy_nonoverlapping(values.as_ptr(), to, width);
+            }
+        }
+        Ok(())
+    }
+
+    /// A run ends, perhaps within a node.
+    pub(crate) fn end(&mut self) {
+        if let Some(index) = self.busy.take() {
+            // The run has failed already, or was stopped.
+            let _ = self.lanes[self.layers[index].lane].finish();
+        }
+    }
+
+    /// Tensors have other bytes: what lanes have of them is dropped, and brought again from the store.
+    /// What cannot be brought now comes when it is used.
+    pub(crate) fn refresh(&mut self, layout: &Layout, changed: &[u32], store: &mut Store) {
+        for index in 0..self.layers.len() {
+            if self.layers[index].tensors.iter().any(|tensor| changed.contains(tensor)) {
+                self.remake(index, layout);
+                if let Err(error) = self.fill(Some(index), store, &mut |_| ControlFlow::Continue(())) {
+                    tracing::warn!("experts on devices are brought later: {error}");
+                }
+            }
+        }
+    }
+}
+
+/// A row of activations.
+fn row_of<'g>(input: Tensor<'g>, row: usize, width: usize, per_token: usize) -> &'g [f32] {
+    let [_, slot_stride, token_stride, _] = input.nb();
+    let offset = row % per_token * slot_stride + row / per_token * token_stride;
+    // SAFETY: the input is an F32 tensor with dense rows that was computed before the node, and the row is one of its rows.
+    unsafe { std::slice::from_raw_parts(input.data().cast::<u8>().add(offset).cast::<f32>(), width) }
+}
