@@ -2,7 +2,6 @@
 
 use crate::chat::SpecialTokens;
 use crate::error::EngineError;
-use crate::layer_skip::ModelIdentity;
 use crate::load::{LoadProgress, load};
 use crate::options::Options;
 use crate::profile::{ProfileFile, SavedProfile};
@@ -19,6 +18,7 @@ use terrace_backend::{Foretold, HotReport, HotTotals, Lanes, Weights};
 use terrace_ggml::llama::{Context, Model, Observer, Token, Vocab};
 use terrace_host::pressure::Watcher;
 use terrace_model::ByteSize;
+use terrace_model::identity::ModelIdentity;
 use terrace_store::{LayerStats, StoreStats};
 
 /// A loaded model with a context.

@@ -7,6 +7,7 @@ use std::fmt;
 use std::io::Write;
 use std::path::Path;
 use terrace_model::ModelFile;
+use terrace_model::identity::ModelIdentity;
 use terrace_store::part_file::PartFile;
 
 /// Of the format; a reader of another one says so.
@@ -35,17 +36,6 @@ pub struct LayerSkip {
     pub with: Measured,
 }
 
-/// What tells a model from others.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ModelIdentity {
-    /// `general.name`, or the architecture where there is none.
-    pub name: String,
-    /// Blocks.
-    pub layers: u32,
-    /// Size of the file, of all shards together.
-    pub bytes: u64,
-}
-
 /// A perplexity that was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
@@ -63,23 +53,6 @@ impl From<&PerplexityReport> for Measured {
     fn from(report: &PerplexityReport) -> Self {
         let &PerplexityReport { perplexity, error, chunks, context, .. } = report;
         Self { perplexity, error, chunks, context }
-    }
-}
-
-impl ModelIdentity {
-    /// Of this model.
-    pub fn of(model: &ModelFile) -> Self {
-        Self {
-            name: model.str("general.name").unwrap_or(model.architecture()).to_owned(),
-            layers: model.arch_u64("block_count").and_then(|n| u32::try_from(n).ok()).unwrap_or(0),
-            bytes: model.shards.iter().map(|shard| shard.len).sum(),
-        }
-    }
-}
-
-impl fmt::Display for ModelIdentity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} of {} layers and {} bytes", self.name, self.layers, self.bytes)
     }
 }
 

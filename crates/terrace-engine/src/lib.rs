@@ -44,7 +44,7 @@ pub use generate::{Generation, StopReason, Timings};
 pub use hellaswag::{
     Answer, HELLASWAG_SEQUENCES, HellaSwagError, HellaSwagProgress, HellaSwagReport, HellaSwagTask, Score,
 };
-pub use layer_skip::{LayerSkip, Measured, ModelIdentity};
+pub use layer_skip::{LayerSkip, Measured};
 pub use load::{HeaderModel, HotDevice, HotPlan, LoadProgress};
 pub use options::{HotCacheChoice, KvChoice, Lookahead, Mode, OnReload, Options};
 pub use perplexity::{PerplexityOptions, PerplexityProgress, PerplexityReport};
@@ -60,4 +60,3 @@ pub use terrace_plan::{Budget, HitCurve, Manage, ParseRuleError, TensorRule};
 pub use terrace_store::{DirectChoice, IoChoice, LayerStats, PolicyKind, StoreStats, user_cache_dir};
 pub use trace::SavedTrace;
 pub use utf8::Utf8Stream;
-pub use warm::FileIdentity;

@@ -47,7 +47,7 @@ fn logits(options: Options) -> Result<Vec<u32>, EngineError> {
 
 /// A file that says to skip these layers.
 fn skip_file(model: &Path, layers: &[u32]) -> PathBuf {
-    let identity = terrace_engine::ModelIdentity::of(&terrace_ggml::gguf::read(model).unwrap());
+    let identity = terrace_model::identity::ModelIdentity::of(&terrace_ggml::gguf::read(model).unwrap());
     let measured = serde_json::json!({"perplexity": 1.0, "error": null, "chunks": 1, "context": 512});
     let file = serde_json::json!({
         "version": 1, "model": identity, "similarity": [], "threshold": 0.5, "skip": layers,

@@ -11,9 +11,10 @@ use terrace_engine::sweep::{
     Donor, Figures, Grouping, Header, Journal, Record, Subjects, Sweep, SweepError, SweepModel, TextIdentity,
     make_donor,
 };
-use terrace_engine::{ModelIdentity, Refusal, ReloadError, ReloadReport, Replacement, Source};
+use terrace_engine::{Refusal, ReloadError, ReloadReport, Replacement, Source};
 use terrace_ggml::gguf;
 use terrace_ggml::quantize::WeightType;
+use terrace_model::identity::ModelIdentity;
 use terrace_model::{ByteSize, ModelFile};
 use terrace_testkit::{Arch, Spec};
 

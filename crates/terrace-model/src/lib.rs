@@ -5,6 +5,7 @@
 //! question, how they get there `terrace-store`'s.
 
 mod bytesize;
+pub mod identity;
 mod ids;
 mod kv_type;
 mod model;

@@ -38,6 +38,7 @@ mod choice;
 mod config;
 mod error;
 mod fetch;
+pub mod identity;
 mod inflight;
 mod io;
 pub mod kept;

@@ -5,12 +5,13 @@ use notify_debouncer_mini::notify::{RecommendedWatcher, RecursiveMode};
 use notify_debouncer_mini::{DebounceEventResult, Debouncer, new_debouncer};
 use signal_hook::consts::SIGHUP;
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use terrace_engine::Engine;
+use terrace_model::identity::FileState;
+use terrace_store::identity::file_state;
 
 /// How long a file must have been quiet. Whether it is complete is found out when it is read.
 const QUIET: Duration = Duration::from_millis(200);
@@ -36,11 +37,12 @@ impl Watch {
         let directories: BTreeSet<PathBuf> =
             files.iter().filter_map(|path| path.parent()).map(Path::to_owned).collect();
         // Looking at a file is an event as well: only what has changed is looked at again.
-        let mut seen: HashMap<PathBuf, Option<State>> = HashMap::new();
+        let mut seen: HashMap<PathBuf, Option<FileState>> = HashMap::new();
         let mut debouncer = new_debouncer(QUIET, move |events: DebounceEventResult| match events {
             Ok(events) => {
                 for path in events.into_iter().map(|event| event.path).filter(|path| files.contains(path)) {
-                    let now = state(&path);
+                    // None: there is no such file.
+                    let now = file_state(&path).ok();
                     if seen.insert(path, now) != Some(now) {
                         request.store(true, Ordering::Relaxed);
                     }
@@ -74,15 +76,6 @@ pub fn on_hangup(engine: &mut Engine) -> Result<Arc<AtomicBool>, CliError> {
     });
     signal_hook::flag::register(SIGHUP, Arc::clone(&request)).map_err(CliError::io("SIGHUP"))?;
     Ok(request)
-}
-
-/// Device, number, size, and when anything of it was last changed, its permissions included.
-type State = (u64, u64, u64, i64, i64);
-
-/// None: there is no such file.
-fn state(path: &Path) -> Option<State> {
-    let meta = path.metadata().ok()?;
-    Some((meta.dev(), meta.ino(), meta.size(), meta.ctime(), meta.ctime_nsec()))
 }
 
 fn absolute(path: PathBuf) -> PathBuf {

@@ -5,12 +5,13 @@ use crate::error::EngineError;
 use crate::layer_skip::LayerSkip;
 use crate::options::{KvChoice, Mode, Options};
 use crate::profile::ProfileFile;
-use crate::reload::{FileState, states};
 use crate::trace::TraceFile;
 use terrace_ggml::devices::rpc::add_rpc_server;
 use terrace_ggml::gguf;
 use terrace_model::ModelFile;
+use terrace_model::identity::FileState;
 use terrace_plan::Placement;
+use terrace_store::identity::file_state;
 
 /// A model's header, and the files that go with a run of it.
 pub struct Header {
@@ -28,7 +29,7 @@ impl Header {
     /// Reads it, connects to the servers, and opens what the run is to write. A plan's file has the last word on the context.
     pub fn read(options: &mut Options) -> Result<Self, EngineError> {
         let file = gguf::read(&options.model)?;
-        let states = states(&file);
+        let states = file.shards.iter().map(|shard| file_state(&shard.path).ok()).collect();
         for endpoint in &options.rpc {
             add_rpc_server(endpoint)?;
         }

@@ -1,7 +1,6 @@
 //! Which tensors are to come from where: what changed on disk, or what was asked for.
 
 use super::error::{Refusal, ReloadError, all_or_nothing};
-use super::identity::FileState;
 use super::registry::Registry;
 use super::{Replacement, Source};
 use std::collections::HashMap;
@@ -9,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use terrace_ggml::gguf::{self, GgufError};
+use terrace_model::identity::FileState;
 use terrace_model::{ModelFile, TensorInfo};
+use terrace_store::identity::file_state;
 
 /// A file that was written to so shortly ago may not be complete.
 const FRESH_NANOS: i128 = 2_000_000_000;
@@ -46,7 +47,7 @@ impl Registry {
         let mut refusals = Vec::new();
         for path in self.paths() {
             let state = state_of(&path)?;
-            if self.seen.get(&path) == Some(&state) {
+            if self.seen.get(&path).is_some_and(|seen| seen.same_bytes(&state)) {
                 continue;
             }
             self.note_overwritten(&path, state);
@@ -112,7 +113,7 @@ impl Registry {
     fn donor(&mut self, path: &Path) -> Result<Arc<ModelFile>, ReloadError> {
         let state = state_of(path)?;
         if let Some((known, file)) = self.donors.get(path)
-            && *known == state
+            && known.same_bytes(&state)
         {
             return Ok(Arc::clone(file));
         }
@@ -144,13 +145,17 @@ impl Registry {
 }
 
 fn state_of(path: &Path) -> Result<FileState, ReloadError> {
-    FileState::of(path).map_err(|source| ReloadError::Gone { path: path.to_owned(), source })
+    file_state(path).map_err(|source| ReloadError::Gone { path: path.to_owned(), source })
 }
 
 /// The header of one file, which was in this state before, and still is.
 fn header(path: &Path, state: FileState) -> Result<ModelFile, ReloadError> {
     let file = gguf::read_one(path).map_err(|error| not_a_model(path, state, error))?;
-    if state_of(path)? == state { Ok(file) } else { Err(ReloadError::Unstable { path: path.to_owned() }) }
+    if state_of(path)?.same_bytes(&state) {
+        Ok(file)
+    } else {
+        Err(ReloadError::Unstable { path: path.to_owned() })
+    }
 }
 
 fn not_a_model(path: &Path, state: FileState, error: GgufError) -> ReloadError {

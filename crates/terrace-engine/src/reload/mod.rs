@@ -6,7 +6,6 @@ mod budget;
 mod bytes;
 mod error;
 mod find;
-mod identity;
 mod registry;
 mod report;
 mod requests;
@@ -18,7 +17,6 @@ pub use registry::Provenance;
 pub use report::{ReloadReport, Swapped};
 
 pub(crate) use budget::WeightBudget;
-pub(crate) use identity::{FileState, states};
 pub(crate) use registry::Registry;
 pub use requests::ReloadOutcome;
 pub(crate) use requests::Reloads;

@@ -1,12 +1,12 @@
 //! Where every weight comes from.
 
 use super::budget::WeightBudget;
-use super::identity::FileState;
 use crate::load::split::head_group;
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use terrace_ggml::llama::{Model, Weight};
+use terrace_model::identity::FileState;
 use terrace_model::{ByteSize, Extent, FileIndex, ModelFile, TensorInfo};
 use terrace_plan::{TensorClass, classify_all};
 

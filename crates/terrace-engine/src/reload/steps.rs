@@ -4,7 +4,6 @@ use super::budget::Taken;
 use super::bytes::Files;
 use super::error::{Refusal, ReloadError, all_or_nothing};
 use super::find::{Found, Target, Wanted};
-use super::identity::FileState;
 use super::registry::{Entry, Registry, is_streamed};
 use crate::load::split::{attention_granularity, ffn_granularity, has_parts};
 use crate::load::split_devices;
@@ -16,6 +15,7 @@ use terrace_host::available_memory;
 use terrace_model::Name;
 use terrace_model::{ByteSize, Extent, TensorInfo};
 use terrace_plan::TensorClass;
+use terrace_store::identity::file_state;
 
 /// A tensor that is to be swapped, with everything that the swap needs.
 pub struct Step {
@@ -82,7 +82,7 @@ pub fn checked(registry: &Registry, wanted: Vec<Wanted>) -> Result<Vec<Wanted>, 
 fn is_original(entry: &Entry, found: &Found) -> bool {
     let original = &entry.original;
     original.path == found.path
-        && original.state == Some(found.state)
+        && original.state.is_some_and(|state| state.same_bytes(&found.state))
         && original.info.extent.offset == found.info.extent.offset
 }
 
@@ -217,7 +217,7 @@ fn stage_all(
     // What was read is of files that did not change meanwhile.
     for step in &staged.steps {
         if let Ready::Found { found, .. } = &step.to
-            && FileState::of(&found.path).ok() != Some(found.state)
+            && !file_state(&found.path).is_ok_and(|now| now.same_bytes(&found.state))
         {
             return Err(ReloadError::Unstable { path: found.path.clone() });
         }

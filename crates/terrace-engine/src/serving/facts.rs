@@ -2,9 +2,9 @@
 
 use crate::chat::SpecialTokens;
 use crate::engine::Engine;
-use crate::layer_skip::ModelIdentity;
 use crate::report::PlanReport;
 use std::path::PathBuf;
+use terrace_model::identity::ModelIdentity;
 
 /// What does not change while a model is served, replaced tensors aside.
 #[derive(Clone, Debug)]

@@ -3,7 +3,6 @@
 use super::error::SweepError;
 use super::subjects::Subjects;
 use crate::error::EngineError;
-use crate::layer_skip::ModelIdentity;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::ops::ControlFlow;
@@ -12,6 +11,7 @@ use terrace_ggml::gguf;
 use terrace_ggml::llama::FileType;
 use terrace_ggml::quantize::WeightType;
 use terrace_model::ModelFile;
+use terrace_model::identity::ModelIdentity;
 use terrace_quantize::{QuantizeError, QuantizeOptions, QuantizePlan, QuantizeProgress, TypeRule};
 
 /// Bytes that are read at once.

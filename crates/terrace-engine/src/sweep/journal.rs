@@ -2,12 +2,12 @@
 
 use super::error::SweepError;
 use crate::divergence::DivergenceReport;
-use crate::layer_skip::ModelIdentity;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use terrace_model::identity::ModelIdentity;
 
 /// Of the format.
 const VERSION: u32 = 1;

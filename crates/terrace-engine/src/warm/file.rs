@@ -1,11 +1,11 @@
 //! The statistics of a model's experts as a file that is safe to delete.
 
-use super::file_identity::FileIdentity;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use terrace_backend::ExpertUsage;
+use terrace_model::identity::FileIdentity;
 use terrace_store::{read_cache_file, replace_cache_file};
 
 const FORMAT: &str = "terrace-experts";

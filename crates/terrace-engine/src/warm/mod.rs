@@ -1,12 +1,10 @@
 //! What earlier runs used most is read ahead in this one, and what this one uses is kept for the next.
 
 mod file;
-mod file_identity;
 
 use crate::error::EngineError;
 use crate::load::LoadProgress;
 use file::{LayerCounts, UsageFile};
-pub use file_identity::FileIdentity;
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -14,6 +12,7 @@ use std::sync::Arc;
 use terrace_backend::{BackendError, Cut, ExpertUsage, Lanes, Layout, Weights};
 use terrace_model::{ByteSize, ExpertId, LayerId, ModelFile};
 use terrace_plan::expert_groups;
+use terrace_store::identity::file_identity;
 use terrace_store::{BlockId, Store};
 
 /// What a token's choice counts in the file: halved with every run, it is forgotten after seven.
@@ -44,7 +43,7 @@ impl WarmStart {
         if usage.layers().next().is_none() {
             return Ok(None);
         }
-        let identity = match FileIdentity::of(model) {
+        let identity = match file_identity(model) {
             Ok(identity) => identity,
             Err(error) => {
                 tracing::warn!("no statistics of experts are kept: {error}");

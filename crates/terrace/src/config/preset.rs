@@ -6,8 +6,9 @@ use crate::error::CliError;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use terrace_engine::FileIdentity;
 use terrace_host::machine::Hardware;
+use terrace_model::identity::FileIdentity;
+use terrace_store::identity::file_identity;
 use terrace_store::{read_cache_file, replace_cache_file};
 
 const FORMAT: &str = "terrace-preset";
@@ -58,7 +59,7 @@ impl Place {
     pub fn of(model: &Path) -> Result<Option<Self>, CliError> {
         let Some(dir) = user_dir() else { return Ok(None) };
         let file = terrace_ggml::gguf::read(model)?;
-        let identity = FileIdentity::of(&file).map_err(CliError::io(model.display().to_string()))?;
+        let identity = file_identity(&file).map_err(CliError::io(model.display().to_string()))?;
         Ok(Some(Self { path: dir.join(identity.file_stem()).with_added_extension("json"), model: identity }))
     }
 

@@ -19,8 +19,9 @@ use terrace_engine::sweep::{
     Donor, EngineModel, Header, Journal, MixRecord, Subjects, Sweep, SweepError, SweepProgress, TextIdentity,
     make_donor,
 };
-use terrace_engine::{BaseLogits, Engine, EngineError, LogitsFile, ModelIdentity, PerplexityOptions};
+use terrace_engine::{BaseLogits, Engine, EngineError, LogitsFile, PerplexityOptions};
 use terrace_ggml::llama::FileType;
+use terrace_model::identity::ModelIdentity;
 use terrace_model::{ByteSize, ModelFile};
 use terrace_quantize::{QuantizeError, QuantizeOptions, QuantizePlan, QuantizeProgress, TypeRule};
 

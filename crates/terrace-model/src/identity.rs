@@ -1,0 +1,130 @@
+//! Is it the same? Three questions, and what answers each.
+//!
+//! * [`FileState`]: is the file at this path as it was? Within a run: what is not is looked at again.
+//! * [`FileIdentity`]: is this the file that something was kept for, wherever it lies? Between runs, on one machine.
+//! * [`ModelIdentity`]: is this the model that a result is of, by what it says of itself? Anywhere.
+//!
+//! Plain data; `terrace_store::identity` reads what the file system has to say.
+
+use crate::ModelFile;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Characters of a file's name in [`FileIdentity::file_stem`].
+const MOST_NAME: usize = 80;
+
+/// A file at a time. Equal states mean that nobody touched it; of what was touched, [`FileState::same_bytes`] tells whether
+/// it was written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileState {
+    /// The file system that it is in.
+    pub device: u64,
+    /// Its number there.
+    pub inode: u64,
+    /// Bytes.
+    pub size: u64,
+    /// When it was last written to, in nanoseconds since 1970.
+    pub modified: i128,
+    /// When anything of it was last changed, its permissions and names included, in nanoseconds since 1970.
+    pub changed: i128,
+}
+
+impl FileState {
+    /// Whether it is the same file as `other`, in whatever state.
+    pub fn same_file(&self, other: &Self) -> bool {
+        (self.device, self.inode) == (other.device, other.inode)
+    }
+
+    /// Whether it is the same file as `other`, not written to between the two.
+    pub fn same_bytes(&self, other: &Self) -> bool {
+        self.same_file(other) && (self.size, self.modified) == (other.size, other.modified)
+    }
+}
+
+/// A model by the name of its (first) file, its size and its header; not by its path. A mix-up costs speed and nothing else.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileIdentity {
+    /// The first file's name.
+    pub name: String,
+    /// Bytes of all files.
+    pub bytes: u64,
+    /// CRC-32 of the first file up to its tensors' data: metadata, vocabulary and the table of tensors.
+    pub header: u32,
+}
+
+impl FileIdentity {
+    /// Makes the identity of a model from the CRC-32 of its first file's header. `None` for a model without files.
+    pub fn new(model: &ModelFile, header: u32) -> Option<Self> {
+        let name = model.shards.first()?.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Some(Self { name, bytes: bytes(model), header })
+    }
+
+    /// A file's name for it, without an extension.
+    pub fn file_stem(&self) -> String {
+        let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
+        let stem = self.name.strip_suffix(".gguf").unwrap_or(&self.name);
+        let name: String = stem.chars().take(MOST_NAME).map(plain).collect();
+        format!("{name}-{:x}-{:08x}", self.bytes, self.header)
+    }
+}
+
+/// What tells a model from others, whatever its files are called.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelIdentity {
+    /// `general.name`, or the architecture where there is none.
+    pub name: String,
+    /// Blocks.
+    pub layers: u32,
+    /// Size of the file, of all shards together.
+    pub bytes: u64,
+}
+
+impl ModelIdentity {
+    /// Takes the identity from a model's metadata.
+    pub fn of(model: &ModelFile) -> Self {
+        Self {
+            name: model.str("general.name").unwrap_or(model.architecture()).to_owned(),
+            layers: model.arch_u64("block_count").and_then(|n| u32::try_from(n).ok()).unwrap_or(0),
+            bytes: bytes(model),
+        }
+    }
+}
+
+impl fmt::Display for ModelIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} of {} layers and {} bytes", self.name, self.layers, self.bytes)
+    }
+}
+
+/// Bytes of all of a model's files.
+fn bytes(model: &ModelFile) -> u64 {
+    model.shards.iter().map(|shard| shard.len).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_touch_changes_the_state_and_not_the_bytes() {
+        let state = FileState { device: 1, inode: 2, size: 3, modified: 4, changed: 5 };
+        let touched = FileState { changed: 6, ..state };
+        assert!(touched != state && touched.same_bytes(&state) && touched.same_file(&state));
+        for written in [FileState { size: 4, ..state }, FileState { modified: 5, ..state }] {
+            assert!(written.same_file(&state) && !written.same_bytes(&state));
+        }
+        for other in [FileState { device: 2, ..state }, FileState { inode: 3, ..state }] {
+            assert!(!other.same_file(&state) && !other.same_bytes(&state));
+        }
+    }
+
+    #[test]
+    fn identities_are_written_as_ever() {
+        let file = FileIdentity { name: "a b/c.gguf".into(), bytes: 255, header: 7 };
+        assert_eq!(file.file_stem(), "a_b_c-ff-00000007");
+        assert_eq!(serde_json::to_string(&file).unwrap(), r#"{"name":"a b/c.gguf","bytes":255,"header":7}"#);
+        let model = ModelIdentity { name: "m".into(), layers: 6, bytes: 1000 };
+        assert_eq!(serde_json::to_string(&model).unwrap(), r#"{"name":"m","layers":6,"bytes":1000}"#);
+        assert_eq!(model.to_string(), "\"m\" of 6 layers and 1000 bytes");
+    }
+}

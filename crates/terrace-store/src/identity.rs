@@ -1,0 +1,67 @@
+//! What the file system says of a file, for telling whether it is the same.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use terrace_model::ModelFile;
+use terrace_model::identity::{FileIdentity, FileState};
+
+/// Bytes of a header that are looked at.
+const MOST_HEADER: u64 = 64 << 20;
+
+/// The state of what is at the path now.
+///
+/// # Errors
+/// The system's.
+pub fn file_state(path: &Path) -> io::Result<FileState> {
+    let meta = std::fs::metadata(path)?;
+    let nanos = |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
+    Ok(FileState {
+        device: meta.dev(),
+        inode: meta.ino(),
+        size: meta.size(),
+        modified: nanos(meta.mtime(), meta.mtime_nsec()),
+        changed: nanos(meta.ctime(), meta.ctime_nsec()),
+    })
+}
+
+/// The identity of a model whose header was read. Reads the header again, as bytes.
+///
+/// # Errors
+/// The system's.
+pub fn file_identity(model: &ModelFile) -> io::Result<FileIdentity> {
+    let none = || io::Error::other("a model without files");
+    let first = model.shards.first().ok_or_else(none)?;
+    let mut header = File::open(&first.path)?.take(first.data_offset.min(MOST_HEADER));
+    let (mut crc, mut part) = (crc32fast::Hasher::new(), vec![0; 1 << 16]);
+    loop {
+        match header.read(&mut part)? {
+            0 => break,
+            n => crc.update(&part[..n]),
+        }
+    }
+    FileIdentity::new(model, crc.finalize()).ok_or_else(none)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn writing_and_replacing_are_seen() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let path = dir.path().join("file");
+        assert!(file_state(&path).is_err());
+        fs::write(&path, "a").unwrap();
+        let first = file_state(&path).unwrap();
+        assert_eq!(file_state(&path).unwrap(), first);
+        fs::write(&path, "ab").unwrap();
+        let written = file_state(&path).unwrap();
+        assert!(written.same_file(&first) && !written.same_bytes(&first));
+        fs::write(dir.path().join("other"), "ab").unwrap();
+        fs::rename(dir.path().join("other"), &path).unwrap();
+        assert!(!file_state(&path).unwrap().same_file(&written));
+    }
+}
