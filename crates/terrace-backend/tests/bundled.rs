@@ -31,7 +31,8 @@ fn trace(model: Arc<Model>, flash_attention: FlashAttention) -> Vec<Vec<u32>> {
         flash_attention,
         sequences: 1,
         unified: true,
-        kv_type: CacheType::F16,
+        k_type: CacheType::F16,
+        v_type: CacheType::F16,
     };
     let mut tokens = model.vocab().tokenize(PROMPT, true, false).unwrap();
     assert!(tokens.len() > 100, "{} tokens", tokens.len());

@@ -55,7 +55,7 @@ pub use reload::{
 pub use report::PlanReport;
 pub use terrace_backend::{Foretold, HotLayerReport, HotReport, HotTotals, HotUpdate};
 pub use terrace_ggml::llama::{Sampling, SplitMode};
-pub use terrace_model::KvType;
+pub use terrace_model::{KvType, KvTypes};
 pub use terrace_plan::{Budget, HitCurve, Manage, ParseRuleError, TensorRule};
 pub use terrace_store::{DirectChoice, IoChoice, LayerStats, PolicyKind, StoreStats, user_cache_dir};
 pub use trace::SavedTrace;

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use terrace_backend::HotUpdate;
 use terrace_ggml::llama::SplitMode;
 use terrace_host::pressure::Adapt;
-use terrace_model::KvType;
+use terrace_model::KvTypes;
 use terrace_model::{ByteSize, SizeChoice};
 use terrace_plan::{Budget, HitCurve, Manage, TensorRule};
 use terrace_store::{DirectChoice, IoChoice, PolicyKind};
@@ -47,15 +47,15 @@ const AUTO_SHARE: u64 = 8;
 /// How keys and values are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KvChoice {
-    /// In this type. Anything but [`KvType::F16`] is lossy.
-    Type(KvType),
-    /// In the largest type under which the model fits; a smaller one if it is streamed, and that makes it faster.
+    /// In these types. Anything but [`KvTypes::F16`] is lossy.
+    Types(KvTypes),
+    /// Both in the largest type under which the model fits; a smaller one if it is streamed, and that makes it faster.
     Auto,
 }
 
 impl Default for KvChoice {
     fn default() -> Self {
-        Self::Type(KvType::F16)
+        Self::Types(KvTypes::F16)
     }
 }
 
@@ -65,7 +65,7 @@ impl FromStr for KvChoice {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "auto" => Ok(Self::Auto),
-            _ => text.parse().map(Self::Type).map_err(|error: String| error + ", or auto"),
+            _ => text.parse().map(Self::Types).map_err(|error: String| error + ", or auto"),
         }
     }
 }
@@ -74,7 +74,7 @@ impl fmt::Display for KvChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Auto => f.pad("auto"),
-            Self::Type(ty) => ty.fmt(f),
+            Self::Types(types) => types.fmt(f),
         }
     }
 }
@@ -173,7 +173,7 @@ pub struct Options {
     /// Tokens in the context, of each [slot](crate::serving) where it has several; none: what the model was trained with, 4096
     /// at most.
     pub ctx: Option<u32>,
-    /// Type of keys and values. Anything but [`KvType::F16`] is lossy.
+    /// Types of keys and values. Anything but [`KvTypes::F16`] is lossy.
     pub kv_type: KvChoice,
     /// Whether devices hold the cache of their layers, and compute attention.
     pub kv_offload: bool,

@@ -5,7 +5,7 @@ use crate::load::HotPlan;
 use serde::Serialize;
 use std::fmt;
 use terrace_model::ByteSize;
-use terrace_model::KvType;
+use terrace_model::KvTypes;
 use terrace_plan::{Placement, Plan};
 
 /// The effective plan of a loaded model: placement, I/O, sizes.
@@ -34,7 +34,7 @@ pub struct PlanReport {
     /// Sequences that have a context each, for [`serving`](crate::serving).
     pub slots: u32,
     /// Type of keys and values; anything but `f16` is lossy.
-    pub kv_type: KvType,
+    pub kv_type: KvTypes,
     /// Estimated size of the context, of all slots.
     pub context_bytes: ByteSize,
     /// Most prompt tokens per decode call.

@@ -18,7 +18,7 @@ const OPTIONS: PerplexityOptions = PerplexityOptions { context: 96, chunks: Some
 /// The bundled model; with keys and values in four bits it predicts otherwise.
 fn load(kv_type: KvType, batch: u32) -> Engine {
     bundled::load(Options {
-        kv_type: KvChoice::Type(kv_type),
+        kv_type: KvChoice::Types(kv_type.into()),
         batch,
         outputs: batch.min(256),
         ctx: Some(256),

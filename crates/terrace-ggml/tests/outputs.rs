@@ -23,7 +23,8 @@ fn rows_follow_the_tokens() {
         flash_attention: FlashAttention::Auto,
         sequences: 1,
         unified: true,
-        kv_type: CacheType::F16,
+        k_type: CacheType::F16,
+        v_type: CacheType::F16,
     };
     let text =
         "In the beginning God created the heaven and the earth. And the earth was without form, and void;";

@@ -52,3 +52,81 @@ impl FromStr for KvType {
         }
     }
 }
+
+/// The types of keys and of values. Written as one type where they are the same, else as `KEYS/VALUES`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct KvTypes {
+    /// Of keys.
+    pub keys: KvType,
+    /// Of values.
+    pub values: KvType,
+}
+
+impl KvTypes {
+    /// The exact ones.
+    pub const F16: Self = Self::both(KvType::F16);
+
+    /// Keys and values in the same type.
+    pub const fn both(ty: KvType) -> Self {
+        Self { keys: ty, values: ty }
+    }
+}
+
+impl From<KvType> for KvTypes {
+    fn from(ty: KvType) -> Self {
+        Self::both(ty)
+    }
+}
+
+impl fmt::Display for KvTypes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.keys == self.values {
+            return self.keys.fmt(f);
+        }
+        f.pad(&format!("{}/{}", self.keys, self.values))
+    }
+}
+
+impl FromStr for KvTypes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('/') {
+            None => text.parse().map(Self::both),
+            Some((keys, values)) => Ok(Self { keys: keys.parse()?, values: values.parse()? }),
+        }
+    }
+}
+
+impl From<KvTypes> for String {
+    fn from(types: KvTypes) -> Self {
+        types.to_string()
+    }
+}
+
+impl TryFrom<String> for KvTypes {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_read_back() {
+        let both = KvTypes::both(KvType::Q8_0);
+        let apart = KvTypes { keys: KvType::Q8_0, values: KvType::Q4_0 };
+        for (types, text) in [(both, "q8_0"), (apart, "q8_0/q4_0"), (KvTypes::F16, "f16")] {
+            assert_eq!(types.to_string(), text);
+            assert_eq!(text.parse(), Ok(types));
+        }
+        for wrong in ["", "q8_0/", "q8_0/x", "f16/f16/f16"] {
+            assert!(wrong.parse::<KvTypes>().is_err(), "{wrong}");
+        }
+    }
+}

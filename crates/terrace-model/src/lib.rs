@@ -15,7 +15,7 @@ pub mod trace;
 
 pub use bytesize::{ByteSize, PAGE, ParseByteSizeError};
 pub use ids::{ExpertId, FileIndex, LayerId};
-pub use kv_type::KvType;
+pub use kv_type::{KvType, KvTypes};
 pub use model::{Extent, MetaValue, ModelFile, Shape, Shard, TensorInfo, TensorType};
 pub use names::{Name, split_layer};
 pub use size_choice::SizeChoice;

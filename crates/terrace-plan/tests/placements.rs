@@ -4,8 +4,8 @@
 
 mod models;
 
-use terrace_model::KvType;
 use terrace_model::{ByteSize, ModelFile};
+use terrace_model::{KvType, KvTypes};
 use terrace_plan::{
     Budget, DeviceProfile, HitCurve, MachineProfile, PlaceError, PlaceRequest, PlacedMode, Placement,
     Planner, StorageProfile, ThreadBandwidth, WhatIf, advise, explain, place,
@@ -136,7 +136,11 @@ fn what_cannot_be_is_said() {
 fn the_context_is_counted_first() {
     let model = models::qwen3_30b();
     let at = |tokens, kv_type| {
-        let request = PlaceRequest { context: Some(tokens), kv_type, ..PlaceRequest::default() };
+        let request = PlaceRequest {
+            context: Some(tokens),
+            kv_type: KvTypes::both(kv_type),
+            ..PlaceRequest::default()
+        };
         place(&model, &machine(12), &request).unwrap()
     };
     let (short, long, quantised) = (at(4096, KvType::F16), at(40960, KvType::F16), at(40960, KvType::Q8_0));

@@ -44,7 +44,7 @@ proptest! {
     ) {
         let model = models::all().swap_remove(which);
         let ram_budget = budget.map_or(Budget::Auto, |gib| Budget::Bytes(ByteSize::gib(gib)));
-        let asked = PlaceRequest { ram_budget, context: Some(tokens), kv_type, ..PlaceRequest::default() };
+        let asked = PlaceRequest { ram_budget, context: Some(tokens), kv_type: kv_type.into(), ..PlaceRequest::default() };
         let machine = machine(ByteSize::gib(ram));
         let Ok(placed) = place(&model, &machine, &asked) else { return Ok(()) };
         let given = placed.realize(&model).unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use terrace_ggml::llama::{CacheType, Context, ContextParams, FlashAttention, LoadParams, Model};
 use terrace_model::ByteSize;
-use terrace_model::KvType;
+use terrace_model::{KvType, KvTypes};
 use terrace_plan::ContextSize;
 
 /// A model's header, as llama.cpp understands it.
@@ -23,7 +23,7 @@ impl HeaderModel {
 
     /// A context of `tokens` tokens, computed in graphs of at most `ubatch` tokens of which `outputs` leave logits. None where
     /// llama.cpp makes no such context.
-    pub fn context(&self, tokens: u32, kv_type: KvType, ubatch: u32, outputs: u32) -> Option<ContextSize> {
+    pub fn context(&self, tokens: u32, kv_type: KvTypes, ubatch: u32, outputs: u32) -> Option<ContextSize> {
         self.slots(1, tokens, kv_type, ubatch, outputs)
     }
 
@@ -32,7 +32,7 @@ impl HeaderModel {
         &self,
         slots: u32,
         tokens: u32,
-        kv_type: KvType,
+        kv_type: KvTypes,
         ubatch: u32,
         outputs: u32,
     ) -> Option<ContextSize> {
@@ -44,7 +44,8 @@ impl HeaderModel {
             sequences: slots,
             unified: false,
             threads: 1,
-            kv_type: cache_type(kv_type),
+            k_type: cache_type(kv_type.keys),
+            v_type: cache_type(kv_type.values),
             kv_offload: true,
             flash_attention: FlashAttention::On,
         };

@@ -6,7 +6,7 @@ use crate::error::EngineError;
 use crate::options::{HotCacheChoice, KvChoice, Options};
 use std::path::Path;
 use terrace_ggml::llama::SplitMode;
-use terrace_model::{ByteSize, KvType};
+use terrace_model::{ByteSize, KvTypes};
 use terrace_plan::{
     Budget, Given, Manage, PlaceRequest, Placement, Plan, Request, apply_rules, assess, auto_reserve,
     managed, place, plan, plan_selection,
@@ -30,7 +30,7 @@ pub struct Placing {
 ///
 /// # Errors
 /// A plan of another model or one that does not fit, rules that match nothing, budgets that are too small.
-pub fn placing(scene: &Scene<'_>, kv_type: KvType) -> Result<Placing, EngineError> {
+pub fn placing(scene: &Scene<'_>, kv_type: KvTypes) -> Result<Placing, EngineError> {
     let Scene { options, file, .. } = scene;
     let asked = scene.asked(kv_type);
     let (machine, mut request) = (scene.memory(), scene.request(kv_type));
@@ -65,12 +65,12 @@ pub fn placing(scene: &Scene<'_>, kv_type: KvType) -> Result<Placing, EngineErro
 
 /// The type of keys and values: what was asked for, or the largest under which the model can be placed, unless it is
 /// streamed and a smaller one makes it [`WORTH_IT`] times as fast.
-pub fn kv_type(scene: &Scene<'_>) -> KvType {
+pub fn kv_type(scene: &Scene<'_>) -> KvTypes {
     let types = match scene.options.kv_type {
-        KvChoice::Type(ty) => return ty,
+        KvChoice::Types(ty) => return ty,
         KvChoice::Auto => AUTO_KV_TYPES,
     };
-    let mut best = (KvType::F16, 0.0);
+    let mut best = (KvTypes::F16, 0.0);
     for ty in types {
         let Ok(placed) = place(scene.file, &scene.machine, &scene.asked(ty)) else { continue };
         let rate = placed.estimate.decode_tok_s;
@@ -85,7 +85,7 @@ pub fn kv_type(scene: &Scene<'_>) -> KvType {
 }
 
 impl Scene<'_> {
-    fn asked(&self, kv_type: KvType) -> PlaceRequest {
+    fn asked(&self, kv_type: KvTypes) -> PlaceRequest {
         PlaceRequest {
             ram_budget: self.options.ram_budget,
             context: Some(self.tokens),
@@ -115,7 +115,7 @@ impl Scene<'_> {
             && *split_mode == SplitMode::Layer
     }
 
-    fn request(&self, kv_type: KvType) -> Request {
+    fn request(&self, kv_type: KvTypes) -> Request {
         Request {
             manage: self.options.manage,
             ram_budget: self.options.ram_budget,

@@ -44,7 +44,7 @@ impl Header {
             _ => None,
         };
         if let Some(context) = written.as_ref().map(|plan| plan.context) {
-            (options.ctx, options.kv_type) = (Some(context.tokens), KvChoice::Type(context.kv_type));
+            (options.ctx, options.kv_type) = (Some(context.tokens), KvChoice::Types(context.kv_type));
         }
         Ok(Self { file, states, trace, profile, layer_skip, written })
     }

@@ -37,7 +37,7 @@ use std::time::Instant;
 use terrace_backend::Weights;
 use terrace_ggml::llama::{Context, ContextParams, FlashAttention, Model, Observer};
 use terrace_host::pressure::Watcher;
-use terrace_model::{ByteSize, KvType, ModelFile};
+use terrace_model::{ByteSize, KvTypes, ModelFile};
 use terrace_plan::{Budget, Manage};
 use weights::{Loaded, Stored};
 
@@ -95,7 +95,7 @@ pub fn load(
 }
 
 /// What is known of the run before its weights are placed.
-fn report(scene: &Scene<'_>, kv_type: KvType, needed: ByteSize) -> PlanReport {
+fn report(scene: &Scene<'_>, kv_type: KvTypes, needed: ByteSize) -> PlanReport {
     let Scene { options, tokens, batch, ubatch, .. } = *scene;
     let repacks = options.mode == Mode::Stock { repack: true };
     PlanReport {
@@ -158,7 +158,8 @@ fn context(
         unified: options.unified,
         threads: report.threads,
         // Stock says yes to "auto" on a CPU; with our device in between it would say no.
-        kv_type: cache_type(report.kv_type),
+        k_type: cache_type(report.kv_type.keys),
+        v_type: cache_type(report.kv_type.values),
         kv_offload: options.kv_offload,
         flash_attention: if stock { FlashAttention::Auto } else { FlashAttention::On },
     };

@@ -6,7 +6,7 @@ use crate::options::{HotCacheChoice, KvChoice, Mode, Options};
 use terrace_ggml::llama::SplitMode;
 use terrace_host::available_memory;
 use terrace_host::machine::{known_machine, machine_profile};
-use terrace_model::{ByteSize, KvType, ModelFile};
+use terrace_model::{ByteSize, KvType, KvTypes, ModelFile};
 use terrace_plan::{
     Budget, ContextSize, Machine, MachineProfile, Manage, Placement, auto_reserve, auto_ubatch, context_size,
     context_tokens,
@@ -18,7 +18,8 @@ use terrace_store::{DirectChoice, IoChoice};
 const WORTH_PROBING: ByteSize = ByteSize::gib(1);
 
 /// The types that may be chosen, the exact one first.
-pub const AUTO_KV_TYPES: [KvType; 3] = [KvType::F16, KvType::Q8_0, KvType::Q4_0];
+pub const AUTO_KV_TYPES: [KvTypes; 3] =
+    [KvTypes::F16, KvTypes::both(KvType::Q8_0), KvTypes::both(KvType::Q4_0)];
 
 /// What placing goes by.
 pub struct Scene<'a> {
@@ -35,7 +36,7 @@ pub struct Scene<'a> {
     /// Whether the page cache may serve what fits.
     pub mapping: bool,
     /// What contexts take, by llama.cpp's own count; those of other types are estimated.
-    pub contexts: Vec<(KvType, ContextSize)>,
+    pub contexts: Vec<(KvTypes, ContextSize)>,
 }
 
 impl<'a> Scene<'a> {
@@ -62,17 +63,17 @@ impl<'a> Scene<'a> {
     }
 
     /// Memory that the context takes beside the weights.
-    pub fn context(&self, kv_type: KvType) -> ByteSize {
+    pub fn context(&self, kv_type: KvTypes) -> ByteSize {
         self.measured_context(kv_type).unwrap_or_else(|| self.estimated_context(kv_type)).total()
     }
 
     /// The same by llama.cpp's own count, where it was asked.
-    pub fn measured_context(&self, kv_type: KvType) -> Option<ContextSize> {
+    pub fn measured_context(&self, kv_type: KvTypes) -> Option<ContextSize> {
         self.contexts.iter().find(|(ty, _)| *ty == kv_type).map(|(_, context)| *context)
     }
 
     /// Each slot has a cache of its own; they are computed in graphs of the same size.
-    pub fn estimated_context(&self, kv_type: KvType) -> ContextSize {
+    pub fn estimated_context(&self, kv_type: KvTypes) -> ContextSize {
         let one = context_size(self.file, self.tokens, kv_type, self.ubatch, self.options.outputs);
         ContextSize { cache: ByteSize(one.cache.bytes().saturating_mul(self.options.slots().into())), ..one }
     }
@@ -105,18 +106,18 @@ fn asked_contexts(
     options: &Options,
     (tokens, ubatch): (u32, u32),
     available: ByteSize,
-) -> Vec<(KvType, ContextSize)> {
+) -> Vec<(KvTypes, ContextSize)> {
     if !decides(file, options, available) {
         return Vec::new();
     }
     // Its vocabulary is not kept beside the model's own.
     let Some(header) = HeaderModel::read(&options.model) else { return Vec::new() };
-    let types: &[KvType] = match &options.kv_type {
-        KvChoice::Type(ty) => std::slice::from_ref(ty),
+    let types: &[KvTypes] = match &options.kv_type {
+        KvChoice::Types(ty) => std::slice::from_ref(ty),
         KvChoice::Auto => &AUTO_KV_TYPES,
     };
     let context =
-        |&ty: &KvType| Some((ty, header.slots(options.slots(), tokens, ty, ubatch, options.outputs)?));
+        |&ty: &KvTypes| Some((ty, header.slots(options.slots(), tokens, ty, ubatch, options.outputs)?));
     types.iter().filter_map(context).collect()
 }
 

@@ -47,8 +47,10 @@ pub struct ContextParams {
     /// Whether all sequences are in the same `context` tokens, and may share some of them. Otherwise each has a cache of its
     /// own, and what it computes is what it would compute alone.
     pub unified: bool,
-    /// Type of keys and values; quantised values need fused attention.
-    pub kv_type: CacheType,
+    /// Type of keys.
+    pub k_type: CacheType,
+    /// Type of values; quantised ones need fused attention.
+    pub v_type: CacheType,
 }
 
 /// How keys and values are stored.
@@ -183,8 +185,8 @@ impl Context {
             FlashAttention::On => sys::LLAMA_FLASH_ATTN_TYPE_ENABLED,
         };
         raw.offload_kqv = params.kv_offload;
-        raw.type_k = params.kv_type.as_raw();
-        raw.type_v = params.kv_type.as_raw();
+        raw.type_k = params.k_type.as_raw();
+        raw.type_v = params.v_type.as_raw();
         raw.abort_callback = Some(interrupted);
         raw.abort_callback_data = Arc::as_ptr(&interrupt).cast_mut().cast();
         let mut observer = observer.map(|observer| Box::new(Observing::new(observer)));

@@ -7,8 +7,8 @@ use crate::place::request::PlaceRequest;
 use crate::place::{PlaceError, place};
 use crate::wishes::Budget;
 use serde::{Deserialize, Serialize};
-use terrace_model::KvType;
 use terrace_model::ModelFile;
+use terrace_model::{KvType, KvTypes};
 
 /// Below this a change is not worth saying.
 const WORTH: f64 = 1.05;
@@ -36,7 +36,8 @@ enum Try {
 
 const TRIES: [Try; 10] = [
     Try::Request("a KV cache of q8_0", |request| {
-        (request.kv_type == KvType::F16).then(|| PlaceRequest { kv_type: KvType::Q8_0, ..request.clone() })
+        (request.kv_type == KvTypes::F16)
+            .then(|| PlaceRequest { kv_type: KvTypes::both(KvType::Q8_0), ..request.clone() })
     }),
     Try::Request("no RAM budget", |request| {
         (request.ram_budget != Budget::Auto)

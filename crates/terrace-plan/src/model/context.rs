@@ -2,7 +2,7 @@
 
 use crate::model::metadata::{for_layer, over_layers};
 use std::collections::BTreeSet;
-use terrace_model::KvType;
+use terrace_model::KvTypes;
 use terrace_model::{ByteSize, LayerId, ModelFile};
 
 /// F32, the type of logits.
@@ -40,7 +40,7 @@ pub fn context_tokens(model: &ModelFile, asked: Option<u32>) -> u32 {
 pub fn context_size(
     model: &ModelFile,
     tokens: u32,
-    kv_type: KvType,
+    kv_type: KvTypes,
     ubatch: u32,
     outputs: u32,
 ) -> ContextSize {
@@ -86,20 +86,22 @@ pub fn state(model: &ModelFile, layer: LayerId) -> u64 {
 
 /// Bytes of so many tokens' keys and values in a layer: `kv heads × (key length + value length)` values per token; latent
 /// attention keeps one compressed row of `kv_lora_rank + rope dimensions`. An upper estimate with sliding windows.
-pub fn rows(model: &ModelFile, layer: LayerId, kv_type: KvType, tokens: u32) -> u64 {
+pub fn rows(model: &ModelFile, layer: LayerId, kv_type: KvTypes, tokens: u32) -> u64 {
     let get = |key: &str| for_layer(model, key, layer);
     let heads = get("attention.head_count").unwrap_or(1).max(1);
-    let values = match get("attention.kv_lora_rank") {
-        Some(rank) => rank.saturating_add(get("rope.dimension_count").unwrap_or(0)),
+    let (keys, values) = match get("attention.kv_lora_rank") {
+        // Values are read out of the same rows.
+        Some(rank) => (rank.saturating_add(get("rope.dimension_count").unwrap_or(0)), 0),
         None => {
             let head = get("embedding_length").unwrap_or(0) / heads;
             let key = get("attention.key_length").unwrap_or(head);
             let value = get("attention.value_length").unwrap_or(head);
             let kv_heads = get("attention.head_count_kv").unwrap_or(heads);
-            kv_heads.saturating_mul(key.saturating_add(value))
+            (kv_heads.saturating_mul(key), kv_heads.saturating_mul(value))
         }
     };
-    kv_type.bytes(values).saturating_mul(u64::from(tokens))
+    let token = kv_type.keys.bytes(keys).saturating_add(kv_type.values.bytes(values));
+    token.saturating_mul(u64::from(tokens))
 }
 
 /// Values that attention multiplies for a token and a token that it looks back at: per head a key and a value, of latent
@@ -136,6 +138,7 @@ fn vocabulary(model: &ModelFile) -> u64 {
 mod tests {
     use super::*;
     use std::collections::BTreeMap;
+    use terrace_model::KvType;
     use terrace_model::{Extent, FileIndex, MetaValue, Shape, TensorInfo, TensorType};
 
     fn model(layers: u32, pairs: &[(&str, MetaValue)]) -> ModelFile {
@@ -168,11 +171,11 @@ mod tests {
             ],
         );
         let size = |tokens, kv| context_size(&model, tokens, kv, 1, 1);
-        assert_eq!(size(1, KvType::F16).cache, ByteSize::kib(128));
-        assert_eq!(size(8192, KvType::F16).cache, ByteSize::gib(1));
-        assert_eq!(size(8192, KvType::Q8_0).cache, ByteSize((1 << 30) * 34 / 64));
-        assert_eq!(size(8192, KvType::F16).compute, ByteSize(4096 * 16));
-        assert!(context_size(&model, u32::MAX, KvType::F16, 512, 1).total() > ByteSize::gib(400));
+        assert_eq!(size(1, KvTypes::F16).cache, ByteSize::kib(128));
+        assert_eq!(size(8192, KvTypes::F16).cache, ByteSize::gib(1));
+        assert_eq!(size(8192, KvTypes::both(KvType::Q8_0)).cache, ByteSize((1 << 30) * 34 / 64));
+        assert_eq!(size(8192, KvTypes::F16).compute, ByteSize(4096 * 16));
+        assert!(context_size(&model, u32::MAX, KvTypes::F16, 512, 1).total() > ByteSize::gib(400));
     }
 
     #[test]
@@ -186,7 +189,7 @@ mod tests {
                 ("attention.head_count_kv", heads),
             ],
         );
-        assert_eq!(context_size(&model, 1, KvType::F16, 1, 1).cache, ByteSize(10 * 128 * 2));
+        assert_eq!(context_size(&model, 1, KvTypes::F16, 1, 1).cache, ByteSize(10 * 128 * 2));
     }
 
     #[test]
@@ -198,7 +201,7 @@ mod tests {
                 ("feed_forward_length", MetaValue::Array(vec![MetaValue::U64(u64::MAX / 2)])),
             ],
         );
-        let size = context_size(&huge, u32::MAX, KvType::F16, u32::MAX, u32::MAX);
+        let size = context_size(&huge, u32::MAX, KvTypes::F16, u32::MAX, u32::MAX);
         assert!(size.total() > ByteSize::gib(1 << 20));
     }
 }

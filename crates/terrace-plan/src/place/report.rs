@@ -4,7 +4,7 @@ use crate::planners::choose::Planner;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use terrace_model::ByteSize;
-use terrace_model::KvType;
+use terrace_model::KvTypes;
 
 /// Version of a placement's JSON form.
 pub const PLACEMENT_VERSION: u32 = 1;
@@ -59,7 +59,7 @@ pub struct PlacedContext {
     /// Tokens.
     pub tokens: u32,
     /// Type of keys and values.
-    pub kv_type: KvType,
+    pub kv_type: KvTypes,
     /// Keys, values and states.
     pub cache: ByteSize,
     /// Activations, on each place that computes.

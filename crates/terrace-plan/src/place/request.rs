@@ -3,7 +3,7 @@
 use super::curve::HitCurve;
 use crate::model::context::ContextSize;
 use crate::wishes::Budget;
-use terrace_model::KvType;
+use terrace_model::KvTypes;
 
 /// What the user wants placed.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,8 +18,8 @@ pub struct PlaceRequest {
     pub hot_lanes: bool,
     /// Context length in tokens; none: the model's, at most [`DEFAULT_CONTEXT`](crate::DEFAULT_CONTEXT).
     pub context: Option<u32>,
-    /// Type of the KV cache.
-    pub kv_type: KvType,
+    /// Types of the KV cache.
+    pub kv_type: KvTypes,
     /// Whether devices hold the cache of their layers, and compute attention.
     pub kv_offload: bool,
     /// Tokens that are computed together.
@@ -40,7 +40,7 @@ impl Default for PlaceRequest {
             device_layers: None,
             hot_lanes: true,
             context: None,
-            kv_type: KvType::F16,
+            kv_type: KvTypes::F16,
             kv_offload: true,
             ubatch: 512,
             prompt: 512,

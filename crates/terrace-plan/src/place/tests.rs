@@ -12,7 +12,7 @@ use crate::planners::greedy::greedy;
 use crate::planners::lp;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
-use terrace_model::KvType;
+use terrace_model::KvTypes;
 use terrace_model::{ByteSize, LayerId};
 
 const MIB: u64 = 1 << 20;
@@ -63,7 +63,7 @@ fn workload(layers: &[Layer], table: u64) -> Workload {
         matrices: super::workload::in_streaming_order(matrices),
         tables: vec![Table { tensor: 999, bytes: table * MIB, row: 4096 }],
         embd: 4096,
-        context: ContextLoad { tokens: 4096, kv_type: KvType::F16, compute: 8 * MIB, offload: true },
+        context: ContextLoad { tokens: 4096, kv_type: KvTypes::F16, compute: 8 * MIB, offload: true },
         experts: layers.iter().find_map(|l| l.experts.map(|(_, count, top_k)| (count, top_k))),
         layers: loads,
     }

@@ -7,7 +7,7 @@ use crate::model::experts::groups;
 use crate::model::selection::is_matrix;
 use crate::model::working_set::{is_row_table, slot_size};
 use std::collections::BTreeMap;
-use terrace_model::KvType;
+use terrace_model::KvTypes;
 use terrace_model::{LayerId, ModelFile};
 
 /// A model as work.
@@ -114,7 +114,7 @@ pub struct ContextLoad {
     /// Tokens.
     pub tokens: u32,
     /// Type of keys and values.
-    pub kv_type: KvType,
+    pub kv_type: KvTypes,
     /// Activations of a graph over an ubatch, on each device that computes.
     pub compute: u64,
     /// Whether keys and values are where their layers are; in RAM if not.

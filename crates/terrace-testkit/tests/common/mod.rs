@@ -31,7 +31,8 @@ pub fn run(path: &Path, generate: usize) -> Run {
         flash_attention: FlashAttention::Auto,
         sequences: 1,
         unified: true,
-        kv_type: CacheType::F16,
+        k_type: CacheType::F16,
+        v_type: CacheType::F16,
     };
     let mut context =
         Context::new(Arc::clone(&model), &params, Arc::default()).unwrap_or_else(|e| panic!("{e}"));

@@ -4,7 +4,7 @@ use crate::args::OnOff;
 use crate::source::hit_curve::Hits;
 use clap::Args;
 use std::path::PathBuf;
-use terrace_model::KvType;
+use terrace_model::KvTypes;
 use terrace_plan::{Budget, WhatIf};
 
 /// `terrace plan`.
@@ -27,7 +27,7 @@ pub struct PlanArgs {
     pub ctx: Option<u32>,
     /// Type of the KV cache: f16, q8_0 or q4_0
     #[arg(long, value_name = "TYPE", default_value = "f16")]
-    pub kv_type: KvType,
+    pub kv_type: KvTypes,
     /// Whether accelerators hold the keys and values of their layers, and compute attention
     #[arg(long, value_name = "on|off", env = "TERRACE_KV_OFFLOAD", default_value = "on")]
     pub kv_offload: OnOff,
