@@ -66,7 +66,7 @@ impl Engine {
     }
 
     /// Loads a model whose graphs are observed.
-    pub(crate) fn load_observed(
+    pub fn load_observed(
         options: Options,
         observer: Option<Box<dyn Observer>>,
         progress: &mut dyn FnMut(LoadProgress) -> ControlFlow<()>,
@@ -104,7 +104,7 @@ impl Engine {
     }
 
     /// Leaves layers (ascending; not the first or the last) out from now on; forgets what the context held.
-    pub(crate) fn skip_layers(&mut self, layers: &[u32]) -> Result<(), EngineError> {
+    pub fn skip_layers(&mut self, layers: &[u32]) -> Result<(), EngineError> {
         let weights = self.weights.as_ref().ok_or(EngineError::StockLayers)?;
         weights.skip_layers(layers);
         self.reset();

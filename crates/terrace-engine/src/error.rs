@@ -1,6 +1,5 @@
 //! What can go wrong between a path and a token, each with what to do about it.
 
-use crate::base_logits::BaseLogitsError;
 use crate::reload::ReloadError;
 use std::path::PathBuf;
 use terrace_backend::BackendError;
@@ -155,23 +154,6 @@ pub enum EngineError {
     /// Layers cannot be skipped by llama.cpp itself.
     #[error("stock llama.cpp computes all layers")]
     StockLayers,
-    /// The graphs of the model do not say where layers end.
-    #[error("the layers of this model's graphs cannot be told apart")]
-    NoLayers,
-    /// Too little text to measure anything on.
-    #[error("the text has {tokens} tokens, and chunks of {context} need at least {}", 2 * context)]
-    TextTooShort {
-        /// Tokens of the text.
-        tokens: usize,
-        /// Tokens in a chunk.
-        context: usize,
-    },
-    /// Chunks of which nothing could be scored.
-    #[error("chunks of {context} tokens are too small to measure on")]
-    ChunkTooSmall {
-        /// Tokens in a chunk.
-        context: usize,
-    },
     /// Weights that were streamed from a file are not there any more.
     #[error("{} was written to in place while weights are streamed from it, and cannot be used as it is now", path.display())]
     Overwritten {
@@ -181,48 +163,9 @@ pub enum EngineError {
     /// Tensors could not be replaced.
     #[error(transparent)]
     Reload(#[from] ReloadError),
-    /// A prediction that is none.
-    #[error("the model's logits are not numbers: {0}")]
-    NoNumbers(
-        /// Where.
-        String,
-    ),
-    /// A task that cannot be evaluated at once.
-    #[error("the task at line {line} has {tokens} tokens, and a batch has room for {room}")]
-    TaskTooLong {
-        /// The line of the file, 1-based.
-        line: usize,
-        /// Its tokens, what its endings share counted once.
-        tokens: usize,
-        /// Tokens that are computed at once.
-        room: usize,
-    },
-    /// A task whose endings have nothing in common to go on from.
-    #[error("the endings of the task at line {line} have no beginning in common")]
-    TaskWithoutContext {
-        /// The line of the file, 1-based.
-        line: usize,
-    },
-    /// A context of too few sequences.
-    #[error("a context of {there} sequences, and {needed} are needed")]
-    Sequences {
-        /// What it has to have.
-        needed: u32,
-        /// What it has.
-        there: u32,
-    },
-    /// A file of log probabilities that cannot be used, or not be written.
-    #[error(transparent)]
-    BaseLogits(Box<BaseLogitsError>),
     /// The caller ended the load or the measurement.
     #[error("interrupted")]
     Cancelled,
-}
-
-impl From<BaseLogitsError> for EngineError {
-    fn from(error: BaseLogitsError) -> Self {
-        Self::BaseLogits(Box::new(error))
-    }
 }
 
 impl EngineError {
@@ -263,14 +206,10 @@ impl EngineError {
                 Some("make one with `terrace calibrate-skip MODEL -f TEXT -o FILE`".into())
             }
             Self::StockLayers => Some("leave out --layer-skip, or --stock".into()),
-            Self::TextTooShort { .. } => Some("give a longer text, or a smaller --ctx".into()),
-            Self::ChunkTooSmall { .. } => Some("use --ctx 4 or more".into()),
             Self::Overwritten { .. } => {
                 Some("put a model's file there that fits; to replace files, write elsewhere and rename".into())
             }
             Self::Reload(error) => error.hint(),
-            Self::TaskTooLong { tokens, .. } => Some(format!("use --ctx {tokens} or more, and --batch too")),
-            Self::BaseLogits(error) => error.hint(),
             Self::EmptyPrompt => Some("give a prompt with -p TEXT or -f FILE".into()),
             Self::Context(ContextError::Create { .. }) => {
                 Some("a smaller --ctx or --ubatch needs less memory".into())

@@ -1,7 +1,6 @@
 //! The file that says which layers of a model can be left out, and what that costs.
 
 use crate::error::EngineError;
-use crate::perplexity::PerplexityReport;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io::Write;
@@ -49,16 +48,9 @@ pub struct Measured {
     pub context: usize,
 }
 
-impl From<&PerplexityReport> for Measured {
-    fn from(report: &PerplexityReport) -> Self {
-        let &PerplexityReport { perplexity, error, chunks, context, .. } = report;
-        Self { perplexity, error, chunks, context }
-    }
-}
-
 impl LayerSkip {
-    /// Of a calibration.
-    pub(crate) fn new(
+    /// Keeps the result of a calibration.
+    pub fn new(
         model: ModelIdentity,
         similarity: Vec<Option<f64>>,
         threshold: f64,

@@ -2,52 +2,33 @@
 //!
 //! [`Engine::load`] reads the model's header, plans what lives where, loads it through the Terrace backend (or stock
 //! llama.cpp, for comparison) and makes a context; [`Engine::generate`] evaluates a prompt and streams tokens,
-//! [`Engine::perplexity`] measures how well it predicts a text.
+//! [`Logits`] gives evaluations the logits of tokens.
 
-mod base_logits;
-mod calibrate;
 mod chat;
-mod chunks;
-mod divergence;
 mod engine;
 mod error;
 mod generate;
-mod hellaswag;
 mod layer_skip;
 mod load;
-mod log_softmax;
-mod mean;
+mod logits;
 mod options;
-mod perplexity;
 mod pressure;
 mod profile;
 mod reload;
 mod report;
 pub mod serving;
-mod similarity;
-pub mod sweep;
-mod threads;
 mod trace;
 mod utf8;
 mod warm;
 
-pub use base_logits::{BaseLogits, BaseLogitsError, BaseLogitsFault, LogitsFile};
-pub use calibrate::{CalibrationPass, Calibrator};
 pub use chat::{ChatTemplate, ChatTemplateError, Message, SpecialTokens};
-pub use chunks::Chunks;
-pub use divergence::{
-    Compared, DivergenceProgress, DivergenceReport, DivergenceSummary, Estimate, Percentiles,
-};
 pub use engine::Engine;
 pub use error::EngineError;
 pub use generate::{Generation, StopReason, Timings};
-pub use hellaswag::{
-    Answer, HELLASWAG_SEQUENCES, HellaSwagError, HellaSwagProgress, HellaSwagReport, HellaSwagTask, Score,
-};
 pub use layer_skip::{LayerSkip, Measured};
 pub use load::{HeaderModel, HotDevice, HotPlan, LoadProgress};
+pub use logits::{LogitRows, Logits};
 pub use options::{HotCacheChoice, KvChoice, Lookahead, Mode, OnReload, Options};
-pub use perplexity::{PerplexityOptions, PerplexityProgress, PerplexityReport};
 pub use profile::{ProfileFile, SavedProfile};
 pub use reload::{
     Provenance, Refusal, ReloadError, ReloadOutcome, ReloadReport, Replacement, Source, Swapped,

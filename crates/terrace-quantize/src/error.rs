@@ -138,22 +138,3 @@ pub enum QuantizeError {
     #[error("interrupted")]
     Cancelled,
 }
-
-impl QuantizeError {
-    /// What the user can do, if that is known.
-    pub fn hint(&self) -> Option<String> {
-        match self {
-            Self::Requantize { .. } => {
-                Some("start from an F16, BF16 or F32 model, or say --allow-requantize".into())
-            }
-            Self::NeedsImportance { .. } => Some(
-                "give one with --imatrix (llama.cpp's llama-imatrix makes them), or take a larger type"
-                    .into(),
-            ),
-            Self::ImportanceSize { .. } => Some("the importance matrix was made for another model".into()),
-            Self::UnusedRule { .. } => Some("quantize --dry-run -v lists the tensors".into()),
-            Self::OntoInput(_) => Some("write to another file".into()),
-            _ => None,
-        }
-    }
-}

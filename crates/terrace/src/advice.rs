@@ -1,6 +1,10 @@
 //! What the user can do about an error: the only place where reasons, which libraries state as facts, become options.
 
 use crate::error::CliError;
+use terrace_eval::sweep::SweepError;
+use terrace_eval::{BaseLogitsFault, EvalError};
+use terrace_plan::MixError;
+use terrace_quantize::QuantizeError;
 use terrace_server::ServerError;
 
 /// How the standard library ends messages of EMFILE, whoever got it.
@@ -50,9 +54,77 @@ pub fn hint(error: &CliError) -> Option<String> {
         CliError::Rpc(_) => {
             Some("servers are started with ggml's rpc-server, of the same release of llama.cpp".into())
         }
-        CliError::Quantize(e) => e.hint(),
+        CliError::Quantize(error) => on_quantizing(error),
         CliError::Recipe(_) => Some("a recipe has a line REGEX=TYPE per rule, as --tensor takes them".into()),
-        CliError::Sweep(e) => e.hint(),
+        CliError::Eval(error) => on_evaluating(error),
+        CliError::Sweep(error) => on_sweeping(error),
         CliError::Bench(e) => e.hint(),
+    }
+}
+
+fn on_evaluating(error: &EvalError) -> Option<String> {
+    match error {
+        EvalError::Engine(error) => error.hint(),
+        EvalError::TextTooShort { .. } => Some("give a longer text, or a smaller --ctx".into()),
+        EvalError::ChunkTooSmall { .. } => Some("use --ctx 4 or more".into()),
+        EvalError::TaskTooLong { tokens, .. } => Some(format!("use --ctx {tokens} or more, and --batch too")),
+        EvalError::BaseLogits(error) => on_base_logits(&error.fault),
+        _ => None,
+    }
+}
+
+fn on_base_logits(fault: &BaseLogitsFault) -> Option<String> {
+    match fault {
+        BaseLogitsFault::Magic
+        | BaseLogitsFault::Header { .. }
+        | BaseLogitsFault::Size { .. }
+        | BaseLogitsFault::Token { .. }
+        | BaseLogitsFault::Row { .. } => {
+            Some("make one with `terrace perplexity MODEL -f TEXT --save-logits FILE`".into())
+        }
+        BaseLogitsFault::Vocab { .. } => {
+            Some("compare models of one vocabulary: quantisations of the same model".into())
+        }
+        BaseLogitsFault::Context { base, .. } => Some(format!("use --ctx {base}, or leave it out")),
+        BaseLogitsFault::Chunks { base, .. } => Some(format!("use --chunks {base} or less")),
+        BaseLogitsFault::Text { .. } | BaseLogitsFault::TextLength { .. } => {
+            Some("give the text that the file was made of, or leave -f out: the file has its tokens".into())
+        }
+        _ => None,
+    }
+}
+
+fn on_sweeping(error: &SweepError) -> Option<String> {
+    match error {
+        SweepError::Eval(error) => on_evaluating(error),
+        SweepError::Other { .. } | SweepError::Journal { .. } => Some("write to another file".into()),
+        SweepError::NotRestored { .. } => Some(
+            "figures are the same only with the same threads and kernels; if those are, please report this"
+                .into(),
+        ),
+        SweepError::NoSubjects(_) => {
+            Some("`terrace quantize MODEL --type copy --dry-run -v` lists its tensors".into())
+        }
+        SweepError::Mix(MixError::NoneFits { smallest, .. }) => {
+            Some(format!("give --budget {}MiB or more, or smaller donors", smallest.div_ceil(1 << 20)))
+        }
+        _ => None,
+    }
+}
+
+fn on_quantizing(error: &QuantizeError) -> Option<String> {
+    match error {
+        QuantizeError::Requantize { .. } => {
+            Some("start from an F16, BF16 or F32 model, or say --allow-requantize".into())
+        }
+        QuantizeError::NeedsImportance { .. } => Some(
+            "give one with --imatrix (llama.cpp's llama-imatrix makes them), or take a larger type".into(),
+        ),
+        QuantizeError::ImportanceSize { .. } => {
+            Some("the importance matrix was made for another model".into())
+        }
+        QuantizeError::UnusedRule { .. } => Some("quantize --dry-run -v lists the tensors".into()),
+        QuantizeError::OntoInput(_) => Some("write to another file".into()),
+        _ => None,
     }
 }

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 use terrace_engine::{ChatTemplateError, EngineError};
+use terrace_eval::sweep::SweepError;
+use terrace_eval::{BaseLogitsError, EvalError};
 
 /// Any reason for a command to end early.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +44,7 @@ pub enum CliError {
         /// The file.
         path: PathBuf,
         /// What is wrong with it, and where.
-        reason: terrace_engine::HellaSwagError,
+        reason: terrace_eval::HellaSwagError,
     },
     /// A script that was run between two measurements.
     #[error(transparent)]
@@ -94,12 +96,39 @@ pub enum CliError {
     /// A recipe for that cannot be read.
     #[error(transparent)]
     Recipe(#[from] terrace_quantize::RecipeError),
+    /// An evaluation.
+    #[error(transparent)]
+    Eval(EvalError),
     /// A sweep.
     #[error(transparent)]
-    Sweep(#[from] terrace_engine::sweep::SweepError),
+    Sweep(SweepError),
     /// A measurement that does not hold.
     #[error(transparent)]
     Bench(#[from] crate::commands::bench::BenchError),
+}
+
+impl From<EvalError> for CliError {
+    fn from(error: EvalError) -> Self {
+        match error {
+            EvalError::Cancelled => Self::Interrupted,
+            other => Self::Eval(other),
+        }
+    }
+}
+
+impl From<BaseLogitsError> for CliError {
+    fn from(error: BaseLogitsError) -> Self {
+        EvalError::from(error).into()
+    }
+}
+
+impl From<SweepError> for CliError {
+    fn from(error: SweepError) -> Self {
+        match error {
+            SweepError::Cancelled => Self::Interrupted,
+            other => Self::Sweep(other),
+        }
+    }
 }
 
 impl CliError {

@@ -126,7 +126,7 @@ fn one_line(text: &str) -> String {
 fn start_logging(verbose: u8) {
     let default = match verbose {
         0 => {
-            "off,terrace=warn,terrace_plan=warn,terrace_store=warn,terrace_host=warn,terrace_quantize=warn,terrace_backend=warn,terrace_engine=warn,terrace_server=warn"
+            "off,terrace=warn,terrace_plan=warn,terrace_store=warn,terrace_host=warn,terrace_quantize=warn,terrace_backend=warn,terrace_engine=warn,terrace_eval=warn,terrace_server=warn"
         }
         1 => "info",
         _ => "debug,hyper=info,hyper_util=info,reqwest=info",

@@ -164,6 +164,6 @@ mod tests {
         assert!(run.watch);
         // Not the option of the same name, which is no variable's.
         let crate::cli::Command::Perplexity(perplexity) = parse("perplexity") else { panic!("perplexity") };
-        assert_eq!(perplexity.parallel, terrace_engine::HELLASWAG_SEQUENCES);
+        assert_eq!(perplexity.parallel, terrace_eval::HELLASWAG_SEQUENCES);
     }
 }

@@ -10,7 +10,8 @@ use crate::loading;
 use crate::term::{input, print, signals};
 use std::fmt::Write;
 use std::ops::ControlFlow;
-use terrace_engine::{CalibrationPass, Calibrator, EngineError, LayerSkip, Measured};
+use terrace_engine::{LayerSkip, Measured};
+use terrace_eval::{CalibrationPass, Calibrator};
 
 /// Measures which layers change little, and what leaving them out costs.
 ///
@@ -49,10 +50,7 @@ pub fn calibrate_skip(args: &CalibrateSkipArgs, verbose: bool) -> Result<(), Cli
         })
     });
     bar.end();
-    let skip = match measured {
-        Err(EngineError::Cancelled) => return Err(CliError::Interrupted),
-        other => other?,
-    };
+    let skip = measured?;
     if let Some(path) = &args.out {
         skip.write(path)?;
     }

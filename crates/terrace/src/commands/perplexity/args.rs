@@ -3,7 +3,7 @@
 use crate::args::{EngineArgs, MODEL_HELP, TestingArgs};
 use clap::Args;
 use std::path::PathBuf;
-use terrace_engine::HELLASWAG_SEQUENCES;
+use terrace_eval::HELLASWAG_SEQUENCES;
 
 /// `terrace perplexity`.
 #[derive(Debug, Args)]

@@ -1,7 +1,7 @@
 //! `terrace perplexity --kld`: the figures, as llama-perplexity prints them.
 
 use std::fmt::Write as _;
-use terrace_engine::{DivergenceProgress, DivergenceReport, DivergenceSummary, Estimate, Percentiles};
+use terrace_eval::{DivergenceProgress, DivergenceReport, DivergenceSummary, Estimate, Percentiles};
 
 /// What stands above the running values.
 const HEADER: &str = "chunk             PPL               ln(PPL(Q)/PPL(base))          KL Divergence              \

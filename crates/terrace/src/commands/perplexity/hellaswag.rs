@@ -1,6 +1,6 @@
 //! `terrace perplexity --hellaswag`: the lines, as llama-perplexity prints them.
 
-use terrace_engine::Score;
+use terrace_eval::Score;
 
 /// What stands above the lines.
 const HEADER: &str = "task\tacc_norm\t95% confidence interval";

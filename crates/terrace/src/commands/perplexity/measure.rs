@@ -10,9 +10,10 @@ use std::io::IsTerminal;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use terrace_engine::{
-    BaseLogits, Engine, EngineError, HellaSwagTask, LogitsFile, PerplexityOptions, PerplexityProgress,
-    PerplexityReport, PlanReport, ReloadReport,
+use terrace_engine::{Engine, PlanReport, ReloadReport};
+use terrace_eval::{
+    BaseLogits, EvalError, HellaSwagTask, LogitsFile, PerplexityOptions, PerplexityProgress,
+    PerplexityReport, perplexity, save_logits,
 };
 
 /// What is to be measured.
@@ -102,8 +103,8 @@ impl Measurement<'_> {
             go_on()
         };
         let report = measured(|| match save {
-            Some(file) => engine.save_logits(tokens, options, file, &mut each),
-            None => engine.perplexity(tokens, options, &mut each),
+            Some(file) => save_logits(engine, tokens, options, file, &mut each),
+            None => perplexity(engine, tokens, options, &mut each),
         });
         bar.end();
         let report = report?;
@@ -119,7 +120,7 @@ impl Measurement<'_> {
         let mut running = Vec::new();
         let mut bar = ChunkBar::new();
         let report = measured(|| {
-            engine.divergence(tokens, options, base, &mut |progress| {
+            terrace_eval::divergence(engine, tokens, options, base, &mut |progress| {
                 running.push(progress.so_far);
                 time_left(args, progress.done, progress.chunks, progress.seconds);
                 say(args, &bar, || print(&divergence::running(progress)));
@@ -141,7 +142,7 @@ impl Measurement<'_> {
         let mut running = Vec::new();
         let mut bar = ChunkBar::over("task");
         let report = measured(|| {
-            engine.hellaswag(tasks, &mut |progress| {
+            terrace_eval::hellaswag(engine, tasks, &mut |progress| {
                 let score = progress.score;
                 running.push(score);
                 time_left(self.args, score.tasks, progress.tasks, progress.seconds);
@@ -215,11 +216,8 @@ fn time_left(args: &PerplexityArgs, done: usize, of: usize, seconds: f64) {
 ///
 /// # Errors
 /// The engine's; [`CliError::Interrupted`] after Ctrl-C.
-fn measured<T>(work: impl FnOnce() -> Result<T, EngineError>) -> Result<T, CliError> {
-    match signals::busy(work) {
-        Err(EngineError::Cancelled) => Err(CliError::Interrupted),
-        other => Ok(other?),
-    }
+fn measured<T>(work: impl FnOnce() -> Result<T, EvalError>) -> Result<T, CliError> {
+    Ok(signals::busy(work)?)
 }
 
 fn go_on() -> ControlFlow<()> {

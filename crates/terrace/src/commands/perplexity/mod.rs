@@ -18,9 +18,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use measure::{Measurement, Task};
 use reload_loop::Hotswap;
 use std::path::PathBuf;
-use terrace_engine::{
-    BaseLogits, EngineError, HellaSwagTask, LogitsFile, Options, PerplexityOptions, PerplexityProgress,
-};
+use terrace_engine::Options;
+use terrace_eval::{BaseLogits, HellaSwagTask, LogitsFile, PerplexityOptions, PerplexityProgress};
 
 /// Tokens in a chunk when nobody says: llama.cpp's.
 const CONTEXT: u32 = 512;
@@ -42,7 +41,7 @@ pub fn perplexity(args: &PerplexityArgs, verbose: bool) -> Result<(), CliError> 
     let (task, context) = task(args, text.as_deref().unwrap_or_default())?;
     let (adjust, options) = chunks_of(context, args.chunks);
     if let Task::Divergence(base) = &task {
-        base.chunks_for(&options).map_err(EngineError::from)?;
+        base.chunks_for(&options)?;
     }
     let mut model = PathBuf::new();
     let announce = loading::Announce::of(verbose, args.json);
@@ -80,11 +79,11 @@ fn task(args: &PerplexityArgs, text: &str) -> Result<(Task, u32), CliError> {
         return Ok((Task::HellaSwag(tasks), context.unwrap_or(TASKS_CONTEXT)));
     }
     if let Some(path) = &args.kld {
-        let base = Box::new(BaseLogits::open(path).map_err(EngineError::from)?);
+        let base = Box::new(BaseLogits::open(path)?);
         let context = context.unwrap_or_else(|| u32::try_from(base.context()).unwrap_or(u32::MAX));
         return Ok((Task::Divergence(base), context));
     }
-    let save = args.save_logits.as_deref().map(LogitsFile::create).transpose().map_err(EngineError::from)?;
+    let save = args.save_logits.as_deref().map(LogitsFile::create).transpose()?;
     Ok((Task::Perplexity(save), context.unwrap_or(CONTEXT)))
 }
 

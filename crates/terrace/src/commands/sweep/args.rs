@@ -4,7 +4,7 @@ use crate::args::{EngineArgs, MODEL_HELP, TestingArgs};
 use clap::Args;
 use std::path::PathBuf;
 use std::str::FromStr;
-use terrace_engine::sweep::{Grouping, Subjects};
+use terrace_eval::sweep::{Grouping, Subjects};
 use terrace_ggml::quantize::WeightType;
 use terrace_model::ByteSize;
 

@@ -15,11 +15,12 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
-use terrace_engine::sweep::{
+use terrace_engine::Engine;
+use terrace_eval::sweep::{
     Donor, EngineModel, Header, Journal, MixRecord, Subjects, Sweep, SweepError, SweepProgress, TextIdentity,
     make_donor,
 };
-use terrace_engine::{BaseLogits, Engine, EngineError, LogitsFile, PerplexityOptions};
+use terrace_eval::{BaseLogits, LogitsFile, PerplexityOptions, save_logits};
 use terrace_ggml::llama::FileType;
 use terrace_model::identity::ModelIdentity;
 use terrace_model::{ByteSize, ModelFile};
@@ -66,7 +67,7 @@ pub fn sweep(args: &SweepArgs, verbose: bool) -> Result<(), CliError> {
     let scratch = scratch(&args.out)?;
     let donors = donors(args, &path, &subjects, scratch.path())?;
     for donor in &donors {
-        let lacking = subjects.0.iter().filter(|subject| subject.in_donor(donor, &model).is_none()).count();
+        let lacking = subjects.0.iter().filter(|subject| donor.has(subject, &model).is_none()).count();
         if lacking > 0 {
             let all = subjects.0.len();
             eprintln!(
@@ -158,22 +159,22 @@ fn base_logits(
         Some(path) => path.clone(),
         None => {
             let path = scratch.join("base.kld");
-            let file = LogitsFile::create(&path).map_err(EngineError::from)?;
+            let file = LogitsFile::create(&path)?;
             let bar = bar("base {wide_bar} chunk {pos}/{len}, {eta} left");
             let saved = signals::busy(|| {
-                engine.save_logits(tokens, options, file, &mut |at| {
+                save_logits(engine, tokens, options, file, &mut |at| {
                     bar.set_length(at.chunks as u64);
                     bar.set_position(at.done as u64);
                     go_on()
                 })
             });
             bar.finish_and_clear();
-            saved.map_err(ended)?;
+            saved?;
             path
         }
     };
-    let mut base = BaseLogits::open(&path).map_err(EngineError::from)?;
-    base.keep_in_memory(KEPT_LOGITS).map_err(EngineError::from)?;
+    let mut base = BaseLogits::open(&path)?;
+    base.keep_in_memory(KEPT_LOGITS)?;
     Ok(base)
 }
 
@@ -209,10 +210,7 @@ fn measure(
     };
     let done = run();
     bar.finish_and_clear();
-    done.map_err(|error| match error {
-        SweepError::Engine(error) if matches!(*error, EngineError::Cancelled) => CliError::Interrupted,
-        other => other.into(),
-    })
+    Ok(done?)
 }
 
 /// Files beside the journal, the model, and the tables.
@@ -293,13 +291,6 @@ fn go_on() -> ControlFlow<()> {
 fn stopped(error: QuantizeError) -> CliError {
     match error {
         QuantizeError::Cancelled => CliError::Interrupted,
-        other => other.into(),
-    }
-}
-
-fn ended(error: EngineError) -> CliError {
-    match error {
-        EngineError::Cancelled => CliError::Interrupted,
         other => other.into(),
     }
 }

@@ -3,7 +3,7 @@
 use super::Swept;
 use plotters::prelude::*;
 use std::collections::BTreeMap;
-use terrace_engine::sweep::Donor;
+use terrace_eval::sweep::Donor;
 
 /// In pixels.
 const WIDTH: u32 = 900;

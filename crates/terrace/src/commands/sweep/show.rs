@@ -4,7 +4,7 @@ use super::Swept;
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::PathBuf;
-use terrace_engine::sweep::{MixRecord, Record};
+use terrace_eval::sweep::{MixRecord, Record};
 use terrace_model::{ByteSize, ModelFile};
 
 /// A row per step.

@@ -7,11 +7,11 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
-use terrace_engine::sweep::{
+use terrace_engine::{Refusal, ReloadError, ReloadReport, Replacement, Source};
+use terrace_eval::sweep::{
     Donor, Figures, Grouping, Header, Journal, Record, Subjects, Sweep, SweepError, SweepModel, TextIdentity,
     make_donor,
 };
-use terrace_engine::{Refusal, ReloadError, ReloadReport, Replacement, Source};
 use terrace_ggml::gguf;
 use terrace_ggml::quantize::WeightType;
 use terrace_model::identity::ModelIdentity;
@@ -68,7 +68,7 @@ impl SweepModel for Fake {
         progress: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
     ) -> Result<Figures, SweepError> {
         if progress(1, 1).is_break() {
-            return Err(terrace_engine::EngineError::Cancelled.into());
+            return Err(SweepError::Cancelled);
         }
         let kld = self.cost();
         Ok(Figures {
@@ -150,10 +150,7 @@ fn every_subject_meets_every_donor_and_sweeps_go_on() {
     let mut model = setup.fake();
     let mut journal = setup.journal().unwrap();
     let ended = setup.run(&mut model, &mut journal, 7).unwrap_err();
-    assert!(
-        matches!(&ended, SweepError::Engine(e) if matches!(**e, terrace_engine::EngineError::Cancelled)),
-        "{ended}"
-    );
+    assert!(matches!(ended, SweepError::Cancelled), "{ended}");
     assert_eq!(journal.steps().count(), 5, "the baseline and the copy were measured as well");
     drop(journal);
 

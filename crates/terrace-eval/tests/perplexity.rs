@@ -6,7 +6,8 @@ mod bundled;
 
 use bundled::models;
 use std::ops::ControlFlow;
-use terrace_engine::{Engine, EngineError, Mode, Options, PerplexityOptions, PerplexityReport};
+use terrace_engine::{Engine, EngineError, Mode, Options};
+use terrace_eval::{EvalError, PerplexityOptions, PerplexityReport, perplexity};
 use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
 use terrace_plan::{Budget, Manage};
@@ -32,13 +33,12 @@ fn tokens(engine: &Engine) -> Vec<i32> {
 fn measure(engine: &mut Engine, tokens: &[i32]) -> PerplexityReport {
     let options = PerplexityOptions { context: CONTEXT, chunks: Some(CHUNKS) };
     let mut told = Vec::new();
-    let report = engine
-        .perplexity(tokens, &options, &mut |progress| {
-            told.push(progress.done);
-            assert_eq!(progress.chunks, CHUNKS);
-            ControlFlow::Continue(())
-        })
-        .unwrap();
+    let report = perplexity(engine, tokens, &options, &mut |progress| {
+        told.push(progress.done);
+        assert_eq!(progress.chunks, CHUNKS);
+        ControlFlow::Continue(())
+    })
+    .unwrap();
     assert_eq!(told, [1, 2]);
     report
 }
@@ -114,16 +114,16 @@ fn streamed_stock_and_by_definition() {
 
 fn refusals(engine: &mut Engine, tokens: &[i32]) {
     let mut attempt = |n: usize, context, flow: ControlFlow<()>| {
-        engine
-            .perplexity(&tokens[..n], &PerplexityOptions { context, chunks: None }, &mut |_| flow)
-            .unwrap_err()
+        let options = PerplexityOptions { context, chunks: None };
+        perplexity(engine, &tokens[..n], &options, &mut |_| flow).unwrap_err()
     };
     let go_on = ControlFlow::Continue(());
     let short = attempt(127, 64, go_on);
-    assert!(matches!(short, EngineError::TextTooShort { tokens: 127, context: 64 }), "{short}");
+    assert!(matches!(short, EvalError::TextTooShort { tokens: 127, context: 64 }), "{short}");
     assert!(short.to_string().contains("127") && short.to_string().contains("128"), "{short}");
-    assert!(matches!(attempt(1200, 512, go_on), EngineError::PromptTooLong { context: 256, .. }));
-    assert!(matches!(attempt(128, 64, ControlFlow::Break(())), EngineError::Cancelled));
+    let EvalError::Engine(long) = attempt(1200, 512, go_on) else { panic!("another error") };
+    assert!(matches!(*long, EngineError::PromptTooLong { context: 256, .. }), "{long}");
+    assert!(matches!(attempt(128, 64, ControlFlow::Break(())), EvalError::Cancelled));
 
     // An engine that was loaded for generating keeps one token's logits.
     let options = Options {
@@ -134,6 +134,6 @@ fn refusals(engine: &mut Engine, tokens: &[i32]) {
     };
     let mut engine = Engine::load(options, &mut |_| ControlFlow::Continue(())).unwrap();
     let options = PerplexityOptions { context: 64, chunks: Some(1) };
-    let error = engine.perplexity(tokens, &options, &mut |_| go_on).unwrap_err();
+    let error = perplexity(&mut engine, tokens, &options, &mut |_| go_on).unwrap_err();
     assert!(error.to_string().contains("the logits of 32 tokens"), "{error}");
 }

@@ -9,8 +9,7 @@ mod write;
 pub use error::{BaseLogitsError, BaseLogitsFault};
 pub use write::LogitsFile;
 
-use crate::chunks::Chunks;
-use crate::perplexity::PerplexityOptions;
+use crate::chunks::{Chunks, PerplexityOptions};
 use layout::Layout;
 use row::Row;
 use std::fs::File;

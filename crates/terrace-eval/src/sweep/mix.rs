@@ -4,9 +4,9 @@ use super::error::SweepError;
 use super::journal::{MixRecord, Record};
 use super::run::{OnProgress, Sweep, SweepModel, SweepProgress, replacements, restore};
 use super::subjects::Subject;
-use crate::reload::Replacement;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use terrace_engine::Replacement;
 use terrace_model::ByteSize;
 use terrace_plan::{MixOption, mixes};
 

@@ -6,8 +6,10 @@ mod bundled;
 
 use std::ops::ControlFlow;
 use tempfile::TempDir;
-use terrace_engine::{
-    BaseLogits, DivergenceReport, Engine, EngineError, KvChoice, LogitsFile, Options, PerplexityOptions,
+use terrace_engine::{Engine, KvChoice, Options};
+use terrace_eval::{
+    BaseLogits, DivergenceReport, EvalError, LogitsFile, PerplexityOptions, divergence, perplexity,
+    save_logits,
 };
 use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
@@ -46,12 +48,11 @@ fn probabilities(engine: &mut Engine, tokens: &[i32]) -> Vec<Vec<f64>> {
 
 fn diverge(engine: &mut Engine, text: &[i32], base: &mut BaseLogits) -> DivergenceReport {
     let mut told = Vec::new();
-    let report = engine
-        .divergence(text, &OPTIONS, base, &mut |progress| {
-            told.push((progress.done, progress.chunks, progress.so_far.scored));
-            ControlFlow::Continue(())
-        })
-        .unwrap();
+    let report = divergence(engine, text, &OPTIONS, base, &mut |progress| {
+        told.push((progress.done, progress.chunks, progress.so_far.scored));
+        ControlFlow::Continue(())
+    })
+    .unwrap();
     assert_eq!(told, [(1, 3, 47), (2, 3, 94), (3, 3, 141)]);
     report
 }
@@ -60,13 +61,14 @@ fn diverge(engine: &mut Engine, text: &[i32], base: &mut BaseLogits) -> Divergen
 fn saved_compared_and_by_definition() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("base");
-    let go_on = &mut |_: &terrace_engine::PerplexityProgress| ControlFlow::Continue(());
+    let go_on = &mut |_: &terrace_eval::PerplexityProgress| ControlFlow::Continue(());
 
     // In two calls per chunk: the rows come in pieces.
     let mut engine = load(KvType::F16, 64);
     let tokens = tokens(&engine);
-    let plain = engine.perplexity(&tokens, &OPTIONS, go_on).unwrap();
-    let saved = engine.save_logits(&tokens, &OPTIONS, LogitsFile::create(&path).unwrap(), go_on).unwrap();
+    let plain = perplexity(&mut engine, &tokens, &OPTIONS, go_on).unwrap();
+    let saved =
+        save_logits(&mut engine, &tokens, &OPTIONS, LogitsFile::create(&path).unwrap(), go_on).unwrap();
     assert_eq!(saved.nll, plain.nll, "keeping changes nothing");
 
     let mut base = BaseLogits::open(&path).unwrap();
@@ -105,9 +107,9 @@ fn saved_compared_and_by_definition() {
     assert!(from_file.summary.kld.value > 1e-3, "four bits can be told: {:?}", from_file.summary.kld);
 
     let mut refused = |text: &[i32], options: PerplexityOptions| {
-        let error =
-            engine.divergence(text, &options, &mut base, &mut |_| ControlFlow::Continue(())).unwrap_err();
-        assert!(matches!(error, EngineError::BaseLogits(_)), "{error}");
+        let error = divergence(&mut engine, text, &options, &mut base, &mut |_| ControlFlow::Continue(()))
+            .unwrap_err();
+        assert!(matches!(error, EvalError::BaseLogits(_)), "{error}");
         error.to_string()
     };
     assert!(

@@ -1,7 +1,7 @@
 //! One position's prediction against another model's.
 
 use crate::base_logits::row::Row;
-use crate::log_softmax::LogSum;
+use crate::stats::log_softmax::LogSum;
 
 /// How far below the base's certainty (log probability 0) tokens count: llama.cpp's. What lies there has not even been written
 /// with its probability.

@@ -6,7 +6,8 @@ mod bundled;
 
 use bundled::models;
 use std::ops::ControlFlow;
-use terrace_engine::{Engine, EngineError, HELLASWAG_SEQUENCES, HellaSwagReport, HellaSwagTask, Options};
+use terrace_engine::{Engine, Options};
+use terrace_eval::{EvalError, HELLASWAG_SEQUENCES, HellaSwagReport, HellaSwagTask, hellaswag};
 use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
 use terrace_plan::{Budget, Manage};
@@ -50,13 +51,12 @@ fn tasks(count: usize) -> Vec<HellaSwagTask> {
 
 fn answer(engine: &mut Engine, tasks: &[HellaSwagTask]) -> HellaSwagReport {
     let mut told = 0;
-    let report = engine
-        .hellaswag(tasks, &mut |progress| {
-            told += 1;
-            assert_eq!((progress.score.tasks, progress.tasks), (told, tasks.len()));
-            ControlFlow::Continue(())
-        })
-        .unwrap();
+    let report = hellaswag(engine, tasks, &mut |progress| {
+        told += 1;
+        assert_eq!((progress.score.tasks, progress.tasks), (told, tasks.len()));
+        ControlFlow::Continue(())
+    })
+    .unwrap();
     assert_eq!((told, report.answers.len()), (tasks.len(), tasks.len()));
     report
 }
@@ -117,23 +117,26 @@ fn batched_streamed_and_by_definition() {
 
 fn refusals(engine: &mut Engine, task: &HellaSwagTask) {
     let mut attempt = |task: HellaSwagTask| {
-        engine.hellaswag(&[task], &mut |_| ControlFlow::Continue(())).map(|_| ()).unwrap_err()
+        hellaswag(engine, &[task], &mut |_| ControlFlow::Continue(())).map(|_| ()).unwrap_err()
     };
     let long = HellaSwagTask { context: task.context.repeat(100), line: 7, ..task.clone() };
     let error = attempt(long);
-    assert!(matches!(error, EngineError::TaskTooLong { line: 7, room: 512, .. }), "{error}");
+    assert!(matches!(error, EvalError::TaskTooLong { line: 7, room: 512, .. }), "{error}");
     let endings = ["a", "bb", "c", "d"].map(String::from);
     // Nothing in common but what begins a document, if the model wants that.
-    if let Err(error) = engine
-        .hellaswag(&[HellaSwagTask { context: String::new(), endings, line: 1, gold: 0 }], &mut |_| {
-            ControlFlow::Continue(())
-        })
-    {
-        assert!(matches!(error, EngineError::TaskWithoutContext { line: 1 }), "{error}");
+    let bare = HellaSwagTask { context: String::new(), endings, line: 1, gold: 0 };
+    if let Err(error) = hellaswag(engine, &[bare], &mut |_| ControlFlow::Continue(())) {
+        assert!(matches!(error, EvalError::TaskWithoutContext { line: 1 }), "{error}");
     }
     let mut one = load(1, false);
-    let error = one.hellaswag(std::slice::from_ref(task), &mut |_| ControlFlow::Continue(())).unwrap_err();
-    assert!(matches!(error, EngineError::Sequences { needed: 4, there: 1 }), "{error}");
-    let stopped = engine.hellaswag(std::slice::from_ref(task), &mut |_| ControlFlow::Break(()));
-    assert!(matches!(stopped, Err(EngineError::Cancelled)));
+    let error =
+        hellaswag(&mut one, std::slice::from_ref(task), &mut |_| ControlFlow::Continue(())).unwrap_err();
+    assert!(matches!(error, EvalError::Sequences { needed: 4, there: 1 }), "{error}");
+    let stopped = hellaswag(engine, std::slice::from_ref(task), &mut |_| ControlFlow::Break(()));
+    assert!(matches!(stopped, Err(EvalError::Cancelled)));
+    // Endings share their context, and these sequences do not.
+    let mut slots =
+        bundled::load(Options { sequences: 4, unified: false, ctx: Some(512), ..Options::default() });
+    let error = hellaswag(&mut slots, &[], &mut |_| ControlFlow::Continue(())).unwrap_err();
+    assert!(matches!(error, EvalError::Sequences { needed: 4, there: 1 }), "{error}");
 }

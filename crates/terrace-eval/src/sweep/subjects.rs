@@ -1,6 +1,5 @@
 //! What is tried: tensors, or groups of them that change together.
 
-use super::donors::Donor;
 use super::error::SweepError;
 use regex::Regex;
 use std::fmt;
@@ -51,25 +50,6 @@ pub struct Subject {
     pub tensors: Vec<String>,
     /// Their bytes in the model.
     pub bytes: u64,
-}
-
-impl Subject {
-    /// Their bytes in a donor, and their types there, if it has all of them in the same shapes.
-    pub fn in_donor(&self, donor: &Donor, model: &ModelFile) -> Option<(u64, String)> {
-        let mut types: Vec<&str> = Vec::new();
-        let mut bytes = 0;
-        for name in &self.tensors {
-            let tensor = donor
-                .model
-                .tensor(name)
-                .filter(|t| model.tensor(name).is_some_and(|m| m.shape == t.shape))?;
-            bytes += tensor.extent.len;
-            if !types.contains(&tensor.ty.name.as_str()) {
-                types.push(&tensor.ty.name);
-            }
-        }
-        Some((bytes, types.join("+")))
-    }
 }
 
 /// All subjects of a sweep, in the model's order.

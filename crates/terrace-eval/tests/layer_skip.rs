@@ -8,7 +8,8 @@
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use terrace_engine::{Calibrator, Engine, EngineError, LayerSkip, Mode, Options, PerplexityOptions};
+use terrace_engine::{Engine, EngineError, LayerSkip, Mode, Options};
+use terrace_eval::{Calibrator, PerplexityOptions, perplexity};
 use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
 use terrace_plan::{Budget, Manage};
@@ -144,7 +145,7 @@ fn calibration_finds_the_layers_that_change_nothing() {
     // Layers that add nothing cost nothing; observing changed nothing.
     assert_eq!(skip.with, skip.without);
     let mut engine = Engine::load(base.clone(), &mut |_| ControlFlow::Continue(())).unwrap();
-    let plain = engine.perplexity(&tokens, &chunks, &mut |_| ControlFlow::Continue(())).unwrap();
+    let plain = perplexity(&mut engine, &tokens, &chunks, &mut |_| ControlFlow::Continue(())).unwrap();
     // The last layer computes fewer tokens here, which ggml may do with another kernel.
     let ratio = plain.perplexity / skip.without.perplexity;
     assert!((ratio - 1.0).abs() < 1e-6, "{ratio}");

@@ -1,8 +1,7 @@
 //! Where other types of the tensors come from.
 
 use super::error::SweepError;
-use super::subjects::Subjects;
-use crate::error::EngineError;
+use super::subjects::{Subject, Subjects};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::ops::ControlFlow;
@@ -39,6 +38,21 @@ impl Donor {
         Ok(Self { name, path, model })
     }
 
+    /// The bytes of a subject's tensors here, and their types, if all of them are here in the shapes that `model` has.
+    pub fn has(&self, subject: &Subject, model: &ModelFile) -> Option<(u64, String)> {
+        let mut types: Vec<&str> = Vec::new();
+        let mut bytes = 0;
+        for name in &subject.tensors {
+            let tensor =
+                self.model.tensor(name).filter(|t| model.tensor(name).is_some_and(|m| m.shape == t.shape))?;
+            bytes += tensor.extent.len;
+            if !types.contains(&tensor.ty.name.as_str()) {
+                types.push(&tensor.ty.name);
+            }
+        }
+        Some((bytes, types.join("+")))
+    }
+
     /// What tells it from others.
     pub fn identity(&self) -> ModelIdentity {
         ModelIdentity::of(&self.model)
@@ -48,7 +62,7 @@ impl Donor {
     /// every few MiB, and may end it.
     ///
     /// # Errors
-    /// A file that cannot be read; [`EngineError::Cancelled`].
+    /// A file that cannot be read; [`SweepError::Cancelled`].
     pub fn checksum(
         &self,
         subjects: &Subjects,
@@ -68,7 +82,7 @@ impl Donor {
                 crc.update(part);
                 left -= part.len() as u64;
                 if progress().is_break() {
-                    return Err(EngineError::Cancelled.into());
+                    return Err(SweepError::Cancelled);
                 }
             }
         }

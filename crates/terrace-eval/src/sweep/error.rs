@@ -1,10 +1,10 @@
 //! Why a sweep ends.
 
 use crate::base_logits::BaseLogitsError;
-use crate::error::EngineError;
-use crate::reload::ReloadError;
+use crate::error::EvalError;
 use std::io;
 use std::path::PathBuf;
+use terrace_engine::{EngineError, ReloadError};
 use terrace_ggml::gguf::GgufError;
 use terrace_plan::MixError;
 
@@ -12,9 +12,12 @@ use terrace_plan::MixError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SweepError {
-    /// The engine's; [`EngineError::Cancelled`] if the caller ended it.
+    /// A measurement's.
     #[error(transparent)]
-    Engine(Box<EngineError>),
+    Eval(Box<EvalError>),
+    /// The caller ended it.
+    #[error("interrupted")]
+    Cancelled,
     /// A donor that cannot be read.
     #[error(transparent)]
     Donor(#[from] Box<GgufError>),
@@ -68,9 +71,18 @@ pub enum SweepError {
     Mix(#[from] MixError),
 }
 
+impl From<EvalError> for SweepError {
+    fn from(error: EvalError) -> Self {
+        match error {
+            EvalError::Cancelled => Self::Cancelled,
+            other => Self::Eval(Box::new(other)),
+        }
+    }
+}
+
 impl From<EngineError> for SweepError {
     fn from(error: EngineError) -> Self {
-        Self::Engine(Box::new(error))
+        EvalError::from(error).into()
     }
 }
 
@@ -82,24 +94,6 @@ impl From<ReloadError> for SweepError {
 
 impl From<BaseLogitsError> for SweepError {
     fn from(error: BaseLogitsError) -> Self {
-        EngineError::from(error).into()
-    }
-}
-
-impl SweepError {
-    /// What the user can do, if that is known.
-    pub fn hint(&self) -> Option<String> {
-        match self {
-            Self::Engine(error) => error.hint(),
-            Self::Other { .. } | Self::Journal { .. } => Some("write to another file".into()),
-            Self::NotRestored { .. } => Some(
-                "figures are the same only with the same threads and kernels; if those are, please report this".into(),
-            ),
-            Self::NoSubjects(_) => Some("`terrace quantize MODEL --type copy --dry-run -v` lists its tensors".into()),
-            Self::Mix(MixError::NoneFits { smallest, .. }) => {
-                Some(format!("give --budget {}MiB or more, or smaller donors", smallest.div_ceil(1 << 20)))
-            }
-            _ => None,
-        }
+        EvalError::from(error).into()
     }
 }

@@ -1,13 +1,11 @@
 //! Which layers could be left out: measured on a text.
 
-use crate::engine::Engine;
-use crate::error::EngineError;
-use crate::layer_skip::{LayerSkip, Measured};
-use crate::load::LoadProgress;
-use crate::options::Options;
-use crate::perplexity::{PerplexityOptions, PerplexityProgress};
-use crate::similarity::Similarity;
+use super::similarity::Similarity;
+use crate::chunks::PerplexityOptions;
+use crate::error::EvalError;
+use crate::perplexity::{PerplexityProgress, PerplexityReport, perplexity_keeping};
 use std::ops::ControlFlow;
+use terrace_engine::{Engine, EngineError, LayerSkip, LoadProgress, Measured, Options};
 
 /// An engine whose residual stream can be watched.
 pub struct Calibrator {
@@ -47,26 +45,26 @@ impl Calibrator {
     /// above `threshold`, never the first or the last, and measures the perplexity without and with them skipped.
     ///
     /// # Errors
-    /// As [`Engine::perplexity`]; a layer that cannot be left out of the model's graphs.
+    /// As [`perplexity`](crate::perplexity()); a layer that cannot be left out of the model's graphs.
     pub fn calibrate(
         &mut self,
         tokens: &[i32],
         options: &PerplexityOptions,
         threshold: f64,
         progress: &mut dyn FnMut(CalibrationPass, &PerplexityProgress) -> ControlFlow<()>,
-    ) -> Result<LayerSkip, EngineError> {
+    ) -> Result<LayerSkip, EvalError> {
         self.engine.skip_layers(&[])?;
         self.similarity.observe(true);
         // Logits of all tokens: otherwise the last layer computes some tokens only.
         let keep = 0;
-        let without = self
-            .engine
-            .perplexity_keeping(tokens, options, keep, &mut |p| progress(CalibrationPass::Similarity, p));
+        let without = perplexity_keeping(&mut self.engine, tokens, options, keep, &mut |p| {
+            progress(CalibrationPass::Similarity, p)
+        });
         self.similarity.observe(false);
-        let without = Measured::from(&without?);
+        let without = measured(&without?);
         let similarity = self.similarity.by_layer();
         if similarity.is_empty() {
-            return Err(EngineError::NoLayers);
+            return Err(EvalError::NoLayers);
         }
         let inner = similarity.get(1..similarity.len() - 1).unwrap_or_default();
         let streamed = self.engine.streamed_layers();
@@ -79,12 +77,17 @@ impl Calibrator {
             without
         } else {
             self.engine.skip_layers(&skip)?;
-            let with = self
-                .engine
-                .perplexity_keeping(tokens, options, keep, &mut |p| progress(CalibrationPass::Skipping, p));
+            let with = perplexity_keeping(&mut self.engine, tokens, options, keep, &mut |p| {
+                progress(CalibrationPass::Skipping, p)
+            });
             self.engine.skip_layers(&[])?;
-            Measured::from(&with?)
+            measured(&with?)
         };
         Ok(LayerSkip::new(self.engine.identity().clone(), similarity, threshold, skip, [without, with]))
     }
+}
+
+fn measured(report: &PerplexityReport) -> Measured {
+    let &PerplexityReport { perplexity, error, chunks, context, .. } = report;
+    Measured { perplexity, error, chunks, context }
 }

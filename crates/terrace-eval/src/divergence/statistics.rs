@@ -1,7 +1,7 @@
 //! What all positions' comparisons come to: the figures that llama.cpp's `perplexity --kl-divergence` prints.
 
 use super::compare::Compared;
-use crate::mean::Mean;
+use crate::stats::mean::Mean;
 use serde::Serialize;
 
 /// A figure and its standard error; none without variance.

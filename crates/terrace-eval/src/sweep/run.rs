@@ -5,12 +5,13 @@ use super::error::SweepError;
 use super::journal::{Figures, Journal, Record, Step};
 use super::subjects::{Subject, Subjects};
 use crate::base_logits::BaseLogits;
-use crate::engine::Engine;
-use crate::perplexity::PerplexityOptions;
-use crate::reload::{ReloadError, ReloadReport, Replacement, Source};
+use crate::chunks::PerplexityOptions;
+use crate::divergence::divergence;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Instant;
+use terrace_engine::Engine;
+use terrace_engine::{ReloadError, ReloadReport, Replacement, Source};
 use terrace_model::ModelFile;
 
 /// After so many steps the baseline has to come out again.
@@ -47,7 +48,7 @@ pub struct EngineModel<'e> {
     pub options: PerplexityOptions,
     /// What it is compared with.
     pub base: BaseLogits,
-    loaded: Vec<crate::reload::Provenance>,
+    loaded: Vec<terrace_engine::Provenance>,
 }
 
 impl<'e> EngineModel<'e> {
@@ -72,9 +73,9 @@ impl SweepModel for EngineModel<'_> {
         &mut self,
         progress: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
     ) -> Result<Figures, SweepError> {
-        let report = self
-            .engine
-            .divergence(self.tokens, &self.options, &mut self.base, &mut |at| progress(at.done, at.chunks))?;
+        let report = divergence(self.engine, self.tokens, &self.options, &mut self.base, &mut |at| {
+            progress(at.done, at.chunks)
+        })?;
         Ok(Figures::from(&report))
     }
 
@@ -194,7 +195,7 @@ impl Sweep<'_> {
     fn cells(&self) -> Vec<(Subject, Donor, u64, String)> {
         let of_donor = |donor: &Donor| {
             let cell = |subject: &Subject| {
-                let (bytes, ty) = subject.in_donor(donor, self.model)?;
+                let (bytes, ty) = donor.has(subject, self.model)?;
                 Some((subject.clone(), donor.clone(), bytes, ty))
             };
             self.subjects.0.iter().filter_map(cell).collect::<Vec<_>>()

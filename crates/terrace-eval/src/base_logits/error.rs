@@ -115,27 +115,3 @@ pub enum BaseLogitsFault {
         text: usize,
     },
 }
-
-impl BaseLogitsError {
-    /// What the user can do.
-    pub fn hint(&self) -> Option<String> {
-        match &self.fault {
-            BaseLogitsFault::Io(_) => None,
-            BaseLogitsFault::Magic
-            | BaseLogitsFault::Header { .. }
-            | BaseLogitsFault::Size { .. }
-            | BaseLogitsFault::Token { .. }
-            | BaseLogitsFault::Row { .. } => {
-                Some("make one with `terrace perplexity MODEL -f TEXT --save-logits FILE`".into())
-            }
-            BaseLogitsFault::Vocab { .. } => {
-                Some("compare models of one vocabulary: quantisations of the same model".into())
-            }
-            BaseLogitsFault::Context { base, .. } => Some(format!("use --ctx {base}, or leave it out")),
-            BaseLogitsFault::Chunks { base, .. } => Some(format!("use --chunks {base} or less")),
-            BaseLogitsFault::Text { .. } | BaseLogitsFault::TextLength { .. } => Some(
-                "give the text that the file was made of, or leave -f out: the file has its tokens".into(),
-            ),
-        }
-    }
-}

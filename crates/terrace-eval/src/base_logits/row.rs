@@ -4,7 +4,7 @@
 //! one more where the vocabulary is odd. The log probability is `floor + scale * level`; logits more than 16 below the
 //! row's highest lie on the floor.
 
-use crate::log_softmax::LogSum;
+use crate::stats::log_softmax::LogSum;
 use std::array;
 
 /// Room of `scale` and `floor`, in 16-bit words.

@@ -3,7 +3,7 @@
 use super::layout::Layout;
 use super::{BaseLogitsError, row};
 use crate::chunks::Chunks;
-use crate::log_softmax::LogSum;
+use crate::stats::log_softmax::LogSum;
 use crate::threads::on_threads;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;

@@ -1,0 +1,223 @@
+//! HellaSwag: which of four endings of a text does a model hold for the likeliest? Counted as llama.cpp's
+//! `perplexity --hellaswag` counts it (`acc_norm`): by the mean log probability of an ending's tokens.
+
+mod tasks;
+
+pub use tasks::{HellaSwagError, HellaSwagTask};
+
+use crate::error::EvalError;
+use crate::stats::log_softmax::LogSum;
+use crate::stats::wilson::wilson;
+use crate::threads::on_threads;
+use serde::Serialize;
+use std::ops::ControlFlow;
+use std::time::Instant;
+use tasks::ENDINGS;
+use terrace_engine::{Engine, Logits};
+use terrace_ggml::llama::{Batch, Token};
+
+/// [`Options::sequences`](terrace_engine::Options::sequences) for one task at a time, as llama.cpp's tool evaluates them when nobody says. Four
+/// more for each other task that is to be computed together with it: a streamed model is then read less often, but ggml
+/// rounds otherwise, which tasks may turn that the model is undecided about.
+pub const HELLASWAG_SEQUENCES: u32 = 4;
+
+/// Right answers so far.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Score {
+    /// Tasks done.
+    pub tasks: usize,
+    /// Of these, those whose right ending was the likeliest.
+    pub correct: usize,
+    /// Their share, 0 to 1.
+    pub accuracy: f64,
+    /// Where the share of all tasks there could be lies, with 95 % confidence: from here
+    pub low: f64,
+    /// to here.
+    pub high: f64,
+}
+
+impl Score {
+    fn of(correct: usize, tasks: usize) -> Self {
+        let accuracy = correct as f64 / tasks as f64;
+        let (low, high) = wilson(accuracy, tasks as f64);
+        Self { tasks, correct, accuracy, low, high }
+    }
+}
+
+/// How far a measurement has come.
+#[derive(Clone, Copy, Debug)]
+pub struct HellaSwagProgress {
+    /// The score so far.
+    pub score: Score,
+    /// Tasks to do.
+    pub tasks: usize,
+    /// Seconds so far.
+    pub seconds: f64,
+}
+
+/// What a model made of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct HellaSwagAnswer {
+    /// The line of the file that the task begins at, 1-based.
+    pub line: usize,
+    /// The ending that the model holds for the likeliest.
+    pub chosen: usize,
+    /// The right one.
+    pub gold: usize,
+    /// Mean log probability of each ending's tokens.
+    pub mean_ln_p: [f64; ENDINGS],
+}
+
+/// How well a model tells right endings from wrong ones.
+#[derive(Clone, Debug, Serialize)]
+pub struct HellaSwagReport {
+    /// The score.
+    #[serde(flatten)]
+    pub score: Score,
+    /// Tokens evaluated.
+    pub tokens: usize,
+    /// How long it took.
+    pub seconds: f64,
+    /// Tokens evaluated per second.
+    pub tokens_per_second: f64,
+    /// Task by task, in the order of evaluation.
+    pub answers: Vec<HellaSwagAnswer>,
+}
+
+/// A task as tokens: what its endings share, which is computed once, and how each goes on.
+struct Prepared<'a> {
+    task: &'a HellaSwagTask,
+    texts: [Vec<i32>; ENDINGS],
+    shared: usize,
+}
+
+impl Prepared<'_> {
+    fn tokens(&self) -> usize {
+        self.shared + self.texts.iter().map(|text| text.len() - self.shared).sum::<usize>()
+    }
+
+    /// Adds it to a batch, as sequences from `first` on. Logits are kept of the last shared token, and of each ending's tokens
+    /// but the last.
+    fn add_to(&self, batch: &mut Batch, first: u32) {
+        let all = ENDINGS as u32;
+        for (position, &token) in (0..).zip(&self.texts[0][..self.shared]) {
+            let last = position as usize + 1 == self.shared;
+            batch.push(Token(token), position, first..first + all, last);
+        }
+        for (sequence, text) in (first..).zip(&self.texts) {
+            for (position, &token) in text.iter().enumerate().skip(self.shared) {
+                let wanted = position + 1 < text.len();
+                batch.push(Token(token), position as u32, [sequence], wanted);
+            }
+        }
+    }
+
+    /// The model's answer, from the next rows of logits and their sums.
+    fn answer<'r>(&self, rows: &mut impl Iterator<Item = (&'r [f32], LogSum)>) -> HellaSwagAnswer {
+        let ln_p = |(row, sum): (&[f32], LogSum), token: i32| -sum.nll(row[token.unsigned_abs() as usize]);
+        let shared = rows.next().expect("a row for what is shared");
+        let mean_ln_p = std::array::from_fn(|ending| {
+            let own = &self.texts[ending][self.shared..];
+            let first = ln_p(shared, own[0]);
+            let rest: f64 = own[1..].iter().map(|&token| ln_p(rows.next().expect("a row each"), token)).sum();
+            (first + rest) / own.len() as f64
+        });
+        // Of equals the first.
+        let chosen = (1..ENDINGS).fold(0, |best, i| if mean_ln_p[i] > mean_ln_p[best] { i } else { best });
+        HellaSwagAnswer { line: self.task.line, chosen, gold: self.task.gold, mean_ln_p }
+    }
+}
+
+/// Answers tasks, as many at a time as the engine's sequences and batch allow. `progress` is told after each task and may end
+/// the measurement. Forgets what the context held.
+///
+/// # Errors
+/// An engine of fewer than four [sequences](terrace_engine::Options::sequences); a task that does not fit a batch or the context, or
+/// whose endings share nothing; the context's; [`EvalError::Cancelled`].
+pub fn hellaswag(
+    engine: &mut Engine,
+    tasks: &[HellaSwagTask],
+    progress: &mut dyn FnMut(&HellaSwagProgress) -> ControlFlow<()>,
+) -> Result<HellaSwagReport, EvalError> {
+    let mut logits = Logits::new(engine);
+    let at_once = logits.sequences() as usize / ENDINGS;
+    if at_once == 0 {
+        return Err(EvalError::Sequences { needed: ENDINGS as u32, there: logits.sequences() });
+    }
+    let room = logits.room();
+    let begin = Instant::now();
+    let (mut answers, mut correct, mut tokens) = (Vec::with_capacity(tasks.len()), 0, 0);
+    let prepared = tasks.iter().map(|task| prepare(&logits, task, room)).collect::<Result<Vec<_>, _>>()?;
+    let mut waiting = prepared.as_slice();
+    while !waiting.is_empty() {
+        let mut sum = 0;
+        let fit = waiting.iter().take(at_once).take_while(|task| {
+            sum += task.tokens();
+            sum <= room
+        });
+        let group;
+        (group, waiting) = waiting.split_at(fit.count());
+        tokens += group.iter().map(Prepared::tokens).sum::<usize>();
+        for answer in answers_of(&mut logits, group)? {
+            correct += usize::from(answer.chosen == answer.gold);
+            answers.push(answer);
+            let score = Score::of(correct, answers.len());
+            let seconds = begin.elapsed().as_secs_f64();
+            if progress(&HellaSwagProgress { score, tasks: tasks.len(), seconds }).is_break() {
+                return Err(EvalError::Cancelled);
+            }
+        }
+    }
+    let seconds = begin.elapsed().as_secs_f64();
+    Ok(HellaSwagReport {
+        score: Score::of(correct, answers.len()),
+        tokens,
+        seconds,
+        tokens_per_second: tokens as f64 / seconds.max(f64::MIN_POSITIVE),
+        answers,
+    })
+}
+
+/// A task's tokens, if they fit a batch.
+fn prepare<'a>(logits: &Logits<'_>, task: &'a HellaSwagTask, room: usize) -> Result<Prepared<'a>, EvalError> {
+    let line = task.line;
+    let mut texts: [Vec<i32>; ENDINGS] = Default::default();
+    for (text, ending) in texts.iter_mut().zip(&task.endings) {
+        *text = logits.tokenize(&format!("{} {ending}", task.context), true, false)?;
+    }
+    // Of each ending there is at least one token to tell it by.
+    let shortest = texts.iter().map(Vec::len).min().unwrap_or_default();
+    let equal = |&i: &usize| texts.iter().all(|text| text[i] == texts[0][i]);
+    let shared = (0..shortest.saturating_sub(1)).take_while(equal).count();
+    if shared == 0 {
+        return Err(EvalError::TaskWithoutContext { line });
+    }
+    let prepared = Prepared { task, texts, shared };
+    match prepared.tokens() {
+        tokens if tokens > room => Err(EvalError::TaskTooLong { line, tokens, room }),
+        _ => Ok(prepared),
+    }
+}
+
+/// Answers tasks that fit one batch.
+fn answers_of(logits: &mut Logits<'_>, group: &[Prepared<'_>]) -> Result<Vec<HellaSwagAnswer>, EvalError> {
+    let mut batch = Batch::default();
+    for (task, first) in group.iter().zip((0..).step_by(ENDINGS)) {
+        task.add_to(&mut batch, first);
+    }
+    let (vocab, threads) = (logits.vocab(), logits.threads());
+    let outputs = batch.outputs();
+    logits.of_batch(&mut batch, |rows| {
+        let mut sums = vec![LogSum::default(); outputs];
+        let jobs = sums.iter_mut().zip(rows.chunks_exact(vocab)).collect();
+        on_threads(threads, jobs, |(sum, row)| *sum = LogSum::of(row));
+        let mut rows = rows.chunks_exact(vocab).zip(sums);
+        let answers = group.iter().map(|task| match task.answer(&mut rows) {
+            answer if answer.mean_ln_p.iter().any(|p| p.is_nan()) => {
+                Err(EvalError::NoNumbers(format!("the task at line {}", answer.line)))
+            }
+            answer => Ok(answer),
+        });
+        answers.collect()
+    })
+}

@@ -1,0 +1,30 @@
+//! Here is a text: how well does the model predict it?
+//!
+//! [`perplexity`] counts as llama.cpp's tool of that name counts, [`divergence`] compares with the predictions that
+//! another model left in a file ([`BaseLogits`]), [`hellaswag`] has the model choose between endings. A [`Calibrator`]
+//! finds layers that change little, [`sweep`] what each tensor's type costs. All of them ask the engine for one thing: the
+//! logits of tokens ([`terrace_engine::Logits`]).
+
+mod base_logits;
+mod chunks;
+mod divergence;
+mod error;
+mod hellaswag;
+mod layers;
+mod perplexity;
+mod stats;
+pub mod sweep;
+mod threads;
+
+pub use base_logits::{BaseLogits, BaseLogitsError, BaseLogitsFault, LogitsFile};
+pub use chunks::{Chunks, PerplexityOptions};
+pub use divergence::{
+    Compared, DivergenceProgress, DivergenceReport, DivergenceSummary, Estimate, Percentiles, divergence,
+};
+pub use error::EvalError;
+pub use hellaswag::{
+    HELLASWAG_SEQUENCES, HellaSwagAnswer, HellaSwagError, HellaSwagProgress, HellaSwagReport, HellaSwagTask,
+    Score, hellaswag,
+};
+pub use layers::{CalibrationPass, Calibrator};
+pub use perplexity::{PerplexityProgress, PerplexityReport, perplexity, save_logits};
