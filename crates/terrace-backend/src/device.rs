@@ -7,9 +7,9 @@ use crate::memory::managed::ManagedType;
 use crate::memory::places::Places;
 use crate::memory::weights::Weights;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use terrace_ggml::backend::buffer::BufferTypeHandle;
 use terrace_ggml::backend::device::{ApiVersionMismatch, Backend, Device, cpu_supports_op, prepare};
 use terrace_ggml::backend::parked::ParkedError;
+use terrace_ggml::devices::BufferTypeHandle;
 use terrace_ggml::{Tensor, cpu};
 
 /// Terrace in this process: registered once, used by every model loaded after.

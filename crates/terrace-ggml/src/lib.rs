@@ -1,13 +1,13 @@
-//! Speaks ggml and llama.cpp safely.
+//! Speaks ggml and llama.cpp safely: the only crate that names a `ggml_*`, `gguf_*` or `llama_*` symbol.
 //!
-//! Three floors: the raw ABI (`raw`, private), thin results, and owned handles. This is the only crate that
-//! names a `ggml_*`, `gguf_*` or `llama_*` symbol. Traits become C vtables through small trampolines; no panic
-//! crosses C: what happens inside a callback is parked ([`backend::parked`]) for the Rust caller on the other side.
+//! Bottom up: `raw` (C's vtables, owned handles) and `handles`; `tensor`, [`backend`] (ours, as C sees them), [`cpu`];
+//! then [`devices`], [`gguf`], [`quantize`] and [`llama`]. No panic crosses C: see [`backend::parked`].
 
 pub mod backend;
 pub mod cpu;
 pub mod devices;
 pub mod gguf;
+mod handles;
 pub mod llama;
 pub mod log;
 pub mod memory;

@@ -5,7 +5,8 @@ use super::managed::ManagedBuffer;
 use super::weights::Weights;
 use crate::layout::{Layout, ManagedTensor};
 use std::sync::Arc;
-use terrace_ggml::backend::buffer::{BufferTypeHandle, buffer_of};
+use terrace_ggml::backend::buffer::buffer_of;
+use terrace_ggml::devices::BufferTypeHandle;
 use terrace_ggml::{Graph, Tensor};
 
 /// The buffer types of the registered device.

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::num::NonZeroU64;
 use terrace_backend::LaneLayer;
-use terrace_ggml::backend::buffer::BufferTypeHandle;
+use terrace_ggml::devices::BufferTypeHandle;
 use terrace_ggml::devices::{DeviceHandle, devices};
 use terrace_ggml::llama::SplitMode;
 use terrace_model::{ByteSize, LayerId, ModelFile};

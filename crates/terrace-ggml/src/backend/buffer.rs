@@ -1,58 +1,12 @@
 //! Buffer types and buffers written in Rust: the traits, and the trampolines that make them C vtables.
 
 use crate::backend::parked;
-use crate::devices::DeviceHandle;
+use crate::handles::BufferTypeHandle;
 use crate::raw::abi;
 use crate::tensor::Tensor;
 use llama_cpp_sys_2 as sys;
-use std::ffi::{CStr, CString, c_char, c_void};
-use std::ptr::NonNull;
+use std::ffi::{CString, c_char, c_void};
 use std::sync::Arc;
-
-/// A buffer type, whoever implements it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BufferTypeHandle(sys::ggml_backend_buffer_type_t);
-
-// SAFETY: a buffer type is a static table of functions that ggml itself calls from any thread.
-unsafe impl Send for BufferTypeHandle {}
-// SAFETY: as for Send.
-unsafe impl Sync for BufferTypeHandle {}
-
-impl BufferTypeHandle {
-    /// # Safety
-    /// `raw` is a buffer type that lives as long as the process.
-    pub(crate) unsafe fn from_raw(raw: sys::ggml_backend_buffer_type_t) -> Self {
-        Self(raw)
-    }
-
-    pub(crate) fn as_raw(self) -> sys::ggml_backend_buffer_type_t {
-        self.0
-    }
-
-    /// The CPU backend's own.
-    pub fn cpu() -> Self {
-        // SAFETY: returns a static.
-        Self(unsafe { sys::ggml_backend_cpu_buffer_type() })
-    }
-
-    /// Whether its tensors are plain host memory in ggml's standard layout.
-    pub fn is_host(self) -> bool {
-        // SAFETY: the handle is a live buffer type.
-        unsafe { sys::ggml_backend_buft_is_host(self.0) }
-    }
-
-    /// The device that it is memory of, if that is known.
-    pub fn device(self) -> Option<DeviceHandle> {
-        // SAFETY: the handle is a live buffer type; devices live as long as the process.
-        NonNull::new(unsafe { sys::ggml_backend_buft_get_device(self.0) }).map(DeviceHandle)
-    }
-
-    /// Its name, as users write it in `-ot PATTERN=NAME`.
-    pub fn name(self) -> String {
-        // SAFETY: the handle is a live buffer type; names are static strings.
-        unsafe { CStr::from_ptr(sys::ggml_backend_buft_name(self.0)) }.to_string_lossy().into_owned()
-    }
-}
 
 /// A kind of memory for weights.
 pub trait BufferType: Send + Sync + 'static {
@@ -119,7 +73,8 @@ pub(crate) fn leak_type(
         device,
         context: (&raw mut *context).cast(),
     }));
-    BufferTypeHandle((&raw mut *raw).cast())
+    // SAFETY: leaked, so it lives as long as the process.
+    unsafe { BufferTypeHandle::from_raw((&raw mut *raw).cast()) }
 }
 
 /// The Rust buffer behind a tensor, if `buffer_type` is one of ours and the tensor lies in it.

@@ -1,7 +1,8 @@
 //! Devices and backends written in Rust: the traits, the trampolines, and their registration with ggml.
 
-use crate::backend::buffer::{self, BufferType, BufferTypeHandle};
+use crate::backend::buffer::{self, BufferType};
 use crate::backend::parked::{self, ParkedError};
+use crate::handles::BufferTypeHandle;
 use crate::raw::abi;
 use crate::tensor::{Graph, Tensor};
 use llama_cpp_sys_2 as sys;

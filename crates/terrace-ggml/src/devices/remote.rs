@@ -5,8 +5,7 @@
 //! ever, and so is whoever waits for it inside ggml. From then on nobody may ask anything of remote devices: which of them was
 //! lost is not said.
 
-use crate::backend::buffer::BufferTypeHandle;
-use crate::devices::DeviceHandle;
+use crate::handles::{BufferTypeHandle, DeviceHandle};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 

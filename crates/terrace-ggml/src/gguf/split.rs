@@ -1,7 +1,7 @@
 //! Split models: the first shard finds its siblings, and all must be of one model.
 
 use super::error::{GgufError, printable};
-use super::read_file;
+use super::file::read_file;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

@@ -3,8 +3,10 @@
 //! The bytes come from ggml's own writer, so they are what every reader expects. The data are the caller's to
 //! write, each tensor at [`Header::data_offset`] plus its [`Header::tensor_offset`].
 
-use crate::gguf::{self, GgufError};
-use crate::quantize::WeightType;
+use super::error::GgufError;
+use super::file::open_context;
+use super::types;
+use crate::tensor::WeightType;
 use llama_cpp_sys_2 as sys;
 use std::collections::HashSet;
 use std::ffi::{CString, c_char, c_void};
@@ -169,7 +171,7 @@ impl Header {
     /// # Errors
     /// The file's header cannot be read.
     pub fn copy_metadata(&mut self, path: &Path) -> Result<(), GgufError> {
-        let from = gguf::open_context(path)?;
+        let from = open_context(path)?;
         let alignment = self.alignment();
         // SAFETY: both contexts are live and different; everything is copied.
         unsafe { sys::gguf_set_kv(self.ctx.as_ptr(), from.as_ptr()) };
@@ -202,7 +204,7 @@ impl Header {
 
     /// Adds a tensor of any type that ggml knows. Returns its index.
     pub fn add_tensor_of(&mut self, name: &str, ty: &TensorType, shape: Shape) -> Result<usize, HeaderError> {
-        let Some(ty) = gguf::tensor_type(ty.id).filter(|known| known == ty) else {
+        let Some(ty) = types::describe(ty.id).filter(|known| known == ty) else {
             return Err(HeaderError::Type { name: name.to_owned(), id: ty.id });
         };
         let shape_error = || HeaderError::Shape { name: name.to_owned(), shape, ty: ty.name.clone() };

@@ -1,6 +1,7 @@
 //! Tokens of several sequences, computed in one call.
 
-use super::{Context, ContextError, Token};
+use super::context::{Context, ContextError};
+use super::token::Token;
 use llama_cpp_sys_2 as sys;
 
 /// Tokens to compute together, each at a place of its own in one or more sequences.

@@ -1,7 +1,8 @@
 //! A context: KV cache, scheduler and backends of one conversation.
 
+use super::load::Model;
 use super::observer::{Observer, Observing};
-use super::{Model, Token};
+use super::token::Token;
 use crate::backend::parked::{self, ParkedError};
 use crate::log;
 use llama_cpp_sys_2 as sys;

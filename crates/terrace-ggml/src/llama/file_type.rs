@@ -1,6 +1,6 @@
 //! What a whole model file is quantised to, by the names that llama.cpp's tools use.
 
-use crate::quantize::WeightType;
+use crate::tensor::WeightType;
 use llama_cpp_sys_2 as sys;
 use std::fmt;
 use std::str::FromStr;

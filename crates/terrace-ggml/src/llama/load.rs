@@ -1,10 +1,9 @@
 //! Loading a model: stock, or with its weights in buffer types of ours and not one of their bytes touched.
 
 use super::fatal;
-use crate::backend::buffer::BufferTypeHandle;
 use crate::backend::parked::{self, ParkedError};
-use crate::devices::DeviceHandle;
 use crate::devices::remote;
+use crate::handles::{BufferTypeHandle, DeviceHandle};
 use crate::log;
 use crate::raw::abi;
 use llama_cpp_sys_2 as sys;

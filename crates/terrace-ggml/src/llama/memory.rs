@@ -1,6 +1,6 @@
 //! What a model remembers of earlier tokens, and how.
 
-use super::Model;
+use super::load::Model;
 use llama_cpp_sys_2 as sys;
 
 impl Model {

@@ -4,10 +4,10 @@
 //! the log of a quantisation, a dry run included. So a dry run it is, and its lines are read strictly: whatever is not
 //! understood is an error. The release is pinned, and the tests compare with real quantisations.
 
-use super::FileType;
+use super::file_type::FileType;
 use super::load::init;
 use crate::log;
-use crate::quantize::WeightType;
+use crate::tensor::WeightType;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CString, NulError};
 use std::path::Path;

@@ -3,13 +3,13 @@
 mod batch;
 mod context;
 mod fatal;
-
 mod file_type;
 mod load;
 mod memory;
 mod mixture;
 mod observer;
 mod sampler;
+mod token;
 mod vocab;
 mod weight;
 
@@ -20,10 +20,6 @@ pub use load::{LoadError, LoadParams, Model, SplitMode};
 pub use mixture::{Choice, Mixture, MixtureError, MixtureRequest, choose};
 pub use observer::Observer;
 pub use sampler::{Sampler, Sampling};
+pub use token::Token;
 pub use vocab::{TokenizeError, Vocab};
 pub use weight::{Seat, Weight};
-
-/// A token of a model's vocabulary.
-#[repr(transparent)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Token(pub i32);

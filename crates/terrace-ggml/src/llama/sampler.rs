@@ -1,6 +1,7 @@
 //! Choosing the next token.
 
-use super::{Context, Token};
+use super::context::Context;
+use super::token::Token;
 use llama_cpp_sys_2 as sys;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ptr::NonNull;

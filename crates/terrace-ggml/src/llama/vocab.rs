@@ -1,6 +1,7 @@
 //! Text to tokens and back.
 
-use super::{Model, Token};
+use super::load::Model;
+use super::token::Token;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, c_char};
 

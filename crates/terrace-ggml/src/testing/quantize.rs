@@ -2,7 +2,7 @@
 
 use crate::llama::FileType;
 use crate::log;
-use crate::quantize::WeightType;
+use crate::tensor::WeightType;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, CString};
 use std::path::Path;

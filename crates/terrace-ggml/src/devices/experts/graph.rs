@@ -1,11 +1,23 @@
-//! A block for so many pairs, as a graph of the device's.
+//! A block for a number of pairs, as a graph of the device's.
 
+use super::error::ExpertDeviceError;
 use super::recipe::{Part, Recipe, Source, Step};
 use super::slots::{Slots, Tables, op_name};
-use super::{Backend, Buffer, ExpertDeviceError, Pairs};
-use crate::devices::rates::ScratchContext;
+use crate::raw::owned::{OwnedBackend, OwnedBuffer};
+use crate::raw::scratch::ScratchContext;
 use llama_cpp_sys_2 as sys;
 use terrace_model::ByteSize;
+
+/// Rows that experts are applied to.
+#[derive(Clone, Copy, Debug)]
+pub struct Pairs<'a> {
+    /// Activations: a row for each pair, or one that all of them share.
+    pub rows: &'a [f32],
+    /// The slot of each pair.
+    pub slots: &'a [i32],
+    /// The expert of each pair, for its biases.
+    pub experts: &'a [i32],
+}
 
 /// A graph whose tensors all have memory.
 pub struct BlockGraph {
@@ -59,7 +71,12 @@ impl BlockGraph {
     }
 
     /// Gives all tensors memory of `buffer`, over those of other graphs: one runs at a time.
-    pub fn place(&self, backend: &Backend, buffer: &Buffer, device: &str) -> Result<(), ExpertDeviceError> {
+    pub fn place(
+        &self,
+        backend: &OwnedBackend,
+        buffer: &OwnedBuffer,
+        device: &str,
+    ) -> Result<(), ExpertDeviceError> {
         let failed = |status| ExpertDeviceError::Failed { device: device.into(), status };
         // SAFETY: live handles; tensors of the graph that are nowhere get places within the buffer, at its alignment, and views
         // their storage's.
@@ -97,7 +114,7 @@ impl BlockGraph {
     }
 
     /// ggml's status.
-    pub fn run(&mut self, backend: &Backend, pairs: Pairs<'_>, out: &mut [f32]) -> sys::ggml_status {
+    pub fn run(&mut self, backend: &OwnedBackend, pairs: Pairs<'_>, out: &mut [f32]) -> sys::ggml_status {
         let backend = backend.0.as_ptr();
         let Pairs { rows, slots, experts } = pairs;
         // SAFETY: live handles, tensors with memory; sizes are checked. What is copied in the background is borrowed until the

@@ -1,12 +1,14 @@
 //! A layer's experts in a device's memory.
 
-use super::{Buffer, ExpertDeviceError, allocate};
+use super::error::ExpertDeviceError;
 use crate::cpu::row_op::Table;
-use crate::devices::DeviceHandle;
-use crate::devices::rates::ScratchContext;
+use crate::handles::DeviceHandle;
+use crate::raw::owned::OwnedBuffer;
+use crate::raw::scratch::ScratchContext;
 use crate::tensor::DataType;
 use llama_cpp_sys_2 as sys;
 use std::ffi::CStr;
+use std::ptr::NonNull;
 use terrace_model::ByteSize;
 
 /// An expert's matrix.
@@ -24,7 +26,7 @@ pub struct SlotShape {
 pub struct Slots {
     tensors: Vec<*mut sys::ggml_tensor>,
     // Dropped before the context that the tensors are in.
-    _buffer: Buffer,
+    _buffer: OwnedBuffer,
     _context: ScratchContext,
 }
 
@@ -106,7 +108,7 @@ impl SlotShape {
 pub struct Tables {
     tensors: Vec<*mut sys::ggml_tensor>,
     // Dropped before the context that the tensors are in.
-    _buffer: Buffer,
+    _buffer: OwnedBuffer,
     _context: ScratchContext,
 }
 
@@ -135,7 +137,7 @@ impl Tables {
 }
 
 /// Memory of the device for these tensors, which are in it then.
-fn hold(device: DeviceHandle, tensors: &[*mut sys::ggml_tensor]) -> Result<Buffer, ExpertDeviceError> {
+fn hold(device: DeviceHandle, tensors: &[*mut sys::ggml_tensor]) -> Result<OwnedBuffer, ExpertDeviceError> {
     let buffer = allocate(device, ByteSize(end(device, tensors) as u64))?;
     // SAFETY: a live buffer with room for all of them, one behind the other at the device's alignment; live tensors that are
     // nowhere.
@@ -184,4 +186,13 @@ fn end(device: DeviceHandle, tensors: &[*mut sys::ggml_tensor]) -> usize {
 pub fn op_name(node: *const sys::ggml_tensor) -> &'static str {
     // SAFETY: a live node of ours, whose operation has a static name.
     unsafe { CStr::from_ptr(sys::ggml_op_desc(node)) }.to_str().unwrap_or("?")
+}
+
+/// Memory of the device.
+pub fn allocate(device: DeviceHandle, bytes: ByteSize) -> Result<OwnedBuffer, ExpertDeviceError> {
+    let no_room = || ExpertDeviceError::Memory { device: device.name(), bytes };
+    let size = usize::try_from(bytes.bytes()).map_err(|_| no_room())?;
+    // SAFETY: a live device's buffer type; the result is owned.
+    let buffer = unsafe { sys::ggml_backend_buft_alloc_buffer(device.buffer_type().as_raw(), size) };
+    NonNull::new(buffer).map(OwnedBuffer).ok_or_else(no_room)
 }

@@ -1,7 +1,9 @@
 //! What a layer takes besides its weights.
 
-use super::pass::{Context, Run, keep, set};
-use super::{Processor, RatesError};
+use super::error::RatesError;
+use super::pass::{Run, keep, set};
+use super::processor::Processor;
+use crate::raw::scratch::ScratchContext;
 use llama_cpp_sys_2 as sys;
 use std::ptr::null_mut;
 use std::time::Duration;
@@ -35,7 +37,7 @@ impl Processor {
     /// Seconds for a graph of so many layers.
     fn layers(&mut self, count: usize, time: Duration) -> Result<Option<f64>, RatesError> {
         let tensors = count * TENSORS + 16;
-        let context = Context::new(tensors);
+        let context = ScratchContext::new(tensors);
         let c = context.raw();
         // SAFETY: the context has room for these tensors (TENSORS for each layer), and shapes agree as ggml wants them.
         unsafe {

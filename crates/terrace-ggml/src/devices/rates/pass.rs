@@ -1,8 +1,9 @@
 //! A graph that is computed again and again.
 
-use super::{Processor, RatesError};
+use super::error::RatesError;
+use super::processor::Processor;
+use crate::raw::scratch::ScratchContext;
 use llama_cpp_sys_2 as sys;
-use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
 /// What going through the weights once took.
@@ -28,52 +29,22 @@ impl Pass {
     }
 }
 
-/// Room for tensors and graphs, without their data.
-pub(crate) struct Context(NonNull<sys::ggml_context>);
-
-impl Context {
-    /// For so many tensors, and a graph of so many nodes.
-    pub fn new(tensors: usize) -> Self {
-        // SAFETY: plain arithmetic in ggml; the context owns what it allocates.
-        let context = unsafe {
-            let graph = sys::ggml_graph_overhead_custom(tensors.max(16), false);
-            sys::ggml_init(sys::ggml_init_params {
-                mem_size: tensors * sys::ggml_tensor_overhead() + graph + (16 << 10),
-                mem_buffer: std::ptr::null_mut(),
-                no_alloc: true,
-            })
-        };
-        Self(NonNull::new(context).expect("memory for some hundred tensors"))
-    }
-
-    pub fn raw(&self) -> *mut sys::ggml_context {
-        self.0.as_ptr()
-    }
-}
-
-impl Drop for Context {
-    fn drop(&mut self) {
-        // SAFETY: owned; graphs in it are gone with their Run.
-        unsafe { sys::ggml_free(self.0.as_ptr()) };
-    }
-}
-
 /// A graph with memory for what it computes.
 pub(super) struct Run<'c> {
     graph: *mut sys::ggml_cgraph,
     allocator: sys::ggml_gallocr_t,
-    _context: &'c Context,
+    _context: &'c ScratchContext,
 }
 
 impl<'c> Run<'c> {
-    /// Of nodes in the context, on the processor; `None` if its device cannot compute one of them.
+    /// A graph of nodes in the context, on the processor; `None` if its device cannot compute one of them.
     pub fn new(
         processor: &Processor,
-        context: &'c Context,
+        context: &'c ScratchContext,
         nodes: &[*mut sys::ggml_tensor],
         most_nodes: usize,
     ) -> Result<Option<Self>, RatesError> {
-        // SAFETY: live handles; the nodes are tensors of the context, which has room for the graph (Context::new).
+        // SAFETY: live handles; the nodes are tensors of the context, which has room for the graph (ScratchContext::new).
         unsafe {
             let backend = processor.stream.raw();
             let graph = sys::ggml_new_graph_custom(context.raw(), most_nodes.max(16), false);
@@ -104,7 +75,7 @@ impl<'c> Run<'c> {
             let before = Instant::now();
             self.once(processor)?;
             seconds = seconds.min(before.elapsed().as_secs_f64());
-            // Not another one that would end far behind the time.
+            // Not another one that would end long after the time.
             if started.elapsed() + before.elapsed() / 2 >= time {
                 break;
             }

@@ -1,8 +1,11 @@
 //! Matrix products.
 
-use super::pass::{Context, Run, keep, set};
-use super::{Pass, Processor, RatesError};
-use crate::quantize::WeightType;
+use super::error::RatesError;
+use super::pass::Pass;
+use super::pass::{Run, keep, set};
+use super::processor::Processor;
+use crate::raw::scratch::ScratchContext;
+use crate::tensor::WeightType;
 use llama_cpp_sys_2 as sys;
 use std::time::Duration;
 use terrace_model::ByteSize;
@@ -50,7 +53,7 @@ impl Processor {
         let count = span.bytes().min(self.bytes) / step;
         let matrices = u64::from(product.experts.unwrap_or(1));
         let tensors = usize::try_from(count).unwrap_or(0) * 2 + 2;
-        let context = Context::new(tensors);
+        let context = ScratchContext::new(tensors);
         let signed = |n: u64| i64::try_from(n).expect("a matrix's dimension");
         let (cols, rows) = (signed(product.cols), signed(product.rows));
         let (used, tokens) = (signed(matrices), i64::from(product.tokens));

@@ -1,6 +1,8 @@
 //! This process as a server, for tests and for machines that lend their processor.
 
-use super::{RpcError, function, limited};
+use super::error::RpcError;
+use super::functions::function;
+use super::limited;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CString, c_char};
 use terrace_model::ByteSize;

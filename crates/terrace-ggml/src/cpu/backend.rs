@@ -1,0 +1,138 @@
+//! An instance of ggml's CPU backend, with a thread pool of its own.
+
+use crate::backend::device::AbortCallback;
+use crate::tensor::Graph;
+use llama_cpp_sys_2 as sys;
+use std::ffi::{c_int, c_void};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// How a run of nodes ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunStatus {
+    /// All nodes computed.
+    Done,
+    /// The stop flag was seen.
+    Stopped,
+    /// ggml reported a failure (out of memory for its work buffer).
+    Failed(i32),
+}
+
+/// An instance of the CPU backend and its threads.
+pub struct CpuBackend {
+    backend: NonNull<sys::ggml_backend>,
+    pool: Option<NonNull<sys::ggml_threadpool>>,
+    threads: usize,
+    /// Boxed: ggml keeps its address.
+    stop: Box<Stop>,
+}
+
+/// What can end a run early.
+#[derive(Default)]
+struct Stop {
+    flag: AtomicBool,
+    abort: AbortCallback,
+}
+
+// SAFETY: the backend and the pool have no thread affinity of their own; `&mut self` makes their use exclusive.
+unsafe impl Send for CpuBackend {}
+
+unsafe extern "C" fn must_stop(data: *mut c_void) -> bool {
+    // SAFETY: `data` is the boxed Stop of the CpuBackend, which outlives its runs and changes between them only.
+    let stop = unsafe { &*data.cast::<Stop>() };
+    stop.flag.load(Ordering::Relaxed) || stop.abort.requested()
+}
+
+impl CpuBackend {
+    /// Makes a backend with `threads` threads, the caller's among them.
+    ///
+    /// # Panics
+    /// If ggml cannot allocate a few hundred bytes.
+    pub fn new(threads: usize) -> Self {
+        // SAFETY: no arguments; returns an owned backend.
+        let backend =
+            NonNull::new(unsafe { sys::ggml_backend_cpu_init() }).expect("memory for a backend handle");
+        let mut this = Self { backend, pool: None, threads: 0, stop: Box::default() };
+        this.set_abort(AbortCallback::default());
+        this.set_threads(threads);
+        this
+    }
+
+    /// ggml's handle, valid as long as `self`.
+    pub(crate) fn raw(&self) -> sys::ggml_backend_t {
+        self.backend.as_ptr()
+    }
+
+    /// Threads in use.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Rebuilds the pool for `threads` threads, if that changes anything.
+    pub fn set_threads(&mut self, threads: usize) {
+        let threads = threads.clamp(1, 512);
+        if threads == self.threads {
+            return;
+        }
+        let n = c_int::try_from(threads).expect("clamped");
+        // SAFETY: default parameters for n threads; the old pool is detached before it is freed, and no run is in
+        // progress because of `&mut self`.
+        unsafe {
+            sys::ggml_backend_cpu_set_threadpool(self.backend.as_ptr(), std::ptr::null_mut());
+            if let Some(old) = self.pool.take() {
+                sys::ggml_threadpool_free(old.as_ptr());
+            }
+            let mut params = sys::ggml_threadpool_params_default(n);
+            self.pool = NonNull::new(sys::ggml_threadpool_new(&raw mut params));
+            let pool = self.pool.map_or(std::ptr::null_mut(), NonNull::as_ptr);
+            sys::ggml_backend_cpu_set_threadpool(self.backend.as_ptr(), pool);
+            sys::ggml_backend_cpu_set_n_threads(self.backend.as_ptr(), n);
+        }
+        self.threads = threads;
+    }
+
+    /// The flag that ends a run after the current node when it is set. Stays set until cleared.
+    pub fn stop_flag(&self) -> &AtomicBool {
+        &self.stop.flag
+    }
+
+    /// A function that is asked between nodes as well.
+    pub fn set_abort(&mut self, abort: AbortCallback) {
+        self.stop.abort = abort;
+        // SAFETY: `backend` is a CPU backend; Stop is boxed and lives until after the backend is freed.
+        unsafe {
+            let stop = (&raw const *self.stop).cast_mut().cast();
+            sys::ggml_backend_cpu_set_abort_callback(self.backend.as_ptr(), Some(must_stop), stop);
+        }
+    }
+
+    /// Computes nodes `[from, to)` of the graph.
+    pub fn run(&mut self, graph: &Graph<'_>, from: usize, to: usize) -> RunStatus {
+        if from == to {
+            return RunStatus::Done;
+        }
+        let mut view = graph.view(from, to);
+        // SAFETY: the view shares the live graph's arrays and is used within this call only.
+        let status = unsafe {
+            sys::ggml_backend_graph_compute(self.backend.as_ptr(), (&raw mut view).cast::<sys::ggml_cgraph>())
+        };
+        match status {
+            sys::GGML_STATUS_SUCCESS => RunStatus::Done,
+            sys::GGML_STATUS_ABORTED => RunStatus::Stopped,
+            other => RunStatus::Failed(other),
+        }
+    }
+}
+
+impl Drop for CpuBackend {
+    fn drop(&mut self) {
+        // SAFETY: both are owned by self and not in use; the pool is detached first.
+        unsafe {
+            sys::ggml_backend_cpu_set_threadpool(self.backend.as_ptr(), std::ptr::null_mut());
+            sys::ggml_backend_free(self.backend.as_ptr());
+            if let Some(pool) = self.pool.take() {
+                sys::ggml_threadpool_free(pool.as_ptr());
+            }
+        }
+    }
+}

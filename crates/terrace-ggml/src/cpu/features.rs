@@ -1,0 +1,32 @@
+//! What this machine's processor offers, and what kernels were compiled for.
+
+use llama_cpp_sys_2 as sys;
+
+/// Number of threads that suits compute on this machine when the user names none: physical cores are not told apart
+/// here, so it is what the process may run on.
+pub fn default_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Instruction sets that ggml's kernels were compiled for, by the names that compilers give them.
+pub fn built_features() -> Vec<&'static str> {
+    // SAFETY: functions without arguments that say what they were compiled with.
+    let all = unsafe {
+        [
+            ("avx", sys::ggml_cpu_has_avx()),
+            ("avx2", sys::ggml_cpu_has_avx2()),
+            ("f16c", sys::ggml_cpu_has_f16c()),
+            ("fma", sys::ggml_cpu_has_fma()),
+            ("avxvnni", sys::ggml_cpu_has_avx_vnni()),
+            ("avx512f", sys::ggml_cpu_has_avx512()),
+            ("avx512vbmi", sys::ggml_cpu_has_avx512_vbmi()),
+            ("avx512vnni", sys::ggml_cpu_has_avx512_vnni()),
+            ("avx512bf16", sys::ggml_cpu_has_avx512_bf16()),
+            ("neon", sys::ggml_cpu_has_neon()),
+            ("dotprod", sys::ggml_cpu_has_dotprod()),
+            ("i8mm", sys::ggml_cpu_has_matmul_int8()),
+            ("sve", sys::ggml_cpu_has_sve()),
+        ]
+    };
+    all.into_iter().filter(|(_, has)| *has != 0).map(|(name, _)| name).collect()
+}

@@ -1,0 +1,212 @@
+//! The device: layers' slots, their recipes and graphs.
+
+use super::error::ExpertDeviceError;
+use super::graph::{BlockGraph, Pairs};
+use super::recipe::Recipe;
+use super::slots::{self, SlotShape, Slots, Tables, allocate};
+use crate::devices::remote;
+use crate::handles::DeviceHandle;
+use crate::raw::owned::{OwnedBackend, OwnedBuffer};
+use llama_cpp_sys_2 as sys;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use terrace_model::ByteSize;
+
+/// A layer of an [`ExpertDevice`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LayerKey(usize);
+
+impl LayerKey {
+    /// The key of the layer at this index of a slice.
+    pub const fn new(index: usize) -> Self {
+        Self(index)
+    }
+
+    /// The index for slices.
+    pub const fn index(self) -> usize {
+        self.0
+    }
+}
+
+/// A device, the experts that it holds, and the graphs that compute them.
+pub struct ExpertDevice {
+    // Dropped in this order: graphs point into slots and into the activations' buffer.
+    layers: Vec<Option<Layer>>,
+    activations: OwnedBuffer,
+    backend: OwnedBackend,
+    device: DeviceHandle,
+    name: String,
+}
+
+/// What is there for a layer.
+struct Layer {
+    graphs: HashMap<(usize, bool), BlockGraph>,
+    recipe: Option<Arc<Recipe>>,
+    tables: Option<Tables>,
+    slots: Slots,
+}
+
+// SAFETY: backends and buffers have no thread affinity; `&mut self` makes their use exclusive.
+unsafe impl Send for ExpertDevice {}
+
+impl ExpertDevice {
+    /// The device, with `activations` bytes of its memory for what graphs compute with. A remote one is to be started and used by a
+    /// [thread](remote::may_stop_this_thread) of its own: it is stopped in the middle of a call when the device is lost, for ever.
+    ///
+    /// # Errors
+    /// If it does not start, or without room.
+    pub fn start(device: DeviceHandle, activations: ByteSize) -> Result<Self, ExpertDeviceError> {
+        let name = device.name();
+        if device.is_lost() {
+            return Err(ExpertDeviceError::Lost { device: name });
+        }
+        if device.is_remote() {
+            remote::hold_copies();
+        }
+        // SAFETY: a live device; no parameters.
+        let backend = unsafe { sys::ggml_backend_dev_init(device.as_raw(), std::ptr::null()) };
+        let backend =
+            NonNull::new(backend).ok_or_else(|| ExpertDeviceError::Start { device: name.clone() })?;
+        let backend = OwnedBackend(backend);
+        let activations = allocate(device, activations)?;
+        Ok(Self { layers: Vec::new(), activations, backend, device, name })
+    }
+
+    /// ggml's name of it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Makes room for `slots` experts of a layer with these matrices; nothing is in them. [`ExpertDevice::bytes_for`] says how
+    /// much it takes.
+    ///
+    /// # Errors
+    /// Without room, or if the device cannot multiply with one of the types.
+    pub fn add(&mut self, matrices: &[SlotShape], slots: u32) -> Result<LayerKey, ExpertDeviceError> {
+        let slots = Slots::new(self.device, matrices, slots)?;
+        self.layers.push(Some(Layer::of(slots)));
+        Ok(LayerKey(self.layers.len() - 1))
+    }
+
+    /// Bytes of the device that `slots` experts of a layer with these matrices take.
+    pub fn bytes_for(&self, matrices: &[SlotShape], slots: u32) -> ByteSize {
+        slots::bytes_for(self.device, matrices, slots)
+    }
+
+    /// Gives a layer's memory back, and makes room for other matrices in its place; nothing is in them, and the layer has no
+    /// recipe.
+    ///
+    /// # Errors
+    /// As [`ExpertDevice::add`]; the layer then has no slots at all.
+    pub fn remake(
+        &mut self,
+        layer: LayerKey,
+        matrices: &[SlotShape],
+        slots: u32,
+    ) -> Result<(), ExpertDeviceError> {
+        self.remove(layer);
+        let slots = Slots::new(self.device, matrices, slots)?;
+        self.layers[layer.0] = Some(Layer::of(slots));
+        Ok(())
+    }
+
+    /// Gives a layer's memory back.
+    pub fn remove(&mut self, layer: LayerKey) {
+        self.layers[layer.0] = None;
+    }
+
+    /// How the layer's block computes from now on.
+    ///
+    /// # Errors
+    /// If the device cannot compute it, or its activations' room is too small for `most` pairs.
+    pub fn set_recipe(
+        &mut self,
+        layer: LayerKey,
+        recipe: Arc<Recipe>,
+        most: usize,
+    ) -> Result<(), ExpertDeviceError> {
+        let this = self.layers[layer.0].as_mut().expect("a layer that was not removed");
+        if this.recipe.as_ref() == Some(&recipe) {
+            return Ok(());
+        }
+        this.graphs.clear();
+        this.recipe = None;
+        this.tables = None;
+        if !recipe.tables.is_empty() {
+            this.tables = Some(Tables::new(self.device, &recipe.tables)?);
+        }
+        this.recipe = Some(recipe);
+        // What a graph of most pairs takes, smaller ones take, too.
+        let made = this.graph(&self.backend, &self.activations, &self.name, (most, false)).map(|_| ());
+        if made.is_err() {
+            this.recipe = None;
+        }
+        made
+    }
+
+    /// Puts an expert's bytes of a matrix into a slot.
+    ///
+    /// # Panics
+    /// If there is no such slot, or it has another size.
+    pub fn put(&mut self, layer: LayerKey, matrix: usize, slot: u32, bytes: &[u8]) {
+        self.layers[layer.0].as_mut().expect("a layer that was not removed").slots.put(matrix, slot, bytes);
+    }
+
+    /// Waits until everything that was put is there.
+    pub fn settle(&mut self) {
+        // SAFETY: a live backend.
+        unsafe { sys::ggml_backend_synchronize(self.backend.0.as_ptr()) };
+    }
+
+    /// Computes the layer's block for each pair: rows of results to `out`, in the order of the pairs.
+    ///
+    /// # Errors
+    /// If the device fails.
+    ///
+    /// # Panics
+    /// If the layer has no recipe, or `out` has not a row for each pair.
+    pub fn compute(
+        &mut self,
+        layer: LayerKey,
+        pairs: Pairs<'_>,
+        out: &mut [f32],
+    ) -> Result<(), ExpertDeviceError> {
+        let this = self.layers[layer.0].as_mut().expect("a layer that was not removed");
+        let inner = this.slots.inner(this.recipe.as_ref().expect("a layer with a recipe").first[0]);
+        let shared = pairs.slots.len() * inner != pairs.rows.len();
+        let kind = (pairs.slots.len(), shared);
+        let graph = this.graph(&self.backend, &self.activations, &self.name, kind)?;
+        match graph.run(&self.backend, pairs, out) {
+            sys::GGML_STATUS_SUCCESS => Ok(()),
+            status => Err(ExpertDeviceError::Failed { device: self.name.clone(), status }),
+        }
+    }
+}
+
+impl Layer {
+    fn of(slots: Slots) -> Self {
+        Self { graphs: HashMap::new(), recipe: None, tables: None, slots }
+    }
+
+    /// The graph for so many pairs, with a row each or all the same.
+    fn graph(
+        &mut self,
+        backend: &OwnedBackend,
+        activations: &OwnedBuffer,
+        device: &str,
+        kind: (usize, bool),
+    ) -> Result<&mut BlockGraph, ExpertDeviceError> {
+        let Self { graphs, recipe, tables, slots } = self;
+        match graphs.entry(kind) {
+            Entry::Occupied(entry) => Ok(entry.into_mut()),
+            Entry::Vacant(entry) => {
+                let recipe = recipe.as_ref().expect("a layer with a recipe");
+                let graph = BlockGraph::new(slots, tables.as_ref(), recipe, kind);
+                graph.place(backend, activations, device)?;
+                Ok(entry.insert(graph))
+            }
+        }
+    }
+}

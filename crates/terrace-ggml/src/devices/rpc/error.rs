@@ -1,0 +1,53 @@
+//! Why a server's devices cannot be used, or this process cannot be one.
+
+use std::io;
+
+/// Why a server's devices cannot be used, or this process cannot be one.
+#[derive(Debug, thiserror::Error)]
+pub enum RpcError {
+    /// No address.
+    #[error("`{endpoint}` is no address of an RPC server: use HOST:PORT, as 192.168.1.7:50052")]
+    Address {
+        /// What was given.
+        endpoint: String,
+    },
+    /// Nobody answers, or not in time.
+    #[error("RPC server {endpoint}: {source}")]
+    Connect {
+        /// Where.
+        endpoint: String,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// Somebody else answers.
+    #[error("RPC server {endpoint}: what answers there does not speak ggml's RPC protocol")]
+    NoServer {
+        /// Where.
+        endpoint: String,
+    },
+    /// Another release of ggml answers.
+    #[error("RPC server {endpoint} speaks version {major}.{minor} of the protocol, this program 7.0")]
+    Version {
+        /// Where.
+        endpoint: String,
+        /// Its major version.
+        major: u8,
+        /// Its minor version.
+        minor: u8,
+    },
+    /// A server without devices.
+    #[error("RPC server {endpoint} has no devices")]
+    NoDevices {
+        /// Where.
+        endpoint: String,
+    },
+    /// A server could not be started, or ended.
+    #[error("no RPC server at {endpoint}: the port is in use or may not be used")]
+    Serve {
+        /// Where.
+        endpoint: String,
+    },
+    /// ggml was built without it.
+    #[error("this program's ggml was built without its RPC backend")]
+    NotBuilt,
+}

@@ -1,0 +1,121 @@
+//! The header of one file, through ggml's own reader.
+
+use super::context::Context;
+use super::error::{GgufError, printable};
+use super::{scan, types};
+use crate::log;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::path::Path;
+use terrace_model::{Extent, FileIndex, MetaValue, Shard, TensorInfo};
+
+/// ggml's own view of a file's header, after the bounded walk.
+pub fn open_context(path: &Path) -> Result<Context, GgufError> {
+    let (file, len) = open(path)?;
+    let scan = scan::scan(path, &file, len)?;
+    let (context, lines) = log::capture(|| Context::open(path));
+    context.ok_or_else(|| refused(path, &scan, &lines))
+}
+
+/// What one file says.
+pub struct FileHeader {
+    pub shard: Shard,
+    pub version: u32,
+    pub alignment: u64,
+    pub metadata: BTreeMap<String, MetaValue>,
+    pub tensors: Vec<TensorInfo>,
+}
+
+/// Reads and checks the header.
+pub fn read_file(path: &Path, index: FileIndex) -> Result<FileHeader, GgufError> {
+    let (file, len) = open(path)?;
+    let scan = scan::scan(path, &file, len)?;
+    let (context, lines) = log::capture(|| Context::open(path));
+    let Some(context) = context else {
+        return Err(refused(path, &scan, &lines));
+    };
+
+    let data_offset = context.data_offset();
+    let mut tensors = Vec::with_capacity(context.tensor_count());
+    for i in 0..context.tensor_count() {
+        let tensor = context.tensor(i);
+        let unknown = || GgufError::UnknownType {
+            path: path.into(),
+            tensor: printable(&tensor.name),
+            ty: tensor.ty,
+            offset: 0,
+        };
+        let ty = types::describe(tensor.ty).ok_or_else(unknown)?;
+        let truncated = |offset| GgufError::DataTruncated {
+            path: path.into(),
+            tensor: printable(&tensor.name),
+            offset,
+            len: tensor.bytes,
+            file_len: len,
+        };
+        let Some(offset) = data_offset.checked_add(tensor.offset) else {
+            return Err(truncated(u64::MAX));
+        };
+        if offset.checked_add(tensor.bytes).is_none_or(|end| end > len) {
+            return Err(truncated(offset));
+        }
+        let extent = Extent { file: index, offset, len: tensor.bytes };
+        tensors.push(TensorInfo { name: tensor.name, ty, shape: tensor.shape, extent });
+    }
+    Ok(FileHeader {
+        shard: Shard { path: path.into(), len, data_offset },
+        version: context.version(),
+        alignment: context.alignment(),
+        metadata: context.metadata(),
+        tensors,
+    })
+}
+
+/// A regular file that is not empty, and its length.
+pub fn open(path: &Path) -> Result<(File, u64), GgufError> {
+    let failed = |source: std::io::Error| match source.kind() {
+        ErrorKind::NotFound => GgufError::Missing { path: path.into() },
+        _ => GgufError::Unreadable { path: path.into(), offset: 0, source },
+    };
+    // Asked before opening: opening a pipe would wait for its writer.
+    let meta = fs::metadata(path).map_err(failed)?;
+    if meta.is_dir() {
+        return Err(GgufError::Directory { path: path.into() });
+    }
+    if !meta.is_file() {
+        return Err(GgufError::NotRegular { path: path.into() });
+    }
+    let file = File::open(path).map_err(failed)?;
+    let len = file.metadata().map_err(failed)?.len();
+    if len == 0 {
+        return Err(GgufError::Empty { path: path.into() });
+    }
+    Ok((file, len))
+}
+
+/// Why ggml's reader returned nothing, as precisely as can be said.
+fn refused(path: &Path, scan: &scan::Scan, lines: &[String]) -> GgufError {
+    // It wants the padding before the data section to exist, and says only that seeking failed.
+    if let Some((tensor, len)) = &scan.first_tensor
+        && let Some(offset) = scan.data_start()
+        && offset > scan.file_len
+        && lines.first().is_some_and(|line| line.contains("failed to seek"))
+    {
+        return GgufError::DataTruncated {
+            path: path.into(),
+            tensor: printable(tensor),
+            offset,
+            len: *len,
+            file_len: scan.file_len,
+        };
+    }
+    // The first line is about the cause ("tensor 'x' has offset 7, expected 0"), those behind it about
+    // what therefore failed; the function's name in front says nothing to users.
+    let line = lines.first().map_or("it gave no reason", String::as_str);
+    let reason = line
+        .split_once(": ")
+        .filter(|(f, _)| f.starts_with("gguf_") || *f == "read")
+        .map_or(line, |(_, r)| r);
+    GgufError::Refused { path: path.into(), reason: printable(reason) }
+}

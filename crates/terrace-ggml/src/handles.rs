@@ -1,0 +1,145 @@
+//! Handles of ggml's devices and buffer types, which live as long as the process.
+
+use llama_cpp_sys_2 as sys;
+use std::ffi::{CStr, c_char};
+use std::ptr::NonNull;
+
+/// What a device is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceKind {
+    /// The processor.
+    Cpu,
+    /// An accelerator with memory of its own.
+    Gpu,
+    /// One that computes on main memory.
+    IntegratedGpu,
+    /// Something beside the processor that computes on main memory (BLAS, AMX; Terrace itself).
+    Accelerator,
+    /// Several devices behind one name.
+    Meta,
+}
+
+/// One of ggml's devices; they live as long as the process.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct DeviceHandle(pub(crate) NonNull<sys::ggml_backend_device>);
+
+// SAFETY: ggml never frees a device, and its functions may be called from any thread.
+unsafe impl Send for DeviceHandle {}
+// SAFETY: as above.
+unsafe impl Sync for DeviceHandle {}
+
+impl std::fmt::Debug for DeviceHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.name())
+    }
+}
+
+impl DeviceHandle {
+    /// ggml's name of it (`CPU`, `CUDA0`, `RPC0`).
+    pub fn name(self) -> String {
+        // SAFETY: a live device; the name is a static C string or lives as long as the device.
+        unsafe { text(sys::ggml_backend_dev_name(self.0.as_ptr())) }
+    }
+
+    /// What its driver calls it; of a remote one its address.
+    pub fn description(self) -> String {
+        // SAFETY: as in `name`.
+        unsafe { text(sys::ggml_backend_dev_description(self.0.as_ptr())) }
+    }
+
+    /// The part of ggml that drives it (`CPU`, `CUDA`, `RPC`).
+    pub fn driver(self) -> String {
+        // SAFETY: a live device; its registry lives as long.
+        unsafe {
+            let registry = sys::ggml_backend_dev_backend_reg(self.0.as_ptr());
+            if registry.is_null() { String::new() } else { text(sys::ggml_backend_reg_name(registry)) }
+        }
+    }
+
+    /// Whether it is reached over a network.
+    pub fn is_remote(self) -> bool {
+        self.driver().starts_with("RPC")
+    }
+
+    /// What it is.
+    pub fn kind(self) -> DeviceKind {
+        // SAFETY: a live device.
+        match unsafe { sys::ggml_backend_dev_type(self.0.as_ptr()) } {
+            sys::GGML_BACKEND_DEVICE_TYPE_GPU => DeviceKind::Gpu,
+            sys::GGML_BACKEND_DEVICE_TYPE_IGPU => DeviceKind::IntegratedGpu,
+            sys::GGML_BACKEND_DEVICE_TYPE_ACCEL => DeviceKind::Accelerator,
+            sys::GGML_BACKEND_DEVICE_TYPE_META => DeviceKind::Meta,
+            _ => DeviceKind::Cpu,
+        }
+    }
+
+    /// Whether layers can be put on it.
+    pub fn is_accelerator(self) -> bool {
+        matches!(self.kind(), DeviceKind::Gpu | DeviceKind::IntegratedGpu)
+    }
+
+    pub(crate) fn as_raw(self) -> sys::ggml_backend_dev_t {
+        self.0.as_ptr()
+    }
+
+    /// The buffer type in which it holds weights.
+    pub fn buffer_type(self) -> BufferTypeHandle {
+        // SAFETY: a live device; its default buffer type lives as long, which is as long as the process.
+        unsafe { BufferTypeHandle::from_raw(sys::ggml_backend_dev_buffer_type(self.0.as_ptr())) }
+    }
+}
+
+/// A buffer type, of ggml's or of ours.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BufferTypeHandle(sys::ggml_backend_buffer_type_t);
+
+// SAFETY: a buffer type is a static table of functions that ggml itself calls from any thread.
+unsafe impl Send for BufferTypeHandle {}
+// SAFETY: as for Send.
+unsafe impl Sync for BufferTypeHandle {}
+
+impl BufferTypeHandle {
+    /// # Safety
+    /// `raw` is a buffer type that lives as long as the process.
+    pub(crate) unsafe fn from_raw(raw: sys::ggml_backend_buffer_type_t) -> Self {
+        Self(raw)
+    }
+
+    pub(crate) fn as_raw(self) -> sys::ggml_backend_buffer_type_t {
+        self.0
+    }
+
+    /// The CPU backend's own.
+    pub fn cpu() -> Self {
+        // SAFETY: returns a static.
+        Self(unsafe { sys::ggml_backend_cpu_buffer_type() })
+    }
+
+    /// Whether its tensors are plain host memory in ggml's standard layout.
+    pub fn is_host(self) -> bool {
+        // SAFETY: the handle is a live buffer type.
+        unsafe { sys::ggml_backend_buft_is_host(self.0) }
+    }
+
+    /// The device that it is memory of, if that is known.
+    pub fn device(self) -> Option<DeviceHandle> {
+        // SAFETY: the handle is a live buffer type; devices live as long as the process.
+        NonNull::new(unsafe { sys::ggml_backend_buft_get_device(self.0) }).map(DeviceHandle)
+    }
+
+    /// Its name, as users write it in `-ot PATTERN=NAME`.
+    pub fn name(self) -> String {
+        // SAFETY: the handle is a live buffer type; names are static strings.
+        unsafe { CStr::from_ptr(sys::ggml_backend_buft_name(self.0)) }.to_string_lossy().into_owned()
+    }
+}
+
+/// # Safety
+/// `raw` is null or a C string that is alive during the call.
+unsafe fn text(raw: *const c_char) -> String {
+    if raw.is_null() {
+        return String::new();
+    }
+    // SAFETY: the caller's contract.
+    unsafe { CStr::from_ptr(raw) }.to_string_lossy().into_owned()
+}

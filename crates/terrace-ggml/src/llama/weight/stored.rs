@@ -1,0 +1,67 @@
+//! How and where a tensor is stored, apart from the tensor.
+
+use crate::tensor::DataType;
+use llama_cpp_sys_2 as sys;
+use std::ffi::c_void;
+use std::ptr::NonNull;
+
+/// The fields of a tensor that say how and where it is stored.
+#[derive(Clone, Copy)]
+pub struct Stored {
+    pub ty: sys::ggml_type,
+    pub nb: [usize; 4],
+    pub data: *mut c_void,
+    pub buffer: *mut sys::ggml_backend_buffer,
+    pub extra: *mut c_void,
+}
+
+impl Stored {
+    /// How a tensor is stored.
+    ///
+    /// # Safety
+    /// The tensor is alive and not written to meanwhile.
+    pub unsafe fn of(tensor: NonNull<sys::ggml_tensor>) -> Self {
+        // SAFETY: as the caller says.
+        let tensor = unsafe { tensor.as_ref() };
+        let sys::ggml_tensor { type_: ty, nb, data, buffer, extra, .. } = *tensor;
+        Self { ty, nb, data, buffer, extra }
+    }
+
+    /// Stores a tensor so.
+    ///
+    /// # Safety
+    /// The tensor is alive, and nobody else looks at it.
+    pub unsafe fn write_to(&self, tensor: *mut sys::ggml_tensor) {
+        // SAFETY: as the caller says.
+        unsafe {
+            (*tensor).type_ = self.ty;
+            (*tensor).nb = self.nb;
+            (*tensor).data = self.data;
+            (*tensor).buffer = self.buffer;
+            (*tensor).extra = self.extra;
+        }
+    }
+
+    /// Rows without gaps of another type.
+    pub fn retyped(self, ty: DataType, ne: [i64; 4]) -> Self {
+        // SAFETY: table look-ups by a type of ggml's.
+        let (size, row) = unsafe { (sys::ggml_type_size(ty.0), sys::ggml_row_size(ty.0, ne[0])) };
+        let [_, rows, matrices, _] = ne.map(|n| usize::try_from(n).expect("dimensions are not negative"));
+        Self { ty: ty.0, nb: [size, row, row * rows, row * rows * matrices], ..self }
+    }
+}
+
+/// Whether the tensor's buffer holds these bytes, as many as it has.
+///
+/// # Safety
+/// The tensor is in a buffer that is alive, and nothing is computed.
+pub unsafe fn is_stored(tensor: &sys::ggml_tensor, bytes: &[u8]) -> bool {
+    const PART: usize = 4 << 20;
+    let mut part = vec![0; bytes.len().min(PART)];
+    bytes.chunks(PART).enumerate().all(|(i, expected)| {
+        let own = &mut part[..expected.len()];
+        // SAFETY: offset and length lie within the tensor; `own` has the room.
+        unsafe { sys::ggml_backend_tensor_get(tensor, own.as_mut_ptr().cast(), i * PART, own.len()) };
+        own == expected
+    })
+}

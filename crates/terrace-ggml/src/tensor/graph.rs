@@ -1,0 +1,92 @@
+//! A graph of tensors, borrowed for a call.
+
+use super::node::Tensor;
+use crate::raw::abi;
+use llama_cpp_sys_2 as sys;
+use std::ffi::c_int;
+use std::marker::PhantomData;
+use std::num::NonZeroU64;
+
+/// A compute graph, borrowed from ggml's scheduler for one call.
+pub struct Graph<'g> {
+    raw: *mut abi::Graph,
+    owner: PhantomData<&'g ()>,
+}
+
+impl<'g> Graph<'g> {
+    /// # Safety
+    /// `raw` points to a graph of the pinned ggml that outlives `'g` and is not computed elsewhere meanwhile.
+    pub(crate) unsafe fn from_raw(raw: *mut sys::ggml_cgraph) -> Self {
+        Self { raw: raw.cast(), owner: PhantomData }
+    }
+
+    /// Number of nodes.
+    pub fn len(&self) -> usize {
+        // SAFETY: `from_raw`'s contract.
+        usize::try_from(unsafe { (*self.raw).n_nodes }).unwrap_or(0)
+    }
+
+    /// Whether there is nothing to compute.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Node `i`, in execution order.
+    ///
+    /// # Panics
+    /// If `i` is not below [`Graph::len`].
+    pub fn node(&self, i: usize) -> Tensor<'g> {
+        assert!(i < self.len());
+        // SAFETY: `from_raw`'s contract; `i` is within n_nodes.
+        unsafe { Tensor::from_raw(*(*self.raw).nodes.add(i)) }
+    }
+
+    /// A number that no other graph has, and this one for as long as its nodes stay as they are; `None` if it was given none.
+    pub fn uid(&self) -> Option<NonZeroU64> {
+        // SAFETY: `from_raw`'s contract.
+        NonZeroU64::new(unsafe { (*self.raw).uid })
+    }
+
+    /// How many operands of the graph's nodes the tensor is; `None` if the graph does not say.
+    pub fn uses(&self, tensor: Tensor<'_>) -> Option<usize> {
+        // SAFETY: `from_raw`'s contract: the graph's arrays are alive; the table has `size` keys, a bit for each that is
+        // used, and a count for each (`ggml_hash_find` and `ggml_node_get_use_count` in `ggml-impl.h`).
+        unsafe {
+            let table = (*self.raw).visited_hash_set;
+            if (*self.raw).use_counts.is_null() || table.size == 0 {
+                return None;
+            }
+            let key = tensor.as_ptr();
+            let mut at = (key as usize >> 4) % table.size;
+            for _ in 0..table.size {
+                if *table.used.add(at / 32) >> (at % 32) & 1 == 0 {
+                    return None;
+                }
+                if *table.keys.add(at) == key {
+                    return usize::try_from(*(*self.raw).use_counts.add(at)).ok();
+                }
+                at = (at + 1) % table.size;
+            }
+            None
+        }
+    }
+
+    /// Nodes `[from, to)` as a graph that shares everything else, as ggml's own `ggml_graph_view` makes it.
+    pub(crate) fn view(&self, from: usize, to: usize) -> abi::Graph {
+        assert!(from <= to && to <= self.len());
+        // SAFETY: `from_raw`'s contract; the range is within n_nodes.
+        let whole = unsafe { *self.raw };
+        abi::Graph {
+            size: 0,
+            n_nodes: c_int::try_from(to - from).expect("a part of an int's range"),
+            n_leafs: 0,
+            // SAFETY: `from` is within the array of n_nodes pointers.
+            nodes: unsafe { whole.nodes.add(from) },
+            grads: std::ptr::null_mut(),
+            grad_accs: std::ptr::null_mut(),
+            leafs: std::ptr::null_mut(),
+            uid: 0,
+            ..whole
+        }
+    }
+}
