@@ -25,7 +25,7 @@
 //! # }
 //! ```
 //!
-//! Inside: [`Policy`] orders the eviction and does nothing else, slots are one table of states, the in-flight table owns
+//! Inside: a policy ([`PolicyKind`]) orders the eviction and does nothing else, slots are one table of states, the in-flight table owns
 //! whatever the kernel may write to, and the I/O engines (io_uring, a `pread` pool, a faulty wrapper for tests) sit
 //! behind one private trait.
 
@@ -65,7 +65,7 @@ pub use config::StoreConfig;
 pub use error::StoreError;
 pub use fetch::{Fetch, Ready};
 pub use io::{FaultPlan, ParseFaultPlanError};
-pub use policy::{HotList, Lru, ParseHotListError, Policy, PolicyKind};
+pub use policy::{HotList, ParseHotListError, PolicyKind};
 pub use purpose::{Purpose, SWEEP_TOKENS, Use};
 pub use stats::{EngineInfo, LayerStats, StoreStats};
 pub use store::{Computing, ReadInto, Store};

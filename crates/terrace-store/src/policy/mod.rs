@@ -1,4 +1,4 @@
-//! Which block goes when room is needed.
+//! Which block is evicted when room is needed.
 //!
 //! One file per policy. A policy only orders blocks: it never reads, frees or waits.
 
@@ -19,7 +19,6 @@ mod conformance;
 pub(crate) use belady::{Belady, Future};
 pub use hot_list::{HotList, ParseHotListError};
 pub use kind::PolicyKind;
-pub use lru::Lru;
 
 use crate::block::{BlockId, BlockSpec};
 use std::collections::BTreeMap;

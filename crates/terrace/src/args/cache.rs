@@ -12,8 +12,9 @@ pub struct CacheArgs {
     /// Percent of the RAM budget's slots that are used; the page cache may have the rest
     #[arg(long, value_name = "PERCENT", env = "TERRACE_SLOTS_SHARE", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub slots_share: u32,
-    /// Which weights make room for others: lru, lfru, lfu, per-layer or static:FILE (a list by `trace hot`)
-    #[arg(long, value_name = "POLICY", env = "TERRACE_CACHE_POLICY", default_value = "lru")]
+    // The policies by name are the store's to list.
+    #[arg(long, value_name = "POLICY", env = "TERRACE_CACHE_POLICY", default_value = "lru",
+        help = format!("Which weights make room for others: {} (a list by `trace hot`)", PolicyKind::CHOICES))]
     pub cache_policy: PolicyKind,
     /// Room for experts that are read ahead on a guess of what the next layer needs: a size, off or auto
     #[arg(long, value_name = "SIZE|off|auto", env = "TERRACE_LOOKAHEAD", default_value = "auto")]

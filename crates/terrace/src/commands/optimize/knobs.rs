@@ -37,12 +37,10 @@ pub fn of(run: &RunReport, args: &EngineArgs) -> Vec<Knob> {
         "auto",
         &["off", "4MiB", "12MiB", "24MiB"],
     );
-    knob(
-        "cache-policy",
-        experts && args.cache.cache_policy == PolicyKind::default(),
-        "lru",
-        &["lfru", "lfu", "per-layer"],
-    );
+    let policy = PolicyKind::default();
+    let policies: Vec<String> = PolicyKind::SELF_CONTAINED.iter().map(ToString::to_string).collect();
+    let policies: Vec<&str> = policies.iter().map(String::as_str).collect();
+    knob("cache-policy", experts && args.cache.cache_policy == policy, &policy.to_string(), &policies);
     // What slots do not take, the page cache may; direct reads do not use it.
     knob("slots-share", streams && !direct && args.cache.slots_share == 100, "100", &["75", "50"]);
     // A graph of more tokens than the prompt has is the same graph.

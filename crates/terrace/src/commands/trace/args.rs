@@ -5,6 +5,7 @@ use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use std::str::FromStr;
 use terrace_model::ByteSize;
+use terrace_store::PolicyKind;
 use terrace_store::tools::replay::ReplayPolicy;
 
 /// What to do with a trace.
@@ -35,8 +36,9 @@ pub struct ReplayArgs {
     /// A trace written by `terrace trace record`
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// A policy: lru, lfru, lfu, per-layer, static:FILE or belady; may be repeated [default: all but static]
-    #[arg(long, value_name = "P")]
+    // The policies by name are the store's to list.
+    #[arg(long, value_name = "P",
+        help = format!("A policy: {}, or belady; may be repeated [default: all but static]", PolicyKind::CHOICES))]
     pub policy: Vec<ReplayPolicy>,
     /// RAM for the slots of managed weights: a size, or a share of these weights like 40%; may be repeated [default: what the run had]
     #[arg(long, value_name = "SIZE")]

@@ -49,8 +49,8 @@ fn replay(args: &ReplayArgs) -> Result<(), CliError> {
         let reason = "it holds no MoE block, so there is nothing to replay".into();
         return Err(CliError::Trace { path: args.file.clone(), reason });
     }
-    let policies = match args.policy.as_slice() {
-        [] => PolicyKind::SELF_CONTAINED.map(ReplayPolicy::Online).to_vec(),
+    let policies: Vec<ReplayPolicy> = match args.policy.as_slice() {
+        [] => PolicyKind::SELF_CONTAINED.iter().cloned().map(ReplayPolicy::Online).collect(),
         given => given.iter().filter(|policy| **policy != ReplayPolicy::Belady).cloned().collect(),
     };
     let budgets = match args.budget.as_slice() {
