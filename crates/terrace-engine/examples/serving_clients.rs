@@ -10,8 +10,8 @@
 use std::error::Error;
 use std::ops::ControlFlow;
 use std::sync::mpsc::channel;
-use terrace_engine::serving::{Answer, Event, Job, Serving, ServingOptions, ServingStatus};
-use terrace_engine::{Engine, Options};
+use terrace_engine::serving::{Event, Job, Prompt, Refused, Serving, ServingOptions, ServingStatus};
+use terrace_engine::{Answer, Engine, Options};
 use terrace_ggml::llama::Sampling;
 
 const PROMPT: usize = 16;
@@ -86,12 +86,12 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn measure(serving: &Serving, prompts: &[&[i32]], tokens: usize) -> Result<Rate, Box<dyn Error>> {
     let before = serving.status();
     let begin = std::time::Instant::now();
-    let answers: Vec<_> = prompts
+    let answers = prompts
         .iter()
         .map(|prompt| {
             let (send, answer) = channel::<Result<Answer, String>>();
             let job = Job {
-                prompt: prompt.to_vec(),
+                prompt: Prompt::new(prompt.to_vec(), serving.facts())?,
                 n_max: Some(tokens),
                 sampling: Sampling::greedy(),
                 stop: Vec::new(),
@@ -105,11 +105,11 @@ fn measure(serving: &Serving, prompts: &[&[i32]], tokens: usize) -> Result<Rate,
                 }
                 ControlFlow::Continue(())
             };
-            serving.submit(job, Box::new(sink)).map(|()| answer)
+            serving.submit(job, Box::new(sink)).map(|ticket| (answer, ticket))
         })
-        .collect::<Result<_, _>>()?;
+        .collect::<Result<Vec<_>, Refused>>()?;
     let mut generated = 0;
-    for answer in answers {
+    for (answer, _ticket) in answers {
         generated += answer.recv()??.tokens.len();
     }
     let seconds = begin.elapsed().as_secs_f64();

@@ -7,15 +7,16 @@ use crate::options::Options;
 use crate::profile::{ProfileFile, SavedProfile};
 use crate::reload::{Registry, Reloads};
 use crate::report::PlanReport;
+use crate::session::Session;
 use crate::trace::{SavedTrace, TraceFile};
 use crate::warm::WarmStart;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_backend::{Foretold, HotReport, HotTotals, Lanes, Weights};
-use terrace_ggml::llama::{Context, Model, Observer, Token, Vocab};
+use terrace_ggml::llama::{Context, Model, Observer, Vocab};
 use terrace_host::pressure::Watcher;
 use terrace_model::ByteSize;
 use terrace_model::identity::ModelIdentity;
@@ -35,8 +36,8 @@ pub struct Engine {
     profile: Option<ProfileFile>,
     report: PlanReport,
     identity: ModelIdentity,
-    /// The tokens in the context.
-    history: Vec<i32>,
+    /// What [`Engine::generate`] goes on from.
+    pub(crate) session: Session,
     /// Sequences with a context of their own.
     slots: u32,
     batch: usize,
@@ -76,7 +77,7 @@ impl Engine {
         let parts = load(&mut options, &interrupt, observer, progress)?;
         let mut this = Self {
             identity: ModelIdentity::of(&parts.file),
-            history: Vec::new(),
+            session: Session::default(),
             slots: parts.report.slots,
             batch: parts.report.batch as usize,
             interrupt,
@@ -160,7 +161,7 @@ impl Engine {
 
     /// Tokens in the context.
     pub fn position(&self) -> usize {
-        self.history.len()
+        self.session.tokens.len()
     }
 
     /// Tokens that the context holds; each sequence, where they do not share it.
@@ -186,7 +187,7 @@ impl Engine {
     /// Forgets everything that was evaluated.
     pub fn reset(&mut self) {
         self.context.clear();
-        self.history.clear();
+        self.session.clear();
     }
 
     /// Milliseconds that [`Engine::load`] took.
@@ -269,6 +270,10 @@ impl Engine {
         Arc::clone(&self.interrupt)
     }
 
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.interrupt.load(Ordering::Relaxed)
+    }
+
     /// Logits of the last evaluated token, one per vocabulary entry.
     pub fn logits(&mut self) -> Option<&[f32]> {
         self.context.logits()
@@ -280,10 +285,6 @@ impl Engine {
 
     pub(crate) fn reloads(&mut self) -> &mut Reloads {
         &mut self.reloads
-    }
-
-    pub(crate) fn history(&self) -> &[i32] {
-        &self.history
     }
 
     pub(crate) fn reload_parts(&mut self) -> ReloadParts<'_> {
@@ -308,20 +309,6 @@ impl Engine {
 
     pub(crate) fn batch(&self) -> usize {
         self.batch
-    }
-
-    pub(crate) fn advance(&mut self, tokens: &[Token]) {
-        self.history.extend(tokens.iter().map(|token| token.0));
-    }
-
-    /// Forgets what lies behind `position`; everything if this model's memory cannot be cut.
-    pub(crate) fn rewind(&mut self, position: usize) {
-        let cut = u32::try_from(position).is_ok_and(|p| self.context.truncate(0, p));
-        if cut {
-            self.history.truncate(position);
-        } else {
-            self.reset();
-        }
     }
 }
 

@@ -4,10 +4,12 @@
 //! llama.cpp, for comparison) and makes a context; [`Engine::generate`] evaluates a prompt and streams tokens,
 //! [`Logits`] gives evaluations the logits of tokens.
 
+mod answer;
 mod chat;
 mod engine;
 mod error;
 mod generate;
+mod generation;
 mod layer_skip;
 mod load;
 mod logits;
@@ -17,14 +19,16 @@ mod profile;
 mod reload;
 mod report;
 pub mod serving;
+mod session;
+mod stops;
 mod trace;
 mod utf8;
 mod warm;
 
+pub use answer::{Answer, StopReason, Timings};
 pub use chat::{ChatTemplate, ChatTemplateError, Message, SpecialTokens};
 pub use engine::Engine;
 pub use error::EngineError;
-pub use generate::{Generation, StopReason, Timings};
 pub use layer_skip::{LayerSkip, Measured};
 pub use load::{HeaderModel, HotDevice, HotPlan, LoadProgress};
 pub use logits::{LogitRows, Logits};

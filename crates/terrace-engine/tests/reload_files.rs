@@ -425,7 +425,7 @@ fn a_request_is_met_at_the_next_token() {
 }
 
 /// A question of a client, and where its answer goes.
-type Question = (usize, std::sync::mpsc::Sender<(usize, terrace_engine::Generation)>);
+type Question = (usize, std::sync::mpsc::Sender<(usize, terrace_engine::Answer)>);
 
 #[test]
 fn clients_get_the_answer_of_one_epoch_whatever_is_reloaded_meanwhile() {

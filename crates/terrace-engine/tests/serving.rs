@@ -4,13 +4,13 @@
 
 mod served;
 
-use served::{PLAIN, alone, ask, job, load, lone, options, serve, text, to_flow};
+use served::{Job, PLAIN, alone, ask, job, load, lone, options, serve, text, to_flow};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
-use terrace_engine::serving::{Event, Job, Refused, Serving, ServingOptions, SlotState};
+use terrace_engine::serving::{Event, Refused, Serving, ServingOptions, SlotState};
 use terrace_engine::{Engine, StopReason};
 use terrace_ggml::llama::Sampling;
 
@@ -134,7 +134,7 @@ fn jobs_that_cannot_be_taken_are_refused() {
         }
         to_flow(send.send(event).is_ok())
     };
-    serving.submit(job(&tokens, 5), Box::new(sink)).unwrap();
+    let _ticket = job(&tokens, 5).submit(&serving, Box::new(sink)).unwrap();
     assert!(matches!(first.recv().unwrap(), Event::Started { .. }));
     let waiting: Vec<_> = (0..2).map(|_| ask(&serving, job(&tokens, 5)).unwrap()).collect();
     assert_eq!(refused(&tokens), Refused::Full { waiting: 2 });
@@ -165,11 +165,13 @@ fn a_caller_that_is_gone_ends_its_job_and_no_other() {
             calls.fetch_add(usize::from(gone), Ordering::SeqCst);
             to_flow(!gone)
         };
-        serving.submit(Job { n_max: Some(300), ..jobs[1].clone() }, Box::new(sink)).unwrap();
+        Job { n_max: Some(300), ..jobs[1].clone() }.submit(&serving, Box::new(sink)).unwrap()
     };
-    leaving(|event, _| matches!(event, Event::Started { .. }));
-    leaving(|event, _| matches!(event, Event::Progress { evaluated: 96 }));
-    leaving(|_, texts| texts == 3);
+    let _tickets = [
+        leaving(|event, _| matches!(event, Event::Started { .. })),
+        leaving(|event, _| matches!(event, Event::Progress { evaluated: 96 })),
+        leaving(|_, texts| texts == 3),
+    ];
     let told: Vec<_> = jobs[..4].iter().map(|job| ask(&serving, job.clone()).unwrap()).collect();
     for (told, expected) in told.into_iter().zip(expected) {
         assert_eq!(told.answer().tokens, expected.tokens);

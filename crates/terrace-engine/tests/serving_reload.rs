@@ -4,7 +4,7 @@
 
 mod served;
 
-use served::{PLAIN, Told, alone, ask, job, load, lone, models, options, text, to_flow};
+use served::{Job, PLAIN, Told, alone, ask, job, load, lone, models, options, text, to_flow};
 use std::collections::HashSet;
 use std::fs;
 use std::ops::ControlFlow;
@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{channel, sync_channel};
 use std::time::Duration;
-use terrace_engine::serving::{Answer, Event, Job, Serving, ServingOptions};
-use terrace_engine::{Engine, EngineError, Generation, OnReload, Options, ReloadOutcome, StopReason};
+use terrace_engine::serving::{Event, Serving, ServingOptions};
+use terrace_engine::{Answer, Engine, EngineError, OnReload, Options, ReloadOutcome, StopReason};
 use terrace_ggml::llama::FileType;
 use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
@@ -184,7 +184,7 @@ fn reloaded_under(
         }
         to_flow(send.send(event).is_ok())
     };
-    serving.submit(job.clone(), Box::new(sink)).unwrap();
+    let _ticket = job.clone().submit(serving, Box::new(sink)).unwrap();
     let answer = told.into_iter().find_map(|event| match event {
         Event::Finished(answer) => Some(answer),
         Event::Failed(error) => panic!("{error}"),
@@ -208,7 +208,7 @@ fn a_job_goes_on_with_the_new_weights_as_a_generation_does() {
         let request = engine.reload_request();
         let mut count = 0;
         engine.reset();
-        let mixed: Generation = engine
+        let mixed: Answer = engine
             .generate(&prompt, Some(12), &Sampling::greedy(), &mut |_| {
                 count += 1;
                 if count == 5 {

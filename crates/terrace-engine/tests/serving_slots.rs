@@ -4,12 +4,12 @@
 
 mod served;
 
-use served::{PLAIN, alone, ask, job, load, lone, options, serve, text};
+use served::{Job, PLAIN, alone, ask, job, load, lone, options, serve, text};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
-use terrace_engine::serving::{Event, Job, Serving, ServingOptions, SlotState};
+use terrace_engine::serving::{Event, Serving, ServingOptions, SlotState};
 use terrace_engine::{Engine, EngineError, Logits, Options};
 use terrace_ggml::llama::Sampling;
 use terrace_testkit::{Arch, Spec};
@@ -274,15 +274,14 @@ fn a_long_prompt_does_not_keep_others_from_going_on() {
             }
             ControlFlow::Continue(())
         };
-        serving.submit(job, Box::new(sink)).unwrap();
-        end
+        (end, job.submit(&serving, Box::new(sink)).unwrap())
     };
-    let first = logged(job(&prompt[..4], 500));
+    let (first, _ticket) = logged(job(&prompt[..4], 500));
     while serving.status().slots.iter().all(|slot| slot.state != SlotState::Decode) {
         std::thread::yield_now();
     }
     log.lock().unwrap().clear();
-    let long = logged(job(&prompt, 1));
+    let (long, _other) = logged(job(&prompt, 1));
     long.recv().unwrap();
     first.recv().unwrap();
     let log = log.lock().unwrap().clone();

@@ -3,7 +3,6 @@
 use crate::config::ServerConfig;
 use crate::error::ApiError;
 use crate::keys::Keys;
-use crate::line::Line;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -93,15 +92,13 @@ pub struct Ready {
     pub facts: ModelFacts,
     /// None: the model has no chat template.
     template: Option<Result<ChatTemplate, String>>,
-    /// Who waits.
-    pub(crate) line: Line,
     /// None: the server ends.
     serving: RwLock<Option<Serving>>,
 }
 
 impl Ready {
-    /// Of a model that is served; so many may wait for it.
-    pub fn new(serving: Serving, alias: Option<&str>, queue: usize) -> Self {
+    /// A model that is served under the name `alias`, or that of its file.
+    pub fn new(serving: Serving, alias: Option<&str>) -> Self {
         let facts = serving.facts().clone();
         let stem = facts.file.file_stem().map(|stem| stem.to_string_lossy().into_owned());
         let parse = |source: &String| {
@@ -113,7 +110,6 @@ impl Ready {
             name: alias.map(str::to_owned).or(stem).unwrap_or_default(),
             created: unix_seconds(),
             template: facts.chat_template.as_ref().map(parse),
-            line: Line::new(facts.slots, queue),
             facts,
             serving: RwLock::new(Some(serving)),
         }
@@ -133,9 +129,7 @@ impl Ready {
     /// # Errors
     /// The server ends.
     pub(crate) fn status(&self) -> Result<ServingStatus, ApiError> {
-        let mut status = self.ask(Serving::status)?;
-        status.waiting += self.line.waiting();
-        Ok(status)
+        self.ask(Serving::status)
     }
 
     /// Whether nobody computes any more, though nobody has asked for an end.
@@ -158,7 +152,6 @@ impl Ready {
 
     /// Ends what is running, and gives the engine back.
     pub fn stop(&self) -> Option<Engine> {
-        self.line.close();
         let serving = self.serving.write().unwrap_or_else(PoisonError::into_inner).take();
         serving.map(Serving::stop)
     }

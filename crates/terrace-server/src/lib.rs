@@ -15,7 +15,6 @@ mod auth;
 mod config;
 mod error;
 mod keys;
-mod line;
 mod listener;
 mod request;
 mod response;

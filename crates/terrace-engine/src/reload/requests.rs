@@ -7,7 +7,7 @@ use crate::options::OnReload;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_backend::BackendError;
-use terrace_ggml::llama::{ContextError, Token};
+use terrace_ggml::llama::ContextError;
 use terrace_store::StoreError;
 
 /// What came of a reload that was asked for.
@@ -43,20 +43,11 @@ impl Engine {
         self.reloads().listener = Some(Box::new(listener));
     }
 
-    /// Does the reload that was asked for, if one was. What the context held is computed anew where it was forgotten. A
-    /// refusal is the listener's: the model goes on as it was.
-    pub(crate) fn reload_if_asked(&mut self) -> Result<(), EngineError> {
-        // A load alone where nobody asks.
-        if !self.reload_is_asked() {
-            return self.check_files();
-        }
-        let held: Vec<Token> = self.history().iter().map(|&token| Token(token)).collect();
-        let cleared = self.requested_reload();
-        self.check_files()?;
-        if cleared {
-            self.evaluate(held)?;
-        }
-        Ok(())
+    /// Does the reload that was asked for, if one was. Whether the context was forgotten. A refusal is the listener's: the
+    /// model goes on as it was.
+    pub(crate) fn reload_if_asked(&mut self) -> bool {
+        // A load alone where nothing is asked.
+        self.reload_is_asked() && self.requested_reload()
     }
 
     /// Whether somebody has asked for a reload.

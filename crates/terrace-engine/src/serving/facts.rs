@@ -46,4 +46,9 @@ impl ModelFacts {
             load_ms: engine.load_ms(),
         }
     }
+
+    /// Whether this number is a token.
+    pub fn has_token(&self, token: i32) -> bool {
+        usize::try_from(token).is_ok_and(|token| token < self.vocabulary)
+    }
 }

@@ -1,15 +1,57 @@
 //! What callers ask for, and what they are told.
 
+use super::facts::ModelFacts;
+use crate::answer::Answer;
 use crate::error::EngineError;
-use crate::generate::{StopReason, Timings};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Deref};
 use terrace_ggml::llama::Sampling;
+
+/// A prompt that a model can answer: it is not empty, a slot's context holds it, and the vocabulary has its tokens.
+#[derive(Clone, Debug)]
+pub struct Prompt(Vec<i32>);
+
+impl Prompt {
+    /// The whole prompt, what may be reused included, for the model that `facts` describe.
+    ///
+    /// # Errors
+    /// [`Refused`], for what is wrong with it.
+    pub fn new(tokens: Vec<i32>, facts: &ModelFacts) -> Result<Self, Refused> {
+        let (prompt, context, vocabulary) = (tokens.len(), facts.context, facts.vocabulary);
+        if prompt == 0 {
+            return Err(Refused::EmptyPrompt);
+        }
+        if prompt > context {
+            return Err(Refused::TooLong { prompt, context });
+        }
+        if let Some(&token) = tokens.iter().find(|&&token| !facts.has_token(token)) {
+            return Err(Refused::UnknownToken { token, vocabulary });
+        }
+        Ok(Self(tokens))
+    }
+
+    #[cfg(test)]
+    pub(super) const fn unchecked(tokens: Vec<i32>) -> Self {
+        Self(tokens)
+    }
+
+    pub(super) fn into_tokens(self) -> Vec<i32> {
+        self.0
+    }
+}
+
+impl Deref for Prompt {
+    type Target = [i32];
+
+    fn deref(&self) -> &[i32] {
+        &self.0
+    }
+}
 
 /// A prompt to be answered.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// The whole prompt, what may be reused included.
-    pub prompt: Vec<i32>,
+    /// The prompt.
+    pub prompt: Prompt,
     /// Tokens to generate at most; none: until the model ends or the context is full.
     pub n_max: Option<usize>,
     /// How tokens are chosen.
@@ -21,8 +63,8 @@ pub struct Job {
     pub reuse: bool,
 }
 
-/// Who is told what becomes of a job. It is called on the worker's thread, which computes nothing meanwhile. `Break`: nobody is
-/// there any more. The job then ends at once, and the sink is not called again.
+/// Told what becomes of a job. It is called on the worker's thread, which computes nothing meanwhile. `Break` cancels the job at
+/// once, and the sink is not called again; dropping its [`Ticket`](super::Ticket) does so from elsewhere.
 pub type Sink = Box<dyn FnMut(Event) -> ControlFlow<()> + Send>;
 
 /// What becomes of a job: `Started`, any number of `Progress`, then of `Text`, and at last either `Finished` or `Failed`. Jobs
@@ -38,7 +80,7 @@ pub enum Event {
         /// The model's epoch.
         epoch: u64,
     },
-    /// A batch of the prompt was evaluated, and there is more of it: a chance to say that nobody waits any more.
+    /// A batch of the prompt was evaluated, and there is more of it: a chance to cancel it.
     Progress {
         /// Tokens of the prompt that are done, reused ones included.
         evaluated: usize,
@@ -49,29 +91,6 @@ pub enum Event {
     Finished(Answer),
     /// It could not be done.
     Failed(EngineError),
-}
-
-/// How a job ended.
-#[derive(Clone, Debug)]
-pub struct Answer {
-    /// What was generated, without the token that ended it. With a stop string, the tokens that it was in are there.
-    pub tokens: Vec<i32>,
-    /// Why it ended.
-    pub stop: StopReason,
-    /// The text that ended it, for [`StopReason::StopString`].
-    pub stop_string: Option<String>,
-    /// Tokens of the prompt.
-    pub prompt_tokens: usize,
-    /// Of these, those that were not evaluated.
-    pub reused: usize,
-    /// How long it took, by the clock: others' batches in between are part of it. The time to the first token begins when
-    /// the job was submitted; rates are of tokens that were evaluated.
-    pub timings: Timings,
-    /// Milliseconds until it had a slot.
-    pub queued_ms: f64,
-    /// The model's epoch behind the first token, reused keys and values included, and at the last: if they are equal, all
-    /// tokens are of one state of the model.
-    pub epochs: (u64, u64),
 }
 
 /// Why a job was not taken.

@@ -1,4 +1,5 @@
 //! Answers several callers with one model: a worker thread owns the engine, callers leave jobs and are told what becomes of them.
+//! A caller keeps a [`Ticket`] for as long as it wants the answer.
 //!
 //! The context has a sequence of its own for each *slot* ([`Options::sequences`](crate::Options::sequences), not
 //! [`Options::unified`](crate::Options::unified)), and a slot works on one job at a time. The worker goes round: a token of each
@@ -10,23 +11,24 @@
 //! [`OnReload`](crate::OnReload) says.
 
 mod facts;
-mod inbox;
 mod job;
+mod queue;
 mod reuse;
 mod rounds;
 mod slot;
 mod status;
-mod stops;
+mod ticket;
 mod worker;
 
 pub use facts::ModelFacts;
-pub use inbox::ReloadDone;
-pub use job::{Answer, Event, Job, Refused, Sink};
+pub use job::{Event, Job, Prompt, Refused, Sink};
+pub use queue::ReloadDone;
 pub use status::{Ended, ServingStatus, SlotState, SlotStatus, Totals};
+pub use ticket::Ticket;
 
 use crate::engine::{Engine, tokenize};
 use crate::error::EngineError;
-use inbox::Inbox;
+use queue::Queue;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -49,7 +51,7 @@ pub struct ServingOptions {
 
 /// A worker that answers jobs, as its callers see it.
 pub struct Serving {
-    inbox: Arc<Inbox>,
+    queue: Arc<Queue>,
     model: Arc<Model>,
     facts: ModelFacts,
     interrupt: Arc<AtomicBool>,
@@ -72,53 +74,35 @@ impl Serving {
             hot: engine.hot_totals(),
             ..ServingStatus::default()
         };
-        let inbox = Arc::new(Inbox::new(slots as usize, options.queue, status));
+        let queue = Arc::new(Queue::new(slots as usize, options.queue, status));
         let (model, interrupt) = (Arc::clone(engine.model()), engine.interrupt_flag());
-        let worker = Worker::new(engine, Arc::clone(&inbox), slots, options.batch_slots);
+        let worker = Worker::new(engine, Arc::clone(&queue), slots, options.batch_slots);
         let worker = std::thread::Builder::new()
             .name("engine".into())
             .spawn(move || worker.run())
             .expect("a thread for the engine");
-        Self { inbox, model, facts, interrupt, worker: Some(worker) }
+        Self { queue, model, facts, interrupt, worker: Some(worker) }
     }
 
-    /// Leaves a job, and never waits. Events are given to `sink` on the worker's thread.
+    /// Adds a job to the queue, and never waits. Events are given to `sink` on the worker's thread for as long as the ticket is
+    /// kept.
     ///
     /// # Errors
-    /// [`Refused`]; nothing is told to the sink then.
-    pub fn submit(&self, job: Job, sink: Sink) -> Result<(), Refused> {
-        self.check(&job.prompt)?;
-        self.inbox.submit(job, sink)
-    }
-
-    /// Whether a prompt could be answered, for whoever makes jobs wait before they are submitted.
-    ///
-    /// # Errors
-    /// [`Refused`], for what is wrong with it.
-    pub fn check(&self, tokens: &[i32]) -> Result<(), Refused> {
-        let (prompt, context, vocabulary) = (tokens.len(), self.facts.context, self.facts.vocabulary);
-        if prompt == 0 {
-            return Err(Refused::EmptyPrompt);
-        }
-        if prompt > context {
-            return Err(Refused::TooLong { prompt, context });
-        }
-        let known = |&token: &i32| usize::try_from(token).is_ok_and(|token| token < vocabulary);
-        if let Some(&token) = tokens.iter().find(|token| !known(token)) {
-            return Err(Refused::UnknownToken { token, vocabulary });
-        }
-        Ok(())
+    /// [`Refused::Full`] and [`Refused::Stopped`]; nothing is told to the sink then.
+    pub fn submit(&self, job: Job, sink: Sink) -> Result<Ticket, Refused> {
+        let standing = self.queue.submit(job, sink)?;
+        Ok(Ticket::new(Arc::clone(&self.queue), standing))
     }
 
     /// Looks for changed tensors before the next batch ([`Engine::reload_changed`]); `done` is called on the worker's thread,
     /// or dropped if the worker has ended.
     pub fn reload(&self, done: ReloadDone) {
-        drop(self.inbox.reload(done));
+        drop(self.queue.reload(done));
     }
 
     /// What is being done, as of the last batch, and what was done since the start.
     pub fn status(&self) -> ServingStatus {
-        self.inbox.status()
+        self.queue.status()
     }
 
     /// What does not change.
@@ -144,7 +128,7 @@ impl Serving {
     pub fn detokenize(&self, tokens: &[i32]) -> Vec<u8> {
         let mut text = Vec::new();
         for &token in tokens {
-            if usize::try_from(token).is_ok_and(|token| token < self.facts.vocabulary) {
+            if self.facts.has_token(token) {
                 self.model.vocab().piece(Token(token), true, &mut text);
             }
         }
@@ -169,7 +153,7 @@ impl Serving {
 
     fn join(&mut self) -> Option<std::thread::Result<Engine>> {
         let worker = self.worker.take()?;
-        self.inbox.stop();
+        self.queue.stop();
         let before = self.interrupt.swap(true, Ordering::Relaxed);
         let result = worker.join();
         self.interrupt.store(before, Ordering::Relaxed);

@@ -1,17 +1,17 @@
 //! Which slot a job gets, and what of that slot's tokens it need not evaluate.
 
-use super::inbox::Request;
+use super::queue::Request;
 use super::slot::Slot;
 use super::worker::Worker;
 
 /// A slot is chosen for what it holds if that spares at least this part of the prompt; else the one that was used longest ago:
-/// nearly all prompts begin with the same few tokens. As llama.cpp's server has it (`--slot-prompt-similarity 0.10`).
+/// nearly all prompts begin with the same few tokens. llama.cpp's server has the same share of similarity.
 const WORTH: usize = 10;
 
 impl Worker {
     /// The slot for a job, and how many tokens of its prompt that holds.
     pub(super) fn slot_for(&self, request: &Request) -> (usize, usize) {
-        let prompt = &request.job.prompt;
+        let prompt: &[i32] = &request.job.prompt;
         let idle = || self.slots.iter().enumerate().filter(|(_, slot)| slot.is_idle());
         let reusable = |slot| if request.job.reuse { self.reusable(slot, prompt) } else { 0 };
         let best = idle().map(|(i, slot)| (i, reusable(slot))).max_by_key(|&(_, reused)| reused);
@@ -28,8 +28,8 @@ impl Worker {
 
     /// How many tokens of a prompt need not be evaluated in this slot. The last one always is: its logits are wanted.
     fn reusable(&self, slot: &Slot, prompt: &[i32]) -> usize {
-        let common = slot.common(prompt);
-        if common == slot.held && common < prompt.len() {
+        let common = slot.session.common(prompt);
+        if common == slot.session.held && common < prompt.len() {
             return common;
         }
         let common = common.min(prompt.len() - 1);
@@ -37,21 +37,8 @@ impl Worker {
         // Sliding windows: the next token looks back on positions that may have been overwritten since.
         let window =
             (model.sliding_window() > 0).then(|| common.saturating_sub(model.sliding_window() as usize));
-        let first = self.engine.first_position(slot.sequence);
+        let first = self.engine.first_position(slot.session.sequence);
         let gone = window.is_some_and(|needed| first.is_none_or(|first| first as usize > needed));
         if model.has_states() || gone { 0 } else { common }
-    }
-
-    /// Cuts what a slot's sequence has back to `held` tokens, or to none where that cannot be done. How many it holds then.
-    pub(super) fn cut(&mut self, index: usize, held: usize) -> usize {
-        let slot = &mut self.slots[index];
-        let context = self.engine.context();
-        // Also where it should hold no more: a computation that failed may have left some of its tokens.
-        let cut = held > 0 && u32::try_from(held).is_ok_and(|held| context.truncate(slot.sequence, held));
-        if !cut {
-            context.truncate(slot.sequence, 0);
-        }
-        slot.held = if cut { held } else { 0 };
-        slot.held
     }
 }

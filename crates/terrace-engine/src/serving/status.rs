@@ -1,6 +1,6 @@
 //! What a worker is doing, and what it has done.
 
-use crate::generate::StopReason;
+use crate::answer::StopReason;
 use terrace_backend::HotTotals;
 use terrace_store::StoreStats;
 
@@ -34,7 +34,7 @@ pub enum SlotState {
     /// Nothing: it may hold what an earlier job left.
     #[default]
     Idle,
-    /// It evaluates a prompt, or evaluates anew what it held before tensors were replaced.
+    /// It evaluates a prompt, or evaluates again what it held before tensors were replaced.
     Prefill,
     /// It generates.
     Decode,
@@ -85,7 +85,7 @@ pub struct Ended {
     pub stop_string: u64,
     /// The context was full.
     pub context_full: u64,
-    /// Nobody waited any more, or the worker was stopped or interrupted.
+    /// The caller left, or the worker was stopped or interrupted.
     pub cancelled: u64,
     /// An error.
     pub failed: u64,

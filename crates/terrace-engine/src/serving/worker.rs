@@ -1,13 +1,15 @@
 //! The thread that owns the engine: takes jobs and reloads between rounds, and tells callers what becomes of theirs.
 
-use super::inbox::{Inbox, Request};
-use super::job::{Answer, Event};
-use super::slot::Slot;
+use super::job::{Event, Sink};
+use super::queue::{Queue, Request};
+use super::slot::{Slot, Work};
 use super::status::Totals;
+use crate::answer::Answer;
 use crate::engine::Engine;
 use crate::error::EngineError;
-use crate::generate::{StopReason, Timings};
+use crate::generation::{Generation, Stop};
 use crate::options::OnReload;
+use crate::session::Session;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -19,7 +21,7 @@ const QUIET: Duration = Duration::from_secs(2);
 /// The engine, and the jobs in its slots.
 pub struct Worker {
     pub(super) engine: Engine,
-    inbox: Arc<Inbox>,
+    queue: Arc<Queue>,
     pub(super) slots: Vec<Slot>,
     /// Whether all slots' tokens are computed together.
     pub(super) together: bool,
@@ -34,12 +36,10 @@ pub struct Worker {
     /// Reused: what is computed next, and the slots that it is for.
     pub(super) batch: Batch,
     pub(super) ready: Vec<usize>,
-    /// Reused: a token's text.
-    pub(super) piece: Vec<u8>,
 }
 
 /// Tells callers that nobody works any more, however that came about.
-struct Ended(Arc<Inbox>);
+struct Ended(Arc<Queue>);
 
 impl Drop for Ended {
     fn drop(&mut self) {
@@ -50,11 +50,11 @@ impl Drop for Ended {
 }
 
 impl Worker {
-    pub fn new(engine: Engine, inbox: Arc<Inbox>, slots: u32, together: bool) -> Self {
+    pub fn new(engine: Engine, queue: Arc<Queue>, slots: u32, together: bool) -> Self {
         let interrupt = engine.interrupt_flag();
         Self {
             engine,
-            inbox,
+            queue,
             slots: (0..slots).map(Slot::new).collect(),
             together,
             interrupt,
@@ -64,16 +64,16 @@ impl Worker {
             unsaved: None,
             batch: Batch::default(),
             ready: Vec::new(),
-            piece: Vec::new(),
         }
     }
 
     /// Works until it is told to stop; gives the engine back, with an empty context.
     pub fn run(mut self) -> Engine {
-        let _ended = Ended(Arc::clone(&self.inbox));
+        let _ended = Ended(Arc::clone(&self.queue));
         self.engine.reset();
-        while !self.inbox.is_stopping() {
+        while !self.queue.is_stopping() {
             self.reload();
+            self.cancel_left();
             let interrupted = self.interrupt.load(Ordering::Relaxed);
             if interrupted {
                 self.cancel_all();
@@ -89,7 +89,7 @@ impl Worker {
             self.show();
         }
         self.cancel_all();
-        for request in self.inbox.take_all() {
+        for request in self.queue.take_all() {
             self.refuse(request);
         }
         self.engine.reset();
@@ -103,7 +103,7 @@ impl Worker {
             self.engine.requested_reload();
             self.reloaded(epoch);
         }
-        for done in self.inbox.take_reloads() {
+        for done in self.queue.take_reloads() {
             let epoch = self.engine.epoch();
             let outcome = self.engine.reload_changed();
             self.reloaded(epoch);
@@ -125,7 +125,7 @@ impl Worker {
     /// Puts waiting jobs into idle slots.
     fn admit(&mut self) {
         while self.slots.iter().any(Slot::is_idle)
-            && let Some(request) = self.inbox.take()
+            && let Some(request) = self.queue.take()
         {
             self.begin(request);
         }
@@ -133,12 +133,12 @@ impl Worker {
 
     fn begin(&mut self, request: Request) {
         let (index, reused) = self.slot_for(&request);
-        let reused = self.cut(index, reused);
-        self.begun += 1;
         let slot = &mut self.slots[index];
+        let reused = slot.session.cut(self.engine.context(), reused);
+        self.begun += 1;
         slot.begin(request, reused, self.begun);
         let epoch = self.engine.epoch();
-        let prompt_tokens = slot.tokens.len();
+        let prompt_tokens = slot.session.tokens.len();
         self.tell(index, Event::Started { prompt_tokens, reused, epoch });
     }
 
@@ -147,50 +147,71 @@ impl Worker {
         let work = self.slots[index].work.as_mut().expect("a job in the slot");
         let goes_on = (work.sink)(event).is_continue();
         if !goes_on {
-            self.totals.ended.cancelled += 1;
-            drop(self.slots[index].end());
-            self.freed();
+            self.cancel(index);
         }
         goes_on
     }
 
-    /// A job is done. `stopped`: the place of the stop string that ended it.
-    pub(super) fn finish(&mut self, index: usize, stop: StopReason, stopped: Option<usize>) {
-        let slot = &mut self.slots[index];
-        let work = slot.work.as_mut().expect("a job in the slot");
+    /// Ends a job without a word.
+    fn cancel(&mut self, index: usize) {
+        self.totals.ended.cancelled += 1;
+        drop(self.take(index));
+    }
+
+    /// Ends a job that may have text left.
+    pub(super) fn finish(&mut self, index: usize, stop: Stop) {
+        let work = self.slots[index].work.as_mut().expect("a job in the slot");
         let mut text = Vec::new();
-        if stopped.is_none() {
-            work.stops.rest(&mut text);
+        work.generation.release(stop, &mut text);
+        if text.is_empty() || self.tell(index, Event::Text(text)) {
+            self.end(index, stop);
         }
-        if !text.is_empty() && !self.tell(index, Event::Text(text)) {
-            return;
-        }
-        let (mut work, tokens) = self.slots[index].end().expect("a job in the slot");
-        let stop_string = stopped.map(|i| work.stop_strings.swap_remove(i));
-        let answer = work.answer(tokens, stop, stop_string, self.engine.epoch());
-        self.totals.ended.count(stop);
-        // Who is told may bring the next job at once.
-        self.freed();
-        let _ = (work.sink)(Event::Finished(answer));
+    }
+
+    /// A job is done, and all of its text was told.
+    pub(super) fn end(&mut self, index: usize, stop: Stop) {
+        let epoch = self.engine.epoch();
+        self.totals.ended.count(stop.reason());
+        // Whoever is told may bring the next job at once: the slot is free before.
+        let (mut sink, answer) =
+            self.take_with(index, |session, generation| generation.end(session, stop, epoch));
+        let _ = sink(Event::Finished(answer));
     }
 
     pub(super) fn fail(&mut self, index: usize, error: EngineError) {
-        let (mut work, _) = self.slots[index].end().expect("a job in the slot");
         self.totals.ended.failed += 1;
-        self.freed();
-        let _ = (work.sink)(Event::Failed(error));
+        let mut sink = self.take(index);
+        let _ = sink(Event::Failed(error));
     }
 
-    fn freed(&mut self) {
-        self.inbox.free_slot();
+    /// Takes a job out of its slot, which is free from now on, and what it leaves may serve the next one.
+    fn take(&mut self, index: usize) -> Sink {
+        self.take_with(index, |session, _| session.settle()).0
+    }
+
+    fn take_with<T>(&mut self, index: usize, end: impl FnOnce(&mut Session, Generation) -> T) -> (Sink, T) {
+        let slot = &mut self.slots[index];
+        let Work { sink, generation, standing } = slot.work.take().expect("a job in the slot");
+        let ended = end(&mut slot.session, generation);
+        self.queue.free_slot(&standing);
         self.unsaved = Some(Instant::now());
         self.show();
+        (sink, ended)
+    }
+
+    /// Ends the jobs whose callers have left.
+    fn cancel_left(&mut self) {
+        for index in 0..self.slots.len() {
+            if self.slots[index].work.as_ref().is_some_and(|work| work.standing.has_left()) {
+                self.cancel(index);
+            }
+        }
     }
 
     fn cancel_all(&mut self) {
         for index in 0..self.slots.len() {
             if !self.slots[index].is_idle() {
-                self.finish(index, StopReason::Cancelled, None);
+                self.finish(index, Stop::CANCELLED);
             }
         }
     }
@@ -198,17 +219,9 @@ impl Worker {
     /// Ends a job that has no slot.
     fn refuse(&mut self, mut request: Request) {
         self.totals.ended.cancelled += 1;
-        let epoch = self.engine.epoch();
-        let _ = (request.sink)(Event::Finished(Answer {
-            tokens: Vec::new(),
-            stop: StopReason::Cancelled,
-            stop_string: None,
-            prompt_tokens: request.job.prompt.len(),
-            reused: 0,
-            timings: Timings::default(),
-            queued_ms: request.submitted.elapsed().as_secs_f64() * 1e3,
-            epochs: (epoch, epoch),
-        }));
+        let queued_ms = request.submitted.elapsed().as_secs_f64() * 1e3;
+        let answer = Answer::not_begun(request.job.prompt.len(), queued_ms, self.engine.epoch());
+        let _ = (request.sink)(Event::Finished(answer));
     }
 
     /// Nothing to compute.
@@ -217,11 +230,11 @@ impl Worker {
             self.unsaved = None;
             self.engine.save_warm_start();
         }
-        self.inbox.nap(jobs);
+        self.queue.nap(jobs);
     }
 
     fn show(&self) {
-        self.inbox.show(|status| {
+        self.queue.show(|status| {
             for (shown, slot) in status.slots.iter_mut().zip(&self.slots) {
                 *shown = slot.status();
             }

@@ -6,8 +6,8 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use terrace_engine::serving::{Answer, Event, Job, Refused, Serving, ServingOptions};
-use terrace_engine::{Engine, EngineError, Generation, Options};
+use terrace_engine::serving::{self, Event, Prompt, Refused, Serving, ServingOptions, Sink, Ticket};
+use terrace_engine::{Answer, Engine, EngineError, Options};
 use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
 use terrace_plan::{Budget, Manage};
@@ -48,6 +48,24 @@ pub fn serve(options: Options, serving: ServingOptions) -> Serving {
     Serving::start(load(Options { sequences: serving.slots, unified: false, ..options }), serving)
 }
 
+/// A job of which no model knows yet.
+#[derive(Clone)]
+pub struct Job {
+    pub prompt: Vec<i32>,
+    pub n_max: Option<usize>,
+    pub sampling: Sampling,
+    pub stop: Vec<String>,
+    pub reuse: bool,
+}
+
+impl Job {
+    pub fn submit(self, serving: &Serving, sink: Sink) -> Result<Ticket, Refused> {
+        let Self { prompt, n_max, sampling, stop, reuse } = self;
+        let prompt = Prompt::new(prompt, serving.facts())?;
+        serving.submit(serving::Job { prompt, n_max, sampling, stop, reuse }, sink)
+    }
+}
+
 pub fn job(prompt: &[i32], n: usize) -> Job {
     let sampling = Sampling::greedy();
     Job { prompt: prompt.to_vec(), n_max: Some(n), sampling, stop: Vec::new(), reuse: false }
@@ -63,13 +81,13 @@ pub fn text(engine: &Engine, from: usize, len: usize) -> Vec<i32> {
 }
 
 /// What a job alone comes to, in a context that has seen nothing else.
-pub fn lone(engine: &mut Engine, job: &Job) -> Generation {
+pub fn lone(engine: &mut Engine, job: &Job) -> Answer {
     engine.reset();
     engine.generate(&job.prompt, job.n_max, &job.sampling, &mut |_| ControlFlow::Continue(())).unwrap()
 }
 
 /// What a caller was told.
-pub struct Told(Receiver<Event>);
+pub struct Told(Receiver<Event>, Ticket);
 
 /// Everything that came of a job.
 pub struct Heard {
@@ -81,8 +99,8 @@ pub struct Heard {
 
 pub fn ask(serving: &Serving, job: Job) -> Result<Told, Refused> {
     let (send, told) = channel();
-    serving.submit(job, Box::new(move |event| to_flow(send.send(event).is_ok())))?;
-    Ok(Told(told))
+    let ticket = job.submit(serving, Box::new(move |event| to_flow(send.send(event).is_ok())))?;
+    Ok(Told(told, ticket))
 }
 
 pub fn to_flow(go_on: bool) -> ControlFlow<()> {

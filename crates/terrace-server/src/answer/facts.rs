@@ -1,7 +1,7 @@
 //! What every API's answers have beside what the API says.
 
 use serde_json::{Value, json as object};
-use terrace_engine::serving::Answer;
+use terrace_engine::Answer;
 
 /// What the objects of the APIs have no place for. The tokens are of one state of the model if the two epochs are equal.
 pub fn facts(answer: &Answer) -> Value {

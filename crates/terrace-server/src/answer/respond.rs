@@ -12,8 +12,8 @@ use futures_util::stream::{self, Stream};
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::sync::Arc;
-use terrace_engine::serving::{Answer, Job};
+use terrace_engine::Answer;
+use terrace_engine::serving::Job;
 
 /// An API's form of an answer.
 pub trait Form: Send + 'static {
@@ -53,12 +53,12 @@ pub enum Framing {
 /// It was not taken, or failed before anything went out.
 pub async fn respond(
     app: &App,
-    ready: &Arc<Ready>,
+    ready: &Ready,
     job: Job,
     stream: bool,
     mut form: impl Form,
 ) -> Result<Response, ApiError> {
-    let mut running = Running::submit(app, ready, job).await?;
+    let mut running = Running::submit(app, ready, job)?;
     let begun = running.begun().await?;
     if stream {
         return Ok(with_epoch(pieces(running, form), begun.epoch));

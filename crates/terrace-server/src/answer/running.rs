@@ -2,15 +2,13 @@
 
 use crate::app::{App, Ready};
 use crate::error::ApiError;
-use crate::line::Place;
 use std::ops::ControlFlow;
-use std::sync::Arc;
-use terrace_engine::Utf8Stream;
-use terrace_engine::serving::{Answer, Event, Job};
+use terrace_engine::serving::{Event, Job, Ticket};
+use terrace_engine::{Answer, Utf8Stream};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{Instant, timeout_at};
 
-/// A job that was taken. Dropped, as it is when the client goes away, it ends at its next token.
+/// A job that was taken. Dropped, as it is when the client goes away, it leaves the queue, or ends at its next token.
 pub struct Running {
     /// Not bounded: the worker must not wait for a slow client, and there is no more than one answer's text.
     events: UnboundedReceiver<Event>,
@@ -18,9 +16,7 @@ pub struct Running {
     /// The answer, while the rest of the text goes out before it.
     answer: Option<Answer>,
     deadline: Option<Instant>,
-    /// Before the engine knew of it.
-    waited_ms: f64,
-    _place: Place,
+    _ticket: Ticket,
 }
 
 /// What a job has when it has a slot.
@@ -39,22 +35,18 @@ pub enum Piece {
 }
 
 impl Running {
-    /// Submits a job when there is a place for it.
+    /// Submits a job.
     ///
     /// # Errors
     /// It was not taken.
-    pub async fn submit(app: &App, ready: &Arc<Ready>, job: Job) -> Result<Self, ApiError> {
-        ready.ask(|serving| serving.check(&job.prompt))??;
-        let begin = Instant::now();
-        let deadline = app.timeout.map(|timeout| begin + timeout);
-        let place = in_time(deadline, ready.line.enter()).await??;
-        let waited_ms = begin.elapsed().as_secs_f64() * 1e3;
+    pub fn submit(app: &App, ready: &Ready, job: Job) -> Result<Self, ApiError> {
+        let deadline = app.timeout.map(|timeout| Instant::now() + timeout);
         let (send, events) = unbounded_channel();
         let sink = move |event| {
             if send.send(event).is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
-        ready.ask(|serving| serving.submit(job, Box::new(sink)))??;
-        Ok(Self { events, text: Utf8Stream::default(), answer: None, deadline, waited_ms, _place: place })
+        let ticket = ready.ask(|serving| serving.submit(job, Box::new(sink)))??;
+        Ok(Self { events, text: Utf8Stream::default(), answer: None, deadline, _ticket: ticket })
     }
 
     /// Waits until it has a slot. What goes wrong before is told by a status; behind it, it is too late for that.
@@ -65,7 +57,7 @@ impl Running {
         match self.event().await? {
             Event::Started { epoch, .. } => Ok(Begun { epoch }),
             Event::Failed(error) => Err(error.into()),
-            // Only who ends the server cancels what waits.
+            // Only the server's end cancels what waits.
             Event::Finished(_) | Event::Text(_) | Event::Progress { .. } => Err(ApiError::stopping()),
         }
     }
@@ -83,9 +75,7 @@ impl Running {
                 Event::Started { .. } | Event::Progress { .. } => continue,
                 Event::Text(bytes) => self.text.push(&bytes),
                 Event::Failed(error) => return Err(error.into()),
-                Event::Finished(mut answer) => {
-                    answer.queued_ms += self.waited_ms;
-                    answer.timings.ttft_ms += self.waited_ms;
+                Event::Finished(answer) => {
                     let rest = self.text.finish();
                     if rest.is_empty() {
                         return Ok(Piece::End(answer));
@@ -105,11 +95,9 @@ impl Running {
     /// # Errors
     /// As [`Running::next`].
     pub async fn whole(mut self) -> Result<(String, Answer), ApiError> {
-        let mut text = String::new();
         loop {
-            match self.next().await? {
-                Piece::Text(more) => text.push_str(&more),
-                Piece::End(answer) => return Ok((text, answer)),
+            if let Piece::End(answer) = self.next().await? {
+                return Ok((String::from_utf8_lossy(&answer.text).into_owned(), answer));
             }
         }
     }

@@ -10,8 +10,8 @@ use axum::extract::State;
 use axum::response::Response;
 use serde_json::{Value, json as object};
 use std::sync::Arc;
-use terrace_engine::StopReason;
-use terrace_engine::serving::{Answer, Job};
+use terrace_engine::serving::Job;
+use terrace_engine::{Answer, StopReason};
 
 /// `POST /completion`.
 ///
@@ -150,10 +150,8 @@ pub async fn detokenize(LoadedModel(ready): LoadedModel, body: Body) -> Result<R
             None => return Err(ApiError::field("tokens", "`tokens` is missing")),
         };
         fields.finish()?;
-        let vocabulary = ready.facts.vocabulary;
-        if let Some(wrong) =
-            tokens.iter().find(|&&token| !usize::try_from(token).is_ok_and(|t| t < vocabulary))
-        {
+        if let Some(wrong) = tokens.iter().find(|&&token| !ready.facts.has_token(token)) {
+            let vocabulary = ready.facts.vocabulary;
             return Err(ApiError::field(
                 "tokens",
                 format!("{wrong} is not a token: the vocabulary has {vocabulary}"),

@@ -10,8 +10,8 @@ use axum::response::Response;
 use serde_json::{Value, json};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use terrace_engine::StopReason;
-use terrace_engine::serving::{Answer, Job};
+use terrace_engine::serving::Job;
+use terrace_engine::{Answer, StopReason};
 
 /// `POST /v1/chat/completions`.
 ///

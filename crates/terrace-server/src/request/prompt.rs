@@ -5,23 +5,29 @@ use crate::app::Ready;
 use crate::error::ApiError;
 use serde_json::Value;
 use terrace_engine::Message;
+use terrace_engine::serving::Prompt;
 
 /// The prompt of a completion: a text, or tokens.
 ///
 /// # Errors
 /// There is none, or several.
-pub fn prompt(fields: &mut Fields, ready: &Ready) -> Result<Vec<i32>, ApiError> {
+pub fn prompt(fields: &mut Fields, ready: &Ready) -> Result<Prompt, ApiError> {
     let value = fields.take("prompt").ok_or_else(|| ApiError::field("prompt", "`prompt` is missing"))?;
-    prompt_of(value, ready)
+    known(prompt_of(value, ready)?, ready)
+}
+
+/// A prompt of tokens that the model has, if they are.
+fn known(tokens: Vec<i32>, ready: &Ready) -> Result<Prompt, ApiError> {
+    Ok(Prompt::new(tokens, &ready.facts)?)
 }
 
 fn prompt_of(value: Value, ready: &Ready) -> Result<Vec<i32>, ApiError> {
     match value {
-        Value::String(text) => text_tokens(&text, ready),
+        Value::String(text) => tokens_of(&text, true, ready),
         Value::Array(values) if values.first().is_some_and(Value::is_number) => tokens("prompt", &values),
         Value::Array(mut values) => match (values.pop(), values.is_empty()) {
             (Some(Value::Array(nested)), true) => tokens("prompt", &nested),
-            (Some(Value::String(text)), true) => text_tokens(&text, ready),
+            (Some(Value::String(text)), true) => tokens_of(&text, true, ready),
             (None, _) => Err(ApiError::field("prompt", "`prompt` is an empty array")),
             (Some(_), true) => Err(ApiError::field("prompt", "`prompt` is neither text nor tokens")),
             (Some(_), false) => Err(ApiError::unsupported(
@@ -33,19 +39,19 @@ fn prompt_of(value: Value, ready: &Ready) -> Result<Vec<i32>, ApiError> {
     }
 }
 
-/// Tokens of a document's beginning.
+/// A document's beginning.
 ///
 /// # Errors
-/// The tokenizer's.
-pub fn text_tokens(text: &str, ready: &Ready) -> Result<Vec<i32>, ApiError> {
-    tokens_of(text, true, ready)
+/// The tokenizer's; a prompt that the model cannot be asked.
+pub fn text_tokens(text: &str, ready: &Ready) -> Result<Prompt, ApiError> {
+    known(tokens_of(text, true, ready)?, ready)
 }
 
 fn tokens_of(text: &str, add_special: bool, ready: &Ready) -> Result<Vec<i32>, ApiError> {
     Ok(ready.ask(|serving| serving.tokenize(text, add_special, true))??)
 }
 
-/// Tokens by their numbers. Whether the model has them is the engine's to say.
+/// Tokens by their numbers. Whether the model has them is not looked at.
 ///
 /// # Errors
 /// Something else is among them.
@@ -76,12 +82,12 @@ pub fn render(messages: &[Message], answers: bool, ready: &Ready) -> Result<Stri
     Ok(ready.template()?.render(messages, answers)?)
 }
 
-/// Tokens of a conversation.
+/// A conversation that the template has written.
 ///
 /// # Errors
-/// The tokenizer's.
-pub fn chat_tokens(text: &str, ready: &Ready) -> Result<Vec<i32>, ApiError> {
-    tokens_of(text, !ready.facts.special_tokens.begin(text), ready)
+/// The tokenizer's; a prompt that the model cannot be asked.
+pub fn chat_tokens(text: &str, ready: &Ready) -> Result<Prompt, ApiError> {
+    known(tokens_of(text, !ready.facts.special_tokens.begin(text), ready)?, ready)
 }
 
 /// The turns of a conversation.

@@ -7,7 +7,7 @@ use crate::args::Applied;
 use hot_experts::HotExpertsReport;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-use terrace_engine::{Engine, Generation, Timings};
+use terrace_engine::{Answer, Engine, Timings};
 use terrace_host::peak_rss;
 use terrace_store::{LayerStats, StoreStats};
 
@@ -288,7 +288,7 @@ impl TimingReport {
 
 impl RunReport {
     /// Of a generation that just ended.
-    pub fn new(engine: &Engine, generation: &Generation) -> Self {
+    pub fn new(engine: &Engine, generation: &Answer) -> Self {
         let plan = engine.plan();
         let stop = serde_json::to_value(generation.stop).ok();
         Self {

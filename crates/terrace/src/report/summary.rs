@@ -3,7 +3,7 @@
 use super::hot_experts::HotExpertsReport;
 use super::{ForetoldReport, StoreReport};
 use std::fmt;
-use terrace_engine::{Engine, Generation, SavedProfile, Timings};
+use terrace_engine::{Answer, Engine, SavedProfile, Timings};
 use terrace_model::ByteSize;
 
 /// A few lines about a run, or about all answers of a conversation.
@@ -18,7 +18,7 @@ pub struct Summary {
 
 impl Summary {
     /// Of what the engine did so far.
-    pub fn of(engine: &Engine, generation: Option<&Generation>) -> Self {
+    pub fn of(engine: &Engine, generation: Option<&Answer>) -> Self {
         Self {
             run: generation.map(|g| (g.prompt_tokens, g.tokens.len(), g.timings)),
             store: StoreReport::of(engine),

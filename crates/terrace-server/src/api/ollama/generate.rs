@@ -14,8 +14,8 @@ use chrono::Utc;
 use serde_json::{Value, json as object};
 use std::sync::Arc;
 use std::time::Instant;
-use terrace_engine::serving::{Answer, Job};
-use terrace_engine::{Message, StopReason};
+use terrace_engine::serving::{Job, Prompt};
+use terrace_engine::{Answer, Message, StopReason};
 use terrace_ggml::llama::Sampling;
 
 /// `POST /api/generate`.
@@ -102,7 +102,7 @@ fn options_of(mut options: Fields, app: &App, ready: &Ready) -> Result<Chosen, A
     Ok((sampling, stop, n_max))
 }
 
-fn conversation(fields: &mut Fields, ready: &Ready) -> Result<Option<Vec<i32>>, ApiError> {
+fn conversation(fields: &mut Fields, ready: &Ready) -> Result<Option<Prompt>, ApiError> {
     let messages =
         fields.take("messages").ok_or_else(|| ApiError::field("messages", "`messages` is missing"))?;
     if messages.as_array().is_some_and(Vec::is_empty) {
@@ -112,7 +112,7 @@ fn conversation(fields: &mut Fields, ready: &Ready) -> Result<Option<Vec<i32>>, 
 }
 
 /// One prompt, as a conversation of its own: unless it is raw, or the model knows of no conversations.
-fn single(fields: &mut Fields, ready: &Ready) -> Result<Option<Vec<i32>>, ApiError> {
+fn single(fields: &mut Fields, ready: &Ready) -> Result<Option<Prompt>, ApiError> {
     let text = fields.text("prompt")?.unwrap_or_default();
     let system = fields.text("system")?.filter(|system| !system.is_empty());
     let raw = fields.flag("raw")?.unwrap_or(false);
@@ -132,7 +132,7 @@ fn single(fields: &mut Fields, ready: &Ready) -> Result<Option<Vec<i32>>, ApiErr
     chat_tokens(&system.chain([Message::new("user", text)]).collect::<Vec<_>>(), ready).map(Some)
 }
 
-fn chat_tokens(messages: &[Message], ready: &Ready) -> Result<Vec<i32>, ApiError> {
+fn chat_tokens(messages: &[Message], ready: &Ready) -> Result<Prompt, ApiError> {
     prompt::chat_tokens(&prompt::render(messages, true, ready)?, ready)
 }
 

@@ -17,7 +17,7 @@ use input::{Input, input};
 use std::io::{ErrorKind, Write};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use terrace_engine::{ChatTemplate, Engine, Generation, Message, SavedTrace, Utf8Stream};
+use terrace_engine::{Answer, ChatTemplate, Engine, Message, SavedTrace, Utf8Stream};
 use terrace_ggml::llama::Sampling;
 
 /// Generates text as the options say.
@@ -138,7 +138,7 @@ pub fn generate(
     n: Option<usize>,
     sampling: &Sampling,
     out: &mut Output,
-) -> Result<Generation, CliError> {
+) -> Result<Answer, CliError> {
     let mut text = Utf8Stream::default();
     let result = signals::busy(|| {
         engine.generate(prompt, n, sampling, &mut |bytes| {

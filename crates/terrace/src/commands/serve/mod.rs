@@ -55,9 +55,8 @@ pub fn serve(args: &ServeArgs, verbose: bool) -> Result<(), CliError> {
         None
     };
     let (slots, queue) = (args.parallel, args.queue as usize);
-    // The line is before the engine's own queue, which has what is given up and not ended yet.
-    let options = ServingOptions { slots, queue: queue + slots as usize, batch_slots: args.batch_slots };
-    let ready = Arc::new(Ready::new(Serving::start(engine, options), args.alias.as_deref(), queue));
+    let options = ServingOptions { slots, queue, batch_slots: args.batch_slots };
+    let ready = Arc::new(Ready::new(Serving::start(engine, options), args.alias.as_deref()));
     app.set_ready(Arc::clone(&ready));
     eprintln!("ready: {}, {slots} at a time with {} tokens each", ready.name, ready.facts.context);
 

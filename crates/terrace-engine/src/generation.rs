@@ -1,0 +1,202 @@
+//! An answer being generated: which token comes next, and whether it is the last.
+
+use crate::answer::{Answer, StopReason, Timings};
+use crate::engine::Engine;
+use crate::session::Session;
+use crate::stops::Stops;
+use std::time::Instant;
+use terrace_ggml::llama::{Sampler, Sampling};
+use terrace_store::StoreStats;
+
+/// What is asked of a generation, the prompt aside.
+pub(crate) struct Wanted<'w> {
+    pub n_max: Option<usize>,
+    pub sampling: &'w Sampling,
+    /// Texts that end it.
+    pub stop: Vec<String>,
+}
+
+/// Why a generation ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stop {
+    reason: StopReason,
+    /// The place of the stop string.
+    string: Option<usize>,
+}
+
+impl Stop {
+    /// The caller or an interrupt ends it.
+    pub const CANCELLED: Self = Self::of(StopReason::Cancelled);
+
+    const fn of(reason: StopReason) -> Self {
+        Self { reason, string: None }
+    }
+
+    pub const fn reason(self) -> StopReason {
+        self.reason
+    }
+}
+
+/// An answer being generated at the end of a session.
+pub(crate) struct Generation {
+    sampler: Sampler,
+    stops: Stops,
+    /// As the caller gave them.
+    stop_strings: Vec<String>,
+    n_max: Option<usize>,
+    /// Tokens of the prompt, and those of them that need not be evaluated.
+    prompt: usize,
+    reused: usize,
+    /// Where the session's generated tokens begin.
+    start: usize,
+    /// All that went out.
+    text: Vec<u8>,
+    /// Reused: a token's text.
+    piece: Vec<u8>,
+    /// The epoch after the first token and at the last, from the first token on.
+    epochs: Option<(u64, u64)>,
+    /// What the store had done when the prompt was evaluated, for those who want to know.
+    pub store: Option<StoreStats>,
+    submitted: Instant,
+    begun: Instant,
+    /// When the prompt was evaluated.
+    evaluated: Option<Instant>,
+    /// When the first token was chosen.
+    first: Option<Instant>,
+}
+
+impl Generation {
+    /// After a session's tokens, of which the last `prompt` are the prompt, and `reused` of these are held.
+    pub fn new(
+        session: &Session,
+        prompt: usize,
+        reused: usize,
+        wanted: Wanted<'_>,
+        submitted: Instant,
+    ) -> Self {
+        Self {
+            sampler: Sampler::new(wanted.sampling),
+            stops: Stops::new(&wanted.stop),
+            stop_strings: wanted.stop,
+            n_max: wanted.n_max,
+            prompt,
+            reused,
+            start: session.tokens.len(),
+            text: Vec::new(),
+            piece: Vec::new(),
+            epochs: None,
+            store: None,
+            submitted,
+            begun: Instant::now(),
+            evaluated: None,
+            first: None,
+        }
+    }
+
+    /// Tokens of the prompt.
+    pub const fn prompt(&self) -> usize {
+        self.prompt
+    }
+
+    /// Of these, those that were not evaluated.
+    pub const fn reused(&self) -> usize {
+        self.reused
+    }
+
+    /// Tokens so far.
+    pub fn generated(&self, session: &Session) -> usize {
+        session.tokens.len() - self.start
+    }
+
+    /// Whether the prompt has not been evaluated yet.
+    pub const fn is_new(&self) -> bool {
+        self.evaluated.is_none()
+    }
+
+    /// What its session holds is gone, and will be evaluated again. How much that is beside what was not evaluated before.
+    pub fn forget(&mut self, session: &mut Session) -> usize {
+        // What was held in batches, then the token that was chosen last.
+        let chosen = self.generated(session).min(1);
+        let lost = session.forget(chosen);
+        if chosen > 0 { lost } else { lost - std::mem::take(&mut self.reused).min(lost) }
+    }
+
+    /// Chooses a token from a row of logits, those of the session's last token, and appends it to the session. `text` gets
+    /// the bytes that no stop string can take back. Why that was the end, if it was.
+    pub fn choose(
+        &mut self,
+        engine: &mut Engine,
+        session: &mut Session,
+        row: usize,
+        text: &mut Vec<u8>,
+    ) -> Option<Stop> {
+        let epoch = engine.epoch();
+        self.epochs = Some((self.epochs.map_or(session.epoch, |(first, _)| first), epoch));
+        self.evaluated.get_or_insert_with(Instant::now);
+        if self.n_max == Some(0) {
+            return Some(Stop::of(StopReason::Length));
+        }
+        let token = self.sampler.sample_row(engine.context(), row);
+        self.first.get_or_insert_with(Instant::now);
+        let before = text.len();
+        let stop = if engine.vocab().is_end(token) {
+            Some(Stop::of(StopReason::EndOfText))
+        } else {
+            session.tokens.push(token.0);
+            self.piece.clear();
+            engine.vocab().piece(token, false, &mut self.piece);
+            if let Some(string) = self.stops.push(&self.piece, text) {
+                Some(Stop { reason: StopReason::StopString, string: Some(string) })
+            } else if self.n_max == Some(self.generated(session)) {
+                Some(Stop::of(StopReason::Length))
+            } else if session.held == engine.context_size() {
+                Some(Stop::of(StopReason::ContextFull))
+            } else {
+                None
+            }
+        };
+        self.text.extend_from_slice(&text[before..]);
+        if let Some(stop) = stop {
+            self.release(stop, text);
+        }
+        stop
+    }
+
+    /// The text ends: what was held back is text after all, unless it is the stop string.
+    pub fn release(&mut self, stop: Stop, text: &mut Vec<u8>) {
+        if stop.string.is_none() {
+            let before = text.len();
+            self.stops.rest(text);
+            self.text.extend_from_slice(&text[before..]);
+        }
+    }
+
+    /// How it ended. The session keeps what was evaluated.
+    pub fn end(mut self, session: &mut Session, stop: Stop, epoch: u64) -> Answer {
+        let now = Instant::now();
+        let ms = |from: Instant, to: Instant| (to - from).as_secs_f64() * 1e3;
+        let per_second = |n: usize, ms: f64| if n > 0 && ms > 0.0 { n as f64 * 1000.0 / ms } else { 0.0 };
+        let tokens = session.tokens[self.start..].to_vec();
+        session.settle();
+        let prompt_ms = ms(self.begun, self.evaluated.unwrap_or(now));
+        let decode_ms = self.first.map_or(0.0, |first| ms(first, now));
+        Answer {
+            timings: Timings {
+                prompt_ms,
+                decode_ms,
+                ttft_ms: self.first.map_or(0.0, |first| ms(self.submitted, first)),
+                prompt_tps: per_second(self.prompt - self.reused, prompt_ms),
+                decode_tps: per_second(tokens.len().saturating_sub(1), decode_ms),
+            },
+            tokens,
+            text: self.text,
+            stop: stop.reason,
+            stop_string: stop.string.map(|place| self.stop_strings.swap_remove(place)),
+            prompt_tokens: self.prompt,
+            reused: self.reused,
+            queued_ms: ms(self.submitted, self.begun),
+            epochs: self.epochs.unwrap_or((epoch, epoch)),
+            decode: None,
+        }
+    }
+}
