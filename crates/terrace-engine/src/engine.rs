@@ -9,6 +9,7 @@ use crate::reload::{Registry, Reloads};
 use crate::report::PlanReport;
 use crate::session::Session;
 use crate::trace::{SavedTrace, TraceFile};
+use crate::unfit::Unfit;
 use crate::warm::WarmStart;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -106,7 +107,7 @@ impl Engine {
 
     /// Leaves layers (ascending; not the first or the last) out from now on; forgets what the context held.
     pub fn skip_layers(&mut self, layers: &[u32]) -> Result<(), EngineError> {
-        let weights = self.weights.as_ref().ok_or(EngineError::StockLayers)?;
+        let weights = self.weights.as_ref().ok_or(Unfit::StockLayers)?;
         weights.skip_layers(layers);
         self.reset();
         Ok(())
@@ -239,7 +240,7 @@ impl Engine {
     /// experts are managed: none.
     ///
     /// # Errors
-    /// [`EngineError::Trace`]; a file that was there before is then as it was.
+    /// [`EngineError::File`]; a file that was there before is then as it was.
     pub fn save_trace(&mut self) -> Result<Option<SavedTrace>, EngineError> {
         let (Some(trace), Some(weights)) = (self.trace.take(), &self.weights) else { return Ok(None) };
         let recorder = weights.observer().recorder.take();
@@ -251,7 +252,7 @@ impl Engine {
     /// was asked for, or the run is stock's: none.
     ///
     /// # Errors
-    /// [`EngineError::Profile`]; a file that was there before is then as it was.
+    /// [`EngineError::File`]; a file that was there before is then as it was.
     pub fn save_profile(&mut self) -> Result<Option<SavedProfile>, EngineError> {
         let (Some(profile), Some(weights)) = (self.profile.take(), &self.weights) else { return Ok(None) };
         profile.save(&mut weights.store())

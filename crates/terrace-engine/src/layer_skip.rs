@@ -1,6 +1,7 @@
 //! The file that says which layers of a model can be left out, and what that costs.
 
 use crate::error::EngineError;
+use crate::file_error::{FileError, FileRole};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io::Write;
@@ -63,10 +64,12 @@ impl LayerSkip {
     /// Reads the file at `path`, which has to be for `model`.
     ///
     /// # Errors
-    /// [`EngineError::LayerSkip`]: no such file, not this format or version, made for another model, or layers that
+    /// [`EngineError::File`]: no such file, not this format or version, made for another model, or layers that
     /// cannot be skipped.
     pub fn read(path: &Path, model: &ModelFile) -> Result<Self, EngineError> {
-        let error = |reason: String| EngineError::LayerSkip { path: path.to_owned(), reason };
+        let error = |reason: String| {
+            EngineError::from(FileError { role: FileRole::LayerSkip, path: path.to_owned(), reason })
+        };
         let len = std::fs::metadata(path).map_err(|e| error(e.to_string()))?.len();
         if len > LARGEST {
             return Err(error(format!("{len} bytes are too many")));
@@ -101,10 +104,9 @@ impl LayerSkip {
     /// Writes it to `path`; what was there before is replaced once all of it is written.
     ///
     /// # Errors
-    /// [`EngineError::LayerSkip`] with the system's reason.
+    /// [`EngineError::File`] with the system's reason.
     pub fn write(&self, path: &Path) -> Result<(), EngineError> {
-        let error =
-            |e: std::io::Error| EngineError::LayerSkip { path: path.to_owned(), reason: e.to_string() };
+        let error = |e: std::io::Error| FileError::unwritten(FileRole::LayerSkip, path.to_owned(), &e);
         let text = serde_json::to_string_pretty(self).expect("numbers and names") + "\n";
         let part = PartFile::create(path).map_err(error)?;
         part.finish(|out| out.write_all(text.as_bytes())).map_err(error)?;

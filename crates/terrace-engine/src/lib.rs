@@ -8,6 +8,7 @@ mod answer;
 mod chat;
 mod engine;
 mod error;
+mod file_error;
 mod generate;
 mod generation;
 mod layer_skip;
@@ -22,6 +23,7 @@ pub mod serving;
 mod session;
 mod stops;
 mod trace;
+mod unfit;
 mod utf8;
 mod warm;
 
@@ -29,6 +31,7 @@ pub use answer::{Answer, StopReason, Timings};
 pub use chat::{ChatTemplate, ChatTemplateError, Message, SpecialTokens};
 pub use engine::Engine;
 pub use error::EngineError;
+pub use file_error::{FileError, FileRole};
 pub use layer_skip::{LayerSkip, Measured};
 pub use load::{HeaderModel, HotDevice, HotPlan, LoadProgress};
 pub use logits::{LogitRows, Logits};
@@ -38,10 +41,6 @@ pub use reload::{
     Provenance, Refusal, ReloadError, ReloadOutcome, ReloadReport, Replacement, Source, Swapped,
 };
 pub use report::PlanReport;
-pub use terrace_backend::{Foretold, HotLayerReport, HotReport, HotTotals, HotUpdate};
-pub use terrace_ggml::llama::{Sampling, SplitMode};
-pub use terrace_model::{KvType, KvTypes};
-pub use terrace_plan::{Budget, HitCurve, Manage, ParseRuleError, TensorRule};
-pub use terrace_store::{DirectChoice, IoChoice, LayerStats, PolicyKind, StoreStats, user_cache_dir};
 pub use trace::SavedTrace;
+pub use unfit::{ReadingChoice, Unfit};
 pub use utf8::Utf8Stream;

@@ -1,6 +1,7 @@
 //! The file of a run's timeline.
 
 use crate::error::EngineError;
+use crate::file_error::{FileError, FileRole};
 use crate::options::Options;
 use std::path::{Path, PathBuf};
 use terrace_model::ByteSize;
@@ -31,9 +32,9 @@ impl ProfileFile {
     /// For `path`, which does not change until the timeline is saved.
     ///
     /// # Errors
-    /// [`EngineError::Profile`] if nothing can be written there.
+    /// [`EngineError::File`] if nothing can be written there.
     pub fn create(path: &Path) -> Result<Self, EngineError> {
-        let failed = |source| EngineError::Profile { path: path.to_owned(), source };
+        let failed = |source| FileError::unwritten(FileRole::Timeline, path.to_owned(), &source).into();
         PartFile::create(path).map(Self).map_err(failed)
     }
 
@@ -58,7 +59,7 @@ impl ProfileFile {
                 spans: timeline.spans().len(),
                 dropped: timeline.dropped(),
             })),
-            Err(source) => Err(EngineError::Profile { path, source }),
+            Err(source) => Err(FileError::unwritten(FileRole::Timeline, path, &source).into()),
         }
     }
 }

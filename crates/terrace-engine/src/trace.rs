@@ -1,6 +1,7 @@
 //! The file of a routing trace.
 
 use crate::error::EngineError;
+use crate::file_error::{FileError, FileRole};
 use crate::options::Options;
 use std::io::Write;
 use std::path::PathBuf;
@@ -31,8 +32,8 @@ impl TraceFile {
     /// For a run that is to be recorded.
     pub fn for_run(options: &Options) -> Result<Option<Self>, EngineError> {
         let Some(path) = &options.record_trace else { return Ok(None) };
-        let file =
-            PartFile::create(path).map_err(|source| EngineError::Trace { path: path.clone(), source })?;
+        let file = PartFile::create(path)
+            .map_err(|source| FileError::unwritten(FileRole::Trace, path.clone(), &source))?;
         Ok(Some(Self { file, policy: options.cache_policy.to_string() }))
     }
 
@@ -43,7 +44,7 @@ impl TraceFile {
         let path = self.file.path().to_owned();
         match self.file.finish(|out| out.write_all(&bytes)) {
             Ok(size) => Ok(SavedTrace { path, size: ByteSize(size), cut_off }),
-            Err(source) => Err(EngineError::Trace { path, source }),
+            Err(source) => Err(FileError::unwritten(FileRole::Trace, path, &source).into()),
         }
     }
 }

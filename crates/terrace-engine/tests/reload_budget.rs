@@ -87,7 +87,7 @@ fn what_the_budget_cannot_hold_is_refused() {
             panic!("{manage}: {error}")
         };
         assert!(needed >= scene.len && left < needed && named == budget, "{manage}: {error}");
-        assert!(error.hint().is_some_and(|hint| hint.contains("--ram-budget")));
+        assert!(error.hint().is_some_and(|hint| hint.contains("RAM budget")));
         assert_eq!((engine.epoch(), engine.store_stats().map(|stats| stats.capacity)), (0, stats));
         assert!(trace(&mut engine) == golden, "{manage}: the model is as it was");
         // Slots are whole pages.

@@ -6,7 +6,7 @@ mod reloading;
 
 use reloading::{dir, from_file, in_own_process, load, original, servers, stays_flat, trace, with, write};
 use std::path::Path;
-use terrace_engine::{Engine, EngineError, Options, ReloadError, Replacement};
+use terrace_engine::{Engine, EngineError, Options, ReloadError, Replacement, Unfit};
 use terrace_ggml::llama::SplitMode;
 use terrace_model::ByteSize;
 use terrace_plan::Manage;
@@ -134,7 +134,7 @@ fn two_devices() {
     let dir = dir();
     let narrow = write(&Spec::new(Arch::Qwen3Moe), dir.path().join("narrow.gguf"));
     let refused = Engine::load(options(&narrow, &servers), &mut |_| std::ops::ControlFlow::Continue(()));
-    assert!(matches!(refused.map(|_| ()), Err(EngineError::EmptySlice { .. })));
+    assert!(matches!(refused.map(|_| ()), Err(EngineError::Unfit(Unfit::EmptySlice { .. }))));
 }
 
 #[test]

@@ -1,9 +1,12 @@
 //! What the user can do about an error: the only place where reasons, which libraries state as facts, become options.
 
 use crate::error::CliError;
+use terrace_backend::BackendError;
+use terrace_engine::{EngineError, FileError, FileRole, ReadingChoice, ReloadError, Unfit};
 use terrace_eval::sweep::SweepError;
 use terrace_eval::{BaseLogitsFault, EvalError};
-use terrace_plan::MixError;
+use terrace_ggml::llama::ContextError;
+use terrace_plan::{MixError, PlanError, RuleError};
 use terrace_quantize::QuantizeError;
 use terrace_server::ServerError;
 
@@ -34,7 +37,7 @@ pub fn hint(error: &CliError) -> Option<String> {
         ),
         CliError::Script(_) => Some("it is run by its path, so it has to be executable and to begin with `#!`".into()),
         CliError::NotUtf8 { .. } => Some("prompts are UTF-8 text; convert the input, e.g. with iconv".into()),
-        CliError::Engine(e) => e.hint(),
+        CliError::Engine(error) => on_engine(error),
         CliError::Chat(_) => Some("run without --chat to complete plain text".into()),
         CliError::Hub(e) => e.hint(),
         CliError::NoBundledModel(_) => {
@@ -62,9 +65,71 @@ pub fn hint(error: &CliError) -> Option<String> {
     }
 }
 
+fn on_engine(error: &EngineError) -> Option<String> {
+    match error {
+        EngineError::Unfit(unfit) => on_unfit(unfit),
+        EngineError::File(FileError { role, .. }) => match role {
+            FileRole::Plan => Some(
+                "make one with `terrace plan MODEL --json > FILE`; of an edited one, what it streams, its expert cache and \
+                 its context count"
+                    .into(),
+            ),
+            FileRole::LayerSkip => {
+                Some("make one with `terrace calibrate-skip MODEL -f TEXT -o FILE`".into())
+            }
+            FileRole::Readings | FileRole::Trace | FileRole::Timeline => None,
+        },
+        EngineError::PromptTooLong { prompt, used, .. } => {
+            Some(format!("use --ctx {} or more, or shorten the prompt", prompt + used + 1))
+        }
+        EngineError::EmptyPrompt => Some("give a prompt with -p TEXT or -f FILE".into()),
+        EngineError::Context(ContextError::Create { .. }) => {
+            Some("a smaller --ctx or --ubatch needs less memory".into())
+        }
+        EngineError::Backend(BackendError::WholeExperts { .. }) => Some("run with --manage none".into()),
+        EngineError::Reload(ReloadError::OverBudget { .. }) => {
+            Some("a larger --ram-budget; weights that stream (--manage) need none for it".into())
+        }
+        _ => error.hint(),
+    }
+}
+
+fn on_unfit(unfit: &Unfit) -> Option<String> {
+    match unfit {
+        Unfit::Plan(PlanError::BudgetTooSmall { minimum, .. }) => {
+            let minimum = minimum.bytes().div_ceil(1 << 20);
+            Some(format!("use --ram-budget {minimum}MiB or more, or a smaller quantisation"))
+        }
+        Unfit::Place(_) => Some("use a smaller --n-gpu-layers, or leave it out: as many as pay are chosen".into()),
+        Unfit::EmptySlice { .. } => {
+            Some("--split-mode tensor needs wider matrices: use --split-mode layer, or fewer devices".into())
+        }
+        Unfit::NoAccelerator => Some(
+            "`terrace doctor` shows the devices; --rpc HOST:PORT uses those of a server, --n-gpu-layers 0 none".into(),
+        ),
+        Unfit::MappedAndRead { choice } => {
+            let option = match choice {
+                ReadingChoice::Engine => "--io",
+                ReadingChoice::Direct => "--direct",
+                ReadingChoice::Faults => "--inject-fault",
+                ReadingChoice::Reloads => "--watch or --hotswap",
+            };
+            Some(format!("use --manage auto, or leave {option} out"))
+        }
+        Unfit::Rule(RuleError::Unused { .. }) => Some(
+            "rules are given with -ot; `terrace plan MODEL --json` and `terrace inspect MODEL` show a model's tensors"
+                .into(),
+        ),
+        Unfit::RepackTooLarge { .. } => Some("leave out --repack".into()),
+        Unfit::ContextTooLarge { .. } => Some("use a smaller --ctx".into()),
+        Unfit::StockLayers => Some("leave out --layer-skip, or --stock".into()),
+        _ => None,
+    }
+}
+
 fn on_evaluating(error: &EvalError) -> Option<String> {
     match error {
-        EvalError::Engine(error) => error.hint(),
+        EvalError::Engine(error) => on_engine(error),
         EvalError::TextTooShort { .. } => Some("give a longer text, or a smaller --ctx".into()),
         EvalError::ChunkTooSmall { .. } => Some("use --ctx 4 or more".into()),
         EvalError::TaskTooLong { tokens, .. } => Some(format!("use --ctx {tokens} or more, and --batch too")),
@@ -126,5 +191,22 @@ fn on_quantizing(error: &QuantizeError) -> Option<String> {
         QuantizeError::UnusedRule { .. } => Some("quantize --dry-run -v lists the tensors".into()),
         QuantizeError::OntoInput(_) => Some("write to another file".into()),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use terrace_model::ByteSize;
+
+    #[test]
+    fn options_stand_beside_the_reasons_that_they_change() {
+        let (needed, available) = (ByteSize::gib(2), ByteSize::gib(1));
+        let context = Unfit::ContextTooLarge { tokens: 9, needed, available };
+        let budget = ReloadError::OverBudget { needed, left: available, budget: available };
+        for (error, option) in [(EngineError::Unfit(context), "--ctx"), (budget.into(), "--ram-budget")] {
+            assert!(!error.to_string().contains("--"), "{error}");
+            assert!(on_engine(&error).is_some_and(|hint| hint.contains(option)), "{error}");
+        }
     }
 }

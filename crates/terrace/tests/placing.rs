@@ -198,7 +198,8 @@ fn devices_that_share_every_matrix_give_the_same_tokens() {
     let rpc = ["--rpc", servers[0].endpoint(), "--rpc", servers[1].endpoint(), "-sm", "tensor"];
     let refused = generate(&[&rpc[..], &["-ngl", "7"]].concat());
     let error = failure(&refused, 1);
-    assert!(error.contains("--split-mode tensor") && error.contains("blk.0."), "{error}");
+    assert!(error.contains("matrices shared by devices") && error.contains("blk.0."), "{error}");
+    assert!(stderr(&refused).contains("--split-mode tensor"));
     let dir = tempfile::tempdir().unwrap();
     let spec = Spec { embd: 512, heads: 8, kv_heads: 4, ..Spec::new(Arch::Qwen3Moe) };
     let model = terrace_testkit::write(&spec, dir.path().join("wide.gguf")).unwrap();

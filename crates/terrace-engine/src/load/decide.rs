@@ -3,7 +3,9 @@
 use super::devices::OnDevices;
 use super::scene::{AUTO_KV_TYPES, Scene};
 use crate::error::EngineError;
+use crate::file_error::{FileError, FileRole};
 use crate::options::{HotCacheChoice, KvChoice, Options};
+use crate::unfit::Unfit;
 use std::path::Path;
 use terrace_ggml::llama::SplitMode;
 use terrace_model::{ByteSize, KvTypes};
@@ -132,7 +134,7 @@ impl Scene<'_> {
         }
         let devices = self.machine.separate().next().is_some() && self.options.device_layers != Some(0);
         if !devices && self.options.device_layers.is_some_and(|layers| layers > 0) {
-            return Err(EngineError::NoAccelerator);
+            return Err(Unfit::NoAccelerator.into());
         }
         if self.options.manage != Manage::Auto && !devices {
             return Ok(None);
@@ -141,7 +143,7 @@ impl Scene<'_> {
             Ok(placed) => placed,
             // That has nobody else a plan for.
             Err(error) if self.options.device_layers.is_some_and(|layers| layers > 0) => {
-                return Err(EngineError::Place(error));
+                return Err(Unfit::Place(error).into());
             }
             Err(error) => {
                 // Where there is too little room, the sets know the smallest budget that would do.
@@ -159,7 +161,7 @@ impl Scene<'_> {
     }
 
     fn unusable(&self, reason: String) -> EngineError {
-        EngineError::PlanFile { path: self.options.plan.clone().unwrap_or_default(), reason }
+        FileError { role: FileRole::Plan, path: self.options.plan.clone().unwrap_or_default(), reason }.into()
     }
 
     /// RAM for the weights of a plan from a file: exactly what it says, if the machine has it.
@@ -175,13 +177,14 @@ impl Scene<'_> {
         let room = available.saturating_sub(auto_reserve(available));
         let needed = weights + context;
         if needed > room {
-            return Err(EngineError::PlanFile {
+            return Err(FileError {
+                role: FileRole::Plan,
                 path: path.into(),
                 reason: format!(
                     "it does not fit: {weights} of weights and slots with {context} of context are {needed}, and {room} \
                      of RAM can be used"
                 ),
-            });
+            }.into());
         }
         Ok(Budget::Bytes(weights))
     }

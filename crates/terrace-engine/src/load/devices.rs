@@ -3,6 +3,7 @@
 use super::hot::PlannedLanes;
 use super::split::check;
 use crate::error::EngineError;
+use crate::unfit::Unfit;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::num::NonZeroU64;
@@ -138,7 +139,7 @@ impl OnDevices {
         let all = devices();
         let find = |name: &String| {
             let device = all.iter().find(|device| device.name() == *name).copied();
-            device.ok_or_else(|| EngineError::NoDevice {
+            device.ok_or_else(|| Unfit::NoDevice {
                 name: name.clone(),
                 known: all.iter().filter(|d| d.is_accelerator()).map(|device| device.name()).collect(),
             })

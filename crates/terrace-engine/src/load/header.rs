@@ -6,6 +6,7 @@ use crate::layer_skip::LayerSkip;
 use crate::options::{KvChoice, Mode, Options};
 use crate::profile::ProfileFile;
 use crate::trace::TraceFile;
+use crate::unfit::Unfit;
 use terrace_ggml::devices::rpc::add_rpc_server;
 use terrace_ggml::gguf;
 use terrace_model::ModelFile;
@@ -36,7 +37,7 @@ impl Header {
         let trace = TraceFile::for_run(options)?;
         let profile = ProfileFile::for_run(options)?;
         if options.layer_skip.is_some() && matches!(options.mode, Mode::Stock { .. }) {
-            return Err(EngineError::StockLayers);
+            return Err(Unfit::StockLayers.into());
         }
         let layer_skip = options.layer_skip.as_ref().map(|path| LayerSkip::read(path, &file)).transpose()?;
         let written = match (&options.plan, options.mode) {

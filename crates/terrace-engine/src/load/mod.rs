@@ -25,6 +25,7 @@ use crate::profile::ProfileFile;
 use crate::reload::{Registry, WeightBudget};
 use crate::report::PlanReport;
 use crate::trace::TraceFile;
+use crate::unfit::Unfit;
 use crate::warm::WarmStart;
 use context_ask::cache_type;
 use header::Header;
@@ -123,14 +124,14 @@ fn check(scene: &Scene<'_>, report: &PlanReport) -> Result<(), EngineError> {
     let Scene { options, file, tokens, available, .. } = *scene;
     let needed = report.context_bytes;
     if needed > available {
-        return Err(EngineError::ContextTooLarge { tokens, needed, available });
+        return Err(Unfit::ContextTooLarge { tokens, needed, available }.into());
     }
     let repacked = ByteSize(2 * file.size().bytes()) + needed;
     if options.mode == (Mode::Stock { repack: true }) && repacked > available {
-        return Err(EngineError::RepackTooLarge { needed: repacked, available });
+        return Err(Unfit::RepackTooLarge { needed: repacked, available }.into());
     }
     match (options.mode, options.manage, asks_for_reading(options)) {
-        (Mode::Terrace, Manage::Mapped, Some(option)) => Err(EngineError::MappedAndRead { option }),
+        (Mode::Terrace, Manage::Mapped, Some(choice)) => Err(Unfit::MappedAndRead { choice }.into()),
         _ => Ok(()),
     }
 }
@@ -146,7 +147,7 @@ fn context(
     let Scene { options, tokens, .. } = *scene;
     let model = &loaded.model;
     if !model.has_decoder() || model.vocab().is_empty() {
-        return Err(EngineError::NotGenerative(options.model.clone()));
+        return Err(Unfit::NotGenerative(options.model.clone()).into());
     }
     let stock = loaded.weights.is_none();
     let params = ContextParams {

@@ -1,15 +1,15 @@
 //! Plans in files.
 
-use crate::error::EngineError;
+use crate::file_error::{FileError, FileRole};
 use std::path::Path;
 use terrace_model::ByteSize;
 use terrace_plan::Placement;
 
 /// A plan that `terrace plan --json` wrote, perhaps edited since.
-pub fn read_plan(path: &Path) -> Result<Placement, EngineError> {
+pub fn read_plan(path: &Path) -> Result<Placement, FileError> {
     /// The largest model's plan takes a few hundred kilobytes.
     const MOST: ByteSize = ByteSize::mib(16);
-    let bad = |reason: String| EngineError::PlanFile { path: path.into(), reason };
+    let bad = |reason: String| FileError { role: FileRole::Plan, path: path.into(), reason };
     let size = std::fs::metadata(path).map_err(|error| bad(error.to_string()))?.len();
     if size > MOST.bytes() {
         return Err(bad(format!("{} are no plan", ByteSize(size))));

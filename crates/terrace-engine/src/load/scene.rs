@@ -3,6 +3,7 @@
 use super::context_ask::HeaderModel;
 use super::header::Header;
 use crate::options::{HotCacheChoice, KvChoice, Mode, Options};
+use crate::unfit::ReadingChoice;
 use terrace_ggml::llama::SplitMode;
 use terrace_host::available_memory;
 use terrace_host::machine::{known_machine, machine_profile};
@@ -132,15 +133,15 @@ fn decides(file: &ModelFile, options: &Options, available: ByteSize) -> bool {
     options.mode == Mode::Terrace && !fits && file.size() >= WORTH_PROBING
 }
 
-/// The option by which the caller says how weights are read, or that their uses are to be seen: the page cache is then
+/// By which choice the caller says how weights are read, or that their uses are to be seen: the page cache is then
 /// not for them.
-pub fn asks_for_reading(options: &Options) -> Option<&'static str> {
+pub fn asks_for_reading(options: &Options) -> Option<ReadingChoice> {
     [
-        (options.io != IoChoice::Auto, "--io"),
-        (options.direct != DirectChoice::Auto, "--direct"),
-        (options.faults.is_some(), "--inject-fault"),
-        (options.reloads, "--watch or --hotswap"),
+        (options.io != IoChoice::Auto, ReadingChoice::Engine),
+        (options.direct != DirectChoice::Auto, ReadingChoice::Direct),
+        (options.faults.is_some(), ReadingChoice::Faults),
+        (options.reloads, ReadingChoice::Reloads),
     ]
     .into_iter()
-    .find_map(|(given, option)| given.then_some(option))
+    .find_map(|(given, choice)| given.then_some(choice))
 }

@@ -5,6 +5,7 @@
 //! (`llama_meta_device_get_split_state` in the pinned release).
 
 use crate::error::EngineError;
+use crate::unfit::Unfit;
 use terrace_model::Name;
 use terrace_model::{ModelFile, TensorInfo, TensorType};
 
@@ -46,7 +47,7 @@ pub fn has_parts(len: u64, granularity: u64, devices: u64) -> bool {
 /// # Errors
 /// The first tensor of which one would have nothing, which llama.cpp cannot do.
 pub fn check(model: &ModelFile, devices: u64) -> Result<(), EngineError> {
-    let empty = |tensor: &TensorInfo, granularity| EngineError::EmptySlice {
+    let empty = |tensor: &TensorInfo, granularity| Unfit::EmptySlice {
         tensor: tensor.name.clone(),
         devices,
         granularity,
@@ -58,14 +59,14 @@ pub fn check(model: &ModelFile, devices: u64) -> Result<(), EngineError> {
             ("ffn_down" | "ffn_down_exps", "weight") => {
                 let granularity = ffn_granularity(&tensor.ty);
                 if !has_parts(width, granularity, devices) {
-                    return Err(empty(tensor, granularity));
+                    return Err(empty(tensor, granularity).into());
                 }
             }
             ("attn_output", "weight") => {
                 let Some(group) = head_group(model) else { continue };
                 let granularity = attention_granularity(group, devices, &tensor.ty);
                 if !has_parts(width, granularity, devices) {
-                    return Err(empty(tensor, granularity));
+                    return Err(empty(tensor, granularity).into());
                 }
             }
             _ => {}

@@ -9,6 +9,7 @@ use super::scene::Scene;
 use crate::error::EngineError;
 use crate::options::{Options, lookahead_bytes};
 use crate::report::PlanReport;
+use crate::unfit::Unfit;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -104,7 +105,7 @@ fn config(options: &Options, plan: &Plan) -> Result<StoreConfig, EngineError> {
         request_size: options.request_size,
         policy: options.cache_policy.clone(),
         speculation: lookahead_bytes(options.lookahead, plan.slots),
-        faults: faults.map_err(|e| EngineError::Faults(e.to_string()))?,
+        faults: faults.map_err(|e| Unfit::Faults(e.to_string()))?,
         ..StoreConfig::default()
     })
 }

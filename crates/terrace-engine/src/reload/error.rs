@@ -123,7 +123,7 @@ impl ReloadError {
                 Some("write to another file, and rename it into place when it is complete".into())
             }
             Self::OverBudget { .. } => {
-                Some("a larger --ram-budget; weights that stream (--manage) need none for it".into())
+                Some("a larger RAM budget; weights that stream need none for it".into())
             }
             _ => None,
         }

@@ -1,0 +1,50 @@
+//! Files beside the model.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// A file beside the model that cannot be used, or not be written. Displays as one line.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{role} {}: {reason}", path.display())]
+pub struct FileError {
+    /// What it was to be.
+    pub role: FileRole,
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it, or the system's reason.
+    pub reason: String,
+}
+
+impl FileError {
+    /// The system does not let it be written.
+    pub(crate) fn unwritten(role: FileRole, path: PathBuf, source: &std::io::Error) -> Self {
+        Self { role, path, reason: source.to_string() }
+    }
+}
+
+/// What a file beside the model is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileRole {
+    /// Simulated readings of memory.
+    Readings,
+    /// A plan to follow.
+    Plan,
+    /// Layers to leave out.
+    LayerSkip,
+    /// Where a routing trace goes.
+    Trace,
+    /// Where a timeline goes.
+    Timeline,
+}
+
+impl fmt::Display for FileRole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Readings => "readings of memory",
+            Self::Plan => "plan",
+            Self::LayerSkip => "layer skip file",
+            Self::Trace => "cannot write the routing trace",
+            Self::Timeline => "cannot write the timeline",
+        })
+    }
+}
