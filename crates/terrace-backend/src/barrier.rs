@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 /// Turns that a thread spins before it sleeps. A node's threads arrive within microseconds of each other unless one
-/// of them waits for the disk, and then a sleeping thread leaves its core to whoever copies the bytes.
+/// of them waits for the disk, and then a sleeping thread leaves its core to the thread that copies the bytes.
 const SPINS: u32 = 20_000;
 
 /// A reusable barrier: spins briefly, then sleeps.

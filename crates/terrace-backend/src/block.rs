@@ -1,7 +1,7 @@
 //! Recognising an MoE block in a graph: products of one input with chosen experts, operations on their rows, and one
 //! product back.
 //!
-//! By structure alone. Whatever does not look like this is left to the node-by-node path.
+//! By structure alone. What does not look like this is computed node by node.
 
 use crate::layout::ManagedTensor;
 use terrace_ggml::cpu::blocked::BlockedProduct;
@@ -68,7 +68,7 @@ pub enum Place {
 /// A value within a row of scratch: rows of it are `width` floats apart, and it begins `skip` floats into its row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Span {
-    /// Of the value that it is (part of), in floats for each row.
+    /// Where the value that it is (part of) begins, in floats for each row.
     pub at: usize,
     /// Floats from one row to the next.
     pub width: usize,

@@ -7,8 +7,8 @@ use crate::memory::managed::ManagedType;
 use crate::memory::places::Places;
 use crate::memory::weights::Weights;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use terrace_ggml::backend::device::{ApiVersionMismatch, Backend, Device, cpu_supports_op, prepare};
 use terrace_ggml::backend::parked::ParkedError;
+use terrace_ggml::backend::{ApiVersionMismatch, Backend, Device, cpu_supports_op, prepare};
 use terrace_ggml::devices::BufferTypeHandle;
 use terrace_ggml::{Tensor, cpu};
 

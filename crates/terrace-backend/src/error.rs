@@ -20,9 +20,7 @@ pub enum BackendError {
         name: String,
     },
     /// An operation that needs all experts of a layer as one matrix.
-    #[error(
-        "operation {op} uses the expert tensor {tensor} as a whole, which cannot be streamed; run with --manage none, or --manage ffn with a larger --ram-budget"
-    )]
+    #[error("operation {op} uses the expert tensor {tensor} as a whole, which cannot be streamed")]
     WholeExperts {
         /// ggml's name of the operation.
         op: &'static str,
@@ -79,7 +77,7 @@ pub enum BackendError {
     },
     /// A model file is shorter than its header says.
     #[error(
-        "{}: tensor {tensor} of {size} at offset {offset} lies behind the end of the file, which has {len}",
+        "{}: tensor {tensor} of {size} at offset {offset} lies beyond the end of the file, which has {len}",
         path.display()
     )]
     MapTooShort {

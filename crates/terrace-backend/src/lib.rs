@@ -4,6 +4,9 @@
 //! types of ours: managed ones, whose bytes come from the store when a graph needs them, resident ones, and mapped ones. The
 //! backend sees the whole graph of a decode, finds what needs managed weights by the structure of the graph alone
 //! (operations and operands, never a model's name), and runs everything on ggml's CPU kernels.
+//!
+//! `graph` scans, rewrites and runs a graph; `moe` computes experts, `hot` those with copies on devices, `kernels` products of
+//! what stays in memory; `memory` has the weights, `observe` takes notes; `layout`, `block`, `routing` are their words.
 
 mod barrier;
 mod block;

@@ -15,7 +15,7 @@ pub struct Scratch {
 
 // SAFETY: the pointer is into the vector that moves along with it.
 unsafe impl Send for Scratch {}
-// SAFETY: shared access only copies the pointer; who writes where is up to its users' unsafe code.
+// SAFETY: shared access only copies the pointer; what is written where is up to its users' unsafe code.
 unsafe impl Sync for Scratch {}
 
 impl Default for Scratch {

@@ -42,7 +42,7 @@ pub enum EngineError {
     Tokenize(#[from] TokenizeError),
     /// The device does not fit this ggml.
     #[error(transparent)]
-    Device(#[from] terrace_ggml::backend::device::ApiVersionMismatch),
+    Device(#[from] terrace_ggml::backend::ApiVersionMismatch),
     /// A server that lends devices.
     #[error(transparent)]
     Rpc(#[from] RpcError),

@@ -15,7 +15,7 @@ pub enum DeviceKind {
     IntegratedGpu,
     /// Something beside the processor that computes on main memory (BLAS, AMX; Terrace itself).
     Accelerator,
-    /// Several devices behind one name.
+    /// Several devices under one name.
     Meta,
 }
 
@@ -127,7 +127,7 @@ impl BufferTypeHandle {
         NonNull::new(unsafe { sys::ggml_backend_buft_get_device(self.0) }).map(DeviceHandle)
     }
 
-    /// Its name, as users write it in `-ot PATTERN=NAME`.
+    /// Its name, as llama.cpp's tensor overrides take it.
     pub fn name(self) -> String {
         // SAFETY: the handle is a live buffer type; names are static strings.
         unsafe { CStr::from_ptr(sys::ggml_backend_buft_name(self.0)) }.to_string_lossy().into_owned()

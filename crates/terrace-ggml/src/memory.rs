@@ -5,7 +5,7 @@ use std::io;
 use std::ptr::NonNull;
 use terrace_model::ByteSize;
 
-/// Bytes behind the last row that kernels may read (ggml's own buffers have as many).
+/// Bytes after the last row that kernels may read (ggml's own buffers have as many).
 pub const SLACK: usize = 256;
 
 /// An anonymous mapping.
@@ -16,7 +16,7 @@ pub struct Pages {
     accessible: bool,
 }
 
-// SAFETY: plain memory; who writes to it is decided by ggml's own rules for weights.
+// SAFETY: plain memory; ggml's own rules for weights decide what writes to it.
 unsafe impl Send for Pages {}
 // SAFETY: as for Send.
 unsafe impl Sync for Pages {}
@@ -34,7 +34,7 @@ impl Pages {
         Ok(pages)
     }
 
-    /// Addresses without memory behind them: any access faults.
+    /// Addresses without memory: any access faults.
     ///
     /// # Errors
     /// The system's.
@@ -68,14 +68,14 @@ impl Pages {
     /// Its bytes; none of [reserved](Pages::reserved) addresses.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         let len = if self.accessible { self.len } else { 0 };
-        // SAFETY: mapped readable and writable for so many bytes, and borrowed mutably for as long as the slice lives.
+        // SAFETY: mapped readable and writable for `len` bytes, and borrowed mutably for as long as the slice lives.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().cast(), len) }
     }
 }
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours and nothing points into it any more: who lent its addresses has taken them back.
+        // SAFETY: the mapping is ours and nothing points into it any more: the lender of its addresses has taken them back.
         unsafe { libc::munmap(self.base.as_ptr(), self.len) };
     }
 }

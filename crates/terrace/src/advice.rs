@@ -13,6 +13,9 @@ use terrace_server::ServerError;
 /// How the standard library ends messages of EMFILE, whoever got it.
 const TOO_MANY_FILES: &str = "(os error 24)";
 
+/// What can be done about a mapped file that can no longer be read, which ends the process where it stands.
+pub const MAPPED_FILE_FAILED: &str = "--manage none reads weights into memory once";
+
 /// What could be done about it.
 pub fn hint(error: &CliError) -> Option<String> {
     if error.to_string().contains(TOO_MANY_FILES) {
@@ -86,7 +89,9 @@ fn on_engine(error: &EngineError) -> Option<String> {
         EngineError::Context(ContextError::Create { .. }) => {
             Some("a smaller --ctx or --ubatch needs less memory".into())
         }
-        EngineError::Backend(BackendError::WholeExperts { .. }) => Some("run with --manage none".into()),
+        EngineError::Backend(BackendError::WholeExperts { .. }) => {
+            Some("run with --manage none, or --manage ffn with a larger --ram-budget".into())
+        }
         EngineError::Reload(ReloadError::OverBudget { .. }) => {
             Some("a larger --ram-budget; weights that stream (--manage) need none for it".into())
         }

@@ -54,6 +54,7 @@ fn run_command() -> ExitCode {
         eprintln!("warning: {warning}");
     }
     signals::install();
+    terrace_backend::FileMaps::advise_on_failure(advice::MAPPED_FILE_FAILED);
     open_files::allow_many();
     let result = match &cli.command {
         Command::Run(args) => run::run(args, cli.verbose > 0),

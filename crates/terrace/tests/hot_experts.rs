@@ -183,7 +183,7 @@ fn a_server_of_weights_that_ends_is_one_line_and_a_hint() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let said = stderr(&output);
     assert!(
-        said.contains("error: llama.cpp gave up") && said.contains("hint: a server of --rpc ended"),
+        said.contains("error: llama.cpp gave up") && said.contains("hint: an RPC server ended"),
         "{said}"
     );
 }

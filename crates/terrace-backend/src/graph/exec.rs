@@ -15,8 +15,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use terrace_ggml::Graph;
-use terrace_ggml::backend::device::{AbortCallback, Backend, ComputeError};
-use terrace_ggml::backend::parked;
+use terrace_ggml::backend::{AbortCallback, Backend, ComputeError, parked};
 use terrace_ggml::cpu::{CpuBackend, RunStatus};
 use terrace_store::{Computing, Store};
 

@@ -116,7 +116,7 @@ impl MatrixQueue {
     }
 
     /// Starts to read what the next graph will use first, as far as the slots hold it: the disk works while the next
-    /// token is chosen. Not leased: whoever needs the room may have it.
+    /// token is chosen. Not leased: the room may be given to other blocks.
     pub fn prefetch_first(&mut self, store: &mut Store, limit: u64) -> Result<(), BackendError> {
         let mut bytes = 0;
         for (next, fetch) in self.uses.iter().zip(&mut self.fetches) {

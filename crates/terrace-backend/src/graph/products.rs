@@ -18,7 +18,7 @@ use terrace_ggml::{DataType, Graph, Op, SavedOp, Tensor};
 
 /// Columns of a MUL_MAT at most: from 8 on ggml has a faster way.
 const COLUMNS: usize = 7;
-/// Weight rows of a task, fewest and most; in between, so many that each thread gets [`TURNS`] tasks.
+/// Weight rows of a task, fewest and most; in between, as many as give each thread [`TURNS`] tasks.
 const TASK_ROWS: std::ops::RangeInclusive<usize> = 16..=128;
 const TURNS: usize = 8;
 

@@ -61,8 +61,8 @@ fn gather(node: &RowsNode, dst: Tensor<'_>) -> Result<(), BackendError> {
         let Some(index) = index else {
             return Err(BackendError::NoSuchRow { tensor: tensor.name.clone(), row, rows: n_rows });
         };
-        let (dst, behind) = std::mem::take(&mut rest).split_at_mut(row_bytes);
-        rest = behind;
+        let (dst, after) = std::mem::take(&mut rest).split_at_mut(row_bytes);
+        rest = after;
         let offset = tensor.extent.offset + index * row_bytes as u64;
         reads.push(ReadInto {
             extent: Extent { offset, len: row_bytes as u64, ..tensor.extent },

@@ -1,6 +1,6 @@
 //! Layers that are not computed: the residual stream passes them by.
 //!
-//! llama.cpp names the residual stream behind layer N `l_out-N`. Layer N is what lies between `l_out-(N-1)` and
+//! llama.cpp names the residual stream after layer N `l_out-N`. Layer N is what lies between `l_out-(N-1)` and
 //! `l_out-N` in the order of execution. For the time of a run its nodes compute nothing, and `l_out-N` becomes a copy
 //! of `l_out-(N-1)`. In every graph its structure is checked: what a layer leaves behind other than its end - a mask
 //! that later layers use as well, say - is computed all the same if it does not depend on the stream, and refused if
@@ -13,7 +13,7 @@ use std::ops::Range;
 use terrace_ggml::cpu::{RawTensor, custom_node};
 use terrace_ggml::{Graph, SavedOp, Tensor};
 
-/// What stands before the number of a layer in the name of the stream behind it.
+/// What stands before the number of a layer in the name of the stream after it.
 const STREAM: &[u8] = b"l_out-";
 
 /// The skipped layers of the graph at hand. Everything in it is reused from graph to graph.
@@ -224,7 +224,7 @@ fn overlap(node: Tensor<'_>, other: Tensor<'_>) -> bool {
     !node.op().is_view() && a.start < b.end && b.start < a.end
 }
 
-/// The layer behind which `node` is the residual stream.
+/// The layer after which `node` is the residual stream.
 fn stream_of(node: Tensor<'_>) -> Option<u32> {
     let digits = node.name_bytes().strip_prefix(STREAM)?;
     std::str::from_utf8(digits).ok()?.parse().ok()

@@ -7,7 +7,7 @@ use terrace_model::{ByteSize, SizeChoice};
 /// Time that bringing experts may take of a token, on average: a few percent of one that streams.
 const AUTO_TIME: Duration = Duration::from_millis(2);
 /// How much may be brought between two tokens: by itself what the device takes in 2 ms, as it was measured, on average; nothing,
-/// so that what is there at the start stays; or so many bytes on average, an expert at once that is larger.
+/// so that what is there at the start stays; or a number of bytes on average, an expert that is larger at once.
 pub type HotUpdate = SizeChoice;
 
 /// What it takes to bring experts. Made once, for its memory.

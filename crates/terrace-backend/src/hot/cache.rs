@@ -18,9 +18,9 @@ pub struct Exchange {
     pub layer: usize,
     /// Slot within the layer.
     pub slot: u32,
-    /// Who comes.
+    /// The expert that comes.
     pub expert: u32,
-    /// Who goes; none from an empty slot.
+    /// The expert evicted; `None` from an empty slot.
     pub instead_of: Option<u32>,
 }
 
@@ -46,7 +46,7 @@ pub struct HotCache {
 }
 
 impl HotCache {
-    /// Empty slots for layers of so many experts of such sizes: `(experts, bundle, slots)`.
+    /// Makes empty slots for layers, each given as `(experts, bundle, slots)`.
     pub fn new(layers: impl IntoIterator<Item = (u32, ByteSize, u32)>) -> Self {
         let layers: Vec<Layer> = layers
             .into_iter()
@@ -81,7 +81,7 @@ impl HotCache {
         self.scores.pass(tokens);
     }
 
-    /// An expert was used by so many pairs.
+    /// An expert was used by `pairs` pairs.
     pub fn used(&mut self, layer: usize, expert: u32, pairs: u32) {
         self.scores.used(layer, expert, pairs);
     }
@@ -142,7 +142,7 @@ impl HotCache {
         }
     }
 
-    /// Nothing is in the layer's slots any more, of which there are now so many, for experts of this size.
+    /// Nothing is in the layer's slots any more, of which there are now `slots`, for experts of this size.
     pub fn clear(&mut self, layer: usize, bundle: ByteSize, slots: u32) {
         let layer = &mut self.layers[layer];
         layer.bundle = bundle;

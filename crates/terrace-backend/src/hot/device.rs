@@ -12,7 +12,7 @@ use terrace_ggml::devices::experts::{ExpertDevice, ExpertDeviceError, LayerKey, 
 use terrace_ggml::devices::remote;
 use terrace_model::ByteSize;
 
-/// How often who waits looks whether the device is lost.
+/// How often a waiting thread looks whether the device is lost.
 const LOOK: Duration = Duration::from_millis(20);
 /// Bytes that are collected before the device is given them.
 const TOGETHER: usize = 8 << 20;
@@ -20,7 +20,7 @@ const TOGETHER: usize = 8 << 20;
 /// Where the job is.
 #[derive(Default)]
 enum Phase {
-    /// With who fills it in.
+    /// With thread 0, which fills it in.
     #[default]
     Idle,
     /// With the thread.
@@ -97,7 +97,7 @@ impl DeviceLane {
         ExpertDeviceError::Failed { device: self.name.clone(), status: -1 }
     }
 
-    /// Has the thread do something with the device, and waits for it. What it needs is its own: nobody waits any more when the
+    /// Has the thread do something with the device, and waits for it. What it needs is its own: no one waits any more when the
     /// device is lost, and the thread still has it.
     fn call<T: Send + 'static>(
         &self,
@@ -108,7 +108,7 @@ impl DeviceLane {
         }
         let (send, receive) = sync_channel(1);
         self.handover.pass(Phase::Call(Box::new(move |device| {
-            // Nobody waits any more when this fails.
+            // When this fails, the waiting thread has given up.
             let _ = send.send(what(device));
         })));
         self.wait_for(&receive)
@@ -159,7 +159,7 @@ impl Handover {
         self.changed.notify_all();
     }
 
-    /// The thread: it has done a job. Whoever did not wait may have asked for the thread's end meanwhile.
+    /// The thread: it has done a job. A caller that did not wait may have asked for the thread's end meanwhile.
     fn done_with(&self, job: Job, result: Result<(), ExpertDeviceError>) {
         let mut phase = self.phase();
         if matches!(*phase, Phase::Idle) {
@@ -208,7 +208,7 @@ fn work(mut device: ExpertDevice, handover: &Handover) {
                 let result = computed.unwrap_or_else(failed);
                 handover.done_with(job, result);
             }
-            // Who waits learns of a panic by the end of its channel.
+            // The waiting thread learns of a panic by the end of its channel.
             Phase::Call(call) => drop(catch_unwind(AssertUnwindSafe(|| call(&mut device)))),
             _ => return,
         }

@@ -75,7 +75,7 @@ impl Lanes {
         if !exchanges.is_empty()
             && let Err(error) = self.bring(&exchanges, store)
         {
-            // The model can do without; whoever needs the bytes will say the same.
+            // The model can do without; the next read of the bytes will say the same.
             tracing::warn!("experts on devices stay as they are: {error}");
             for exchange in &exchanges {
                 self.cache.vacate(exchange.layer, exchange.slot);

@@ -22,7 +22,7 @@ pub struct Job {
 /// Something that holds copies of experts and computes with them, while the CPU computes the others.
 ///
 /// A layer's matrices come in one order everywhere; the last one is that of the block's last product (down), and the side that
-/// it shares with the others is the FFN dimension. A new kind of lane is a new file in this room. Thread 0 alone calls it.
+/// it shares with the others is the FFN dimension. A new kind of lane is a new file in this folder. Thread 0 alone calls it.
 pub trait Lane: Send {
     /// What it is called.
     fn name(&self) -> &str;
@@ -42,7 +42,7 @@ pub trait Lane: Send {
     /// Without room, or if the lane cannot multiply with one of the types.
     fn add(&mut self, matrices: &[SlotShape], slots: u32) -> Result<LayerKey, ExpertDeviceError>;
 
-    /// Other matrices take the place of a layer's; nothing is in their slots, and the layer is to be adopted anew.
+    /// Other matrices take the place of a layer's; nothing is in their slots, and the layer is to be adopted again.
     ///
     /// # Errors
     /// Without room; the layer then has no slots.
@@ -77,7 +77,7 @@ pub trait Lane: Send {
     /// If it failed: nothing has come of it then.
     fn finish(&mut self) -> Result<&Job, ExpertDeviceError>;
 
-    /// Bytes that so many slots with these matrices take; of a lost lane none.
+    /// Bytes that `slots` slots with these matrices take; none on a lost lane.
     fn bytes_for(&self, matrices: &[SlotShape], slots: u32) -> ByteSize;
 
     /// As many slots with these matrices, `most` at most, as go into what `granted` slots of other matrices take.

@@ -48,7 +48,7 @@ pub(super) struct HotLayer {
 pub(super) struct Counts {
     pub(super) hot: u64,
     pub(super) cold: u64,
-    /// Of prefills.
+    /// Pairs of prefills.
     pub(super) bypassed: u64,
 }
 
@@ -58,7 +58,7 @@ pub struct Lanes {
     pub(super) layers: Vec<HotLayer>,
     pub(super) cache: HotCache,
     pub(super) bringer: Bringer,
-    /// Of the node that is computed: rows of the output, in the order of the job's pairs.
+    /// Rows of the output of the node at hand, in the order of the job's pairs.
     pub(super) outputs: Vec<usize>,
     /// The layer that a lane computes.
     pub(super) busy: Option<usize>,
@@ -233,7 +233,7 @@ impl Lanes {
     /// The lane's: its pairs are then to be computed by the CPU, which computes the layer's others from now on, too.
     ///
     /// # Safety
-    /// `output` is valid for the rows that `into_output` named, in which nobody else writes or reads meanwhile.
+    /// `output` is valid for the rows that `into_output` named, in which nothing else writes or reads meanwhile.
     pub(crate) unsafe fn finish(&mut self, output: *mut c_void, stride: usize) -> Result<(), BackendError> {
         let Some(index) = self.busy.take() else { return Ok(()) };
         let lane = self.layers[index].lane;

@@ -1,6 +1,6 @@
 //! Experts computed beside the CPU: copies of a layer's most used experts in a device's memory ("hot lanes").
 //!
-//! Of a decode's pairs of token and expert, those whose experts have a copy go to the layer's [`Lane`], and the store is asked
+//! The pairs of token and expert of a decode whose experts have a copy go to the layer's lane, and the store is asked
 //! for the other experts only. Both compute at once, and rows of results land in the output's rows of their pairs, where the
 //! graph adds them up in its own order. A prefill leaves lanes alone: it needs nearly all experts, and its rows would go over
 //! the device's link. Between two tokens experts that are used more take the places of those that are used less.

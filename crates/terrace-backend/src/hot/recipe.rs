@@ -18,12 +18,12 @@ impl Values {
         Ok(())
     }
 
-    /// Where an operand of so many elements is.
+    /// Where an operand of `width` elements is.
     fn find(&self, span: Span, width: usize) -> Result<Part, &'static str> {
         let found = self.0.iter().rev().find(|(at, _)| *at == span.at);
         let (_, part) = found.ok_or("it reads what it has not computed")?;
         if span.skip + width > part.width {
-            return Err("it reads behind a row");
+            return Err("it reads beyond a row");
         }
         Ok(Part { skip: span.skip, width, ..*part })
     }

@@ -18,7 +18,7 @@ pub struct Scores {
 }
 
 impl Scores {
-    /// Nothing counted, for layers of so many experts.
+    /// Begins with nothing counted, for layers of these numbers of experts.
     pub fn new(experts: impl IntoIterator<Item = u32>) -> Self {
         let layers = experts.into_iter().map(|experts| vec![0.0; experts as usize]).collect();
         Self { layers, weight: 1.0, growth: 2f64.powf(1.0 / f64::from(HALF_LIFE)) }
@@ -50,7 +50,7 @@ impl Scores {
         }
     }
 
-    /// An expert was used by so many pairs.
+    /// An expert was used by `pairs` pairs.
     pub fn used(&mut self, layer: usize, expert: u32, pairs: u32) {
         self.layers[layer][expert as usize] += self.weight * f64::from(pairs);
     }

@@ -89,7 +89,7 @@ impl Lanes {
         ByteSize(floats * size_of::<f32>() as u64 * u64::from(used) * SWEEP_TOKENS + PADDING)
     }
 
-    /// Bytes of an expert of the layer on that of so many devices which has most of it, if each has a slice.
+    /// Bytes of an expert of the layer on that of `devices` devices which has most of it, if each has a slice.
     pub fn largest_slice(model: &ModelFile, layout: &Layout, layer: LayerId, devices: usize) -> ByteSize {
         let matrices = matrices_of(model, &tensors_of(layout, layer));
         matrices.map_or(ByteSize::ZERO, |matrices| largest_slice(&matrices, devices))

@@ -88,7 +88,7 @@ impl RowKernel {
     ///
     /// # Safety
     /// `weights` is valid for the rows, `input` for [`RowKernel::groups`] groups, arranged in this kernel's order,
-    /// and `out` for `count` floats that nobody else accesses.
+    /// and `out` for `count` floats that nothing else accesses.
     pub unsafe fn multiply(
         &self,
         weights: *const c_void,

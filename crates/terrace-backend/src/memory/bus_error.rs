@@ -5,8 +5,8 @@ use std::ffi::{CString, c_int, c_void};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Once, OnceLock};
 
 /// A watched range. Never freed, since a signal may come at any time; a range that is gone has length 0.
 struct Watched {
@@ -17,6 +17,14 @@ struct Watched {
 }
 
 static WATCHED: AtomicPtr<Watched> = AtomicPtr::new(std::ptr::null_mut());
+
+/// What the last line says, after the error.
+static HINT: OnceLock<&str> = OnceLock::new();
+
+/// What the user is told to do; once for the process.
+pub fn advise(hint: &'static str) {
+    HINT.get_or_init(|| hint);
+}
 
 fn watched() -> impl Iterator<Item = &'static Watched> {
     let mut next = WATCHED.load(Ordering::Acquire).cast_const();
@@ -87,10 +95,12 @@ unsafe extern "C" fn on_bus_error(_signal: c_int, info: *mut libc::siginfo_t, _c
     let _ = rest.write_all(entry.path.as_bytes());
     let _ = writeln!(
         rest,
-        ": cannot read the mapped file at offset {}: it was cut short, or its disk failed\n\
-         hint: --manage none reads weights into memory once",
+        ": cannot read the mapped file at offset {}: it was cut short, or its disk failed",
         address - entry.base
     );
+    if let Some(hint) = HINT.get() {
+        let _ = writeln!(rest, "hint: {hint}");
+    }
     let len = LINE - rest.len();
     // SAFETY: both may be called in a signal handler; the bytes are initialised.
     unsafe {

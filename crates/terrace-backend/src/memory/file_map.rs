@@ -74,8 +74,8 @@ impl FileMap {
         (cached, seen)
     }
 
-    /// Brings the file into memory and into the page table, in order. A range that cannot be read is passed over: who
-    /// computes from it will see.
+    /// Brings the file into memory and into the page table, in order. A range that cannot be read is passed over:
+    /// computing from it will tell.
     fn populate(&self, stop: &AtomicBool) {
         for offset in (0..self.len).step_by(POPULATE) {
             if stop.load(Ordering::Relaxed) {
@@ -97,7 +97,7 @@ impl Drop for FileMap {
     }
 }
 
-/// All files of a model, mapped. Nothing is read until somebody looks at it.
+/// All files of a model, mapped. Nothing is read until it is looked at.
 pub struct FileMaps(Vec<FileMap>);
 
 /// A thread that brings mapped files into memory; dropping it ends and joins it.
@@ -107,6 +107,11 @@ pub struct Populating {
 }
 
 impl FileMaps {
+    /// What the process says after the error that ends it when a mapped file can no longer be read. The first call counts.
+    pub fn advise_on_failure(hint: &'static str) {
+        bus_error::advise(hint);
+    }
+
     /// Maps the files, in the order of the model's file indices.
     ///
     /// # Errors
@@ -122,7 +127,7 @@ impl FileMaps {
         if seen == 0 { 1.0 } else { cached as f64 / seen as f64 }
     }
 
-    /// Brings all of it into memory beside whoever uses it already.
+    /// Brings all of it into memory while it may be in use already.
     ///
     /// # Errors
     /// [`BackendError::Thread`].

@@ -7,8 +7,8 @@ use std::any::Any;
 use std::ffi::c_void;
 use std::sync::Arc;
 use terrace_ggml::Tensor;
-use terrace_ggml::backend::buffer::{Buffer, BufferType};
 use terrace_ggml::backend::parked::ParkedError;
+use terrace_ggml::backend::{Buffer, BufferType};
 use terrace_ggml::memory::{Pages, SLACK};
 
 /// Where the bytes are.

@@ -1,4 +1,4 @@
-//! Whose weights llama.cpp is placing.
+//! The model that is being loaded.
 
 use super::weights::Weights;
 use crate::error::BackendError;

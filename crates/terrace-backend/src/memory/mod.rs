@@ -1,4 +1,4 @@
-//! A model's weights and the memory that they lie in: buffer types, mapped files, and whose weight a tensor is.
+//! A model's weights and the memory that they lie in: buffer types, mapped files, and which model a tensor belongs to.
 
 mod addresses;
 mod bus_error;

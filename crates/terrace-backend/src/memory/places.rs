@@ -1,11 +1,11 @@
-//! The buffer types that weights lie in, and whose weights they are.
+//! The buffer types that weights lie in, and the models that they belong to.
 
 use super::host::HostBuffer;
 use super::managed::ManagedBuffer;
 use super::weights::Weights;
 use crate::layout::{Layout, ManagedTensor};
 use std::sync::Arc;
-use terrace_ggml::backend::buffer::buffer_of;
+use terrace_ggml::backend::buffer_of;
 use terrace_ggml::devices::BufferTypeHandle;
 use terrace_ggml::{Graph, Tensor};
 

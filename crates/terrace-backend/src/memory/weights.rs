@@ -57,7 +57,7 @@ impl Weights {
     }
 
     /// Weights that llama.cpp puts into [`Terrace::mapped`](crate::Terrace::mapped) are in `maps`, the model's files;
-    /// with `populate` all of them are brought into memory beside whoever uses them already.
+    /// with `populate` all of them are brought into memory while they may be in use already.
     ///
     /// # Errors
     /// [`BackendError::Thread`].

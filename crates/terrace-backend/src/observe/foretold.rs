@@ -5,6 +5,6 @@
 pub struct Foretold {
     /// Experts that were chosen in blocks that there was a guess for.
     pub chosen: u64,
-    /// Of these, those that were guessed.
+    /// Those among them that were guessed.
     pub guessed: u64,
 }

@@ -1,4 +1,4 @@
-//! Who takes note of what routers choose.
+//! What takes note of routers' choices.
 
 use crate::observe::trace::TraceRecorder;
 use crate::observe::usage::ExpertUsage;

@@ -1,6 +1,6 @@
 //! Buffer types and buffers written in Rust: the traits, and the trampolines that make them C vtables.
 
-use crate::backend::parked;
+use super::parked;
 use crate::handles::BufferTypeHandle;
 use crate::raw::abi;
 use crate::tensor::Tensor;
@@ -77,7 +77,7 @@ pub(crate) fn leak_type(
     unsafe { BufferTypeHandle::from_raw((&raw mut *raw).cast()) }
 }
 
-/// The Rust buffer behind a tensor, if `buffer_type` is one of ours and the tensor lies in it.
+/// The Rust buffer of a tensor, if `buffer_type` is one of ours and the tensor lies in it.
 pub fn buffer_of<'g>(tensor: Tensor<'g>, buffer_type: BufferTypeHandle) -> Option<&'g dyn Buffer> {
     if tensor.buffer_type() != Some(buffer_type) {
         return None;

@@ -1,12 +1,12 @@
-//! Devices and backends written in Rust: the traits, the trampolines, and their registration with ggml.
+//! Devices written in Rust: the trait, and the trampolines that make it a C vtable.
 
-use crate::backend::buffer::{self, BufferType};
-use crate::backend::parked::{self, ParkedError};
+use super::parked::{self, ParkedError};
+use super::stream::{self, Backend};
 use crate::handles::BufferTypeHandle;
 use crate::raw::abi;
-use crate::tensor::{Graph, Tensor};
+use crate::tensor::Tensor;
 use llama_cpp_sys_2 as sys;
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CString, c_char};
 use std::sync::Arc;
 
 /// A device of our own. It computes in host memory: activations of its operations live in the CPU's buffer type.
@@ -24,54 +24,13 @@ pub trait Device: Send + Sync + 'static {
     fn init(&self) -> Result<Box<dyn Backend>, ParkedError>;
 }
 
-/// A stream of computation.
-pub trait Backend: Send + 'static {
-    /// Computes all nodes.
-    ///
-    /// # Errors
-    /// The reason is parked and the decode fails. [`Interrupted`] means that the abort callback asked for it.
-    fn compute(&mut self, graph: &Graph<'_>) -> Result<(), ComputeError>;
-
-    /// How many threads to use from now on.
-    fn set_threads(&mut self, threads: usize);
-
-    /// A function that is asked between nodes whether to stop.
-    fn set_abort(&mut self, abort: AbortCallback);
-}
-
-/// Why a graph was not computed.
-#[derive(Debug)]
-pub enum ComputeError {
-    /// The abort callback said stop.
-    Interrupted,
-    /// Anything else.
-    Failed(ParkedError),
-}
-
-/// llama.cpp's abort callback, as a backend stores it.
-#[derive(Clone, Copy, Default)]
-pub struct AbortCallback {
-    function: sys::ggml_abort_callback,
-    data: *mut c_void,
-}
-
-// SAFETY: llama.cpp's contract for abort callbacks is that they may be called from the computing threads.
-unsafe impl Send for AbortCallback {}
-
-impl AbortCallback {
-    /// Whether the owner of the context wants the computation to stop.
-    pub fn requested(self) -> bool {
-        match self.function {
-            // SAFETY: llama.cpp sets function and data together and keeps them valid while it computes.
-            Some(function) => unsafe { function(self.data) },
-            None => false,
-        }
+/// Whether ggml's own CPU device can run `op`.
+pub fn cpu_supports_op(op: Tensor<'_>) -> bool {
+    // SAFETY: the CPU device always exists; `op` is an initialised node.
+    unsafe {
+        let cpu = sys::ggml_backend_dev_by_type(sys::GGML_BACKEND_DEVICE_TYPE_CPU);
+        sys::ggml_backend_dev_supports_op(cpu, op.as_ptr())
     }
-}
-
-/// A device under registration: its name, and the buffer types that belong to it.
-pub struct Registration {
-    reg: &'static mut abi::Reg,
 }
 
 struct DeviceContext {
@@ -80,76 +39,18 @@ struct DeviceContext {
     implementation: Arc<dyn Device>,
 }
 
-struct RegContext {
+/// A device for the life of the process, which belongs to no registry yet.
+pub fn leak(
     name: CString,
-    device: *mut abi::Device,
-}
-
-/// What cannot be registered.
-#[derive(Debug, thiserror::Error)]
-#[error("this ggml has backend API version {host}, Terrace was built for {}", abi::API_VERSION)]
-pub struct ApiVersionMismatch {
-    host: c_int,
-}
-
-/// Prepares an `ACCEL` device called `name`. llama.cpp initialises every registered one for every context, above
-/// the CPU and below GPUs.
-///
-/// # Errors
-/// If the ggml in this process has another backend API than the vtables here describe.
-pub fn prepare(
-    name: &str,
-    description: &str,
-    device: Arc<dyn Device>,
-) -> Result<Registration, ApiVersionMismatch> {
-    // SAFETY: the CPU registry always exists and starts with its API version.
-    let host = unsafe { (*sys::ggml_backend_cpu_reg().cast::<abi::Reg>()).api_version };
-    if host != abi::API_VERSION {
-        return Err(ApiVersionMismatch { host });
-    }
-    let c = |s: &str| CString::new(s).expect("device names have no NUL");
-    let context = Box::leak(Box::new(DeviceContext {
-        name: c(name),
-        description: c(description),
-        implementation: device,
-    }));
-    let raw = Box::leak(Box::new(abi::Device {
+    description: CString,
+    implementation: Arc<dyn Device>,
+) -> &'static mut abi::Device {
+    let context = Box::leak(Box::new(DeviceContext { name, description, implementation }));
+    Box::leak(Box::new(abi::Device {
         iface: DEVICE_INTERFACE,
         reg: std::ptr::null_mut(),
         context: (&raw mut *context).cast(),
-    }));
-    let reg_context = Box::leak(Box::new(RegContext { name: c(name), device: &raw mut *raw }));
-    let reg = Box::leak(Box::new(abi::Reg {
-        api_version: abi::API_VERSION,
-        iface: REG_INTERFACE,
-        context: (&raw mut *reg_context).cast(),
-    }));
-    raw.reg = (&raw mut *reg).cast();
-    Ok(Registration { reg })
-}
-
-impl Registration {
-    /// Adds a buffer type to the device.
-    pub fn buffer_type(&mut self, name: &str, implementation: Arc<dyn BufferType>) -> BufferTypeHandle {
-        // SAFETY: `prepare` stored a leaked RegContext.
-        let device = unsafe { (*self.reg.context.cast::<RegContext>()).device };
-        buffer::leak_type(name, device.cast(), implementation)
-    }
-
-    /// Makes the device known to ggml, for as long as the process lives.
-    pub fn register(self) {
-        // SAFETY: `reg` is leaked, complete, and of the host's API version (`prepare`).
-        unsafe { abi::ggml_backend_register((&raw mut *self.reg).cast()) }
-    }
-}
-
-/// Whether ggml's own CPU device can run `op`.
-pub fn cpu_supports_op(op: Tensor<'_>) -> bool {
-    // SAFETY: the CPU device always exists; `op` is an initialised node.
-    unsafe {
-        let cpu = sys::ggml_backend_dev_by_type(sys::GGML_BACKEND_DEVICE_TYPE_CPU);
-        sys::ggml_backend_dev_supports_op(cpu, op.as_ptr())
-    }
+    }))
 }
 
 const DEVICE_INTERFACE: abi::DeviceInterface = abi::DeviceInterface {
@@ -161,7 +62,7 @@ const DEVICE_INTERFACE: abi::DeviceInterface = abi::DeviceInterface {
     init_backend: Some(device_init),
     get_buffer_type: Some(device_buffer_type),
     get_host_buffer_type: None,
-    // With it llama.cpp would put weights into a mapping of the file, behind our back.
+    // With it llama.cpp would put weights into a mapping of the file, unnoticed.
     buffer_from_host_ptr: None,
     supports_op: Some(device_supports_op),
     supports_buft: Some(device_supports_buft),
@@ -171,36 +72,10 @@ const DEVICE_INTERFACE: abi::DeviceInterface = abi::DeviceInterface {
     event_synchronize: None,
 };
 
-const REG_INTERFACE: abi::RegInterface = abi::RegInterface {
-    get_name: Some(reg_name),
-    get_device_count: Some(reg_device_count),
-    get_device: Some(reg_device),
-    get_proc_address: Some(reg_proc_address),
-};
-
-const BACKEND_INTERFACE: abi::BackendInterface = abi::BackendInterface {
-    get_name: Some(backend_name),
-    free: Some(backend_free),
-    set_tensor_async: None,
-    get_tensor_async: None,
-    set_tensor_2d_async: None,
-    get_tensor_2d_async: None,
-    cpy_tensor_async: None,
-    synchronize: None,
-    graph_plan_create: None,
-    graph_plan_free: None,
-    graph_plan_update: None,
-    graph_plan_compute: None,
-    graph_compute: Some(backend_compute),
-    event_record: None,
-    event_wait: None,
-    graph_optimize: None,
-};
-
 /// # Safety
-/// `device` was made by `prepare`.
+/// `device` was made by `leak`.
 unsafe fn device_context<'a>(device: sys::ggml_backend_dev_t) -> &'a DeviceContext {
-    // SAFETY: `prepare` stored a leaked DeviceContext.
+    // SAFETY: `leak` stored a leaked DeviceContext.
     unsafe { &*(*device.cast::<abi::Device>()).context.cast::<DeviceContext>() }
 }
 
@@ -243,7 +118,6 @@ unsafe extern "C" fn device_init(
     device: sys::ggml_backend_dev_t,
     _params: *const c_char,
 ) -> sys::ggml_backend_t {
-    static GUID: [u8; 16] = *b"terrace-backend1";
     // SAFETY: as in `device_name`.
     let context = unsafe { device_context(device) };
     parked::guard("Device::init", std::ptr::null_mut(), || match context.implementation.init() {
@@ -251,16 +125,7 @@ unsafe extern "C" fn device_init(
             parked::park(error);
             std::ptr::null_mut()
         }
-        Ok(backend) => {
-            let context: *mut Box<dyn Backend> = Box::into_raw(Box::new(backend));
-            Box::into_raw(Box::new(abi::Backend {
-                guid: (&raw const GUID).cast_mut().cast(),
-                iface: BACKEND_INTERFACE,
-                device,
-                context: context.cast(),
-            }))
-            .cast()
-        }
+        Ok(backend) => stream::make(device, backend),
     })
 }
 
@@ -285,94 +150,4 @@ unsafe extern "C" fn device_supports_buft(
     // SAFETY: as in `device_name`; buffer types live as long as the process.
     let (context, buft) = unsafe { (device_context(device), BufferTypeHandle::from_raw(buft)) };
     parked::guard("Device::supports_buffer_type", false, || context.implementation.supports_buffer_type(buft))
-}
-
-/// # Safety
-/// `reg` was made by `prepare`.
-unsafe fn reg_context<'a>(reg: sys::ggml_backend_reg_t) -> &'a RegContext {
-    // SAFETY: `prepare` stored a leaked RegContext.
-    unsafe { &*(*reg.cast::<abi::Reg>()).context.cast::<RegContext>() }
-}
-
-unsafe extern "C" fn reg_name(reg: sys::ggml_backend_reg_t) -> *const c_char {
-    // SAFETY: ggml calls the functions of a vtable with the object that holds it.
-    unsafe { reg_context(reg) }.name.as_ptr()
-}
-
-unsafe extern "C" fn reg_device_count(_reg: sys::ggml_backend_reg_t) -> usize {
-    1
-}
-
-unsafe extern "C" fn reg_device(reg: sys::ggml_backend_reg_t, index: usize) -> sys::ggml_backend_dev_t {
-    if index != 0 {
-        return std::ptr::null_mut();
-    }
-    // SAFETY: as in `reg_name`.
-    unsafe { reg_context(reg) }.device.cast()
-}
-
-unsafe extern "C" fn reg_proc_address(_reg: sys::ggml_backend_reg_t, name: *const c_char) -> *mut c_void {
-    // SAFETY: ggml passes a zero-terminated name.
-    match unsafe { CStr::from_ptr(name) }.to_bytes() {
-        b"ggml_backend_set_n_threads" => backend_set_threads as *mut c_void,
-        b"ggml_backend_set_abort_callback" => backend_set_abort as *mut c_void,
-        _ => std::ptr::null_mut(),
-    }
-}
-
-/// # Safety
-/// `backend` was made by `device_init`, is not freed, and is used by one thread at a time (ggml's rule).
-unsafe fn backend_context<'a>(backend: sys::ggml_backend_t) -> &'a mut dyn Backend {
-    // SAFETY: `device_init` stored a boxed `Box<dyn Backend>`.
-    unsafe { &mut **(*backend.cast::<abi::Backend>()).context.cast::<Box<dyn Backend>>() }
-}
-
-unsafe extern "C" fn backend_name(backend: sys::ggml_backend_t) -> *const c_char {
-    // SAFETY: ggml calls the functions of a vtable with the object that holds it.
-    unsafe { device_name((*backend.cast::<abi::Backend>()).device) }
-}
-
-unsafe extern "C" fn backend_free(backend: sys::ggml_backend_t) {
-    // SAFETY: ggml frees a backend once; both boxes were made by `device_init`.
-    let (backend, context) = unsafe {
-        let backend = Box::from_raw(backend.cast::<abi::Backend>());
-        let context = Box::from_raw(backend.context.cast::<Box<dyn Backend>>());
-        (backend, context)
-    };
-    parked::guard("Backend::drop", (), || drop(context));
-    drop(backend);
-}
-
-unsafe extern "C" fn backend_compute(
-    backend: sys::ggml_backend_t,
-    graph: *mut sys::ggml_cgraph,
-) -> sys::ggml_status {
-    // SAFETY: as in `backend_name`; the scheduler lends the graph for the call.
-    let (context, graph) = unsafe { (backend_context(backend), Graph::from_raw(graph)) };
-    parked::guard("Backend::compute", sys::GGML_STATUS_FAILED, || match context.compute(&graph) {
-        Ok(()) => sys::GGML_STATUS_SUCCESS,
-        Err(ComputeError::Interrupted) => sys::GGML_STATUS_ABORTED,
-        Err(ComputeError::Failed(error)) => {
-            parked::park(error);
-            sys::GGML_STATUS_FAILED
-        }
-    })
-}
-
-unsafe extern "C" fn backend_set_threads(backend: sys::ggml_backend_t, threads: c_int) {
-    // SAFETY: as in `backend_name`.
-    let context = unsafe { backend_context(backend) };
-    parked::guard("Backend::set_threads", (), || {
-        context.set_threads(usize::try_from(threads).unwrap_or(1).max(1));
-    });
-}
-
-unsafe extern "C" fn backend_set_abort(
-    backend: sys::ggml_backend_t,
-    function: sys::ggml_abort_callback,
-    data: *mut c_void,
-) {
-    // SAFETY: as in `backend_name`.
-    let context = unsafe { backend_context(backend) };
-    parked::guard("Backend::set_abort", (), || context.set_abort(AbortCallback { function, data }));
 }

@@ -1,5 +1,12 @@
 //! Devices, backends and buffers written in Rust, as ggml calls them: traits, and trampolines that make them C vtables.
 
-pub mod buffer;
-pub mod device;
+mod buffer;
+mod device;
 pub mod parked;
+mod registration;
+mod stream;
+
+pub use buffer::{Buffer, BufferType, buffer_of};
+pub use device::{Device, cpu_supports_op};
+pub use registration::{ApiVersionMismatch, Registration, prepare};
+pub use stream::{AbortCallback, Backend, ComputeError};

@@ -1,7 +1,7 @@
 //! Errors that happened inside a call from C, kept until the Rust caller on the other side asks.
 //!
 //! ggml's interfaces carry a status at most. A trampoline that catches a panic, or a backend that fails, parks
-//! the reason here; whoever called into llama.cpp takes it after the call has failed.
+//! the reason here; the caller of llama.cpp takes it after the call has failed.
 
 use std::any::Any;
 use std::error::Error;

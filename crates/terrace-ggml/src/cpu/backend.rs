@@ -1,6 +1,6 @@
 //! An instance of ggml's CPU backend, with a thread pool of its own.
 
-use crate::backend::device::AbortCallback;
+use crate::backend::AbortCallback;
 use crate::tensor::Graph;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{c_int, c_void};

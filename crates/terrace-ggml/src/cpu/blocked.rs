@@ -85,14 +85,14 @@ impl BlockedProduct {
         this
     }
 
-    /// Whether the kernel takes an expert with so many rows; otherwise each output is one dot product.
+    /// Whether the kernel takes an expert with `rows` rows; otherwise each output is one dot product.
     pub fn takes(&self, rows: usize) -> bool {
         let mut this = *self;
         this.link();
         let row = [[0; 2]];
         let none = std::ptr::dangling_mut::<c_void>();
         let params = params(none, ThreadShare { ith: 0, nth: c_int::MAX as usize });
-        // SAFETY: with so many threads the first has no rows: nothing is read or written, only the kernel's conditions are
+        // SAFETY: with that many threads the first has no rows: nothing is read or written, only the kernel's conditions are
         // evaluated.
         unsafe {
             abi::ggml_compute_forward_mul_mat_id_tiled(
@@ -126,7 +126,7 @@ impl BlockedProduct {
     ///
     /// # Safety
     /// `expert` is valid for one expert's weights, `activations` for converted rows without gaps up to the largest `b`, `dst`
-    /// for a row of floats at every pair's place that nobody else accesses, `scratch` for this thread's part
+    /// for a row of floats at every pair's place that nothing else accesses, `scratch` for this thread's part
     /// ([`BlockedExpert::scratch_bytes`] for one thread), 64-byte aligned. [`BlockedProduct::takes`] said yes.
     #[expect(clippy::too_many_arguments, reason = "one kernel call")]
     pub unsafe fn compute(

@@ -1,9 +1,9 @@
 //! Servers of ggml's RPC protocol that end while they are used.
 //!
-//! ggml gives up the process when a connection ends. (One that stays, with nobody at its other end, is waited for.) Where such
+//! ggml gives up the process when a connection ends. (One that stays, with nothing at its other end, is waited for.) Where such
 //! devices hold nothing but copies of experts, the process can do without them: ggml's thread that found out is then stopped for
-//! ever, and so is whoever waits for it inside ggml. From then on nobody may ask anything of remote devices: which of them was
-//! lost is not said.
+//! ever, and so is every thread that waits for it inside ggml. From then on nothing may be asked of remote devices: which of
+//! them was lost is not said.
 
 use crate::handles::{BufferTypeHandle, DeviceHandle};
 use std::cell::Cell;
@@ -23,7 +23,7 @@ thread_local! {
     static MAY_STOP: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whoever waits for this thread looks at [`lost`].
+/// This thread may be stopped: threads that wait for it look at [`lost`].
 pub fn may_stop_this_thread() {
     MAY_STOP.set(true);
 }
@@ -33,7 +33,7 @@ pub fn lost() -> bool {
     LOST.load(Ordering::Acquire)
 }
 
-/// From now on remote devices hold copies, and whoever uses these looks at [`lost`] while it waits.
+/// From now on remote devices hold copies, and their users look at [`lost`] while they wait.
 pub(crate) fn hold_copies() {
     COPIES.store(true, Ordering::Release);
 }
@@ -56,7 +56,7 @@ pub(crate) fn stop_if_lost(words: &str) {
         return;
     }
     // The thread through which ggml talks to the server may be stopped, which has no name. Rust's threads that come here by
-    // themselves have one: only of some whoever waits for them looks at `lost`.
+    // themselves have one: only for some do the waiting ones look at `lost`.
     let waited_for = std::thread::current().name().is_some() && !MAY_STOP.get();
     if waited_for || NEEDED.load(Ordering::Acquire) || !COPIES.load(Ordering::Acquire) {
         return;

@@ -110,7 +110,7 @@ fn refused(path: &Path, scan: &scan::Scan, lines: &[String]) -> GgufError {
             file_len: scan.file_len,
         };
     }
-    // The first line is about the cause ("tensor 'x' has offset 7, expected 0"), those behind it about
+    // The first line is about the cause ("tensor 'x' has offset 7, expected 0"), those after it about
     // what therefore failed; the function's name in front says nothing to users.
     let line = lines.first().map_or("it gave no reason", String::as_str);
     let reason = line

@@ -36,7 +36,7 @@ pub fn read_one(path: &Path) -> Result<ModelFile, GgufError> {
     })
 }
 
-/// Bytes of a file's header: everything before its tensor data. Only the walk over it, so nothing behind it need be there.
+/// Bytes of a file's header: everything before its tensor data. Only the walk over it, so nothing after it need be there.
 ///
 /// # Errors
 /// A file that cannot be read, or a header that is damaged or cut off.

@@ -35,7 +35,7 @@ const DEFAULT_ALIGNMENT: u64 = 32;
 pub struct Scan {
     /// Length of the file when it was opened.
     pub file_len: u64,
-    /// First byte behind the tensor table.
+    /// First byte after the tensor table.
     pub table_end: u64,
     /// The first row of the tensor table, if there is one: name, and its size in bytes if that is a number.
     pub first_tensor: Option<(String, u64)>,

@@ -64,7 +64,7 @@ pub enum HeaderError {
     /// An empty key.
     #[error("a metadata key is empty")]
     EmptyKey,
-    /// An alignment that is not a power of two of at least 8 bytes, or was set behind the first tensor.
+    /// An alignment that is not a power of two of at least 8 bytes, or was set after the first tensor.
     #[error("`general.alignment` must be a u32, a power of two, at least 8, and set before the first tensor")]
     Alignment,
     /// A tensor name that ggml cannot hold.
@@ -165,7 +165,7 @@ impl Header {
         Ok(())
     }
 
-    /// Takes over all metadata of the file at `path` behind what is there, in its order and with its widths. An alignment
+    /// Adds all metadata of the file at `path` after what is there, in its order and with its widths. An alignment
     /// is not taken over: it is that of the file's own data.
     ///
     /// # Errors
@@ -197,7 +197,7 @@ impl Header {
         Ok(())
     }
 
-    /// Adds a tensor behind the others. Returns its index.
+    /// Adds a tensor after the others. Returns its index.
     pub fn add_tensor(&mut self, name: &str, ty: WeightType, shape: Shape) -> Result<usize, HeaderError> {
         self.add_tensor_of(name, &ty.describe(), shape)
     }
@@ -249,7 +249,7 @@ impl Header {
         self.names.len()
     }
 
-    /// Where a tensor's data begin, in bytes behind [`Header::data_offset`].
+    /// Where a tensor's data begin, in bytes after [`Header::data_offset`].
     ///
     /// # Panics
     /// If there is no such tensor.
@@ -284,7 +284,7 @@ impl Header {
 
 impl Drop for Header {
     fn drop(&mut self) {
-        // SAFETY: the context came from gguf_init_empty, and nobody else has it.
+        // SAFETY: the context came from gguf_init_empty, and nothing else has it.
         unsafe { sys::gguf_free(self.ctx.as_ptr()) };
     }
 }

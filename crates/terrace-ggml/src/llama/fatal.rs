@@ -26,7 +26,7 @@ unsafe extern "C" fn on_abort(message: *const c_char) {
     let what = message.rsplit('/').next().unwrap_or(&message);
     let mut stderr = std::io::stderr().lock();
     let hint = if remote::is_loss(&message) {
-        "a server of --rpc ended, and what it held is gone: start it, and load the model again"
+        "an RPC server ended, and what it held is gone: start it, and load the model again"
     } else {
         "the model's metadata contradict each other, or this is a defect; the model file was not changed"
     };

@@ -227,7 +227,7 @@ pub(super) fn init() {
 }
 
 /// Has glibc map large blocks one by one and unmap them when they are freed. By itself it stops doing so (the threshold
-/// follows the largest block that was freed), and then graphs and schedules that llama.cpp makes anew after each reload
+/// follows the largest block that was freed), and then graphs and schedules that llama.cpp makes again after each reload
 /// leave holes in the heap: 0.3 MiB each, measured on models of a few MiB.
 fn give_large_blocks_back() {
     #[cfg(target_env = "gnu")]

@@ -140,7 +140,7 @@ fn is_tensor_line(line: &str) -> bool {
 }
 
 /// `[  12/  91] blk.0.ffn_down.weight - [ 256, 768, 1, 1], type = f16, size = 1.00 MiB -> 0.28 MiB (q4_K)`, or without the arrow
-/// and all behind it.
+/// and all after it.
 fn read_line(line: &str, rest: Option<WeightType>) -> Result<Choice, MixtureError> {
     let not_understood = || MixtureError::Log(line.to_owned());
     let (_, text) = line.split_once("] ").ok_or_else(not_understood)?;

@@ -4,7 +4,7 @@ use crate::backend::parked;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, c_void};
 
-/// Sees chosen tensors of a context's graphs. Where it wants one, ggml's scheduler ends a graph behind that tensor; a
+/// Sees chosen tensors of a context's graphs. Where it wants one, ggml's scheduler ends a graph after that tensor; a
 /// context without an observer runs its graphs whole.
 pub trait Observer: Send {
     /// Whether the tensor of this name shall be shown. Asked for every node of every graph.
@@ -22,7 +22,7 @@ pub struct Observing {
 }
 
 impl Observing {
-    /// Of `observer`.
+    /// Makes `observer` ready for llama.cpp.
     pub fn new(observer: Box<dyn Observer>) -> Self {
         Self { observer, rows: Vec::new() }
     }

@@ -82,7 +82,7 @@ impl Sampler {
     pub fn sample_row(&mut self, context: &mut Context, row: usize) -> Token {
         let from_end = context.rows().checked_sub(row).filter(|&n| n > 0).expect("a row of the last call");
         let index = -i32::try_from(from_end).expect("at most a batch of rows");
-        // SAFETY: both are alive; negative numbers count rows from the last one, and there are so many.
+        // SAFETY: both are alive; negative numbers count rows from the last one, and there are as many.
         Token(unsafe { sys::llama_sampler_sample(self.ptr.as_ptr(), context.as_ptr(), index) })
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! `ggml-backend-impl.h` is not part of llama-cpp-sys-2's bindings. These declarations follow the header of the
 //! pinned release field by field; `tests/abi.rs` compiles a C program against that header and compares every
-//! size and offset, and [`crate::backend::device::prepare`] refuses a host of another API version.
+//! size and offset, and [`crate::backend::prepare`] refuses a host of another API version.
 
 #![allow(missing_docs, reason = "fields are those of ggml's header, documented there")]
 

@@ -8,7 +8,7 @@ pub struct OwnedBuffer(pub NonNull<sys::ggml_backend_buffer>);
 
 impl Drop for OwnedBuffer {
     fn drop(&mut self) {
-        // SAFETY: owned; whoever has tensors in it keeps it until they are not used any more.
+        // SAFETY: owned; the owner of tensors in it keeps it until they are not used any more.
         unsafe { sys::ggml_backend_buffer_free(self.0.as_ptr()) };
     }
 }

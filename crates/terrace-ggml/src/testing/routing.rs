@@ -133,7 +133,7 @@ unsafe extern "C" fn on_node(node: *mut sys::ggml_tensor, ask: bool, data: *mut 
         let layer = name.strip_prefix("ffn_moe_topk-").and_then(|layer| layer.parse().ok());
         let Some(layer) = layer else { return !ask };
         if !ask {
-            // SAFETY: `data` is the `Choices` of the call under way, which nobody else touches meanwhile.
+            // SAFETY: `data` is the `Choices` of the call under way, which nothing else touches meanwhile.
             let choices = unsafe { &mut *data.cast::<Choices>() };
             // SAFETY: the node is computed and alive.
             choices.entry(LayerId(layer)).or_default().extend(unsafe { rows(node) });

@@ -157,7 +157,7 @@ impl Feed {
     }
 
     /// Asks for the lane's experts, too, which it has failed to compute. Everything else of the node is computed. Scratch is dealt
-    /// on from where it was (`turns`), and nothing of these experts has arrived (`here`); only waves begin anew.
+    /// on from where it was (`turns`), and nothing of these experts has arrived (`here`); only waves begin again.
     pub fn take_over(&mut self, node: &FusedBlock, routing: &Routing) -> Result<(), BackendError> {
         // SAFETY: lent by `begin` for the run, and used by thread 0 only.
         let store = unsafe { &mut *self.store };

@@ -48,7 +48,7 @@ pub struct FusedNode {
 /// State of all fused blocks of a graph run, shared by ggml's threads.
 ///
 /// Thread 0 owns `feed`. It writes `work` before a node's first barrier and a wave before the barrier that publishes it;
-/// the others read them behind those.
+/// the others read them after those.
 #[derive(Default)]
 pub struct BlockRun {
     feed: UnsafeCell<Feed>,
@@ -96,7 +96,7 @@ impl BlockRun {
         self.failure.reset();
     }
 
-    /// Lends the store for a run, who takes note of what the router chooses, and what computes beside the CPU; `stop` ends the
+    /// Lends the store for a run, what takes note of routers' choices, and what computes beside the CPU; `stop` ends the
     /// graph when a node fails.
     pub fn begin(
         &mut self,
@@ -160,8 +160,8 @@ impl BlockRun {
         let feed = unsafe { &mut *self.feed.get() };
         if feed.is_waited_for() {
             self.attempt(node.index, feed.stop(), || {
-                // SAFETY: rows of the node's output, of pairs that the CPU does not compute; nobody reads it before ggml's
-                // barrier behind the node.
+                // SAFETY: rows of the node's output, of pairs that the CPU does not compute; nothing reads it before ggml's
+                // barrier after the node.
                 match unsafe { feed.finish(dst.data(), dst.nb()[1]) } {
                     Err(BackendError::Device(_)) => self.take_over(node, feed, dst),
                     finished => finished,
@@ -175,7 +175,7 @@ impl BlockRun {
     fn take_over(&self, node: &FusedNode, feed: &mut Feed, dst: Tensor<'_>) -> Result<(), BackendError> {
         // SAFETY: it is only read since the node's first barrier.
         let work = unsafe { &*self.work.get() };
-        // The others' weights are given back next: nobody may compute with them any more.
+        // The others' weights are given back next: nothing may compute with them any more.
         feed.touched().iter().for_each(|&index| stages::wait_for(&work.items[index], 2));
         feed.take_over(&node.fused, &work.routing)?;
         let mut entries = Vec::new();
@@ -217,7 +217,7 @@ impl BlockRun {
     fn publish(&self, node: &FusedNode, wave: &Wave) {
         // SAFETY: thread 0 alone uses `feed`; `work` is only read from here on.
         let (feed, work) = unsafe { (&mut *self.feed.get(), &*self.work.get()) };
-        // SAFETY: the threads are behind this wave's previous use by two barriers.
+        // SAFETY: two barriers lie between this wave's previous use and now.
         let entries = unsafe { &mut *wave.entries.get() };
         entries.clear();
         if !self.failure.is_any() {

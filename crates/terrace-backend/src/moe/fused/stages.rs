@@ -32,7 +32,7 @@ impl Stages<'_> {
     ///
     /// In step `s` of the sequence, entry `s` does its first products, entry `s-1` its activation and entry `s-2` its last
     /// product: neighbours in the sequence do not depend on each other. What a task depends on stands before it, so
-    /// somebody is at it already, and waiting for it ends.
+    /// a thread is at it already, and waiting for it ends.
     pub fn compute(&self, entries: &[Entry], next_task: &AtomicUsize) {
         let tasks = self.work.shape.tasks;
         let per_step: usize = tasks.iter().sum();
@@ -63,7 +63,7 @@ impl Stages<'_> {
                 1 => self.activation(index, item, task),
                 _ => self.down(index, item, task),
             }
-            // Release: who finds no task left sees what they wrote.
+            // Release: a thread that finds no task left sees what they wrote.
             item.left[stage].fetch_sub(1, Ordering::Release);
         }
     }
@@ -138,7 +138,7 @@ impl Stages<'_> {
         let Operand::Rows { data, stride } = from_row(self.block.middle) else { return };
         let down = &self.block.down;
         for (i, row) in rows.enumerate() {
-            // SAFETY: the middle value's rows have `inner` floats; the converted rows were reserved behind the values.
+            // SAFETY: the middle value's rows have `inner` floats; the converted rows were reserved after the values.
             unsafe {
                 let from = data.cast::<u8>().add(i * stride).cast::<f32>();
                 let to = slot.add(shape.converted + row * shape.converted_row);

@@ -17,7 +17,7 @@ pub fn start(run: &ExpertRun, node: &ExpertNode, dst: Tensor<'_>, inner: &mut In
     let stop = inner.stop;
     // SAFETY: lent by `begin` for the run.
     unsafe { &mut *inner.store }.computing(Computing::Experts(node.a_block()));
-    // ggml's barrier between nodes: nobody computes from what earlier nodes leased.
+    // ggml's barrier between nodes: no thread computes from what earlier nodes leased.
     inner.quiet = true;
     let attempt = || -> Result<(), BackendError> {
         let ids = dst.src(2).expect("MUL_MAT_ID has ids");
@@ -74,7 +74,7 @@ fn request(
 
 /// Thread 0: waits until at least one expert is there and hands out all that are.
 pub fn publish(run: &ExpertRun, node: &ExpertNode, dst: Tensor<'_>, inner: &mut Inner, wave: &Wave) {
-    // SAFETY: the threads are behind this wave's previous use by two barriers.
+    // SAFETY: two barriers lie between this wave's previous use and now.
     let items = unsafe { &mut *wave.items.get() };
     items.clear();
     let stop = inner.stop;
@@ -138,11 +138,11 @@ fn collect(
 
 /// Whether ggml's blocked kernel takes this expert: asked for the share of a thread that has no rows.
 fn takes_blocked(run: &ExpertRun, dst: Tensor<'_>, weights: *const c_void, touched: usize) -> bool {
-    let nobody = ThreadShare { ith: 0, nth: c_int::MAX as usize };
+    let idle = ThreadShare { ith: 0, nth: c_int::MAX as usize };
     let rows = run.routing().rows(touched);
-    // SAFETY: with so many threads the first has no rows: nothing is read or written, only the kernel's conditions
+    // SAFETY: with that many threads the first has no rows: nothing is read or written, only the kernel's conditions
     // are evaluated.
     unsafe {
-        BlockedExpert::compute(dst, weights, rows, run.activations.as_ptr(), run.blocked.as_ptr(), nobody)
+        BlockedExpert::compute(dst, weights, rows, run.activations.as_ptr(), run.blocked.as_ptr(), idle)
     }
 }

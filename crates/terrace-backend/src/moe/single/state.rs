@@ -58,7 +58,7 @@ impl ExpertNode {
 
 /// State of all expert nodes of a graph run, shared by ggml's threads.
 ///
-/// Thread 0 owns `inner` and writes `routing` and the waves; the others read those two behind a barrier.
+/// Thread 0 owns `inner` and writes `routing` and the waves; the others read those two after a barrier.
 pub struct ExpertRun {
     pub inner: UnsafeCell<Inner>,
     /// Written by thread 0 before a node's first barrier, read by all after it.
@@ -162,7 +162,7 @@ impl ExpertRun {
     /// What the router chose.
     pub fn routing(&self) -> &Routing {
         // SAFETY: written by thread 0 in `start`, before the node's first barrier; the callers are thread 0 after
-        // that, and the others behind the barrier.
+        // that, and the others after the barrier.
         unsafe { &*self.routing.get() }
     }
 

@@ -190,7 +190,7 @@ impl Layer {
         Self { graphs: HashMap::new(), recipe: None, tables: None, slots }
     }
 
-    /// The graph for so many pairs, with a row each or all the same.
+    /// The graph for a number of pairs, with a row each or all the same.
     fn graph(
         &mut self,
         backend: &OwnedBackend,

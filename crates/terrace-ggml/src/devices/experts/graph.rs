@@ -31,7 +31,7 @@ pub struct BlockGraph {
 }
 
 impl BlockGraph {
-    /// For so many pairs, each with a row of its own or all with the same. It is to be [placed](Self::place).
+    /// Makes the graph for `pairs` pairs, each with a row of its own or all with the same. It is to be [placed](Self::place).
     pub fn new(
         weights: &Slots,
         tables: Option<&Tables>,

@@ -139,7 +139,7 @@ impl Tables {
 /// Memory of the device for these tensors, which are in it then.
 fn hold(device: DeviceHandle, tensors: &[*mut sys::ggml_tensor]) -> Result<OwnedBuffer, ExpertDeviceError> {
     let buffer = allocate(device, ByteSize(end(device, tensors) as u64))?;
-    // SAFETY: a live buffer with room for all of them, one behind the other at the device's alignment; live tensors that are
+    // SAFETY: a live buffer with room for all of them, one after the other at the device's alignment; live tensors that are
     // nowhere.
     unsafe {
         sys::ggml_backend_buffer_set_usage(buffer.0.as_ptr(), sys::GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
@@ -162,7 +162,7 @@ pub fn bytes_for(device: DeviceHandle, matrices: &[SlotShape], slots: u32) -> By
     ByteSize(end(device, &tensors) as u64)
 }
 
-/// Where tensors lie that stand one behind the other, and their sizes.
+/// Where tensors lie that stand one after the other, and their sizes.
 fn places(device: DeviceHandle, tensors: &[*mut sys::ggml_tensor]) -> impl Iterator<Item = (usize, usize)> {
     let buffers = device.buffer_type().as_raw();
     // SAFETY: a live buffer type.

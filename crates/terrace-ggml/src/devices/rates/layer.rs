@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// Elements of a row, so few that nothing but starting and joining the nodes takes time.
 const WIDTH: i64 = 64;
-/// Of one attention head, two of which make the width.
+/// Elements of one attention head, two of which make the width.
 const HEAD: i64 = WIDTH / 2;
 /// Tokens that attention looks back at.
 const PAST: i64 = 32;
@@ -34,7 +34,7 @@ impl Processor {
         Ok(((long - short) / (many - few) as f64).max(long / many as f64 / 8.0))
     }
 
-    /// Seconds for a graph of so many layers.
+    /// Seconds for a graph of `layers` layers.
     fn layers(&mut self, count: usize, time: Duration) -> Result<Option<f64>, RatesError> {
         let tensors = count * TENSORS + 16;
         let context = ScratchContext::new(tensors);

@@ -13,7 +13,7 @@ use terrace_model::ByteSize;
 /// Products with matrices of one type and shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Product {
-    /// Of the weights.
+    /// The weights' type.
     pub ty: WeightType,
     /// Rows of a matrix: outputs.
     pub rows: u64,
@@ -21,7 +21,7 @@ pub struct Product {
     pub cols: u64,
     /// Tokens that are multiplied together.
     pub tokens: u32,
-    /// Products of `MUL_MAT_ID` with so many experts, each used by every token; none: of `MUL_MAT`.
+    /// Experts of a `MUL_MAT_ID`, each used by every token; `None` means a `MUL_MAT`.
     pub experts: Option<u32>,
 }
 

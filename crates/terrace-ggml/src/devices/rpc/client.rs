@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_speak_the_protocol_is_named() {
+    fn what_does_not_speak_the_protocol_is_named() {
         let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
         assert!(matches!(add_rpc_server(&closed), Err(RpcError::Connect { .. })));
         let answers: [(&[u8], &str); 3] = [
@@ -138,7 +138,7 @@ mod tests {
                 stream.read_exact(&mut [0; 9 + CAPABILITIES]).unwrap();
                 stream.write_all(answer).unwrap();
                 if !answer.is_empty() {
-                    // Who has read enough may have gone.
+                    // A client that has read enough may have gone.
                     let _ = stream.write_all(&[0; CAPABILITIES]);
                 }
             });

@@ -11,7 +11,7 @@ pub enum RpcError {
         /// What was given.
         endpoint: String,
     },
-    /// Nobody answers, or not in time.
+    /// Nothing answers, or not in time.
     #[error("RPC server {endpoint}: {source}")]
     Connect {
         /// Where.
@@ -19,7 +19,7 @@ pub enum RpcError {
         /// The system's reason.
         source: io::Error,
     },
-    /// Somebody else answers.
+    /// Something else answers.
     #[error("RPC server {endpoint}: what answers there does not speak ggml's RPC protocol")]
     NoServer {
         /// Where.

@@ -15,8 +15,8 @@ type StartServer = unsafe extern "C" fn(
     devices: *mut sys::ggml_backend_dev_t,
 );
 
-/// Serves this machine's processor at `endpoint` (`HOST:PORT`) with so many threads and, if `memory` says so, as a device
-/// that has only so much of it. One client after the other; returns only if that ends. ggml reports on stdout.
+/// Serves this machine's processor at `endpoint` (`HOST:PORT`) with `threads` threads and, if `memory` says so, as a device
+/// that has only that much of it. One client after the other; returns only if that ends. ggml reports on stdout.
 pub fn serve_rpc(endpoint: &str, threads: usize, memory: Option<ByteSize>) -> RpcError {
     let Some(start) = function(c"ggml_backend_rpc_start_server") else { return RpcError::NotBuilt };
     // SAFETY: what ggml offers under this name has this type (`ggml-rpc.h`).

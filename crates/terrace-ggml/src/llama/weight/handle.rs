@@ -54,7 +54,7 @@ pub struct Weight {
     _model: Arc<Model>,
 }
 
-// SAFETY: the tensor is the model's; it is changed only with a context at hand that nobody else can use meanwhile.
+// SAFETY: the tensor is the model's; it is changed only with a context at hand that nothing else can use meanwhile.
 unsafe impl Send for Weight {}
 
 impl Weight {
@@ -173,7 +173,7 @@ impl Weight {
     /// If `bytes` are not as many.
     pub fn holds(&self, bytes: &[u8]) -> bool {
         assert_eq!(bytes.len(), self.bytes(), "{}", self.name());
-        // SAFETY: the model's tensor, which nobody writes to meanwhile.
+        // SAFETY: the model's tensor, which nothing writes to meanwhile.
         unsafe { is_stored(&*self.tensor.as_ptr(), bytes) }
     }
 

@@ -37,7 +37,7 @@ impl Weight {
             self.write(Stored { data: bytes.base(), ..stored });
             self.private = Private::Host { pages: bytes };
         } else if let Some(buffer) = self.allocate() {
-            // SAFETY: the tensor was just placed in the buffer, which has room for it; `bytes` has so many.
+            // SAFETY: the tensor was just placed in the buffer, which has room for it; `bytes` has as many.
             unsafe {
                 sys::ggml_backend_tensor_set(self.tensor.as_ptr(), bytes.base(), 0, self.bytes());
             }

@@ -30,7 +30,7 @@ impl Stored {
     /// Stores a tensor so.
     ///
     /// # Safety
-    /// The tensor is alive, and nobody else looks at it.
+    /// The tensor is alive, and nothing else looks at it.
     pub unsafe fn write_to(&self, tensor: *mut sys::ggml_tensor) {
         // SAFETY: as the caller says.
         unsafe {

@@ -1,9 +1,15 @@
 //! A context: KV cache, scheduler and backends of one conversation.
 
+mod error;
+mod params;
+
+pub use error::ContextError;
+pub use params::{CacheType, ContextParams, FlashAttention};
+
 use super::load::Model;
 use super::observer::{Observer, Observing};
 use super::token::Token;
-use crate::backend::parked::{self, ParkedError};
+use crate::backend::parked;
 use crate::log;
 use llama_cpp_sys_2 as sys;
 use std::ffi::c_void;
@@ -15,105 +21,6 @@ use terrace_model::ByteSize;
 unsafe extern "C" {
     /// `memory_breakdown.cpp`.
     fn terrace_context_memory(context: *const sys::llama_context, cache: *mut usize, compute: *mut usize);
-}
-
-/// Whether attention runs as one fused operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FlashAttention {
-    /// llama.cpp decides: it says no when another device than the CPU would compute it.
-    Auto,
-    /// Yes.
-    On,
-}
-
-/// Sizes of a context.
-#[derive(Clone, Copy, Debug)]
-pub struct ContextParams {
-    /// Tokens that each sequence may have; all of them together where [`ContextParams::unified`].
-    pub context: u32,
-    /// Most tokens per decode call.
-    pub batch: u32,
-    /// Most tokens per graph.
-    pub ubatch: u32,
-    /// Tokens of a graph that leave logits, at most: memory for so many is set aside.
-    pub outputs: u32,
-    /// Threads for computing.
-    pub threads: usize,
-    /// Fused attention.
-    pub flash_attention: FlashAttention,
-    /// Whether keys and values are on the devices of their layers, and attention is computed there.
-    pub kv_offload: bool,
-    /// Sequences of tokens at most.
-    pub sequences: u32,
-    /// Whether all sequences are in the same `context` tokens, and may share some of them. Otherwise each has a cache of its
-    /// own, and what it computes is what it would compute alone.
-    pub unified: bool,
-    /// Type of keys.
-    pub k_type: CacheType,
-    /// Type of values; quantised ones need fused attention.
-    pub v_type: CacheType,
-}
-
-/// How keys and values are stored.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CacheType {
-    /// llama.cpp's default.
-    #[default]
-    F16,
-    /// 34 bytes for 32 values; lossy.
-    Q8_0,
-    /// 18 bytes for 32 values; lossy.
-    Q4_0,
-}
-
-impl CacheType {
-    const fn as_raw(self) -> sys::ggml_type {
-        match self {
-            Self::F16 => sys::GGML_TYPE_F16,
-            Self::Q8_0 => sys::GGML_TYPE_Q8_0,
-            Self::Q4_0 => sys::GGML_TYPE_Q4_0,
-        }
-    }
-}
-
-/// What went wrong with a context.
-#[derive(Debug, thiserror::Error)]
-pub enum ContextError {
-    /// It could not be made.
-    #[error("cannot make a context of {tokens} tokens: {reason}")]
-    Create {
-        /// Tokens asked for.
-        tokens: u32,
-        /// llama.cpp's reason.
-        reason: String,
-    },
-    /// More logits are wanted than the context has set memory aside for.
-    #[error("the logits of {asked} tokens are wanted at once, and the context was made for those of {most}")]
-    Outputs {
-        /// Tokens of the call that ask for logits.
-        asked: usize,
-        /// [`ContextParams::outputs`].
-        most: usize,
-    },
-    /// No room for more tokens.
-    #[error("the context is full")]
-    Full,
-    /// The interrupt flag ended the computation.
-    #[error("interrupted")]
-    Interrupted,
-    /// A backend failed.
-    #[error(transparent)]
-    Backend(ParkedError),
-    /// llama.cpp returned an error without a cause of ours.
-    #[error("decoding {tokens} tokens failed with code {code}: {reason}")]
-    Decode {
-        /// Tokens in the call.
-        tokens: usize,
-        /// llama.cpp's code.
-        code: i32,
-        /// Its last error line.
-        reason: String,
-    },
 }
 
 /// A context over a model.
@@ -165,29 +72,7 @@ impl Context {
         interrupt: Arc<AtomicBool>,
         observer: Option<Box<dyn Observer>>,
     ) -> Result<Self, ContextError> {
-        // SAFETY: returns plain values.
-        let mut raw = unsafe { sys::llama_context_default_params() };
-        let threads = i32::try_from(params.threads.clamp(1, 512)).expect("clamped");
-        raw.n_ctx = match params.unified {
-            true => params.context,
-            false => params.context.saturating_mul(params.sequences.max(1)),
-        };
-        raw.n_batch = params.batch;
-        raw.n_ubatch = params.ubatch;
-        // One per sequence at least, or llama.cpp ends the process.
-        raw.n_outputs_max = params.outputs.clamp(1, params.batch.max(1)).max(params.sequences);
-        raw.n_seq_max = params.sequences;
-        raw.kv_unified = params.unified && params.sequences > 1;
-        raw.n_threads = threads;
-        raw.n_threads_batch = threads;
-        raw.no_perf = true;
-        raw.flash_attn_type = match params.flash_attention {
-            FlashAttention::Auto => sys::LLAMA_FLASH_ATTN_TYPE_AUTO,
-            FlashAttention::On => sys::LLAMA_FLASH_ATTN_TYPE_ENABLED,
-        };
-        raw.offload_kqv = params.kv_offload;
-        raw.type_k = params.k_type.as_raw();
-        raw.type_v = params.v_type.as_raw();
+        let mut raw = params.raw();
         raw.abort_callback = Some(interrupted);
         raw.abort_callback_data = Arc::as_ptr(&interrupt).cast_mut().cast();
         let mut observer = observer.map(|observer| Box::new(Observing::new(observer)));
@@ -265,7 +150,7 @@ impl Context {
     }
 
     /// Like [`Context::decode`], and keeps the logits of all tokens of the call from its `first` (0-based) on, for
-    /// [`Context::outputs`]; none if that is behind the last.
+    /// [`Context::outputs`]; `None` if that is after the last.
     ///
     /// # Errors
     /// As [`Context::decode`].
@@ -283,7 +168,7 @@ impl Context {
         }
     }
 
-    /// Computes a batch that leaves so many rows of logits.
+    /// Computes a batch that leaves `rows` rows of logits.
     ///
     /// # Safety
     /// The batch's arrays are as long as it says, and live during the call; `outputs` of its tokens ask for logits.
@@ -327,7 +212,7 @@ impl Context {
         // SAFETY: the context is alive; the rows are in the order of the batch.
         let rows = unsafe { sys::llama_get_logits(self.ptr.as_ptr()) };
         assert!(!rows.is_null(), "logits were asked for");
-        // SAFETY: so many rows of one float per vocabulary entry, which live until the next decode (&mut self).
+        // SAFETY: as many rows of one float per vocabulary entry, which live until the next decode (&mut self).
         unsafe { std::slice::from_raw_parts(rows, self.outputs * self.vocab) }
     }
 
@@ -339,7 +224,7 @@ impl Context {
         (!row.is_null()).then(|| unsafe { std::slice::from_raw_parts(row, self.vocab) })
     }
 
-    /// Builds the next graph anew, with memory for it: weights are stored otherwise than in the last one.
+    /// Builds the next graph again, with memory for it: weights are stored otherwise than in the last one.
     pub fn forget_graphs(&mut self) {
         // No control vector is set; unsetting it makes llama.cpp forget the graphs and schedules that it keeps, as nothing
         // else in its interface does.

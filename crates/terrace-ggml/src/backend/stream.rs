@@ -1,0 +1,149 @@
+//! Backends written in Rust, as ggml calls a device's streams of computation: the trait, and its trampolines.
+
+use super::parked::{self, ParkedError};
+use crate::raw::abi;
+use crate::tensor::Graph;
+use llama_cpp_sys_2 as sys;
+use std::ffi::{c_char, c_int, c_void};
+
+/// A stream of computation.
+pub trait Backend: Send + 'static {
+    /// Computes all nodes.
+    ///
+    /// # Errors
+    /// The reason is parked and the decode fails. [`ComputeError::Interrupted`] means that the abort callback asked for it.
+    fn compute(&mut self, graph: &Graph<'_>) -> Result<(), ComputeError>;
+
+    /// How many threads to use from now on.
+    fn set_threads(&mut self, threads: usize);
+
+    /// A function that is asked between nodes whether to stop.
+    fn set_abort(&mut self, abort: AbortCallback);
+}
+
+/// Why a graph was not computed.
+#[derive(Debug)]
+pub enum ComputeError {
+    /// The abort callback said stop.
+    Interrupted,
+    /// Anything else.
+    Failed(ParkedError),
+}
+
+/// llama.cpp's abort callback, as a backend stores it.
+#[derive(Clone, Copy, Default)]
+pub struct AbortCallback {
+    function: sys::ggml_abort_callback,
+    data: *mut c_void,
+}
+
+// SAFETY: llama.cpp's contract for abort callbacks is that they may be called from the computing threads.
+unsafe impl Send for AbortCallback {}
+
+impl AbortCallback {
+    /// Whether the owner of the context wants the computation to stop.
+    pub fn requested(self) -> bool {
+        match self.function {
+            // SAFETY: llama.cpp sets function and data together and keeps them valid while it computes.
+            Some(function) => unsafe { function(self.data) },
+            None => false,
+        }
+    }
+}
+
+/// A backend of `device` for ggml, which frees it.
+pub fn make(device: sys::ggml_backend_dev_t, backend: Box<dyn Backend>) -> sys::ggml_backend_t {
+    static GUID: [u8; 16] = *b"terrace-backend1";
+    let context: *mut Box<dyn Backend> = Box::into_raw(Box::new(backend));
+    Box::into_raw(Box::new(abi::Backend {
+        guid: (&raw const GUID).cast_mut().cast(),
+        iface: BACKEND_INTERFACE,
+        device,
+        context: context.cast(),
+    }))
+    .cast()
+}
+
+const BACKEND_INTERFACE: abi::BackendInterface = abi::BackendInterface {
+    get_name: Some(backend_name),
+    free: Some(backend_free),
+    set_tensor_async: None,
+    get_tensor_async: None,
+    set_tensor_2d_async: None,
+    get_tensor_2d_async: None,
+    cpy_tensor_async: None,
+    synchronize: None,
+    graph_plan_create: None,
+    graph_plan_free: None,
+    graph_plan_update: None,
+    graph_plan_compute: None,
+    graph_compute: Some(backend_compute),
+    event_record: None,
+    event_wait: None,
+    graph_optimize: None,
+};
+
+/// # Safety
+/// `backend` was made by `make`, is not freed, and is used by one thread at a time (ggml's rule).
+unsafe fn backend_context<'a>(backend: sys::ggml_backend_t) -> &'a mut dyn Backend {
+    // SAFETY: `make` stored a boxed `Box<dyn Backend>`.
+    unsafe { &mut **(*backend.cast::<abi::Backend>()).context.cast::<Box<dyn Backend>>() }
+}
+
+unsafe extern "C" fn backend_name(backend: sys::ggml_backend_t) -> *const c_char {
+    // SAFETY: ggml calls the functions of a vtable with the object that holds it.
+    unsafe { sys::ggml_backend_dev_name((*backend.cast::<abi::Backend>()).device) }
+}
+
+unsafe extern "C" fn backend_free(backend: sys::ggml_backend_t) {
+    // SAFETY: ggml frees a backend once; both boxes were made by `make`.
+    let (backend, context) = unsafe {
+        let backend = Box::from_raw(backend.cast::<abi::Backend>());
+        let context = Box::from_raw(backend.context.cast::<Box<dyn Backend>>());
+        (backend, context)
+    };
+    parked::guard("Backend::drop", (), || drop(context));
+    drop(backend);
+}
+
+unsafe extern "C" fn backend_compute(
+    backend: sys::ggml_backend_t,
+    graph: *mut sys::ggml_cgraph,
+) -> sys::ggml_status {
+    // SAFETY: as in `backend_name`; the scheduler lends the graph for the call.
+    let (context, graph) = unsafe { (backend_context(backend), Graph::from_raw(graph)) };
+    parked::guard("Backend::compute", sys::GGML_STATUS_FAILED, || match context.compute(&graph) {
+        Ok(()) => sys::GGML_STATUS_SUCCESS,
+        Err(ComputeError::Interrupted) => sys::GGML_STATUS_ABORTED,
+        Err(ComputeError::Failed(error)) => {
+            parked::park(error);
+            sys::GGML_STATUS_FAILED
+        }
+    })
+}
+
+/// What ggml looks up as `ggml_backend_set_n_threads`.
+///
+/// # Safety
+/// `backend` was made by [`make`] and is not computing.
+pub unsafe extern "C" fn backend_set_threads(backend: sys::ggml_backend_t, threads: c_int) {
+    // SAFETY: as in `backend_name`.
+    let context = unsafe { backend_context(backend) };
+    parked::guard("Backend::set_threads", (), || {
+        context.set_threads(usize::try_from(threads).unwrap_or(1).max(1));
+    });
+}
+
+/// What ggml looks up as `ggml_backend_set_abort_callback`.
+///
+/// # Safety
+/// `backend` was made by [`make`] and is not computing; `function` may be called with `data` for as long as it is set.
+pub unsafe extern "C" fn backend_set_abort(
+    backend: sys::ggml_backend_t,
+    function: sys::ggml_abort_callback,
+    data: *mut c_void,
+) {
+    // SAFETY: as in `backend_name`.
+    let context = unsafe { backend_context(backend) };
+    parked::guard("Backend::set_abort", (), || context.set_abort(AbortCallback { function, data }));
+}
