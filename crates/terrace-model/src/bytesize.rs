@@ -132,7 +132,7 @@ pub enum ParseByteSizeError {
     Unit {
         /// The whole text.
         text: String,
-        /// What stood behind the number.
+        /// What stood after the number.
         unit: String,
     },
     /// More than 2^64 bytes, or negative.

@@ -6,14 +6,14 @@
 //!
 //! Plain data; `terrace_store::identity` reads what the file system has to say.
 
-use crate::ModelFile;
+use crate::model::ModelFile;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Characters of a file's name in [`FileIdentity::file_stem`].
 const MOST_NAME: usize = 80;
 
-/// A file at a time. Equal states mean that nobody touched it; of what was touched, [`FileState::same_bytes`] tells whether
+/// A file at a time. Equal states mean that it was not touched; of what was touched, [`FileState::same_bytes`] tells whether
 /// it was written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileState {

@@ -20,7 +20,7 @@ pub enum KvType {
 }
 
 impl KvType {
-    /// Bytes of so many values, each row a multiple of 32 of them.
+    /// Bytes of this many values, each row a multiple of 32 of them.
     pub const fn bytes(self, values: u64) -> u64 {
         match self {
             Self::F16 => values.saturating_mul(2),
@@ -57,9 +57,9 @@ impl FromStr for KvType {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct KvTypes {
-    /// Of keys.
+    /// The type of the keys.
     pub keys: KvType,
-    /// Of values.
+    /// The type of the values.
     pub values: KvType,
 }
 

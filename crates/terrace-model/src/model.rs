@@ -1,6 +1,7 @@
 //! The description of a model file: shards, metadata, tensors and where their bytes are.
 
-use crate::{ByteSize, FileIndex, LayerId};
+use crate::bytesize::ByteSize;
+use crate::ids::{FileIndex, LayerId};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,7 +33,7 @@ impl Extent {
         Self { offset: self.offset + index * len, len, ..self }
     }
 
-    /// The first byte behind the extent.
+    /// The first byte after the extent.
     pub const fn end(self) -> u64 {
         self.offset + self.len
     }

@@ -5,14 +5,14 @@
 pub struct Name<'a> {
     /// The digits of `blk.N.`, as written.
     pub layer: Option<&'a str>,
-    /// What is behind the layer and before the kind.
+    /// What is between the layer and the kind.
     pub role: &'a str,
-    /// Behind the last dot: `weight`, `bias`, `scale`; empty where there is none.
+    /// What is after the last dot: `weight`, `bias`, `scale`; empty if there is none.
     pub kind: &'a str,
 }
 
 impl<'a> Name<'a> {
-    /// Of a tensor's name.
+    /// Takes a tensor's name apart.
     pub fn of(name: &'a str) -> Self {
         let (layer, rest) = split_layer(name).map_or((None, name), |(layer, rest)| (Some(layer), rest));
         let (role, kind) = rest.rsplit_once('.').unwrap_or((rest, ""));
@@ -20,7 +20,7 @@ impl<'a> Name<'a> {
     }
 }
 
-/// The digits of `blk.N.` and what is behind them.
+/// The digits of `blk.N.` and what is after them.
 pub fn split_layer(name: &str) -> Option<(&str, &str)> {
     let (layer, rest) = name.strip_prefix("blk.")?.split_once('.')?;
     (!layer.is_empty() && layer.bytes().all(|b| b.is_ascii_digit())).then_some((layer, rest))

@@ -1,6 +1,6 @@
 //! How much of something there may be.
 
-use crate::{ByteSize, ParseByteSizeError};
+use crate::bytesize::{ByteSize, ParseByteSizeError};
 use std::fmt;
 use std::str::FromStr;
 
@@ -12,7 +12,7 @@ pub enum SizeChoice {
     Auto,
     /// Nothing.
     Off,
-    /// So many bytes.
+    /// This many bytes.
     Bytes(ByteSize),
 }
 

@@ -43,7 +43,7 @@ impl fmt::Display for BlockSpec {
 pub(crate) struct Hull {
     /// Bytes from the start of the file, a multiple of the alignment.
     pub offset: u64,
-    /// Bytes, a multiple of the alignment. May reach behind the end of the file.
+    /// Bytes, a multiple of the alignment. May reach beyond the end of the file.
     pub len: u64,
     /// Bytes of the hull before the extent begins.
     pub skip: u64,

@@ -6,9 +6,9 @@ use terrace_model::ByteSize;
 
 /// The budget of one store's slots, to be changed while the store works, from any thread.
 ///
-/// The store takes notice when it is next called: by whoever computes for each block of experts or matrix, or by
-/// [`Store::poll`](crate::Store::poll) where nobody computes. Looking costs an atomic load. A smaller budget holds as soon as
-/// nothing behind it is leased or on its way, at the latest at the beginning of the next graph.
+/// The store takes notice when it is next called: by what computes, for each block of experts or matrix, or by
+/// [`Store::poll`](crate::Store::poll) where nothing is computed. Looking costs an atomic load. A smaller budget holds as soon as
+/// nothing beyond it is leased or on its way, at the latest at the beginning of the next graph.
 #[derive(Clone, Debug)]
 pub struct BudgetHandle {
     shared: Arc<Shared>,
@@ -54,7 +54,7 @@ impl BudgetHandle {
         Self { shared: Arc::clone(shared), least: least.min(shared.most) }
     }
 
-    /// Slots of so many bytes together from now on, as near as there may be: at least [`BudgetHandle::least`], at most
+    /// Slots of this many bytes together from now on, as near as there may be: at least [`BudgetHandle::least`], at most
     /// [`BudgetHandle::most`] without what is lent. Returns what it is.
     pub fn set(&self, bytes: ByteSize) -> ByteSize {
         let bytes = bytes.bytes().clamp(self.least, self.shared.most);
@@ -62,7 +62,7 @@ impl BudgetHandle {
         self.wanted()
     }
 
-    /// Lends so many bytes of the slots to something else that the same budget is for, from now on, instead of what was lent
+    /// Lends this many bytes of the slots to something else that the same budget is for, from now on, instead of what was lent
     /// before.
     ///
     /// # Errors

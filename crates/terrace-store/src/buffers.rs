@@ -141,7 +141,7 @@ impl Target {
         Self { address: dst.as_mut_ptr(), len: dst.len() }
     }
 
-    /// What is left behind the first `done` bytes.
+    /// What is left after the first `done` bytes.
     pub fn skip(self, done: usize) -> Self {
         assert!(done <= self.len, "{done} of {} bytes", self.len);
         // SAFETY: `done` is within the window, asserted above.

@@ -53,7 +53,7 @@ pub(crate) struct Flight {
     /// Where in the file the window begins.
     pub offset: u64,
     pub buf: IoBuf,
-    /// Bytes, from the window's begin, that must arrive; the rest may lie behind the end of the file.
+    /// Bytes, from the window's begin, that must arrive; the rest may lie beyond the end of the file.
     pub need: usize,
     /// Bytes that came so far.
     pub came: u64,
@@ -105,7 +105,7 @@ impl Flight {
 pub(crate) struct Flights {
     table: Vec<Option<Flight>>,
     free: Vec<u32>,
-    /// Requests that nobody waited for when they were sent, and their bytes.
+    /// Requests that nothing waited for when they were sent, and their bytes.
     background: usize,
     background_bytes: u64,
     /// Those among them that fill free room.
@@ -133,7 +133,7 @@ impl Flights {
         self.filling
     }
 
-    /// Requests that somebody may be waiting for.
+    /// Requests that the consumer may be waiting for.
     pub fn demand(&self) -> usize {
         self.in_flight() - self.background
     }

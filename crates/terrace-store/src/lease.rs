@@ -1,4 +1,4 @@
-//! Who uses which slot: counts that a dropped [`Fetch`](crate::Fetch) can lower without the store.
+//! Which slots are in use: counts that a dropped [`Fetch`](crate::Fetch) can lower without the store.
 
 use crate::block::BlockId;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,7 +43,7 @@ impl LeaseTable {
 
     /// One lease less. False if the lease had been voided: its load failed.
     pub fn release(&self, block: BlockId, lease: u32) -> bool {
-        // Release: whoever evicts the block later sees that the reads through the lease are over.
+        // Release: what evicts the block later sees that the reads through the lease are over.
         self.word(block)
             .fetch_update(Ordering::Release, Ordering::Relaxed, |word| {
                 (generation(word) == lease && count(word) > 0).then(|| word - 1)

@@ -18,7 +18,7 @@ pub enum Use {
 }
 
 impl Use {
-    /// The use that a graph with so many token rows in its ids makes of experts.
+    /// The use that a graph with this many token rows in its ids makes of experts.
     pub const fn of_tokens(rows: u64) -> Self {
         if rows > SWEEP_TOKENS { Self::Sweep } else { Self::Decode }
     }
@@ -40,7 +40,7 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// Whether nobody waits for it.
+    /// Whether nothing waits for it.
     pub const fn is_background(self) -> bool {
         matches!(self, Self::Speculation | Self::Fill)
     }

@@ -84,7 +84,7 @@ impl Ranges {
     }
 
     /// The free ranges from the limit on.
-    pub fn free_behind_limit(&self) -> impl Iterator<Item = Place> {
+    pub fn free_beyond_limit(&self) -> impl Iterator<Item = Place> {
         let from = self.free.partition_point(|hole| hole.end() <= self.limit);
         self.free[from..].iter().map(|hole| hole.from(self.limit))
     }
@@ -244,9 +244,9 @@ mod tests {
                     |h: Place| ((h.offset / GRANULE) as usize, (h.len / GRANULE) as usize);
                 let holes: Vec<_> = ranges.free.iter().copied().map(in_granules).collect();
                 prop_assert_eq!(&holes, &oracle.holes());
-                let behind = holes.into_iter().filter(|hole| hole.0 + hole.1 > limit);
-                let behind: Vec<_> = behind.map(|(at, run)| (at.max(limit), at + run - at.max(limit))).collect();
-                prop_assert_eq!(ranges.free_behind_limit().map(in_granules).collect::<Vec<_>>(), behind);
+                let beyond = holes.into_iter().filter(|hole| hole.0 + hole.1 > limit);
+                let beyond: Vec<_> = beyond.map(|(at, run)| (at.max(limit), at + run - at.max(limit))).collect();
+                prop_assert_eq!(ranges.free_beyond_limit().map(in_granules).collect::<Vec<_>>(), beyond);
                 prop_assert_eq!(ranges.used(), live.iter().map(|place| place.len).sum::<u64>());
                 prop_assert_eq!((ranges.limit(), ranges.high()), (limit as u64 * GRANULE, high));
             }

@@ -103,7 +103,7 @@ impl Slots {
         self.states[block.index()]
     }
 
-    /// Whether any block is on its way that nobody has leased. Looks at all of them if any is on its way.
+    /// Whether any block is on its way without a lease. Looks at all of them if any is on its way.
     pub fn any_abandoned(&self) -> bool {
         let loading = (0..).zip(&self.states).filter(|(_, state)| matches!(state, SlotState::Loading { .. }));
         self.loading > 0 && loading.into_iter().any(|(block, _)| !self.leases.is_leased(BlockId(block)))
@@ -178,7 +178,7 @@ impl Slots {
         Some(place)
     }
 
-    /// A resident block that nobody has leased is somewhere else now; its bytes are the same.
+    /// A resident block without a lease is somewhere else now; its bytes are the same.
     pub fn moved(&mut self, block: BlockId, to: Place) {
         debug_assert!(self.evictable(block).is_some(), "{block:?}: {:?}", self.state(block));
         if let SlotState::Resident { place, .. } = &mut self.states[block.index()] {
@@ -186,8 +186,8 @@ impl Slots {
         }
     }
 
-    /// The blocks with slots that end behind `limit`.
-    pub fn behind(&self, limit: u64) -> impl Iterator<Item = BlockId> {
+    /// The blocks with slots that end beyond `limit`.
+    pub fn beyond(&self, limit: u64) -> impl Iterator<Item = BlockId> {
         let states = (0..).map(BlockId).zip(&self.states);
         states
             .filter(move |(_, state)| state.place().is_some_and(|place| place.end() > limit))

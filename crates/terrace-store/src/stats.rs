@@ -14,7 +14,7 @@ pub struct StoreStats {
     pub hits: u64,
     /// Accepted blocks that had to be read.
     pub misses: u64,
-    /// Accepted blocks that were already being read for somebody.
+    /// Accepted blocks that were already being read for another request.
     pub joined: u64,
     /// Blocks that gave up their slot.
     pub evictions: u64,
@@ -23,12 +23,12 @@ pub struct StoreStats {
     /// Time with at least one request in flight, as the calling thread saw it: a request counts until its completion
     /// was noticed.
     pub io_busy: Duration,
-    /// Of it, the time with a request in flight that was asked for ([`speculate`](crate::Store::speculate) and
+    /// The part of it with a request in flight that was asked for ([`speculate`](crate::Store::speculate) and
     /// [`fill`](crate::Store::fill) do not ask): while it runs, something is missing.
     pub demand_busy: Duration,
-    /// Of [`StoreStats::bytes_read`], those of such requests.
+    /// The part of [`StoreStats::bytes_read`] that such requests read.
     pub demand_read: ByteSize,
-    /// Of [`StoreStats::io_busy`], the time in which the consumer computed, as it said
+    /// The part of [`StoreStats::io_busy`] in which the consumer computed, as it said
     /// ([`computing`](crate::Store::computing)), and did not wait.
     pub hidden: Duration,
     /// Time that the consumer computed with experts, as it said, waiting left out.
@@ -41,7 +41,7 @@ pub struct StoreStats {
     pub speculated_bytes: ByteSize,
     /// Those that were asked for while they were there or on their way.
     pub speculation_used: u64,
-    /// Those that nobody had asked for when they expired or their slot was needed.
+    /// Those that had not been asked for when they expired or their slot was needed.
     pub speculation_wasted: u64,
     /// Guesses that were never given to the engine.
     pub speculation_expired: u64,

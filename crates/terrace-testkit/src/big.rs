@@ -3,11 +3,14 @@
 //! Matrices are put together from pools of a few megabytes of properly quantised blocks, each expert from another
 //! place of the pool. Logits are finite and depend on every layer; what they say is noise.
 
+use crate::error::Error;
+use crate::layout;
 use crate::pool::Pools;
+use crate::spec::{Arch, Spec};
 use crate::writer::{Source, shard_paths, write_files};
-use crate::{Arch, Error, Spec, WeightType, layout};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use terrace_ggml::quantize::WeightType;
 use terrace_model::ByteSize;
 
 /// The shape of a well-known model.
@@ -190,7 +193,7 @@ impl FromStr for Preset {
     }
 }
 
-/// What is behind the header.
+/// What follows the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data {
     /// Weights from pools.

@@ -1,10 +1,11 @@
 //! What was quantised before in this process. The models of a test often differ in a tensor or two, and quantising all of the
 //! others again is most of what writing them takes.
 
-use crate::{Error, WeightType};
+use crate::error::Error;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use terrace_ggml::quantize::WeightType;
 
 /// Bytes that are kept. Beyond, all go: large models have no use for this.
 const MOST: usize = 128 << 20;

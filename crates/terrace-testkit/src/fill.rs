@@ -6,12 +6,13 @@
 //! order of experts in each layer), random weights against the topic, and random ones against everything else. The
 //! head favours tokens of the current topic, so generated text stays with a topic for a while.
 
+use crate::error::Error;
 use crate::spec::{Routing, Spec};
 use crate::tensor::{Fill, Tensor};
 use crate::vocab::Vocabulary;
-use crate::{Error, WeightType};
 use rand_distr::{Distribution, StandardNormal, Uniform};
 use rand_pcg::Pcg64;
+use terrace_ggml::quantize::WeightType;
 use terrace_ggml::quantize::quantize;
 
 /// Coordinates of the residual stream that skewed routing reserves.

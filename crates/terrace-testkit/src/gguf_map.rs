@@ -3,9 +3,9 @@
 /// A metadata entry.
 pub(crate) struct Entry {
     pub key: String,
-    /// Of the key's length.
+    /// Where the key's length stands.
     pub start: usize,
-    /// Of the value's type.
+    /// Where the value's type stands.
     pub type_at: usize,
     pub type_id: u32,
     pub end: usize,
@@ -21,7 +21,7 @@ impl Entry {
 /// An entry of the tensor table.
 pub(crate) struct TensorEntry {
     pub name: String,
-    /// Of the name's length.
+    /// Where the name's length stands.
     pub start: usize,
     pub dims_at: usize,
     pub type_at: usize,
@@ -38,7 +38,7 @@ pub(crate) struct Map {
     pub data_at: usize,
 }
 
-/// Of the number of tensors, and of that of metadata entries.
+/// Where the number of tensors stands, and that of metadata entries.
 pub(crate) const TENSOR_COUNT_AT: usize = 8;
 pub(crate) const ENTRY_COUNT_AT: usize = 16;
 const ENTRIES_AT: usize = 24;

@@ -3,7 +3,7 @@
 //! Each [`Defect`] is one thing wrong with an otherwise good file, small enough to be held in memory. Readers must
 //! refuse all of them with an error, not a crash, an endless loop or an allocation of what the file claims.
 
-use crate::Error;
+use crate::error::Error;
 use crate::gguf_map::{ARRAY, ENTRY_COUNT_AT, Entry, Map, STRING, TENSOR_COUNT_AT, map};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -101,7 +101,7 @@ defects! {
     OffsetMisaligned = "offset-misaligned",
     /// Two tensors at one offset.
     OffsetOverlap = "offset-overlap",
-    /// A tensor's offset is behind the file's end.
+    /// A tensor's offset is beyond the file's end.
     OffsetBeyond = "offset-beyond",
     /// A tensor's offset is just below 2^64.
     OffsetOverflow = "offset-overflow",
@@ -260,7 +260,7 @@ fn alignment(value: u32) -> Vec<u8> {
     entry
 }
 
-/// The file with another metadata entry behind the others, and the data where the header then ends.
+/// The file with another metadata entry after the others, and the data where the header then ends.
 fn with_entry(file: &[u8], layout: &Map, entry: &[u8]) -> Vec<u8> {
     let table_at = layout.tensors[0].start;
     let mut out = [&file[..table_at], entry, &file[table_at..layout.header_end]].concat();

@@ -1,7 +1,7 @@
 //! The tensors of each architecture, named and shaped as llama.cpp's loader wants them.
 
+use crate::spec::{Arch, Spec};
 use crate::tensor::{Class, Fill, Tensor, Tensors};
-use crate::{Arch, Spec};
 
 /// Sizes that follow from a spec by the architecture's rules.
 pub(crate) struct Derived {

@@ -6,6 +6,7 @@
 //! * [`big`] writes files of benchmark size at the disk's speed, out of pools of quantised blocks.
 //! * [`hostile`] makes broken files out of good ones.
 //! * [`RoutingStats`] says how skewed and how local a model's routing is.
+//! * [`rpc`] has a device of another machine on this one.
 
 pub mod big;
 mod encoded;

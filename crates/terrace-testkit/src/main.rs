@@ -28,7 +28,7 @@ enum Command {
         /// File to write; with --shards, a directory.
         #[arg(long)]
         out: PathBuf,
-        /// Write so many shards.
+        /// Write this many shards.
         #[arg(long)]
         shards: Option<u16>,
     },
@@ -45,7 +45,7 @@ enum Command {
         /// File to write; with --shards, the part of the names before -00001-of-.
         #[arg(long)]
         out: PathBuf,
-        /// Write so many shards.
+        /// Write this many shards.
         #[arg(long)]
         shards: Option<u16>,
         /// Only the header, the rest a hole.

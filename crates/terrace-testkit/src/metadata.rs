@@ -1,8 +1,8 @@
 //! The metadata of each architecture.
 
 use crate::layout::{CONV, Derived};
+use crate::spec::{Arch, Spec};
 use crate::vocab::Vocabulary;
-use crate::{Arch, Spec};
 use terrace_ggml::gguf::write::{Header, HeaderError, Value};
 
 /// Sets everything but the keys of split files.

@@ -1,7 +1,8 @@
 //! The quantisation mixes that models are published in: which type each tensor gets.
 
-use crate::{Arch, Spec, WeightType};
+use crate::spec::{Arch, Spec};
 use std::str::FromStr;
+use terrace_ggml::quantize::WeightType;
 
 /// A mix, as llama.cpp's quantiser names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

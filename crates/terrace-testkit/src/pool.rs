@@ -1,14 +1,15 @@
 //! Pools of quantised blocks, from which large files are put together without quantising them.
 
+use crate::error::Error;
 use crate::fill::{encode, hash, quiet_rows, stream, table_row, topics};
 use crate::spec::Spec;
 use crate::tensor::{Fill, Tensor};
 use crate::vocab::Vocabulary;
-use crate::{Error, WeightType};
 use rand_distr::{Distribution, StandardNormal};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io::{self, Write};
+use terrace_ggml::quantize::WeightType;
 
 /// Weights in a pool of matrix blocks: a few MB, made in a fraction of a second.
 const MATRIX_WEIGHTS: usize = 1 << 22;

@@ -84,7 +84,7 @@ pub fn endpoint(port: u16) -> String {
     format!("{}:{port}", Ipv4Addr::LOCALHOST)
 }
 
-/// A port that nobody listens on now.
+/// A port that nothing listens on now.
 ///
 /// # Errors
 /// The system's.

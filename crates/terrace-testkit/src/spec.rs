@@ -1,6 +1,6 @@
 //! Which model to make.
 
-use crate::Error;
+use crate::error::Error;
 use std::fmt;
 use std::str::FromStr;
 use terrace_ggml::quantize::WeightType;

@@ -1,6 +1,6 @@
 //! A tensor of a model to be made.
 
-use crate::{Routing, Spec};
+use crate::spec::{Routing, Spec};
 use terrace_ggml::quantize::WeightType;
 use terrace_model::Shape;
 

@@ -45,7 +45,7 @@ const CHAT_TEMPLATE: &str = "{% for message in messages %}{{ '<|im_start|>' + me
     message['content'] + '<|im_end|>\\n' }}{% endfor %}{% if add_generation_prompt %}\
     {{ '<|im_start|>assistant\\n' }}{% endif %}";
 
-/// Control tokens, behind bytes and merges: end of text, and the marks of the chat template.
+/// Control tokens, after bytes and merges: end of text, and the marks of the chat template.
 const CONTROL: [&str; 3] = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
 
 const NORMAL: i32 = 1;

@@ -1,9 +1,11 @@
 //! Puts a model into one or more files.
 
 use crate::encoded::encoded;
+use crate::error::Error;
 use crate::pool::Pools;
+use crate::spec::Spec;
 use crate::tensor::Tensor;
-use crate::{Error, Spec, fill, layout, metadata};
+use crate::{fill, layout, metadata};
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -21,7 +23,7 @@ pub(crate) enum Source {
 
 /// Writes the model to `path` (an existing file is replaced). Returns the path.
 ///
-/// For tiny models: every weight is made and quantised. See [`crate::big`] for large ones.
+/// Makes tiny models: every weight is made and quantised. See [`crate::big`] for large ones.
 pub fn write(spec: &Spec, path: impl AsRef<Path>) -> Result<PathBuf, Error> {
     let path = path.as_ref().to_owned();
     write_files(spec, std::slice::from_ref(&path), Source::Values)?;

@@ -24,7 +24,9 @@ mod write;
 pub use error::TraceError;
 pub use write::TraceWriter;
 
-use crate::{ByteSize, ExpertId, Extent, LayerId};
+use crate::bytesize::ByteSize;
+use crate::ids::{ExpertId, LayerId};
+use crate::model::Extent;
 use serde::Serialize;
 
 const MAGIC: &[u8; 8] = b"TERRATRC";

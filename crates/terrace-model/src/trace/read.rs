@@ -4,7 +4,9 @@ use super::{
     MAGIC, Pass, RECORD_END, RECORD_GROUP, RECORD_PASS, RunRecord, Trace, TraceError, TraceGroup,
     TraceHeader, TracedBlock, TracedTensor, VERSION,
 };
-use crate::{ByteSize, Extent, FileIndex, LayerId};
+use crate::bytesize::ByteSize;
+use crate::ids::{FileIndex, LayerId};
+use crate::model::Extent;
 
 /// Bytes of a text at most.
 const MOST_TEXT: u64 = 4096;
@@ -161,16 +163,16 @@ fn run(cursor: &mut Cursor<'_>) -> Result<RunRecord, TraceError> {
 
 fn checksum(cursor: &mut Cursor<'_>) -> Result<(), TraceError> {
     let (before, rest) = cursor.bytes.split_at(cursor.at);
-    let Some((stored, behind)) = rest.split_first_chunk() else {
+    let Some((stored, after)) = rest.split_first_chunk() else {
         return Err(TraceError::Truncated { offset: cursor.bytes.len(), what: "the checksum" });
     };
     let (stored, computed) = (u32::from_le_bytes(*stored), crc32fast::hash(before));
     if stored != computed {
         return Err(TraceError::Checksum { offset: cursor.at, stored, computed });
     }
-    if !behind.is_empty() {
+    if !after.is_empty() {
         let offset = cursor.at + stored.to_le_bytes().len();
-        return Err(TraceError::Invalid { offset, reason: "bytes behind the end of the trace" });
+        return Err(TraceError::Invalid { offset, reason: "bytes after the end of the trace" });
     }
     Ok(())
 }

@@ -71,7 +71,7 @@ fn parse_rule(rule: &str) -> Result<(Fault, Range<u64>), &'static str> {
         "eof" => Fault::Eof,
         _ => Fault::Latency(parse_latency(fault.strip_prefix("latency=").ok_or("there is no such fault")?)?),
     };
-    let number = |text: &str| text.parse::<u64>().map_err(|_| "behind the @ stand request numbers");
+    let number = |text: &str| text.parse::<u64>().map_err(|_| "after the @ stand request numbers");
     let requests = match requests.split_once("..") {
         None => {
             let only = number(requests)?;

@@ -86,7 +86,7 @@ pub(super) fn measured_at(path: &Path, device: &BlockDevice) -> Option<u64> {
 pub(super) fn store(path: &Path, device: &BlockDevice, settings: &IoSettings) -> Result<(), SettingsError> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let mut devices = read(path).unwrap_or_else(|error| {
-        tracing::warn!("{error}; it is written anew");
+        tracing::warn!("{error}; it is written again");
         Vec::new()
     });
     devices.retain(|entry| entry.device != *device);
@@ -101,7 +101,7 @@ pub(super) fn store(path: &Path, device: &BlockDevice, settings: &IoSettings) ->
         by: settings.by,
         at: now,
     };
-    // First, so that the stable sort does not put it behind others of the same second.
+    // First, so that the stable sort does not put it after others of the same second.
     devices.insert(0, entry);
     devices.sort_by_key(|entry| std::cmp::Reverse(entry.at));
     devices.truncate(MAX_DEVICES);

@@ -8,7 +8,7 @@ use terrace_model::ByteSize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MeasuredBy {
-    /// `terrace iobench`.
+    /// The benchmark ([`tools::iobench`](crate::tools::iobench)).
     Iobench,
     /// The short probe when a model was opened.
     Probe,

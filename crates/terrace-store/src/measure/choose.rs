@@ -20,7 +20,7 @@ impl Sample {
 }
 
 /// The combination to read with: of those within `slack` (a share, such as 0.03) of the fastest, `favourite` (request
-/// size and depth) if it is among them - what is measured anew shall not change with the noise -, or else the one with
+/// size and depth) if it is among them - what is measured again shall not change with the noise -, or else the one with
 /// the fewest bytes in flight, since each request then arrives soonest, and of those the one with the largest requests,
 /// since they cost the least processor time. `None` if nothing was read.
 pub(crate) fn choose(samples: &[Sample], favourite: (ByteSize, u32), slack: f64) -> Option<Sample> {

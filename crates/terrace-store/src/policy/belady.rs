@@ -26,7 +26,7 @@ impl Future {
         self.now.store(time, Ordering::Relaxed);
     }
 
-    /// The time of the block's first use behind now; `u64::MAX` if there is none.
+    /// The time of the block's first use after now; `u64::MAX` if there is none.
     fn next_use(&self, block: BlockId) -> u64 {
         let (uses, now) = (&self.uses[block.index()], self.now.load(Ordering::Relaxed));
         uses.get(uses.partition_point(|time| *time <= now)).copied().unwrap_or(u64::MAX)

@@ -17,7 +17,7 @@ pub struct Heap<K> {
 }
 
 impl<K: Copy + Ord> Heap<K> {
-    /// For blocks `0..blocks`.
+    /// Makes an empty one for blocks `0..blocks`.
     pub fn new(blocks: usize) -> Self {
         Self {
             nodes: Vec::with_capacity(blocks),

@@ -11,7 +11,7 @@ use terrace_model::{ExpertId, LayerId};
 
 /// Experts in order of their worth, the hottest first.
 ///
-/// As text: a line for each, the layer's number and the expert's, anything behind a `#` is for people.
+/// As text: a line for each, the layer's number and the expert's, anything after a `#` is for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HotList(pub Vec<(LayerId, ExpertId)>);
 

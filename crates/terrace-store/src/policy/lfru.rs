@@ -5,7 +5,7 @@ use super::heap::Heap;
 use super::ranked::Ranked;
 use crate::block::BlockId;
 
-/// After so many passes over the layers a use counts half. Longer gains little on trained models and loses on routing that
+/// After this many passes over the layers a use counts half. Longer gains little on trained models and loses on routing that
 /// repeats within few tokens.
 const HALF_LIFE: f64 = 16.0;
 
@@ -35,7 +35,7 @@ pub struct Lfru {
 }
 
 impl Lfru {
-    /// For the blocks of `population`.
+    /// Makes one for the blocks of `population`.
     pub fn new(population: &Population) -> Self {
         let blocks = population.blocks.len();
         Self {

@@ -15,7 +15,7 @@ pub struct Lfu {
 }
 
 impl Lfu {
-    /// For blocks `0..blocks`.
+    /// Makes one for blocks `0..blocks`.
     pub fn new(blocks: usize) -> Self {
         Self { uses: vec![0; blocks].into(), clock: 0, order: Heap::new(blocks) }
     }

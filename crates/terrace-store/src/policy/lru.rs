@@ -9,7 +9,7 @@ use crate::block::BlockId;
 pub struct Lru(Lists);
 
 impl Lru {
-    /// For blocks `0..blocks`.
+    /// Makes one for blocks `0..blocks`.
     pub fn new(blocks: usize) -> Self {
         Self(Lists::new(blocks, 1))
     }

@@ -38,7 +38,7 @@ pub trait Policy: Send {
     /// The first block in the order of eviction for which `evictable` says yes, to make room for `incoming`. It stays in
     /// the order until [`Policy::on_evict`].
     fn victim(&mut self, incoming: BlockId, evictable: &mut dyn FnMut(BlockId) -> bool) -> Option<BlockId>;
-    /// The same, to make room for nobody: there is less of it. Policies whose order depends on who comes have their own.
+    /// The same where no block comes: there is less room. Policies whose order depends on the block that comes have their own.
     fn first_out(&mut self, evictable: &mut dyn FnMut(BlockId) -> bool) -> Option<BlockId> {
         self.victim(BlockId(0), evictable)
     }
@@ -62,12 +62,12 @@ pub(crate) struct Citizen {
     pub group: u32,
     /// Its layer.
     pub layer: Option<LayerId>,
-    /// Whose part it is.
+    /// The expert that it is a part of.
     pub expert: Option<ExpertId>,
 }
 
 impl Population {
-    /// Of a store's blocks; `size` tells the bytes of a slot.
+    /// Describes a store's blocks; `size` tells the bytes of a slot.
     pub fn of(blocks: &[BlockSpec], arena: u64, size: impl Fn(&BlockSpec) -> u64) -> Self {
         let mut groups: BTreeMap<Option<LayerId>, u32> =
             blocks.iter().map(|block| (block.layer, 0)).collect();

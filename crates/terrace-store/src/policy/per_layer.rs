@@ -28,7 +28,7 @@ pub struct PerLayer {
 }
 
 impl PerLayer {
-    /// For the blocks of `population`.
+    /// Makes one for the blocks of `population`.
     pub fn new(population: &Population) -> Self {
         let count = population.blocks.iter().map(|block| block.group as usize + 1).max().unwrap_or(0);
         let mut layers = vec![Layer::default(); count];

@@ -61,7 +61,7 @@ impl Store {
             Computing::Experts(block) => self.counters.experts(block, computed),
             Computing::Dense(_) => self.counters.total.dense += computed,
         }
-        // Whoever waits has something in flight.
+        // While the consumer waits, something is in flight.
         let busy = self.busy.total_at(now).saturating_sub(activity.busy).saturating_sub(stall);
         self.counters.total.hidden += busy.min(computed);
     }

@@ -1,4 +1,4 @@
-//! Reads that nobody waits for: which of them the engine gets, and when.
+//! Reads that nothing waits for: which of them the engine gets, and when.
 //!
 //! Demand goes first. A request that the disk has cannot be taken back, so what is in flight in the background is what
 //! delays a demand that comes in between.
@@ -9,7 +9,7 @@ use crate::purpose::Purpose;
 use crate::slots::Failure;
 
 /// Demand requests in flight up to which the engine gets background ones beside them. A disk with a request or two has
-/// room for more; with a longer queue, whoever waits for its end would wait for ours as well.
+/// room for more; with a longer queue, what waits for its end would wait for ours as well.
 const DEMAND_BESIDE: usize = 2;
 
 /// What the background is doing.
@@ -74,7 +74,7 @@ impl Store {
         }
     }
 
-    /// A background read failed. Nobody waited for it, so that nobody need know; a later demand meets its own failure.
+    /// A background read failed. Nothing waited for it, so nothing is told; a later demand meets its own failure.
     pub(super) fn background_failed(&mut self, block: BlockId, failure: Failure) {
         self.counters.total.background_failures += 1;
         if !std::mem::replace(&mut self.background.complained, true) {

@@ -95,7 +95,7 @@ impl Counters {
         }
     }
 
-    /// Somebody computed with experts, of this block's layer.
+    /// The consumer computed with experts, of this block's layer.
     pub fn experts(&mut self, block: BlockId, time: Duration) {
         self.total.experts += time;
         self.layer(block).experts += time;
@@ -112,7 +112,7 @@ impl Counters {
         }
     }
 
-    /// Somebody waited for a block, or for something else.
+    /// The consumer waited for a block, or for something else.
     pub fn stall(&mut self, block: Option<BlockId>, time: Duration) {
         self.total.stall += time;
         if let Some(block) = block {

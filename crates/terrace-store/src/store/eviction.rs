@@ -1,4 +1,4 @@
-//! Who goes when room is needed: the policy's order over the warm blocks, and the blocks that go before and after it.
+//! What is evicted when room is needed: the policy's order over the warm blocks, and the blocks that are evicted before and after it.
 //!
 //! A block that has a slot (is resident, or on its way) has one standing. The policy knows the warm ones only, from their
 //! first use as [`Use::Decode`] on:
@@ -163,7 +163,7 @@ impl EvictionOrder {
         }
     }
 
-    /// The block's read failed, and is repeated because somebody asked for it meanwhile.
+    /// The block's read failed, and is repeated because it was asked for meanwhile.
     pub fn begin_again(&mut self, block: BlockId) {
         let note = &mut self.notes[block.index()];
         note.purpose = if note.standing == Standing::Warm { Purpose::Decode } else { Purpose::Sweep };
@@ -212,7 +212,7 @@ impl EvictionOrder {
         self.notes[block.index()].fresh = false;
     }
 
-    /// The block has no slot any more. True for a guess that nobody had asked for.
+    /// The block has no slot any more. True for a guess that was not asked for.
     pub fn gone(&mut self, block: BlockId) -> bool {
         let was = self.notes[block.index()].standing;
         match was {
@@ -246,7 +246,7 @@ impl EvictionOrder {
         self.lists.remove(GUESSES, block.0);
     }
 
-    /// Who makes room of `needed` bytes for `incoming`, which is asked for: one whose slot is enough if there is such a one
+    /// The block that makes room of `needed` bytes for `incoming`, which is asked for: one whose slot is enough if there is such a one
     /// among the first of its kind, or else the first.
     pub fn victim(
         &mut self,
@@ -271,7 +271,7 @@ impl EvictionOrder {
             })
     }
 
-    /// Who goes first where there is less room for all.
+    /// The block that is evicted first where there is less room for all.
     pub fn first_out(&mut self, slots: &Slots, ranges: &Ranges) -> Option<BlockId> {
         let evictable = |block: BlockId| slots.evictable(block).is_some();
         self.disposable(0, slots, ranges)
@@ -283,7 +283,7 @@ impl EvictionOrder {
             })
     }
 
-    /// Who makes room for a guess: as [`EvictionOrder::victim`], but of the kept and warm blocks only one that was not used in this
+    /// The block that makes room for a guess: as [`EvictionOrder::victim`], but of the kept and warm blocks only one that was not used in this
     /// token or the one before, and whose slot is enough.
     pub fn cold_victim(
         &mut self,

@@ -28,7 +28,7 @@ impl Store {
 
     /// Accepts blocks from the front of `blocks`: leases those that are resident, and places and starts to read the
     /// others, evicting what is not leased. Returns how many were accepted; when fewer than all, no more can be placed
-    /// until leases are released, and the caller works in waves. None is returned only where waiting for reads that nobody has
+    /// until leases are released, and the caller works in waves. None is returned only where waiting for reads that nothing has
     /// leased would not help either. A block may be listed more than once, and one that is
     /// already being read is joined. `how` they are used decides how long they stay.
     ///
@@ -47,7 +47,7 @@ impl Store {
                 return Ok(accepted);
             }
             if self.slots.events != events {
-                // Loads that nobody waits for ended just now: what they held can go.
+                // Loads that nothing waits for ended just now: what they held can be evicted.
                 continue;
             }
             if self.slots.any_abandoned() {
@@ -208,7 +208,7 @@ impl Store {
     fn lease_or_load(&mut self, block: BlockId, how: Use) -> Accepted {
         match self.slots.state(block) {
             SlotState::Resident { .. } => Accepted::Hit(self.slots.leases.lease(block)),
-            // A read of ours that has failed, with requests still in the engine: who joins learns of the same failure.
+            // A read of ours that has failed, with requests still in the engine: what joins it gets the same failure.
             SlotState::Loading { failure: Some(_), .. } if !self.order.purpose(block).is_background() => {
                 Accepted::Waiting(self.slots.leases.lease(block))
             }

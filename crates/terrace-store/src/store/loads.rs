@@ -46,10 +46,10 @@ impl Store {
         StoreError::Engine { engine: self.info.name, source }
     }
 
-    /// Gives the engine parts of the backlog while there is room, and then what nobody waits for.
+    /// Gives the engine parts of the backlog while there is room, and then what nothing waits for.
     fn feed(&mut self) {
         if self.caller.has_more() {
-            // Somebody waits for those, and nobody does (yet) for the backlog.
+            // The consumer waits for those, and not (yet) for the backlog.
             return;
         }
         while let Some(&block) = self.backlog.front() {
@@ -71,7 +71,7 @@ impl Store {
             debug_assert!(false, "{block:?} is to be read and {:?}", self.slots.state(block));
             return;
         };
-        // While somebody computes, nobody sends: what is in flight then must keep the drive busy for as long as a matrix is
+        // While the consumer computes, nothing is sent: what is in flight then must keep the drive busy for as long as a matrix is
         // computed with.
         let request_size =
             if hull.len >= LARGE_BLOCK { self.request_size.max(LARGE_REQUEST) } else { self.request_size };

@@ -224,7 +224,7 @@ impl Store {
 }
 
 /// Which failure to tell of: the first to be reported, but of a file that ends too early the smallest end. A part that
-/// lies behind the end altogether does not know where it was.
+/// lies beyond the end altogether does not know where it was.
 fn earlier(known: Option<(usize, Failure)>, read: usize, failure: Failure) -> (usize, Failure) {
     match (known, failure) {
         (Some((at, Failure::Eof { end })), Failure::Eof { end: other }) if at == read => {
@@ -283,10 +283,10 @@ mod tests {
 
     #[test]
     fn a_file_ends_where_the_first_missing_byte_is() {
-        let behind = earlier(None, 3, Failure::Eof { end: 90 });
-        assert_eq!(earlier(Some(behind), 3, Failure::Eof { end: 70 }), (3, Failure::Eof { end: 70 }));
-        assert_eq!(earlier(Some(behind), 4, Failure::Eof { end: 70 }), behind, "another read");
-        assert_eq!(earlier(Some(behind), 3, Failure::Os(5)), behind);
+        let beyond = earlier(None, 3, Failure::Eof { end: 90 });
+        assert_eq!(earlier(Some(beyond), 3, Failure::Eof { end: 70 }), (3, Failure::Eof { end: 70 }));
+        assert_eq!(earlier(Some(beyond), 4, Failure::Eof { end: 70 }), beyond, "another read");
+        assert_eq!(earlier(Some(beyond), 3, Failure::Os(5)), beyond);
     }
 
     #[test]

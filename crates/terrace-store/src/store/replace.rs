@@ -24,7 +24,7 @@ impl Store {
         }
     }
 
-    /// Closes a file. No block may be in it, and nobody may read of it any more.
+    /// Closes a file. No block may be in it, and nothing may read from it any more.
     ///
     /// # Errors
     /// [`StoreError::Misuse`] while blocks are in the file; [`StoreError::Engine`] if the engine broke down.
@@ -74,7 +74,7 @@ impl Store {
         Ok(())
     }
 
-    /// Waits for a block that is on its way, whoever wanted it.
+    /// Waits for a block that is on its way, whatever wanted it.
     fn arrive(&mut self, block: BlockId) -> Result<(), StoreError> {
         self.promote(block);
         while matches!(self.slots.state(block), SlotState::Loading { .. }) {

@@ -1,8 +1,8 @@
 //! A budget that changes while the store works.
 //!
-//! The arena keeps its addresses. A smaller budget is a limit within it: nothing is placed behind it any more. Blocks go in
-//! the order of eviction until the others fit, those of them that lie behind the limit are copied into holes before it, and
-//! what is then behind it goes back to the system as one piece. So no hole keeps RAM, and huge pages go whole: giving back
+//! The arena keeps its addresses. A smaller budget is a limit within it: nothing is placed beyond it any more. Blocks are evicted in
+//! their order until the others fit, those of them that lie beyond the limit are copied into holes before it, and
+//! what is then beyond it goes back to the system as one piece. So no hole keeps RAM, and huge pages go whole: giving back
 //! the slots of the blocks that went, wherever they were, would tear most huge pages, and the next blocks would be read into
 //! other holes than these.
 //!
@@ -26,8 +26,8 @@ pub(super) struct Resize {
     shared: Arc<Shared>,
     /// What of it was taken notice of.
     heeded: u64,
-    /// Blocks behind the limit, and perhaps some that were.
-    behind: Vec<BlockId>,
+    /// Blocks beyond the limit, and perhaps some that were.
+    beyond: Vec<BlockId>,
     /// The limit when the graph began, if it was higher.
     overdraft: Option<u64>,
     /// It was logged that memory could not be given back: once is enough.
@@ -39,7 +39,7 @@ impl Resize {
         Self {
             shared: Shared::new(most),
             heeded: most,
-            behind: Vec::new(),
+            beyond: Vec::new(),
             overdraft: None,
             complained: false,
         }
@@ -47,7 +47,7 @@ impl Resize {
 }
 
 impl Store {
-    /// For changing the budget from outside. `least`: what the consumer can work with; at least the largest block.
+    /// Makes a handle for changing the budget from outside. `least`: what the consumer can work with; at least the largest block.
     pub fn budget_handle(&self, least: ByteSize) -> BudgetHandle {
         let least = least.max(self.min_budget()).bytes();
         // The limit is rounded down to whole pages.
@@ -61,7 +61,7 @@ impl Store {
         if wanted != self.resize.heeded {
             self.resize.heeded = wanted;
             self.resize(wanted);
-        } else if !self.resize.behind.is_empty() {
+        } else if !self.resize.beyond.is_empty() {
             self.settle(false);
         }
     }
@@ -117,8 +117,8 @@ impl Store {
     }
 
     fn note_behind(&mut self) {
-        self.resize.behind.clear();
-        self.resize.behind.extend(self.slots.behind(self.ranges.limit()));
+        self.resize.beyond.clear();
+        self.resize.beyond.extend(self.slots.beyond(self.ranges.limit()));
     }
 
     /// Brings about what the limit asks for, as far as leases and reads allow.
@@ -130,11 +130,11 @@ impl Store {
                 break;
             }
         }
-        let mut behind = std::mem::take(&mut self.resize.behind);
-        let before = behind.len();
-        behind.retain(|block| !self.bring_before(*block));
-        let progress = behind.len() < before;
-        self.resize.behind = behind;
+        let mut beyond = std::mem::take(&mut self.resize.beyond);
+        let before = beyond.len();
+        beyond.retain(|block| !self.bring_before(*block));
+        let progress = beyond.len() < before;
+        self.resize.beyond = beyond;
         if progress || (first && self.ranges.high() > self.ranges.limit()) {
             self.give_back();
         }
@@ -164,21 +164,21 @@ impl Store {
         }
     }
 
-    /// Gives back the RAM of what is free behind the limit.
+    /// Gives back the RAM of what is free beyond the limit.
     fn give_back(&mut self) {
-        for hole in self.ranges.free_behind_limit() {
+        for hole in self.ranges.free_beyond_limit() {
             if let Err(error) = self.mapping.give_back(hole)
                 && !std::mem::replace(&mut self.resize.complained, true)
             {
                 tracing::warn!(%error, "memory of the slots could not be given back");
             }
         }
-        if self.resize.behind.is_empty() {
+        if self.resize.beyond.is_empty() {
             self.ranges.forget_behind_limit();
         }
     }
 
-    /// For whoever wonders what the slots have in RAM. A store to memory that a miss, with its read, does not notice.
+    /// Tells others how much the slots hold in RAM: one store to memory, which a miss, with its read, does not notice.
     pub(super) fn tell_held(&self) {
         self.resize.shared.hold(self.ranges.high());
     }

@@ -1,4 +1,4 @@
-//! Blocks that may be needed soon, read while nobody asks for others.
+//! Blocks that may be needed soon, read while no others are asked for.
 
 use super::Store;
 use crate::block::BlockId;
@@ -54,7 +54,7 @@ impl Store {
     ///
     /// The engine gets them while no demand waits, within [`Store::set_speculation_cap`], into free room, or the room of
     /// disposable blocks and of blocks that were not used in this token or the last ([`Store::next_token`]); what then
-    /// finds no room is dropped. A guess that nobody asks for [expires](Store::expire_speculation). A read that fails is
+    /// finds no room is dropped. A guess that is not asked for [expires](Store::expire_speculation). A read that fails is
     /// counted and logged, and that is all.
     ///
     /// # Errors

@@ -53,7 +53,7 @@ pub struct IoBench {
     buffered: Files,
     cases: Vec<Case>,
     notes: Vec<String>,
-    /// Of each measurement.
+    /// How long each measurement takes.
     row_time: Duration,
     rounds: u32,
     _scratch: Option<Scratch>,

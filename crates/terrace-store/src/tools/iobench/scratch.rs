@@ -41,7 +41,7 @@ impl Scratch {
             random.fill(&mut piece);
             let len = usize::try_from(size.0 - done).map_or(PIECE, |left| left.min(PIECE));
             file.write_all(&piece[..len]).map_err(|source| match source.kind() {
-                // Somebody else took the room meanwhile.
+                // Another program took the room meanwhile.
                 ErrorKind::StorageFull | ErrorKind::QuotaExceeded => IoBenchError::NoRoom {
                     dir: dir.into(),
                     size,

@@ -17,7 +17,7 @@ pub struct Asking {
     bundles: Bundles,
     matrices: Vec<Matrix>,
     blocks: Vec<BlockId>,
-    /// Of the MoE block under way.
+    /// What the MoE block under way asks for.
     how: Use,
 }
 
@@ -25,7 +25,7 @@ pub struct Asking {
 struct Matrix {
     first: u32,
     fetch: Fetch,
-    /// Of the touched experts, those before are computed.
+    /// The touched experts before this one are computed.
     from: usize,
     /// From there on, this many are leased or on their way.
     accepted: usize,

@@ -95,7 +95,7 @@ impl ReplayResult {
 }
 
 impl<'a> Replay<'a> {
-    /// Of a trace.
+    /// Prepares a trace for replaying.
     pub fn new(trace: &'a Trace) -> Self {
         let (mut blocks, mut firsts) = (Vec::new(), Vec::new());
         for (index, tensor) in trace.header.tensors.iter().enumerate() {
