@@ -116,45 +116,13 @@ impl Lanes {
                     continue;
                 }
             };
-            for &LaneLayer { layer, slots } in &plan.layers {
-                let tensors = tensors_of(layout, layer);
-                let Some(shapes) = matrices_of(model, &tensors) else { continue };
-                let experts = tensors[0].2;
-                let wanted = slots.min(experts);
-                if wanted == 0 {
-                    continue;
+            for &planned in &plan.layers {
+                if let Some((layer, experts, slots)) =
+                    give_slots(model, layout, &mut *lane, lanes.len(), planned)
+                {
+                    caches.push((experts, bundle(&layer.shapes), slots));
+                    layers.push(layer);
                 }
-                let (key, slots) = match fit(wanted, |slots| lane.add(&shapes, slots)) {
-                    Ok(fitting) => fitting,
-                    Err(error) => {
-                        tracing::warn!("layer {} has no experts on {}: {error}", layer.0, lane.name());
-                        continue;
-                    }
-                };
-                if slots < wanted {
-                    tracing::warn!(
-                        "{} has room for {slots} experts of layer {}, not for {wanted}",
-                        lane.name(),
-                        layer.0
-                    );
-                }
-                caches.push((experts, bundle(&shapes), slots));
-                let memory = lane.bytes_for(&shapes, slots);
-                layers.push(HotLayer {
-                    layer,
-                    lane: lanes.len(),
-                    key,
-                    tensors: tensors.iter().map(|(index, _, _)| *index).collect(),
-                    firsts: tensors.iter().map(|(_, tensor, _)| tensor.block(0)).collect(),
-                    most: wanted,
-                    granted: shapes.clone(),
-                    shapes,
-                    memory,
-                    out_width: 0,
-                    adopted: None,
-                    problem: None,
-                    counts: Counts::default(),
-                });
             }
             lanes.push(lane);
         }
@@ -203,6 +171,50 @@ impl Lanes {
             Err(problem) => self.give_up(index, problem),
         }
     }
+}
+
+/// A layer with slots on the `index`-th lane, how many experts it has, and how many slots; `None` if it has no experts or there is no room.
+fn give_slots(
+    model: &ModelFile,
+    layout: &Layout,
+    lane: &mut dyn Lane,
+    index: usize,
+    LaneLayer { layer, slots }: LaneLayer,
+) -> Option<(HotLayer, u32, u32)> {
+    let tensors = tensors_of(layout, layer);
+    let shapes = matrices_of(model, &tensors)?;
+    let experts = tensors[0].2;
+    let wanted = slots.min(experts);
+    if wanted == 0 {
+        return None;
+    }
+    let (key, slots) = match fit(wanted, |slots| lane.add(&shapes, slots)) {
+        Ok(fitting) => fitting,
+        Err(error) => {
+            tracing::warn!("layer {} has no experts on {}: {error}", layer.0, lane.name());
+            return None;
+        }
+    };
+    if slots < wanted {
+        tracing::warn!("{} has room for {slots} experts of layer {}, not for {wanted}", lane.name(), layer.0);
+    }
+    let memory = lane.bytes_for(&shapes, slots);
+    let layer = HotLayer {
+        layer,
+        lane: index,
+        key,
+        tensors: tensors.iter().map(|(index, _, _)| *index).collect(),
+        firsts: tensors.iter().map(|(_, tensor, _)| tensor.block(0)).collect(),
+        most: wanted,
+        granted: shapes.clone(),
+        shapes,
+        memory,
+        out_width: 0,
+        adopted: None,
+        problem: None,
+        counts: Counts::default(),
+    };
+    Some((layer, experts, slots))
 }
 
 /// As many slots as there is room for: all, or half of them, and so on.

@@ -1,6 +1,6 @@
 //! Reads what GGUF files say about their tensors, through ggml's own reader.
 //!
-//! Nothing here trusts a file: a bounded walk ([`scan`]) refuses headers that would make ggml's reader allocate
+//! Nothing here trusts a file: a bounded walk (`scan`) refuses headers that would make ggml's reader allocate
 //! what a few damaged bytes claim, ggml's reader then parses and checks, and what it lets through is checked
 //! against the files' lengths and, for split models, between the shards. No tensor data is read.
 

@@ -3,6 +3,7 @@
 use super::error::RatesError;
 use crate::cpu::CpuBackend;
 use crate::handles::DeviceHandle;
+use crate::raw::owned::{OwnedBackend, OwnedBuffer};
 use crate::raw::scratch::ScratchContext;
 use llama_cpp_sys_2 as sys;
 use std::ptr::NonNull;
@@ -15,15 +16,16 @@ const PATTERN: usize = 1_048_573;
 /// A device with weights to compute with.
 pub struct Processor {
     pub(super) name: String,
+    // Dropped before the stream, whose device it is on.
+    weights: OwnedBuffer,
     pub(super) stream: Stream,
-    weights: NonNull<sys::ggml_backend_buffer>,
     pub(super) bytes: u64,
 }
 
 /// Something that computes graphs.
 pub(super) enum Stream {
     Cpu(CpuBackend),
-    Device(NonNull<sys::ggml_backend>),
+    Device(OwnedBackend),
 }
 
 // SAFETY: backends and buffers have no thread affinity; `&mut self` makes their use exclusive.
@@ -51,7 +53,7 @@ impl Processor {
         let backend = NonNull::new(backend).ok_or_else(|| RatesError::Start { device: name.clone() })?;
         // SAFETY: a live device.
         let buffers = unsafe { sys::ggml_backend_dev_buffer_type(device.as_raw()) };
-        Self::with(name, Stream::Device(backend), buffers, weights)
+        Self::with(name, Stream::Device(OwnedBackend(backend)), buffers, weights)
     }
 
     fn with(
@@ -64,11 +66,8 @@ impl Processor {
         let size = usize::try_from(weights.bytes()).map_err(|_| no_room())?;
         // SAFETY: a live buffer type; the result is owned.
         let buffer = NonNull::new(unsafe { sys::ggml_backend_buft_alloc_buffer(buffers, size) });
-        let Some(buffer) = buffer else {
-            stream.free();
-            return Err(no_room());
-        };
-        let this = Self { name, stream, weights: buffer, bytes: weights.bytes() };
+        let buffer = OwnedBuffer(buffer.ok_or_else(no_room)?);
+        let this = Self { name, weights: buffer, stream, bytes: weights.bytes() };
         this.fill();
         Ok(this)
     }
@@ -83,8 +82,8 @@ impl Processor {
         // SAFETY: a live buffer; a host buffer's base is memory of its size, filled by `fill`, which nothing writes to
         // while `self` is borrowed.
         unsafe {
-            let host = sys::ggml_backend_buffer_is_host(self.weights.as_ptr());
-            let base = sys::ggml_backend_buffer_get_base(self.weights.as_ptr()).cast::<u8>();
+            let host = sys::ggml_backend_buffer_is_host(self.weights.0.as_ptr());
+            let base = sys::ggml_backend_buffer_get_base(self.weights.0.as_ptr()).cast::<u8>();
             let len = usize::try_from(self.bytes).expect("it was allocated");
             (host && !base.is_null()).then(|| std::slice::from_raw_parts(base, len))
         }
@@ -149,14 +148,15 @@ impl Processor {
     pub(super) fn place(&self, tensor: *mut sys::ggml_tensor, offset: u64) -> bool {
         // SAFETY: a live buffer and a live tensor without memory; the place lies within the buffer.
         unsafe {
-            let size = sys::ggml_backend_buffer_get_alloc_size(self.weights.as_ptr(), tensor) as u64;
+            let size = sys::ggml_backend_buffer_get_alloc_size(self.weights.0.as_ptr(), tensor) as u64;
             if offset.checked_add(size).is_none_or(|end| end > self.bytes) {
                 return false;
             }
-            let base = sys::ggml_backend_buffer_get_base(self.weights.as_ptr()).cast::<u8>();
+            let base = sys::ggml_backend_buffer_get_base(self.weights.0.as_ptr()).cast::<u8>();
             let offset = usize::try_from(offset).expect("within a buffer");
             let address = base.wrapping_add(offset).cast();
-            sys::ggml_backend_tensor_alloc(self.weights.as_ptr(), tensor, address) == sys::GGML_STATUS_SUCCESS
+            sys::ggml_backend_tensor_alloc(self.weights.0.as_ptr(), tensor, address)
+                == sys::GGML_STATUS_SUCCESS
         }
     }
 
@@ -179,23 +179,8 @@ impl Stream {
     pub(super) fn raw(&self) -> sys::ggml_backend_t {
         match self {
             Self::Cpu(backend) => backend.raw(),
-            Self::Device(backend) => backend.as_ptr(),
+            Self::Device(backend) => backend.0.as_ptr(),
         }
-    }
-
-    fn free(&self) {
-        if let Self::Device(backend) = self {
-            // SAFETY: owned, and not used after this: callers drop it.
-            unsafe { sys::ggml_backend_free(backend.as_ptr()) };
-        }
-    }
-}
-
-impl Drop for Processor {
-    fn drop(&mut self) {
-        // SAFETY: owned by self and not in use.
-        unsafe { sys::ggml_backend_buffer_free(self.weights.as_ptr()) };
-        self.stream.free();
     }
 }
 
