@@ -1,15 +1,16 @@
 //! The Terrace device: what llama.cpp sees.
 
 use crate::graph::exec::Executor;
-use crate::memory::host::{Home, HostType};
+use crate::memory::host::{HostHome, HostType};
 use crate::memory::loading::Loading;
 use crate::memory::managed::ManagedType;
-use crate::memory::places::Places;
+use crate::memory::places::{Home, Places};
 use crate::memory::weights::Weights;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use terrace_ggml::backend::parked::ParkedError;
 use terrace_ggml::backend::{ApiVersionMismatch, Backend, Device, cpu_supports_op, prepare};
 use terrace_ggml::devices::BufferTypeHandle;
+use terrace_ggml::llama::Weight;
 use terrace_ggml::{Tensor, cpu};
 
 /// Terrace in this process: registered once, used by every model loaded after.
@@ -31,6 +32,8 @@ impl Drop for LoadScope<'_> {
     }
 }
 
+static INSTALLED: OnceLock<Terrace> = OnceLock::new();
+
 struct TerraceDevice {
     /// Known as soon as the device is registered.
     places: Arc<OnceLock<Places>>,
@@ -43,7 +46,6 @@ impl Terrace {
     /// # Errors
     /// If this process's ggml has another backend API.
     pub fn install() -> Result<&'static Self, ApiVersionMismatch> {
-        static INSTALLED: OnceLock<Terrace> = OnceLock::new();
         static INSTALLING: Mutex<()> = Mutex::new(());
         let _one = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(terrace) = INSTALLED.get() {
@@ -57,12 +59,18 @@ impl Terrace {
         let on_host = |home| Arc::new(HostType { loading: Arc::clone(&loading), home });
         let managed =
             registration.buffer_type("TERRACE", Arc::new(ManagedType { loading: Arc::clone(&loading) }));
-        let resident = registration.buffer_type("TERRACE_RAM", on_host(Home::Resident));
-        let mapped = registration.buffer_type("TERRACE_MMAP", on_host(Home::Mapped));
+        let resident = registration.buffer_type("TERRACE_RAM", on_host(HostHome::Resident));
+        let mapped = registration.buffer_type("TERRACE_MMAP", on_host(HostHome::Mapped));
         let places = Places { managed, resident, mapped };
         known.get_or_init(|| places);
         registration.register();
         Ok(INSTALLED.get_or_init(|| Self { places, loading, one_load: Mutex::new(()) }))
+    }
+
+    /// Where the load put a weight of any model, this device's or not.
+    pub fn home(weight: &Weight) -> Home {
+        let ours = INSTALLED.get().and_then(|terrace| terrace.places.home(weight));
+        ours.unwrap_or_else(|| Home::elsewhere(weight))
     }
 
     /// Buffer type of managed weights.

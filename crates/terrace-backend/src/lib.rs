@@ -28,6 +28,7 @@ pub use error::BackendError;
 pub use hot::{HotLayerReport, HotReport, HotTotals, HotUpdate, LaneLayer, LanePlan, Lanes};
 pub use layout::{Cut, Layout, ManagedTensor};
 pub use memory::file_map::FileMaps;
+pub use memory::places::Home;
 pub use memory::weights::Weights;
 pub use observe::foretold::Foretold;
 pub use observe::observer::RoutingObserver;

@@ -13,7 +13,7 @@ use terrace_ggml::memory::{Pages, SLACK};
 
 /// Where the bytes are.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Home {
+pub enum HostHome {
     /// In anonymous memory, filled by the store's engine after the load.
     Resident,
     /// In the page cache: ggml gives each tensor an address in a range that holds nothing, and the tensor is then pointed at
@@ -24,7 +24,7 @@ pub enum Home {
 /// Buffer type of weights that ggml computes from where they are.
 pub struct HostType {
     pub loading: Arc<Loading>,
-    pub home: Home,
+    pub home: HostHome,
 }
 
 impl BufferType for HostType {
@@ -34,16 +34,16 @@ impl BufferType for HostType {
 
     fn alloc_size(&self, tensor: Tensor<'_>) -> usize {
         match self.home {
-            Home::Resident => tensor.bytes(),
-            Home::Mapped => STEP,
+            HostHome::Resident => tensor.bytes(),
+            HostHome::Mapped => STEP,
         }
     }
 
     fn alloc(&self, size: usize) -> Result<Box<dyn Buffer>, ParkedError> {
         let weights = self.loading.current()?;
         let pages = match self.home {
-            Home::Resident => Pages::new(size + SLACK).map_err(|_| no_memory(size))?,
-            Home::Mapped => addresses(size)?,
+            HostHome::Resident => Pages::new(size + SLACK).map_err(|_| no_memory(size))?,
+            HostHome::Mapped => addresses(size)?,
         };
         Ok(Box::new(HostBuffer { pages, home: self.home, weights }))
     }
@@ -52,7 +52,7 @@ impl BufferType for HostType {
 /// A buffer of resident weights, or of addresses for mapped ones.
 pub struct HostBuffer {
     pages: Pages,
-    home: Home,
+    home: HostHome,
     /// Keeps the files mapped.
     weights: Arc<Weights>,
 }
@@ -73,8 +73,10 @@ impl Buffer for HostBuffer {
         // Views have got the address of what they view, which came before them.
         if tensor.storage() == tensor {
             match self.home {
-                Home::Resident => self.weights.add_resident(tensor),
-                Home::Mapped => tensor.set_data(self.weights.mapped_address(&tensor.name(), tensor.bytes())?),
+                HostHome::Resident => self.weights.add_resident(tensor),
+                HostHome::Mapped => {
+                    tensor.set_data(self.weights.mapped_address(&tensor.name(), tensor.bytes())?)
+                }
             }
         }
         Ok(())

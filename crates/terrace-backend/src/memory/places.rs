@@ -7,6 +7,7 @@ use crate::layout::{Layout, ManagedTensor};
 use std::sync::Arc;
 use terrace_ggml::backend::buffer_of;
 use terrace_ggml::devices::BufferTypeHandle;
+use terrace_ggml::llama::Weight;
 use terrace_ggml::{Graph, Tensor};
 
 /// The buffer types of the registered device.
@@ -20,7 +21,45 @@ pub struct Places {
     pub mapped: BufferTypeHandle,
 }
 
+/// Where the load put a weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Home {
+    /// Nowhere: its bytes come from the store when they are needed.
+    Streamed,
+    /// In a mapping of its file.
+    Mapped,
+    /// In memory that llama.cpp converts weights for: its bytes there are not the file's.
+    Converted,
+    /// In memory of its own, of the host or of a device.
+    Memory,
+}
+
+impl Home {
+    /// llama.cpp's buffer types whose tensors are in a layout of their own. Nothing but their names tells them.
+    const CONVERTED: [&str; 4] = ["REPACK", "AARCH64", "AMX", "KLEIDIAI"];
+
+    /// Where llama.cpp put a weight by itself.
+    pub fn elsewhere(weight: &Weight) -> Self {
+        let name = weight.place();
+        if Self::CONVERTED.iter().any(|layout| name.contains(layout)) {
+            Self::Converted
+        } else if name.ends_with("_Mapped") {
+            Self::Mapped
+        } else {
+            Self::Memory
+        }
+    }
+}
+
 impl Places {
+    /// Where the load put a weight; `None` if that is none of these.
+    pub fn home(self, weight: &Weight) -> Option<Home> {
+        let place = weight.original_type()?;
+        let homes =
+            [(self.managed, Home::Streamed), (self.mapped, Home::Mapped), (self.resident, Home::Memory)];
+        homes.into_iter().find_map(|(there, home)| (there == place).then_some(home))
+    }
+
     /// The model that a weight belongs to; `None` for other tensors.
     pub fn model_of<'g>(self, tensor: Tensor<'g>) -> Option<&'g Arc<Weights>> {
         let storage = tensor.storage();

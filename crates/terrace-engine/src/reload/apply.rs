@@ -4,7 +4,7 @@ use super::error::ReloadError;
 use super::registry::{Entry, Provenance, Registry, is_streamed};
 use super::report::{ReloadReport, Swapped, state};
 use super::siblings;
-use super::steps::{Ready, Staged, Step};
+use super::stage::{Ready, Staged, Step};
 use std::collections::BTreeSet;
 use terrace_backend::Weights;
 use terrace_ggml::DataType;
@@ -39,9 +39,7 @@ pub fn swap(
     for (tensor, &entry) in report.swapped.iter_mut().zip(&swapped) {
         tensor.state = state_of(&registry.entries[entry]);
     }
-    for (path, state) in std::mem::take(&mut registry.pending) {
-        registry.seen.insert(path, state);
-    }
+    registry.note_seen(staged.seen);
     registry.overwritten = None;
     if !report.swapped.is_empty() {
         registry.epoch += 1;

@@ -2,7 +2,7 @@
 
 use super::error::{Refusal, ReloadError, all_or_nothing};
 use super::registry::Registry;
-use super::{Replacement, Source};
+use super::replacement::{Replacement, Source};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,6 +14,14 @@ use terrace_store::identity::file_state;
 
 /// A file that was written to so shortly ago may not be complete.
 const FRESH_NANOS: i128 = 2_000_000_000;
+
+/// What a search found.
+#[derive(Default)]
+pub struct Search {
+    pub wanted: Vec<Wanted>,
+    /// The states of the files that were looked at because they changed. They count once what was found there is swapped.
+    pub seen: Vec<(PathBuf, FileState)>,
+}
 
 /// A tensor of the registry, and where it is to come from.
 pub struct Wanted {
@@ -41,13 +49,12 @@ pub struct Found {
 
 impl Registry {
     /// The tensors of files that are not as they were.
-    pub fn changed(&mut self) -> Result<Vec<Wanted>, ReloadError> {
-        self.pending.clear();
-        let mut wanted = Vec::new();
+    pub fn changed(&mut self) -> Result<Search, ReloadError> {
+        let mut search = Search::default();
         let mut refusals = Vec::new();
         for path in self.paths() {
             let state = state_of(&path)?;
-            if self.seen.get(&path).is_some_and(|seen| seen.same_bytes(&state)) {
+            if self.is_as_seen(&path, &state) {
                 continue;
             }
             self.note_overwritten(&path, state);
@@ -67,16 +74,15 @@ impl Registry {
                 let in_place = known.current.state.is_none_or(|before| before.same_file(&state));
                 let found =
                     Found { path: path.clone(), state, info: (*info).clone(), in_place, asked: false };
-                wanted.push(Wanted { entry, to: Target::Found(Box::new(found)) });
+                search.wanted.push(Wanted { entry, to: Target::Found(Box::new(found)) });
             }
-            self.pending.push((path, state));
+            search.seen.push((path, state));
         }
-        all_or_nothing(wanted, refusals)
+        all_or_nothing(search, refusals)
     }
 
     /// What was asked for.
-    pub fn wanted(&mut self, replacements: &[Replacement]) -> Result<Vec<Wanted>, ReloadError> {
-        self.pending.clear();
+    pub fn wanted(&mut self, replacements: &[Replacement]) -> Result<Search, ReloadError> {
         let mut wanted: Vec<Wanted> = Vec::new();
         let mut refusals = Vec::new();
         for Replacement { tensor, from } in replacements {
@@ -84,7 +90,7 @@ impl Registry {
                 let (tensor, path) = (tensor.clone(), path.map(Path::to_owned));
                 refusals.push(Refusal { tensor, path, reason: reason.into() });
             };
-            let Some(&entry) = self.by_name.get(tensor) else {
+            let Some(entry) = self.index_of(tensor) else {
                 refuse(None, "the model has no such tensor");
                 continue;
             };
@@ -106,7 +112,7 @@ impl Registry {
             wanted.retain(|earlier| earlier.entry != entry);
             wanted.push(Wanted { entry, to });
         }
-        all_or_nothing(wanted, refusals)
+        all_or_nothing(Search { wanted, seen: Vec::new() }, refusals)
     }
 
     /// The header of a file that tensors are taken from; of all of its shards, if it is the first of several.

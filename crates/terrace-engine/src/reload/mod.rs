@@ -4,16 +4,20 @@
 mod apply;
 mod budget;
 mod bytes;
+mod check;
 mod error;
 mod find;
 mod registry;
+mod replacement;
 mod report;
 mod requests;
 mod siblings;
-mod steps;
+mod stage;
+mod transaction;
 
 pub use error::{Refusal, ReloadError};
 pub use registry::Provenance;
+pub use replacement::{Replacement, Source};
 pub use report::{ReloadReport, Swapped};
 
 pub(crate) use budget::WeightBudget;
@@ -22,39 +26,7 @@ pub use requests::ReloadOutcome;
 pub(crate) use requests::Reloads;
 
 use crate::engine::Engine;
-use crate::options::OnReload;
-use find::Wanted;
 use std::path::PathBuf;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
-
-/// A tensor that is to come from somewhere else.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Replacement {
-    /// Its name.
-    pub tensor: String,
-    /// Where from.
-    pub from: Source,
-}
-
-/// Where a tensor's bytes come from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// A GGUF file that has a tensor of that name and shape, or the first shard of a split model that has.
-    File(PathBuf),
-    /// What was loaded.
-    Original,
-}
-
-/// Waits between tries while a file is being written, about 3 s together.
-const WAITS: [Duration; 6] = [
-    Duration::from_millis(50),
-    Duration::from_millis(100),
-    Duration::from_millis(200),
-    Duration::from_millis(400),
-    Duration::from_millis(800),
-    Duration::from_millis(1600),
-];
 
 impl Engine {
     /// How often tensors were replaced since the load.
@@ -90,46 +62,5 @@ impl Engine {
     /// [`ReloadError`]; the model is then as it was.
     pub fn swap(&mut self, replacements: &[Replacement]) -> Result<ReloadReport, ReloadError> {
         self.transaction(|registry| registry.wanted(replacements))
-    }
-
-    /// One transaction over what `find` says is wanted.
-    fn transaction(
-        &mut self,
-        mut find: impl FnMut(&mut Registry) -> Result<Vec<Wanted>, ReloadError>,
-    ) -> Result<ReloadReport, ReloadError> {
-        let begin = Instant::now();
-        let mut waits = WAITS.iter();
-        loop {
-            let result = self.attempt(&mut find, begin);
-            match result {
-                Err(error) if error.may_pass() => match waits.next() {
-                    Some(wait) => sleep(*wait),
-                    None => return Err(error),
-                },
-                other => return other,
-            }
-        }
-    }
-
-    fn attempt(
-        &mut self,
-        find: &mut impl FnMut(&mut Registry) -> Result<Vec<Wanted>, ReloadError>,
-        begin: Instant,
-    ) -> Result<ReloadReport, ReloadError> {
-        let keep = self.reloads().then == OnReload::Keep;
-        let parts = self.reload_parts();
-        let wanted = find(parts.registry)?;
-        let steps = steps::checked(parts.registry, wanted)?;
-        let swapped = steps::staged(parts.registry, parts.weights, steps)
-            .and_then(|staged| apply::swap(parts.registry, parts.weights, parts.context, staged));
-        budget::settle(parts.registry, parts.weights);
-        let mut report = swapped?;
-        report.cleared = !report.swapped.is_empty() && !keep;
-        if report.cleared {
-            self.reset();
-        }
-        report.epoch = self.epoch();
-        report.seconds = begin.elapsed().as_secs_f64();
-        Ok(report)
     }
 }

@@ -3,15 +3,13 @@
 use super::budget::WeightBudget;
 use crate::load::split::head_group;
 use std::collections::{BTreeSet, HashMap};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use terrace_backend::{Home, Terrace};
 use terrace_ggml::llama::{Model, Weight};
 use terrace_model::identity::FileState;
 use terrace_model::{ByteSize, Extent, FileIndex, ModelFile, TensorInfo};
 use terrace_plan::{TensorClass, classify_all};
-
-/// Buffer types whose tensors are not in ggml's plain layout.
-const REPACKED: [&str; 4] = ["REPACK", "AARCH64", "AMX", "KLEIDIAI"];
 
 /// Where a tensor comes from.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,9 +54,7 @@ impl Entry {
 
     /// Whether it is computed from a mapping of its file.
     pub fn is_mapped(&self) -> bool {
-        self.weights.iter().any(|weight| {
-            weight.place().to_uppercase().ends_with("MMAP") || weight.place().ends_with("_Mapped")
-        })
+        self.weights.iter().any(|weight| Terrace::home(weight) == Home::Mapped)
     }
 
     /// Why it can never be replaced.
@@ -69,28 +65,23 @@ impl Entry {
                     .into(),
             );
         }
-        let repacked = self
-            .weights
-            .iter()
-            .map(Weight::place)
-            .find(|place| REPACKED.iter().any(|layout| place.contains(layout)));
-        repacked.map(|place| format!("llama.cpp has converted it to a layout of its own ({place})"))
+        let converted = self.weights.iter().find(|weight| Terrace::home(weight) == Home::Converted);
+        converted
+            .map(|weight| format!("llama.cpp has converted it to a layout of its own ({})", weight.place()))
     }
 }
 
-/// Whether the tensor is in the buffer type of streamed ones.
+/// Whether the tensor's bytes come from the store when they are needed.
 pub fn is_streamed(weight: &Weight) -> bool {
-    weight.place() == "TERRACE"
+    Terrace::home(weight) == Home::Streamed
 }
 
 /// All tensors of a loaded model.
 pub struct Registry {
     pub entries: Vec<Entry>,
-    pub by_name: HashMap<String, usize>,
+    by_name: HashMap<String, usize>,
     /// The states of files as they were last taken notice of.
-    pub seen: HashMap<PathBuf, FileState>,
-    /// The same, for files that were looked at in the transaction that runs.
-    pub pending: Vec<(PathBuf, FileState)>,
+    seen: HashMap<PathBuf, FileState>,
     /// Files of the store that were opened for reloads.
     pub opened: BTreeSet<FileIndex>,
     /// Headers of donors, so that a sweep parses each of them once.
@@ -142,7 +133,6 @@ impl Registry {
             entries,
             by_name,
             seen,
-            pending: Vec::new(),
             opened: BTreeSet::new(),
             donors: HashMap::new(),
             head_group: head_group(file),
@@ -150,6 +140,21 @@ impl Registry {
             epoch: 0,
             overwritten: None,
         }
+    }
+
+    /// The number of a tensor's entry.
+    pub fn index_of(&self, tensor: &str) -> Option<usize> {
+        self.by_name.get(tensor).copied()
+    }
+
+    /// Whether a file in this state is as it was when it was last taken notice of.
+    pub fn is_as_seen(&self, path: &Path, state: &FileState) -> bool {
+        self.seen.get(path).is_some_and(|seen| seen.same_bytes(state))
+    }
+
+    /// From now on files in these states are as they are known.
+    pub fn note_seen(&mut self, states: Vec<(PathBuf, FileState)>) {
+        self.seen.extend(states);
     }
 
     /// Main memory that tensors take beside what was loaded.

@@ -1,6 +1,7 @@
 //! Reloads that somebody asks for while the model generates: they wait for the next boundary between two batches.
 
-use super::{ReloadError, ReloadReport};
+use super::error::ReloadError;
+use super::report::ReloadReport;
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::options::OnReload;

@@ -125,7 +125,8 @@ impl Weight {
         self.original_type().is_some_and(|buft| buft.is_host())
     }
 
-    pub(super) fn original_type(&self) -> Option<BufferTypeHandle> {
+    /// The buffer type that the load chose.
+    pub fn original_type(&self) -> Option<BufferTypeHandle> {
         let buffer = NonNull::new(self.original.buffer)?;
         // SAFETY: the load's buffers live as long as the model.
         unsafe {

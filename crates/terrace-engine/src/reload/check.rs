@@ -1,0 +1,137 @@
+//! What is wanted, checked against the model without reading a byte.
+
+use super::error::{Refusal, ReloadError, all_or_nothing};
+use super::find::{Found, Search, Target, Wanted};
+use super::registry::{Entry, Registry, is_streamed};
+use crate::load::split::{attention_granularity, ffn_granularity, has_parts};
+use crate::load::split_devices;
+use terrace_ggml::DataType;
+use terrace_ggml::llama::Weight;
+use terrace_model::{Name, TensorInfo};
+use terrace_plan::TensorClass;
+
+/// What can be said without reading a byte. Tensors that already are what is wanted are left out.
+pub fn accepted(registry: &Registry, search: Search) -> Result<Search, ReloadError> {
+    let mut refusals = Vec::new();
+    let mut accepted = Vec::new();
+    for Wanted { entry: index, to } in search.wanted {
+        let entry = &registry.entries[index];
+        let original = entry.current == entry.original;
+        let path = match &to {
+            Target::Original => &entry.original.path,
+            Target::Found(found) => &found.path,
+        };
+        if let Err(reason) = acceptable(registry, entry, &to) {
+            let tensor = entry.original.info.name.clone();
+            refusals.push(Refusal { tensor, path: Some(path.clone()), reason });
+            continue;
+        }
+        let to = match to {
+            Target::Original if original => continue,
+            Target::Found(found) if entry.intact && is_original(entry, &found) => {
+                if original {
+                    continue;
+                }
+                Target::Original
+            }
+            other => other,
+        };
+        accepted.push(Wanted { entry: index, to });
+    }
+    all_or_nothing(Search { wanted: accepted, ..search }, refusals)
+}
+
+/// Whether the file is the one that was loaded, and as it was then.
+fn is_original(entry: &Entry, found: &Found) -> bool {
+    let original = &entry.original;
+    original.path == found.path
+        && original.state.is_some_and(|state| state.same_bytes(&found.state))
+        && original.info.extent.offset == found.info.extent.offset
+}
+
+/// Whether the tensor can become that, or why not.
+fn acceptable(registry: &Registry, entry: &Entry, to: &Target) -> Result<(), String> {
+    if let Some(reason) = entry.fixed() {
+        return Err(reason);
+    }
+    let found = match to {
+        Target::Original if entry.intact => return Ok(()),
+        Target::Original => {
+            return Err("what was loaded is gone: its file has been written to in place".into());
+        }
+        Target::Found(found) => &found.info,
+    };
+    let original = &entry.original.info;
+    if found.shape != original.shape {
+        return Err(format!("it is {} there, and {} in the model", found.shape, original.shape));
+    }
+    if found.ty == original.ty {
+        return Ok(());
+    }
+    let (from, to) = (&original.ty.name, &found.ty.name);
+    if !is_matrix(original, entry.class) {
+        return Err(format!("it is {to} there, and what it is used for takes {from} only"));
+    }
+    let ty = DataType::from_id(found.ty.id).ok_or_else(|| format!("type {to} is not known"))?;
+    if entry.weights.iter().any(Weight::is_split) {
+        cuttable(registry, entry, found)?;
+    }
+    let rows = entry.class == TensorClass::TokenEmbedding;
+    match entry
+        .weights
+        .iter()
+        .find(|weight| !weight.can_be(ty, weight.is_host() || is_streamed(weight), rows))
+    {
+        Some(weight) => Err(format!("there is no kernel for type {to} where it is ({})", weight.place())),
+        None => Ok(()),
+    }
+}
+
+/// Whether the devices' slices can be cut for the tensor as it is there.
+fn cuttable(registry: &Registry, entry: &Entry, found: &TensorInfo) -> Result<(), String> {
+    let devices = split_devices();
+    match Name::of(&found.name).role {
+        "ffn_down" | "ffn_down_exps" => {
+            let granularity = ffn_granularity(&found.ty);
+            if has_parts(found.shape.0[0], granularity, devices) {
+                return Ok(());
+            }
+            Err(format!(
+                "cut in multiples of {granularity}, one of {devices} devices would have nothing of it"
+            ))
+        }
+        "attn_output" | "ssm_out" => {
+            let granularity = |ty| registry.head_group.map(|group| attention_granularity(group, devices, ty));
+            if granularity(&found.ty).is_some_and(|there| granularity(&entry.original.info.ty) == Some(there))
+            {
+                return Ok(());
+            }
+            let (from, to) = (&entry.original.info.ty.name, &found.ty.name);
+            Err(format!(
+                "the cache of keys and values is cut between devices by its block size: {from}'s, not {to}'s"
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether it is a matrix that activations are multiplied with, or a table of rows, which can be of any type.
+fn is_matrix(info: &TensorInfo, class: TensorClass) -> bool {
+    let Name { role, kind, .. } = Name::of(&info.name);
+    // `indexer.attn_q_b` is one of attention's.
+    let role = role.rsplit_once('.').map_or(role, |(_, part)| part);
+    let matrix = match class {
+        TensorClass::Expert
+        | TensorClass::SharedExpert
+        | TensorClass::DenseFfn
+        | TensorClass::Router
+        | TensorClass::Output => true,
+        TensorClass::TokenEmbedding => role == "token_embd",
+        TensorClass::Attention => {
+            role.starts_with("attn_") && !role.contains("sinks") && !role.contains("rel_b")
+                || ["ssm_in", "ssm_out"].contains(&role)
+        }
+        TensorClass::Norm | TensorClass::Other => false,
+    };
+    matrix && info.shape.dims() >= 2 && kind == "weight"
+}
