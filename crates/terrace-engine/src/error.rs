@@ -1,7 +1,7 @@
 //! What can go wrong between a path and a token, each with what to do about it.
 
 use crate::file_error::{FileError, FileRole};
-use crate::reload::ReloadError;
+use crate::reload::error::ReloadError;
 use crate::unfit::Unfit;
 use std::path::PathBuf;
 use terrace_backend::BackendError;

@@ -1,7 +1,7 @@
 //! What was decided, for people and for programs.
 
 use crate::layer_skip::LayerSkip;
-use crate::load::HotPlan;
+use crate::load::hot::HotPlan;
 use serde::Serialize;
 use std::fmt;
 use terrace_model::ByteSize;

@@ -1,6 +1,6 @@
 //! Why an evaluation ended without a figure.
 
-use crate::base_logits::BaseLogitsError;
+use crate::base_logits::error::BaseLogitsError;
 use terrace_engine::EngineError;
 
 /// Displays as one line.

@@ -3,17 +3,16 @@
 
 mod context_ask;
 mod decide;
-mod devices;
+pub mod devices;
 mod header;
 pub mod hot;
 mod plan_file;
-mod progress;
+pub mod progress;
 mod scene;
 pub mod split;
 mod weights;
 
 pub use context_ask::HeaderModel;
-pub use devices::split_devices;
 pub use hot::{HotDevice, HotPlan};
 pub use progress::LoadProgress;
 
@@ -22,7 +21,8 @@ use crate::layer_skip::LayerSkip;
 use crate::options::{Mode, Options};
 use crate::pressure;
 use crate::profile::ProfileFile;
-use crate::reload::{Registry, WeightBudget};
+use crate::reload::budget::WeightBudget;
+use crate::reload::registry::Registry;
 use crate::report::PlanReport;
 use crate::trace::TraceFile;
 use crate::unfit::Unfit;

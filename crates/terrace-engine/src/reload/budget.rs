@@ -1,7 +1,6 @@
 //! The RAM budget, of which tensors take more while they are not where they were loaded.
 
 use super::error::ReloadError;
-use super::registry::Registry;
 use crate::pressure::least_slots;
 use terrace_backend::Weights;
 use terrace_model::ByteSize;
@@ -57,18 +56,19 @@ impl WeightBudget {
 pub struct Taken(ByteSize);
 
 impl Taken {
-    /// So many bytes more, beside everything that is there now.
+    /// Takes `bytes` more of the budget, where there is one, beside the `own` memory that tensors have now.
     ///
     /// # Errors
     /// [`ReloadError::OverBudget`].
     pub fn more(
         &mut self,
-        registry: &Registry,
+        budget: Option<&WeightBudget>,
         weights: Option<&Weights>,
+        own: ByteSize,
         bytes: ByteSize,
     ) -> Result<(), ReloadError> {
-        let Some(budget) = &registry.budget else { return Ok(()) };
-        budget.hold(registry.own_memory() + self.0 + bytes)?;
+        let Some(budget) = budget else { return Ok(()) };
+        budget.hold(own + self.0 + bytes)?;
         self.0 += bytes;
         heed(weights);
         Ok(())
@@ -77,9 +77,9 @@ impl Taken {
 
 /// What is there now is what the budget has to hold. Nothing can be refused any more: what a device could not take may be too
 /// much, which is said.
-pub fn settle(registry: &Registry, weights: Option<&Weights>) {
-    let Some(budget) = &registry.budget else { return };
-    if let Err(error) = budget.hold(registry.own_memory()) {
+pub fn settle(budget: Option<&WeightBudget>, weights: Option<&Weights>, own: ByteSize) {
+    let Some(budget) = budget else { return };
+    if let Err(error) = budget.hold(own) {
         tracing::warn!("more than the RAM budget: {error}");
     }
     heed(weights);

@@ -3,8 +3,8 @@
 use super::error::{Refusal, ReloadError, all_or_nothing};
 use super::find::{Found, Search, Target, Wanted};
 use super::registry::{Entry, Registry, is_streamed};
+use crate::load::devices::split_devices;
 use crate::load::split::{attention_granularity, ffn_granularity, has_parts};
-use crate::load::split_devices;
 use terrace_ggml::DataType;
 use terrace_ggml::llama::Weight;
 use terrace_model::{Name, TensorInfo};

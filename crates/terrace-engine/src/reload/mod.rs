@@ -2,12 +2,13 @@
 //! together between two batches. Whatever fails before the swap leaves the model as it was.
 
 mod apply;
-mod budget;
+pub(crate) mod budget;
 mod bytes;
 mod check;
-mod error;
+pub(crate) mod error;
 mod find;
-mod registry;
+pub(crate) mod registry;
+pub(crate) mod reloads;
 mod replacement;
 mod report;
 mod requests;
@@ -17,13 +18,9 @@ mod transaction;
 
 pub use error::{Refusal, ReloadError};
 pub use registry::Provenance;
+pub use reloads::ReloadOutcome;
 pub use replacement::{Replacement, Source};
 pub use report::{ReloadReport, Swapped};
-
-pub(crate) use budget::WeightBudget;
-pub(crate) use registry::Registry;
-pub use requests::ReloadOutcome;
-pub(crate) use requests::Reloads;
 
 use crate::engine::Engine;
 use std::path::PathBuf;

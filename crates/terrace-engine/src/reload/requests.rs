@@ -1,36 +1,13 @@
 //! Reloads that somebody asks for while the model generates: they wait for the next boundary between two batches.
 
-use super::error::ReloadError;
-use super::report::ReloadReport;
+use super::reloads::ReloadOutcome;
 use crate::engine::Engine;
 use crate::error::EngineError;
-use crate::options::OnReload;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_backend::BackendError;
 use terrace_ggml::llama::ContextError;
 use terrace_store::StoreError;
-
-/// What came of a reload that was asked for.
-pub type ReloadOutcome = Result<ReloadReport, ReloadError>;
-
-type Listener = Box<dyn FnMut(&ReloadOutcome) + Send>;
-
-/// Who asks, and who wants to know what came of it.
-pub(crate) struct Reloads {
-    /// What becomes of the context.
-    pub then: OnReload,
-    /// Whether files may be written to while they are streamed from.
-    expected: bool,
-    request: Arc<AtomicBool>,
-    listener: Option<Listener>,
-}
-
-impl Reloads {
-    pub fn new(then: OnReload, expected: bool) -> Self {
-        Self { then, expected, request: Arc::default(), listener: None }
-    }
-}
 
 impl Engine {
     /// Set it, from any thread, to have [`Engine::reload_changed`] done at the next boundary between two batches of

@@ -129,7 +129,8 @@ impl Stage<'_> {
     /// So many copies of a tensor's bytes are to stay: within the budget, or not at all.
     fn count(&mut self, copies: usize, len: u64) -> Result<(), ReloadError> {
         let bytes = ByteSize(Weight::memory_size(len).bytes() * copies as u64);
-        self.taken.more(self.registry, self.weights, bytes)
+        let Registry { budget, .. } = self.registry;
+        self.taken.more(budget.as_ref(), self.weights, self.registry.own_memory(), bytes)
     }
 }
 

@@ -51,7 +51,7 @@ impl Engine {
         let accepted = check::accepted(parts.registry, found)?;
         let swapped = stage::staged(parts.registry, parts.weights, accepted)
             .and_then(|staged| apply::swap(parts.registry, parts.weights, parts.context, staged));
-        budget::settle(parts.registry, parts.weights);
+        budget::settle(parts.registry.budget.as_ref(), parts.weights, parts.registry.own_memory());
         let mut report = swapped?;
         report.cleared = !report.swapped.is_empty() && !keep;
         if report.cleared {

@@ -2,7 +2,7 @@
 
 use super::job::{Job, Refused, Sink};
 use super::status::ServingStatus;
-use crate::reload::ReloadOutcome;
+use crate::reload::reloads::ReloadOutcome;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -3,7 +3,7 @@
 mod file;
 
 use crate::error::EngineError;
-use crate::load::LoadProgress;
+use crate::load::progress::LoadProgress;
 use file::{LayerCounts, UsageFile};
 use std::cmp::Ordering;
 use std::ops::ControlFlow;

@@ -1,7 +1,7 @@
 //! Files of log probabilities that a model is compared with: what llama.cpp's `perplexity` tool reads and writes with
 //! `--kl-divergence-base`.
 
-mod error;
+pub mod error;
 mod layout;
 pub mod row;
 mod write;

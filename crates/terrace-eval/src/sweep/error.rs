@@ -1,6 +1,6 @@
 //! Why a sweep ends.
 
-use crate::base_logits::BaseLogitsError;
+use crate::base_logits::error::BaseLogitsError;
 use crate::error::EvalError;
 use std::io;
 use std::path::PathBuf;
