@@ -1,5 +1,6 @@
 //! What all handlers share: the server's settings, and the model once it is loaded.
 
+use crate::advice::{Advice, Reason};
 use crate::config::ServerConfig;
 use crate::error::ApiError;
 use crate::keys::Keys;
@@ -27,6 +28,8 @@ pub struct App {
     pub(crate) n_max: Option<usize>,
     /// Whether asking for the server's health makes it look for changed tensors.
     pub(crate) hotswap: bool,
+    name: Option<String>,
+    advice: Option<Advice>,
     pub(crate) started: Instant,
     /// Responses so far by the hundreds of their status.
     responses: [AtomicU64; 6],
@@ -44,6 +47,8 @@ impl App {
             seed: config.seed,
             n_max: config.n_max,
             hotswap: config.hotswap,
+            name: config.name.clone(),
+            advice: config.advice,
             started: Instant::now(),
             responses: Default::default(),
             ready: OnceLock::new(),
@@ -51,8 +56,18 @@ impl App {
     }
 
     /// From now on requests are answered.
-    pub fn set_ready(&self, ready: Arc<Ready>) {
-        assert!(self.ready.set(ready).is_ok(), "a model is loaded once");
+    ///
+    /// # Panics
+    /// The second time.
+    pub fn serve(&self, serving: Serving) -> Arc<Ready> {
+        let ready = Arc::new(Ready::new(serving, self.name.clone(), self.advice));
+        assert!(self.ready.set(Arc::clone(&ready)).is_ok(), "a model is loaded once");
+        ready
+    }
+
+    /// What can be done about an error.
+    pub(crate) fn advise(&self, reason: Reason<'_>) -> Option<String> {
+        self.advice.and_then(|advice| advice(reason))
     }
 
     /// The model.
@@ -92,13 +107,14 @@ pub struct Ready {
     pub facts: ModelFacts,
     /// None: the model has no chat template.
     template: Option<Result<ChatTemplate, String>>,
+    advice: Option<Advice>,
     /// None: the server ends.
     serving: RwLock<Option<Serving>>,
 }
 
 impl Ready {
-    /// A model that is served under the name `alias`, or that of its file.
-    pub fn new(serving: Serving, alias: Option<&str>) -> Self {
+    /// A model that is served under this name, or that of its file.
+    fn new(serving: Serving, name: Option<String>, advice: Option<Advice>) -> Self {
         let facts = serving.facts().clone();
         let stem = facts.file.file_stem().map(|stem| stem.to_string_lossy().into_owned());
         let parse = |source: &String| {
@@ -107,12 +123,18 @@ impl Ready {
                 .map_err(|error: ChatTemplateError| error.to_string())
         };
         Self {
-            name: alias.map(str::to_owned).or(stem).unwrap_or_default(),
+            name: name.or(stem).unwrap_or_default(),
             created: unix_seconds(),
             template: facts.chat_template.as_ref().map(parse),
             facts,
+            advice,
             serving: RwLock::new(Some(serving)),
         }
+    }
+
+    /// What can be done about an error.
+    pub(crate) fn advise(&self, reason: Reason<'_>) -> Option<String> {
+        self.advice.and_then(|advice| advice(reason))
     }
 
     /// Asks the engine's worker.

@@ -1,5 +1,6 @@
 //! Which requests are answered: those with a key, and those of no other site's web pages.
 
+use crate::advice::Reason;
 use crate::app::App;
 use crate::error::ApiError;
 use axum::extract::{Request, State};
@@ -27,7 +28,7 @@ pub async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) ->
         && !is_own(origin, headers)
         && !app.cors_origins.iter().any(|allowed| allowed == "*" || allowed == origin)
     {
-        return Err(ApiError::foreign_origin(origin));
+        return Err(ApiError::foreign_origin(origin).with(app.advise(Reason::ForeignOrigin(origin))));
     }
     Ok(next.run(request).await)
 }

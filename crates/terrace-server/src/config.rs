@@ -1,5 +1,6 @@
 //! What a server is told when it starts.
 
+use crate::advice::Advice;
 use std::time::Duration;
 use terrace_ggml::llama::Sampling;
 
@@ -20,4 +21,8 @@ pub struct ServerConfig {
     pub n_max: Option<usize>,
     /// Whether asking for the server's health makes it look for changed tensors.
     pub hotswap: bool,
+    /// What the model is called. `None`: as its file.
+    pub name: Option<String>,
+    /// What clients are told after errors. `None`: nothing.
+    pub advice: Option<Advice>,
 }

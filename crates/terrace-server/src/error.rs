@@ -55,8 +55,7 @@ impl ApiError {
 
     /// A web page of somebody else.
     pub fn foreign_origin(origin: &str) -> Self {
-        let message =
-            format!("web pages from {origin} may not use this server (start it with --cors-origin {origin})");
+        let message = format!("web pages from {origin} may not use this server");
         Self::new(StatusCode::FORBIDDEN, "permission_error", message)
     }
 
@@ -103,7 +102,7 @@ impl ApiError {
 
     /// It took too long.
     pub fn timed_out() -> Self {
-        let message = "the answer was not complete within the server's --timeout (ask for fewer tokens)";
+        let message = "the answer was not complete within the server's time limit; ask for fewer tokens";
         let error = Self::new(StatusCode::GATEWAY_TIMEOUT, "timeout_error", message);
         Self { code: Some("timeout"), ..error }
     }
@@ -111,6 +110,14 @@ impl ApiError {
     /// Nobody else's fault.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
+    }
+
+    /// With what can be done about it, if that is known.
+    pub fn with(mut self, advice: Option<String>) -> Self {
+        if let Some(advice) = advice {
+            self.message = format!("{} ({advice})", self.message);
+        }
+        self
     }
 
     /// OpenAI's error object; clients show the message and nothing else, so it says all.
@@ -148,10 +155,9 @@ impl From<Refused> for ApiError {
                 ..Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message)
             },
             Refused::EmptyPrompt | Refused::UnknownToken { .. } => Self::field("prompt", message),
-            Refused::TooLong { .. } => Self {
-                code: Some("context_length_exceeded"),
-                ..Self::request(format!("{message} (shorten it, or start the server with a larger --ctx)"))
-            },
+            Refused::TooLong { .. } => {
+                Self { code: Some("context_length_exceeded"), ..Self::request(message) }
+            }
             Refused::Stopped => Self::stopping(),
         }
     }
@@ -161,10 +167,7 @@ impl From<EngineError> for ApiError {
     fn from(error: EngineError) -> Self {
         match error {
             EngineError::Tokenize(error) => Self::request(error.to_string()),
-            error => match error.hint() {
-                Some(hint) => Self::internal(format!("{error} ({hint})")),
-                None => Self::internal(error.to_string()),
-            },
+            error => Self::internal(error.to_string()),
         }
     }
 }
@@ -181,9 +184,8 @@ impl From<ChatTemplateError> for ApiError {
 
 impl From<ReloadError> for ApiError {
     fn from(error: ReloadError) -> Self {
-        let hint = error.hint().map_or_else(String::new, |hint| format!(" ({hint})"));
-        let message = format!("{error}{hint}");
-        Self { code: Some("reload_refused"), ..Self::new(StatusCode::CONFLICT, "conflict_error", message) }
+        let error = Self::new(StatusCode::CONFLICT, "conflict_error", error.to_string());
+        Self { code: Some("reload_refused"), ..error }
     }
 }
 

@@ -4,10 +4,11 @@
 //! `api`; `answer` has it done by the engine's worker, and writes what comes of it in the form of the API that was asked.
 //! `admin` is for those who run the server. Everything that HTTP and JSON know of stays here.
 //!
-//! [`Listening`] takes an address, [`Server`] answers on a thread of its own with [`router`] over an [`App`], which is told
-//! with [`App::set_ready`] when the model is loaded: until then clients are asked to wait.
+//! [`Listening`] takes an address, [`Server`] answers on a thread of its own with [`router`] over an [`App`], which gets the
+//! model with [`App::serve`] when that is loaded: until then clients are asked to wait.
 
 mod admin;
+mod advice;
 mod answer;
 mod api;
 mod app;
@@ -20,6 +21,7 @@ mod request;
 mod response;
 mod router;
 
+pub use advice::{Advice, Reason};
 pub use app::{App, Ready};
 pub use config::ServerConfig;
 pub use listener::{Listening, Server, ServerError};

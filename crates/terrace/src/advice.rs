@@ -8,7 +8,7 @@ use terrace_eval::{BaseLogitsFault, EvalError};
 use terrace_ggml::llama::ContextError;
 use terrace_plan::{MixError, PlanError, RuleError};
 use terrace_quantize::QuantizeError;
-use terrace_server::ServerError;
+use terrace_server::{Reason, ServerError};
 
 /// How the standard library ends messages of EMFILE, whoever got it.
 const TOO_MANY_FILES: &str = "(os error 24)";
@@ -68,6 +68,17 @@ pub fn hint(error: &CliError) -> Option<String> {
     }
 }
 
+/// What clients of a server are told after an error.
+pub fn to_clients(reason: Reason<'_>) -> Option<String> {
+    match reason {
+        Reason::ForeignOrigin(origin) => Some(format!("start it with --cors-origin {origin}")),
+        Reason::TimeLimit => Some("--timeout sets the limit".into()),
+        Reason::ContextTooSmall => Some("start the server with a larger --ctx".into()),
+        Reason::Engine(error) => on_engine(error),
+        Reason::Reload(error) => on_reload(error),
+    }
+}
+
 fn on_engine(error: &EngineError) -> Option<String> {
     match error {
         EngineError::Unfit(unfit) => on_unfit(unfit),
@@ -92,7 +103,14 @@ fn on_engine(error: &EngineError) -> Option<String> {
         EngineError::Backend(BackendError::WholeExperts { .. }) => {
             Some("run with --manage none, or --manage ffn with a larger --ram-budget".into())
         }
-        EngineError::Reload(ReloadError::OverBudget { .. }) => {
+        EngineError::Reload(error) => on_reload(error),
+        _ => error.hint(),
+    }
+}
+
+fn on_reload(error: &ReloadError) -> Option<String> {
+    match error {
+        ReloadError::OverBudget { .. } => {
             Some("a larger --ram-budget; weights that stream (--manage) need none for it".into())
         }
         _ => error.hint(),

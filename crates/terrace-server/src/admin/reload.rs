@@ -1,5 +1,6 @@
 //! Reloads of tensors that have changed.
 
+use crate::advice::Reason;
 use crate::app::{LoadedModel, Ready};
 use crate::error::ApiError;
 use crate::response::{EPOCH, json};
@@ -20,7 +21,8 @@ pub async fn tensors_reload(LoadedModel(ready): LoadedModel) -> Result<Response,
         Ok(_) => json(&body),
         Err(error) => {
             // The error's object, and beside it what was refused.
-            let error = ApiError::from(error);
+            let advice = ready.advise(Reason::Reload(&error));
+            let error = ApiError::from(error).with(advice);
             let mut both = error.body();
             both["refused"] = body["refused"].clone();
             (StatusCode::CONFLICT, json(&both)).into_response()

@@ -12,6 +12,7 @@ use futures_util::stream::{self, Stream};
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::sync::Arc;
 use terrace_engine::Answer;
 use terrace_engine::serving::Job;
 
@@ -53,7 +54,7 @@ pub enum Framing {
 /// It was not taken, or failed before anything went out.
 pub async fn respond(
     app: &App,
-    ready: &Ready,
+    ready: &Arc<Ready>,
     job: Job,
     stream: bool,
     mut form: impl Form,

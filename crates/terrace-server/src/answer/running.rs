@@ -1,15 +1,18 @@
 //! A prompt's way through the engine: submitted, and its events as they come.
 
+use crate::advice::Reason;
 use crate::app::{App, Ready};
 use crate::error::ApiError;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use terrace_engine::serving::{Event, Job, Ticket};
-use terrace_engine::{Answer, Utf8Stream};
+use terrace_engine::{Answer, EngineError, Utf8Stream};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{Instant, timeout_at};
 
 /// A job that was taken. Dropped, as it is when the client goes away, it leaves the queue, or ends at its next token.
 pub struct Running {
+    ready: Arc<Ready>,
     /// Not bounded: the worker must not wait for a slow client, and there is no more than one answer's text.
     events: UnboundedReceiver<Event>,
     text: Utf8Stream,
@@ -39,14 +42,21 @@ impl Running {
     ///
     /// # Errors
     /// It was not taken.
-    pub fn submit(app: &App, ready: &Ready, job: Job) -> Result<Self, ApiError> {
+    pub fn submit(app: &App, ready: &Arc<Ready>, job: Job) -> Result<Self, ApiError> {
         let deadline = app.timeout.map(|timeout| Instant::now() + timeout);
         let (send, events) = unbounded_channel();
         let sink = move |event| {
             if send.send(event).is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
         let ticket = ready.ask(|serving| serving.submit(job, Box::new(sink)))??;
-        Ok(Self { events, text: Utf8Stream::default(), answer: None, deadline, _ticket: ticket })
+        Ok(Self {
+            ready: Arc::clone(ready),
+            events,
+            text: Utf8Stream::default(),
+            answer: None,
+            deadline,
+            _ticket: ticket,
+        })
     }
 
     /// Waits until it has a slot. What goes wrong before is told by a status; behind it, it is too late for that.
@@ -56,7 +66,7 @@ impl Running {
     pub async fn begun(&mut self) -> Result<Begun, ApiError> {
         match self.event().await? {
             Event::Started { epoch, .. } => Ok(Begun { epoch }),
-            Event::Failed(error) => Err(error.into()),
+            Event::Failed(error) => Err(self.failed(error)),
             // Only the server's end cancels what waits.
             Event::Finished(_) | Event::Text(_) | Event::Progress { .. } => Err(ApiError::stopping()),
         }
@@ -74,7 +84,7 @@ impl Running {
             let text = match self.event().await? {
                 Event::Started { .. } | Event::Progress { .. } => continue,
                 Event::Text(bytes) => self.text.push(&bytes),
-                Event::Failed(error) => return Err(error.into()),
+                Event::Failed(error) => return Err(self.failed(error)),
                 Event::Finished(answer) => {
                     let rest = self.text.finish();
                     if rest.is_empty() {
@@ -103,15 +113,18 @@ impl Running {
     }
 
     async fn event(&mut self) -> Result<Event, ApiError> {
-        let event = in_time(self.deadline, self.events.recv()).await?;
+        let coming = self.events.recv();
+        let event = match self.deadline {
+            None => coming.await,
+            Some(deadline) => timeout_at(deadline, coming)
+                .await
+                .map_err(|_| ApiError::timed_out().with(self.ready.advise(Reason::TimeLimit)))?,
+        };
         event.ok_or_else(|| ApiError::internal("the engine ended without an answer"))
     }
-}
 
-/// What comes of it before the deadline.
-async fn in_time<T>(deadline: Option<Instant>, coming: impl Future<Output = T>) -> Result<T, ApiError> {
-    match deadline {
-        None => Ok(coming.await),
-        Some(deadline) => timeout_at(deadline, coming).await.map_err(|_| ApiError::timed_out()),
+    fn failed(&self, error: EngineError) -> ApiError {
+        let advice = self.ready.advise(Reason::Engine(&error));
+        ApiError::from(error).with(advice)
     }
 }

@@ -1,11 +1,12 @@
 //! Prompts: texts, tokens and conversations become the tokens to go on behind.
 
 use super::body::{Fields, wrong};
+use crate::advice::Reason;
 use crate::app::Ready;
 use crate::error::ApiError;
 use serde_json::Value;
 use terrace_engine::Message;
-use terrace_engine::serving::Prompt;
+use terrace_engine::serving::{Prompt, Refused};
 
 /// The prompt of a completion: a text, or tokens.
 ///
@@ -18,7 +19,10 @@ pub fn prompt(fields: &mut Fields, ready: &Ready) -> Result<Prompt, ApiError> {
 
 /// A prompt of tokens that the model has, if they are.
 fn known(tokens: Vec<i32>, ready: &Ready) -> Result<Prompt, ApiError> {
-    Ok(Prompt::new(tokens, &ready.facts)?)
+    Prompt::new(tokens, &ready.facts).map_err(|refused| {
+        let small = matches!(refused, Refused::TooLong { .. });
+        ApiError::from(refused).with(ready.advise(Reason::ContextTooSmall).filter(|_| small))
+    })
 }
 
 fn prompt_of(value: Value, ready: &Ready) -> Result<Vec<i32>, ApiError> {

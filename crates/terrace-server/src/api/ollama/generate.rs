@@ -2,6 +2,7 @@
 
 use super::error::{OllamaError, error_object};
 use super::time::time;
+use crate::advice::Reason;
 use crate::answer::{Form, Framing, facts, respond};
 use crate::app::{App, LoadedModel, Ready};
 use crate::error::ApiError;
@@ -93,10 +94,10 @@ fn options_of(mut options: Fields, app: &App, ready: &Ready) -> Result<Chosen, A
     let n_max = sampling::n_max(&mut options, app, &["num_predict"])?;
     let context = i64::try_from(ready.facts.context).unwrap_or(i64::MAX);
     if let Some(wanted) = options.integer("num_ctx", 1..=i64::MAX)?.filter(|&wanted| wanted > context) {
-        let message = format!(
-            "`options.num_ctx` is {wanted}, and the server's context has {context} tokens (start it with a larger --ctx)"
+        let message = format!("`options.num_ctx` is {wanted}, and the server's context has {context} tokens");
+        return Err(
+            ApiError::unsupported("options.num_ctx", message).with(ready.advise(Reason::ContextTooSmall))
         );
-        return Err(ApiError::unsupported("options.num_ctx", message));
     }
     options.finish()?;
     Ok((sampling, stop, n_max))

@@ -4,6 +4,7 @@ mod args;
 
 pub use args::ServeArgs;
 
+use crate::advice;
 use crate::error::CliError;
 use crate::hotswap_env;
 use crate::loading::{self, Announce};
@@ -14,7 +15,7 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 use terrace_engine::serving::{Serving, ServingOptions};
-use terrace_server::{App, Listening, Ready, Server, ServerConfig, router};
+use terrace_server::{App, Listening, Server, ServerConfig, router};
 
 /// How long clients have to take what they were sent when the server has ended.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -56,8 +57,7 @@ pub fn serve(args: &ServeArgs, verbose: bool) -> Result<(), CliError> {
     };
     let (slots, queue) = (args.parallel, args.queue as usize);
     let options = ServingOptions { slots, queue, batch_slots: args.batch_slots };
-    let ready = Arc::new(Ready::new(Serving::start(engine, options), args.alias.as_deref()));
-    app.set_ready(Arc::clone(&ready));
+    let ready = app.serve(Serving::start(engine, options));
     eprintln!("ready: {}, {slots} at a time with {} tokens each", ready.name, ready.facts.context);
 
     signals::busy(|| {
@@ -85,5 +85,7 @@ fn config(args: &ServeArgs, hotswap: bool) -> ServerConfig {
         seed: args.sampling.seed,
         n_max: args.n,
         hotswap,
+        name: args.alias.clone(),
+        advice: Some(advice::to_clients),
     }
 }
