@@ -28,6 +28,7 @@ fn trace(model: Arc<Model>, flash_attention: FlashAttention) -> Vec<Vec<u32>> {
         ubatch: 512,
         outputs: 512,
         threads: 2,
+        threads_batch: 2,
         flash_attention,
         sequences: 1,
         unified: true,

@@ -9,6 +9,7 @@
 use std::error::Error;
 use std::ops::ControlFlow;
 use std::time::Instant;
+use terrace_engine::options::ContextOptions;
 use terrace_engine::{Engine, Options, ReloadReport, Replacement, Source};
 use terrace_ggml::llama::Sampling;
 
@@ -17,15 +18,19 @@ fn main() -> Result<(), Box<dyn Error>> {
     let [model, donor, tensor, rest @ ..] = args.as_slice() else {
         return Err("arguments: MODEL DONOR TENSOR [MANAGE [RAM_BUDGET [DIRECT]]]".into());
     };
-    let mut options = Options { model: model.into(), ctx: Some(512), ..Options::default() };
+    let mut options = Options {
+        model: model.into(),
+        context: ContextOptions { tokens: Some(512), ..ContextOptions::default() },
+        ..Options::default()
+    };
     if let Some(manage) = rest.first() {
-        options.manage = manage.parse()?;
+        options.placement.stream = manage.parse()?;
     }
     if let Some(budget) = rest.get(1) {
-        options.ram_budget = budget.parse()?;
+        options.placement.ram_budget = budget.parse()?;
     }
     if let Some(direct) = rest.get(2) {
-        options.direct = direct.parse()?;
+        options.io.direct = direct.parse()?;
     }
     let mut engine = Engine::load(options, &mut |_| ControlFlow::Continue(()))?;
     let prompt = engine.tokenize("The water goes down", true, false)?;

@@ -10,6 +10,7 @@
 use std::error::Error;
 use std::ops::ControlFlow;
 use std::sync::mpsc::channel;
+use terrace_engine::options::ContextOptions;
 use terrace_engine::serving::{Event, Job, Prompt, Refused, Serving, ServingOptions, ServingStatus};
 use terrace_engine::{Answer, Engine, Options};
 use terrace_ggml::llama::Sampling;
@@ -37,20 +38,23 @@ fn main() -> Result<(), Box<dyn Error>> {
     let tokens: usize = rest.first().map_or(Ok(48), |n| n.parse())?;
     let mut options = Options {
         model: model.into(),
-        ctx: Some(512),
-        sequences: callers,
-        unified: false,
+        context: ContextOptions {
+            tokens: Some(512),
+            sequences: callers,
+            unified: false,
+            ..ContextOptions::default()
+        },
         ..Options::default()
     };
     if let Some(manage) = rest.get(1) {
-        options.manage = manage.parse()?;
+        options.placement.stream = manage.parse()?;
     }
     if let Some(budget) = rest.get(2) {
-        options.ram_budget = budget.parse()?;
+        options.placement.ram_budget = budget.parse()?;
     }
-    options.threads = rest.get(3).map(|n| n.parse()).transpose()?;
+    options.compute.threads = rest.get(3).map(|n| n.parse()).transpose()?;
     if let Some(direct) = rest.get(4) {
-        options.direct = direct.parse()?;
+        options.io.direct = direct.parse()?;
     }
     let text = std::fs::read_to_string(text)?;
     let mut engine = Engine::load(options, &mut |_| ControlFlow::Continue(()))?;

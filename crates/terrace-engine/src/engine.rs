@@ -4,11 +4,11 @@ use crate::chat::SpecialTokens;
 use crate::error::EngineError;
 use crate::load::{LoadProgress, load};
 use crate::options::Options;
-use crate::profile::{ProfileFile, SavedProfile};
 use crate::reload::registry::Registry;
 use crate::reload::reloads::Reloads;
 use crate::report::PlanReport;
 use crate::session::Session;
+use crate::timeline::{SavedTimeline, TimelineFile};
 use crate::trace::{SavedTrace, TraceFile};
 use crate::unfit::Unfit;
 use crate::warm::WarmStart;
@@ -35,7 +35,7 @@ pub struct Engine {
     model: Arc<Model>,
     weights: Option<Arc<Weights>>,
     trace: Option<TraceFile>,
-    profile: Option<ProfileFile>,
+    timeline: Option<TimelineFile>,
     report: PlanReport,
     identity: ModelIdentity,
     /// What [`Engine::generate`] goes on from.
@@ -84,7 +84,7 @@ impl Engine {
             batch: parts.report.batch as usize,
             interrupt,
             load_ms: parts.load_ms,
-            reloads: Reloads::new(options.on_reload, options.reloads),
+            reloads: Reloads::new(options.reload.contexts, options.reload.allowed),
             file: options.model,
             watcher: parts.watcher,
             warm_start: parts.warm_start,
@@ -93,7 +93,7 @@ impl Engine {
             model: parts.model,
             weights: parts.weights,
             trace: parts.trace,
-            profile: parts.profile,
+            timeline: parts.timeline,
             report: parts.report,
         };
         if let Some(skip) = parts.layer_skip {
@@ -237,7 +237,7 @@ impl Engine {
         self.weights.as_ref()?.lanes().as_ref().map(Lanes::totals)
     }
 
-    /// Ends the recording that [`Options::record_trace`] asked for, and writes it; none was asked for, or no
+    /// Ends the recording that [`RecordOptions::trace`](crate::options::RecordOptions::trace) asked for, and writes it; none was asked for, or no
     /// experts are managed: none.
     ///
     /// # Errors
@@ -249,17 +249,17 @@ impl Engine {
         recorder.map(|recorder| trace.save(recorder, &stats)).transpose()
     }
 
-    /// Ends the recording that [`Options::profile`] asked for, and writes it: reads, waits and computing since the load. None
+    /// Ends the recording that [`RecordOptions::timeline`](crate::options::RecordOptions::timeline) asked for, and writes it: reads, waits and computing since the load. None
     /// was asked for, or the run is stock's: none.
     ///
     /// # Errors
     /// [`EngineError::File`]; a file that was there before is then as it was.
-    pub fn save_profile(&mut self) -> Result<Option<SavedProfile>, EngineError> {
-        let (Some(profile), Some(weights)) = (self.profile.take(), &self.weights) else { return Ok(None) };
-        profile.save(&mut weights.store())
+    pub fn save_timeline(&mut self) -> Result<Option<SavedTimeline>, EngineError> {
+        let (Some(timeline), Some(weights)) = (self.timeline.take(), &self.weights) else { return Ok(None) };
+        timeline.save(&mut weights.store())
     }
 
-    /// Keeps what was counted of experts' uses so far ([`Options::warm_start`]). It is done by itself when the engine is
+    /// Keeps what was counted of experts' uses so far ([`CacheOptions::warm_start`](crate::options::CacheOptions::warm_start)). It is done by itself when the engine is
     /// dropped; a program that may be ended at any time does it whenever it is idle.
     pub fn save_warm_start(&self) {
         if let Some(warm_start) = &self.warm_start {

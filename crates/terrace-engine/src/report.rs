@@ -43,6 +43,8 @@ pub struct PlanReport {
     pub ubatch: u32,
     /// Compute threads.
     pub threads: usize,
+    /// Threads that compute prompts.
+    pub threads_batch: usize,
 }
 
 impl fmt::Display for PlanReport {

@@ -31,10 +31,10 @@ pub struct TraceFile {
 impl TraceFile {
     /// For a run that is to be recorded.
     pub fn for_run(options: &Options) -> Result<Option<Self>, EngineError> {
-        let Some(path) = &options.record_trace else { return Ok(None) };
+        let Some(path) = &options.record.trace else { return Ok(None) };
         let file = PartFile::create(path)
             .map_err(|source| FileError::unwritten(FileRole::Trace, path.clone(), &source))?;
-        Ok(Some(Self { file, policy: options.cache_policy.to_string() }))
+        Ok(Some(Self { file, policy: options.cache.policy.to_string() }))
     }
 
     /// Writes what was recorded.

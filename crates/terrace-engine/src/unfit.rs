@@ -81,6 +81,8 @@ pub enum Unfit {
 /// A choice of how weights are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadingChoice {
+    /// That nothing is mapped.
+    Unmapped,
     /// The I/O engine.
     Engine,
     /// Past the page cache or through it.
@@ -94,6 +96,7 @@ pub enum ReadingChoice {
 impl fmt::Display for ReadingChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
+            Self::Unmapped => "reading into memory",
             Self::Engine => "a choice of the I/O engine",
             Self::Direct => "a choice of direct I/O",
             Self::Faults => "injecting faults",

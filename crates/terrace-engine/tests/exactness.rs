@@ -9,6 +9,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
+use terrace_engine::options::{ComputeOptions, ContextOptions, IoOptions, PlacementOptions, TestingOptions};
 use terrace_engine::{Engine, Mode, Options};
 use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
@@ -53,7 +54,12 @@ fn run(options: Options) -> (Trace, Option<StoreStats>) {
 }
 
 fn options(model: &Path) -> Options {
-    Options { model: model.into(), ctx: Some(256), threads: Some(2), ..Options::default() }
+    Options {
+        model: model.into(),
+        context: ContextOptions { tokens: Some(256), ..ContextOptions::default() },
+        compute: ComputeOptions { threads: Some(2), ..ComputeOptions::default() },
+        ..Options::default()
+    }
 }
 
 /// Room for two experts of each MoE layer beside what is resident, or the least that works if that is more.
@@ -90,7 +96,11 @@ fn check(spec: &Spec, dir: &Path) {
         let n = if manage == Manage::Ffn && moe { 1 } else { 4 };
         for (io, direct) in ways.into_iter().take(n) {
             let ram_budget = Budget::Bytes(two_bundles(&model, manage));
-            let (got, stats) = run(Options { manage, ram_budget, io, direct, ..options(&model) });
+            let (got, stats) = run(Options {
+                placement: PlacementOptions { stream: manage, ram_budget, ..options(&model).placement },
+                io: IoOptions { engine: io, direct, ..options(&model).io },
+                ..options(&model)
+            });
             let stats = stats.unwrap();
             assert!(
                 got == stock,
@@ -101,7 +111,10 @@ fn check(spec: &Spec, dir: &Path) {
         }
     }
     for manage in [Manage::None, Manage::Mapped] {
-        let (got, stats) = run(Options { manage, ..options(&model) });
+        let (got, stats) = run(Options {
+            placement: PlacementOptions { stream: manage, ..options(&model).placement },
+            ..options(&model)
+        });
         assert!(got == stock, "{name}, --manage {manage}: {}", difference(&got, &stock));
         assert_eq!(stats.unwrap().misses, 0);
     }
@@ -185,11 +198,18 @@ fn failed_reads() {
     let dir = dir();
     let model = terrace_testkit::write(&Spec::new(Arch::Qwen3Moe), dir.path().join("model.gguf")).unwrap();
     let ram_budget = Budget::Bytes(two_bundles(&model, Manage::Experts));
-    let base = Options { manage: Manage::Experts, ram_budget, direct: DirectChoice::On, ..options(&model) };
+    let base = Options {
+        placement: PlacementOptions { stream: Manage::Experts, ram_budget, ..options(&model).placement },
+        io: IoOptions { direct: DirectChoice::On, ..options(&model).io },
+        ..options(&model)
+    };
     let mut expected = None;
     let mut failures = 0;
     for request in 1..160 {
-        let options = Options { faults: Some(format!("eio@{request}")), ..base.clone() };
+        let options = Options {
+            testing: TestingOptions { faults: Some(format!("eio@{request}")), ..base.clone().testing },
+            ..base.clone()
+        };
         // Resident weights are read through the same engine: an early fault fails the load.
         let Ok(mut engine) = Engine::load(options, &mut |_| ControlFlow::Continue(())) else { continue };
         let tokens = prompt(&engine);

@@ -10,6 +10,7 @@ use reloading::{alone, dir, load, write};
 use std::path::Path;
 use std::process::Command;
 use terrace_backend::{HotReport, HotUpdate};
+use terrace_engine::options::{ComputeOptions, ContextOptions, DeviceOptions, HotOptions, PlacementOptions};
 use terrace_engine::{Engine, HotCacheChoice, Mode, Options};
 use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
@@ -44,7 +45,10 @@ fn traces(engine: &mut Engine) -> Vec<(Vec<i32>, Vec<u32>)> {
 }
 
 fn options(model: &Path) -> Options {
-    Options { threads: Some(2), ..reloading::options(model, Manage::Experts) }
+    Options {
+        compute: ComputeOptions { threads: Some(2), ..reloading::options(model, Manage::Experts).compute },
+        ..reloading::options(model, Manage::Experts)
+    }
 }
 
 /// Room for about so many experts of each layer.
@@ -58,10 +62,16 @@ fn slots(model: &Path, count: u64) -> ByteSize {
 
 fn with_device(model: &Path, server: &RpcServer, count: u64) -> Options {
     Options {
-        rpc: vec![server.endpoint().to_owned()],
-        device_layers: Some(0),
-        hot_cache: HotCacheChoice::Bytes(slots(model, count)),
-        hot_update: HotUpdate::Bytes(ByteSize::mib(4)),
+        devices: DeviceOptions {
+            rpc: vec![server.endpoint().to_owned()],
+            layers: Some(0),
+            ..options(model).devices
+        },
+        hot: HotOptions {
+            cache: HotCacheChoice::Bytes(slots(model, count)),
+            update: HotUpdate::Bytes(ByteSize::mib(4)),
+            ..options(model).hot
+        },
         ..options(model)
     }
 }
@@ -71,7 +81,7 @@ fn check(spec: &Spec) -> HotReport {
     let model = write(spec, dir.path().join("model.gguf"));
     let stock = traces(&mut load(Options {
         mode: Mode::Stock { repack: false },
-        ram_budget: Budget::Auto,
+        placement: PlacementOptions { ram_budget: Budget::Auto, ..options(&model).placement },
         ..options(&model)
     }));
     let server = RpcServer::start("server", ByteSize::mib(256)).unwrap();
@@ -129,11 +139,23 @@ fn small_batches() {
     let name = std::env::var("HOT_EXPERTS_SUBJECT").unwrap();
     let dir = dir();
     let model = write(&Spec::new(name.parse().unwrap()), dir.path().join("model.gguf"));
-    let base = Options { ubatch: Some(7), threads: Some(1), ..options(&model) };
+    let base = Options {
+        context: ContextOptions { ubatch: Some(7), ..options(&model).context },
+        compute: ComputeOptions { threads: Some(1), ..options(&model).compute },
+        ..options(&model)
+    };
     let mode = Mode::Stock { repack: false };
-    let stock = traces(&mut load(Options { mode, ram_budget: Budget::Auto, ..base.clone() }));
+    let stock = traces(&mut load(Options {
+        mode,
+        placement: PlacementOptions { ram_budget: Budget::Auto, ..base.clone().placement },
+        ..base.clone()
+    }));
     let server = RpcServer::start("server", ByteSize::mib(256)).unwrap();
-    let few = Options { ubatch: base.ubatch, threads: base.threads, ..with_device(&model, &server, 4) };
+    let few = Options {
+        context: ContextOptions { ubatch: base.context.ubatch, ..with_device(&model, &server, 4).context },
+        compute: ComputeOptions { threads: base.compute.threads, ..with_device(&model, &server, 4).compute },
+        ..with_device(&model, &server, 4)
+    };
     let mut engine = load(few);
     for round in 0..2 {
         assert!(traces(&mut engine) == stock, "{name}, round {round}: {:?}", engine.hot_experts());
@@ -155,10 +177,18 @@ fn two_devices() {
     let model = write(&Spec::new(Arch::Qwen3Next), dir.path().join("model.gguf"));
     let mode = Mode::Stock { repack: false };
     let threads = Some(1);
-    let stock = traces(&mut load(Options { mode, threads, ram_budget: Budget::Auto, ..options(&model) }));
+    let stock = traces(&mut load(Options {
+        mode,
+        compute: ComputeOptions { threads, ..options(&model).compute },
+        placement: PlacementOptions { ram_budget: Budget::Auto, ..options(&model).placement },
+        ..options(&model)
+    }));
     let servers = [0, 1].map(|_| RpcServer::start("server", ByteSize::mib(64)).unwrap());
-    let mut options = Options { threads, ..with_device(&model, &servers[0], 3) };
-    options.rpc.push(servers[1].endpoint().to_owned());
+    let mut options = Options {
+        compute: ComputeOptions { threads, ..with_device(&model, &servers[0], 3).compute },
+        ..with_device(&model, &servers[0], 3)
+    };
+    options.devices.rpc.push(servers[1].endpoint().to_owned());
     let mut engine = load(options);
     assert!(traces(&mut engine) == stock, "{:?}", engine.hot_experts());
     let layers = engine.hot_experts().unwrap().layers;

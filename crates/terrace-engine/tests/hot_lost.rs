@@ -8,6 +8,7 @@ use reloading::{dir, from_file, in_own_process, load, original, servers, trace, 
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
+use terrace_engine::options::CacheOptions;
 use terrace_engine::{Engine, Options};
 use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
@@ -171,7 +172,10 @@ fn a_server_that_ends_while_slots_are_filled() {
 fn while_filled() {
     let (dir, mut servers) = (dir(), servers(1, MEMORY));
     let model = write(&spec(Arch::Qwen3Moe), dir.path().join("model.gguf"));
-    let warm = |options| Options { warm_start: Some(dir.path().join("statistics")), ..options };
+    let warm = |options: Options| Options {
+        cache: CacheOptions { warm_start: Some(dir.path().join("statistics")), ..options.cache },
+        ..options
+    };
     let mut first = load(warm(reloading::options(&model, Manage::Experts)));
     let golden = tokens(&mut first, &mut |_| {});
     drop(first);

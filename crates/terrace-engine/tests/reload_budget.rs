@@ -6,6 +6,7 @@ mod reloading;
 
 use reloading::{alone, dir, from_file, load, options, original, trace, with, write};
 use std::path::PathBuf;
+use terrace_engine::options::PlacementOptions;
 use terrace_engine::{Engine, Options, ReloadError};
 use terrace_model::ByteSize;
 use terrace_plan::{Budget, Manage};
@@ -33,7 +34,13 @@ fn scene() -> Scene {
 
 impl Scene {
     fn engine(&self, manage: Manage, budget: ByteSize) -> Engine {
-        load(Options { ram_budget: Budget::Bytes(budget), ..options(&self.model, manage) })
+        load(Options {
+            placement: PlacementOptions {
+                ram_budget: Budget::Bytes(budget),
+                ..options(&self.model, manage).placement
+            },
+            ..options(&self.model, manage)
+        })
     }
 
     /// Resident weights, the fewest slots that a run of this kind has, and its largest budget of use.

@@ -6,6 +6,7 @@ mod reloading;
 
 use reloading::{dir, from_file, in_own_process, load, original, stays_flat, trace, with, write};
 use std::path::Path;
+use terrace_engine::options::{DeviceOptions, PlacementOptions};
 use terrace_engine::{Options, Replacement};
 use terrace_model::ByteSize;
 use terrace_plan::{Budget, Manage};
@@ -22,7 +23,19 @@ fn options(model: &Path, server: &RpcServer, layers: u32, manage: Manage) -> Opt
     let rpc = vec![server.endpoint().to_owned()];
     let device_layers = Some(layers);
     let ram_budget = if manage == Manage::None { Budget::Auto } else { Budget::Bytes(ByteSize::mib(8)) };
-    Options { rpc, device_layers, manage, ram_budget, ..reloading::options(model, Manage::None) }
+    Options {
+        devices: DeviceOptions {
+            rpc,
+            layers: device_layers,
+            ..reloading::options(model, Manage::None).devices
+        },
+        placement: PlacementOptions {
+            stream: manage,
+            ram_budget,
+            ..reloading::options(model, Manage::None).placement
+        },
+        ..reloading::options(model, Manage::None)
+    }
 }
 
 const ON_DEVICE: [(&str, WeightType); 5] = [
@@ -108,7 +121,7 @@ fn full_device() {
     // The model, its context, and little more.
     let server = RpcServer::start("server", ByteSize(size.bytes() + (5 << 20))).unwrap();
     let mut options = options(&base, &server, 3, Manage::None);
-    options.vram_budget = Budget::Bytes(ByteSize::gib(1));
+    options.devices.vram_budget = Budget::Bytes(ByteSize::gib(1));
     let mut engine = load(options);
     let before = trace(&mut engine);
     let mut states = Vec::new();

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use terrace_engine::options::{PlacementOptions, ReloadOptions, TestingOptions};
 use terrace_engine::{Engine, EngineError, OnReload, Options, ReloadError, ReloadReport};
 use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
@@ -50,7 +51,10 @@ impl Scene {
     }
 
     fn options(&self, manage: Manage) -> Options {
-        Options { reloads: true, ..options(&self.model, manage) }
+        Options {
+            reload: ReloadOptions { allowed: true, ..options(&self.model, manage).reload },
+            ..options(&self.model, manage)
+        }
     }
 
     fn fresh(path: &Path, manage: Manage) -> Trace {
@@ -136,7 +140,13 @@ fn a_generation_waits_for_who_writes_to_the_file() {
             let engine = scene.engine(manage);
             engine.plan().placement.as_ref().unwrap().minimum
         };
-        let mut engine = load(Options { ram_budget: Budget::Bytes(least), ..scene.options(manage) });
+        let mut engine = load(Options {
+            placement: PlacementOptions {
+                ram_budget: Budget::Bytes(least),
+                ..scene.options(manage).placement
+            },
+            ..scene.options(manage)
+        });
         let prompt = engine.tokenize("The water goes down from one terrace", true, false).unwrap();
         let greedy = Sampling::greedy();
         let golden = engine.generate(&prompt, Some(24), &greedy, &mut |_| ControlFlow::Continue(())).unwrap();
@@ -324,7 +334,10 @@ fn a_disk_error_in_the_middle_leaves_the_model_as_it_was() {
     for n in 1..60 {
         scene.rename_from(&scene.base);
         let faults = Some(format!("eio@{n}"));
-        let options = Options { faults, ..scene.options(Manage::None) };
+        let options = Options {
+            testing: TestingOptions { faults, ..scene.options(Manage::None).testing },
+            ..scene.options(Manage::None)
+        };
         let Ok(mut engine) = Engine::load(options, &mut |_| ControlFlow::Continue(())) else { continue };
         scene.rename_from(&scene.attention);
         match engine.reload_changed() {
@@ -417,7 +430,10 @@ fn a_request_is_met_at_the_next_token() {
         assert_eq!((heard.len(), names(&heard[0]), heard[0].cleared), (1, vec![EXPERT], true));
 
         scene.rename_from(&scene.base);
-        let options = Options { on_reload: OnReload::Keep, ..scene.options(manage) };
+        let options = Options {
+            reload: ReloadOptions { contexts: OnReload::Keep, ..scene.options(manage).reload },
+            ..scene.options(manage)
+        };
         let mut engine = load(options);
         let kept = generate(&mut engine, Some(5));
         assert_eq!((kept.epochs, engine.position()), ((0, 1), held.len() - 5 + 11));

@@ -7,6 +7,7 @@ mod reloading;
 use reloading::{dir, from_file, in_own_process, load, original, trace, with, write};
 use std::path::Path;
 use terrace_backend::HotUpdate;
+use terrace_engine::options::{DeviceOptions, HotOptions};
 use terrace_engine::{Engine, HotCacheChoice, Options, Replacement};
 use terrace_ggml::devices::devices;
 use terrace_model::ByteSize;
@@ -22,10 +23,16 @@ fn server() {
 
 fn options(model: &Path, server: &RpcServer) -> Options {
     Options {
-        rpc: vec![server.endpoint().to_owned()],
-        device_layers: Some(0),
-        hot_cache: HotCacheChoice::Bytes(ByteSize::mib(4)),
-        hot_update: HotUpdate::Bytes(ByteSize::mib(1)),
+        devices: DeviceOptions {
+            rpc: vec![server.endpoint().to_owned()],
+            layers: Some(0),
+            ..reloading::options(model, Manage::Experts).devices
+        },
+        hot: HotOptions {
+            cache: HotCacheChoice::Bytes(ByteSize::mib(4)),
+            update: HotUpdate::Bytes(ByteSize::mib(1)),
+            ..reloading::options(model, Manage::Experts).hot
+        },
         ..reloading::options(model, Manage::Experts)
     }
 }

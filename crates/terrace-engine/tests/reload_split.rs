@@ -6,6 +6,7 @@ mod reloading;
 
 use reloading::{dir, from_file, in_own_process, load, original, servers, stays_flat, trace, with, write};
 use std::path::Path;
+use terrace_engine::options::DeviceOptions;
 use terrace_engine::{Engine, EngineError, Options, ReloadError, Replacement, Unfit};
 use terrace_ggml::llama::SplitMode;
 use terrace_model::ByteSize;
@@ -56,7 +57,15 @@ fn flat() {
 fn options(model: &Path, servers: &[RpcServer]) -> Options {
     let rpc = servers.iter().map(|server| server.endpoint().to_owned()).collect();
     let (device_layers, split_mode) = (Some(4), SplitMode::Tensor);
-    Options { rpc, device_layers, split_mode, ..reloading::options(model, Manage::None) }
+    Options {
+        devices: DeviceOptions {
+            rpc,
+            layers: device_layers,
+            split_mode,
+            ..reloading::options(model, Manage::None).devices
+        },
+        ..reloading::options(model, Manage::None)
+    }
 }
 
 /// Wide enough for a slice each, with borders that block sizes move: 768 is cut at 384 in blocks of 32 and at 256 in blocks of

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{channel, sync_channel};
 use std::time::Duration;
+use terrace_engine::options::{ContextOptions, PlacementOptions, ReloadOptions};
 use terrace_engine::serving::{Event, Serving, ServingOptions};
 use terrace_engine::{Answer, Engine, EngineError, OnReload, Options, ReloadOutcome, StopReason};
 use terrace_ggml::llama::FileType;
@@ -52,11 +53,19 @@ fn scene() -> Scene {
 impl Scene {
     fn options(&self, streamed: bool) -> Options {
         let ram_budget = if streamed { Budget::Bytes(ByteSize::mib(6)) } else { Budget::Auto };
-        Options { model: self.model.clone(), reloads: true, ram_budget, ..options(streamed) }
+        Options {
+            model: self.model.clone(),
+            reload: ReloadOptions { allowed: true, ..options(streamed).reload },
+            placement: PlacementOptions { ram_budget, ..options(streamed).placement },
+            ..options(streamed)
+        }
     }
 
     fn load(&self, streamed: bool, slots: u32) -> Engine {
-        load(Options { sequences: slots, unified: false, ..self.options(streamed) })
+        load(Options {
+            context: ContextOptions { sequences: slots, unified: false, ..self.options(streamed).context },
+            ..self.options(streamed)
+        })
     }
 
     /// The model's file becomes this one, as editors and `mv` do it.
@@ -201,7 +210,10 @@ fn a_job_goes_on_with_the_new_weights_as_a_generation_does() {
     {
         let label = format!("streamed {streamed}, {on_reload}");
         let scene = scene();
-        let options = Options { on_reload, ..scene.options(streamed) };
+        let options = Options {
+            reload: ReloadOptions { contexts: on_reload, ..scene.options(streamed).reload },
+            ..scene.options(streamed)
+        };
         let mut engine = load(options.clone());
         let prompt = text(&engine, 5000, 80);
         let whole = lone(&mut engine, &job(&prompt, 12));
@@ -222,7 +234,10 @@ fn a_job_goes_on_with_the_new_weights_as_a_generation_does() {
         drop(engine);
 
         scene.rename_from(&scene.base);
-        let mut engine = load(Options { sequences: 4, unified: false, ..options });
+        let mut engine = load(Options {
+            context: ContextOptions { sequences: 4, unified: false, ..options.context },
+            ..options
+        });
         let request = engine.reload_request();
         let serving = Serving::start(engine, ServingOptions { slots: 4, ..PLAIN });
         // What an idle slot holds.

@@ -9,6 +9,7 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
+use terrace_engine::options::{ContextOptions, PlacementOptions, TestingOptions};
 use terrace_engine::serving::{Event, Serving, ServingOptions, SlotState};
 use terrace_engine::{Engine, EngineError, Logits, Options, Unfit};
 use terrace_ggml::llama::Sampling;
@@ -63,7 +64,7 @@ fn streaming(options: Options) -> Options {
     let machine = terrace_plan::Machine { ram_available: terrace_model::ByteSize::gib(1 << 20) };
     let minimum = terrace_plan::plan(&file, &machine, &request).unwrap().minimum;
     let ram_budget = terrace_plan::Budget::Bytes(terrace_model::ByteSize(2 * minimum.bytes()));
-    Options { manage, ram_budget, ..options }
+    Options { placement: PlacementOptions { stream: manage, ram_budget, ..options.placement }, ..options }
 }
 
 #[test]
@@ -141,8 +142,12 @@ fn a_failed_read_fails_the_job_that_needed_it() {
     drop(engine);
     let (mut failures, mut whole) = (0, 0);
     for request in (300..3000).step_by(150) {
-        let faulty = Options { faults: Some(format!("eio@{request}")), ..options(true) };
-        let sequences = Options { sequences: 2, unified: false, ..faulty };
+        let faulty = Options {
+            testing: TestingOptions { faults: Some(format!("eio@{request}")), ..options(true).testing },
+            ..options(true)
+        };
+        let sequences =
+            Options { context: ContextOptions { sequences: 2, unified: false, ..faulty.context }, ..faulty };
         let Ok(engine) = Engine::load(sequences, &mut |_| ControlFlow::Continue(())) else { continue };
         let serving = Serving::start(engine, ServingOptions { slots: 2, ..PLAIN });
         let told: Vec<_> = jobs.iter().map(|job| ask(&serving, job.clone()).unwrap()).collect();
@@ -178,7 +183,10 @@ fn what_a_failed_prompt_leaves_behind_is_sound() {
         let expected = lone(&mut load(options.clone()), &long).tokens;
         let mut kept = Vec::new();
         for request in (20..900).step_by(40) {
-            let faulty = Options { faults: Some(format!("eio@{request}")), ..options.clone() };
+            let faulty = Options {
+                testing: TestingOptions { faults: Some(format!("eio@{request}")), ..options.clone().testing },
+                ..options.clone()
+            };
             let Ok(engine) = Engine::load(faulty, &mut |_| ControlFlow::Continue(())) else { continue };
             let serving = Serving::start(engine, PLAIN);
             if ask(&serving, long.clone()).unwrap().all().end.is_err() {
@@ -196,7 +204,10 @@ fn what_a_failed_prompt_leaves_behind_is_sound() {
 fn a_failed_read_under_a_batch_of_slots_is_tried_again_one_by_one() {
     let _alone = alone();
     for request in [600, 900, 1200] {
-        let faulty = Options { faults: Some(format!("eio@{request}")), ..options(true) };
+        let faulty = Options {
+            testing: TestingOptions { faults: Some(format!("eio@{request}")), ..options(true).testing },
+            ..options(true)
+        };
         let serving = serve(faulty, ServingOptions { batch_slots: true, ..FOUR });
         let prompt = serving.tokenize("The water", true, false).unwrap();
         let told: Vec<_> = (0..4).map(|_| ask(&serving, job(&prompt, 60)).unwrap()).collect();
@@ -237,20 +248,34 @@ fn slots_computed_together_read_experts_once() {
 fn the_context_of_all_slots_is_counted_before_the_load() {
     let _alone = alone();
     let context = |sequences| {
-        let engine = load(Options { sequences, unified: false, ..options(false) });
+        let engine = load(Options {
+            context: ContextOptions { sequences, unified: false, ..options(false).context },
+            ..options(false)
+        });
         assert_eq!(engine.context_size(), 512, "each has all of it");
         engine.plan().context_bytes.bytes()
     };
     let (one, two, four) = (context(1), context(2), context(4));
     assert_eq!(four - two, 2 * (two - one));
     assert!(two > one);
-    let mut engine = load(Options { sequences: 4, unified: false, ..options(false) });
+    let mut engine = load(Options {
+        context: ContextOptions { sequences: 4, unified: false, ..options(false).context },
+        ..options(false)
+    });
     assert!(engine.plan().to_string().contains("4 slots, each context 512 tokens"), "{}", engine.plan());
     // Sequences with a context of their own share nothing.
     assert_eq!(Logits::new(&mut engine).sequences(), 1);
     drop(engine);
     // One such context would fit the address space of a small machine; hundreds fit none.
-    let huge = Options { sequences: 200, unified: false, ctx: Some(1 << 22), ..options(false) };
+    let huge = Options {
+        context: ContextOptions {
+            sequences: 200,
+            unified: false,
+            tokens: Some(1 << 22),
+            ..options(false).context
+        },
+        ..options(false)
+    };
     let error = Engine::load(huge, &mut |_| ControlFlow::Continue(())).err().unwrap();
     assert!(matches!(error, EngineError::Unfit(Unfit::ContextTooLarge { .. })), "{error}");
 }
@@ -258,7 +283,10 @@ fn the_context_of_all_slots_is_counted_before_the_load() {
 #[test]
 fn a_long_prompt_does_not_keep_others_from_going_on() {
     let _alone = alone();
-    let engine = load(Options { sequences: 2, unified: false, ..options(true) });
+    let engine = load(Options {
+        context: ContextOptions { sequences: 2, unified: false, ..options(true).context },
+        ..options(true)
+    });
     let prompt = text(&engine, 0, 480);
     let serving = Serving::start(engine, ServingOptions { slots: 2, ..PLAIN });
     let log = Arc::new(Mutex::new(String::new()));

@@ -6,6 +6,7 @@ mod bundled;
 
 use std::ops::ControlFlow;
 use tempfile::TempDir;
+use terrace_engine::options::ContextOptions;
 use terrace_engine::{Engine, KvChoice, Options};
 use terrace_eval::{
     BaseLogits, DivergenceReport, EvalError, LogitsFile, PerplexityOptions, divergence, perplexity,
@@ -20,10 +21,13 @@ const OPTIONS: PerplexityOptions = PerplexityOptions { context: 96, chunks: Some
 /// The bundled model; with keys and values in four bits it predicts otherwise.
 fn load(kv_type: KvType, batch: u32) -> Engine {
     bundled::load(Options {
-        kv_type: KvChoice::Types(kv_type.into()),
-        batch,
-        outputs: batch.min(256),
-        ctx: Some(256),
+        context: ContextOptions {
+            kv_type: KvChoice::Types(kv_type.into()),
+            batch,
+            outputs: batch.min(256),
+            tokens: Some(256),
+            ..ContextOptions::default()
+        },
         ..Options::default()
     })
 }

@@ -6,6 +6,7 @@ mod bundled;
 
 use bundled::models;
 use std::ops::ControlFlow;
+use terrace_engine::options::{ContextOptions, PlacementOptions};
 use terrace_engine::{Engine, Options};
 use terrace_eval::{EvalError, HELLASWAG_SEQUENCES, HellaSwagReport, HellaSwagTask, hellaswag};
 use terrace_ggml::llama::Sampling;
@@ -18,11 +19,12 @@ const CLOSE: f64 = 0.15;
 
 fn load(sequences: u32, streamed: bool) -> Engine {
     bundled::load(Options {
-        sequences,
-        outputs: 512,
-        manage: if streamed { Manage::Experts } else { Manage::Auto },
-        ram_budget: if streamed { Budget::Bytes(ByteSize::mib(4)) } else { Budget::Auto },
-        ctx: Some(512),
+        context: ContextOptions { sequences, outputs: 512, tokens: Some(512), ..ContextOptions::default() },
+        placement: PlacementOptions {
+            stream: if streamed { Manage::Experts } else { Manage::Auto },
+            ram_budget: if streamed { Budget::Bytes(ByteSize::mib(4)) } else { Budget::Auto },
+            ..PlacementOptions::default()
+        },
         ..Options::default()
     })
 }
@@ -135,8 +137,15 @@ fn refusals(engine: &mut Engine, task: &HellaSwagTask) {
     let stopped = hellaswag(engine, std::slice::from_ref(task), &mut |_| ControlFlow::Break(()));
     assert!(matches!(stopped, Err(EvalError::Cancelled)));
     // Endings share their context, and these sequences do not.
-    let mut slots =
-        bundled::load(Options { sequences: 4, unified: false, ctx: Some(512), ..Options::default() });
+    let mut slots = bundled::load(Options {
+        context: ContextOptions {
+            sequences: 4,
+            unified: false,
+            tokens: Some(512),
+            ..ContextOptions::default()
+        },
+        ..Options::default()
+    });
     let error = hellaswag(&mut slots, &[], &mut |_| ControlFlow::Continue(())).unwrap_err();
     assert!(matches!(error, EvalError::Sequences { needed: 4, there: 1 }), "{error}");
 }

@@ -8,6 +8,7 @@
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use terrace_engine::options::{ComputeOptions, ContextOptions, PlacementOptions};
 use terrace_engine::{Engine, EngineError, LayerSkip, Mode, Options};
 use terrace_eval::{Calibrator, PerplexityOptions, perplexity};
 use terrace_ggml::llama::Sampling;
@@ -19,7 +20,12 @@ const TEXT: &str =
     "The terraces of the hill hold what the valley needs, and the water goes down from one to the next; ";
 
 fn options(model: &Path) -> Options {
-    Options { model: model.into(), ctx: Some(256), threads: Some(2), ..Options::default() }
+    Options {
+        model: model.into(),
+        context: ContextOptions { tokens: Some(256), ..ContextOptions::default() },
+        compute: ComputeOptions { threads: Some(2), ..ComputeOptions::default() },
+        ..Options::default()
+    }
 }
 
 /// Experts stream where there are any; with the smallest budget.
@@ -29,7 +35,14 @@ fn streamed(model: &Path) -> Options {
     let huge = ByteSize::gib(1 << 20);
     let request = terrace_plan::Request { manage, ram_budget: Budget::Bytes(huge), ..Default::default() };
     let plan = terrace_plan::plan(&file, &terrace_plan::Machine { ram_available: huge }, &request).unwrap();
-    Options { manage, ram_budget: Budget::Bytes(plan.minimum), ..options(model) }
+    Options {
+        placement: PlacementOptions {
+            stream: manage,
+            ram_budget: Budget::Bytes(plan.minimum),
+            ..options(model).placement
+        },
+        ..options(model)
+    }
 }
 
 /// Bits of the logits after a prompt, in several graphs, and after some single tokens behind it.
@@ -66,9 +79,16 @@ fn check(arch: Arch, dir: &Path) {
     let expected = logits(Options { mode: Mode::Stock { repack: false }, ..options(&model) }).unwrap();
     for base in [streamed(&model), options(&model)] {
         let run = |layers: &[u32]| {
-            logits(Options { layer_skip: Some(skip_file(&model, layers)), ..base.clone() }).unwrap()
+            logits(Options {
+                compute: ComputeOptions {
+                    layer_skip: Some(skip_file(&model, layers)),
+                    ..base.clone().compute
+                },
+                ..base.clone()
+            })
+            .unwrap()
         };
-        let name = format!("{} with --manage {}", arch.name(), base.manage);
+        let name = format!("{} with --manage {}", arch.name(), base.placement.stream);
         assert!(run(&[]) == expected, "{name}: nothing skipped");
         assert!(run(&[1]) == expected, "{name}: a layer that adds nothing");
         assert!(run(&[1, 2]) == expected, "{name}: two of them");
@@ -79,7 +99,13 @@ fn check(arch: Arch, dir: &Path) {
 
     // What is not computed is not read.
     let reads = |layers: &[u32]| {
-        let options = Options { layer_skip: Some(skip_file(&model, layers)), ..streamed(&model) };
+        let options = Options {
+            compute: ComputeOptions {
+                layer_skip: Some(skip_file(&model, layers)),
+                ..streamed(&model).compute
+            },
+            ..streamed(&model)
+        };
         let mut engine = Engine::load(options, &mut |_| ControlFlow::Continue(())).unwrap();
         let tokens = engine.tokenize(TEXT, true, false).unwrap();
         engine.generate(&tokens, Some(0), &Sampling::greedy(), &mut |_| ControlFlow::Continue(())).unwrap();
@@ -119,7 +145,8 @@ fn calibration_finds_the_layers_that_change_nothing() {
     let dir = dir();
     let spec = Spec { layers: 6, silent: vec![2, 4], ..Spec::new(Arch::Qwen3Moe) };
     let model = terrace_testkit::write(&spec, dir.path().join("model.gguf")).unwrap();
-    let base = Options { outputs: 256, ..streamed(&model) };
+    let base =
+        Options { context: ContextOptions { outputs: 256, ..streamed(&model).context }, ..streamed(&model) };
     let mut calibrator = Calibrator::load(base.clone(), &mut |_| ControlFlow::Continue(())).unwrap();
     assert_eq!(calibrator.engine().streamed_layers(), [0, 1, 2, 3, 4, 5]);
     let tokens = calibrator.engine().tokenize(&TEXT.repeat(12), true, false).unwrap();
@@ -160,9 +187,13 @@ fn calibration_finds_the_layers_that_change_nothing() {
         assert!((a.unwrap_or(0.0) - b.unwrap_or(0.0)).abs() < 1e-12, "{a:?} and {b:?}");
     }
     let other = terrace_testkit::write(&Spec::new(Arch::Qwen3Moe), dir.path().join("other.gguf")).unwrap();
-    let error = Engine::load(Options { layer_skip: Some(path.clone()), ..options(&other) }, &mut |_| {
-        ControlFlow::Continue(())
-    })
+    let error = Engine::load(
+        Options {
+            compute: ComputeOptions { layer_skip: Some(path.clone()), ..options(&other).compute },
+            ..options(&other)
+        },
+        &mut |_| ControlFlow::Continue(()),
+    )
     .err()
     .unwrap();
     assert!(error.to_string().contains("made for"), "{error}");

@@ -6,6 +6,7 @@ mod bundled;
 
 use bundled::models;
 use std::ops::ControlFlow;
+use terrace_engine::options::{ComputeOptions, ContextOptions, PlacementOptions};
 use terrace_engine::{Engine, EngineError, Mode, Options};
 use terrace_eval::{EvalError, PerplexityOptions, PerplexityReport, perplexity};
 use terrace_ggml::llama::Sampling;
@@ -18,10 +19,12 @@ const CHUNKS: usize = 2;
 fn load(mode: Mode, budget: Budget) -> Engine {
     bundled::load(Options {
         mode,
-        manage: if budget == Budget::Auto { Manage::Auto } else { Manage::Experts },
-        ram_budget: budget,
-        outputs: 256,
-        ctx: Some(256),
+        placement: PlacementOptions {
+            stream: if budget == Budget::Auto { Manage::Auto } else { Manage::Experts },
+            ram_budget: budget,
+            ..PlacementOptions::default()
+        },
+        context: ContextOptions { outputs: 256, tokens: Some(256), ..ContextOptions::default() },
         ..Options::default()
     })
 }
@@ -97,11 +100,14 @@ fn streamed_stock_and_by_definition() {
     // In several calls per chunk, and several graphs per call: the same up to rounding of attention.
     let options = Options {
         model: models().join("tiny-moe-Q4_K.gguf"),
-        batch: 20,
-        outputs: 20,
-        ubatch: Some(7),
-        ctx: Some(256),
-        threads: Some(2),
+        context: ContextOptions {
+            batch: 20,
+            outputs: 20,
+            ubatch: Some(7),
+            tokens: Some(256),
+            ..ContextOptions::default()
+        },
+        compute: ComputeOptions { threads: Some(2), ..ComputeOptions::default() },
         ..Options::default()
     };
     let mut engine = Engine::load(options, &mut |_| ControlFlow::Continue(())).unwrap();
@@ -128,8 +134,8 @@ fn refusals(engine: &mut Engine, tokens: &[i32]) {
     // An engine that was loaded for generating keeps one token's logits.
     let options = Options {
         model: models().join("tiny-moe-Q4_K.gguf"),
-        ctx: Some(256),
-        threads: Some(2),
+        context: ContextOptions { tokens: Some(256), ..ContextOptions::default() },
+        compute: ComputeOptions { threads: Some(2), ..ComputeOptions::default() },
         ..Options::default()
     };
     let mut engine = Engine::load(options, &mut |_| ControlFlow::Continue(())).unwrap();

@@ -20,6 +20,7 @@ fn rows_follow_the_tokens() {
         ubatch: 16,
         outputs: 512,
         threads: 2,
+        threads_batch: 2,
         flash_attention: FlashAttention::Auto,
         sequences: 1,
         unified: true,

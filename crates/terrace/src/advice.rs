@@ -101,7 +101,7 @@ fn on_engine(error: &EngineError) -> Option<String> {
             Some("a smaller --ctx or --ubatch needs less memory".into())
         }
         EngineError::Backend(BackendError::WholeExperts { .. }) => {
-            Some("run with --manage none, or --manage ffn with a larger --ram-budget".into())
+            Some("run with --stream none, or --stream ffn with a larger --ram-budget".into())
         }
         EngineError::Reload(error) => on_reload(error),
         _ => error.hint(),
@@ -111,7 +111,7 @@ fn on_engine(error: &EngineError) -> Option<String> {
 fn on_reload(error: &ReloadError) -> Option<String> {
     match error {
         ReloadError::OverBudget { .. } => {
-            Some("a larger --ram-budget; weights that stream (--manage) need none for it".into())
+            Some("a larger --ram-budget; weights that stream (--stream) need none for it".into())
         }
         _ => error.hint(),
     }
@@ -132,15 +132,16 @@ fn on_unfit(unfit: &Unfit) -> Option<String> {
         ),
         Unfit::MappedAndRead { choice } => {
             let option = match choice {
+                ReadingChoice::Unmapped => "--mmap=off",
                 ReadingChoice::Engine => "--io",
                 ReadingChoice::Direct => "--direct",
                 ReadingChoice::Faults => "--inject-fault",
-                ReadingChoice::Reloads => "--watch or --hotswap",
+                ReadingChoice::Reloads => "--watch or --reload-loop",
             };
-            Some(format!("use --manage auto, or leave {option} out"))
+            Some(format!("leave out --mmap, or {option}"))
         }
         Unfit::Rule(RuleError::Unused { .. }) => Some(
-            "rules are given with -ot; `terrace plan MODEL --json` and `terrace inspect MODEL` show a model's tensors"
+            "rules are given with --override-tensor; `terrace plan MODEL --json` and `terrace inspect MODEL` show a model's tensors"
                 .into(),
         ),
         Unfit::RepackTooLarge { .. } => Some("leave out --repack".into()),

@@ -9,7 +9,7 @@ use crate::commands::calibrate_skip::CalibrateSkipArgs;
 use crate::commands::doctor::DoctorArgs;
 use crate::commands::inspect::InspectArgs;
 use crate::commands::iobench::IobenchArgs;
-use crate::commands::machine::ProfileArgs;
+use crate::commands::machine::MachineArgs;
 use crate::commands::optimize::OptimizeArgs;
 use crate::commands::perplexity::PerplexityArgs;
 use crate::commands::plan::PlanArgs;
@@ -67,7 +67,8 @@ pub enum Command {
     /// Measure how fast a file or a disk can be read, and keep what reads it best
     Iobench(IobenchArgs),
     /// Measure memory, processor, devices and storage for `plan`, and keep that
-    Profile(ProfileArgs),
+    #[command(alias = "profile")]
+    Machine(MachineArgs),
     /// Say what keeps this machine from running models well, and what to do about it
     Doctor(DoctorArgs),
 }
@@ -79,6 +80,15 @@ impl Cli {
             Command::Run(args) => Some((args.model.as_deref(), &mut args.engine)),
             Command::Serve(args) => Some((args.model.as_deref(), &mut args.engine)),
             Command::Bench(args) => Some((args.model.as_deref(), &mut args.engine)),
+            _ => None,
+        }
+    }
+
+    /// The options of what runs other processes by them.
+    pub fn engine(&mut self) -> Option<&mut EngineArgs> {
+        match &mut self.command {
+            Command::Bench(args) => Some(&mut args.engine),
+            Command::Optimize(args) => Some(&mut args.engine),
             _ => None,
         }
     }

@@ -1,13 +1,12 @@
 //! An engine from the command line's options.
 
-use crate::args::{EngineArgs, OnOff, SamplingArgs, TestingArgs};
+use crate::args::{EngineArgs, SamplingArgs, TestingArgs};
 use crate::error::CliError;
 use crate::source;
 use crate::term::{progress, signals};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::ops::ControlFlow;
-use std::path::PathBuf;
-use terrace_engine::{Engine, EngineError, LoadProgress, Mode, Options};
+use terrace_engine::{Engine, EngineError, LoadProgress, Options};
 use terrace_ggml::llama::Sampling;
 
 /// Finds the model and loads it, with a progress bar while weights that stay are read. `adjust` has the last word on the
@@ -56,19 +55,7 @@ pub fn load_with<T>(
     load: impl FnOnce(Options, &mut dyn FnMut(LoadProgress) -> ControlFlow<()>) -> Result<T, EngineError>,
 ) -> Result<T, CliError> {
     let model = source::resolve(model)?;
-    let mode = match (testing.stock, engine.compute.repack) {
-        (true, _) => Mode::Stock { repack: testing.stock_repack == OnOff::On },
-        (false, true) => Mode::Stock { repack: true },
-        (false, false) => Mode::Terrace,
-    };
-    let mut options = Options {
-        model,
-        mode,
-        faults: testing.inject_fault.clone(),
-        expected_prompt: testing.expected_prompt,
-        simulated_memory: testing.simulated_memory.clone(),
-        ..options(engine)?
-    };
+    let mut options = engine.options(model, testing)?;
     adjust(&mut options);
     let bar = bar();
     let loaded = signals::busy(|| {
@@ -115,48 +102,6 @@ impl Announce {
             (false, false) => Self::Line,
         }
     }
-}
-
-/// The options that commands share.
-fn options(args: &EngineArgs) -> Result<Options, CliError> {
-    Ok(Options {
-        manage: args.placement.memory.manage,
-        ram_budget: args.placement.memory.ram_budget,
-        adapt: args.following.adapt,
-        rpc: args.placement.devices.rpc.clone(),
-        device_layers: args.placement.devices.n_gpu_layers,
-        split_mode: args.placement.devices.split_mode,
-        vram_budget: args.placement.devices.vram_budget,
-        hot_cache: args.placement.hot.hot_cache,
-        hot_update: args.placement.hot.hot_update,
-        hot_split: args.placement.hot.hot_split == OnOff::On,
-        plan: args.following.plan.clone(),
-        rules: args.placement.devices.override_tensor.clone(),
-        hits: args.placement.estimates.hits.curve()?,
-        kv_type: args.placement.context.kv_type,
-        kv_offload: args.placement.context.kv_offload == OnOff::On,
-        queue_depth: args.io.queue_depth,
-        request_size: args.io.request_size,
-        slots_share: args.cache.slots_share,
-        io: args.io.io,
-        direct: args.io.direct,
-        cache_policy: args.cache.cache_policy.clone(),
-        lookahead: args.cache.lookahead,
-        layer_skip: args.compute.layer_skip.clone(),
-        warm_start: warm_start(args),
-        ctx: args.placement.context.ctx,
-        batch: args.compute.batch,
-        ubatch: args.placement.context.ubatch,
-        threads: args.compute.threads,
-        ..Options::default()
-    })
-}
-
-/// Where statistics of experts are kept: in the user's cache directory, if anywhere.
-fn warm_start(args: &EngineArgs) -> Option<PathBuf> {
-    (args.cache.warm_start != Some(OnOff::Off))
-        .then(terrace_store::user_cache_dir)?
-        .map(|dir| dir.join("experts"))
 }
 
 /// The sampler's settings; without a seed each run has its own.

@@ -69,7 +69,7 @@ fn run_command() -> ExitCode {
         Command::Sweep(args) => sweep::sweep(args, cli.verbose > 0),
         Command::Trace(command) => trace::trace(command, cli.verbose > 0),
         Command::Iobench(args) => iobench::iobench(args),
-        Command::Profile(args) => machine::profile(args),
+        Command::Machine(args) => machine::machine(args),
         Command::Doctor(args) => match doctor::doctor(args) {
             Ok(true) => Ok(()),
             // It has said why.

@@ -44,6 +44,7 @@ impl HeaderModel {
             sequences: slots,
             unified: false,
             threads: 1,
+            threads_batch: 1,
             k_type: cache_type(kv_type.keys),
             v_type: cache_type(kv_type.values),
             kv_offload: true,

@@ -38,11 +38,11 @@ pub fn placing(scene: &Scene<'_>, kv_type: KvTypes) -> Result<Placing, EngineErr
     let (machine, mut request) = (scene.memory(), scene.request(kv_type));
     let given = scene.given(&asked)?;
     let mut devices = OnDevices::of(file, given.as_ref()).map_err(|reason| scene.unusable(reason))?;
-    if let (Some(path), Some(given)) = (&options.plan, &given) {
+    if let (Some(path), Some(given)) = (&options.placement.plan, &given) {
         request.ram_budget = scene.budget(path, given, devices.bytes(file), request.context)?;
     }
     // Rules speak of weights that are read or stay, and devices of ones that are nowhere else, so none may be mapped.
-    request.mapping &= options.rules.is_empty() && devices.is_empty();
+    request.mapping &= options.placement.rules.is_empty() && devices.is_empty();
     let select = |selection, devices: &OnDevices| {
         plan_selection(file, &machine, &request, selection, devices.bytes(file))
     };
@@ -50,9 +50,9 @@ pub fn placing(scene: &Scene<'_>, kv_type: KvTypes) -> Result<Placing, EngineErr
         Some(given) => select(devices.without(given.managed.clone()), &devices)?,
         None => plan(file, &machine, &request)?,
     };
-    if !options.rules.is_empty() {
+    if !options.placement.rules.is_empty() {
         let mut selection = plan.managed.clone();
-        for (device, tensors) in apply_rules(&options.rules, file, &mut selection)? {
+        for (device, tensors) in apply_rules(&options.placement.rules, file, &mut selection)? {
             devices.add(&device, tensors);
         }
         plan = select(devices.without(selection), &devices)?;
@@ -68,7 +68,7 @@ pub fn placing(scene: &Scene<'_>, kv_type: KvTypes) -> Result<Placing, EngineErr
 /// The type of keys and values: what was asked for, or the largest under which the model can be placed, unless it is
 /// streamed and a smaller one makes it [`WORTH_IT`] times as fast.
 pub fn kv_type(scene: &Scene<'_>) -> KvTypes {
-    let types = match scene.options.kv_type {
+    let types = match scene.options.context.kv_type {
         KvChoice::Types(ty) => return ty,
         KvChoice::Auto => AUTO_KV_TYPES,
     };
@@ -89,19 +89,19 @@ pub fn kv_type(scene: &Scene<'_>) -> KvTypes {
 impl Scene<'_> {
     fn asked(&self, kv_type: KvTypes) -> PlaceRequest {
         PlaceRequest {
-            ram_budget: self.options.ram_budget,
+            ram_budget: self.options.placement.ram_budget,
             context: Some(self.tokens),
             kv_type,
-            kv_offload: self.options.kv_offload,
+            kv_offload: self.options.context.kv_offload,
             ubatch: self.ubatch,
-            prompt: self.options.expected_prompt,
-            hits: self.options.hits.clone(),
-            vram_budget: self.options.vram_budget,
-            device_layers: self.options.device_layers,
+            prompt: self.options.estimates.prompt,
+            hits: self.options.estimates.hits.clone(),
+            vram_budget: self.options.devices.vram_budget,
+            device_layers: self.options.devices.layers,
             hot_lanes: self.may_copy_experts(),
             measured_context: self.measured_context(kv_type).or_else(|| {
                 // What would be estimated there is one slot.
-                (self.options.slots() > 1).then(|| self.estimated_context(kv_type))
+                (self.options.context.slots() > 1).then(|| self.estimated_context(kv_type))
             }),
         }
     }
@@ -109,18 +109,18 @@ impl Scene<'_> {
     /// Whether devices may have copies of a part of a layer's experts. Who says how many layers are there means whole ones; a
     /// recorded trace is replayed without devices; slices of a matrix on each are not slots.
     fn may_copy_experts(&self) -> bool {
-        let Options { hot_cache, manage, device_layers, record_trace, split_mode, .. } = self.options;
-        *hot_cache == HotCacheChoice::Auto
-            && !matches!(manage, Manage::None | Manage::Mapped)
-            && device_layers.is_none()
-            && record_trace.is_none()
-            && *split_mode == SplitMode::Layer
+        let Options { hot, placement, devices, record, .. } = self.options;
+        hot.cache == HotCacheChoice::Auto
+            && !matches!(placement.stream, Manage::None | Manage::Mapped)
+            && devices.layers.is_none()
+            && record.trace.is_none()
+            && devices.split_mode == SplitMode::Layer
     }
 
     fn request(&self, kv_type: KvTypes) -> Request {
         Request {
-            manage: self.options.manage,
-            ram_budget: self.options.ram_budget,
+            manage: self.options.placement.stream,
+            ram_budget: self.options.placement.ram_budget,
             context: self.context(kv_type),
             mapping: self.mapping,
         }
@@ -132,17 +132,17 @@ impl Scene<'_> {
             let given = written.realize(self.file);
             return given.map(Some).map_err(|error| self.unusable(error.to_string()));
         }
-        let devices = self.machine.separate().next().is_some() && self.options.device_layers != Some(0);
-        if !devices && self.options.device_layers.is_some_and(|layers| layers > 0) {
+        let devices = self.machine.separate().next().is_some() && self.options.devices.layers != Some(0);
+        if !devices && self.options.devices.layers.is_some_and(|layers| layers > 0) {
             return Err(Unfit::NoAccelerator.into());
         }
-        if self.options.manage != Manage::Auto && !devices {
+        if self.options.placement.stream != Manage::Auto && !devices {
             return Ok(None);
         }
         let placed = match place(self.file, &self.machine, asked) {
             Ok(placed) => placed,
             // That has nobody else a plan for.
-            Err(error) if self.options.device_layers.is_some_and(|layers| layers > 0) => {
+            Err(error) if self.options.devices.layers.is_some_and(|layers| layers > 0) => {
                 return Err(Unfit::Place(error).into());
             }
             Err(error) => {
@@ -152,8 +152,8 @@ impl Scene<'_> {
             }
         };
         let mut given = placed.realize(self.file).expect("a plan of this model");
-        if self.options.manage != Manage::Auto {
-            given.managed = managed(self.file, self.options.manage);
+        if self.options.placement.stream != Manage::Auto {
+            given.managed = managed(self.file, self.options.placement.stream);
         }
         // Everything is in RAM: mapped or read, that is no question of where.
         let in_ram = given.managed.is_empty() && given.homes.iter().all(Option::is_none);
@@ -161,7 +161,12 @@ impl Scene<'_> {
     }
 
     fn unusable(&self, reason: String) -> EngineError {
-        FileError { role: FileRole::Plan, path: self.options.plan.clone().unwrap_or_default(), reason }.into()
+        FileError {
+            role: FileRole::Plan,
+            path: self.options.placement.plan.clone().unwrap_or_default(),
+            reason,
+        }
+        .into()
     }
 
     /// RAM for the weights of a plan from a file: exactly what it says, if the machine has it.

@@ -4,7 +4,7 @@ use super::plan_file::read_plan;
 use crate::error::EngineError;
 use crate::layer_skip::LayerSkip;
 use crate::options::{KvChoice, Mode, Options};
-use crate::profile::ProfileFile;
+use crate::timeline::TimelineFile;
 use crate::trace::TraceFile;
 use crate::unfit::Unfit;
 use terrace_ggml::devices::rpc::add_rpc_server;
@@ -20,9 +20,9 @@ pub struct Header {
     /// The model's files as they were when the header was read.
     pub states: Vec<Option<FileState>>,
     pub trace: Option<TraceFile>,
-    pub profile: Option<ProfileFile>,
+    pub timeline: Option<TimelineFile>,
     pub layer_skip: Option<LayerSkip>,
-    /// What [`Options::plan`] holds.
+    /// What [`PlacementOptions::plan`](crate::options::PlacementOptions::plan) holds.
     pub written: Option<Placement>,
 }
 
@@ -31,22 +31,24 @@ impl Header {
     pub fn read(options: &mut Options) -> Result<Self, EngineError> {
         let file = gguf::read(&options.model)?;
         let states = file.shards.iter().map(|shard| file_state(&shard.path).ok()).collect();
-        for endpoint in &options.rpc {
+        for endpoint in &options.devices.rpc {
             add_rpc_server(endpoint)?;
         }
         let trace = TraceFile::for_run(options)?;
-        let profile = ProfileFile::for_run(options)?;
-        if options.layer_skip.is_some() && matches!(options.mode, Mode::Stock { .. }) {
+        let timeline = TimelineFile::for_run(options)?;
+        if options.compute.layer_skip.is_some() && matches!(options.mode, Mode::Stock { .. }) {
             return Err(Unfit::StockLayers.into());
         }
-        let layer_skip = options.layer_skip.as_ref().map(|path| LayerSkip::read(path, &file)).transpose()?;
-        let written = match (&options.plan, options.mode) {
+        let layer_skip =
+            options.compute.layer_skip.as_ref().map(|path| LayerSkip::read(path, &file)).transpose()?;
+        let written = match (&options.placement.plan, options.mode) {
             (Some(path), Mode::Terrace) => Some(read_plan(path)?),
             _ => None,
         };
         if let Some(context) = written.as_ref().map(|plan| plan.context) {
-            (options.ctx, options.kv_type) = (Some(context.tokens), KvChoice::Types(context.kv_type));
+            (options.context.tokens, options.context.kv_type) =
+                (Some(context.tokens), KvChoice::Types(context.kv_type));
         }
-        Ok(Self { file, states, trace, profile, layer_skip, written })
+        Ok(Self { file, states, trace, timeline, layer_skip, written })
     }
 }

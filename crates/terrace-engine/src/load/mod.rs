@@ -20,10 +20,10 @@ use crate::error::EngineError;
 use crate::layer_skip::LayerSkip;
 use crate::options::{Mode, Options};
 use crate::pressure;
-use crate::profile::ProfileFile;
 use crate::reload::budget::WeightBudget;
 use crate::reload::registry::Registry;
 use crate::report::PlanReport;
+use crate::timeline::TimelineFile;
 use crate::trace::TraceFile;
 use crate::unfit::Unfit;
 use crate::warm::WarmStart;
@@ -53,7 +53,7 @@ pub struct Parts {
     /// None in stock runs.
     pub weights: Option<Arc<Weights>>,
     pub trace: Option<TraceFile>,
-    pub profile: Option<ProfileFile>,
+    pub timeline: Option<TimelineFile>,
     pub report: PlanReport,
     pub file: ModelFile,
     pub layer_skip: Option<LayerSkip>,
@@ -99,6 +99,8 @@ pub fn load(
 fn report(scene: &Scene<'_>, kv_type: KvTypes, needed: ByteSize) -> PlanReport {
     let Scene { options, tokens, batch, ubatch, .. } = *scene;
     let repacks = options.mode == Mode::Stock { repack: true };
+    let threads =
+        options.compute.threads.map_or_else(terrace_ggml::cpu::default_threads, |t| t.max(1) as usize);
     PlanReport {
         mode: if repacks { "repacked" } else { "stock" }.into(),
         placement: None,
@@ -111,11 +113,12 @@ fn report(scene: &Scene<'_>, kv_type: KvTypes, needed: ByteSize) -> PlanReport {
         hot: None,
         layer_skip: None,
         context: tokens,
-        slots: options.slots(),
+        slots: options.context.slots(),
         context_bytes: needed,
         batch,
         ubatch,
-        threads: options.threads.map_or_else(terrace_ggml::cpu::default_threads, |t| t.max(1) as usize),
+        threads,
+        threads_batch: options.compute.threads_batch.map_or(threads, |t| t.max(1) as usize),
     }
 }
 
@@ -130,7 +133,7 @@ fn check(scene: &Scene<'_>, report: &PlanReport) -> Result<(), EngineError> {
     if options.mode == (Mode::Stock { repack: true }) && repacked > available {
         return Err(Unfit::RepackTooLarge { needed: repacked, available }.into());
     }
-    match (options.mode, options.manage, asks_for_reading(options)) {
+    match (options.mode, options.placement.stream, asks_for_reading(options)) {
         (Mode::Terrace, Manage::Mapped, Some(choice)) => Err(Unfit::MappedAndRead { choice }.into()),
         _ => Ok(()),
     }
@@ -154,22 +157,23 @@ fn context(
         context: tokens,
         batch: report.batch,
         ubatch: report.ubatch,
-        outputs: options.outputs,
-        sequences: options.sequences,
-        unified: options.unified,
+        outputs: options.context.outputs,
+        sequences: options.context.sequences,
+        unified: options.context.unified,
         threads: report.threads,
+        threads_batch: report.threads_batch,
         // Stock says yes to "auto" on a CPU; with our device in between it would say no.
         k_type: cache_type(report.kv_type.keys),
         v_type: cache_type(report.kv_type.values),
-        kv_offload: options.kv_offload,
+        kv_offload: options.context.kv_offload,
         flash_attention: if stock { FlashAttention::Auto } else { FlashAttention::On },
     };
     let mut context = Context::observed(Arc::clone(model), &params, Arc::clone(interrupt), observer)?;
     if stock {
-        context.attach_threads(report.threads);
+        context.attach_threads(report.threads.max(report.threads_batch));
     }
     report.context = context.size();
-    if options.ctx.is_some() && report.context > tokens {
+    if options.context.tokens.is_some() && report.context > tokens {
         tracing::warn!("llama.cpp rounds the context of {tokens} tokens up to {}", report.context);
     }
     Ok(context)
@@ -178,7 +182,7 @@ fn context(
 impl Parts {
     fn new(loaded: Loaded, context: Context, report: PlanReport, header: Header, load_ms: f64) -> Self {
         let Loaded { model, weights, .. } = loaded;
-        let Header { file, states, trace, profile, layer_skip, .. } = header;
+        let Header { file, states, trace, timeline, layer_skip, .. } = header;
         let mut registry = Registry::new(&file, &states, &model);
         if let (Some(weights), Some(plan)) = (&weights, &report.placement) {
             registry.budget = WeightBudget::of(plan, weights);
@@ -192,7 +196,7 @@ impl Parts {
             model,
             weights,
             trace,
-            profile,
+            timeline,
             report,
             file,
             layer_skip,
@@ -211,24 +215,24 @@ impl Parts {
         weights.store().reset_stats();
         weights.reset_foretold();
         let asked = hot::Asked {
-            choice: options.hot_cache,
-            update: options.hot_update,
-            split: options.hot_split,
+            choice: options.hot.cache,
+            update: options.hot.update,
+            split: options.hot.split,
             planned,
-            traced: options.record_trace.is_some(),
+            traced: options.record.trace.is_some(),
         };
         self.report.hot = Some(hot::begin(&self.file, weights, asked));
-        if self.profile.is_some() {
-            ProfileFile::start(&mut weights.store());
+        if self.timeline.is_some() {
+            TimelineFile::start(&mut weights.store());
         }
-        if let (Some(dir), None) = (&options.warm_start, &options.record_trace) {
+        if let (Some(dir), None) = (&options.cache.warm_start, &options.record.trace) {
             self.warm_start = WarmStart::begin(dir, &self.file, weights, progress)?;
         }
         if let Some(plan) = &self.report.placement
             // A budget out of a plan's file is as much the user's word as a flag.
-            && options.adapt.applies(if plan.auto_budget { Budget::Auto } else { Budget::Bytes(plan.budget) })
+            && options.placement.adapt.applies(if plan.auto_budget { Budget::Auto } else { Budget::Bytes(plan.budget) })
         {
-            self.watcher = pressure::follow(weights, plan, options.simulated_memory.as_deref())?;
+            self.watcher = pressure::follow(weights, plan, options.testing.simulated_memory.as_deref())?;
         }
         Ok(())
     }

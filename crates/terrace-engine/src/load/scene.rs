@@ -25,7 +25,7 @@ pub const AUTO_KV_TYPES: [KvTypes; 3] =
 /// What placing goes by.
 pub struct Scene<'a> {
     pub options: &'a Options,
-    /// What [`Options::plan`] holds.
+    /// What [`PlacementOptions::plan`](crate::options::PlacementOptions::plan) holds.
     pub written: Option<&'a Placement>,
     pub file: &'a ModelFile,
     pub tokens: u32,
@@ -44,10 +44,11 @@ impl<'a> Scene<'a> {
     /// Looks at the machine, and asks llama.cpp what contexts take, where a decision hangs on it.
     pub fn of(header: &'a Header, options: &'a Options) -> Self {
         let file = &header.file;
-        let tokens = context_tokens(file, options.ctx);
+        let tokens = context_tokens(file, options.context.tokens);
         let available = available_memory();
-        let batch = options.batch.clamp(1, tokens);
-        let ubatch = options.ubatch.unwrap_or_else(|| auto_ubatch(file, tokens, available)).clamp(1, batch);
+        let batch = options.context.batch.clamp(1, tokens);
+        let ubatch =
+            options.context.ubatch.unwrap_or_else(|| auto_ubatch(file, tokens, available)).clamp(1, batch);
         let contexts = asked_contexts(file, options, (tokens, ubatch), available);
         Self {
             options,
@@ -75,8 +76,11 @@ impl<'a> Scene<'a> {
 
     /// Each slot has a cache of its own; they are computed in graphs of the same size.
     pub fn estimated_context(&self, kv_type: KvTypes) -> ContextSize {
-        let one = context_size(self.file, self.tokens, kv_type, self.ubatch, self.options.outputs);
-        ContextSize { cache: ByteSize(one.cache.bytes().saturating_mul(self.options.slots().into())), ..one }
+        let one = context_size(self.file, self.tokens, kv_type, self.ubatch, self.options.context.outputs);
+        ContextSize {
+            cache: ByteSize(one.cache.bytes().saturating_mul(self.options.context.slots().into())),
+            ..one
+        }
     }
 
     /// RAM as the sets of `--manage` see it.
@@ -89,12 +93,12 @@ impl<'a> Scene<'a> {
 /// wait for a probe.
 fn machine_for(file: &ModelFile, options: &Options, available: ByteSize) -> MachineProfile {
     let machine = if decides(file, options, available) { machine_profile(file) } else { known_machine(file) };
-    let machine = match options.hot_cache {
+    let machine = match options.hot.cache {
         // Not for layers.
         HotCacheChoice::Bytes(bytes) => machine.without_on_devices(bytes),
         _ => machine,
     };
-    match options.split_mode {
+    match options.devices.split_mode {
         SplitMode::Layer => machine,
         SplitMode::Tensor => machine.with_split_devices(),
     }
@@ -113,22 +117,23 @@ fn asked_contexts(
     }
     // Its vocabulary is not kept beside the model's own.
     let Some(header) = HeaderModel::read(&options.model) else { return Vec::new() };
-    let types: &[KvTypes] = match &options.kv_type {
+    let types: &[KvTypes] = match &options.context.kv_type {
         KvChoice::Types(ty) => std::slice::from_ref(ty),
         KvChoice::Auto => &AUTO_KV_TYPES,
     };
-    let context =
-        |&ty: &KvTypes| Some((ty, header.slots(options.slots(), tokens, ty, ubatch, options.outputs)?));
+    let context = |&ty: &KvTypes| {
+        Some((ty, header.slots(options.context.slots(), tokens, ty, ubatch, options.context.outputs)?))
+    };
     types.iter().filter_map(context).collect()
 }
 
 /// Whether there is anything to decide that is worth a look at the machine.
 fn decides(file: &ModelFile, options: &Options, available: ByteSize) -> bool {
-    let room = match options.ram_budget {
+    let room = match options.placement.ram_budget {
         Budget::Auto => available.saturating_sub(auto_reserve(available)),
         Budget::Bytes(budget) => budget,
     };
-    let auto = options.manage == Manage::Auto && options.plan.is_none();
+    let auto = options.placement.stream == Manage::Auto && options.placement.plan.is_none();
     let fits = auto && file.size() <= room;
     options.mode == Mode::Terrace && !fits && file.size() >= WORTH_PROBING
 }
@@ -137,10 +142,11 @@ fn decides(file: &ModelFile, options: &Options, available: ByteSize) -> bool {
 /// not for them.
 pub fn asks_for_reading(options: &Options) -> Option<ReadingChoice> {
     [
-        (options.io != IoChoice::Auto, ReadingChoice::Engine),
-        (options.direct != DirectChoice::Auto, ReadingChoice::Direct),
-        (options.faults.is_some(), ReadingChoice::Faults),
-        (options.reloads, ReadingChoice::Reloads),
+        (!options.placement.mapping, ReadingChoice::Unmapped),
+        (options.io.engine != IoChoice::Auto, ReadingChoice::Engine),
+        (options.io.direct != DirectChoice::Auto, ReadingChoice::Direct),
+        (options.testing.faults.is_some(), ReadingChoice::Faults),
+        (options.reload.allowed, ReadingChoice::Reloads),
     ]
     .into_iter()
     .find_map(|(given, choice)| given.then_some(choice))

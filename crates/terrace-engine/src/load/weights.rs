@@ -40,8 +40,8 @@ impl Stored {
         let Scene { options, file, .. } = *scene;
         let files: Vec<PathBuf> = file.shards.iter().map(|s| s.path.clone()).collect();
         let Placing { mut plan, devices, placed } = decided;
-        if options.slots_share < 100 {
-            plan.share_slots(options.slots_share);
+        if options.cache.slots_share < 100 {
+            plan.share_slots(options.cache.slots_share);
         }
         for warning in &plan.warnings {
             tracing::warn!("{warning}");
@@ -60,7 +60,7 @@ impl Stored {
             (plan.mode == PlanMode::Mapped).then(|| FileMaps::open(&files).map(Arc::new)).transpose()?;
         let store = Store::open(files, layout.blocks(), config)?;
         let engine = store.engine();
-        if options.direct != DirectChoice::Auto {
+        if options.io.direct != DirectChoice::Auto {
             plan.direct_reason =
                 format!("as asked (by itself: {})", if plan.direct { "direct" } else { "buffered" });
         }
@@ -81,7 +81,7 @@ impl Stored {
         let Self { plan, devices, layout, store, engine, maps } = self;
         let terrace = Terrace::install()?;
         let routed = layout.tensors().iter().any(|tensor| tensor.cut != Cut::Whole);
-        let recorder = (routed && options.record_trace.is_some())
+        let recorder = (routed && options.record.trace.is_some())
             .then(|| TraceRecorder::new(file, &layout, engine.alignment));
         let mapped = maps.is_some();
         let mut weights = Weights::new(file, layout, store);
@@ -96,15 +96,15 @@ impl Stored {
 
 /// How the store is to read.
 fn config(options: &Options, plan: &Plan) -> Result<StoreConfig, EngineError> {
-    let faults = options.faults.as_deref().map(str::parse::<FaultPlan>).transpose();
+    let faults = options.testing.faults.as_deref().map(str::parse::<FaultPlan>).transpose();
     Ok(StoreConfig {
         budget: plan.slots,
-        io: options.io,
-        direct: direct_for(options.direct, plan),
-        queue_depth: options.queue_depth,
-        request_size: options.request_size,
-        policy: options.cache_policy.clone(),
-        speculation: lookahead_bytes(options.lookahead, plan.slots),
+        io: options.io.engine,
+        direct: direct_for(options.io.direct, plan),
+        queue_depth: options.io.queue_depth,
+        request_size: options.io.request_size,
+        policy: options.cache.policy.clone(),
+        speculation: lookahead_bytes(options.cache.lookahead, plan.slots),
         faults: faults.map_err(|e| Unfit::Faults(e.to_string()))?,
         ..StoreConfig::default()
     })
@@ -142,13 +142,13 @@ impl Installed {
             let resident = override_patterns(file, &on_devices.resident(file, &plan.managed));
             overrides.extend(resident.into_iter().map(|pattern| (pattern, place_of_others)));
         }
-        let devices = on_devices.prepare(file, &mut overrides, options.split_mode)?;
+        let devices = on_devices.prepare(file, &mut overrides, options.devices.split_mode)?;
         report.placement = Some(plan);
         let _scope = terrace.loading(Arc::clone(&weights));
         let params = LoadParams {
             overrides,
             devices,
-            split: options.split_mode,
+            split: options.devices.split_mode,
             untouched: true,
             ..LoadParams::default()
         };
@@ -169,7 +169,11 @@ pub struct Loaded {
 impl Loaded {
     /// llama.cpp as it is.
     pub fn stock(options: &Options, repack: bool) -> Result<Self, EngineError> {
-        let params = LoadParams { repack, read: options.reloads, ..LoadParams::default() };
+        let params = LoadParams {
+            repack,
+            read: options.reload.allowed || !options.placement.mapping,
+            ..LoadParams::default()
+        };
         let model = Arc::new(Model::load(&options.model, &params)?);
         Ok(Self { model, weights: None, lanes: PlannedLanes::new() })
     }

@@ -1,8 +1,8 @@
 //! Answers several callers with one model: a worker thread owns the engine, callers leave jobs and are told what becomes of them.
 //! A caller keeps a [`Ticket`] for as long as it wants the answer.
 //!
-//! The context has a sequence of its own for each *slot* ([`Options::sequences`](crate::Options::sequences), not
-//! [`Options::unified`](crate::Options::unified)), and a slot works on one job at a time. The worker goes round: a token of each
+//! The context has a sequence of its own for each *slot* ([`ContextOptions::sequences`](crate::options::ContextOptions::sequences)(crate::Options::sequences), not
+//! [`ContextOptions::unified`](crate::options::ContextOptions::unified)(crate::Options::unified)), and a slot works on one job at a time. The worker goes round: a token of each
 //! job that generates, then at most one graph's tokens of one prompt, so that a long prompt does not keep the others from
 //! going on. What a slot computes is, bit for bit, what [`Engine::generate`] computes alone in a context of that size.
 //!
@@ -39,8 +39,8 @@ use worker::Worker;
 #[derive(Clone, Copy, Debug)]
 pub struct ServingOptions {
     /// Jobs that are answered at the same time: at least one, and at most as many as the engine has sequences with a context
-    /// of their own ([`Options::sequences`](crate::Options::sequences) without
-    /// [`Options::unified`](crate::Options::unified)).
+    /// of their own ([`ContextOptions::sequences`](crate::options::ContextOptions::sequences)(crate::Options::sequences) without
+    /// [`ContextOptions::unified`](crate::options::ContextOptions::unified)(crate::Options::unified)).
     pub slots: u32,
     /// Jobs that may wait while all slots are taken.
     pub queue: usize,

@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use terrace_backend::HotUpdate;
+use terrace_engine::options::{ComputeOptions, ContextOptions, DeviceOptions, HotOptions, PlacementOptions};
 use terrace_engine::{Engine, HotCacheChoice, Options, Replacement, Source};
 use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
@@ -32,10 +33,9 @@ pub fn options(model: &Path, manage: Manage) -> Options {
     };
     Options {
         model: model.into(),
-        manage,
-        ram_budget,
-        ctx: Some(256),
-        threads: Some(1),
+        placement: PlacementOptions { stream: manage, ram_budget, ..PlacementOptions::default() },
+        context: ContextOptions { tokens: Some(256), ..ContextOptions::default() },
+        compute: ComputeOptions { threads: Some(1), ..ComputeOptions::default() },
         ..Options::default()
     }
 }
@@ -48,11 +48,17 @@ pub fn servers(count: usize, memory: ByteSize) -> Vec<RpcServer> {
 /// All experts streamed, with room for copies on the servers' devices: of several, each has a slice.
 pub fn with_copies(model: &Path, servers: &[RpcServer]) -> Options {
     Options {
-        rpc: servers.iter().map(|server| server.endpoint().to_owned()).collect(),
-        device_layers: Some(0),
-        hot_cache: HotCacheChoice::Bytes(ByteSize::mib(24)),
-        hot_update: HotUpdate::Bytes(ByteSize::mib(16)),
-        hot_split: servers.len() > 1,
+        devices: DeviceOptions {
+            rpc: servers.iter().map(|server| server.endpoint().to_owned()).collect(),
+            layers: Some(0),
+            ..options(model, Manage::Experts).devices
+        },
+        hot: HotOptions {
+            cache: HotCacheChoice::Bytes(ByteSize::mib(24)),
+            update: HotUpdate::Bytes(ByteSize::mib(16)),
+            split: servers.len() > 1,
+            ..options(model, Manage::Experts).hot
+        },
         ..options(model, Manage::Experts)
     }
 }

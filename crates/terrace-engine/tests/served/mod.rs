@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use terrace_engine::options::{ComputeOptions, ContextOptions, PlacementOptions};
 use terrace_engine::serving::{self, Event, Prompt, Refused, Serving, ServingOptions, Sink, Ticket};
 use terrace_engine::{Answer, Engine, EngineError, Options};
 use terrace_ggml::llama::Sampling;
@@ -27,12 +28,18 @@ pub fn models() -> PathBuf {
 pub fn options(streamed: bool) -> Options {
     Options {
         model: models().join("tiny-moe-Q4_K.gguf"),
-        manage: if streamed { Manage::Experts } else { Manage::None },
-        ram_budget: if streamed { Budget::Bytes(ByteSize::mib(4)) } else { Budget::Auto },
-        ctx: Some(512),
-        batch: 64,
-        ubatch: Some(32),
-        threads: Some(1),
+        placement: PlacementOptions {
+            stream: if streamed { Manage::Experts } else { Manage::None },
+            ram_budget: if streamed { Budget::Bytes(ByteSize::mib(4)) } else { Budget::Auto },
+            ..PlacementOptions::default()
+        },
+        context: ContextOptions {
+            tokens: Some(512),
+            batch: 64,
+            ubatch: Some(32),
+            ..ContextOptions::default()
+        },
+        compute: ComputeOptions { threads: Some(1), ..ComputeOptions::default() },
         ..Options::default()
     }
 }
@@ -45,7 +52,13 @@ pub const PLAIN: ServingOptions = ServingOptions { slots: 1, queue: 100, batch_s
 
 /// A worker with so many slots.
 pub fn serve(options: Options, serving: ServingOptions) -> Serving {
-    Serving::start(load(Options { sequences: serving.slots, unified: false, ..options }), serving)
+    Serving::start(
+        load(Options {
+            context: ContextOptions { sequences: serving.slots, unified: false, ..options.context },
+            ..options
+        }),
+        serving,
+    )
 }
 
 /// A job of which no model knows yet.

@@ -16,7 +16,7 @@ use tasks::ENDINGS;
 use terrace_engine::{Engine, Logits};
 use terrace_ggml::llama::{Batch, Token};
 
-/// [`Options::sequences`](terrace_engine::Options::sequences) for one task at a time, as llama.cpp's tool evaluates them when nobody says. Four
+/// [`ContextOptions::sequences`](crate::options::ContextOptions::sequences)(terrace_engine::Options::sequences) for one task at a time, as llama.cpp's tool evaluates them when nobody says. Four
 /// more for each other task that is to be computed together with it: a streamed model is then read less often, but ggml
 /// rounds otherwise, which tasks may turn that the model is undecided about.
 pub const HELLASWAG_SEQUENCES: u32 = 4;

@@ -4,6 +4,7 @@
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use terrace_engine::options::ComputeOptions;
 use terrace_engine::{Engine, Options};
 
 /// Where they are.
@@ -13,7 +14,11 @@ pub fn models() -> PathBuf {
 
 /// Two threads, and what the test asks for.
 pub fn load(options: Options) -> Engine {
-    let options = Options { model: models().join("tiny-moe-Q4_K.gguf"), threads: Some(2), ..options };
+    let options = Options {
+        model: models().join("tiny-moe-Q4_K.gguf"),
+        compute: ComputeOptions { threads: Some(2), ..options.compute },
+        ..options
+    };
     Engine::load(options, &mut |_| ControlFlow::Continue(())).unwrap()
 }
 

@@ -28,6 +28,7 @@ pub fn run(path: &Path, generate: usize) -> Run {
         ubatch: 512,
         // One: threads that spin on a busy machine cost more than they bring for models this small.
         threads: 1,
+        threads_batch: 1,
         flash_attention: FlashAttention::Auto,
         sequences: 1,
         unified: true,

@@ -2,7 +2,9 @@
 
 use super::OnOff;
 use clap::Args;
+use std::path::PathBuf;
 use terrace_engine::Lookahead;
+use terrace_engine::options::CacheOptions;
 use terrace_store::PolicyKind;
 
 /// What the slots in RAM are used for.
@@ -23,4 +25,22 @@ pub struct CacheArgs {
     /// bench off]
     #[arg(long, value_name = "on|off", env = "TERRACE_WARM_START")]
     pub warm_start: Option<OnOff>,
+}
+
+impl CacheArgs {
+    /// As the engine takes them.
+    pub fn options(&self) -> CacheOptions {
+        let Self { slots_share, cache_policy, lookahead, warm_start } = self;
+        CacheOptions {
+            slots_share: *slots_share,
+            policy: cache_policy.clone(),
+            lookahead: *lookahead,
+            warm_start: (*warm_start != Some(OnOff::Off)).then(statistics).flatten(),
+        }
+    }
+}
+
+/// Where statistics of experts are kept: in the user's cache directory, if anywhere.
+fn statistics() -> Option<PathBuf> {
+    terrace_store::user_cache_dir().map(|dir| dir.join("experts"))
 }

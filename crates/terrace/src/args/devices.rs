@@ -1,17 +1,18 @@
 //! What lives on accelerators.
 
 use clap::Args;
+use terrace_engine::options::DeviceOptions;
 use terrace_ggml::llama::SplitMode;
-use terrace_plan::{Budget, TensorRule};
+use terrace_plan::Budget;
 
 /// What lives on accelerators.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Memory and I/O")]
 pub struct DeviceArgs {
-    /// Layers on accelerators, the last ones, the output head counted as one (-ngl) [default: as many as pay]
+    /// Layers on accelerators, the last ones, the output head counted as one [default: as many as pay]
     #[arg(long, value_name = "N", env = "TERRACE_N_GPU_LAYERS")]
     pub n_gpu_layers: Option<u32>,
-    /// How accelerators share the layers that they hold (-sm): `layer`, each is on one of them, or `tensor`, each holds a slice of
+    /// How accelerators share the layers that they hold: `layer`, each is on one of them, or `tensor`, each holds a slice of
     /// every matrix
     #[arg(long, value_name = "layer|tensor", env = "TERRACE_SPLIT_MODE", default_value = "layer")]
     pub split_mode: SplitMode,
@@ -19,15 +20,19 @@ pub struct DeviceArgs {
     #[arg(long, value_name = "SIZE|auto", env = "TERRACE_VRAM_BUDGET", default_value = "auto")]
     pub vram_budget: Budget,
     /// Use the accelerators of a server of ggml's RPC protocol; may be repeated
-    #[arg(long, value_name = "HOST:PORT", env = "TERRACE_RPC")]
+    #[arg(long, value_name = "HOST:PORT", env = "TERRACE_RPC", value_delimiter = ',')]
     pub rpc: Vec<String>,
-    /// Where tensors go whose names match (-ot): REGEX=ram (stay), REGEX=disk (streamed) or REGEX=DEVICE; may be repeated, the
-    /// first match decides
-    #[arg(
-        long = "override-tensor",
-        visible_alias = "ot",
-        value_name = "REGEX=WHERE",
-        env = "TERRACE_OVERRIDE_TENSOR"
-    )]
-    pub override_tensor: Vec<TensorRule>,
+}
+
+impl DeviceArgs {
+    /// As the engine takes them.
+    pub fn options(&self) -> DeviceOptions {
+        let Self { n_gpu_layers, split_mode, vram_budget, rpc } = self;
+        DeviceOptions {
+            rpc: rpc.clone(),
+            layers: *n_gpu_layers,
+            split_mode: *split_mode,
+            vram_budget: *vram_budget,
+        }
+    }
 }

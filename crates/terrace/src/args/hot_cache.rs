@@ -4,6 +4,7 @@ use super::OnOff;
 use clap::Args;
 use terrace_backend::HotUpdate;
 use terrace_engine::HotCacheChoice;
+use terrace_engine::options::HotOptions;
 
 /// Copies of experts on accelerators.
 #[derive(Debug, Clone, Args)]
@@ -21,4 +22,12 @@ pub struct HotCacheArgs {
     /// every layer together, whose sums round otherwise (with a size of --hot-cache)
     #[arg(long, value_name = "on|off", env = "TERRACE_HOT_SPLIT", default_value = "off")]
     pub hot_split: OnOff,
+}
+
+impl HotCacheArgs {
+    /// As the engine takes them.
+    pub fn options(&self) -> HotOptions {
+        let Self { hot_cache, hot_update, hot_split } = self;
+        HotOptions { cache: *hot_cache, update: *hot_update, split: *hot_split == OnOff::On }
+    }
 }

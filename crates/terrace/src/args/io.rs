@@ -1,6 +1,7 @@
 //! How weights are read.
 
 use clap::Args;
+use terrace_engine::options::IoOptions;
 use terrace_model::ByteSize;
 use terrace_store::{DirectChoice, IoChoice};
 
@@ -20,6 +21,14 @@ pub struct IoArgs {
     /// Weights are read in requests of this size at most [default: as measured by iobench, or 1MiB]
     #[arg(long, value_name = "SIZE", env = "TERRACE_REQUEST_SIZE", value_parser = request_size)]
     pub request_size: Option<ByteSize>,
+}
+
+impl IoArgs {
+    /// As the engine takes them.
+    pub fn options(&self) -> IoOptions {
+        let Self { io, direct, queue_depth, request_size } = self;
+        IoOptions { engine: *io, direct: *direct, queue_depth: *queue_depth, request_size: *request_size }
+    }
 }
 
 fn request_size(text: &str) -> Result<ByteSize, String> {

@@ -1,16 +1,84 @@
 //! How much RAM weights may have, and which of them stream.
 
-use clap::Args;
-use terrace_plan::{Budget, Manage};
+use super::FollowingArgs;
+use crate::error::CliError;
+use clap::{Args, ValueEnum};
+use terrace_engine::options::PlacementOptions;
+use terrace_plan::{Budget, Manage, TensorRule};
 
 /// How much RAM weights may have, and which of them stream.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Memory and I/O")]
 pub struct MemoryArgs {
-    /// RAM for managed weights: a size like 512MiB, or auto
+    /// RAM for weights, resident ones and those that stream: a size like 512MiB, or auto
     #[arg(long, value_name = "SIZE|auto", env = "TERRACE_RAM_BUDGET", default_value = "auto")]
     pub ram_budget: Budget,
-    /// What Terrace streams: experts, ffn, all, none; mapped leaves all to the page cache; or auto
-    #[arg(long, value_name = "WHAT", env = "TERRACE_MANAGE", default_value = "auto")]
-    pub manage: Manage,
+    /// What streams from disk: experts, ffn, all, none, or auto: as little as the budget makes necessary
+    #[arg(long, value_name = "WHAT", env = "TERRACE_STREAM", default_value = "auto", value_parser = stream)]
+    pub stream: Manage,
+    /// Whether weights stay in the page cache, mapped: on, all of them; off, none; auto: where all fit
+    #[arg(long, value_name = "on|off|auto", env = "TERRACE_MMAP", default_value = "auto", num_args = 0..=1, require_equals = true, default_missing_value = "on")]
+    pub mmap: Mmap,
+    /// Where tensors go whose names match: REGEX=ram (stay), REGEX=disk (streamed) or REGEX=DEVICE; may be repeated, the
+    /// first match decides
+    #[arg(long = "override-tensor", value_name = "REGEX=WHERE", env = "TERRACE_OVERRIDE_TENSOR")]
+    pub override_tensor: Vec<TensorRule>,
+}
+
+/// Whether weights are left to the page cache.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Mmap {
+    /// All.
+    On,
+    /// None.
+    Off,
+    /// All, where they fit.
+    #[default]
+    Auto,
+}
+
+impl MemoryArgs {
+    /// As the engine takes them.
+    ///
+    /// # Errors
+    /// Weights that are to stream and to be mapped.
+    pub fn options(&self, following: &FollowingArgs) -> Result<PlacementOptions, CliError> {
+        let Self { ram_budget, stream: _, mmap, override_tensor } = self;
+        let FollowingArgs { plan, adapt } = following;
+        Ok(PlacementOptions {
+            stream: self.streamed()?,
+            mapping: *mmap != Mmap::Off,
+            ram_budget: *ram_budget,
+            adapt: *adapt,
+            plan: plan.clone(),
+            rules: override_tensor.clone(),
+        })
+    }
+
+    /// What streams, or that all is mapped.
+    ///
+    /// # Errors
+    /// Both.
+    pub fn streamed(&self) -> Result<Manage, CliError> {
+        match (self.mmap, self.stream) {
+            (Mmap::On, Manage::Auto | Manage::None | Manage::Mapped) => Ok(Manage::Mapped),
+            (Mmap::On, stream) => Err(CliError::Usage {
+                message: format!(
+                    "--mmap leaves all weights to the page cache, and --stream {stream} streams some"
+                ),
+                hint: "leave one of the two out".into(),
+            }),
+            (Mmap::Off, Manage::Mapped) => Err(CliError::Usage {
+                message: "--mmap off and mapped weights exclude each other".into(),
+                hint: "leave one of the two out".into(),
+            }),
+            (_, stream) => Ok(stream),
+        }
+    }
+}
+
+/// What streams; `mapped` is what `--manage` took before it was `--mmap`.
+fn stream(text: &str) -> Result<Manage, String> {
+    text.parse()
+        .map_err(|_| format!("`{text}` does not say what streams: use experts, ffn, all, none or auto"))
 }

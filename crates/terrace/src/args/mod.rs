@@ -13,6 +13,7 @@ mod memory;
 mod presets;
 mod sampling;
 mod testing;
+mod words;
 
 pub use cache::CacheArgs;
 pub use compute::ComputeArgs;
@@ -26,8 +27,13 @@ pub use memory::MemoryArgs;
 pub use presets::{Applied, PresetArgs, PresetUse};
 pub use sampling::SamplingArgs;
 pub use testing::TestingArgs;
+pub use words::Words;
 
+use crate::error::CliError;
 use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+use terrace_engine::Options;
+use terrace_engine::options::{RecordOptions, ReloadOptions};
 
 /// MODEL, as all commands take it.
 pub const MODEL_HELP: &str = "A .gguf file (of a split model: its first), or hf:owner/repo[:file]";
@@ -73,6 +79,38 @@ pub struct EngineArgs {
     /// Presets.
     #[command(flatten)]
     pub presets: PresetArgs,
+    /// The same in words.
+    #[arg(skip)]
+    pub words: Words,
+}
+
+impl EngineArgs {
+    /// As the engine takes them: one sequence, nothing recorded, nothing replaced. A command that wants it otherwise says so.
+    /// Every struct of options is taken apart and put together whole, so that a forgotten option does not compile.
+    ///
+    /// # Errors
+    /// Options that exclude each other; a trace that is none.
+    pub fn options(&self, model: PathBuf, testing: &TestingArgs) -> Result<Options, CliError> {
+        // Presets have been made options before these were parsed.
+        let Self { placement, following, io, cache, compute, presets: _, words: _ } = self;
+        let PlacementArgs { memory, devices, hot, context, estimates } = placement;
+        let (testing, mode, prompt) = testing.options(compute.repack);
+        Ok(Options {
+            model,
+            mode,
+            placement: memory.options(following)?,
+            devices: devices.options(),
+            hot: hot.options(),
+            context: context.options(),
+            io: io.options(),
+            cache: cache.options(),
+            compute: compute.options(),
+            record: RecordOptions { trace: None, timeline: None },
+            reload: ReloadOptions { allowed: false, contexts: Default::default() },
+            estimates: estimates.options(prompt)?,
+            testing,
+        })
+    }
 }
 
 /// A switch that takes its state.

@@ -3,6 +3,8 @@
 use super::OnOff;
 use clap::Args;
 use std::path::PathBuf;
+use terrace_engine::Mode;
+use terrace_engine::options::TestingOptions;
 
 /// What tests and comparisons need.
 #[derive(Debug, Clone, Args)]
@@ -22,4 +24,20 @@ pub struct TestingArgs {
     /// Faults to inject into reads
     #[arg(long, hide = true, value_name = "PLAN")]
     pub inject_fault: Option<String>,
+}
+
+impl TestingArgs {
+    /// As the engine takes them, which backend runs the model, and the tokens that estimates are for. llama.cpp alone repacks:
+    /// who asks for that asks for it.
+    pub fn options(&self, repack: bool) -> (TestingOptions, Mode, u32) {
+        let Self { stock, stock_repack, simulated_memory, expected_prompt, inject_fault } = self;
+        let mode = match (stock, repack) {
+            (true, _) => Mode::Stock { repack: *stock_repack == OnOff::On },
+            (false, true) => Mode::Stock { repack: true },
+            (false, false) => Mode::Terrace,
+        };
+        let testing =
+            TestingOptions { simulated_memory: simulated_memory.clone(), faults: inject_fault.clone() };
+        (testing, mode, *expected_prompt)
+    }
 }

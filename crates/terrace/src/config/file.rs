@@ -1,5 +1,6 @@
 //! The configuration file: values of options, read as the options are.
 
+use super::aliases::renamed;
 use super::names::{nearest, one_line};
 use crate::cli::Cli;
 use crate::error::CliError;
@@ -74,6 +75,7 @@ pub fn values_of(path: &Path, text: &str) -> Result<(BTreeMap<String, String>, V
     let (mut values, mut warnings) = (BTreeMap::new(), Vec::new());
     for (key, value) in &table {
         let name = key.replace('_', "-");
+        let name = renamed(&name).map_or(name, str::to_owned);
         let Some(subcommand) = known.get(&name) else {
             let near = nearest(&name, known.keys().map(String::as_str));
             warnings.push(format!("{}: unknown key `{key}`{near}", path.display()));

@@ -1,15 +1,16 @@
 //! The layers, put together: the values of those below become clap's default values.
 
-use super::aliases::long_name;
+use super::aliases::{renamed_variables, variable};
 use super::file::{CONFIGURABLE, check, read_file, values_of};
 use super::names::unknown_variables;
 use super::preset::{self, Place};
-use crate::args::{Applied, PresetUse};
+use super::rewrite::rewrite;
+use crate::args::{Applied, PresetUse, Words};
 use crate::cli::Cli;
 use crate::error::CliError;
 use crate::source;
 use clap::parser::ValueSource;
-use clap::{Command, CommandFactory, FromArgMatches};
+use clap::{ArgMatches, Command, CommandFactory, FromArgMatches};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
@@ -18,20 +19,61 @@ use std::ffi::OsString;
 /// # Errors
 /// clap's own (help and version among them), or [`CliError::Usage`] for the configuration file.
 pub fn parse(args: Vec<OsString>) -> Result<(Cli, Vec<String>), ParseError> {
-    let args: Vec<OsString> = args.into_iter().map(long_name).collect();
-    let first = Cli::try_parse_from_layers(Cli::command(), &args)?;
+    let written = args.clone();
+    let args = rewrite(&Cli::command(), args).map_err(|refused| CliError::Usage {
+        message: format!("{}: {}", refused.spelling, refused.refusal.why),
+        hint: refused.refusal.hint.into(),
+    })?;
+    let first = Cli::try_parse_from_layers(command(), &args)?;
     let mut warnings = unknown_variables(std::env::vars_os().map(|(name, _)| name));
     let (mut cli, mut values) = (first, BTreeMap::new());
     if let Some((path, text)) = read_file(cli.config.as_deref())? {
         let (from_file, unknown) = values_of(&path, &text)?;
         warnings.extend(unknown);
-        cli = Cli::try_parse_from_layers(with_defaults(Cli::command(), &from_file), &args)?;
+        cli = Cli::try_parse_from_layers(with_defaults(command(), &from_file), &args)?;
         values = from_file;
     }
+    one_context_each(&cli, &written)?;
     let preset = preset_of(&mut cli, &mut warnings);
     match preset {
         Some(preset) => Ok((with_preset(preset, values, &args)?, warnings)),
         None => Ok((cli, warnings)),
+    }
+}
+
+/// The command line as clap reads it. Where only the old name of a variable is set, that is read.
+fn command() -> Command {
+    let set = |name: &str| std::env::var_os(name).is_some();
+    let old = renamed_variables().filter(|(old, option)| set(old) && !set(&variable(option)));
+    let renamed: Vec<(String, String)> = old.map(|(old, option)| (old, option.replace('-', "_"))).collect();
+    let fill = |mut sub: Command| {
+        for (old, id) in &renamed {
+            if sub.get_arguments().any(|arg| arg.get_id() == id.as_str() && arg.get_env().is_some()) {
+                sub = sub.mut_arg(id.as_str(), |arg| arg.env(old.clone()));
+            }
+        }
+        sub
+    };
+    Cli::command().mut_subcommands(|sub| fill(sub).mut_subcommands(fill))
+}
+
+/// llama.cpp's server divides its context among its slots, and here each has one of that size: where both are asked for, the
+/// words would mean something else.
+fn one_context_each(cli: &Cli, written: &[OsString]) -> Result<(), CliError> {
+    let theirs = |word: &OsString| {
+        let word = word.to_string_lossy();
+        matches!(word.split('=').next(), Some("-c" | "--ctx-size"))
+    };
+    match &cli.command {
+        crate::cli::Command::Serve(args) if args.parallel > 1 && written.iter().any(theirs) => {
+            Err(CliError::Usage {
+                message:
+                    "--ctx-size is what llama.cpp's slots share, and here each slot has a context of its own"
+                        .into(),
+                hint: "use --ctx with the tokens of one slot".into(),
+            })
+        }
+        _ => Ok(()),
     }
 }
 
@@ -69,13 +111,13 @@ fn with_preset(
     let id = |name: &str| name.replace('-', "_");
     preset.settings.retain(|name, _| !values.contains_key(&id(name)));
     values.extend(preset.settings.iter().map(|(name, value)| (id(name), value.clone())));
-    let matches = with_defaults(Cli::command(), &values).try_get_matches_from(args)?;
+    let matches = with_defaults(command(), &values).try_get_matches_from(args)?;
     let by_default = |name: &str| {
         let source = matches.subcommand().and_then(|(_, of)| of.value_source(&id(name)));
         source == Some(ValueSource::DefaultValue)
     };
     preset.settings.retain(|name, _| by_default(name));
-    let mut cli = Cli::from_arg_matches(&matches)?;
+    let mut cli = Cli::told(&matches)?;
     if let Some((_, engine)) = cli.presettable() {
         engine.presets.from_preset = (!preset.settings.is_empty()).then_some(preset);
     }
@@ -105,7 +147,16 @@ impl From<CliError> for ParseError {
 
 impl Cli {
     fn try_parse_from_layers(command: Command, args: &[OsString]) -> Result<Self, clap::Error> {
-        Self::from_arg_matches(&command.try_get_matches_from(args)?)
+        Self::told(&command.try_get_matches_from(args)?)
+    }
+
+    /// With the words by which other processes are told the same.
+    fn told(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut cli = Self::from_arg_matches(matches)?;
+        if let (Some(engine), Some((_, matches))) = (cli.engine(), matches.subcommand()) {
+            engine.words = Words::of(matches);
+        }
+        Ok(cli)
     }
 }
 

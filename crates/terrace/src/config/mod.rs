@@ -8,5 +8,6 @@ mod file;
 mod layers;
 mod names;
 pub mod preset;
+mod rewrite;
 
 pub use layers::{ParseError, parse};

@@ -1,5 +1,6 @@
 //! Names that mean nothing, and the nearest that would.
 
+use super::aliases::{renamed_variables, variable};
 use crate::cli::Cli;
 use clap::CommandFactory;
 use std::ffi::OsString;
@@ -15,6 +16,12 @@ pub fn unknown_variables(names: impl Iterator<Item = OsString>) -> Vec<String> {
         let variables = sub.get_arguments().filter_map(|a| a.get_env());
         known.extend(variables.map(|name| name.to_string_lossy().into_owned()));
     }
+    known.extend(
+        renamed_variables()
+            .filter(|(_, option)| known.contains(&variable(option)))
+            .map(|(old, _)| old)
+            .collect::<Vec<_>>(),
+    );
     let mut warnings: Vec<String> = names
         .filter_map(|name| name.into_string().ok())
         .filter(|name| name.starts_with("TERRACE_") && !known.contains(name))

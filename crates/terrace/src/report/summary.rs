@@ -3,7 +3,7 @@
 use super::hot_experts::HotExpertsReport;
 use super::{ForetoldReport, StoreReport};
 use std::fmt;
-use terrace_engine::{Answer, Engine, SavedProfile, Timings};
+use terrace_engine::{Answer, Engine, SavedTimeline, Timings};
 use terrace_model::ByteSize;
 
 /// A few lines about a run, or about all answers of a conversation.
@@ -100,9 +100,9 @@ fn megabytes(bytes: u64) -> u64 {
 }
 
 /// Where the timeline is, and what is missing of it.
-pub fn profile(saved: &SavedProfile) -> String {
-    let SavedProfile { path, size, spans, dropped } = saved;
-    let mut text = format!("profile: {spans} spans, {size} in {}", path.display());
+pub fn timeline(saved: &SavedTimeline) -> String {
+    let SavedTimeline { path, size, spans, dropped } = saved;
+    let mut text = format!("timeline: {spans} spans, {size} in {}", path.display());
     if *dropped > 0 {
         text += &format!("; it was full, {dropped} spans that came later are missing");
     }

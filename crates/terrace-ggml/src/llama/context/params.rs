@@ -24,6 +24,8 @@ pub struct ContextParams {
     pub outputs: u32,
     /// Threads for computing.
     pub threads: usize,
+    /// Threads for computing several tokens of a sequence.
+    pub threads_batch: usize,
     /// Fused attention.
     pub flash_attention: FlashAttention,
     /// Whether keys and values are on the devices of their layers, and attention is computed there.
@@ -66,7 +68,7 @@ impl ContextParams {
     pub(super) fn raw(&self) -> sys::llama_context_params {
         // SAFETY: returns plain values.
         let mut raw = unsafe { sys::llama_context_default_params() };
-        let threads = i32::try_from(self.threads.clamp(1, 512)).expect("clamped");
+        let threads = |threads: usize| i32::try_from(threads.clamp(1, 512)).expect("clamped");
         raw.n_ctx = match self.unified {
             true => self.context,
             false => self.context.saturating_mul(self.sequences.max(1)),
@@ -77,8 +79,8 @@ impl ContextParams {
         raw.n_outputs_max = self.outputs.clamp(1, self.batch.max(1)).max(self.sequences);
         raw.n_seq_max = self.sequences;
         raw.kv_unified = self.unified && self.sequences > 1;
-        raw.n_threads = threads;
-        raw.n_threads_batch = threads;
+        raw.n_threads = threads(self.threads);
+        raw.n_threads_batch = threads(self.threads_batch);
         raw.no_perf = true;
         raw.flash_attn_type = match self.flash_attention {
             FlashAttention::Auto => sys::LLAMA_FLASH_ATTN_TYPE_AUTO,

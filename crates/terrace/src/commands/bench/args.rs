@@ -26,16 +26,16 @@ pub struct BenchArgs {
     /// Whether the baseline repacks weights (other rounding: tokens may then differ)
     #[arg(long, value_name = "on|off", requires = "baseline", default_value = "off")]
     pub baseline_repack: OnOff,
-    /// Profile one more run of Terrace, behind the measured ones, for Perfetto or chrome://tracing
-    #[arg(long, value_name = "FILE", env = "TERRACE_PROFILE")]
-    pub profile: Option<PathBuf>,
+    /// After the measured runs, write the timeline of one more of Terrace, for Perfetto or chrome://tracing
+    #[arg(long, value_name = "FILE", env = "TERRACE_TIMELINE")]
+    pub timeline: Option<PathBuf>,
     /// Empty the page cache before each run (needs root)
     #[arg(long)]
     pub cold: bool,
     /// Limit each run's memory, page cache included, by a control group (needs root); implies --cold
     #[arg(long, value_name = "SIZE")]
     pub memory_cap: Option<ByteSize>,
-    /// Hold the plan's estimates against what was measured, term by term
+    /// Compare the plan's estimates with what was measured, term by term
     #[arg(long)]
     pub check_plan: bool,
     /// Print one JSON object instead of the table

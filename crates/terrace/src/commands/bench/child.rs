@@ -39,7 +39,7 @@ impl Side {
     /// Stock llama.cpp in the same binary.
     pub fn stock(args: &BenchArgs, model: &Path, prompt: &Path) -> Self {
         let mut engine = args.engine.clone();
-        engine.compute.repack = false;
+        engine.words.forget("repack");
         let mut all = arguments(&engine, args.n, model, prompt);
         all.extend(["--stock", "--stock-repack", args.baseline_repack.name()].map(OsString::from));
         Self { name: "stock", repack: Some(args.baseline_repack), args: all }
@@ -53,17 +53,17 @@ impl Side {
 
     /// Runs it once, to be measured.
     pub fn run(&self, cap: Option<&MemoryCap>) -> Result<RunReport, BenchError> {
-        self.start(cap, "--no-profile".into())
+        self.start(cap, "--no-timeline".into())
     }
 
     /// Runs it once more, to have its timeline in `path`.
-    pub fn profile(&self, cap: Option<&MemoryCap>, path: &Path) -> Result<RunReport, BenchError> {
-        let mut option = OsString::from("--profile=");
+    pub fn timeline(&self, cap: Option<&MemoryCap>, path: &Path) -> Result<RunReport, BenchError> {
+        let mut option = OsString::from("--timeline=");
         option.push(path);
         self.start(cap, option)
     }
 
-    fn start(&self, cap: Option<&MemoryCap>, profile: OsString) -> Result<RunReport, BenchError> {
+    fn start(&self, cap: Option<&MemoryCap>, timeline: OsString) -> Result<RunReport, BenchError> {
         // The running binary, even if the file was replaced meanwhile.
         let program = PathBuf::from("/proc/self/exe");
         let program = program.canonicalize().unwrap_or(program);
@@ -73,7 +73,7 @@ impl Side {
         };
         let output = command
             .arg(&self.args[0])
-            .arg(profile)
+            .arg(timeline)
             .args(&self.args[1..])
             .stdin(Stdio::null())
             .output()

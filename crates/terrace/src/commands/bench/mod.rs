@@ -26,7 +26,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use stats::Comparison;
 use std::io::Write;
 use std::path::Path;
-use terrace_engine::ProfileFile;
+use terrace_engine::TimelineFile;
 
 /// Prompt of runs that bring none: prose, since repeated tokens route unlike any real text.
 const PROMPT: &str = "The lighthouse keeper had counted the ships that passed since his first winter on the rock, \
@@ -50,18 +50,18 @@ pub fn bench(args: &BenchArgs) -> Result<(), CliError> {
     let cap = args.memory_cap.map(MemoryCap::new).transpose()?;
     let cold = args.cold || cap.is_some();
     // Not at the end of all runs: can it be written? Whatever was begun there goes at once.
-    args.profile.as_deref().map(ProfileFile::create).transpose()?;
+    args.timeline.as_deref().map(TimelineFile::create).transpose()?;
     let mut sides = vec![Side::terrace(args, &model, prompt.path())];
     if args.baseline {
         sides.push(Side::stock(args, &model, prompt.path()));
     }
     let runs = signals::busy(|| measure(&mut sides, args.repetitions, cold, cap.as_ref()))?;
     agree(&sides, &runs)?;
-    if let Some(path) = &args.profile {
+    if let Some(path) = &args.timeline {
         if cold {
             drop_page_cache()?;
         }
-        signals::busy(|| sides[0].profile(cap.as_ref(), path))?;
+        signals::busy(|| sides[0].timeline(cap.as_ref(), path))?;
     }
 
     let comparison = Comparison::of(&sides, &runs);

@@ -34,7 +34,7 @@ pub fn calibrate_skip(args: &CalibrateSkipArgs, verbose: bool) -> Result<(), Cli
     let streamed = calibrator.engine().streamed_layers();
     if streamed.is_empty() {
         eprintln!("warning: no layer streams with these options, so none will be skipped");
-        eprintln!("hint: calibrate with the --ram-budget and --manage that the model will run with");
+        eprintln!("hint: calibrate with the --ram-budget and --stream that the model will run with");
     }
     let mut bar = ChunkBar::new();
     let measured = signals::busy(|| {

@@ -37,15 +37,15 @@ impl Checks for Kept {
     fn judge(&self) -> Vec<Finding> {
         let profile = match &self.profile {
             Ok(Some(days)) if *days > OLD => {
-                Finding::warn("profile", format!("{days} days old"), "terrace profile --refresh")
+                Finding::warn("profile", format!("{days} days old"), "terrace machine --refresh")
             }
             Ok(Some(days)) => Finding::ok("profile", format!("of this machine, {days} days old")),
             Ok(None) => Finding::warn(
                 "profile",
                 "this machine was never measured",
-                "terrace profile makes plans exact",
+                "terrace machine makes plans exact",
             ),
-            Err(reason) => Finding::warn("profile", reason.clone(), "terrace profile --refresh"),
+            Err(reason) => Finding::warn("profile", reason.clone(), "terrace machine --refresh"),
         };
         let settings = match self.settings {
             Some((days, MeasuredBy::Iobench, gbps)) if days <= OLD => {

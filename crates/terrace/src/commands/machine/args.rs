@@ -1,13 +1,13 @@
-//! The command line of `terrace profile`.
+//! The command line of `terrace machine`.
 
 use clap::Args;
 use std::path::PathBuf;
 use terrace_ggml::quantize::WeightType;
 use terrace_model::ByteSize;
 
-/// `terrace profile`.
+/// `terrace machine`.
 #[derive(Debug, Args)]
-pub struct ProfileArgs {
+pub struct MachineArgs {
     /// Files or directories whose storage is measured [default: that of --model, else of the current directory]
     ///
     /// To a directory a temporary file is written. Without this and the options below, a profile that is kept and valid
@@ -43,7 +43,7 @@ pub struct ProfileArgs {
     pub json: bool,
 }
 
-impl ProfileArgs {
+impl MachineArgs {
     /// Whether something is asked for that a kept profile may not hold.
     pub fn asks(&self) -> bool {
         !self.paths.is_empty() || self.model.is_some() || !self.types.is_empty() || !self.rpc.is_empty()

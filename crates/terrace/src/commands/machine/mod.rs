@@ -1,9 +1,9 @@
-//! `terrace profile`: measures what plans need to know of this machine, and keeps it.
+//! `terrace machine`: measures what plans need to know of this machine, and keeps it.
 
 mod args;
 mod show;
 
-pub use args::ProfileArgs;
+pub use args::MachineArgs;
 
 use crate::error::CliError;
 use crate::source;
@@ -20,7 +20,7 @@ use terrace_host::machine::{
 ///
 /// # Errors
 /// Paths that are not there; servers that do not answer; the file that it is kept in; Ctrl-C.
-pub fn profile(args: &ProfileArgs) -> Result<(), CliError> {
+pub fn machine(args: &MachineArgs) -> Result<(), CliError> {
     let file = match &args.out {
         Some(path) => path.clone(),
         None => StoredProfile::user_path().ok_or_else(|| CliError::Usage {
@@ -80,7 +80,7 @@ fn kept(file: &std::path::Path) -> Option<StoredProfile> {
 }
 
 /// Whose storage is read.
-fn paths(args: &ProfileArgs) -> Result<Vec<PathBuf>, CliError> {
+fn paths(args: &MachineArgs) -> Result<Vec<PathBuf>, CliError> {
     if args.no_storage {
         return Ok(Vec::new());
     }
@@ -94,7 +94,7 @@ fn paths(args: &ProfileArgs) -> Result<Vec<PathBuf>, CliError> {
 }
 
 fn show(
-    args: &ProfileArgs,
+    args: &MachineArgs,
     stored: &StoredProfile,
     file: &std::path::Path,
     new: bool,

@@ -53,28 +53,11 @@ pub fn of(run: &RunReport, args: &EngineArgs) -> Vec<Knob> {
     all
 }
 
-/// The options with these settings.
-///
-/// # Panics
-/// For settings that are not of this module's making.
+/// The options with these settings, as a run is told of them.
 pub fn apply(args: &EngineArgs, settings: &Settings) -> EngineArgs {
     let mut args = args.clone();
     for (name, value) in &settings.0 {
-        let number = || value.parse().expect("a number among a knob's values");
-        match *name {
-            "threads" => args.compute.threads = Some(number()),
-            "ubatch" => args.placement.context.ubatch = Some(number()),
-            "queue-depth" => args.io.queue_depth = Some(number()),
-            "slots-share" => args.cache.slots_share = number(),
-            "request-size" => {
-                args.io.request_size = Some(value.parse().expect("a size among a knob's values"))
-            }
-            "lookahead" => args.cache.lookahead = value.parse().expect("a lookahead among a knob's values"),
-            "cache-policy" => {
-                args.cache.cache_policy = value.parse().expect("a policy among a knob's values")
-            }
-            other => unreachable!("{other} is no knob"),
-        }
+        args.words.set(name, value);
     }
     args
 }
@@ -125,8 +108,13 @@ mod tests {
         for knob in &all {
             for value in &knob.values {
                 let settings = Settings(vec![(knob.name, value.clone())]);
-                let changed = apply(&args(&[]), &settings);
-                assert_ne!(format!("{changed:?}"), format!("{:?}", args(&[])), "{settings}");
+                let words: Vec<String> = apply(&args(&[]), &settings)
+                    .words
+                    .arguments()
+                    .map(|w| w.into_string().unwrap())
+                    .collect();
+                let words: Vec<&str> = words.iter().map(String::as_str).collect();
+                assert_ne!(format!("{:?}", args(&words)), format!("{:?}", args(&[])), "{settings}");
             }
         }
     }

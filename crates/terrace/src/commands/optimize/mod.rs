@@ -78,8 +78,8 @@ fn given(args: &OptimizeArgs) -> String {
         Budget::Bytes(size) => format!("{}B", size.bytes()),
     };
     let cap = args.memory_cap.map_or_else(String::new, |cap| format!(" --memory-cap {}B", cap.bytes()));
-    let (manage, io, direct, n) = (engine.placement.memory.manage, engine.io.io, engine.io.direct, args.n);
-    format!("-n {n} --ram-budget {budget} --manage {manage} --io {io} --direct {direct}{cap}")
+    let (stream, io, direct, n) = (engine.placement.memory.stream, engine.io.io, engine.io.direct, args.n);
+    format!("-n {n} --ram-budget {budget} --stream {stream} --io {io} --direct {direct}{cap}")
 }
 
 /// What was found, for people.

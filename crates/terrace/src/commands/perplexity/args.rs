@@ -35,8 +35,8 @@ pub struct PerplexityArgs {
     /// Measure again and again: after each measurement take what has changed of the model's files, until nothing has [env:
     /// LLAMA_HOTSWAP_ENABLED=1]
     #[arg(long)]
-    pub hotswap: bool,
-    /// With --hotswap: run this before looking for changes; an exit status other than 0 ends it all [env:
+    pub reload_loop: bool,
+    /// With --reload-loop: run this before looking for changes; an exit status other than 0 ends it all [env:
     /// LLAMA_PERPLEXITY_PRE_RELOAD_SCRIPT=]
     #[arg(long, value_name = "SCRIPT")]
     pub pre_reload: Option<PathBuf>,

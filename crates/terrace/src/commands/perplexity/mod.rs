@@ -16,7 +16,7 @@ use crate::loading;
 use crate::term::{input, progress};
 use indicatif::{ProgressBar, ProgressStyle};
 use measure::{Measurement, Task};
-use reload_loop::Hotswap;
+use reload_loop::ReloadLoop;
 use std::path::PathBuf;
 use terrace_engine::Options;
 use terrace_eval::{BaseLogits, HellaSwagTask, LogitsFile, PerplexityOptions, PerplexityProgress};
@@ -37,7 +37,7 @@ const CONTEXT_STEP: u32 = 256;
 pub fn perplexity(args: &PerplexityArgs, verbose: bool) -> Result<(), CliError> {
     // Before the model: bad input should not cost a load.
     let text = args.file.as_deref().map(input::file).transpose()?;
-    let hotswap = Hotswap::asked(args)?;
+    let reload_loop = ReloadLoop::asked(args)?;
     let (task, context) = task(args, text.as_deref().unwrap_or_default())?;
     let (adjust, options) = chunks_of(context, args.chunks);
     if let Task::Divergence(base) = &task {
@@ -48,8 +48,8 @@ pub fn perplexity(args: &PerplexityArgs, verbose: bool) -> Result<(), CliError> 
     let mut engine =
         loading::load(args.model.as_deref(), &args.engine, &args.testing, announce, |options| {
             adjust(options);
-            options.reloads = hotswap.is_some();
-            options.sequences = if args.hellaswag { args.parallel } else { 1 };
+            options.reload.allowed = reload_loop.is_some();
+            options.context.sequences = if args.hellaswag { args.parallel } else { 1 };
             model.clone_from(&options.model);
         })?;
     let tokens = match (&task, text) {
@@ -58,9 +58,9 @@ pub fn perplexity(args: &PerplexityArgs, verbose: bool) -> Result<(), CliError> 
         (_, text) => engine.tokenize(&text.unwrap_or_default(), true, false)?,
     };
     let mut measurement = Measurement { args, model: model.clone(), tokens, options, task };
-    match hotswap {
+    match reload_loop {
         None => measurement.run(&mut engine, None),
-        Some(hotswap) => hotswap.run(&mut engine, &model, &mut |engine, pass, reloaded| {
+        Some(reload_loop) => reload_loop.run(&mut engine, &model, &mut |engine, pass, reloaded| {
             measurement.run(engine, Some((pass, reloaded)))
         }),
     }
@@ -98,8 +98,8 @@ pub fn chunk_options(
 fn chunks_of(context: u32, chunks: Option<u32>) -> (impl FnOnce(&mut Options) + use<>, PerplexityOptions) {
     let adjust = move |options: &mut Options| {
         // llama.cpp rounds contexts up, and says so; chunks are as long as was asked for.
-        options.ctx = Some(context.checked_next_multiple_of(CONTEXT_STEP).unwrap_or(context));
-        options.outputs = options.batch.min(context);
+        options.context.tokens = Some(context.checked_next_multiple_of(CONTEXT_STEP).unwrap_or(context));
+        options.context.outputs = options.context.batch.min(context);
     };
     (adjust, PerplexityOptions { context: context as usize, chunks: chunks.map(|n| n as usize) })
 }

@@ -1,4 +1,4 @@
-//! `terrace perplexity --hotswap`: measures again and again, as long as the model's files change in between.
+//! `terrace perplexity --reload-loop`: measures again and again, as long as the model's files change in between.
 
 use super::PerplexityArgs;
 use super::script_error::{ScriptError, ScriptFault};
@@ -15,11 +15,11 @@ const SCRIPT: &str = "LLAMA_PERPLEXITY_PRE_RELOAD_SCRIPT";
 
 /// The loop that was asked for.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Hotswap {
+pub struct ReloadLoop {
     script: Option<PathBuf>,
 }
 
-impl Hotswap {
+impl ReloadLoop {
     /// By options or variables; none: one measurement.
     ///
     /// # Errors
@@ -29,21 +29,21 @@ impl Hotswap {
         let usage = |message: &str, hint: &str| {
             Err(CliError::Usage { message: message.to_owned(), hint: hint.to_owned() })
         };
-        if !args.hotswap && !hotswap_env::hotswap() {
+        if !args.reload_loop && !hotswap_env::hotswap() {
             if args.pre_reload.is_some() {
                 return usage(
-                    "--pre-reload does nothing without --hotswap",
-                    "add --hotswap, or leave it out",
+                    "--pre-reload does nothing without --reload-loop",
+                    "add --reload-loop, or leave it out",
                 );
             }
             if set(SCRIPT).is_some() {
-                tracing::warn!("{SCRIPT} does nothing without --hotswap or {HOTSWAP}=1");
+                tracing::warn!("{SCRIPT} does nothing without --reload-loop or {HOTSWAP}=1");
             }
             return Ok(None);
         }
         if args.save_logits.is_some() {
-            let hint = format!("leave out --save-logits, or --hotswap and {HOTSWAP}");
-            return usage("--save-logits keeps one measurement, and --hotswap makes many", &hint);
+            let hint = format!("leave out --save-logits, or --reload-loop and {HOTSWAP}");
+            return usage("--save-logits keeps one measurement, and --reload-loop makes many", &hint);
         }
         Ok(Some(Self { script: args.pre_reload.clone().or_else(|| set(SCRIPT).map(PathBuf::from)) }))
     }

@@ -28,9 +28,9 @@ pub struct RunArgs {
     #[arg(long)]
     pub json: bool,
 
-    /// Write when what was read, waited for and computed, for Perfetto or chrome://tracing
-    #[arg(long, value_name = "FILE", env = "TERRACE_PROFILE")]
-    pub profile: Option<PathBuf>,
+    /// Write a timeline of what was read, waited for and computed, for Perfetto or chrome://tracing
+    #[arg(long, value_name = "FILE", env = "TERRACE_TIMELINE")]
+    pub timeline: Option<PathBuf>,
 
     /// Take tensors over that change in the model's files while it runs, and look for them when SIGHUP comes
     #[arg(long, env = "TERRACE_WATCH")]
@@ -50,9 +50,9 @@ pub struct RunArgs {
     #[command(flatten)]
     pub engine: EngineArgs,
 
-    /// No profile, whatever the environment or the configuration file says (for the runs of `bench`)
+    /// No timeline, whatever the environment or the configuration file says (for the runs of `bench`)
     #[arg(long, hide = true)]
-    pub no_profile: bool,
+    pub no_timeline: bool,
     /// Testing.
     #[command(flatten)]
     pub testing: TestingArgs,

@@ -41,28 +41,28 @@ pub fn record(args: &RunArgs, verbose: bool, trace: Option<PathBuf>) -> Result<O
             hint: "give the message with -p TEXT, -f FILE or on stdin".into(),
         });
     }
-    let profile = args.profile.clone().filter(|_| !args.no_profile);
-    if profile.is_some() && args.testing.stock {
+    let timeline = args.timeline.clone().filter(|_| !args.no_timeline);
+    if timeline.is_some() && args.testing.stock {
         return Err(CliError::Usage {
-            message: "--profile records what Terrace reads and computes, and --stock is without it".into(),
+            message: "--timeline records what Terrace reads and computes, and --stock is without it".into(),
             hint: "leave one of the two out".into(),
         });
     }
     let announce = Announce::of(verbose, args.json);
     let mut engine =
         loading::load(args.model.as_deref(), &args.engine, &args.testing, announce, |options| {
-            options.record_trace = trace;
-            options.profile = profile;
-            options.reloads = args.watch;
-            options.on_reload = args.on_reload;
+            options.record.trace = trace;
+            options.record.timeline = timeline;
+            options.reload.allowed = args.watch;
+            options.reload.contexts = args.on_reload;
         })?;
     let _watch = args.watch.then(|| Watch::start(&mut engine)).transpose()?;
     let answered = answer(&mut engine, args, input, verbose);
     // What led to an error, or to Ctrl-C, is worth a look as well.
-    let profiled = engine.save_profile();
+    let recorded = engine.save_timeline();
     answered?;
-    if let Some(saved) = profiled? {
-        eprintln!("{}", summary::profile(&saved));
+    if let Some(saved) = recorded? {
+        eprintln!("{}", summary::timeline(&saved));
     }
     Ok(engine.save_trace()?)
 }

@@ -43,9 +43,9 @@ pub fn serve(args: &ServeArgs, verbose: bool) -> Result<(), CliError> {
     let announce = Announce::of(verbose, false);
     let mut engine =
         loading::load(args.model.as_deref(), &args.engine, &args.testing, announce, |options| {
-            (options.sequences, options.unified) = (args.parallel, false);
-            options.reloads = args.watch || hotswap;
-            options.on_reload = args.on_reload;
+            (options.context.sequences, options.context.unified) = (args.parallel, false);
+            options.reload.allowed = args.watch || hotswap;
+            options.reload.contexts = args.on_reload;
         })?;
     // Ctrl-C ends the server, not what it computes.
     signals::forget_engine();

@@ -38,7 +38,7 @@ fn record(args: &RecordArgs, verbose: bool) -> Result<(), CliError> {
         }
         None => Err(CliError::Usage {
             message: "nothing was recorded: this run has no managed experts".into(),
-            hint: "use --manage experts, or a --ram-budget below the model's size".into(),
+            hint: "use --stream experts, or a --ram-budget below the model's size".into(),
         }),
     }
 }

@@ -13,7 +13,7 @@ const SPANS: usize = 1 << 20;
 
 /// A timeline that was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SavedProfile {
+pub struct SavedTimeline {
     /// Its file.
     pub path: PathBuf,
     /// Its size.
@@ -26,9 +26,9 @@ pub struct SavedProfile {
 
 /// Where a run's timeline goes.
 #[derive(Debug)]
-pub struct ProfileFile(PartFile);
+pub struct TimelineFile(PartFile);
 
-impl ProfileFile {
+impl TimelineFile {
     /// For `path`, which does not change until the timeline is saved.
     ///
     /// # Errors
@@ -40,7 +40,7 @@ impl ProfileFile {
 
     /// For a run whose timeline is wanted.
     pub(crate) fn for_run(options: &Options) -> Result<Option<Self>, EngineError> {
-        options.profile.as_deref().map(Self::create).transpose()
+        options.record.timeline.as_deref().map(Self::create).transpose()
     }
 
     /// Records from now on.
@@ -49,11 +49,11 @@ impl ProfileFile {
     }
 
     /// Ends the recording and writes it, in the form that Perfetto and Chrome open; none if nothing was recorded.
-    pub(crate) fn save(self, store: &mut Store) -> Result<Option<SavedProfile>, EngineError> {
+    pub(crate) fn save(self, store: &mut Store) -> Result<Option<SavedTimeline>, EngineError> {
         let Some(timeline) = store.take_timeline() else { return Ok(None) };
         let path = self.0.path().to_owned();
         match self.0.finish(|out| timeline.write_chrome(|block| store.spec(block), out)) {
-            Ok(size) => Ok(Some(SavedProfile {
+            Ok(size) => Ok(Some(SavedTimeline {
                 path,
                 size: ByteSize(size),
                 spans: timeline.spans().len(),

@@ -1,0 +1,72 @@
+//! What a caller can choose: a struct for each concern.
+
+mod cache;
+mod compute;
+mod context;
+mod devices;
+mod estimates;
+mod hot;
+mod io;
+mod placement;
+mod record;
+mod reload;
+mod testing;
+
+pub(crate) use cache::lookahead_bytes;
+pub use cache::{CacheOptions, Lookahead};
+pub use compute::ComputeOptions;
+pub use context::{ContextOptions, KvChoice};
+pub use devices::DeviceOptions;
+pub use estimates::EstimateOptions;
+pub use hot::{HotCacheChoice, HotOptions};
+pub use io::IoOptions;
+pub use placement::PlacementOptions;
+pub use record::RecordOptions;
+pub use reload::{OnReload, ReloadOptions};
+pub use testing::TestingOptions;
+
+use std::path::PathBuf;
+
+/// Which backend runs the model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// The Terrace backend.
+    #[default]
+    Terrace,
+    /// llama.cpp as it is, weights mapped from the file: what Terrace is compared with.
+    Stock {
+        /// Let it convert weights to its repacked layouts, as its own programs do by default.
+        repack: bool,
+    },
+}
+
+/// How to load and run a model.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The GGUF file, the first shard of a split model.
+    pub model: PathBuf,
+    /// Which backend runs it.
+    pub mode: Mode,
+    /// What lives where in RAM.
+    pub placement: PlacementOptions,
+    /// What lives on devices.
+    pub devices: DeviceOptions,
+    /// Copies of experts on devices.
+    pub hot: HotOptions,
+    /// The context.
+    pub context: ContextOptions,
+    /// Reading.
+    pub io: IoOptions,
+    /// Slots.
+    pub cache: CacheOptions,
+    /// Computing.
+    pub compute: ComputeOptions,
+    /// Recording.
+    pub record: RecordOptions,
+    /// Replacing tensors.
+    pub reload: ReloadOptions,
+    /// Estimating.
+    pub estimates: EstimateOptions,
+    /// Testing.
+    pub testing: TestingOptions,
+}

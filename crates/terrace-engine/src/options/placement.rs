@@ -1,0 +1,36 @@
+//! What lives where.
+
+use std::path::PathBuf;
+use terrace_host::pressure::Adapt;
+use terrace_plan::{Budget, Manage, TensorRule};
+
+/// What lives where in RAM.
+#[derive(Clone, Debug)]
+pub struct PlacementOptions {
+    /// Which weights come from the store.
+    pub stream: Manage,
+    /// Whether weights that fit may be left to the page cache; otherwise they are read into memory.
+    pub mapping: bool,
+    /// RAM for weights, resident ones and slots together.
+    pub ram_budget: Budget,
+    /// Whether the budget follows the memory that there is.
+    pub adapt: Adapt,
+    /// A plan by `terrace plan --json`, which is followed instead of [`PlacementOptions::stream`] and
+    /// [`PlacementOptions::ram_budget`].
+    pub plan: Option<PathBuf>,
+    /// Where single tensors go, whatever the plan says of them.
+    pub rules: Vec<TensorRule>,
+}
+
+impl Default for PlacementOptions {
+    fn default() -> Self {
+        Self {
+            stream: Manage::Auto,
+            mapping: true,
+            ram_budget: Budget::Auto,
+            adapt: Adapt::default(),
+            plan: None,
+            rules: Vec::new(),
+        }
+    }
+}
