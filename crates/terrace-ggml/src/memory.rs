@@ -65,7 +65,7 @@ impl Pages {
         ByteSize(self.len as u64)
     }
 
-    /// Its bytes; none of [reserved](Pages::reserved) addresses.
+    /// Its bytes; [reserved](Pages::reserved) addresses have none.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         let len = if self.accessible { self.len } else { 0 };
         // SAFETY: mapped readable and writable for `len` bytes, and borrowed mutably for as long as the slice lives.

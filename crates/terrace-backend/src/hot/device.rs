@@ -48,7 +48,7 @@ pub struct DeviceLane {
     job: Job,
     running: bool,
     puts: Puts,
-    /// [`DeviceLane::flush`]'s result since the last [`Lane::settle`], the first error of several; none: nothing was flushed.
+    /// [`DeviceLane::flush`]'s result since the last [`Lane::settle`], the first error of several; `None` means that nothing was flushed.
     given: Option<Result<(), ExpertDeviceError>>,
 }
 
@@ -177,7 +177,7 @@ impl Handover {
         std::mem::take(&mut phase)
     }
 
-    /// Waits for what came of the job; none if `gone` before that.
+    /// Waits for what came of the job; `None` if `gone` before that.
     fn done(&self, gone: impl Fn() -> bool) -> Option<(Job, Result<(), ExpertDeviceError>)> {
         let mut phase = self.phase();
         while !matches!(*phase, Phase::Done(..)) {

@@ -36,7 +36,7 @@ pub(super) struct HotLayer {
     pub(super) memory: ByteSize,
     /// Elements of a row that comes out, once adopted.
     pub(super) out_width: usize,
-    /// How the lane computes blocks of it; none until its graph was seen, and if the lane cannot do what it does.
+    /// How the lane computes blocks of it; `None` until its graph was seen, and if the lane cannot do what it does.
     pub(super) adopted: Option<Arc<Recipe>>,
     /// Why it has no lane.
     pub(super) problem: Option<String>,

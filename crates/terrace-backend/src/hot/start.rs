@@ -68,7 +68,7 @@ fn tensors_of(layout: &Layout, layer: LayerId) -> Vec<(u32, &ManagedTensor, u32)
     tensors
 }
 
-/// Their matrices; none without a tensor, or if one is no stack of as many matrices as the others.
+/// Their matrices; `None` without a tensor, or if one is no stack of as many matrices as the others.
 fn matrices_of(model: &ModelFile, tensors: &[(u32, &ManagedTensor, u32)]) -> Option<Vec<SlotShape>> {
     let experts = tensors.first()?.2;
     let of = |(_, tensor, n): &(u32, &ManagedTensor, u32)| {
@@ -232,7 +232,7 @@ fn fit(
     }
 }
 
-/// An expert's matrix of a tensor; none if the tensor is no stack of matrices.
+/// An expert's matrix of a tensor; `None` if the tensor is no stack of matrices.
 fn shape_of(model: &ModelFile, tensor: &ManagedTensor) -> Option<SlotShape> {
     let [inner, rows, experts, _] = model.tensor(&tensor.name)?.shape.0;
     let shape = SlotShape { ty: tensor.ty, inner, rows };

@@ -65,12 +65,12 @@ impl RowOp {
         (self.node.op, self.node.op_params, self.node.ne[0])
     }
 
-    /// Elements in a row of the `i`-th operand (below 3); none if there is no such operand.
+    /// Elements in a row of the `i`-th operand (below 3); `None` if there is no such operand.
     pub fn operand_width(&self, i: usize) -> Option<usize> {
         self.sources[i].map(|source| source.ne[0].unsigned_abs() as usize)
     }
 
-    /// The values of an operand that is the same in every graph, a row of floats for each expert; none if it is none such.
+    /// The values of an operand that is the same in every graph, a row of floats for each expert; `None` if it is no such operand.
     pub fn table(&self, i: usize) -> Option<Table> {
         let tensor = self.sources[i]?;
         let [width, rows, rest @ ..] = tensor.ne.map(|n| n.unsigned_abs() as usize);

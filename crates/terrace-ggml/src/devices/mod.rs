@@ -28,7 +28,7 @@ impl DeviceHandle {
         remote::lost() && self.is_remote()
     }
 
-    /// Its memory: free, and all of it. Asked from the driver at each call. None of
+    /// Its memory: free, and all of it. Asked from the driver at each call; zero for
     /// [lost](Self::is_lost) ones.
     pub fn memory(self) -> (ByteSize, ByteSize) {
         if self.is_lost() {

@@ -249,7 +249,7 @@ impl Context {
         }
     }
 
-    /// The first position of a sequence whose keys and values are there in all layers; none if it has no tokens. With sliding
+    /// The first position of a sequence whose keys and values are there in all layers; `None` if it has no tokens. With sliding
     /// windows, what lies before may have been overwritten.
     pub fn first_position(&self, sequence: u32) -> Option<u32> {
         let sequence = i32::try_from(sequence).unwrap_or(i32::MAX);
