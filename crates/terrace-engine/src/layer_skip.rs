@@ -83,7 +83,7 @@ impl LayerSkip {
         struct Version {
             version: u32,
         }
-        let no_file_of_ours = |e: serde_json::Error| format!("not a file of `terrace calibrate-skip`: {e}");
+        let no_file_of_ours = |e: serde_json::Error| format!("not a file of layers to skip: {e}");
         let Version { version } = serde_json::from_str(text).map_err(no_file_of_ours)?;
         if version != VERSION {
             return Err(format!("version {version}, and this program reads version {VERSION}"));

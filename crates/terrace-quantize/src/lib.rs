@@ -7,11 +7,15 @@
 
 mod convert;
 mod error;
+mod options;
 mod output;
 mod plan;
+mod planned;
 mod recipe;
 
 pub use error::QuantizeError;
+pub use options::QuantizeOptions;
 pub use output::{QuantizeProgress, Written};
-pub use plan::{PlannedTensor, QuantizeOptions, QuantizePlan};
+pub use plan::QuantizePlan;
+pub use planned::PlannedTensor;
 pub use recipe::{ParseTypeRuleError, RecipeError, TypeRule, read_recipe};

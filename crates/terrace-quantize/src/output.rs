@@ -2,7 +2,8 @@
 
 use crate::convert::Conversion;
 use crate::error::QuantizeError;
-use crate::plan::{PlannedTensor, QuantizePlan};
+use crate::plan::QuantizePlan;
+use crate::planned::PlannedTensor;
 use serde::Serialize;
 use std::ffi::OsString;
 use std::fs::File;

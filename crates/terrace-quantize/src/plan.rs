@@ -1,6 +1,8 @@
 //! What each tensor becomes, and everything that could be wrong with that.
 
 use crate::error::QuantizeError;
+use crate::options::QuantizeOptions;
+use crate::planned::{PlannedTensor, Unmet, importance_len, planned, unmet_by};
 use crate::recipe::TypeRule;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -9,43 +11,6 @@ use terrace_ggml::llama::{self, FileType, MixtureRequest};
 use terrace_ggml::quantize::WeightType;
 use terrace_ggml::quantize::imatrix::Imatrix;
 use terrace_model::{ByteSize, FileIndex, ModelFile, TensorInfo};
-
-/// What is asked for.
-#[derive(Clone, Debug)]
-pub struct QuantizeOptions {
-    /// The model (of a split one, its first file).
-    pub input: PathBuf,
-    /// What llama.cpp's mixture is chosen for.
-    pub file_type: FileType,
-    /// Types of single tensors; the first rule that matches decides. What llama.cpp never quantises (norms, routers) stays.
-    pub rules: Vec<TypeRule>,
-    /// A file of importances.
-    pub imatrix: Option<PathBuf>,
-    /// No mixture: all matrices without a rule get the file type's own type.
-    pub pure: bool,
-    /// Weights that are quantised already may be so again.
-    pub allow_requantize: bool,
-    /// These tensors alone; the result is no model then, but a donor for one.
-    pub only: Option<BTreeSet<String>>,
-    /// Threads that convert.
-    pub threads: usize,
-}
-
-impl QuantizeOptions {
-    /// As llama.cpp does it when nobody says more.
-    pub fn new(input: impl Into<PathBuf>, file_type: FileType) -> Self {
-        Self {
-            input: input.into(),
-            file_type,
-            rules: Vec::new(),
-            imatrix: None,
-            pure: false,
-            allow_requantize: false,
-            only: None,
-            threads: terrace_ggml::cpu::default_threads(),
-        }
-    }
-}
 
 /// What becomes of a model, tensor by tensor.
 #[derive(Debug)]
@@ -59,35 +24,6 @@ pub struct QuantizePlan {
     /// What stands in the way of writing it, and not of knowing its size.
     unmet: Option<Unmet>,
     pub(crate) threads: usize,
-}
-
-/// A tensor that needs an importance, and has none.
-#[derive(Clone, Debug)]
-struct Unmet {
-    tensor: String,
-    to: &'static str,
-    given: bool,
-}
-
-/// A tensor, and what it becomes.
-#[derive(Clone, Debug)]
-pub struct PlannedTensor {
-    /// As it is.
-    pub from: TensorInfo,
-    /// Its new type; `None`: as it is.
-    pub to: Option<WeightType>,
-    /// Its new size.
-    pub size: ByteSize,
-}
-
-impl PlannedTensor {
-    /// The name of the type that it will have.
-    pub fn ty(&self) -> &str {
-        match self.to {
-            Some(ty) => ty.name(),
-            None => &self.from.ty.name,
-        }
-    }
 }
 
 impl QuantizePlan {
@@ -227,65 +163,6 @@ fn given_types(model: &ModelFile, rules: &[TypeRule]) -> Result<Vec<(String, Wei
         Some(unused) => Err(QuantizeError::UnusedRule { rule: rules[unused].to_string() }),
         None => Ok(given),
     }
-}
-
-/// Checks what llama.cpp would find out in the middle of the work, or abort on.
-fn planned(
-    tensor: &TensorInfo,
-    to: Option<WeightType>,
-    options: &QuantizeOptions,
-    imatrix: Option<&Imatrix>,
-) -> Result<PlannedTensor, QuantizeError> {
-    let Some(to) = to else {
-        return Ok(PlannedTensor { from: tensor.clone(), to: None, size: tensor.size() });
-    };
-    let (name, from) = (|| tensor.name.clone(), || tensor.ty.name.clone());
-    let Some(old) = WeightType::from_id(tensor.ty.id) else {
-        return Err(QuantizeError::Unconvertible { tensor: name(), from: from(), to: to.name() });
-    };
-    if old.is_quantized() && !options.allow_requantize {
-        return Err(QuantizeError::Requantize { tensor: name(), from: from(), to: to.name() });
-    }
-    let values = imatrix.and_then(|imatrix| imatrix.get(&tensor.name));
-    let expected = importance_len(tensor);
-    if let Some(found) =
-        values.map(<[f32]>::len).filter(|&found| found as u64 != expected && !is_embedding(tensor))
-    {
-        return Err(QuantizeError::ImportanceSize { tensor: name(), expected, found });
-    }
-    let rows = tensor.shape.elements().checked_div(tensor.shape.0[0]).unwrap_or(0);
-    let row = to.row_bytes(tensor.shape.0[0]);
-    let size = row.and_then(|row| row.checked_mul(rows));
-    let size =
-        size.ok_or_else(|| QuantizeError::Unconvertible { tensor: name(), from: from(), to: to.name() })?;
-    Ok(PlannedTensor { from: tensor.clone(), to: Some(to), size: ByteSize(size) })
-}
-
-/// Whether it can be made with these importances.
-fn unmet_by(planned: &PlannedTensor, file_type: FileType, imatrix: Option<&Imatrix>) -> Option<Unmet> {
-    let (to, tensor) = (planned.to?, &planned.from);
-    let values = imatrix.and_then(|imatrix| imatrix.get(&tensor.name));
-    let usable = values.is_some_and(|values| values.len() as u64 == importance_len(tensor));
-    let needed = !usable && needs_importance(tensor, to, file_type);
-    needed.then(|| Unmet { tensor: tensor.name.clone(), to: to.name(), given: imatrix.is_some() })
-}
-
-/// A value per column of each matrix.
-fn importance_len(tensor: &TensorInfo) -> u64 {
-    let [columns, _, matrices, more] = tensor.shape.0;
-    columns.saturating_mul(matrices).saturating_mul(more)
-}
-
-fn is_embedding(tensor: &TensorInfo) -> bool {
-    ["token_embd.weight", "per_layer_token_embd.weight"].contains(&tensor.name.as_str())
-}
-
-/// llama.cpp's rule, and what ggml's quantisers insist on.
-fn needs_importance(tensor: &TensorInfo, to: WeightType, file_type: FileType) -> bool {
-    if is_embedding(tensor) || tensor.name == "output.weight" {
-        return to.needs_importance();
-    }
-    to.wants_importance() || (to == WeightType::Q2_K && file_type.name() == "Q2_K_S")
 }
 
 /// Fallbacks, and rules that have no effect at all.

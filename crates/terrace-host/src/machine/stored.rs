@@ -137,7 +137,7 @@ impl StoredProfile {
         let path = Self::user_path()?;
         Self::read(&path, &Hardware::here()).unwrap_or_else(|error| {
             if WARNED.lock().unwrap_or_else(PoisonError::into_inner).insert(path) {
-                tracing::warn!("{error}; `terrace profile --refresh` measures this machine");
+                tracing::warn!("{error}; `terrace machine --refresh` measures this machine");
             }
             None
         })

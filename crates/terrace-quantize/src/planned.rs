@@ -1,0 +1,96 @@
+//! One tensor: what it becomes, and whether that can be.
+
+use crate::error::QuantizeError;
+use crate::options::QuantizeOptions;
+use terrace_ggml::llama::FileType;
+use terrace_ggml::quantize::WeightType;
+use terrace_ggml::quantize::imatrix::Imatrix;
+use terrace_model::{ByteSize, TensorInfo};
+
+/// A tensor that needs an importance, and has none.
+#[derive(Clone, Debug)]
+pub struct Unmet {
+    pub tensor: String,
+    pub to: &'static str,
+    pub given: bool,
+}
+
+/// A tensor, and what it becomes.
+#[derive(Clone, Debug)]
+pub struct PlannedTensor {
+    /// As it is.
+    pub from: TensorInfo,
+    /// Its new type; `None`: as it is.
+    pub to: Option<WeightType>,
+    /// Its new size.
+    pub size: ByteSize,
+}
+
+impl PlannedTensor {
+    /// The name of the type that it will have.
+    pub fn ty(&self) -> &str {
+        match self.to {
+            Some(ty) => ty.name(),
+            None => &self.from.ty.name,
+        }
+    }
+}
+
+/// Checks what llama.cpp would find out in the middle of the work, or abort on.
+pub fn planned(
+    tensor: &TensorInfo,
+    to: Option<WeightType>,
+    options: &QuantizeOptions,
+    imatrix: Option<&Imatrix>,
+) -> Result<PlannedTensor, QuantizeError> {
+    let Some(to) = to else {
+        return Ok(PlannedTensor { from: tensor.clone(), to: None, size: tensor.size() });
+    };
+    let (name, from) = (|| tensor.name.clone(), || tensor.ty.name.clone());
+    let Some(old) = WeightType::from_id(tensor.ty.id) else {
+        return Err(QuantizeError::Unconvertible { tensor: name(), from: from(), to: to.name() });
+    };
+    if old.is_quantized() && !options.allow_requantize {
+        return Err(QuantizeError::Requantize { tensor: name(), from: from(), to: to.name() });
+    }
+    let values = imatrix.and_then(|imatrix| imatrix.get(&tensor.name));
+    let expected = importance_len(tensor);
+    if let Some(found) =
+        values.map(<[f32]>::len).filter(|&found| found as u64 != expected && !is_embedding(tensor))
+    {
+        return Err(QuantizeError::ImportanceSize { tensor: name(), expected, found });
+    }
+    let rows = tensor.shape.elements().checked_div(tensor.shape.0[0]).unwrap_or(0);
+    let row = to.row_bytes(tensor.shape.0[0]);
+    let size = row.and_then(|row| row.checked_mul(rows));
+    let size =
+        size.ok_or_else(|| QuantizeError::Unconvertible { tensor: name(), from: from(), to: to.name() })?;
+    Ok(PlannedTensor { from: tensor.clone(), to: Some(to), size: ByteSize(size) })
+}
+
+/// Whether it can be made with these importances.
+pub fn unmet_by(planned: &PlannedTensor, file_type: FileType, imatrix: Option<&Imatrix>) -> Option<Unmet> {
+    let (to, tensor) = (planned.to?, &planned.from);
+    let values = imatrix.and_then(|imatrix| imatrix.get(&tensor.name));
+    let usable = values.is_some_and(|values| values.len() as u64 == importance_len(tensor));
+    let needed = !usable && needs_importance(tensor, to, file_type);
+    needed.then(|| Unmet { tensor: tensor.name.clone(), to: to.name(), given: imatrix.is_some() })
+}
+
+/// A value per column of each matrix.
+pub fn importance_len(tensor: &TensorInfo) -> u64 {
+    let [columns, _, matrices, more] = tensor.shape.0;
+    columns.saturating_mul(matrices).saturating_mul(more)
+}
+
+fn is_embedding(tensor: &TensorInfo) -> bool {
+    ["token_embd.weight", "per_layer_token_embd.weight"].contains(&tensor.name.as_str())
+}
+
+/// llama.cpp's rule, and what ggml's quantisers insist on.
+fn needs_importance(tensor: &TensorInfo, to: WeightType, file_type: FileType) -> bool {
+    if is_embedding(tensor) || tensor.name == "output.weight" {
+        return to.needs_importance();
+    }
+    to.wants_importance() || (to == WeightType::Q2_K && file_type.name() == "Q2_K_S")
+}
