@@ -103,7 +103,7 @@ fn measure(serving: &Serving, prompts: &[&[i32]], tokens: usize) -> Result<Rate,
             };
             let sink = move |event| {
                 match event {
-                    Event::Finished(answer) => drop(send.send(Ok(answer))),
+                    Event::Finished(answer) => drop(send.send(Ok(*answer))),
                     Event::Failed(error) => drop(send.send(Err(error.to_string()))),
                     _ => {}
                 }

@@ -195,7 +195,7 @@ fn reloaded_under(
     };
     let _ticket = job.clone().submit(serving, Box::new(sink)).unwrap();
     let answer = told.into_iter().find_map(|event| match event {
-        Event::Finished(answer) => Some(answer),
+        Event::Finished(answer) => Some(*answer),
         Event::Failed(error) => panic!("{error}"),
         _ => None,
     });

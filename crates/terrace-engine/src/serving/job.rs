@@ -88,7 +88,7 @@ pub enum Event {
     /// More of the answer: bytes that no stop string can take back. UTF-8 characters may be cut.
     Text(Vec<u8>),
     /// It is done, or was cancelled.
-    Finished(Answer),
+    Finished(Box<Answer>),
     /// It could not be done.
     Failed(EngineError),
 }

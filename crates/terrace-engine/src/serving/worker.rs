@@ -175,7 +175,7 @@ impl Worker {
         // Whoever is told may bring the next job at once: the slot is free before.
         let (mut sink, answer) =
             self.take_with(index, |session, generation| generation.end(session, stop, epoch));
-        let _ = sink(Event::Finished(answer));
+        let _ = sink(Event::Finished(Box::new(answer)));
     }
 
     pub(super) fn fail(&mut self, index: usize, error: EngineError) {
@@ -221,7 +221,7 @@ impl Worker {
         self.totals.ended.cancelled += 1;
         let queued_ms = request.submitted.elapsed().as_secs_f64() * 1e3;
         let answer = Answer::not_begun(request.job.prompt.len(), queued_ms, self.engine.epoch());
-        let _ = (request.sink)(Event::Finished(answer));
+        let _ = (request.sink)(Event::Finished(Box::new(answer)));
     }
 
     /// Nothing to compute.

@@ -57,7 +57,6 @@ pub fn with_copies(model: &Path, servers: &[RpcServer]) -> Options {
             cache: HotCacheChoice::Bytes(ByteSize::mib(24)),
             update: HotUpdate::Bytes(ByteSize::mib(16)),
             split: servers.len() > 1,
-            ..options(model, Manage::Experts).hot
         },
         ..options(model, Manage::Experts)
     }

@@ -135,7 +135,7 @@ impl Told {
                 Event::Started { reused, epoch, .. } => heard.started = Some((reused, epoch)),
                 Event::Progress { evaluated } => heard.progress.push(evaluated),
                 Event::Text(text) => heard.text.extend(text),
-                Event::Finished(answer) => heard.end = Ok(answer),
+                Event::Finished(answer) => heard.end = Ok(*answer),
                 Event::Failed(error) => heard.end = Err(error),
             }
         }

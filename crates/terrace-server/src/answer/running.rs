@@ -17,7 +17,7 @@ pub struct Running {
     events: UnboundedReceiver<Event>,
     text: Utf8Stream,
     /// The answer, while the rest of the text goes out before it.
-    answer: Option<Answer>,
+    answer: Option<Box<Answer>>,
     deadline: Option<Instant>,
     _ticket: Ticket,
 }
@@ -34,7 +34,7 @@ pub enum Piece {
     /// More text, never empty; characters are whole.
     Text(String),
     /// The end.
-    End(Answer),
+    End(Box<Answer>),
 }
 
 impl Running {
@@ -107,7 +107,7 @@ impl Running {
     pub async fn whole(mut self) -> Result<(String, Answer), ApiError> {
         loop {
             if let Piece::End(answer) = self.next().await? {
-                return Ok((String::from_utf8_lossy(&answer.text).into_owned(), answer));
+                return Ok((String::from_utf8_lossy(&answer.text).into_owned(), *answer));
             }
         }
     }
