@@ -53,7 +53,7 @@ impl Stops {
     }
 
     /// Takes the next piece of text. `free` gets the bytes that nothing can take back any more. The place of the string that ends
-    /// the text, if one does: the rest of the piece, and the string itself, are then in the way of nobody, and nothing may
+    /// the text, if one does: the rest of the piece, and the string itself, are then dropped, and nothing may
     /// follow.
     pub fn push(&mut self, piece: &[u8], free: &mut Vec<u8>) -> Option<usize> {
         if self.strings.is_empty() {

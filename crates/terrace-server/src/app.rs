@@ -154,7 +154,7 @@ impl Ready {
         self.ask(Serving::status)
     }
 
-    /// Whether nobody computes any more, though nobody has asked for an end.
+    /// Whether the worker has ended without being asked to.
     pub fn has_failed(&self) -> bool {
         self.ask(Serving::has_failed).unwrap_or(false)
     }

@@ -21,7 +21,7 @@ pub struct ApiError {
     retry_after: Option<u32>,
 }
 
-/// When a client whose request found the queue full may come again: a guess, since nobody knows how long answers become.
+/// When a client whose request found the queue full may come again: a guess, since the length of answers is not known.
 const RETRY_FULL: u32 = 2;
 /// When one that came before the model was loaded may.
 const RETRY_LOADING: u32 = 1;
@@ -53,7 +53,7 @@ impl ApiError {
         Self { code: Some("invalid_api_key"), ..error }
     }
 
-    /// A web page of somebody else.
+    /// A web page of another site.
     pub fn foreign_origin(origin: &str) -> Self {
         let message = format!("web pages from {origin} may not use this server");
         Self::new(StatusCode::FORBIDDEN, "permission_error", message)
@@ -107,7 +107,7 @@ impl ApiError {
         Self { code: Some("timeout"), ..error }
     }
 
-    /// Nobody else's fault.
+    /// The server's own fault.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
     }

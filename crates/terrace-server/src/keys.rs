@@ -7,12 +7,12 @@ use sha2::{Digest, Sha256};
 pub struct Keys(Vec<[u8; 32]>);
 
 impl Keys {
-    /// Of these keys; none: nobody needs one.
+    /// Takes digests of these keys. If there are none, no request needs one.
     pub fn new(keys: &[String]) -> Self {
         Self(keys.iter().map(|key| digest(key)).collect())
     }
 
-    /// Whether everybody may ask.
+    /// Whether no request needs a key.
     pub fn are_none(&self) -> bool {
         self.0.is_empty()
     }

@@ -42,7 +42,7 @@ impl Listening {
     /// Takes an address.
     ///
     /// # Errors
-    /// There is no such address, or somebody else has it.
+    /// There is no such address, or another program has it.
     pub fn start(host: &str, port: u16) -> Result<Self, ServerError> {
         let bound = || {
             let socket = TcpListener::bind((host, port))?;
@@ -115,7 +115,7 @@ impl Server {
         Ok(Self { thread: thread.map_err(ServerError::Start)?, phase, ended })
     }
 
-    /// Whether nobody answers any more.
+    /// Whether the thread has ended.
     pub fn has_ended(&self) -> bool {
         self.thread.is_finished()
     }

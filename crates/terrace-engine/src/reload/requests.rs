@@ -1,4 +1,4 @@
-//! Reloads that somebody asks for while the model generates: they wait for the next boundary between two batches.
+//! Reloads that are asked for while the model generates: they wait for the next boundary between two batches.
 
 use super::reloads::ReloadOutcome;
 use crate::engine::Engine;
@@ -28,7 +28,7 @@ impl Engine {
         self.reload_is_asked() && self.requested_reload()
     }
 
-    /// Whether somebody has asked for a reload.
+    /// Whether a reload was asked for.
     pub(crate) fn reload_is_asked(&mut self) -> bool {
         self.reloads().request.load(Ordering::Relaxed)
     }
@@ -46,7 +46,7 @@ impl Engine {
     }
 
     /// Whether a computation failed because a file that may be written to is being written to: it has become shorter for a
-    /// moment. Then a reload is asked for, which waits for whoever writes, and the computation can be tried again behind it.
+    /// moment. Then a reload is asked for, which waits for the writer, and the computation can be tried again after it.
     pub(crate) fn is_being_written(&mut self, error: &ContextError) -> bool {
         let ContextError::Backend(error) = error else { return false };
         let shrank =

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long an idle worker sleeps: flags that others set (a reload asked for by a signal, an interrupt taken back) wake nobody.
+/// How long an idle worker sleeps: flags that others set (a reload asked for by a signal, an interrupt taken back) do not wake it.
 const NAP: Duration = Duration::from_millis(100);
 
 /// Called with what came of a reload.

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use terrace_ggml::llama::Batch;
 
-/// How long nobody must have asked anything before statistics of experts are written.
+/// How long the worker must have been idle before statistics of experts are written.
 const QUIET: Duration = Duration::from_secs(2);
 
 /// The engine, and the jobs in its slots.
@@ -38,7 +38,7 @@ pub struct Worker {
     pub(super) ready: Vec<usize>,
 }
 
-/// Tells callers that nobody works any more, however that came about.
+/// Tells callers that the worker has ended, however that came about.
 struct Ended(Arc<Queue>);
 
 impl Drop for Ended {
@@ -96,7 +96,7 @@ impl Worker {
         self.engine
     }
 
-    /// Reloads that somebody asked for, between two batches.
+    /// Does the reloads that were asked for, between two batches.
     fn reload(&mut self) {
         let epoch = self.engine.epoch();
         if self.engine.reload_is_asked() {

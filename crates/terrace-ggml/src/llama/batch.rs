@@ -69,10 +69,10 @@ impl Context {
     pub fn decode_batch(&mut self, batch: &mut Batch) -> Result<(), ContextError> {
         let n = i32::try_from(batch.len()).expect("at most a batch");
         let mut rest = batch.sequences.as_mut_slice();
-        let mut sequences: Vec<*mut i32> = Vec::with_capacity(batch.counts.len());
+        self.places.clear();
         for &count in &batch.counts {
             let (own, others) = rest.split_at_mut(count.unsigned_abs() as usize);
-            sequences.push(own.as_mut_ptr());
+            self.places.push(own.as_mut_ptr());
             rest = others;
         }
         let raw = sys::llama_batch {
@@ -81,11 +81,12 @@ impl Context {
             embd: std::ptr::null_mut(),
             pos: batch.positions.as_mut_ptr(),
             n_seq_id: batch.counts.as_mut_ptr(),
-            seq_id: sequences.as_mut_ptr(),
+            seq_id: self.places.as_mut_ptr(),
             logits: batch.wanted.as_mut_ptr(),
         };
         let outputs = batch.outputs();
-        // SAFETY: all arrays are as long as the batch, each token's sequences as long as its count, and outlive the call.
+        // SAFETY: all arrays are as long as the batch, each token's sequences as long as its count; all outlive the call, which
+        // leaves `places` alone.
         unsafe { self.submit(raw, outputs) }
     }
 }

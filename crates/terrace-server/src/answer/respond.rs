@@ -26,7 +26,7 @@ pub trait Form: Send + 'static {
     }
     /// A piece.
     fn piece(&mut self, text: String) -> Value;
-    /// What comes behind the last one.
+    /// What comes after the last one.
     fn end(&mut self, answer: &Answer) -> Vec<Value>;
     /// What comes instead of it if the answer fails.
     fn error(&self, error: &ApiError) -> Value {
@@ -116,7 +116,7 @@ impl<F: Form> Pieces<F> {
         Self { running: Some(running), form, ready, done }
     }
 
-    /// The next text to go out; none behind the last. An error is the last one, and then there is no `[DONE]`.
+    /// The next text to go out; none after the last. An error is the last one, and then there is no `[DONE]`.
     async fn next(&mut self) -> Option<String> {
         if let Some(text) = self.ready.pop_front() {
             return Some(text);

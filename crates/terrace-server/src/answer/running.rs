@@ -59,7 +59,7 @@ impl Running {
         })
     }
 
-    /// Waits until it has a slot. What goes wrong before is told by a status; behind it, it is too late for that.
+    /// Waits until it has a slot. What goes wrong before is told by a status; after it, it is too late for that.
     ///
     /// # Errors
     /// It ended before.
@@ -72,7 +72,7 @@ impl Running {
         }
     }
 
-    /// The next piece; nothing comes behind [`Piece::End`].
+    /// The next piece; nothing comes after [`Piece::End`].
     ///
     /// # Errors
     /// It failed, or took too long.

@@ -33,10 +33,10 @@ impl<S: Send + Sync> FromRequest<S> for Body {
     }
 }
 
-/// The fields of a JSON object. Who has taken those that it knows, ends with [`Fields::finish`].
+/// The fields of a JSON object. A handler takes those that it knows, and ends with [`Fields::finish`].
 pub struct Fields {
     map: Map<String, Value>,
-    /// Where the object is in the body, with the dot behind it.
+    /// Where the object is in the body, with the dot after it.
     path: String,
     asked: Vec<&'static str>,
 }
@@ -137,7 +137,7 @@ impl Fields {
         }
     }
 
-    /// The fields that nobody has asked for: harmless ones are ignored.
+    /// Ends reading: of the fields that were not taken, harmless ones are ignored.
     ///
     /// # Errors
     /// One that would change the answer if it were known.

@@ -1,4 +1,4 @@
-//! Fields that clients send and nobody here acts on: harmless ones, and such as are refused unless they ask for nothing.
+//! Fields that are known and do nothing: harmless ones, and those that are refused unless they ask for nothing.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Prompts: texts, tokens and conversations become the tokens to go on behind.
+//! Prompts: texts, tokens and conversations become tokens.
 
 use super::body::{Fields, wrong};
 use crate::advice::Reason;

@@ -6,7 +6,7 @@ use crate::error::ApiError;
 use serde_json::Value;
 use terrace_ggml::llama::Sampling;
 
-/// Stop strings of a request at most: each is looked for behind each token.
+/// Stop strings of a request at most: each is looked for after each token.
 const MAX_STOPS: usize = 64;
 /// Tokens of an answer at most, as a number that is none: -1 and -2 are llama.cpp's names for "until it ends".
 const ENDLESS: i64 = -2;

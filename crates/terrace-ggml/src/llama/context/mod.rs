@@ -34,6 +34,8 @@ pub struct Context {
     outputs: usize,
     /// Reused: which tokens of a call shall leave logits.
     wanted: Vec<i8>,
+    /// Reused: where the sequences of each token of a batch stand.
+    pub(super) places: Vec<*mut i32>,
     /// llama.cpp keeps its address.
     interrupt: Arc<AtomicBool>,
     /// llama.cpp keeps its address.
@@ -96,6 +98,7 @@ impl Context {
             most_outputs: raw.n_outputs_max as usize,
             outputs: 0,
             wanted: Vec::new(),
+            places: Vec::new(),
             interrupt,
             _observer: observer,
             _model: model,
