@@ -9,7 +9,7 @@ use terrace_ggml::devices::rpc::RpcError;
 use terrace_ggml::gguf::GgufError;
 use terrace_ggml::llama::{ContextError, LoadError, TokenizeError};
 use terrace_host::pressure::ReadingsError;
-use terrace_plan::{PlanError, RuleError};
+use terrace_plan::PlanError;
 use terrace_store::StoreError;
 
 /// Why a model did not load or generate. Displays as one line.
@@ -96,12 +96,6 @@ impl EngineError {
 
 impl From<PlanError> for EngineError {
     fn from(error: PlanError) -> Self {
-        Unfit::from(error).into()
-    }
-}
-
-impl From<RuleError> for EngineError {
-    fn from(error: RuleError) -> Self {
         Unfit::from(error).into()
     }
 }

@@ -6,17 +6,15 @@ use serde::Serialize;
 use std::fmt;
 use terrace_model::ByteSize;
 use terrace_model::KvTypes;
-use terrace_plan::{Placement, Plan};
+use terrace_plan::Plan;
 
 /// The effective plan of a loaded model: placement, I/O, sizes.
 #[derive(Clone, Debug, Serialize)]
 pub struct PlanReport {
     /// `full-resident`, `expert-streaming`, ... or `stock`.
     pub mode: String,
-    /// Placement; none in stock runs.
+    /// What lives where; none in stock runs.
     pub placement: Option<Plan>,
-    /// The same as `terrace plan` shows it, with what it should cost; none in stock runs, and for models without layers.
-    pub placed: Option<Placement>,
     /// I/O engine (`io_uring`, `pread`); none in stock runs.
     pub io: Option<String>,
     /// Whether reads pass the page cache by.
@@ -55,8 +53,7 @@ impl fmt::Display for PlanReport {
             None => f.write_str(&self.mode)?,
         }
         let separator = if f.alternate() { "\n" } else { "; " };
-        if let Some(placed) = &self.placed {
-            let estimate = &placed.estimate;
+        if let Some(estimate) = self.placement.as_ref().and_then(|plan| plan.estimate.as_ref()) {
             write!(f, "{separator}about {} tokens/s, bound by {}", estimate.decode_tok_s, estimate.bound)?;
         }
         if let (Some(io), Some(direct)) = (&self.io, self.direct) {
@@ -83,8 +80,8 @@ impl fmt::Display for PlanReport {
             "context {} tokens in {} (about {}), batch {}/{}, {} threads",
             self.context, self.kv_type, self.context_bytes, self.batch, self.ubatch, self.threads
         )?;
-        match &self.placed {
-            Some(placed) if f.alternate() => write!(f, "\n\n{placed}"),
+        match &self.placement {
+            Some(plan) if f.alternate() => write!(f, "\n\n{}", plan.tables()),
             _ => Ok(()),
         }
     }

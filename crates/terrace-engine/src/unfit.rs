@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 use terrace_model::ByteSize;
-use terrace_plan::{PlaceError, PlanError, RuleError};
+use terrace_plan::PlanError;
 
 /// What was asked for and this model, or this machine, cannot have. Displays as one line.
 #[derive(Debug, thiserror::Error)]
@@ -12,12 +12,6 @@ pub enum Unfit {
     /// The model does not fit what was asked for.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// Layers cannot be put on devices as asked.
-    #[error("layers on devices: {0}")]
-    Place(#[source] PlaceError),
-    /// Layers for devices, and none are there.
-    #[error("layers for devices: there is no accelerator with memory of its own")]
-    NoAccelerator,
     /// Reading asked for, and left to the kernel.
     #[error("mapped weights are read by the page cache, so {choice} would do nothing")]
     MappedAndRead {
@@ -44,9 +38,6 @@ pub enum Unfit {
         /// What borders are multiples of.
         granularity: u64,
     },
-    /// A rule for tensors that cannot be followed.
-    #[error("rule for tensors {0}")]
-    Rule(#[from] RuleError),
     /// A context that memory cannot hold.
     #[error("a context of {tokens} tokens needs about {needed}, and {available} are available")]
     ContextTooLarge {

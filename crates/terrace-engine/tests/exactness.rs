@@ -65,12 +65,14 @@ fn options(model: &Path) -> Options {
 /// Room for two experts of each MoE layer beside what is resident, or the least that works if that is more.
 fn two_bundles(model: &Path, manage: Manage) -> ByteSize {
     let file = terrace_ggml::gguf::read(model).unwrap();
-    let request = terrace_plan::Request {
+    let request = terrace_plan::Wishes {
+        mapping: false,
         manage,
         ram_budget: Budget::Bytes(ByteSize::gib(1 << 20)),
         ..Default::default()
     };
-    let machine = terrace_plan::Machine { ram_available: ByteSize::gib(1 << 20) };
+    let machine =
+        terrace_plan::MachineProfile::unmeasured("m", 2, ByteSize::gib(1 << 20), ByteSize::gib(1 << 20));
     let plan = terrace_plan::plan(&file, &machine, &request).unwrap();
     let bundles: ByteSize =
         terrace_plan::expert_groups(&file).iter().map(|g| ByteSize(2 * g.bundle.bytes())).sum();

@@ -60,8 +60,13 @@ fn streaming(options: Options) -> Options {
     let file = terrace_ggml::gguf::read(&options.model).unwrap();
     let ram_budget = terrace_plan::Budget::Bytes(terrace_model::ByteSize::gib(1 << 20));
     let manage = terrace_plan::Manage::Experts;
-    let request = terrace_plan::Request { manage, ram_budget, ..Default::default() };
-    let machine = terrace_plan::Machine { ram_available: terrace_model::ByteSize::gib(1 << 20) };
+    let request = terrace_plan::Wishes { mapping: false, manage, ram_budget, ..Default::default() };
+    let machine = terrace_plan::MachineProfile::unmeasured(
+        "m",
+        2,
+        terrace_model::ByteSize::gib(1 << 20),
+        terrace_model::ByteSize::gib(1 << 20),
+    );
     let minimum = terrace_plan::plan(&file, &machine, &request).unwrap().minimum;
     let ram_budget = terrace_plan::Budget::Bytes(terrace_model::ByteSize(2 * minimum.bytes()));
     Options { placement: PlacementOptions { stream: manage, ram_budget, ..options.placement }, ..options }

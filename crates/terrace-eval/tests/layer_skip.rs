@@ -33,8 +33,10 @@ fn streamed(model: &Path) -> Options {
     let file = terrace_ggml::gguf::read(model).unwrap();
     let manage = if terrace_plan::expert_groups(&file).is_empty() { Manage::Ffn } else { Manage::Experts };
     let huge = ByteSize::gib(1 << 20);
-    let request = terrace_plan::Request { manage, ram_budget: Budget::Bytes(huge), ..Default::default() };
-    let plan = terrace_plan::plan(&file, &terrace_plan::Machine { ram_available: huge }, &request).unwrap();
+    let ram_budget = Budget::Bytes(huge);
+    let wishes = terrace_plan::Wishes { mapping: false, manage, ram_budget, ..Default::default() };
+    let machine = terrace_plan::MachineProfile::unmeasured("m", 2, huge, huge);
+    let plan = terrace_plan::plan(&file, &machine, &wishes).unwrap();
     Options {
         placement: PlacementOptions {
             stream: manage,

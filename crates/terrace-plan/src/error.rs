@@ -1,5 +1,8 @@
 //! Why there is no plan.
 
+use crate::machine::ProfileError;
+use crate::plan::file::FileError;
+use crate::rules::RuleError;
 use std::fmt;
 use terrace_model::ByteSize;
 
@@ -38,6 +41,44 @@ pub enum PlanError {
         minimum: ByteSize,
         /// What the model needs.
         need: Need,
+    },
+    /// The machine's description.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    /// A plan from a file that cannot be followed.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// Rules for tensors that cannot be followed.
+    #[error("rule for tensors {0}")]
+    Rule(#[from] RuleError),
+    /// Layers for devices, and none are there.
+    #[error("layers on devices were asked for, and there is no accelerator with memory of its own")]
+    NoAccelerator,
+    /// A device that is not there.
+    #[error("the machine has no device `{name}` with memory of its own{}", if known.is_empty() { String::new() } else { format!("; it has {}", known.join(", ")) })]
+    NoDevice {
+        /// What was asked for.
+        name: String,
+        /// What it has.
+        known: Vec<String>,
+    },
+    /// Too little memory on devices for the layers that were asked for.
+    #[error("{layers} layers do not fit on {} with {} free", names.join(", "), room)]
+    NoDeviceRoom {
+        /// Layers asked for.
+        layers: u32,
+        /// The devices.
+        names: Vec<String>,
+        /// What may be used of all of them.
+        room: ByteSize,
+    },
+    /// A tensor that is asked about and not there.
+    #[error("the model has no tensor `{name}`{}", nearest.as_ref().map_or_else(String::new, |n| format!("; did you mean `{n}`?")))]
+    NoTensor {
+        /// What was asked for.
+        name: String,
+        /// One that is there.
+        nearest: Option<String>,
     },
 }
 

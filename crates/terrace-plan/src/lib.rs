@@ -1,24 +1,26 @@
 //! Here is a model and a machine: what lives where?
 //!
 //! Pure functions over the plain description of a model file: no clock, no files, no threads, no ggml; the same
-//! input gives the same plan. What the machine has and what the user wants are numbers that the caller brings
-//! ([`Machine`], [`Request`]); out comes a [`Plan`], or the reason and the smallest budget that would do.
+//! input gives the same plan. What the machine has ([`MachineProfile`]) and what the user wants ([`Wishes`]) are numbers that
+//! the caller brings; out comes a [`Plan`] with an estimate of its speed, or the reason and the smallest budget that would do.
 //!
+//! - [`plan()`]: the one entry.
 //! - [`classify`], [`expert_groups`]: what each tensor is for.
 //! - [`Summary`]: a model for people and for `terrace inspect`.
-//! - [`managed`], [`override_patterns`]: which tensors Terrace streams, and how llama.cpp is told.
-//! - [`plan`]: budgets, slots, mode, warnings.
-//! - [`place`]: a [`Placement`] on a measured machine ([`MachineProfile`]), with an estimate of its speed.
+//! - [`managed`], [`override_patterns`]: sets of tensors, and how llama.cpp is told.
+//! - [`advise`], [`explain`], [`WhatIf`]: what to make of a plan.
 //! - [`mixes`]: types of tensors that cost least within a size.
 
 mod advice;
 mod error;
+mod finish;
 mod machine;
 mod mix;
 mod model;
 mod place;
-mod plan_table;
+mod plan;
 mod planners;
+mod planning;
 mod rules;
 mod wishes;
 
@@ -26,7 +28,7 @@ pub use advice::{Advice, ParseWhatIfError, WhatIf, advise, explain};
 pub use error::{Need, PlanError};
 pub use machine::{
     CpuProfile, DeviceProfile, MachineProfile, MatmulRate, MemoryProfile, PROFILE_VERSION, PlanRate,
-    ProfileError, ReadRate, StorageProfile, ThreadBandwidth, Unit,
+    ProfileError, ReadRate, StorageProfile, ThreadBandwidth, Unit, auto_reserve, device_room,
 };
 pub use mix::{Mix, MixError, MixOption, least_cost, mixes};
 pub use model::{
@@ -34,13 +36,14 @@ pub use model::{
     ShardSummary, Summary, TensorClass, TypeSummary, auto_ubatch, classify, classify_all, context_size,
     context_tokens, expert_groups, managed, override_patterns, slot_size,
 };
-pub use place::{
-    Bound, CurveError, Estimate, Given, HitCurve, HotClass, PLACEMENT_VERSION, PlaceError, PlaceRequest,
-    PlacedContext, PlacedExperts, PlacedLayer, PlacedMode, PlacedModel, Placement, PlacementError,
-    RealizeError, Term, TermKind, TierUse, assess, device_room, place,
+pub use plan::{
+    Bound, Estimate, FileError, HotCopies, Mode, Note, OnDevices, PLAN_VERSION, ParsePlanError, Plan,
+    PlanFile, PlannedContext, PlannedExperts, PlannedLayer, PlannedModel, ReadsReason, Term, TermKind,
+    TierUse, Warning, token_cycle_warning,
 };
-pub use planners::{
-    HotLayer, Mode, Plan, Planner, auto_reserve, hot_slots, plan, plan_selection, token_cycle_warning,
-};
+pub use planners::{HotLayer, Planner, hot_slots};
+pub use planning::{kv_types, plan};
 pub use rules::{ParseRuleError, RuleError, RulePlace, TensorRule, apply_rules};
-pub use wishes::{Budget, Machine, Manage, ParseBudgetError, ParseManageError, Request};
+pub use wishes::{
+    Budget, CurveError, HitCurve, HotClass, KvChoice, Manage, ParseBudgetError, ParseManageError, Wishes,
+};

@@ -6,7 +6,7 @@ use terrace_engine::{EngineError, FileError, FileRole, ReadingChoice, ReloadErro
 use terrace_eval::sweep::SweepError;
 use terrace_eval::{BaseLogitsFault, EvalError};
 use terrace_ggml::llama::ContextError;
-use terrace_plan::{MixError, PlanError, RuleError};
+use terrace_plan::{MixError, PlanError, RuleError, Warning};
 use terrace_quantize::QuantizeError;
 use terrace_server::{Reason, ServerError};
 
@@ -50,13 +50,8 @@ pub fn hint(error: &CliError) -> Option<String> {
             Some("measure with a smaller file (--size), or a file that is there already".into())
         }
         CliError::IoBench(_) => None,
-        CliError::Place(terrace_plan::PlaceError::NoRoom { .. }) => {
-            Some("take a smaller context (--ctx, --kv-type), or ask with --what-if ram=...".into())
-        }
-        CliError::Place(terrace_plan::PlaceError::NoTensor { .. }) => {
-            Some("tensors are named as in the file, e.g. blk.0.ffn_down.weight".into())
-        }
-        CliError::Place(_) | CliError::Measure(_) | CliError::Profile(_) => None,
+        CliError::Plan(error) => on_planning(error),
+        CliError::Measure(_) | CliError::Profile(_) => None,
         CliError::Rpc(_) => {
             Some("servers are started with ggml's rpc-server, of the same release of llama.cpp".into())
         }
@@ -119,17 +114,10 @@ fn on_reload(error: &ReloadError) -> Option<String> {
 
 fn on_unfit(unfit: &Unfit) -> Option<String> {
     match unfit {
-        Unfit::Plan(PlanError::BudgetTooSmall { minimum, .. }) => {
-            let minimum = minimum.bytes().div_ceil(1 << 20);
-            Some(format!("use --ram-budget {minimum}MiB or more, or a smaller quantisation"))
-        }
-        Unfit::Place(_) => Some("use a smaller --n-gpu-layers, or leave it out: as many as pay are chosen".into()),
+        Unfit::Plan(error) => on_planning(error),
         Unfit::EmptySlice { .. } => {
             Some("--split-mode tensor needs wider matrices: use --split-mode layer, or fewer devices".into())
         }
-        Unfit::NoAccelerator => Some(
-            "`terrace doctor` shows the devices; --rpc HOST:PORT uses those of a server, --n-gpu-layers 0 none".into(),
-        ),
         Unfit::MappedAndRead { choice } => {
             let option = match choice {
                 ReadingChoice::Unmapped => "--mmap=off",
@@ -140,14 +128,45 @@ fn on_unfit(unfit: &Unfit) -> Option<String> {
             };
             Some(format!("leave out --mmap, or {option}"))
         }
-        Unfit::Rule(RuleError::Unused { .. }) => Some(
-            "rules are given with --override-tensor; `terrace plan MODEL --json` and `terrace inspect MODEL` show a model's tensors"
-                .into(),
-        ),
         Unfit::RepackTooLarge { .. } => Some("leave out --repack".into()),
         Unfit::ContextTooLarge { .. } => Some("use a smaller --ctx".into()),
         Unfit::StockLayers => Some("leave out --layer-skip, or --stock".into()),
         _ => None,
+    }
+}
+
+/// A warning of a plan, with what could be done about it.
+pub fn warning(warning: &Warning) -> String {
+    match warning {
+        Warning::MappedBeyondMemory { .. } => format!("{warning} (--manage auto)"),
+        _ => warning.to_string(),
+    }
+}
+
+fn on_planning(error: &PlanError) -> Option<String> {
+    match error {
+        PlanError::BudgetTooSmall { minimum, .. } => {
+            let minimum = minimum.bytes().div_ceil(1 << 20);
+            Some(format!("use --ram-budget {minimum}MiB or more, or a smaller quantisation"))
+        }
+        PlanError::AutoNoRoom { .. } => {
+            Some("take a smaller context (--ctx, --kv-type), or a smaller quantisation".into())
+        }
+        PlanError::NoDeviceRoom { .. } => {
+            Some("use a smaller --n-gpu-layers, or leave it out: as many as pay are chosen".into())
+        }
+        PlanError::NoAccelerator => Some(
+            "`terrace doctor` shows the devices; --rpc HOST:PORT uses those of a server, --n-gpu-layers 0 none".into(),
+        ),
+        PlanError::Rule(RuleError::Unused { .. }) => Some(
+            "rules are given with -ot; `terrace plan MODEL --json` and `terrace inspect MODEL` show a model's tensors"
+                .into(),
+        ),
+        PlanError::Rule(_) => Some("rules are given with -ot".into()),
+        PlanError::NoTensor { .. } => {
+            Some("tensors are named as in the file, e.g. blk.0.ffn_down.weight".into())
+        }
+        PlanError::NoDevice { .. } | PlanError::Profile(_) | PlanError::File(_) => None,
     }
 }
 

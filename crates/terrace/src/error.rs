@@ -80,7 +80,7 @@ pub enum CliError {
     Replay(#[from] terrace_store::StoreError),
     /// A plan that cannot be.
     #[error(transparent)]
-    Place(#[from] terrace_plan::PlaceError),
+    Plan(#[from] terrace_plan::PlanError),
     /// A server's devices cannot be used.
     #[error(transparent)]
     Rpc(#[from] terrace_ggml::devices::rpc::RpcError),

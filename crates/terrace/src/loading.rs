@@ -1,5 +1,6 @@
 //! An engine from the command line's options.
 
+use crate::advice;
 use crate::args::{EngineArgs, SamplingArgs, TestingArgs};
 use crate::error::CliError;
 use crate::source;
@@ -75,6 +76,9 @@ pub fn load_with<T>(
 /// From now on Ctrl-C ends the engine's work; and what was decided, for who wants to know.
 pub fn loaded(engine: &Engine, announce: Announce) {
     signals::set_engine(engine.interrupt_flag());
+    for warning in engine.plan().placement.iter().flat_map(|plan| &plan.warnings) {
+        tracing::warn!("{}", advice::warning(warning));
+    }
     match announce {
         Announce::Nothing => {}
         Announce::Line => eprintln!("{}", engine.plan()),

@@ -100,7 +100,7 @@ fn a_plan_with_copies_is_followed() {
     let layers = run["hot_experts"]["layers"].as_array().unwrap();
     assert!(layers.len() == 6 && layers.iter().all(|layer| layer["slots"] == 5), "{layers:?}");
     assert_eq!(run["plan"]["hot"]["devices"][0]["slots"], 30);
-    let placed = run["plan"]["placed"]["layers"].as_array().unwrap();
+    let placed = run["plan"]["placement"]["layers"].as_array().unwrap();
     assert!(placed.iter().all(|layer| layer["home"] == "RPC0"), "{placed:?}");
     let text = stderr(&generate(&[&with[..], &["--hot-cache", "off"]].concat()));
     assert!(text.contains("the plan's experts on devices are not there: switched off"), "{text}");
@@ -195,7 +195,7 @@ fn runs_do_what_is_planned() {
     let golden = report(&["--stock"])["tokens"].clone();
     let run = report(&["--rpc", server.endpoint(), "--ram-budget", "6MiB", "--ctx", "256"]);
     assert_eq!(run["tokens"], golden);
-    let summary = run["plan"]["placed"]["summary"].as_str().unwrap();
+    let summary = run["plan"]["placement"]["summary"].as_str().unwrap();
     assert!(summary.contains("hot lanes on RPC0"), "{:#}", run["plan"]);
     let hot = &run["hot_experts"];
     assert!(hot["hot"].as_u64().unwrap() > 0 && hot["cold"].as_u64().unwrap() > 0, "{hot:#}");

@@ -48,7 +48,7 @@ fn every_placement_gives_the_same_tokens() {
         let report = report(&args);
         assert_eq!(report["tokens"], golden, "{what} {args:?}");
         assert!(report["mode"].as_str().unwrap().starts_with(what.split('-').next().unwrap()), "{report:#}");
-        let estimate = &report["plan"]["placed"]["estimate"];
+        let estimate = &report["plan"]["placement"]["estimate"];
         assert!(estimate["decode_tok_s"].as_f64().unwrap() > 0.0, "{args:?}");
     }
 }
@@ -78,8 +78,8 @@ fn an_edited_plan_is_followed_to_the_tensor() {
     let report = report(&["--plan", path.to_str().unwrap()]);
     let placement = &report["plan"]["placement"];
     assert_eq!(placement["managed_tensors"], 18 + 1);
-    assert_eq!(report["plan"]["placed"]["streamed"], plan["streamed"]);
-    assert_eq!(report["plan"]["placed"]["context"]["tokens"], 300);
+    assert_eq!(report["plan"]["placement"]["streamed"], plan["streamed"]);
+    assert_eq!(report["plan"]["placement"]["context"]["tokens"], 300);
     assert!(report["plan"]["context"].as_u64().unwrap() >= 300);
     let slots: ByteSize = serde_json::from_value(placement["slots"].clone()).unwrap();
     assert!(slots >= ByteSize::mib(2) && slots < ByteSize::mib(3), "{slots}");
@@ -149,7 +149,7 @@ fn the_cache_can_be_smaller_and_says_that_it_is() {
     let exact = report(&["--ctx", "512"]);
     let smaller = report(&["--ctx", "512", "--kv-type", "q8_0"]);
     let bytes = |report: &Value| -> ByteSize {
-        serde_json::from_value(report["plan"]["placed"]["context"]["cache"].clone()).unwrap()
+        serde_json::from_value(report["plan"]["placement"]["context"]["cache"].clone()).unwrap()
     };
     assert_eq!(smaller["plan"]["kv_type"], "q8_0");
     assert_eq!(bytes(&smaller).bytes() * 64, bytes(&exact).bytes() * 34);
@@ -172,14 +172,14 @@ fn layers_on_a_device_give_the_same_tokens() {
     ] {
         let report = on(&args);
         assert_eq!(report["tokens"], golden, "{args:?}");
-        let homes = report["plan"]["placed"]["layers"].as_array().unwrap();
+        let homes = report["plan"]["placement"]["layers"].as_array().unwrap();
         let there = homes.iter().filter(|layer| layer["home"] == "RPC0").count();
         assert_eq!(there, layers, "{args:?}");
     }
     let on_host = on(&["-ngl", "7", "--kv-offload", "off"]);
     assert_eq!(on_host["tokens"], golden);
     let context = |report: &Value, tier: usize| -> ByteSize {
-        serde_json::from_value(report["plan"]["placed"]["tiers"][tier]["context"].clone()).unwrap()
+        serde_json::from_value(report["plan"]["placement"]["tiers"][tier]["context"].clone()).unwrap()
     };
     let there = on(&["-ngl", "7"]);
     assert!(context(&on_host, 0) > context(&there, 0) && context(&on_host, 1) < context(&there, 1));

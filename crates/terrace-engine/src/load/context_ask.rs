@@ -4,9 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use terrace_ggml::llama::{CacheType, Context, ContextParams, FlashAttention, LoadParams, Model};
-use terrace_model::ByteSize;
-use terrace_model::{KvType, KvTypes};
-use terrace_plan::ContextSize;
+use terrace_model::{ByteSize, KvType, KvTypes, ModelFile};
+use terrace_plan::{ContextSize, Wishes};
 
 /// A model's header, as llama.cpp understands it.
 pub struct HeaderModel(Arc<Model>);
@@ -56,6 +55,22 @@ impl HeaderModel {
         let (cache, compute) = context.memory();
         Some(ContextSize { cache, compute, logits: ByteSize::ZERO })
     }
+}
+
+/// What llama.cpp says of contexts as they are wished for, for each type of keys and values that may be chosen. Nothing of what
+/// has to be estimated.
+pub fn measured_contexts(
+    path: &Path,
+    file: &ModelFile,
+    wishes: &Wishes,
+    available: ByteSize,
+) -> Vec<(KvTypes, ContextSize)> {
+    // Its vocabulary is not kept beside the model's own.
+    let Some(header) = HeaderModel::read(path) else { return Vec::new() };
+    let (tokens, ubatch) = (wishes.tokens(file), wishes.ubatch(file, available));
+    let context =
+        |&ty: &KvTypes| Some((ty, header.slots(wishes.slots.max(1), tokens, ty, ubatch, wishes.outputs)?));
+    wishes.kv_types().iter().filter_map(context).collect()
 }
 
 /// llama.cpp's type for the plan's.

@@ -3,7 +3,7 @@
 use super::plan_file::read_plan;
 use crate::error::EngineError;
 use crate::layer_skip::LayerSkip;
-use crate::options::{KvChoice, Mode, Options};
+use crate::options::{Mode, Options};
 use crate::timeline::TimelineFile;
 use crate::trace::TraceFile;
 use crate::unfit::Unfit;
@@ -11,7 +11,7 @@ use terrace_ggml::devices::rpc::add_rpc_server;
 use terrace_ggml::gguf;
 use terrace_model::ModelFile;
 use terrace_model::identity::FileState;
-use terrace_plan::Placement;
+use terrace_plan::PlanFile;
 use terrace_store::identity::file_state;
 
 /// A model's header, and the files that go with a run of it.
@@ -23,12 +23,12 @@ pub struct Header {
     pub timeline: Option<TimelineFile>,
     pub layer_skip: Option<LayerSkip>,
     /// What [`PlacementOptions::plan`](crate::options::PlacementOptions::plan) holds.
-    pub written: Option<Placement>,
+    pub written: Option<PlanFile>,
 }
 
 impl Header {
-    /// Reads it, connects to the servers, and opens what the run is to write. A plan's file has the last word on the context.
-    pub fn read(options: &mut Options) -> Result<Self, EngineError> {
+    /// Reads it, connects to the servers, and opens what the run is to write.
+    pub fn read(options: &Options) -> Result<Self, EngineError> {
         let file = gguf::read(&options.model)?;
         let states = file.shards.iter().map(|shard| file_state(&shard.path).ok()).collect();
         for endpoint in &options.devices.rpc {
@@ -45,10 +45,6 @@ impl Header {
             (Some(path), Mode::Terrace) => Some(read_plan(path)?),
             _ => None,
         };
-        if let Some(context) = written.as_ref().map(|plan| plan.context) {
-            (options.context.tokens, options.context.kv_type) =
-                (Some(context.tokens), KvChoice::Types(context.kv_type));
-        }
         Ok(Self { file, states, trace, timeline, layer_skip, written })
     }
 }

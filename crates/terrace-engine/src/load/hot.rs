@@ -8,7 +8,7 @@ use terrace_backend::{Cut, HotUpdate, LaneLayer, LanePlan, Lanes, Layout, Weight
 use terrace_ggml::devices::DeviceHandle;
 use terrace_host::separate_devices;
 use terrace_model::{ByteSize, LayerId, ModelFile};
-use terrace_plan::{ExpertGroup, HotLayer, device_room, expert_groups, hot_slots};
+use terrace_plan::{ExpertGroup, HotCopies, HotLayer, device_room, expert_groups, hot_slots};
 
 /// What an expert's tensors take beside their bytes, on devices that align and pad: so much each.
 const PADDING: ByteSize = ByteSize(4 << 10);
@@ -57,9 +57,6 @@ impl fmt::Display for HotPlan {
     }
 }
 
-/// Experts that a plan puts on devices, by the devices' names.
-pub type PlannedLanes = Vec<(String, Vec<LaneLayer>)>;
-
 /// What is asked of lanes.
 #[derive(Clone, Copy)]
 pub struct Asked<'a> {
@@ -68,7 +65,7 @@ pub struct Asked<'a> {
     /// Whether each device has a slice of every expert, instead of the experts of some layers.
     pub split: bool,
     /// By the plan.
-    pub planned: &'a PlannedLanes,
+    pub planned: &'a [HotCopies],
     /// Whether a trace is recorded.
     pub traced: bool,
 }
@@ -114,12 +111,11 @@ fn decided(file: &ModelFile, weights: &Weights, asked: Asked<'_>) -> HotPlan {
             }
         },
         HotCacheChoice::Bytes(most) => by_size(file, &groups, &devices, most),
-        _ => planned
+        _ => devices
             .iter()
-            .filter_map(|(name, layers)| {
-                let device = devices.iter().copied().find(|device| device.name() == *name)?;
-                Some(within(file, &groups, device, layers))
-            })
+            .map(|&device| (device, planned_for(planned, &device.name())))
+            .filter(|(_, layers)| !layers.is_empty())
+            .map(|(device, layers)| within(file, &groups, device, &layers))
             .collect(),
     };
     if plans.iter().all(|plan| plan.layers.iter().all(|layer| layer.slots == 0)) {
@@ -132,6 +128,12 @@ fn decided(file: &ModelFile, weights: &Weights, asked: Asked<'_>) -> HotPlan {
         *weights.lanes() = Some(lanes);
     }
     plan
+}
+
+/// The layers that a device is to have copies of.
+fn planned_for(planned: &[HotCopies], device: &str) -> Vec<LaneLayer> {
+    let there = planned.iter().filter(|copies| copies.device == device);
+    there.map(|copies| LaneLayer { layer: LayerId(copies.layer), slots: copies.slots }).collect()
 }
 
 /// The groups of experts that stream, one in a layer.

@@ -2,7 +2,6 @@
 //! weights that stay in memory, the context.
 
 mod context_ask;
-mod decide;
 pub mod devices;
 mod header;
 pub mod hot;
@@ -11,10 +10,12 @@ pub mod progress;
 mod scene;
 pub mod split;
 mod weights;
+mod wishes;
 
-pub use context_ask::HeaderModel;
+pub use context_ask::{HeaderModel, measured_contexts};
 pub use hot::{HotDevice, HotPlan};
 pub use progress::LoadProgress;
+pub use wishes::wishes_of;
 
 use crate::error::EngineError;
 use crate::layer_skip::LayerSkip;
@@ -29,8 +30,7 @@ use crate::unfit::Unfit;
 use crate::warm::WarmStart;
 use context_ask::cache_type;
 use header::Header;
-use hot::PlannedLanes;
-use scene::{Scene, asks_for_reading};
+use scene::Scene;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -41,6 +41,7 @@ use terrace_host::pressure::Watcher;
 use terrace_model::{ByteSize, KvTypes, ModelFile};
 use terrace_plan::{Budget, Manage};
 use weights::{Loaded, Stored};
+use wishes::reading_choice;
 
 /// Everything that a load makes. The fields end in this order: the watcher first, then the statistics are saved; the context
 /// before the model, the model before the weights.
@@ -66,32 +67,32 @@ pub struct Parts {
 /// # Errors
 /// [`EngineError`], each naming file, tensor, offset and numbers; nothing of the load remains.
 pub fn load(
-    options: &mut Options,
+    options: &Options,
     interrupt: &Arc<AtomicBool>,
     observer: Option<Box<dyn Observer>>,
     progress: &mut dyn FnMut(LoadProgress) -> ControlFlow<()>,
 ) -> Result<Parts, EngineError> {
     let begin = Instant::now();
     let header = Header::read(options)?;
-    let scene = Scene::of(&header, options);
-    let kv_type = decide::kv_type(&scene);
-    let mut report = report(&scene, kv_type, scene.context(kv_type));
+    let mut scene = Scene::of(&header, options);
+    let kv_type = scene.settle();
+    let needed = scene.wishes.context_size(scene.file, kv_type, scene.available).total();
+    let mut report = report(&scene, kv_type, needed);
     check(&scene, &report)?;
-    let mut loaded = match options.mode {
+    let loaded = match options.mode {
         Mode::Stock { repack } => Loaded::stock(options, repack)?,
         Mode::Terrace => {
-            let decided = decide::placing(&scene, kv_type)?;
-            let stored = Stored::open(&scene, decided, &mut report)?;
+            let plan = scene.plan()?;
+            let stored = Stored::open(&scene, plan, &mut report)?;
             let installed = stored.install(&scene)?;
             installed.load_model(&scene, &mut report)?
         }
     };
     loaded.fill_resident(progress)?;
-    let lanes = std::mem::take(&mut loaded.lanes);
     let context = context(&loaded, &scene, &mut report, interrupt, observer)?;
     let load_ms = begin.elapsed().as_secs_f64() * 1e3;
     let mut parts = Parts::new(loaded, context, report, header, load_ms);
-    parts.start(&lanes, options, progress)?;
+    parts.start(options, progress)?;
     Ok(parts)
 }
 
@@ -104,7 +105,6 @@ fn report(scene: &Scene<'_>, kv_type: KvTypes, needed: ByteSize) -> PlanReport {
     PlanReport {
         mode: if repacks { "repacked" } else { "stock" }.into(),
         placement: None,
-        placed: None,
         kv_type,
         io: None,
         direct: None,
@@ -133,7 +133,7 @@ fn check(scene: &Scene<'_>, report: &PlanReport) -> Result<(), EngineError> {
     if options.mode == (Mode::Stock { repack: true }) && repacked > available {
         return Err(Unfit::RepackTooLarge { needed: repacked, available }.into());
     }
-    match (options.mode, options.placement.stream, asks_for_reading(options)) {
+    match (options.mode, options.placement.stream, reading_choice(options)) {
         (Mode::Terrace, Manage::Mapped, Some(choice)) => Err(Unfit::MappedAndRead { choice }.into()),
         _ => Ok(()),
     }
@@ -173,7 +173,8 @@ fn context(
         context.attach_threads(report.threads.max(report.threads_batch));
     }
     report.context = context.size();
-    if options.context.tokens.is_some() && report.context > tokens {
+    let asked = scene.wishes.context.is_some() || scene.wishes.written.is_some();
+    if asked && report.context > tokens {
         tracing::warn!("llama.cpp rounds the context of {tokens} tokens up to {}", report.context);
     }
     Ok(context)
@@ -181,7 +182,7 @@ fn context(
 
 impl Parts {
     fn new(loaded: Loaded, context: Context, report: PlanReport, header: Header, load_ms: f64) -> Self {
-        let Loaded { model, weights, .. } = loaded;
+        let Loaded { model, weights } = loaded;
         let Header { file, states, trace, timeline, layer_skip, .. } = header;
         let mut registry = Registry::new(&file, &states, &model);
         if let (Some(weights), Some(plan)) = (&weights, &report.placement) {
@@ -207,7 +208,6 @@ impl Parts {
     /// Starts what works beside a loaded model: copies of experts, the timeline, the warm start, the watcher.
     fn start(
         &mut self,
-        planned: &PlannedLanes,
         options: &Options,
         progress: &mut dyn FnMut(LoadProgress) -> ControlFlow<()>,
     ) -> Result<(), EngineError> {
@@ -218,7 +218,7 @@ impl Parts {
             choice: options.hot.cache,
             update: options.hot.update,
             split: options.hot.split,
-            planned,
+            planned: self.report.placement.as_ref().map_or(&[][..], |plan| &plan.hot),
             traced: options.record.trace.is_some(),
         };
         self.report.hot = Some(hot::begin(&self.file, weights, asked));

@@ -3,10 +3,10 @@
 use crate::file_error::{FileError, FileRole};
 use std::path::Path;
 use terrace_model::ByteSize;
-use terrace_plan::Placement;
+use terrace_plan::PlanFile;
 
 /// A plan that `terrace plan --json` wrote, perhaps edited since.
-pub fn read_plan(path: &Path) -> Result<Placement, FileError> {
+pub fn read_plan(path: &Path) -> Result<PlanFile, FileError> {
     /// The largest model's plan takes a few hundred kilobytes.
     const MOST: ByteSize = ByteSize::mib(16);
     let bad = |reason: String| FileError { role: FileRole::Plan, path: path.into(), reason };
@@ -15,5 +15,5 @@ pub fn read_plan(path: &Path) -> Result<Placement, FileError> {
         return Err(bad(format!("{} are no plan", ByteSize(size))));
     }
     let text = std::fs::read_to_string(path).map_err(|error| bad(error.to_string()))?;
-    Placement::from_json(&text).map_err(|error| bad(error.to_string()))
+    PlanFile::from_json(&text).map_err(|error| bad(error.to_string()))
 }

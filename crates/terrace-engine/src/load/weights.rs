@@ -1,9 +1,7 @@
 //! The weights of a run through the Terrace backend: their store, the device that computes from it, the model itself, and
 //! the weights that stay in memory.
 
-use super::decide::Placing;
-use super::devices::OnDevices;
-use super::hot::PlannedLanes;
+use super::devices::prepare;
 use super::progress::LoadProgress;
 use super::scene::Scene;
 use crate::error::EngineError;
@@ -23,10 +21,9 @@ use terrace_store::{DirectChoice, EngineInfo, FaultPlan, Store, StoreConfig, Sto
 /// faster than a cold cache fills, but slow disks never beat a warm one.
 const CACHED_ENOUGH: f64 = 0.5;
 
-/// A decision with the store that its weights come from.
+/// A plan with the store that its weights come from.
 pub struct Stored {
     plan: Plan,
-    devices: OnDevices,
     layout: Layout,
     store: Store,
     engine: EngineInfo,
@@ -36,49 +33,31 @@ pub struct Stored {
 
 impl Stored {
     /// Cuts what is managed into blocks, and opens the store that they stream through.
-    pub fn open(scene: &Scene<'_>, decided: Placing, report: &mut PlanReport) -> Result<Self, EngineError> {
+    pub fn open(scene: &Scene<'_>, plan: Plan, report: &mut PlanReport) -> Result<Self, EngineError> {
         let Scene { options, file, .. } = *scene;
         let files: Vec<PathBuf> = file.shards.iter().map(|s| s.path.clone()).collect();
-        let Placing { mut plan, devices, placed } = decided;
-        if options.cache.slots_share < 100 {
-            plan.share_slots(options.cache.slots_share);
-        }
-        for warning in &plan.warnings {
-            tracing::warn!("{warning}");
-        }
-        if plan.mode == PlanMode::FullResident {
-            let cached = FileMaps::open(&files)?.cached_share();
-            plan.direct = cached < CACHED_ENOUGH;
-            plan.direct_reason =
-                format!("read once; the page cache holds {:.0} % of the file", cached * 100.0);
-        }
+        let (direct, reads) = reads(options, &plan, &files)?;
         let layout = Layout::new(plan.managed.infos(file).map(|(tensor, experts)| {
             (tensor, experts.map_or(Cut::Whole, |experts| Cut::PerExpert { experts }))
         }));
-        let config = config(options, &plan)?;
+        let config = config(options, &plan, direct)?;
         let maps =
             (plan.mode == PlanMode::Mapped).then(|| FileMaps::open(&files).map(Arc::new)).transpose()?;
         let store = Store::open(files, layout.blocks(), config)?;
         let engine = store.engine();
-        if options.io.direct != DirectChoice::Auto {
-            plan.direct_reason =
-                format!("as asked (by itself: {})", if plan.direct { "direct" } else { "buffered" });
-        }
-        plan.direct = engine.direct;
         report.mode = plan.mode.to_string();
         if maps.is_none() {
             (report.io, report.direct) = (Some(engine.name.to_string()), Some(engine.direct));
-            report.io_reason = Some(engine.reason.clone());
+            report.io_reason = Some(format!("{reads}; {}", engine.reason));
             report.tuned_gbps = engine.gbps;
         }
-        report.placed = placed;
-        Ok(Self { plan, devices, layout, store, engine, maps })
+        Ok(Self { plan, layout, store, engine, maps })
     }
 
     /// Registers the device with ggml, once per process, and makes what it computes from.
     pub fn install(self, scene: &Scene<'_>) -> Result<Installed, EngineError> {
         let Scene { options, file, .. } = *scene;
-        let Self { plan, devices, layout, store, engine, maps } = self;
+        let Self { plan, layout, store, engine, maps } = self;
         let terrace = Terrace::install()?;
         let routed = layout.tensors().iter().any(|tensor| tensor.cut != Cut::Whole);
         let recorder = (routed && options.record.trace.is_some())
@@ -86,21 +65,21 @@ impl Stored {
         let mapped = maps.is_some();
         let mut weights = Weights::new(file, layout, store);
         if let Some(maps) = maps {
-            weights = weights.with_maps(maps, plan.populates(&scene.memory()))?;
+            weights = weights.with_maps(maps, plan.populates(scene.machine.memory.available))?;
         }
         let weights = Arc::new(weights);
         weights.observer().recorder = recorder;
-        Ok(Installed { plan, devices, terrace, mapped, weights })
+        Ok(Installed { plan, terrace, mapped, weights })
     }
 }
 
 /// How the store is to read.
-fn config(options: &Options, plan: &Plan) -> Result<StoreConfig, EngineError> {
+fn config(options: &Options, plan: &Plan, direct: DirectChoice) -> Result<StoreConfig, EngineError> {
     let faults = options.testing.faults.as_deref().map(str::parse::<FaultPlan>).transpose();
     Ok(StoreConfig {
         budget: plan.slots,
         io: options.io.engine,
-        direct: direct_for(options.io.direct, plan),
+        direct,
         queue_depth: options.io.queue_depth,
         request_size: options.io.request_size,
         policy: options.cache.policy.clone(),
@@ -110,18 +89,26 @@ fn config(options: &Options, plan: &Plan) -> Result<StoreConfig, EngineError> {
     })
 }
 
-/// Streaming bypasses the page cache, which would hold a second copy; a model that is read once may use it.
-fn direct_for(choice: DirectChoice, plan: &Plan) -> DirectChoice {
-    match choice {
-        DirectChoice::Auto if !plan.direct => DirectChoice::Off,
-        other => other,
-    }
+/// Past the page cache or through it, and why. Streaming bypasses the page cache, which would hold a second copy; a model that is
+/// read once may use it.
+fn reads(options: &Options, plan: &Plan, files: &[PathBuf]) -> Result<(DirectChoice, String), EngineError> {
+    let (direct, reason) = if plan.mode == PlanMode::FullResident {
+        let cached = FileMaps::open(files)?.cached_share();
+        let reason = format!("read once; the page cache holds {:.0} % of the file", cached * 100.0);
+        (cached < CACHED_ENOUGH, reason)
+    } else {
+        (plan.direct, plan.direct_reason.to_string())
+    };
+    Ok(match options.io.direct {
+        DirectChoice::Auto if !direct => (DirectChoice::Off, reason),
+        DirectChoice::Auto => (DirectChoice::Auto, reason),
+        asked => (asked, format!("as asked (by itself: {})", if direct { "direct" } else { "buffered" })),
+    })
 }
 
 /// Weights that the device knows, before llama.cpp has asked for them.
 pub struct Installed {
     plan: Plan,
-    devices: OnDevices,
     terrace: &'static Terrace,
     mapped: bool,
     weights: Arc<Weights>,
@@ -131,7 +118,8 @@ impl Installed {
     /// Has llama.cpp load the model: each tensor to the buffer type, or the device, that the plan says.
     pub fn load_model(self, scene: &Scene<'_>, report: &mut PlanReport) -> Result<Loaded, EngineError> {
         let Scene { options, file, .. } = *scene;
-        let Self { plan, devices: on_devices, terrace, mapped, weights } = self;
+        let Self { plan, terrace, mapped, weights } = self;
+        let on_devices = &plan.devices;
         let place_of_others = if mapped { terrace.mapped() } else { terrace.resident() };
         let mut overrides: Vec<_> =
             override_patterns(file, &plan.managed).into_iter().map(|p| (p, terrace.managed())).collect();
@@ -142,8 +130,7 @@ impl Installed {
             let resident = override_patterns(file, &on_devices.resident(file, &plan.managed));
             overrides.extend(resident.into_iter().map(|pattern| (pattern, place_of_others)));
         }
-        let devices = on_devices.prepare(file, &mut overrides, options.devices.split_mode)?;
-        report.placement = Some(plan);
+        let devices = prepare(on_devices, file, &mut overrides, options.devices.split_mode)?;
         let _scope = terrace.loading(Arc::clone(&weights));
         let params = LoadParams {
             overrides,
@@ -153,7 +140,8 @@ impl Installed {
             ..LoadParams::default()
         };
         let model = Arc::new(Model::load(&options.model, &params)?);
-        Ok(Loaded { model, weights: Some(weights), lanes: on_devices.hot })
+        report.placement = Some(plan);
+        Ok(Loaded { model, weights: Some(weights) })
     }
 }
 
@@ -162,8 +150,6 @@ pub struct Loaded {
     pub model: Arc<Model>,
     /// None in stock runs.
     pub weights: Option<Arc<Weights>>,
-    /// Experts that devices are to have copies of.
-    pub lanes: PlannedLanes,
 }
 
 impl Loaded {
@@ -175,7 +161,7 @@ impl Loaded {
             ..LoadParams::default()
         };
         let model = Arc::new(Model::load(&options.model, &params)?);
-        Ok(Self { model, weights: None, lanes: PlannedLanes::new() })
+        Ok(Self { model, weights: None })
     }
 
     /// Reads the weights that stay in memory. `progress` is told, and may end it.

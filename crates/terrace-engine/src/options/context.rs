@@ -1,43 +1,6 @@
 //! The context.
 
-use std::fmt;
-use std::str::FromStr;
-use terrace_model::KvTypes;
-
-/// How keys and values are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KvChoice {
-    /// In these types. Anything but [`KvTypes::F16`] is lossy.
-    Types(KvTypes),
-    /// Both in the largest type under which the model fits; a smaller one if it is streamed, and that makes it faster.
-    Auto,
-}
-
-impl Default for KvChoice {
-    fn default() -> Self {
-        Self::Types(KvTypes::F16)
-    }
-}
-
-impl FromStr for KvChoice {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            _ => text.parse().map(Self::Types).map_err(|error: String| error + ", or auto"),
-        }
-    }
-}
-
-impl fmt::Display for KvChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Auto => f.pad("auto"),
-            Self::Types(types) => types.fmt(f),
-        }
-    }
-}
+use terrace_plan::KvChoice;
 
 /// Tokens, how many at once, and what is kept of them.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +8,7 @@ pub struct ContextOptions {
     /// Tokens in the context, of each [slot](crate::serving) where it has several; `None` means what the model was trained
     /// with, 4096 at most.
     pub tokens: Option<u32>,
-    /// Types of keys and values. Anything but [`KvTypes::F16`] is lossy.
+    /// Types of keys and values. Anything but [`KvTypes::F16`](terrace_model::KvTypes::F16) is lossy.
     pub kv_type: KvChoice,
     /// Whether devices hold the cache of their layers, and compute attention.
     pub kv_offload: bool,

@@ -15,7 +15,7 @@ mod testing;
 pub(crate) use cache::lookahead_bytes;
 pub use cache::{CacheOptions, Lookahead};
 pub use compute::ComputeOptions;
-pub use context::{ContextOptions, KvChoice};
+pub use context::ContextOptions;
 pub use devices::DeviceOptions;
 pub use estimates::EstimateOptions;
 pub use hot::{HotCacheChoice, HotOptions};
@@ -23,6 +23,7 @@ pub use io::IoOptions;
 pub use placement::PlacementOptions;
 pub use record::RecordOptions;
 pub use reload::{OnReload, ReloadOptions};
+pub use terrace_plan::KvChoice;
 pub use testing::TestingOptions;
 
 use std::path::PathBuf;

@@ -66,8 +66,9 @@ pub fn with_copies(model: &Path, servers: &[RpcServer]) -> Options {
 pub fn streaming_budget(model: &Path, manage: Manage) -> ByteSize {
     let file = terrace_ggml::gguf::read(model).unwrap();
     let ram_budget = Budget::Bytes(ByteSize::gib(1 << 20));
-    let request = terrace_plan::Request { manage, ram_budget, ..Default::default() };
-    let machine = terrace_plan::Machine { ram_available: ByteSize::gib(1 << 20) };
+    let request = terrace_plan::Wishes { mapping: false, manage, ram_budget, ..Default::default() };
+    let machine =
+        terrace_plan::MachineProfile::unmeasured("m", 2, ByteSize::gib(1 << 20), ByteSize::gib(1 << 20));
     let plan = terrace_plan::plan(&file, &machine, &request).unwrap();
     let bundles: ByteSize =
         terrace_plan::expert_groups(&file).iter().map(|group| ByteSize(4 * group.bundle.bytes())).sum();

@@ -1,14 +1,13 @@
 //! What would make a plan faster, the cheapest first.
 
 use super::what_if::WhatIf;
+use crate::error::PlanError;
 use crate::machine::MachineProfile;
-use crate::place::report::Placement;
-use crate::place::request::PlaceRequest;
-use crate::place::{PlaceError, place};
-use crate::wishes::Budget;
+use crate::plan::Plan;
+use crate::planning::plan;
+use crate::wishes::{Budget, KvChoice, Wishes};
 use serde::{Deserialize, Serialize};
-use terrace_model::ModelFile;
-use terrace_model::{KvType, KvTypes};
+use terrace_model::{KvType, KvTypes, ModelFile};
 
 /// Below this a change is not worth saying.
 const WORTH: f64 = 1.05;
@@ -29,19 +28,18 @@ pub struct Advice {
 /// What may be changed, the cheapest first: settings cost nothing; of hardware, roughly by price in 2026 (memory about 5,
 /// a faster drive about 100, an accelerator with 24 GB about 800 units of money).
 enum Try {
-    Request(&'static str, fn(&PlaceRequest) -> Option<PlaceRequest>),
+    Wishes(&'static str, fn(&Wishes) -> Option<Wishes>),
     Machine(&'static str, &'static str),
     FasterDisk,
 }
 
 const TRIES: [Try; 10] = [
-    Try::Request("a KV cache of q8_0", |request| {
-        (request.kv_type == KvTypes::F16)
-            .then(|| PlaceRequest { kv_type: KvTypes::both(KvType::Q8_0), ..request.clone() })
+    Try::Wishes("a KV cache of q8_0", |wishes| {
+        (wishes.kv_type == KvChoice::default())
+            .then(|| Wishes { kv_type: KvChoice::Types(KvTypes::both(KvType::Q8_0)), ..wishes.clone() })
     }),
-    Try::Request("no RAM budget", |request| {
-        (request.ram_budget != Budget::Auto)
-            .then(|| PlaceRequest { ram_budget: Budget::Auto, ..request.clone() })
+    Try::Wishes("no RAM budget", |wishes| {
+        (wishes.ram_budget != Budget::Auto).then(|| Wishes { ram_budget: Budget::Auto, ..wishes.clone() })
     }),
     Try::Machine("+4 GiB RAM", "ram=+4GiB"),
     Try::Machine("+8 GiB RAM", "ram=+8GiB"),
@@ -56,35 +54,38 @@ const TRIES: [Try; 10] = [
 /// The three cheapest changes that help, each more than the ones before it.
 ///
 /// # Errors
-/// None where `placement` is of the same model, machine and request: a better machine can hold what fitted before.
+/// None where `now` is of the same model, machine and wishes: a better machine can hold what fitted before.
 pub fn advise(
     model: &ModelFile,
     machine: &MachineProfile,
-    request: &PlaceRequest,
-    placement: &Placement,
-) -> Result<Vec<Advice>, PlaceError> {
-    let now = placement.estimate.decode_tok_s;
+    wishes: &Wishes,
+    now: &Plan,
+) -> Result<Vec<Advice>, PlanError> {
+    // A written plan is followed on any machine.
+    let (Some(now), None) = (&now.estimate, &wishes.written) else { return Ok(Vec::new()) };
+    let now = now.decode_tok_s;
     let mut found: Vec<Advice> = Vec::new();
     for change in TRIES {
         if found.len() == CHANGES {
             break;
         }
-        let (what, machine, request) = match change {
-            Try::Request(what, change) => match change(request) {
+        let (what, machine, wishes) = match change {
+            Try::Wishes(what, change) => match change(wishes) {
                 Some(changed) => (what.to_owned(), machine.clone(), changed),
                 None => continue,
             },
             Try::Machine(what, change) => {
                 let change: WhatIf = change.parse().expect("a change that is written above");
-                (what.to_owned(), change.apply(machine), request.clone())
+                (what.to_owned(), change.apply(machine), wishes.clone())
             }
             Try::FasterDisk => {
                 let rate = machine.disk().sequential() * 2.0;
                 let change = format!("nvme={rate:.0}B/s").parse::<WhatIf>().expect("a rate in bytes");
-                (format!("a disk of {:.1} GB/s", rate / 1e9), change.apply(machine), request.clone())
+                (format!("a disk of {:.1} GB/s", rate / 1e9), change.apply(machine), wishes.clone())
             }
         };
-        let then = place(model, &machine, &request)?.estimate.decode_tok_s;
+        let then = plan(model, &machine, &wishes)?.estimate;
+        let Some(then) = then.map(|estimate| estimate.decode_tok_s) else { continue };
         let best = found.last().map_or(1.0, |advice| advice.speedup);
         let speedup = then / now;
         if speedup >= best * WORTH {

@@ -1,37 +1,35 @@
 //! Why a tensor lies where it lies.
 
+use crate::error::PlanError;
 use crate::machine::MachineProfile;
 use crate::model::class::{TensorClass, classify};
 use crate::place::assignment::Assignment;
 use crate::place::costs::Costs;
-use crate::place::error::{self, PlaceError};
-use crate::place::request::PlaceRequest;
 use crate::place::workload::Workload;
-use crate::planners::choose::choose;
+use crate::planning::Planning;
+use crate::wishes::Wishes;
 use std::fmt::Write;
 use terrace_model::{ByteSize, ModelFile};
 
 /// Some sentences about a tensor: what it is, where it lies, what that costs, and what would be otherwise.
 ///
 /// # Errors
-/// As [`place`](super::place), and a tensor that the model does not have, with the nearest name.
+/// As [`plan`](crate::plan()), and a tensor that the model does not have, with the nearest name.
 pub fn explain(
     model: &ModelFile,
     machine: &MachineProfile,
-    request: &PlaceRequest,
+    wishes: &Wishes,
     tensor: &str,
-) -> Result<String, PlaceError> {
-    machine.check()?;
+) -> Result<String, PlanError> {
     let Some(index) = model.tensors.iter().position(|t| t.name == tensor) else {
-        return Err(PlaceError::NoTensor { name: tensor.into(), nearest: nearest(model, tensor) });
+        return Err(PlanError::NoTensor { name: tensor.into(), nearest: nearest(model, tensor) });
     };
-    let work = Workload::of(model, request);
-    let costs = Costs::of(&work, machine, request);
-    let Some(chosen) = choose(&work, &costs) else {
-        return Err(error::no_room(&work, machine, &costs));
-    };
-    let scene = Scene { model, machine, work: &work, costs: &costs, now: chosen.seconds };
-    Ok(scene.explain(index, &chosen.assignment))
+    let planning = Planning::of(model, machine, wishes);
+    let (_, assignment) = planning.run()?;
+    let (work, costs) = (&planning.work, &planning.costs);
+    let now = assignment.decode(work, costs).total;
+    let scene = Scene { model, machine: &planning.machine, work, costs, now };
+    Ok(scene.explain(index, &assignment))
 }
 
 struct Scene<'a> {

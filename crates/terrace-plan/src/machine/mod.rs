@@ -7,10 +7,12 @@
 pub(crate) mod default_rates;
 mod device;
 mod rates;
+mod room;
 mod storage;
 
 pub use device::DeviceProfile;
 pub use rates::{PlanRate, Unit};
+pub use room::{auto_reserve, device_room};
 pub use storage::{ReadRate, StorageProfile};
 
 use serde::{Deserialize, Serialize};

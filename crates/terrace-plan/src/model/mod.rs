@@ -7,6 +7,7 @@ pub(crate) mod metadata;
 mod patterns;
 pub(crate) mod selection;
 pub(crate) mod summary;
+mod summary_table;
 pub(crate) mod working_set;
 
 pub use class::{TensorClass, classify, classify_all};

@@ -1,7 +1,7 @@
 //! Which tensors Terrace manages.
 
 use crate::model::class::{TensorClass, classify_all};
-use crate::wishes::Manage;
+use crate::wishes::manage::Manage;
 use serde::Serialize;
 use terrace_model::Name;
 use terrace_model::{ByteSize, ModelFile, TensorInfo};

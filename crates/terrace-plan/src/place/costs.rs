@@ -1,11 +1,8 @@
 //! The work of a model in seconds on a machine.
 
-use super::curve::HitCurve;
-use super::request::PlaceRequest;
 use super::workload::{LayerLoad, TypeLoad, Workload};
-use crate::machine::{DeviceProfile, MachineProfile, default_rates};
-use crate::planners::sets::auto_reserve;
-use crate::wishes::Budget;
+use crate::machine::{DeviceProfile, MachineProfile, default_rates, device_room};
+use crate::wishes::{Budget, HitCurve, Wishes};
 use terrace_model::ByteSize;
 
 /// What a token costs, wherever its weights lie. Places: 0 is RAM (and whatever computes on it), `d + 1` the `d`-th
@@ -56,15 +53,12 @@ pub struct DeviceCost {
 
 impl Costs {
     /// Of a model on a machine.
-    pub fn of(work: &Workload, machine: &MachineProfile, request: &PlaceRequest) -> Self {
+    pub fn of(work: &Workload, machine: &MachineProfile, wishes: &Wishes) -> Self {
         let mut devices: Vec<(usize, &DeviceProfile)> = machine.separate().collect();
         devices.sort_by(|a, b| b.1.bandwidth().total_cmp(&a.1.bandwidth()).then(a.0.cmp(&b.0)));
         let disk = machine.disk();
-        let reserve = auto_reserve(machine.memory.available);
-        let ram = machine.memory.available.saturating_sub(reserve).bytes();
-        // A unified device cannot use all of the memory.
-        let ram = machine.unified().map_or(ram, |device| ram.min(device.memory_free.bytes()));
-        let ram_budget = match request.ram_budget {
+        let ram = machine.ram_room().bytes();
+        let ram_budget = match wishes.ram_budget {
             Budget::Auto => None,
             Budget::Bytes(bytes) => Some(bytes.bytes()),
         };
@@ -117,7 +111,7 @@ impl Costs {
                 .iter()
                 .map(|&(index, device)| DeviceCost {
                     index,
-                    room: match request.vram_budget {
+                    room: match wishes.vram_budget {
                         Budget::Auto => device_room(device.memory_free).bytes(),
                         Budget::Bytes(bytes) => bytes.min(device.memory_free).bytes(),
                     },
@@ -126,9 +120,9 @@ impl Costs {
                 .collect(),
             ram_budget,
             ram,
-            device_layers: request.device_layers.map(|n| (n as usize).min(work.layers.len())),
-            hot_lanes: request.hot_lanes,
-            curve: request.hits.clone().unwrap_or_else(|| HitCurve::typical(experts, top_k)),
+            device_layers: wishes.device_layers.map(|n| (n as usize).min(work.layers.len())),
+            hot_lanes: wishes.may_copy_experts(),
+            curve: wishes.hits.clone().unwrap_or_else(|| HitCurve::typical(experts, top_k)),
         }
     }
 
@@ -159,12 +153,6 @@ fn beside_reads(work: &Workload, room: u64, cores: u32) -> f64 {
     let missing = 1.0 - (room as f64 / all.max(1) as f64).min(1.0);
     let busy = (missing * default_rates::BUSY_PER_MISSING).min(1.0);
     1.0 + busy * (default_rates::CORES_BESIDE_READS / f64::from(cores.max(1))).min(1.0)
-}
-
-/// Bytes of a device's free memory that may be used: its driver's own needs stay free, as much as of RAM, but of a small
-/// one an eighth is enough.
-pub fn device_room(free: ByteSize) -> ByteSize {
-    free.saturating_sub(auto_reserve(free).min(ByteSize(free.bytes() / 8)))
 }
 
 fn seconds(types: &[TypeLoad], share: f64, rate: impl Fn(&str) -> f64) -> f64 {

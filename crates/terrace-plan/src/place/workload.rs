@@ -1,8 +1,7 @@
 //! What a model asks of a machine, per layer: bytes to hold, bytes and operations per token.
 
-use super::request::PlaceRequest;
 use crate::model::class::{TensorClass, classify_all};
-use crate::model::context::{activations, attention, context_tokens, recurrent_layers, rows, state};
+use crate::model::context::{ContextSize, attention, recurrent_layers, rows, state};
 use crate::model::experts::groups;
 use crate::model::selection::is_matrix;
 use crate::model::working_set::{is_row_table, slot_size};
@@ -128,6 +127,21 @@ impl ContextLoad {
     }
 }
 
+/// The context that is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct ContextAsk {
+    /// Tokens.
+    pub tokens: u32,
+    /// Type of keys and values.
+    pub kv_type: KvTypes,
+    /// Tokens of the prompt, which decoding looks back at.
+    pub prompt: u32,
+    /// Whether keys and values are where their layers are.
+    pub offload: bool,
+    /// Memory that it takes.
+    pub size: ContextSize,
+}
+
 /// Deals the cache's bytes, as they were counted for all layers together, in the proportions that were estimated.
 fn share_cache(layers: &mut [LayerLoad], cache: u64) {
     let estimated: u128 = layers.iter().map(|layer| u128::from(layer.cache)).sum();
@@ -138,10 +152,10 @@ fn share_cache(layers: &mut [LayerLoad], cache: u64) {
 }
 
 impl Workload {
-    /// Of a model, for a request.
-    pub fn of(model: &ModelFile, request: &PlaceRequest) -> Self {
+    /// The work of a model with a context.
+    pub fn of(model: &ModelFile, asked: &ContextAsk) -> Self {
         let classes = classify_all(model);
-        let tokens = context_tokens(model, request.context);
+        let tokens = asked.tokens;
         let mut layers: BTreeMap<Option<LayerId>, LayerLoad> = BTreeMap::new();
         let (mut matrices, mut tables) = (Vec::new(), Vec::new());
         let has_output = model.tensor("output.weight").is_some();
@@ -193,8 +207,8 @@ impl Workload {
             (layer.cache, layer.cache_read) = if recurrent.contains(&id) {
                 (state(model, id), state(model, id))
             } else {
-                let of = |tokens| rows(model, id, request.kv_type, tokens);
-                (of(tokens), of(request.prompt.min(tokens)))
+                let of = |tokens| rows(model, id, asked.kv_type, tokens);
+                (of(tokens), of(asked.prompt.min(tokens)))
             };
             layer.attention = if recurrent.contains(&id) { 0 } else { attention(model, id) };
         }
@@ -205,9 +219,7 @@ impl Workload {
             .into_iter()
             .map(|(id, class, tensor, bytes)| Matrix { tensor, layer: place(id), class, bytes })
             .collect();
-        if let Some(measured) = &request.measured_context {
-            share_cache(&mut layers, measured.cache.bytes());
-        }
+        share_cache(&mut layers, asked.size.cache.bytes());
         let matrices = in_streaming_order(matrices);
         let mut sizes: Vec<u64> = matrices.iter().map(|matrix| matrix.bytes).collect();
         sizes.sort_unstable();
@@ -219,12 +231,9 @@ impl Workload {
             embd: model.arch_u64("embedding_length").unwrap_or(0),
             context: ContextLoad {
                 tokens,
-                kv_type: request.kv_type,
-                offload: request.kv_offload,
-                compute: match &request.measured_context {
-                    Some(measured) => measured.compute.bytes(),
-                    None => activations(model, request.ubatch.min(tokens)),
-                },
+                kv_type: asked.kv_type,
+                offload: asked.offload,
+                compute: asked.size.compute.bytes(),
             },
             experts,
             layers,

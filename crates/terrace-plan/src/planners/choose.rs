@@ -8,7 +8,7 @@ use crate::place::costs::Costs;
 use crate::place::workload::Workload;
 use serde::{Deserialize, Serialize};
 
-/// Who found a placement.
+/// What found a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Planner {
@@ -18,11 +18,13 @@ pub enum Planner {
     Lp,
     /// The linear program in whole numbers: there is no better one.
     Exact,
-    /// Nobody: it was given.
-    Given,
+    /// Sets of weights by name.
+    Sets,
+    /// A file.
+    File,
 }
 
-/// A placement with what is known about it.
+/// An assignment with what is known about it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chosen {
     /// Where everything lies.

@@ -15,8 +15,8 @@ use super::kinds::{Group, grouped, merged, single};
 use crate::model::working_set::slot_size;
 use crate::place::assignment::Assignment;
 use crate::place::costs::Costs;
-use crate::place::curve::HotClass;
 use crate::place::workload::Workload;
+use crate::wishes::HotClass;
 use good_lp::solvers::microlp::microlp;
 use good_lp::{Expression, ProblemVariables, Solution, SolverModel, Variable, constraint, variable};
 

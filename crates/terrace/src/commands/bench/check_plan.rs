@@ -4,7 +4,7 @@ use super::stats::Spread;
 use crate::report::{RunReport, StoreReport};
 use serde::Serialize;
 use std::fmt::Write;
-use terrace_plan::{Estimate, Placement, TermKind};
+use terrace_plan::{Estimate, TermKind};
 
 /// One thing that the plan estimated.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -22,8 +22,8 @@ pub struct Check {
 /// The terms of Terrace's runs, the first of which is left out; none if the model has no plan with estimates.
 pub fn checks(runs: &[RunReport]) -> Option<Vec<Check>> {
     // The last run knew the prompt's length.
-    let placed: Placement = serde_json::from_value(runs.last()?.plan.get("placed")?.clone()).ok()?;
-    let estimate = &placed.estimate;
+    let estimate = runs.last()?.plan.get("placement")?.get("estimate")?.clone();
+    let estimate: &Estimate = &serde_json::from_value(estimate).ok()?;
     let mut checks = Vec::new();
     let mut check = |term, estimate: f64, measured: &dyn Fn(&RunReport) -> Option<f64>| {
         let values: Option<Vec<f64>> = runs.iter().skip(1).map(measured).collect();

@@ -7,25 +7,25 @@ mod svg;
 
 pub use args::PlanArgs;
 
-use crate::args::OnOff;
+use crate::advice;
+use crate::args::{FollowingArgs, PlacementArgs};
 use crate::error::CliError;
 use crate::source;
 use crate::term::print;
 use serde::Serialize;
 use std::fmt::Write;
 use std::io::IsTerminal;
-use terrace_engine::HeaderModel;
+use terrace_engine::{Options, measured_contexts, wishes_of};
+use terrace_ggml::devices::rpc::add_rpc_server;
+use terrace_host::pressure::Adapt;
 use terrace_model::ModelFile;
-use terrace_plan::{
-    Advice, MachineProfile, PlaceRequest, Placement, PlanRate, advise, auto_ubatch, context_tokens, explain,
-    place,
-};
+use terrace_plan::{Advice, MachineProfile, Plan, PlanError, PlanRate, Wishes, advise, explain};
 
 /// What `--json` prints: the plan, which reads back, with what would help.
 #[derive(Serialize)]
 struct Report<'a> {
     #[serde(flatten)]
-    placement: &'a Placement,
+    plan: &'a Plan,
     advice: &'a [Advice],
     rates: &'a [PlanRate],
 }
@@ -37,44 +37,51 @@ struct Report<'a> {
 pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
     let header = source::header(&args.model)?;
     let model = terrace_ggml::gguf::read(header.path())?;
-    let (machine, rates) = machine(args, &model)?;
-    let tokens = context_tokens(&model, args.ctx);
-    let ubatch = args.ubatch.unwrap_or_else(|| auto_ubatch(&model, tokens, machine.memory.available));
-    let asked = HeaderModel::read(header.path());
-    let request = PlaceRequest {
-        ram_budget: args.ram_budget,
-        context: Some(tokens),
-        kv_type: args.kv_type,
-        kv_offload: args.kv_offload == OnOff::On,
-        ubatch,
-        measured_context: asked.and_then(|model| model.context(tokens, args.kv_type, ubatch.min(tokens), 1)),
-        prompt: args.prompt,
-        hits: args.hits.curve()?,
-        // What this machine is asked to do, `run` must be able to.
-        hot_lanes: args.profile.is_some() || args.what_if.is_some(),
-        ..PlaceRequest::default()
-    };
-    if let Some(tensor) = &args.explain {
-        return print(&explain(&model, &machine, &request, tensor)?);
+    for endpoint in &args.placement.devices.rpc {
+        add_rpc_server(endpoint)?;
     }
-    let placement = place(&model, &machine, &request)?;
+    let (machine, rates) = machine(args, &model)?;
+    machine.check().map_err(PlanError::from)?;
+    let wishes = wishes_of(&options(args)?);
+    let measured = measured_contexts(header.path(), &model, &wishes, machine.memory.available);
+    let wishes = Wishes { measured, ..wishes };
+    if let Some(tensor) = &args.explain {
+        return print(&explain(&model, &machine, &wishes, tensor)?);
+    }
+    let plan = terrace_plan::plan(&model, &machine, &wishes)?;
     if let Some(path) = &args.svg {
         let name = path.display().to_string();
-        std::fs::write(path, svg::draw(&placement)).map_err(CliError::io(name))?;
+        std::fs::write(path, svg::draw(&plan)).map_err(CliError::io(name))?;
     }
-    let advice = advise(&model, &machine, &request, &placement)?;
+    let changes = advise(&model, &machine, &wishes, &plan)?;
     let text = if args.json {
-        let report = Report { placement: &placement, advice: &advice, rates: &rates };
+        let report = Report { plan: &plan, advice: &changes, rates: &rates };
         serde_json::to_string_pretty(&report).expect("a plan is plain data")
     } else {
         let colours =
             std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()) && std::io::stdout().is_terminal();
-        let picture = picture::draw(&placement, colours);
+        let picture = picture::draw(&plan, colours);
         // What a file describes is in the file.
         let rates = if args.profile.is_none() { rates::sentence(&rates) } else { String::new() };
-        format!("{placement}\n{picture}{}{rates}", sentences(&advice))
+        let warnings: String =
+            plan.warnings.iter().map(|warning| format!("warning: {}\n", advice::warning(warning))).collect();
+        format!("{}{warnings}\n{picture}{}{rates}", plan.tables(), sentences(&changes))
     };
     print(&text)
+}
+
+/// What `run` would be asked, so that its plan is this one.
+fn options(args: &PlanArgs) -> Result<Options, CliError> {
+    let PlacementArgs { memory, devices, hot, context, estimates } = &args.placement;
+    let following = FollowingArgs { plan: None, adapt: Adapt::default() };
+    Ok(Options {
+        placement: memory.options(&following)?,
+        devices: devices.options(),
+        hot: hot.options(),
+        context: context.options(),
+        estimates: estimates.options(args.prompt)?,
+        ..Options::default()
+    })
 }
 
 /// The machine that is asked about, and the rates that it gives this model.

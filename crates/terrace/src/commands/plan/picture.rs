@@ -1,7 +1,7 @@
 //! Layers and tiers as a picture in the terminal.
 
 use std::fmt::Write;
-use terrace_plan::{PlacedLayer, Placement};
+use terrace_plan::{Plan, PlannedLayer};
 
 /// Columns at most; more layers share them.
 const WIDTH: usize = 96;
@@ -37,15 +37,15 @@ impl Kind {
 }
 
 /// Tiers from the fastest to the disk.
-pub fn tiers(placement: &Placement) -> Vec<&str> {
-    let mut names: Vec<&str> = placement.tiers.iter().map(|tier| tier.tier.as_str()).collect();
+pub fn tiers(plan: &Plan) -> Vec<&str> {
+    let mut names: Vec<&str> = plan.tiers.iter().map(|tier| tier.tier.as_str()).collect();
     // Devices in front of RAM.
     names.sort_by_key(|name| Kind::of(name) as u8);
     names
 }
 
 /// A layer's bytes in a tier, and all of them.
-pub fn share(layer: &PlacedLayer, tier: &str) -> (f64, f64) {
+pub fn share(layer: &PlannedLayer, tier: &str) -> (f64, f64) {
     let (resident, streamed) = (layer.resident.bytes() as f64, layer.streamed.bytes() as f64);
     let mut held = if layer.home == tier { resident } else { 0.0 };
     let mut all = resident + streamed;
@@ -68,12 +68,12 @@ pub fn share(layer: &PlacedLayer, tier: &str) -> (f64, f64) {
 }
 
 /// A row per tier, a column per layer, darker where more of the layer's bytes are.
-pub fn draw(placement: &Placement, colours: bool) -> String {
-    let layers = &placement.layers;
+pub fn draw(plan: &Plan, colours: bool) -> String {
+    let layers = &plan.layers;
     let columns = layers.len().min(WIDTH);
     let mut out = String::new();
-    let label = placement.tiers.iter().map(|tier| tier.tier.len()).max().unwrap_or(0).max(4);
-    for tier in tiers(placement) {
+    let label = plan.tiers.iter().map(|tier| tier.tier.len()).max().unwrap_or(0).max(4);
+    for tier in tiers(plan) {
         let mut row = String::new();
         for column in 0..columns {
             let part = &layers[column * layers.len() / columns..(column + 1) * layers.len() / columns];

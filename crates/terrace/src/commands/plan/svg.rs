@@ -2,7 +2,7 @@
 
 use super::picture::{Kind, share, tiers};
 use std::fmt::Write;
-use terrace_plan::Placement;
+use terrace_plan::{Estimate, Plan};
 
 /// In pixels: a layer's column with its gap, the height of one that is full, the margin.
 const COLUMN: usize = 10;
@@ -19,9 +19,9 @@ const LEAST_WIDTH: usize = 640;
 const DEVICES: [&str; 4] = ["#2e8b57", "#66b447", "#9acd32", "#20b2aa"];
 
 /// A column per layer, its bytes stacked by tier: devices at the bottom, the disk on top.
-pub fn draw(placement: &Placement) -> String {
-    let names = tiers(placement);
-    let width = (placement.layers.len() * COLUMN + 2 * MARGIN).max(LEAST_WIDTH);
+pub fn draw(plan: &Plan) -> String {
+    let names = tiers(plan);
+    let width = (plan.layers.len() * COLUMN + 2 * MARGIN).max(LEAST_WIDTH);
     let height = HEAD + HEIGHT as usize + FOOT;
     let mut out = String::new();
     let _ = writeln!(
@@ -29,16 +29,16 @@ pub fn draw(placement: &Placement) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" font-family=\"sans-serif\" font-size=\"12\">"
     );
     let _ = writeln!(out, "<rect width=\"{width}\" height=\"{height}\" fill=\"white\"/>");
-    let estimate = &placement.estimate;
-    let title = format!("{} on {}", placement.model.name, placement.machine);
-    let line = format!(
-        "{}: {:.2} tok/s, bound by {}; prefill {:.0} tok/s",
-        placement.summary, estimate.decode_tok_s, estimate.bound, estimate.prefill_tok_s
-    );
+    let title = format!("{} on {}", plan.model.name, plan.machine);
+    let speed = plan.estimate.as_ref().map_or_else(String::new, |estimate| {
+        let Estimate { decode_tok_s, bound, prefill_tok_s, .. } = estimate;
+        format!(": {decode_tok_s:.2} tok/s, bound by {bound}; prefill {prefill_tok_s:.0} tok/s")
+    });
+    let line = format!("{}{speed}", plan.summary);
     text(&mut out, MARGIN, 24, 15, &title);
     text(&mut out, MARGIN, 44, 12, &line);
-    let most = placement.layers.iter().map(|layer| share(layer, "").1).fold(1.0, f64::max);
-    for (index, layer) in placement.layers.iter().enumerate() {
+    let most = plan.layers.iter().map(|layer| share(layer, "").1).fold(1.0, f64::max);
+    for (index, layer) in plan.layers.iter().enumerate() {
         let mut bottom = HEAD as f64 + HEIGHT;
         for (place, name) in names.iter().enumerate() {
             let bar = share(layer, name).0 / most * HEIGHT;
@@ -61,7 +61,7 @@ pub fn draw(placement: &Placement) -> String {
         MARGIN,
         foot,
         11,
-        &format!("layers 0 to {}, and the head", placement.layers.len().saturating_sub(2)),
+        &format!("layers 0 to {}, and the head", plan.layers.len().saturating_sub(2)),
     );
     let mut x = MARGIN;
     for (place, name) in names.iter().enumerate() {

@@ -1,48 +1,15 @@
-//! A placement as it is shown, kept and read back.
+//! The parts of a plan as they are shown, kept and read back.
 
-use crate::planners::choose::Planner;
+use super::mode::Mode;
+use super::warning::Note;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use terrace_model::ByteSize;
 use terrace_model::KvTypes;
 
-/// Version of a placement's JSON form.
-pub const PLACEMENT_VERSION: u32 = 1;
-
-/// What lives where, and how fast that should be. `Display` is a table for terminals.
+/// The model of a plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Placement {
-    /// [`PLACEMENT_VERSION`].
-    pub version: u32,
-    /// What is placed.
-    pub model: PlacedModel,
-    /// Name of the machine's profile.
-    pub machine: String,
-    /// The kind of run.
-    pub mode: PlacedMode,
-    /// The mode in words: with hot lanes, and with what differs between layers.
-    pub summary: String,
-    /// Who found it.
-    pub planner: Planner,
-    /// The context, which is counted before any weight.
-    pub context: PlacedContext,
-    /// RAM, devices and disk.
-    pub tiers: Vec<TierUse>,
-    /// The blocks in order, the output head last.
-    pub layers: Vec<PlacedLayer>,
-    /// Matrices that are read from disk for every token.
-    pub streamed: Vec<String>,
-    /// Tables of which rows are read from disk.
-    pub read_by_row: Vec<String>,
-    /// How fast it should be.
-    pub estimate: Estimate,
-    /// What the user should know.
-    pub notes: Vec<String>,
-}
-
-/// The model of a placement.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PlacedModel {
+pub struct PlannedModel {
     /// `general.name`, or the architecture.
     pub name: String,
     /// `general.architecture`.
@@ -53,9 +20,9 @@ pub struct PlacedModel {
     pub bytes: ByteSize,
 }
 
-/// The context of a placement.
+/// The context of a plan, which is counted before any weight.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PlacedContext {
+pub struct PlannedContext {
     /// Tokens.
     pub tokens: u32,
     /// Type of keys and values.
@@ -64,33 +31,16 @@ pub struct PlacedContext {
     pub cache: ByteSize,
     /// Activations, on each place that computes.
     pub compute: ByteSize,
+    /// Logits where more than one token's are kept.
+    pub logits: ByteSize,
+    /// What it takes of RAM, beside the budget.
+    pub ram: ByteSize,
 }
 
-/// What a run does with the weights, or with a layer's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum PlacedMode {
-    /// Nothing is read from disk.
-    FullResident,
-    /// As that, in RAM alone, and so few experts are used that the kernel's page cache serves as well.
-    SparseMoeMmap,
-    /// Routed experts come from disk through a cache, the rest is resident.
-    ExpertStreaming,
-    /// Dense feed-forward matrices are read for every token, the rest is resident.
-    DenseFfnStreaming,
-    /// Both, or other matrices too.
-    MixedStreaming,
-}
-
-impl fmt::Display for PlacedMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::FullResident => "full-resident",
-            Self::SparseMoeMmap => "sparse-moe-mmap",
-            Self::ExpertStreaming => "expert-streaming",
-            Self::DenseFfnStreaming => "dense-ffn-streaming",
-            Self::MixedStreaming => "mixed-streaming",
-        })
+impl PlannedContext {
+    /// Memory that it takes, wherever that is.
+    pub fn total(&self) -> ByteSize {
+        self.cache + self.compute + self.logits
     }
 }
 
@@ -120,11 +70,11 @@ impl TierUse {
 
 /// A layer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PlacedLayer {
+pub struct PlannedLayer {
     /// The block's number; none: the output head.
     pub layer: Option<u32>,
     /// What is done with its weights.
-    pub mode: PlacedMode,
+    pub mode: Mode,
     /// `ram` or a device's name: what computes its dense part, and holds its part of the context.
     pub home: String,
     /// Dense weights that stay there.
@@ -132,12 +82,12 @@ pub struct PlacedLayer {
     /// Dense weights that are read for every token.
     pub streamed: ByteSize,
     /// Its experts.
-    pub experts: Option<PlacedExperts>,
+    pub experts: Option<PlannedExperts>,
 }
 
 /// Routed experts of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PlacedExperts {
+pub struct PlannedExperts {
     /// How many.
     pub count: u32,
     /// How many a token uses.
@@ -173,10 +123,12 @@ pub struct Estimate {
     pub read_per_token: ByteSize,
     /// Share of expert uses that read nothing; none without experts.
     pub hit_rate: Option<f64>,
-    /// Tokens per second that no placement exceeds on this machine, by the relaxed program.
+    /// Tokens per second that no plan exceeds on this machine, by the relaxed program.
     pub ceiling_tok_s: Option<f64>,
     /// What a token's time is made of.
     pub terms: Vec<Term>,
+    /// What it rests on.
+    pub notes: Vec<Note>,
 }
 
 impl Estimate {
@@ -240,35 +192,4 @@ impl fmt::Display for Bound {
             Self::Link => "link",
         })
     }
-}
-
-impl Placement {
-    /// Reads what was written as JSON.
-    ///
-    /// # Errors
-    /// Text that is no placement, or one of another version.
-    pub fn from_json(text: &str) -> Result<Self, PlacementError> {
-        /// Enough to tell versions apart.
-        #[derive(Deserialize)]
-        struct Version {
-            version: u32,
-        }
-        let bad = |error: serde_json::Error| PlacementError::Json(error.to_string());
-        let Version { version } = serde_json::from_str(text).map_err(bad)?;
-        if version != PLACEMENT_VERSION {
-            return Err(PlacementError::Version(version));
-        }
-        serde_json::from_str(text).map_err(bad)
-    }
-}
-
-/// Text that is no placement.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PlacementError {
-    /// Not JSON, or other JSON.
-    #[error("not a plan: {0}")]
-    Json(String),
-    /// Another version's.
-    #[error("a plan of version {0}, this program reads {PLACEMENT_VERSION}")]
-    Version(u32),
 }

@@ -1,16 +1,71 @@
-//! From a placement, ours or an edited one, to what a run is told.
+//! Plans in files: what of them counts.
+//!
+//! Every version of a plan's JSON form has these parts in the same places, so one reader reads all of them.
 
-use super::given::Given;
-use super::report::{PlacedLayer, Placement};
+use super::decided::Decided;
 use crate::model::class::{TensorClass, classify_all};
 use crate::model::selection::{Managed, Selection, is_matrix};
 use crate::model::working_set::is_row_table;
+use serde::Deserialize;
 use std::collections::BTreeSet;
-use terrace_model::{ByteSize, ModelFile};
+use terrace_model::{ByteSize, KvTypes, ModelFile};
 
-/// Why a plan is not one of this model.
+/// Version of a plan's JSON form.
+pub const PLAN_VERSION: u32 = 2;
+
+/// A plan that was written as JSON, perhaps edited since: `streamed`, `read_by_row`, the expert cache of `ram`, each layer's
+/// `home` and experts `on_device`, and the context. Everything else follows from them.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct PlanFile {
+    pub(crate) model: FileModel,
+    pub(crate) context: FileContext,
+    mode: String,
+    tiers: Vec<FileTier>,
+    layers: Vec<FileLayer>,
+    streamed: Vec<String>,
+    read_by_row: Vec<String>,
+    /// Whether the page cache serves what is not streamed.
+    #[serde(skip)]
+    pub(crate) mapped: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct FileModel {
+    name: String,
+    tensors: u64,
+    bytes: ByteSize,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct FileContext {
+    pub tokens: u32,
+    pub kv_type: KvTypes,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+struct FileTier {
+    tier: String,
+    expert_cache: ByteSize,
+    ring: ByteSize,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+struct FileLayer {
+    layer: Option<u32>,
+    home: String,
+    experts: Option<FileExperts>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+struct FileExperts {
+    count: u32,
+    bytes: ByteSize,
+    on_device: u32,
+}
+
+/// Why a plan from a file cannot be followed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RealizeError {
+pub enum FileError {
     /// Made for something else.
     #[error("the plan is for `{of}` with {planned}, this model is `{name}` with {size}")]
     OtherModel {
@@ -55,18 +110,75 @@ pub enum RealizeError {
         /// Of the model.
         experts: u32,
     },
+    /// A device's layers are not neighbours.
+    #[error("the layers on {device} are not one behind the other")]
+    Scattered {
+        /// The device.
+        device: String,
+    },
+    /// Devices hold a model's last layers.
+    #[error("layer {layer} is in RAM behind layers on devices")]
+    RamAfterDevices {
+        /// The layer.
+        layer: usize,
+    },
+    /// More than the machine has.
+    #[error(
+        "it does not fit: {weights} of weights and slots with {context} of context are {needed}, and {room} of RAM can be used"
+    )]
+    NoRoom {
+        /// Weights that stay, and slots.
+        weights: ByteSize,
+        /// The context.
+        context: ByteSize,
+        /// Both.
+        needed: ByteSize,
+        /// What can be used.
+        room: ByteSize,
+    },
 }
 
-impl Placement {
-    /// What a run does by it. Of an edited plan these count: `streamed`, `read_by_row`, the expert cache of `ram`, each
-    /// layer's `home` and experts `on_device`, and the context; everything else follows from them.
+/// Text that is no plan.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParsePlanError {
+    /// Not JSON, or other JSON.
+    #[error("not a plan: {0}")]
+    Json(String),
+    /// Another version's.
+    #[error("a plan of version {0}, this program reads up to {PLAN_VERSION}")]
+    Version(u32),
+}
+
+impl PlanFile {
+    /// Reads what was written as JSON, by this version or an older one.
     ///
     /// # Errors
-    /// [`RealizeError`]: a plan of another model, or one that names what cannot be.
-    pub fn realize(&self, model: &ModelFile) -> Result<Given, RealizeError> {
+    /// Text that is no plan, or one of another version.
+    pub fn from_json(text: &str) -> Result<Self, ParsePlanError> {
+        /// Enough to tell versions apart.
+        #[derive(Deserialize)]
+        struct Version {
+            version: u32,
+        }
+        let bad = |error: serde_json::Error| ParsePlanError::Json(error.to_string());
+        let Version { version } = serde_json::from_str(text).map_err(bad)?;
+        if !(1..=PLAN_VERSION).contains(&version) {
+            return Err(ParsePlanError::Version(version));
+        }
+        let mut plan: Self = serde_json::from_str(text).map_err(bad)?;
+        // The first version had the word for what is read as well.
+        plan.mapped = version > 1 && plan.mode == "mapped";
+        Ok(plan)
+    }
+
+    /// What a run does by it.
+    ///
+    /// # Errors
+    /// [`FileError`]: a plan of another model, or one that names what cannot be.
+    pub(crate) fn decided(&self, model: &ModelFile) -> Result<Decided, FileError> {
         let name = model.str("general.name").unwrap_or_else(|| model.architecture());
         if (self.model.bytes, self.model.tensors) != (model.size(), model.tensors.len() as u64) {
-            return Err(RealizeError::OtherModel {
+            return Err(FileError::OtherModel {
                 of: self.model.name.clone(),
                 planned: self.model.bytes,
                 name: name.to_owned(),
@@ -75,14 +187,14 @@ impl Placement {
         }
         let layers: BTreeSet<u32> = model.tensors.iter().filter_map(|t| Some(t.layer()?.0)).collect();
         if self.layers.len() != layers.len() + 1 {
-            return Err(RealizeError::Layers { planned: self.layers.len(), layers: layers.len() + 1 });
+            return Err(FileError::Layers { planned: self.layers.len(), layers: layers.len() + 1 });
         }
         for layer in &self.layers {
             let Some(experts) = layer.experts.filter(|experts| experts.on_device > experts.count) else {
                 continue;
             };
             let (planned, experts) = (experts.on_device, experts.count);
-            return Err(RealizeError::Experts { layer: layer.layer.unwrap_or_default(), planned, experts });
+            return Err(FileError::Experts { layer: layer.layer.unwrap_or_default(), planned, experts });
         }
         let classes = classify_all(model);
         let mut chosen: BTreeSet<usize> = BTreeSet::new();
@@ -90,8 +202,8 @@ impl Placement {
             self.streamed.iter().map(|n| (n, false)).chain(self.read_by_row.iter().map(|n| (n, true)))
         {
             let index = model.tensors.iter().position(|tensor| tensor.name == *name);
-            let index = index.ok_or_else(|| RealizeError::NoTensor { name: name.clone() })?;
-            let refuse = |why| RealizeError::NotStreamed { name: name.clone(), why };
+            let index = index.ok_or_else(|| FileError::NoTensor { name: name.clone() })?;
+            let refuse = |why| FileError::NotStreamed { name: name.clone(), why };
             let tensor = &model.tensors[index];
             let table = is_row_table(tensor, classes[index], model.tensor("output.weight").is_some());
             match classes[index] {
@@ -107,10 +219,10 @@ impl Placement {
         let ram = self.tiers.iter().find(|tier| tier.tier == RAM);
         let (cache, ring) = ram.map_or((ByteSize::ZERO, ByteSize::ZERO), |t| (t.expert_cache, t.ring));
         // Of layers with copies of a part on devices, the others are read through slots, even if all of them have room there.
-        let partly = |layer: &&PlacedLayer| {
+        let partly = |layer: &&FileLayer| {
             layer.experts.is_some_and(|experts| experts.on_device > 0 && experts.on_device < experts.count)
         };
-        let others = |layer: &PlacedLayer| {
+        let others = |layer: &FileLayer| {
             layer.experts.map_or(ByteSize::ZERO, |experts| {
                 let one = experts.bytes.bytes() / u64::from(experts.count.max(1));
                 ByteSize(one * u64::from(experts.count - experts.on_device))
@@ -132,7 +244,7 @@ impl Placement {
                 let streams = experts_stream || layer.as_ref().is_some_and(partly);
                 (streams && !on_device).then_some(Managed { tensor: index, experts })
             });
-        Ok(Given {
+        Ok(Decided {
             managed: Selection { tensors: tensors.collect() },
             slots: cache + ring,
             homes: self.layers.iter().map(|l| (l.home != RAM).then(|| l.home.clone())).collect(),

@@ -1,15 +1,15 @@
 //! What every plan must hold, on random models and machines.
 
-use super::assignment::Assignment;
-use super::costs::Costs;
-use super::request::PlaceRequest;
-use super::workload::{ContextLoad, ExpertLoad, LayerLoad, Matrix, Table, TypeLoad, Workload};
+use super::choose::{Chosen, Planner, choose};
+use super::complete::Outline;
+use super::greedy::greedy;
+use super::lp;
 use crate::machine::{DeviceProfile, MachineProfile, StorageProfile, ThreadBandwidth};
 use crate::model::class::TensorClass;
-use crate::planners::choose::{Chosen, Planner, choose};
-use crate::planners::complete::Outline;
-use crate::planners::greedy::greedy;
-use crate::planners::lp;
+use crate::place::assignment::Assignment;
+use crate::place::costs::Costs;
+use crate::place::workload::{ContextLoad, ExpertLoad, LayerLoad, Matrix, Table, TypeLoad, Workload};
+use crate::wishes::Wishes;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use terrace_model::KvTypes;
@@ -60,7 +60,7 @@ fn workload(layers: &[Layer], table: u64) -> Workload {
     sizes.sort_unstable();
     Workload {
         usual: sizes.get(sizes.len() / 2).copied().unwrap_or(0),
-        matrices: super::workload::in_streaming_order(matrices),
+        matrices: crate::place::workload::in_streaming_order(matrices),
         tables: vec![Table { tensor: 999, bytes: table * MIB, row: 4096 }],
         embd: 4096,
         context: ContextLoad { tokens: 4096, kv_type: KvTypes::F16, compute: 8 * MIB, offload: true },
@@ -91,7 +91,7 @@ fn machine(ram_mib: u64, disk_gb: f64, devices: &[(u64, f64)]) -> MachineProfile
 }
 
 fn costs(work: &Workload, machine: &MachineProfile) -> Costs {
-    Costs::of(work, machine, &PlaceRequest::default())
+    Costs::of(work, machine, &Wishes::default())
 }
 
 fn layer(dense: bool) -> impl Strategy<Value = Layer> {

@@ -1,30 +1,8 @@
-//! What the caller brings: the machine's numbers and the user's wishes.
+//! Sets of weights by name.
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
 use std::str::FromStr;
-use terrace_model::{ByteSize, ParseByteSizeError};
-
-/// What the machine offers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Machine {
-    /// RAM that may still be taken: what the system calls available, or what is left under a memory limit.
-    pub ram_available: ByteSize,
-}
-
-/// What the user wants.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Request {
-    /// Which weights Terrace manages.
-    pub manage: Manage,
-    /// All weight memory that Terrace may hold: resident weights and slots.
-    pub ram_budget: Budget,
-    /// Memory for the context (KV cache, compute buffers), which is not part of the budget.
-    pub context: ByteSize,
-    /// Whether [`Manage::Auto`] may leave all weights to the page cache where they fit; not where the caller says how
-    /// weights are to be read.
-    pub mapping: bool,
-}
 
 /// Which weights Terrace manages: they are streamed from disk through slots, all others are resident or mapped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -84,35 +62,9 @@ impl Serialize for Manage {
     }
 }
 
-/// How much RAM the weights may take.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Budget {
-    /// What the machine has, less the context and a reserve, at most the model's size.
-    #[default]
-    Auto,
-    /// So much.
-    Bytes(ByteSize),
-}
-
-/// Text that is no [`Budget`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} (or `auto`)")]
-pub struct ParseBudgetError(#[from] ParseByteSizeError);
-
-impl fmt::Display for Budget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Auto => f.pad("auto"),
-            Self::Bytes(size) => size.fmt(f),
-        }
-    }
-}
-
-impl FromStr for Budget {
-    type Err = ParseBudgetError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text == "auto" { Ok(Self::Auto) } else { Ok(Self::Bytes(text.parse()?)) }
+impl<'de> Deserialize<'de> for Manage {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        String::deserialize(d)?.parse().map_err(de::Error::custom)
     }
 }
 
@@ -126,10 +78,6 @@ mod tests {
         {
             assert_eq!(manage.to_string().parse(), Ok(manage));
         }
-        for budget in [Budget::Auto, Budget::Bytes(ByteSize::mib(512))] {
-            assert_eq!(budget.to_string().parse(), Ok(budget));
-        }
         assert!("some".parse::<Manage>().unwrap_err().to_string().contains("experts"));
-        assert!("lots".parse::<Budget>().unwrap_err().to_string().contains("`auto`"));
     }
 }

@@ -1,12 +1,24 @@
-//! A placement as a table.
+//! Tiers, layers and the estimate as tables.
 
-use super::report::{PlacedLayer, Placement, TierUse};
+use super::Plan;
+use super::parts::{Estimate, PlannedLayer, TierUse};
 use std::fmt;
 use terrace_model::ByteSize;
 
-impl fmt::Display for Placement {
+/// The tables of a plan.
+#[derive(Debug)]
+pub struct Tables<'a>(&'a Plan);
+
+impl Plan {
+    /// Tiers, layers and the estimate as tables for terminals.
+    pub fn tables(&self) -> Tables<'_> {
+        Tables(self)
+    }
+}
+
+impl fmt::Display for Tables<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { model, machine, summary, context, estimate, .. } = self;
+        let Plan { model, machine, summary, context, estimate, .. } = self.0;
         let name: String = model.name.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         writeln!(
             f,
@@ -15,44 +27,50 @@ impl fmt::Display for Placement {
         )?;
         writeln!(f, "machine          {machine}")?;
         writeln!(f, "mode             {summary}")?;
-        writeln!(
-            f,
-            "decode           {} tok/s, bound by {}{}",
-            number(estimate.decode_tok_s),
-            estimate.bound,
-            estimate
-                .hit_rate
-                .map_or_else(String::new, |hits| format!(", {:.0} % of expert uses hit", hits * 100.0))
-        )?;
-        writeln!(f, "read per token   {}", estimate.read_per_token)?;
-        writeln!(f, "prefill          {} tok/s", number(estimate.prefill_tok_s))?;
-        writeln!(
-            f,
-            "first token      {} after a prompt of {} tokens; loading before takes {}",
-            seconds(estimate.ttft_ms),
-            estimate.prompt_tokens,
-            seconds(estimate.load_ms)
-        )?;
+        if let Some(estimate) = estimate {
+            speed(f, estimate)?;
+        }
         writeln!(
             f,
             "context          {} tokens, KV cache of {} in {}, {} of activations",
             context.tokens, context.cache, context.kv_type, context.compute
         )?;
-        self.tier_table(f)?;
-        self.layer_table(f)?;
-        writeln!(f, "\n{:<44} {:>10}  keeps busy", "time per token", "ms")?;
-        for term in &estimate.terms {
-            let beside = if term.beside { " (beside the others)" } else { "" };
-            writeln!(f, "{:<44} {:>10}  {}{beside}", term.what, number(term.ms), term.resource)?;
-        }
-        for note in &self.notes {
-            writeln!(f, "note: {note}")?;
+        self.0.tier_table(f)?;
+        self.0.layer_table(f)?;
+        if let Some(Estimate { terms, notes, .. }) = estimate {
+            writeln!(f, "\n{:<44} {:>10}  keeps busy", "time per token", "ms")?;
+            for term in terms {
+                let beside = if term.beside { " (beside the others)" } else { "" };
+                writeln!(f, "{:<44} {:>10}  {}{beside}", term.what, number(term.ms), term.resource)?;
+            }
+            notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))?;
         }
         Ok(())
     }
 }
 
-impl Placement {
+fn speed(f: &mut fmt::Formatter<'_>, estimate: &Estimate) -> fmt::Result {
+    writeln!(
+        f,
+        "decode           {} tok/s, bound by {}{}",
+        number(estimate.decode_tok_s),
+        estimate.bound,
+        estimate
+            .hit_rate
+            .map_or_else(String::new, |hits| format!(", {:.0} % of expert uses hit", hits * 100.0))
+    )?;
+    writeln!(f, "read per token   {}", estimate.read_per_token)?;
+    writeln!(f, "prefill          {} tok/s", number(estimate.prefill_tok_s))?;
+    writeln!(
+        f,
+        "first token      {} after a prompt of {} tokens; loading before takes {}",
+        seconds(estimate.ttft_ms),
+        estimate.prompt_tokens,
+        seconds(estimate.load_ms)
+    )
+}
+
+impl Plan {
     fn tier_table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
@@ -85,7 +103,7 @@ impl Placement {
         )?;
         for group in self.groups() {
             let layer = &group[0];
-            let sum = |of: fn(&PlacedLayer) -> ByteSize| group.iter().map(of).sum::<ByteSize>();
+            let sum = |of: fn(&PlannedLayer) -> ByteSize| group.iter().map(of).sum::<ByteSize>();
             let streamed = sum(|layer| layer.streamed);
             let experts = sum(|layer| layer.experts.map_or(ByteSize::ZERO, |experts| experts.bytes));
             let size = |size: ByteSize| if size == ByteSize::ZERO { "-".into() } else { size.to_string() };
@@ -114,15 +132,15 @@ impl Placement {
     }
 
     /// Neighbours with the same home, the same mode and the same shares.
-    pub fn groups(&self) -> Vec<&[PlacedLayer]> {
-        let key = |layer: &PlacedLayer| {
+    pub fn groups(&self) -> Vec<&[PlannedLayer]> {
+        let key = |layer: &PlannedLayer| {
             let experts = layer.experts.map(|e| (e.on_device, e.in_ram.to_bits(), e.on_disk.to_bits()));
             (layer.home.clone(), layer.mode as u8, experts, layer.layer.is_none())
         };
-        let mut groups: Vec<&[PlacedLayer]> = Vec::new();
+        let mut groups: Vec<&[PlannedLayer]> = Vec::new();
         // Matrices are streamed from every second layer or so: that is one group too.
-        let streams = |layer: &PlacedLayer| layer.streamed > ByteSize::ZERO;
-        let alike = |a: &PlacedLayer, b: &PlacedLayer| {
+        let streams = |layer: &PlannedLayer| layer.streamed > ByteSize::ZERO;
+        let alike = |a: &PlannedLayer, b: &PlannedLayer| {
             key(a) == key(b)
                 || (a.home == b.home
                     && a.layer.is_some()
@@ -142,7 +160,7 @@ impl Placement {
     }
 }
 
-fn names(group: &[PlacedLayer]) -> String {
+fn names(group: &[PlannedLayer]) -> String {
     match (group.first().and_then(|layer| layer.layer), group.last().and_then(|layer| layer.layer)) {
         (Some(first), Some(last)) if first != last => format!("{first}-{last}"),
         (Some(first), _) => first.to_string(),

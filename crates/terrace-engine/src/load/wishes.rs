@@ -1,0 +1,52 @@
+//! What a caller's options say about the plan.
+
+use crate::options::Options;
+use crate::unfit::ReadingChoice;
+use terrace_ggml::llama::SplitMode;
+use terrace_model::SizeChoice;
+use terrace_plan::Wishes;
+use terrace_store::{DirectChoice, IoChoice};
+
+/// The choice of how weights are read, or that their uses are to be seen: the page cache is then not for them.
+pub fn reading_choice(options: &Options) -> Option<ReadingChoice> {
+    [
+        (!options.placement.mapping, ReadingChoice::Unmapped),
+        (options.io.engine != IoChoice::Auto, ReadingChoice::Engine),
+        (options.io.direct != DirectChoice::Auto, ReadingChoice::Direct),
+        (options.testing.faults.is_some(), ReadingChoice::Faults),
+        (options.reload.allowed, ReadingChoice::Reloads),
+    ]
+    .into_iter()
+    .find_map(|(given, choice)| given.then_some(choice))
+}
+
+/// The wishes that options stand for, but for a plan's file, which is to be read, and for contexts, which are to be measured.
+pub fn wishes_of(options: &Options) -> Wishes {
+    let traced = options.record.trace.is_some();
+    Wishes {
+        written: None,
+        manage: options.placement.stream,
+        rules: options.placement.rules.clone(),
+        ram_budget: options.placement.ram_budget,
+        slots_share: options.cache.slots_share,
+        mapping: reading_choice(options).is_none(),
+        vram_budget: options.devices.vram_budget,
+        device_layers: options.devices.layers,
+        split: options.devices.split_mode == SplitMode::Tensor,
+        hot_cache: match options.hot.cache {
+            // A recorded trace is replayed without devices.
+            SizeChoice::Auto if traced => SizeChoice::Off,
+            choice => choice,
+        },
+        context: options.context.tokens,
+        slots: options.context.slots(),
+        kv_type: options.context.kv_type,
+        kv_offload: options.context.kv_offload,
+        batch: options.context.batch,
+        ubatch: options.context.ubatch,
+        outputs: options.context.outputs,
+        prompt: options.estimates.prompt,
+        hits: options.estimates.hits.clone(),
+        measured: Vec::new(),
+    }
+}

@@ -1,0 +1,204 @@
+//! The numbers of a plan, once it is decided.
+
+use crate::error::PlanError;
+use crate::machine::auto_reserve;
+use crate::model::class::TensorClass;
+use crate::model::selection::Selection;
+use crate::model::working_set::{is_row_table, working_set};
+use crate::place::assignment::Assignment;
+use crate::place::describe::{Placed, summary};
+use crate::place::estimate::Terms;
+use crate::plan::decided::Decided;
+use crate::plan::{Mode, PLAN_VERSION, Plan, PlannedContext, PlannedModel, ReadsReason, Warning};
+use crate::planning::{Draft, Planning};
+use crate::wishes::manage::Manage;
+use terrace_model::PAGE;
+use terrace_model::{ByteSize, ModelFile};
+
+impl Planning<'_> {
+    /// The plan of a draft, with the assignment that it is.
+    ///
+    /// # Errors
+    /// A budget that does not hold what must be in memory at once.
+    pub fn finish(&self, draft: Draft) -> Result<(Plan, Assignment), PlanError> {
+        let Self { model, classes, machine, wishes, work, costs, .. } = self;
+        let budget = self.budget(&draft)?;
+        let Draft { selection, manage, pinned, need, devices, homes, on_device, planner, bound, allowance } =
+            draft;
+        let is_mapped = manage == Manage::Mapped;
+        let mapped = if is_mapped { model.size() } else { ByteSize::ZERO };
+        let (managed_bytes, elsewhere) = (selection.bytes(model), devices.bytes(model));
+        let resident = model.size() - managed_bytes - mapped - elsewhere;
+        let set = working_set(model, classes, &selection);
+        let room = ByteSize((budget - resident - mapped).bytes() / PAGE * PAGE);
+        let slots = room.min(set.whole);
+        // An automatic budget has no reason to be more than what is used of it.
+        let budget = if allowance.auto { budget.min(resident + mapped + slots) } else { budget };
+        let (budget, slots) = share(wishes.slots_share, budget, slots, need.slots);
+        let decided = Decided { managed: selection, slots, homes, on_device };
+        let assignment = Assignment::of(&decided, model, machine, (work, costs))?;
+        let placed = Placed {
+            model,
+            machine,
+            work,
+            costs,
+            assignment: &assignment,
+            experts_stream: experts_stream(model, classes, &decided, &devices.tensors(model)),
+        };
+        let layers = placed.layers();
+        let terms =
+            Terms { prompt: wishes.prompt, ubatch: self.ubatch, hits_given: wishes.hits.is_some(), bound };
+        let estimate = self.is_estimable().then(|| placed.estimate(terms, &layers));
+        let tiers = placed.tiers();
+        let mode = if is_mapped { Mode::Mapped } else { mode(model, classes, &decided.managed) };
+        let available = machine.memory.available;
+        let left = available.saturating_sub(allowance.context);
+        let (direct, direct_reason) = match (is_mapped, wishes.manage) {
+            (true, Manage::Auto) => (false, ReadsReason::EverythingFits),
+            (true, _) => (false, ReadsReason::MappedAsAsked),
+            (false, _) => ReadsReason::of(managed_bytes, left.saturating_sub(resident + slots)),
+        };
+        let (read_by_row, streamed) = names(model, classes, &decided.managed);
+        let mut plan = Plan {
+            version: PLAN_VERSION,
+            model: PlannedModel {
+                name: model.str("general.name").unwrap_or_else(|| model.architecture()).to_owned(),
+                architecture: model.architecture().to_owned(),
+                tensors: model.tensors.len() as u64,
+                bytes: model.size(),
+            },
+            machine: machine.name.clone(),
+            mode,
+            summary: summary(mode, &layers),
+            planner,
+            manage,
+            budget,
+            auto_budget: allowance.auto,
+            minimum: need.minimum(),
+            resident,
+            mapped,
+            pinned,
+            slots,
+            managed_tensors: decided.managed.tensors.len(),
+            managed_bytes,
+            on_devices: elsewhere,
+            token_cycle: set.token_cycle,
+            context: PlannedContext {
+                tokens: work.context.tokens,
+                kv_type: work.context.kv_type,
+                cache: self.context.cache,
+                compute: self.context.compute,
+                logits: self.context.logits,
+                ram: allowance.context,
+            },
+            direct,
+            direct_reason,
+            tiers,
+            layers,
+            hot: devices.hot.clone(),
+            streamed,
+            read_by_row,
+            estimate,
+            warnings: Vec::new(),
+            managed: decided.managed,
+            devices,
+        };
+        plan.warnings = warnings(&plan, available, wishes.manage);
+        Ok((plan, assignment))
+    }
+
+    /// RAM for weights, if it holds what must be in memory at once.
+    fn budget(&self, draft: &Draft) -> Result<ByteSize, PlanError> {
+        let Draft { need, allowance, .. } = draft;
+        let (need, minimum, context) = (need.clone(), need.minimum(), allowance.context);
+        // Under whatever the machine has, the page cache holds what it can.
+        let is_mapped = draft.manage == Manage::Mapped;
+        let bytes = if is_mapped && allowance.auto { need.resident } else { allowance.bytes };
+        if bytes >= minimum {
+            return Ok(bytes);
+        }
+        Err(if allowance.auto {
+            let available = self.machine.memory.available;
+            let reserve = auto_reserve(available);
+            PlanError::AutoNoRoom { available, context, reserve, left: bytes, minimum, need }
+        } else {
+            PlanError::BudgetTooSmall { budget: bytes, minimum, need }
+        })
+    }
+}
+
+/// Takes `percent` of the slots, at least what is needed: the rest is left to the page cache.
+fn share(percent: u32, budget: ByteSize, slots: ByteSize, least: ByteSize) -> (ByteSize, ByteSize) {
+    if percent >= 100 {
+        return (budget, slots);
+    }
+    let share = ByteSize(slots.bytes() / 100 * u64::from(percent) / PAGE * PAGE);
+    let kept = share.max(least).min(slots);
+    (budget.saturating_sub(slots - kept), kept)
+}
+
+/// Whether all experts that are not on devices as a whole are streamed.
+fn experts_stream(
+    model: &ModelFile,
+    classes: &[TensorClass],
+    decided: &Decided,
+    on_devices: &[usize],
+) -> bool {
+    let is_streamed = |index: usize| decided.managed.tensors.iter().any(|m| m.tensor == index);
+    let mut experts = (0..model.tensors.len())
+        .filter(|index| classes[*index] == TensorClass::Expert && !on_devices.contains(index))
+        .peekable();
+    experts.peek().is_some() && experts.all(is_streamed)
+}
+
+/// Tables and matrices that are streamed, by name.
+fn names(model: &ModelFile, classes: &[TensorClass], selection: &Selection) -> (Vec<String>, Vec<String>) {
+    let has_output = model.tensor("output.weight").is_some();
+    let whole = selection.tensors.iter().filter(|m| m.experts.is_none()).map(|m| m.tensor);
+    let (tables, matrices): (Vec<usize>, Vec<usize>) =
+        whole.partition(|&index| is_row_table(&model.tensors[index], classes[index], has_output));
+    let names = |all: Vec<usize>| all.into_iter().map(|index| model.tensors[index].name.clone()).collect();
+    (names(tables), names(matrices))
+}
+
+/// Tables that are read by row say nothing about the kind of a run that streams something else.
+fn mode(model: &ModelFile, classes: &[TensorClass], selection: &Selection) -> Mode {
+    let has_output = model.tensor("output.weight").is_some();
+    let (mut experts, mut ffn, mut others, mut tables) = (false, false, false, false);
+    for managed in &selection.tensors {
+        let class = classes[managed.tensor];
+        match class {
+            TensorClass::Expert => experts = true,
+            TensorClass::DenseFfn | TensorClass::SharedExpert => ffn = true,
+            _ if is_row_table(&model.tensors[managed.tensor], class, has_output) => tables = true,
+            _ => others = true,
+        }
+    }
+    match (experts, ffn, others) {
+        (false, false, false) if !tables => Mode::FullResident,
+        (true, false, false) => Mode::ExpertStreaming,
+        (false, true, false) => Mode::DenseFfnStreaming,
+        _ => Mode::MixedStreaming,
+    }
+}
+
+fn warnings(plan: &Plan, available: ByteSize, asked: Manage) -> Vec<Warning> {
+    let Plan { manage, slots, token_cycle, resident, mapped, context, .. } = *plan;
+    let mut warnings = Vec::new();
+    let named = !matches!(asked, Manage::None | Manage::Mapped | Manage::Auto);
+    if named && plan.managed.is_empty() && plan.pinned == ByteSize::ZERO {
+        warnings.push(Warning::NothingToStream { manage });
+    }
+    if slots < token_cycle {
+        let enough = resident + token_cycle;
+        warnings.push(Warning::SlotsBelowCycle { slots, token_cycle, enough });
+    }
+    let taken = resident + slots + context.ram;
+    if mapped > ByteSize::ZERO && !plan.populates(available) {
+        let left = available.saturating_sub(context.ram);
+        warnings.push(Warning::MappedBeyondMemory { mapped, left });
+    } else if taken > available {
+        warnings.push(Warning::BeyondMemory { taken, available });
+    }
+    warnings
+}

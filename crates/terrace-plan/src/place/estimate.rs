@@ -1,0 +1,165 @@
+//! How fast what was decided should be.
+
+use super::assignment::Decode;
+use super::costs::host_bandwidth;
+use super::describe::Placed;
+use super::prefill::prefill;
+use super::round::round;
+use crate::plan::parts::{Bound, Estimate, PlannedLayer, Term, TermKind};
+use crate::plan::warning::Note;
+use terrace_model::ByteSize;
+
+/// Share of the memory's bandwidth above which a product is bound by it.
+const MEMORY_BOUND: f64 = 0.6;
+
+/// What an estimate is for.
+#[derive(Clone, Copy)]
+pub struct Terms {
+    /// Tokens of the prompt.
+    pub prompt: u32,
+    /// Most tokens of a graph.
+    pub ubatch: u32,
+    /// Whether the curve of hits was given.
+    pub hits_given: bool,
+    /// No plan is faster than this, in seconds per token.
+    pub bound: Option<f64>,
+}
+
+impl Placed<'_> {
+    /// The estimate.
+    pub fn estimate(&self, terms: Terms, layers: &[PlannedLayer]) -> Estimate {
+        let Self { work, costs, machine, assignment, .. } = self;
+        let decode = &assignment.decode(work, costs);
+        let prompt = terms.prompt.clamp(1, work.context.tokens.max(1));
+        let prompt_time = prefill(assignment, work, costs, machine, terms.ubatch, prompt);
+        let uses = assignment.uses(work, costs);
+        let stays: u64 = uses.iter().map(|used| used.resident).sum();
+        // A cache fills while the model runs; what fits whole is read before.
+        let whole = assignment.arena == assignment.cold_experts(work);
+        let stays = stays + if whole { assignment.arena } else { 0 };
+        Estimate {
+            decode_tok_s: round(1.0 / decode.total),
+            prefill_tok_s: round(f64::from(prompt) / prompt_time.total),
+            ttft_ms: round(prompt_time.total * 1e3),
+            prompt_tokens: prompt,
+            load_ms: round(stays as f64 / machine.disk().sequential() * 1e3),
+            bound: self.bound(decode),
+            read_per_token: ByteSize(decode.bytes_read as u64),
+            hit_rate: work.experts.map(|_| round(decode.hits)),
+            ceiling_tok_s: terms.bound.map(|seconds| round(1.0 / seconds.min(decode.total))),
+            terms: self.terms(decode),
+            notes: self.notes(decode, terms, layers),
+        }
+    }
+
+    /// What computing at a place is bound by: its memory, unless unpacking is slower.
+    fn place_bound(&self, place: usize) -> Bound {
+        let Self { work, machine, costs, .. } = self;
+        let types = work.layers.iter().flat_map(|layer| {
+            layer.dense_types.iter().chain(layer.experts.iter().flat_map(|experts| &experts.types))
+        });
+        let Some(main) = types.max_by_key(|load| load.bytes) else { return Bound::Compute };
+        let (rate, bandwidth) = match place {
+            0 => (machine.host_decode_rate(&main.ty), host_bandwidth(machine)),
+            place => {
+                let device = &machine.devices[costs.devices[place - 1].index];
+                (device.decode_rate(&main.ty), device.bandwidth())
+            }
+        };
+        if rate >= MEMORY_BOUND * bandwidth { Bound::Memory } else { Bound::Compute }
+    }
+
+    fn bound(&self, decode: &Decode) -> Bound {
+        if decode.reading() >= decode.computing() {
+            return Bound::Disk;
+        }
+        let mut spent = vec![
+            (Bound::Disk, decode.read_bound + decode.queued() + decode.rows),
+            (Bound::Link, decode.hops),
+        ];
+        // Of the layers' slowest lanes, those that wait for the disk are the disk's.
+        let lanes = (decode.lanes + decode.waits - decode.read_bound).max(0.0);
+        let all: f64 = decode.experts.iter().sum::<f64>().max(f64::MIN_POSITIVE);
+        for place in 0..decode.dense.len() {
+            let experts = lanes * decode.experts[place] / all;
+            spent.push((self.place_bound(place), decode.dense[place] + experts));
+        }
+        let total = |bound| spent.iter().filter(|(of, _)| *of == bound).map(|(_, s)| s).sum::<f64>();
+        let order = [Bound::Disk, Bound::Memory, Bound::Compute, Bound::Link];
+        let most = order.into_iter().max_by(|&a, &b| total(a).total_cmp(&total(b)).then(b.cmp(&a)));
+        most.expect("four of them")
+    }
+
+    fn terms(&self, decode: &Decode) -> Vec<Term> {
+        let mut terms = Vec::new();
+        let mut push = |kind, what: String, seconds: f64, resource, beside| {
+            if seconds > 0.0 {
+                terms.push(Term { what, kind, ms: round(seconds * 1e3), resource, beside });
+            }
+        };
+        for place in 0..decode.dense.len() {
+            let what = format!("dense weights and cache in {}", self.place_name(place));
+            push(TermKind::Dense, what, decode.dense[place], self.place_bound(place), false);
+        }
+        push(
+            TermKind::Experts,
+            "experts, each layer's slowest lane".into(),
+            decode.lanes,
+            self.place_bound(0),
+            false,
+        );
+        for place in (0..decode.experts.len()).filter(|_| decode.experts.len() > 1) {
+            let what = format!("experts in {}", self.place_name(place));
+            push(TermKind::Experts, what, decode.experts[place], self.place_bound(place), true);
+        }
+        push(
+            TermKind::Waiting,
+            "waiting for experts".into(),
+            decode.waits + decode.queued(),
+            Bound::Disk,
+            false,
+        );
+        push(TermKind::Waiting, "rows of tables".into(), decode.rows, Bound::Disk, false);
+        push(TermKind::Link, "handing over between processors".into(), decode.hops, Bound::Link, false);
+        push(TermKind::Reading, "reading experts".into(), decode.expert_reads, Bound::Disk, true);
+        push(TermKind::Reading, "reading matrices".into(), decode.matrix_reads, Bound::Disk, true);
+        let behind = decode.total - decode.computing();
+        push(TermKind::Waiting, "waiting for matrices".into(), behind, Bound::Disk, false);
+        terms
+    }
+
+    fn notes(&self, decode: &Decode, terms: Terms, layers: &[PlannedLayer]) -> Vec<Note> {
+        let Self { work, assignment, machine, .. } = self;
+        let mut notes = Vec::new();
+        let cached = self.cached();
+        if let Some((count, top_k)) = work.experts
+            && layers.iter().any(|layer| layer.experts.is_some_and(|experts| experts.on_disk > 0.0))
+        {
+            let cycle: u64 = work
+                .layers
+                .iter()
+                .filter_map(|layer| layer.experts.as_ref())
+                .map(|experts| (experts.bytes as f64 * experts.used()) as u64)
+                .sum();
+            if assignment.arena < cycle {
+                let (cache, token) = (ByteSize(assignment.arena), ByteSize(cycle));
+                notes.push(Note::CacheBelowToken { cache, token });
+            }
+            notes.push(Note::ExpectedHits {
+                hits: round(decode.hits),
+                given: terms.hits_given,
+                used: top_k,
+                experts: count,
+                resident: round(cached),
+            });
+        }
+        if machine.storage.is_empty() {
+            notes.push(Note::StorageUnmeasured);
+        }
+        if machine.memory.bandwidth.is_empty() && machine.unified().is_none() {
+            let bytes_per_s = machine.memory_bandwidth(machine.cpu.cores);
+            notes.push(Note::BandwidthUnmeasured { bytes_per_s });
+        }
+        notes
+    }
+}

@@ -1,0 +1,122 @@
+//! What lies on devices: whole layers, single tensors, copies of experts.
+
+use super::decided::Decided;
+use super::file::FileError;
+use crate::model::class::{TensorClass, classify_all};
+use crate::model::selection::{Managed, Selection};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use terrace_model::{ByteSize, ModelFile};
+
+/// Copies of a layer's experts on a device; the experts themselves are streamed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HotCopies {
+    /// The device.
+    pub device: String,
+    /// The layer.
+    pub layer: u32,
+    /// Experts that have room.
+    pub slots: u32,
+}
+
+/// Weights that are neither in RAM nor streamed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OnDevices {
+    /// Devices by name with their layers, the first layers first; together the model's last ones, the output head counted as one.
+    pub layers: Vec<(String, u32)>,
+    /// Tensors by the device that the user wants them on.
+    pub single: BTreeMap<String, Selection>,
+    /// Layers of which a device has copies of some experts.
+    pub hot: Vec<HotCopies>,
+    /// Tensors of the layers.
+    of_layers: BTreeSet<usize>,
+}
+
+impl OnDevices {
+    /// Finds the tensors of layers that are at home on devices.
+    ///
+    /// # Errors
+    /// Layers in an order that llama.cpp does not have.
+    pub(crate) fn of(model: &ModelFile, decided: &Decided) -> Result<Self, FileError> {
+        let mut this = Self::default();
+        for (index, home) in decided.homes.iter().enumerate() {
+            match home {
+                Some(name) => match this.layers.iter().position(|(other, _)| other == name) {
+                    None => this.layers.push((name.clone(), 1)),
+                    Some(at) if at + 1 == this.layers.len() => this.layers[at].1 += 1,
+                    Some(_) => return Err(FileError::Scattered { device: name.clone() }),
+                },
+                None if this.layers.is_empty() => {}
+                None => return Err(FileError::RamAfterDevices { layer: index }),
+            }
+        }
+        let blocks: Vec<u32> = {
+            let ids: BTreeSet<u32> =
+                model.tensors.iter().filter_map(|tensor| Some(tensor.layer()?.0)).collect();
+            ids.into_iter().collect()
+        };
+        let classes = classify_all(model);
+        for (index, tensor) in model.tensors.iter().enumerate() {
+            let is_expert = classes[index] == TensorClass::Expert;
+            let place = match tensor.layer() {
+                Some(layer) => blocks.binary_search(&layer.0).ok(),
+                // The table of embeddings is read by row, in RAM.
+                None if classes[index] == TensorClass::TokenEmbedding => None,
+                None => Some(blocks.len()),
+            };
+            let home = |place: usize| Some((place, decided.homes.get(place)?.as_ref()?));
+            let Some((place, device)) = place.and_then(home) else { continue };
+            let held = decided.on_device.get(place).copied().unwrap_or(0);
+            let all = tensor.shape.0[2];
+            // Of a part there are copies.
+            if !is_expert || u64::from(held) >= all {
+                this.of_layers.insert(index);
+            } else if held > 0 {
+                let copies = HotCopies { device: device.clone(), layer: blocks[place], slots: held };
+                if !this.hot.contains(&copies) {
+                    this.hot.push(copies);
+                }
+            }
+        }
+        Ok(this)
+    }
+
+    /// Whether everything is in RAM or streamed.
+    pub fn is_empty(&self) -> bool {
+        self.layers.is_empty() && self.single.is_empty()
+    }
+
+    /// Puts single tensors on a device.
+    pub(crate) fn add(&mut self, device: &str, tensors: Selection) {
+        self.single.insert(device.to_owned(), tensors);
+    }
+
+    /// The selection without what lies on devices.
+    pub(crate) fn without(&self, selection: Selection) -> Selection {
+        let tensors = selection.tensors.into_iter().filter(|managed| !self.holds(managed.tensor));
+        Selection { tensors: tensors.collect() }
+    }
+
+    /// What is neither on devices nor streamed.
+    pub fn resident(&self, model: &ModelFile, managed: &Selection) -> Selection {
+        let streamed: BTreeSet<usize> = managed.tensors.iter().map(|m| m.tensor).collect();
+        let stays =
+            (0..model.tensors.len()).filter(|tensor| !streamed.contains(tensor) && !self.holds(*tensor));
+        Selection { tensors: stays.map(|tensor| Managed { tensor, experts: None }).collect() }
+    }
+
+    /// Bytes of all of it.
+    pub fn bytes(&self, model: &ModelFile) -> ByteSize {
+        self.tensors(model).into_iter().map(|tensor| model.tensors[tensor].size()).sum()
+    }
+
+    /// Tensors of layers and single ones, in file order.
+    pub fn tensors(&self, model: &ModelFile) -> Vec<usize> {
+        (0..model.tensors.len()).filter(|&tensor| self.holds(tensor)).collect()
+    }
+
+    fn holds(&self, tensor: usize) -> bool {
+        let single = |selection: &Selection| selection.tensors.iter().any(|m| m.tensor == tensor);
+        self.of_layers.contains(&tensor) || self.single.values().any(single)
+    }
+}

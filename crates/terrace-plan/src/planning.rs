@@ -1,0 +1,292 @@
+//! The planner: from a model, a machine and wishes to one plan.
+
+use crate::error::{Need, PlanError};
+use crate::machine::{MachineProfile, auto_reserve};
+use crate::model::ContextSize;
+use crate::model::class::{TensorClass, classify_all};
+use crate::model::selection::{Selection, select};
+use crate::model::working_set::working_set;
+use crate::place::assignment::Assignment;
+use crate::place::costs::Costs;
+use crate::place::round::round;
+use crate::place::workload::{ContextAsk, Workload};
+use crate::plan::decided::Decided;
+use crate::plan::{OnDevices, Plan};
+use crate::planners::choose::{Chosen, Planner, choose};
+use crate::planners::sets;
+use crate::rules::apply_rules;
+use crate::wishes::manage::Manage;
+use crate::wishes::{Budget, Wishes};
+use terrace_model::{ByteSize, KvTypes, ModelFile};
+
+/// A smaller type of keys and values is lossy: it must make this much of a difference.
+const WORTH_IT: f64 = 1.05;
+
+/// Plans a model on a machine.
+///
+/// A written plan is followed or refused, never changed; a set that is named is followed; otherwise everything that fits is
+/// resident or mapped, and what does not is placed by the cost model, or by sets where that has no plan. Rules for tensors
+/// have the last word.
+///
+/// # Errors
+/// A budget below the minimum: resident weights plus the largest set of blocks that must be in slots at once; a plan of another
+/// model, or one that does not fit; rules that match nothing; devices that are not there or hold too little.
+pub fn plan(model: &ModelFile, machine: &MachineProfile, wishes: &Wishes) -> Result<Plan, PlanError> {
+    Planning::of(model, machine, wishes).run().map(|(plan, _)| plan)
+}
+
+/// The types of keys and values that a plan would have.
+pub fn kv_types(model: &ModelFile, machine: &MachineProfile, wishes: &Wishes) -> KvTypes {
+    match wishes.kv_types() {
+        [one] => *one,
+        _ => Planning::of(model, machine, wishes).work.context.kv_type,
+    }
+}
+
+/// Everything that is known before anything is decided.
+pub struct Planning<'a> {
+    pub model: &'a ModelFile,
+    pub classes: Vec<TensorClass>,
+    /// The machine as layers find it.
+    pub machine: MachineProfile,
+    pub wishes: &'a Wishes,
+    pub ubatch: u32,
+    pub context: ContextSize,
+    pub work: Workload,
+    pub costs: Costs,
+}
+
+/// A decision with where it comes from.
+struct Found {
+    /// `None`: what sets say.
+    decided: Option<Decided>,
+    planner: Planner,
+    bound: Option<f64>,
+}
+
+/// What is streamed, and what that needs.
+pub struct Draft {
+    pub selection: Selection,
+    pub manage: Manage,
+    pub pinned: ByteSize,
+    pub need: Need,
+    pub devices: OnDevices,
+    pub homes: Vec<Option<String>>,
+    pub on_device: Vec<u32>,
+    pub planner: Planner,
+    pub bound: Option<f64>,
+    pub allowance: Allowance,
+}
+
+/// RAM for weights.
+#[derive(Clone, Copy)]
+pub struct Allowance {
+    pub bytes: ByteSize,
+    pub auto: bool,
+    /// RAM that the context takes beside them.
+    pub context: ByteSize,
+}
+
+impl<'a> Planning<'a> {
+    /// Looks at the model and the machine; decides on the type of keys and values.
+    pub fn of(model: &'a ModelFile, machine: &MachineProfile, wishes: &'a Wishes) -> Self {
+        let machine = wishes.machine(machine);
+        let of = |kv_type| Self::with_type(model, machine.clone(), wishes, kv_type);
+        let (first, others) = wishes.kv_types().split_first().expect("a type at least");
+        let mut best = of(*first);
+        if others.is_empty() {
+            return best;
+        }
+        // The largest under which the model can be placed, unless it is streamed and a smaller one makes it much faster.
+        let mut least = 0.0;
+        for &ty in wishes.kv_types() {
+            let this = of(ty);
+            let Some(chosen) = this.by_cost() else { continue };
+            let decode = chosen.assignment.decode(&this.work, &this.costs);
+            let rate = round(1.0 / decode.total);
+            if rate > least * WORTH_IT {
+                (best, least) = (this, rate);
+            }
+            if decode.bytes_read < 1.0 {
+                break;
+            }
+        }
+        best
+    }
+
+    fn with_type(
+        model: &'a ModelFile,
+        machine: MachineProfile,
+        wishes: &'a Wishes,
+        kv_type: KvTypes,
+    ) -> Self {
+        let available = machine.memory.available;
+        let tokens = wishes.tokens(model);
+        let context = wishes.context_size(model, kv_type, available);
+        let (prompt, offload) = (wishes.prompt, wishes.kv_offload);
+        let work = Workload::of(model, &ContextAsk { tokens, kv_type, prompt, offload, size: context });
+        let costs = Costs::of(&work, &machine, wishes);
+        let classes = classify_all(model);
+        let ubatch = wishes.ubatch(model, available);
+        Self { model, classes, machine, wishes, ubatch, context, work, costs }
+    }
+
+    /// Whether costs mean anything.
+    pub fn is_estimable(&self) -> bool {
+        self.machine.check().is_ok() && self.work.layers.iter().any(|layer| layer.id.is_some())
+    }
+
+    fn by_cost(&self) -> Option<Chosen> {
+        if self.is_estimable() { choose(&self.work, &self.costs) } else { None }
+    }
+
+    /// The plan, with the assignment that it is.
+    pub fn run(&self) -> Result<(Plan, Assignment), PlanError> {
+        let found = self.found()?;
+        let draft = self.draft(found)?;
+        self.finish(draft)
+    }
+
+    /// What the plan's file says, or the cost model where not everything fits in RAM, or nothing: sets then do.
+    fn found(&self) -> Result<Found, PlanError> {
+        let Self { model, machine, wishes, .. } = self;
+        if let Some(written) = &wishes.written {
+            let decided = written.decided(model)?;
+            let decided = (!(written.mapped && wishes.mapping && decided.is_in_ram())).then_some(decided);
+            return Ok(Found { decided, planner: Planner::File, bound: None });
+        }
+        let sets = Found { decided: None, planner: Planner::Sets, bound: None };
+        let devices = machine.separate().next().is_some() && wishes.device_layers != Some(0);
+        let layers = wishes.device_layers.filter(|&layers| layers > 0);
+        if !devices && layers.is_some() {
+            return Err(PlanError::NoAccelerator);
+        }
+        if wishes.manage != Manage::Auto && !devices {
+            return Ok(sets);
+        }
+        let Some(Chosen { assignment, planner, bound, .. }) = self.by_cost() else {
+            return match layers {
+                // No other planner can place this either.
+                Some(layers) => Err(self.no_device_room(layers)),
+                // Where there is too little room, the sets know the smallest budget that would do.
+                None => Ok(sets),
+            };
+        };
+        let mut decided = assignment.decided(model, machine, &self.classes, (&self.work, &self.costs));
+        let named = wishes.manage != Manage::Auto;
+        if named {
+            decided.managed = select(model, &self.classes, wishes.manage);
+        }
+        if decided.is_in_ram() {
+            return Ok(Found { bound, ..sets });
+        }
+        Ok(Found { decided: Some(decided), planner: if named { Planner::Sets } else { planner }, bound })
+    }
+
+    fn no_device_room(&self, layers: u32) -> PlanError {
+        let devices = &self.costs.devices;
+        PlanError::NoDeviceRoom {
+            layers,
+            names: devices.iter().map(|at| self.machine.devices[at.index].name.clone()).collect(),
+            room: ByteSize(devices.iter().map(|device| device.room).sum()),
+        }
+    }
+
+    /// What is streamed by that, and by the rules.
+    fn draft(&self, found: Found) -> Result<Draft, PlanError> {
+        let Self { model, classes, wishes, .. } = self;
+        let Found { decided, planner, bound } = found;
+        let mut devices = match &decided {
+            Some(decided) => OnDevices::of(model, decided)?,
+            None => OnDevices::default(),
+        };
+        let allowance = self.allowance(decided.as_ref(), &devices)?;
+        // Rules speak of weights that are read or stay, and devices of ones that are nowhere else, so none may be mapped.
+        let mapping = wishes.mapping && wishes.rules.is_empty() && devices.is_empty();
+        let mut draft = match decided {
+            None => {
+                let asked = if wishes.written.is_some() { Manage::Mapped } else { wishes.manage };
+                let set = sets::choose(model, classes, asked, mapping, allowance.bytes);
+                let set = set.pinned(model, classes, allowance.bytes);
+                let sets::Candidate { manage, selection, need, pinned } = set;
+                let (homes, on_device) = (Vec::new(), Vec::new());
+                Draft {
+                    selection,
+                    manage,
+                    pinned,
+                    need,
+                    devices: OnDevices::default(),
+                    homes,
+                    on_device,
+                    planner,
+                    bound,
+                    allowance,
+                }
+            }
+            Some(Decided { managed, homes, on_device, .. }) => {
+                let selection = devices.without(managed);
+                let (manage, need) = self.needs(&selection, &devices);
+                let (pinned, devices) = (ByteSize::ZERO, std::mem::take(&mut devices));
+                Draft {
+                    selection,
+                    manage,
+                    pinned,
+                    need,
+                    devices,
+                    homes,
+                    on_device,
+                    planner,
+                    bound,
+                    allowance,
+                }
+            }
+        };
+        if !wishes.rules.is_empty() {
+            for (device, tensors) in apply_rules(&wishes.rules, model, &mut draft.selection)? {
+                draft.devices.add(&device, tensors);
+            }
+            draft.selection = draft.devices.without(draft.selection);
+            (draft.manage, draft.need) = self.needs(&draft.selection, &draft.devices);
+            draft.pinned = ByteSize::ZERO;
+        }
+        Ok(draft)
+    }
+
+    fn needs(&self, selection: &Selection, devices: &OnDevices) -> (Manage, Need) {
+        let Self { model, classes, .. } = self;
+        let set = working_set(model, classes, selection);
+        let resident = model.size() - selection.bytes(model) - devices.bytes(model);
+        (selection.kind(model, classes), Need { resident, slots: set.least, what: set.needs })
+    }
+
+    /// RAM for weights: what was given, what a written plan says if the machine has it, or what the machine has.
+    fn allowance(&self, decided: Option<&Decided>, devices: &OnDevices) -> Result<Allowance, PlanError> {
+        let Self { model, machine, wishes, .. } = self;
+        let context = match decided {
+            Some(decided) if !devices.is_empty() => {
+                let assignment = Assignment::of(decided, model, machine, (&self.work, &self.costs))?;
+                ByteSize(assignment.uses(&self.work, &self.costs)[0].context()) + self.context.logits
+            }
+            _ => self.context.total(),
+        };
+        if wishes.written.is_some() {
+            let slots = decided.map_or(ByteSize::ZERO, |decided| decided.slots);
+            let managed = decided.map(|decided| devices.without(decided.managed.clone()));
+            let managed = managed.map_or(ByteSize::ZERO, |managed| managed.bytes(model));
+            let weights = model.size() - managed - devices.bytes(model) + slots;
+            let available = machine.memory.available;
+            let room = available.saturating_sub(auto_reserve(available));
+            let needed = weights + context;
+            if needed > room {
+                return Err(crate::plan::FileError::NoRoom { weights, context, needed, room }.into());
+            }
+            return Ok(Allowance { bytes: weights, auto: false, context });
+        }
+        Ok(match wishes.ram_budget {
+            Budget::Bytes(bytes) => Allowance { bytes, auto: false, context },
+            Budget::Auto => {
+                Allowance { bytes: machine.ram_room().saturating_sub(context), auto: true, context }
+            }
+        })
+    }
+}

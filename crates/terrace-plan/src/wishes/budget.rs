@@ -1,0 +1,50 @@
+//! Budgets of memory.
+
+use std::fmt;
+use std::str::FromStr;
+use terrace_model::{ByteSize, ParseByteSizeError};
+
+/// How much RAM the weights may take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Budget {
+    /// What the machine has, less the context and a reserve, at most the model's size.
+    #[default]
+    Auto,
+    /// So much.
+    Bytes(ByteSize),
+}
+
+/// Text that is no [`Budget`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0} (or `auto`)")]
+pub struct ParseBudgetError(#[from] ParseByteSizeError);
+
+impl fmt::Display for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.pad("auto"),
+            Self::Bytes(size) => size.fmt(f),
+        }
+    }
+}
+
+impl FromStr for Budget {
+    type Err = ParseBudgetError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "auto" { Ok(Self::Auto) } else { Ok(Self::Bytes(text.parse()?)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_read_back() {
+        for budget in [Budget::Auto, Budget::Bytes(ByteSize::mib(512))] {
+            assert_eq!(budget.to_string().parse(), Ok(budget));
+        }
+        assert!("lots".parse::<Budget>().unwrap_err().to_string().contains("`auto`"));
+    }
+}
