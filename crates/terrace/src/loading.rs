@@ -35,6 +35,9 @@ pub fn load(
             }
         }
     }
+    if let Some(plan) = &engine.plan().hot {
+        args.placement.hot.warn(plan);
+    }
     if matches!(announce, Announce::Whole)
         && let Some(preset) = preset
     {

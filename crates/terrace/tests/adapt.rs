@@ -23,7 +23,7 @@ fn generate(readings: Option<&str>, more: &[&str]) -> Output {
     let dir = TempDir::new().unwrap();
     let mut command = terrace();
     command.args(["run", bundled().to_str().unwrap(), "-p", PROMPT, "-n", "400", "--temp", "0", "--json"]);
-    command.args(["--manage", "experts", "--ctx", "512"]).args(more);
+    command.args(["--stream", "experts", "--ctx", "512"]).args(more);
     if let Some(readings) = readings {
         let path = dir.path().join("readings");
         fs::write(&path, readings).unwrap();
@@ -107,7 +107,7 @@ fn budgets_that_were_given_stay() {
         (&["--ram-budget", "12MiB", "--adapt", "on"], true),
         (&["--adapt", "off"], false),
         (&["--adapt", "auto"], true),
-        (&["--manage", "none"], false),
+        (&["--stream", "none"], false),
         (&["--manage", "mapped"], false),
     ] {
         let mut command = terrace();
@@ -116,8 +116,8 @@ fn budgets_that_were_given_stay() {
         fs::write(&path, scarce).unwrap();
         command.args(["run", bundled().to_str().unwrap(), "-p", PROMPT, "-n", "32", "--temp", "0", "--json"]);
         command.arg("--simulated-memory").arg(path).args(options);
-        if !options.contains(&"--manage") {
-            command.args(["--manage", "experts"]);
+        if !options.contains(&"--stream") {
+            command.args(["--stream", "experts"]);
         }
         let report = json(&command.output().unwrap());
         assert_eq!(report["store"]["adapts"], adapts, "{options:?}");

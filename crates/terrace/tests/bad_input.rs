@@ -99,7 +99,7 @@ fn an_unreadable_file() {
 fn what_does_not_fit() {
     let model = bundled();
     let model = path(&model);
-    let output = run(["run", model, "-p", "x", "--manage", "experts", "--ram-budget", "64KiB"]);
+    let output = run(["run", model, "-p", "x", "--stream", "experts", "--ram-budget", "64KiB"]);
     let error = failure(&output, 1);
     assert!(error.contains("64 KiB") && error.contains("iB"), "{error}");
     assert!(stderr(&output).contains("hint: use --ram-budget"), "{}", stderr(&output));
@@ -117,12 +117,12 @@ fn what_does_not_fit() {
 #[test]
 fn a_minimum_that_is_named_is_enough() {
     let model = bundled();
-    let output = run(["run", path(&model), "-p", "x", "--manage", "experts", "--ram-budget", "64KiB"]);
+    let output = run(["run", path(&model), "-p", "x", "--stream", "experts", "--ram-budget", "64KiB"]);
     let text = stderr(&output);
     let hint = text.lines().find_map(|l| l.strip_prefix("hint: use --ram-budget ")).unwrap();
     let budget = hint.split(' ').next().unwrap();
     let output =
-        run(["run", path(&model), "-p", "x", "-n", "4", "--manage", "experts", "--ram-budget", budget]);
+        run(["run", path(&model), "-p", "x", "-n", "4", "--stream", "experts", "--ram-budget", budget]);
     assert!(output.status.success(), "{budget}: {}", stderr(&output));
 }
 
@@ -151,7 +151,7 @@ fn a_command_line_that_is_wrong() {
     for args in [
         vec!["run", "m.gguf", "--ram-budget", "lots"],
         vec!["run", "m.gguf", "--io", "carrier-pigeon"],
-        vec!["run", "m.gguf", "--manage", "everything"],
+        vec!["run", "m.gguf", "--stream", "everything"],
         vec!["run", "m.gguf", "-n", "-5"],
         vec!["run", "m.gguf", "-p", "x", "-f", "y"],
         vec!["run", "m.gguf", "--no-such-option"],
@@ -171,7 +171,7 @@ fn a_read_error_while_streaming_names_the_place() {
     for io in ["uring", "pread"] {
         let args =
             ["run", path(&model), "-p", "In the beginning", "-n", "50", "--temp", "0", "--json", "--io", io];
-        let streaming = ["--manage", "experts", "--ram-budget", "4MiB", "--inject-fault", "eio@300.."];
+        let streaming = ["--stream", "experts", "--ram-budget", "4MiB", "--inject-fault", "eio@300.."];
         let error = failure(&run(args.iter().chain(&streaming)), 1);
         assert!(error.contains("tiny-moe-Q4_K.gguf") && error.contains("offset"), "{io}: {error}");
         assert!(error.contains("blk."), "{io}: no tensor in: {error}");
@@ -188,7 +188,9 @@ fn mapped_weights_and_options_that_they_contradict() {
     {
         let output = run(["run", path(&model), "-p", "x", "--manage", "mapped", option, value]);
         let error = failure(&output, 1);
-        assert!(error.contains(option) && stderr(&output).contains("hint: use --manage auto"), "{error}");
+        assert!(!error.contains("--"), "{error}");
+        let hint = stderr(&output);
+        assert!(hint.contains("hint: leave out --mmap") && hint.contains(option), "{hint}");
     }
     // Mapped pages that are in memory count: a budget that cannot hold them is refused.
     let output = run(["run", path(&model), "-p", "x", "--manage", "mapped", "--ram-budget", "4MiB"]);
@@ -220,7 +222,7 @@ fn spawn(args: &[&str]) -> Child {
 
 /// A run that streams slowly, when its first text is there.
 fn streaming(model: &Path, n: &str) -> Child {
-    let slow = ["--inject-fault", "latency=2ms@1..", "--manage", "experts", "--ram-budget", "4MiB"];
+    let slow = ["--inject-fault", "latency=2ms@1..", "--stream", "experts", "--ram-budget", "4MiB"];
     let args = ["run", path(model), "-p", "In the beginning", "--temp", "0", "-n", n];
     let mut child = spawn(&[&args[..], &slow[..]].concat());
     let mut first = [0];

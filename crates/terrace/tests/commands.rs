@@ -21,12 +21,12 @@ fn generate(more: &[&str]) -> Output {
 
 #[test]
 fn streamed_stock_and_resident_text_are_the_same() {
-    let text = generate(&["--manage", "none"]);
+    let text = generate(&["--stream", "none"]);
     assert!(text.status.success(), "{}", stderr(&text));
     assert!(stdout(&text).len() > 16 && stdout(&text).ends_with('\n'));
-    assert_eq!(stdout(&generate(&["--manage", "experts", "--ram-budget", "4MiB"])), stdout(&text));
+    assert_eq!(stdout(&generate(&["--stream", "experts", "--ram-budget", "4MiB"])), stdout(&text));
     assert_eq!(
-        stdout(&generate(&["--manage", "all", "--ram-budget", "16MiB", "--io", "pread"])),
+        stdout(&generate(&["--stream", "all", "--ram-budget", "16MiB", "--io", "pread"])),
         stdout(&text)
     );
     assert_eq!(stdout(&generate(&["--manage", "mapped"])), stdout(&text));
@@ -44,7 +44,7 @@ fn what_fits_is_left_to_the_page_cache_unless_reading_is_asked_for() {
     for more in [&[][..], &["--manage", "mapped"], &["--ram-budget", &size]] {
         assert_eq!(mapped(more), ("mapped".into(), true), "{more:?}");
     }
-    for more in [&["--manage", "none"][..], &["--io", "pread"], &["--direct", "off"]] {
+    for more in [&["--stream", "none"][..], &["--io", "pread"], &["--direct", "off"]] {
         assert_eq!(mapped(more), ("full-resident".into(), false), "{more:?}");
     }
     assert_eq!(mapped(&["--ram-budget", "16MiB"]), ("expert-streaming".into(), false));
@@ -56,7 +56,7 @@ fn keys(value: &Value) -> Vec<&str> {
 
 #[test]
 fn run_json_is_one_object_with_the_promised_fields() {
-    let output = generate(&["--manage", "experts", "--ram-budget", "4MiB", "--json"]);
+    let output = generate(&["--stream", "experts", "--ram-budget", "4MiB", "--json"]);
     let report = json(&output);
     assert_eq!(stdout(&output).lines().count(), 1);
     for key in ["text", "tokens", "prompt_tokens", "mode", "plan", "timings", "store", "peak_rss_bytes"] {
@@ -149,7 +149,7 @@ fn a_seed_makes_sampling_repeatable() {
 #[test]
 fn verbose_shows_the_plan() {
     assert_eq!(stderr(&generate(&[])).lines().count(), 1, "a line otherwise");
-    let text = stderr(&generate(&["-v", "--manage", "experts", "--ram-budget", "4MiB"]));
+    let text = stderr(&generate(&["-v", "--stream", "experts", "--ram-budget", "4MiB"]));
     assert!(text.contains("expert-streaming") && text.contains("context"), "{text}");
 }
 
@@ -199,7 +199,7 @@ fn inspect_counts() {
 fn bench_compares_runs_that_agree() {
     let model = bundled();
     let common = ["bench", model.to_str().unwrap(), "-n", "6", "-r", "2", "--baseline"];
-    let streaming = ["--manage", "experts", "--ram-budget", "4MiB"];
+    let streaming = ["--stream", "experts", "--ram-budget", "4MiB"];
     let report = json(&run(common.iter().chain(&streaming).chain(&["--json"])));
     assert_eq!(report["tokens_agree"], true);
     assert_eq!(report["generated_tokens"], 6);

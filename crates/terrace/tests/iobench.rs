@@ -82,7 +82,7 @@ fn a_directory_is_measured_and_what_was_found_is_kept_for_its_device() {
 
     // From now on models on this device are read so.
     let model = common::tiny(&dir);
-    let args = ["run", model.to_str().unwrap(), "-p", "a", "-n", "1", "--manage", "experts", "--json"];
+    let args = ["run", model.to_str().unwrap(), "-p", "a", "-n", "1", "--stream", "experts", "--json"];
     let output = terrace().env("XDG_CACHE_HOME", cache.path()).args(args).arg("-vv").output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(stderr(&output).contains(&format!("{depth} requests of ")), "{}", stderr(&output));

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Output;
 use tempfile::TempDir;
 
-const STREAMED: [&str; 4] = ["--manage", "experts", "--ram-budget", "8MiB"];
+const STREAMED: [&str; 4] = ["--stream", "experts", "--ram-budget", "8MiB"];
 const CHUNKS: [&str; 4] = ["--chunks", "3", "--ctx", "128"];
 
 fn on_text(command: &str, more: &[&str]) -> Output {

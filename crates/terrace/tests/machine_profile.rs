@@ -1,4 +1,4 @@
-//! `terrace profile` and `terrace doctor` with the real binary: what is measured, kept, used and refused.
+//! `terrace machine` and `terrace doctor` with the real binary: what is measured, kept, used and refused.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -21,7 +21,7 @@ fn at(home: &Path) -> Command {
 }
 
 fn profile(home: &Path, more: &[&str]) -> Output {
-    at(home).args(["profile", "--seconds", "0.2"]).args(more).output().unwrap()
+    at(home).args(["machine", "--seconds", "0.2"]).args(more).output().unwrap()
 }
 
 /// The source of a rate of the bundled model's plan.
@@ -57,7 +57,7 @@ fn what_is_measured_is_kept_and_used_until_it_is_stale() {
     let shown = profile(home, &[]);
     assert!(stdout(&shown).contains("measured before; from") && stdout(&shown).contains("q4_K"));
     // It is a machine's description, too.
-    let given = at(home).arg("plan").arg(bundled()).arg("--profile").arg(&file).output().unwrap();
+    let given = at(home).arg("plan").arg(bundled()).arg("--machine").arg(&file).output().unwrap();
     assert!(given.status.success(), "{}", stderr(&given));
 
     let good = fs::read_to_string(&file).unwrap();
@@ -144,7 +144,7 @@ fn wrong_wishes_are_one_line() {
         (vec!["/nonexistent/dir"], 1, "/nonexistent/dir"),
         (vec!["--no-storage", "--types", "q4_0", "--out", "/proc/p.json"], 1, "/proc/p.json"),
     ] {
-        let output = at(home.path()).arg("profile").args(&args).output().unwrap();
+        let output = at(home.path()).arg("machine").args(&args).output().unwrap();
         let error = failure(&output, code);
         assert!(error.contains(part), "{args:?}: {error}");
     }
@@ -177,7 +177,7 @@ fn the_doctor_examines_this_machine() {
         let line = line.unwrap_or_else(|| panic!("no {check} in {lines:#?}"));
         assert!(line.starts_with("ok ") || line.starts_with("warn "), "{line}");
     }
-    assert!(stdout(&output).contains("never measured: terrace profile"));
+    assert!(stdout(&output).contains("never measured: terrace machine"));
     let report = json(&doctor(&["--json", home.path().to_str().unwrap()]));
     assert_eq!(report["findings"].as_array().unwrap().len(), lines.len());
     assert!(failure(&doctor(&["/nonexistent/m.gguf"]), 1).contains("/nonexistent/m.gguf"));

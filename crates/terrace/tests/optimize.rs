@@ -39,7 +39,7 @@ const GIVEN: [&str; 12] = [
 fn optimize(config: &Path, more: &[&str]) -> Output {
     let mut command = at(config);
     command.args(["optimize", bundled().to_str().unwrap(), "-n", "4", "--json"]).args(GIVEN);
-    command.args(["--manage", "experts", "--ram-budget", "8MiB"]).args(more).output().unwrap()
+    command.args(["--stream", "experts", "--ram-budget", "8MiB"]).args(more).output().unwrap()
 }
 
 /// Nothing to be turned: the defaults are kept.
@@ -58,7 +58,7 @@ fn generate(config: &Path, more: &[&str]) -> Output {
         "0",
         "--json",
     ]);
-    command.args(["--manage", "experts", "--ram-budget", "8MiB"]).args(more).output().unwrap()
+    command.args(["--stream", "experts", "--ram-budget", "8MiB"]).args(more).output().unwrap()
 }
 
 /// The one file of presets.
@@ -113,7 +113,7 @@ fn what_is_found_is_kept_and_later_runs_take_it() {
     assert!(text.contains("preset --cache-policy lfu --queue-depth 4 --threads 1 ("), "{text}");
 
     let mut bench = at(config.path());
-    bench.args(["bench", bundled().to_str().unwrap(), "-n", "2", "-r", "1", "--json", "--manage", "experts"]);
+    bench.args(["bench", bundled().to_str().unwrap(), "-n", "2", "-r", "1", "--json", "--stream", "experts"]);
     let report = json(&bench.output().unwrap());
     assert_eq!(report["preset"]["settings"], *settings);
     assert_eq!(report["sides"]["terrace"]["plan"]["threads"], 1);
@@ -131,7 +131,7 @@ fn a_preset_is_the_last_layer() {
     fs::write(config.path().join("terrace/config.toml"), "lookahead = \"1MiB\"\n").unwrap();
     let mut command = at(config.path());
     command.args(["run", bundled().to_str().unwrap(), "-p", "In the beginning", "-n", "2", "--json"]);
-    command.args(["--manage", "experts", "--threads", "2"]).env("TERRACE_CACHE_POLICY", "lru");
+    command.args(["--stream", "experts", "--threads", "2"]).env("TERRACE_CACHE_POLICY", "lru");
     let report = json(&command.output().unwrap());
     assert_eq!(report["preset"]["settings"], serde_json::json!({ "ubatch": "64" }));
     assert_eq!((&report["plan"]["threads"], &report["plan"]["ubatch"]), (&2.into(), &64.into()));
@@ -179,7 +179,7 @@ fn an_interrupted_search_keeps_what_it_has() {
         "10",
         "-n",
         "4",
-        "--manage",
+        "--stream",
         "experts",
     ]);
     command.args(["--ram-budget", "8MiB"]).stdout(Stdio::piped()).stderr(Stdio::piped());

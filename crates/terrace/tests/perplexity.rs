@@ -23,7 +23,7 @@ fn measure(more: &[&str]) -> Output {
 fn streamed_is_stock_and_both_say_what_they_measured() {
     let stock = json(&measure(&["--chunks", "4", "--json", "--stock"]));
     let streamed =
-        json(&measure(&["--chunks", "4", "--json", "--manage", "experts", "--ram-budget", "4MiB"]));
+        json(&measure(&["--chunks", "4", "--json", "--stream", "experts", "--ram-budget", "4MiB"]));
     for key in ["perplexity", "error", "running", "chunks", "context", "scored", "tokens"] {
         assert_eq!(stock[key], streamed[key], "{key}");
     }
@@ -41,7 +41,7 @@ fn streamed_is_stock_and_both_say_what_they_measured() {
     let perplexity = streamed["perplexity"].as_f64().unwrap();
     assert!((5.0..40.0).contains(&perplexity), "{perplexity}");
 
-    let lines = measure(&["--chunks", "4", "--manage", "experts", "--ram-budget", "4MiB"]);
+    let lines = measure(&["--chunks", "4", "--stream", "experts", "--ram-budget", "4MiB"]);
     assert!(lines.status.success(), "{}", stderr(&lines));
     let lines: Vec<&str> = stdout(&lines).lines().collect();
     assert_eq!(lines.len(), 5, "{lines:?}");

@@ -41,7 +41,7 @@ fn a_model_of_one_file_per_tensor_runs() {
     let limited = |most: u64| {
         let mut command = terrace();
         command.args(["run", path(first), "-p", "In the beginning", "-n", "24", "--temp", "0"]);
-        command.args(["--manage", "experts", "--ram-budget", "9MiB"]);
+        command.args(["--stream", "experts", "--ram-budget", "9MiB"]);
         // SAFETY: between fork and exec only a system call is made.
         unsafe {
             command.pre_exec(move || {

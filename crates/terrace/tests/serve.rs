@@ -22,7 +22,7 @@ fn endless(dir: &Path) -> PathBuf {
     terrace_testkit::write(&Spec::new(Arch::Qwen3Moe), dir.join("endless.gguf")).unwrap()
 }
 
-const LONG: [&str; 4] = ["--ctx", "32768", "--manage", "none"];
+const LONG: [&str; 4] = ["--ctx", "32768", "--stream", "none"];
 
 fn dir() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
@@ -297,7 +297,7 @@ fn a_full_queue_refuses_and_clients_that_leave_make_room() {
 fn streams_are_text_whatever_the_tokens_are() {
     let dir = dir();
     // Random weights choose tokens that are parts of characters, and none.
-    let server = Server::start(&endless(dir.path()), ["--manage", "none"]);
+    let server = Server::start(&endless(dir.path()), ["--stream", "none"]);
     for seed in 0..8 {
         let body = |stream: bool| {
             json!({"prompt": "a", "max_tokens": 64, "temperature": 2, "top_k": 0, "min_p": 0, "top_p": 1, "seed": seed,
@@ -346,7 +346,7 @@ fn a_model_without_a_template_completes_plain_text() {
 fn several_are_answered_at_once() {
     let expected = run_report(&[]);
     for together in [&[][..], &["--batch-slots"]] {
-        let streamed = ["--manage", "experts", "--ram-budget", "8MiB", "--parallel", "4", "--ctx", "256"];
+        let streamed = ["--stream", "experts", "--ram-budget", "8MiB", "--parallel", "4", "--ctx", "256"];
         let server = Server::start(&bundled(), streamed.iter().chain(together));
         let body = json!({"prompt": PROMPT, "max_tokens": 24, "cache_prompt": false});
         std::thread::scope(|scope| {
@@ -370,7 +370,7 @@ fn several_are_answered_at_once() {
 fn it_says_what_it_is() {
     let server = Server::start(
         &bundled(),
-        ["--parallel", "2", "--ctx", "256", "--manage", "experts", "--ram-budget", "8MiB"],
+        ["--parallel", "2", "--ctx", "256", "--stream", "experts", "--ram-budget", "8MiB"],
     );
     server.post("/v1/completions", &json!({"prompt": PROMPT, "max_tokens": 4})).ok();
     let props = server.get("/props").ok();

@@ -69,7 +69,7 @@ fn put(file: &Path, place: &Path) {
 
 #[test]
 fn answers_are_of_the_epoch_that_they_name() {
-    for manage in [&["--manage", "none"][..], &["--manage", "experts", "--ram-budget", "8MiB"]] {
+    for manage in [&["--stream", "none"][..], &["--stream", "experts", "--ram-budget", "8MiB"]] {
         let scene = Scene::new();
         let golden = scene.golden();
         assert!(
@@ -148,7 +148,7 @@ fn ask(server: &Server, prompt: &str, stream: bool) -> ((u64, u64), String) {
 #[test]
 fn a_reload_says_what_it_did_or_why_not() {
     let scene = Scene::new();
-    let server = Server::start(&scene.served, ["--manage", "none"]);
+    let server = Server::start(&scene.served, ["--stream", "none"]);
     let reload = || server.post("/v1/tensors/reload", &json!({}));
     let nothing = reload();
     assert_eq!((nothing.ok()["swapped"].clone(), nothing.header("x-terrace-epoch")), (json!([]), "0"));
@@ -186,7 +186,7 @@ fn health_reloads_only_where_it_is_told_to() {
     let scene = Scene::new();
     let health = |server: &Server| server.get("/health").ok();
     for value in [None, Some("0")] {
-        let server = Server::start_with(&scene.served, ["--manage", "none"], |command| match value {
+        let server = Server::start_with(&scene.served, ["--stream", "none"], |command| match value {
             Some(value) => command.env("LLAMA_HOTSWAP_ENABLED", value),
             None => command,
         });
@@ -227,7 +227,7 @@ fn health_reloads_only_where_it_is_told_to() {
 #[test]
 fn watching_and_signals_reload_an_idle_server() {
     let scene = Scene::new();
-    let server = Server::start(&scene.served, ["--manage", "none"]);
+    let server = Server::start(&scene.served, ["--stream", "none"]);
     scene.put(1);
     server.signal("-HUP");
     server.wait_for(|server| server.get("/health").ok()["epoch"] == 1);

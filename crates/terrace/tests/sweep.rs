@@ -126,7 +126,7 @@ fn a_sweep_goes_on_streamed_where_it_was_mapped() {
     let text = fs::read_to_string(&out).unwrap();
     let third = text.match_indices("\"kind\":\"step\"").nth(2).unwrap().0;
     fs::write(&out, &text[..third + 100]).unwrap();
-    let streamed = [&TENSORS[..], &["--manage", "experts", "--ram-budget", "8MiB"]].concat();
+    let streamed = [&TENSORS[..], &["--stream", "experts", "--ram-budget", "8MiB"]].concat();
     let rest = sweep(&out, &[&q2], &streamed);
     assert!(rest.status.success(), "{}", stderr(&rest));
     assert_eq!(steps(&lines(&out)), steps(&all), "bit by bit, streamed or not");

@@ -20,7 +20,7 @@ fn record(trace: &Path, more: &[&str]) -> Value {
     let model = bundled();
     let fixed =
         ["trace", "record", model.to_str().unwrap(), "-p", PROMPT, "-n", "24", "--temp", "0", "--json"];
-    let output = run(fixed.iter().chain(&["-o", trace.to_str().unwrap(), "--manage", "experts"]).chain(more));
+    let output = run(fixed.iter().chain(&["-o", trace.to_str().unwrap(), "--stream", "experts"]).chain(more));
     let report = json(&output);
     assert!(stderr(&output).contains("routing trace: "), "{}", stderr(&output));
     report
@@ -143,12 +143,12 @@ fn runs_that_cannot_be_recorded_say_so_and_leave_files_alone() {
     assert!(error.contains("no/such"), "{error}");
     // What was there stays.
     fs::write(&trace, "mine").unwrap();
-    for more in [&["--manage", "none"][..], &["--stock"]] {
+    for more in [&["--stream", "none"][..], &["--stock"]] {
         let output = record(&trace, more);
         assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
         assert!(stderr(&output).contains("nothing was recorded"), "{}", stderr(&output));
     }
-    let failed = record(&trace, &["--manage", "experts", "--ram-budget", "8MiB", "--inject-fault", "eio@60"]);
+    let failed = record(&trace, &["--stream", "experts", "--ram-budget", "8MiB", "--inject-fault", "eio@60"]);
     assert_eq!(failed.status.code(), Some(1), "{}", stderr(&failed));
     assert_eq!(fs::read_to_string(&trace).unwrap(), "mine");
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left of recordings that failed");
@@ -160,7 +160,7 @@ fn the_policy_comes_from_all_layers_of_settings_and_must_exist() {
     let config = dir.path().join("config.toml");
     fs::write(&config, "cache-policy = \"lfu\"\nram-budget = \"8MiB\"\n").unwrap();
     let model = bundled();
-    let args = ["trace", "record", model.to_str().unwrap(), "-p", "In", "-n", "2", "--manage", "experts"];
+    let args = ["trace", "record", model.to_str().unwrap(), "-p", "In", "-n", "2", "--stream", "experts"];
     let recorded = |variable: Option<&str>| {
         let mut command = terrace();
         command.args(args).arg("-o").arg(&trace).arg("--config").arg(&config);

@@ -18,8 +18,8 @@ fn generate(cache: &Path, more: &[&str]) -> Output {
     let mut command = terrace();
     command.env("XDG_CACHE_HOME", cache).env_remove("TERRACE_WARM_START");
     command.args(["run", bundled().to_str().unwrap(), "-p", PROMPT, "-n", "16", "--temp", "0", "--json"]);
-    if !more.contains(&"--manage") {
-        command.args(["--manage", "experts", "--ram-budget", "8MiB"]);
+    if !more.contains(&"--stream") {
+        command.args(["--stream", "experts", "--ram-budget", "8MiB"]);
     }
     command.args(more).output().unwrap()
 }
@@ -79,7 +79,7 @@ fn the_second_run_reads_ahead_what_the_first_used() {
             "-n",
             "2",
             "--json",
-            "--manage",
+            "--stream",
             "experts",
         ]);
         quiet(&command.args(["--ram-budget", "8MiB"]).output().unwrap())
@@ -96,7 +96,7 @@ fn off_keeps_and_reads_nothing() {
     let cache = TempDir::new().unwrap();
     quiet(&generate(cache.path(), &["--warm-start", "off"]));
     quiet(&generate(cache.path(), &["--stock"]));
-    quiet(&generate(cache.path(), &["--manage", "none"]));
+    quiet(&generate(cache.path(), &["--stream", "none"]));
     assert!(kept(cache.path()).is_empty());
     let on = quiet(&generate(cache.path(), &["--warm-start", "on"]));
     let before = fs::read(&kept(cache.path())[0]).unwrap();
@@ -107,7 +107,7 @@ fn off_keeps_and_reads_nothing() {
     let mut command = terrace();
     command.env("XDG_CACHE_HOME", cache.path()).env("TERRACE_WARM_START", "on");
     command.args(["trace", "record", bundled().to_str().unwrap(), "-p", PROMPT, "-n", "2", "--json"]);
-    command.args(["--manage", "experts", "--ram-budget", "8MiB", "-o", trace.to_str().unwrap()]);
+    command.args(["--stream", "experts", "--ram-budget", "8MiB", "-o", trace.to_str().unwrap()]);
     assert_eq!(filled(&json(&command.output().unwrap())), 0);
     assert_eq!(fs::read(&kept(cache.path())[0]).unwrap(), before);
 }

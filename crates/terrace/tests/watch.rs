@@ -91,7 +91,7 @@ impl Drop for Running {
 fn files_that_are_renamed_into_place_or_overwritten_are_taken_over() {
     let scene = Scene::new();
     let (q8, q6) = (scene.donor("q8.gguf", WeightType::Q8_0), scene.donor("q6.gguf", WeightType::Q6_K));
-    let mut running = Running::start(&scene.model, &["--ram-budget", "4MiB", "--manage", "experts"]);
+    let mut running = Running::start(&scene.model, &["--ram-budget", "4MiB", "--stream", "experts"]);
     fs::rename(&q8, &scene.model).unwrap();
     let line = running.expect("reloaded");
     assert!(line.contains(TENSOR) && line.contains("q4_K -> q8_0"), "{line}");
@@ -116,7 +116,7 @@ fn files_that_are_renamed_into_place_or_overwritten_are_taken_over() {
 #[test]
 fn a_signal_makes_it_look() {
     let scene = Scene::new();
-    let mut running = Running::start(&scene.model, &["--manage", "none"]);
+    let mut running = Running::start(&scene.model, &["--stream", "none"]);
     running.signal("-HUP");
     let q8 = scene.donor("q8.gguf", WeightType::Q8_0);
     fs::rename(&q8, &scene.model).unwrap();

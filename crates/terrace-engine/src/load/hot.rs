@@ -16,11 +16,14 @@ const PADDING: ByteSize = ByteSize(4 << 10);
 /// Experts on devices, as it was decided.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HotPlan {
-    /// Where; empty: nowhere.
+    /// Devices holding copies.
     pub devices: Vec<HotDevice>,
-    /// Why nowhere.
+    /// Why there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inactive: Option<String>,
+    /// Why devices hold whole experts, although slices were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub whole: Option<String>,
 }
 
 /// What a device holds.
@@ -40,7 +43,7 @@ pub struct HotDevice {
 
 impl HotPlan {
     fn none(reason: impl Into<String>) -> Self {
-        Self { devices: Vec::new(), inactive: Some(reason.into()) }
+        Self { devices: Vec::new(), inactive: Some(reason.into()), whole: None }
     }
 }
 
@@ -73,18 +76,11 @@ pub struct Asked<'a> {
 /// Makes the lanes of a loaded model whose context is there, so that what is free of a device stays free.
 pub fn begin(file: &ModelFile, weights: &Weights, asked: Asked<'_>) -> HotPlan {
     let plan = decided(file, weights, asked);
-    let Asked { choice, update, split, planned, .. } = asked;
-    match (choice, &plan.inactive) {
-        (HotCacheChoice::Bytes(_), Some(reason)) => tracing::warn!("--hot-cache does nothing: {reason}"),
-        (_, Some(reason)) if !planned.is_empty() => {
-            tracing::warn!("the plan's experts on devices are not there: {reason}");
-        }
-        (_, Some(reason)) if update != HotUpdate::Auto => {
-            tracing::warn!("--hot-update does nothing: {reason}")
-        }
-        (HotCacheChoice::Bytes(_), None) => {}
-        _ if split => tracing::warn!("--hot-split does nothing without a size of --hot-cache"),
-        _ => {}
+    // Of a size that was asked for the caller is told.
+    if let (false, Some(reason), false) =
+        (asked.planned.is_empty(), &plan.inactive, matches!(asked.choice, HotCacheChoice::Bytes(_)))
+    {
+        tracing::warn!("the plan's experts on devices are not there: {reason}");
     }
     plan
 }
@@ -102,11 +98,12 @@ fn decided(file: &ModelFile, weights: &Weights, asked: Asked<'_>) -> HotPlan {
         HotCacheChoice::Auto if planned.is_empty() => return HotPlan::none("the plan has none"),
         _ => {}
     }
+    let mut whole = None;
     let plans: Vec<LanePlan> = match choice {
         HotCacheChoice::Bytes(most) if split => match shared(file, &layout, &groups, &devices, most) {
             Ok(plan) => vec![plan],
             Err(reason) => {
-                tracing::warn!("--hot-split does nothing: {reason}");
+                whole = Some(reason);
                 by_size(file, &groups, &devices, most)
             }
         },
@@ -123,7 +120,7 @@ fn decided(file: &ModelFile, weights: &Weights, asked: Asked<'_>) -> HotPlan {
     }
     let used = groups.iter().map(|group| group.top_k(file)).max().unwrap_or(1);
     let lanes = Lanes::start(file, &layout, &plans, used, update);
-    let plan = described(&groups, &lanes);
+    let plan = HotPlan { whole, ..described(&groups, &lanes) };
     if plan.inactive.is_none() {
         *weights.lanes() = Some(lanes);
     }
@@ -261,6 +258,6 @@ fn described(groups: &[ExpertGroup], lanes: &Lanes) -> HotPlan {
     if devices.is_empty() {
         HotPlan::none("no device has room for one")
     } else {
-        HotPlan { devices, inactive: None }
+        HotPlan { devices, inactive: None, whole: None }
     }
 }

@@ -3,8 +3,8 @@
 use super::OnOff;
 use clap::Args;
 use terrace_backend::HotUpdate;
-use terrace_engine::HotCacheChoice;
 use terrace_engine::options::HotOptions;
+use terrace_engine::{HotCacheChoice, HotPlan};
 
 /// Copies of experts on accelerators.
 #[derive(Debug, Clone, Args)]
@@ -25,6 +25,26 @@ pub struct HotCacheArgs {
 }
 
 impl HotCacheArgs {
+    /// Warns of options that came to nothing.
+    pub fn warn(&self, plan: &HotPlan) {
+        match (self.hot_cache, &plan.inactive, &plan.whole) {
+            (HotCacheChoice::Bytes(_), Some(reason), _) => {
+                tracing::warn!("--hot-cache does nothing: {reason}");
+            }
+            (HotCacheChoice::Bytes(_), None, Some(reason)) => {
+                tracing::warn!("--hot-split does nothing: {reason}");
+            }
+            (HotCacheChoice::Bytes(_), None, None) => {}
+            (_, Some(reason), _) if self.hot_update != HotUpdate::Auto => {
+                tracing::warn!("--hot-update does nothing: {reason}");
+            }
+            _ if self.hot_split == OnOff::On => {
+                tracing::warn!("--hot-split does nothing without a size of --hot-cache");
+            }
+            _ => {}
+        }
+    }
+
     /// As the engine takes them.
     pub fn options(&self) -> HotOptions {
         let Self { hot_cache, hot_update, hot_split } = self;

@@ -206,3 +206,116 @@ fn known(cli: &Command, command: &Command, text: &str) -> Option<bool> {
     }
     Some(false)
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::cli::Cli;
+    use clap::{CommandFactory, Parser};
+
+    fn rewritten(line: &str) -> Result<Vec<String>, Refused> {
+        let words = line.split_whitespace().map(OsString::from).collect();
+        let out = rewrite(&Cli::command(), words)?;
+        Ok(out.into_iter().map(|word| word.into_string().unwrap()).collect())
+    }
+
+    /// What clap makes of a line, without the line's own words.
+    fn parsed(line: &str) -> String {
+        let words = rewritten(line).unwrap_or_else(|refused| panic!("{line}: {refused:?}"));
+        format!("{:?}", Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{line}: {error}")))
+    }
+
+    #[test]
+    fn each_spelling_is_what_ours_is() {
+        for (theirs, ours) in [
+            ("run -m a.gguf", "run a.gguf"),
+            ("run --model=a.gguf -v", "run a.gguf -v"),
+            ("run -m -a.gguf", "run ./-a.gguf"),
+            ("run -m hf:x", "run ./hf:x"),
+            ("run -hf a/b", "run hf:a/b"),
+            ("run -hf a/b:c.gguf", "run hf:a/b:c.gguf"),
+            ("run -hff c.gguf --hf-repo a/b:Q4_0", "run hf:a/b:c.gguf"),
+            ("run -c 512 -b 64 -ub 32", "run --ctx 512 --batch 64 --ubatch 32"),
+            ("run --ctx-size=512 --batch-size 64 --ubatch-size 32", "run --ctx 512 --batch 64 --ubatch 32"),
+            ("run -ctk q8_0 -ctv q4_0", "run --cache-type-k q8_0 --cache-type-v q4_0"),
+            ("run -nkvo", "run --kv-offload off"),
+            ("run --no-kv-offload", "run --kv-offload off"),
+            ("run -kvo", "run --kv-offload on"),
+            ("run -fa on --flash-attn auto", "run"),
+            ("run --no-context-shift --no-warmup --jinja -nr", "run"),
+            ("run -ngl 5 -sm tensor", "run --n-gpu-layers 5 --split-mode tensor"),
+            ("run -ngl=5", "run --n-gpu-layers 5"),
+            ("run --gpu-layers auto", "run"),
+            ("run --n-gpu-layers -1", "run"),
+            ("run -ot a=CPU,b=disk", "run --override-tensor=a=ram --override-tensor=b=disk"),
+            ("run --override-tensor x{1,2}=RPC0", "run --override-tensor=x{1,2}=RPC0"),
+            ("run -cmoe", r"run --override-tensor \.ffn_(up|down|gate|gate_up)_(ch|)exps=ram"),
+            ("run -ncmoe 2", r"run --override-tensor blk\.(0|1)\.ffn_(up|down|gate|gate_up)_(ch|)exps=ram"),
+            ("run --n-cpu-moe 0", "run"),
+            ("run --no-mmap", "run --mmap=off"),
+            ("run --mmap", "run --mmap=on"),
+            ("run -tb 3 -t 2", "run --threads-batch 3 --threads 2"),
+            ("run --predict 5", "run -n 5"),
+            ("run --n-predict -1", "run"),
+            ("run -n -2", "run"),
+            ("run -s 7 --temperature 0.5", "run --seed 7 --temp 0.5"),
+            ("run -s -1", "run"),
+            ("run -cnv -sys hello", "run --chat --system hello"),
+            ("run -no-cnv --no-escape", "run"),
+            (
+                "serve -np 3 -a x -to 5 -cb --metrics",
+                "serve --parallel 3 --alias x --timeout 5 --batch-slots",
+            ),
+            ("serve --cors-origins *", "serve --cors-origin *"),
+            ("run --rpc a:1,b:2", "run --rpc a:1 --rpc b:2"),
+            ("run --manage experts", "run --stream experts"),
+            ("run --manage=mapped", "run --stream mapped"),
+            ("run --profile x --no-profile", "run --timeline x --no-timeline"),
+            ("plan a --profile x", "plan a --machine x"),
+            ("profile --refresh", "machine --refresh"),
+            ("perplexity -f x --hotswap", "perplexity -f x --reload-loop"),
+            ("trace record -o x -m a.gguf -ngl 1", "trace record -o x a.gguf --n-gpu-layers 1"),
+        ] {
+            assert_eq!(parsed(&format!("terrace {theirs}")), parsed(&format!("terrace {ours}")), "{theirs}");
+        }
+    }
+
+    #[test]
+    fn values_and_what_is_behind_two_dashes_stay() {
+        for line in [
+            "terrace run -p -ngl -n5 -- -ngl",
+            "terrace run --prompt -c --system -m",
+            "terrace run -f -",
+            "terrace --config -m run a.gguf",
+            "terrace machine --model a.gguf",
+            "terrace run -vn 5",
+        ] {
+            assert_eq!(rewritten(line).unwrap(), line.split_whitespace().collect::<Vec<_>>());
+        }
+        assert_eq!(rewritten("terrace run -hf a/b -- x").unwrap(), ["terrace", "run", "hf:a/b", "--", "x"]);
+    }
+
+    #[test]
+    fn every_line_of_the_table_is_of_use() {
+        let cli = Cli::command();
+        let commands: Vec<&Command> =
+            cli.get_subcommands().flat_map(|sub| std::iter::once(sub).chain(sub.get_subcommands())).collect();
+        for alias in ALIASES {
+            assert!(commands.iter().any(|command| applies(alias, command)), "{:?}", alias.names);
+            for name in alias.names {
+                let others = ALIASES.iter().filter(|other| other.names.contains(name)).count();
+                assert_eq!(others, 1, "{name}");
+                if let Means::Refused(needs, refusal) = &alias.means {
+                    assert!(!refusal.why.is_empty() && !refusal.hint.is_empty(), "{name}");
+                    let here = ["run", "serve", "perplexity"]
+                        .iter()
+                        .find(|sub| cli.find_subcommand(sub).is_some_and(|sub| option(sub, needs).is_some()));
+                    let line = format!("terrace {} {name} 1", here.unwrap());
+                    let expected = Refused { spelling: (*name).to_owned(), refusal: *refusal };
+                    assert_eq!(rewritten(&line), Err(expected), "{name}");
+                }
+            }
+        }
+    }
+}

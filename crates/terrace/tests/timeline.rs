@@ -1,4 +1,4 @@
-//! `--profile` and the counters behind it, from runs of the real binary.
+//! `--timeline` and the counters behind it, from runs of the real binary.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use terrace_model::ByteSize;
 use terrace_store::kept::{DeviceSettings, IoSettings, MeasuredBy};
 
-const STREAMING: [&str; 4] = ["--manage", "experts", "--ram-budget", "4MiB"];
+const STREAMING: [&str; 4] = ["--stream", "experts", "--ram-budget", "4MiB"];
 
 /// A run of the bundled model.
 fn generate(more: &[&str]) -> Output {
@@ -65,20 +65,24 @@ fn a_profile_holds_what_the_run_counted() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("profile.json");
     let ways: [&[&str]; 5] = [
-        &["--manage", "experts", "--ram-budget", "4MiB", "--io", "uring", "--direct", "on"],
-        &["--manage", "experts", "--ram-budget", "4MiB", "--io", "pread", "--direct", "off"],
-        &["--manage", "experts", "--ram-budget", "8MiB", "--lookahead", "1MiB"],
+        &["--stream", "experts", "--ram-budget", "4MiB", "--io", "uring", "--direct", "on"],
+        &["--stream", "experts", "--ram-budget", "4MiB", "--io", "pread", "--direct", "off"],
+        &["--stream", "experts", "--ram-budget", "8MiB", "--lookahead", "1MiB"],
         // Slots for less than two whole experts: their products one by one.
-        &["--manage", "experts", "--ram-budget", "1600KiB"],
-        &["--manage", "all", "--ram-budget", "16MiB"],
+        &["--stream", "experts", "--ram-budget", "1600KiB"],
+        &["--stream", "all", "--ram-budget", "16MiB"],
     ];
     for way in ways {
-        let profile = ["--json", "--profile", path.to_str().unwrap()];
+        let profile = ["--json", "--timeline", path.to_str().unwrap()];
         let output = generate(&[way, &profile].concat());
         let report = json(&output);
         let (events, dropped) = events(&path);
         assert_eq!(dropped, "0");
-        assert!(stderr(&output).contains(&format!("profile: {} spans", events.len())), "{}", stderr(&output));
+        assert!(
+            stderr(&output).contains(&format!("timeline: {} spans", events.len())),
+            "{}",
+            stderr(&output)
+        );
         assert_no_overlaps(&events);
 
         let (store, layers) = (&report["store"], report["layers"].as_array().unwrap());
@@ -169,7 +173,7 @@ fn verbose_ends_with_a_summary() {
     {
         assert!(line.starts_with(start), "{start}: {text}");
     }
-    let text = stderr(&generate(&["-v", "--manage", "none"]));
+    let text = stderr(&generate(&["-v", "--stream", "none"]));
     assert!(text.ends_with("nothing was asked of the store\n"), "{text}");
 }
 
@@ -179,17 +183,17 @@ fn a_place_that_cannot_be_written_is_noticed_before_the_load() {
     for place in [dir.path().join("no/such"), dir.path().to_owned(), "/dev/null".into()] {
         // The load's first read would fail.
         let place = place.to_str().unwrap();
-        let output = generate(&["--profile", place, "--inject-fault", "eio@1.."]);
+        let output = generate(&["--timeline", place, "--inject-fault", "eio@1.."]);
         let error = failure(&output, 1);
-        assert!(error.starts_with(&format!("cannot write the profile {place}: ")), "{error}");
+        assert!(error.starts_with(&format!("cannot write the timeline {place}: ")), "{error}");
     }
-    let error = failure(&run(["bench", "m.gguf", "--profile", "/no/such"]), 1);
+    let error = failure(&run(["bench", "m.gguf", "--timeline", "/no/such"]), 1);
     assert!(error.contains("m.gguf") || error.contains("/no/such"), "{error}");
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 
     let path = dir.path().join("profile.json");
-    let error = failure(&generate(&["--stock", "--profile", path.to_str().unwrap()]), 2);
-    assert!(error.contains("--profile") && error.contains("--stock"), "{error}");
+    let error = failure(&generate(&["--stock", "--timeline", path.to_str().unwrap()]), 2);
+    assert!(error.contains("--timeline") && error.contains("--stock"), "{error}");
 }
 
 #[test]
@@ -209,12 +213,12 @@ fn runs_that_end_early_leave_their_profile() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
     let (spans, _) = events(&path);
-    assert!(stderr(&output).contains(&format!("profile: {} spans", spans.len())), "{}", stderr(&output));
+    assert!(stderr(&output).contains(&format!("timeline: {} spans", spans.len())), "{}", stderr(&output));
     assert_no_overlaps(&spans);
     assert!(spans.iter().any(|span| span["name"] == "experts"));
 
     let other = dir.path().join("other.json");
-    let failed = ["--profile", other.to_str().unwrap(), "--inject-fault", "eio@300.."];
+    let failed = ["--timeline", other.to_str().unwrap(), "--inject-fault", "eio@300.."];
     let output = generate(&[&STREAMING[..], &failed].concat());
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     assert!(!events(&other).0.is_empty());
@@ -233,7 +237,7 @@ fn bench_profiles_a_run_of_its_own_and_reports_the_counters() {
     };
     let output = bench(&["--json"]);
     let report = json(&output);
-    assert_eq!(stderr(&output).matches("profile: ").count(), 1, "{}", stderr(&output));
+    assert_eq!(stderr(&output).matches("timeline: ").count(), 1, "{}", stderr(&output));
     assert!(!events(&path).0.is_empty());
     let terrace = &report["sides"]["terrace"];
     for key in

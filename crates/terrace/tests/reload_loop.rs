@@ -1,4 +1,4 @@
-//! `terrace perplexity --hotswap`, end to end: the model's files change between measurements.
+//! `terrace perplexity --reload-loop`, end to end: the model's files change between measurements.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -88,7 +88,7 @@ fn measured_until_nothing_changes() {
         let _ = fs::remove_file(scene.dir.path().join("done"));
         let output = scene
             .perplexity()
-            .args(["--json", "--manage", managed])
+            .args(["--json", "--stream", managed])
             .env("LLAMA_HOTSWAP_ENABLED", "1")
             .env("LLAMA_PERPLEXITY_PRE_RELOAD_SCRIPT", &script)
             .output()
@@ -111,14 +111,14 @@ fn measured_until_nothing_changes() {
 
     // By options, and for people.
     fs::remove_file(scene.dir.path().join("done")).unwrap();
-    let output = scene.perplexity().args(["--hotswap", "--pre-reload", "./script.sh"]).output().unwrap();
+    let output = scene.perplexity().args(["--reload-loop", "--pre-reload", "./script.sh"]).output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
     let finals: Vec<&str> = stdout(&output).lines().filter(|line| line.starts_with("Final")).collect();
     assert_eq!(finals.len(), 3);
     assert!(finals[0] == finals[2], "{finals:?}");
 
     // Without a script there is nothing to wait for.
-    assert_eq!(passes(&scene.perplexity().args(["--hotswap", "--json"]).output().unwrap()).len(), 1);
+    assert_eq!(passes(&scene.perplexity().args(["--reload-loop", "--json"]).output().unwrap()).len(), 1);
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn other_measurements_are_repeated_too() {
     let base = scene.dir.path().join("base.kld");
     let base = base.to_str().unwrap();
     assert!(scene.perplexity().args(["--save-logits", base]).output().unwrap().status.success());
-    let hotswap = ["--json", "--hotswap", "--pre-reload", "./script.sh"];
+    let hotswap = ["--json", "--reload-loop", "--pre-reload", "./script.sh"];
     let klds: Vec<f64> = passes(&scene.perplexity().args(["--kld", base]).args(hotswap).output().unwrap())
         .iter()
         .map(|pass| pass["kld"]["value"].as_f64().unwrap())
@@ -141,7 +141,8 @@ fn other_measurements_are_repeated_too() {
 fn what_goes_wrong_ends_it() {
     let scene = Scene::new();
     let ended = |script: &Path, expected: &str| {
-        let output = scene.perplexity().arg("--hotswap").arg("--pre-reload").arg(script).output().unwrap();
+        let output =
+            scene.perplexity().arg("--reload-loop").arg("--pre-reload").arg(script).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
         assert!(stdout(&output).contains("Final estimate"), "one measurement was made");
         let errors = stderr(&output);
@@ -158,8 +159,8 @@ fn what_goes_wrong_ends_it() {
         let error = failure(&scene.perplexity().args(args).output().unwrap(), 2);
         assert!(error.contains(expected), "{error}");
     };
-    usage(&["--pre-reload", "x"], "--hotswap");
-    usage(&["--hotswap", "--save-logits", "x"], "--save-logits");
+    usage(&["--pre-reload", "x"], "--reload-loop");
+    usage(&["--reload-loop", "--save-logits", "x"], "--save-logits");
     let output = scene.perplexity().args(["--no-such"]).output().unwrap();
     assert!(error_line(&stderr(&output)).contains("--no-such"));
 }
@@ -186,7 +187,7 @@ fn the_example_script_tries_one_tensor_after_the_other() {
     let text = bundled().with_file_name("sample.kjv.txt");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/tensor-swap.sh");
     let output = measure(&first, &text)
-        .args(["--json", "--hotswap", "--pre-reload"])
+        .args(["--json", "--reload-loop", "--pre-reload"])
         .arg(script)
         .env("SOURCE_DIR", dir.path().join("donors"))
         .env("TENSORS", r"blk\.[02]\.ffn_(down|up)_exps\.weight")
