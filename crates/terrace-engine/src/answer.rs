@@ -58,7 +58,7 @@ pub struct Answer {
     pub epochs: (u64, u64),
     /// What the store did from the first token to the last. `None` in stock runs, and where others are answered at the same
     /// time.
-    pub decode: Option<Box<StoreStats>>,
+    pub decode: Option<StoreStats>,
 }
 
 impl Answer {

@@ -65,8 +65,7 @@ impl Engine {
         let mut generation = Generation::new(session, prompt.len(), 0, wanted, Instant::now());
         match self.drive(session, &mut generation, sink) {
             Ok(stop) => {
-                let since =
-                    generation.store.zip(self.store_stats()).map(|(then, now)| Box::new(now.since(&then)));
+                let since = generation.store.zip(self.store_stats()).map(|(then, now)| now.since(&then));
                 Ok(Answer { decode: since, ..generation.end(session, stop, self.epoch()) })
             }
             Err(error) => {

@@ -301,7 +301,7 @@ impl RunReport {
             plan: serde_json::to_value(plan).expect("a plan is plain data"),
             timings: TimingReport::new(engine, &generation.timings),
             store: StoreReport::of(engine),
-            decode: generation.decode.as_ref().map(|stats| StoreReport::new(stats, plan.tuned_gbps)),
+            decode: generation.decode.map(|stats| StoreReport::new(&stats, plan.tuned_gbps)),
             foretold: ForetoldReport::of(engine),
             hot_experts: HotExpertsReport::of(engine),
             layers: engine.layer_stats().iter().map(LayerReport::from).collect(),
