@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{failure, json, run, terrace};
+use common::{failure, json, run, stderr, terrace};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -133,6 +133,7 @@ fn the_report_says_how_often_tensors_were_replaced() {
     assert_eq!(report["epochs"], serde_json::json!([0, 0]));
     let error = failure(&run(["run", model, "-p", "a", "--on-reload", "keep"]), 2);
     assert!(error.contains("--watch"), "{error}");
-    let error = failure(&run(["run", model, "-p", "a", "--watch", "--manage", "mapped"]), 1);
-    assert!(error.contains("--watch"), "{error}");
+    let output = run(["run", model, "-p", "a", "--watch", "--manage", "mapped"]);
+    failure(&output, 1);
+    assert!(stderr(&output).contains("--watch"), "{}", stderr(&output));
 }
