@@ -74,9 +74,8 @@ impl Engine {
         observer: Option<Box<dyn Observer>>,
         progress: &mut dyn FnMut(LoadProgress) -> ControlFlow<()>,
     ) -> Result<Self, EngineError> {
-        let mut options = options;
         let interrupt = Arc::new(AtomicBool::new(false));
-        let parts = load(&mut options, &interrupt, observer, progress)?;
+        let parts = load(&options, &interrupt, observer, progress)?;
         let mut this = Self {
             identity: ModelIdentity::of(&parts.file),
             session: Session::default(),
