@@ -12,8 +12,8 @@ pub struct PlanArgs {
     #[arg(value_name = "MODEL")]
     pub model: String,
     /// A machine's description (JSON) instead of this machine
-    #[arg(long = "machine", value_name = "FILE")]
-    pub profile: Option<PathBuf>,
+    #[arg(long, value_name = "FILE")]
+    pub machine: Option<PathBuf>,
     /// The machine with changes, e.g. ram=64GiB,nvme=7GB/s,device=24GiB@1TB/s (also ram=+4GiB, membw=, cores=, device=none)
     #[arg(long, value_name = "CHANGES")]
     pub what_if: Option<WhatIf>,

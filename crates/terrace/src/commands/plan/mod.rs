@@ -15,7 +15,11 @@ use crate::term::print;
 use serde::Serialize;
 use std::fmt::Write;
 use std::io::IsTerminal;
-use terrace_engine::{Options, measured_contexts, wishes_of};
+use std::path::PathBuf;
+use terrace_engine::options::{
+    CacheOptions, ComputeOptions, IoOptions, RecordOptions, ReloadOptions, TestingOptions,
+};
+use terrace_engine::{Mode, Options, measured_contexts, wishes_of};
 use terrace_ggml::devices::rpc::add_rpc_server;
 use terrace_host::pressure::Adapt;
 use terrace_model::ModelFile;
@@ -62,7 +66,7 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
             std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()) && std::io::stdout().is_terminal();
         let picture = picture::draw(&plan, colours);
         // What a file describes is in the file.
-        let rates = if args.profile.is_none() { rates::sentence(&rates) } else { String::new() };
+        let rates = if args.machine.is_none() { rates::sentence(&rates) } else { String::new() };
         let warnings: String =
             plan.warnings.iter().map(|warning| format!("warning: {}\n", advice::warning(warning))).collect();
         format!("{}{warnings}\n{picture}{}{rates}", plan.tables(), sentences(&changes))
@@ -80,13 +84,21 @@ fn options(args: &PlanArgs) -> Result<Options, CliError> {
         hot: hot.options(),
         context: context.options(),
         estimates: estimates.options(args.prompt)?,
-        ..Options::default()
+        // What a plan does not go by.
+        model: PathBuf::new(),
+        mode: Mode::default(),
+        io: IoOptions::default(),
+        cache: CacheOptions::default(),
+        compute: ComputeOptions::default(),
+        record: RecordOptions::default(),
+        reload: ReloadOptions::default(),
+        testing: TestingOptions::default(),
     })
 }
 
 /// The machine that is asked about, and the rates that it gives this model.
 fn machine(args: &PlanArgs, model: &ModelFile) -> Result<(MachineProfile, Vec<PlanRate>), CliError> {
-    let machine = match &args.profile {
+    let machine = match &args.machine {
         None => terrace_host::machine::machine_profile(model),
         Some(path) => {
             let name = path.display().to_string();
