@@ -118,7 +118,7 @@ pub const ALIASES: &[Alias] = &[
         "take a larger --ctx",
     ),
     // What lives where.
-    alias(&["-ngl", "--gpu-layers"], OptionUnless("n-gpu-layers", &["auto", "-1"])),
+    alias(&["-ngl", "--gpu-layers", "--n-gpu-layers"], OptionUnless("n-gpu-layers", &["auto", "-1"])),
     alias(&["-sm"], Opt("split-mode")),
     alias(&["-ot", "--ot", "--override-tensor"], Parsed("override-tensor", override_tensor)),
     alias(
@@ -151,7 +151,7 @@ pub const ALIASES: &[Alias] = &[
     alias(&["--no-warmup"], Always("stream")),
     // Text.
     alias(&["-n", "--predict", "--n-predict"], OptionUnless("n", &["-1", "-2"])),
-    alias(&["-s"], OptionUnless("seed", &["-1"])),
+    alias(&["-s", "--seed"], OptionUnless("seed", &["-1"])),
     alias(&["--temperature"], Opt("temp")),
     alias(&["-cnv", "--conversation"], Switch("chat", None)),
     alias(&["-no-cnv", "--no-conversation"], Always("chat")),

@@ -44,8 +44,10 @@ pub fn rewrite(cli: &Command, words: Vec<OsString>) -> Result<Vec<OsString>, Ref
         };
         let alias = ALIASES.iter().find(|alias| alias.names.contains(&name) && applies(alias, command));
         // An option of the command itself is ours, unless they say more with it.
-        let alias = alias
-            .filter(|alias| matches!(alias.means, Means::Parsed(..)) || known(cli, command, &text).is_none());
+        let alias = alias.filter(|alias| {
+            matches!(alias.means, Means::Parsed(..) | Means::OptionUnless(..))
+                || known(cli, command, &text).is_none()
+        });
         let Some(alias) = alias else {
             let wants = known(cli, command, &text) == Some(true);
             out.push(word);
