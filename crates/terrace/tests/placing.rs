@@ -192,6 +192,54 @@ fn layers_on_a_device_give_the_same_tokens() {
     assert!(failure(&refused, 1).contains("7 layers do not fit on RPC0"));
 }
 
+/// What `terrace plan` shows is what `run` does: with the same options, what lives where is the same.
+#[test]
+fn a_plan_is_what_a_run_does() {
+    let server = RpcServer::start("server", ByteSize::mib(512)).unwrap();
+    let bundled = bundled();
+    let rpc = ["--rpc", server.endpoint()];
+    for args in [
+        vec!["--ram-budget", "6MiB"],
+        vec![],
+        vec!["--ram-budget", "6MiB", "-ot", "exps=disk", "-ot", "^output.weight=disk"],
+        [&rpc[..], &["-ngl", "3", "--ram-budget", "4MiB", "--stream", "experts"]].concat(),
+        [&rpc[..], &["-ngl", "7"]].concat(),
+        [&rpc[..], &["-ngl", "0", "--ram-budget", "6MiB", "--hot-cache", "2MiB"]].concat(),
+    ] {
+        let args = [&args[..], &["--ctx", "256"]].concat();
+        let fixed = ["plan", bundled.to_str().unwrap(), "--json"];
+        let plan = json(&run(fixed.iter().chain(&args)));
+        let run = report(&args)["plan"]["placement"].clone();
+        for field in [
+            "version",
+            "mode",
+            "manage",
+            "budget",
+            "auto_budget",
+            "minimum",
+            "resident",
+            "mapped",
+            "pinned",
+            "slots",
+            "managed_tensors",
+            "managed_bytes",
+            "on_devices",
+            "token_cycle",
+            "streamed",
+            "read_by_row",
+            "hot",
+            "summary",
+            "planner",
+        ] {
+            assert_eq!(plan[field], run[field], "{field} {args:?}");
+        }
+        let homes = |plan: &Value| -> Vec<Value> {
+            plan["layers"].as_array().unwrap().iter().map(|layer| layer["home"].clone()).collect()
+        };
+        assert_eq!(homes(&plan), homes(&run), "{args:?}");
+    }
+}
+
 #[test]
 fn devices_that_share_every_matrix_give_the_same_tokens() {
     let servers = [0, 1].map(|_| RpcServer::start("server", ByteSize::mib(512)).unwrap());

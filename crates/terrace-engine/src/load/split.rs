@@ -1,4 +1,4 @@
-//! Tensors that several devices hold a slice of each (`--split-mode tensor`): where llama.cpp cuts them.
+//! Tensors that several devices hold a slice of each (matrices shared by devices): where llama.cpp cuts them.
 //!
 //! The slices of one feed-forward block are cut at the same borders, which are multiples of the block size of its last
 //! matrix; attention's at multiples of whole groups of heads and of the block size of its output matrix
