@@ -1,6 +1,6 @@
 //! How much an expert was used, what is long ago counting less.
 
-/// Tokens after which a use counts half (`docs/benchmarks.md`, experts on a device: 64 beat 256 and 1,024).
+/// Tokens after which a use counts half (`docs/benchmarks/devices.md`, experts on a device: 64 beat 256 and 1,024).
 pub const HALF_LIFE: u32 = 64;
 /// What is known of earlier runs counts as so much of a long time (the same: in full it was worse than knowing nothing): enough to begin with, and soon outweighed by what this run does,
 /// whose text is another.

@@ -21,7 +21,7 @@ use std::sync::OnceLock;
 use terrace_ggml::DataType;
 use terrace_ggml::cpu::Kernels;
 
-/// How many bytes ahead memory is asked for: the best of what was measured from 1 to 18 KiB (`docs/benchmarks.md`, "Decode of
+/// How many bytes ahead memory is asked for: the best of what was measured from 1 to 18 KiB (`docs/benchmarks/decode.md`, "Decode of
 /// what fits").
 #[cfg(target_arch = "x86_64")]
 const AHEAD: usize = 9216;

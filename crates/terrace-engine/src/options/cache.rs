@@ -17,7 +17,7 @@ pub(crate) fn lookahead_bytes(choice: Lookahead, slots: ByteSize) -> ByteSize {
 }
 
 /// What the disk reads while attention and the router compute, with some in reserve: 3 ms at 2.5 GB/s. Half of it leaves the
-/// disk idle, twice as much makes demand wait for wrong guesses (`docs/benchmarks.md`, router lookahead).
+/// disk idle, twice as much makes demand wait for wrong guesses (`docs/benchmarks/decode.md`).
 const AUTO_LOOKAHEAD: ByteSize = ByteSize::mib(8);
 /// The part of the slots that guesses take at most.
 const AUTO_SHARE: u64 = 8;

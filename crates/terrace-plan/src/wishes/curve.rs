@@ -35,7 +35,7 @@ impl HitCurve {
     /// What trained models do, by experts and experts used: `1 - (1 - residency)^g` with `g = max(1, 0.8 log2(n / k))`.
     ///
     /// With `g = 2.1` the formula is within a point of what the bundled model (8 of 64) measures with `lfru` at
-    /// 20, 40 and 60 % residency (`docs/benchmarks.md`); models that use a smaller share of their experts repeat
+    /// 20, 40 and 60 % residency (`docs/benchmarks/policies.md`); models that use a smaller share of their experts repeat
     /// themselves more. Reported by others, as the `g` that gives their figure: Mixtral 8x7B (2 of 8) 1.5, gpt-oss-20b
     /// (4 of 32) 2.0, Qwen3-30B-A3B (8 of 128) 5 to 6, Qwen3.5-35B (8 of 256) 4, Qwen3-Next (10 of 512) 2.4 to 3.6,
     /// DeepSeek-V4-Flash (6 of 256) 6.4. The factor 0.8 keeps below the middle of these.
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn near_what_was_measured() {
-        // Bundled model, lfru, docs/benchmarks.md; 8 of 64 gives g = 2.4.
+        // Bundled model, lfru, docs/benchmarks/policies.md; 8 of 64 gives g = 2.4.
         let curve = HitCurve::typical(64, 8);
         for (residency, hits) in [(0.2, 0.378), (0.4, 0.663), (0.6, 0.850)] {
             assert!((curve.hits(residency) - hits).abs() < 0.06, "{residency}: {}", curve.hits(residency));
