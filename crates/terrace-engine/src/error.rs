@@ -74,7 +74,7 @@ pub enum EngineError {
 }
 
 impl EngineError {
-    /// Of a context that evaluated something which may be interrupted.
+    /// What a context that may be interrupted reports.
     pub(crate) fn of_evaluation(error: ContextError) -> Self {
         match error {
             ContextError::Interrupted => Self::Cancelled,

@@ -10,7 +10,7 @@ use terrace_model::ModelFile;
 use terrace_model::identity::ModelIdentity;
 use terrace_store::part_file::PartFile;
 
-/// Of the format; a reader of another one says so.
+/// Version of the format; a reader of another one says so.
 const VERSION: u32 = 1;
 
 /// Files are some kilobytes: a few numbers per layer.
@@ -19,7 +19,7 @@ const LARGEST: u64 = 1 << 20;
 /// Which layers of one model are left out, how that was decided and what it costs. Lossy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LayerSkip {
-    /// Of the format.
+    /// Version of the format.
     pub version: u32,
     /// The model that it is for.
     pub model: ModelIdentity,
@@ -43,9 +43,9 @@ pub struct Measured {
     pub perplexity: f64,
     /// Its standard error.
     pub error: Option<f64>,
-    /// On so many chunks.
+    /// Chunks that it was measured on.
     pub chunks: usize,
-    /// Of so many tokens.
+    /// Tokens in a chunk.
     pub context: usize,
 }
 

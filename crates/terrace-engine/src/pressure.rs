@@ -10,7 +10,7 @@ use terrace_plan::Plan;
 use terrace_store::{BlockId, Bundles, Store};
 
 /// What the plan found to be the least, and, where blocks of experts are computed as a whole, what that takes: which way a
-/// graph is computed is not decided anew for every one.
+/// graph is computed is not decided again for every one.
 pub fn least_slots(plan: &Plan, layout: &Layout, store: &Store) -> ByteSize {
     let least = plan.minimum.saturating_sub(plan.resident.saturating_sub(plan.pinned));
     let mut layers: BTreeMap<Option<LayerId>, Vec<BlockId>> = BTreeMap::new();

@@ -31,7 +31,7 @@ pub struct Chunks {
 }
 
 impl Chunks {
-    /// Of a text of `tokens` tokens, up to `limit` of them.
+    /// Cuts a text of `tokens` tokens, into `limit` chunks at most.
     ///
     /// # Errors
     /// [`EvalError::TextTooShort`] below two chunks; [`EvalError::ChunkTooSmall`] if none of a chunk's tokens could
@@ -47,12 +47,12 @@ impl Chunks {
         Ok(Self { context, count: limit.map_or(most, |limit| limit.clamp(1, most)) })
     }
 
-    /// The first position of a chunk whose logits are scored: against the token behind it.
+    /// The first position of a chunk whose logits are scored: against the token after it.
     pub const fn first(self) -> usize {
         self.context / 2
     }
 
-    /// Scored tokens per chunk; the last position has no token behind it.
+    /// Scored tokens per chunk; the last position has no token after it.
     pub const fn scored(self) -> usize {
         self.context - self.first() - 1
     }

@@ -11,7 +11,7 @@ struct Version {
     /// The kernel ends processes above the first, and makes them wait above the others.
     limits: &'static [&'static str],
     usage: &'static str,
-    /// Of the page cache, what was used once and what was used again.
+    /// Page cache that was used once, and page cache that was used again.
     inactive_file: &'static str,
     active_file: &'static str,
     events: &'static str,

@@ -109,7 +109,7 @@ pub enum QuantizeError {
         path: PathBuf,
         /// The tensor.
         tensor: String,
-        /// Of the rows that were read together, in bytes.
+        /// Offset of the rows that were read together, in bytes.
         offset: u64,
         /// What is wrong.
         reason: String,

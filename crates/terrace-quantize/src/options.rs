@@ -27,7 +27,7 @@ pub struct QuantizeOptions {
 }
 
 impl QuantizeOptions {
-    /// As llama.cpp does it when nobody says more.
+    /// As llama.cpp does it by default.
     pub fn new(input: impl Into<PathBuf>, file_type: FileType) -> Self {
         Self {
             input: input.into(),

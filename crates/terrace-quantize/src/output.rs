@@ -21,7 +21,7 @@ use terrace_store::part_file::{PartFile, SealedFile, folder};
 pub struct QuantizeProgress<'p> {
     /// Bytes of the model that were converted.
     pub done: ByteSize,
-    /// Of so many.
+    /// Bytes of all that are to be converted.
     pub total: ByteSize,
     /// The tensor at hand.
     pub tensor: &'p str,
@@ -58,7 +58,7 @@ impl QuantizePlan {
     /// Writes one file, which appears as `out` when it is complete.
     ///
     /// # Errors
-    /// [`QuantizeError`]; nothing stays behind then.
+    /// [`QuantizeError`]; nothing is left then.
     pub fn write(&self, out: &Path, progress: OnProgress<'_>) -> Result<Written, QuantizeError> {
         let started = Instant::now();
         let (header, end) = self.single_header()?;
@@ -73,7 +73,7 @@ impl QuantizePlan {
     /// in llama.cpp's order, which is the same for every type. They appear when all are complete, the first one last.
     ///
     /// # Errors
-    /// [`QuantizeError`]; nothing stays behind then.
+    /// [`QuantizeError`]; nothing is left then.
     pub fn write_split(&self, prefix: &Path, progress: OnProgress<'_>) -> Result<Written, QuantizeError> {
         let started = Instant::now();
         let files = self.tensors.len() + 1;
@@ -141,7 +141,7 @@ impl QuantizePlan {
         Ok(header)
     }
 
-    /// The header of a file with all tensors, and where their data end behind it.
+    /// The header of a file with all tensors, and where their data end after it.
     fn single_header(&self) -> Result<(Header, u64), QuantizeError> {
         let mut header = self.metadata()?;
         let mut end = 0;

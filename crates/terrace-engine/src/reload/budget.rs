@@ -18,7 +18,7 @@ pub struct WeightBudget {
 }
 
 impl WeightBudget {
-    /// Of a run that was planned so. None where all fits and nobody set a budget: what is available is what counts.
+    /// The budget of a run that was planned so. `None` where all fits and no budget was set: what is available is what counts.
     pub fn of(plan: &Plan, weights: &Weights) -> Option<Self> {
         let streams = plan.slots > ByteSize::ZERO;
         if plan.auto_budget && !streams {
@@ -32,7 +32,7 @@ impl WeightBudget {
         Some(Self { budget: plan.budget, spare: plan.budget.saturating_sub(taken), slots })
     }
 
-    /// From now on so many bytes of the budget are for tensors beside what was loaded.
+    /// From now on `needed` bytes of the budget are for tensors beside what was loaded.
     ///
     /// # Errors
     /// [`ReloadError::OverBudget`]; nothing has changed.

@@ -31,7 +31,7 @@ impl Engine {
         self.registry().epoch
     }
 
-    /// The files that tensors come from now, for whoever watches them.
+    /// The files that tensors come from now, to be watched.
     pub fn files(&self) -> Vec<PathBuf> {
         self.registry().paths()
     }

@@ -36,7 +36,7 @@ pub struct Entry {
     pub class: TensorClass,
     /// What the borders of its slices are multiples of, where that is not as it was loaded.
     pub cut: Option<u64>,
-    /// The bytes that were loaded are still where they were: nobody has written to the file that they are computed or
+    /// The bytes that were loaded are still where they were: the file has not been written to that they are computed or
     /// streamed from.
     pub intact: bool,
 }
@@ -97,7 +97,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Of a model as it was loaded from files in these states.
+    /// Lists a model's tensors as they were loaded from files in these states.
     pub fn new(file: &ModelFile, states: &[Option<FileState>], model: &Arc<Model>) -> Self {
         let mut weights: HashMap<String, Vec<Weight>> = HashMap::new();
         for weight in Weight::all(model) {

@@ -22,7 +22,7 @@ pub fn is_last_matrix(name: &str) -> bool {
     name.ends_with(".ffn_down.weight") || name.ends_with(".ffn_down_exps.weight")
 }
 
-/// Cuts what belongs to the swapped tensors anew. Returns how many weights were moved that were not swapped themselves.
+/// Cuts again what belongs to the swapped tensors. Returns how many weights were moved that were not swapped themselves.
 pub fn resync(
     registry: &mut Registry,
     context: &mut Context,

@@ -72,7 +72,7 @@ pub enum BaseLogitsFault {
         /// Its place in the file.
         offset: u64,
     },
-    /// Of a model with other tokens.
+    /// The file is of a model with other tokens.
     #[error("made over {base} vocabulary entries, and the model has {model}")]
     Vocab {
         /// The file's.
@@ -80,7 +80,7 @@ pub enum BaseLogitsFault {
         /// The model's.
         model: usize,
     },
-    /// Of chunks of another length.
+    /// The file has chunks of another length.
     #[error("made with chunks of {base} tokens, not of {asked}")]
     Context {
         /// The file's.
@@ -96,7 +96,7 @@ pub enum BaseLogitsFault {
         /// The caller's.
         asked: usize,
     },
-    /// Of another text.
+    /// The file is of another text.
     #[error("made of another text: token {position} is {base} there and {text} here")]
     Text {
         /// The first difference.
@@ -106,7 +106,7 @@ pub enum BaseLogitsFault {
         /// The text's token.
         text: i32,
     },
-    /// Of a longer text.
+    /// The file is of a longer text.
     #[error("made of another text: {base} tokens, of which the text has {text}")]
     TextLength {
         /// The file's tokens that would be compared.

@@ -16,8 +16,8 @@ use tasks::ENDINGS;
 use terrace_engine::{Engine, Logits};
 use terrace_ggml::llama::{Batch, Token};
 
-/// [`ContextOptions::sequences`](crate::options::ContextOptions::sequences)(terrace_engine::Options::sequences) for one task at a time, as llama.cpp's tool evaluates them when nobody says. Four
-/// more for each other task that is to be computed together with it: a streamed model is then read less often, but ggml
+/// [`ContextOptions::sequences`](terrace_engine::options::ContextOptions::sequences) for one task at a time, as
+/// llama.cpp's tool evaluates them by default. Four more for each other task that is to be computed together with it: a streamed model is then read less often, but ggml
 /// rounds otherwise, which tasks may turn that the model is undecided about.
 pub const HELLASWAG_SEQUENCES: u32 = 4;
 
@@ -132,7 +132,7 @@ impl Prepared<'_> {
 /// the measurement. Forgets what the context held.
 ///
 /// # Errors
-/// An engine of fewer than four [sequences](terrace_engine::Options::sequences); a task that does not fit a batch or the context, or
+/// An engine of fewer than four [sequences](terrace_engine::options::ContextOptions::sequences); a task that does not fit a batch or the context, or
 /// whose endings share nothing; the context's; [`EvalError::Cancelled`].
 pub fn hellaswag(
     engine: &mut Engine,

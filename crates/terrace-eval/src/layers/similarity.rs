@@ -3,18 +3,18 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use terrace_ggml::llama::Observer;
 
-/// What llama.cpp calls the residual stream behind a layer, before the layer's number.
+/// What llama.cpp calls the residual stream after a layer, before the layer's number.
 const STREAM: &[u8] = b"l_out-";
 
 /// Mean cosine similarity between what enters a layer and what leaves it, by layer. Shared between the context that is
-/// observed and whoever asks.
+/// observed and the caller that asks.
 #[derive(Clone, Default)]
 pub struct Similarity(Arc<Mutex<Measured>>);
 
 #[derive(Default)]
 struct Measured {
     on: bool,
-    /// The stream behind the layer before: its number and its rows.
+    /// The stream after the layer before: its number and its rows.
     entering: Option<(usize, Vec<f32>)>,
     /// Per layer: the sum of similarities and the number of rows.
     layers: Vec<(f64, u64)>,

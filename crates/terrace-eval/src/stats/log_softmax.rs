@@ -14,7 +14,7 @@ pub struct LogSum {
 }
 
 impl LogSum {
-    /// Of a row of logits.
+    /// Sums a row of logits.
     pub fn of(row: &[f32]) -> Self {
         let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let sum: f64 = row.iter().map(|logit| f64::from((logit - max).exp())).sum();

@@ -10,7 +10,7 @@ pub struct Mean {
 }
 
 impl Mean {
-    /// Of these values.
+    /// The mean of these values.
     pub fn of(values: &[f64]) -> Self {
         let n = values.len() as f64;
         let value = values.iter().sum::<f64>() / n;
@@ -18,7 +18,7 @@ impl Mean {
         Self { value, error: (variance > 0.0).then(|| (variance / (n - 1.0)).sqrt()) }
     }
 
-    /// Of a mean of logarithms what it is the logarithm of, the error carried along to the first order.
+    /// What a mean of logarithms is the logarithm of, the error carried along to the first order.
     pub fn exp(self) -> Self {
         let value = self.value.exp();
         Self { value, error: self.error.map(|error| error * value) }

@@ -9,13 +9,13 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use terrace_model::identity::ModelIdentity;
 
-/// Of the format.
+/// Version of the format.
 const VERSION: u32 = 1;
 
 /// The first line: what is swept. Figures of sweeps that differ in it do not belong together.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Header {
-    /// Of the format.
+    /// Version of the format.
     pub sweep: u32,
     /// The model.
     pub model: ModelIdentity,
@@ -32,7 +32,7 @@ pub struct Header {
 pub struct TextIdentity {
     /// Tokens.
     pub tokens: usize,
-    /// Of these, as little-endian numbers of 32 bits.
+    /// Checksum of these, as little-endian numbers of 32 bits.
     pub crc32: u32,
     /// Tokens in a chunk.
     pub context: usize,
@@ -41,7 +41,7 @@ pub struct TextIdentity {
 }
 
 impl TextIdentity {
-    /// Of a text's tokens.
+    /// Identifies a text by its tokens.
     pub fn of(tokens: &[i32], context: usize, chunks: Option<usize>) -> Self {
         let mut crc = crc32fast::Hasher::new();
         tokens.iter().for_each(|token| crc.update(&token.to_le_bytes()));
@@ -60,7 +60,7 @@ pub struct Figures {
     pub kld_error: Option<f64>,
     pub kld_p99: f64,
     pub same_top: f64,
-    /// Of every position's likelihood and divergence: equal only if all of them are.
+    /// Checksum of every position's likelihood and divergence: equal only if all of them are.
     pub fingerprint: u32,
 }
 
@@ -84,7 +84,7 @@ impl From<&DivergenceReport> for Figures {
     }
 }
 
-/// A line behind the first.
+/// A line after the first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Record {

@@ -14,7 +14,7 @@ use terrace_engine::Engine;
 use terrace_engine::{ReloadError, ReloadReport, Replacement, Source};
 use terrace_model::ModelFile;
 
-/// After so many steps the baseline has to come out again.
+/// Steps after which the baseline has to come out again.
 const CHECK_EVERY: usize = 16;
 
 /// What a sweep needs of a model.

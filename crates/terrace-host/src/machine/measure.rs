@@ -24,9 +24,9 @@ const EXPERTS: u32 = 8;
 const MANY_TOKENS: u32 = 512;
 /// Weights to go through: several times the caches.
 const WEIGHTS: [ByteSize; 2] = [ByteSize::mib(128), ByteSize::mib(512)];
-/// Of a device's memory, for which nothing is known about caches; filling it goes over its link.
+/// Bytes of a device's memory, for which nothing is known about caches; filling it goes over its link.
 const DEVICE_WEIGHTS: ByteSize = ByteSize::mib(64);
-/// Of one copy, for bandwidth.
+/// Size of one copy, for bandwidth.
 const COPY: ByteSize = ByteSize::mib(16);
 /// Times that the processor is measured from front to back, the best of which counts: what else goes on on a machine only
 /// ever makes it slower, and comes and goes in seconds.
@@ -41,7 +41,7 @@ pub struct MeasureOptions {
     pub types: Vec<WeightType>,
     /// Files or directories whose storage is read; to a directory a temporary file is written.
     pub paths: Vec<PathBuf>,
-    /// Of that temporary file.
+    /// Size of that temporary file.
     pub scratch: ByteSize,
     /// For all of it, about; no less than each measurement takes once.
     pub time: Duration,

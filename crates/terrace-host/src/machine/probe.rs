@@ -1,4 +1,4 @@
-//! A quick look at what a plan needs and nobody has measured.
+//! A quick look at what a plan needs and was never measured.
 
 use super::bandwidth::read_bandwidth;
 use crate::cpu;
@@ -14,7 +14,7 @@ use terrace_plan::{MachineProfile, MatmulRate, ThreadBandwidth};
 const PROBED: &str = "quick probe";
 /// For all of it; what is left when it is over keeps its defaults.
 const TIME: Duration = Duration::from_millis(300);
-/// Of one rate.
+/// Time for one rate.
 const EACH: Duration = Duration::from_millis(12);
 /// Weights to go through: several times the caches, within what can be filled in a fraction of the time.
 const WEIGHTS: [ByteSize; 2] = [ByteSize::mib(64), ByteSize::mib(128)];

@@ -54,7 +54,7 @@ pub struct StoredProfileError {
 }
 
 impl Hardware {
-    /// Of this machine.
+    /// Describes this machine.
     pub fn here() -> Self {
         let local = devices::computing().into_iter().filter(|device| !device.is_remote());
         Self {

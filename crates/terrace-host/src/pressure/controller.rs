@@ -35,9 +35,9 @@ pub struct Sample {
 pub enum Step {
     /// Nothing.
     Stay,
-    /// Slots of so many bytes from now on: fewer.
+    /// Slots of this many bytes from now on: fewer.
     Shrink(u64),
-    /// Slots of so many bytes from now on: more.
+    /// Slots of this many bytes from now on: more.
     Grow(u64),
 }
 

@@ -15,7 +15,7 @@ pub struct ReadingsError {
 }
 
 /// The first line is what is left to others (a size), each further one a reading: what the process could have in all (a size), and
-/// `pressed` behind it if somebody waits for memory. The last line stays.
+/// `pressed` after it if a task waits for memory. The last line stays.
 #[derive(Debug)]
 pub struct Simulated {
     /// Bytes that are left to others.
