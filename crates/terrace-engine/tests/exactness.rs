@@ -75,7 +75,7 @@ fn two_bundles(model: &Path, manage: Manage) -> ByteSize {
         terrace_plan::MachineProfile::unmeasured("m", 2, ByteSize::gib(1 << 20), ByteSize::gib(1 << 20));
     let plan = terrace_plan::plan(&file, &machine, &request).unwrap();
     let bundles: ByteSize =
-        terrace_plan::expert_groups(&file).iter().map(|g| ByteSize(2 * g.bundle.bytes())).sum();
+        terrace_plan::model::expert_groups(&file).iter().map(|g| ByteSize(2 * g.bundle.bytes())).sum();
     plan.minimum.max(plan.resident + bundles)
 }
 
@@ -84,7 +84,7 @@ fn check(spec: &Spec, dir: &Path) {
     let model: PathBuf = terrace_testkit::write(spec, dir.join("model.gguf")).unwrap();
     let (stock, _) = run(Options { mode: Mode::Stock { repack: false }, ..options(&model) });
     let file = terrace_ggml::gguf::read(&model).unwrap();
-    let moe = !terrace_plan::expert_groups(&file).is_empty();
+    let moe = !terrace_plan::model::expert_groups(&file).is_empty();
     let manages: &[Manage] =
         if moe { &[Manage::Experts, Manage::Ffn, Manage::All] } else { &[Manage::Ffn, Manage::All] };
     let ways = [

@@ -54,7 +54,7 @@ fn options(model: &Path) -> Options {
 /// Room for about so many experts of each layer.
 fn slots(model: &Path, count: u64) -> ByteSize {
     let file = terrace_ggml::gguf::read(model).unwrap();
-    let groups = terrace_plan::expert_groups(&file);
+    let groups = terrace_plan::model::expert_groups(&file);
     // And for activations.
     let bundles: u64 = groups.iter().map(|group| group.bundle.bytes() * count).sum();
     ByteSize(bundles + (1 << 20))

@@ -31,7 +31,8 @@ fn options(model: &Path) -> Options {
 /// Experts stream where there are any; with the smallest budget.
 fn streamed(model: &Path) -> Options {
     let file = terrace_ggml::gguf::read(model).unwrap();
-    let manage = if terrace_plan::expert_groups(&file).is_empty() { Manage::Ffn } else { Manage::Experts };
+    let manage =
+        if terrace_plan::model::expert_groups(&file).is_empty() { Manage::Ffn } else { Manage::Experts };
     let huge = ByteSize::gib(1 << 20);
     let ram_budget = Budget::Bytes(huge);
     let wishes = terrace_plan::Wishes { mapping: false, manage, ram_budget, ..Default::default() };

@@ -228,7 +228,9 @@ fn what_is_refused_is_noted_and_left_out_of_mixes() {
     let (subjects, donors, copies) = (&setup.subjects, &setup.donors, setup.copies.as_path());
     let mut sweep = Sweep { model: &setup.model, subjects, donors, copies, journal: &mut journal };
     let tight = sweep.candidates(ByteSize(1000), 1).unwrap_err();
-    let SweepError::Mix(terrace_plan::MixError::NoneFits { smallest, .. }) = tight else { panic!("{tight}") };
+    let SweepError::Mix(terrace_plan::mix::MixError::NoneFits { smallest, .. }) = tight else {
+        panic!("{tight}")
+    };
     let least = &sweep.candidates(ByteSize(smallest), 1).unwrap()[0];
     assert!(least.choice.values().all(|donor| donor == "q2_K") && least.choice.len() == 5, "{least:?}");
 

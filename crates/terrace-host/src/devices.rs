@@ -1,7 +1,7 @@
 //! ggml's devices besides the processor.
 
 use terrace_ggml::devices::{DeviceHandle, DeviceKind, devices};
-use terrace_plan::DeviceProfile;
+use terrace_plan::machine::DeviceProfile;
 
 /// Those that hold weights and compute on them.
 pub fn computing() -> Vec<DeviceHandle> {

@@ -4,7 +4,7 @@ mod models;
 
 use models::{Builder, F32, Q4_K, Q8_0};
 use terrace_model::{ByteSize, LayerId, MetaValue};
-use terrace_plan::{Count, Summary, TensorClass, classify, classify_all, expert_groups};
+use terrace_plan::model::{Count, Summary, TensorClass, classify, classify_all, expert_groups};
 
 fn class_of(model: &terrace_model::ModelFile, name: &str) -> TensorClass {
     classify(model.tensor(name).unwrap_or_else(|| panic!("no {name}")), model)

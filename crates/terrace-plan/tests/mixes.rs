@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use proptest::prelude::*;
-use terrace_plan::{Mix, MixError, MixOption, least_cost, mixes};
+use terrace_plan::mix::{Mix, MixError, MixOption, least_cost, mixes};
 
 /// The cheapest of all mixes.
 fn by_force(groups: &[Vec<MixOption>], budget: u64) -> Option<f64> {

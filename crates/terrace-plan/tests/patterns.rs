@@ -5,7 +5,8 @@ mod models;
 use proptest::prelude::*;
 use regex::Regex;
 use terrace_model::ModelFile;
-use terrace_plan::{Manage, Managed, Selection, managed, override_patterns};
+use terrace_plan::model::override_patterns;
+use terrace_plan::{Manage, Managed, Selection, managed};
 
 /// The names that some pattern matches, searched as llama.cpp's loader does.
 fn matched(model: &ModelFile, patterns: &[String]) -> Vec<usize> {

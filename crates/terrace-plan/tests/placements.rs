@@ -6,9 +6,10 @@ mod models;
 
 use terrace_model::{ByteSize, ModelFile};
 use terrace_model::{KvType, KvTypes};
+use terrace_plan::advice::{WhatIf, advise, explain};
+use terrace_plan::machine::{DeviceProfile, ProfileError, StorageProfile, ThreadBandwidth};
 use terrace_plan::{
-    Budget, DeviceProfile, HitCurve, KvChoice, MachineProfile, Mode, Plan, PlanError, PlanFile, Planner,
-    ProfileError, StorageProfile, ThreadBandwidth, WhatIf, Wishes, advise, explain, plan,
+    Budget, HitCurve, KvChoice, MachineProfile, Mode, Plan, PlanError, PlanFile, Planner, Wishes, plan,
 };
 
 /// 8 cores, 50 GB/s of memory, a disk of 3.5 GB/s.

@@ -5,10 +5,9 @@ mod models;
 use proptest::prelude::*;
 use terrace_model::KvTypes;
 use terrace_model::{ByteSize, ModelFile};
-use terrace_plan::{
-    Budget, ContextSize, MATRIX_MIN, MachineProfile, Manage, Mode, Plan, PlanError, TensorClass, Wishes,
-    auto_reserve, classify_all, managed, slot_size,
-};
+use terrace_plan::machine::auto_reserve;
+use terrace_plan::model::{ContextSize, MATRIX_MIN, TensorClass, classify_all, slot_size};
+use terrace_plan::{Budget, MachineProfile, Manage, Mode, Plan, PlanError, Wishes, managed};
 
 /// What sets go by of a machine.
 #[derive(Clone, Copy)]

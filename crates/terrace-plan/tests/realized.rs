@@ -6,9 +6,10 @@ mod models;
 
 use proptest::prelude::*;
 use terrace_model::{ByteSize, KvType};
+use terrace_plan::machine::DeviceProfile;
 use terrace_plan::{
-    Budget, DeviceProfile, FileError, KvChoice, MachineProfile, Manage, Mode, Plan, PlanError, PlanFile,
-    PlannedLayer, Planner, RuleError, TensorRule, Wishes, plan,
+    Budget, FileError, KvChoice, MachineProfile, Manage, Mode, Plan, PlanError, PlanFile, PlannedLayer,
+    Planner, RuleError, TensorRule, Wishes, plan,
 };
 
 fn machine(ram: ByteSize) -> MachineProfile {

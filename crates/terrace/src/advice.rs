@@ -6,7 +6,8 @@ use terrace_engine::{EngineError, FileError, FileRole, ReadingChoice, ReloadErro
 use terrace_eval::sweep::SweepError;
 use terrace_eval::{BaseLogitsFault, EvalError};
 use terrace_ggml::llama::ContextError;
-use terrace_plan::{MixError, PlanError, RuleError, Warning};
+use terrace_plan::mix::MixError;
+use terrace_plan::{PlanError, RuleError, Warning};
 use terrace_quantize::QuantizeError;
 use terrace_server::{Reason, ServerError};
 

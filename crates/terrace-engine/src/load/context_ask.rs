@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use terrace_ggml::llama::{CacheType, Context, ContextParams, FlashAttention, LoadParams, Model};
 use terrace_model::{ByteSize, KvType, KvTypes, ModelFile};
-use terrace_plan::{ContextSize, Wishes};
+use terrace_plan::Wishes;
+use terrace_plan::model::ContextSize;
 
 /// A model's header, as llama.cpp understands it.
 pub struct HeaderModel(Arc<Model>);

@@ -9,7 +9,8 @@ use terrace_ggml::devices::BufferTypeHandle;
 use terrace_ggml::devices::{DeviceHandle, devices};
 use terrace_ggml::llama::SplitMode;
 use terrace_model::ModelFile;
-use terrace_plan::{OnDevices, override_patterns};
+use terrace_plan::OnDevices;
+use terrace_plan::model::override_patterns;
 
 /// How many devices split tensors are cut for.
 pub fn split_devices() -> u64 {

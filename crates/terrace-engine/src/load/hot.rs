@@ -8,7 +8,9 @@ use terrace_backend::{Cut, HotUpdate, LaneLayer, LanePlan, Lanes, Layout, Weight
 use terrace_ggml::devices::DeviceHandle;
 use terrace_host::separate_devices;
 use terrace_model::{ByteSize, LayerId, ModelFile};
-use terrace_plan::{ExpertGroup, HotCopies, HotLayer, device_room, expert_groups, hot_slots};
+use terrace_plan::machine::device_room;
+use terrace_plan::model::{ExpertGroup, expert_groups};
+use terrace_plan::{HotCopies, HotLayer, hot_slots};
 
 /// What an expert's tensors take beside their bytes, on devices that align and pad: so much each.
 const PADDING: ByteSize = ByteSize(4 << 10);

@@ -9,9 +9,8 @@ use crate::options::{Mode, Options};
 use terrace_host::available_memory;
 use terrace_host::machine::{known_machine, machine_profile};
 use terrace_model::{ByteSize, KvTypes, ModelFile};
-use terrace_plan::{
-    Budget, KvChoice, MachineProfile, Manage, Plan, PlanError, Wishes, auto_reserve, kv_types, plan,
-};
+use terrace_plan::machine::auto_reserve;
+use terrace_plan::{Budget, KvChoice, MachineProfile, Manage, Plan, PlanError, Wishes, kv_types, plan};
 
 /// Models below this size are not worth a probe, which itself takes up to 128 MiB for a moment: that would be most of what a
 /// small model's run has resident.

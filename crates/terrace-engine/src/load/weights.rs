@@ -14,7 +14,8 @@ use std::sync::Arc;
 use terrace_backend::{Cut, FileMaps, Layout, Terrace, TraceRecorder, Weights};
 use terrace_ggml::llama::{LoadParams, Model};
 use terrace_model::ByteSize;
-use terrace_plan::{Mode as PlanMode, Plan, override_patterns};
+use terrace_plan::model::override_patterns;
+use terrace_plan::{Mode as PlanMode, Plan};
 use terrace_store::{DirectChoice, EngineInfo, FaultPlan, Store, StoreConfig, StoreError};
 
 /// Share of the files in the page cache from which on weights that stay are read through it: past it, a disk is read

@@ -8,7 +8,7 @@ use crate::load::split::{attention_granularity, ffn_granularity, has_parts};
 use terrace_ggml::DataType;
 use terrace_ggml::llama::Weight;
 use terrace_model::{Name, TensorInfo};
-use terrace_plan::TensorClass;
+use terrace_plan::model::TensorClass;
 
 /// What can be said without reading a byte. Tensors that already are what is wanted are left out.
 pub fn accepted(registry: &Registry, search: Search) -> Result<Search, ReloadError> {

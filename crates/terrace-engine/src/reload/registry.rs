@@ -9,7 +9,7 @@ use terrace_backend::{Home, Terrace};
 use terrace_ggml::llama::{Model, Weight};
 use terrace_model::identity::FileState;
 use terrace_model::{ByteSize, Extent, FileIndex, ModelFile, TensorInfo};
-use terrace_plan::{TensorClass, classify_all};
+use terrace_plan::model::{TensorClass, classify_all};
 
 /// Where a tensor comes from.
 #[derive(Clone, Debug, PartialEq)]

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use terrace_backend::{BackendError, Cut, ExpertUsage, Lanes, Layout, Weights};
 use terrace_model::{ByteSize, ExpertId, LayerId, ModelFile};
-use terrace_plan::expert_groups;
+use terrace_plan::model::expert_groups;
 use terrace_store::identity::file_identity;
 use terrace_store::{BlockId, Store};
 

@@ -70,8 +70,10 @@ pub fn streaming_budget(model: &Path, manage: Manage) -> ByteSize {
     let machine =
         terrace_plan::MachineProfile::unmeasured("m", 2, ByteSize::gib(1 << 20), ByteSize::gib(1 << 20));
     let plan = terrace_plan::plan(&file, &machine, &request).unwrap();
-    let bundles: ByteSize =
-        terrace_plan::expert_groups(&file).iter().map(|group| ByteSize(4 * group.bundle.bytes())).sum();
+    let bundles: ByteSize = terrace_plan::model::expert_groups(&file)
+        .iter()
+        .map(|group| ByteSize(4 * group.bundle.bytes()))
+        .sum();
     ByteSize(4 * plan.minimum.bytes()).min(plan.resident + bundles).max(ByteSize(2 * plan.minimum.bytes()))
 }
 

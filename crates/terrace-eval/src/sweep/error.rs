@@ -6,7 +6,7 @@ use std::io;
 use std::path::PathBuf;
 use terrace_engine::{EngineError, ReloadError};
 use terrace_ggml::gguf::GgufError;
-use terrace_plan::MixError;
+use terrace_plan::mix::MixError;
 
 /// Displays as one line. What was measured before is in the journal.
 #[derive(Debug, thiserror::Error)]

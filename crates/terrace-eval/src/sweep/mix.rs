@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use terrace_engine::Replacement;
 use terrace_model::ByteSize;
-use terrace_plan::{MixOption, mixes};
+use terrace_plan::mix::{MixOption, mixes};
 
 /// A donor for some subjects; the others stay as loaded.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,8 +48,8 @@ impl Sweep<'_> {
         let left = budget.bytes().saturating_sub(fixed);
         let found = mixes(&groups, left, count).map_err(|error| match error {
             // In bytes of the whole model, as the budget is.
-            terrace_plan::MixError::NoneFits { smallest, .. } => {
-                terrace_plan::MixError::NoneFits { smallest: smallest + fixed, budget: budget.bytes() }
+            terrace_plan::mix::MixError::NoneFits { smallest, .. } => {
+                terrace_plan::mix::MixError::NoneFits { smallest: smallest + fixed, budget: budget.bytes() }
             }
             other => other,
         })?;

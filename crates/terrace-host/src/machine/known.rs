@@ -6,7 +6,8 @@ use crate::memory::{available_memory, total_memory};
 use crate::{cpu, devices};
 use std::path::Path;
 use terrace_model::ModelFile;
-use terrace_plan::{MachineProfile, ReadRate, StorageProfile};
+use terrace_plan::MachineProfile;
+use terrace_plan::machine::{ReadRate, StorageProfile};
 use terrace_store::kept::{BlockDevice, DeviceSettings, MeasuredBy};
 
 /// What can be told of this machine at once: memory as it is now, the storage that the model's largest file is on first,

@@ -11,7 +11,8 @@ use terrace_ggml::devices::DeviceHandle;
 use terrace_ggml::devices::rates::{Processor, Product, RatesError};
 use terrace_ggml::quantize::WeightType;
 use terrace_model::ByteSize;
-use terrace_plan::{MachineProfile, MatmulRate, ReadRate, StorageProfile, ThreadBandwidth};
+use terrace_plan::MachineProfile;
+use terrace_plan::machine::{MatmulRate, ReadRate, StorageProfile, ThreadBandwidth};
 use terrace_store::tools::iobench::{Cache, IoBench, IoBenchError, IoReport, Pattern};
 
 /// The matrix of a model of some billions of parameters, and of an expert of a large one.

@@ -49,7 +49,7 @@ pub fn merge(machine: &mut MachineProfile, measured: &MachineProfile) {
 mod tests {
     use super::*;
     use terrace_model::ByteSize;
-    use terrace_plan::{DeviceProfile, MatmulRate, StorageProfile, ThreadBandwidth};
+    use terrace_plan::machine::{DeviceProfile, MatmulRate, StorageProfile, ThreadBandwidth};
 
     #[test]
     fn what_is_known_stays_and_what_is_missing_is_taken() {

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use terrace_ggml::devices::rates::{Processor, Product};
 use terrace_ggml::quantize::WeightType;
 use terrace_model::{ByteSize, ModelFile};
-use terrace_plan::{MachineProfile, MatmulRate, ThreadBandwidth};
+use terrace_plan::MachineProfile;
+use terrace_plan::machine::{MatmulRate, ThreadBandwidth};
 
 /// Where values come from that a quick probe found.
 const PROBED: &str = "quick probe";

@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use terrace_model::ByteSize;
-use terrace_plan::{MachineProfile, PROFILE_VERSION};
+use terrace_plan::MachineProfile;
+use terrace_plan::machine::PROFILE_VERSION;
 use terrace_store::{read_cache_file, replace_cache_file};
 
 const FORMAT: &str = "terrace-profile";

@@ -1,7 +1,7 @@
 use super::*;
 use std::fs;
 use tempfile::TempDir;
-use terrace_plan::MatmulRate;
+use terrace_plan::machine::MatmulRate;
 
 fn stored() -> StoredProfile {
     let mut machine = MachineProfile::unmeasured("m", 4, ByteSize::gib(16), ByteSize::gib(12));

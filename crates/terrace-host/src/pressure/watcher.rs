@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use terrace_model::ByteSize;
-use terrace_plan::auto_reserve;
+use terrace_plan::machine::auto_reserve;
 use terrace_store::BudgetHandle;
 
 /// Between two looks while there is plenty: a look takes a few files of /proc and less than 0.1 ms, and what a neighbour

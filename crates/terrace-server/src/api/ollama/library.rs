@@ -13,7 +13,7 @@ use serde_json::{Value, json as object};
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::path::Path;
-use terrace_plan::Summary;
+use terrace_plan::model::Summary;
 
 /// `GET /api/version`.
 pub async fn version() -> Response {

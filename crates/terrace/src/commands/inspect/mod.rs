@@ -7,7 +7,7 @@ pub use args::InspectArgs;
 use crate::error::CliError;
 use crate::source;
 use crate::term::print;
-use terrace_plan::Summary;
+use terrace_plan::model::Summary;
 
 /// Prints what a model's header says.
 ///

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 use terrace_host::machine::StoredProfile;
 use terrace_model::ByteSize;
-use terrace_plan::{DeviceProfile, MatmulRate, StorageProfile};
+use terrace_plan::machine::{DeviceProfile, MatmulRate, StorageProfile};
 
 /// Tables of what is known.
 pub fn text(stored: &StoredProfile, file: &Path, new: bool) -> String {
@@ -82,7 +82,7 @@ fn storage(out: &mut String, storage: &StorageProfile) {
     let [random, alone, front, buffered] = columns;
     let _ = writeln!(out, "{:<12}{random:>14}{alone:>14}{front:>14}{buffered:>14}  GB/s", "request");
     for size in sizes {
-        let best = |which: &dyn Fn(&&terrace_plan::ReadRate) -> bool| {
+        let best = |which: &dyn Fn(&&terrace_plan::machine::ReadRate) -> bool| {
             let reads = storage.reads.iter().filter(|read| read.request == size).filter(which);
             let rate = reads.map(|read| read.bytes_per_s).reduce(f64::max);
             rate.map_or_else(|| "-".to_owned(), |rate| format!("{:.2}", rate / 1e9))

@@ -3,7 +3,7 @@
 use crate::args::PlacementArgs;
 use clap::Args;
 use std::path::PathBuf;
-use terrace_plan::WhatIf;
+use terrace_plan::advice::WhatIf;
 
 /// `terrace plan`.
 #[derive(Debug, Args)]

@@ -23,7 +23,9 @@ use terrace_engine::{Mode, Options, measured_contexts, wishes_of};
 use terrace_ggml::devices::rpc::add_rpc_server;
 use terrace_host::pressure::Adapt;
 use terrace_model::ModelFile;
-use terrace_plan::{Advice, MachineProfile, Plan, PlanError, PlanRate, Wishes, advise, explain};
+use terrace_plan::advice::{Advice, advise, explain};
+use terrace_plan::machine::PlanRate;
+use terrace_plan::{MachineProfile, Plan, PlanError, Wishes};
 
 /// What `--json` prints: the plan, which reads back, with what would help.
 #[derive(Serialize)]

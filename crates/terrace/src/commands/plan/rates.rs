@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use terrace_model::ModelFile;
-use terrace_plan::{MachineProfile, PlanRate};
+use terrace_plan::MachineProfile;
+use terrace_plan::machine::PlanRate;
 
 /// Types with a smaller share of the bytes hardly count.
 const TELLING_SHARE: f64 = 0.01;
@@ -51,7 +52,7 @@ pub fn sentence(rates: &[PlanRate]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use terrace_plan::Unit;
+    use terrace_plan::machine::Unit;
 
     #[test]
     fn rates_stand_with_their_source() {
