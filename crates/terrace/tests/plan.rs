@@ -116,7 +116,8 @@ fn what_if_changes_the_machine() {
     let (mode, now) = speed(&[]);
     assert_eq!(mode, "expert-streaming");
     let (mode, roomy) = speed(&["--what-if", "ram=64GiB,device=24GiB@1TB/s"]);
-    assert!(mode == "full-resident" && roomy > 2.0 * now, "{mode}: {now} became {roomy}");
+    // Some experts have copies on the device, and slots hold all others.
+    assert!(mode == "expert-streaming" && roomy > 2.0 * now, "{mode}: {now} became {roomy}");
     let (_, budget) = speed(&["--ram-budget", "6GiB"]);
     assert!(budget < now);
     let (_, uniform) = speed(&["--ram-budget", "6GiB", "--hits", "uniform"]);
