@@ -28,10 +28,10 @@ pub use machine::MachineProfile;
 pub use model::{Managed, Selection, managed};
 pub use plan::{
     Bound, Estimate, FileError, HotCopies, Mode, Note, OnDevices, PLAN_VERSION, ParsePlanError, Plan,
-    PlanFile, PlannedContext, PlannedExperts, PlannedLayer, PlannedModel, ReadsReason, Term, TermKind,
-    TierUse, Warning, token_cycle_warning,
+    PlanFile, PlannedContext, PlannedExperts, PlannedLayer, PlannedModel, Planner, ReadsReason, Term,
+    TermKind, TierUse, Warning, token_cycle_warning,
 };
-pub use planners::{HotLayer, Planner, hot_slots};
+pub use planners::{HotLayer, hot_slots};
 pub use planning::{kv_types, plan};
 pub use rules::{ParseRuleError, RuleError, RulePlace, TensorRule};
 pub use wishes::{

@@ -48,7 +48,7 @@ pub enum CliError {
     },
     /// A script that was run between two measurements.
     #[error(transparent)]
-    Script(#[from] crate::commands::perplexity::ScriptError),
+    Script(#[from] crate::commands::perplexity::script_error::ScriptError),
     /// The model or the generation.
     #[error(transparent)]
     Engine(#[from] EngineError),
@@ -60,7 +60,7 @@ pub enum CliError {
     Chat(#[from] ChatTemplateError),
     /// The model cannot be had from the hub.
     #[error(transparent)]
-    Hub(#[from] crate::source::hub::HubError),
+    Hub(#[from] crate::source::hub::error::HubError),
     /// No model was named and there is no bundled one.
     #[error("no MODEL given, and the bundled model {} is not there", .0.display())]
     NoBundledModel(PathBuf),
@@ -104,7 +104,7 @@ pub enum CliError {
     Sweep(SweepError),
     /// A measurement that does not hold.
     #[error(transparent)]
-    Bench(#[from] crate::commands::bench::BenchError),
+    Bench(#[from] crate::commands::bench::error::BenchError),
 }
 
 impl From<EvalError> for CliError {

@@ -5,6 +5,7 @@ pub(crate) mod file;
 pub(crate) mod mode;
 mod on_devices;
 pub(crate) mod parts;
+pub(crate) mod planner;
 mod reads;
 mod show;
 mod tables;
@@ -16,11 +17,11 @@ pub use on_devices::{HotCopies, OnDevices};
 pub use parts::{
     Bound, Estimate, PlannedContext, PlannedExperts, PlannedLayer, PlannedModel, Term, TermKind, TierUse,
 };
+pub use planner::Planner;
 pub use reads::ReadsReason;
 pub use warning::{Note, Warning, token_cycle_warning};
 
 use crate::model::selection::Selection;
-use crate::planners::choose::Planner;
 use crate::wishes::manage::Manage;
 use serde::{Deserialize, Serialize};
 use terrace_model::ByteSize;

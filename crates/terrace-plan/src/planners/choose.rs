@@ -6,23 +6,7 @@ use super::lp;
 use crate::place::assignment::Assignment;
 use crate::place::costs::Costs;
 use crate::place::workload::Workload;
-use serde::{Deserialize, Serialize};
-
-/// What found a plan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Planner {
-    /// The fixed family of outlines.
-    Greedy,
-    /// The linear program, rounded, or steps from there or from the family's best.
-    Lp,
-    /// The linear program in whole numbers: there is no better one.
-    Exact,
-    /// Sets of weights by name.
-    Sets,
-    /// A file.
-    File,
-}
+use crate::plan::planner::Planner;
 
 /// An assignment with what is known about it.
 #[derive(Clone, Debug, PartialEq)]

@@ -11,5 +11,4 @@ pub(crate) mod sets;
 #[cfg(test)]
 mod tests;
 
-pub use choose::Planner;
 pub use hot_slots::{HotLayer, hot_slots};

@@ -1,6 +1,6 @@
 //! What every plan must hold, on random models and machines.
 
-use super::choose::{Chosen, Planner, choose};
+use super::choose::{Chosen, choose};
 use super::complete::Outline;
 use super::greedy::greedy;
 use super::lp;
@@ -9,6 +9,7 @@ use crate::model::class::TensorClass;
 use crate::place::assignment::Assignment;
 use crate::place::costs::Costs;
 use crate::place::workload::{ContextLoad, ExpertLoad, LayerLoad, Matrix, Table, TypeLoad, Workload};
+use crate::plan::planner::Planner;
 use crate::wishes::Wishes;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;

@@ -35,14 +35,7 @@ pub fn read_file(named: Option<&Path>) -> Result<Option<(PathBuf, String)>, CliE
 }
 
 fn default_path() -> Option<PathBuf> {
-    Some(user_dir()?.join("config.toml"))
-}
-
-/// The user's directory: `$XDG_CONFIG_HOME/terrace`. None without a home.
-pub fn user_dir() -> Option<PathBuf> {
-    let set = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-    let base = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")))?;
-    Some(base.join("terrace"))
+    Some(super::dirs::user_dir()?.join("config.toml"))
 }
 
 /// Names of the options that the file may set, with the subcommand that shows how they are read.

@@ -6,7 +6,7 @@ mod arguments;
 mod cap;
 mod check_plan;
 mod child;
-mod error;
+pub mod error;
 mod show;
 mod stats;
 

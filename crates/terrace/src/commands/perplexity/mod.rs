@@ -5,10 +5,9 @@ mod divergence;
 mod hellaswag;
 mod measure;
 mod reload_loop;
-mod script_error;
+pub mod script_error;
 
 pub use args::PerplexityArgs;
-pub use script_error::ScriptError;
 
 use crate::args::EngineArgs;
 use crate::error::CliError;

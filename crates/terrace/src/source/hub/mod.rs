@@ -5,7 +5,7 @@
 //! a complete, verified file is handed to it for the cache.
 
 mod download;
-mod error;
+pub mod error;
 mod header;
 mod metadata;
 mod remote;
