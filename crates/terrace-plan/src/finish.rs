@@ -3,13 +3,16 @@
 use crate::error::PlanError;
 use crate::machine::auto_reserve;
 use crate::model::class::TensorClass;
+use crate::model::experts::{ExpertGroup, groups};
 use crate::model::selection::Selection;
 use crate::model::working_set::{is_row_table, working_set};
 use crate::place::assignment::Assignment;
 use crate::place::describe::{Placed, summary};
 use crate::place::estimate::Terms;
 use crate::plan::decided::Decided;
+use crate::plan::on_devices::HotCopies;
 use crate::plan::{Mode, PLAN_VERSION, Plan, PlannedContext, PlannedModel, ReadsReason, Warning};
+use crate::planners::copies::copies_by_size;
 use crate::planning::{Draft, Planning};
 use crate::wishes::manage::Manage;
 use terrace_model::PAGE;
@@ -59,6 +62,7 @@ impl Planning<'_> {
             (false, _) => ReadsReason::of(managed_bytes, left.saturating_sub(resident + slots)),
         };
         let (read_by_row, streamed) = names(model, classes, &decided.managed);
+        let hot = self.copies(&devices.hot, &decided.managed);
         let mut plan = Plan {
             version: PLAN_VERSION,
             model: PlannedModel {
@@ -69,7 +73,7 @@ impl Planning<'_> {
             },
             machine: machine.name.clone(),
             mode,
-            summary: summary(mode, &layers),
+            summary: summary(mode, &layers, &hot),
             planner,
             manage,
             budget,
@@ -95,7 +99,7 @@ impl Planning<'_> {
             direct_reason,
             tiers,
             layers,
-            hot: devices.hot.clone(),
+            hot,
             streamed,
             read_by_row,
             estimate,
@@ -105,6 +109,26 @@ impl Planning<'_> {
         };
         plan.warnings = warnings(&plan, available, wishes.manage);
         Ok((plan, assignment))
+    }
+
+    /// Copies of streamed experts on devices: what was decided, what the written plan has, or what goes into the size that was
+    /// asked for.
+    fn copies(&self, decided: &[HotCopies], managed: &Selection) -> Vec<HotCopies> {
+        if !decided.is_empty() {
+            return decided.to_vec();
+        }
+        let streams = |group: &ExpertGroup| {
+            group.roles.iter().any(|&tensor| managed.tensors.iter().any(|m| m.tensor == tensor))
+        };
+        let mut groups = groups(self.model, &self.classes);
+        groups.retain(streams);
+        groups.dedup_by_key(|group| group.layer);
+        if self.copies_room.is_empty() {
+            let written = self.wishes.written.as_ref().map_or(&[][..], |written| &written.hot);
+            let there = |copies: &&HotCopies| groups.iter().any(|group| group.layer.0 == copies.layer);
+            return written.iter().filter(there).cloned().collect();
+        }
+        copies_by_size(self.model, &groups, &self.copies_room)
     }
 
     /// RAM for weights, if it holds what must be in memory at once.

@@ -31,7 +31,7 @@ pub use plan::{
     PlanFile, PlannedContext, PlannedExperts, PlannedLayer, PlannedModel, Planner, ReadsReason, Term,
     TermKind, TierUse, Warning, token_cycle_warning,
 };
-pub use planners::{HotLayer, hot_slots};
+pub use planners::{HotLayer, beside_copies, copies_by_size, copies_within, hot_slots};
 pub use planning::{kv_types, plan};
 pub use rules::{ParseRuleError, RuleError, RulePlace, TensorRule};
 pub use wishes::{

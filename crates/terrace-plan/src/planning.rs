@@ -55,6 +55,8 @@ pub struct Planning<'a> {
     pub context: ContextSize,
     pub work: Workload,
     pub costs: Costs,
+    /// What each device has for copies of experts, where their size is a wish.
+    pub copies_room: Vec<(String, ByteSize)>,
 }
 
 /// A decision with where it comes from.
@@ -91,11 +93,13 @@ pub struct Allowance {
 impl<'a> Planning<'a> {
     /// Looks at the model and the machine; decides on the type of keys and values.
     pub fn of(model: &'a ModelFile, machine: &MachineProfile, wishes: &'a Wishes) -> Self {
+        let copies_room = wishes.copies_room(machine);
         let machine = wishes.machine(machine);
         let of = |kv_type| Self::with_type(model, machine.clone(), wishes, kv_type);
         let (first, others) = wishes.kv_types().split_first().expect("a type at least");
         let mut best = of(*first);
         if others.is_empty() {
+            best.copies_room = copies_room;
             return best;
         }
         // The largest under which the model can be placed, unless it is streamed and a smaller one makes it much faster.
@@ -112,6 +116,7 @@ impl<'a> Planning<'a> {
                 break;
             }
         }
+        best.copies_room = copies_room;
         best
     }
 
@@ -129,7 +134,8 @@ impl<'a> Planning<'a> {
         let costs = Costs::of(&work, &machine, wishes);
         let classes = classify_all(model);
         let ubatch = wishes.ubatch(model, available);
-        Self { model, classes, machine, wishes, ubatch, context, work, costs }
+        let copies_room = Vec::new();
+        Self { model, classes, machine, wishes, ubatch, context, work, costs, copies_room }
     }
 
     /// Whether costs mean anything.

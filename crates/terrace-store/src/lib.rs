@@ -66,7 +66,7 @@ pub use error::StoreError;
 pub use fetch::{Fetch, Ready};
 pub use io::{FaultPlan, ParseFaultPlanError};
 pub use policy::{HotList, ParseHotListError, PolicyKind};
-pub use purpose::{Purpose, SWEEP_TOKENS, Use};
+pub use purpose::{Purpose, Use};
 pub use stats::{EngineInfo, LayerStats, StoreStats};
 pub use store::{Computing, ReadInto, Store};
 pub use system::{check_direct_io, check_io_uring};

@@ -1,10 +1,6 @@
 //! Why bytes are asked for, and why they are read.
 
-/// Token rows in one ids tensor above which a graph asks as [`Use::Sweep`].
-///
-/// A decoded token, and a few of them verified together, touch few experts, and the next graph touches many of the same;
-/// more rows touch nearly all experts of each layer, once.
-pub const SWEEP_TOKENS: u64 = 8;
+use terrace_model::SWEEP_TOKENS;
 
 /// How a consumer uses the blocks that it asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,8 +22,8 @@ const PROMPT: &str = "And it came to pass in those days, that there went out a d
 fn generate(readings: Option<&str>, more: &[&str]) -> Output {
     let dir = TempDir::new().unwrap();
     let mut command = terrace();
-    command.args(["run", bundled().to_str().unwrap(), "-p", PROMPT, "-n", "400", "--temp", "0", "--json"]);
-    command.args(["--stream", "experts", "--ctx", "512"]).args(more);
+    command.args(["run", bundled().to_str().unwrap(), "-p", PROMPT, "-n", "1500", "--temp", "0", "--json"]);
+    command.args(["--stream", "experts", "--ctx", "2048"]).args(more);
     if let Some(readings) = readings {
         let path = dir.path().join("readings");
         fs::write(&path, readings).unwrap();
@@ -108,7 +108,7 @@ fn budgets_that_were_given_stay() {
         (&["--adapt", "off"], false),
         (&["--adapt", "auto"], true),
         (&["--stream", "none"], false),
-        (&["--manage", "mapped"], false),
+        (&["--mmap"], false),
     ] {
         let mut command = terrace();
         let dir = TempDir::new().unwrap();
@@ -116,7 +116,7 @@ fn budgets_that_were_given_stay() {
         fs::write(&path, scarce).unwrap();
         command.args(["run", bundled().to_str().unwrap(), "-p", PROMPT, "-n", "32", "--temp", "0", "--json"]);
         command.arg("--simulated-memory").arg(path).args(options);
-        if !options.contains(&"--stream") {
+        if !options.iter().any(|option| ["--stream", "--mmap"].contains(option)) {
             command.args(["--stream", "experts"]);
         }
         let report = json(&command.output().unwrap());

@@ -233,6 +233,8 @@ fn a_plan_is_what_a_run_does() {
         ] {
             assert_eq!(plan[field], run[field], "{field} {args:?}");
         }
+        let copies = plan["hot"].as_array().unwrap().len();
+        assert_eq!(copies > 0, args.contains(&"--hot-cache"), "{copies} {args:?}");
         let homes = |plan: &Value| -> Vec<Value> {
             plan["layers"].as_array().unwrap().iter().map(|layer| layer["home"].clone()).collect()
         };

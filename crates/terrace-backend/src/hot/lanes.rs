@@ -79,7 +79,7 @@ impl Lanes {
         if layer.problem.is_some() {
             return None;
         }
-        let most = terrace_store::SWEEP_TOKENS as usize * top_k;
+        let most = terrace_model::SWEEP_TOKENS as usize * top_k;
         let lane = &mut self.lanes[layer.lane];
         layer.out_width = block.down.rows;
         // SAFETY: the block's tensors are the graph's.

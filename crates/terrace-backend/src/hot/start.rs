@@ -11,14 +11,7 @@ use crate::layout::{Cut, Layout, ManagedTensor};
 use std::time::Duration;
 use terrace_ggml::devices::DeviceHandle;
 use terrace_ggml::devices::experts::{ExpertDeviceError, LayerKey, SlotShape};
-use terrace_model::Name;
-use terrace_model::{ByteSize, LayerId, ModelFile};
-use terrace_store::SWEEP_TOKENS;
-
-/// Bytes of activations beside what rows take: alignment of each tensor.
-const PADDING: u64 = 64 << 10;
-/// Rows of results of an expert's matrices that activations have room for, the operations' between them included.
-const ROWS: u64 = 3;
+use terrace_model::{ByteSize, LayerId, ModelFile, Name, lane_activations};
 
 /// What a lane is to hold.
 #[derive(Clone, Debug)]
@@ -78,17 +71,6 @@ fn matrices_of(model: &ModelFile, tensors: &[(u32, &ManagedTensor, u32)]) -> Opt
 }
 
 impl Lanes {
-    /// Bytes of activations that a device needs for a layer's block, for the `used` experts of a token.
-    pub fn activations(model: &ModelFile, layers: impl Iterator<Item = LayerId>, used: u32) -> ByteSize {
-        let of = |layer: LayerId| -> u64 {
-            let experts = model.tensors.iter().filter(|tensor| tensor.layer() == Some(layer));
-            let experts = experts.filter(|tensor| tensor.shape.dims() >= 3);
-            experts.map(|tensor| tensor.shape.0[0] + ROWS * tensor.shape.0[1]).sum()
-        };
-        let floats = layers.map(of).max().unwrap_or(0);
-        ByteSize(floats * size_of::<f32>() as u64 * u64::from(used) * SWEEP_TOKENS + PADDING)
-    }
-
     /// Bytes of an expert of the layer on that of `devices` devices which has most of it, if each has a slice.
     pub fn largest_slice(model: &ModelFile, layout: &Layout, layer: LayerId, devices: usize) -> ByteSize {
         let matrices = matrices_of(model, &tensors_of(layout, layer));
@@ -108,7 +90,7 @@ impl Lanes {
         let mut layers = Vec::new();
         let mut caches = Vec::new();
         for plan in plans {
-            let activations = Self::activations(model, plan.layers.iter().map(|layer| layer.layer), used);
+            let activations = lane_activations(model, plan.layers.iter().map(|layer| layer.layer), used);
             let mut lane = match plan.start(activations) {
                 Ok(lane) => lane,
                 Err(error) => {

@@ -10,10 +10,7 @@ use terrace_host::separate_devices;
 use terrace_model::{ByteSize, LayerId, ModelFile};
 use terrace_plan::machine::device_room;
 use terrace_plan::model::{ExpertGroup, expert_groups};
-use terrace_plan::{HotCopies, HotLayer, hot_slots};
-
-/// What an expert's tensors take beside their bytes, on devices that align and pad: so much each.
-const PADDING: ByteSize = ByteSize(4 << 10);
+use terrace_plan::{HotCopies, beside_copies, copies_within};
 
 /// Experts on devices, as it was decided.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -109,7 +106,8 @@ fn decided(file: &ModelFile, weights: &Weights, asked: Asked<'_>) -> HotPlan {
                 by_size(file, &groups, &devices, most)
             }
         },
-        HotCacheChoice::Bytes(most) => by_size(file, &groups, &devices, most),
+        // A device that the plan did not know of, or room for less than one expert.
+        HotCacheChoice::Bytes(most) if planned.is_empty() => by_size(file, &groups, &devices, most),
         _ => devices
             .iter()
             .map(|&device| (device, planned_for(planned, &device.name())))
@@ -206,38 +204,16 @@ fn within(file: &ModelFile, groups: &[ExpertGroup], device: DeviceHandle, layers
         .sum();
     let (free, _) = device.memory();
     // The plan has left the reserve already, of what was free before the load.
-    let needed = bytes + beside(file, &of);
+    let needed = bytes + beside_copies(file, &of);
     if needed <= free {
         return LanePlan { devices: vec![device], layers: layers.to_vec() };
     }
     LanePlan { devices: vec![device], layers: slots(file, &of, room(device, needed)) }
 }
 
-/// Memory that lanes take beside experts' bytes.
-fn beside(file: &ModelFile, groups: &[ExpertGroup]) -> ByteSize {
-    let used = groups.iter().map(|group| group.top_k(file)).max().unwrap_or(1);
-    let tensors: u64 = groups.iter().map(|group| group.roles.len() as u64).sum();
-    let activations = Lanes::activations(file, groups.iter().map(|group| group.layer), used);
-    let biases: ByteSize = groups.iter().map(|group| biases(file, group)).sum();
-    activations + biases + ByteSize(PADDING.bytes() * tensors)
-}
-
-/// Bytes of what a layer's experts have beside matrices, a row each: devices have those of all experts.
-fn biases(file: &ModelFile, group: &ExpertGroup) -> ByteSize {
-    let of_layer = file.tensors.iter().filter(|tensor| tensor.layer() == Some(group.layer));
-    let rows = |tensor: &&terrace_model::TensorInfo| {
-        tensor.name.ends_with(".bias")
-            && tensor.shape.dims() == 2
-            && tensor.shape.0[1] == u64::from(group.experts)
-    };
-    of_layer.filter(rows).map(|tensor| tensor.size()).sum()
-}
-
 /// As many slots as go into `room`.
 fn slots(file: &ModelFile, groups: &[ExpertGroup], room: ByteSize) -> Vec<LaneLayer> {
-    let layers: Vec<HotLayer> =
-        groups.iter().map(|group| HotLayer { experts: group.experts, bundle: group.bundle }).collect();
-    let slots = hot_slots(&layers, room.saturating_sub(beside(file, groups)));
+    let slots = copies_within(file, groups, room);
     groups.iter().zip(slots).map(|(group, slots)| LaneLayer { layer: group.layer, slots }).collect()
 }
 

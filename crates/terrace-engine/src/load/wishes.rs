@@ -35,9 +35,10 @@ pub fn wishes_of(options: &Options) -> Wishes {
         split: options.devices.split_mode == SplitMode::Tensor,
         hot_cache: match options.hot.cache {
             // A recorded trace is replayed without devices.
-            SizeChoice::Auto if traced => SizeChoice::Off,
+            _ if traced => SizeChoice::Off,
             choice => choice,
         },
+        hot_split: options.hot.split,
         context: options.context.tokens,
         slots: options.context.slots(),
         kv_type: options.context.kv_type,

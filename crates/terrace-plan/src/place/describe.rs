@@ -7,6 +7,7 @@ use super::workload::{LayerLoad, Workload};
 use crate::machine::MachineProfile;
 use crate::model::class::TensorClass;
 use crate::plan::mode::Mode;
+use crate::plan::on_devices::HotCopies;
 use crate::plan::parts::{PlannedExperts, PlannedLayer, TierUse};
 use std::collections::BTreeSet;
 use terrace_model::{ByteSize, ModelFile};
@@ -125,11 +126,9 @@ impl Placed<'_> {
 }
 
 /// The mode, hot lanes, and the layers' own modes where they differ.
-pub fn summary(mode: Mode, layers: &[PlannedLayer]) -> String {
+pub fn summary(mode: Mode, layers: &[PlannedLayer], hot: &[HotCopies]) -> String {
     let mut out = mode.to_string();
-    let lanes =
-        |layer: &&PlannedLayer| layer.experts.is_some_and(|e| e.on_device > 0 && e.on_device < e.count);
-    let devices: BTreeSet<&str> = layers.iter().filter(lanes).map(|layer| layer.home.as_str()).collect();
+    let devices: BTreeSet<&str> = hot.iter().map(|copies| copies.device.as_str()).collect();
     if !devices.is_empty() {
         out += &format!(" with hot lanes on {}", devices.into_iter().collect::<Vec<_>>().join(", "));
     }

@@ -3,6 +3,7 @@
 //! Every version of a plan's JSON form has these parts in the same places, so one reader reads all of them.
 
 use super::decided::Decided;
+use super::on_devices::HotCopies;
 use crate::model::class::{TensorClass, classify_all};
 use crate::model::selection::{Managed, Selection, is_matrix};
 use crate::model::working_set::is_row_table;
@@ -22,6 +23,9 @@ pub struct PlanFile {
     mode: String,
     tiers: Vec<FileTier>,
     layers: Vec<FileLayer>,
+    /// Copies of experts; files of version 1 have those of layers alone.
+    #[serde(default)]
+    pub(crate) hot: Vec<HotCopies>,
     streamed: Vec<String>,
     read_by_row: Vec<String>,
     /// Whether the page cache serves what is not streamed.

@@ -3,7 +3,7 @@
 pub(crate) mod decided;
 pub(crate) mod file;
 pub(crate) mod mode;
-mod on_devices;
+pub(crate) mod on_devices;
 pub(crate) mod parts;
 pub(crate) mod planner;
 mod reads;

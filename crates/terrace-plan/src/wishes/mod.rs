@@ -10,7 +10,7 @@ pub use curve::{CurveError, HitCurve, HotClass};
 pub use kv_choice::KvChoice;
 pub use manage::{Manage, ParseManageError};
 
-use crate::machine::MachineProfile;
+use crate::machine::{DeviceProfile, MachineProfile, device_room};
 use crate::model::{ContextSize, auto_ubatch, context_size, context_tokens};
 use crate::plan::PlanFile;
 use crate::rules::TensorRule;
@@ -40,6 +40,8 @@ pub struct Wishes {
     /// Whether devices hold copies of the experts that are used most: where it pays, never, or in so much memory of each device,
     /// which layers then do not get.
     pub hot_cache: SizeChoice,
+    /// Whether each device has a slice of every copy; what these are is decided where the slices are cut, at load.
+    pub hot_split: bool,
     /// Tokens in the context, of each of its slots; `None`: what the model was trained with, at most
     /// [`DEFAULT_CONTEXT`](crate::DEFAULT_CONTEXT).
     pub context: Option<u32>,
@@ -76,6 +78,7 @@ impl Default for Wishes {
             device_layers: None,
             split: false,
             hot_cache: SizeChoice::Auto,
+            hot_split: false,
             context: None,
             slots: 1,
             kv_type: KvChoice::default(),
@@ -136,6 +139,16 @@ impl Wishes {
             SizeChoice::Auto | SizeChoice::Off => machine.clone(),
         };
         if self.split { machine.with_split_devices() } else { machine }
+    }
+
+    /// What each device has for copies of experts, where that is said in bytes.
+    pub(crate) fn copies_room(&self, machine: &MachineProfile) -> Vec<(String, ByteSize)> {
+        let SizeChoice::Bytes(most) = self.hot_cache else { return Vec::new() };
+        if self.hot_split {
+            return Vec::new();
+        }
+        let room = |device: &DeviceProfile| most.min(device_room(device.memory_free));
+        machine.separate().map(|(_, device)| (device.name.clone(), room(device))).collect()
     }
 
     /// Whether devices may have copies of a part of a layer's experts. A number of layers means whole ones; slices of a matrix on

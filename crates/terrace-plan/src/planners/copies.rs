@@ -1,0 +1,55 @@
+//! Copies of experts that go into so much memory of each device.
+
+use super::hot_slots::{HotLayer, hot_slots};
+use crate::model::experts::ExpertGroup;
+use crate::plan::on_devices::HotCopies;
+use terrace_model::{ByteSize, ModelFile, TensorInfo, lane_activations};
+
+/// What an expert's tensors take beside their bytes, on devices that align and pad: so much each.
+const PADDING: ByteSize = ByteSize(4 << 10);
+
+/// The layers of `groups` in bands, one for each device (its name, and what it has for copies), with as many slots as that holds.
+pub fn copies_by_size(
+    model: &ModelFile,
+    groups: &[ExpertGroup],
+    devices: &[(String, ByteSize)],
+) -> Vec<HotCopies> {
+    let band = groups.len().div_ceil(devices.len().max(1)).max(1);
+    let of = |(groups, (device, room)): (&[ExpertGroup], &(String, ByteSize))| -> Vec<HotCopies> {
+        let slots = copies_within(model, groups, *room).into_iter().zip(groups);
+        let copies = |(slots, group): (u32, &ExpertGroup)| HotCopies {
+            device: device.clone(),
+            layer: group.layer.0,
+            slots,
+        };
+        slots.filter(|(slots, _)| *slots > 0).map(copies).collect()
+    };
+    groups.chunks(band).zip(devices).flat_map(of).collect()
+}
+
+/// As many slots of each group as go into `room` bytes of a device, with what its lane takes beside them.
+pub fn copies_within(model: &ModelFile, groups: &[ExpertGroup], room: ByteSize) -> Vec<u32> {
+    let layers: Vec<HotLayer> =
+        groups.iter().map(|group| HotLayer { experts: group.experts, bundle: group.bundle }).collect();
+    hot_slots(&layers, room.saturating_sub(beside_copies(model, groups)))
+}
+
+/// Memory that a lane takes beside experts' bytes.
+pub fn beside_copies(model: &ModelFile, groups: &[ExpertGroup]) -> ByteSize {
+    let used = groups.iter().map(|group| group.top_k(model)).max().unwrap_or(1);
+    let tensors: u64 = groups.iter().map(|group| group.roles.len() as u64).sum();
+    let activations = lane_activations(model, groups.iter().map(|group| group.layer), used);
+    let biases: ByteSize = groups.iter().map(|group| biases(model, group)).sum();
+    activations + biases + ByteSize(PADDING.bytes() * tensors)
+}
+
+/// Bytes of what a layer's experts have beside matrices, a row each: devices have those of all experts.
+fn biases(model: &ModelFile, group: &ExpertGroup) -> ByteSize {
+    let of_layer = model.tensors.iter().filter(|tensor| tensor.layer() == Some(group.layer));
+    let rows = |tensor: &&TensorInfo| {
+        tensor.name.ends_with(".bias")
+            && tensor.shape.dims() == 2
+            && tensor.shape.0[1] == u64::from(group.experts)
+    };
+    of_layer.filter(rows).map(|tensor| tensor.size()).sum()
+}
