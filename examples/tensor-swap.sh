@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tries one donor tensor after the other in a running `terrace perplexity --hotswap`: what each call costs is the next
+# Tries one donor tensor after the other in a running `terrace perplexity --reload-loop`: what each call costs is the next
 # perplexity that is printed.
 #
 # The model and the donors are split so that each shard holds one tensor (`terrace quantize --split-tensors`), cut alike, so that

@@ -15,7 +15,10 @@ use terrace_server::{Reason, ServerError};
 const TOO_MANY_FILES: &str = "(os error 24)";
 
 /// What can be done about a mapped file that can no longer be read, which ends the process where it stands.
-pub const MAPPED_FILE_FAILED: &str = "--manage none reads weights into memory once";
+pub const MAPPED_FILE_FAILED: &str = "--stream none reads weights into memory once";
+
+/// What can be done about a kept description of another machine.
+pub const STALE_MACHINE: &str = "`terrace machine --refresh` measures this machine";
 
 /// What could be done about it.
 pub fn hint(error: &CliError) -> Option<String> {
@@ -139,7 +142,7 @@ fn on_unfit(unfit: &Unfit) -> Option<String> {
 /// A warning of a plan, with what could be done about it.
 pub fn warning(warning: &Warning) -> String {
     match warning {
-        Warning::MappedBeyondMemory { .. } => format!("{warning} (--manage auto)"),
+        Warning::MappedBeyondMemory { .. } => format!("{warning} (--stream auto)"),
         _ => warning.to_string(),
     }
 }

@@ -55,6 +55,7 @@ fn run_command() -> ExitCode {
     }
     signals::install();
     terrace_backend::FileMaps::advise_on_failure(advice::MAPPED_FILE_FAILED);
+    terrace_host::machine::StoredProfile::advise_on_stale(advice::STALE_MACHINE);
     open_files::allow_many();
     let result = match &cli.command {
         Command::Run(args) => run::run(args, cli.verbose > 0),

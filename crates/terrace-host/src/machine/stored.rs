@@ -5,7 +5,7 @@ use crate::{cpu, devices};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use terrace_model::ByteSize;
 use terrace_plan::MachineProfile;
 use terrace_plan::machine::PROFILE_VERSION;
@@ -88,6 +88,9 @@ impl Hardware {
     }
 }
 
+/// See [`StoredProfile::advise_on_stale`].
+static ADVICE: OnceLock<&str> = OnceLock::new();
+
 impl StoredProfile {
     /// `machine` as measured now on this hardware.
     pub fn new(machine: MachineProfile) -> Self {
@@ -132,13 +135,19 @@ impl StoredProfile {
         }
     }
 
+    /// What the user can do about a profile of another machine or version: said with the warning of it. The first word counts.
+    pub fn advise_on_stale(advice: &'static str) {
+        let _ = ADVICE.set(advice);
+    }
+
     /// The user's profile, if there is one of this machine; one that is not is warned of, once per process.
     pub fn usable() -> Option<Self> {
         static WARNED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
         let path = Self::user_path()?;
         Self::read(&path, &Hardware::here()).unwrap_or_else(|error| {
             if WARNED.lock().unwrap_or_else(PoisonError::into_inner).insert(path) {
-                tracing::warn!("{error}; `terrace machine --refresh` measures this machine");
+                let advice = ADVICE.get().map_or_else(String::new, |advice| format!("; {advice}"));
+                tracing::warn!("{error}{advice}");
             }
             None
         })

@@ -1,4 +1,4 @@
-//! What machines usually do, for what was not measured. Rough on purpose: `terrace profile` measures.
+//! What machines usually do, for what was not measured. Rough on purpose: `terrace machine` measures.
 
 /// Seconds per layer: about 15 nodes with a barrier of 1 to 2 µs each.
 pub const CPU_LAYER_OVERHEAD: f64 = 30e-6;

@@ -19,7 +19,7 @@ pub struct ComputeArgs {
     pub layer_skip: Option<PathBuf>,
     /// Have llama.cpp keep the weights of a model that fits twice over in its repacked layouts, as its own programs do: on some
     /// processors it decodes faster then, and other rounding gives other tokens
-    #[arg(long, env = "TERRACE_REPACK", conflicts_with_all = ["ram_budget", "stream", "mmap", "plan", "n_gpu_layers", "rpc", "hot_cache", "override_tensor", "layer_skip", "stock"])]
+    #[arg(long, env = "TERRACE_REPACK", conflicts_with_all = ["ram_budget", "stream", "mmap", "plan", "n_gpu_layers", "rpc", "hot_cache", "override_tensor", "layer_skip"])]
     pub repack: bool,
 }
 

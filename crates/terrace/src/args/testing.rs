@@ -10,7 +10,7 @@ use terrace_engine::options::TestingOptions;
 #[derive(Debug, Clone, Args)]
 pub struct TestingArgs {
     /// Run stock llama.cpp, without Terrace (what `bench --baseline` measures)
-    #[arg(long, hide = true)]
+    #[arg(long, hide = true, conflicts_with = "repack")]
     pub stock: bool,
     /// Whether stock llama.cpp repacks weights
     #[arg(long, hide = true, requires = "stock", default_value = "off")]
