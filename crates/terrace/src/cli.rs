@@ -6,10 +6,12 @@
 use crate::args::EngineArgs;
 use crate::commands::bench::BenchArgs;
 use crate::commands::calibrate_skip::CalibrateSkipArgs;
+use crate::commands::completions::CompletionsArgs;
 use crate::commands::doctor::DoctorArgs;
 use crate::commands::inspect::InspectArgs;
 use crate::commands::iobench::IobenchArgs;
 use crate::commands::machine::MachineArgs;
+use crate::commands::man::ManArgs;
 use crate::commands::optimize::OptimizeArgs;
 use crate::commands::perplexity::PerplexityArgs;
 use crate::commands::plan::PlanArgs;
@@ -71,6 +73,10 @@ pub enum Command {
     Machine(MachineArgs),
     /// Say what keeps this machine from running models well, and what to do about it
     Doctor(DoctorArgs),
+    /// Print the completion script of a shell
+    Completions(CompletionsArgs),
+    /// Print the manual page, or write one for each command
+    Man(ManArgs),
 }
 
 impl Cli {

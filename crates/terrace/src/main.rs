@@ -21,8 +21,8 @@ mod watch;
 
 use cli::Command;
 use commands::{
-    bench, calibrate_skip, doctor, inspect, iobench, machine, optimize, perplexity, plan, quantize, run,
-    serve, sweep, trace,
+    bench, calibrate_skip, completions, doctor, inspect, iobench, machine, man, optimize, perplexity, plan,
+    quantize, run, serve, sweep, trace,
 };
 use config::ParseError;
 use error::CliError;
@@ -71,6 +71,8 @@ fn run_command() -> ExitCode {
         Command::Trace(command) => trace::trace(command, cli.verbose > 0),
         Command::Iobench(args) => iobench::iobench(args),
         Command::Machine(args) => machine::machine(args),
+        Command::Completions(args) => completions::completions(args),
+        Command::Man(args) => man::man(args),
         Command::Doctor(args) => match doctor::doctor(args) {
             Ok(true) => Ok(()),
             // It has said why.

@@ -2,10 +2,12 @@
 
 pub mod bench;
 pub mod calibrate_skip;
+pub mod completions;
 pub mod doctor;
 pub mod inspect;
 pub mod iobench;
 pub mod machine;
+pub mod man;
 pub mod optimize;
 pub mod perplexity;
 pub mod plan;

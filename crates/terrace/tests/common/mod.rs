@@ -20,13 +20,27 @@ pub fn terrace() -> Command {
 pub fn command(program: &Path) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("TERRACE_") || name.to_string_lossy().starts_with("HF_") {
-            command.env_remove(name);
+        let name = name.to_string_lossy();
+        if ["TERRACE_", "HF_", "LLAMA_", "GGML_", "XDG_"].iter().any(|prefix| name.starts_with(prefix)) {
+            command.env_remove(&*name);
         }
     }
-    command.env("TERRACE_WARM_START", "off");
-    command.env("XDG_CONFIG_HOME", "/nonexistent").env("RUST_BACKTRACE", "1").stdin(Stdio::null());
+    // What earlier runs of this user have kept is not this test's.
+    command.env("HOME", home());
+    command.env("TERRACE_WARM_START", "off").env("RUST_BACKTRACE", "1").stdin(Stdio::null());
     command
+}
+
+/// An empty home of this process's own; it stays empty of what a test does not ask to be kept.
+fn home() -> &'static Path {
+    static HOME: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
+    HOME.get_or_init(|| {
+        let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("home-{}", std::process::id()));
+        // Of an earlier process with this number.
+        let _ = std::fs::remove_dir_all(&home);
+        std::fs::create_dir_all(&home).unwrap();
+        home
+    })
 }
 
 /// Runs it with arguments to its end.

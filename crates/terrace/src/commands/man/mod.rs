@@ -1,0 +1,44 @@
+//! `terrace man`.
+
+mod args;
+mod markdown;
+
+pub use args::ManArgs;
+
+use crate::cli::Cli;
+use crate::error::CliError;
+use crate::term::print;
+use clap::CommandFactory;
+use std::path::Path;
+
+/// Prints the manual page, writes one page per command, or prints the reference of all commands.
+///
+/// # Errors
+/// Stdout's, or those of the directory.
+pub fn man(args: &ManArgs) -> Result<(), CliError> {
+    let command = documented(Cli::command());
+    if args.markdown {
+        return print(&markdown::reference(command));
+    }
+    if let Some(dir) = &args.out {
+        return write(command, dir);
+    }
+    let mut page = Vec::new();
+    clap_mangen::Man::new(command)
+        .render(&mut page)
+        .map_err(|source| CliError::Io { what: "man".into(), source })?;
+    print(&String::from_utf8_lossy(&page))
+}
+
+fn write(command: clap::Command, dir: &Path) -> Result<(), CliError> {
+    let failed = |source| CliError::Io { what: dir.display().to_string(), source };
+    std::fs::create_dir_all(dir).map_err(failed)?;
+    clap_mangen::generate_to(command, dir).map_err(failed)
+}
+
+/// The command with nothing in its help that depends on who asks: variables by name, without their values.
+fn documented(command: clap::Command) -> clap::Command {
+    let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
+    let command = command.mut_args(|arg| arg.hide_env_values(true)).term_width(100);
+    names.into_iter().fold(command, |command, name| command.mut_subcommand(name, documented))
+}
