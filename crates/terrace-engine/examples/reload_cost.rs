@@ -35,10 +35,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut engine = Engine::load(options, &mut |_| ControlFlow::Continue(()))?;
     let prompt = engine.tokenize("The water goes down", true, false)?;
     let token = |engine: &mut Engine| -> Result<(Vec<i32>, f64), Box<dyn Error>> {
-        engine.reset();
+        let mut session = engine.session();
         let begin = Instant::now();
-        let got =
-            engine.generate(&prompt, Some(1), &Sampling::greedy(), &mut |_| ControlFlow::Continue(()))?;
+        let got = engine.generate(&mut session, &prompt, Some(1), &Sampling::greedy(), &mut |_| {
+            ControlFlow::Continue(())
+        })?;
         Ok((got.tokens, begin.elapsed().as_secs_f64() * 1e3))
     };
     let swap =

@@ -38,8 +38,9 @@ pub struct Engine {
     timeline: Option<TimelineFile>,
     report: PlanReport,
     identity: ModelIdentity,
-    /// What [`Engine::generate`] goes on from.
-    pub(crate) session: Session,
+    /// Sessions that were begun, and the one whose tokens the first sequence holds.
+    sessions: u64,
+    holder: Option<u64>,
     /// Sequences with a context of their own.
     slots: u32,
     batch: usize,
@@ -78,7 +79,8 @@ impl Engine {
         let parts = load(&options, &interrupt, observer, progress)?;
         let mut this = Self {
             identity: ModelIdentity::of(&parts.file),
-            session: Session::default(),
+            sessions: 0,
+            holder: None,
             slots: parts.report.slots,
             batch: parts.report.batch as usize,
             interrupt,
@@ -160,9 +162,24 @@ impl Engine {
         SpecialTokens { bos: self.vocab().bos_text(), eos: self.vocab().eos_text() }
     }
 
-    /// Tokens in the context.
-    pub fn position(&self) -> usize {
-        self.session.tokens.len()
+    /// A new session, without a token.
+    pub fn session(&mut self) -> Session {
+        self.sessions += 1;
+        Session { id: self.sessions, ..Session::default() }
+    }
+
+    /// Gives the context to a session, which has to be evaluated again if it was another's, or was forgotten.
+    pub(crate) fn hand_to(&mut self, session: &mut Session) {
+        if self.holder != Some(session.id) {
+            session.forget(0);
+            self.context.clear();
+            self.holder = Some(session.id);
+        }
+    }
+
+    /// The context was forgotten, and what is evaluated next is this session's again.
+    pub(crate) fn hand_back_to(&mut self, session: &Session) {
+        self.holder = Some(session.id);
     }
 
     /// Tokens that the context holds; each sequence, where they do not share it.
@@ -185,10 +202,10 @@ impl Engine {
         self.context.first_position(sequence)
     }
 
-    /// Forgets everything that was evaluated.
-    pub fn reset(&mut self) {
+    /// Forgets all keys and values.
+    pub(crate) fn reset(&mut self) {
         self.context.clear();
-        self.session.clear();
+        self.holder = None;
     }
 
     /// Milliseconds that [`Engine::load`] took.

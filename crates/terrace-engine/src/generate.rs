@@ -23,27 +23,24 @@ pub(crate) enum Evaluated {
 }
 
 impl Engine {
-    /// Evaluates `prompt` after what the context holds and generates up to `n_max` tokens (none: until the model
+    /// Evaluates `prompt` after the session's tokens and generates up to `n_max` tokens (none: until the model
     /// ends or the context is full). `sink` gets each token's bytes as soon as it is chosen, and may stop it.
     ///
     /// # Errors
     /// Before anything is evaluated: [`EngineError::EmptyPrompt`], [`EngineError::PromptTooLong`]. After a failed
-    /// computation the context holds what it held before the call.
+    /// computation the session is as before the call.
     pub fn generate(
         &mut self,
+        session: &mut Session,
         prompt: &[i32],
         n_max: Option<usize>,
         sampling: &Sampling,
         sink: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<Answer, EngineError> {
-        let mut session = std::mem::take(&mut self.session);
-        if self.reload_if_asked() {
-            session.forget(0);
-        }
+        self.reload_if_asked();
+        self.hand_to(session);
         let wanted = Wanted { n_max, sampling, stop: Vec::new() };
-        let result = self.answer(&mut session, prompt, wanted, sink);
-        self.session = session;
-        result
+        self.answer(session, prompt, wanted, sink)
     }
 
     fn answer(
@@ -88,6 +85,7 @@ impl Engine {
         loop {
             if self.reload_if_asked() {
                 generation.forget(session);
+                self.hand_back_to(session);
             }
             if self.is_interrupted() {
                 return Ok(Stop::CANCELLED);

@@ -40,6 +40,7 @@ pub use reload::{
     Provenance, Refusal, ReloadError, ReloadOutcome, ReloadReport, Replacement, Source, Swapped,
 };
 pub use report::PlanReport;
+pub use session::Session;
 pub use timeline::{SavedTimeline, TimelineFile};
 pub use trace::SavedTrace;
 pub use unfit::{ReadingChoice, Unfit};

@@ -46,9 +46,11 @@ fn run(options: Options) -> (Trace, Option<StoreStats>) {
     };
     let keep_going = &mut |_: &[u8]| ControlFlow::Continue(());
     // The prompt alone first: its logits are a batch's, the later ones a single token's.
-    engine.generate(&tokens, Some(0), &Sampling::greedy(), keep_going).unwrap();
+    let mut session = engine.session();
+    engine.generate(&mut session, &tokens, Some(0), &Sampling::greedy(), keep_going).unwrap();
     let after_prompt = bits(&mut engine);
-    let generation = engine.generate(&tokens[..1], Some(GENERATE), &Sampling::greedy(), keep_going).unwrap();
+    let generation =
+        engine.generate(&mut session, &tokens[..1], Some(GENERATE), &Sampling::greedy(), keep_going).unwrap();
     let at_end = bits(&mut engine);
     (Trace { tokens: generation.tokens, after_prompt, at_end }, engine.store_stats())
 }
@@ -216,8 +218,10 @@ fn failed_reads() {
         let Ok(mut engine) = Engine::load(options, &mut |_| ControlFlow::Continue(())) else { continue };
         let tokens = prompt(&engine);
         let mut generate = |n| {
-            engine.reset();
-            engine.generate(&tokens, Some(n), &Sampling::greedy(), &mut |_| ControlFlow::Continue(()))
+            let mut session = engine.session();
+            engine.generate(&mut session, &tokens, Some(n), &Sampling::greedy(), &mut |_| {
+                ControlFlow::Continue(())
+            })
         };
         if let Err(error) = generate(4) {
             assert!(error.to_string().contains("Input/output error"), "{error}");

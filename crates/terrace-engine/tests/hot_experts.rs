@@ -35,9 +35,10 @@ fn traces(engine: &mut Engine) -> Vec<(Vec<i32>, Vec<u32>)> {
     let go_on = &mut |_: &[u8]| std::ops::ControlFlow::Continue(());
     let mut traces = Vec::new();
     for text in TEXTS {
-        engine.reset();
+        let mut session = engine.session();
         let tokens = engine.tokenize(text, true, false).unwrap();
-        let generation = engine.generate(&tokens, Some(20), &Sampling::greedy(), go_on).unwrap();
+        let generation =
+            engine.generate(&mut session, &tokens, Some(20), &Sampling::greedy(), go_on).unwrap();
         let bits = engine.logits().unwrap().iter().map(|logit| logit.to_bits()).collect();
         traces.push((generation.tokens, bits));
     }

@@ -35,7 +35,7 @@ const TOKENS: usize = 60;
 
 /// Greedy tokens, and what `at` does after each.
 fn tokens(engine: &mut Engine, at: &mut dyn FnMut(usize)) -> Vec<i32> {
-    engine.reset();
+    let mut session = engine.session();
     let prompt = engine.tokenize("The water goes down", true, false).unwrap();
     let mut count = 0;
     let sink = &mut |_: &[u8]| {
@@ -43,7 +43,7 @@ fn tokens(engine: &mut Engine, at: &mut dyn FnMut(usize)) -> Vec<i32> {
         at(count);
         ControlFlow::Continue(())
     };
-    engine.generate(&prompt, Some(TOKENS), &Sampling::greedy(), sink).unwrap().tokens
+    engine.generate(&mut session, &prompt, Some(TOKENS), &Sampling::greedy(), sink).unwrap().tokens
 }
 
 /// Pairs that devices have computed.

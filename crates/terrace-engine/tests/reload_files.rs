@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use terrace_engine::options::{PlacementOptions, ReloadOptions, TestingOptions};
-use terrace_engine::{Engine, EngineError, OnReload, Options, ReloadError, ReloadReport};
+use terrace_engine::{Engine, EngineError, OnReload, Options, ReloadError, ReloadReport, Session};
 use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
 use terrace_plan::{Budget, Manage};
@@ -149,10 +149,13 @@ fn a_generation_waits_for_who_writes_to_the_file() {
         });
         let prompt = engine.tokenize("The water goes down from one terrace", true, false).unwrap();
         let greedy = Sampling::greedy();
-        let golden = engine.generate(&prompt, Some(24), &greedy, &mut |_| ControlFlow::Continue(())).unwrap();
-        engine.reset();
+        let mut session = engine.session();
+        let golden = engine
+            .generate(&mut session, &prompt, Some(24), &greedy, &mut |_| ControlFlow::Continue(()))
+            .unwrap();
+        let mut session = engine.session();
         let (mut count, mut writer) = (0, None);
-        let got = engine.generate(&prompt, Some(24), &greedy, &mut |_| {
+        let got = engine.generate(&mut session, &prompt, Some(24), &greedy, &mut |_| {
             count += 1;
             if count == 6 {
                 let bytes = fs::read(&scene.base).unwrap();
@@ -173,13 +176,16 @@ fn a_generation_waits_for_who_writes_to_the_file() {
         // Where nobody writes it to its end, there is an error in the end, and the next file that fits is taken.
         let file = fs::OpenOptions::new().write(true).open(&scene.model).unwrap();
         file.set_len(file.metadata().unwrap().len() / 3).unwrap();
-        let error =
-            engine.generate(&prompt, Some(24), &greedy, &mut |_| ControlFlow::Continue(())).unwrap_err();
+        let error = engine
+            .generate(&mut session, &prompt, Some(24), &greedy, &mut |_| ControlFlow::Continue(()))
+            .unwrap_err();
         assert!(matches!(error, EngineError::Overwritten { .. }), "{manage}: {error}");
         scene.overwrite_from(&scene.base);
         engine.reload_changed().unwrap();
-        engine.reset();
-        let got = engine.generate(&prompt, Some(24), &greedy, &mut |_| ControlFlow::Continue(())).unwrap();
+        let mut session = engine.session();
+        let got = engine
+            .generate(&mut session, &prompt, Some(24), &greedy, &mut |_| ControlFlow::Continue(()))
+            .unwrap();
         assert_eq!(got.tokens, golden.tokens, "{manage}");
     }
 }
@@ -313,8 +319,9 @@ fn streamed_weights_whose_file_was_spoilt_are_not_computed_with() {
     ));
     assert!(matches!(engine.reload_changed(), Err(ReloadError::Refused(_))));
     let prompt = engine.tokenize("The terraces", true, false).unwrap();
-    let generated =
-        engine.generate(&prompt, Some(1), &Sampling::greedy(), &mut |_| ControlFlow::Continue(()));
+    let mut session = engine.session();
+    let generated = engine
+        .generate(&mut session, &prompt, Some(1), &Sampling::greedy(), &mut |_| ControlFlow::Continue(()));
     assert!(matches!(generated, Err(EngineError::Overwritten { .. })), "{generated:?}");
     scene.overwrite_from(&scene.base);
     engine.reload_changed().unwrap();
@@ -394,12 +401,12 @@ fn a_request_is_met_at_the_next_token() {
     for manage in [Manage::None, Manage::Experts] {
         let scene = scene();
         let text = "The water goes down from one terrace to the next, ";
-        let generate = |engine: &mut Engine, at: Option<usize>| {
+        let generate = |engine: &mut Engine, session: &mut Session, at: Option<usize>| {
             let prompt = engine.tokenize(text, true, false).unwrap();
             let request = engine.reload_request();
             let mut count = 0;
             engine
-                .generate(&prompt, Some(12), &Sampling::greedy(), &mut |_| {
+                .generate(session, &prompt, Some(12), &Sampling::greedy(), &mut |_| {
                     count += 1;
                     if Some(count) == at {
                         scene.rename_from(&scene.expert);
@@ -409,20 +416,26 @@ fn a_request_is_met_at_the_next_token() {
                 })
                 .unwrap()
         };
-        let base = generate(&mut scene.engine(manage), None);
+        let mut engine = scene.engine(manage);
+        let mut session = engine.session();
+        let base = generate(&mut engine, &mut session, None);
+        drop(engine);
         assert_eq!(base.epochs, (0, 0));
         // What the new weights make of the prompt and the tokens so far.
         let mut fresh = load(options(&scene.expert, manage));
         let mut held = fresh.tokenize(text, true, false).unwrap();
         held.extend(&base.tokens[..5]);
-        let rest =
-            fresh.generate(&held, Some(7), &Sampling::greedy(), &mut |_| ControlFlow::Continue(())).unwrap();
+        let mut session = fresh.session();
+        let rest = fresh
+            .generate(&mut session, &held, Some(7), &Sampling::greedy(), &mut |_| ControlFlow::Continue(()))
+            .unwrap();
 
         let mut engine = scene.engine(manage);
         let heard = Arc::new(Mutex::new(Vec::new()));
         let ears = Arc::clone(&heard);
         engine.on_reloads(move |outcome| ears.lock().unwrap().push(outcome.as_ref().unwrap().clone()));
-        let mixed = generate(&mut engine, Some(5));
+        let mut session = engine.session();
+        let mixed = generate(&mut engine, &mut session, Some(5));
         assert_eq!(mixed.epochs, (0, 1), "{manage}");
         assert_eq!(mixed.tokens[..5], base.tokens[..5], "{manage}");
         assert_eq!(mixed.tokens[5..], rest.tokens, "{manage}: with the context computed anew");
@@ -435,8 +448,9 @@ fn a_request_is_met_at_the_next_token() {
             ..scene.options(manage)
         };
         let mut engine = load(options);
-        let kept = generate(&mut engine, Some(5));
-        assert_eq!((kept.epochs, engine.position()), ((0, 1), held.len() - 5 + 11));
+        let mut session = engine.session();
+        let kept = generate(&mut engine, &mut session, Some(5));
+        assert_eq!((kept.epochs, session.position()), ((0, 1), held.len() - 5 + 11));
     }
 }
 
@@ -453,10 +467,12 @@ fn clients_get_the_answer_of_one_epoch_whatever_is_reloaded_meanwhile() {
         let scene = scene();
         let prompts: Vec<String> = (0..CLIENTS).map(|i| format!("Client {i} asks for the water ")).collect();
         let answer = |engine: &mut Engine, prompt: &str| {
-            engine.reset();
+            let mut session = engine.session();
             let tokens = engine.tokenize(prompt, true, false).unwrap();
             let sampling = Sampling::greedy();
-            engine.generate(&tokens, Some(TOKENS), &sampling, &mut |_| ControlFlow::Continue(())).unwrap()
+            engine
+                .generate(&mut session, &tokens, Some(TOKENS), &sampling, &mut |_| ControlFlow::Continue(()))
+                .unwrap()
         };
         let golden = |path: &Path| {
             let mut engine = load(options(path, manage));

@@ -66,7 +66,6 @@ fn slots_answer_as_if_they_were_alone() {
             let generated: usize = expected.iter().chain([&end]).map(|answer| answer.tokens.len()).sum();
             assert_eq!(status.totals.generated_tokens, generated as u64);
             let mut engine = serving.stop();
-            assert_eq!(engine.position(), 0);
             if slots > 1 {
                 continue;
             }
@@ -197,24 +196,24 @@ fn stopping_ends_all_jobs_as_cancelled() {
         assert_eq!(answer.stop, StopReason::Cancelled);
         assert_eq!(answer.tokens.len() > 2, i < 2, "two had slots");
     }
-    let go_on = &mut |_: &[u8]| ControlFlow::Continue(());
-    assert_eq!(engine.generate(&prompt, Some(3), &Sampling::greedy(), go_on).unwrap().tokens.len(), 3);
+    assert_eq!(lone(&mut engine, &job(&prompt, 3)).tokens.len(), 3);
 }
 
+/// Two conversations over one model: each goes on where it was, whatever the other has left in the context.
 #[test]
-fn an_interrupt_ends_what_is_computed_and_nothing_else() {
+fn sessions_take_turns() {
     let _alone = alone();
-    let engine = load(options(false));
-    let flag = engine.interrupt_flag();
-    let serving = Serving::start(engine, PLAIN);
-    let prompt = serving.tokenize("The water goes down", true, false).unwrap();
-    let first = ask(&serving, job(&prompt, 400)).unwrap();
-    let second = ask(&serving, job(&prompt, 5)).unwrap();
-    while !matches!(first.next(), Event::Text(_)) {}
-    flag.store(true, Ordering::SeqCst);
-    assert_eq!(first.answer().stop, StopReason::Cancelled);
-    assert_eq!(serving.status().waiting, 1, "until it is taken back");
-    flag.store(false, Ordering::SeqCst);
-    let answer = second.answer();
-    assert_eq!((answer.stop, answer.tokens.len()), (StopReason::Length, 5));
+    let mut engine = load(options(true));
+    let parts: Vec<Vec<i32>> = (0..4).map(|i| text(&engine, 1500 * i, 40 + 10 * i)).collect();
+    let go_on = &mut |_: &[u8]| ControlFlow::Continue(());
+    let greedy = Sampling::greedy();
+    let mut sessions = [engine.session(), engine.session()];
+    for (turn, part) in parts.iter().enumerate() {
+        let session = &mut sessions[turn % 2];
+        let history = [session.tokens(), part].concat();
+        let answer = engine.generate(session, part, Some(8), &greedy, go_on).unwrap();
+        assert_eq!(session.position(), history.len() + 7, "the last token was chosen, not evaluated");
+        // What one conversation that has said all of that would go on with.
+        assert_eq!(lone(&mut engine, &job(&history, 8)).tokens, answer.tokens, "turn {turn}");
+    }
 }

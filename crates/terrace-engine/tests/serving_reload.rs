@@ -219,9 +219,9 @@ fn a_job_goes_on_with_the_new_weights_as_a_generation_does() {
         let whole = lone(&mut engine, &job(&prompt, 12));
         let request = engine.reload_request();
         let mut count = 0;
-        engine.reset();
+        let mut session = engine.session();
         let mixed: Answer = engine
-            .generate(&prompt, Some(12), &Sampling::greedy(), &mut |_| {
+            .generate(&mut session, &prompt, Some(12), &Sampling::greedy(), &mut |_| {
                 count += 1;
                 if count == 5 {
                     scene.rename_from(&scene.other);

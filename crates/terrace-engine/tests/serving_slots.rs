@@ -82,11 +82,13 @@ fn what_a_slot_holds_serves_the_next_job_that_begins_so() {
         let mut engine = load(options.clone());
         let talk = |engine: &mut Engine, first: &[i32], second: &[i32]| {
             let go_on = &mut |_: &[u8]| ControlFlow::Continue(());
-            engine.reset();
-            let answer = engine.generate(first, Some(6), &Sampling::greedy(), go_on).unwrap().tokens;
+            let mut session = engine.session();
+            let answer =
+                engine.generate(&mut session, first, Some(6), &Sampling::greedy(), go_on).unwrap().tokens;
             // The last token was chosen and not evaluated.
             let rest = [&answer[5..], second].concat();
-            let next = engine.generate(&rest, Some(6), &Sampling::greedy(), go_on).unwrap().tokens;
+            let next =
+                engine.generate(&mut session, &rest, Some(6), &Sampling::greedy(), go_on).unwrap().tokens;
             (answer, next)
         };
         let (first, second) = (noise(1, 64), noise(2, 20));

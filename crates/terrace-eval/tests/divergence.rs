@@ -40,9 +40,9 @@ fn tokens(engine: &Engine) -> Vec<i32> {
 fn probabilities(engine: &mut Engine, tokens: &[i32]) -> Vec<Vec<f64>> {
     (OPTIONS.context / 2 + 1..OPTIONS.context)
         .map(|end| {
-            engine.reset();
+            let mut session = engine.session();
             let go_on = &mut |_: &[u8]| ControlFlow::Continue(());
-            engine.generate(&tokens[..end], Some(0), &Sampling::greedy(), go_on).unwrap();
+            engine.generate(&mut session, &tokens[..end], Some(0), &Sampling::greedy(), go_on).unwrap();
             let logits = engine.logits().unwrap();
             let sum: f64 = logits.iter().map(|&l| f64::from(l).exp()).sum();
             logits.iter().map(|&l| f64::from(l).exp() / sum).collect()

@@ -66,9 +66,9 @@ fn answer(engine: &mut Engine, tasks: &[HellaSwagTask]) -> HellaSwagReport {
 /// Mean log probability of the tokens of a text from `shared` on, each from a text that ends before it.
 fn by_definition(engine: &mut Engine, text: &[i32], shared: usize) -> f64 {
     let ln_p = (shared..text.len()).map(|end| {
-        engine.reset();
+        let mut session = engine.session();
         let go_on = &mut |_: &[u8]| ControlFlow::Continue(());
-        engine.generate(&text[..end], Some(0), &Sampling::greedy(), go_on).unwrap();
+        engine.generate(&mut session, &text[..end], Some(0), &Sampling::greedy(), go_on).unwrap();
         let logits = engine.logits().unwrap();
         let sum: f64 = logits.iter().map(|&l| f64::from(l).exp()).sum();
         (f64::from(logits[usize::try_from(text[end]).unwrap()]).exp() / sum).ln()

@@ -52,9 +52,10 @@ fn streamed(model: &Path) -> Options {
 fn logits(options: Options) -> Result<Vec<u32>, EngineError> {
     let mut engine = Engine::load(options, &mut |_| ControlFlow::Continue(()))?;
     let tokens = engine.tokenize(TEXT, true, false)?;
-    let mut all = Vec::new();
+    let (mut all, mut session) = (Vec::new(), engine.session());
     for part in [&tokens[..40], &tokens[40..41], &tokens[41..42]] {
-        engine.generate(part, Some(0), &Sampling::greedy(), &mut |_| ControlFlow::Continue(()))?;
+        engine
+            .generate(&mut session, part, Some(0), &Sampling::greedy(), &mut |_| ControlFlow::Continue(()))?;
         let row = engine.logits().unwrap();
         assert!(row.iter().all(|l| l.is_finite()));
         all.extend(row.iter().map(|l| l.to_bits()));
@@ -111,7 +112,10 @@ fn check(arch: Arch, dir: &Path) {
         };
         let mut engine = Engine::load(options, &mut |_| ControlFlow::Continue(())).unwrap();
         let tokens = engine.tokenize(TEXT, true, false).unwrap();
-        engine.generate(&tokens, Some(0), &Sampling::greedy(), &mut |_| ControlFlow::Continue(())).unwrap();
+        let mut session = engine.session();
+        engine
+            .generate(&mut session, &tokens, Some(0), &Sampling::greedy(), &mut |_| ControlFlow::Continue(()))
+            .unwrap();
         let stats = engine.store_stats().unwrap();
         stats.hits + stats.misses + stats.joined
     };

@@ -90,13 +90,14 @@ pub struct Trace {
 }
 
 pub fn trace(engine: &mut Engine) -> Trace {
-    engine.reset();
+    let mut session = engine.session();
     let tokens = engine.tokenize("The water goes down from one terrace to the next, ", true, false).unwrap();
     let go_on = &mut |_: &[u8]| ControlFlow::Continue(());
     let bits = |engine: &mut Engine| engine.logits().unwrap().iter().map(|l| l.to_bits()).collect();
-    engine.generate(&tokens, Some(0), &Sampling::greedy(), go_on).unwrap();
+    engine.generate(&mut session, &tokens, Some(0), &Sampling::greedy(), go_on).unwrap();
     let prompt = bits(engine);
-    let generation = engine.generate(&tokens[..1], Some(6), &Sampling::greedy(), go_on).unwrap();
+    let generation =
+        engine.generate(&mut session, &tokens[..1], Some(6), &Sampling::greedy(), go_on).unwrap();
     Trace { prompt, tokens: generation.tokens, end: bits(engine) }
 }
 

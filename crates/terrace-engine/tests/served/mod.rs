@@ -95,8 +95,10 @@ pub fn text(engine: &Engine, from: usize, len: usize) -> Vec<i32> {
 
 /// What a job alone comes to, in a context that has seen nothing else.
 pub fn lone(engine: &mut Engine, job: &Job) -> Answer {
-    engine.reset();
-    engine.generate(&job.prompt, job.n_max, &job.sampling, &mut |_| ControlFlow::Continue(())).unwrap()
+    let mut session = engine.session();
+    engine
+        .generate(&mut session, &job.prompt, job.n_max, &job.sampling, &mut |_| ControlFlow::Continue(()))
+        .unwrap()
 }
 
 /// What a caller was told.

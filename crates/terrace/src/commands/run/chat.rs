@@ -5,7 +5,7 @@ use crate::error::CliError;
 use crate::term::signals;
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
-use terrace_engine::{ChatTemplate, Engine, EngineError, Message, StopReason};
+use terrace_engine::{ChatTemplate, Engine, EngineError, Message, Session, StopReason};
 use terrace_ggml::llama::Sampling;
 
 /// Asks, answers, and remembers both, until Ctrl-D. Ctrl-C ends an answer, or, at the prompt, the conversation.
@@ -20,7 +20,7 @@ pub fn converse(
     sampling: &Sampling,
 ) -> Result<(), CliError> {
     let mut lines = Vec::new();
-    let mut held = Held::default();
+    let mut held = Held { session: engine.session(), text: Vec::new() };
     loop {
         let line = match ask(&lines) {
             Ok(line) => line,
@@ -55,10 +55,12 @@ fn terminal(error: ReadlineError) -> CliError {
     CliError::io("terminal")(std::io::Error::other(error.to_string()))
 }
 
-/// What the engine's context holds, as text: a conversation goes on behind it where its template lets it, and is
-/// evaluated anew where it does not (templates may rewrite earlier turns, e.g. drop their thoughts).
-#[derive(Default)]
-struct Held(Vec<u8>);
+/// A conversation's session, and what of it is there as text: the conversation goes on after it where its template lets it, and
+/// in a new session where it does not (templates may rewrite earlier turns, e.g. drop their thoughts).
+struct Held {
+    session: Session,
+    text: Vec<u8>,
+}
 
 impl Held {
     fn answer(
@@ -71,39 +73,40 @@ impl Held {
     ) -> Result<String, CliError> {
         loop {
             let rendered = template.render(talk, true)?;
-            let new = if self.0.is_empty() { None } else { continuation(&self.0, &rendered) };
+            let new = if self.text.is_empty() { None } else { continuation(&self.text, &rendered) };
             let prompt = match new {
                 Some(text) => engine.tokenize(text, false, true)?,
                 None => {
-                    engine.reset();
+                    self.session = engine.session();
                     chat_tokens(engine, &rendered)?
                 }
             };
-            let before = engine.position();
+            let before = self.session.position();
             let full = before + prompt.len() >= engine.context_size();
             if full && forget_oldest(talk) {
                 eprintln!(
                     "(the context of {} tokens is full: forgetting the oldest turn)",
                     engine.context_size()
                 );
-                self.0.clear();
+                self.text.clear();
                 continue;
             }
             if full {
                 let (prompt, context) = (prompt.len(), engine.context_size());
                 return Err(EngineError::PromptTooLong { prompt, used: before, context }.into());
             }
-            let generation = generate(engine, &prompt, n, sampling, &mut Output::new(true))?;
+            let generation =
+                generate(engine, &mut self.session, &prompt, n, sampling, &mut Output::new(true))?;
             // A conversation ends with Ctrl-C as often as not.
             engine.save_warm_start();
             let text = String::from_utf8_lossy(&generation.text).into_owned();
             // Only an answer that the model ended itself is in the context whole: the last token of another one was
             // chosen but not evaluated.
-            let whole = engine.position() == before + prompt.len() + generation.tokens.len();
-            self.0.clear();
+            let whole = self.session.position() == before + prompt.len() + generation.tokens.len();
+            self.text.clear();
             if whole && generation.stop == StopReason::EndOfText {
-                self.0.extend_from_slice(rendered.as_bytes());
-                self.0.extend_from_slice(&generation.text);
+                self.text.extend_from_slice(rendered.as_bytes());
+                self.text.extend_from_slice(&generation.text);
             }
             return Ok(text);
         }

@@ -17,7 +17,7 @@ use input::{Input, input};
 use std::io::{ErrorKind, Write};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use terrace_engine::{Answer, ChatTemplate, Engine, Message, SavedTrace, Utf8Stream};
+use terrace_engine::{Answer, ChatTemplate, Engine, Message, SavedTrace, Session, Utf8Stream};
 use terrace_ggml::llama::Sampling;
 
 /// Generates text as the options say.
@@ -87,7 +87,8 @@ fn answer(engine: &mut Engine, args: &RunArgs, input: Input, verbose: bool) -> R
         }
     };
     let mut out = Output::new(!args.json);
-    let generation = generate(engine, &prompt, args.n, &sampling, &mut out)?;
+    let mut session = engine.session();
+    let generation = generate(engine, &mut session, &prompt, args.n, &sampling, &mut out)?;
     if verbose {
         eprint!("{}", Summary::of(engine, Some(&generation)));
     }
@@ -128,12 +129,13 @@ pub fn chat_tokens(engine: &Engine, text: &str) -> Result<Vec<i32>, CliError> {
     Ok(engine.tokenize(text, !engine.special_tokens().begin(text), true)?)
 }
 
-/// Generates behind `prompt`, onto `out` while it comes.
+/// Generates after a session and `prompt`, onto `out` while it comes.
 ///
 /// # Errors
 /// The engine's, or stdout's.
 pub fn generate(
     engine: &mut Engine,
+    session: &mut Session,
     prompt: &[i32],
     n: Option<usize>,
     sampling: &Sampling,
@@ -141,7 +143,7 @@ pub fn generate(
 ) -> Result<Answer, CliError> {
     let mut text = Utf8Stream::default();
     let result = signals::busy(|| {
-        engine.generate(prompt, n, sampling, &mut |bytes| {
+        engine.generate(session, prompt, n, sampling, &mut |bytes| {
             if out.streams {
                 out.write(&text.push(bytes));
             }
