@@ -8,6 +8,7 @@
 //! - [`model`]: what each tensor is for, and what a context takes.
 //! - [`machine`]: what a machine can do.
 //! - [`advice`]: what to make of a plan.
+//! - [`parts`]: what a plan is made of; [`copies`]: copies of experts on devices.
 //! - [`mix`]: types of tensors that cost least within a size.
 
 pub mod advice;
@@ -26,12 +27,12 @@ mod wishes;
 pub use error::{Need, PlanError};
 pub use machine::MachineProfile;
 pub use model::{Managed, Selection, managed};
+pub use plan::parts;
 pub use plan::{
-    Bound, Estimate, FileError, HotCopies, Mode, Note, OnDevices, PLAN_VERSION, ParsePlanError, Plan,
-    PlanFile, PlannedContext, PlannedExperts, PlannedLayer, PlannedModel, Planner, ReadsReason, Term,
-    TermKind, TierUse, Warning, token_cycle_warning,
+    FileError, HotCopies, Mode, Note, OnDevices, PLAN_VERSION, ParsePlanError, Plan, PlanFile, Planner,
+    ReadsReason, Warning, token_cycle_warning,
 };
-pub use planners::{HotLayer, beside_copies, copies_by_size, copies_within, hot_slots};
+pub use planners::copies;
 pub use planning::{kv_types, plan};
 pub use rules::{ParseRuleError, RuleError, RulePlace, TensorRule};
 pub use wishes::{

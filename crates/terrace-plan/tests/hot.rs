@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use terrace_model::ByteSize;
-use terrace_plan::{HotLayer, hot_slots};
+use terrace_plan::copies::{HotLayer, hot_slots};
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]

@@ -36,7 +36,7 @@ fn placed(model: &ModelFile, machine: &MachineProfile) -> Plan {
     plan(model, machine, &Wishes::default()).unwrap_or_else(|e| panic!("{e}"))
 }
 
-fn tier<'a>(placement: &'a Plan, name: &str) -> &'a terrace_plan::TierUse {
+fn tier<'a>(placement: &'a Plan, name: &str) -> &'a terrace_plan::parts::TierUse {
     placement.tiers.iter().find(|tier| tier.tier == name).unwrap()
 }
 
@@ -83,7 +83,8 @@ fn every_byte_has_one_place_and_no_tier_overflows() {
                     Err(PlanError::AutoNoRoom { .. }) => continue,
                     Err(error) => panic!("{error}"),
                 };
-                let weights = |tier: &terrace_plan::TierUse| (tier.weights + tier.expert_cache).bytes();
+                let weights =
+                    |tier: &terrace_plan::parts::TierUse| (tier.weights + tier.expert_cache).bytes();
                 let all: u64 = placement.tiers.iter().map(weights).sum();
                 let slack = model.size().bytes().abs_diff(all);
                 assert!(slack < 1 << 20, "{slack} bytes in two places or none: {placement}");

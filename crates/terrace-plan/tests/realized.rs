@@ -7,9 +7,10 @@ mod models;
 use proptest::prelude::*;
 use terrace_model::{ByteSize, KvType};
 use terrace_plan::machine::DeviceProfile;
+use terrace_plan::parts::PlannedLayer;
 use terrace_plan::{
-    Budget, FileError, KvChoice, MachineProfile, Manage, Mode, Plan, PlanError, PlanFile, PlannedLayer,
-    Planner, RuleError, TensorRule, Wishes, plan,
+    Budget, FileError, KvChoice, MachineProfile, Manage, Mode, Plan, PlanError, PlanFile, Planner, RuleError,
+    TensorRule, Wishes, plan,
 };
 
 fn machine(ram: ByteSize) -> MachineProfile {

@@ -8,9 +8,10 @@ use terrace_backend::{Cut, HotUpdate, LaneLayer, LanePlan, Lanes, Layout, Weight
 use terrace_ggml::devices::DeviceHandle;
 use terrace_host::separate_devices;
 use terrace_model::{ByteSize, LayerId, ModelFile};
+use terrace_plan::HotCopies;
+use terrace_plan::copies::{beside_copies, copies_within};
 use terrace_plan::machine::device_room;
 use terrace_plan::model::{ExpertGroup, expert_groups};
-use terrace_plan::{HotCopies, beside_copies, copies_within};
 
 /// Experts on devices, as it was decided.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -4,7 +4,7 @@ pub(crate) mod decided;
 pub(crate) mod file;
 pub(crate) mod mode;
 pub(crate) mod on_devices;
-pub(crate) mod parts;
+pub mod parts;
 pub(crate) mod planner;
 mod reads;
 mod show;
@@ -14,9 +14,7 @@ pub(crate) mod warning;
 pub use file::{FileError, PLAN_VERSION, ParsePlanError, PlanFile};
 pub use mode::Mode;
 pub use on_devices::{HotCopies, OnDevices};
-pub use parts::{
-    Bound, Estimate, PlannedContext, PlannedExperts, PlannedLayer, PlannedModel, Term, TermKind, TierUse,
-};
+pub use parts::{Estimate, PlannedContext, PlannedLayer, PlannedModel, TierUse};
 pub use planner::Planner;
 pub use reads::ReadsReason;
 pub use warning::{Note, Warning, token_cycle_warning};

@@ -1,6 +1,6 @@
 //! Copies of experts that go into so much memory of each device.
 
-use super::hot_slots::{HotLayer, hot_slots};
+pub use super::hot_slots::{HotLayer, hot_slots};
 use crate::model::experts::ExpertGroup;
 use crate::plan::on_devices::HotCopies;
 use terrace_model::{ByteSize, ModelFile, TensorInfo, lane_activations};

@@ -2,7 +2,7 @@
 
 pub(crate) mod choose;
 mod complete;
-pub(crate) mod copies;
+pub mod copies;
 mod greedy;
 mod hot_slots;
 mod kinds;
@@ -11,6 +11,3 @@ mod pin;
 pub(crate) mod sets;
 #[cfg(test)]
 mod tests;
-
-pub use copies::{beside_copies, copies_by_size, copies_within};
-pub use hot_slots::{HotLayer, hot_slots};

@@ -4,7 +4,7 @@ use super::stats::Spread;
 use crate::report::{RunReport, StoreReport};
 use serde::Serialize;
 use std::fmt::Write;
-use terrace_plan::{Estimate, TermKind};
+use terrace_plan::parts::{Estimate, TermKind};
 
 /// One thing that the plan estimated.
 #[derive(Debug, Clone, PartialEq, Serialize)]

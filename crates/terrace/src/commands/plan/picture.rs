@@ -1,7 +1,8 @@
 //! Layers and tiers as a picture in the terminal.
 
 use std::fmt::Write;
-use terrace_plan::{Plan, PlannedLayer};
+use terrace_plan::Plan;
+use terrace_plan::parts::PlannedLayer;
 
 /// Columns at most; more layers share them.
 const WIDTH: usize = 96;

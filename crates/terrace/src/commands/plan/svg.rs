@@ -2,7 +2,8 @@
 
 use super::picture::{Kind, share, tiers};
 use std::fmt::Write;
-use terrace_plan::{Estimate, Plan};
+use terrace_plan::Plan;
+use terrace_plan::parts::Estimate;
 
 /// In pixels: a layer's column with its gap, the height of one that is full, the margin.
 const COLUMN: usize = 10;
