@@ -10,7 +10,7 @@ use crate::place::assignment::Assignment;
 use crate::place::describe::{Placed, summary};
 use crate::place::estimate::Terms;
 use crate::plan::decided::Decided;
-use crate::plan::on_devices::HotCopies;
+use crate::plan::parts::HotCopies;
 use crate::plan::{Mode, PLAN_VERSION, Plan, PlannedContext, PlannedModel, ReadsReason, Warning};
 use crate::planners::copies::copies_by_size;
 use crate::planning::{Draft, Planning};

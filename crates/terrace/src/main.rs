@@ -19,7 +19,8 @@ mod source;
 mod term;
 mod watch;
 
-use cli::Command;
+use clap::CommandFactory;
+use cli::{Cli, Command};
 use commands::{
     bench, calibrate_skip, completions, doctor, inspect, iobench, machine, man, optimize, perplexity, plan,
     quantize, run, serve, sweep, trace,
@@ -71,8 +72,8 @@ fn run_command() -> ExitCode {
         Command::Trace(command) => trace::trace(command, cli.verbose > 0),
         Command::Iobench(args) => iobench::iobench(args),
         Command::Machine(args) => machine::machine(args),
-        Command::Completions(args) => completions::completions(args),
-        Command::Man(args) => man::man(args),
+        Command::Completions(args) => completions::completions(args, Cli::command()),
+        Command::Man(args) => man::man(args, Cli::command()),
         Command::Doctor(args) => match doctor::doctor(args) {
             Ok(true) => Ok(()),
             // It has said why.

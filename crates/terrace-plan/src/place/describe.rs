@@ -7,7 +7,7 @@ use super::workload::{LayerLoad, Workload};
 use crate::machine::MachineProfile;
 use crate::model::class::TensorClass;
 use crate::plan::mode::Mode;
-use crate::plan::on_devices::HotCopies;
+use crate::plan::parts::HotCopies;
 use crate::plan::parts::{PlannedExperts, PlannedLayer, TierUse};
 use std::collections::BTreeSet;
 use terrace_model::{ByteSize, ModelFile};

@@ -3,7 +3,7 @@
 //! Every version of a plan's JSON form has these parts in the same places, so one reader reads all of them.
 
 use super::decided::Decided;
-use super::on_devices::HotCopies;
+use super::parts::HotCopies;
 use crate::model::class::{TensorClass, classify_all};
 use crate::model::selection::{Managed, Selection, is_matrix};
 use crate::model::working_set::is_row_table;

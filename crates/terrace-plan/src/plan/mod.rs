@@ -13,8 +13,8 @@ pub(crate) mod warning;
 
 pub use file::{FileError, PLAN_VERSION, ParsePlanError, PlanFile};
 pub use mode::Mode;
-pub use on_devices::{HotCopies, OnDevices};
-pub use parts::{Estimate, PlannedContext, PlannedLayer, PlannedModel, TierUse};
+pub use on_devices::OnDevices;
+pub use parts::{Estimate, HotCopies, PlannedContext, PlannedLayer, PlannedModel, TierUse};
 pub use planner::Planner;
 pub use reads::ReadsReason;
 pub use warning::{Note, Warning, token_cycle_warning};

@@ -2,22 +2,11 @@
 
 use super::decided::Decided;
 use super::file::FileError;
+use super::parts::HotCopies;
 use crate::model::class::{TensorClass, classify_all};
 use crate::model::selection::{Managed, Selection};
-use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use terrace_model::{ByteSize, ModelFile};
-
-/// Copies of a layer's experts on a device; the experts themselves are streamed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HotCopies {
-    /// The device.
-    pub device: String,
-    /// The layer.
-    pub layer: u32,
-    /// Experts that have room.
-    pub slots: u32,
-}
 
 /// Weights that are neither in RAM nor streamed.
 #[derive(Clone, Debug, Default, PartialEq)]

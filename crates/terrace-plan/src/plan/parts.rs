@@ -193,3 +193,14 @@ impl fmt::Display for Bound {
         })
     }
 }
+
+/// Copies of a layer's experts on a device; the experts themselves are streamed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HotCopies {
+    /// The device.
+    pub device: String,
+    /// The layer.
+    pub layer: u32,
+    /// Experts that have room.
+    pub slots: u32,
+}

@@ -2,7 +2,7 @@
 
 pub use super::hot_slots::{HotLayer, hot_slots};
 use crate::model::experts::ExpertGroup;
-use crate::plan::on_devices::HotCopies;
+use crate::plan::parts::HotCopies;
 use terrace_model::{ByteSize, ModelFile, TensorInfo, lane_activations};
 
 /// What an expert's tensors take beside their bytes, on devices that align and pad: so much each.

@@ -4,17 +4,16 @@ mod args;
 
 pub use args::CompletionsArgs;
 
-use crate::cli::Cli;
 use crate::error::CliError;
 use crate::term::print;
-use clap::CommandFactory;
+use clap::Command;
 
-/// Prints a shell's completion script.
+/// Prints a shell's completion script for `command`.
 ///
 /// # Errors
 /// Stdout's.
-pub fn completions(args: &CompletionsArgs) -> Result<(), CliError> {
+pub fn completions(args: &CompletionsArgs, mut command: Command) -> Result<(), CliError> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "terrace", &mut script);
+    clap_complete::generate(args.shell, &mut command, "terrace", &mut script);
     print(&String::from_utf8_lossy(&script))
 }

@@ -5,18 +5,17 @@ mod markdown;
 
 pub use args::ManArgs;
 
-use crate::cli::Cli;
 use crate::error::CliError;
 use crate::term::print;
-use clap::CommandFactory;
+use clap::Command;
 use std::path::Path;
 
-/// Prints the manual page, writes one page per command, or prints the reference of all commands.
+/// Prints the manual page, writes one page per command, or prints the reference, of `command` and all below it.
 ///
 /// # Errors
 /// Stdout's, or those of the directory.
-pub fn man(args: &ManArgs) -> Result<(), CliError> {
-    let command = documented(Cli::command());
+pub fn man(args: &ManArgs, command: Command) -> Result<(), CliError> {
+    let command = documented(command);
     if args.markdown {
         return print(&markdown::reference(command));
     }
@@ -30,14 +29,14 @@ pub fn man(args: &ManArgs) -> Result<(), CliError> {
     print(&String::from_utf8_lossy(&page))
 }
 
-fn write(command: clap::Command, dir: &Path) -> Result<(), CliError> {
+fn write(command: Command, dir: &Path) -> Result<(), CliError> {
     let failed = |source| CliError::Io { what: dir.display().to_string(), source };
     std::fs::create_dir_all(dir).map_err(failed)?;
     clap_mangen::generate_to(command, dir).map_err(failed)
 }
 
 /// The command with nothing in its help that depends on who asks: variables by name, without their values.
-fn documented(command: clap::Command) -> clap::Command {
+fn documented(command: Command) -> Command {
     let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
     let command = command.mut_args(|arg| arg.hide_env_values(true)).term_width(100);
     names.into_iter().fold(command, |command, name| command.mut_subcommand(name, documented))
