@@ -16,7 +16,7 @@ use crate::planners::copies::copies_by_size;
 use crate::planning::{Draft, Planning};
 use crate::wishes::manage::Manage;
 use terrace_model::PAGE;
-use terrace_model::{ByteSize, ModelFile};
+use terrace_model::{ByteSize, ModelFile, SizeChoice};
 
 impl Planning<'_> {
     /// The plan of a draft, with the assignment that it is.
@@ -108,6 +108,16 @@ impl Planning<'_> {
             devices,
         };
         plan.warnings = warnings(&plan, available, wishes.manage);
+        if let SizeChoice::Bytes(asked) = wishes.hot_cache {
+            let short = self.copies_room.iter().filter(|(device, room)| {
+                *room < asked && plan.hot.iter().any(|copies| copies.device == *device)
+            });
+            plan.warnings.extend(short.map(|(device, room)| Warning::CopiesBeyondRoom {
+                device: device.clone(),
+                room: *room,
+                asked,
+            }));
+        }
         Ok((plan, assignment))
     }
 

@@ -58,6 +58,7 @@ fn what_is_not_to_be_had_is_refused_with_the_reason() {
     for (words, reason) in [
         (vec!["run", "--mlock"], "--mlock: memory that is locked"),
         (vec!["run", "-ts", "3,1"], "-ts: accelerators get what fits"),
+        (vec!["run", "-np", "2"], "-np: this command has no such option"),
         (vec!["run", "--override-kv", "a.b=int:1"], "--override-kv: Terrace plans by the file's own header"),
         (vec!["run", "--flash-attn=off"], "--flash-attn: attention is computed fused"),
         (vec!["run", "-hf", "a/b:Q4_K_M"], "--hf-repo: files are named"),

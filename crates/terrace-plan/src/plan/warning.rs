@@ -37,6 +37,15 @@ pub enum Warning {
         /// RAM that may be used.
         available: ByteSize,
     },
+    /// A device holds fewer bytes of copies of experts than it was given.
+    CopiesBeyondRoom {
+        /// The device.
+        device: String,
+        /// What it has for them.
+        room: ByteSize,
+        /// What it was given.
+        asked: ByteSize,
+    },
 }
 
 impl fmt::Display for Warning {
@@ -59,6 +68,9 @@ impl fmt::Display for Warning {
                 "weights and context take {taken}, but only {available} of RAM are available: the system may swap or end the \
                  process"
             ),
+            Self::CopiesBeyondRoom { device, room, asked } => {
+                write!(f, "{device} has {room} for copies of experts, not {asked}")
+            }
         }
     }
 }

@@ -13,6 +13,11 @@ pub struct Refused {
     pub refusal: Refusal,
 }
 
+const OF_ANOTHER_COMMAND: Refusal = Refusal {
+    why: "this command has no such option",
+    hint: "`terrace --help`, `terrace run --help`, ... list the options",
+};
+
 /// Rewrites the words of a command line by the table of [`super::aliases`].
 ///
 /// # Errors
@@ -42,7 +47,13 @@ pub fn rewrite(cli: &Command, words: Vec<OsString>) -> Result<Vec<OsString>, Ref
             Some((name, value)) => (name, Some(value.to_owned())),
             None => (text.as_str(), None),
         };
-        let alias = ALIASES.iter().find(|alias| alias.names.contains(&name) && applies(alias, command));
+        let mut known_spellings = ALIASES.iter().filter(|alias| alias.names.contains(&name)).peekable();
+        // clap would read a short option of ours with a value into it: `-np 2` as `-n p`.
+        let is_theirs = known_spellings.peek().is_some() && name.len() > 2 && !name.starts_with("--");
+        let alias = known_spellings.find(|alias| applies(alias, command));
+        if alias.is_none() && is_theirs {
+            return Err(Refused { spelling: name.to_owned(), refusal: OF_ANOTHER_COMMAND });
+        }
         // An option of the command itself is ours, unless they say more with it.
         let alias = alias.filter(|alias| {
             matches!(alias.means, Means::Parsed(..) | Means::OptionUnless(..))
