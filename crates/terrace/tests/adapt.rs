@@ -52,7 +52,7 @@ fn a_run_shrinks_and_grows_and_says_the_same() {
     assert_eq!(bytes(&store["budget_now"]), budget);
 
     // Not before the slots are full.
-    let output = generate(Some(&readings(&[(64, 60), (20, 3), (10, 3), (64, 1)])), &["-v"]);
+    let output = generate(Some(&readings(&[(64, 60), (20, 20), (10, 20), (64, 1)])), &["-v"]);
     let adapted = json(&output);
     assert_eq!(adapted["tokens"], plain["tokens"]);
     let store = &adapted["store"];
