@@ -1,6 +1,6 @@
 //! Synthetic models of many architectures, for tests and benchmarks.
 //!
-//! * [`Spec`] describes a model of one of the [`Arch`]itectures, [`write`] makes its GGUF file, [`write_split`] its
+//! * [`Spec`] describes a model of one of the [`Arch`]itectures, [`write()`] makes its GGUF file, [`write_split`] its
 //!   shards. The weights are random but tame (finite logits, greedy text that moves); the same spec makes the same
 //!   bytes. The tokenizer is a byte-level BPE, so any text is a prompt.
 //! * [`big`] writes files of benchmark size at the disk's speed, out of pools of quantised blocks.

@@ -1,7 +1,7 @@
 //! The cheapest mix that fits: of each group of tensors one option, so that all bytes are within a budget and the costs, which are
 //! taken to add up, are least.
 //!
-//! A multiple-choice knapsack. The linear program ([`lp`]) says what is best in fractions, which is a whole mix but for one group;
+//! A multiple-choice knapsack. The linear program (`lp`) says what is best in fractions, which is a whole mix but for one group;
 //! that is rounded down, another one is made greedily, and both are improved by exchanges until nothing is left to gain.
 
 mod exchange;

@@ -11,7 +11,7 @@ pub enum Manage {
     Experts,
     /// Experts, shared experts and dense feed-forward matrices.
     Ffn,
-    /// Every matrix of at least [`MATRIX_MIN`](crate::MATRIX_MIN).
+    /// Every matrix of at least [`MATRIX_MIN`](crate::model::MATRIX_MIN).
     All,
     /// Nothing: the model must fit. It is read into memory of the process.
     None,

@@ -43,7 +43,7 @@ pub struct Wishes {
     /// Whether each device has a slice of every copy; what these are is decided where the slices are cut, at load.
     pub hot_split: bool,
     /// Tokens in the context, of each of its slots; `None`: what the model was trained with, at most
-    /// [`DEFAULT_CONTEXT`](crate::DEFAULT_CONTEXT).
+    /// [`DEFAULT_CONTEXT`](crate::model::DEFAULT_CONTEXT).
     pub context: Option<u32>,
     /// Sequences with a context of their own.
     pub slots: u32,

@@ -44,7 +44,7 @@ struct Reading {
 impl Store {
     /// Opens the files, finds out how they can be read, and reserves (not takes) the budget.
     ///
-    /// `blocks[i]` becomes [`BlockId`] `i`; its extent's file is an index into `files`.
+    /// `blocks[i]` becomes `BlockId` `i`; its extent's file is an index into `files`.
     ///
     /// # Errors
     /// A file that cannot be opened or is too short for its blocks; an engine or direct I/O that was asked for and

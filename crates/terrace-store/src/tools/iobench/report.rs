@@ -65,7 +65,7 @@ impl Row {
 pub struct IoReport {
     /// Times that everything was measured: all cases once, then all again, so that what drifts drifts for all.
     pub rounds: u32,
-    /// The measurements, in the order of [`IoBench::cases`].
+    /// The measurements, in the order of `IoBench::cases`.
     pub rows: Vec<Row>,
     /// 10^9 bytes per second that the computation goes through when nothing is read; `None` if it was not needed.
     pub compute_alone_gbps: Option<f64>,

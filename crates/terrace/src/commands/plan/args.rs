@@ -8,8 +8,11 @@ use terrace_plan::advice::WhatIf;
 /// `terrace plan`.
 #[derive(Debug, Args)]
 pub struct PlanArgs {
-    /// A .gguf file (of a split model: its first), or hf:owner/repo[:file], of which only the header is fetched
-    #[arg(value_name = "MODEL")]
+    #[doc = "MODEL."]
+    #[arg(
+        value_name = "MODEL",
+        help = "A .gguf file (of a split model: its first), or hf:owner/repo[:file], of which only the header is fetched"
+    )]
     pub model: String,
     /// A machine's description (JSON) instead of this machine
     #[arg(long, value_name = "FILE")]
