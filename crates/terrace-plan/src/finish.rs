@@ -108,16 +108,7 @@ impl Planning<'_> {
             devices,
         };
         plan.warnings = warnings(&plan, available, wishes.manage);
-        if let SizeChoice::Bytes(asked) = wishes.hot_cache {
-            let short = self.copies_room.iter().filter(|(device, room)| {
-                *room < asked && plan.hot.iter().any(|copies| copies.device == *device)
-            });
-            plan.warnings.extend(short.map(|(device, room)| Warning::CopiesBeyondRoom {
-                device: device.clone(),
-                room: *room,
-                asked,
-            }));
-        }
+        plan.warnings.extend(self.short_of_copies(&plan.hot));
         Ok((plan, assignment))
     }
 
@@ -139,6 +130,21 @@ impl Planning<'_> {
             return written.iter().filter(there).cloned().collect();
         }
         copies_by_size(self.model, &groups, &self.copies_room)
+    }
+
+    /// Devices that hold fewer copies than they were given bytes for.
+    fn short_of_copies(&self, hot: &[HotCopies]) -> Vec<Warning> {
+        let SizeChoice::Bytes(asked) = self.wishes.hot_cache else { return Vec::new() };
+        let short = self
+            .copies_room
+            .iter()
+            .filter(|(device, room)| *room < asked && hot.iter().any(|copies| copies.device == *device));
+        let warning = |(device, room): &(String, ByteSize)| Warning::CopiesBeyondRoom {
+            device: device.clone(),
+            room: *room,
+            asked,
+        };
+        short.map(warning).collect()
     }
 
     /// RAM for weights, if it holds what must be in memory at once.
