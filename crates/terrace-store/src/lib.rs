@@ -59,7 +59,7 @@ pub mod tools;
 pub use block::{BlockId, BlockSpec};
 pub use budget::BudgetHandle;
 pub use bundles::{Arrived, Bundles};
-pub use cache_file::{read_cache_file, replace_cache_file, user_cache_dir};
+pub use cache_file::{read_cache_file, replace_cache_file, user_cache_dir, user_config_dir};
 pub use choice::{DirectChoice, IoChoice, ParseChoiceError};
 pub use config::StoreConfig;
 pub use error::StoreError;

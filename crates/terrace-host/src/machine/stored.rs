@@ -9,7 +9,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use terrace_model::ByteSize;
 use terrace_plan::MachineProfile;
 use terrace_plan::machine::PROFILE_VERSION;
-use terrace_store::{read_cache_file, replace_cache_file};
+use terrace_store::{read_cache_file, replace_cache_file, user_config_dir};
 
 const FORMAT: &str = "terrace-profile";
 /// Bytes; the file that we write is far shorter.
@@ -101,9 +101,7 @@ impl StoredProfile {
 
     /// Where profiles are kept: `$XDG_CONFIG_HOME/terrace/profile.json`; `None` without a home.
     pub fn user_path() -> Option<PathBuf> {
-        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let base = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")))?;
-        Some(base.join("terrace/profile.json"))
+        Some(user_config_dir()?.join("profile.json"))
     }
 
     /// What is in the file, if there is one.

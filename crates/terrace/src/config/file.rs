@@ -35,7 +35,7 @@ pub fn read_file(named: Option<&Path>) -> Result<Option<(PathBuf, String)>, CliE
 }
 
 fn default_path() -> Option<PathBuf> {
-    Some(super::dirs::user_dir()?.join("config.toml"))
+    Some(terrace_store::user_config_dir()?.join("config.toml"))
 }
 
 /// Names of the options that the file may set, with the subcommand that shows how they are read.

@@ -4,7 +4,6 @@
 //! file or the environment and means nothing is reported with the nearest name that would.
 
 mod aliases;
-mod dirs;
 mod file;
 mod layers;
 mod names;

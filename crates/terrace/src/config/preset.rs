@@ -134,7 +134,7 @@ impl Place {
 
 /// `$XDG_CONFIG_HOME/terrace/presets`.
 fn user_dir() -> Option<PathBuf> {
-    Some(super::dirs::user_dir()?.join("presets"))
+    Some(terrace_store::user_config_dir()?.join("presets"))
 }
 
 /// Whether anything is kept at all: where nothing is, the model's header need not be read for it.
