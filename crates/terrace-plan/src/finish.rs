@@ -118,6 +118,10 @@ impl Planning<'_> {
         if !decided.is_empty() {
             return decided.to_vec();
         }
+        let written = self.wishes.written.as_ref().map_or(&[][..], |written| &written.hot);
+        if self.copies_room.is_empty() && (written.is_empty() || self.wishes.hot_cache == SizeChoice::Off) {
+            return Vec::new();
+        }
         let streams = |group: &ExpertGroup| {
             group.roles.iter().any(|&tensor| managed.tensors.iter().any(|m| m.tensor == tensor))
         };
@@ -125,7 +129,6 @@ impl Planning<'_> {
         groups.retain(streams);
         groups.dedup_by_key(|group| group.layer);
         if self.copies_room.is_empty() {
-            let written = self.wishes.written.as_ref().map_or(&[][..], |written| &written.hot);
             let there = |copies: &&HotCopies| groups.iter().any(|group| group.layer.0 == copies.layer);
             return written.iter().filter(there).cloned().collect();
         }
