@@ -2,6 +2,7 @@
 
 use super::inert::{Known, known};
 use crate::error::ApiError;
+use crate::nearest::nearest;
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
 use axum::http::{StatusCode, header};
@@ -164,15 +165,6 @@ impl Fields {
         }
         Ok(())
     }
-}
-
-/// `; did you mean …?` with the most similar name, or nothing if none is similar.
-fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
-    known
-        .map(|k| (strsim::jaro_winkler(name, k), k))
-        .filter(|(similarity, _)| *similarity > 0.75)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map_or_else(String::new, |(_, k)| format!("; did you mean `{k}`?"))
 }
 
 /// A field of another type than it should have.

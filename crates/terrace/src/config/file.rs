@@ -1,12 +1,13 @@
 //! The configuration file: values of options, read as the options are.
 
 use super::aliases::renamed;
-use super::names::{nearest, one_line};
+use super::names::one_line;
 use crate::cli::Cli;
 use crate::error::CliError;
 use clap::{Arg, ArgAction, Command, CommandFactory};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use terrace_server::nearest;
 
 /// The subcommands whose options the file may set.
 pub const CONFIGURABLE: [&str; 7] =

@@ -4,6 +4,7 @@ use super::aliases::{renamed_variables, variable};
 use crate::cli::Cli;
 use clap::CommandFactory;
 use std::ffi::OsString;
+use terrace_server::nearest;
 
 /// Environment variables that are no option's.
 const OTHER_VARIABLES: [&str; 2] = ["TERRACE_BUNDLED_MODEL", "TERRACE_LOG"];
@@ -31,15 +32,6 @@ pub fn unknown_variables(names: impl Iterator<Item = OsString>) -> Vec<String> {
         .collect();
     warnings.sort();
     warnings
-}
-
-/// `; did you mean …?` with the most similar name, or nothing if none is similar.
-pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
-    known
-        .map(|k| (strsim::jaro_winkler(name, k), k))
-        .filter(|(similarity, _)| *similarity > 0.75)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map_or_else(String::new, |(_, k)| format!("; did you mean `{k}`?"))
 }
 
 /// Words in one line.

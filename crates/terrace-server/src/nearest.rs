@@ -1,0 +1,10 @@
+//! Names that mean nothing, and the nearest that would.
+
+/// `; did you mean …?` with the most similar name, or nothing if none is similar.
+pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    known
+        .map(|k| (strsim::jaro_winkler(name, k), k))
+        .filter(|(similarity, _)| *similarity > 0.75)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map_or_else(String::new, |(_, k)| format!("; did you mean `{k}`?"))
+}
