@@ -1,20 +1,8 @@
-//! Files that are kept between runs: where they are, and those that are safe to delete.
+//! Files that are kept between runs and safe to delete.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
-use std::path::{Path, PathBuf};
-
-/// Where files of this user's runs are kept: `$XDG_CACHE_HOME/terrace`. `None` without a home.
-pub fn user_cache_dir() -> Option<PathBuf> {
-    Some(dirs::cache_dir()?.join("terrace"))
-}
-
-/// Where this user's settings are kept: `$XDG_CONFIG_HOME/terrace`. `None` without a home.
-pub fn user_config_dir() -> Option<PathBuf> {
-    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let base = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")))?;
-    Some(base.join("terrace"))
-}
+use std::path::Path;
 
 /// The file's text, up to `most` bytes; `None` if there is no such file.
 ///

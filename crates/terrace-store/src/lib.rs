@@ -55,11 +55,12 @@ mod store;
 mod system;
 pub mod timeline;
 pub mod tools;
+mod user_dirs;
 
 pub use block::{BlockId, BlockSpec};
 pub use budget::BudgetHandle;
 pub use bundles::{Arrived, Bundles};
-pub use cache_file::{read_cache_file, replace_cache_file, user_cache_dir, user_config_dir};
+pub use cache_file::{read_cache_file, replace_cache_file};
 pub use choice::{DirectChoice, IoChoice, ParseChoiceError};
 pub use config::StoreConfig;
 pub use error::StoreError;
@@ -70,3 +71,4 @@ pub use purpose::{Purpose, Use};
 pub use stats::{EngineInfo, LayerStats, StoreStats};
 pub use store::{Computing, ReadInto, Store};
 pub use system::{check_direct_io, check_io_uring};
+pub use user_dirs::UserDirs;

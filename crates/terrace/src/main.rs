@@ -17,6 +17,7 @@ mod report;
 
 mod source;
 mod term;
+mod user_dirs;
 mod watch;
 
 use clap::CommandFactory;

@@ -40,7 +40,10 @@ impl<'a> Scene<'a> {
         if decides {
             wishes.measured = measured_contexts(&options.model, file, &wishes, available);
         }
-        let machine = if decides { machine_profile(file) } else { known_machine(file) };
+        let machine = match decides {
+            true => machine_profile(file, &options.user),
+            false => known_machine(file, &options.user),
+        };
         Self {
             options,
             file,

@@ -83,6 +83,7 @@ fn config(options: &Options, plan: &Plan, direct: DirectChoice) -> Result<StoreC
         direct,
         queue_depth: options.io.queue_depth,
         request_size: options.io.request_size,
+        device_settings: options.user.device_settings(),
         policy: options.cache.policy.clone(),
         speculation: lookahead_bytes(options.cache.lookahead, plan.slots),
         faults: faults.map_err(|e| Unfit::Faults(e.to_string()))?,

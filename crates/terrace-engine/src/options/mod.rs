@@ -27,6 +27,7 @@ pub use terrace_plan::KvChoice;
 pub use testing::TestingOptions;
 
 use std::path::PathBuf;
+use terrace_store::UserDirs;
 
 /// Which backend runs the model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,6 +69,8 @@ pub struct Options {
     pub reload: ReloadOptions,
     /// Estimating.
     pub estimates: EstimateOptions,
+    /// Where measurements of the machine and its disks are kept.
+    pub user: UserDirs,
     /// Testing.
     pub testing: TestingOptions,
 }

@@ -8,18 +8,19 @@ use std::path::Path;
 use terrace_model::ModelFile;
 use terrace_plan::MachineProfile;
 use terrace_plan::machine::{ReadRate, StorageProfile};
-use terrace_store::kept::{BlockDevice, DeviceSettings, MeasuredBy};
+use terrace_store::UserDirs;
+use terrace_store::kept::{BlockDevice, MeasuredBy};
 
 /// What can be told of this machine at once: memory as it is now, the storage that the model's largest file is on first,
-/// rates of the stored profile.
-pub fn known_machine(model: &ModelFile) -> MachineProfile {
+/// rates of what `user` keeps.
+pub fn known_machine(model: &ModelFile, user: &UserDirs) -> MachineProfile {
     let mut machine = unmeasured();
-    if let Some(stored) = StoredProfile::usable() {
+    if let Some(stored) = StoredProfile::usable(user) {
         merge(&mut machine, &stored.machine);
     }
     // Of a split model, the first file may hold nothing but metadata.
     if let Some(shard) = model.shards.iter().max_by_key(|shard| shard.len) {
-        put_storage_first(&mut machine, &shard.path);
+        put_storage_first(&mut machine, &shard.path, user);
     }
     machine
 }
@@ -37,7 +38,7 @@ pub fn unmeasured() -> MachineProfile {
 }
 
 /// What is known of the storage that `path` is on goes first.
-fn put_storage_first(machine: &mut MachineProfile, path: &Path) {
+fn put_storage_first(machine: &mut MachineProfile, path: &Path, user: &UserDirs) {
     let device = BlockDevice::of(path).ok();
     let same = |storage: &StorageProfile| {
         device.is_some() && BlockDevice::of(Path::new(&storage.path)).ok() == device
@@ -45,7 +46,7 @@ fn put_storage_first(machine: &mut MachineProfile, path: &Path) {
     match machine.storage.iter().position(same) {
         Some(index) => machine.storage[..=index].rotate_right(1),
         None => {
-            let known = tuned(machine, path);
+            let known = tuned(machine, path, user);
             // Another disk's rates are not this one's: its defaults, if nothing is known.
             machine.storage.insert(0, known.unwrap_or_default());
         }
@@ -53,8 +54,8 @@ fn put_storage_first(machine: &mut MachineProfile, path: &Path) {
 }
 
 /// What `terrace iobench` or an earlier load found of the storage that `path` is on.
-fn tuned(machine: &mut MachineProfile, path: &Path) -> Option<StorageProfile> {
-    let kept = DeviceSettings::User.lookup(path).filter(|kept| kept.gbps > 0.0)?;
+fn tuned(machine: &mut MachineProfile, path: &Path, user: &UserDirs) -> Option<StorageProfile> {
+    let kept = user.device_settings().lookup(path).filter(|kept| kept.gbps > 0.0)?;
     let rate = kept.gbps * 1e9;
     let path = path.display().to_string();
     let source = match kept.by {
@@ -70,4 +71,49 @@ fn tuned(machine: &mut MachineProfile, path: &Path) -> Option<StorageProfile> {
         bytes_per_s: rate,
     };
     Some(StorageProfile { path, sequential_bytes_per_s: Some(rate), reads: vec![read] })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use terrace_model::{ByteSize, Shard};
+    use terrace_plan::machine::MatmulRate;
+    use terrace_store::kept::IoSettings;
+
+    #[test]
+    fn what_a_user_keeps_is_read_where_it_is_said_to_be_and_nowhere_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("model");
+        std::fs::write(&path, [0; 100]).unwrap();
+        let shards = vec![Shard { path: path.clone(), len: 100, data_offset: 0 }];
+        let (metadata, tensors) = (BTreeMap::new(), Vec::new());
+        let model = ModelFile { shards, version: 3, alignment: 32, metadata, tensors };
+        let (config, cache) = (Some(dir.path().join("config")), Some(dir.path().join("cache")));
+
+        let kept = UserDirs { config: config.clone(), cache: cache.clone() };
+        let mut machine = unmeasured();
+        let rate = MatmulRate { decode_bytes_per_s: Some(7e9), ..MatmulRate::default() };
+        machine.cpu.matmul.insert("f16".into(), rate);
+        StoredProfile::new(machine).write(&StoredProfile::kept_in(&kept).unwrap()).unwrap();
+        let settings = IoSettings {
+            engine: None,
+            direct: None,
+            request_size: ByteSize::mib(1),
+            queue_depth: 8,
+            gbps: 0.2,
+            coalesce_below: None,
+            by: MeasuredBy::Iobench,
+        };
+        kept.device_settings().keep(&path, &settings).unwrap();
+
+        let seen = |user: &UserDirs| {
+            let machine = known_machine(&model, user);
+            (machine.cpu.matmul.get("f16").copied(), machine.disk().sequential_bytes_per_s)
+        };
+        assert_eq!(seen(&kept), (Some(rate), Some(0.2e9)));
+        assert_eq!(seen(&UserDirs { config, cache: None }), (Some(rate), None));
+        assert_eq!(seen(&UserDirs { config: None, cache }), (None, Some(0.2e9)));
+        assert_eq!(seen(&UserDirs::default()), (None, None));
+    }
 }

@@ -17,11 +17,12 @@ pub use stored::{Hardware, StoredProfile, StoredProfileError};
 
 use terrace_model::ModelFile;
 use terrace_plan::MachineProfile;
+use terrace_store::UserDirs;
 
 /// This machine as a plan of `model` needs it: [`known_machine`], and what was never measured is probed, for about 0.3 s
 /// and once per process. [`MachineProfile::sources`] says where each rate comes from.
-pub fn machine_profile(model: &ModelFile) -> MachineProfile {
-    let mut machine = known_machine(model);
+pub fn machine_profile(model: &ModelFile, user: &UserDirs) -> MachineProfile {
+    let mut machine = known_machine(model, user);
     probe::fill(&mut machine, model);
     machine
 }

@@ -9,7 +9,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use terrace_model::ByteSize;
 use terrace_plan::MachineProfile;
 use terrace_plan::machine::PROFILE_VERSION;
-use terrace_store::{read_cache_file, replace_cache_file, user_config_dir};
+use terrace_store::{UserDirs, read_cache_file, replace_cache_file};
 
 const FORMAT: &str = "terrace-profile";
 /// Bytes; the file that we write is far shorter.
@@ -99,9 +99,9 @@ impl StoredProfile {
         Self { format: FORMAT.into(), measured_at, hardware: Hardware::here(), machine }
     }
 
-    /// Where profiles are kept: `$XDG_CONFIG_HOME/terrace/profile.json`; `None` without a home.
-    pub fn user_path() -> Option<PathBuf> {
-        Some(user_config_dir()?.join("profile.json"))
+    /// Where `user` keeps a profile: `profile.json` in the directory of settings.
+    pub fn kept_in(user: &UserDirs) -> Option<PathBuf> {
+        Some(user.config.as_ref()?.join("profile.json"))
     }
 
     /// What is in the file, if there is one.
@@ -138,10 +138,10 @@ impl StoredProfile {
         let _ = ADVICE.set(advice);
     }
 
-    /// The user's profile, if there is one of this machine; one that is not is warned of, once per process.
-    pub fn usable() -> Option<Self> {
+    /// The profile that `user` keeps, if there is one of this machine; one that is not is warned of, once per process.
+    pub fn usable(user: &UserDirs) -> Option<Self> {
         static WARNED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
-        let path = Self::user_path()?;
+        let path = Self::kept_in(user)?;
         Self::read(&path, &Hardware::here()).unwrap_or_else(|error| {
             if WARNED.lock().unwrap_or_else(PoisonError::into_inner).insert(path) {
                 let advice = ADVICE.get().map_or_else(String::new, |advice| format!("; {advice}"));

@@ -3,31 +3,19 @@
 use super::device::BlockDevice;
 use super::file::{self, SettingsError};
 use super::settings::IoSettings;
-use crate::cache_file::user_cache_dir;
 use std::path::{Path, PathBuf};
 
 /// Where settings of devices are kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DeviceSettings {
-    /// In the user's cache directory: `$XDG_CACHE_HOME/terrace/io.json`.
+    /// Nowhere: nothing is looked up, measured or kept.
     #[default]
-    User,
+    Off,
     /// In this file.
     At(PathBuf),
-    /// Nowhere: nothing is looked up, measured or kept.
-    Off,
 }
 
 impl DeviceSettings {
-    /// The file; `None` if there is none to be had.
-    pub fn path(&self) -> Option<PathBuf> {
-        match self {
-            Self::User => Some(user_cache_dir()?.join("io.json")),
-            Self::At(path) => Some(path.clone()),
-            Self::Off => None,
-        }
-    }
-
     /// Settings kept for the device of `path`. What cannot be read is warned of, and counts as nothing.
     pub fn lookup(&self, path: &Path) -> Option<IoSettings> {
         let (file, device) = self.place(path)?;
@@ -54,9 +42,9 @@ impl DeviceSettings {
     }
 
     fn place(&self, path: &Path) -> Option<(PathBuf, BlockDevice)> {
-        let file = self.path()?;
+        let Self::At(file) = self else { return None };
         match BlockDevice::of(path) {
-            Ok(device) => Some((file, device)),
+            Ok(device) => Some((file.clone(), device)),
             Err(error) => {
                 tracing::debug!("which device {} is on is not known: {error}", path.display());
                 None

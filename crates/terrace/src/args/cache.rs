@@ -1,6 +1,7 @@
 //! What the slots in RAM are used for.
 
 use super::OnOff;
+use crate::user_dirs::user_dirs;
 use clap::Args;
 use std::path::PathBuf;
 use terrace_engine::Lookahead;
@@ -42,5 +43,5 @@ impl CacheArgs {
 
 /// Where statistics of experts are kept: in the user's cache directory, if anywhere.
 fn statistics() -> Option<PathBuf> {
-    terrace_store::user_cache_dir().map(|dir| dir.join("experts"))
+    user_dirs().cache.map(|dir| dir.join("experts"))
 }

@@ -30,6 +30,7 @@ pub use testing::TestingArgs;
 pub use words::Words;
 
 use crate::error::CliError;
+use crate::user_dirs::user_dirs;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use terrace_engine::Options;
@@ -108,6 +109,7 @@ impl EngineArgs {
             record: RecordOptions { trace: None, timeline: None },
             reload: ReloadOptions { allowed: false, contexts: Default::default() },
             estimates: estimates.options(prompt)?,
+            user: user_dirs(),
             testing,
         })
     }

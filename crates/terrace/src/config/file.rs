@@ -4,6 +4,7 @@ use super::aliases::renamed;
 use super::names::one_line;
 use crate::cli::Cli;
 use crate::error::CliError;
+use crate::user_dirs::user_dirs;
 use clap::{Arg, ArgAction, Command, CommandFactory};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -36,7 +37,7 @@ pub fn read_file(named: Option<&Path>) -> Result<Option<(PathBuf, String)>, CliE
 }
 
 fn default_path() -> Option<PathBuf> {
-    Some(terrace_store::user_config_dir()?.join("config.toml"))
+    Some(user_dirs().config?.join("config.toml"))
 }
 
 /// Names of the options that the file may set, with the subcommand that shows how they are read.

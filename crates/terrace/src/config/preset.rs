@@ -3,6 +3,7 @@
 //! A preset takes the place of options' defaults: a flag, a variable and the configuration file all win over it.
 
 use crate::error::CliError;
+use crate::user_dirs::user_dirs;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -134,7 +135,7 @@ impl Place {
 
 /// `$XDG_CONFIG_HOME/terrace/presets`.
 fn user_dir() -> Option<PathBuf> {
-    Some(terrace_store::user_config_dir()?.join("presets"))
+    Some(user_dirs().config?.join("presets"))
 }
 
 /// Whether anything is kept at all: where nothing is, the model's header need not be read for it.

@@ -1,10 +1,11 @@
 //! What was measured before and is kept: the machine's profile, and the device's I/O settings.
 
 use super::{Checks, Finding};
+use crate::user_dirs::user_dirs;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 use terrace_host::machine::{Hardware, StoredProfile};
-use terrace_store::kept::{DeviceSettings, MeasuredBy};
+use terrace_store::kept::MeasuredBy;
 
 /// Days after which kernels, drivers and disks may have changed.
 const OLD: u64 = 180;
@@ -18,13 +19,14 @@ pub struct Kept {
 
 impl Checks for Kept {
     fn gather(place: &Path) -> Self {
-        let profile = match StoredProfile::user_path() {
+        let user = user_dirs();
+        let profile = match StoredProfile::kept_in(&user) {
             Some(path) => StoredProfile::read(&path, &Hardware::here()),
             None => Ok(None),
         };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-        let at = DeviceSettings::User.measured_at(place);
-        let kept = at.and_then(|at| Some((at, DeviceSettings::User.lookup(place)?)));
+        let settings = user.device_settings();
+        let kept = settings.measured_at(place).and_then(|at| Some((at, settings.lookup(place)?)));
         Self {
             profile: match profile {
                 Ok(stored) => Ok(stored.map(|stored| stored.age_days())),

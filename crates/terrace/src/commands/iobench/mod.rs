@@ -7,12 +7,13 @@ pub use args::IobenchArgs;
 
 use crate::error::CliError;
 use crate::term::{print, progress, signals};
+use crate::user_dirs::user_dirs;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Duration;
 use terrace_model::ByteSize;
-use terrace_store::kept::{BlockDevice, DeviceSettings};
+use terrace_store::kept::BlockDevice;
 use terrace_store::tools::iobench::{IoBench, IoBenchError, IoReport};
 
 /// What was measured and what came of it, for [`show`].
@@ -71,7 +72,8 @@ fn keep(args: &IobenchArgs, report: &IoReport) -> Result<PathBuf, String> {
         return Err(reason.clone());
     }
     let settings = report.recommended.as_ref().ok_or("nothing was measured that it could come from")?;
-    let kept = DeviceSettings::User.keep(&args.path, settings).map_err(|error| error.to_string())?;
+    let kept = user_dirs().device_settings().keep(&args.path, settings);
+    let kept = kept.map_err(|error| error.to_string())?;
     kept.ok_or_else(|| "there is no cache directory, or the system does not tell the device".into())
 }
 

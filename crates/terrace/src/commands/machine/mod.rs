@@ -8,6 +8,7 @@ pub use args::MachineArgs;
 use crate::error::CliError;
 use crate::source;
 use crate::term::{print, progress, signals};
+use crate::user_dirs::user_dirs;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -23,7 +24,7 @@ use terrace_host::machine::{
 pub fn machine(args: &MachineArgs) -> Result<(), CliError> {
     let file = match &args.out {
         Some(path) => path.clone(),
-        None => StoredProfile::user_path().ok_or_else(|| CliError::Usage {
+        None => StoredProfile::kept_in(&user_dirs()).ok_or_else(|| CliError::Usage {
             message: "there is no directory to keep the profile in".into(),
             hint: "name a file with --out, or set XDG_CONFIG_HOME".into(),
         })?,

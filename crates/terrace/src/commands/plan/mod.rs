@@ -12,6 +12,7 @@ use crate::args::{FollowingArgs, PlacementArgs};
 use crate::error::CliError;
 use crate::source;
 use crate::term::print;
+use crate::user_dirs::user_dirs;
 use serde::Serialize;
 use std::fmt::Write;
 use std::io::IsTerminal;
@@ -94,6 +95,7 @@ fn options(args: &PlanArgs) -> Result<Options, CliError> {
         compute: ComputeOptions::default(),
         record: RecordOptions::default(),
         reload: ReloadOptions::default(),
+        user: user_dirs(),
         testing: TestingOptions::default(),
     })
 }
@@ -101,7 +103,7 @@ fn options(args: &PlanArgs) -> Result<Options, CliError> {
 /// The machine that is asked about, and the rates that it gives this model.
 fn machine(args: &PlanArgs, model: &ModelFile) -> Result<(MachineProfile, Vec<PlanRate>), CliError> {
     let machine = match &args.machine {
-        None => terrace_host::machine::machine_profile(model),
+        None => terrace_host::machine::machine_profile(model, &user_dirs()),
         Some(path) => {
             let name = path.display().to_string();
             let text = std::fs::read_to_string(path).map_err(CliError::io(&name))?;
