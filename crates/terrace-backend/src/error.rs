@@ -14,13 +14,13 @@ pub enum BackendError {
     #[error(transparent)]
     Device(#[from] terrace_ggml::devices::experts::ExpertDeviceError),
     /// A managed tensor that the model file does not have.
-    #[error("tensor {name} was placed with Terrace but the plan does not know it")]
+    #[error("tensor {name} was placed with Terrace but is not in the plan")]
     Unplanned {
         /// Its name.
         name: String,
     },
     /// An operation that needs all experts of a layer as one matrix.
-    #[error("operation {op} uses the expert tensor {tensor} as a whole, which cannot be streamed")]
+    #[error("operation {op} uses all of the expert tensor {tensor} at once, so it cannot be streamed")]
     WholeExperts {
         /// ggml's name of the operation.
         op: &'static str,
@@ -28,7 +28,7 @@ pub enum BackendError {
         tensor: String,
     },
     /// The router chose an expert that does not exist.
-    #[error("{tensor}: the router chose expert {expert} of {experts}")]
+    #[error("{tensor}: the router chose expert {expert}, but there are only {experts}")]
     NoSuchExpert {
         /// The expert tensor.
         tensor: String,
@@ -38,7 +38,7 @@ pub enum BackendError {
         experts: u32,
     },
     /// A row index outside the table.
-    #[error("{tensor}: row {row} of {rows} was asked for")]
+    #[error("{tensor}: row {row} is out of range, the table has {rows}")]
     NoSuchRow {
         /// The table.
         tensor: String,
@@ -77,7 +77,7 @@ pub enum BackendError {
     },
     /// A model file is shorter than its header says.
     #[error(
-        "{}: tensor {tensor} of {size} at offset {offset} lies beyond the end of the file, which has {len}",
+        "{}: tensor {tensor} ({size} at offset {offset}) extends past the end of the file, which has {len}",
         path.display()
     )]
     MapTooShort {

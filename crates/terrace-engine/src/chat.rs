@@ -47,7 +47,7 @@ impl SpecialTokens {
 #[derive(Debug, thiserror::Error)]
 pub enum ChatTemplateError {
     /// The template's text is not valid Jinja.
-    #[error("the model's chat template does not parse: {detail} (line {line})")]
+    #[error("cannot parse the model's chat template: {detail} (line {line})")]
     Syntax {
         /// Line in the template, from 1.
         line: usize,
@@ -55,10 +55,10 @@ pub enum ChatTemplateError {
         detail: String,
     },
     /// The template itself refused the conversation (`raise_exception`).
-    #[error("the model's chat template refuses this conversation: {0}")]
+    #[error("the model's chat template rejects this conversation: {0}")]
     Refused(String),
     /// The template failed while it was applied.
-    #[error("the model's chat template failed: {detail} (line {line})")]
+    #[error("cannot apply the model's chat template: {detail} (line {line})")]
     Render {
         /// Line in the template, from 1.
         line: usize,
@@ -162,7 +162,7 @@ fn strftime_now(format: &str) -> Result<String, Error> {
     let mut text = String::new();
     // Formatting fails, rather than panics, on directives that do not exist only through `write!`.
     write!(text, "{}", chrono::Local::now().format(format))
-        .map_err(|_| Error::new(ErrorKind::InvalidOperation, format!("`{format}` is not a date format")))?;
+        .map_err(|_| Error::new(ErrorKind::InvalidOperation, format!("invalid date format `{format}`")))?;
     Ok(text)
 }
 

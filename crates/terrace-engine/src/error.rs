@@ -47,7 +47,9 @@ pub enum EngineError {
     #[error(transparent)]
     Rpc(#[from] RpcError),
     /// More prompt than context.
-    #[error("the prompt has {prompt} tokens, {used} are in the context already, and it holds {context}")]
+    #[error(
+        "the prompt of {prompt} tokens does not fit: {used} of the context's {context} tokens are in use"
+    )]
     PromptTooLong {
         /// Tokens of the prompt.
         prompt: usize,
@@ -60,7 +62,7 @@ pub enum EngineError {
     #[error("the prompt is empty")]
     EmptyPrompt,
     /// Weights that were streamed from a file are not there any more.
-    #[error("{} was written to in place while weights are streamed from it, and cannot be used as it is now", path.display())]
+    #[error("{}: overwritten in place while weights stream from it, and its new contents do not fit", path.display())]
     Overwritten {
         /// The file.
         path: PathBuf,
@@ -86,7 +88,8 @@ impl EngineError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Overwritten { .. } => Some(
-                "put a model's file there that fits; to replace files, write elsewhere and rename".into(),
+                "put a matching model file in its place; to replace files, write a new one and rename it"
+                    .into(),
             ),
             Self::Reload(error) => error.hint(),
             _ => None,

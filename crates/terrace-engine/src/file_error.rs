@@ -40,7 +40,7 @@ pub enum FileRole {
 impl fmt::Display for FileRole {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Self::Readings => "readings of memory",
+            Self::Readings => "memory readings",
             Self::Plan => "plan",
             Self::LayerSkip => "layer skip file",
             Self::Trace => "cannot write the routing trace",

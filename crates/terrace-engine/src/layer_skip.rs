@@ -72,7 +72,7 @@ impl LayerSkip {
         };
         let len = std::fs::metadata(path).map_err(|e| error(e.to_string()))?.len();
         if len > LARGEST {
-            return Err(error(format!("{len} bytes are too many")));
+            return Err(error(format!("{len} bytes are too many (at most {LARGEST})")));
         }
         let text = std::fs::read_to_string(path).map_err(|e| error(e.to_string()))?;
         Self::parse(&text, &ModelIdentity::of(model)).map_err(error)
@@ -83,14 +83,14 @@ impl LayerSkip {
         struct Version {
             version: u32,
         }
-        let no_file_of_ours = |e: serde_json::Error| format!("not a file of layers to skip: {e}");
+        let no_file_of_ours = |e: serde_json::Error| format!("not a layer skip file: {e}");
         let Version { version } = serde_json::from_str(text).map_err(no_file_of_ours)?;
         if version != VERSION {
-            return Err(format!("version {version}, and this program reads version {VERSION}"));
+            return Err(format!("version {version} is not supported (expected version {VERSION})"));
         }
         let this: Self = serde_json::from_str(text).map_err(no_file_of_ours)?;
         if this.model != *model {
-            return Err(format!("made for {}, and this is {model}", this.model));
+            return Err(format!("made for {}, but the model is {model}", this.model));
         }
         if let Some(pair) = this.skip.windows(2).find(|pair| pair[0] >= pair[1]) {
             return Err(format!("layers {} and {} are not in ascending order", pair[0], pair[1]));
@@ -115,17 +115,17 @@ impl LayerSkip {
 }
 
 impl fmt::Display for LayerSkip {
-    /// `layers 3, 4 of 48 are skipped; perplexity 7.1234 became 7.2345 when that was calibrated`
+    /// `skipping layers 3, 4 of 48; perplexity went from 7.1234 to 7.2345 in the calibration`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let layers: Vec<String> = self.skip.iter().map(u32::to_string).collect();
         let (without, with) = (self.without.perplexity, self.with.perplexity);
         match layers.as_slice() {
-            [] => write!(f, "no layer is skipped"),
-            [one] => write!(f, "layer {one} of {} is skipped", self.model.layers),
-            _ => write!(f, "layers {} of {} are skipped", layers.join(", "), self.model.layers),
+            [] => write!(f, "skipping no layer"),
+            [one] => write!(f, "skipping layer {one} of {}", self.model.layers),
+            _ => write!(f, "skipping layers {} of {}", layers.join(", "), self.model.layers),
         }?;
         if !layers.is_empty() {
-            write!(f, "; perplexity {without:.4} became {with:.4} when that was calibrated")?;
+            write!(f, "; perplexity went from {without:.4} to {with:.4} in the calibration")?;
         }
         Ok(())
     }
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(LayerSkip::parse(&text, &identity()).unwrap(), skip(&[1, 4]));
         assert_eq!(
             skip(&[1, 4]).to_string(),
-            "layers 1, 4 of 6 are skipped; perplexity 7.0000 became 7.5000 when that was calibrated"
+            "skipping layers 1, 4 of 6; perplexity went from 7.0000 to 7.5000 in the calibration"
         );
     }
 
@@ -181,7 +181,10 @@ mod tests {
         }
         assert!(parse(&LayerSkip { version: 2, ..skip(&[1]) }, &identity()).contains("version 2"));
         for text in ["", "{}", "[1]", "{\"version\": 1}", "{\"version\": \"1\"}"] {
-            assert!(LayerSkip::parse(text, &identity()).unwrap_err().contains("not a file of"), "{text}");
+            assert!(
+                LayerSkip::parse(text, &identity()).unwrap_err().contains("not a layer skip file"),
+                "{text}"
+            );
         }
     }
 }

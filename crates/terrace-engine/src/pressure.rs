@@ -53,7 +53,7 @@ pub fn follow(
             && let Err(error) = store.poll()
         {
             // Whoever computes next meets it, and says so.
-            tracing::debug!(%error, "the store could not be moved along");
+            tracing::debug!(%error, "polling the store failed");
         };
     };
     watch(budget, settle, simulated)

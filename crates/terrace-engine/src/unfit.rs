@@ -13,13 +13,13 @@ pub enum Unfit {
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// Reading asked for, and left to the kernel.
-    #[error("mapped weights are read by the page cache, so {choice} would do nothing")]
+    #[error("mapped weights are read through the page cache, so {choice} has no effect")]
     MappedAndRead {
         /// What says how to read.
         choice: ReadingChoice,
     },
     /// A device that is not there.
-    #[error("there is no device `{name}`{}", if known.is_empty() { String::new() } else { format!("; there are {}", known.join(", ")) })]
+    #[error("no device `{name}`{}", if known.is_empty() { String::new() } else { format!("; available: {}", known.join(", ")) })]
     NoDevice {
         /// What was asked for.
         name: String,
@@ -28,7 +28,7 @@ pub enum Unfit {
     },
     /// Split tensors of which a device would have nothing.
     #[error(
-        "matrices shared by devices: cut in multiples of {granularity}, one of {devices} devices would have nothing of {tensor}"
+        "cannot slice {tensor} for {devices} devices: with borders at multiples of {granularity}, one device gets nothing"
     )]
     EmptySlice {
         /// The tensor.
@@ -39,7 +39,7 @@ pub enum Unfit {
         granularity: u64,
     },
     /// A context that memory cannot hold.
-    #[error("a context of {tokens} tokens needs about {needed}, and {available} are available")]
+    #[error("a context of {tokens} tokens needs about {needed}, but only {available} is available")]
     ContextTooLarge {
         /// Tokens asked for.
         tokens: u32,
@@ -50,7 +50,7 @@ pub enum Unfit {
     },
     /// Weights that memory cannot hold twice.
     #[error(
-        "repacking holds the weights twice while it loads: that and the context are {needed}, and {available} are available"
+        "repacking needs {needed} during the load (the weights twice, and the context), but only {available} is available"
     )]
     RepackTooLarge {
         /// Twice the weights, and the context.
@@ -62,10 +62,10 @@ pub enum Unfit {
     #[error("{} is not a text generation model", .0.display())]
     NotGenerative(PathBuf),
     /// Layers cannot be skipped by llama.cpp itself.
-    #[error("stock llama.cpp computes all layers")]
+    #[error("stock llama.cpp cannot skip layers")]
     StockLayers,
     /// The fault plan cannot be read.
-    #[error("bad fault plan: {0}")]
+    #[error("invalid fault plan: {0}")]
     Faults(String),
 }
 
@@ -87,11 +87,11 @@ pub enum ReadingChoice {
 impl fmt::Display for ReadingChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Self::Unmapped => "reading into memory",
-            Self::Engine => "a choice of the I/O engine",
-            Self::Direct => "a choice of direct I/O",
-            Self::Faults => "injecting faults",
-            Self::Reloads => "reloading what is streamed",
+            Self::Unmapped => "reading them into memory",
+            Self::Engine => "choosing an I/O engine",
+            Self::Direct => "choosing direct or buffered reads",
+            Self::Faults => "injecting read faults",
+            Self::Reloads => "reloading changed files",
         })
     }
 }

@@ -1,4 +1,4 @@
-//! The RAM budget holds for tensors that were replaced, too: the slots give way, or nothing is reloaded.
+//! The RAM budget holds for tensors that were replaced, too: the slots give way, or nothing was reloaded.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 

@@ -283,7 +283,7 @@ fn an_idle_worker_sees_that_a_reload_is_asked_for() {
     // What is refused changes nothing, and is said to whom it was promised.
     fs::write(&scene.model, b"no model").unwrap();
     let error = reload(&serving).unwrap_err();
-    assert!(error.to_string().starts_with("nothing is reloaded"), "{error}");
+    assert!(error.to_string().starts_with("nothing was reloaded"), "{error}");
     let again = ask(&serving, Job { reuse: false, ..warm.clone() }).unwrap().answer();
     assert_eq!((again.tokens, again.epochs), (answer.tokens, (1, 1)));
     assert!(ask(&serving, warm).unwrap().answer().reused > 0, "and nothing was forgotten");

@@ -11,7 +11,7 @@ pub enum EvalError {
     #[error(transparent)]
     Engine(Box<EngineError>),
     /// Too little text to measure anything on.
-    #[error("the text has {tokens} tokens, and chunks of {context} need at least {}", 2 * context)]
+    #[error("the text has {tokens} tokens, but chunks of {context} need at least {}", 2 * context)]
     TextTooShort {
         /// Tokens of the text.
         tokens: usize,
@@ -19,7 +19,7 @@ pub enum EvalError {
         context: usize,
     },
     /// Chunks of which nothing could be scored.
-    #[error("chunks of {context} tokens are too small to measure on")]
+    #[error("chunks of {context} tokens are too small to be scored")]
     ChunkTooSmall {
         /// Tokens in a chunk.
         context: usize,
@@ -31,7 +31,7 @@ pub enum EvalError {
         String,
     ),
     /// A task that cannot be evaluated at once.
-    #[error("the task at line {line} has {tokens} tokens, and a batch has room for {room}")]
+    #[error("the task at line {line} has {tokens} tokens, but a batch holds only {room}")]
     TaskTooLong {
         /// The line of the file, 1-based.
         line: usize,
@@ -41,13 +41,13 @@ pub enum EvalError {
         room: usize,
     },
     /// A task whose endings have nothing in common to go on from.
-    #[error("the endings of the task at line {line} have no beginning in common")]
+    #[error("the endings of the task at line {line} share no context")]
     TaskWithoutContext {
         /// The line of the file, 1-based.
         line: usize,
     },
     /// A context of too few sequences.
-    #[error("a context of {there} sequences, and {needed} are needed")]
+    #[error("the context has {there} sequences, but {needed} are needed")]
     Sequences {
         /// What it has to have.
         needed: u32,
@@ -55,7 +55,7 @@ pub enum EvalError {
         there: u32,
     },
     /// The graphs of the model do not say where layers end.
-    #[error("the layers of this model's graphs cannot be told apart")]
+    #[error("this model's graphs do not show where layers end")]
     NoLayers,
     /// A file of log probabilities that cannot be used, or not be written.
     #[error(transparent)]

@@ -184,7 +184,7 @@ fn every_subject_meets_every_donor_and_sweeps_go_on() {
     bytes[usize::try_from(tensor.extent.end() - 1).unwrap()] ^= 1;
     fs::write(&donor.path, bytes).unwrap();
     let error = setup.run(&mut setup.fake(), &mut journal, 0).unwrap_err();
-    assert!(error.to_string().ends_with("was made with another donor of the same name"), "{error}");
+    assert!(error.to_string().ends_with("made with a different donor of the same name"), "{error}");
 }
 
 #[test]

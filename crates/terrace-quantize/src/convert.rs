@@ -149,7 +149,7 @@ impl Worker<'_> {
         if quantize::is_valid(to, chunk.out) {
             Ok(())
         } else {
-            Err(damaged(format!("as {} they are no numbers", to.name())))
+            Err(damaged(format!("weights are not finite as {}", to.name())))
         }
     }
 
@@ -158,11 +158,11 @@ impl Worker<'_> {
         let elements = bytes.len() as u64 / self.old_row * self.columns;
         self.floats.resize(in_memory(elements), 0.0);
         if !quantize::dequantize_into(from, bytes, &mut self.floats) {
-            return Err(format!("ggml does not convert {}", from.name()));
+            return Err(format!("ggml cannot convert {}", from.name()));
         }
         match self.floats.iter().all(|weight| weight.is_finite()) {
             true => Ok(()),
-            false => Err("weights that are no numbers".into()),
+            false => Err("weights are not finite".into()),
         }
     }
 

@@ -27,7 +27,7 @@ pub enum QuantizeError {
         source: MixtureError,
     },
     /// llama.cpp sees other tensors than the header's reader.
-    #[error("{}: llama.cpp names a tensor `{tensor}` that the header does not have once", path.display())]
+    #[error("{}: llama.cpp and the header disagree about tensor `{tensor}`", path.display())]
     Disagree {
         /// The model.
         path: PathBuf,
@@ -35,16 +35,16 @@ pub enum QuantizeError {
         tensor: String,
     },
     /// A rule for no tensor.
-    #[error("`{rule}`: no tensor of this model has such a name")]
+    #[error("`{rule}` matches no tensor of this model")]
     UnusedRule {
         /// The rule.
         rule: String,
     },
     /// A tensor that was asked for alone and is not there.
-    #[error("there is no tensor `{0}` in this model")]
+    #[error("no tensor `{0}` in this model")]
     NoTensor(String),
     /// Weights that were quantised once already.
-    #[error("`{tensor}` is {from} already, and quantising it again to {to} loses more than either alone")]
+    #[error("`{tensor}` is already {from}: quantising it again to {to} loses more than either alone")]
     Requantize {
         /// The tensor.
         tensor: String,
@@ -64,7 +64,7 @@ pub enum QuantizeError {
         to: &'static str,
     },
     /// A type of few bits, made blindly.
-    #[error("`{tensor}` as {to} needs an importance matrix{}", if *given { ", and the one that was given has nothing for it" } else { "" })]
+    #[error("`{tensor}` needs an importance matrix to become {to}{}", if *given { ", and the given one has no entry for it" } else { "" })]
     NeedsImportance {
         /// The tensor.
         tensor: String,
@@ -74,7 +74,7 @@ pub enum QuantizeError {
         given: bool,
     },
     /// Importance of something else.
-    #[error("`{tensor}` takes {expected} importance values, and the file has {found}")]
+    #[error("`{tensor}` takes {expected} importance values, but the file has {found}")]
     ImportanceSize {
         /// The tensor.
         tensor: String,
@@ -87,13 +87,13 @@ pub enum QuantizeError {
     #[error(transparent)]
     Header(#[from] HeaderError),
     /// The result would replace what it is made of.
-    #[error("{}: is a file of the model that is read", .0.display())]
+    #[error("{}: is a file of the input", .0.display())]
     OntoInput(PathBuf),
     /// More shards than the format counts.
-    #[error("{0} tensors are more shards than a split model can have ({max})", max = u16::MAX)]
+    #[error("{0} shards are more than a split model can have ({max})", max = u16::MAX)]
     TooManyShards(usize),
     /// Too little room.
-    #[error("{}: needs {needed}, and {available} are free there", path.display())]
+    #[error("{}: needs {needed}, but only {available} is free there", path.display())]
     NoRoom {
         /// The result.
         path: PathBuf,

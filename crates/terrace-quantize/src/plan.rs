@@ -189,6 +189,6 @@ fn warnings(
         any && none
     });
     let idle = idle
-        .map(|rule| format!("`{rule}` changes nothing: such tensors are not quantised, or not to this type"));
+        .map(|rule| format!("`{rule}` has no effect: its tensors are not quantised, or not to this type"));
     idle.chain(fallbacks.iter().cloned()).collect()
 }

@@ -17,10 +17,10 @@ pub struct TypeRule {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseTypeRuleError {
     /// No `=`.
-    #[error("`{0}` is no REGEX=TYPE")]
+    #[error("expected REGEX=TYPE, got `{0}`")]
     Form(String),
     /// Not an expression.
-    #[error("`{pattern}` is no regular expression: {reason}")]
+    #[error("`{pattern}` is not a regular expression: {reason}")]
     Pattern {
         /// What was given.
         pattern: String,
@@ -28,7 +28,7 @@ pub enum ParseTypeRuleError {
         reason: String,
     },
     /// Not a type.
-    #[error("`{0}` is no type of tensors that can be made; there are {known}", known = known_types())]
+    #[error("`{0}` is not a type that tensors can be converted to; available: {known}", known = known_types())]
     Type(String),
 }
 

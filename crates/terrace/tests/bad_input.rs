@@ -110,7 +110,7 @@ fn what_does_not_fit() {
     let long = "word ".repeat(400);
     let output = run(["run", model, "-p", &long, "--ctx", "256"]);
     let error = failure(&output, 1);
-    assert!(error.contains("it holds 256") && error.contains("tokens"), "{error}");
+    assert!(error.contains("context's 256 tokens") && error.contains("tokens"), "{error}");
     assert!(stderr(&output).contains("--ctx"), "{}", stderr(&output));
 }
 

@@ -103,7 +103,7 @@ fn a_plan_with_copies_is_followed() {
     let placed = run["plan"]["placement"]["layers"].as_array().unwrap();
     assert!(placed.iter().all(|layer| layer["home"] == "RPC0"), "{placed:?}");
     let text = stderr(&generate(&[&with[..], &["--hot-cache", "off"]].concat()));
-    assert!(text.contains("the plan's experts on devices are not there: switched off"), "{text}");
+    assert!(text.contains("devices do not hold the expert copies of the plan: switched off"), "{text}");
 }
 
 /// Each of two devices has a slice of every expert.
@@ -183,7 +183,7 @@ fn a_server_of_weights_that_ends_is_one_line_and_a_hint() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let said = stderr(&output);
     assert!(
-        said.contains("error: llama.cpp gave up") && said.contains("hint: an RPC server ended"),
+        said.contains("error: llama.cpp aborted") && said.contains("hint: an RPC server ended"),
         "{said}"
     );
 }
@@ -204,7 +204,7 @@ fn runs_do_what_is_planned() {
 #[test]
 fn why_there_are_none_is_said() {
     let text = stderr(&generate(&["--ram-budget", "6MiB", "--hot-cache", "2MiB"]));
-    assert!(text.contains("--hot-cache does nothing: there is no device"), "{text}");
+    assert!(text.contains("--hot-cache does nothing: no device has memory"), "{text}");
     let text = stderr(&generate(&["--hot-cache", "2MiB"]));
     assert!(text.contains("--hot-cache does nothing: no experts are streamed"), "{text}");
     let text = failure(&generate(&["--hot-cache", "much"]), 2);
@@ -214,7 +214,7 @@ fn why_there_are_none_is_said() {
     let text = stderr(&generate(&with));
     assert!(text.contains("--hot-split does nothing without a size of --hot-cache"), "{text}");
     let text = stderr(&generate(&[&with[..], &["--hot-cache", "2MiB"]].concat()));
-    assert!(text.contains("--hot-split does nothing: there is one device only"), "{text}");
+    assert!(text.contains("--hot-split does nothing: there is only one device"), "{text}");
     let other = RpcServer::start("server", ByteSize::mib(64)).unwrap();
     let with = [&with[..], &["--rpc", other.endpoint(), "--hot-cache", "2MiB"]].concat();
     let text = stderr(&generate(&with));

@@ -131,8 +131,8 @@ fn a_base_is_kept_and_compared_with() {
         assert!(error.contains(expected), "{error}");
         assert!(stderr(&output).contains("hint: "), "{}", stderr(&output));
     };
-    refused(&[base, "--ctx", "256"], "made with chunks of 128 tokens, not of 256");
-    refused(&[base, "--chunks", "4"], "3 chunks, and 4 are asked for");
+    refused(&[base, "--ctx", "256"], "made with chunks of 128 tokens, not 256");
+    refused(&[base, "--chunks", "4"], "only 3 chunks, but 4 were requested");
     refused(&[model], "not a file of log probabilities");
     let cut = dir.path().join("cut");
     std::fs::write(&cut, &std::fs::read(base).unwrap()[..5000]).unwrap();
@@ -143,7 +143,7 @@ fn a_base_is_kept_and_compared_with() {
     let other = dir.path().join("other.txt");
     std::fs::write(&other, &std::fs::read(text).unwrap()[1..]).unwrap();
     let output = run(["perplexity", model, "--kld", base, "-f", other.to_str().unwrap()]);
-    assert!(failure(&output, 1).contains("made of another text: token "), "{}", stderr(&output));
+    assert!(failure(&output, 1).contains("made from a different text: token "), "{}", stderr(&output));
     let output = run(["perplexity", model, "-f", text, "--save-logits", "/no/such/folder"]);
     assert!(failure(&output, 1).contains("/no/such/folder"), "{}", stderr(&output));
 }
@@ -196,7 +196,7 @@ fn tasks_are_solved_and_bad_ones_refused() {
         let error = failure(&run(base), 1);
         assert!(error.contains("tasks.txt") && error.contains(expected), "{error}");
     };
-    refused("a\nb\n", "2 lines, and each task has 6");
+    refused("a\nb\n", "2 lines, but each task takes 6");
     refused("a\n7\nb\nc\nd\ne\n", "line 2: `7` is not the number");
     std::fs::write(&file, tasks(1).replace("and", &"and ".repeat(400))).unwrap();
     assert!(failure(&run(base.iter().chain(&["--ctx", "256"])), 1).contains("the task at line 1 has"));

@@ -107,7 +107,7 @@ fn what_cannot_be_is_refused_before_anything_is_written() {
     let (out, tiny) = (dir.path().join("out.gguf"), tiny(&dir));
     let nowhere = dir.path().join("nowhere/out.gguf");
     let cases: &[(&[&str], i32, &str)] = &[
-        (&[path(&model), path(&out), "--type", "Q2_K"], 1, "q4_K already"),
+        (&[path(&model), path(&out), "--type", "Q2_K"], 1, "already q4_K"),
         (&[path(&model), path(&out), "--type", "Q9_Z"], 2, "Q4_K_M"),
         (&[path(&model), path(&out), "--type", "COPY", "--tensor", "ffn=q9"], 2, "q4_K"),
         (&[path(&model), path(&out), "--type", "COPY", "--tensor", "(=q8_0"], 2, "expression"),
@@ -117,7 +117,7 @@ fn what_cannot_be_is_refused_before_anything_is_written() {
         (&[path(&model), path(&out), "--type", "IQ2_XS", "--allow-requantize"], 1, "importance"),
         (&[path(&model), path(&out), "--type", "COPY", "--imatrix", path(&model)], 1, "imatrix.datasets"),
         (&[path(&model), path(&out), "--type", "COPY", "--imatrix", "/nonexistent"], 1, "/nonexistent"),
-        (&[path(&tiny), path(&tiny), "--type", "COPY"], 1, "is a file of the model"),
+        (&[path(&tiny), path(&tiny), "--type", "COPY"], 1, "is a file of the input"),
         (&[path(&model), path(&nowhere), "--type", "COPY"], 1, "nowhere"),
         (&[path(&model), path(dir.path()), "--type", "COPY"], 1, "not a regular file"),
         (&["/nonexistent.gguf", path(&out), "--type", "COPY"], 1, "/nonexistent.gguf"),
@@ -189,14 +189,14 @@ fn importance_files_that_lie() {
     let nan = f32::NAN.to_bits().cast_signed();
     let cases = [
         (vec![], "ends after 0 bytes"),
-        (words(&[0]), "0 as number of entries"),
-        (words(&[i32::MAX]), "as number of entries"),
-        (words(&[1, i32::MAX]), "as length of a name"),
+        (words(&[0]), "0 is not a valid number of entries"),
+        (words(&[i32::MAX]), "is not a valid number of entries"),
+        (words(&[1, i32::MAX]), "is not a valid name length"),
         (words(&[1, 4]), "ends after 8 bytes"),
-        (words(&[1, 4, name, 1, 2, 0]), "2 as number of values"),
-        (words(&[1, 4, name, 1, -1]), "-1 as number of values"),
-        (words(&[1, 4, name, 1, 1, nan]), "NaN is no sum"),
-        (words(&[2, 4, name, 1, 1, 0, 4, name, 1, 1, 0]), "`name` is there twice"),
+        (words(&[1, 4, name, 1, 2, 0]), "2 is not a valid number of values"),
+        (words(&[1, 4, name, 1, -1]), "-1 is not a valid number of values"),
+        (words(&[1, 4, name, 1, 1, nan]), "NaN is not a sum"),
+        (words(&[2, 4, name, 1, 1, 0, 4, name, 1, 1, 0]), "duplicate entry `name`"),
     ];
     for (bytes, named) in cases {
         fs::write(&file, bytes).unwrap();

@@ -213,7 +213,7 @@ fn health_reloads_only_where_it_is_told_to() {
     put(&other, &scene.served);
     let answer = health(&server);
     assert_eq!((&answer["epoch"], &answer["status"]), (&json!(1), &json!("ok")));
-    assert!(answer["reload"]["error"].as_str().unwrap().contains("nothing is reloaded"), "{answer}");
+    assert!(answer["reload"]["error"].as_str().unwrap().contains("nothing was reloaded"), "{answer}");
     drop(server);
     // Whoever has no key changes nothing.
     scene.put(0);

@@ -145,7 +145,7 @@ fn what_cannot_be_swept() {
     let cases: [(&[&str], i32, &str); 7] = [
         (&[], 2, "replace tensors by"),
         (&["--type", "q9"], 2, "q4_K"),
-        (&["--type", "q2_K"], 1, "q4_K already"),
+        (&["--type", "q2_K"], 1, "already q4_K"),
         (&["--donor", "/nonexistent.gguf"], 1, "/nonexistent.gguf"),
         (&["--donor", path(&model), "--tensor", "nothing"], 1, "`nothing`"),
         (&["--donor", path(&model), "--tensor", "("], 2, "--tensor"),

@@ -103,7 +103,7 @@ fn files_that_are_renamed_into_place_or_overwritten_are_taken_over() {
     let bytes = fs::read(&q6).unwrap();
     fs::write(scene.dir.path().join("cut"), &bytes[..bytes.len() / 2]).unwrap();
     fs::rename(scene.dir.path().join("cut"), &scene.model).unwrap();
-    let line = running.expect("warning: nothing is reloaded");
+    let line = running.expect("warning: nothing was reloaded");
     assert!(line.contains("model.gguf"), "{line}");
     assert!(running.child.try_wait().unwrap().is_none());
     // It is said once, not whenever the file was looked at.

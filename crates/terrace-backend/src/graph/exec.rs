@@ -94,7 +94,7 @@ impl Executor {
             self.scan(graph, &layout, &weights.store(), weights.lanes().as_mut())?;
         }
         self.products.find(graph, threads, |weights| self.places.is_there(weights));
-        tracing::debug!(nodes = graph.len(), products = self.products.len(), "products of ours");
+        tracing::debug!(nodes = graph.len(), products = self.products.len(), "products with our kernels");
         self.prepared =
             graph.uid().map(|graph| Prepared { graph, threads, weights: weights.clone(), model, skipped });
         Ok(weights)
@@ -124,7 +124,7 @@ impl Executor {
             routers = fused.iter().filter(|node| node.fused.router.is_some()).count(),
             expert_nodes = experts.len(),
             row_nodes = rows.len(),
-            "a graph to compute"
+            "computing a new graph"
         );
         Ok(())
     }

@@ -113,7 +113,7 @@ impl LayerSkips {
         }
         for &layer in layers {
             let refuse = |reason: &str| BackendError::Unskippable { layer, reason: reason.into() };
-            let entering = layer.checked_sub(1).ok_or_else(|| refuse("nothing is before the first"))?;
+            let entering = layer.checked_sub(1).ok_or_else(|| refuse("no layer comes before the first"))?;
             let at = |number: u32| {
                 let mut found = self.ends.iter().filter(|(n, _)| *n == number).map(|&(_, i)| i);
                 match (found.next(), found.next()) {
@@ -124,11 +124,11 @@ impl LayerSkips {
             };
             let stream = at(entering)?..at(layer)?;
             if stream.is_empty() {
-                return Err(refuse("the graph computes it before the layer before it"));
+                return Err(refuse("the graph computes it before the preceding layer"));
             }
             let (from, to) = (graph.node(stream.start), graph.node(stream.end));
             if from.ne() != to.ne() || from.ty() != to.ty() || !from.is_contiguous() || !to.is_contiguous() {
-                return Err(refuse("what leaves it is not of the shape of what enters"));
+                return Err(refuse("its output has another shape than its input"));
             }
             for node in stream.start + 1..stream.end {
                 let tensor = graph.node(node);
@@ -164,9 +164,9 @@ impl LayerSkips {
             let on_stream = operands(node).any(|operand| operand.storage() == entering.storage());
             if on_stream || overlap(node, entering) {
                 let reason = if on_stream {
-                    format!("what {} computes from its input is used elsewhere", node.name())
+                    format!("{}, computed from its input, is used elsewhere", node.name())
                 } else {
-                    format!("{}, which is used elsewhere, overwrites its input", node.name())
+                    format!("{} is used elsewhere and overwrites its input", node.name())
                 };
                 return Err(BackendError::Unskippable { layer: skip.layer, reason });
             }
@@ -188,7 +188,7 @@ impl LayerSkips {
         match self.written.get(&(operand.storage().as_ptr() as usize)) {
             Some(&skip) => Err(BackendError::Unskippable {
                 layer: self.skips[skip].layer,
-                reason: format!("what it writes to {} is used elsewhere", operand.storage().name()),
+                reason: format!("its writes to {} are used elsewhere", operand.storage().name()),
             }),
             None => Ok(()),
         }

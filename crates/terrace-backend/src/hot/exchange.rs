@@ -76,7 +76,7 @@ impl Lanes {
             && let Err(error) = self.bring(&exchanges, store)
         {
             // The model can do without; the next read of the bytes will say the same.
-            tracing::warn!("experts on devices stay as they are: {error}");
+            tracing::warn!("expert copies are not exchanged: {error}");
             for exchange in &exchanges {
                 self.cache.vacate(exchange.layer, exchange.slot);
             }

@@ -86,7 +86,7 @@ impl Lanes {
         let floats = unsafe { custom_node(block.input) }.ty() == DataType::F32;
         let recipe = recipe_of(block, &layer.firsts)
             .and_then(
-                |recipe| if floats { Ok(Arc::new(recipe)) } else { Err("its input is not of 32-bit floats") },
+                |recipe| if floats { Ok(Arc::new(recipe)) } else { Err("its input is not 32-bit floats") },
             )
             .map_err(str::to_owned);
         let adopted = match recipe {
@@ -114,8 +114,7 @@ impl Lanes {
     pub(crate) fn not_fused(&mut self) {
         for index in 0..self.layers.len() {
             if self.layers[index].problem.is_none() {
-                let problem =
-                    "its MoE block was not recognised, or the slots in RAM hold less than two of its experts";
+                let problem = "its MoE block was not recognised, or the slots in RAM hold fewer than two of its experts";
                 self.give_up(index, problem.into());
             }
         }
@@ -128,7 +127,7 @@ impl Lanes {
         }
         let layer = &self.layers[index];
         let lane = self.lanes[layer.lane].name();
-        tracing::warn!("layer {} has no experts on {lane}: {problem}", layer.layer.0);
+        tracing::warn!("layer {} has no expert copies on {lane}: {problem}", layer.layer.0);
         self.detach(index, problem);
     }
 
@@ -150,7 +149,7 @@ impl Lanes {
 
     /// A lane does not work any more: the CPU computes its experts.
     pub(super) fn fail(&mut self, lane: usize, error: &ExpertDeviceError) {
-        tracing::warn!("{error}; from now on the CPU computes the experts that it had copies of");
+        tracing::warn!("{error}; from now on the CPU computes the experts it had copies of");
         for index in 0..self.layers.len() {
             if self.layers[index].lane == lane && self.layers[index].problem.is_none() {
                 self.detach(index, error.to_string());
@@ -275,7 +274,7 @@ impl Lanes {
             if self.layers[index].tensors.iter().any(|tensor| changed.contains(tensor)) {
                 self.remake(index, layout);
                 if let Err(error) = self.fill(Some(index), store, &mut |_| ControlFlow::Continue(())) {
-                    tracing::warn!("experts on devices are brought later: {error}");
+                    tracing::warn!("expert copies are read again later: {error}");
                 }
             }
         }

@@ -12,7 +12,7 @@ impl Values {
     fn add(&mut self, to: Span, width: usize) -> Result<(), &'static str> {
         let value = self.0.len();
         if to.skip != 0 || width != to.width {
-            return Err("it writes into a part of a row");
+            return Err("its block writes part of a row");
         }
         self.0.push((to.at, Part { value, skip: 0, width }));
         Ok(())
@@ -21,29 +21,32 @@ impl Values {
     /// Where an operand of `width` elements is.
     fn find(&self, span: Span, width: usize) -> Result<Part, &'static str> {
         let found = self.0.iter().rev().find(|(at, _)| *at == span.at);
-        let (_, part) = found.ok_or("it reads what it has not computed")?;
+        let (_, part) = found.ok_or("its block reads a value that it has not computed")?;
         if span.skip + width > part.width {
-            return Err("it reads beyond a row");
+            return Err("its block reads past the end of a row");
         }
         Ok(Part { skip: span.skip, width, ..*part })
     }
 }
 
-/// What the block computes, on the slots' matrices whose first blocks are `matrices`; why not, if a lane cannot.
+const OTHER_TENSORS: &str = "its graph uses expert tensors that its slots do not hold";
+
+/// The recipe of a block, over slots for the matrices whose first blocks are `matrices`. The error says why a lane cannot
+/// compute it.
 pub fn recipe_of(block: &Block, matrices: &[BlockId]) -> Result<Recipe, &'static str> {
     let index = |first: BlockId| matrices.iter().position(|other| *other == first);
     if block.matrices().count() != matrices.len() {
-        return Err("its graph uses other expert tensors than its slots have");
+        return Err(OTHER_TENSORS);
     }
     // SAFETY: the layout outlives the graph's call.
     let mut all = block.matrices().map(|matrix| index(unsafe { (*matrix.tensor).block(0) }));
     let mut first = Vec::with_capacity(block.first.len());
     let mut values = Values(Vec::with_capacity(block.first.len() + block.steps.len()));
     for matrix in &block.first {
-        first.push(all.next().flatten().ok_or("its graph uses other expert tensors than its slots have")?);
+        first.push(all.next().flatten().ok_or(OTHER_TENSORS)?);
         values.add(Span { at: matrix.at, width: matrix.rows, skip: 0 }, matrix.rows)?;
     }
-    let down = all.next().flatten().ok_or("its graph uses other expert tensors than its slots have")?;
+    let down = all.next().flatten().ok_or(OTHER_TENSORS)?;
     let mut steps = Vec::with_capacity(block.steps.len());
     let mut tables = Vec::new();
     for step in &block.steps {
@@ -53,7 +56,7 @@ pub fn recipe_of(block: &Block, matrices: &[BlockId]) -> Result<Recipe, &'static
             match place {
                 Place::Scratch(span) => sources.push(Source::Part(values.find(*span, width)?)),
                 Place::Graph => {
-                    tables.push(step.op.table(i).ok_or("its experts' biases are not rows of 32-bit floats")?);
+                    tables.push(step.op.table(i).ok_or("its expert biases are not rows of 32-bit floats")?);
                     sources.push(Source::Table(tables.len() - 1));
                 }
                 Place::Id => sources.push(Source::Expert),

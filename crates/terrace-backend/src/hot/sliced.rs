@@ -118,7 +118,7 @@ impl Lane for SlicedLane {
         let this = &mut self.layers[layer.index()];
         if cut != this.cut {
             tracing::debug!(
-                "a layer's slices on {} have the borders {:?}, not {:?}",
+                "slice borders of a layer on {} are now {:?}, were {:?}",
                 self.name,
                 cut.0,
                 this.cut.0

@@ -94,7 +94,7 @@ impl Lanes {
             let mut lane = match plan.start(activations) {
                 Ok(lane) => lane,
                 Err(error) => {
-                    tracing::warn!("no experts on {}: {error}", plan.names());
+                    tracing::warn!("no expert copies on {}: {error}", plan.names());
                     continue;
                 }
             };
@@ -141,7 +141,7 @@ impl Lanes {
         let lane = &mut self.lanes[layer.lane];
         lane.remove(layer.key);
         let made = match lane.most_within(&layer.shapes, layer.most, (&layer.granted, layer.most)) {
-            0 => Err("not one of them fits into what its slots took".to_owned()),
+            0 => Err("no expert of the new type fits in the memory of its slots".to_owned()),
             wanted => fit(wanted, |slots| lane.remake(layer.key, &layer.shapes, slots).map(|()| layer.key))
                 .map_err(|error| error.to_string()),
         };
@@ -173,12 +173,12 @@ fn give_slots(
     let (key, slots) = match fit(wanted, |slots| lane.add(&shapes, slots)) {
         Ok(fitting) => fitting,
         Err(error) => {
-            tracing::warn!("layer {} has no experts on {}: {error}", layer.0, lane.name());
+            tracing::warn!("layer {} has no expert copies on {}: {error}", layer.0, lane.name());
             return None;
         }
     };
     if slots < wanted {
-        tracing::warn!("{} has room for {slots} experts of layer {}, not for {wanted}", lane.name(), layer.0);
+        tracing::warn!("{} has room for {slots} experts of layer {}, not {wanted}", lane.name(), layer.0);
     }
     let memory = lane.bytes_for(&shapes, slots);
     let layer = HotLayer {

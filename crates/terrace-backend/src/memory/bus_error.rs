@@ -95,7 +95,7 @@ unsafe extern "C" fn on_bus_error(_signal: c_int, info: *mut libc::siginfo_t, _c
     let _ = rest.write_all(entry.path.as_bytes());
     let _ = writeln!(
         rest,
-        ": cannot read the mapped file at offset {}: it was cut short, or its disk failed",
+        ": cannot read the mapped file at offset {}: it was truncated, or its disk failed",
         address - entry.base
     );
     if let Some(hint) = HINT.get() {

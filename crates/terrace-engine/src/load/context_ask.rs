@@ -17,7 +17,8 @@ impl HeaderModel {
     pub fn read(path: &Path) -> Option<Self> {
         let params = LoadParams { header_only: true, ..LoadParams::default() };
         let model = Model::load(path, &params);
-        let model = model.inspect_err(|error| tracing::debug!("contexts are estimated: {error}")).ok()?;
+        let model =
+            model.inspect_err(|error| tracing::debug!("context sizes are estimated: {error}")).ok()?;
         Some(Self(Arc::new(model)))
     }
 
@@ -52,7 +53,7 @@ impl HeaderModel {
         };
         let context = Context::new(Arc::clone(&self.0), &params, Arc::new(AtomicBool::new(false)));
         let context =
-            context.inspect_err(|error| tracing::debug!("the context is estimated: {error}")).ok()?;
+            context.inspect_err(|error| tracing::debug!("the context size is estimated: {error}")).ok()?;
         let (cache, compute) = context.memory();
         Some(ContextSize { cache, compute, logits: ByteSize::ZERO })
     }

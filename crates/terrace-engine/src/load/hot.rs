@@ -50,7 +50,7 @@ impl HotPlan {
 impl fmt::Display for HotPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(reason) = &self.inactive {
-            return write!(f, "no copies of experts on devices: {reason}");
+            return write!(f, "no expert copies on devices: {reason}");
         }
         for (index, HotDevice { device, layers, slots, experts, bytes }) in self.devices.iter().enumerate() {
             let separator = if index > 0 { ", " } else { "copies of " };
@@ -80,7 +80,7 @@ pub fn begin(file: &ModelFile, weights: &Weights, asked: Asked<'_>) -> HotPlan {
     if let (false, Some(reason), false) =
         (asked.planned.is_empty(), &plan.inactive, matches!(asked.choice, HotCacheChoice::Bytes(_)))
     {
-        tracing::warn!("the plan's experts on devices are not there: {reason}");
+        tracing::warn!("devices do not hold the expert copies of the plan: {reason}");
     }
     plan
 }
@@ -93,9 +93,9 @@ fn decided(file: &ModelFile, weights: &Weights, asked: Asked<'_>) -> HotPlan {
     match choice {
         HotCacheChoice::Off => return HotPlan::none("switched off"),
         _ if groups.is_empty() => return HotPlan::none("no experts are streamed"),
-        _ if devices.is_empty() => return HotPlan::none("there is no device with memory of its own"),
-        _ if traced => return HotPlan::none("a trace is recorded, and a replay has no devices"),
-        HotCacheChoice::Auto if planned.is_empty() => return HotPlan::none("the plan has none"),
+        _ if devices.is_empty() => return HotPlan::none("no device has memory of its own"),
+        _ if traced => return HotPlan::none("a trace is being recorded, and replays have no devices"),
+        HotCacheChoice::Auto if planned.is_empty() => return HotPlan::none("the plan contains none"),
         _ => {}
     }
     let mut whole = None;
@@ -117,7 +117,7 @@ fn decided(file: &ModelFile, weights: &Weights, asked: Asked<'_>) -> HotPlan {
             .collect(),
     };
     if plans.iter().all(|plan| plan.layers.iter().all(|layer| layer.slots == 0)) {
-        return HotPlan::none("not one expert fits");
+        return HotPlan::none("not even one expert fits");
     }
     let used = groups.iter().map(|group| group.top_k(file)).max().unwrap_or(1);
     let lanes = Lanes::start(file, &layout, &plans, used, update);
@@ -168,7 +168,7 @@ fn shared(
     most: ByteSize,
 ) -> Result<LanePlan, String> {
     if devices.len() < 2 {
-        return Err("there is one device only".into());
+        return Err("there is only one device".into());
     }
     let slice = |group: &ExpertGroup| ExpertGroup {
         bundle: Lanes::largest_slice(file, layout, group.layer, devices.len()),
@@ -177,7 +177,7 @@ fn shared(
     let slices: Vec<ExpertGroup> = groups.iter().map(slice).collect();
     let whole = slices.iter().zip(groups).find(|(slice, group)| slice.bundle == group.bundle);
     if let Some((group, _)) = whole {
-        return Err(format!("the experts of layer {} are too small to be cut at whole blocks", group.layer));
+        return Err(format!("the experts of layer {} are too small to slice at block borders", group.layer));
     }
     let least = devices.iter().map(|device| room(*device, most)).min().unwrap_or_default();
     Ok(LanePlan { devices: devices.to_vec(), layers: slots(file, &slices, least) })
@@ -188,7 +188,7 @@ fn room(device: DeviceHandle, most: ByteSize) -> ByteSize {
     let (free, _) = device.memory();
     let room = device_room(free);
     if room < most {
-        tracing::warn!("{} has {free} free: {room} for experts, not {most}", device.name());
+        tracing::warn!("{} has {free} free: expert copies get {room} instead of {most}", device.name());
     }
     most.min(room)
 }
@@ -235,7 +235,7 @@ fn described(groups: &[ExpertGroup], lanes: &Lanes) -> HotPlan {
         device.bytes += ByteSize(group.bundle.bytes() * u64::from(layer.slots));
     }
     if devices.is_empty() {
-        HotPlan::none("no device has room for one")
+        HotPlan::none("no device has room for an expert")
     } else {
         HotPlan { devices, inactive: None, whole: None }
     }

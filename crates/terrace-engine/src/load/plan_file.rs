@@ -12,7 +12,7 @@ pub fn read_plan(path: &Path) -> Result<PlanFile, FileError> {
     let bad = |reason: String| FileError { role: FileRole::Plan, path: path.into(), reason };
     let size = std::fs::metadata(path).map_err(|error| bad(error.to_string()))?.len();
     if size > MOST.bytes() {
-        return Err(bad(format!("{} are no plan", ByteSize(size))));
+        return Err(bad(format!("{} is too large for a plan (at most {MOST})", ByteSize(size))));
     }
     let text = std::fs::read_to_string(path).map_err(|error| bad(error.to_string()))?;
     PlanFile::from_json(&text).map_err(|error| bad(error.to_string()))

@@ -104,7 +104,7 @@ fn reads(options: &Options, plan: &Plan, files: &[PathBuf]) -> Result<(DirectCho
     Ok(match options.io.direct {
         DirectChoice::Auto if !direct => (DirectChoice::Off, reason),
         DirectChoice::Auto => (DirectChoice::Auto, reason),
-        asked => (asked, format!("as asked (by itself: {})", if direct { "direct" } else { "buffered" })),
+        asked => (asked, format!("as requested (default: {})", if direct { "direct" } else { "buffered" })),
     })
 }
 

@@ -20,7 +20,7 @@ impl FromStr for OnReload {
         match text {
             "clear" => Ok(Self::Clear),
             "keep" => Ok(Self::Keep),
-            _ => Err(format!("`{text}` is not clear or keep")),
+            _ => Err(format!("`{text}` is neither clear nor keep")),
         }
     }
 }

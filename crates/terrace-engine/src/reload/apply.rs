@@ -135,7 +135,7 @@ fn close_unused(registry: &mut Registry, weights: &Weights, opened: Vec<FileInde
             return true;
         }
         if let Err(error) = weights.store().remove_file(*index) {
-            tracing::warn!("a file that is not needed stays open: {error}");
+            tracing::warn!("cannot close an unused file: {error}");
         }
         false
     });

@@ -80,7 +80,7 @@ impl Taken {
 pub fn settle(budget: Option<&WeightBudget>, weights: Option<&Weights>, own: ByteSize) {
     let Some(budget) = budget else { return };
     if let Err(error) = budget.hold(own) {
-        tracing::warn!("more than the RAM budget: {error}");
+        tracing::warn!("over the RAM budget: {error}");
     }
     heed(weights);
 }
@@ -89,6 +89,6 @@ pub fn settle(budget: Option<&WeightBudget>, weights: Option<&Weights>, own: Byt
 fn heed(weights: Option<&Weights>) {
     if let Some(Err(error)) = weights.map(|weights| weights.store().poll()) {
         // Whoever computes next meets it, and says so.
-        tracing::debug!(%error, "the store could not be moved along");
+        tracing::debug!(%error, "polling the store failed");
     }
 }

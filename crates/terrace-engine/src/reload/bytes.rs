@@ -82,7 +82,7 @@ impl Files {
     pub fn close(&mut self, weights: Option<&Weights>) {
         for index in self.indices() {
             if let Some(Err(error)) = weights.map(|weights| weights.store().remove_file(index)) {
-                tracing::warn!("a file that is not needed stays open: {error}");
+                tracing::warn!("cannot close an unused file: {error}");
             }
         }
         self.opened.clear();

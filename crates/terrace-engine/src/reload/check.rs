@@ -57,22 +57,22 @@ fn acceptable(registry: &Registry, entry: &Entry, to: &Target) -> Result<(), Str
     let found = match to {
         Target::Original if entry.intact => return Ok(()),
         Target::Original => {
-            return Err("what was loaded is gone: its file has been written to in place".into());
+            return Err("the original bytes are gone: their file was overwritten in place".into());
         }
         Target::Found(found) => &found.info,
     };
     let original = &entry.original.info;
     if found.shape != original.shape {
-        return Err(format!("it is {} there, and {} in the model", found.shape, original.shape));
+        return Err(format!("its shape is {} in the file, but {} in the model", found.shape, original.shape));
     }
     if found.ty == original.ty {
         return Ok(());
     }
     let (from, to) = (&original.ty.name, &found.ty.name);
     if !is_matrix(original, entry.class) {
-        return Err(format!("it is {to} there, and what it is used for takes {from} only"));
+        return Err(format!("its type is {to} in the file, but it is used where only {from} works"));
     }
-    let ty = DataType::from_id(found.ty.id).ok_or_else(|| format!("type {to} is not known"))?;
+    let ty = DataType::from_id(found.ty.id).ok_or_else(|| format!("unknown type {to}"))?;
     if entry.weights.iter().any(Weight::is_split) {
         cuttable(registry, entry, found)?;
     }
@@ -82,7 +82,7 @@ fn acceptable(registry: &Registry, entry: &Entry, to: &Target) -> Result<(), Str
         .iter()
         .find(|weight| !weight.can_be(ty, weight.is_host() || is_streamed(weight), rows))
     {
-        Some(weight) => Err(format!("there is no kernel for type {to} where it is ({})", weight.place())),
+        Some(weight) => Err(format!("no kernel for type {to} on {}", weight.place())),
         None => Ok(()),
     }
 }
@@ -97,7 +97,7 @@ fn cuttable(registry: &Registry, entry: &Entry, found: &TensorInfo) -> Result<()
                 return Ok(());
             }
             Err(format!(
-                "cut in multiples of {granularity}, one of {devices} devices would have nothing of it"
+                "cannot be sliced for {devices} devices: with borders at multiples of {granularity}, one gets nothing"
             ))
         }
         "attn_output" | "ssm_out" => {
@@ -107,9 +107,7 @@ fn cuttable(registry: &Registry, entry: &Entry, found: &TensorInfo) -> Result<()
                 return Ok(());
             }
             let (from, to) = (&entry.original.info.ty.name, &found.ty.name);
-            Err(format!(
-                "the cache of keys and values is cut between devices by its block size: {from}'s, not {to}'s"
-            ))
+            Err(format!("the KV cache is sliced by this tensor's block size, so {from} cannot become {to}"))
         }
         _ => Ok(()),
     }

@@ -33,10 +33,10 @@ impl fmt::Display for Refusal {
 #[non_exhaustive]
 pub enum ReloadError {
     /// Tensors that cannot be taken, and so nothing was.
-    #[error("nothing is reloaded: {}", list(.0))]
+    #[error("nothing was reloaded: {}", list(.0))]
     Refused(Vec<Refusal>),
     /// A file that is not, or no longer, a GGUF file with the tensors.
-    #[error("nothing is reloaded: {source}")]
+    #[error("nothing was reloaded: {source}")]
     File {
         /// The file.
         path: PathBuf,
@@ -46,7 +46,7 @@ pub enum ReloadError {
         fresh: bool,
     },
     /// A file that cannot be looked at.
-    #[error("nothing is reloaded: {}: {source}", path.display())]
+    #[error("nothing was reloaded: {}: {source}", path.display())]
     Gone {
         /// The file.
         path: PathBuf,
@@ -54,20 +54,20 @@ pub enum ReloadError {
         source: std::io::Error,
     },
     /// A file that kept changing while it was read.
-    #[error("nothing is reloaded: {} is being written to", path.display())]
+    #[error("nothing was reloaded: {} is still being written", path.display())]
     Unstable {
         /// The file.
         path: PathBuf,
     },
     /// Bytes that could not be read.
-    #[error("nothing is reloaded: {0}")]
+    #[error("nothing was reloaded: {0}")]
     Read(#[from] StoreError),
-    /// The backend's.
-    #[error("nothing is reloaded: {0}")]
+    /// The backend refused.
+    #[error("nothing was reloaded: {0}")]
     Backend(#[from] BackendError),
     /// Less memory than the new bytes need beside the old ones.
     #[error(
-        "nothing is reloaded: the new tensors need {needed} beside the old ones, and {available} are available"
+        "nothing was reloaded: the new tensors need {needed} beside the old ones, but only {available} is available"
     )]
     NoRoom {
         /// Their bytes.
@@ -77,8 +77,7 @@ pub enum ReloadError {
     },
     /// More than the RAM budget has for them.
     #[error(
-        "nothing is reloaded: tensors beside those that were loaded need {needed}, and the RAM budget of {budget} has {left} \
-         for them"
+        "nothing was reloaded: replaced tensors need {needed}, but the RAM budget of {budget} has only {left} for them"
     )]
     OverBudget {
         /// Their bytes, those that were replaced before included.
@@ -89,7 +88,7 @@ pub enum ReloadError {
         budget: ByteSize,
     },
     /// No memory for the new bytes.
-    #[error("nothing is reloaded: no memory for {len} bytes of {tensor}: {source}")]
+    #[error("nothing was reloaded: cannot allocate {len} bytes for {tensor}: {source}")]
     Memory {
         /// The tensor.
         tensor: String,
@@ -122,9 +121,9 @@ impl ReloadError {
             Self::Unstable { .. } | Self::File { .. } => {
                 Some("write to another file, and rename it into place when it is complete".into())
             }
-            Self::OverBudget { .. } => {
-                Some("a larger RAM budget; weights that stream need none for it".into())
-            }
+            Self::OverBudget { .. } => Some(
+                "raise the RAM budget, or stream these weights: streamed ones need no extra memory".into(),
+            ),
             _ => None,
         }
     }
@@ -135,6 +134,6 @@ fn list(refusals: &[Refusal]) -> String {
     match refusals {
         [] => "no reason given".into(),
         [one] => one.to_string(),
-        [first, rest @ ..] => format!("{first}; and {} more tensors", rest.len()),
+        [first, rest @ ..] => format!("{first}; and {} more", rest.len()),
     }
 }

@@ -67,7 +67,7 @@ impl Registry {
                 }
                 let name = known.original.info.name.as_str();
                 let Some(info) = tensors.get(name) else {
-                    let reason = "the file does not have it any more".into();
+                    let reason = "no longer in the file".into();
                     refusals.push(Refusal { tensor: name.into(), path: Some(path.clone()), reason });
                     continue;
                 };

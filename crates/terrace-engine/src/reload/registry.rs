@@ -61,13 +61,12 @@ impl Entry {
     pub fn fixed(&self) -> Option<String> {
         if self.weights.is_empty() {
             return Some(
-                "llama.cpp holds no tensor of this name: it was left out of the load, or merged with others"
+                "llama.cpp has no tensor of this name: it was left out of the load, or merged into another"
                     .into(),
             );
         }
         let converted = self.weights.iter().find(|weight| Terrace::home(weight) == Home::Converted);
-        converted
-            .map(|weight| format!("llama.cpp has converted it to a layout of its own ({})", weight.place()))
+        converted.map(|weight| format!("llama.cpp has repacked it into its own layout ({})", weight.place()))
     }
 }
 

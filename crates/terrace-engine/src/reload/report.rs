@@ -60,7 +60,7 @@ impl fmt::Display for ReloadReport {
             writeln!(f, "reloaded {tensor}: {from} -> {to}, {state}, {bytes} read")?;
         }
         if self.resplit > 0 {
-            writeln!(f, "{} weights were cut anew between devices", self.resplit)?;
+            writeln!(f, "{} weights were sliced again for the devices", self.resplit)?;
         }
         let (epoch, ms) = (self.epoch, self.seconds * 1e3);
         write!(f, "epoch {epoch}: {} tensors in {ms:.1} ms", self.swapped.len())

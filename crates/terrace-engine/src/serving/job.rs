@@ -97,7 +97,7 @@ pub enum Event {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// As many jobs wait as may.
-    #[error("{waiting} requests are waiting already")]
+    #[error("the queue is full: {waiting} requests are waiting")]
     Full {
         /// Jobs that wait.
         waiting: usize,
@@ -106,7 +106,7 @@ pub enum Refused {
     #[error("the prompt is empty")]
     EmptyPrompt,
     /// More prompt than context.
-    #[error("the prompt has {prompt} tokens, and the context holds {context}")]
+    #[error("the prompt has {prompt} tokens, but the context holds only {context}")]
     TooLong {
         /// Tokens of the prompt.
         prompt: usize,
@@ -114,7 +114,7 @@ pub enum Refused {
         context: usize,
     },
     /// A token that is none.
-    #[error("{token} is not a token: the vocabulary has {vocabulary}")]
+    #[error("token {token} is not in the vocabulary of {vocabulary} tokens")]
     UnknownToken {
         /// The number.
         token: i32,
@@ -122,6 +122,6 @@ pub enum Refused {
         vocabulary: usize,
     },
     /// The worker has ended.
-    #[error("the engine is stopping")]
+    #[error("the engine is shutting down")]
     Stopped,
 }

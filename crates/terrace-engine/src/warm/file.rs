@@ -68,22 +68,22 @@ impl UsageFile {
             format: String,
             version: u32,
         }
-        let unreadable = |e: serde_json::Error| self.wrong(format!("not a file of experts' statistics: {e}"));
+        let unreadable = |e: serde_json::Error| self.wrong(format!("not an expert statistics file: {e}"));
         let Head { format, version } = serde_json::from_str(&text).map_err(unreadable)?;
         if format != FORMAT || version != VERSION {
-            let reason = format!("it is `{format}` version {version}, not `{FORMAT}` version {VERSION}");
+            let reason = format!("expected `{FORMAT}` version {VERSION}, found `{format}` version {version}");
             return Err(self.wrong(reason));
         }
         let wire: Wire = serde_json::from_str(&text).map_err(unreadable)?;
         if wire.model != self.model {
-            return Err(self.wrong(format!("it is about another model, `{}`", wire.model.name)));
+            return Err(self.wrong(format!("made for another model, `{}`", wire.model.name)));
         }
         // Which layers are managed depends on the run.
         for known in shape.layers() {
             let of_layer = |other: &&LayerCounts| other.layer == known.0.0;
             let mut found = wire.layers.iter().filter(of_layer);
             if found.next().is_some_and(|l| l.counts.len() != known.1.len()) || found.next().is_some() {
-                return Err(self.wrong(format!("layer {} has other experts", known.0)));
+                return Err(self.wrong(format!("wrong number of experts in layer {}", known.0)));
             }
         }
         let managed = |of: &LayerCounts| shape.layers().any(|(layer, _)| layer.0 == of.layer);
@@ -98,7 +98,7 @@ impl UsageFile {
         let wire = Wire { format: FORMAT.into(), version: VERSION, model: self.model.clone(), layers };
         let text = serde_json::to_vec(&wire).expect("counts are plain data");
         if text.len() as u64 > MAX_FILE {
-            return Err(self.wrong(format!("{} bytes are too many", text.len())));
+            return Err(self.wrong(format!("{} bytes are too many (at most {MAX_FILE})", text.len())));
         }
         replace_cache_file(&self.path, &text).map_err(|error| self.wrong(error.to_string()))?;
         self.forget_oldest();

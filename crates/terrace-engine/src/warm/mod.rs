@@ -46,13 +46,13 @@ impl WarmStart {
         let identity = match file_identity(model) {
             Ok(identity) => identity,
             Err(error) => {
-                tracing::warn!("no statistics of experts are kept: {error}");
+                tracing::warn!("expert statistics are not kept: {error}");
                 return Ok(None);
             }
         };
         let file = UsageFile::new(dir, identity);
         let before = file.read(&usage).unwrap_or_else(|error| {
-            tracing::warn!("{error}; it is written anew");
+            tracing::warn!("{error}; the file will be rewritten");
             Vec::new()
         });
         let blocks = {
@@ -63,7 +63,7 @@ impl WarmStart {
             let elsewhere = |layer, expert| lanes.as_ref().is_some_and(|lanes| lanes.holds(layer, expert));
             hottest(&before, &weights.layout(), &store, room(&store), elsewhere)
         };
-        tracing::debug!(blocks = blocks.len(), "blocks that earlier runs used most are read behind");
+        tracing::debug!(blocks = blocks.len(), "reading in the background what earlier runs used most");
         weights.store().fill(blocks).map_err(BackendError::from)?;
         weights.observer().usage = Some(usage);
         Ok(Some(Self { file, before, weights: Arc::clone(weights) }))
@@ -75,7 +75,7 @@ impl WarmStart {
         let Some(usage) = observer.usage.as_ref().filter(|usage| !usage.is_empty()) else { return };
         let layers = faded(&self.before, usage);
         if let Err(error) = self.file.write(layers) {
-            tracing::warn!("statistics of experts are not kept: {error}");
+            tracing::warn!("cannot save expert statistics: {error}");
         }
     }
 }

@@ -23,7 +23,7 @@ pub enum BaseLogitsFault {
     #[error("not a file of log probabilities: it does not begin with `_logits_`")]
     Magic,
     /// A number in the header that cannot be.
-    #[error("{what} of {value} at byte offset {offset}")]
+    #[error("invalid {what} {value} at byte offset {offset}")]
     Header {
         /// Which one.
         what: &'static str,
@@ -49,7 +49,9 @@ pub enum BaseLogitsFault {
         vocab: usize,
     },
     /// A token outside of the vocabulary.
-    #[error("token {token} at position {position} (byte offset {offset}) of a vocabulary of {vocab}")]
+    #[error(
+        "token {token} at position {position} (byte offset {offset}) is outside the vocabulary of {vocab}"
+    )]
     Token {
         /// The token.
         token: i32,
@@ -73,7 +75,7 @@ pub enum BaseLogitsFault {
         offset: u64,
     },
     /// The file is of a model with other tokens.
-    #[error("made over {base} vocabulary entries, and the model has {model}")]
+    #[error("made with a vocabulary of {base}, but the model has {model}")]
     Vocab {
         /// The file's.
         base: usize,
@@ -81,7 +83,7 @@ pub enum BaseLogitsFault {
         model: usize,
     },
     /// The file has chunks of another length.
-    #[error("made with chunks of {base} tokens, not of {asked}")]
+    #[error("made with chunks of {base} tokens, not {asked}")]
     Context {
         /// The file's.
         base: usize,
@@ -89,7 +91,7 @@ pub enum BaseLogitsFault {
         asked: usize,
     },
     /// Fewer chunks than asked for.
-    #[error("{base} chunks, and {asked} are asked for")]
+    #[error("only {base} chunks, but {asked} were requested")]
     Chunks {
         /// The file's.
         base: usize,
@@ -97,7 +99,7 @@ pub enum BaseLogitsFault {
         asked: usize,
     },
     /// The file is of another text.
-    #[error("made of another text: token {position} is {base} there and {text} here")]
+    #[error("made from a different text: token {position} is {base} in the file, but {text} here")]
     Text {
         /// The first difference.
         position: usize,
@@ -107,7 +109,7 @@ pub enum BaseLogitsFault {
         text: i32,
     },
     /// The file is of a longer text.
-    #[error("made of another text: {base} tokens, of which the text has {text}")]
+    #[error("made from a longer text: {base} tokens, but the text has only {text}")]
     TextLength {
         /// The file's tokens that would be compared.
         base: usize,

@@ -42,9 +42,9 @@ impl Layout {
                 _ => Err(BaseLogitsFault::Header { what, value: value.into(), offset }),
             }
         };
-        let context = number("a chunk length", 8, 4)?;
-        let vocab = number("a vocabulary size", 12, 1)?;
-        let count = number("a number of chunks", 16, 1)?;
+        let context = number("chunk length", 8, 4)?;
+        let vocab = number("vocabulary size", 12, 1)?;
+        let count = number("number of chunks", 16, 1)?;
         let layout = Self { chunks: Chunks { context, count }, vocab };
         let expected = layout.bytes();
         if expected != u128::from(bytes) {

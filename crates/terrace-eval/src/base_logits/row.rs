@@ -66,10 +66,10 @@ impl<'a> Row<'a> {
         let row = Self { scale: float(0), floor: float(2), levels: &words[HEAD..HEAD + vocab] };
         let highest = row.floor + row.scale * f64::from(TOP);
         if !row.scale.is_finite() || !row.floor.is_finite() || row.scale < 0.0 {
-            return Err(format!("log probabilities of {} + {} * level", row.floor, row.scale));
+            return Err(format!("invalid log probabilities {} + {} * level", row.floor, row.scale));
         }
         if row.levels.contains(&TOP) && highest > ROUNDING {
-            return Err(format!("a log probability of {highest}"));
+            return Err(format!("positive log probability {highest}"));
         }
         Ok(row)
     }

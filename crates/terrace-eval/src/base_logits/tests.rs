@@ -97,15 +97,19 @@ fn damaged_files_are_refused_with_the_numbers() {
     says(&[(0, b"_LOGITS_")], None, "does not begin with `_logits_`");
     says(&[], Some(5), "does not begin with `_logits_`");
     says(&[], Some(15), "failed to fill whole buffer");
-    says(&[(8, &[3])], None, "a chunk length of 3 at byte offset 8");
-    says(&[(12, &(-5_i32).to_le_bytes())], None, "a vocabulary size of -5 at byte offset 12");
-    says(&[(16, &[0])], None, "a number of chunks of 0 at byte offset 16");
+    says(&[(8, &[3])], None, "invalid chunk length 3 at byte offset 8");
+    says(&[(12, &(-5_i32).to_le_bytes())], None, "invalid vocabulary size -5 at byte offset 12");
+    says(&[(16, &[0])], None, "invalid number of chunks 0 at byte offset 16");
     says(&[], Some(203), "203 bytes, but 2 chunks of 8 tokens over 5 vocabulary entries take 204");
     says(&[], Some(205), "205 bytes, but");
     // Promises that no file could keep are not tried.
     let most = i32::MAX.to_le_bytes();
     says(&[(8, &most), (12, &most), (16, &most)], None, "take 9903520");
-    says(&[(20 + 4 * 3, &[5])], None, "token 5 at position 3 (byte offset 32) of a vocabulary of 5");
+    says(
+        &[(20 + 4 * 3, &[5])],
+        None,
+        "token 5 at position 3 (byte offset 32) is outside the vocabulary of 5",
+    );
     says(&[(20, &[255; 4])], None, "token -1 at position 0");
     // The second row of the second chunk.
     let at = 20 + 64 + 4 * 20;
@@ -126,12 +130,12 @@ fn another_use_is_refused_with_the_numbers() {
         let error = result.unwrap_err();
         assert_eq!(error, format!("base logits /base: {expected}"));
     };
-    refused(check(6, &TOKENS, 8, None), "made over 5 vocabulary entries, and the model has 6");
-    refused(check(5, &TOKENS, 9, None), "made with chunks of 8 tokens, not of 9");
-    refused(check(5, &TOKENS, 8, Some(3)), "2 chunks, and 3 are asked for");
-    refused(check(5, &TOKENS[..15], 8, None), "made of another text: 16 tokens, of which the text has 15");
+    refused(check(6, &TOKENS, 8, None), "made with a vocabulary of 5, but the model has 6");
+    refused(check(5, &TOKENS, 9, None), "made with chunks of 8 tokens, not 9");
+    refused(check(5, &TOKENS, 8, Some(3)), "only 2 chunks, but 3 were requested");
+    refused(check(5, &TOKENS[..15], 8, None), "made from a longer text: 16 tokens, but the text has only 15");
     let mut other = TOKENS;
     other[9] = 1;
-    refused(check(5, &other, 8, None), "made of another text: token 9 is 4 there and 1 here");
+    refused(check(5, &other, 8, None), "made from a different text: token 9 is 4 in the file, but 1 here");
     assert!(check(5, &other, 8, Some(1)).is_ok());
 }

@@ -27,13 +27,13 @@ pub enum HellaSwagError {
     #[error("no tasks")]
     Empty,
     /// A task is cut.
-    #[error("{lines} lines, and each task has {LINES}")]
+    #[error("{lines} lines, but each task takes {LINES}")]
     Lines {
         /// Lines of the file.
         lines: usize,
     },
     /// The right ending cannot be found.
-    #[error("line {line}: `{text}` is not the number of the right ending, 0 to {}", ENDINGS - 1)]
+    #[error("line {line}: `{text}` is not the number of an ending (0 to {})", ENDINGS - 1)]
     Gold {
         /// The line, 1-based.
         line: usize,

@@ -33,7 +33,7 @@ pub enum SweepError {
     #[error("{}: another sweep is writing to it", .0.display())]
     Locked(PathBuf),
     /// Something else, or a journal that is damaged before its end.
-    #[error("{}, line {line}: is not a sweep's journal: {reason}", path.display())]
+    #[error("{}, line {line}: not a sweep journal: {reason}", path.display())]
     Journal {
         /// The file.
         path: PathBuf,
@@ -43,7 +43,7 @@ pub enum SweepError {
         reason: String,
     },
     /// A journal of another sweep.
-    #[error("{}: was made with another {what}", path.display())]
+    #[error("{}: made with a different {what}", path.display())]
     Other {
         /// The file.
         path: PathBuf,
@@ -51,10 +51,10 @@ pub enum SweepError {
         what: &'static str,
     },
     /// Nothing to try.
-    #[error("no matrix of this model has a name that `{0}` is found in")]
+    #[error("`{0}` matches the name of no matrix of this model")]
     NoSubjects(String),
     /// The model does not give the figures that it gave.
-    #[error("{after}, the model is not what it was: perplexity {now}, and {was} at first")]
+    #[error("the model differs after {after}: perplexity {now}, but {was} at first")]
     NotRestored {
         /// What was done.
         after: String,
@@ -64,7 +64,7 @@ pub enum SweepError {
         was: f64,
     },
     /// Tensors that did not return.
-    #[error("{0} did not return to what was loaded")]
+    #[error("{0} did not return to its loaded bytes")]
     NotReturned(String),
     /// No mix.
     #[error(transparent)]

@@ -183,7 +183,7 @@ impl Journal {
         let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
         if whole == 0 && !bytes.is_empty() && !bytes.starts_with(b"{\"sweep\"") {
             // Not a journal whose first line was torn off.
-            return Err(SweepError::Journal { path: path.into(), line: 1, reason: "no header".into() });
+            return Err(SweepError::Journal { path: path.into(), line: 1, reason: "missing header".into() });
         }
         let records = if whole == 0 { None } else { Some(parse(path, &bytes[..whole], header)?) };
         file.set_len(whole as u64).map_err(io)?;
@@ -266,10 +266,10 @@ impl Header {
     /// What is not the same.
     fn differs(&self, other: &Self) -> Option<&'static str> {
         [
-            (self.sweep != other.sweep, "version of the format"),
+            (self.sweep != other.sweep, "format version"),
             (self.model != other.model, "model"),
             (self.text != other.text, "text, context or number of chunks"),
-            (self.base != other.base, "base to compare with"),
+            (self.base != other.base, "base"),
             (self.subjects != other.subjects, "choice of tensors"),
         ]
         .into_iter()

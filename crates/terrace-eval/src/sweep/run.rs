@@ -142,14 +142,14 @@ impl Sweep<'_> {
         };
         let now = measure(model, "baseline", done)?;
         match self.journal.baseline() {
-            Some(_) => self.same("Now", &now)?,
+            Some(_) => self.same("resuming", &now)?,
             None => self.journal.add(Record::Baseline(now))?,
         }
         let first = &self.subjects.0[0];
         model.swap(&replacements(first, self.copies))?;
-        let copied = measure(model, "sanity: a copy of itself", done)?;
+        let copied = measure(model, "sanity check with a copy", done)?;
         restore(model, &first.tensors)?;
-        self.same(&format!("With a copy of {}", first.name), &copied)?;
+        self.same(&format!("swapping in a copy of {}", first.name), &copied)?;
 
         let mut unchecked = 0;
         for (subject, donor, bytes, ty) in &cells {
@@ -184,7 +184,7 @@ impl Sweep<'_> {
             (done, unchecked) = (done + 1, unchecked + 1);
             if unchecked == CHECK_EVERY || done == steps {
                 let now = measure(model, "baseline again", done)?;
-                self.same(&format!("After {unchecked} steps, the last with {}", subject.name), &now)?;
+                self.same(&format!("{unchecked} steps, the last with {}", subject.name), &now)?;
                 unchecked = 0;
             }
         }

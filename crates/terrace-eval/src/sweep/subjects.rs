@@ -23,7 +23,7 @@ impl FromStr for Grouping {
         match text {
             "tensor" => Ok(Self::Tensor),
             "layer" => Ok(Self::Layer),
-            _ => Err("tensors change one by one (tensor) or a layer's together (layer)".into()),
+            _ => Err("expected tensor (one at a time) or layer (all of a layer together)".into()),
         }
     }
 }

@@ -21,7 +21,7 @@ struct RegContext {
 
 /// What cannot be registered.
 #[derive(Debug, thiserror::Error)]
-#[error("this ggml has backend API version {host}, Terrace was built for {}", abi::API_VERSION)]
+#[error("this ggml has backend API version {host}, but Terrace was built for {}", abi::API_VERSION)]
 pub struct ApiVersionMismatch {
     host: c_int,
 }

@@ -41,7 +41,7 @@ pub enum GgufError {
         path: PathBuf,
     },
     /// The magic number is another one.
-    #[error("{}: is not a GGUF file: it starts with {found}, not with \"GGUF\"", path.display())]
+    #[error("{}: is not a GGUF file: it starts with {found} instead of \"GGUF\"", path.display())]
     NotGguf {
         /// The file.
         path: PathBuf,
@@ -60,7 +60,7 @@ pub enum GgufError {
     },
     /// The file ends within its header, metadata or tensor table.
     #[error(
-        "{}: truncated in {place}: {needs} bytes are needed at offset {offset}, the file has {file_len}",
+        "{}: truncated in {place}: {needs} bytes needed at offset {offset}, but the file has only {file_len}",
         path.display()
     )]
     Truncated {
@@ -76,7 +76,7 @@ pub enum GgufError {
         file_len: u64,
     },
     /// A count or a length that no model has.
-    #[error("{}: absurd {what} in {place} at offset {offset}: {value}, the limit is {limit}", path.display())]
+    #[error("{}: absurd {what} in {place} at offset {offset}: {value} (limit {limit})", path.display())]
     Absurd {
         /// The file.
         path: PathBuf,
@@ -112,13 +112,13 @@ pub enum GgufError {
         reason: String,
     },
     /// The metadata does not say which architecture the model has, so nothing can run it.
-    #[error("{}: has no `general.architecture`: it is not a model", path.display())]
+    #[error("{}: is not a model: it has no `general.architecture`", path.display())]
     NoArchitecture {
         /// The file.
         path: PathBuf,
     },
     /// A tensor type that this ggml does not know, or no longer.
-    #[error("{}: tensor `{tensor}` has the unknown type {ty} (at offset {offset})", path.display())]
+    #[error("{}: tensor `{tensor}` has unknown type {ty} (at offset {offset})", path.display())]
     UnknownType {
         /// The file.
         path: PathBuf,
@@ -142,7 +142,7 @@ pub enum GgufError {
         offset: u64,
     },
     /// The bytes of an expert tensor are not a whole number per expert.
-    #[error("{}: expert tensor `{tensor}` has {bytes} bytes, which do not divide by {experts} experts", path.display())]
+    #[error("{}: expert tensor `{tensor}` has {bytes} bytes, which is not a multiple of its {experts} experts", path.display())]
     ExpertSplit {
         /// The file.
         path: PathBuf,
@@ -155,7 +155,7 @@ pub enum GgufError {
     },
     /// The file ends before the tensor's last byte.
     #[error(
-        "{}: truncated in the data of tensor `{tensor}`: its {len} bytes at offset {offset} end at {}, the file has {file_len}",
+        "{}: truncated in the data of tensor `{tensor}`: its {len} bytes at offset {offset} end at {}, but the file has only {file_len}",
         path.display(),
         u128::from(*offset) + u128::from(*len)
     )]
@@ -172,7 +172,7 @@ pub enum GgufError {
         file_len: u64,
     },
     /// One of a split model's files is not there.
-    #[error("{}: no such file: shard {number} of the {count} of {}", path.display(), first.display())]
+    #[error("{}: no such file: shard {number} of {count} of {}", path.display(), first.display())]
     MissingShard {
         /// Where it should be.
         path: PathBuf,
@@ -196,7 +196,7 @@ pub enum GgufError {
         first: String,
     },
     /// The name of a split model's file does not say where its siblings are.
-    #[error("{}: is the first of {count} shards, its name must end with `{expected}`", path.display())]
+    #[error("{}: is the first of {count} shards, so its name must end with `{expected}`", path.display())]
     ShardName {
         /// The file.
         path: PathBuf,
@@ -206,7 +206,7 @@ pub enum GgufError {
         expected: String,
     },
     /// A shard belongs to another model or another splitting.
-    #[error("{}: is not of the same model as {}: `{key}` is {found}, expected {expected}", path.display(), first.display())]
+    #[error("{}: belongs to another model than {}: `{key}` is {found}, expected {expected}", path.display(), first.display())]
     ForeignShard {
         /// The shard.
         path: PathBuf,
@@ -230,7 +230,7 @@ pub enum GgufError {
         other: PathBuf,
     },
     /// The shards hold more or fewer tensors than the first one announces.
-    #[error("{}: its {count} shards hold {found} tensors, `split.tensors.count` says {expected}", path.display())]
+    #[error("{}: its {count} shards hold {found} tensors, but `split.tensors.count` says {expected}", path.display())]
     TensorCount {
         /// The first shard.
         path: PathBuf,

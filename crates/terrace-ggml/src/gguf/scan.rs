@@ -80,9 +80,9 @@ pub fn scan(path: &Path, file: &File, file_len: u64) -> Result<Scan, GgufError> 
 fn check_version(path: &Path, found: u32) -> Result<(), GgufError> {
     let hint = match found {
         2 | 3 => return Ok(()),
-        1 => "version 1 has been dropped: convert the model again",
+        1 => "version 1 is obsolete: convert the model again",
         v if v & 0xffff == 0 && v != 0 => "is the file big-endian?",
-        _ => "2 and 3 are",
+        _ => "only 2 and 3 are",
     };
     Err(GgufError::Version { path: path.into(), found, hint })
 }
@@ -265,7 +265,9 @@ impl Walk<'_> {
         let name = self.text("tensor name length", MAX_NAME)?;
         let name = match String::from_utf8(name) {
             Ok(name) if !name.is_empty() && !name.contains('\0') => name,
-            Ok(name) => return Err(self.malformed(name_at, format!("tensor name `{}`", printable(&name)))),
+            Ok(name) => {
+                return Err(self.malformed(name_at, format!("invalid tensor name `{}`", printable(&name))));
+            }
             Err(e) => {
                 let shown = e.as_bytes().escape_ascii().to_string();
                 return Err(self.malformed(name_at, format!("tensor name `{shown}` is not UTF-8")));
@@ -275,9 +277,7 @@ impl Walk<'_> {
         self.place = format!("tensor table, entry {} of {of} (`{shown}`)", index + 1);
         let dims = self.u32()?;
         if dims > MAX_DIMS {
-            return Err(
-                self.malformed(self.at - 4, format!("{dims} dimensions, at most {MAX_DIMS} are possible"))
-            );
+            return Err(self.malformed(self.at - 4, format!("{dims} dimensions (at most {MAX_DIMS})")));
         }
         let mut elements = 1u64;
         for dim in 0..dims {

@@ -59,7 +59,7 @@ value_from! {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
     /// A zero byte, which ends a C string.
-    #[error("`{0}` holds a zero byte")]
+    #[error("`{0}` contains a NUL byte")]
     ZeroByte(String),
     /// An empty key.
     #[error("a metadata key is empty")]
@@ -71,10 +71,10 @@ pub enum HeaderError {
     #[error("tensor name `{0}` is empty or longer than 63 bytes")]
     NameLength(String),
     /// Two tensors with a name.
-    #[error("tensor `{0}` is there twice")]
+    #[error("duplicate tensor `{0}`")]
     Duplicate(String),
     /// A shape that the type cannot have.
-    #[error("tensor `{name}`: shape {shape} is not whole {ty} rows, or its size is beyond 2^63 bytes")]
+    #[error("tensor `{name}`: shape {shape} does not make whole {ty} rows, or exceeds 2^63 bytes")]
     Shape {
         /// Tensor.
         name: String,
@@ -84,7 +84,7 @@ pub enum HeaderError {
         ty: String,
     },
     /// A type that ggml does not know.
-    #[error("tensor `{name}`: there is no tensor type {id}")]
+    #[error("tensor `{name}`: unknown tensor type {id}")]
     Type {
         /// Tensor.
         name: String,

@@ -26,11 +26,11 @@ unsafe extern "C" fn on_abort(message: *const c_char) {
     let what = message.rsplit('/').next().unwrap_or(&message);
     let mut stderr = std::io::stderr().lock();
     let hint = if remote::is_loss(&message) {
-        "an RPC server ended, and what it held is gone: start it, and load the model again"
+        "an RPC server ended, and the weights it held are lost: start it, and load the model again"
     } else {
-        "the model's metadata contradict each other, or this is a defect; the model file was not changed"
+        "the model's metadata is inconsistent, or this is a bug; the model file was not changed"
     };
-    let _ = writeln!(stderr, "error: llama.cpp gave up ({what})");
+    let _ = writeln!(stderr, "error: llama.cpp aborted ({what})");
     let _ = writeln!(stderr, "hint: {hint}");
     // SAFETY: ends the process at once; destructors of a process in an unknown state are better not run.
     unsafe { libc::_exit(1) }

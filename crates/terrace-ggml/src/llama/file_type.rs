@@ -82,7 +82,7 @@ impl fmt::Display for FileType {
 
 /// Text that names no file type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{given}` is no file type; there are {}", FileType::all().map(FileType::name).collect::<Vec<_>>().join(", "))]
+#[error("`{given}` is not a file type; available: {}", FileType::all().map(FileType::name).collect::<Vec<_>>().join(", "))]
 pub struct ParseFileTypeError {
     given: String,
 }

@@ -21,8 +21,8 @@ impl std::str::FromStr for SplitMode {
         match text {
             "layer" => Ok(Self::Layer),
             "tensor" => Ok(Self::Tensor),
-            "row" => Err("it needs buffers that few of ggml's drivers have; use tensor".into()),
-            _ => Err(format!("`{text}` is not layer or tensor")),
+            "row" => Err("row needs buffers that few of ggml's drivers have; use tensor".into()),
+            _ => Err(format!("`{text}` is neither layer nor tensor")),
         }
     }
 }

@@ -51,10 +51,10 @@ pub enum MixtureError {
     #[error("cannot quantise: {0}")]
     Refused(String),
     /// A line of its log that says something else than it should.
-    #[error("llama.cpp's quantiser logged `{0}`, which is not understood")]
+    #[error("cannot interpret the log line `{0}` of llama.cpp's quantiser")]
     Log(String),
     /// A name or path with a zero byte.
-    #[error("a name holds a zero byte")]
+    #[error("a name contains a NUL byte")]
     ZeroByte(#[from] NulError),
 }
 

@@ -14,7 +14,7 @@ pub struct Vocab<'m> {
 
 /// A text that could not be tokenised.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot tokenize a text of {bytes} bytes: {reason}")]
+#[error("cannot tokenise a text of {bytes} bytes: {reason}")]
 pub struct TokenizeError {
     bytes: usize,
     reason: &'static str,

@@ -106,11 +106,11 @@ impl Imatrix {
             if let Some(name) = tensor.name.strip_suffix(".counts")
                 && !by_name.contains_key(format!("{name}.in_sum2").as_str())
             {
-                return Err(contents(tensor.extent.offset, format!("`{name}` has counts and no sums")));
+                return Err(contents(tensor.extent.offset, format!("`{name}` has counts but no sums")));
             }
             let Some(name) = tensor.name.strip_suffix(".in_sum2") else { continue };
             let Some(counts) = by_name.get(format!("{name}.counts").as_str()) else {
-                return Err(contents(tensor.extent.offset, format!("`{name}` has sums and no counts")));
+                return Err(contents(tensor.extent.offset, format!("`{name}` has sums but no counts")));
             };
             let sums = floats(path, file, tensor)?;
             let counts = floats(path, file, counts)?;
@@ -133,7 +133,7 @@ fn means(sums: &[f32], counts: &[f32]) -> Result<Vec<f32>, String> {
         return Err(format!("{} sums for {} matrices", sums.len(), counts.len()));
     }
     if let Some(bad) = sums.iter().chain(counts).find(|v| !v.is_finite() || **v < 0.0) {
-        return Err(format!("{bad} is no sum of squares"));
+        return Err(format!("{bad} is not a sum of squares"));
     }
     let columns = sums.len() / counts.len();
     let of_matrix = |(sums, count): (&[f32], &f32)| {
@@ -184,7 +184,7 @@ impl Legacy<'_> {
         let count = self.count("number of entries", MAX_ENTRIES)?;
         let mut entries = BTreeMap::new();
         for _ in 0..count {
-            let len = self.count("length of a name", MAX_NAME)?;
+            let len = self.count("name length", MAX_NAME)?;
             let name = self.text(len)?;
             let calls = self.i32()?;
             let values = self.count("number of values", (self.len - self.at).saturating_sub(4) / 4)?;
@@ -196,7 +196,7 @@ impl Legacy<'_> {
             let values = means(&sums, &[calls])
                 .map_err(|reason| self.contents(start, format!("`{}`: {reason}", name.escape_default())))?;
             if entries.insert(name.clone(), values).is_some() {
-                return Err(self.contents(start, format!("`{}` is there twice", name.escape_default())));
+                return Err(self.contents(start, format!("duplicate entry `{}`", name.escape_default())));
             }
         }
         let mut datasets = Vec::new();
@@ -205,7 +205,7 @@ impl Legacy<'_> {
             chunks = self::chunks(u64::try_from(self.i32()?).ok());
         }
         if self.at < self.len {
-            let len = self.count("length of a dataset's name", MAX_NAME)?;
+            let len = self.count("dataset name length", MAX_NAME)?;
             datasets.push(self.text(len)?);
         }
         Ok(Imatrix { entries, datasets, chunks })
@@ -220,7 +220,7 @@ impl Legacy<'_> {
         let offset = self.at;
         let found = self.i32()?;
         let in_range = u64::try_from(found).ok().filter(|n| (1..=limit).contains(n));
-        in_range.ok_or_else(|| self.contents(offset, format!("{found} as {what}")))
+        in_range.ok_or_else(|| self.contents(offset, format!("{found} is not a valid {what}")))
     }
 
     fn i32(&mut self) -> Result<i32, ImatrixError> {
@@ -231,7 +231,7 @@ impl Legacy<'_> {
     fn text(&mut self, len: u64) -> Result<String, ImatrixError> {
         let offset = self.at;
         let bytes = self.bytes(len)?;
-        String::from_utf8(bytes).map_err(|_| self.contents(offset, "a name that is no UTF-8".into()))
+        String::from_utf8(bytes).map_err(|_| self.contents(offset, "a name is not UTF-8".into()))
     }
 
     /// What the file has not is not allocated.

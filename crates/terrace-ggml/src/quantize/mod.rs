@@ -30,7 +30,7 @@ pub enum QuantizeError {
         row: usize,
     },
     /// The type needs an importance per column, or the one given has another length than a row.
-    #[error("{ty} takes {row} importance values, got {given}")]
+    #[error("{ty} takes {row} importance values, but {given} were given")]
     Importance {
         /// The type asked for.
         ty: &'static str,
@@ -40,7 +40,7 @@ pub enum QuantizeError {
         given: usize,
     },
     /// The importance is negative, infinite or no number.
-    #[error("importance {value} of column {column} is not a finite number of 0 or more")]
+    #[error("importance {value} of column {column} is negative or not finite")]
     ImportanceValue {
         /// Which column.
         column: usize,
@@ -48,7 +48,7 @@ pub enum QuantizeError {
         value: String,
     },
     /// A weight is NaN or infinite; ggml's quantisers abort or make garbage of those.
-    #[error("weight {index} is {value}")]
+    #[error("weight {index} is {value}, which is not finite")]
     NotFinite {
         /// Position in the weights given.
         index: usize,

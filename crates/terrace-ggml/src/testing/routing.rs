@@ -34,7 +34,9 @@ pub enum RoutingError {
         reason: String,
     },
     /// Nothing to begin with, or more than a context can hold.
-    #[error("{prompt} tokens of prompt and {generate} to generate: at least one and at most {most}")]
+    #[error(
+        "{prompt} prompt tokens and {generate} to generate: the prompt needs at least one, and both at most {most}"
+    )]
     Length {
         /// Prompt tokens.
         prompt: usize,

@@ -28,13 +28,13 @@ pub enum ExpertDeviceError {
         op: &'static str,
     },
     /// It was reached over a network, and is not any more.
-    #[error("device {device} is given up: an RPC server has ended")]
+    #[error("device {device} is lost: an RPC server has ended")]
     Lost {
         /// ggml's name of it.
         device: String,
     },
     /// A graph failed.
-    #[error("device {device} failed to compute experts (ggml's status {status})")]
+    #[error("device {device} failed to compute experts (ggml status {status})")]
     Failed {
         /// ggml's name of it.
         device: String,

@@ -99,7 +99,7 @@ impl SlotShape {
             let product = sys::ggml_mul_mat_id(context.raw(), tensor, input, ids);
             sys::ggml_backend_dev_supports_op(device.as_raw(), product)
         };
-        let op = "MUL_MAT_ID with this type of weights";
+        let op = "MUL_MAT_ID with weights of this type";
         if supported { Ok(()) } else { Err(ExpertDeviceError::Unsupported { device: device.name(), op }) }
     }
 }

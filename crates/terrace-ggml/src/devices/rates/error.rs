@@ -12,7 +12,7 @@ pub enum RatesError {
         device: String,
     },
     /// No room.
-    #[error("device {device} has no room for {bytes} of weights to measure with")]
+    #[error("device {device} has no room for {bytes} of test weights")]
     Memory {
         /// ggml's name of it.
         device: String,
@@ -20,7 +20,7 @@ pub enum RatesError {
         bytes: ByteSize,
     },
     /// A graph failed.
-    #[error("device {device} failed to compute (ggml's status {status})")]
+    #[error("device {device} failed to compute (ggml status {status})")]
     Failed {
         /// ggml's name of it.
         device: String,

@@ -74,10 +74,9 @@ fn greet(endpoint: &str) -> Result<(), RpcError> {
         ErrorKind::InvalidData | ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => {
             RpcError::NoServer { endpoint: endpoint.into() }
         }
-        ErrorKind::WouldBlock | ErrorKind::TimedOut => connect(io::Error::new(
-            ErrorKind::TimedOut,
-            "it does not answer; it may be busy with another client",
-        )),
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+            connect(io::Error::new(ErrorKind::TimedOut, "no answer; it may be busy with another client"))
+        }
         _ => connect(error),
     })?;
     match answer {

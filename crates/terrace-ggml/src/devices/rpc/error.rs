@@ -6,7 +6,9 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 pub enum RpcError {
     /// No address.
-    #[error("`{endpoint}` is no address of an RPC server: use HOST:PORT, as 192.168.1.7:50052")]
+    #[error(
+        "`{endpoint}` is not the address of an RPC server: expected HOST:PORT, such as 192.168.1.7:50052"
+    )]
     Address {
         /// What was given.
         endpoint: String,
@@ -20,13 +22,15 @@ pub enum RpcError {
         source: io::Error,
     },
     /// Something else answers.
-    #[error("RPC server {endpoint}: what answers there does not speak ggml's RPC protocol")]
+    #[error("RPC server {endpoint} does not speak ggml's RPC protocol")]
     NoServer {
         /// Where.
         endpoint: String,
     },
     /// Another release of ggml answers.
-    #[error("RPC server {endpoint} speaks version {major}.{minor} of the protocol, this program 7.0")]
+    #[error(
+        "RPC server {endpoint} speaks version {major}.{minor} of the protocol, but this program speaks 7.0"
+    )]
     Version {
         /// Where.
         endpoint: String,
@@ -42,7 +46,7 @@ pub enum RpcError {
         endpoint: String,
     },
     /// A server could not be started, or ended.
-    #[error("no RPC server at {endpoint}: the port is in use or may not be used")]
+    #[error("cannot serve RPC at {endpoint}: the port is in use or not permitted")]
     Serve {
         /// Where.
         endpoint: String,

@@ -14,7 +14,7 @@ pub enum ContextError {
         reason: String,
     },
     /// More logits are wanted than the context has set memory aside for.
-    #[error("the logits of {asked} tokens are wanted at once, and the context was made for those of {most}")]
+    #[error("logits of {asked} tokens requested at once, but the context was made for {most}")]
     Outputs {
         /// Tokens of the call that ask for logits.
         asked: usize,
