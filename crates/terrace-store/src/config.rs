@@ -1,6 +1,7 @@
 //! How a store is set up.
 
 use crate::choice::{DirectChoice, IoChoice};
+use crate::clock::Clock;
 use crate::io::FaultPlan;
 use crate::kept::DeviceSettings;
 use crate::policy::PolicyKind;
@@ -31,6 +32,8 @@ pub struct StoreConfig {
     pub speculation: ByteSize,
     /// Errors and delays to inject, for tests.
     pub faults: Option<FaultPlan>,
+    /// What is counted and recorded by; injected delays pass on it.
+    pub clock: Clock,
     /// Ask for huge pages under the arena.
     pub huge_pages: bool,
 }
@@ -47,6 +50,7 @@ impl Default for StoreConfig {
             policy: PolicyKind::default(),
             speculation: ByteSize(0),
             faults: None,
+            clock: Clock::default(),
             huge_pages: true,
         }
     }

@@ -1,5 +1,6 @@
 //! What the store did, in numbers.
 
+use crate::clock::Clock;
 use std::time::{Duration, Instant};
 use terrace_model::{ByteSize, LayerId};
 
@@ -180,11 +181,11 @@ pub(crate) struct BusyClock {
 
 impl BusyClock {
     /// Notes whether something is going on from now on.
-    pub fn set(&mut self, busy: bool) {
+    pub fn set(&mut self, busy: bool, clock: &Clock) {
         match (self.since, busy) {
-            (None, true) => self.since = Some(Instant::now()),
+            (None, true) => self.since = Some(clock.now()),
             (Some(since), false) => {
-                self.total += since.elapsed();
+                self.total += clock.now().saturating_duration_since(since);
                 self.since = None;
             }
             _ => {}
@@ -196,9 +197,9 @@ impl BusyClock {
         self.total + self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
-    /// Starts the sum again.
-    pub fn reset(&mut self) {
+    /// Starts the sum again, at `now`.
+    pub fn reset(&mut self, now: Instant) {
         self.total = Duration::ZERO;
-        self.since = self.since.map(|_| Instant::now());
+        self.since = self.since.map(|_| now);
     }
 }

@@ -3,6 +3,7 @@
 mod chrome;
 
 use crate::block::BlockId;
+use crate::clock::Clock;
 use crate::purpose::Purpose;
 use std::time::Instant;
 use terrace_model::{ByteSize, LayerId};
@@ -10,6 +11,7 @@ use terrace_model::{ByteSize, LayerId};
 /// Spans of time, as many as it was made for; to record allocates nothing.
 #[derive(Clone, Debug)]
 pub struct Timeline {
+    clock: Clock,
     origin: Instant,
     spans: Vec<Span>,
     capacity: usize,
@@ -72,10 +74,11 @@ pub enum What {
 }
 
 impl Timeline {
-    /// Room for `capacity` spans; the origin is now.
-    pub fn new(capacity: usize) -> Self {
+    /// Room for `capacity` spans; the origin is the clock's now.
+    pub fn new(capacity: usize, clock: Clock) -> Self {
         Self {
-            origin: Instant::now(),
+            origin: clock.now(),
+            clock,
             spans: Vec::with_capacity(capacity),
             capacity,
             dropped: 0,
@@ -85,7 +88,7 @@ impl Timeline {
 
     /// Nanoseconds since the origin.
     pub fn now(&self) -> u64 {
-        self.at(Instant::now())
+        self.at(self.clock.now())
     }
 
     /// Nanoseconds from the origin to `instant`, 0 if that was before it.
@@ -159,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_full_timeline_counts_and_does_not_grow() {
-        let mut timeline = Timeline::new(2);
+        let mut timeline = Timeline::new(2, Clock::default());
         let what = What::Wait { layer: None };
         let buffer = timeline.spans.as_ptr();
         for _ in 0..5 {

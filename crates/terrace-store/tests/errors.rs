@@ -26,7 +26,7 @@ fn a_failed_read_is_told_and_the_store_goes_on() {
         let config = StoreConfig {
             request_size: Some(ByteSize::kib(8)),
             queue_depth: Some(4),
-            ..with_faults(config, "eio@3,latency=20ms@1..5")
+            ..waited_for(config, "eio@3,latency=20ms@1..5")
         };
         let mut store = Store::open(vec![path.clone()], specs(&extents), config.clone()).unwrap();
         let (mut fetch, mut other) = (Fetch::new(), Fetch::new());

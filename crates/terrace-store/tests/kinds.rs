@@ -7,6 +7,7 @@ mod common;
 use common::*;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
+use std::time::Duration;
 use terrace_model::{ByteSize, Extent, LayerId, PAGE};
 use terrace_store::{BlockId, BlockSpec, Fetch, PolicyKind, Store, StoreConfig, StoreError, StoreStats, Use};
 
@@ -190,14 +191,14 @@ fn guesses_are_read_used_and_counted() {
 
 #[test]
 fn a_guess_on_its_way_is_joined() {
-    let faults = Some("latency=20ms@1..3".parse().unwrap());
-    let mut bench = Bench::new(StoreConfig { speculation: ByteSize::mib(1), faults, ..config(8) });
+    let late = waited_for(config(8), "latency=20ms@1..3");
+    let mut bench = Bench::new(StoreConfig { speculation: ByteSize::mib(1), ..late });
     assert_eq!(bench.store.speculate(&[BlockId(5)]).unwrap(), 1);
     bench.ask(&[BlockId(5)], Use::Decode, 1);
     let stats = bench.stats();
     assert_eq!((stats.hits, stats.misses, stats.joined, stats.speculation_used), (0, 0, 1, 1));
     assert_eq!(stats.requests, 1);
-    assert!(bench.store.layer_stats()[1].stall.as_micros() > 1000, "{:?}", bench.store.layer_stats());
+    assert_eq!(bench.store.layer_stats()[1].stall.as_millis(), 20);
     // It is warm now: expiry does not touch it.
     bench.store.expire_speculation();
     assert_eq!(bench.stats().speculation_wasted, 0);
@@ -242,11 +243,16 @@ fn guesses_replace_cold_blocks_only() {
 #[test]
 fn filling_takes_free_room_and_nothing_else() {
     for engine in engines() {
-        let faults = Some("latency=5ms@1..".parse().unwrap());
-        let mut bench = Bench::new(StoreConfig { budget: config(9).budget, faults, ..engine });
+        let late = waited_for(engine, "latency=5ms@1..");
+        let clock = late.clock.clone();
+        let mut bench = Bench::new(StoreConfig { budget: config(9).budget, ..late });
         bench.ask(&ids(20..24), Use::Decode, 1);
         bench.store.fill(ids(0..24)).unwrap();
         assert!(bench.store.filling());
+        while bench.store.filling() {
+            bench.store.poll().unwrap();
+            clock.sleep(Duration::from_millis(5));
+        }
         bench.settle();
         assert_eq!(bench.resident(), BTreeSet::from([0, 1, 2, 3, 4, 20, 21, 22, 23]));
         let stats = bench.stats();
@@ -348,14 +354,13 @@ fn failures_in_the_background_fail_nobody() {
         bench.ask(&ids(0..6), Use::Decode, 6);
 
         // Joined while it is late, and fails then.
-        let mut bench =
-            Bench::new(StoreConfig { faults: faults("latency=20ms@1..3,eio@1..3"), ..base.clone() });
+        let mut bench = Bench::new(waited_for(base.clone(), "latency=20ms@1..3,eio@1..3"));
         bench.store.speculate(&[BlockId(7)]).unwrap();
         bench.ask(&[BlockId(7)], Use::Decode, 1);
         let stats = bench.stats();
         assert_eq!((stats.background_failures, stats.joined, stats.misses), (1, 1, 0));
         // And where the demand's own read fails as well, it says so.
-        let mut bench = Bench::new(StoreConfig { faults: faults("latency=20ms@1..3,eio@1..20"), ..base });
+        let mut bench = Bench::new(waited_for(base, "latency=20ms@1..3,eio@1..20"));
         bench.store.speculate(&[BlockId(7)]).unwrap();
         assert!(matches!(fetch_one(&mut bench.store, 7), Err(StoreError::Read { .. })));
         assert!(!bench.store.is_resident(BlockId(7)) && bench.stats().resident == ByteSize(0));

@@ -8,9 +8,10 @@ use common::*;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
+use std::time::Duration;
 use terrace_model::{ByteSize, LayerId};
 use terrace_store::timeline::{Span, Track, What};
-use terrace_store::{BlockId, BlockSpec, Fetch, Purpose, ReadInto, Store, StoreConfig, Use};
+use terrace_store::{BlockId, BlockSpec, Clock, Fetch, Purpose, ReadInto, Store, StoreConfig, Use};
 
 const FILE: usize = 400_000;
 const LEN: u64 = 10_000;
@@ -23,8 +24,12 @@ fn open(config: StoreConfig) -> (Store, tempfile::TempDir) {
     (Store::open(vec![path], specs, config).unwrap(), dir)
 }
 
-/// Some of everything that reads.
-fn work(store: &mut Store) {
+/// Some of everything that reads, in a store whose delays pass on the clock.
+fn work(store: &mut Store, clock: &Clock) {
+    let poll = |store: &mut Store| {
+        store.poll().unwrap();
+        clock.sleep(Duration::from_millis(1));
+    };
     let mut fetch = Fetch::new();
     for (blocks, how) in [(ids(0..6), Use::Decode), (ids(4..20), Use::Sweep)] {
         let mut rest = &blocks[..];
@@ -37,11 +42,11 @@ fn work(store: &mut Store) {
     }
     store.fill(ids(20..23)).unwrap();
     while store.filling() {
-        store.poll().unwrap();
+        poll(store);
     }
     store.speculate(&ids(24..26)).unwrap();
     while !(24..26).all(|block| store.is_resident(BlockId(block))) {
-        store.poll().unwrap();
+        poll(store);
     }
     let mut dst = vec![0; 50_000];
     let mut reads = [ReadInto { extent: extent(5, 50_000), dst: &mut dst, name: "row" }];
@@ -52,18 +57,17 @@ fn work(store: &mut Store) {
 fn a_timeline_opens_in_a_viewer() {
     for config in engines() {
         let label = label(&config);
-        let faults = Some("latency=300us@1..,eintr@5".parse().unwrap());
         let config = StoreConfig {
-            faults,
             speculation: ByteSize::mib(1),
             request_size: Some(ByteSize::kib(8)),
             queue_depth: Some(6),
-            ..config
+            ..waited_for(config, "latency=300us@1..,eintr@5")
         };
+        let clock = config.clock.clone();
         let (mut store, _dir) = open(config);
         assert!(store.timeline_mut().is_none() && store.take_timeline().is_none());
         store.record_timeline(4096);
-        work(&mut store);
+        work(&mut store, &clock);
         // As the backend does.
         let timeline = store.timeline_mut().unwrap();
         let start = timeline.now();
@@ -127,9 +131,9 @@ fn a_timeline_opens_in_a_viewer() {
 
 #[test]
 fn a_timeline_may_begin_late_and_be_too_small() {
-    let faults = Some("latency=2ms@1..".parse().unwrap());
-    let (mut store, _dir) =
-        open(StoreConfig { faults, speculation: ByteSize::mib(1), ..engines().remove(0) });
+    let config = waited_for(engines().remove(0), "latency=2ms@1..");
+    let clock = config.clock.clone();
+    let (mut store, _dir) = open(StoreConfig { speculation: ByteSize::mib(1), ..config });
     let mut fetch = Fetch::new();
     store.start(&mut fetch, &ids(0..4)).unwrap();
     store.record_timeline(3);
@@ -140,7 +144,7 @@ fn a_timeline_may_begin_late_and_be_too_small() {
         "sent before it began: {spans:?}"
     );
     store.release(&mut fetch);
-    work(&mut store);
+    work(&mut store, &clock);
     let timeline = store.take_timeline().unwrap();
     assert_eq!(timeline.spans().len(), 3);
     assert!(timeline.dropped() > 10);

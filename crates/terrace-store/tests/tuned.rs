@@ -12,7 +12,7 @@ use std::time::Duration;
 use terrace_model::ByteSize;
 use terrace_store::kept::{BlockDevice, DeviceSettings, IoSettings, MeasuredBy};
 use terrace_store::tools::iobench::{Cache, IoBench, IoBenchError, Question};
-use terrace_store::{IoChoice, Store, StoreConfig, StoreError};
+use terrace_store::{Clock, EngineInfo, IoChoice, Store, StoreConfig, StoreError};
 
 fn settings() -> IoSettings {
     IoSettings {
@@ -89,32 +89,38 @@ fn a_broken_settings_file_is_no_reason_to_fail() {
 fn a_large_model_on_an_unknown_device_is_probed_once() {
     let dir = dir();
     let path = dir.path().join("large");
-    // Holes are quickly read: what the probe finds is of no interest here.
+    // Holes are quickly read: how long a result takes is injected.
     fs::File::create(&path).unwrap().set_len((1 << 30) + 4096).unwrap();
     let settings_file = dir.path().join("io.json");
-    let device_settings = DeviceSettings::At(settings_file.clone());
-    let open = |config: StoreConfig| {
+    let open = |latency: &str, clock: Clock| {
+        let config = StoreConfig {
+            device_settings: DeviceSettings::At(settings_file.clone()),
+            faults: Some(latency.parse().unwrap()),
+            clock,
+            ..StoreConfig::default()
+        };
         Store::open(vec![path.clone()], specs(&[extent(0, 10_000)]), config).unwrap().engine()
     };
-    let config = StoreConfig { device_settings, ..StoreConfig::default() };
-    let faulty = StoreConfig { faults: Some("eio@1000000".parse().unwrap()), ..config.clone() };
-    assert!(open(faulty).reason.contains("by default"));
-    assert!(!settings_file.exists());
-
-    // A machine that is busy may be too slow to tell; the next store then tries again.
-    let mut tries = std::iter::repeat_with(|| open(config.clone())).take(20);
-    let first = tries.find(|info| !info.direct || !info.reason.contains("by default"));
-    let first = first.expect("one probe of 20 has the time");
+    let by_default = |info: &EngineInfo| {
+        assert!(info.reason.contains("by default") && info.gbps.is_none(), "{info:?}");
+        assert!(!settings_file.exists(), "nothing is kept");
+    };
+    // Delays that are injected are not what the device does.
+    let first = open("latency=15ms@1..", Clock::default());
+    by_default(&first);
     if !first.direct {
-        assert!(first.reason.contains("by default"), "through the cache nothing is probed: {first:?}");
-        return;
+        return eprintln!("no direct I/O here: nothing is probed through the page cache");
     }
-    assert!(first.reason.contains("as a probe just found best"), "{first:?}");
+    // Not told in time of a disk of 0.2 GB/s (8 MiB in 40 ms); the next store tries again.
+    by_default(&open("latency=40ms@1..", Clock::still()));
+    let first = open("latency=15ms@1..", Clock::still());
+    assert!(first.reason.contains("32 requests of 1 MiB in flight, as a probe just found best"), "{first:?}");
     assert!(settings_file.exists());
-    let second = open(config);
-    assert!(second.reason.contains("as an earlier probe found best"), "{second:?}");
-    let chosen = |reason: &str| reason.split("; ").last().unwrap().split(',').next().unwrap().to_owned();
-    assert_eq!(chosen(&first.reason), chosen(&second.reason));
+    // It is kept, whatever the disk does later.
+    let second = open("latency=40ms@1..", Clock::still());
+    assert!(second.reason.contains("32 requests of 1 MiB in flight, as an earlier probe"), "{second:?}");
+    let found = (32 << 20) as f64 / 15e6;
+    assert!([first, second].iter().all(|info| (info.gbps.unwrap() / found - 1.0).abs() < 0.01));
 }
 
 #[test]

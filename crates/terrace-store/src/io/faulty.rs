@@ -2,11 +2,11 @@
 
 use super::engine::{Completion, IoEngine, Request};
 use super::faults::{Fault, FaultPlan};
+use crate::clock::Clock;
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// Between looks at the engine below while a late result is held back.
@@ -16,6 +16,7 @@ const NAP: Duration = Duration::from_micros(100);
 pub(crate) struct Faulty {
     inner: Box<dyn IoEngine>,
     plan: FaultPlan,
+    clock: Clock,
     /// A short read still ends on a multiple of this: the kernel's do, away from the end of a file.
     align: usize,
     pushed: u64,
@@ -28,13 +29,14 @@ pub(crate) struct Faulty {
 }
 
 impl Faulty {
-    pub fn new(inner: Box<dyn IoEngine>, plan: FaultPlan, align: usize, depth: u32) -> Self {
+    pub fn new(inner: Box<dyn IoEngine>, plan: FaultPlan, align: usize, depth: u32, clock: Clock) -> Self {
         let due = vec![None; depth as usize];
-        Self { inner, plan, align, pushed: 0, in_inner: 0, due, held: Vec::new(), scratch: Vec::new() }
+        let (held, scratch) = (Vec::new(), Vec::new());
+        Self { inner, plan, clock, align, pushed: 0, in_inner: 0, due, held, scratch }
     }
 
     fn take_due(&mut self, out: &mut Vec<Completion>) {
-        let now = Instant::now();
+        let now = self.clock.now();
         self.held.retain(|(due, completion)| {
             let waits = due.is_some_and(|due| due > now);
             if !waits {
@@ -59,7 +61,7 @@ impl IoEngine for Faulty {
                 Fault::Eintr => result = Some(-Errno::INTR.raw_os_error()),
                 Fault::Eagain => result = Some(-Errno::AGAIN.raw_os_error()),
                 Fault::Eof => result = Some(0),
-                Fault::Latency(time) => latency = Some(Instant::now() + time),
+                Fault::Latency(time) => latency = Some(self.clock.now() + time),
                 Fault::Short => {
                     let half = (request.target.len / 2).next_multiple_of(self.align).max(1);
                     request.target = request.target.first(half);
@@ -87,9 +89,11 @@ impl IoEngine for Faulty {
 
     fn reap(&mut self, wait: bool, out: &mut Vec<Completion>) -> io::Result<()> {
         let before = out.len();
+        // On a clock that stands still the reads themselves take no time: all are over before it moves.
+        let still = self.clock.is_still();
         loop {
             if self.in_inner > 0 {
-                self.inner.reap(wait && self.held.is_empty(), &mut self.scratch)?;
+                self.inner.reap(wait && (still || self.held.is_empty()), &mut self.scratch)?;
                 self.in_inner -= self.scratch.len();
                 for completion in self.scratch.drain(..) {
                     self.held.push((self.due[completion.tag as usize].take(), completion));
@@ -100,8 +104,11 @@ impl IoEngine for Faulty {
                 return Ok(());
             }
             let Some(next) = self.held.iter().filter_map(|(due, _)| *due).min() else { continue };
-            let left = next.saturating_duration_since(Instant::now());
-            sleep(if self.in_inner > 0 { left.min(NAP) } else { left });
+            if still && self.in_inner > 0 {
+                continue;
+            }
+            let left = next.saturating_duration_since(self.clock.now());
+            self.clock.sleep(if self.in_inner > 0 { left.min(NAP) } else { left });
         }
     }
 }

@@ -7,17 +7,18 @@ use super::files::Files;
 use super::pread::{self, PreadPool};
 use super::uring::{self, Uring};
 use crate::choice::IoChoice;
+use crate::clock::Clock;
 use crate::error::StoreError;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
 /// The engine that is asked for, with room for `depth` requests in flight, over `files`, with a sentence on why it is
-/// this one.
+/// this one. Delays among the faults pass on the clock.
 pub(crate) fn open_engine(
     choice: IoChoice,
     depth: u32,
-    faults: Option<&FaultPlan>,
+    faults: Option<(&FaultPlan, &Clock)>,
     files: &Files,
 ) -> Result<(Box<dyn IoEngine>, String), StoreError> {
     let handles: Arc<[File]> = files.handles()?.into();
@@ -25,10 +26,10 @@ pub(crate) fn open_engine(
     let pool = || Ok(Box::new(PreadPool::new(Arc::clone(&handles), depth)?) as Box<dyn IoEngine>);
     let (engine, reason) = choose(choice, ring, pool)?;
     Ok(match faults {
-        Some(plan) => {
+        Some((plan, clock)) => {
             let align = usize::try_from(files.align).expect("at most a page");
             let reason = format!("{reason}; faults injected: {plan}");
-            (Box::new(Faulty::new(engine, plan.clone(), align, depth)), reason)
+            (Box::new(Faulty::new(engine, plan.clone(), align, depth, clock.clone())), reason)
         }
         None => (engine, reason),
     })

@@ -2,6 +2,7 @@
 
 use super::pattern::{Offsets, Pattern};
 use crate::buffers::{IoBuf, Mapping};
+use crate::clock::Clock;
 use crate::io::{Completion, IoEngine, Request};
 use crate::ranges::Place;
 use rustix::io::Errno;
@@ -155,12 +156,17 @@ impl Drop for Driver {
     }
 }
 
-/// Keeps the engine (of at least the load's depth, its only file the one to read) busy.
+/// Keeps the engine (of at least the load's depth, its only file the one to read) busy for a time on the clock.
 ///
 /// `memory` has room for all that is in flight, and better for much more: it is gone through in turn, as the slots of a
 /// large arena are, and a processor's caches, which take what a virtual disk copies, should not hold it.
-pub(crate) fn measure(engine: Box<dyn IoEngine>, memory: &Arc<Mapping>, load: &Load) -> io::Result<Timing> {
-    let now = Instant::now();
+pub(crate) fn measure(
+    engine: Box<dyn IoEngine>,
+    memory: &Arc<Mapping>,
+    load: &Load,
+    clock: &Clock,
+) -> io::Result<Timing> {
+    let now = clock.now();
     let mut windows: VecDeque<u64> = (0..memory.size() / load.request).collect();
     let slots = (0..load.depth).map(|_| Slot { buf: None, window: 0, offset: 0, started: now }).collect();
     let mut driver = Driver { engine, slots, in_flight: 0, refusals: 0 };
@@ -170,7 +176,7 @@ pub(crate) fn measure(engine: Box<dyn IoEngine>, memory: &Arc<Mapping>, load: &L
     let mut completions = Vec::with_capacity(free.len());
     let mut timing =
         Timing { bytes: 0, requests: 0, wall: Duration::ZERO, cpu: Duration::ZERO, latencies: Vec::new() };
-    let (started, cpu) = (Instant::now(), cpu_time());
+    let (started, cpu) = (clock.now(), cpu_time());
     let mut now = started;
     loop {
         while now - started < load.time
@@ -187,7 +193,7 @@ pub(crate) fn measure(engine: Box<dyn IoEngine>, memory: &Arc<Mapping>, load: &L
             break;
         }
         driver.reap(&mut completions)?;
-        now = Instant::now();
+        now = clock.now();
         for completion in completions.drain(..) {
             if let Some(bytes) = driver.judge(completion)? {
                 timing.bytes += bytes;
@@ -253,9 +259,10 @@ mod tests {
             time: Duration::from_secs(60),
         };
         let run = |faults: &str, load: &Load| {
-            let faults = (!faults.is_empty()).then(|| faults.parse().unwrap());
-            let (engine, _) = open_engine(IoChoice::Pread, 8, faults.as_ref(), &files).unwrap();
-            measure(engine, &memory, load)
+            let (faults, clock) = ((!faults.is_empty()).then(|| faults.parse().unwrap()), Clock::default());
+            let injected = faults.as_ref().map(|plan| (plan, &clock));
+            let (engine, _) = open_engine(IoChoice::Pread, 8, injected, &files).unwrap();
+            measure(engine, &memory, load, &clock)
         };
         let whole = run("eintr@1..5,eagain@40,latency=200us@3", &load).unwrap();
         assert_eq!((whole.bytes, whole.requests, whole.latencies.len()), (1 << 20, 256, 256));

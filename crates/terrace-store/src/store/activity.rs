@@ -27,7 +27,7 @@ impl Store {
     /// The consumer computes this from now on, and nothing else that it said before; waiting for blocks meanwhile is not
     /// computing. Costs a look at the clock.
     pub fn computing(&mut self, what: Computing) {
-        let now = Instant::now();
+        let now = self.clock.now();
         self.count_activity(now);
         let (stall, busy) = (self.counters.total.stall, self.busy.total_at(now));
         self.activity = Some(Activity { what, since: now, stall, busy });
@@ -45,7 +45,7 @@ impl Store {
 
     /// The consumer computes nothing any more.
     pub fn computed(&mut self) {
-        let now = Instant::now();
+        let now = self.clock.now();
         self.count_activity(now);
         if let Some(timeline) = &mut self.timeline {
             timeline.switch(now, None);

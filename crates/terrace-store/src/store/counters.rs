@@ -1,6 +1,7 @@
 //! Counting, in total and by layer.
 
 use crate::block::BlockId;
+use crate::clock::Clock;
 use crate::policy::Population;
 use crate::purpose::Purpose;
 use crate::stats::{LayerStats, StoreStats};
@@ -33,13 +34,13 @@ impl Counters {
         &self.layers
     }
 
-    pub fn reset(&mut self) {
+    pub fn reset(&mut self, now: Instant) {
         self.total = StoreStats::default();
         for layer in &mut self.layers {
             *layer = LayerStats { layer: layer.layer, ..LayerStats::default() };
         }
         for (_, since) in &mut self.flights {
-            *since = since.map(|_| Instant::now());
+            *since = since.map(|_| now);
         }
     }
 
@@ -71,18 +72,18 @@ impl Counters {
     }
 
     /// A request goes out. It is one until it [`landed`](Self::landed), however often it is repeated.
-    pub fn sent(&mut self, block: Option<BlockId>) {
+    pub fn sent(&mut self, block: Option<BlockId>, clock: &Clock) {
         if let Some(block) = block {
             let (count, since) = &mut self.flights[self.groups[block.index()] as usize];
             *count += 1;
             if *count == 1 {
-                *since = Some(Instant::now());
+                *since = Some(clock.now());
             }
         }
     }
 
     /// A request is over.
-    pub fn landed(&mut self, block: Option<BlockId>) {
+    pub fn landed(&mut self, block: Option<BlockId>, clock: &Clock) {
         if let Some(block) = block {
             let group = self.groups[block.index()] as usize;
             let (count, since) = &mut self.flights[group];
@@ -90,7 +91,7 @@ impl Counters {
             if *count == 0
                 && let Some(since) = since.take()
             {
-                self.layers[group].io_busy += since.elapsed();
+                self.layers[group].io_busy += clock.now().saturating_duration_since(since);
             }
         }
     }

@@ -7,7 +7,6 @@ use crate::fetch::{Entry, Fetch, Ready};
 use crate::purpose::Use;
 use crate::slots::{Sight, SlotState};
 use std::sync::Arc;
-use std::time::Instant;
 use terrace_model::ByteSize;
 
 /// What became of a block in `start`.
@@ -88,7 +87,7 @@ impl Store {
             if self.flights.in_flight() == 0 && self.backlog.is_empty() {
                 return Err(StoreError::Misuse("a fetch waits for a block that nobody loads".into()));
             }
-            let asked = Instant::now();
+            let asked = self.clock.now();
             let driven = self.drive(true);
             self.waited(Some(fetch.waiting[0].block), asked);
             driven?;

@@ -11,7 +11,7 @@ use crate::ranges::GRANULE;
 use crate::slots::{Failure, PartOver, SlotState};
 use rustix::io::Errno;
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use terrace_model::Extent;
 
 /// Before a request that the system keeps refusing is repeated.
@@ -37,8 +37,8 @@ impl Store {
             self.engine.flush().map_err(|source| self.engine_error(source))?;
         }
         // In this order: time with demand is time with anything.
-        self.demand.set(self.flights.demand() > 0);
-        self.busy.set(self.flights.in_flight() > 0);
+        self.demand.set(self.flights.demand() > 0, &self.clock);
+        self.busy.set(self.flights.in_flight() > 0, &self.clock);
         Ok(())
     }
 
@@ -99,17 +99,17 @@ impl Store {
         let purpose = block.map_or(Purpose::Caller, |block| self.order.purpose(block));
         // Room that was free so far has most likely never been written to.
         let fresh = purpose == Purpose::Fill || matches!(owner, Owner::Caller { stage: None, .. });
-        let sent = self.timeline.is_some().then(Instant::now);
+        let sent = self.timeline.is_some().then(|| self.clock.now());
         let flight = Flight { owner, purpose, sent, file, offset, buf, need, came: 0, from: 0, refusals: 0 };
         let tag = self.flights.insert(flight);
-        self.counters.sent(block);
+        self.counters.sent(block, &self.clock);
         self.push(block, Request { tag, file, offset, target, fresh });
-        self.demand.set(self.flights.demand() > 0);
+        self.demand.set(self.flights.demand() > 0, &self.clock);
     }
 
     /// A request that the engine does not take has failed like one that it could not do.
     fn push(&mut self, block: Option<BlockId>, request: Request) {
-        self.busy.set(true);
+        self.busy.set(true, &self.clock);
         self.counters.request(block);
         if let Err(error) = self.engine.push(request) {
             let errno = error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
@@ -149,7 +149,7 @@ impl Store {
     /// A request is over: its memory goes back to whom it belongs.
     fn land(&mut self, tag: u32, failure: Option<Failure>) {
         let Some(flight) = self.flights.remove(tag) else { return };
-        self.counters.landed(flight.owner.block());
+        self.counters.landed(flight.owner.block(), &self.clock);
         self.record_read(tag, &flight);
         let Flight { owner, buf, .. } = flight;
         match owner {

@@ -25,6 +25,7 @@ pub use read_into::ReadInto;
 
 use crate::block::{BlockId, BlockSpec, Hull};
 use crate::buffers::Mapping;
+use crate::clock::Clock;
 use crate::inflight::Flights;
 use crate::io::{Completion, Files, IoEngine};
 use crate::ranges::{GRANULE, Ranges};
@@ -42,7 +43,6 @@ use speculation::Speculation;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Instant;
 use terrace_model::{ByteSize, Extent};
 
 /// Brings blocks of a model's files into a bounded arena, and keeps the ones that pay.
@@ -80,6 +80,7 @@ pub struct Store {
     busy: BusyClock,
     /// Anything is in flight that was asked for.
     demand: BusyClock,
+    clock: Clock,
 }
 
 impl Store {
@@ -127,7 +128,7 @@ impl Store {
 
     /// What the store did since it was opened or [`Store::reset_stats`].
     pub fn stats(&self) -> StoreStats {
-        let now = Instant::now();
+        let now = self.clock.now();
         StoreStats {
             io_busy: self.busy.total_at(now),
             demand_busy: self.demand.total_at(now),
@@ -147,9 +148,10 @@ impl Store {
 
     /// Counts from zero again. What is resident stays.
     pub fn reset_stats(&mut self) {
-        self.counters.reset();
-        self.busy.reset();
-        self.demand.reset();
+        let now = self.clock.now();
+        self.counters.reset(now);
+        self.busy.reset(now);
+        self.demand.reset(now);
         self.activity = None;
     }
 

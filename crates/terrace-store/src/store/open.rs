@@ -63,7 +63,8 @@ impl Store {
         let tuned = tuned.probed(&config, &files);
         let queue_depth = tuned.queue_depth;
         let request_size = tuned.request_size.0 - tuned.request_size.0 % GRANULE;
-        let (engine, reason) = open_engine(tuned.io, queue_depth, config.faults.as_ref(), &files)?;
+        let faults = config.faults.as_ref().map(|plan| (plan, &config.clock));
+        let (engine, reason) = open_engine(tuned.io, queue_depth, faults, &files)?;
         let info = EngineInfo {
             name: engine.name(),
             direct: files.direct,
@@ -161,6 +162,7 @@ impl Store {
             activity: None,
             busy: BusyClock::default(),
             demand: BusyClock::default(),
+            clock: config.clock.clone(),
             blocks,
             files,
         })

@@ -8,7 +8,6 @@ use crate::inflight::{Owner, Stage};
 use crate::ranges::Place;
 use crate::slots::Failure;
 use std::ops::ControlFlow;
-use std::time::Instant;
 use terrace_model::{ByteSize, Extent};
 
 /// One read of a [`Store::read_into`].
@@ -104,7 +103,7 @@ impl Store {
         }
         let total = reads.iter().map(|read| read.extent.len).sum();
         self.caller = CallerReads::default();
-        let started = Instant::now();
+        let started = self.clock.now();
         let guard = Settled(&mut *self);
         let outcome = guard.0.read_all(reads, progress);
         drop(guard);

@@ -10,7 +10,7 @@ use terrace_model::ByteSize;
 impl Store {
     /// Records reads and waits from now on, `capacity` spans at most; an earlier timeline is dropped.
     pub fn record_timeline(&mut self, capacity: usize) {
-        self.timeline = Some(Timeline::new(capacity));
+        self.timeline = Some(Timeline::new(capacity, self.clock.clone()));
     }
 
     /// The timeline that is being recorded, for others to add what they do.
@@ -34,7 +34,7 @@ impl Store {
 
     /// The consumer has waited since `asked`, for a block or for something else.
     pub(super) fn waited(&mut self, block: Option<BlockId>, asked: Instant) {
-        let now = Instant::now();
+        let now = self.clock.now();
         self.counters.stall(block, now.saturating_duration_since(asked));
         if let Some(timeline) = &mut self.timeline {
             let layer = block.and_then(|block| self.blocks[block.index()].layer);

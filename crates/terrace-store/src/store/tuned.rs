@@ -80,12 +80,14 @@ impl Tuned {
     pub fn probed(mut self, config: &StoreConfig, files: &Files) -> Self {
         let total: u64 = files.all.iter().map(|file| file.len).sum();
         let keeps = config.device_settings != DeviceSettings::Off;
-        // Through the page cache it would measure the cache; with injected faults, those.
-        if !self.open || !keeps || total <= WORTH_A_PROBE || !files.direct || config.faults.is_some() {
+        // Through the page cache it would measure the cache; with injected faults, those, which is what a clock that stands
+        // still is for.
+        let injected = config.faults.is_some() && !config.clock.is_still();
+        if !self.open || !keeps || total <= WORTH_A_PROBE || !files.direct || injected {
             return self;
         }
         let Some(largest) = files.all.iter().max_by_key(|file| file.len) else { return self };
-        match probe(largest.path.clone(), self.io, config.budget) {
+        match probe(largest.path.clone(), self.io, config) {
             Ok(Some(found)) => {
                 self.queue_depth = config.queue_depth.unwrap_or(found.queue_depth);
                 self.request_size = config.request_size.unwrap_or(found.request_size);

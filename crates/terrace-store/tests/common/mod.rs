@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use terrace_model::{ByteSize, ExpertId, Extent, FileIndex};
 use terrace_store::{
-    BlockId, BlockSpec, DirectChoice, Fetch, IoChoice, Ready, Store, StoreConfig, StoreError,
+    BlockId, BlockSpec, Clock, DirectChoice, Fetch, IoChoice, Ready, Store, StoreConfig, StoreError,
 };
 
 /// A directory on a real disk: direct I/O is not to be had everywhere that temporary files are.
@@ -58,6 +58,12 @@ pub fn specs(extents: &[Extent]) -> Vec<BlockSpec> {
 /// Blocks of `len` bytes, one behind the other from `from` on.
 pub fn row(from: u64, len: u64, count: u64) -> Vec<Extent> {
     (0..count).map(|i| extent(from + i * len, len)).collect()
+}
+
+/// With faults whose delays pass while something waits, and only then: nothing arrives behind a consumer's back, however
+/// long the machine takes between two calls.
+pub fn waited_for(config: StoreConfig, faults: &str) -> StoreConfig {
+    StoreConfig { faults: Some(faults.parse().unwrap()), clock: Clock::still(), ..config }
 }
 
 /// Every engine, direct and buffered.

@@ -15,6 +15,7 @@ pub use report::{Cache, IoReport, Row};
 
 use crate::buffers::Mapping;
 use crate::choice::{DirectChoice, IoChoice};
+use crate::clock::Clock;
 use crate::error::StoreError;
 use crate::io::{Files, open_engine, open_files};
 use crate::kept::BlockDevice;
@@ -239,7 +240,7 @@ impl IoBench {
             // From here on.
             compute.gbps();
         }
-        let timing = measure(engine, target, &load).map_err(failed)?;
+        let timing = measure(engine, target, &load, &Clock::default()).map_err(failed)?;
         let compute_gbps = compute.map(Compute::gbps);
         let per_gb = timing.cpu.as_secs_f64() / (timing.bytes as f64 / 1e9);
         Ok(Row {
