@@ -135,7 +135,7 @@ fn start_logging(verbose: u8) {
             "off,terrace=warn,terrace_plan=warn,terrace_store=warn,terrace_host=warn,terrace_quantize=warn,terrace_backend=warn,terrace_engine=warn,terrace_eval=warn,terrace_server=warn"
         }
         1 => "info",
-        _ => "debug,hyper=info,hyper_util=info,reqwest=info",
+        _ => "debug,hyper=info,hyper_util=info,rustls=info,ureq=info,ureq_proto=info",
     };
     let filter = EnvFilter::try_from_env("TERRACE_LOG").unwrap_or_else(|_| EnvFilter::new(default));
     tracing_subscriber::fmt()

@@ -1,12 +1,10 @@
 //! One file, from a hub into the cache: resumed where it stopped, checked before it counts.
 
-use super::error::innermost;
+use super::HubError;
+use super::arriving::NoAnswer;
+use super::http::{ATTEMPTS, FIRST_WAIT, Http};
 use super::metadata::RemoteFile;
-use super::{HubError, REVISION};
 use crate::term::progress;
-use futures_util::StreamExt;
-use hf_hub::repository::RepoTypeModel;
-use hf_hub::{HFError, HFRepository};
 use indicatif::{ProgressBar, ProgressStyle};
 use sha2::{Digest, Sha256};
 use std::fs::{File, OpenOptions, TryLockError};
@@ -14,50 +12,50 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use terrace_model::ByteSize;
+use ureq::http::{StatusCode, Uri};
 
-/// Attempts in a row without a single new byte.
-const ATTEMPTS: u32 = 4;
-/// Wait before the second attempt; doubles with each further one.
-const FIRST_WAIT: Duration = Duration::from_millis(200);
 /// Bytes fetched again when a download goes on, and compared with those on disk: a server that ignores the range
 /// and starts over, or sends something else by now, is found out before its bytes are mixed in.
 const OVERLAP: u64 = 64 << 10;
 
+/// How often a download of another process is looked at.
+const LOCK_LOOK: Duration = Duration::from_millis(200);
+
 /// A file to download.
 pub struct Download<'a> {
+    /// How.
+    pub http: &'a Http,
     /// Where from.
-    pub repository: &'a HFRepository<RepoTypeModel>,
+    pub url: &'a Uri,
     /// Its path there.
     pub name: &'a str,
     /// What it will be.
     pub remote: &'a RemoteFile,
     /// Where to.
     pub blob: &'a Path,
-    /// For messages.
-    pub url: &'a str,
 }
 
 impl Download<'_> {
     /// Fetches what is missing. The file appears under its name only whole and verified; until then it is
     /// `….incomplete` beside it, as other clients of the hub name it.
-    pub async fn run(&self) -> Result<(), HubError> {
+    pub fn run(&self) -> Result<(), HubError> {
         let folder = self.blob.parent().expect("a blob has a folder");
         std::fs::create_dir_all(folder).map_err(|e| HubError::cache(folder, e))?;
         let partial = PathBuf::from(format!("{}.incomplete", self.blob.display()));
-        let mut file = open_locked(&partial)?;
+        let mut file = self.open_locked(&partial)?;
         if self.blob.is_file() {
             // Another process was faster, and this one held an empty file.
             return remove(&partial);
         }
         let bar = self.bar();
-        self.fetch(&mut file, &partial, folder, &bar).await?;
+        self.fetch(&mut file, &partial, folder, &bar)?;
         bar.finish_and_clear();
         self.verify(&mut file, &partial)?;
         file.sync_all().map_err(|e| HubError::cache(&partial, e))?;
         std::fs::rename(&partial, self.blob).map_err(|e| HubError::cache(self.blob, e))
     }
 
-    async fn fetch(
+    fn fetch(
         &self,
         file: &mut File,
         partial: &Path,
@@ -76,7 +74,7 @@ impl Download<'_> {
         while have < size {
             bar.set_position(have);
             let before = have;
-            let reason = match self.attempt(file, partial, &mut have, bar).await {
+            let reason = match self.attempt(file, partial, &mut have, bar) {
                 Ok(()) if have == size => break,
                 Ok(()) => "the connection ended early".to_owned(),
                 Err(Attempt::Fatal(error)) => return Err(error),
@@ -87,17 +85,17 @@ impl Download<'_> {
             }
             failures += 1;
             if failures >= ATTEMPTS {
-                return Err(HubError::Broken { url: self.url.into(), at: have, size, reason });
+                return Err(self.broken(have, reason));
             }
             tracing::info!("{}: {reason} at byte {have} of {size}; going on", self.url);
-            tokio::time::sleep(wait).await;
+            self.http.pause(wait)?;
             wait *= 2;
         }
         Ok(())
     }
 
     /// One request for all that is missing; `have` follows what is on disk.
-    async fn attempt(
+    fn attempt(
         &self,
         file: &mut File,
         partial: &Path,
@@ -111,12 +109,22 @@ impl Download<'_> {
         file.seek(SeekFrom::Start(start)).map_err(cache)?;
         file.read_exact(&mut known).map_err(cache)?;
 
-        let request = self.repository.download_file_stream().filename(self.name).revision(REVISION);
-        let (_, mut stream) =
-            request.range(start..self.remote.size).send().await.map_err(|e| self.classify(e, *have))?;
+        let range = start..self.remote.size;
+        let mut answer = self.http.get(self.url, Some(&range)).map_err(again)?;
+        match answer.status {
+            StatusCode::OK | StatusCode::PARTIAL_CONTENT => {}
+            status => {
+                let reason = format!("the server answers {status}");
+                let passing = answer.is_passing();
+                return Err(if passing {
+                    Attempt::Again(reason)
+                } else {
+                    Attempt::Fatal(self.broken(*have, reason))
+                });
+            }
+        }
         let mut known = &known[..];
-        while let Some(chunk) = stream.next().await {
-            let chunk = chunk.map_err(|e| self.classify(e, *have))?;
+        while let Some(chunk) = answer.next().map_err(again)? {
             let (same, new) = chunk.split_at(known.len().min(chunk.len()));
             if same != &known[..same.len()] {
                 file.set_len(0).map_err(cache)?;
@@ -127,7 +135,7 @@ impl Download<'_> {
             if new.len() as u64 > self.remote.size - *have {
                 let got = *have + new.len() as u64;
                 remove(partial).map_err(Attempt::Fatal)?;
-                let file = self.url.to_owned();
+                let file = self.url.to_string();
                 return Err(Attempt::Fatal(HubError::WrongSize { file, expected: self.remote.size, got }));
             }
             file.write_all(new).map_err(cache)?;
@@ -137,21 +145,8 @@ impl Download<'_> {
         Ok(())
     }
 
-    /// Whether another attempt can help.
-    fn classify(&self, error: HFError, at: u64) -> Attempt {
-        match error {
-            HFError::Request { source, .. } => Attempt::Again(innermost(&source)),
-            HFError::Http { context } if context.status.is_server_error() => {
-                Attempt::Again(format!("the server answers {}", context.status))
-            }
-            HFError::RateLimited { .. } => Attempt::Again("the server asks to come back later".into()),
-            other => Attempt::Fatal(HubError::Broken {
-                url: self.url.into(),
-                at,
-                size: self.remote.size,
-                reason: other.to_string(),
-            }),
-        }
+    fn broken(&self, at: u64, reason: String) -> HubError {
+        HubError::Broken { url: self.url.to_string(), at, size: self.remote.size, reason }
     }
 
     fn check_space(&self, folder: &Path, needed: u64) -> Result<(), HubError> {
@@ -161,7 +156,7 @@ impl Download<'_> {
             return Ok(());
         }
         Err(HubError::NoSpace {
-            url: self.url.into(),
+            url: self.url.to_string(),
             needed: ByteSize(needed),
             free: ByteSize(free),
             folder: folder.to_owned(),
@@ -179,6 +174,7 @@ impl Download<'_> {
                 break;
             }
             hash.update(&buffer[..n]);
+            self.http.look()?;
         }
         let got: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
         if got == expected {
@@ -186,7 +182,32 @@ impl Download<'_> {
         }
         // To go on from wrong bytes would never end well.
         remove(partial)?;
-        Err(HubError::WrongContent { url: self.url.into(), expected: expected.into(), got })
+        Err(HubError::WrongContent { url: self.url.to_string(), expected: expected.into(), got })
+    }
+
+    /// Opens the partial file for this process alone; waits for another one that downloads the same.
+    fn open_locked(&self, path: &Path) -> Result<File, HubError> {
+        let cache = |e| HubError::cache(path, e);
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(cache)?;
+        let mut told = false;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(file),
+                Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Error(e)) => return Err(cache(e)),
+            }
+            if !told {
+                eprintln!("waiting for another process that downloads the same file");
+                told = true;
+            }
+            self.http.pause(LOCK_LOOK)?;
+        }
     }
 
     fn bar(&self) -> ProgressBar {
@@ -207,20 +228,12 @@ enum Attempt {
     Fatal(HubError),
 }
 
-/// Opens the partial file for this process alone; waits for another one that downloads the same.
-fn open_locked(path: &Path) -> Result<File, HubError> {
-    let cache = |e| HubError::cache(path, e);
-    let file =
-        OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(cache)?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            eprintln!("waiting for another process that downloads the same file");
-            file.lock().map_err(cache)?;
-        }
-        Err(TryLockError::Error(e)) => return Err(cache(e)),
+/// What becomes of an answer that did not come, or not whole.
+fn again(reason: NoAnswer) -> Attempt {
+    match reason {
+        NoAnswer::Unreachable(reason) | NoAnswer::Broken(reason) => Attempt::Again(reason),
+        NoAnswer::Interrupted => Attempt::Fatal(HubError::Interrupted),
     }
-    Ok(file)
 }
 
 fn remove(path: &Path) -> Result<(), HubError> {

@@ -1,5 +1,6 @@
 //! What can go wrong between a hub and the cache.
 
+use super::arriving::Interrupted;
 use std::path::{Path, PathBuf};
 use terrace_model::ByteSize;
 
@@ -149,11 +150,6 @@ impl HubError {
         Self::Cache { path: path.to_owned(), source }
     }
 
-    /// A [`HubError::Unreachable`] with the innermost cause, which is the one that says something.
-    pub fn unreachable(endpoint: &str, error: &reqwest::Error) -> Self {
-        Self::Unreachable { endpoint: endpoint.into(), reason: innermost(error) }
-    }
-
     /// Whether the cache may answer instead.
     pub const fn is_unreachable(&self) -> bool {
         matches!(self, Self::Unreachable { .. })
@@ -163,11 +159,11 @@ impl HubError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Name { .. } => Some("write hf:owner/repo, or hf:owner/repo:file.gguf".into()),
-            Self::Setup { .. } => Some(
-                "check HF_ENDPOINT if it is set, and that the system's certificates (package ca-certificates) are installed"
+            Self::Setup { .. } => Some("check HF_ENDPOINT and HF_TOKEN if they are set".into()),
+            Self::Unreachable { .. } => Some(
+                "check the network, HF_ENDPOINT if it is set, and that the system's certificates (package ca-certificates) are installed"
                     .into(),
             ),
-            Self::Unreachable { .. } => Some("check the network, and HF_ENDPOINT if it is set".into()),
             Self::NoRepo { .. } => {
                 Some("check the name; private and gated repositories need a token in HF_TOKEN".into())
             }
@@ -193,11 +189,8 @@ impl HubError {
     }
 }
 
-/// The innermost cause of an error, on one line.
-pub fn innermost(error: &dyn std::error::Error) -> String {
-    let mut cause = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
+impl From<Interrupted> for HubError {
+    fn from(_: Interrupted) -> Self {
+        Self::Interrupted
     }
-    cause.to_string()
 }

@@ -1,13 +1,11 @@
 //! The header of a remote model without the rest of it.
 
-use super::{Hub, HubError, REVISION, RemoteModel, ctrl_c, shards_of};
-use futures_util::StreamExt;
-use hf_hub::HFRepository;
-use hf_hub::repository::RepoTypeModel;
+use super::{Hub, HubError, RemoteModel, shards_of};
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
+use ureq::http::StatusCode;
 
 /// Bytes that are asked for first; vocabularies of current models take 5 to 12 MB.
 const FIRST: u64 = 16 << 20;
@@ -36,72 +34,66 @@ impl Hub {
     /// # Errors
     /// What the hub refuses; [`HubError::Interrupted`] after Ctrl-C. Files that are no models are not told here.
     pub fn header(&self, model: &RemoteModel) -> Result<RemoteHeader, HubError> {
-        self.runtime.block_on(async {
-            tokio::select! {
-                result = self.headers(model, [FIRST, FIRST_OF_SHARD]) => result,
-                () = ctrl_c() => Err(HubError::Interrupted),
-            }
-        })
+        self.headers(model, [FIRST, FIRST_OF_SHARD])
     }
 
     /// `first`: bytes that are asked for first, of the first file and of each other one.
-    pub(super) async fn headers(
-        &self,
-        model: &RemoteModel,
-        first: [u64; 2],
-    ) -> Result<RemoteHeader, HubError> {
-        let repository = self.client.model(&model.owner, &model.repo);
+    pub(super) fn headers(&self, model: &RemoteModel, first: [u64; 2]) -> Result<RemoteHeader, HubError> {
         let file = match &model.file {
             Some(file) => file.clone(),
-            None => self.only_file(model, &repository).await?,
+            None => self.only_file(model)?,
         };
         let dir = tempfile::tempdir().map_err(|e| HubError::cache(&std::env::temp_dir(), e))?;
         let mut first_path = None;
         for (index, name) in shards_of(&file).iter().enumerate() {
             let base = Path::new(name).file_name().map_or_else(|| "model.gguf".into(), PathBuf::from);
             let path = dir.path().join(base);
-            self.one_header(model, &repository, name, &path, first[index.min(1)]).await?;
+            self.one_header(model, name, &path, first[index.min(1)])?;
             first_path.get_or_insert(path);
         }
         Ok(RemoteHeader { _dir: dir, first: first_path.expect("a model has at least one file") })
     }
 
-    async fn one_header(
-        &self,
-        model: &RemoteModel,
-        repository: &HFRepository<RepoTypeModel>,
-        name: &str,
-        path: &Path,
-        first: u64,
-    ) -> Result<(), HubError> {
+    fn one_header(&self, model: &RemoteModel, name: &str, path: &Path, first: u64) -> Result<(), HubError> {
         let cache = |e| HubError::cache(path, e);
-        let size = self.metadata(model, name).await?.size;
+        let (url, size) = (self.file_url(model, name)?, self.metadata(model, name)?.size);
         let mut file = File::create(path).map_err(cache)?;
         file.set_len(size).map_err(cache)?;
         let (mut have, mut want) = (0, first.min(size));
-        loop {
+        while have < want {
             file.seek(SeekFrom::Start(have)).map_err(cache)?;
-            let request = repository.download_file_stream().filename(name).revision(REVISION);
-            let (_, mut stream) =
-                request.range(have..want).send().await.map_err(|e| self.explain(model, e))?;
-            while have < want {
-                let Some(chunk) = stream.next().await else { break };
-                let chunk = chunk.map_err(|e| self.explain(model, e))?;
-                let new = &chunk[..chunk.len().min((want - have) as usize)];
+            let mut answer = self
+                .http
+                .patiently(|| self.http.get(&url, Some(&(have..want))))
+                .map_err(|e| self.no_answer(e))?;
+            let broken = |reason| HubError::Broken { url: url.to_string(), at: have, size, reason };
+            // A server that ignores ranges sends the file from its beginning.
+            let skipped = match answer.status {
+                StatusCode::PARTIAL_CONTENT => 0,
+                StatusCode::OK => have,
+                status => return Err(broken(format!("the server answers {status}"))),
+            };
+            let (mut ignored, mut got) = (0, have);
+            while got < want {
+                let Some(bytes) = answer.next().map_err(|e| self.no_answer(e))? else { break };
+                let skip = (skipped - ignored).min(bytes.len() as u64);
+                ignored += skip;
+                let new = &bytes[skip as usize..];
+                let new = &new[..new.len().min((want - got) as usize)];
                 file.write_all(new).map_err(cache)?;
-                have += new.len() as u64;
+                got += new.len() as u64;
             }
-            if have < want {
-                let url = format!("{}/{}/resolve/{REVISION}/{name}", self.endpoint, model.id());
-                let reason = "the connection ended early".into();
-                return Err(HubError::Broken { url, at: have, size, reason });
+            if got < want {
+                return Err(broken("the connection ended early".into()));
             }
+            have = want;
             // A walk into the hole fails, or ends behind what is there.
             let whole = terrace_ggml::gguf::header_len(path).is_ok_and(|len| len <= have);
             if whole || have >= size.min(MOST) {
-                return Ok(());
+                break;
             }
             want = (have * 4).min(size);
         }
+        Ok(())
     }
 }

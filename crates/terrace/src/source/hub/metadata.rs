@@ -1,15 +1,19 @@
 //! What a hub says about a file, from the one place that says it: the headers of the answer that *redirects* to the
-//! storage. (`hf-hub`'s own query follows the redirect, and the storage knows neither commit nor checksum.)
+//! storage. (The storage knows neither commit nor checksum.)
 
-use super::{Hub, HubError, REVISION, RemoteModel};
-use reqwest::StatusCode;
-use reqwest::header::{CONTENT_LENGTH, ETAG, HeaderMap, LOCATION};
+use super::arriving::NoAnswer;
+use super::http::{Answer, redirection};
+use super::{Hub, HubError, RemoteModel};
+use ureq::http::Uri;
+use ureq::http::header::{CONTENT_LENGTH, ETAG};
 
 /// A file on a hub.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteFile {
     /// Name of its content in the cache; the SHA-256 of large files.
     pub etag: String,
+    /// The commit that it is of.
+    pub commit: String,
     /// Length in bytes.
     pub size: u64,
 }
@@ -26,83 +30,78 @@ const MAX_RENAMES: usize = 5;
 
 impl Hub {
     /// Asks for a file's size and name of its content.
-    pub(super) async fn metadata(&self, model: &RemoteModel, name: &str) -> Result<RemoteFile, HubError> {
-        let mut url =
-            reqwest::Url::parse(&format!("{}/{}/resolve/{REVISION}/{name}", self.endpoint, model.id()))
-                .map_err(|e| HubError::Setup { endpoint: self.endpoint.clone(), reason: e.to_string() })?;
+    pub(super) fn metadata(&self, model: &RemoteModel, name: &str) -> Result<RemoteFile, HubError> {
+        let mut url = self.file_url(model, name)?;
         for _ in 0..=MAX_RENAMES {
-            let mut request = self.http.head(url.clone());
-            if let Some(token) = &self.token {
-                request = request.bearer_auth(token);
-            }
-            let answer = request.send().await.map_err(|e| HubError::unreachable(&self.endpoint, &e))?;
-            let (status, headers) = (answer.status(), answer.headers());
-            if status.is_redirection() && !headers.contains_key("x-linked-etag") {
-                let target = text(headers, LOCATION.as_str())
-                    .filter(|to| to.starts_with('/') && !to.starts_with("//"));
-                if let Some(next) = target.and_then(|to| url.join(to).ok()) {
+            let answer = self.http.patiently(|| self.http.head(&url)).map_err(|e| self.no_answer(e))?;
+            if answer.text("x-linked-etag").is_none() {
+                // What has moved to another host is there for whoever is redirected; it says nothing more about itself.
+                let next = redirection(&url, &answer).filter(|next| next.authority() == url.authority());
+                if let Some(next) = next {
                     url = next;
                     continue;
                 }
             }
-            return self.read(model, name, url.as_str(), status, headers);
+            return self.read(model, name, &url, &answer);
         }
-        Err(HubError::Malformed { url: url.into(), what: "end of its redirections" })
+        Err(HubError::Malformed { url: url.to_string(), what: "end of its redirections" })
     }
 
     fn read(
         &self,
         model: &RemoteModel,
         name: &str,
-        url: &str,
-        status: StatusCode,
-        headers: &HeaderMap,
+        url: &Uri,
+        answer: &Answer,
     ) -> Result<RemoteFile, HubError> {
+        self.refusal(model, answer)?;
+        let status = answer.status;
         match status.as_u16() {
-            401 | 403 => return Err(HubError::Refused { repo: model.id() }),
-            404 if text(headers, "x-error-code") == Some("RepoNotFound") => {
-                return Err(HubError::NoRepo { repo: model.id(), endpoint: self.endpoint.clone() });
-            }
             404 => return Err(HubError::NoFile { repo: model.id(), file: name.into(), choices: Vec::new() }),
-            500..=599 => {
-                let reason = format!("it answers {status}");
-                return Err(HubError::Unreachable { endpoint: self.endpoint.clone(), reason });
-            }
             _ if status.is_success() || status.is_redirection() => {}
             _ => {
-                return Err(HubError::Hub {
-                    repo: model.id(),
-                    reason: format!("{name}: the hub answers {status}"),
-                });
+                let reason = format!("{name}: the hub answers {status}");
+                return Err(HubError::Hub { repo: model.id(), reason });
             }
         }
-        let malformed = |what| HubError::Malformed { url: url.into(), what };
-        let etag = text(headers, "x-linked-etag").or_else(|| text(headers, ETAG.as_str()));
+        let malformed = |what| HubError::Malformed { url: url.to_string(), what };
+        let etag = answer.text("x-linked-etag").or_else(|| answer.text(ETAG.as_str()));
         let etag = etag.map(|tag| tag.trim_start_matches("W/").trim_matches('"')).unwrap_or_default();
         // It becomes a file name.
         if etag.is_empty() || !etag.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_') {
             return Err(malformed("ETag"));
         }
-        let commit = text(headers, "x-repo-commit").unwrap_or_default();
+        let commit = answer.text("x-repo-commit").unwrap_or_default();
         if commit.is_empty() || !commit.bytes().all(|b| b.is_ascii_hexdigit()) {
             return Err(malformed("X-Repo-Commit"));
         }
-        let size = text(headers, "x-linked-size").or_else(|| text(headers, CONTENT_LENGTH.as_str()));
+        let size = answer.text("x-linked-size").or_else(|| answer.text(CONTENT_LENGTH.as_str()));
         let size = size.and_then(|n| n.parse().ok()).ok_or_else(|| malformed("length"))?;
-        Ok(RemoteFile { etag: etag.to_owned(), size })
+        Ok(RemoteFile { etag: etag.to_owned(), commit: commit.to_owned(), size })
     }
-}
 
-fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
-    headers.get(name)?.to_str().ok()
-}
-
-/// The user's token, from where all clients of the hub look for it.
-pub fn token() -> Option<String> {
-    let trimmed = |text: String| Some(text.trim().to_owned()).filter(|t| !t.is_empty());
-    if let Some(token) = std::env::var("HF_TOKEN").ok().and_then(trimmed) {
-        return Some(token);
+    /// What an answer says about the repository, if that is not good.
+    pub(super) fn refusal(&self, model: &RemoteModel, answer: &Answer) -> Result<(), HubError> {
+        let status = answer.status;
+        match status.as_u16() {
+            404 if answer.text("x-error-code") == Some("RepoNotFound") => {
+                Err(HubError::NoRepo { repo: model.id(), endpoint: self.endpoint.clone() })
+            }
+            401 | 403 => Err(HubError::Refused { repo: model.id() }),
+            _ if answer.is_passing() => Err(self.unreachable(format!("it answers {status}"))),
+            _ => Ok(()),
+        }
     }
-    let path = std::env::var_os("HF_TOKEN_PATH").map_or_else(|| hf_hub::hf_home().join("token"), Into::into);
-    std::fs::read_to_string(path).ok().and_then(trimmed)
+
+    /// An answer that did not come, or not whole, as an error.
+    pub(super) fn no_answer(&self, reason: NoAnswer) -> HubError {
+        match reason {
+            NoAnswer::Interrupted => HubError::Interrupted,
+            NoAnswer::Unreachable(reason) | NoAnswer::Broken(reason) => self.unreachable(reason),
+        }
+    }
+
+    fn unreachable(&self, reason: String) -> HubError {
+        HubError::Unreachable { endpoint: self.endpoint.clone(), reason }
+    }
 }

@@ -1,12 +1,14 @@
-//! Models from a Hugging Face hub, through the `hf-hub` crate and into the cache that all its clients share.
+//! Models from a Hugging Face hub, into the cache that all clients of it share ([`cache`]).
 //!
-//! `hf-hub` by itself starts an interrupted file from its beginning and believes whatever length arrives; for files
-//! of many gigabytes that will not do. So the bytes are fetched here ([`download`]), by its range requests, and only
-//! a complete, verified file is handed to it for the cache.
+//! Plain HTTP ([`http`]): files of many gigabytes are resumed where they stopped, and count when they are whole and have
+//! the content that the hub says ([`download`]).
 
+mod arriving;
+mod cache;
 mod download;
 pub mod error;
 mod header;
+mod http;
 mod metadata;
 mod remote;
 
@@ -15,53 +17,50 @@ pub use header::RemoteHeader;
 pub use remote::RemoteModel;
 
 use crate::term::signals;
+use cache::{Cached, Folders};
 use download::Download;
-use hf_hub::repository::RepoTypeModel;
-use hf_hub::{HFClient, HFError, HFRepository};
+use http::Http;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use remote::{choices, shards_of};
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use serde::Deserialize;
+use std::path::PathBuf;
+use ureq::http::Uri;
 
 /// The branch that is downloaded.
 const REVISION: &str = "main";
+/// Bytes that the list of a repository's files may take.
+const LONGEST_LIST: usize = 64 << 20;
+/// What a file's name must not contain in a URL.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
 
 /// A hub and the local cache of it.
 pub struct Hub {
-    client: HFClient,
-    http: reqwest::Client,
+    http: Http,
     endpoint: String,
-    token: Option<String>,
     cache: PathBuf,
-    runtime: tokio::runtime::Runtime,
 }
 
 impl Hub {
-    /// As the environment says: `HF_ENDPOINT`, `HF_TOKEN`, `HF_HUB_CACHE`, `HF_HOME`.
+    /// Reads the environment: `HF_ENDPOINT`, `HF_TOKEN`, `HF_HUB_CACHE`, `HF_HOME`.
     ///
     /// # Errors
-    /// An endpoint that is no URL.
+    /// [`HubError::Setup`]: an endpoint that is no URL.
     pub fn from_environment() -> Result<Self, HubError> {
         let endpoint = std::env::var("HF_ENDPOINT").unwrap_or_else(|_| "https://huggingface.co".into());
-        Self::new(endpoint.trim_end_matches('/').to_owned(), hf_hub::resolve_cache_dir(), metadata::token())
+        let folders = Folders::of(|name| std::env::var_os(name));
+        let trimmed = |text: String| Some(text.trim().to_owned()).filter(|t| !t.is_empty());
+        let token = std::env::var("HF_TOKEN").ok().and_then(trimmed);
+        let token = token.or_else(|| std::fs::read_to_string(folders.token).ok().and_then(trimmed));
+        let endpoint = endpoint.trim_end_matches('/').to_owned();
+        let http = Http::new(&endpoint, token.as_deref(), http::STALL, signals::interrupted);
+        Self::new(endpoint, folders.cache, http)
     }
 
-    fn new(endpoint: String, cache: PathBuf, token: Option<String>) -> Result<Self, HubError> {
-        let setup = |reason: String| HubError::Setup { endpoint: endpoint.clone(), reason };
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|e| setup(e.to_string()))?;
-        let mut builder = HFClient::builder().endpoint(&endpoint).cache_dir(&cache);
-        if let Some(token) = &token {
-            builder = builder.token(token);
+    fn new(endpoint: String, cache: PathBuf, http: Result<Http, String>) -> Result<Self, HubError> {
+        match http {
+            Ok(http) => Ok(Self { http, endpoint, cache }),
+            Err(reason) => Err(HubError::Setup { endpoint, reason }),
         }
-        let client = builder.build().map_err(|e| setup(e.to_string()))?;
-        let http = reqwest::Client::builder()
-            .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(Duration::from_secs(30))
-            .build()
-            .map_err(|e| setup(e.to_string()))?;
-        Ok(Self { client, http, endpoint, token, cache, runtime })
     }
 
     /// The local path of a model (of a split one: of its first shard), downloading what is missing.
@@ -69,31 +68,20 @@ impl Hub {
     /// # Errors
     /// What the hub or the cache's disk refuse; [`HubError::Interrupted`] after Ctrl-C.
     pub fn fetch(&self, model: &RemoteModel) -> Result<PathBuf, HubError> {
-        self.runtime.block_on(async {
-            tokio::select! {
-                result = self.fetch_all(model) => result,
-                () = ctrl_c() => Err(HubError::Interrupted),
-            }
-        })
-    }
-
-    async fn fetch_all(&self, model: &RemoteModel) -> Result<PathBuf, HubError> {
-        let repository = self.client.model(&model.owner, &model.repo);
         let file = match &model.file {
             Some(file) => file.clone(),
-            None => match self.only_file(model, &repository).await {
+            None => match self.only_file(model) {
                 Err(error) if error.is_unreachable() => self.cached_file(model).ok_or(error)?,
                 other => other?,
             },
         };
         let mut first = None;
         for name in shards_of(&file) {
-            let path = match self.fetch_file(model, &repository, &name).await {
+            let path = match self.fetch_file(model, &name) {
                 // A complete earlier download does not need the hub.
                 Err(error) if error.is_unreachable() => {
-                    let cached =
-                        repository.download_file().filename(&name).local_files_only(true).send().await;
-                    cached.map_err(|_| error)?
+                    let cached = self.cached_model(model).snapshot().map(|snapshot| snapshot.join(&name));
+                    cached.filter(|path| path.is_file()).ok_or(error)?
                 }
                 other => other?,
             };
@@ -103,12 +91,8 @@ impl Hub {
     }
 
     /// The one model in a repository.
-    async fn only_file(
-        &self,
-        model: &RemoteModel,
-        repository: &HFRepository<RepoTypeModel>,
-    ) -> Result<String, HubError> {
-        let files = self.files(model, repository).await?;
+    fn only_file(&self, model: &RemoteModel) -> Result<String, HubError> {
+        let files = self.files(model)?;
         let mut found = choices(&files);
         match found.len() {
             0 => Err(HubError::NoModel { repo: model.id(), files: files.len() }),
@@ -117,25 +101,26 @@ impl Hub {
         }
     }
 
-    async fn files(
-        &self,
-        model: &RemoteModel,
-        repository: &HFRepository<RepoTypeModel>,
-    ) -> Result<Vec<String>, HubError> {
-        let info = repository.info().send().await.map_err(|e| self.explain(model, e))?;
-        Ok(info.siblings.unwrap_or_default().into_iter().map(|file| file.rfilename).collect())
+    /// A repository's files.
+    fn files(&self, model: &RemoteModel) -> Result<Vec<String>, HubError> {
+        let url = self.url(&format!("api/models/{}", model.id()))?;
+        let answer = self.http.patiently(|| self.http.get(&url, None)).map_err(|e| self.no_answer(e))?;
+        self.refusal(model, &answer)?;
+        let hub = |reason| HubError::Hub { repo: model.id(), reason };
+        if !answer.status.is_success() {
+            return Err(hub(format!("the hub answers {}", answer.status)));
+        }
+        let body = answer.whole(LONGEST_LIST).map_err(|e| self.no_answer(e))?;
+        let found: Repository =
+            serde_json::from_slice(&body).map_err(|e| hub(format!("the hub's list of files: {e}")))?;
+        Ok(found.siblings.into_iter().map(|file| file.rfilename).collect())
     }
 
-    async fn fetch_file(
-        &self,
-        model: &RemoteModel,
-        repository: &HFRepository<RepoTypeModel>,
-        name: &str,
-    ) -> Result<PathBuf, HubError> {
-        let remote = match self.metadata(model, name).await {
+    fn fetch_file(&self, model: &RemoteModel, name: &str) -> Result<PathBuf, HubError> {
+        let remote = match self.metadata(model, name) {
             Err(HubError::NoFile { repo, file, .. }) => {
                 // A helpful answer is worth one more request; its failure changes nothing.
-                let files = self.files(model, repository).await;
+                let files = self.files(model);
                 let missing_repo = matches!(files, Err(HubError::NoRepo { .. }));
                 if missing_repo {
                     return Err(HubError::NoRepo { repo, endpoint: self.endpoint.clone() });
@@ -144,93 +129,62 @@ impl Hub {
             }
             other => other?,
         };
-        let folder = self.repository_folder(model);
-        let blob = folder.join("blobs").join(&remote.etag);
+        let cached = self.cached_model(model);
+        let blob = cached.blob(&remote.etag);
         if !blob.is_file() {
-            let url = format!("{}/{}/resolve/{REVISION}/{name}", self.endpoint, model.id());
-            let download = Download { repository, name, remote: &remote, blob: &blob, url: &url };
-            download.run().await?;
+            let url = &self.file_url(model, name)?;
+            Download { http: &self.http, url, name, remote: &remote, blob: &blob }.run()?;
         }
-        // The bytes are there: this only writes the reference and the link, as every client expects them.
-        let path = repository
-            .download_file()
-            .filename(name)
-            .revision(REVISION)
-            .send()
-            .await
-            .map_err(|e| self.explain(model, e))?;
+        let path = cached.publish(name, &remote.etag, &remote.commit)?;
         let len = std::fs::metadata(&path).map_err(|e| HubError::cache(&path, e))?.len();
         if len != remote.size {
-            return Err(HubError::WrongSize {
-                file: path.display().to_string(),
-                expected: remote.size,
-                got: len,
-            });
+            let file = path.display().to_string();
+            return Err(HubError::WrongSize { file, expected: remote.size, got: len });
         }
         Ok(path)
-    }
-
-    fn repository_folder(&self, model: &RemoteModel) -> PathBuf {
-        self.cache.join(format!("models--{}--{}", model.owner, model.repo))
     }
 
     /// A model (of a split one: its first shard) that is in the cache, without asking the hub.
     pub fn cached(&self, model: &RemoteModel) -> Option<PathBuf> {
         let name = model.file.clone().or_else(|| self.cached_file(model))?;
-        let snapshot = self.cached_snapshot(model)?;
+        let snapshot = self.cached_model(model).snapshot()?;
         let shards: Vec<PathBuf> = shards_of(&name).iter().map(|shard| snapshot.join(shard)).collect();
         shards.iter().all(|shard| shard.is_file()).then(|| shards[0].clone())
     }
 
     /// The one model of an earlier download, without asking the hub.
     fn cached_file(&self, model: &RemoteModel) -> Option<String> {
-        let snapshot = self.cached_snapshot(model)?;
-        let mut files = Vec::new();
-        list(&snapshot, &snapshot, &mut files);
-        match &choices(&files)[..] {
+        match &choices(&self.cached_model(model).files())[..] {
             [only] => Some(only.clone()),
             _ => None,
         }
     }
 
-    fn cached_snapshot(&self, model: &RemoteModel) -> Option<PathBuf> {
-        let folder = self.repository_folder(model);
-        let commit = std::fs::read_to_string(folder.join("refs").join(REVISION)).ok()?;
-        Some(folder.join("snapshots").join(commit.trim()))
+    fn cached_model(&self, model: &RemoteModel) -> Cached {
+        Cached::new(&self.cache, model)
     }
 
-    fn explain(&self, model: &RemoteModel, error: HFError) -> HubError {
-        match error {
-            HFError::RepoNotFound { .. } => {
-                HubError::NoRepo { repo: model.id(), endpoint: self.endpoint.clone() }
-            }
-            HFError::AuthRequired { .. } | HFError::Forbidden { .. } => {
-                HubError::Refused { repo: model.id() }
-            }
-            HFError::Request { source, .. } => HubError::unreachable(&self.endpoint, &source),
-            HFError::Io(source) => HubError::cache(&self.cache, source),
-            other => HubError::Hub { repo: model.id(), reason: other.to_string() },
-        }
+    fn file_url(&self, model: &RemoteModel, name: &str) -> Result<Uri, HubError> {
+        let name = utf8_percent_encode(name, ESCAPED);
+        self.url(&format!("{}/resolve/{REVISION}/{name}", model.id()))
+    }
+
+    fn url(&self, path: &str) -> Result<Uri, HubError> {
+        let url = format!("{}/{path}", self.endpoint).parse::<Uri>();
+        url.map_err(|e| HubError::Setup { endpoint: self.endpoint.clone(), reason: e.to_string() })
     }
 }
 
-/// Files below `dir`, named from `root`.
-fn list(root: &Path, dir: &Path, files: &mut Vec<String>) {
-    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
-        let path = entry.path();
-        if path.is_dir() {
-            list(root, &path, files);
-        } else if let Some(name) = path.strip_prefix(root).ok().and_then(Path::to_str) {
-            files.push(name.to_owned());
-        }
-    }
+/// What is read of a hub's description of a repository.
+#[derive(Deserialize)]
+struct Repository {
+    #[serde(default)]
+    siblings: Vec<RepositoryFile>,
 }
 
-/// Ends when Ctrl-C was pressed. The handler of [`signals`] is a plain flag, so this looks at it now and then.
-async fn ctrl_c() {
-    while !signals::interrupted() {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+#[derive(Deserialize)]
+struct RepositoryFile {
+    rfilename: String,
 }
 
 #[cfg(test)]

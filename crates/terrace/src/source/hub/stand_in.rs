@@ -4,7 +4,7 @@
 
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
@@ -24,6 +24,16 @@ pub struct Behaviour {
     pub ignores_ranges: bool,
     /// Fails downloads with this status.
     pub status: Option<u16>,
+    /// Ends nothing, but sends only so many bytes of these many downloads.
+    pub stalls: Vec<usize>,
+    /// Answers so many requests to the hub itself with 503.
+    pub busy: usize,
+    /// Answers all requests to the hub itself with this status.
+    pub refuses: Option<u16>,
+    /// Answers all requests to the hub itself with a redirection to there.
+    pub leads_to: Option<String>,
+    /// `http://host:port` of the storage; here by default.
+    pub storage: Option<String>,
 }
 
 struct State {
@@ -31,6 +41,8 @@ struct State {
     behaviour: Behaviour,
     /// `METHOD path range` of all requests.
     log: Vec<String>,
+    /// Paths of requests with a token.
+    trusted: Vec<String>,
 }
 
 pub struct StandIn {
@@ -43,7 +55,7 @@ impl StandIn {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         let files = files.iter().map(|(name, bytes)| ((*name).to_owned(), bytes.clone())).collect();
-        let state = Arc::new(Mutex::new(State { files, behaviour, log: Vec::new() }));
+        let state = Arc::new(Mutex::new(State { files, behaviour, log: Vec::new(), trusted: Vec::new() }));
         let shared = Arc::clone(&state);
         std::thread::spawn(move || {
             for stream in listener.incoming() {
@@ -64,6 +76,11 @@ impl StandIn {
         std::mem::take(&mut self.state.lock().unwrap().log)
     }
 
+    /// Paths of requests with a token since the last call.
+    pub fn take_trusted(&self) -> Vec<String> {
+        std::mem::take(&mut self.state.lock().unwrap().trusted)
+    }
+
     /// Downloads among them: their ranges.
     pub fn take_ranges(&self) -> Vec<String> {
         let downloads =
@@ -80,12 +97,14 @@ fn serve(stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
         if reader.read_line(&mut request)? == 0 {
             return Ok(());
         }
-        let mut range = String::new();
+        let (mut range, mut trusted) = (String::new(), false);
         loop {
             let mut header = String::new();
             reader.read_line(&mut header)?;
-            if let Some(("range", value)) = header.to_ascii_lowercase().trim().split_once(": ") {
-                range = value.to_owned();
+            match header.to_ascii_lowercase().trim().split_once(": ") {
+                Some(("range", value)) => range = value.to_owned(),
+                Some(("authorization", value)) => trusted = value == "bearer secret",
+                _ => {}
             }
             if header.trim().is_empty() {
                 break;
@@ -93,6 +112,9 @@ fn serve(stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
         }
         let mut words = request.split(' ');
         let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        if trusted {
+            state.lock().unwrap().trusted.push(path.to_owned());
+        }
         if !answer(&mut stream, state, method, path, &range)? {
             return Ok(());
         }
@@ -119,6 +141,22 @@ fn answer(
         out.flush()?;
         Ok(cut.is_none() || head)
     };
+    if !path.starts_with("/storage/") {
+        let behaviour = &mut state.behaviour;
+        if let Some(to) = &behaviour.leads_to {
+            return reply("302 Found", &format!("Location: {to}\r\n"), b"", None);
+        }
+        if let Some(status) = behaviour.refuses {
+            return reply(&format!("{status} No"), "X-Error-Code: GatedRepo\r\n", b"", None);
+        }
+        if behaviour.busy > 0 {
+            behaviour.busy -= 1;
+            return reply("503 Busy", "", b"", None);
+        }
+    }
+    if let Some(rest) = path.strip_prefix("/old/name/") {
+        return reply("307 Moved", &format!("Location: /{REPO}/{rest}\r\n"), b"", None);
+    }
     if let Some(id) = path.strip_prefix("/api/models/") {
         if id != REPO {
             return reply("404 Not Found", "X-Error-Code: RepoNotFound\r\n", b"{}", None);
@@ -129,14 +167,15 @@ fn answer(
     }
     let resolve = format!("/{REPO}/resolve/main/");
     if let Some(name) = path.strip_prefix(&resolve) {
-        let Some(bytes) = state.files.get(name) else {
+        let Some(bytes) = state.files.get(&decoded(name)) else {
             return reply("404 Not Found", "X-Error-Code: EntryNotFound\r\n", b"", None);
         };
         let sha = state.behaviour.sha256.clone().unwrap_or_else(|| hex(bytes));
         let size = state.behaviour.size.unwrap_or(bytes.len() as u64);
+        let storage = state.behaviour.storage.clone().unwrap_or_else(|| format!("http://{address}"));
         let headers = format!(
             "X-Repo-Commit: {COMMIT}\r\nX-Linked-Etag: \"{sha}\"\r\nX-Linked-Size: {size}\r\n\
-             ETag: \"pointer\"\r\nLocation: http://{address}/storage/{name}\r\n"
+             ETag: \"pointer\"\r\nLocation: {storage}/storage/{name}\r\n"
         );
         return reply("302 Found", &headers, b"", None);
     }
@@ -148,7 +187,7 @@ fn answer(
     }
     let cut =
         if head || state.behaviour.cuts.is_empty() { None } else { Some(state.behaviour.cuts.remove(0)) };
-    let bytes = state.files[name].clone();
+    let bytes = state.files[&decoded(name)].clone();
     let (start, end) =
         range.strip_prefix("bytes=").and_then(|r| r.split_once('-')).map_or((0, 0), |(start, end)| {
             (start.parse().unwrap(), end.parse::<usize>().unwrap().min(bytes.len() - 1))
@@ -156,7 +195,19 @@ fn answer(
     if range.is_empty() || state.behaviour.ignores_ranges {
         return reply("200 OK", "ETag: \"storage\"\r\n", &bytes, cut);
     }
+    if !head && !state.behaviour.stalls.is_empty() {
+        let sent = state.behaviour.stalls.remove(0);
+        drop(state);
+        write!(out, "HTTP/1.1 206 Partial Content\r\nContent-Length: {}\r\n\r\n", end + 1 - start)?;
+        out.write_all(&bytes[start..start + sent])?;
+        // Until the client has had enough.
+        return out.read(&mut [0]).map(|_| false);
+    }
     reply("206 Partial Content", "ETag: \"storage\"\r\n", &bytes[start..=end], cut)
+}
+
+fn decoded(name: &str) -> String {
+    percent_encoding::percent_decode_str(name).decode_utf8().unwrap().into_owned()
 }
 
 pub fn hex(bytes: &[u8]) -> String {

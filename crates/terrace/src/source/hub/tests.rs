@@ -1,5 +1,7 @@
 use super::stand_in::{Behaviour, REPO, StandIn, hex};
 use super::*;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 const FILE: &str = "tiny-Q4_K.gguf";
@@ -9,8 +11,16 @@ fn bytes(len: usize, seed: u32) -> Vec<u8> {
     (0..len as u32).map(|i| (i.wrapping_add(seed).wrapping_mul(2_654_435_761) >> 13) as u8).collect()
 }
 
+/// Time without a byte after which tests give a connection up.
+const STALL: Duration = Duration::from_millis(500);
+
+fn hub_at(endpoint: &str, cache: &TempDir, interrupted: fn() -> bool) -> Hub {
+    let http = Http::new(endpoint, Some("secret"), STALL, interrupted);
+    Hub::new(endpoint.to_owned(), cache.path().to_owned(), http).unwrap()
+}
+
 fn hub(stand_in: &StandIn, cache: &TempDir) -> Hub {
-    Hub::new(stand_in.endpoint.clone(), cache.path().to_owned(), Some("token".into())).unwrap()
+    hub_at(&stand_in.endpoint, cache, || false)
 }
 
 fn fetch(stand_in: &StandIn, cache: &TempDir, name: &str) -> Result<PathBuf, HubError> {
@@ -179,7 +189,7 @@ fn without_a_hub_the_cache_answers() {
     let path = fetch(&stand_in, &cache, REPO).unwrap();
     // A port that nobody listens on any more.
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let alone = Hub::new(format!("http://{closed}"), cache.path().to_owned(), None).unwrap();
+    let alone = hub_at(&format!("http://{closed}"), &cache, || false);
     for name in [REPO.to_owned(), model(FILE)] {
         assert_eq!(alone.fetch(&RemoteModel::parse(&name).unwrap()).unwrap(), path, "{name}");
     }
@@ -202,7 +212,7 @@ fn a_header_comes_without_the_weights() {
     let cache = TempDir::new().unwrap();
     let (hub, remote) = (hub(&stand_in, &cache), RemoteModel::parse(REPO).unwrap());
     // Too little at first: it asks for more, from where it stopped.
-    let header = hub.runtime.block_on(hub.headers(&remote, [4096, 4096])).unwrap();
+    let header = hub.headers(&remote, [4096, 4096]).unwrap();
     let found = terrace_ggml::gguf::read(header.path()).unwrap();
     assert_eq!((&found.tensors, &found.metadata), (&expected.tensors, &expected.metadata));
     let ranges = stand_in.take_ranges();
@@ -239,6 +249,159 @@ fn a_file_that_is_no_model_ends_the_search_for_its_header() {
     let stand_in = StandIn::new(&[(FILE, bytes(200_000, 9))], Behaviour::default());
     let cache = TempDir::new().unwrap();
     let hub = hub(&stand_in, &cache);
-    let header = hub.runtime.block_on(hub.headers(&RemoteModel::parse(REPO).unwrap(), [4096, 4096])).unwrap();
+    let header = hub.headers(&RemoteModel::parse(REPO).unwrap(), [4096, 4096]).unwrap();
     assert!(terrace_ggml::gguf::read(header.path()).is_err());
+}
+
+#[test]
+fn the_token_goes_to_the_hub_alone() {
+    let content = bytes(1000, 10);
+    let storage = StandIn::new(&[(FILE, content.clone())], Behaviour::default());
+    let behaviour = Behaviour { storage: Some(storage.endpoint.clone()), ..Behaviour::default() };
+    let stand_in = StandIn::new(&[(FILE, content.clone())], behaviour);
+    let cache = TempDir::new().unwrap();
+    let path = fetch(&stand_in, &cache, REPO).unwrap();
+    assert_eq!(std::fs::read(path).unwrap(), content);
+    let file = format!("/{REPO}/resolve/main/{FILE}");
+    assert_eq!(stand_in.take_trusted(), [format!("/api/models/{REPO}"), file.clone(), file]);
+    assert_eq!(storage.take_log(), [format!("GET /storage/{FILE} bytes=0-999")]);
+    assert_eq!(storage.take_trusted(), [""; 0]);
+}
+
+#[test]
+fn a_redirection_to_a_host_in_disguise_is_not_followed() {
+    let other = StandIn::new(&[(FILE, bytes(1000, 11))], Behaviour::default());
+    let host = other.endpoint.strip_prefix("http://").unwrap();
+    for disguise in [r"/\", r"\\", "//", r"/\/", r"\/", r"/x/..\\", ""] {
+        let behaviour = Behaviour { leads_to: Some(format!("{disguise}{host}/x")), ..Behaviour::default() };
+        let stand_in = StandIn::new(&[], behaviour);
+        let cache = TempDir::new().unwrap();
+        for name in [REPO.to_owned(), model(FILE)] {
+            let error = fetch(&stand_in, &cache, &name).unwrap_err();
+            let expected = matches!(error, HubError::Hub { .. } | HubError::Malformed { .. });
+            assert!(expected, "{disguise}: {error:?}");
+        }
+    }
+    assert_eq!(other.take_log(), [""; 0]);
+}
+
+#[test]
+fn a_redirection_to_another_host_is_followed_without_the_token() {
+    let content = bytes(1000, 12);
+    let other = StandIn::new(&[(FILE, content)], Behaviour::default());
+    for to in [other.endpoint.clone(), other.endpoint.replace("http://", "HTTP://")] {
+        let behaviour =
+            Behaviour { leads_to: Some(format!("{to}/api/models/{REPO}")), ..Behaviour::default() };
+        let stand_in = StandIn::new(&[], behaviour);
+        let hub = hub(&stand_in, &TempDir::new().unwrap());
+        assert_eq!(hub.files(&RemoteModel::parse(REPO).unwrap()).unwrap(), [FILE]);
+    }
+    assert_eq!(other.take_log().len(), 2);
+    assert_eq!(other.take_trusted(), [""; 0]);
+}
+
+#[test]
+fn a_renamed_repository_is_found() {
+    let content = bytes(1000, 13);
+    let stand_in = StandIn::new(&[(FILE, content.clone())], Behaviour::default());
+    let cache = TempDir::new().unwrap();
+    let path = fetch(&stand_in, &cache, &format!("old/name:{FILE}")).unwrap();
+    assert_eq!(std::fs::read(path).unwrap(), content);
+    assert!(stand_in.take_trusted().contains(&format!("/{REPO}/resolve/main/{FILE}")));
+}
+
+#[test]
+fn names_may_be_anything_that_a_file_may_be_called() {
+    let name = "Größe (neu)/tiny & +Q4.gguf";
+    let content = bytes(1000, 14);
+    let stand_in = StandIn::new(&[(name, content.clone())], Behaviour::default());
+    let cache = TempDir::new().unwrap();
+    let path = fetch(&stand_in, &cache, &model(name)).unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), content);
+    assert!(path.ends_with(name), "{}", path.display());
+}
+
+#[test]
+fn a_busy_hub_is_asked_again() {
+    let content = bytes(1000, 15);
+    let behaviour = Behaviour { busy: 2, ..Behaviour::default() };
+    let stand_in = StandIn::new(&[(FILE, content.clone())], behaviour);
+    let cache = TempDir::new().unwrap();
+    let path = fetch(&stand_in, &cache, REPO).unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), content);
+    // And one that stays busy counts as not there.
+    stand_in.behave(Behaviour { busy: 100, ..Behaviour::default() });
+    assert_eq!(fetch(&stand_in, &cache, REPO).unwrap(), path);
+    let error = fetch(&stand_in, &TempDir::new().unwrap(), REPO).unwrap_err();
+    assert!(matches!(error, HubError::Unreachable { .. }) && error.to_string().contains("503"), "{error:?}");
+}
+
+#[test]
+fn a_gated_repository_asks_for_a_token() {
+    for status in [401, 403] {
+        let stand_in = StandIn::new(&[], Behaviour { refuses: Some(status), ..Behaviour::default() });
+        let cache = TempDir::new().unwrap();
+        for name in [REPO.to_owned(), model(FILE)] {
+            let error = fetch(&stand_in, &cache, &name).unwrap_err();
+            assert!(matches!(error, HubError::Refused { .. }), "{error:?}");
+            assert!(error.hint().unwrap().contains("HF_TOKEN"), "{error:?}");
+        }
+    }
+}
+
+#[test]
+fn a_connection_that_stalls_is_given_up_for_another() {
+    let content = bytes(1_000_000, 16);
+    let behaviour = Behaviour { stalls: vec![400_000], ..Behaviour::default() };
+    let stand_in = StandIn::new(&[(FILE, content.clone())], behaviour);
+    let cache = TempDir::new().unwrap();
+    let path = fetch(&stand_in, &cache, REPO).unwrap();
+    assert_eq!(std::fs::read(path).unwrap(), content);
+    let resumed = format!("bytes={}-999999", 400_000 - OVERLAP_FOR_TESTS);
+    assert_eq!(stand_in.take_ranges(), ["bytes=0-999999".to_owned(), resumed]);
+}
+
+#[test]
+fn ctrl_c_ends_a_wait_and_keeps_what_arrived() {
+    static PRESSED: AtomicBool = AtomicBool::new(false);
+    let content = bytes(1_000_000, 17);
+    let behaviour = Behaviour { stalls: vec![400_000], ..Behaviour::default() };
+    let stand_in = StandIn::new(&[(FILE, content)], behaviour);
+    let cache = TempDir::new().unwrap();
+    let minute = Duration::from_secs(60);
+    let http = Http::new(&stand_in.endpoint, None, minute, || PRESSED.load(Ordering::Relaxed));
+    let hub = Hub::new(stand_in.endpoint.clone(), cache.path().to_owned(), http).unwrap();
+    let partial = cache.path().join("models--owner--tiny-GGUF/blobs");
+    let arrived = move || {
+        let entries = std::fs::read_dir(&partial).into_iter().flatten().flatten();
+        entries.map(|entry| entry.metadata().unwrap().len()).sum::<u64>()
+    };
+    let seen = arrived.clone();
+    let presses = std::thread::spawn(move || {
+        let start = Instant::now();
+        while seen() < 400_000 && start.elapsed() < minute {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        PRESSED.store(true, Ordering::Relaxed);
+        Instant::now()
+    });
+    let error = hub.fetch(&RemoteModel::parse(REPO).unwrap()).unwrap_err();
+    let ended = Instant::now();
+    assert!(matches!(error, HubError::Interrupted), "{error:?}");
+    let pressed = presses.join().unwrap();
+    assert!(
+        ended.saturating_duration_since(pressed) < Duration::from_secs(10),
+        "it did not wait out the stall"
+    );
+    assert_eq!(arrived(), 400_000);
+}
+
+#[test]
+fn what_is_no_hub_is_said() {
+    for endpoint in ["", "huggingface.co", "ftp://hub", "http://", "http://a b"] {
+        let http = Http::new(endpoint, None, STALL, || false);
+        let error = Hub::new(endpoint.to_owned(), PathBuf::new(), http).err().unwrap();
+        assert!(matches!(error, HubError::Setup { .. }), "{error:?}");
+    }
+    assert!(Http::new("http://hub", Some("two\nlines"), STALL, || false).is_err());
 }

@@ -1,0 +1,166 @@
+//! The cache that all clients of a hub share: `blobs/` by content, `snapshots/COMMIT/` of links to them, `refs/`.
+
+use super::{HubError, REVISION, RemoteModel};
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// Where clients of hubs keep what is theirs.
+pub struct Folders {
+    /// The token, if the user logged in.
+    pub token: PathBuf,
+    /// The cache.
+    pub cache: PathBuf,
+}
+
+impl Folders {
+    /// Finds them by the variables that all clients know.
+    pub fn of(variable: impl Fn(&str) -> Option<OsString>) -> Self {
+        let path = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let home = path("HF_HOME").unwrap_or_else(|| {
+            let caches = path("XDG_CACHE_HOME");
+            let user = || path("HOME").unwrap_or_else(std::env::temp_dir).join(".cache");
+            caches.unwrap_or_else(user).join("huggingface")
+        });
+        let cache = path("HF_HUB_CACHE").or_else(|| path("HUGGINGFACE_HUB_CACHE"));
+        Self {
+            token: path("HF_TOKEN_PATH").unwrap_or_else(|| home.join("token")),
+            cache: cache.unwrap_or_else(|| home.join("hub")),
+        }
+    }
+}
+
+/// A model's repository in the cache.
+pub struct Cached {
+    folder: PathBuf,
+}
+
+impl Cached {
+    /// Names the folder of a model below `cache`; it need not exist.
+    pub fn new(cache: &Path, model: &RemoteModel) -> Self {
+        Self { folder: cache.join(format!("models--{}--{}", model.owner, model.repo)) }
+    }
+
+    /// Where the content named `etag` belongs.
+    pub fn blob(&self, etag: &str) -> PathBuf {
+        self.folder.join("blobs").join(etag)
+    }
+
+    /// The commit that was downloaded last; `None` means that nothing was.
+    pub fn snapshot(&self) -> Option<PathBuf> {
+        let commit = std::fs::read_to_string(self.reference()).ok()?;
+        Some(self.folder.join("snapshots").join(commit.trim()))
+    }
+
+    /// Files of that commit, by their names in the repository.
+    pub fn files(&self) -> Vec<String> {
+        let mut files = Vec::new();
+        if let Some(snapshot) = self.snapshot() {
+            list(&snapshot, &snapshot, &mut files);
+        }
+        files
+    }
+
+    /// Makes the blob `etag` the file `name` of `commit`, and that commit the last one.
+    ///
+    /// # Errors
+    /// [`HubError::Cache`].
+    pub fn publish(&self, name: &str, etag: &str, commit: &str) -> Result<PathBuf, HubError> {
+        let path = self.folder.join("snapshots").join(commit).join(name);
+        // Relative, as the cache may be moved: up to the snapshot, `snapshots` and the repository.
+        let up = "../".repeat(name.split('/').count() + 1);
+        link(&path, Path::new(&format!("{up}blobs/{etag}"))).map_err(|e| HubError::cache(&path, e))?;
+        let reference = self.reference();
+        write(&reference, commit).map_err(|e| HubError::cache(&reference, e))?;
+        Ok(path)
+    }
+
+    fn reference(&self) -> PathBuf {
+        self.folder.join("refs").join(REVISION)
+    }
+}
+
+/// Makes `path` a link to `target`; another process may be about to do the same.
+fn link(path: &Path, target: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(path.parent().expect("a file of a snapshot"))?;
+    loop {
+        match std::os::unix::fs::symlink(target, path) {
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+            done => return done,
+        }
+        if std::fs::read_link(path).is_ok_and(|found| found == target) {
+            return Ok(());
+        }
+        match std::fs::remove_file(path) {
+            Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+    }
+}
+
+/// Writes a small file if that is not its content already: others may be reading it.
+fn write(path: &Path, content: &str) -> std::io::Result<()> {
+    if std::fs::read_to_string(path).is_ok_and(|found| found == content) {
+        return Ok(());
+    }
+    std::fs::create_dir_all(path.parent().expect("a reference has a folder"))?;
+    std::fs::write(path, content)
+}
+
+/// Files below `dir`, named from `root`.
+fn list(root: &Path, dir: &Path, files: &mut Vec<String>) {
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            list(root, &path, files);
+        } else if let Some(name) = path.strip_prefix(root).ok().and_then(Path::to_str) {
+            files.push(name.to_owned());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    fn folders(variables: &[(&str, &str)]) -> [String; 2] {
+        let variables: HashMap<_, _> = variables.iter().copied().collect();
+        let found = Folders::of(|name| variables.get(name).map(OsString::from));
+        [found.token, found.cache].map(|path| path.to_str().unwrap().to_owned())
+    }
+
+    #[test]
+    fn variables_say_where_the_cache_is() {
+        let home = ("HOME", "/home/me");
+        let default = ["/home/me/.cache/huggingface/token", "/home/me/.cache/huggingface/hub"];
+        assert_eq!(folders(&[home]), default);
+        assert_eq!(folders(&[home, ("HF_HOME", ""), ("XDG_CACHE_HOME", "")]), default);
+        assert_eq!(
+            folders(&[home, ("XDG_CACHE_HOME", "/x")]),
+            ["/x/huggingface/token", "/x/huggingface/hub"]
+        );
+        assert_eq!(folders(&[home, ("XDG_CACHE_HOME", "/x"), ("HF_HOME", "/hf")]), ["/hf/token", "/hf/hub"]);
+        assert_eq!(folders(&[("HF_HOME", "/hf"), ("HUGGINGFACE_HUB_CACHE", "/old")])[1], "/old");
+        assert_eq!(folders(&[("HUGGINGFACE_HUB_CACHE", "/old"), ("HF_HUB_CACHE", "/new")])[1], "/new");
+        assert_eq!(folders(&[("HF_HOME", "/hf"), ("HF_TOKEN_PATH", "/t")]), ["/t", "/hf/hub"]);
+    }
+
+    #[test]
+    fn a_snapshot_is_links_into_the_blobs() {
+        let dir = tempfile::tempdir().unwrap();
+        let cached = Cached::new(dir.path(), &RemoteModel::parse("owner/repo").unwrap());
+        for (etag, name) in [("aa", "m.gguf"), ("bb", "q4/m.gguf"), ("bb", "m.gguf"), ("bb", "m.gguf")] {
+            let blob = cached.blob(etag);
+            std::fs::create_dir_all(blob.parent().unwrap()).unwrap();
+            std::fs::write(blob, etag).unwrap();
+            let path = cached.publish(name, etag, "c0ffee").unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), etag, "{name}");
+            assert!(std::fs::read_link(path).unwrap().is_relative());
+        }
+        let mut files = cached.files();
+        files.sort_unstable();
+        assert_eq!(files, ["m.gguf", "q4/m.gguf"]);
+        assert_eq!(cached.snapshot(), Some(dir.path().join("models--owner--repo/snapshots/c0ffee")));
+    }
+}
