@@ -34,3 +34,6 @@ pub use observe::foretold::Foretold;
 pub use observe::observer::RoutingObserver;
 pub use observe::trace::TraceRecorder;
 pub use observe::usage::ExpertUsage;
+
+#[cfg(test)]
+use terrace_test_env as _;

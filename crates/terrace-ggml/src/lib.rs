@@ -18,3 +18,6 @@ mod tensor;
 pub mod testing;
 
 pub use tensor::{CustomFn, DataType, Graph, Op, SavedOp, Tensor};
+
+#[cfg(test)]
+use terrace_test_env as _;

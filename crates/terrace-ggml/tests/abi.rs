@@ -6,6 +6,7 @@ use std::mem::offset_of;
 use std::path::PathBuf;
 use std::process::Command;
 use terrace_ggml::testing::abi;
+use terrace_test_env as _;
 
 /// Where cargo unpacked the pinned llama-cpp-sys-2, headers included.
 fn sources() -> PathBuf {

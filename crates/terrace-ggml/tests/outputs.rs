@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use terrace_ggml::llama::{CacheType, Context, ContextParams, FlashAttention, LoadParams, Model};
+use terrace_test_env as _;
 
 /// Rows are the call's last tokens, in order, whatever else is kept; graphs of fewer tokens than the call do not matter.
 #[test]

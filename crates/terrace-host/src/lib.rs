@@ -15,3 +15,6 @@ pub use control_group::cgroup_memory_limit;
 pub use cpu::simd as cpu_features;
 pub use devices::separate_devices;
 pub use memory::{available_memory, peak_rss, total_memory};
+
+#[cfg(test)]
+use terrace_test_env as _;

@@ -28,3 +28,6 @@ pub use config::ServerConfig;
 pub use listener::{Listening, Server, ServerError};
 pub use nearest::nearest;
 pub use router::router;
+
+#[cfg(test)]
+use terrace_test_env as _;

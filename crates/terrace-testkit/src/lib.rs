@@ -31,3 +31,6 @@ pub use routing::RoutingStats;
 pub use spec::{Arch, Routing, Spec};
 pub use terrace_ggml::quantize::WeightType;
 pub use writer::{write, write_split};
+
+// Whatever test writes a model has not its user's environment.
+use terrace_test_env as _;

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use terrace_model::ByteSize;
 
 /// How the child of a test learns what to do: port, bytes of memory.
-const VARIABLE: &str = "TERRACE_TESTKIT_RPC";
+const VARIABLE: &str = "TESTKIT_RPC";
 /// How long a server may take to start.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A running server; it ends with this value.
 #[derive(Debug)]

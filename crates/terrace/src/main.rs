@@ -32,6 +32,9 @@ use std::process::ExitCode;
 use term::signals;
 use tracing_subscriber::EnvFilter;
 
+#[cfg(test)]
+use terrace_test_env as _;
+
 fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map_or_else(String::new, |at| format!(" ({}:{})", at.file(), at.line()));

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{bundled, failure, json, stderr, stdout, terrace};
+use common::{bundled, command, failure, json, stderr, stdout, terrace};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -181,9 +181,8 @@ fn the_doctor_examines_this_machine() {
     let report = json(&doctor(&["--json", home.path().to_str().unwrap()]));
     assert_eq!(report["findings"].as_array().unwrap().len(), lines.len());
     assert!(failure(&doctor(&["/nonexistent/m.gguf"]), 1).contains("/nonexistent/m.gguf"));
-    let few = Command::new("sh")
+    let few = command(Path::new("/bin/sh"))
         .args(["-c", "ulimit -n 20; exec \"$0\" doctor", env!("CARGO_BIN_EXE_terrace")])
-        .env("XDG_CONFIG_HOME", home.path())
         .output()
         .unwrap();
     assert_eq!(few.status.code(), Some(1), "{}", stderr(&few));

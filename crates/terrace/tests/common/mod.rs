@@ -6,25 +6,20 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
+use terrace_test_env as _;
 
 /// The trained model that comes with the project.
 pub fn bundled() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/tiny-moe-Q4_K.gguf").canonicalize().unwrap()
 }
 
-/// A command without the variables and files that would change what it does.
+/// A command without the files that would change what it does; the variables are not in this process either.
 pub fn terrace() -> Command {
     command(Path::new(env!("CARGO_BIN_EXE_terrace")))
 }
 
 pub fn command(program: &Path) -> Command {
     let mut command = Command::new(program);
-    for (name, _) in std::env::vars_os() {
-        let name = name.to_string_lossy();
-        if ["TERRACE_", "HF_", "LLAMA_", "GGML_", "XDG_"].iter().any(|prefix| name.starts_with(prefix)) {
-            command.env_remove(&*name);
-        }
-    }
     // What earlier runs of this user have kept is not this test's.
     command.env("HOME", home());
     command.env("TERRACE_WARM_START", "off").env("RUST_BACKTRACE", "1").stdin(Stdio::null());
