@@ -1,10 +1,11 @@
-//! What replacing a tensor costs, beside a load of the whole model:
+//! Measures the cost of replacing a tensor, compared with loading the whole model:
 //!
 //! ```text
 //! cargo run --release --example reload_cost -- MODEL DONOR TENSOR [MANAGE [RAM_BUDGET [DIRECT]]]
 //! ```
 //!
-//! Takes TENSOR from DONOR and back, 20 times, with a generated token behind each, and prints medians in milliseconds.
+//! Takes TENSOR from DONOR and returns it, 20 times, with a generated token after each, and prints
+//! medians in milliseconds.
 
 use std::error::Error;
 use std::ops::ControlFlow;

@@ -1,11 +1,13 @@
-//! What several callers get of one worker, with slots computed one by one and together:
+//! Measures the throughput that several callers get from one worker, with slots computed one by one
+//! and together:
 //!
 //! ```text
 //! cargo run --release --example serving_clients -- MODEL TEXT CALLERS [TOKENS [MANAGE [RAM_BUDGET [THREADS [DIRECT]]]]]
 //! ```
 //!
-//! So many callers at a time ask for the continuation of other parts of TEXT, three times one by one and together in turns. Medians of generated
-//! tokens per second of decoding, of all callers together, and what was read for each.
+//! CALLERS callers at a time request continuations of different parts of TEXT, three rounds one by
+//! one and three together, alternating. Prints medians of generated tokens per second of decoding,
+//! over all callers, and of bytes read per token.
 
 use std::error::Error;
 use std::ops::ControlFlow;
@@ -18,7 +20,7 @@ use terrace_ggml::llama::Sampling;
 const PROMPT: usize = 16;
 const ROUNDS: usize = 3;
 
-/// Of one round.
+/// Results of one round.
 #[derive(Clone, Copy)]
 struct Rate {
     /// Tokens per second of decoding.
@@ -119,7 +121,7 @@ fn measure(serving: &Serving, prompts: &[&[i32]], tokens: usize) -> Result<Rate,
     let seconds = begin.elapsed().as_secs_f64();
     let after = serving.status();
     let read = |status: &ServingStatus| status.store.map_or(0, |store| store.bytes_read.bytes()) as f64;
-    // Each job's first token comes of its prompt.
+    // Each job's first token comes from its prompt.
     let decoded = (generated - prompts.len()) as f64;
     Ok(Rate {
         decode: decoded / (after.totals.decode_seconds - before.totals.decode_seconds),

@@ -1,4 +1,4 @@
-//! What was generated, why it ended, and how long it took.
+//! The result of a generation: its tokens, why it ended, and how long it took.
 
 use serde::Serialize;
 use terrace_store::StoreStats;
@@ -7,39 +7,40 @@ use terrace_store::StoreStats;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// The model said so.
+    /// The model generated an end-of-text token.
     EndOfText,
-    /// As many tokens as asked for.
+    /// The requested number of tokens was reached.
     Length,
     /// One of a [job](crate::serving::Job)'s stop strings.
     StopString,
-    /// The caller or an interrupt.
+    /// The caller or an interrupt ended it.
     Cancelled,
-    /// No room for another token.
+    /// The context has no room for another token.
     ContextFull,
 }
 
-/// How long it took, in milliseconds and tokens per second, by the clock: batches of others in between are part of it.
+/// Wall-clock durations in milliseconds, and rates in tokens per second. Batches computed for
+/// others in between count.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Timings {
     /// Evaluating the prompt.
     pub prompt_ms: f64,
     /// Generating, from the first token to the last.
     pub decode_ms: f64,
-    /// From the call, or from when the job was submitted, to the first token.
+    /// From the call, or from the job's submission, to the first token.
     pub ttft_ms: f64,
-    /// Prompt tokens per second, of those that were evaluated.
+    /// Evaluated prompt tokens per second.
     pub prompt_tps: f64,
-    /// Generated tokens per second, the first not counted: it comes with the prompt.
+    /// Generated tokens per second, not counting the first one, which comes with the prompt.
     pub decode_tps: f64,
 }
 
-/// What was generated.
+/// A completed generation.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// The tokens, without the one that ended it. With a stop string, the tokens that it was in are there.
+    /// The tokens, without the one that ended it. Tokens that contain a stop string are included.
     pub tokens: Vec<i32>,
-    /// Their bytes, without the stop string; UTF-8 unless it ends within a character.
+    /// Their bytes, without the stop string; UTF-8 unless the answer ends within a character.
     pub text: Vec<u8>,
     /// Why it ended.
     pub stop: StopReason,
@@ -47,22 +48,22 @@ pub struct Answer {
     pub stop_string: Option<String>,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
-    /// Of these, those that were not evaluated: a slot had them.
+    /// Prompt tokens that were not evaluated because a slot already held them.
     pub reused: usize,
     /// How long it took.
     pub timings: Timings,
-    /// Milliseconds until it had a slot.
+    /// Milliseconds spent waiting for a slot.
     pub queued_ms: f64,
-    /// The model's epoch after the first token, keys and values that were there before included, and at the last: if they
-    /// are equal, all tokens are of one state of the model.
+    /// The oldest epoch of the keys and values behind the first token, and the epoch at the last
+    /// token. If they are equal, all tokens come from one state of the model.
     pub epochs: (u64, u64),
-    /// What the store did from the first token to the last. `None` in stock runs, and where others are answered at the same
-    /// time.
+    /// Store counters from the first token to the last. `None` in stock runs, and where other jobs
+    /// are answered at the same time.
     pub decode: Option<StoreStats>,
 }
 
 impl Answer {
-    /// An answer that was cancelled before it began.
+    /// Makes the answer of a job that was cancelled before it began.
     pub(crate) fn not_begun(prompt_tokens: usize, queued_ms: f64, epoch: u64) -> Self {
         Self {
             tokens: Vec::new(),

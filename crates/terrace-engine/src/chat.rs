@@ -1,33 +1,34 @@
-//! Chat templates: the Jinja text in a GGUF, applied as Hugging Face's `apply_chat_template` does.
+//! Chat templates: applies the Jinja text in a GGUF as Hugging Face's `apply_chat_template` does.
 //!
-//! Templates come out of model files, so they are untrusted: rendering is bounded in steps, and every failure is
-//! an error that quotes the template's line.
+//! Templates come from model files and are untrusted: rendering is bounded in steps, and every
+//! failure is an error that names the template's line.
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Serde, Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind};
 use serde::Serialize;
 
-/// Template instructions that one rendering may execute: far above any real conversation, far below a hang.
+/// Maximum number of template instructions per rendering: far above any real conversation, far
+/// below a hang.
 const FUEL: u64 = 20_000_000;
 
 /// One turn of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Message {
-    /// `system`, `user` or `assistant`; templates may know others.
+    /// `system`, `user` or `assistant`; templates may accept others.
     pub role: String,
-    /// What was said.
+    /// The text of the turn.
     pub content: String,
 }
 
 impl Message {
-    /// A turn from its two parts.
+    /// Makes a turn.
     pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
         Self { role: role.into(), content: content.into() }
     }
 }
 
-/// Texts of the tokens that chat templates name.
+/// Texts of the tokens that chat templates refer to.
 #[derive(Clone, Debug, Default)]
 pub struct SpecialTokens {
     /// Beginning of a document.
@@ -37,7 +38,8 @@ pub struct SpecialTokens {
 }
 
 impl SpecialTokens {
-    /// Whether a text begins with the document's first token: most templates write it themselves.
+    /// Whether a text already begins with the beginning-of-document token, which most templates
+    /// write themselves.
     pub fn begin(&self, text: &str) -> bool {
         self.bos.as_ref().is_some_and(|bos| !bos.is_empty() && text.starts_with(bos))
     }
@@ -51,7 +53,7 @@ pub enum ChatTemplateError {
     Syntax {
         /// Line in the template, from 1.
         line: usize,
-        /// What the parser says.
+        /// The parser's message.
         detail: String,
     },
     /// The template itself refused the conversation (`raise_exception`).
@@ -67,10 +69,10 @@ pub enum ChatTemplateError {
     },
 }
 
-/// Marks errors that `raise_exception` made, to tell them from the engine's own.
+/// Prefix that distinguishes errors made by `raise_exception` from the template engine's own.
 const RAISED: &str = "raise_exception: ";
 
-/// A parsed chat template with the tokens that it writes.
+/// A parsed chat template, with the texts of the tokens that it writes.
 #[derive(Debug)]
 pub struct ChatTemplate {
     env: Environment<'static>,
@@ -79,13 +81,14 @@ pub struct ChatTemplate {
 }
 
 impl ChatTemplate {
-    /// Parses `source`; `bos` and `eos` are the texts that `{{ bos_token }}` and `{{ eos_token }}` write.
+    /// Parses `source`; `bos` and `eos` are the texts that `{{ bos_token }}` and `{{ eos_token }}`
+    /// write.
     ///
     /// # Errors
     /// [`ChatTemplateError::Syntax`] with the line.
     pub fn parse(source: &str, bos: Option<&str>, eos: Option<&str>) -> Result<Self, ChatTemplateError> {
         let mut env = Environment::new();
-        // What `transformers` sets; templates are written for it.
+        // As `transformers` sets them; templates are written for that.
         let mut syntax = SyntaxConfig::builder();
         syntax.trim_blocks(true).lstrip_blocks(true);
         env.set_syntax(syntax.build().expect("the default delimiters are valid"));
@@ -101,10 +104,12 @@ impl ChatTemplate {
         Ok(Self { env, bos: bos.unwrap_or_default().into(), eos: eos.unwrap_or_default().into() })
     }
 
-    /// The prompt text of a conversation; with `add_generation_prompt` it ends where the assistant's answer begins.
+    /// Renders a conversation as prompt text. With `add_generation_prompt` it ends where the
+    /// assistant's answer begins.
     ///
     /// # Errors
-    /// [`ChatTemplateError::Refused`] in the template's own words, [`ChatTemplateError::Render`] for all else.
+    /// [`ChatTemplateError::Refused`] with the template's own message,
+    /// [`ChatTemplateError::Render`] for everything else.
     pub fn render(
         &self,
         messages: &[Message],
@@ -136,8 +141,8 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// `transformers`' `{% generation %}` block marks the assistant's text for training; for rendering it is a plain
-/// block, and Jinja engines without that extension do not know it. Whitespace control stays as written.
+/// Turns `{% generation %}` blocks into plain blocks. In `transformers` they mark the assistant's
+/// text for training; other Jinja engines reject them. Whitespace control is kept.
 fn without_generation_tags(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
@@ -156,21 +161,21 @@ fn without_generation_tags(source: &str) -> String {
     out + rest
 }
 
-/// `strftime_now('%d %b %Y')`: the local date, for system prompts that name it.
+/// `strftime_now('%d %b %Y')`: the local date, for system prompts that contain it.
 fn strftime_now(format: &str) -> Result<String, Error> {
     use std::fmt::Write;
     let mut text = String::new();
-    // Formatting fails, rather than panics, on directives that do not exist only through `write!`.
+    // Through `write!`, an unknown directive is an error; `to_string` would panic.
     write!(text, "{}", chrono::Local::now().format(format))
         .map_err(|_| Error::new(ErrorKind::InvalidOperation, format!("invalid date format `{format}`")))?;
     Ok(text)
 }
 
-/// Python's `json.dumps(value, ensure_ascii=False)`, which is what templates are trained with: `", "` and `": "`
-/// between the parts and nothing escaped for HTML.
+/// Python's `json.dumps(value, ensure_ascii=False)`, which templates are written for: `", "` and
+/// `": "` as separators, and no HTML escaping.
 fn to_json(value: &Value, kwargs: Kwargs) -> Result<Value, Error> {
     let indent: Option<usize> = kwargs.get("indent")?;
-    // Templates pass `ensure_ascii=False`, which is what happens anyway.
+    // Templates pass `ensure_ascii=False`, which is the behaviour here anyway.
     kwargs.get::<Option<bool>>("ensure_ascii")?;
     kwargs.assert_all_used()?;
     let mut out = String::new();

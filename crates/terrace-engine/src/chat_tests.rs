@@ -1,4 +1,5 @@
-//! Templates in the styles that models ship with. The expected texts are what `apply_chat_template` gives.
+//! Templates in the styles of published models. The expected texts are the output of
+//! `apply_chat_template`.
 
 use super::*;
 
@@ -151,7 +152,7 @@ fn qwen3_reversed_loop_namespace_and_thinking() {
         Message::new("assistant", "<think>\nhm\n</think>\n\nfirst"),
         Message::new("user", "two"),
     ];
-    // Only thoughts behind the last question are kept.
+    // Only thoughts after the last question are kept.
     assert_eq!(
         render(source, &talk, true).unwrap(),
         "<|im_start|>user\none<|im_end|>\n<|im_start|>assistant\nfirst<|im_end|>\n\

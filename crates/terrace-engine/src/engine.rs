@@ -1,4 +1,4 @@
-//! Loading a model, and holding what was loaded.
+//! The loaded model.
 
 use crate::chat::SpecialTokens;
 use crate::error::EngineError;
@@ -26,8 +26,8 @@ use terrace_store::{LayerStats, StoreStats};
 
 /// A loaded model with a context.
 pub struct Engine {
-    // Dropped in this order: the watcher ends first, then the statistics are saved; the context before the model, the model
-    // before the weights.
+    // Dropped in this order: the watcher ends first, then the statistics are saved; the context
+    // goes before the model, and the model before the weights.
     watcher: Option<Watcher>,
     warm_start: Option<WarmStart>,
     context: Context,
@@ -38,10 +38,10 @@ pub struct Engine {
     timeline: Option<TimelineFile>,
     report: PlanReport,
     identity: ModelIdentity,
-    /// Sessions that were begun, and the one whose tokens the first sequence holds.
+    /// Number of sessions begun, and the id of the one whose tokens the first sequence holds.
     sessions: u64,
     holder: Option<u64>,
-    /// Sequences with a context of their own.
+    /// Number of sequences that each have a context of their own.
     slots: u32,
     batch: usize,
     interrupt: Arc<AtomicBool>,
@@ -50,7 +50,7 @@ pub struct Engine {
     file: PathBuf,
 }
 
-/// What a reload works on.
+/// The parts that a reload changes.
 pub(crate) struct ReloadParts<'e> {
     pub registry: &'e mut Registry,
     pub weights: Option<&'e Weights>,
@@ -58,7 +58,7 @@ pub(crate) struct ReloadParts<'e> {
 }
 
 impl Engine {
-    /// Loads a model. `progress` is told about resident weights and may end the load.
+    /// Loads a model. `progress` is called while resident weights are read, and may end the load.
     ///
     /// # Errors
     /// [`EngineError`], each naming file, tensor, offset and numbers; nothing of the load remains.
@@ -107,7 +107,8 @@ impl Engine {
         Ok(this)
     }
 
-    /// Leaves layers (ascending; not the first or the last) out from now on; forgets what the context held.
+    /// Skips these layers (ascending; not the first or the last) from now on, and clears the
+    /// context.
     pub fn skip_layers(&mut self, layers: &[u32]) -> Result<(), EngineError> {
         let weights = self.weights.as_ref().ok_or(Unfit::StockLayers)?;
         weights.skip_layers(layers);
@@ -115,7 +116,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The layers that have weights in the store, ascending; none in stock runs.
+    /// The layers with weights in the store, ascending; empty in stock runs.
     pub fn streamed_layers(&self) -> Vec<u32> {
         let Some(weights) = &self.weights else { return Vec::new() };
         let layout = weights.layout();
@@ -123,23 +124,23 @@ impl Engine {
         layers.into_iter().collect()
     }
 
-    /// The file that was loaded, the first shard of a split model.
+    /// The file that was loaded; of a split model, its first shard.
     pub fn file(&self) -> &Path {
         &self.file
     }
 
-    /// What tells the model from others.
+    /// The identity of the model.
     pub fn identity(&self) -> &ModelIdentity {
         &self.identity
     }
 
-    /// What was decided.
+    /// The effective plan.
     pub fn plan(&self) -> &PlanReport {
         &self.report
     }
 
-    /// The text's tokens; `add_special` with the tokens that the model wants around a document, `parse_special` with
-    /// control tokens recognised in the text.
+    /// Tokenises a text. `add_special` adds the tokens that the model expects around a document;
+    /// `parse_special` recognises control tokens in the text.
     ///
     /// # Errors
     /// [`EngineError::Tokenize`].
@@ -157,18 +158,19 @@ impl Engine {
         self.model.chat_template()
     }
 
-    /// Texts that chat templates refer to.
+    /// Texts of the tokens that chat templates refer to.
     pub fn special_tokens(&self) -> SpecialTokens {
         SpecialTokens { bos: self.vocab().bos_text(), eos: self.vocab().eos_text() }
     }
 
-    /// A new session, without a token.
+    /// Makes a new, empty session.
     pub fn session(&mut self) -> Session {
         self.sessions += 1;
         Session { id: self.sessions, ..Session::default() }
     }
 
-    /// Gives the context to a session, which has to be evaluated again if it was another's, or was forgotten.
+    /// Gives the context to a session. If another session held it, or it was cleared, this session
+    /// has to be evaluated again.
     pub(crate) fn hand_to(&mut self, session: &mut Session) {
         if self.holder != Some(session.id) {
             session.forget(0);
@@ -177,32 +179,32 @@ impl Engine {
         }
     }
 
-    /// The context was forgotten, and what is evaluated next is this session's again.
+    /// Notes, after the context was cleared, that this session is evaluated next.
     pub(crate) fn hand_back_to(&mut self, session: &Session) {
         self.holder = Some(session.id);
     }
 
-    /// Tokens that the context holds; each sequence, where they do not share it.
+    /// Capacity of the context in tokens; per sequence, if sequences do not share it.
     pub fn context_size(&self) -> usize {
         self.report.context as usize
     }
 
-    /// Sequences that share the context's tokens.
+    /// Number of sequences that share the context's tokens.
     pub(crate) fn sequences(&self) -> u32 {
         if self.slots > 1 { 1 } else { self.context.sequences() }
     }
 
-    /// Sequences with a context of their own, of [`Engine::context_size`] tokens each.
+    /// Number of sequences with a context of their own, of [`Engine::context_size`] tokens each.
     pub(crate) const fn slots(&self) -> u32 {
         self.slots
     }
 
-    /// As [`Context::first_position`].
+    /// See [`Context::first_position`].
     pub(crate) fn first_position(&self, sequence: u32) -> Option<u32> {
         self.context.first_position(sequence)
     }
 
-    /// Forgets all keys and values.
+    /// Drops all keys and values.
     pub(crate) fn reset(&mut self) {
         self.context.clear();
         self.holder = None;
@@ -213,37 +215,39 @@ impl Engine {
         self.load_ms
     }
 
-    /// What the store has done since the load; none in stock runs.
+    /// Store counters since the load; `None` in stock runs.
     pub fn store_stats(&self) -> Option<StoreStats> {
         self.weights.as_ref().map(|weights| weights.store().stats())
     }
 
-    /// Bytes of RAM that weights may take now, where the plan's budget has [adapted](terrace_host::pressure::Adapt); none in stock runs.
+    /// RAM that weights may take now, which differs from the plan's budget if that has
+    /// [adapted](terrace_host::pressure::Adapt); `None` in stock runs.
     pub fn budget_now(&self) -> Option<ByteSize> {
         let (weights, plan) = (self.weights.as_ref()?, self.report.placement.as_ref()?);
         let store = weights.store();
         let handle = store.budget_handle(ByteSize::ZERO);
-        // Replaced tensors have what is lent.
+        // What is lent belongs to replaced tensors.
         let given_up = handle.most().saturating_sub(store.capacity() + handle.lent());
         Some(plan.budget.saturating_sub(given_up))
     }
 
-    /// Whether the budget follows the memory that there is.
+    /// Whether the budget adapts to available memory.
     pub fn adapts(&self) -> bool {
         self.watcher.is_some()
     }
 
-    /// The same by layer; empty in stock runs.
+    /// Store counters by layer; empty in stock runs.
     pub fn layer_stats(&self) -> Vec<LayerStats> {
         self.weights.as_ref().map(|weights| weights.store().layer_stats().to_vec()).unwrap_or_default()
     }
 
-    /// How well the next layer's experts were foretold since the load; none in stock runs.
+    /// How well the next layer's experts were predicted since the load; `None` in stock runs.
     pub fn foretold(&self) -> Option<Foretold> {
         self.weights.as_ref().map(|weights| weights.foretold())
     }
 
-    /// What devices hold of experts, and computed with them since the load; none if they hold none.
+    /// The experts that devices hold, and what they computed since the load; `None` if they hold
+    /// none.
     pub fn hot_experts(&self) -> Option<HotReport> {
         self.weights.as_ref()?.lanes().as_ref().map(Lanes::report)
     }
@@ -253,8 +257,8 @@ impl Engine {
         self.weights.as_ref()?.lanes().as_ref().map(Lanes::totals)
     }
 
-    /// Ends the recording that [`RecordOptions::trace`](crate::options::RecordOptions::trace) asked for, and writes it; none was asked for, or no
-    /// experts are managed: none.
+    /// Ends the recording of [`RecordOptions::trace`](crate::options::RecordOptions::trace) and
+    /// writes it. `None` if none was requested, or if no experts are managed.
     ///
     /// # Errors
     /// [`EngineError::File`]; a file that was there before is then as it was.
@@ -265,8 +269,9 @@ impl Engine {
         recorder.map(|recorder| trace.save(recorder, &stats)).transpose()
     }
 
-    /// Ends the recording that [`RecordOptions::timeline`](crate::options::RecordOptions::timeline) asked for, and writes it: reads, waits and computing since the load. None
-    /// was asked for, or the run is stock's: none.
+    /// Ends the recording of [`RecordOptions::timeline`](crate::options::RecordOptions::timeline)
+    /// and writes it: reads, waits and computing since the load. `None` if none was requested, or
+    /// in stock runs.
     ///
     /// # Errors
     /// [`EngineError::File`]; a file that was there before is then as it was.
@@ -275,15 +280,18 @@ impl Engine {
         timeline.save(&mut weights.store())
     }
 
-    /// Keeps what was counted of experts' uses so far ([`CacheOptions::warm_start`](crate::options::CacheOptions::warm_start)). It is done by itself when the engine is
-    /// dropped; a program that may be ended at any time does it whenever it is idle.
+    /// Saves the counts of experts' uses so far
+    /// ([`CacheOptions::warm_start`](crate::options::CacheOptions::warm_start)). Dropping the
+    /// engine does this too; a program that may be killed at any time should call it whenever it is
+    /// idle.
     pub fn save_warm_start(&self) {
         if let Some(warm_start) = &self.warm_start {
             warm_start.save();
         }
     }
 
-    /// Set it to end a computation at the next node; generation then stops as cancelled. The setter clears it.
+    /// A flag that ends a computation at the next node when it is set; generation then stops as
+    /// cancelled. Whoever sets it has to clear it.
     pub fn interrupt_flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.interrupt)
     }
@@ -330,7 +338,7 @@ impl Engine {
     }
 }
 
-/// See [`Engine::tokenize`]: a model's vocabulary can be used from any thread.
+/// As [`Engine::tokenize`], without the engine: a model's vocabulary can be used from any thread.
 pub(crate) fn tokenize(
     model: &Model,
     text: &str,

@@ -1,4 +1,4 @@
-//! What can go wrong between a path and a token, each with what to do about it.
+//! Everything that can go wrong between a path and a token.
 
 use crate::file_error::{FileError, FileRole};
 use crate::reload::error::ReloadError;
@@ -19,10 +19,10 @@ pub enum EngineError {
     /// The file is not a model that can be read.
     #[error(transparent)]
     Gguf(#[from] GgufError),
-    /// What was asked for and this model, or this machine, cannot have.
+    /// A request that this model or this machine cannot satisfy.
     #[error(transparent)]
     Unfit(#[from] Unfit),
-    /// A file beside the model that cannot be used, or not be written.
+    /// A file beside the model that cannot be used or written.
     #[error(transparent)]
     File(#[from] FileError),
     /// The store could not be opened or read.
@@ -40,28 +40,28 @@ pub enum EngineError {
     /// The text cannot be tokenised.
     #[error(transparent)]
     Tokenize(#[from] TokenizeError),
-    /// The device does not fit this ggml.
+    /// The Terrace device was built for another ggml.
     #[error(transparent)]
     Device(#[from] terrace_ggml::backend::ApiVersionMismatch),
-    /// A server that lends devices.
+    /// An RPC server's devices cannot be used.
     #[error(transparent)]
     Rpc(#[from] RpcError),
-    /// More prompt than context.
+    /// The prompt does not fit the context.
     #[error(
         "the prompt of {prompt} tokens does not fit: {used} of the context's {context} tokens are in use"
     )]
     PromptTooLong {
         /// Tokens of the prompt.
         prompt: usize,
-        /// Tokens before it.
+        /// Tokens that are already in the context.
         used: usize,
         /// Size of the context.
         context: usize,
     },
-    /// Nothing to evaluate.
+    /// There is nothing to evaluate.
     #[error("the prompt is empty")]
     EmptyPrompt,
-    /// Weights that were streamed from a file are not there any more.
+    /// A file that weights stream from was overwritten, and its old contents are lost.
     #[error("{}: overwritten in place while weights stream from it, and its new contents do not fit", path.display())]
     Overwritten {
         /// The file.
@@ -76,7 +76,7 @@ pub enum EngineError {
 }
 
 impl EngineError {
-    /// What a context that may be interrupted reports.
+    /// Converts the error of a context that may be interrupted.
     pub(crate) fn of_evaluation(error: ContextError) -> Self {
         match error {
             ContextError::Interrupted => Self::Cancelled,
@@ -84,7 +84,7 @@ impl EngineError {
         }
     }
 
-    /// What would help, as far as the engine knows: no option of a program.
+    /// What the user can do about it, as far as the engine knows. Names no option of a program.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Overwritten { .. } => Some(

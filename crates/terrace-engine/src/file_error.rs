@@ -3,11 +3,11 @@
 use std::fmt;
 use std::path::PathBuf;
 
-/// A file beside the model that cannot be used, or not be written. Displays as one line.
+/// A file beside the model that cannot be used or written. Displays as one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{role} {}: {reason}", path.display())]
 pub struct FileError {
-    /// What it was to be.
+    /// What the file is for.
     pub role: FileRole,
     /// The file.
     pub path: PathBuf,
@@ -16,24 +16,24 @@ pub struct FileError {
 }
 
 impl FileError {
-    /// The system does not let it be written.
+    /// Makes the error for a file that cannot be written.
     pub(crate) fn unwritten(role: FileRole, path: PathBuf, source: &std::io::Error) -> Self {
         Self { role, path, reason: source.to_string() }
     }
 }
 
-/// What a file beside the model is.
+/// The purpose of a file beside the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileRole {
-    /// Simulated readings of memory.
+    /// Simulated memory readings.
     Readings,
     /// A plan to follow.
     Plan,
-    /// Layers to leave out.
+    /// Layers to skip.
     LayerSkip,
-    /// Where a routing trace goes.
+    /// The output of a routing trace.
     Trace,
-    /// Where a timeline goes.
+    /// The output of a timeline.
     Timeline,
 }
 

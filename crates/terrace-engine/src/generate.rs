@@ -1,4 +1,5 @@
-//! Prompt in, tokens out: one session, driven to its end. `serving` drives several, by the same steps.
+//! Prompt in, tokens out: drives one session to its end. `serving` drives several by the same
+//! steps.
 
 use crate::answer::Answer;
 use crate::engine::Engine;
@@ -9,26 +10,28 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 use terrace_ggml::llama::{Batch, ContextError, Sampling};
 
-/// What came of evaluating a part of a session's tokens.
+/// Result of evaluating some of a session's tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Evaluated {
-    /// There is more.
+    /// Some tokens are left to evaluate.
     Part,
-    /// That was the last of them: a token can be chosen.
+    /// All tokens are evaluated: the next one can be chosen.
     All,
-    /// Nothing: a file is being written to. A reload was asked for, which waits for that, and then it can be tried again.
+    /// Nothing was evaluated because a file is being written. A reload was requested, which waits
+    /// for the writer; then this can be tried again.
     Again,
-    /// Nothing: an interrupt ended it.
+    /// An interrupt ended it; nothing was evaluated.
     Interrupted,
 }
 
 impl Engine {
-    /// Evaluates `prompt` after the session's tokens and generates up to `n_max` tokens (none: until the model
-    /// ends or the context is full). `sink` gets each token's bytes as soon as it is chosen, and may stop it.
+    /// Evaluates `prompt` after the session's tokens and generates up to `n_max` tokens (`None`:
+    /// until the model ends or the context is full). `sink` gets each token's bytes as soon as it
+    /// is chosen, and may stop the generation.
     ///
     /// # Errors
-    /// Before anything is evaluated: [`EngineError::EmptyPrompt`], [`EngineError::PromptTooLong`]. After a failed
-    /// computation the session is as before the call.
+    /// [`EngineError::EmptyPrompt`] and [`EngineError::PromptTooLong`], before anything is
+    /// evaluated. After a failed computation the session is as it was before the call.
     pub fn generate(
         &mut self,
         session: &mut Session,
@@ -74,7 +77,7 @@ impl Engine {
         }
     }
 
-    /// Has one session generate until it ends.
+    /// Lets one session generate until it ends.
     fn drive(
         &mut self,
         session: &mut Session,
@@ -110,8 +113,8 @@ impl Engine {
         }
     }
 
-    /// Evaluates the next tokens of a session, those of one graph. What it holds is as before if that fails, or, of memory
-    /// that cannot be cut back, nothing.
+    /// Evaluates the next tokens of a session, as many as one graph takes. If that fails, the
+    /// session holds what it held before, or nothing if its memory cannot be cut back.
     pub(crate) fn evaluate(
         &mut self,
         session: &mut Session,

@@ -1,4 +1,4 @@
-//! An answer being generated: which token comes next, and whether it is the last.
+//! An answer being generated: chooses the next token, and decides whether it is the last.
 
 use crate::answer::{Answer, StopReason, Timings};
 use crate::engine::Engine;
@@ -8,11 +8,11 @@ use std::time::Instant;
 use terrace_ggml::llama::{Sampler, Sampling};
 use terrace_store::StoreStats;
 
-/// What is asked of a generation, the prompt aside.
+/// The parameters of a generation, apart from the prompt.
 pub(crate) struct Wanted<'w> {
     pub n_max: Option<usize>,
     pub sampling: &'w Sampling,
-    /// Texts that end it.
+    /// Stop strings.
     pub stop: Vec<String>,
 }
 
@@ -20,12 +20,12 @@ pub(crate) struct Wanted<'w> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stop {
     reason: StopReason,
-    /// The place of the stop string.
+    /// Index of the stop string.
     string: Option<usize>,
 }
 
 impl Stop {
-    /// The caller or an interrupt ends it.
+    /// The caller or an interrupt ended it.
     pub const CANCELLED: Self = Self::of(StopReason::Cancelled);
 
     const fn of(reason: StopReason) -> Self {
@@ -41,21 +41,21 @@ impl Stop {
 pub(crate) struct Generation {
     sampler: Sampler,
     stops: Stops,
-    /// As the caller gave them.
+    /// The stop strings as the caller gave them.
     stop_strings: Vec<String>,
     n_max: Option<usize>,
-    /// Tokens of the prompt, and those of them that need not be evaluated.
+    /// Number of prompt tokens, and how many of them need not be evaluated.
     prompt: usize,
     reused: usize,
-    /// Where the session's generated tokens begin.
+    /// Index of the first generated token in the session.
     start: usize,
-    /// All that went out.
+    /// All text that was sent.
     text: Vec<u8>,
-    /// Reused: a token's text.
+    /// Reused buffer for a token's text.
     piece: Vec<u8>,
-    /// The epoch after the first token and at the last, from the first token on.
+    /// The epochs of the first and the last token; `None` before the first one.
     epochs: Option<(u64, u64)>,
-    /// What the store had done when the prompt was evaluated, for those who want to know.
+    /// Store counters at the end of the prompt's evaluation, if the caller wants them.
     pub store: Option<StoreStats>,
     submitted: Instant,
     begun: Instant,
@@ -66,7 +66,8 @@ pub(crate) struct Generation {
 }
 
 impl Generation {
-    /// After a session's tokens, of which the last `prompt` are the prompt, and `reused` of these are held.
+    /// Starts after a session's tokens, of which the last `prompt` are the prompt; `reused` of
+    /// those are already held.
     pub fn new(
         session: &Session,
         prompt: usize,
@@ -98,12 +99,12 @@ impl Generation {
         self.prompt
     }
 
-    /// Of these, those that were not evaluated.
+    /// Prompt tokens that were not evaluated.
     pub const fn reused(&self) -> usize {
         self.reused
     }
 
-    /// Tokens so far.
+    /// Number of tokens generated so far.
     pub fn generated(&self, session: &Session) -> usize {
         session.tokens.len() - self.start
     }
@@ -113,16 +114,18 @@ impl Generation {
         self.evaluated.is_none()
     }
 
-    /// What its session holds is gone, and will be evaluated again. How much that is beside what was not evaluated before.
+    /// Notes that its session's keys and values are gone and have to be evaluated again. Returns
+    /// the number of such tokens, not counting reused ones that were never evaluated.
     pub fn forget(&mut self, session: &mut Session) -> usize {
-        // What was held in batches, then the token that was chosen last.
+        // What was held is evaluated in batches, then the token chosen last on its own.
         let chosen = self.generated(session).min(1);
         let lost = session.forget(chosen);
         if chosen > 0 { lost } else { lost - std::mem::take(&mut self.reused).min(lost) }
     }
 
-    /// Chooses a token from a row of logits, those of the session's last token, and appends it to the session. `text` gets
-    /// the bytes that no stop string can take back. Why that was the end, if it was.
+    /// Chooses a token from a row of logits, those of the session's last token, and appends it to
+    /// the session. `text` gets the bytes that no stop string can still take back. Returns the
+    /// reason if generation ends here.
     pub fn choose(
         &mut self,
         engine: &mut Engine,
@@ -162,7 +165,7 @@ impl Generation {
         stop
     }
 
-    /// The text ends: what was held back is text after all, unless it is the stop string.
+    /// Ends the text: bytes that were held back are released, unless they are the stop string.
     pub fn release(&mut self, stop: Stop, text: &mut Vec<u8>) {
         if stop.string.is_none() {
             let before = text.len();
@@ -171,7 +174,7 @@ impl Generation {
         }
     }
 
-    /// How it ended. The session keeps what was evaluated.
+    /// Ends the generation and returns the answer. The session keeps what was evaluated.
     pub fn end(mut self, session: &mut Session, stop: Stop, epoch: u64) -> Answer {
         let now = Instant::now();
         let ms = |from: Instant, to: Instant| (to - from).as_secs_f64() * 1e3;

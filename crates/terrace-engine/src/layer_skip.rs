@@ -1,4 +1,4 @@
-//! The file that says which layers of a model can be left out, and what that costs.
+//! The file that lists the layers of a model that can be skipped, and what skipping costs.
 
 use crate::error::EngineError;
 use crate::file_error::{FileError, FileRole};
@@ -10,33 +10,33 @@ use terrace_model::ModelFile;
 use terrace_model::identity::ModelIdentity;
 use terrace_store::part_file::PartFile;
 
-/// Version of the format; a reader of another one says so.
+/// Version of the format; other versions are refused.
 const VERSION: u32 = 1;
 
-/// Files are some kilobytes: a few numbers per layer.
+/// Limit in bytes. Files take a few kilobytes: a few numbers per layer.
 const LARGEST: u64 = 1 << 20;
 
-/// Which layers of one model are left out, how that was decided and what it costs. Lossy.
+/// The layers of one model that are skipped, how they were chosen, and what skipping costs. Lossy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LayerSkip {
     /// Version of the format.
     pub version: u32,
-    /// The model that it is for.
+    /// The model that the file is for.
     pub model: ModelIdentity,
-    /// Mean cosine similarity between what enters a layer and what leaves it, by layer; none where there is nothing to
-    /// compare, as in the first layer.
+    /// Mean cosine similarity between a layer's input and output, by layer; `None` where there is
+    /// nothing to compare, as in the first layer.
     pub similarity: Vec<Option<f64>>,
-    /// Above this a layer is skipped, if it streams.
+    /// A layer that streams is skipped if its similarity is above this.
     pub threshold: f64,
     /// The skipped layers, ascending; never the first or the last.
     pub skip: Vec<u32>,
-    /// Without skipping.
+    /// The perplexity without skipping.
     pub without: Measured,
-    /// With the layers skipped, on the same text.
+    /// The perplexity with the layers skipped, on the same text.
     pub with: Measured,
 }
 
-/// A perplexity that was measured.
+/// A measured perplexity.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// The perplexity.
@@ -50,7 +50,7 @@ pub struct Measured {
 }
 
 impl LayerSkip {
-    /// Keeps the result of a calibration.
+    /// Makes the file's contents from the result of a calibration.
     pub fn new(
         model: ModelIdentity,
         similarity: Vec<Option<f64>>,
@@ -64,8 +64,8 @@ impl LayerSkip {
     /// Reads the file at `path`, which has to be for `model`.
     ///
     /// # Errors
-    /// [`EngineError::File`]: no such file, not this format or version, made for another model, or layers that
-    /// cannot be skipped.
+    /// [`EngineError::File`]: no such file, not this format or version, made for another model, or
+    /// layers that cannot be skipped.
     pub fn read(path: &Path, model: &ModelFile) -> Result<Self, EngineError> {
         let error = |reason: String| {
             EngineError::from(FileError { role: FileRole::LayerSkip, path: path.to_owned(), reason })
@@ -101,7 +101,7 @@ impl LayerSkip {
         }
     }
 
-    /// Writes it to `path`; what was there before is replaced once all of it is written.
+    /// Writes it to `path`, replacing an existing file once everything is written.
     ///
     /// # Errors
     /// [`EngineError::File`] with the system's reason.

@@ -1,8 +1,8 @@
 //! Here is a prompt: give me tokens.
 //!
-//! [`Engine::load`] reads the model's header, plans what lives where, loads it through the Terrace backend (or stock
-//! llama.cpp, for comparison) and makes a context; [`Engine::generate`] evaluates a prompt and streams tokens,
-//! [`Logits`] gives evaluations the logits of tokens.
+//! [`Engine::load`] reads the model's header, plans what lives where, loads the model through the
+//! Terrace backend (or stock llama.cpp, for comparison) and makes a context. [`Engine::generate`]
+//! evaluates a prompt and streams tokens; [`Logits`] provides logits to evaluations.
 
 mod answer;
 mod chat;

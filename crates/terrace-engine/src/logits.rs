@@ -1,25 +1,27 @@
-//! Logits of given tokens: what evaluations need of an engine.
+//! Logits of given tokens, for evaluations.
 
 use crate::engine::Engine;
 use crate::error::EngineError;
 use terrace_ggml::llama::{Batch, Token};
 
-/// An engine that evaluates texts alone, one after the other, and remembers nothing of them. What its context held before is
-/// forgotten with the first one.
+/// An engine that evaluates texts one by one, each alone, and keeps nothing of them. The first text
+/// clears what the context held before.
 pub struct Logits<'e> {
     engine: &'e mut Engine,
 }
 
-/// Logits of consecutive positions of a text, as a graph left them; those of later positions come with the next call.
+/// Logits of consecutive positions of a text, as one graph computed them; later positions come with
+/// the next call.
 pub struct LogitRows<'a> {
-    /// The position in the text of the first row.
+    /// Position in the text of the first row.
     pub first: usize,
-    /// One logit per vocabulary entry and row; none at all where the graph had no position whose logits are wanted.
+    /// One logit per vocabulary entry and row; empty if the graph had no position whose logits are
+    /// wanted.
     pub rows: &'a [f32],
 }
 
 impl<'e> Logits<'e> {
-    /// Borrows the engine to evaluate with it.
+    /// Borrows an engine for evaluations.
     pub fn new(engine: &'e mut Engine) -> Self {
         Self { engine }
     }
@@ -29,7 +31,7 @@ impl<'e> Logits<'e> {
         self.engine.vocab().len()
     }
 
-    /// Threads that graphs leave idle between two of them.
+    /// Number of threads that are idle between two graphs.
     pub fn threads(&self) -> usize {
         self.engine.plan().threads
     }
@@ -39,7 +41,7 @@ impl<'e> Logits<'e> {
         self.engine.sequences()
     }
 
-    /// Tokens of a batch that is evaluated at once.
+    /// Maximum number of tokens in a batch.
     pub fn room(&self) -> usize {
         self.engine.batch().min(self.engine.context_size())
     }
@@ -49,7 +51,7 @@ impl<'e> Logits<'e> {
         self.engine.vocab().leading().map(|token| token.0)
     }
 
-    /// As [`Engine::tokenize`].
+    /// See [`Engine::tokenize`].
     ///
     /// # Errors
     /// [`EngineError::Tokenize`].
@@ -62,12 +64,12 @@ impl<'e> Logits<'e> {
         self.engine.tokenize(text, add_special, parse_special)
     }
 
-    /// Evaluates a text from the beginning of the context on, in batches; `sink` gets the logits of all tokens from position
-    /// `keep` on, in order.
+    /// Evaluates a text from the beginning of the context, in batches. `sink` gets the logits of
+    /// all tokens from position `keep`, in order.
     ///
     /// # Errors
-    /// A text above the context; files that were overwritten; the context's; [`EngineError::Cancelled`] if interrupted; those
-    /// of `sink`.
+    /// [`EngineError::PromptTooLong`], [`EngineError::Overwritten`], [`EngineError::Cancelled`] if
+    /// interrupted, errors of the context and of `sink`.
     pub fn of_text<E: From<EngineError>>(
         &mut self,
         text: &[i32],
@@ -104,10 +106,11 @@ impl<'e> Logits<'e> {
         Ok(())
     }
 
-    /// Evaluates a batch; `read` gets the logits of the tokens in it whose logits are wanted, in their order.
+    /// Evaluates a batch. `read` gets the logits of those tokens in it that want them, in order.
     ///
     /// # Errors
-    /// Files that were overwritten; the context's; [`EngineError::Cancelled`] if interrupted; those of `read`.
+    /// [`EngineError::Overwritten`], [`EngineError::Cancelled`] if interrupted, errors of the
+    /// context and of `read`.
     pub fn of_batch<R, E: From<EngineError>>(
         &mut self,
         batch: &mut Batch,

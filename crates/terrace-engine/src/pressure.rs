@@ -1,4 +1,4 @@
-//! The budget of the slots, and the memory that there is.
+//! Adapts the budget of the slots to available memory.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,8 +9,8 @@ use terrace_model::{ByteSize, LayerId, PAGE};
 use terrace_plan::Plan;
 use terrace_store::{BlockId, Bundles, Store};
 
-/// What the plan found to be the least, and, where blocks of experts are computed as a whole, what that takes: which way a
-/// graph is computed is not decided again for every one.
+/// The smallest budget for slots: the plan's minimum and, if MoE blocks are computed as a whole,
+/// what that takes, because the way a graph is computed is not decided again for each graph.
 pub fn least_slots(plan: &Plan, layout: &Layout, store: &Store) -> ByteSize {
     let least = plan.minimum.saturating_sub(plan.resident.saturating_sub(plan.pinned));
     let mut layers: BTreeMap<Option<LayerId>, Vec<BlockId>> = BTreeMap::new();
@@ -18,22 +18,23 @@ pub fn least_slots(plan: &Plan, layout: &Layout, store: &Store) -> ByteSize {
         layers.entry(tensor.layer).or_default().push(tensor.block(0));
     }
     let wholes = layers.into_values().map(|blocks| {
-        // Direct reads take the pages around a block, so that slots of equal blocks may differ by one.
+        // Direct reads take the pages around a block, so slots of equal blocks may differ by a
+        // page.
         let pages = 2 * PAGE * blocks.len() as u64;
         Bundles::least(store, blocks.into_iter()) + ByteSize(pages)
     });
     let whole = wholes.max().unwrap_or_default();
-    // Matrices have half of the slots of a graph that has experts, too.
+    // In a graph that also has experts, matrices have half of the slots.
     let matrices = layout.tensors().iter().any(|tensor| tensor.cut == Cut::Whole);
     let whole = if matrices { whole + whole } else { whole };
     if whole <= store.capacity() { least.max(whole) } else { least }
 }
 
-/// Has the slots' budget follow the memory there is; without slots there is nothing to adapt. `simulated`: a file with
-/// readings.
+/// Lets the slots' budget follow available memory; `None` if there are no slots. `simulated` is a
+/// file of readings to use instead.
 ///
 /// # Errors
-/// As [`watch`].
+/// See [`watch`].
 pub fn follow(
     weights: &Arc<Weights>,
     plan: &Plan,
@@ -52,7 +53,7 @@ pub fn follow(
         if let Some(mut store) = weights.idle_store()
             && let Err(error) = store.poll()
         {
-            // Whoever computes next meets it, and says so.
+            // The next computation meets the error and reports it.
             tracing::debug!(%error, "polling the store failed");
         };
     };

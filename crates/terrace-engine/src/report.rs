@@ -1,4 +1,4 @@
-//! What was decided, for people and for programs.
+//! The effective plan, for people and for programs.
 
 use crate::layer_skip::LayerSkip;
 use crate::load::hot::HotPlan;
@@ -13,27 +13,28 @@ use terrace_plan::Plan;
 pub struct PlanReport {
     /// `full-resident`, `expert-streaming`, ... or `stock`.
     pub mode: String,
-    /// What lives where; none in stock runs.
+    /// What lives where; `None` in stock runs.
     pub placement: Option<Plan>,
-    /// I/O engine (`io_uring`, `pread`); none in stock runs.
+    /// I/O engine (`io_uring`, `pread`); `None` in stock runs.
     pub io: Option<String>,
-    /// Whether reads pass the page cache by.
+    /// Whether reads bypass the page cache.
     pub direct: Option<bool>,
-    /// Why this engine and this way.
+    /// Why this engine and direct or buffered reads were chosen.
     pub io_reason: Option<String>,
-    /// 10^9 bytes per second that the device gave when the I/O settings were measured, if they were.
+    /// The device's rate when its I/O settings were measured, in 10^9 bytes per second; `None` if
+    /// they were not.
     pub tuned_gbps: Option<f64>,
-    /// Copies of experts on devices; none in stock runs.
+    /// Copies of experts on devices; `None` in stock runs.
     pub hot: Option<HotPlan>,
-    /// Layers that are not computed; none: all are.
+    /// Layers that are skipped; `None` means all are computed.
     pub layer_skip: Option<LayerSkip>,
-    /// Tokens in the context, in each slot's where there are several.
+    /// Tokens in the context; per slot, if there are several.
     pub context: u32,
-    /// Sequences that have a context each, for [`serving`](crate::serving).
+    /// Number of sequences with a context each, for [`serving`](crate::serving).
     pub slots: u32,
     /// Type of keys and values; anything but `f16` is lossy.
     pub kv_type: KvTypes,
-    /// Estimated size of the context, of all slots.
+    /// Estimated size of the context of all slots.
     pub context_bytes: ByteSize,
     /// Most prompt tokens per decode call.
     pub batch: u32,
@@ -64,7 +65,8 @@ impl fmt::Display for PlanReport {
                 write!(f, " ({reason})")?;
             }
         }
-        // Who has asked for them and gets none is warned; who has not asked, sees it with the whole plan.
+        // Callers who asked for copies and get none are warned; others see the reason only in the
+        // full report.
         if let Some(hot) = self.hot.as_ref().filter(|hot| f.alternate() || hot.inactive.is_none()) {
             write!(f, "{separator}{hot}")?;
         }

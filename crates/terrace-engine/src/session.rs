@@ -1,37 +1,38 @@
-//! A sequence of tokens, and what of it the context holds.
+//! A sequence of tokens, and how much of it the context holds.
 
 use terrace_ggml::llama::{Batch, Context, Token};
 
-/// A sequence of tokens, and how many of them have keys and values in the engine's context. Several may be there
-/// ([`Engine::session`](crate::Engine::session)); one that another has taken the context from is evaluated again when it goes on.
+/// A sequence of tokens, and how many of them have keys and values in the engine's context. There
+/// may be several sessions ([`Engine::session`](crate::Engine::session)); one whose context another
+/// session has taken is evaluated again when it continues.
 #[derive(Debug, Default)]
 pub struct Session {
-    /// What tells it from others that use the same sequence.
+    /// Distinguishes sessions that use the same sequence.
     pub(crate) id: u64,
-    /// Its number in the context.
+    /// The sequence's number in the context.
     pub(crate) sequence: u32,
-    /// Those that are held first, then those to be evaluated.
+    /// Its tokens: first those that are held, then those to evaluate.
     pub(crate) tokens: Vec<i32>,
-    /// Tokens that have keys and values in the context.
+    /// Number of tokens with keys and values in the context.
     pub(crate) held: usize,
-    /// Up to here tokens are evaluated in batches, after it one by one.
+    /// Tokens before this index are evaluated in batches, later ones one by one.
     pub(crate) batched: usize,
-    /// The epoch that the oldest keys and values are of.
+    /// The epoch of the oldest keys and values.
     pub(crate) epoch: u64,
 }
 
 impl Session {
-    /// Tokens of it, prompts and answers.
+    /// All tokens, of prompts and answers.
     pub fn tokens(&self) -> &[i32] {
         &self.tokens
     }
 
-    /// How many these are: the position of the next one.
+    /// The number of tokens, which is the position of the next one.
     pub fn position(&self) -> usize {
         self.tokens.len()
     }
 
-    /// An empty one.
+    /// Makes an empty session.
     pub(crate) fn new(sequence: u32) -> Self {
         Self { sequence, ..Self::default() }
     }
@@ -47,7 +48,7 @@ impl Session {
         (self.batched, self.tokens, self.held) = (prompt.len(), prompt, held);
     }
 
-    /// Whether a prompt is to be evaluated, or what was held before tensors were replaced.
+    /// Whether a prompt has to be evaluated, or tokens held before a reload again.
     pub(crate) const fn wants_prefill(&self) -> bool {
         self.held < self.batched
     }
@@ -57,17 +58,17 @@ impl Session {
         self.held == self.tokens.len()
     }
 
-    /// How many of a prompt's first tokens are those that it holds.
+    /// Number of held tokens that are also the first tokens of this prompt.
     pub(crate) fn common(&self, prompt: &[i32]) -> usize {
         self.tokens[..self.held].iter().zip(prompt).take_while(|(held, token)| held == token).count()
     }
 
-    /// Tokens to evaluate next: of a prompt those of a graph of `ubatch` tokens, else one.
+    /// Number of tokens to evaluate next: up to `ubatch` of a prompt, otherwise one.
     pub(crate) fn next(&self, ubatch: usize) -> usize {
         if self.wants_prefill() { (self.batched - self.held).min(ubatch) } else { 1 }
     }
 
-    /// Adds the next `n` tokens to a batch; logits are wanted of the last one if nothing is left to evaluate after it.
+    /// Adds the next `n` tokens to a batch. Logits are requested for the session's last token.
     pub(crate) fn add_to(&self, batch: &mut Batch, n: usize) {
         for (place, &token) in self.tokens.iter().enumerate().skip(self.held).take(n) {
             let position = u32::try_from(place).expect("within the context");
@@ -75,7 +76,7 @@ impl Session {
         }
     }
 
-    /// Its next `n` tokens were evaluated, by the model as it is in `epoch`.
+    /// Notes that the next `n` tokens were evaluated in `epoch`.
     pub(crate) fn evaluated(&mut self, n: usize, epoch: u64) {
         if self.held == 0 {
             self.epoch = epoch;
@@ -83,9 +84,11 @@ impl Session {
         self.held += n;
     }
 
-    /// Cuts what the context has of it back to `held` tokens, or to none where that cannot be done. How many it holds then.
+    /// Cuts its part of the context back to `held` tokens, or to none if that is impossible.
+    /// Returns the number of tokens that are then held.
     pub(crate) fn cut(&mut self, context: &mut Context, held: usize) -> usize {
-        // Also where it should hold no more: a computation that failed may have left some of its tokens.
+        // Cut even if it should hold no more: a failed computation may have left some of its
+        // tokens.
         let cut = held > 0 && u32::try_from(held).is_ok_and(|held| context.truncate(self.sequence, held));
         if !cut {
             context.truncate(self.sequence, 0);
@@ -94,8 +97,8 @@ impl Session {
         self.held
     }
 
-    /// What it holds is gone, and will be evaluated again: in batches, and then one by one the last `chosen` tokens. How much
-    /// that is.
+    /// Notes that its keys and values are gone: tokens are evaluated again in batches, except the
+    /// last `chosen`, which follow one by one. Returns the number of tokens that were held.
     pub(crate) fn forget(&mut self, chosen: usize) -> usize {
         self.batched = self.tokens.len() - chosen;
         std::mem::take(&mut self.held)
@@ -107,7 +110,7 @@ impl Session {
         self.batched = self.held;
     }
 
-    /// Drops all tokens; the context's own are gone already, or will be cut.
+    /// Drops all tokens. Those in the context are already gone, or will be cut.
     pub(crate) fn clear(&mut self) {
         self.tokens.clear();
         (self.held, self.batched) = (0, 0);

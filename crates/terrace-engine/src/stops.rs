@@ -1,6 +1,8 @@
-//! Finds stop strings in text that comes piece by piece, and knows which bytes none of them can still take back.
+//! Finds stop strings in text that arrives piece by piece, and knows which bytes none of them can
+//! still take back.
 
-/// Looks for the first end of any of some strings; of several that end there, the one that begins first.
+/// Searches for the first position at which any of the strings ends; if several end there, the one
+/// that begins first wins.
 #[derive(Debug, Default)]
 pub struct Stops {
     strings: Vec<Matcher>,
@@ -8,13 +10,14 @@ pub struct Stops {
     held: Vec<u8>,
 }
 
-/// Knuth, Morris and Pratt's matcher of one string.
+/// Knuth-Morris-Pratt matcher for one string.
 #[derive(Debug)]
 struct Matcher {
-    /// Its place in the caller's list.
+    /// Its index in the caller's list.
     index: usize,
     string: Vec<u8>,
-    /// For each prefix by its length: the length of its longest border, a shorter prefix that it ends with.
+    /// Indexed by the length of a prefix: the length of its longest border, a shorter prefix that
+    /// it ends with.
     borders: Vec<usize>,
     /// Length of the longest prefix that the text ends with.
     matched: usize,
@@ -46,15 +49,15 @@ impl Matcher {
 }
 
 impl Stops {
-    /// Empty strings are left out.
+    /// Makes matchers for these strings; empty ones are ignored.
     pub fn new(strings: &[String]) -> Self {
         let given = strings.iter().enumerate().filter(|(_, string)| !string.is_empty());
         Self { strings: given.map(|(i, string)| Matcher::new(i, string)).collect(), held: Vec::new() }
     }
 
-    /// Takes the next piece of text. `free` gets the bytes that nothing can take back any more. The place of the string that ends
-    /// the text, if one does: the rest of the piece, and the string itself, are then dropped, and nothing may
-    /// follow.
+    /// Takes the next piece of text. `free` gets the bytes that no string can still take back.
+    /// Returns the index of the string that ends the text, if one does. The rest of the piece and
+    /// the string itself are then dropped, and nothing may follow.
     pub fn push(&mut self, piece: &[u8], free: &mut Vec<u8>) -> Option<usize> {
         if self.strings.is_empty() {
             free.extend_from_slice(piece);
@@ -79,7 +82,7 @@ impl Stops {
         None
     }
 
-    /// The text has ended: what was held back.
+    /// Ends the text: `free` gets the bytes that were held back.
     pub fn rest(&mut self, free: &mut Vec<u8>) {
         free.append(&mut self.held);
     }
@@ -90,13 +93,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The whole text at once: where its first stop string ends, the earliest beginning of those that end there.
+    /// Matches the whole text at once: the first end of any stop string, and of those that end
+    /// there the one that begins first.
     fn oracle(text: &[u8], strings: &[String]) -> (Vec<u8>, Option<usize>) {
         for end in 1..=text.len() {
             let ends = |(_, string): &(usize, &String)| {
                 !string.is_empty() && text[..end].ends_with(string.as_bytes())
             };
-            // `max_by_key` takes the last of equals.
+            // `max_by_key` returns the last of equal elements.
             let found = strings.iter().enumerate().rev().filter(ends).max_by_key(|(_, string)| string.len());
             if let Some((index, string)) = found {
                 return (text[..end - string.len()].to_vec(), Some(index));
@@ -122,7 +126,7 @@ mod tests {
                 (piece, rest) = rest.split_at(cut.min(rest.len()));
                 let before = free.len();
                 found = stops.push(piece, &mut free);
-                // Never more than what is right, and nothing that was given is taken back.
+                // What was released is always a prefix of the expected text.
                 prop_assert!(expected.starts_with(&free), "{before}");
                 if found.is_some() {
                     break;

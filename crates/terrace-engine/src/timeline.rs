@@ -8,7 +8,8 @@ use terrace_model::ByteSize;
 use terrace_store::Store;
 use terrace_store::part_file::PartFile;
 
-/// Spans that are recorded at most, of 48 bytes each: some hundred tokens of a large model. What comes behind is counted.
+/// Maximum number of recorded spans, of 48 bytes each: some hundred tokens of a large model. Later
+/// ones are only counted.
 const SPANS: usize = 1 << 20;
 
 /// A timeline that was written.
@@ -18,18 +19,18 @@ pub struct SavedTimeline {
     pub path: PathBuf,
     /// Its size.
     pub size: ByteSize,
-    /// What it holds.
+    /// Number of spans in it.
     pub spans: usize,
-    /// What it does not hold, because it was full.
+    /// Number of spans left out because it was full.
     pub dropped: u64,
 }
 
-/// Where a run's timeline goes.
+/// The output file of a run's timeline.
 #[derive(Debug)]
 pub struct TimelineFile(PartFile);
 
 impl TimelineFile {
-    /// For `path`, which does not change until the timeline is saved.
+    /// Prepares to write `path`, which stays unchanged until the timeline is saved.
     ///
     /// # Errors
     /// [`EngineError::File`] if nothing can be written there.
@@ -38,17 +39,18 @@ impl TimelineFile {
         PartFile::create(path).map(Self).map_err(failed)
     }
 
-    /// For a run whose timeline is wanted.
+    /// Opens the file, if the run's timeline is wanted.
     pub(crate) fn for_run(options: &Options) -> Result<Option<Self>, EngineError> {
         options.record.timeline.as_deref().map(Self::create).transpose()
     }
 
-    /// Records from now on.
+    /// Starts recording.
     pub(crate) fn start(store: &mut Store) {
         store.record_timeline(SPANS);
     }
 
-    /// Ends the recording and writes it, in the form that Perfetto and Chrome open; none if nothing was recorded.
+    /// Ends the recording and writes it in the format of Perfetto and Chrome; `None` if nothing was
+    /// recorded.
     pub(crate) fn save(self, store: &mut Store) -> Result<Option<SavedTimeline>, EngineError> {
         let Some(timeline) = store.take_timeline() else { return Ok(None) };
         let path = self.0.path().to_owned();

@@ -17,11 +17,11 @@ pub struct SavedTrace {
     pub path: PathBuf,
     /// Its size.
     pub size: ByteSize,
-    /// It had become too long, and the run's end is missing.
+    /// Whether it became too long and the end of the run is missing.
     pub cut_off: bool,
 }
 
-/// Where a run's trace goes.
+/// The output file of a run's trace.
 #[derive(Debug)]
 pub struct TraceFile {
     file: PartFile,
@@ -29,7 +29,7 @@ pub struct TraceFile {
 }
 
 impl TraceFile {
-    /// For a run that is to be recorded.
+    /// Opens the file, if the run's trace is wanted.
     pub fn for_run(options: &Options) -> Result<Option<Self>, EngineError> {
         let Some(path) = &options.record.trace else { return Ok(None) };
         let file = PartFile::create(path)
@@ -37,7 +37,7 @@ impl TraceFile {
         Ok(Some(Self { file, policy: options.cache.policy.to_string() }))
     }
 
-    /// Writes what was recorded.
+    /// Writes the recording.
     pub fn save(self, recorder: TraceRecorder, stats: &StoreStats) -> Result<SavedTrace, EngineError> {
         let cut_off = recorder.is_full();
         let bytes = recorder.finish(self.policy, stats);

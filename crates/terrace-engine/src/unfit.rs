@@ -1,86 +1,86 @@
-//! What a load refuses, with the numbers.
+//! Reasons why a load is refused, with the numbers.
 
 use std::fmt;
 use std::path::PathBuf;
 use terrace_model::ByteSize;
 use terrace_plan::PlanError;
 
-/// What was asked for and this model, or this machine, cannot have. Displays as one line.
+/// A request that this model or this machine cannot satisfy. Displays as one line.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unfit {
-    /// The model does not fit what was asked for.
+    /// There is no plan that fits.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// Reading asked for, and left to the kernel.
+    /// An option about reading, although mapped weights are read by the kernel.
     #[error("mapped weights are read through the page cache, so {choice} has no effect")]
     MappedAndRead {
-        /// What says how to read.
+        /// The option.
         choice: ReadingChoice,
     },
-    /// A device that is not there.
+    /// No device has this name.
     #[error("no device `{name}`{}", if known.is_empty() { String::new() } else { format!("; available: {}", known.join(", ")) })]
     NoDevice {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// Those that could have been meant.
+        /// Names of the accelerators that exist.
         known: Vec<String>,
     },
-    /// Split tensors of which a device would have nothing.
+    /// A device would get nothing of a split tensor.
     #[error(
         "cannot slice {tensor} for {devices} devices: with borders at multiples of {granularity}, one device gets nothing"
     )]
     EmptySlice {
         /// The tensor.
         tensor: String,
-        /// How many devices there are.
+        /// Number of devices.
         devices: u64,
-        /// What borders are multiples of.
+        /// Granularity of the borders, in elements.
         granularity: u64,
     },
-    /// A context that memory cannot hold.
+    /// Memory cannot hold the context.
     #[error("a context of {tokens} tokens needs about {needed}, but only {available} is available")]
     ContextTooLarge {
-        /// Tokens asked for.
+        /// Requested tokens.
         tokens: u32,
         /// Its estimated size.
         needed: ByteSize,
         /// RAM that can be taken.
         available: ByteSize,
     },
-    /// Weights that memory cannot hold twice.
+    /// Memory cannot hold the weights twice.
     #[error(
         "repacking needs {needed} during the load (the weights twice, and the context), but only {available} is available"
     )]
     RepackTooLarge {
-        /// Twice the weights, and the context.
+        /// Twice the size of the weights, plus the context.
         needed: ByteSize,
         /// RAM that can be taken.
         available: ByteSize,
     },
-    /// An encoder, or a file without a vocabulary.
+    /// The file is an encoder, or has no vocabulary.
     #[error("{} is not a text generation model", .0.display())]
     NotGenerative(PathBuf),
-    /// Layers cannot be skipped by llama.cpp itself.
+    /// Plain llama.cpp cannot skip layers.
     #[error("stock llama.cpp cannot skip layers")]
     StockLayers,
-    /// The fault plan cannot be read.
+    /// The fault plan is invalid.
     #[error("invalid fault plan: {0}")]
     Faults(String),
 }
 
-/// A choice of how weights are read.
+/// An option that controls how weights are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadingChoice {
-    /// That nothing is mapped.
+    /// Nothing is to be mapped.
     Unmapped,
     /// The I/O engine.
     Engine,
-    /// Past the page cache or through it.
+    /// Direct or buffered reads.
     Direct,
-    /// Faults to inject.
+    /// Injected faults.
     Faults,
-    /// That files may be written to while the model is loaded.
+    /// Files may be written to while the model is loaded.
     Reloads,
 }
 

@@ -1,14 +1,14 @@
-//! Text out of bytes that come in pieces.
+//! Text from bytes that arrive in pieces.
 
-/// Turns a stream of bytes into text: a character that is not whole yet waits for the rest of it, bytes that belong
-/// to no character become U+FFFD.
+/// Turns a stream of bytes into text. An incomplete character waits for its remaining bytes;
+/// invalid bytes become U+FFFD.
 #[derive(Debug, Default)]
 pub struct Utf8Stream {
     pending: Vec<u8>,
 }
 
 impl Utf8Stream {
-    /// The text that is whole with these bytes.
+    /// Adds bytes, and returns the text that is now complete.
     pub fn push(&mut self, bytes: &[u8]) -> String {
         self.pending.extend_from_slice(bytes);
         let mut text = String::new();
@@ -33,7 +33,7 @@ impl Utf8Stream {
         }
     }
 
-    /// What is left at the end: nothing, or U+FFFD for a character that never became whole.
+    /// Ends the stream: returns U+FFFD for an incomplete character, otherwise nothing.
     pub fn finish(&mut self) -> String {
         let text = String::from_utf8_lossy(&self.pending).into_owned();
         self.pending.clear();

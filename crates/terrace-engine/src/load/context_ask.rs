@@ -1,4 +1,5 @@
-//! What a context takes, by llama.cpp's own count: of a model whose header alone is loaded, with a context that has no memory.
+//! Measures the size of a context by llama.cpp's own count: on a model of which only the header is
+//! loaded, with a context that has no memory.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,12 +9,13 @@ use terrace_model::{ByteSize, KvType, KvTypes, ModelFile};
 use terrace_plan::Wishes;
 use terrace_plan::model::ContextSize;
 
-/// A model's header, as llama.cpp understands it.
+/// A model whose header alone is loaded by llama.cpp.
 pub struct HeaderModel(Arc<Model>);
 
 impl HeaderModel {
-    /// Reads it; none, with a line in the log, where llama.cpp does not take the file: it wants all of it to be there.
-    /// Takes as long as llama.cpp needs for the vocabulary: 0.2 s for 150,000 tokens.
+    /// Reads the header. `None`, with a line in the log, if llama.cpp rejects the file, as it does
+    /// if a part is missing. Takes the time that llama.cpp needs for the vocabulary: 0.2 s for
+    /// 150,000 tokens.
     pub fn read(path: &Path) -> Option<Self> {
         let params = LoadParams { header_only: true, ..LoadParams::default() };
         let model = Model::load(path, &params);
@@ -22,13 +24,13 @@ impl HeaderModel {
         Some(Self(Arc::new(model)))
     }
 
-    /// A context of `tokens` tokens, computed in graphs of at most `ubatch` tokens of which `outputs` leave logits. None where
-    /// llama.cpp makes no such context.
+    /// The size of a context of `tokens` tokens, computed in graphs of at most `ubatch` tokens of
+    /// which `outputs` leave logits. `None` if llama.cpp cannot make such a context.
     pub fn context(&self, tokens: u32, kv_type: KvTypes, ubatch: u32, outputs: u32) -> Option<ContextSize> {
         self.slots(1, tokens, kv_type, ubatch, outputs)
     }
 
-    /// The same for `slots` contexts in one, of `tokens` tokens each.
+    /// The total size of `slots` such contexts in one, of `tokens` tokens each.
     pub fn slots(
         &self,
         slots: u32,
@@ -59,15 +61,15 @@ impl HeaderModel {
     }
 }
 
-/// What llama.cpp says of contexts as they are wished for, for each type of keys and values that may be chosen. Nothing of what
-/// has to be estimated.
+/// The sizes, by llama.cpp's count, of the context that `wishes` ask for, for each type of keys and
+/// values that may be chosen. Sizes that have to be estimated are left out.
 pub fn measured_contexts(
     path: &Path,
     file: &ModelFile,
     wishes: &Wishes,
     available: ByteSize,
 ) -> Vec<(KvTypes, ContextSize)> {
-    // Its vocabulary is not kept beside the model's own.
+    // Read only for this call, so that its vocabulary is not kept beside the model's own.
     let Some(header) = HeaderModel::read(path) else { return Vec::new() };
     let (tokens, ubatch) = (wishes.tokens(file), wishes.ubatch(file, available));
     let context =
@@ -75,7 +77,7 @@ pub fn measured_contexts(
     wishes.kv_types().iter().filter_map(context).collect()
 }
 
-/// llama.cpp's type for the plan's.
+/// The cache type of llama.cpp that corresponds to the plan's type.
 pub fn cache_type(kv_type: KvType) -> CacheType {
     match kv_type {
         KvType::F16 => CacheType::F16,

@@ -1,4 +1,4 @@
-//! How llama.cpp is told what lies on devices: whole layers, and single tensors.
+//! Tells llama.cpp what lies on devices: whole layers, and single tensors.
 
 use super::split::check;
 use crate::error::EngineError;
@@ -12,16 +12,17 @@ use terrace_model::ModelFile;
 use terrace_plan::OnDevices;
 use terrace_plan::model::override_patterns;
 
-/// How many devices split tensors are cut for.
+/// Number of devices that split tensors are sliced for.
 pub fn split_devices() -> u64 {
     devices().into_iter().filter(|device| device.is_accelerator()).count() as u64
 }
 
-/// Says which of llama.cpp's devices take how many layers, tells it where single tensors go, and has what it will read
-/// for them read ahead: it touches the file page by page.
+/// Returns the devices and how many layers each takes, adds overrides for single tensors, and
+/// starts reading ahead what llama.cpp will read for them, since its loader touches the file page
+/// by page.
 ///
 /// # Errors
-/// A device that is not there.
+/// A device that does not exist.
 pub fn prepare(
     on_devices: &OnDevices,
     model: &ModelFile,
@@ -49,11 +50,11 @@ pub fn prepare(
     if split == SplitMode::Tensor && !taken.is_empty() {
         let devices: Vec<DeviceHandle> = all.iter().copied().filter(|d| d.is_accelerator()).collect();
         check(model, devices.len() as u64)?;
-        // All of them have a part of each layer.
+        // Each of them has a part of each layer.
         let layers: u32 = taken.iter().map(|(_, layers)| layers).sum();
         return Ok(devices.into_iter().map(|device| (device, layers)).collect());
     }
-    // Devices of single tensors compute, too.
+    // Devices that hold single tensors compute as well.
     for name in
         on_devices.single.keys().filter(|name| on_devices.layers.iter().all(|(other, _)| other != *name))
     {
@@ -62,7 +63,8 @@ pub fn prepare(
     Ok(taken)
 }
 
-/// The kernel's read-ahead, which the loader's mapping has switched off. What it does not do costs time only.
+/// Requests the kernel's read-ahead, which the loader's mapping switches off. If it fails, only
+/// time is lost.
 fn read_ahead(on_devices: &OnDevices, model: &ModelFile) {
     for (index, shard) in model.shards.iter().enumerate() {
         let Ok(file) = File::open(&shard.path) else { continue };

@@ -1,4 +1,4 @@
-//! The first step of a load: what is known before anything is decided.
+//! The first step of a load: everything that is known before anything is decided.
 
 use super::plan_file::read_plan;
 use crate::error::EngineError;
@@ -14,20 +14,20 @@ use terrace_model::identity::FileState;
 use terrace_plan::PlanFile;
 use terrace_store::identity::file_state;
 
-/// A model's header, and the files that go with a run of it.
+/// A model's header, and the files that belong to a run of it.
 pub struct Header {
     pub file: ModelFile,
-    /// The model's files as they were when the header was read.
+    /// States of the model's files when the header was read.
     pub states: Vec<Option<FileState>>,
     pub trace: Option<TraceFile>,
     pub timeline: Option<TimelineFile>,
     pub layer_skip: Option<LayerSkip>,
-    /// What [`PlacementOptions::plan`](crate::options::PlacementOptions::plan) holds.
+    /// Contents of [`PlacementOptions::plan`](crate::options::PlacementOptions::plan).
     pub written: Option<PlanFile>,
 }
 
 impl Header {
-    /// Reads it, connects to the servers, and opens what the run is to write.
+    /// Reads the header, connects to RPC servers, and opens the files that the run will write.
     pub fn read(options: &Options) -> Result<Self, EngineError> {
         let file = gguf::read(&options.model)?;
         let states = file.shards.iter().map(|shard| file_state(&shard.path).ok()).collect();

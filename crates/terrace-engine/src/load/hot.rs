@@ -1,4 +1,4 @@
-//! Copies of the most used experts in devices' memory: how many, where, and why none.
+//! Decides how many copies of the most used experts devices hold, and where.
 
 use crate::options::HotCacheChoice;
 use serde::Serialize;
@@ -13,7 +13,7 @@ use terrace_plan::copies::{beside_copies, copies_within};
 use terrace_plan::machine::device_room;
 use terrace_plan::model::{ExpertGroup, expert_groups};
 
-/// Experts on devices, as it was decided.
+/// The decision about expert copies on devices.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HotPlan {
     /// Devices holding copies.
@@ -21,23 +21,23 @@ pub struct HotPlan {
     /// Why there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inactive: Option<String>,
-    /// Why devices hold whole experts, although slices were asked for.
+    /// Why devices hold whole experts although slices were requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub whole: Option<String>,
 }
 
-/// What a device holds.
+/// The copies on one device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HotDevice {
     /// ggml's name of it.
     pub device: String,
-    /// Layers that have experts there.
+    /// Number of layers with copies there.
     pub layers: u32,
-    /// Experts of all of them that have room.
+    /// Number of experts, over these layers, that have room.
     pub slots: u32,
-    /// Experts that these layers have.
+    /// Number of experts that these layers have.
     pub experts: u32,
-    /// Bytes of its memory for them.
+    /// Bytes of the device's memory for the copies.
     pub bytes: ByteSize,
 }
 
@@ -60,23 +60,24 @@ impl fmt::Display for HotPlan {
     }
 }
 
-/// What is asked of lanes.
+/// The request for lanes.
 #[derive(Clone, Copy)]
 pub struct Asked<'a> {
     pub choice: HotCacheChoice,
     pub update: HotUpdate,
-    /// Whether each device has a slice of every expert, instead of the experts of some layers.
+    /// Whether each device holds a slice of every expert, instead of the experts of some layers.
     pub split: bool,
-    /// By the plan.
+    /// The copies that the plan contains.
     pub planned: &'a [HotCopies],
-    /// Whether a trace is recorded.
+    /// Whether a trace is being recorded.
     pub traced: bool,
 }
 
-/// Makes the lanes of a loaded model whose context is there, so that what is free of a device stays free.
+/// Starts the lanes of a loaded model. Its context has to exist already, so that the free memory of
+/// a device is final.
 pub fn begin(file: &ModelFile, weights: &Weights, asked: Asked<'_>) -> HotPlan {
     let plan = decided(file, weights, asked);
-    // Of a size that was asked for the caller is told.
+    // If a size was requested, the caller reports it.
     if let (false, Some(reason), false) =
         (asked.planned.is_empty(), &plan.inactive, matches!(asked.choice, HotCacheChoice::Bytes(_)))
     {
@@ -107,7 +108,7 @@ fn decided(file: &ModelFile, weights: &Weights, asked: Asked<'_>) -> HotPlan {
                 by_size(file, &groups, &devices, most)
             }
         },
-        // A device that the plan did not know of, or room for less than one expert.
+        // The plan did not know the device, or it had room for less than one expert.
         HotCacheChoice::Bytes(most) if planned.is_empty() => by_size(file, &groups, &devices, most),
         _ => devices
             .iter()
@@ -128,13 +129,13 @@ fn decided(file: &ModelFile, weights: &Weights, asked: Asked<'_>) -> HotPlan {
     plan
 }
 
-/// The layers that a device is to have copies of.
+/// The layers of which the plan puts copies on this device.
 fn planned_for(planned: &[HotCopies], device: &str) -> Vec<LaneLayer> {
     let there = planned.iter().filter(|copies| copies.device == device);
     there.map(|copies| LaneLayer { layer: LayerId(copies.layer), slots: copies.slots }).collect()
 }
 
-/// The groups of experts that stream, one in a layer.
+/// The groups of experts that stream, one per layer.
 fn streamed(file: &ModelFile, layout: &Layout) -> Vec<ExpertGroup> {
     let layers: BTreeSet<LayerId> =
         layout.tensors().iter().filter(|t| t.cut != Cut::Whole).filter_map(|t| t.layer).collect();
@@ -144,7 +145,8 @@ fn streamed(file: &ModelFile, layout: &Layout) -> Vec<ExpertGroup> {
     groups
 }
 
-/// The layers in bands, one for each device, with as many slots as `most` bytes of it hold.
+/// Divides the layers into bands, one per device, with as many slots as `most` bytes of the device
+/// hold.
 fn by_size(
     file: &ModelFile,
     groups: &[ExpertGroup],
@@ -159,7 +161,8 @@ fn by_size(
     groups.chunks(band).zip(devices).map(plan).collect()
 }
 
-/// All layers on all devices, each of which has a slice of every expert: as many as go into `most` bytes of each. Or why not.
+/// Puts all layers on all devices, each holding a slice of every expert, with as many slots as fit
+/// in `most` bytes of each. The error says why that is impossible.
 fn shared(
     file: &ModelFile,
     layout: &Layout,
@@ -183,7 +186,7 @@ fn shared(
     Ok(LanePlan { devices: devices.to_vec(), layers: slots(file, &slices, least) })
 }
 
-/// What of `most` bytes the device has for experts.
+/// How much of `most` the device has room for.
 fn room(device: DeviceHandle, most: ByteSize) -> ByteSize {
     let (free, _) = device.memory();
     let room = device_room(free);
@@ -193,7 +196,7 @@ fn room(device: DeviceHandle, most: ByteSize) -> ByteSize {
     most.min(room)
 }
 
-/// What was planned, or what fits of it by now.
+/// The planned slots, or as many of them as still fit.
 fn within(file: &ModelFile, groups: &[ExpertGroup], device: DeviceHandle, layers: &[LaneLayer]) -> LanePlan {
     let wanted = |group: &&ExpertGroup| layers.iter().find(|layer| layer.layer == group.layer);
     let of: Vec<ExpertGroup> = groups.iter().filter(|group| wanted(group).is_some()).cloned().collect();
@@ -204,7 +207,7 @@ fn within(file: &ModelFile, groups: &[ExpertGroup], device: DeviceHandle, layers
         })
         .sum();
     let (free, _) = device.memory();
-    // The plan has left the reserve already, of what was free before the load.
+    // The plan has already subtracted the reserve from what was free before the load.
     let needed = bytes + beside_copies(file, &of);
     if needed <= free {
         return LanePlan { devices: vec![device], layers: layers.to_vec() };
@@ -212,13 +215,13 @@ fn within(file: &ModelFile, groups: &[ExpertGroup], device: DeviceHandle, layers
     LanePlan { devices: vec![device], layers: slots(file, &of, room(device, needed)) }
 }
 
-/// As many slots as go into `room`.
+/// As many slots as fit in `room`.
 fn slots(file: &ModelFile, groups: &[ExpertGroup], room: ByteSize) -> Vec<LaneLayer> {
     let slots = copies_within(file, groups, room);
     groups.iter().zip(slots).map(|(group, slots)| LaneLayer { layer: group.layer, slots }).collect()
 }
 
-/// What has come of it.
+/// Describes the slots that lanes actually have.
 fn described(groups: &[ExpertGroup], lanes: &Lanes) -> HotPlan {
     let mut devices: Vec<HotDevice> = Vec::new();
     for layer in lanes.report().layers.iter().filter(|layer| layer.slots > 0) {

@@ -1,5 +1,5 @@
-//! Loading a model, step by step: its header, what its context takes, the plan, the store, the device, the model, the
-//! weights that stay in memory, the context.
+//! Loads a model step by step: header, size of the context, plan, store, device, model, resident
+//! weights, context.
 
 mod context_ask;
 pub mod devices;
@@ -43,26 +43,27 @@ use terrace_plan::{Budget, Manage};
 use weights::{Loaded, Stored};
 use wishes::reading_choice;
 
-/// Everything that a load makes. The fields end in this order: the watcher first, then the statistics are saved; the context
-/// before the model, the model before the weights.
+/// Everything that a load makes. The fields are dropped in this order: the watcher ends first, then
+/// the statistics are saved; the context goes before the model, and the model before the weights.
 pub struct Parts {
     pub watcher: Option<Watcher>,
     pub warm_start: Option<WarmStart>,
     pub context: Context,
     pub registry: Registry,
     pub model: Arc<Model>,
-    /// None in stock runs.
+    /// `None` in stock runs.
     pub weights: Option<Arc<Weights>>,
     pub trace: Option<TraceFile>,
     pub timeline: Option<TimelineFile>,
     pub report: PlanReport,
     pub file: ModelFile,
     pub layer_skip: Option<LayerSkip>,
-    /// Milliseconds until the context was there.
+    /// Milliseconds until the context was made.
     pub load_ms: f64,
 }
 
-/// Loads a model. `progress` is told about resident weights and may end the load; setting `interrupt` ends computations.
+/// Loads a model. `progress` is called while resident weights are read, and may end the load;
+/// setting `interrupt` ends computations.
 ///
 /// # Errors
 /// [`EngineError`], each naming file, tensor, offset and numbers; nothing of the load remains.
@@ -96,7 +97,7 @@ pub fn load(
     Ok(parts)
 }
 
-/// What is known of the run before its weights are placed.
+/// Reports what is known about the run before its weights are placed.
 fn report(scene: &Scene<'_>, kv_type: KvTypes, needed: ByteSize) -> PlanReport {
     let Scene { options, tokens, batch, ubatch, .. } = *scene;
     let repacks = options.mode == Mode::Stock { repack: true };
@@ -122,7 +123,7 @@ fn report(scene: &Scene<'_>, kv_type: KvTypes, needed: ByteSize) -> PlanReport {
     }
 }
 
-/// Whether memory holds what no plan is needed for.
+/// Checks the requirements that do not depend on a plan.
 fn check(scene: &Scene<'_>, report: &PlanReport) -> Result<(), EngineError> {
     let Scene { options, file, tokens, available, .. } = *scene;
     let needed = report.context_bytes;
@@ -162,7 +163,8 @@ fn context(
         unified: options.context.unified,
         threads: report.threads,
         threads_batch: report.threads_batch,
-        // Stock says yes to "auto" on a CPU; with our device in between it would say no.
+        // Left to decide, stock enables it on a CPU, but would not with the Terrace device in
+        // between.
         k_type: cache_type(report.kv_type.keys),
         v_type: cache_type(report.kv_type.values),
         kv_offload: options.context.kv_offload,
@@ -205,7 +207,8 @@ impl Parts {
         }
     }
 
-    /// Starts what works beside a loaded model: copies of experts, the timeline, the warm start, the watcher.
+    /// Starts what runs beside a loaded model: copies of experts, the timeline, the warm start, the
+    /// watcher.
     fn start(
         &mut self,
         options: &Options,
@@ -229,7 +232,7 @@ impl Parts {
             self.warm_start = WarmStart::begin(dir, &self.file, weights, progress)?;
         }
         if let Some(plan) = &self.report.placement
-            // A budget out of a plan's file is as much the user's word as a flag.
+            // A budget from a plan file is as explicit as one given directly.
             && options.placement.adapt.applies(if plan.auto_budget { Budget::Auto } else { Budget::Bytes(plan.budget) })
         {
             self.watcher = pressure::follow(weights, plan, options.testing.simulated_memory.as_deref())?;

@@ -1,13 +1,13 @@
-//! Plans in files.
+//! Reads plan files.
 
 use crate::file_error::{FileError, FileRole};
 use std::path::Path;
 use terrace_model::ByteSize;
 use terrace_plan::PlanFile;
 
-/// A plan that `terrace plan --json` wrote, perhaps edited since.
+/// Reads a plan that was written as JSON and perhaps edited since.
 pub fn read_plan(path: &Path) -> Result<PlanFile, FileError> {
-    /// The largest model's plan takes a few hundred kilobytes.
+    /// Limit in bytes; the plan of the largest model takes a few hundred kilobytes.
     const MOST: ByteSize = ByteSize::mib(16);
     let bad = |reason: String| FileError { role: FileRole::Plan, path: path.into(), reason };
     let size = std::fs::metadata(path).map_err(|error| bad(error.to_string()))?.len();

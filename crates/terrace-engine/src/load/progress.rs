@@ -1,8 +1,8 @@
-//! How far a load has come.
+//! Progress of a load.
 
 use terrace_model::ByteSize;
 
-/// How far the load of resident weights has come.
+/// Progress of reading resident weights.
 #[derive(Clone, Copy, Debug)]
 pub struct LoadProgress {
     /// Bytes read.

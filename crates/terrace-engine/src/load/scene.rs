@@ -1,4 +1,5 @@
-//! What planning goes by: the model, the machine and the context, known as well as the decision needs them.
+//! The input of planning: the model, the machine and the context, each known as precisely as the
+//! decision needs.
 
 use super::context_ask::measured_contexts;
 use super::header::Header;
@@ -12,26 +13,27 @@ use terrace_model::{ByteSize, KvTypes, ModelFile};
 use terrace_plan::machine::auto_reserve;
 use terrace_plan::{Budget, KvChoice, MachineProfile, Manage, Plan, PlanError, Wishes, kv_types, plan};
 
-/// Models below this size are not worth a probe, which itself takes up to 128 MiB for a moment: that would be most of what a
-/// small model's run has resident.
+/// Models below this size are not worth a probe, which briefly takes up to 128 MiB itself: that
+/// would be most of the resident memory of a small model's run.
 const WORTH_PROBING: ByteSize = ByteSize::gib(1);
 
-/// What a plan is made from.
+/// The input from which a plan is made.
 pub struct Scene<'a> {
     pub options: &'a Options,
     pub file: &'a ModelFile,
     pub tokens: u32,
     pub batch: u32,
     pub ubatch: u32,
-    /// RAM that there is.
+    /// Available RAM.
     pub available: ByteSize,
     pub machine: MachineProfile,
     pub wishes: Wishes,
 }
 
 impl<'a> Scene<'a> {
-    /// Looks at the machine, and asks llama.cpp what contexts take, where a decision hangs on it: where everything fits, or llama.cpp
-    /// does as it does, there is none, and nothing has to wait for a probe.
+    /// Probes the machine and asks llama.cpp for the sizes of contexts, if a decision depends on
+    /// them. Where everything fits, and in stock runs, none does, and nothing has to wait for a
+    /// probe.
     pub fn of(header: &'a Header, options: &'a Options) -> Self {
         let file = &header.file;
         let available = available_memory();
@@ -56,14 +58,14 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Decides on the types of keys and values.
+    /// Decides the types of keys and values.
     pub fn settle(&mut self) -> KvTypes {
         let kv_type = kv_types(self.file, &self.machine, &self.wishes);
         self.wishes.kv_type = KvChoice::Types(kv_type);
         kv_type
     }
 
-    /// The plan of the run.
+    /// Makes the plan of the run.
     pub fn plan(&self) -> Result<Plan, EngineError> {
         plan(self.file, &self.machine, &self.wishes).map_err(|error| {
             match (error, &self.options.placement.plan) {
@@ -76,7 +78,7 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// Whether there is anything to decide that is worth a look at the machine.
+/// Whether there is a decision that is worth probing the machine for.
 fn decides(file: &ModelFile, options: &Options, available: ByteSize) -> bool {
     let room = match options.placement.ram_budget {
         Budget::Auto => available.saturating_sub(auto_reserve(available)),

@@ -1,23 +1,26 @@
-//! Tensors that several devices hold a slice of each (matrices shared by devices): where llama.cpp cuts them.
+//! Where llama.cpp cuts tensors of which several devices hold a slice each.
 //!
-//! The slices of one feed-forward block are cut at the same borders, which are multiples of the block size of its last
-//! matrix; attention's at multiples of whole groups of heads and of the block size of its output matrix
-//! (`llama_meta_device_get_split_state` in the pinned release).
+//! All weights of a feed-forward block are cut at the same borders, which are multiples of the
+//! block size of its last matrix. Those of attention are cut at multiples of whole groups of heads
+//! and of the block size of its output matrix (`llama_meta_device_get_split_state` in the pinned
+//! release).
 
 use crate::error::EngineError;
 use crate::unfit::Unfit;
 use terrace_model::Name;
 use terrace_model::{ModelFile, TensorInfo, TensorType};
 
-/// Borders are multiples of this at least, for the kernels' sake.
+/// Borders are at least multiples of this, which suits the kernels.
 const FASTER: u64 = 128;
 
-/// What the borders of a feed-forward block are multiples of, given the type of its last matrix.
+/// Granularity of the borders of a feed-forward block, in elements, given the type of its last
+/// matrix.
 pub fn ffn_granularity(down: &TensorType) -> u64 {
     lcm(u64::from(down.block_elements), FASTER)
 }
 
-/// Rows of the query of one group of heads; the unit that attention is cut in. None for models that do not say.
+/// Rows of the query of one group of heads, the unit in which attention is cut. `None` if the
+/// model's metadata does not say.
 pub fn head_group(model: &ModelFile) -> Option<u64> {
     let heads = model.arch_u64("attention.head_count").filter(|heads| *heads > 0)?;
     let groups = model.arch_u64("attention.head_count_kv").filter(|groups| *groups > 0).unwrap_or(heads);
@@ -27,7 +30,7 @@ pub fn head_group(model: &ModelFile) -> Option<u64> {
     Some(heads / groups * width)
 }
 
-/// What the borders of attention are multiples of, given the type of its output matrix.
+/// Granularity of the borders of attention, in elements, given the type of its output matrix.
 pub fn attention_granularity(group: u64, devices: u64, output: &TensorType) -> u64 {
     let mut block = u64::from(output.block_elements);
     while block < FASTER && block * devices < group {
@@ -36,16 +39,17 @@ pub fn attention_granularity(group: u64, devices: u64, output: &TensorType) -> u
     lcm(group, block)
 }
 
-/// Whether each of the devices gets a part of `len` with borders at multiples of `granularity`.
+/// Whether each device gets a part of `len` elements if borders are multiples of `granularity`.
 pub fn has_parts(len: u64, granularity: u64, devices: u64) -> bool {
     let border = |device: u64| (len * device / devices) / granularity * granularity;
     (1..devices).all(|device| border(device) > border(device - 1)) && len > border(devices - 1)
 }
 
-/// Whether the model's tensors can be cut for so many devices.
+/// Checks that the model's tensors can be sliced for this many devices.
 ///
 /// # Errors
-/// The first tensor of which one would have nothing, which llama.cpp cannot do.
+/// [`Unfit::EmptySlice`] for the first tensor of which one device would get nothing: llama.cpp
+/// cannot handle that.
 pub fn check(model: &ModelFile, devices: u64) -> Result<(), EngineError> {
     let empty = |tensor: &TensorInfo, granularity| Unfit::EmptySlice {
         tensor: tensor.name.clone(),

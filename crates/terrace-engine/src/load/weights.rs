@@ -1,5 +1,5 @@
-//! The weights of a run through the Terrace backend: their store, the device that computes from it, the model itself, and
-//! the weights that stay in memory.
+//! The weights of a run through the Terrace backend: their store, the device that computes from it,
+//! the model itself, and resident weights.
 
 use super::devices::prepare;
 use super::progress::LoadProgress;
@@ -18,22 +18,23 @@ use terrace_plan::model::override_patterns;
 use terrace_plan::{Mode as PlanMode, Plan};
 use terrace_store::{DirectChoice, EngineInfo, FaultPlan, Store, StoreConfig, StoreError};
 
-/// Share of the files in the page cache from which on weights that stay are read through it: past it, a disk is read
-/// faster than a cold cache fills, but slow disks never beat a warm one.
+/// If at least this share of the files is in the page cache, resident weights are read through it.
+/// A fast disk is read faster directly than through a cold cache, but a slow disk never beats a
+/// warm cache.
 const CACHED_ENOUGH: f64 = 0.5;
 
-/// A plan with the store that its weights come from.
+/// A plan, and the store that its weights come from.
 pub struct Stored {
     plan: Plan,
     layout: Layout,
     store: Store,
     engine: EngineInfo,
-    /// Of the whole files, where nothing is read into memory.
+    /// Mappings of the whole files, if nothing is read into memory.
     maps: Option<Arc<FileMaps>>,
 }
 
 impl Stored {
-    /// Cuts what is managed into blocks, and opens the store that they stream through.
+    /// Cuts managed tensors into blocks, and opens the store that they stream through.
     pub fn open(scene: &Scene<'_>, plan: Plan, report: &mut PlanReport) -> Result<Self, EngineError> {
         let Scene { options, file, .. } = *scene;
         let files: Vec<PathBuf> = file.shards.iter().map(|s| s.path.clone()).collect();
@@ -55,7 +56,8 @@ impl Stored {
         Ok(Self { plan, layout, store, engine, maps })
     }
 
-    /// Registers the device with ggml, once per process, and makes what it computes from.
+    /// Registers the device with ggml, once per process, and makes the weights that it computes
+    /// from.
     pub fn install(self, scene: &Scene<'_>) -> Result<Installed, EngineError> {
         let Scene { options, file, .. } = *scene;
         let Self { plan, layout, store, engine, maps } = self;
@@ -74,7 +76,7 @@ impl Stored {
     }
 }
 
-/// How the store is to read.
+/// The store's configuration.
 fn config(options: &Options, plan: &Plan, direct: DirectChoice) -> Result<StoreConfig, EngineError> {
     let faults = options.testing.faults.as_deref().map(str::parse::<FaultPlan>).transpose();
     Ok(StoreConfig {
@@ -91,8 +93,8 @@ fn config(options: &Options, plan: &Plan, direct: DirectChoice) -> Result<StoreC
     })
 }
 
-/// Past the page cache or through it, and why. Streaming bypasses the page cache, which would hold a second copy; a model that is
-/// read once may use it.
+/// Decides between direct and buffered reads, and says why. Streaming bypasses the page cache,
+/// which would hold a second copy; a model that is read once may use it.
 fn reads(options: &Options, plan: &Plan, files: &[PathBuf]) -> Result<(DirectChoice, String), EngineError> {
     let (direct, reason) = if plan.mode == PlanMode::FullResident {
         let cached = FileMaps::open(files)?.cached_share();
@@ -108,7 +110,7 @@ fn reads(options: &Options, plan: &Plan, files: &[PathBuf]) -> Result<(DirectCho
     })
 }
 
-/// Weights that the device knows, before llama.cpp has asked for them.
+/// Weights that the device knows, before llama.cpp places them.
 pub struct Installed {
     plan: Plan,
     terrace: &'static Terrace,
@@ -117,7 +119,8 @@ pub struct Installed {
 }
 
 impl Installed {
-    /// Has llama.cpp load the model: each tensor to the buffer type, or the device, that the plan says.
+    /// Lets llama.cpp load the model, with each tensor in the buffer type or on the device that the
+    /// plan gives it.
     pub fn load_model(self, scene: &Scene<'_>, report: &mut PlanReport) -> Result<Loaded, EngineError> {
         let Scene { options, file, .. } = *scene;
         let Self { plan, terrace, mapped, weights } = self;
@@ -128,7 +131,7 @@ impl Installed {
         if on_devices.is_empty() {
             overrides.push((".".into(), place_of_others));
         } else {
-            // What is left goes where llama.cpp puts the layers of devices.
+            // The rest goes where llama.cpp puts the layers of devices.
             let resident = override_patterns(file, &on_devices.resident(file, &plan.managed));
             overrides.extend(resident.into_iter().map(|pattern| (pattern, place_of_others)));
         }
@@ -147,15 +150,15 @@ impl Installed {
     }
 }
 
-/// A model as llama.cpp has it.
+/// A model loaded by llama.cpp.
 pub struct Loaded {
     pub model: Arc<Model>,
-    /// None in stock runs.
+    /// `None` in stock runs.
     pub weights: Option<Arc<Weights>>,
 }
 
 impl Loaded {
-    /// llama.cpp as it is.
+    /// Loads the model with plain llama.cpp.
     pub fn stock(options: &Options, repack: bool) -> Result<Self, EngineError> {
         let params = LoadParams {
             repack,
@@ -166,7 +169,7 @@ impl Loaded {
         Ok(Self { model, weights: None })
     }
 
-    /// Reads the weights that stay in memory. `progress` is told, and may end it.
+    /// Reads resident weights. `progress` is called meanwhile, and may end it.
     pub fn fill_resident(
         &self,
         progress: &mut dyn FnMut(LoadProgress) -> ControlFlow<()>,

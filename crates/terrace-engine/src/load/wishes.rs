@@ -1,4 +1,4 @@
-//! What a caller's options say about the plan.
+//! Turns a caller's options into wishes for the plan.
 
 use crate::options::Options;
 use crate::unfit::ReadingChoice;
@@ -7,7 +7,8 @@ use terrace_model::SizeChoice;
 use terrace_plan::Wishes;
 use terrace_store::{DirectChoice, IoChoice};
 
-/// The choice of how weights are read, or that their uses are to be seen: the page cache is then not for them.
+/// The first option that controls how weights are read, or needs to see their uses; it rules out
+/// the page cache.
 pub fn reading_choice(options: &Options) -> Option<ReadingChoice> {
     [
         (!options.placement.mapping, ReadingChoice::Unmapped),
@@ -20,7 +21,8 @@ pub fn reading_choice(options: &Options) -> Option<ReadingChoice> {
     .find_map(|(given, choice)| given.then_some(choice))
 }
 
-/// The wishes that options stand for, but for a plan's file, which is to be read, and for contexts, which are to be measured.
+/// The wishes that options express. The caller adds the contents of a plan file and the measured
+/// contexts.
 pub fn wishes_of(options: &Options) -> Wishes {
     let traced = options.record.trace.is_some();
     Wishes {
@@ -34,7 +36,7 @@ pub fn wishes_of(options: &Options) -> Wishes {
         device_layers: options.devices.layers,
         split: options.devices.split_mode == SplitMode::Tensor,
         hot_cache: match options.hot.cache {
-            // A recorded trace is replayed without devices.
+            // Recorded traces are replayed without devices.
             _ if traced => SizeChoice::Off,
             choice => choice,
         },

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use terrace_model::{ByteSize, SizeChoice};
 use terrace_store::PolicyKind;
 
-/// How much may be read ahead on a guess of the next layer's experts: as measured to be best, nothing, or slots of this size.
+/// How much may be read ahead on a guess of the next layer's experts: the measured optimum,
+/// nothing, or this many bytes of slots.
 pub type Lookahead = SizeChoice;
 
 /// Bytes that guesses may take of the `slots`.
@@ -16,23 +17,25 @@ pub(crate) fn lookahead_bytes(choice: Lookahead, slots: ByteSize) -> ByteSize {
     }
 }
 
-/// What the disk reads while attention and the router compute, with some in reserve: 3 ms at 2.5 GB/s. Half of it leaves the
-/// disk idle, twice as much makes demand wait for wrong guesses (`docs/benchmarks/decode.md`).
+/// What the disk reads while attention and the router compute, with some reserve: 3 ms at 2.5 GB/s.
+/// Half as much leaves the disk idle, twice as much makes demand wait for wrong guesses
+/// (`docs/benchmarks/decode.md`).
 const AUTO_LOOKAHEAD: ByteSize = ByteSize::mib(8);
-/// The part of the slots that guesses take at most.
+/// Guesses take at most one part in this many of the slots.
 const AUTO_SHARE: u64 = 8;
 
 /// What slots in RAM are used for.
 #[derive(Clone, Debug)]
 pub struct CacheOptions {
-    /// Percent of the slots that the budget allows which are used; the page cache may have the rest.
+    /// Percentage of the slots allowed by the budget that is used; the rest is left to the page
+    /// cache.
     pub slots_share: u32,
-    /// Which blocks are evicted when the slots are full.
+    /// The policy that chooses the blocks to evict when the slots are full.
     pub policy: PolicyKind,
     /// How much may be read ahead on a guess.
     pub lookahead: Lookahead,
-    /// Where it is kept which experts the model uses, so that the next run reads the hottest ahead; `None` means nowhere.
-    /// Recording a trace switches it off.
+    /// Directory for statistics of the experts that a model uses, so that the next run reads the
+    /// hottest ones ahead; `None` means none are kept. Recording a trace switches this off.
     pub warm_start: Option<PathBuf>,
 }
 

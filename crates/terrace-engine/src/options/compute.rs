@@ -5,9 +5,9 @@ use std::path::PathBuf;
 /// How the model is computed.
 #[derive(Clone, Debug, Default)]
 pub struct ComputeOptions {
-    /// Compute threads; `None` means what the process may run on.
+    /// Compute threads; `None` means one for each CPU that the process may run on.
     pub threads: Option<u32>,
-    /// Threads that compute prompts; `None` means the same.
+    /// Compute threads for prompts; `None` means the same number.
     pub threads_batch: Option<u32>,
     /// A file of [`LayerSkip`](crate::LayerSkip): layers that are not computed. Lossy.
     pub layer_skip: Option<PathBuf>,

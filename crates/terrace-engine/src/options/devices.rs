@@ -1,4 +1,4 @@
-//! What lives on devices.
+//! Layers on devices.
 
 use terrace_ggml::llama::SplitMode;
 use terrace_plan::Budget;
@@ -6,13 +6,14 @@ use terrace_plan::Budget;
 /// Layers on devices.
 #[derive(Clone, Debug)]
 pub struct DeviceOptions {
-    /// Servers (`HOST:PORT`) whose devices are used like this machine's own.
+    /// RPC servers (`HOST:PORT`) whose devices are used like local ones.
     pub rpc: Vec<String>,
-    /// Layers on devices, the last ones, the output head counted as one; `None` means as many as pay.
+    /// Number of layers on devices, from the end of the model, counting the output head as one;
+    /// `None` means as many as are worthwhile.
     pub layers: Option<u32>,
     /// How devices share the layers that they hold.
     pub split_mode: SplitMode,
-    /// What each device may hold.
+    /// Memory of each device that may be used.
     pub vram_budget: Budget,
 }
 

@@ -3,16 +3,18 @@
 use terrace_backend::HotUpdate;
 use terrace_model::SizeChoice;
 
-/// Whether devices hold copies of experts: if the plan says so, not at all, or in so many bytes of each device at most.
+/// Whether devices hold copies of experts: if the plan says so, never, or in at most this many
+/// bytes of each device.
 pub type HotCacheChoice = SizeChoice;
 
-/// Copies of the experts that are used most, of layers that stream.
+/// Copies of the most used experts of layers that stream.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HotOptions {
     /// Whether devices hold them.
     pub cache: HotCacheChoice,
-    /// How much of them may be exchanged between two tokens.
+    /// How many bytes may be exchanged between two tokens.
     pub update: HotUpdate,
-    /// Whether each device has a slice of every one of them, instead of those of some layers.
+    /// Whether each device holds a slice of every copied expert, instead of the experts of some
+    /// layers.
     pub split: bool,
 }

@@ -8,11 +8,11 @@ use terrace_store::{DirectChoice, IoChoice};
 pub struct IoOptions {
     /// I/O engine.
     pub engine: IoChoice,
-    /// Past the page cache or through it.
+    /// Whether reads bypass the page cache.
     pub direct: DirectChoice,
-    /// Requests in flight at most; `None` means as measured on the device.
+    /// Maximum number of requests in flight; `None` means the value measured for the device.
     pub queue_depth: Option<u32>,
-    /// Size of a request at most; `None` means as measured on the device.
+    /// Maximum size of a request; `None` means the value measured for the device.
     pub request_size: Option<ByteSize>,
 }
 

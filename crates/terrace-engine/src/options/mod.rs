@@ -1,4 +1,4 @@
-//! What a caller can choose: a struct for each concern.
+//! Everything that a caller can choose, with a struct for each concern.
 
 mod cache;
 mod compute;
@@ -35,9 +35,9 @@ pub enum Mode {
     /// The Terrace backend.
     #[default]
     Terrace,
-    /// llama.cpp as it is, weights mapped from the file: what Terrace is compared with.
+    /// Plain llama.cpp with weights mapped from the file, for comparison.
     Stock {
-        /// Let it convert weights to its repacked layouts, as its own programs do by default.
+        /// Whether it converts weights to its repacked layouts, as its own programs do by default.
         repack: bool,
     },
 }
@@ -45,7 +45,7 @@ pub enum Mode {
 /// How to load and run a model.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The GGUF file, the first shard of a split model.
+    /// The GGUF file; of a split model, its first shard.
     pub model: PathBuf,
     /// Which backend runs it.
     pub mode: Mode,

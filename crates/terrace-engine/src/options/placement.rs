@@ -7,18 +7,18 @@ use terrace_plan::{Budget, Manage, TensorRule};
 /// What lives where in RAM.
 #[derive(Clone, Debug)]
 pub struct PlacementOptions {
-    /// Which weights come from the store.
+    /// Which weights are streamed.
     pub stream: Manage,
-    /// Whether weights that fit may be left to the page cache; otherwise they are read into memory.
+    /// Whether weights that fit may stay in the page cache; otherwise they are read into memory.
     pub mapping: bool,
-    /// RAM for weights, resident ones and slots together.
+    /// RAM for weights: resident ones and slots together.
     pub ram_budget: Budget,
-    /// Whether the budget follows the memory that there is.
+    /// Whether the budget adapts to available memory.
     pub adapt: Adapt,
-    /// A plan by `terrace plan --json`, which is followed instead of [`PlacementOptions::stream`] and
+    /// A plan file (JSON), which is followed instead of [`PlacementOptions::stream`] and
     /// [`PlacementOptions::ram_budget`].
     pub plan: Option<PathBuf>,
-    /// Where single tensors go, whatever the plan says of them.
+    /// Rules for single tensors, which override the plan.
     pub rules: Vec<TensorRule>,
 }
 

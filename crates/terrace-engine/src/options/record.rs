@@ -5,8 +5,9 @@ use std::path::PathBuf;
 /// What is written down of a run.
 #[derive(Clone, Debug, Default)]
 pub struct RecordOptions {
-    /// Where [`Engine::save_trace`](crate::Engine::save_trace) writes what the routers chose.
+    /// File to which [`Engine::save_trace`](crate::Engine::save_trace) writes the routers' choices.
     pub trace: Option<PathBuf>,
-    /// Where [`Engine::save_timeline`](crate::Engine::save_timeline) writes when what was read and computed.
+    /// File to which [`Engine::save_timeline`](crate::Engine::save_timeline) writes the times of
+    /// reads and computations.
     pub timeline: Option<PathBuf>,
 }

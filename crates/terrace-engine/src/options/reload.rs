@@ -3,13 +3,13 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// What becomes of the keys and values in the context when tensors are replaced.
+/// What happens to the keys and values in the context when tensors are replaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnReload {
-    /// They are computed anew, with the new weights, where they are needed.
+    /// They are computed again with the new weights where they are needed.
     #[default]
     Clear,
-    /// They stay as the old weights made them.
+    /// They stay as the old weights computed them.
     Keep,
 }
 
@@ -37,8 +37,9 @@ impl fmt::Display for OnReload {
 /// Tensors that change while the model is loaded.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReloadOptions {
-    /// Whether the model's files may be written to while it is loaded: nothing is then computed from a mapping of them.
+    /// Whether the model's files may be written to while it is loaded. If so, nothing is computed
+    /// from a mapping of them.
     pub allowed: bool,
-    /// What becomes of the context when tensors are replaced.
+    /// What happens to the context when tensors are replaced.
     pub contexts: OnReload,
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 /// What tests need.
 #[derive(Clone, Debug, Default)]
 pub struct TestingOptions {
-    /// Readings of memory out of a file.
+    /// A file of simulated memory readings.
     pub simulated_memory: Option<PathBuf>,
     /// Faults to inject into reads (`eio@100`).
     pub faults: Option<String>,

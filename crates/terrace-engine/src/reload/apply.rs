@@ -1,4 +1,4 @@
-//! The swap: between two batches, and nothing in it fails half-way.
+//! Applies a reload, between two batches. Nothing in it fails half-way.
 
 use super::error::ReloadError;
 use super::registry::{Entry, Provenance, Registry, is_streamed};
@@ -11,8 +11,8 @@ use terrace_ggml::DataType;
 use terrace_ggml::llama::Context;
 use terrace_model::{ByteSize, Extent, FileIndex};
 
-/// Swaps all of them. Tensors that return go first: their memory is free before others want some; and of each kind those that
-/// others are cut by.
+/// Swaps all staged tensors. Tensors that return go first, so that their memory is free before
+/// others need some; within each kind, those whose type decides the borders of others go first.
 pub fn swap(
     registry: &mut Registry,
     weights: Option<&Weights>,
@@ -56,7 +56,8 @@ fn state_of(entry: &Entry) -> &'static str {
     own.map_or("streamed", |weight| state(weight.seat()))
 }
 
-/// The store's part: it can refuse what its slots cannot hold, and has then changed nothing.
+/// Applies the store's part, which can refuse what its slots cannot hold and has then changed
+/// nothing.
 fn restream(registry: &Registry, weights: &Weights, steps: &[Step]) -> Result<(), ReloadError> {
     let changes: Vec<(String, Extent, DataType)> = steps
         .iter()
@@ -104,7 +105,7 @@ fn swap_one(registry: &mut Registry, context: &mut Context, step: Step) -> Swapp
                 entry.streamed = extent;
             }
             if !entry.intact && found.path == entry.original.path {
-                // There is nothing to return to but this.
+                // The loaded bytes are gone, so this is what the tensor returns to from now on.
                 entry.loaded = entry.streamed;
             }
             let (path, state) = (found.path, Some(found.state));
@@ -121,7 +122,8 @@ fn swap_one(registry: &mut Registry, context: &mut Context, step: Step) -> Swapp
     }
 }
 
-/// Closes the files that no tensor is streamed from, now or when it returns, of those that were opened just now and earlier.
+/// Closes the files, opened now or by earlier reloads, from which no tensor streams, either now or
+/// after it returns.
 fn close_unused(registry: &mut Registry, weights: &Weights, opened: Vec<FileIndex>) {
     let needed: BTreeSet<FileIndex> = registry
         .entries

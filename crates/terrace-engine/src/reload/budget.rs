@@ -1,4 +1,4 @@
-//! The RAM budget, of which tensors take more while they are not where they were loaded.
+//! The share of the RAM budget that replaced tensors take.
 
 use super::error::ReloadError;
 use crate::pressure::least_slots;
@@ -7,18 +7,19 @@ use terrace_model::ByteSize;
 use terrace_plan::Plan;
 use terrace_store::BudgetHandle;
 
-/// What reloads may take of a run's budget for weights.
+/// The part of a run's budget for weights that reloads may take.
 #[derive(Debug)]
 pub struct WeightBudget {
     budget: ByteSize,
-    /// What neither resident weights nor slots have of it.
+    /// Bytes of the budget that neither resident weights nor slots use.
     spare: ByteSize,
-    /// Slots can lend some; none: there are no slots.
+    /// Slots can lend some; `None` means there are no slots.
     slots: Option<BudgetHandle>,
 }
 
 impl WeightBudget {
-    /// The budget of a run that was planned so. `None` where all fits and no budget was set: what is available is what counts.
+    /// Makes the budget of a planned run. `None` if everything fits and no budget was set:
+    /// available memory counts instead.
     pub fn of(plan: &Plan, weights: &Weights) -> Option<Self> {
         let streams = plan.slots > ByteSize::ZERO;
         if plan.auto_budget && !streams {
@@ -32,10 +33,10 @@ impl WeightBudget {
         Some(Self { budget: plan.budget, spare: plan.budget.saturating_sub(taken), slots })
     }
 
-    /// From now on `needed` bytes of the budget are for tensors beside what was loaded.
+    /// Sets aside `needed` bytes of the budget for replaced tensors.
     ///
     /// # Errors
-    /// [`ReloadError::OverBudget`]; nothing has changed.
+    /// [`ReloadError::OverBudget`]; nothing has changed then.
     fn hold(&self, needed: ByteSize) -> Result<(), ReloadError> {
         let over = needed.saturating_sub(self.spare);
         let lent = match &self.slots {
@@ -51,12 +52,13 @@ impl WeightBudget {
     }
 }
 
-/// Memory for one transaction, in the budget as long as the transaction runs.
+/// Memory that one transaction has taken from the budget.
 #[derive(Default)]
 pub struct Taken(ByteSize);
 
 impl Taken {
-    /// Takes `bytes` more of the budget, where there is one, beside the `own` memory that tensors have now.
+    /// Takes `bytes` more from the budget, if there is one, beside the `own` memory that replaced
+    /// tensors have now.
     ///
     /// # Errors
     /// [`ReloadError::OverBudget`].
@@ -75,8 +77,8 @@ impl Taken {
     }
 }
 
-/// What is there now is what the budget has to hold. Nothing can be refused any more: what a device could not take may be too
-/// much, which is said.
+/// Sets the budget's share to what replaced tensors actually take. Nothing can be refused any more:
+/// if a device had no room for a tensor, main memory may exceed the budget, which is a warning.
 pub fn settle(budget: Option<&WeightBudget>, weights: Option<&Weights>, own: ByteSize) {
     let Some(budget) = budget else { return };
     if let Err(error) = budget.hold(own) {
@@ -85,10 +87,10 @@ pub fn settle(budget: Option<&WeightBudget>, weights: Option<&Weights>, own: Byt
     heed(weights);
 }
 
-/// The slots shrink or grow now, not when they are next used.
+/// Lets the slots shrink or grow now, not when they are next used.
 fn heed(weights: Option<&Weights>) {
     if let Some(Err(error)) = weights.map(|weights| weights.store().poll()) {
-        // Whoever computes next meets it, and says so.
+        // The next computation meets the error and reports it.
         tracing::debug!(%error, "polling the store failed");
     }
 }

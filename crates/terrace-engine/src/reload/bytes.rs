@@ -1,4 +1,4 @@
-//! The files that a reload reads, through the store where there is one.
+//! The files that a reload reads, through the store if there is one.
 
 use super::error::ReloadError;
 use super::find::Found;
@@ -18,14 +18,14 @@ pub struct Files {
 }
 
 enum Opened {
-    /// One of the store's.
+    /// The store's number for the file.
     Stored(FileIndex),
-    /// There is no store.
+    /// The file itself, in runs without a store.
     Plain(File),
 }
 
 impl Files {
-    /// Opens the file if it is not open yet.
+    /// Opens the file, unless it is already open.
     pub fn open(&mut self, weights: Option<&Weights>, found: &Found) -> Result<(), ReloadError> {
         if self.opened.contains_key(&found.path) {
             return Ok(());
@@ -38,7 +38,7 @@ impl Files {
         Ok(())
     }
 
-    /// Where the store finds the tensor.
+    /// The tensor's extent in the store's files.
     ///
     /// # Panics
     /// If the file is not open, or there is no store.
@@ -70,7 +70,7 @@ impl Files {
         }
     }
 
-    /// The store's numbers of the files.
+    /// The store's numbers for the files.
     pub fn indices(&self) -> impl Iterator<Item = FileIndex> {
         self.opened.values().filter_map(|opened| match opened {
             Opened::Stored(index) => Some(*index),
@@ -78,7 +78,7 @@ impl Files {
         })
     }
 
-    /// Closes all of them: nothing is in them.
+    /// Closes all files, after which no tensor may come from them.
     pub fn close(&mut self, weights: Option<&Weights>) {
         for index in self.indices() {
             if let Some(Err(error)) = weights.map(|weights| weights.store().remove_file(index)) {

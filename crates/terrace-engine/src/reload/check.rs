@@ -1,4 +1,4 @@
-//! What is wanted, checked against the model without reading a byte.
+//! Checks replacements against the model without reading any tensor data.
 
 use super::error::{Refusal, ReloadError, all_or_nothing};
 use super::find::{Found, Search, Target, Wanted};
@@ -10,7 +10,7 @@ use terrace_ggml::llama::Weight;
 use terrace_model::{Name, TensorInfo};
 use terrace_plan::model::TensorClass;
 
-/// What can be said without reading a byte. Tensors that already are what is wanted are left out.
+/// Checks a search, leaving out tensors that already are what is wanted.
 pub fn accepted(registry: &Registry, search: Search) -> Result<Search, ReloadError> {
     let mut refusals = Vec::new();
     let mut accepted = Vec::new();
@@ -41,7 +41,7 @@ pub fn accepted(registry: &Registry, search: Search) -> Result<Search, ReloadErr
     all_or_nothing(Search { wanted: accepted, ..search }, refusals)
 }
 
-/// Whether the file is the one that was loaded, and as it was then.
+/// Whether the file is the one that was loaded, unchanged since.
 fn is_original(entry: &Entry, found: &Found) -> bool {
     let original = &entry.original;
     original.path == found.path
@@ -49,7 +49,7 @@ fn is_original(entry: &Entry, found: &Found) -> bool {
         && original.info.extent.offset == found.info.extent.offset
 }
 
-/// Whether the tensor can become that, or why not.
+/// Checks that the tensor can become `to`. The error is the reason for refusal.
 fn acceptable(registry: &Registry, entry: &Entry, to: &Target) -> Result<(), String> {
     if let Some(reason) = entry.fixed() {
         return Err(reason);
@@ -87,7 +87,7 @@ fn acceptable(registry: &Registry, entry: &Entry, to: &Target) -> Result<(), Str
     }
 }
 
-/// Whether the devices' slices can be cut for the tensor as it is there.
+/// Checks that the tensor, as found, can be sliced for the devices.
 fn cuttable(registry: &Registry, entry: &Entry, found: &TensorInfo) -> Result<(), String> {
     let devices = split_devices();
     match Name::of(&found.name).role {
@@ -113,10 +113,11 @@ fn cuttable(registry: &Registry, entry: &Entry, found: &TensorInfo) -> Result<()
     }
 }
 
-/// Whether it is a matrix that activations are multiplied with, or a table of rows, which can be of any type.
+/// Whether it is a matrix that activations are multiplied by, or a table of rows: these can be of
+/// any type.
 fn is_matrix(info: &TensorInfo, class: TensorClass) -> bool {
     let Name { role, kind, .. } = Name::of(&info.name);
-    // `indexer.attn_q_b` is one of attention's.
+    // `indexer.attn_q_b` counts as attention's.
     let role = role.rsplit_once('.').map_or(role, |(_, part)| part);
     let matrix = match class {
         TensorClass::Expert

@@ -32,20 +32,20 @@ impl fmt::Display for Refusal {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReloadError {
-    /// Tensors that cannot be taken, and so nothing was.
+    /// Some tensors cannot be replaced, so none were.
     #[error("nothing was reloaded: {}", list(.0))]
     Refused(Vec<Refusal>),
-    /// A file that is not, or no longer, a GGUF file with the tensors.
+    /// A file is not, or no longer, a GGUF file with the tensors.
     #[error("nothing was reloaded: {source}")]
     File {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
         source: Box<GgufError>,
-        /// It changed a moment ago: it may be in the middle of being written.
+        /// Whether it changed a moment ago and may still be in the middle of being written.
         fresh: bool,
     },
-    /// A file that cannot be looked at.
+    /// A file cannot be accessed.
     #[error("nothing was reloaded: {}: {source}", path.display())]
     Gone {
         /// The file.
@@ -53,19 +53,19 @@ pub enum ReloadError {
         /// The system's reason.
         source: std::io::Error,
     },
-    /// A file that kept changing while it was read.
+    /// A file kept changing while it was read.
     #[error("nothing was reloaded: {} is still being written", path.display())]
     Unstable {
         /// The file.
         path: PathBuf,
     },
-    /// Bytes that could not be read.
+    /// Bytes could not be read.
     #[error("nothing was reloaded: {0}")]
     Read(#[from] StoreError),
     /// The backend refused.
     #[error("nothing was reloaded: {0}")]
     Backend(#[from] BackendError),
-    /// Less memory than the new bytes need beside the old ones.
+    /// There is less memory than the new bytes need beside the old ones.
     #[error(
         "nothing was reloaded: the new tensors need {needed} beside the old ones, but only {available} is available"
     )]
@@ -75,19 +75,19 @@ pub enum ReloadError {
         /// RAM that can be taken.
         available: ByteSize,
     },
-    /// More than the RAM budget has for them.
+    /// The RAM budget has too little left for the tensors.
     #[error(
         "nothing was reloaded: replaced tensors need {needed}, but the RAM budget of {budget} has only {left} for them"
     )]
     OverBudget {
-        /// Their bytes, those that were replaced before included.
+        /// Their bytes, including tensors that were replaced before.
         needed: ByteSize,
-        /// What is not taken by resident weights and the fewest slots.
+        /// What resident weights and the minimum of slots leave.
         left: ByteSize,
         /// The budget.
         budget: ByteSize,
     },
-    /// No memory for the new bytes.
+    /// Memory for the new bytes could not be allocated.
     #[error("nothing was reloaded: cannot allocate {len} bytes for {tensor}: {source}")]
     Memory {
         /// The tensor.
@@ -99,13 +99,14 @@ pub enum ReloadError {
     },
 }
 
-/// All of it, if nothing was refused.
+/// `Ok(all)` if nothing was refused.
 pub(super) fn all_or_nothing<T>(all: T, refusals: Vec<Refusal>) -> Result<T, ReloadError> {
     if refusals.is_empty() { Ok(all) } else { Err(ReloadError::Refused(refusals)) }
 }
 
 impl ReloadError {
-    /// Whether a moment later it may be otherwise: a file is in the middle of being written.
+    /// Whether trying again a moment later may succeed, because a file is in the middle of being
+    /// written.
     pub(super) fn may_pass(&self) -> bool {
         match self {
             Self::File { fresh, .. } => *fresh,
@@ -115,7 +116,7 @@ impl ReloadError {
         }
     }
 
-    /// What the user can do, if that is known.
+    /// What the user can do about it, if known.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Unstable { .. } | Self::File { .. } => {
@@ -129,7 +130,7 @@ impl ReloadError {
     }
 }
 
-/// The first refusal, and how many others there are.
+/// The first refusal, and the number of others.
 fn list(refusals: &[Refusal]) -> String {
     match refusals {
         [] => "no reason given".into(),

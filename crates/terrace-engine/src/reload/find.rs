@@ -1,4 +1,4 @@
-//! Which tensors are to come from where: what changed on disk, or what was asked for.
+//! Finds what to replace: tensors that changed on disk, or tensors that the caller named.
 
 use super::error::{Refusal, ReloadError, all_or_nothing};
 use super::registry::Registry;
@@ -12,18 +12,19 @@ use terrace_model::identity::FileState;
 use terrace_model::{ModelFile, TensorInfo};
 use terrace_store::identity::file_state;
 
-/// A file that was written to so shortly ago may not be complete.
+/// A file that was written to less than this many nanoseconds ago may be incomplete.
 const FRESH_NANOS: i128 = 2_000_000_000;
 
-/// What a search found.
+/// The result of a search.
 #[derive(Default)]
 pub struct Search {
     pub wanted: Vec<Wanted>,
-    /// The states of the files that were looked at because they changed. They count once what was found there is swapped.
+    /// States of the changed files that were parsed. They are recorded once what was found there
+    /// has been swapped.
     pub seen: Vec<(PathBuf, FileState)>,
 }
 
-/// A tensor of the registry, and where it is to come from.
+/// A tensor of the registry, and where its bytes should come from.
 pub struct Wanted {
     pub entry: usize,
     pub to: Target,
@@ -32,7 +33,7 @@ pub struct Wanted {
 pub enum Target {
     /// What was loaded.
     Original,
-    /// A file's.
+    /// A tensor in a file.
     Found(Box<Found>),
 }
 
@@ -41,14 +42,15 @@ pub struct Found {
     /// The file's state before it was read.
     pub state: FileState,
     pub info: TensorInfo,
-    /// The file that the tensor was in has itself been written to, so that its old bytes are gone from there.
+    /// Whether the tensor's current file itself was written to, so that its old bytes there are
+    /// gone.
     pub in_place: bool,
-    /// Somebody asked for this tensor: it is taken even if it looks the same.
+    /// Whether the caller named this tensor: it is then taken even if it looks the same.
     pub asked: bool,
 }
 
 impl Registry {
-    /// The tensors of files that are not as they were.
+    /// Finds the tensors of files that have changed.
     pub fn changed(&mut self) -> Result<Search, ReloadError> {
         let mut search = Search::default();
         let mut refusals = Vec::new();
@@ -81,7 +83,7 @@ impl Registry {
         all_or_nothing(search, refusals)
     }
 
-    /// What was asked for.
+    /// Finds the tensors that the caller named.
     pub fn wanted(&mut self, replacements: &[Replacement]) -> Result<Search, ReloadError> {
         let mut wanted: Vec<Wanted> = Vec::new();
         let mut refusals = Vec::new();
@@ -115,7 +117,7 @@ impl Registry {
         all_or_nothing(Search { wanted, seen: Vec::new() }, refusals)
     }
 
-    /// The header of a file that tensors are taken from; of all of its shards, if it is the first of several.
+    /// Reads the header of a donor, with all of its shards if it is the first of several.
     fn donor(&mut self, path: &Path) -> Result<Arc<ModelFile>, ReloadError> {
         let state = state_of(path)?;
         if let Some((known, file)) = self.donors.get(path)
@@ -132,7 +134,8 @@ impl Registry {
         Ok(file)
     }
 
-    /// The file has changed. If it is the same file, what was to be read of it, or is computed from a mapping of it, is gone.
+    /// Notes that a file has changed. If it is still the same file, bytes that stream from it, or
+    /// are computed from a mapping of it, are gone.
     fn note_overwritten(&mut self, path: &Path, state: FileState) {
         for entry in &mut self.entries {
             if !entry.is_streamed() && !entry.is_mapped() {
@@ -154,7 +157,7 @@ fn state_of(path: &Path) -> Result<FileState, ReloadError> {
     file_state(path).map_err(|source| ReloadError::Gone { path: path.to_owned(), source })
 }
 
-/// The header of one file, which was in this state before, and still is.
+/// Reads the header of one file, and checks that the file is still in this state afterwards.
 fn header(path: &Path, state: FileState) -> Result<ModelFile, ReloadError> {
     let file = gguf::read_one(path).map_err(|error| not_a_model(path, state, error))?;
     if state_of(path)?.same_bytes(&state) {
@@ -167,7 +170,7 @@ fn header(path: &Path, state: FileState) -> Result<ModelFile, ReloadError> {
 fn not_a_model(path: &Path, state: FileState, error: GgufError) -> ReloadError {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos());
     let fresh = i128::try_from(now).unwrap_or(i128::MAX) - state.modified < FRESH_NANOS;
-    // A directory does not become a file by waiting.
+    // Waiting does not turn a directory into a file.
     let fresh = fresh && !matches!(error, GgufError::Directory { .. } | GgufError::NotRegular { .. });
     ReloadError::File { path: path.to_owned(), source: Box::new(error), fresh }
 }

@@ -1,5 +1,6 @@
-//! Replaces tensors of a loaded model, as a transaction: found, checked and read before anything changes, then swapped all
-//! together between two batches. Whatever fails before the swap leaves the model as it was.
+//! Replaces tensors of a loaded model as a transaction: they are found, checked and read before
+//! anything changes, then swapped together between two batches. Whatever fails before the swap
+//! leaves the model unchanged.
 
 mod apply;
 pub(crate) mod budget;
@@ -26,12 +27,12 @@ use crate::engine::Engine;
 use std::path::PathBuf;
 
 impl Engine {
-    /// How often tensors were replaced since the load.
+    /// Number of times that tensors were replaced since the load.
     pub fn epoch(&self) -> u64 {
         self.registry().epoch
     }
 
-    /// The files that tensors come from now, to be watched.
+    /// The files that tensors come from now, for watching.
     pub fn files(&self) -> Vec<PathBuf> {
         self.registry().paths()
     }
@@ -41,22 +42,23 @@ impl Engine {
         self.registry().provenance()
     }
 
-    /// Looks whether the files that tensors come from have changed, and takes what has: all of it, or, if one tensor cannot
-    /// be taken, nothing. What the report does not name has the bytes that it had.
+    /// Checks whether the files that tensors come from have changed, and replaces the tensors that
+    /// differ: all of them, or none if one cannot be replaced. Tensors that the report does not
+    /// name keep their bytes.
     ///
-    /// Files that are being written to are waited for, about 3 s.
+    /// Waits about 3 s for files that are still being written.
     ///
     /// # Errors
-    /// [`ReloadError`]; the model is then as it was. What was refused is looked at again the next time.
+    /// [`ReloadError`]; the model is then unchanged. Refused files are checked again the next time.
     pub fn reload_changed(&mut self) -> Result<ReloadReport, ReloadError> {
         self.transaction(|registry| registry.changed())
     }
 
-    /// Takes tensors from other files, or what was loaded of them again: all of them, or none. Of a tensor that is named
-    /// twice, the last one counts.
+    /// Replaces tensors by those of other files, or by what was loaded: all of them, or none. If a
+    /// tensor is named twice, the last one counts.
     ///
     /// # Errors
-    /// [`ReloadError`]; the model is then as it was.
+    /// [`ReloadError`]; the model is then unchanged.
     pub fn swap(&mut self, replacements: &[Replacement]) -> Result<ReloadReport, ReloadError> {
         self.transaction(|registry| registry.wanted(replacements))
     }

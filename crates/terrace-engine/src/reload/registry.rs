@@ -1,4 +1,4 @@
-//! Where every weight comes from.
+//! Records where every weight comes from.
 
 use super::budget::WeightBudget;
 use crate::load::split::head_group;
@@ -18,26 +18,27 @@ pub struct Provenance {
     pub path: PathBuf,
     /// The file's state when the tensor was taken from it.
     pub state: Option<FileState>,
-    /// Name, type, shape, and the bytes' place in the file (whose number means nothing here).
+    /// Name, type, shape, and the extent in the file (whose index has no meaning here).
     pub info: TensorInfo,
 }
 
 /// A tensor of the model.
 pub struct Entry {
-    /// As it was loaded.
+    /// Provenance at load.
     pub original: Provenance,
-    /// As it is now.
+    /// Provenance now.
     pub current: Provenance,
-    /// Its bytes in the store's files, as it was loaded and as it is now. Only for streamed tensors.
+    /// Its extents in the store's files, at load and now. Meaningful only for streamed tensors.
     pub loaded: Extent,
     pub streamed: Extent,
-    /// llama.cpp's tensors of it: none, one, or two where it made two of one (tied embeddings).
+    /// llama.cpp's tensors for it: none, one, or two if llama.cpp made two of one (tied
+    /// embeddings).
     pub weights: Vec<Weight>,
     pub class: TensorClass,
-    /// What the borders of its slices are multiples of, where that is not as it was loaded.
+    /// Granularity of its slice borders, if it differs from the one at load.
     pub cut: Option<u64>,
-    /// The bytes that were loaded are still where they were: the file has not been written to that they are computed or
-    /// streamed from.
+    /// Whether the loaded bytes still exist: the file that they are computed or streamed from has
+    /// not been written to.
     pub intact: bool,
 }
 
@@ -57,7 +58,7 @@ impl Entry {
         self.weights.iter().any(|weight| Terrace::home(weight) == Home::Mapped)
     }
 
-    /// Why it can never be replaced.
+    /// Why the tensor can never be replaced; `None` if it can.
     pub fn fixed(&self) -> Option<String> {
         if self.weights.is_empty() {
             return Some(
@@ -79,24 +80,25 @@ pub fn is_streamed(weight: &Weight) -> bool {
 pub struct Registry {
     pub entries: Vec<Entry>,
     by_name: HashMap<String, usize>,
-    /// The states of files as they were last taken notice of.
+    /// States of files as of the last reload.
     seen: HashMap<PathBuf, FileState>,
-    /// Files of the store that were opened for reloads.
+    /// Files of the store that reloads opened.
     pub opened: BTreeSet<FileIndex>,
-    /// Headers of donors, so that a sweep parses each of them once.
+    /// Headers of donors, so that a sweep parses each one once.
     pub donors: HashMap<PathBuf, (FileState, Arc<ModelFile>)>,
-    /// Rows of a group of heads, where the model says so.
+    /// Rows of a group of heads; `None` if the model's metadata does not say.
     pub head_group: Option<u64>,
-    /// The RAM budget, where there is one.
+    /// The RAM budget, if there is one.
     pub budget: Option<WeightBudget>,
-    /// How often tensors were replaced.
+    /// Number of times that tensors were replaced.
     pub epoch: u64,
-    /// A file that was overwritten while tensors were streamed from it, and that could not be taken as it is now.
+    /// A file that was overwritten while tensors streamed from it, and whose new contents were
+    /// refused.
     pub overwritten: Option<PathBuf>,
 }
 
 impl Registry {
-    /// Lists a model's tensors as they were loaded from files in these states.
+    /// Lists a model's tensors, loaded from files in these states.
     pub fn new(file: &ModelFile, states: &[Option<FileState>], model: &Arc<Model>) -> Self {
         let mut weights: HashMap<String, Vec<Weight>> = HashMap::new();
         for weight in Weight::all(model) {
@@ -141,22 +143,22 @@ impl Registry {
         }
     }
 
-    /// The number of a tensor's entry.
+    /// Index of a tensor's entry.
     pub fn index_of(&self, tensor: &str) -> Option<usize> {
         self.by_name.get(tensor).copied()
     }
 
-    /// Whether a file in this state is as it was when it was last taken notice of.
+    /// Whether a file's state equals the one last recorded.
     pub fn is_as_seen(&self, path: &Path, state: &FileState) -> bool {
         self.seen.get(path).is_some_and(|seen| seen.same_bytes(state))
     }
 
-    /// From now on files in these states are as they are known.
+    /// Records the states of files.
     pub fn note_seen(&mut self, states: Vec<(PathBuf, FileState)>) {
         self.seen.extend(states);
     }
 
-    /// Main memory that tensors take beside what was loaded.
+    /// Main memory that replaced tensors take beside what was loaded.
     pub fn own_memory(&self) -> ByteSize {
         self.entries.iter().flat_map(|entry| &entry.weights).map(Weight::own_memory).sum()
     }

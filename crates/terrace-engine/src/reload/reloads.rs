@@ -1,4 +1,4 @@
-//! Who asks for reloads, and who is told of them.
+//! Requests for reloads, and the listener for their outcomes.
 
 use super::error::ReloadError;
 use super::report::ReloadReport;
@@ -6,18 +6,18 @@ use crate::options::OnReload;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// What came of a reload that was asked for.
+/// The outcome of a requested reload.
 pub type ReloadOutcome = Result<ReloadReport, ReloadError>;
 
 type Listener = Box<dyn FnMut(&ReloadOutcome) + Send>;
 
-/// Who asks, and who wants to know what came of it.
+/// Pending requests, and the listener for their outcomes.
 pub struct Reloads {
-    /// What becomes of the context.
+    /// What happens to the context.
     pub then: OnReload,
-    /// Whether files may be written to while they are streamed from.
+    /// Whether files may be written to while weights stream from them.
     pub expected: bool,
-    /// Set to have a reload done.
+    /// Set to request a reload.
     pub request: Arc<AtomicBool>,
     pub listener: Option<Listener>,
 }

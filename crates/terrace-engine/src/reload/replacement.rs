@@ -1,21 +1,21 @@
-//! What is asked for.
+//! Requested replacements.
 
 use std::path::PathBuf;
 
-/// A tensor that is to come from somewhere else.
+/// A tensor to replace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replacement {
     /// Its name.
     pub tensor: String,
-    /// Where from.
+    /// The new source of its bytes.
     pub from: Source,
 }
 
 /// Where a tensor's bytes come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// A GGUF file that has a tensor of that name and shape, or the first shard of a split model that has.
+    /// A GGUF file with a tensor of that name and shape, or the first shard of such a split model.
     File(PathBuf),
-    /// What was loaded.
+    /// The bytes that were loaded.
     Original,
 }

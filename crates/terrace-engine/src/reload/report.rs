@@ -11,33 +11,34 @@ use terrace_model::ByteSize;
 pub struct Swapped {
     /// Its name.
     pub tensor: String,
-    /// How it was stored.
+    /// Its type before.
     pub from: String,
-    /// How it is stored.
+    /// Its type now.
     pub to: String,
     /// The file that it comes from now.
     pub path: PathBuf,
-    /// Bytes that were read for it; none when it returns to what was loaded, and of what is streamed, which is read when it
-    /// is needed.
+    /// Bytes that were read for it: 0 if it returned to what was loaded, and for streamed tensors,
+    /// which are read when they are needed.
     pub bytes: ByteSize,
-    /// Where it is: `original`, `detached`, `fallback-cpu`, or `streamed`.
+    /// Where its bytes are: `original`, `detached`, `fallback-cpu`, or `streamed`.
     pub state: &'static str,
 }
 
-/// What a reload has done. Nothing, if nothing had changed.
+/// The result of a reload; empty if nothing had changed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ReloadReport {
     /// The model's epoch afterwards.
     pub epoch: u64,
     /// The tensors that were replaced.
     pub swapped: Vec<Swapped>,
-    /// Tensors of changed files that have the bytes that they had.
+    /// Number of tensors in changed files whose bytes are the same as before.
     pub unchanged: usize,
-    /// Weights that were not replaced and were cut anew between devices, because one that belongs to them was.
+    /// Number of weights that were not replaced, but sliced again because one that belongs to them
+    /// was.
     pub resplit: usize,
-    /// Whether the context was forgotten.
+    /// Whether the context was cleared.
     pub cleared: bool,
-    /// How long it took.
+    /// Duration in seconds.
     pub seconds: f64,
 }
 
@@ -67,7 +68,7 @@ impl fmt::Display for ReloadReport {
     }
 }
 
-/// For people and JSON.
+/// The name of a seat, for people and JSON.
 pub(super) const fn state(seat: Seat) -> &'static str {
     match seat {
         Seat::OnOriginal => "original",

@@ -1,4 +1,5 @@
-//! Reloads that are asked for while the model generates: they wait for the next boundary between two batches.
+//! Reloads that are requested while the model generates. They wait for the next boundary between
+//! two batches.
 
 use super::reloads::ReloadOutcome;
 use crate::engine::Engine;
@@ -10,30 +11,31 @@ use terrace_ggml::llama::ContextError;
 use terrace_store::StoreError;
 
 impl Engine {
-    /// Set it, from any thread, to have [`Engine::reload_changed`] done at the next boundary between two batches of
-    /// [`Engine::generate`], or when that is called next.
+    /// A flag that, set from any thread, requests [`Engine::reload_changed`] at the next boundary
+    /// between two batches of [`Engine::generate`], or at its next call.
     pub fn reload_request(&mut self) -> Arc<AtomicBool> {
         Arc::clone(&self.reloads().request)
     }
 
-    /// Who is told what came of [requested](Engine::reload_request) reloads.
+    /// Sets the listener for outcomes of [requested](Engine::reload_request) reloads.
     pub fn on_reloads(&mut self, listener: impl FnMut(&ReloadOutcome) + Send + 'static) {
         self.reloads().listener = Some(Box::new(listener));
     }
 
-    /// Does the reload that was asked for, if one was. Whether the context was forgotten. A refusal is the listener's: the
-    /// model goes on as it was.
+    /// Performs a requested reload, if there is one. Returns whether the context was cleared.
+    /// Refusals go to the listener, and the model stays unchanged.
     pub(crate) fn reload_if_asked(&mut self) -> bool {
-        // A load alone where nothing is asked.
+        // Costs one atomic load if nothing was requested.
         self.reload_is_asked() && self.requested_reload()
     }
 
-    /// Whether a reload was asked for.
+    /// Whether a reload was requested.
     pub(crate) fn reload_is_asked(&mut self) -> bool {
         self.reloads().request.load(Ordering::Relaxed)
     }
 
-    /// Does the reload that was asked for, and tells the listener. Whether the context was forgotten.
+    /// Performs the requested reload and calls the listener. Returns whether the context was
+    /// cleared.
     pub(crate) fn requested_reload(&mut self) -> bool {
         self.reloads().request.store(false, Ordering::Relaxed);
         let outcome = self.reload_changed();
@@ -45,8 +47,9 @@ impl Engine {
         outcome.is_ok_and(|report| report.cleared)
     }
 
-    /// Whether a computation failed because a file that may be written to is being written to: it has become shorter for a
-    /// moment. Then a reload is asked for, which waits for the writer, and the computation can be tried again after it.
+    /// Whether a computation failed because a file is being written and is therefore too short for
+    /// the moment. If so, requests a reload, which waits for the writer; after that the computation
+    /// can be tried again.
     pub(crate) fn is_being_written(&mut self, error: &ContextError) -> bool {
         let ContextError::Backend(error) = error else { return false };
         let shrank =
@@ -58,7 +61,8 @@ impl Engine {
         waits
     }
 
-    /// Before anything is computed: what was streamed from a file that has been overwritten is not there any more.
+    /// Fails, before anything is computed, if a file that weights stream from was overwritten and
+    /// its old bytes are gone.
     pub(crate) fn check_files(&self) -> Result<(), EngineError> {
         match &self.registry().overwritten {
             Some(path) => Err(EngineError::Overwritten { path: path.clone() }),

@@ -1,5 +1,5 @@
-//! Slices that belong together: when the last matrix of a feed-forward block gets another block size, the borders between the
-//! devices' slices move, and with them those of all weights of the block.
+//! Slices that belong together. When the last matrix of a feed-forward block gets another block
+//! size, the borders between the devices' slices move for all weights of the block.
 
 use super::error::ReloadError;
 use super::registry::{Entry, Registry};
@@ -9,7 +9,7 @@ use terrace_ggml::DataType;
 use terrace_ggml::llama::{Context, Seat, Weight};
 use terrace_model::Name;
 
-/// `blk.3.` of a weight of a feed-forward block.
+/// The prefix (`blk.3.`) of a weight of a feed-forward block; `None` for other weights.
 fn block_of(name: &str) -> Option<&str> {
     let of_block = Name::of(name).role.strip_prefix("ffn_")?;
     let of_block = of_block.strip_suffix("_exps").unwrap_or(of_block);
@@ -17,12 +17,14 @@ fn block_of(name: &str) -> Option<&str> {
     if block { name.split("ffn_").next() } else { None }
 }
 
-/// Whether the borders of a block follow this weight's type: swapped first, so that all others are cut by the new one.
+/// Whether this weight's type decides the borders of its block. It is swapped first, so that the
+/// others are sliced by the new type.
 pub fn is_last_matrix(name: &str) -> bool {
     name.ends_with(".ffn_down.weight") || name.ends_with(".ffn_down_exps.weight")
 }
 
-/// Cuts again what belongs to the swapped tensors. Returns how many weights were moved that were not swapped themselves.
+/// Slices the siblings of swapped tensors again. Returns the number of weights that were moved
+/// without being swapped themselves.
 pub fn resync(
     registry: &mut Registry,
     context: &mut Context,
@@ -61,7 +63,7 @@ pub fn resync(
                 entry.cut = Some(now);
             }
         }
-        // Where a device has no room for one of them, it gets none.
+        // If a device has no room for one of them, it gets none.
         let fallen = |entry: &Entry| entry.weights.iter().any(|weight| weight.seat() == Seat::FallbackCpu);
         if members.iter().any(|&member| fallen(&registry.entries[member])) {
             for &member in &members {
@@ -77,7 +79,7 @@ pub fn resync(
     Ok(moved)
 }
 
-/// Gives the tensor's weights another place, with the bytes that they have.
+/// Moves the tensor's weights with their current bytes.
 fn move_all(
     entry: &mut Entry,
     context: &mut Context,

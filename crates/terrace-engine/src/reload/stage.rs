@@ -1,4 +1,4 @@
-//! Opening files and reading what a swap needs: everything that can fail, before anything changes.
+//! Opens files and reads what a swap needs: everything that can fail, before anything changes.
 
 use super::budget::Taken;
 use super::bytes::Files;
@@ -15,22 +15,22 @@ use terrace_model::identity::FileState;
 use terrace_model::{ByteSize, Extent};
 use terrace_store::identity::file_state;
 
-/// A tensor that is to be swapped, with everything that the swap needs.
+/// A tensor to swap, with everything that the swap needs.
 pub struct Step {
     pub entry: usize,
     pub to: Ready,
 }
 
 pub enum Ready {
-    /// What was loaded: nothing is needed.
+    /// The loaded bytes return; nothing is needed.
     Original,
     Found {
         found: Box<Found>,
-        /// How it is stored there.
+        /// Its type there.
         ty: DataType,
-        /// Where the store finds it, if it is streamed.
+        /// Its extent in the store's files, if it is streamed.
         extent: Option<Extent>,
-        /// The bytes for each of the other tensors that llama.cpp has of it.
+        /// The bytes for each of llama.cpp's tensors of it that do not stream.
         bytes: Vec<Pages>,
     },
 }
@@ -39,15 +39,15 @@ pub enum Ready {
 pub struct Staged {
     pub steps: Vec<Step>,
     pub files: Files,
-    /// Memory that was taken for it.
+    /// Memory taken from the budget.
     taken: Taken,
-    /// The states of files that were looked at because they changed.
+    /// States of the changed files that were parsed.
     pub seen: Vec<(PathBuf, FileState)>,
-    /// Tensors that turned out to have the bytes that they had.
+    /// Number of tensors that turned out to have the same bytes.
     pub unchanged: usize,
 }
 
-/// Opens the files and reads what the swap needs in memory.
+/// Opens the files, and reads into memory what the swap needs.
 pub fn staged(
     registry: &Registry,
     weights: Option<&Weights>,
@@ -88,7 +88,7 @@ fn stage_all(
             None => staged.unchanged += 1,
         }
     }
-    // What was read is of files that did not change meanwhile.
+    // The files must not have changed while they were read.
     for step in &staged.steps {
         if let Ready::Found { found, .. } = &step.to
             && !file_state(&found.path).is_ok_and(|now| now.same_bytes(&found.state))
@@ -99,8 +99,8 @@ fn stage_all(
     Ok(())
 }
 
-/// Whether memory holds what is to be read beside what is there. Tensors that are asked for by name are all read; of files
-/// that changed, most turn out to be as they were, and the largest at a time counts.
+/// Checks that memory holds what is read beside what is there. Tensors named by the caller are all
+/// read; in changed files most tensors turn out to be the same, so only the largest one counts.
 fn check_room(registry: &Registry, wanted: &[Wanted]) -> Result<(), ReloadError> {
     let bytes = |asked: bool| {
         wanted.iter().filter_map(move |Wanted { entry, to }| match to {
@@ -117,7 +117,7 @@ fn check_room(registry: &Registry, wanted: &[Wanted]) -> Result<(), ReloadError>
     if needed > available { Err(ReloadError::NoRoom { needed, available }) } else { Ok(()) }
 }
 
-/// What staging a tensor works with.
+/// The context of staging a tensor.
 struct Stage<'a> {
     registry: &'a Registry,
     weights: Option<&'a Weights>,
@@ -126,7 +126,7 @@ struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    /// So many copies of a tensor's bytes are to stay: within the budget, or not at all.
+    /// Takes this many copies of a tensor's bytes from the budget.
     fn count(&mut self, copies: usize, len: u64) -> Result<(), ReloadError> {
         let bytes = ByteSize(Weight::memory_size(len).bytes() * copies as u64);
         let Registry { budget, .. } = self.registry;
@@ -134,7 +134,7 @@ impl Stage<'_> {
     }
 }
 
-/// None: the tensor has these bytes already.
+/// Stages one tensor; `None` if it already has these bytes.
 fn stage(
     entry: &Entry,
     found: Box<Found>,
@@ -145,11 +145,13 @@ fn stage(
     let len = found.info.extent.len;
     let name = &entry.original.info.name;
     let own: Vec<&Weight> = entry.weights.iter().filter(|weight| !is_streamed(weight)).collect();
-    // A mapping of a file that was written to shows what is there now: nothing can be compared with it.
+    // A mapping of a file that was written to shows the new bytes, so there is nothing to compare
+    // with.
     let comparable = !(found.in_place && (entry.is_streamed() || entry.is_mapped()));
     let extent = entry.is_streamed().then(|| with.files.extent(&found));
     let mut bytes: Vec<Pages> = Vec::new();
-    // Of a file that has changed most tensors have not: one at a time is read to see that, beside the budget.
+    // Most tensors of a changed file are the same; to find out, one at a time is read outside the
+    // budget.
     let may_be_known = [&entry.current, &entry.original].iter().any(|known| known.info.ty == found.info.ty);
     let certain = found.asked || !comparable || !may_be_known;
     if certain {

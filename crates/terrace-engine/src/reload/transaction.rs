@@ -1,4 +1,4 @@
-//! One transaction: found, checked, staged and swapped, and tried again while a file is being written.
+//! One transaction: find, check, stage and swap, repeated while a file is being written.
 
 use super::error::ReloadError;
 use super::find::Search;
@@ -10,7 +10,7 @@ use crate::options::OnReload;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Waits between tries while a file is being written, about 3 s together.
+/// Waits between tries while a file is being written, about 3 s in total.
 const WAITS: [Duration; 6] = [
     Duration::from_millis(50),
     Duration::from_millis(100),
@@ -21,7 +21,7 @@ const WAITS: [Duration; 6] = [
 ];
 
 impl Engine {
-    /// One transaction over what `find` says is wanted.
+    /// Runs one transaction over the result of `find`.
     pub(super) fn transaction(
         &mut self,
         mut find: impl FnMut(&mut Registry) -> Result<Search, ReloadError>,

@@ -1,4 +1,4 @@
-//! What does not change while a model is served.
+//! Facts about a served model that do not change.
 
 use crate::chat::SpecialTokens;
 use crate::engine::Engine;
@@ -6,28 +6,28 @@ use crate::report::PlanReport;
 use std::path::PathBuf;
 use terrace_model::identity::ModelIdentity;
 
-/// What does not change while a model is served, replaced tensors aside.
+/// Facts about a served model that do not change, apart from replaced tensors.
 #[derive(Clone, Debug)]
 pub struct ModelFacts {
-    /// The file that was loaded, the first shard of a split model.
+    /// The file that was loaded; of a split model, its first shard.
     pub file: PathBuf,
-    /// What tells the model from others.
+    /// The identity of the model.
     pub identity: ModelIdentity,
-    /// Jobs that are answered at the same time.
+    /// Number of jobs that are answered at the same time.
     pub slots: usize,
-    /// Tokens that each slot holds.
+    /// Capacity of each slot in tokens.
     pub context: usize,
-    /// Tokens of the contexts that the model was trained on.
+    /// Context length that the model was trained with.
     pub trained_context: u32,
-    /// Tokens of the vocabulary.
+    /// Size of the vocabulary.
     pub vocabulary: usize,
     /// The model's chat template (Jinja source), if it has one.
     pub chat_template: Option<String>,
-    /// Texts that chat templates refer to.
+    /// Texts of the tokens that chat templates refer to.
     pub special_tokens: SpecialTokens,
-    /// What was decided.
+    /// The effective plan.
     pub plan: PlanReport,
-    /// Milliseconds that the load took.
+    /// Duration of the load in milliseconds.
     pub load_ms: f64,
 }
 
@@ -47,7 +47,7 @@ impl ModelFacts {
         }
     }
 
-    /// Whether this number is a token.
+    /// Whether this number is a token of the vocabulary.
     pub fn has_token(&self, token: i32) -> bool {
         usize::try_from(token).is_ok_and(|token| token < self.vocabulary)
     }

@@ -1,4 +1,4 @@
-//! What callers ask for, and what they are told.
+//! Jobs, and the events that report on them.
 
 use super::facts::ModelFacts;
 use crate::answer::Answer;
@@ -6,15 +6,17 @@ use crate::error::EngineError;
 use std::ops::{ControlFlow, Deref};
 use terrace_ggml::llama::Sampling;
 
-/// A prompt that a model can answer: it is not empty, a slot's context holds it, and the vocabulary has its tokens.
+/// A prompt that a model can answer: it is not empty, fits a slot's context, and has only tokens of
+/// the vocabulary.
 #[derive(Clone, Debug)]
 pub struct Prompt(Vec<i32>);
 
 impl Prompt {
-    /// The whole prompt, what may be reused included, for the model that `facts` describe.
+    /// Checks a whole prompt, including any part that may be reused, against the model that `facts`
+    /// describe.
     ///
     /// # Errors
-    /// [`Refused`], for what is wrong with it.
+    /// [`Refused::EmptyPrompt`], [`Refused::TooLong`] or [`Refused::UnknownToken`].
     pub fn new(tokens: Vec<i32>, facts: &ModelFacts) -> Result<Self, Refused> {
         let (prompt, context, vocabulary) = (tokens.len(), facts.context, facts.vocabulary);
         if prompt == 0 {
@@ -47,78 +49,82 @@ impl Deref for Prompt {
     }
 }
 
-/// A prompt to be answered.
+/// A request for an answer.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// The prompt.
     pub prompt: Prompt,
-    /// Tokens to generate at most; none: until the model ends or the context is full.
+    /// Maximum number of tokens to generate; `None` means until the model ends or the context is
+    /// full.
     pub n_max: Option<usize>,
     /// How tokens are chosen.
     pub sampling: Sampling,
-    /// Texts that end the answer, which is then without them. Empty ones are ignored.
+    /// Texts that end the answer and are not part of it. Empty ones are ignored.
     pub stop: Vec<String>,
-    /// Whether keys and values of an earlier job with the same beginning may be taken. What is left of the prompt is then
-    /// evaluated in other batches than the whole would be, and may round otherwise.
+    /// Whether keys and values of an earlier job with the same prefix may be reused. The rest of
+    /// the prompt is then evaluated in other batches than the whole would be, and may round
+    /// differently.
     pub reuse: bool,
 }
 
-/// Told what becomes of a job. It is called on the worker's thread, which computes nothing meanwhile. `Break` cancels the job at
-/// once, and the sink is not called again; dropping its [`Ticket`](super::Ticket) does so from elsewhere.
+/// Receives the events of a job. It is called on the worker's thread, which computes nothing
+/// meanwhile. `Break` cancels the job at once, and the sink is not called again; dropping the job's
+/// [`Ticket`](super::Ticket) cancels it from elsewhere.
 pub type Sink = Box<dyn FnMut(Event) -> ControlFlow<()> + Send>;
 
-/// What becomes of a job: `Started`, any number of `Progress`, then of `Text`, and at last either `Finished` or `Failed`. Jobs
-/// that end before they have a slot are not started.
+/// An event of a job: `Started`, any number of `Progress`, then any number of `Text`, and finally
+/// either `Finished` or `Failed`. A job that ends before it has a slot has no `Started`.
 #[derive(Debug)]
 pub enum Event {
-    /// It has a slot.
+    /// The job has a slot.
     Started {
         /// Tokens of the prompt.
         prompt_tokens: usize,
-        /// Of these, those whose keys and values were there already.
+        /// Prompt tokens whose keys and values the slot already held.
         reused: usize,
         /// The model's epoch.
         epoch: u64,
     },
-    /// A batch of the prompt was evaluated, and there is more of it: a chance to cancel it.
+    /// A batch of the prompt was evaluated, and more is left: a chance to cancel.
     Progress {
-        /// Tokens of the prompt that are done, reused ones included.
+        /// Prompt tokens that are done, including reused ones.
         evaluated: usize,
     },
-    /// More of the answer: bytes that no stop string can take back. UTF-8 characters may be cut.
+    /// More of the answer: bytes that no stop string can still take back. UTF-8 characters may be
+    /// split.
     Text(Vec<u8>),
-    /// It is done, or was cancelled.
+    /// The job is done, or was cancelled.
     Finished(Box<Answer>),
-    /// It could not be done.
+    /// The job failed.
     Failed(EngineError),
 }
 
-/// Why a job was not taken.
+/// Why a job was not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// As many jobs wait as may.
+    /// The queue is full.
     #[error("the queue is full: {waiting} requests are waiting")]
     Full {
-        /// Jobs that wait.
+        /// Number of waiting jobs.
         waiting: usize,
     },
-    /// Nothing to evaluate.
+    /// There is nothing to evaluate.
     #[error("the prompt is empty")]
     EmptyPrompt,
-    /// More prompt than context.
+    /// The prompt does not fit a slot's context.
     #[error("the prompt has {prompt} tokens, but the context holds only {context}")]
     TooLong {
         /// Tokens of the prompt.
         prompt: usize,
-        /// Tokens that a slot holds.
+        /// Capacity of a slot in tokens.
         context: usize,
     },
-    /// A token that is none.
+    /// A number is not a token of the vocabulary.
     #[error("token {token} is not in the vocabulary of {vocabulary} tokens")]
     UnknownToken {
         /// The number.
         token: i32,
-        /// Tokens that there are.
+        /// Size of the vocabulary.
         vocabulary: usize,
     },
     /// The worker has ended.

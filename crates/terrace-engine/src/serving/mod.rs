@@ -1,14 +1,17 @@
-//! Answers several callers with one model: a worker thread owns the engine, callers leave jobs and are told what becomes of them.
-//! A caller keeps a [`Ticket`] for as long as it wants the answer.
+//! Answers several callers with one model: a worker thread owns the engine; callers submit jobs and
+//! receive events. A caller keeps a [`Ticket`] for as long as it wants the answer.
 //!
-//! The context has a sequence of its own for each *slot* ([`ContextOptions::sequences`](crate::options::ContextOptions::sequences)(crate::Options::sequences), not
-//! [`ContextOptions::unified`](crate::options::ContextOptions::unified)(crate::Options::unified)), and a slot works on one job at a time. The worker goes round: a token of each
-//! job that generates, then at most one graph's tokens of one prompt, so that a long prompt does not keep the others from
-//! going on. What a slot computes is, bit for bit, what [`Engine::generate`] computes alone in a context of that size.
+//! The context has a sequence of its own for each *slot*
+//! ([`ContextOptions::sequences`](crate::options::ContextOptions::sequences) without
+//! [`ContextOptions::unified`](crate::options::ContextOptions::unified)), and a slot works on one
+//! job at a time. In each round the worker computes one token of each generating job, then at most
+//! one graph of one prompt, so that a long prompt does not stop the others. A slot computes, bit
+//! for bit, what [`Engine::generate`] computes alone in a context of that size.
 //!
-//! An idle slot keeps what it holds, and a job may go on from there ([`Job::reuse`]). When tensors are replaced, which happens
-//! between two batches, what all slots hold is forgotten and, where a job needs it, evaluated again, or kept, as
-//! [`OnReload`](crate::OnReload) says.
+//! An idle slot keeps its keys and values, and a later job may continue from there
+//! ([`Job::reuse`]). When tensors are replaced, which happens between two batches, the keys and
+//! values of all slots are either kept, or dropped and, where a job needs them, evaluated again
+//! ([`OnReload`](crate::OnReload)).
 
 mod facts;
 mod job;
@@ -38,32 +41,34 @@ use worker::Worker;
 /// How jobs share the engine.
 #[derive(Clone, Copy, Debug)]
 pub struct ServingOptions {
-    /// Jobs that are answered at the same time: at least one, and at most as many as the engine has sequences with a context
-    /// of their own ([`ContextOptions::sequences`](crate::options::ContextOptions::sequences)(crate::Options::sequences) without
-    /// [`ContextOptions::unified`](crate::options::ContextOptions::unified)(crate::Options::unified)).
+    /// Number of jobs that are answered at the same time: at least one, and at most the number of
+    /// sequences with a context of their own
+    /// ([`ContextOptions::sequences`](crate::options::ContextOptions::sequences) without
+    /// [`ContextOptions::unified`](crate::options::ContextOptions::unified)).
     pub slots: u32,
-    /// Jobs that may wait while all slots are taken.
+    /// Number of jobs that may wait while all slots are taken.
     pub queue: usize,
-    /// Whether the tokens of all generating slots are computed together: of a streamed model, experts that several want are
-    /// then read once. ggml rounds otherwise in a batch than alone, so an answer may depend on what is computed beside it.
+    /// Whether the tokens of all generating slots are computed together. With a streamed model,
+    /// experts that several slots need are then read once. ggml rounds differently in a batch, so
+    /// an answer may depend on what is computed beside it.
     pub batch_slots: bool,
 }
 
-/// A worker that answers jobs, as its callers see it.
+/// A worker that answers jobs, seen from its callers' side.
 pub struct Serving {
     queue: Arc<Queue>,
     model: Arc<Model>,
     facts: ModelFacts,
     interrupt: Arc<AtomicBool>,
-    /// Until it has been joined.
+    /// `None` once it has been joined.
     worker: Option<JoinHandle<Engine>>,
 }
 
 impl Serving {
-    /// Starts the worker. What the engine's context held is forgotten.
+    /// Starts the worker and clears the engine's context.
     ///
     /// # Panics
-    /// If the system has no thread left.
+    /// If the system cannot start a thread.
     pub fn start(engine: Engine, options: ServingOptions) -> Self {
         let slots = options.slots.clamp(1, engine.slots());
         let facts = ModelFacts::of(&engine, slots as usize);
@@ -84,28 +89,28 @@ impl Serving {
         Self { queue, model, facts, interrupt, worker: Some(worker) }
     }
 
-    /// Adds a job to the queue, and never waits. Events are given to `sink` on the worker's thread for as long as the ticket is
-    /// kept.
+    /// Adds a job to the queue without waiting. `sink` gets the job's events on the worker's thread
+    /// for as long as the ticket is kept.
     ///
     /// # Errors
-    /// [`Refused::Full`] and [`Refused::Stopped`]; nothing is told to the sink then.
+    /// [`Refused::Full`] and [`Refused::Stopped`]; the sink is not called then.
     pub fn submit(&self, job: Job, sink: Sink) -> Result<Ticket, Refused> {
         let standing = self.queue.submit(job, sink)?;
         Ok(Ticket::new(Arc::clone(&self.queue), standing))
     }
 
-    /// Looks for changed tensors before the next batch ([`Engine::reload_changed`]); `done` is called on the worker's thread,
-    /// or dropped if the worker has ended.
+    /// Requests [`Engine::reload_changed`] before the next batch. `done` is called on the worker's
+    /// thread, or dropped if the worker has ended.
     pub fn reload(&self, done: ReloadDone) {
         drop(self.queue.reload(done));
     }
 
-    /// What is being done, as of the last batch, and what was done since the start.
+    /// Current activity as of the last batch, and totals since the start.
     pub fn status(&self) -> ServingStatus {
         self.queue.status()
     }
 
-    /// What does not change.
+    /// The facts that do not change.
     pub const fn facts(&self) -> &ModelFacts {
         &self.facts
     }
@@ -123,8 +128,8 @@ impl Serving {
         tokenize(&self.model, text, add_special, parse_special)
     }
 
-    /// The bytes that tokens stand for, control tokens included; of numbers that are no tokens, none. It may begin and end within
-    /// a UTF-8 character.
+    /// The bytes of tokens, including control tokens; numbers that are not tokens are ignored. The
+    /// result may begin and end within a UTF-8 character.
     pub fn detokenize(&self, tokens: &[i32]) -> Vec<u8> {
         let mut text = Vec::new();
         for &token in tokens {
@@ -135,15 +140,15 @@ impl Serving {
         text
     }
 
-    /// Whether the worker has ended by itself, which it does by a panic alone.
+    /// Whether the worker has ended by itself, which happens only after a panic.
     pub fn has_failed(&self) -> bool {
         self.worker.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Ends what is being computed, and with it all jobs, as cancelled; gives the engine back with an empty context.
+    /// Ends the current computation and cancels all jobs. Returns the engine with an empty context.
     ///
     /// # Panics
-    /// If the worker has.
+    /// If the worker panicked.
     pub fn stop(mut self) -> Engine {
         match self.join().expect("the worker is joined once") {
             Ok(engine) => engine,

@@ -1,4 +1,5 @@
-//! Jobs and reloads that wait for the worker, and what it lets callers see. No call waits for a computation.
+//! Jobs and reloads that wait for the worker, and the status that it publishes. No call waits for a
+//! computation.
 
 use super::job::{Job, Refused, Sink};
 use super::status::ServingStatus;
@@ -8,13 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long an idle worker sleeps: flags that others set (a reload asked for by a signal, an interrupt taken back) do not wake it.
+/// Maximum sleep of an idle worker. Flags (a reload requested by a signal, an interrupt taken back)
+/// do not wake it.
 const NAP: Duration = Duration::from_millis(100);
 
-/// Called with what came of a reload.
+/// Called with the outcome of a reload.
 pub type ReloadDone = Box<dyn FnOnce(ReloadOutcome) + Send>;
 
-/// A job that waits, with what is told of it, and since when.
+/// A waiting job, with its sink and the time of its submission.
 pub struct Request {
     pub job: Job,
     pub sink: Sink,
@@ -22,27 +24,27 @@ pub struct Request {
     pub standing: Arc<Standing>,
 }
 
-/// What has become of a job and of its caller. Written under the queue's lock.
+/// The state of a job and of its caller. Written under the queue's lock.
 #[derive(Debug, Default)]
 pub struct Standing {
-    /// The caller does not want it any more.
+    /// The caller has dropped its ticket.
     left: AtomicBool,
     /// The job has ended.
     ended: AtomicBool,
 }
 
 impl Standing {
-    /// Whether the caller does not want it any more.
+    /// Whether the caller has dropped its ticket.
     pub fn has_left(&self) -> bool {
         self.left.load(Ordering::Relaxed)
     }
 }
 
-/// Between callers and the worker.
+/// The queue between callers and the worker.
 pub struct Queue {
     state: Mutex<State>,
     news: Condvar,
-    /// Jobs that may wait beside those that slots are free for.
+    /// Number of jobs that may wait beyond those for which slots are free.
     most: usize,
     status: Mutex<ServingStatus>,
 }
@@ -50,15 +52,15 @@ pub struct Queue {
 struct State {
     waiting: VecDeque<Request>,
     reloads: Vec<ReloadDone>,
-    /// Slots without a job.
+    /// Number of slots without a job.
     free: usize,
-    /// Slots whose job will end before the next batch, because its caller has left.
+    /// Number of slots whose job ends before the next batch because its caller has left.
     leaving: usize,
     stopping: bool,
 }
 
 impl Queue {
-    /// For a worker with n slots, all of them free.
+    /// Makes the queue of a worker with this many slots, all free.
     pub fn new(slots: usize, most: usize, status: ServingStatus) -> Self {
         let state =
             State { waiting: VecDeque::new(), reloads: Vec::new(), free: slots, leaving: 0, stopping: false };
@@ -76,7 +78,7 @@ impl Queue {
     /// Adds a job.
     ///
     /// # Errors
-    /// Too many are waiting, or the worker has ended.
+    /// [`Refused::Full`] if too many are waiting, [`Refused::Stopped`] if the worker has ended.
     pub fn submit(&self, job: Job, sink: Sink) -> Result<Arc<Standing>, Refused> {
         let mut state = self.state();
         if state.stopping {
@@ -93,7 +95,8 @@ impl Queue {
         Ok(standing)
     }
 
-    /// The caller of a job does not want it any more: takes it out, or has the worker end it before the next batch.
+    /// Notes that the caller of a job has left: takes the job out of the queue, or has the worker
+    /// end it before the next batch.
     pub fn leave(&self, standing: &Arc<Standing>) {
         let mut state = self.state();
         let place = state.waiting.iter().position(|request| Arc::ptr_eq(&request.standing, standing));
@@ -107,7 +110,7 @@ impl Queue {
         }
     }
 
-    /// Leaves the wish for a reload; gives `done` back if the worker has ended.
+    /// Requests a reload; returns `done` if the worker has ended.
     pub fn reload(&self, done: ReloadDone) -> Result<(), ReloadDone> {
         let mut state = self.state();
         if state.stopping {
@@ -118,24 +121,24 @@ impl Queue {
         Ok(())
     }
 
-    /// What the worker showed last.
+    /// The status that the worker published last.
     pub fn status(&self) -> ServingStatus {
         let waiting = self.state().waiting.len();
         ServingStatus { waiting, ..self.shown().clone() }
     }
 
-    /// The worker shall end; nothing is taken from now on.
+    /// Tells the worker to end; no jobs are accepted from now on.
     pub fn stop(&self) {
         self.state().stopping = true;
         self.news.notify_one();
     }
 
-    /// Whether the worker shall end.
+    /// Whether the worker is to end.
     pub fn is_stopping(&self) -> bool {
         self.state().stopping
     }
 
-    /// The next job, for one of the free slots, which is not free from now on.
+    /// Takes the next job, and one of the free slots for it.
     pub fn take(&self) -> Option<Request> {
         let mut state = self.state();
         debug_assert!(state.free > 0, "a job is taken for a free slot");
@@ -144,7 +147,7 @@ impl Queue {
         Some(request)
     }
 
-    /// A job has ended, and its slot is free again.
+    /// Notes that a job has ended and its slot is free.
     pub fn free_slot(&self, standing: &Standing) {
         let mut state = self.state();
         state.free += 1;
@@ -154,18 +157,18 @@ impl Queue {
         }
     }
 
-    /// Reloads that callers wait for.
+    /// Takes the reloads that callers wait for.
     pub fn take_reloads(&self) -> Vec<ReloadDone> {
         std::mem::take(&mut self.state().reloads)
     }
 
-    /// All jobs that wait.
+    /// Takes all waiting jobs.
     pub fn take_all(&self) -> VecDeque<Request> {
         std::mem::take(&mut self.state().waiting)
     }
 
-    /// Sleeps until there is something to do or flags should be looked at; at once if there is something, jobs not counted
-    /// where they cannot be taken.
+    /// Sleeps until there is work or flags should be checked. Returns at once if there is work;
+    /// waiting jobs count only if `jobs` says that they can be taken.
     pub fn nap(&self, jobs: bool) {
         let state = self.state();
         if state.stopping || !state.reloads.is_empty() || jobs && !state.waiting.is_empty() {
@@ -174,7 +177,7 @@ impl Queue {
         drop(self.news.wait_timeout(state, NAP));
     }
 
-    /// Shows what the worker does now.
+    /// Publishes the worker's status.
     pub fn show(&self, update: impl FnOnce(&mut ServingStatus)) {
         update(&mut self.shown());
     }
@@ -209,7 +212,7 @@ mod tests {
             queue.leave(&waits);
             assert_eq!(queue.status().waiting, 0);
         }
-        // A job that will end before the next batch has as good as given its slot back.
+        // The slot of a job that ends before the next batch counts as free.
         let second = submit(&queue).unwrap();
         queue.leave(&first);
         assert!(first.has_left() && !second.has_left());
@@ -217,7 +220,7 @@ mod tests {
         assert_eq!(submit(&queue).unwrap_err(), Refused::Full { waiting: 2 });
         queue.free_slot(&first);
         assert_eq!(submit(&queue).unwrap_err(), Refused::Full { waiting: 2 });
-        // It has ended already: there is nothing to leave.
+        // The job has already ended, so leaving it changes nothing.
         queue.leave(&first);
         assert_eq!(submit(&queue).unwrap_err(), Refused::Full { waiting: 2 });
         queue.leave(&second);

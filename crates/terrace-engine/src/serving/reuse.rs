@@ -1,15 +1,16 @@
-//! Which slot a job gets, and what of that slot's tokens it need not evaluate.
+//! Chooses the slot for a job, and how many of that slot's tokens it need not evaluate.
 
 use super::queue::Request;
 use super::slot::Slot;
 use super::worker::Worker;
 
-/// A slot is chosen for what it holds if that spares at least this part of the prompt; else the one that was used longest ago:
-/// nearly all prompts begin with the same few tokens. llama.cpp's server has the same share of similarity.
+/// A slot is chosen for its contents if they save at least one in this many tokens of the prompt;
+/// otherwise the least recently used slot is taken, since nearly all prompts begin with the same
+/// few tokens. llama.cpp's server uses the same share.
 const WORTH: usize = 10;
 
 impl Worker {
-    /// The slot for a job, and how many tokens of its prompt that holds.
+    /// The slot for a job, and how many tokens of its prompt that slot can reuse.
     pub(super) fn slot_for(&self, request: &Request) -> (usize, usize) {
         let prompt: &[i32] = &request.job.prompt;
         let idle = || self.slots.iter().enumerate().filter(|(_, slot)| slot.is_idle());
@@ -26,7 +27,8 @@ impl Worker {
         (index, reusable(slot))
     }
 
-    /// How many tokens of a prompt need not be evaluated in this slot. The last one always is: its logits are wanted.
+    /// Number of prompt tokens that need not be evaluated in this slot. The last one always is,
+    /// because its logits are wanted.
     fn reusable(&self, slot: &Slot, prompt: &[i32]) -> usize {
         let common = slot.session.common(prompt);
         if common == slot.session.held && common < prompt.len() {
@@ -34,7 +36,8 @@ impl Worker {
         }
         let common = common.min(prompt.len() - 1);
         let model = self.engine.model();
-        // Sliding windows: the next token looks back on positions that may have been overwritten since.
+        // Sliding windows: the next token looks back on positions that may have been overwritten
+        // since.
         let window =
             (model.sliding_window() > 0).then(|| common.saturating_sub(model.sliding_window() as usize));
         let first = self.engine.first_position(slot.session.sequence);

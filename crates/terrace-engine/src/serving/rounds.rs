@@ -1,4 +1,4 @@
-//! A round: a token for each slot that generates, and a graph's tokens of one prompt.
+//! A round: one token for each generating slot, then one graph of one prompt.
 
 use super::job::Event;
 use super::worker::Worker;
@@ -7,7 +7,8 @@ use crate::generation::Stop;
 use std::time::Instant;
 
 impl Worker {
-    /// Evaluates the next part of a prompt, of one slot after the other, in the pieces that llama.cpp computes as a graph.
+    /// Evaluates the next part of one prompt, as much as llama.cpp computes as one graph. Slots
+    /// take turns.
     pub(super) fn prefill(&mut self) {
         let n = self.slots.len();
         let next = (1..=n).map(|step| (self.turn + step) % n).find(|&i| self.slots[i].wants_prefill());
@@ -18,7 +19,7 @@ impl Worker {
         self.totals.prefill_seconds += begin.elapsed().as_secs_f64();
     }
 
-    /// Evaluates the token that each generating slot chose last, and chooses the next.
+    /// Evaluates the token that each generating slot chose last, and chooses the next one.
     pub(super) fn decode(&mut self) {
         let begin = Instant::now();
         let mut ready = std::mem::take(&mut self.ready);
@@ -45,14 +46,15 @@ impl Worker {
                 let evaluated = slot.session.held;
                 self.tell(index, Event::Progress { evaluated });
             }
-            // The next round begins with the reload that was asked for.
+            // The next round begins with the requested reload.
             Ok(Evaluated::Part | Evaluated::Again) => {}
             Ok(Evaluated::Interrupted) => self.finish(index, Stop::CANCELLED),
             Err(error) => self.fail(index, error),
         }
     }
 
-    /// Evaluates a token of each of several slots in one batch. If that fails, one by one: whose fault it is shows then.
+    /// Evaluates one token for each of several slots in one batch. If that fails, evaluates them
+    /// one by one, which shows the slot that causes the failure.
     fn evaluate_together(&mut self, group: &[usize]) {
         self.batch.clear();
         for &index in group {
@@ -73,7 +75,7 @@ impl Worker {
             let slot = &mut self.slots[index];
             let held = slot.session.held;
             if slot.session.cut(self.engine.context(), held) != held {
-                // Nothing is left of it: it goes the long way again.
+                // Its keys and values are gone, so everything is evaluated again.
                 slot.session.held = held;
                 self.totals.recomputed_tokens += slot.forget() as u64;
             }

@@ -7,11 +7,11 @@ use crate::generation::{Generation, Wanted};
 use crate::session::Session;
 use std::sync::Arc;
 
-/// A session, and the job that it is for.
+/// A session, and the job that uses it.
 pub struct Slot {
-    /// The tokens of the job that it works on, or worked on last.
+    /// The tokens of the current job, or of the last one.
     pub session: Session,
-    /// When a job was last here, as a number that grows with each.
+    /// The number of the last job that used the slot; jobs are numbered in order.
     pub used: u64,
     pub work: Option<Work>,
 }
@@ -28,7 +28,7 @@ impl Slot {
         Self { session: Session::new(sequence), used: 0, work: None }
     }
 
-    /// Puts a job into it, whose first `reused` tokens are held.
+    /// Puts a job into the slot, which already holds the job's first `reused` tokens.
     pub fn begin(&mut self, request: Request, reused: usize, used: u64) {
         let Request { job, sink, submitted, standing } = request;
         let prompt = job.prompt.len();
@@ -43,22 +43,23 @@ impl Slot {
         self.work.is_none()
     }
 
-    /// Whether tokens are to be evaluated in batches.
+    /// Whether tokens have to be evaluated in batches.
     pub const fn wants_prefill(&self) -> bool {
         self.work.is_some() && self.session.wants_prefill()
     }
 
-    /// Whether the token chosen last is to be evaluated.
+    /// Whether the token chosen last has to be evaluated.
     pub const fn wants_decode(&self) -> bool {
         self.work.is_some() && !self.session.wants_prefill()
     }
 
-    /// Whether a job is in it that has no token yet.
+    /// Whether it has a job without a generated token yet.
     pub fn is_new(&self) -> bool {
         self.work.as_ref().is_some_and(|work| work.generation.is_new())
     }
 
-    /// What it holds is gone, and has to be evaluated again where a job needs it. How much that is.
+    /// Notes that its keys and values are gone, and have to be evaluated again if a job needs them.
+    /// Returns the number of such tokens.
     pub fn forget(&mut self) -> usize {
         match &mut self.work {
             Some(work) => work.generation.forget(&mut self.session),
@@ -69,7 +70,7 @@ impl Slot {
         }
     }
 
-    /// For [`ServingStatus`](super::ServingStatus).
+    /// The slot's part of [`ServingStatus`](super::ServingStatus).
     pub fn status(&self) -> SlotStatus {
         let state = match &self.work {
             None => SlotState::Idle,

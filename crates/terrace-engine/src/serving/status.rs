@@ -1,23 +1,23 @@
-//! What a worker is doing, and what it has done.
+//! The status of a worker: its current activity and totals.
 
 use crate::answer::StopReason;
 use terrace_backend::HotTotals;
 use terrace_store::StoreStats;
 
-/// What a worker is doing now, and what it has done since it started.
+/// The current activity of a worker, and its totals since it started.
 #[derive(Clone, Debug, Default)]
 pub struct ServingStatus {
-    /// Each slot, in the order of their numbers.
+    /// All slots, by number.
     pub slots: Vec<SlotStatus>,
-    /// Jobs that wait for a slot.
+    /// Number of jobs that wait for a slot.
     pub waiting: usize,
-    /// What was done.
+    /// Totals since the start.
     pub totals: Totals,
-    /// How often tensors were replaced.
+    /// Number of times that tensors were replaced.
     pub epoch: u64,
-    /// What the store has done; none in stock runs.
+    /// Store counters; `None` in stock runs.
     pub store: Option<StoreStats>,
-    /// What devices did with copies of experts; none if they hold none.
+    /// Totals of expert copies on devices; `None` if there are none.
     pub hot: Option<HotTotals>,
 }
 
@@ -28,66 +28,66 @@ impl ServingStatus {
     }
 }
 
-/// What a slot is doing.
+/// The activity of a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SlotState {
-    /// Nothing: it may hold what an earlier job left.
+    /// It has no job, but may hold the tokens of an earlier one.
     #[default]
     Idle,
-    /// It evaluates a prompt, or evaluates again what it held before tensors were replaced.
+    /// It evaluates a prompt, or evaluates its tokens again after tensors were replaced.
     Prefill,
     /// It generates.
     Decode,
 }
 
-/// One slot.
+/// The status of one slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SlotStatus {
-    /// What it does.
+    /// Its activity.
     pub state: SlotState,
-    /// Tokens whose keys and values it holds.
+    /// Number of tokens whose keys and values it holds.
     pub held: usize,
-    /// The epoch that they are of, the oldest of them where they are of several; none: it holds nothing.
+    /// The oldest epoch of these keys and values; `None` if it holds none.
     pub epoch: Option<u64>,
-    /// Tokens of the prompt that it works on.
+    /// Tokens of the current job's prompt.
     pub prompt: usize,
-    /// Tokens that it has generated for the job that it works on.
+    /// Tokens generated for the current job.
     pub generated: usize,
 }
 
-/// What was done since the start.
+/// Totals since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Totals {
-    /// Tokens of prompts that were evaluated.
+    /// Prompt tokens that were evaluated.
     pub prompt_tokens: u64,
-    /// Tokens of prompts that did not have to be.
+    /// Prompt tokens that were reused.
     pub reused_tokens: u64,
-    /// Tokens that were evaluated again because tensors were replaced under a job.
+    /// Tokens that were evaluated again because tensors were replaced during a job.
     pub recomputed_tokens: u64,
-    /// Tokens that were generated.
+    /// Generated tokens.
     pub generated_tokens: u64,
     /// Jobs, by how they ended.
     pub ended: Ended,
-    /// Seconds of evaluating prompts.
+    /// Seconds spent evaluating prompts.
     pub prefill_seconds: f64,
-    /// Seconds of generating.
+    /// Seconds spent generating.
     pub decode_seconds: f64,
 }
 
 /// Jobs by how they ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ended {
-    /// The model said so.
+    /// By an end-of-text token.
     pub end_of_text: u64,
-    /// As many tokens as asked for.
+    /// At the requested number of tokens.
     pub length: u64,
-    /// A stop string.
+    /// By a stop string.
     pub stop_string: u64,
-    /// The context was full.
+    /// Because the context was full.
     pub context_full: u64,
-    /// The caller left, or the worker was stopped or interrupted.
+    /// Because the caller left, or the worker was stopped or interrupted.
     pub cancelled: u64,
-    /// An error.
+    /// By an error.
     pub failed: u64,
 }
 

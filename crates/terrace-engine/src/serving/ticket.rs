@@ -1,10 +1,11 @@
-//! What the caller of a job has of it.
+//! The caller's hold on a job.
 
 use super::queue::{Queue, Standing};
 use std::sync::Arc;
 
-/// A job that was taken. Dropped, it leaves the queue, and its sink is told nothing; or, if it has a slot already, it ends
-/// before the next batch, as cancelled. Of a job that has ended it is of no use any more.
+/// A job that was accepted. Dropping the ticket takes the job out of the queue without a call to
+/// its sink or, if it already has a slot, cancels it before the next batch. After the job has
+/// ended, dropping has no effect.
 #[must_use = "dropping the ticket cancels the job"]
 pub struct Ticket {
     queue: Arc<Queue>,

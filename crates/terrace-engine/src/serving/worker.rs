@@ -1,4 +1,5 @@
-//! The thread that owns the engine: takes jobs and reloads between rounds, and tells callers what becomes of theirs.
+//! The thread that owns the engine: takes jobs and reloads between rounds, and sends events to
+//! callers.
 
 use super::job::{Event, Sink};
 use super::queue::{Queue, Request};
@@ -15,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use terrace_ggml::llama::Batch;
 
-/// How long the worker must have been idle before statistics of experts are written.
+/// Idle time after which expert statistics are written.
 const QUIET: Duration = Duration::from_secs(2);
 
 /// The engine, and the jobs in its slots.
@@ -26,19 +27,19 @@ pub struct Worker {
     /// Whether all slots' tokens are computed together.
     pub(super) together: bool,
     interrupt: Arc<AtomicBool>,
-    /// Jobs that were begun.
+    /// Number of jobs begun.
     begun: u64,
-    /// The slot that evaluated a part of a prompt last.
+    /// The slot that evaluated part of a prompt last.
     pub(super) turn: usize,
     pub(super) totals: Totals,
-    /// When the last job ended, until statistics are written.
+    /// When the last job ended; `None` once statistics have been written.
     unsaved: Option<Instant>,
-    /// Reused: what is computed next, and the slots that it is for.
+    /// Reused: the next batch, and the slots that it is for.
     pub(super) batch: Batch,
     pub(super) ready: Vec<usize>,
 }
 
-/// Tells callers that the worker has ended, however that came about.
+/// Tells callers that the worker has ended, for whatever reason.
 struct Ended(Arc<Queue>);
 
 impl Drop for Ended {
@@ -67,7 +68,7 @@ impl Worker {
         }
     }
 
-    /// Works until it is told to stop; gives the engine back, with an empty context.
+    /// Works until it is told to stop. Returns the engine with an empty context.
     pub fn run(mut self) -> Engine {
         let _ended = Ended(Arc::clone(&self.queue));
         self.engine.reset();
@@ -96,7 +97,7 @@ impl Worker {
         self.engine
     }
 
-    /// Does the reloads that were asked for, between two batches.
+    /// Performs requested reloads.
     fn reload(&mut self) {
         let epoch = self.engine.epoch();
         if self.engine.reload_is_asked() {
@@ -111,7 +112,7 @@ impl Worker {
         }
     }
 
-    /// Keys and values of another epoch are of no use any more, unless they shall stay.
+    /// Drops keys and values of an earlier epoch, unless they are to be kept.
     fn reloaded(&mut self, before: u64) {
         if self.engine.epoch() != before && self.engine.reloads().then == OnReload::Clear {
             self.engine.reset();
@@ -142,7 +143,8 @@ impl Worker {
         self.tell(index, Event::Started { prompt_tokens, reused, epoch });
     }
 
-    /// Tells a job's caller; false if there is none any more, and then the job has ended.
+    /// Sends an event to a job's caller. Returns false if the caller cancelled the job, which has
+    /// then ended.
     pub(super) fn tell(&mut self, index: usize, event: Event) -> bool {
         let work = self.slots[index].work.as_mut().expect("a job in the slot");
         let goes_on = (work.sink)(event).is_continue();
@@ -152,13 +154,13 @@ impl Worker {
         goes_on
     }
 
-    /// Ends a job without a word.
+    /// Ends a job without an event.
     fn cancel(&mut self, index: usize) {
         self.totals.ended.cancelled += 1;
         drop(self.take(index));
     }
 
-    /// Ends a job that may have text left.
+    /// Ends a job, after sending text that was held back.
     pub(super) fn finish(&mut self, index: usize, stop: Stop) {
         let work = self.slots[index].work.as_mut().expect("a job in the slot");
         let mut text = Vec::new();
@@ -168,11 +170,11 @@ impl Worker {
         }
     }
 
-    /// A job is done, and all of its text was told.
+    /// Ends a job whose text has all been sent.
     pub(super) fn end(&mut self, index: usize, stop: Stop) {
         let epoch = self.engine.epoch();
         self.totals.ended.count(stop.reason());
-        // Whoever is told may bring the next job at once: the slot is free before.
+        // The caller may submit its next job at once, so the slot is freed first.
         let (mut sink, answer) =
             self.take_with(index, |session, generation| generation.end(session, stop, epoch));
         let _ = sink(Event::Finished(Box::new(answer)));
@@ -184,7 +186,8 @@ impl Worker {
         let _ = sink(Event::Failed(error));
     }
 
-    /// Takes a job out of its slot, which is free from now on, and what it leaves may serve the next one.
+    /// Takes a job out of its slot, which becomes free; what it leaves there may serve the next
+    /// one.
     fn take(&mut self, index: usize) -> Sink {
         self.take_with(index, |session, _| session.settle()).0
     }
@@ -224,7 +227,7 @@ impl Worker {
         let _ = (request.sink)(Event::Finished(Box::new(answer)));
     }
 
-    /// Nothing to compute.
+    /// Waits for work, and writes statistics after a while.
     fn idle(&mut self, jobs: bool) {
         if self.unsaved.is_some_and(|since| since.elapsed() >= QUIET) {
             self.unsaved = None;

@@ -1,4 +1,4 @@
-//! The statistics of a model's experts as a file that is safe to delete.
+//! Statistics of a model's experts, in a file that may be deleted at any time.
 
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -10,17 +10,18 @@ use terrace_store::{read_cache_file, replace_cache_file};
 
 const FORMAT: &str = "terrace-experts";
 const VERSION: u32 = 1;
-/// Bytes of a file at most; the largest models of today have 48,000 experts, which take half a megabyte.
+/// Maximum size of a file in bytes; the largest models of today have 48,000 experts, which take
+/// half a megabyte.
 const MAX_FILE: u64 = 4 << 20;
-/// Models kept; beyond, the one that was used longest ago goes.
+/// Maximum number of models; beyond it, the least recently used one is removed.
 const MAX_MODELS: usize = 64;
 
-/// A layer's experts.
+/// Counts of one layer's experts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayerCounts {
     /// Its number.
     pub layer: u32,
-    /// By expert: its uses, those of earlier runs less and less.
+    /// Decayed uses by expert.
     pub counts: Vec<u64>,
 }
 
@@ -34,7 +35,7 @@ pub struct UsageFileError {
     pub reason: String,
 }
 
-/// Where a model's statistics are.
+/// The statistics file of one model.
 #[derive(Debug)]
 pub struct UsageFile {
     path: PathBuf,
@@ -55,14 +56,15 @@ impl UsageFile {
         Self { path: dir.join(model.file_stem()).with_added_extension("json"), model }
     }
 
-    /// What it holds; nothing if it is not there. The layers are among those of `shape`, with as many experts.
+    /// Reads the counts; empty if there is no file. Only layers of `shape` are returned, with as
+    /// many experts as there.
     ///
     /// # Errors
-    /// The system's reason, or why it is not the model's statistics.
+    /// The system's reason, or why the file is not this model's statistics.
     pub fn read(&self, shape: &ExpertUsage) -> Result<Vec<LayerCounts>, UsageFileError> {
         let text = read_cache_file(&self.path, MAX_FILE).map_err(|error| self.wrong(error.to_string()))?;
         let Some(text) = text else { return Ok(Vec::new()) };
-        // The version first: another one may look different.
+        // The version first: other versions may have other fields.
         #[derive(Deserialize)]
         struct Head {
             format: String,
@@ -78,7 +80,7 @@ impl UsageFile {
         if wire.model != self.model {
             return Err(self.wrong(format!("made for another model, `{}`", wire.model.name)));
         }
-        // Which layers are managed depends on the run.
+        // The managed layers differ between runs.
         for known in shape.layers() {
             let of_layer = |other: &&LayerCounts| other.layer == known.0.0;
             let mut found = wire.layers.iter().filter(of_layer);
@@ -90,10 +92,10 @@ impl UsageFile {
         Ok(wire.layers.into_iter().filter(managed).collect())
     }
 
-    /// Replaces what it holds, and lets go of files of models that were not used for long.
+    /// Replaces the file, and removes files of models that have not been used for long.
     ///
     /// # Errors
-    /// The system's reason; more experts than a file may hold.
+    /// The system's reason, or too many experts for a file.
     pub fn write(&self, layers: Vec<LayerCounts>) -> Result<(), UsageFileError> {
         let wire = Wire { format: FORMAT.into(), version: VERSION, model: self.model.clone(), layers };
         let text = serde_json::to_vec(&wire).expect("counts are plain data");
@@ -116,7 +118,7 @@ impl UsageFile {
         files.sort();
         let excess = files.len().saturating_sub(MAX_MODELS - 1);
         for (_, path) in &files[..excess] {
-            // Another run may have been faster.
+            // Another process may have removed it already.
             let _ = fs::remove_file(path);
         }
     }

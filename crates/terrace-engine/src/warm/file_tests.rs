@@ -43,7 +43,7 @@ fn statistics_read_back_per_model() {
     for other in others {
         assert_eq!(UsageFile::new(&at, other).read(&shape()).unwrap(), []);
     }
-    // Layers that this run does not manage are of no use.
+    // Layers that this run does not manage are left out.
     file.write(vec![layer(9, [1; 4]), layer(2, [3; 4])]).unwrap();
     assert_eq!(file.read(&shape()).unwrap(), [layer(2, [3; 4])]);
     assert_eq!(fs::read_dir(&at).unwrap().count(), 1, "nothing else is left there");
@@ -94,7 +94,7 @@ fn the_directory_and_its_files_stay_small() {
     for model in 0..MAX_MODELS as u64 + 6 {
         let file = UsageFile::new(dir.path(), identity(&format!("{model}.gguf")));
         file.write(vec![layer(1, [model; 4])]).unwrap();
-        // In order, whatever the clock's resolution.
+        // Distinct times, whatever the clock's resolution.
         let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1000 + model);
         File::options().write(true).open(&file.path).unwrap().set_modified(at).unwrap();
     }

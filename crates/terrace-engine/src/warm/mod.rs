@@ -1,4 +1,5 @@
-//! What earlier runs used most is read ahead in this one, and what this one uses is kept for the next.
+//! Warm start: reads ahead the experts that earlier runs used most, and counts uses for the next
+//! run.
 
 mod file;
 
@@ -15,24 +16,25 @@ use terrace_plan::model::expert_groups;
 use terrace_store::identity::file_identity;
 use terrace_store::{BlockId, Store};
 
-/// What a token's choice counts in the file: halved with every run, it is forgotten after seven.
+/// Weight of one use in the file. Halved with every run, it vanishes after seven.
 const USE: u64 = 64;
 
-/// The statistics of a loaded model's experts. Kept when it is dropped, so also when a run fails or is interrupted.
+/// Statistics of a loaded model's experts. Saved on drop, hence also when a run fails or is
+/// interrupted.
 pub struct WarmStart {
     file: UsageFile,
-    /// What the file held at the start.
+    /// The file's contents at the start.
     before: Vec<LayerCounts>,
     weights: Arc<Weights>,
 }
 
 impl WarmStart {
-    /// Has the hottest experts of earlier runs read behind whatever the model does, and begins to count. None for models
-    /// without managed experts. Before that, devices get those that they have room for. `dir` is where statistics are kept; what
-    /// is wrong with them is a warning.
+    /// Fills devices with the hottest experts of earlier runs as far as they have room, has the
+    /// next hottest read in the background, and starts counting. `None` for models without managed
+    /// experts. `dir` is the directory of statistics; problems with them are warnings.
     ///
     /// # Errors
-    /// The store's; `Cancelled` if `progress` says so.
+    /// Errors of the store; [`EngineError::Cancelled`] if `progress` ends it.
     pub fn begin(
         dir: &Path,
         model: &ModelFile,
@@ -69,7 +71,7 @@ impl WarmStart {
         Ok(Some(Self { file, before, weights: Arc::clone(weights) }))
     }
 
-    /// Keeps what was counted so far. What cannot be kept is a warning.
+    /// Saves the counts so far. A failure is a warning.
     pub fn save(&self) {
         let observer = self.weights.observer();
         let Some(usage) = observer.usage.as_ref().filter(|usage| !usage.is_empty()) else { return };
@@ -86,7 +88,7 @@ impl Drop for WarmStart {
     }
 }
 
-/// Brings to devices what was used most.
+/// Fills devices with the experts that were used most.
 fn fill(
     lanes: &mut Lanes,
     model: &ModelFile,
@@ -109,12 +111,13 @@ fn fill(
     if cancelled { Err(EngineError::Cancelled) } else { Ok(()) }
 }
 
-/// Slots for what is hot. The rest is room for what a prompt needs in passing, so that little is read to go at once.
+/// Bytes of slots to fill. The rest is left for experts that a prompt needs in passing, so that
+/// little of what is filled is evicted at once.
 fn room(store: &Store) -> ByteSize {
     ByteSize(store.capacity().bytes() / 8 * 7)
 }
 
-/// What was before counts half.
+/// Adds new counts to half of the old ones.
 fn faded(before: &[LayerCounts], usage: &ExpertUsage) -> Vec<LayerCounts> {
     let new = |(layer, counts): (LayerId, &[u64])| {
         let old = before.iter().find(|old| old.layer == layer.0 && old.counts.len() == counts.len());
@@ -125,9 +128,9 @@ fn faded(before: &[LayerCounts], usage: &ExpertUsage) -> Vec<LayerCounts> {
     usage.layers().map(new).collect()
 }
 
-/// Blocks of the experts with the largest shares of their layers' uses, hottest first, as far as `room` goes. Shares,
-/// because layers are not used equally: of a prompt, the last one computes the last token alone. Those that are `elsewhere` are
-/// left out.
+/// Blocks of the experts with the largest shares of their layers' uses, hottest first, that fit in
+/// `room`. Shares are used because layers are not used equally: in a prompt, the last layer
+/// computes only the last token. Experts that are `elsewhere` are left out.
 fn hottest(
     layers: &[LayerCounts],
     layout: &Layout,
