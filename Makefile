@@ -2,20 +2,28 @@
 #
 #   make demo    builds, runs the bundled model through streaming, and shows that it streamed
 #   make test    lints and all tests
+#   make test-all  also the long ones
 #   make build   the release binary: target/release/terrace
 
 CARGO ?= cargo
 
-.PHONY: demo test build lint prerequisites
+.PHONY: demo test test-all build lint prerequisites
 
 demo: build
 	@scripts/demo
 
-# One test at a time: ggml's threads spin, and two models on the same cores slow each other down by orders of magnitude.
-test: prerequisites
+# .config/nextest.toml says which tests run beside others.
+test: prerequisites lint
+	@scripts/prerequisites nextest
+	$(CARGO) nextest run --release --workspace
+
+# Also what takes too long for every change: all combinations of the exactness tests.
+test-all: test
+	EXACTNESS_FULL=1 $(CARGO) nextest run --release --package terrace-engine -- exactness
+
+lint: prerequisites
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
-	RUST_TEST_THREADS=1 $(CARGO) test --release --workspace
 
 build: prerequisites
 	$(CARGO) build --release --package terrace

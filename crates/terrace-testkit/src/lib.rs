@@ -6,14 +6,17 @@
 //! * [`big`] writes files of benchmark size at the disk's speed, out of pools of quantised blocks.
 //! * [`hostile`] makes broken files out of good ones.
 //! * [`RoutingStats`] says how skewed and how local a model's routing is.
+//! * [`each_architecture`] and its siblings make one test for each subject.
 //! * [`rpc`] has a device of another machine on this one.
 
 pub mod big;
+mod each;
 mod encoded;
 mod error;
 mod fill;
 mod gguf_map;
 pub mod hostile;
+mod isolation;
 mod layout;
 mod metadata;
 mod mix;
@@ -26,6 +29,7 @@ mod vocab;
 mod writer;
 
 pub use error::Error;
+pub use isolation::needs_own_process;
 pub use mix::Mix;
 pub use routing::RoutingStats;
 pub use spec::{Arch, Routing, Spec};

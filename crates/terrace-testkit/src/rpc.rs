@@ -19,15 +19,15 @@ pub struct RpcServer {
 }
 
 impl RpcServer {
-    /// Starts one from within a test, in another process of the test's own executable: `child` is the name of an ignored
-    /// test there that does nothing but call [`serve_as_child`].
+    /// Starts one from within a test, in another process of the test's own executable, which must have an ignored test
+    /// `rpc_server` at its root that does nothing but call [`serve_as_child`].
     ///
     /// # Errors
     /// The system's; if it does not answer in time.
-    pub fn start(child: &str, memory: ByteSize) -> io::Result<Self> {
+    pub fn start(memory: ByteSize) -> io::Result<Self> {
         let port = free_port()?;
         let mut command = Command::new(std::env::current_exe()?);
-        command.args([child, "--exact", "--ignored", "--nocapture"]);
+        command.args(["rpc_server", "--exact", "--ignored", "--nocapture"]);
         command.env(VARIABLE, format!("{port},{}", memory.bytes()));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut server = Self { child: command.spawn()?, endpoint: endpoint(port) };

@@ -1,0 +1,5 @@
+//! Tests of the backend under llama.cpp.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod bundled;

@@ -1,0 +1,155 @@
+//! Servers of devices that have copies of experts end while a model runs: the CPU goes on, and not a token is another one.
+
+use crate::reloading;
+use crate::reloading::{dir, from_file, load, original, servers, trace, with, with_copies, write};
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::time::Duration;
+use terrace_engine::options::CacheOptions;
+use terrace_engine::{Engine, Options};
+use terrace_ggml::llama::Sampling;
+use terrace_model::ByteSize;
+use terrace_plan::Manage;
+use terrace_testkit::{Arch, Spec, WeightType};
+
+fn spec(arch: Arch) -> Spec {
+    Spec { expert_ff: 768, expert_type: WeightType::Q8_0, ..Spec::new(arch) }
+}
+
+fn plain(model: &Path) -> Engine {
+    load(reloading::options(model, Manage::Experts))
+}
+
+const MEMORY: ByteSize = ByteSize::mib(256);
+const TOKENS: usize = 60;
+
+/// Greedy tokens, and what `at` does after each.
+fn tokens(engine: &mut Engine, at: &mut dyn FnMut(usize)) -> Vec<i32> {
+    let mut session = engine.session();
+    let prompt = engine.tokenize("The water goes down", true, false).unwrap();
+    let mut count = 0;
+    let sink = &mut |_: &[u8]| {
+        count += 1;
+        at(count);
+        ControlFlow::Continue(())
+    };
+    engine.generate(&mut session, &prompt, Some(TOKENS), &Sampling::greedy(), sink).unwrap().tokens
+}
+
+/// Pairs that devices have computed.
+fn hot(engine: &Engine) -> u64 {
+    engine.hot_experts().unwrap().totals.hot
+}
+
+fn assert_gone(engine: &Engine) {
+    let report = engine.hot_experts().unwrap();
+    let gone = |problem: &Option<String>| problem.as_ref().is_some_and(|text| text.contains("has ended"));
+    assert!(report.layers.iter().all(|layer| gone(&layer.problem) && layer.held == 0), "{report:?}");
+    assert_eq!(report.totals.memory, ByteSize::ZERO);
+}
+
+#[test]
+fn a_server_that_ends_between_two_tokens() {
+    let (dir, mut servers) = (dir(), servers(1, MEMORY));
+    let model = write(&spec(Arch::Qwen3Moe), dir.path().join("model.gguf"));
+    let golden = tokens(&mut plain(&model), &mut |_| {});
+    let mut engine = load(with_copies(&model, &servers));
+    assert_eq!(tokens(&mut engine, &mut |_| {}), golden);
+    assert!(hot(&engine) > 0);
+    let got = tokens(&mut engine, &mut |count| {
+        if count == TOKENS / 2 {
+            servers.clear();
+        }
+    });
+    assert_eq!(got, golden);
+    assert_gone(&engine);
+    // Nobody asks for it again.
+    let used = hot(&engine);
+    assert_eq!(tokens(&mut engine, &mut |_| {}), golden);
+    assert_eq!(hot(&engine), used);
+}
+
+mod a_server_that_ends_at_any_time {
+    terrace_testkit::each!(super::any_time: first = 1, second = 2, third = 3, fourth = 4);
+}
+
+/// One of three that have a slice each, most likely in the middle of a node.
+fn any_time(seed: u64) {
+    let (dir, mut servers) = (dir(), servers(3, MEMORY));
+    let model = write(&spec(Arch::GptOss), dir.path().join("model.gguf"));
+    let golden = tokens(&mut plain(&model), &mut |_| {});
+    let mut engine = load(with_copies(&model, &servers));
+    assert_eq!(tokens(&mut engine, &mut |_| {}), golden);
+    let after = Duration::from_micros(seed * (u64::from(std::process::id()) * 7919) % 200_000);
+    let end = std::thread::spawn(move || {
+        std::thread::sleep(after);
+        drop(servers.remove(1));
+        servers
+    });
+    while engine.hot_experts().unwrap().layers[0].problem.is_none() {
+        assert_eq!(tokens(&mut engine, &mut |_| {}), golden);
+    }
+    let _others = end.join().unwrap();
+    assert_eq!(tokens(&mut engine, &mut |_| {}), golden);
+    assert_gone(&engine);
+}
+
+#[test]
+fn a_server_that_ends_before_slices_are_cut_anew() {
+    let (dir, mut servers) = (dir(), servers(2, MEMORY));
+    let spec = spec(Arch::Qwen3Moe);
+    let base = write(&spec, dir.path().join("base.gguf"));
+    let down = "blk.1.ffn_down_exps.weight";
+    let donor = write(&with(&spec, down, WeightType::Q4_K), dir.path().join("donor.gguf"));
+    let (before, after) = (trace(&mut plain(&base)), trace(&mut plain(&donor)));
+    let mut engine = load(with_copies(&base, &servers));
+    assert_eq!(trace(&mut engine).tokens, before.tokens);
+    servers.pop();
+    // The new tensor is taken over; its copies are not made any more.
+    engine.swap(&[from_file(down, &donor)]).unwrap();
+    assert!(trace(&mut engine) == after);
+    assert_gone(&engine);
+    engine.swap(&[original(down)]).unwrap();
+    assert!(trace(&mut engine) == before);
+}
+
+/// That it is gone is noticed when its memory is given back.
+#[test]
+fn a_server_that_ends_before_the_model_is_given_back() {
+    let (dir, mut servers) = (dir(), servers(2, MEMORY));
+    let model = write(&spec(Arch::Qwen3Moe), dir.path().join("model.gguf"));
+    let mut engine = load(with_copies(&model, &servers));
+    let golden = tokens(&mut engine, &mut |_| {});
+    servers.pop();
+    drop(engine);
+    // Remote devices are not used any more in this process, and a model that needs none runs.
+    let mut again = plain(&model);
+    assert_eq!(tokens(&mut again, &mut |_| {}), golden);
+    assert!(terrace_ggml::devices::devices().iter().all(|device| !device.is_remote()));
+}
+
+/// A load ends with filling slots with what earlier runs used.
+#[test]
+fn a_server_that_ends_while_slots_are_filled() {
+    let (dir, mut servers) = (dir(), servers(1, MEMORY));
+    let model = write(&spec(Arch::Qwen3Moe), dir.path().join("model.gguf"));
+    let warm = |options: Options| Options {
+        cache: CacheOptions { warm_start: Some(dir.path().join("statistics")), ..options.cache },
+        ..options
+    };
+    let mut first = load(warm(reloading::options(&model, Manage::Experts)));
+    let golden = tokens(&mut first, &mut |_| {});
+    drop(first);
+    let mut weights = None;
+    let engine = Engine::load(warm(with_copies(&model, &servers)), &mut |told| {
+        // Weights come first, and are another sum.
+        if told.total != *weights.get_or_insert(told.total) {
+            servers.clear();
+        }
+        ControlFlow::Continue(())
+    });
+    let mut engine = engine.unwrap();
+    assert!(servers.is_empty(), "no slots were filled");
+    assert_eq!(tokens(&mut engine, &mut |_| {}), golden);
+    assert_gone(&engine);
+}

@@ -1,0 +1,27 @@
+//! Tests of whole models.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod exactness;
+mod hot_experts;
+mod hot_lost;
+mod hot_split;
+mod reload;
+mod reload_budget;
+mod reload_devices;
+mod reload_files;
+mod reload_hot;
+mod reload_split;
+mod reload_trained;
+mod reloading;
+mod served;
+mod serving;
+mod serving_reload;
+mod serving_slots;
+
+/// Started by `RpcServer::start`.
+#[test]
+#[ignore = "the devices of other tests, in a process of their own"]
+fn rpc_server() {
+    terrace_testkit::rpc::serve_as_child();
+}

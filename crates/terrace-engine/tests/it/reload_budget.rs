@@ -1,0 +1,99 @@
+//! The RAM budget holds for tensors that were replaced, too: the slots give way, or nothing was reloaded.
+
+use crate::reloading::{dir, from_file, load, options, original, trace, with, write};
+use std::path::PathBuf;
+use terrace_engine::options::PlacementOptions;
+use terrace_engine::{Engine, Options, ReloadError};
+use terrace_model::ByteSize;
+use terrace_plan::{Budget, Manage};
+use terrace_testkit::{Arch, Spec, WeightType};
+
+const TENSOR: &str = "blk.2.attn_q.weight";
+
+struct Scene {
+    _dir: tempfile::TempDir,
+    model: PathBuf,
+    donor: PathBuf,
+    /// The tensor's bytes in the donor.
+    len: ByteSize,
+}
+
+fn scene() -> Scene {
+    let dir = dir();
+    let spec = Spec::new(Arch::Qwen3Moe);
+    let model = write(&spec, dir.path().join("model.gguf"));
+    let donor = write(&with(&spec, TENSOR, WeightType::F16), dir.path().join("donor.gguf"));
+    let file = terrace_ggml::gguf::read(&donor).unwrap();
+    let len = file.tensors.iter().find(|tensor| tensor.name == TENSOR).unwrap().extent.len;
+    Scene { _dir: dir, model, donor, len: ByteSize(len) }
+}
+
+impl Scene {
+    fn engine(&self, manage: Manage, budget: ByteSize) -> Engine {
+        load(Options {
+            placement: PlacementOptions {
+                ram_budget: Budget::Bytes(budget),
+                ..options(&self.model, manage).placement
+            },
+            ..options(&self.model, manage)
+        })
+    }
+
+    /// Resident weights, the fewest slots that a run of this kind has, and its largest budget of use.
+    fn sizes(&self, manage: Manage) -> (ByteSize, ByteSize, ByteSize) {
+        let engine = load(options(&self.model, manage));
+        let plan = engine.plan().placement.as_ref().unwrap();
+        (plan.resident, plan.minimum, plan.budget)
+    }
+}
+
+fn capacity(engine: &Engine) -> ByteSize {
+    engine.store_stats().unwrap().capacity
+}
+
+#[test]
+fn slots_give_way_and_come_back() {
+    let scene = scene();
+    let (.., budget) = scene.sizes(Manage::Experts);
+    let mut engine = scene.engine(Manage::Experts, budget);
+    let plan = engine.plan().placement.clone().unwrap();
+    let spare = plan.budget.saturating_sub(plan.resident + plan.slots);
+    let (golden, before) = (trace(&mut engine), capacity(&engine));
+    for _ in 0..3 {
+        let report = engine.swap(&[from_file(TENSOR, &scene.donor)]).unwrap();
+        assert_eq!(report.swapped.len(), 1);
+        let taken = scene.len.saturating_sub(spare);
+        assert!(taken > ByteSize::ZERO, "the budget has {spare} that nobody uses: nothing is tested");
+        assert!(capacity(&engine) + taken <= before, "{} of {before}, {taken} taken", capacity(&engine));
+        assert_eq!(engine.budget_now().map(|now| now <= budget), Some(true));
+        assert!(trace(&mut engine) != golden);
+        assert!(capacity(&engine) + taken <= before, "a graph brings nothing back");
+        engine.swap(&[original(TENSOR)]).unwrap();
+        assert_eq!((capacity(&engine), engine.budget_now()), (before, Some(budget)));
+        assert!(trace(&mut engine) == golden);
+    }
+}
+
+#[test]
+fn what_the_budget_cannot_hold_is_refused() {
+    let scene = scene();
+    let (_, least, _) = scene.sizes(Manage::Experts);
+    let (resident, ..) = scene.sizes(Manage::None);
+    for (manage, budget) in [(Manage::Experts, least), (Manage::None, resident)] {
+        let mut engine = scene.engine(manage, budget);
+        let golden = trace(&mut engine);
+        let stats = engine.store_stats().map(|stats| stats.capacity);
+        let error = engine.swap(&[from_file(TENSOR, &scene.donor)]).unwrap_err();
+        let ReloadError::OverBudget { needed, left, budget: named } = error else {
+            panic!("{manage}: {error}")
+        };
+        assert!(needed >= scene.len && left < needed && named == budget, "{manage}: {error}");
+        assert!(error.hint().is_some_and(|hint| hint.contains("RAM budget")));
+        assert_eq!((engine.epoch(), engine.store_stats().map(|stats| stats.capacity)), (0, stats));
+        assert!(trace(&mut engine) == golden, "{manage}: the model is as it was");
+        // Slots are whole pages.
+        let enough = budget + needed.saturating_sub(left) + ByteSize(2 * 4096);
+        let mut engine = scene.engine(manage, enough);
+        engine.swap(&[from_file(TENSOR, &scene.donor)]).unwrap();
+    }
+}

@@ -1,0 +1,154 @@
+//! Tensors of which several devices hold a slice each are replaced: what belongs together stays cut at the same borders.
+
+use crate::reloading;
+use crate::reloading::{dir, from_file, load, original, servers, stays_flat, trace, with, write};
+use std::path::Path;
+use terrace_engine::options::DeviceOptions;
+use terrace_engine::{Engine, EngineError, Options, ReloadError, Replacement, Unfit};
+use terrace_ggml::llama::SplitMode;
+use terrace_model::ByteSize;
+use terrace_plan::Manage;
+use terrace_testkit::rpc::RpcServer;
+use terrace_testkit::{Arch, Spec, WeightType};
+
+#[test]
+fn swaps_leave_devices_their_memory() {
+    let (dir, servers) = (dir(), servers(2, ByteSize::mib(512)));
+    let spec = spec(Arch::Qwen3Moe);
+    let base = write(&spec, dir.path().join("base.gguf"));
+    let mut engine = load(options(&base, &servers));
+    // The borders of the block's slices move there and back.
+    let (down, query) = ("blk.1.ffn_down_exps.weight", "blk.1.attn_q.weight");
+    let changed = with(&with(&spec, down, WeightType::Q4_K), query, WeightType::Q4_0);
+    let donor = write(&changed, dir.path().join("donor.gguf"));
+    stays_flat(&mut engine, 2, &[from_file(down, &donor), from_file(query, &donor)], 40);
+}
+
+fn options(model: &Path, servers: &[RpcServer]) -> Options {
+    let rpc = servers.iter().map(|server| server.endpoint().to_owned()).collect();
+    let (device_layers, split_mode) = (Some(4), SplitMode::Tensor);
+    Options {
+        devices: DeviceOptions {
+            rpc,
+            layers: device_layers,
+            split_mode,
+            ..reloading::options(model, Manage::None).devices
+        },
+        ..reloading::options(model, Manage::None)
+    }
+}
+
+/// Wide enough for a slice each, with borders that block sizes move: 768 is cut at 384 in blocks of 32 and at 256 in blocks of
+/// 256.
+fn spec(arch: Arch) -> Spec {
+    let ty = WeightType::Q8_0;
+    let heads = Spec { heads: 12, kv_heads: 6, embd: 768, ..Spec::new(arch) };
+    Spec { expert_ff: 768, ff: 1536, expert_type: ty, other_type: ty, ..heads }
+}
+
+fn check(servers: &[RpcServer], archs: &[Arch]) {
+    let (dir, devices) = (dir(), servers.len());
+    for &arch in archs {
+        let spec = spec(arch);
+        let base = write(&spec, dir.path().join(format!("{arch}.gguf")));
+        let mut engine = load(options(&base, servers));
+        let before = trace(&mut engine);
+        let plain = trace(&mut load(reloading::options(&base, Manage::None)));
+        assert_eq!(before.tokens, plain.tokens, "{arch}: slices add up to the model");
+        let (down, up) =
+            if arch.is_moe() { ("ffn_down_exps", "ffn_up_exps") } else { ("ffn_down", "ffn_up") };
+        let name = |role: &str| format!("blk.1.{role}.weight");
+        let donor = |engine: &Engine, changes: &[(&str, WeightType)]| {
+            let changed = changes.iter().fold(spec.clone(), |spec, (role, ty)| with(&spec, &name(role), *ty));
+            let path = write(&changed, dir.path().join(format!("donor{}.gguf", engine.epoch())));
+            let swaps: Vec<Replacement> =
+                changes.iter().map(|(role, _)| from_file(&name(role), &path)).collect();
+            (path, swaps)
+        };
+        let cases: [&[(&str, WeightType)]; 6] = [
+            &[(down, WeightType::Q4_0)],
+            &[(down, WeightType::Q4_K)],
+            &[(up, WeightType::IQ2_XS)],
+            &[(up, WeightType::Q6_K), (down, WeightType::IQ1_M)],
+            &[("attn_q", WeightType::Q4_K)],
+            &[("attn_v", WeightType::F16), (down, WeightType::Q6_K)],
+        ];
+        // Quantising to IQ types begins with tables that take 10 s each.
+        let iq = |case: &[(&str, WeightType)]| {
+            case.iter().any(|(_, ty)| [WeightType::IQ2_XS, WeightType::IQ1_M].contains(ty))
+        };
+        for case in cases.into_iter().filter(|case| arch != Arch::Mixtral || !iq(case)) {
+            let label = format!("{arch} on {devices}: {case:?}");
+            let (path, swaps) = donor(&engine, case);
+            let report = engine.swap(&swaps).unwrap();
+            assert_eq!(report.swapped.len(), case.len(), "{label}");
+            let moves = case.iter().any(|(role, ty)| *role == down && *ty != WeightType::Q4_0);
+            assert_eq!(report.resplit > 0, moves, "{label}: {report}");
+            let swapped = trace(&mut engine);
+            let fresh = trace(&mut load(options(&path, servers)));
+            assert!(swapped == fresh, "{label}: another model than the file's");
+            let back: Vec<Replacement> = case.iter().map(|(role, _)| original(&name(role))).collect();
+            let report = engine.swap(&back).unwrap();
+            assert_eq!(report.bytes(), ByteSize::ZERO, "{label}");
+            assert!(trace(&mut engine) == before, "{label}: not what was loaded");
+        }
+        // One after the other, each on what the last one left.
+        let (_, q4) = donor(&engine, &[(up, WeightType::Q4_K)]);
+        engine.swap(&q4).unwrap();
+        let (path, both) = donor(&engine, &[(up, WeightType::Q4_K), (down, WeightType::Q4_K)]);
+        engine.swap(&both[1..]).unwrap();
+        assert!(trace(&mut engine) == trace(&mut load(options(&path, servers))), "{arch}: one by one");
+        engine.swap(&[original(&name(up))]).unwrap();
+        engine.swap(&[original(&name(down))]).unwrap();
+        assert!(trace(&mut engine) == before, "{arch}: not what was loaded");
+    }
+}
+
+#[test]
+fn slices_on_two_devices_are_replaced() {
+    let servers = servers(2, ByteSize::gib(1));
+    check(&servers, &[Arch::Qwen3Moe, Arch::Llama]);
+    // What cannot be cut is refused, before llama.cpp gives up.
+    let dir = dir();
+    let narrow = write(&Spec::new(Arch::Qwen3Moe), dir.path().join("narrow.gguf"));
+    let refused = Engine::load(options(&narrow, &servers), &mut |_| std::ops::ControlFlow::Continue(()));
+    assert!(matches!(refused.map(|_| ()), Err(EngineError::Unfit(Unfit::EmptySlice { .. }))));
+}
+
+#[test]
+fn slices_on_three_devices_are_replaced() {
+    check(&servers(3, ByteSize::gib(1)), &[Arch::Mixtral]);
+}
+
+#[test]
+fn a_block_that_a_device_cannot_hold_is_in_main_memory() {
+    let dir = dir();
+    let spec = spec(Arch::Qwen3Moe);
+    let base = write(&spec, dir.path().join("base.gguf"));
+    let size = terrace_ggml::gguf::read(&base).unwrap().size();
+    let servers = servers(2, ByteSize(size.bytes() / 2 + (24 << 20)));
+    let mut engine = load(options(&base, &servers));
+    let before = trace(&mut engine);
+    let mut states = Vec::new();
+    let mut back = Vec::new();
+    let mut changed = spec;
+    for tensor in ["gate", "up", "down"]
+        .iter()
+        .flat_map(|role| [0, 1, 2].map(|layer| format!("blk.{layer}.ffn_{role}_exps.weight")))
+    {
+        changed = with(&changed, &tensor, WeightType::F16);
+        let donor = write(&changed, dir.path().join(format!("{tensor}.gguf")));
+        match engine.swap(&[from_file(&tensor, &donor)]) {
+            Ok(report) => states.push(report.swapped[0].state),
+            Err(ReloadError::Refused(refusals)) => panic!("{refusals:?}"),
+            Err(error) => panic!("{error}"),
+        }
+        back.push(original(&tensor));
+    }
+    assert!(states.contains(&"fallback-cpu"), "{states:?}");
+    let whole = write(&changed, dir.path().join("whole.gguf"));
+    let plain = trace(&mut load(reloading::options(&whole, Manage::None)));
+    assert_eq!(trace(&mut engine).tokens, plain.tokens, "{states:?}");
+    engine.swap(&back).unwrap();
+    assert!(trace(&mut engine) == before);
+}

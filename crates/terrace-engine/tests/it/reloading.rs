@@ -1,0 +1,137 @@
+//! What the tests of reloads share.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use terrace_backend::HotUpdate;
+use terrace_engine::options::{ComputeOptions, ContextOptions, DeviceOptions, HotOptions, PlacementOptions};
+use terrace_engine::{Engine, HotCacheChoice, Options, Replacement, Source};
+use terrace_ggml::llama::Sampling;
+use terrace_model::ByteSize;
+use terrace_plan::{Budget, Manage};
+use terrace_testkit::rpc::{RpcServer, resident};
+use terrace_testkit::{Spec, WeightType};
+
+pub fn dir() -> tempfile::TempDir {
+    // On the disk of the target directory: /tmp may be memory, which has no direct I/O.
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+pub fn options(model: &Path, manage: Manage) -> Options {
+    let ram_budget = match manage {
+        Manage::None | Manage::Mapped => Budget::Auto,
+        _ => Budget::Bytes(streaming_budget(model, manage)),
+    };
+    Options {
+        model: model.into(),
+        placement: PlacementOptions { stream: manage, ram_budget, ..PlacementOptions::default() },
+        context: ContextOptions { tokens: Some(256), ..ContextOptions::default() },
+        compute: ComputeOptions { threads: Some(1), ..ComputeOptions::default() },
+        ..Options::default()
+    }
+}
+
+/// Servers of devices, by the test binary's ignored test `server`.
+pub fn servers(count: usize, memory: ByteSize) -> Vec<RpcServer> {
+    (0..count).map(|_| RpcServer::start(memory).unwrap()).collect()
+}
+
+/// All experts streamed, with room for copies on the servers' devices: of several, each has a slice.
+pub fn with_copies(model: &Path, servers: &[RpcServer]) -> Options {
+    Options {
+        devices: DeviceOptions {
+            rpc: servers.iter().map(|server| server.endpoint().to_owned()).collect(),
+            layers: Some(0),
+            ..options(model, Manage::Experts).devices
+        },
+        hot: HotOptions {
+            cache: HotCacheChoice::Bytes(ByteSize::mib(24)),
+            update: HotUpdate::Bytes(ByteSize::mib(16)),
+            split: servers.len() > 1,
+        },
+        ..options(model, Manage::Experts)
+    }
+}
+
+/// What is resident, and room for two experts of each layer at their largest type.
+pub fn streaming_budget(model: &Path, manage: Manage) -> ByteSize {
+    let file = terrace_ggml::gguf::read(model).unwrap();
+    let ram_budget = Budget::Bytes(ByteSize::gib(1 << 20));
+    let request = terrace_plan::Wishes { mapping: false, manage, ram_budget, ..Default::default() };
+    let machine =
+        terrace_plan::MachineProfile::unmeasured("m", 2, ByteSize::gib(1 << 20), ByteSize::gib(1 << 20));
+    let plan = terrace_plan::plan(&file, &machine, &request).unwrap();
+    let bundles: ByteSize = terrace_plan::model::expert_groups(&file)
+        .iter()
+        .map(|group| ByteSize(4 * group.bundle.bytes()))
+        .sum();
+    ByteSize(4 * plan.minimum.bytes()).min(plan.resident + bundles).max(ByteSize(2 * plan.minimum.bytes()))
+}
+
+pub fn load(options: Options) -> Engine {
+    terrace_testkit::needs_own_process();
+    Engine::load(options, &mut |_| ControlFlow::Continue(())).unwrap()
+}
+
+/// Bits of the logits behind a prompt, and greedy tokens and logits behind them.
+#[derive(Debug, PartialEq, Clone)]
+pub struct Trace {
+    pub prompt: Vec<u32>,
+    pub tokens: Vec<i32>,
+    pub end: Vec<u32>,
+}
+
+pub fn trace(engine: &mut Engine) -> Trace {
+    let mut session = engine.session();
+    let tokens = engine.tokenize("The water goes down from one terrace to the next, ", true, false).unwrap();
+    let go_on = &mut |_: &[u8]| ControlFlow::Continue(());
+    let bits = |engine: &mut Engine| engine.logits().unwrap().iter().map(|l| l.to_bits()).collect();
+    engine.generate(&mut session, &tokens, Some(0), &Sampling::greedy(), go_on).unwrap();
+    let prompt = bits(engine);
+    let generation =
+        engine.generate(&mut session, &tokens[..1], Some(6), &Sampling::greedy(), go_on).unwrap();
+    Trace { prompt, tokens: generation.tokens, end: bits(engine) }
+}
+
+pub fn from_file(tensor: &str, path: &Path) -> Replacement {
+    Replacement { tensor: tensor.into(), from: Source::File(path.into()) }
+}
+
+pub fn original(tensor: &str) -> Replacement {
+    Replacement { tensor: tensor.into(), from: Source::Original }
+}
+
+pub fn write(spec: &Spec, path: PathBuf) -> PathBuf {
+    terrace_testkit::write(spec, path).unwrap()
+}
+
+/// The same weights with one tensor stored otherwise.
+pub fn with(spec: &Spec, tensor: &str, ty: WeightType) -> Spec {
+    let mut other = spec.clone();
+    other.overrides.insert(0, (tensor.into(), ty));
+    other
+}
+
+/// Swaps there and back so many times: memory here, and what the servers' devices have free, stays what it is after the first
+/// tenth, and what is computed is what was loaded.
+pub fn stays_flat(engine: &mut Engine, servers: usize, there: &[Replacement], rounds: usize) {
+    let golden = trace(engine);
+    let back: Vec<Replacement> = there.iter().map(|swap| original(&swap.tensor)).collect();
+    let mut memory = Vec::new();
+    for round in 1..=rounds {
+        engine.swap(there).unwrap();
+        if round % 50 == 7 {
+            assert!(trace(engine) != golden, "the swap had no effect");
+        }
+        engine.swap(&back).unwrap();
+        if round == rounds / 10 || round == rounds {
+            let ours = resident("self").unwrap();
+            let remote = terrace_ggml::devices::devices().into_iter().filter(|device| device.is_remote());
+            memory.push((ours, remote.map(|device| device.memory().0).collect::<Vec<_>>()));
+        }
+    }
+    assert!(trace(engine) == golden);
+    let [early, late] = &memory[..] else { unreachable!("two looks") };
+    eprintln!("after {} rounds {early:?}, after {rounds} {late:?}", rounds / 10);
+    assert_eq!((early.1.len(), &early.1), (servers, &late.1), "memory that the devices have free");
+    assert!(late.0 < early.0 + ByteSize::mib(2), "{early:?}, {late:?}");
+}

@@ -1,0 +1,140 @@
+//! A worker over the bundled model or another, and callers that wait for its answers.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, channel};
+use terrace_engine::options::{ComputeOptions, ContextOptions, PlacementOptions};
+use terrace_engine::serving::{self, Event, Prompt, Refused, Serving, ServingOptions, Sink, Ticket};
+use terrace_engine::{Answer, Engine, EngineError, Options};
+use terrace_ggml::llama::Sampling;
+use terrace_model::ByteSize;
+use terrace_plan::{Budget, Manage};
+
+pub fn models() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models")
+}
+
+/// The bundled model, one thread, prompts in batches of 64 tokens that are two graphs each.
+pub fn options(streamed: bool) -> Options {
+    Options {
+        model: models().join("tiny-moe-Q4_K.gguf"),
+        placement: PlacementOptions {
+            stream: if streamed { Manage::Experts } else { Manage::None },
+            ram_budget: if streamed { Budget::Bytes(ByteSize::mib(4)) } else { Budget::Auto },
+            ..PlacementOptions::default()
+        },
+        context: ContextOptions {
+            tokens: Some(512),
+            batch: 64,
+            ubatch: Some(32),
+            ..ContextOptions::default()
+        },
+        compute: ComputeOptions { threads: Some(1), ..ComputeOptions::default() },
+        ..Options::default()
+    }
+}
+
+pub fn load(options: Options) -> Engine {
+    terrace_testkit::needs_own_process();
+    Engine::load(options, &mut |_| ControlFlow::Continue(())).unwrap()
+}
+
+pub const PLAIN: ServingOptions = ServingOptions { slots: 1, queue: 100, batch_slots: false };
+
+/// A worker with so many slots.
+pub fn serve(options: Options, serving: ServingOptions) -> Serving {
+    Serving::start(
+        load(Options {
+            context: ContextOptions { sequences: serving.slots, unified: false, ..options.context },
+            ..options
+        }),
+        serving,
+    )
+}
+
+/// A job of which no model knows yet.
+#[derive(Clone)]
+pub struct Job {
+    pub prompt: Vec<i32>,
+    pub n_max: Option<usize>,
+    pub sampling: Sampling,
+    pub stop: Vec<String>,
+    pub reuse: bool,
+}
+
+impl Job {
+    pub fn submit(self, serving: &Serving, sink: Sink) -> Result<Ticket, Refused> {
+        let Self { prompt, n_max, sampling, stop, reuse } = self;
+        let prompt = Prompt::new(prompt, serving.facts())?;
+        serving.submit(serving::Job { prompt, n_max, sampling, stop, reuse }, sink)
+    }
+}
+
+pub fn job(prompt: &[i32], n: usize) -> Job {
+    let sampling = Sampling::greedy();
+    Job { prompt: prompt.to_vec(), n_max: Some(n), sampling, stop: Vec::new(), reuse: false }
+}
+
+/// The sample text's tokens from `from` on, `len` of them.
+pub fn text(engine: &Engine, from: usize, len: usize) -> Vec<i32> {
+    let text = std::fs::read_to_string(models().join("sample.kjv.txt")).unwrap();
+    let start = text[from..].find(' ').unwrap() + from;
+    let mut tokens = engine.tokenize(&text[start..start + 8 * len], true, false).unwrap();
+    tokens.truncate(len);
+    tokens
+}
+
+/// What a job alone comes to, in a context that has seen nothing else.
+pub fn lone(engine: &mut Engine, job: &Job) -> Answer {
+    let mut session = engine.session();
+    engine
+        .generate(&mut session, &job.prompt, job.n_max, &job.sampling, &mut |_| ControlFlow::Continue(()))
+        .unwrap()
+}
+
+/// What a caller is told.
+pub struct Told {
+    events: Receiver<Event>,
+    /// A job ends with its ticket.
+    _ticket: Ticket,
+}
+
+/// Everything that came of a job.
+pub struct Heard {
+    pub started: Option<(usize, u64)>,
+    pub progress: Vec<usize>,
+    pub text: Vec<u8>,
+    pub end: Result<Answer, EngineError>,
+}
+
+pub fn ask(serving: &Serving, job: Job) -> Result<Told, Refused> {
+    let (send, events) = channel();
+    let ticket = job.submit(serving, Box::new(move |event| to_flow(send.send(event).is_ok())))?;
+    Ok(Told { events, _ticket: ticket })
+}
+
+pub fn to_flow(go_on: bool) -> ControlFlow<()> {
+    if go_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+}
+
+impl Told {
+    /// Waits for the end.
+    pub fn all(self) -> Heard {
+        let mut heard =
+            Heard { started: None, progress: Vec::new(), text: Vec::new(), end: Err(EngineError::Cancelled) };
+        for event in self.events {
+            match event {
+                Event::Started { reused, epoch, .. } => heard.started = Some((reused, epoch)),
+                Event::Progress { evaluated } => heard.progress.push(evaluated),
+                Event::Text(text) => heard.text.extend(text),
+                Event::Finished(answer) => heard.end = Ok(*answer),
+                Event::Failed(error) => heard.end = Err(error),
+            }
+        }
+        heard
+    }
+
+    pub fn answer(self) -> Answer {
+        self.all().end.unwrap()
+    }
+}

@@ -1,0 +1,28 @@
+//! The bundled model and text, for tests of measurements.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use terrace_engine::options::ComputeOptions;
+use terrace_engine::{Engine, Options};
+
+/// Where they are.
+pub fn models() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models")
+}
+
+/// One thread, and what the test asks for.
+pub fn load(options: Options) -> Engine {
+    terrace_testkit::needs_own_process();
+    let options = Options {
+        model: models().join("tiny-moe-Q4_K.gguf"),
+        compute: ComputeOptions { threads: Some(1), ..options.compute },
+        ..options
+    };
+    Engine::load(options, &mut |_| ControlFlow::Continue(())).unwrap()
+}
+
+/// Tokens of the text's first bytes.
+pub fn tokens(engine: &Engine, bytes: usize) -> Vec<i32> {
+    let text = std::fs::read_to_string(models().join("sample.kjv.txt")).unwrap();
+    engine.tokenize(&text[..bytes], true, false).unwrap()
+}

@@ -1,0 +1,10 @@
+//! Tests of models measured.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod bundled;
+mod divergence;
+mod hellaswag;
+mod layer_skip;
+mod perplexity;
+mod sweep;

@@ -1,0 +1,12 @@
+//! Tests of plans.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod classes;
+mod hot;
+mod mixes;
+mod models;
+mod patterns;
+mod placements;
+mod plans;
+mod realized;

@@ -1,0 +1,5 @@
+//! Tests of quantising.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod quantize;

@@ -1,0 +1,93 @@
+//! What a consumer says that it computes, counted and recorded beside what it waits for.
+
+use crate::common::*;
+use std::time::Duration;
+use terrace_model::{ByteSize, LayerId};
+use terrace_store::timeline::{Track, What};
+use terrace_store::{BlockId, BlockSpec, Clock, Computing, Fetch, Store, StoreConfig};
+
+/// 8 blocks in each of 4 layers.
+fn open(config: StoreConfig) -> (Store, tempfile::TempDir) {
+    let dir = dir();
+    let (path, _) = file(dir.path(), "model", 400_000);
+    let spec = |(i, spec): (u32, BlockSpec)| BlockSpec { layer: Some(LayerId(i / 8)), ..spec };
+    let specs = (0..).zip(specs(&row(0, 10_000, 32))).map(spec).collect();
+    (Store::open(vec![path], specs, config).unwrap(), dir)
+}
+
+#[test]
+fn waiting_is_not_computing_and_what_is_read_meanwhile_is_hidden() {
+    const WORK: Duration = Duration::from_millis(3);
+    const READ: Duration = Duration::from_millis(30);
+    for config in engines() {
+        let label = label(&config);
+        let clock = Clock::still();
+        let faults = Some(format!("latency={}ms@1..", READ.as_millis()).parse().unwrap());
+        let (mut store, _dir) = open(StoreConfig { faults, clock: clock.clone(), ..config });
+        store.record_timeline(1000);
+        let mut fetch = Fetch::new();
+        store.computing(Computing::Dense(Some(BlockId(8))));
+        clock.sleep(WORK);
+        store.computing(Computing::Experts(BlockId(8)));
+        store.start(&mut fetch, &ids(8..10)).unwrap();
+        clock.sleep(WORK);
+        while store.next(&mut fetch).unwrap().is_some() {}
+        clock.sleep(WORK);
+        store.computing(Computing::Dense(None));
+        store.release(&mut fetch);
+        store.computed();
+        // Nobody computes: counted for nobody.
+        clock.sleep(WORK);
+        let stats = store.stats();
+        assert_eq!((stats.dense, stats.experts, stats.stall), (WORK, 2 * WORK, READ - WORK), "{label}");
+        // While the first expert was worked on, both were in flight; after the wait, none was.
+        assert_eq!((stats.io_busy, stats.demand_busy, stats.hidden), (READ, READ, WORK), "{label}");
+        assert!((stats.overlap() - 0.1).abs() < 1e-9, "{label}: {}", stats.overlap());
+        assert_eq!(stats.demand_read, stats.bytes_read);
+        let layers = store.layer_stats();
+        assert_eq!((layers[1].experts, layers[1].io_busy, layers[1].stall), (2 * WORK, READ, READ - WORK));
+        assert!([0, 2, 3].iter().all(|&i| layers[i].experts + layers[i].io_busy == Duration::ZERO));
+
+        // The lane's spans, in order: they touch, and the wait cuts the experts in two.
+        let timeline = store.take_timeline().unwrap();
+        let lane: Vec<_> = timeline.spans().iter().filter(|span| span.track == Track::Thread(0)).collect();
+        assert!(lane.windows(2).all(|pair| pair[0].end == pair[1].start), "{label}: {lane:?}");
+        let sum = |wanted: What| -> Duration {
+            let spans = lane.iter().filter(|span| span.what == wanted);
+            spans.map(|span| Duration::from_nanos(span.end - span.start)).sum()
+        };
+        let layer = Some(LayerId(1));
+        let sums = (
+            sum(What::Other { name: "dense", layer }),
+            sum(What::Experts { layer }),
+            sum(What::Wait { layer }),
+        );
+        assert_eq!(sums, (stats.dense, stats.experts, stats.stall), "{label}: {lane:?}");
+        assert_eq!(lane[1].what, What::Experts { layer }, "{label}: {lane:?}");
+        assert_eq!(lane[2].what, What::Wait { layer }, "{label}: {lane:?}");
+
+        store.reset_stats();
+        let stats = store.stats();
+        assert_eq!(stats.experts + stats.dense + stats.hidden + stats.demand_busy, Duration::ZERO);
+        assert_eq!((stats.demand_read, stats.overlap(), stats.demand_gbps()), (ByteSize::ZERO, 0.0, 0.0));
+    }
+}
+
+#[test]
+fn what_nobody_asked_for_is_no_demand() {
+    for config in engines() {
+        let label = label(&config);
+        let (mut store, _dir) = open(StoreConfig { speculation: ByteSize::mib(1), ..config });
+        store.fill(ids(0..4)).unwrap();
+        store.speculate(&ids(24..26)).unwrap();
+        while store.filling() || !(24..26).all(|block| store.is_resident(BlockId(block))) {
+            store.poll().unwrap();
+        }
+        let stats = store.stats();
+        assert_eq!((stats.demand_busy, stats.demand_read), (Duration::ZERO, ByteSize::ZERO), "{label}");
+        assert!(stats.io_busy > Duration::ZERO && stats.bytes_read.0 >= 60_000, "{label}: {stats:?}");
+        assert_eq!(stats.hidden, Duration::ZERO, "{label}: nobody computed");
+        let layers = store.layer_stats();
+        assert!(layers[0].io_busy > Duration::ZERO && layers[3].io_busy > Duration::ZERO, "{label}");
+    }
+}

@@ -1,0 +1,78 @@
+//! Experts of a block, asked for as a whole in portions: each matrix of each comes once, with its bytes.
+
+use crate::common::*;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+use terrace_model::{ByteSize, Extent};
+use terrace_store::{BlockId, Bundles, Store, StoreConfig, Use};
+
+const EXPERTS: u32 = 12;
+const MATRICES: u32 = 3;
+const LEN: u64 = 2 * 4096;
+
+/// Expert `e` of matrix `m` is block `m * EXPERTS + e`.
+fn firsts() -> impl Iterator<Item = BlockId> {
+    (0..MATRICES).map(|matrix| BlockId(matrix * EXPERTS))
+}
+
+fn open(slots: u64) -> (Store, Vec<u8>, Vec<Extent>, tempfile::TempDir) {
+    let dir = dir();
+    let all = u64::from(EXPERTS * MATRICES);
+    let (path, oracle) = file(dir.path(), "model", (all * LEN) as usize);
+    let extents = row(0, LEN, all);
+    let config = StoreConfig { budget: ByteSize(slots * LEN), ..engines().remove(0) };
+    (Store::open(vec![path], specs(&extents), config).unwrap(), oracle, extents, dir)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn every_matrix_of_every_expert_comes_once(
+        slots in 6u64..40,
+        blocks in prop::collection::vec((prop::collection::btree_set(0..EXPERTS, 1..EXPERTS as usize), any::<bool>()), 1..8),
+    ) {
+        let (mut store, oracle, extents, _dir) = open(slots);
+        prop_assert!(Bundles::suit(&store, firsts()));
+        let mut bundles = Bundles::default();
+        for (touched, sweep) in blocks {
+            let touched: Vec<u32> = touched.into_iter().collect();
+            let how = if sweep { Use::Sweep } else { Use::Decode };
+            bundles.begin(&mut store, firsts(), &touched, how).unwrap();
+            let mut seen = BTreeSet::new();
+            let mut now = 0;
+            loop {
+                // Two steps behind, as a run's threads may be.
+                prop_assert!(bundles.go_on(&mut store, now).unwrap());
+                while let Some(arrived) = bundles.next(&mut store, now).unwrap() {
+                    let block = arrived.matrix as u32 * EXPERTS + touched[arrived.expert];
+                    let Extent { offset, len, .. } = extents[block as usize];
+                    // SAFETY: leased until the portion is given back, which only `go_on`, `begin` and `end` do.
+                    let data = unsafe { std::slice::from_raw_parts(arrived.data, len as usize) };
+                    prop_assert!(data == &oracle[offset as usize..][..len as usize]);
+                    prop_assert!(seen.insert(block), "block {block} came twice");
+                }
+                if bundles.is_exhausted() {
+                    break;
+                }
+                now += 1;
+            }
+            prop_assert_eq!(seen.len(), touched.len() * MATRICES as usize);
+            prop_assert!(store.stats().resident <= store.stats().budget);
+        }
+        bundles.end(&mut store);
+        // Nothing is leased any more: a block of all slots' size finds room.
+        let mut fetch = terrace_store::Fetch::new();
+        let whole: Vec<BlockId> = (0..slots.min(u64::from(EXPERTS * MATRICES)) as u32).map(BlockId).collect();
+        prop_assert_eq!(store.start(&mut fetch, &whole).unwrap(), whole.len());
+        while store.next(&mut fetch).unwrap().is_some() {}
+    }
+}
+
+#[test]
+fn slots_for_less_than_two_experts_do_not_suit() {
+    let (store, ..) = open(5);
+    assert!(!Bundles::suit(&store, firsts()));
+    let (store, ..) = open(6);
+    assert!(Bundles::suit(&store, firsts()));
+}

@@ -1,0 +1,148 @@
+//! What the tests share: files of known bytes, and every way to read them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tempfile::TempDir;
+use terrace_model::{ByteSize, ExpertId, Extent, FileIndex};
+use terrace_store::{
+    BlockId, BlockSpec, Clock, DirectChoice, Fetch, IoChoice, Ready, Store, StoreConfig, StoreError,
+};
+
+/// A directory on a real disk: direct I/O is not to be had everywhere that temporary files are.
+pub fn dir() -> TempDir {
+    TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+/// Bytes that differ at every place and between seeds.
+pub fn noise(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+/// A file of noise; its path and its bytes.
+pub fn file(dir: &Path, name: &str, len: usize) -> (PathBuf, Vec<u8>) {
+    let bytes = noise(len, len as u64 + name.len() as u64);
+    let path = dir.join(name);
+    fs::write(&path, &bytes).unwrap();
+    // Direct reads of dirty pages would first write them out, in the middle of a test.
+    fs::File::open(&path).unwrap().sync_all().unwrap();
+    (path, bytes)
+}
+
+pub fn extent(offset: u64, len: u64) -> Extent {
+    Extent { file: FileIndex(0), offset, len }
+}
+
+pub fn specs(extents: &[Extent]) -> Vec<BlockSpec> {
+    let name: Arc<str> = "blk.3.ffn_up_exps.weight".into();
+    let spec = |(i, extent): (usize, &Extent)| BlockSpec {
+        layer: None,
+        extent: *extent,
+        name: Arc::clone(&name),
+        expert: Some(ExpertId(i as u32)),
+    };
+    extents.iter().enumerate().map(spec).collect()
+}
+
+/// Blocks of `len` bytes, one behind the other from `from` on.
+pub fn row(from: u64, len: u64, count: u64) -> Vec<Extent> {
+    (0..count).map(|i| extent(from + i * len, len)).collect()
+}
+
+/// With faults whose delays pass while something waits, and only then: nothing arrives behind a consumer's back, however
+/// long the machine takes between two calls.
+pub fn waited_for(config: StoreConfig, faults: &str) -> StoreConfig {
+    StoreConfig { faults: Some(faults.parse().unwrap()), clock: Clock::still(), ..config }
+}
+
+/// Every engine, direct and buffered.
+pub fn engines() -> Vec<StoreConfig> {
+    let mut all = Vec::new();
+    for io in [IoChoice::Uring, IoChoice::Pread] {
+        for direct in [DirectChoice::On, DirectChoice::Off] {
+            all.push(StoreConfig { io, direct, budget: ByteSize::mib(4), ..StoreConfig::default() });
+        }
+    }
+    all
+}
+
+/// What must make no difference to a consumer.
+pub const HARMLESS: [&str; 5] = [
+    "short@1..",
+    "eintr@1..4,eagain@6..9,eintr@11",
+    "latency=300us@2..30,short@3..9",
+    "short@2..5,eintr@3,latency=100us@1..4",
+    "eagain@1..40",
+];
+
+/// Every engine as it is, and with every harmless fault.
+pub fn harmless() -> Vec<StoreConfig> {
+    let mut all = engines();
+    for config in engines() {
+        for faults in HARMLESS {
+            all.push(StoreConfig { faults: Some(faults.parse().unwrap()), ..config.clone() });
+        }
+    }
+    all
+}
+
+pub fn label(config: &StoreConfig) -> String {
+    let faults = config.faults.as_ref().map(ToString::to_string).unwrap_or_default();
+    format!("{} direct={} faults={faults}", config.io, config.direct)
+}
+
+/// The bytes that a consumer sees.
+pub fn bytes(ready: &Ready) -> &[u8] {
+    // SAFETY: the callers look at it before they release the fetch, which keeps these bytes in place.
+    unsafe { std::slice::from_raw_parts(ready.data, ready.len) }
+}
+
+/// Fetches `blocks` in as many waves as it takes, checks every byte, and returns the number of waves.
+pub fn fetch_all(store: &mut Store, oracle: &[u8], extents: &[Extent], blocks: &[BlockId]) -> usize {
+    let mut fetch = Fetch::new();
+    let mut done = 0;
+    let mut waves = 0;
+    while done < blocks.len() {
+        let wave = &blocks[done..];
+        let accepted = store.start(&mut fetch, wave).unwrap();
+        assert!(accepted > 0 && accepted <= wave.len());
+        let mut seen = vec![false; accepted];
+        while let Some(ready) = store.next(&mut fetch).unwrap() {
+            assert!(!std::mem::replace(&mut seen[ready.index], true), "index {} twice", ready.index);
+            assert_eq!(ready.block, wave[ready.index]);
+            let Extent { offset, len, .. } = extents[ready.block.index()];
+            assert!(bytes(&ready) == &oracle[offset as usize..][..len as usize], "{:?} differs", ready.block);
+            if offset % 32 == 0 {
+                assert_eq!(ready.data as usize % 32, 0);
+            }
+        }
+        assert!(seen.iter().all(|seen| *seen), "every accepted block is returned");
+        let stats = store.stats();
+        assert!(stats.resident <= stats.budget, "{stats:?}");
+        store.release(&mut fetch);
+        done += accepted;
+        waves += 1;
+    }
+    waves
+}
+
+/// Fetches one block; its bytes, or the error.
+pub fn fetch_one(store: &mut Store, block: u32) -> Result<Vec<u8>, StoreError> {
+    let mut fetch = Fetch::new();
+    assert_eq!(store.start(&mut fetch, &[BlockId(block)])?, 1);
+    let ready = store.next(&mut fetch)?.expect("one block was accepted");
+    Ok(bytes(&ready).to_vec())
+}
+
+pub fn ids(range: std::ops::Range<u32>) -> Vec<BlockId> {
+    range.map(BlockId).collect()
+}

@@ -1,0 +1,14 @@
+//! Tests of the store over real files.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod activity;
+mod bundles;
+mod common;
+mod conformance;
+mod errors;
+mod kinds;
+mod replace;
+mod resize;
+mod timeline;
+mod tuned;

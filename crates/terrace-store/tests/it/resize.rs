@@ -1,0 +1,279 @@
+//! A budget that changes while blocks are leased, read, guessed and filled.
+
+use crate::common::*;
+use proptest::prelude::*;
+use std::collections::{BTreeSet, VecDeque};
+use std::os::unix::fs::FileExt;
+use terrace_model::{ByteSize, Extent, LayerId, PAGE};
+use terrace_store::{
+    BlockId, BlockSpec, BudgetHandle, Fetch, PolicyKind, Ready, Store, StoreConfig, StoreError, Use,
+};
+
+const BLOCKS: u32 = 24;
+
+/// Blocks of one to four pages, one behind the other, four of them in a layer; or all of `pages`.
+fn blocks(pages: Option<u64>) -> (Vec<Extent>, Vec<BlockSpec>) {
+    let mut at = 0;
+    let sizes = (0..u64::from(BLOCKS)).map(|i| pages.unwrap_or(1 + i * 7 % 4) * PAGE);
+    let extents: Vec<Extent> = sizes
+        .map(|len| {
+            at += len;
+            extent(at - len, len)
+        })
+        .collect();
+    let layered = |(i, spec): (u32, BlockSpec)| BlockSpec { layer: Some(LayerId(i / 4)), ..spec };
+    let specs = (0..).zip(specs(&extents)).map(layered).collect();
+    (extents, specs)
+}
+
+struct Bench {
+    store: Store,
+    budget: BudgetHandle,
+    oracle: Vec<u8>,
+    extents: Vec<Extent>,
+    /// The arena's first byte.
+    base: u64,
+    /// What is leased, with what was handed out of it.
+    held: VecDeque<(Fetch, Vec<Ready>)>,
+    _dir: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new(config: StoreConfig, pages: Option<u64>) -> Self {
+        let dir = dir();
+        let (extents, specs) = blocks(pages);
+        let (path, oracle) = file(dir.path(), "model", extents.last().unwrap().end() as usize);
+        let mut store = Store::open(vec![path], specs, config).unwrap();
+        let budget = store.budget_handle(ByteSize(0));
+        let mut fetch = Fetch::new();
+        store.start(&mut fetch, &[BlockId(0)]).unwrap();
+        // The first block is at the arena's begin, and its bytes at its own.
+        let base = store.next(&mut fetch).unwrap().unwrap().data as u64;
+        Self { store, budget, oracle, extents, base, held: VecDeque::new(), _dir: dir }
+    }
+
+    fn start(&mut self, blocks: &[BlockId], how: Use) -> Result<(), StoreError> {
+        let mut fetch = Fetch::new();
+        self.store.start_as(&mut fetch, blocks, how)?;
+        self.held.push_back((fetch, Vec::new()));
+        Ok(())
+    }
+
+    /// Takes what the newest fetch has.
+    fn take(&mut self) {
+        let Some((fetch, seen)) = self.held.back_mut() else { return };
+        while let Some(ready) = self.store.next(fetch).unwrap() {
+            seen.push(ready);
+        }
+    }
+
+    /// Every byte that is leased is what it should be.
+    fn check_leased(&self) {
+        for ready in self.held.iter().flat_map(|(_, seen)| seen) {
+            let Extent { offset, len, .. } = self.extents[ready.block.index()];
+            assert!(
+                bytes(ready) == &self.oracle[offset as usize..][..len as usize],
+                "{:?} was lost",
+                ready.block
+            );
+        }
+    }
+
+    fn resident(&self) -> BTreeSet<u32> {
+        (0..BLOCKS).filter(|block| self.store.is_resident(BlockId(*block))).collect()
+    }
+
+    /// Ends every lease, and lets everything in flight arrive.
+    fn settle(&mut self) {
+        self.held.clear();
+        self.store.expire_speculation();
+        loop {
+            self.store.poll().unwrap();
+            let slots = |block: &u32| self.store.slot_size(BlockId(*block)).bytes();
+            let resident: u64 = self.resident().iter().map(slots).sum();
+            if resident == self.store.stats().resident.bytes() && !self.store.filling() {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        self.store.next_token();
+    }
+
+    /// Pages of the arena that are in RAM.
+    fn pages(&self) -> u64 {
+        let pagemap = std::fs::File::open("/proc/self/pagemap").unwrap();
+        let mut entries = vec![0; (self.budget.most().bytes() / PAGE * 8) as usize];
+        pagemap.read_exact_at(&mut entries, self.base / PAGE * 8).unwrap();
+        // Bit 63: in RAM.
+        entries.as_chunks::<8>().0.iter().filter(|entry| entry[7] >> 7 == 1).count() as u64
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Budget(u64),
+    Start(Vec<u32>, bool),
+    Take,
+    Release,
+    Token,
+    Guess(Vec<u32>),
+    Fill(Vec<u32>),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let list = || prop::collection::vec(0..BLOCKS, 1..6);
+    prop_oneof![
+        2 => (0u64..60).prop_map(Step::Budget),
+        4 => (list(), any::<bool>()).prop_map(|(list, sweep)| Step::Start(list, sweep)),
+        4 => Just(Step::Take),
+        3 => Just(Step::Release),
+        1 => Just(Step::Token),
+        1 => list().prop_map(Step::Guess),
+        1 => list().prop_map(Step::Fill),
+    ]
+}
+
+fn ids_of(list: &[u32]) -> Vec<BlockId> {
+    list.iter().copied().map(BlockId).collect()
+}
+
+/// Direct with io_uring, and buffered with a pool and late answers.
+fn configs() -> Vec<StoreConfig> {
+    let mut all = engines();
+    let (mut late, quick) = (all.pop().unwrap(), all.swap_remove(0));
+    late.faults = Some("latency=300us@2..40".parse().unwrap());
+    vec![quick, late]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Whatever happens meanwhile: leased bytes stay what and where they are, a consumer gets what it asks for, and once
+    /// nothing is leased or on its way the budget holds, in slots and in pages.
+    #[test]
+    fn a_budget_that_changes_loses_nothing(steps in prop::collection::vec(step(), 1..60)) {
+        for (policy, config) in PolicyKind::SELF_CONTAINED.iter().flat_map(|p| configs().into_iter().map(move |c| (p, c))) {
+            let speculation = ByteSize(6 * PAGE);
+            let config = StoreConfig { policy: policy.clone(), budget: ByteSize(40 * PAGE), speculation, ..config };
+            let mut bench = Bench::new(config, None);
+            let mut wanted = bench.budget.most();
+            for step in &steps {
+                match step {
+                    Step::Budget(pages) => wanted = bench.budget.set(ByteSize(pages * PAGE)),
+                    Step::Start(list, sweep) => {
+                        let how = if *sweep { Use::Sweep } else { Use::Decode };
+                        bench.start(&ids_of(list), how).unwrap();
+                    }
+                    Step::Take => bench.take(),
+                    Step::Release => drop(bench.held.pop_front()),
+                    Step::Token => bench.store.next_token(),
+                    Step::Guess(list) => drop(bench.store.speculate(&ids_of(list)).unwrap()),
+                    Step::Fill(list) => bench.store.fill(ids_of(list)).unwrap(),
+                }
+                bench.check_leased();
+                let stats = bench.store.stats();
+                prop_assert!(stats.resident <= stats.budget, "{stats:?}");
+            }
+            bench.settle();
+            let stats = bench.store.stats();
+            prop_assert!(stats.resident <= stats.capacity && stats.capacity <= wanted, "{policy}: {stats:?}, {wanted}");
+            prop_assert!(bench.pages() * PAGE <= wanted.bytes(), "{policy}: {} pages, {wanted}", bench.pages());
+            prop_assert!(bench.budget.held() <= wanted && wanted >= bench.budget.least());
+            // And everything can still be had, with the least as well.
+            for budget in [wanted, bench.budget.set(ByteSize(0)), bench.budget.set(bench.budget.most())] {
+                bench.budget.set(budget);
+                fetch_all(&mut bench.store, &bench.oracle, &bench.extents, &ids(0..BLOCKS));
+                bench.settle();
+                prop_assert!(bench.pages() * PAGE <= budget.bytes());
+            }
+        }
+    }
+}
+
+/// Uses blocks one after the other.
+fn ask(bench: &mut Bench, list: impl IntoIterator<Item = u32>, how: Use) {
+    for block in list {
+        bench.start(&[BlockId(block)], how).unwrap();
+        bench.take();
+        bench.held.clear();
+    }
+}
+
+/// Of blocks of equal sizes, those go that the order says, wherever they are; the others are moved, not read again.
+#[test]
+fn what_goes_is_the_orders_choice() {
+    for policy in PolicyKind::SELF_CONTAINED {
+        let room = ByteSize(16 * 2 * PAGE);
+        let config = StoreConfig { policy: policy.clone(), budget: room, ..configs().remove(0) };
+        let mut bench = Bench::new(config.clone(), Some(2));
+        ask(&mut bench, 0..8, Use::Decode);
+        ask(&mut bench, 8..12, Use::Sweep);
+        for _ in 0..4 {
+            // Used again, and so kept by any order; the last of them behind all others.
+            ask(&mut bench, [3, 5, 6, 1], Use::Decode);
+        }
+        bench.store.next_token();
+        bench.budget.set(ByteSize(8 * 2 * PAGE));
+        bench.store.next_token();
+        assert_eq!(bench.resident(), (0..8).collect(), "{policy}: what a sweep left goes first");
+        bench.budget.set(ByteSize(4 * 2 * PAGE));
+        bench.store.next_token();
+        if !matches!(policy, PolicyKind::PerLayer) {
+            assert_eq!(bench.resident(), BTreeSet::from([1, 3, 5, 6]), "{policy}");
+        }
+        assert_eq!((bench.resident().len(), bench.pages()), (4, 8), "{policy}");
+        let left = bench.resident();
+        bench.store.reset_stats();
+        ask(&mut bench, left, Use::Decode);
+        let stats = bench.store.stats();
+        assert_eq!((stats.hits, stats.misses), (4, 0), "{policy}");
+        bench.budget.set(room);
+        ask(&mut bench, 0..12, Use::Decode);
+        let stats = bench.store.stats();
+        assert_eq!((stats.grows, stats.shrinks, stats.capacity), (1, 0, room));
+        assert_eq!(bench.resident().len(), 12, "{policy}: there is room again");
+    }
+}
+
+/// What is leased stays, and so does what was counted on when the graph began; with the next graph, the budget holds.
+#[test]
+fn leases_taken_under_a_larger_budget_end_in_their_own_time() {
+    let config = StoreConfig { budget: ByteSize(16 * 2 * PAGE), ..configs().remove(0) };
+    let mut bench = Bench::new(config, Some(2));
+    bench.store.next_token();
+    bench.start(&ids(0..10), Use::Decode).unwrap();
+    bench.take();
+    bench.budget.set(ByteSize(4 * 2 * PAGE));
+    // All that fits the budget is leased, and this graph needs more.
+    bench.start(&ids(12..14), Use::Decode).unwrap();
+    bench.take();
+    bench.check_leased();
+    assert_eq!(bench.held.back().unwrap().1.len(), 2, "there was room when the graph began");
+    bench.held.clear();
+    bench.store.next_token();
+    assert_eq!((bench.resident(), bench.pages()), (BTreeSet::from([8, 9, 12, 13]), 8));
+    bench.start(&ids(0..4), Use::Decode).unwrap();
+    assert_eq!(bench.store.start(&mut Fetch::new(), &[BlockId(20)]).unwrap(), 0, "no exception any more");
+}
+
+/// Never less than the consumer can work with, and never more than the store was opened with.
+#[test]
+fn budgets_have_bounds() {
+    let config = StoreConfig { budget: ByteSize(16 * 2 * PAGE), ..configs().remove(0) };
+    let bench = Bench::new(config, Some(2));
+    let budget = bench.store.budget_handle(ByteSize(6 * PAGE));
+    assert!(budget.set(ByteSize(0)) >= ByteSize(6 * PAGE) && budget.least() < ByteSize(8 * PAGE));
+    assert_eq!(budget.set(ByteSize(u64::MAX)), budget.most());
+    assert_eq!((budget.most(), budget.wanted()), (ByteSize(16 * 2 * PAGE), bench.budget.wanted()));
+    // What is lent is not there, whatever is set.
+    assert_eq!(budget.lend(ByteSize(4 * PAGE)), Ok(()));
+    assert_eq!(budget.set(ByteSize(u64::MAX)), ByteSize((16 * 2 - 4) * PAGE));
+    assert_eq!(budget.set(ByteSize(10 * PAGE)), ByteSize(10 * PAGE));
+    let lendable = ByteSize(budget.most().bytes() - budget.least().bytes());
+    assert_eq!(budget.lend(lendable + ByteSize(1)), Err(lendable), "what is needed is not lent");
+    assert_eq!((budget.lent(), budget.lend(lendable)), (ByteSize(4 * PAGE), Ok(())));
+    assert_eq!((budget.wanted(), budget.lend(ByteSize(0))), (budget.least(), Ok(())));
+    assert_eq!(budget.wanted(), ByteSize(10 * PAGE));
+    let budget = bench.store.budget_handle(ByteSize(u64::MAX));
+    assert_eq!(budget.set(ByteSize(0)), budget.most(), "a consumer that needs all");
+}

@@ -1,0 +1,17 @@
+//! Tests of the models of the test kit.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod big;
+mod common;
+mod hostile;
+mod routing;
+mod rpc;
+mod stock;
+
+/// Started by `RpcServer::start`.
+#[test]
+#[ignore = "the devices of other tests, in a process of their own"]
+fn rpc_server() {
+    terrace_testkit::rpc::serve_as_child();
+}

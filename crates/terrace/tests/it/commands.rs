@@ -1,0 +1,272 @@
+//! What the commands do when all is well, and how their settings come together.
+
+use crate::common::{bundled, failure, json, run, stderr, stdout, terrace};
+use serde_json::Value;
+use std::fs;
+use std::io::Write;
+use std::process::{Output, Stdio};
+use tempfile::TempDir;
+
+const PROMPT: &str = "In the beginning";
+
+fn generate(more: &[&str]) -> Output {
+    let model = bundled();
+    let args = ["run", model.to_str().unwrap(), "-p", PROMPT, "-n", "16", "--temp", "0"];
+    run(args.iter().chain(more))
+}
+
+#[test]
+fn streamed_stock_and_resident_text_are_the_same() {
+    let text = generate(&["--stream", "none"]);
+    assert!(text.status.success(), "{}", stderr(&text));
+    assert!(stdout(&text).len() > 16 && stdout(&text).ends_with('\n'));
+    assert_eq!(stdout(&generate(&["--stream", "experts", "--ram-budget", "4MiB"])), stdout(&text));
+    assert_eq!(
+        stdout(&generate(&["--stream", "all", "--ram-budget", "16MiB", "--io", "pread"])),
+        stdout(&text)
+    );
+    assert_eq!(stdout(&generate(&["--manage", "mapped"])), stdout(&text));
+    assert_eq!(stdout(&generate(&["--stock"])), stdout(&text));
+}
+
+#[test]
+fn what_fits_is_left_to_the_page_cache_unless_reading_is_asked_for() {
+    let size = fs::metadata(bundled()).unwrap().len().to_string();
+    let mapped = |more: &[&str]| {
+        let report = json(&generate(&[more, &["--json"]].concat()));
+        assert_eq!(report["plan"]["mode"], report["mode"]);
+        (report["mode"].as_str().unwrap().to_owned(), report["plan"]["io"].is_null())
+    };
+    for more in [&[][..], &["--manage", "mapped"], &["--ram-budget", &size]] {
+        assert_eq!(mapped(more), ("mapped".into(), true), "{more:?}");
+    }
+    for more in [&["--stream", "none"][..], &["--io", "pread"], &["--direct", "off"]] {
+        assert_eq!(mapped(more), ("full-resident".into(), false), "{more:?}");
+    }
+    assert_eq!(mapped(&["--ram-budget", "16MiB"]), ("expert-streaming".into(), false));
+}
+
+fn keys(value: &Value) -> Vec<&str> {
+    value.as_object().unwrap().keys().map(String::as_str).collect()
+}
+
+#[test]
+fn run_json_is_one_object_with_the_promised_fields() {
+    let output = generate(&["--stream", "experts", "--ram-budget", "4MiB", "--json"]);
+    let report = json(&output);
+    assert_eq!(stdout(&output).lines().count(), 1);
+    for key in ["text", "tokens", "prompt_tokens", "mode", "plan", "timings", "store", "peak_rss_bytes"] {
+        assert!(keys(&report).contains(&key), "{key}");
+    }
+    assert_eq!(report["tokens"].as_array().unwrap().len(), 16);
+    assert!(report["tokens"].as_array().unwrap().iter().all(Value::is_i64));
+    assert!(report["prompt_tokens"].as_u64().unwrap() > 0);
+    assert_eq!(report["stop"], "length");
+    assert_eq!(report["text"], stdout(&generate(&[])).trim_end_matches('\n'));
+    for key in ["load_ms", "prompt_tps", "decode_tps", "ttft_ms"] {
+        assert!(report["timings"][key].as_f64().unwrap() > 0.0, "{key}");
+    }
+    let store = &report["store"];
+    for key in ["bytes_read", "requests", "hits", "misses", "hit_rate", "read_gbps", "stall_ms"] {
+        assert!(store[key].is_number(), "{key}");
+    }
+    let layers = report["layers"].as_array().unwrap();
+    for key in ["bytes_read", "requests", "hits", "misses", "joined"] {
+        let sum: u64 = layers.iter().map(|layer| layer[key].as_u64().unwrap()).sum();
+        let total = store[key].as_u64().unwrap();
+        // Weights that stay are read past the layers' blocks.
+        let besides = matches!(key, "bytes_read" | "requests");
+        assert!(if besides { sum <= total && sum > 0 } else { sum == total }, "{key}: {sum} of {total}");
+    }
+    assert!(layers.len() > 2 && layers[1]["layer"] == 1, "{layers:?}");
+    let ahead = |key: &str| store["ahead"][key].as_u64().unwrap();
+    assert!(ahead("speculated") > 0 && ahead("used") + ahead("wasted") <= ahead("speculated"), "{store}");
+    let foretold = |key: &str| report["foretold"][key].as_u64().unwrap();
+    assert!(foretold("chosen") >= foretold("guessed") && foretold("guessed") > 0, "{report}");
+    assert!(store["bytes_read"].as_u64().unwrap() > 4 << 20, "more than the budget was read: it streamed");
+    assert!(report["peak_rss_bytes"].as_u64().unwrap() > 4 << 20);
+    assert!(report["plan"].is_object());
+
+    let stock = json(&generate(&["--stock", "--json"]));
+    assert_eq!((&stock["mode"], &stock["store"]), (&Value::from("stock"), &Value::Null));
+    assert_eq!(stock["tokens"], report["tokens"]);
+
+    let reference = json(&generate(&["--stock", "--stock-repack", "on", "--json"]));
+    let repacked = json(&generate(&["--repack", "--json"]));
+    assert_eq!((&repacked["mode"], &repacked["tokens"]), (&Value::from("repacked"), &reference["tokens"]));
+    let both = failure(&generate(&["--repack", "--ram-budget", "4MiB"]), 2);
+    assert!(both.contains("--repack") && both.contains("--ram-budget"), "{both}");
+}
+
+#[test]
+fn prompts_come_from_arguments_files_and_stdin() {
+    let model = bundled();
+    let model = model.to_str().unwrap();
+    let expected = generate(&[]);
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("prompt.txt");
+    fs::write(&file, format!("{PROMPT}\n")).unwrap();
+    let options = ["-n", "16", "--temp", "0"];
+    let from_file = run(["run", model, "-f", file.to_str().unwrap()].iter().chain(&options));
+    assert_eq!(stdout(&from_file), stdout(&expected));
+
+    let mut child = terrace()
+        .args(["run", model].iter().chain(&options))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    writeln!(child.stdin.take().unwrap(), "{PROMPT}").unwrap();
+    assert_eq!(stdout(&child.wait_with_output().unwrap()), stdout(&expected));
+}
+
+#[test]
+fn without_a_model_the_bundled_one_runs_and_says_so() {
+    let output = run(["run", "-p", PROMPT, "-n", "2", "--temp", "0"]);
+    assert!(output.status.success());
+    assert!(stderr(&output).contains("bundled") && stderr(&output).contains("tiny-moe-Q4_K.gguf"));
+    let output =
+        terrace().args(["run", "-p", "x"]).env("TERRACE_BUNDLED_MODEL", "/nonexistent").output().unwrap();
+    assert!(failure(&output, 1).contains("/nonexistent"));
+}
+
+#[test]
+fn a_seed_makes_sampling_repeatable() {
+    let model = bundled();
+    let sample = |seed| {
+        let args =
+            ["run", model.to_str().unwrap(), "-p", PROMPT, "-n", "24", "--temp", "1.5", "--seed", seed];
+        run(args).stdout
+    };
+    assert_eq!(sample("7"), sample("7"));
+    assert_ne!(sample("7"), sample("8"));
+}
+
+#[test]
+fn verbose_shows_the_plan() {
+    assert_eq!(stderr(&generate(&[])).lines().count(), 1, "a line otherwise");
+    let text = stderr(&generate(&["-v", "--stream", "experts", "--ram-budget", "4MiB"]));
+    assert!(text.contains("expert-streaming") && text.contains("context"), "{text}");
+}
+
+#[test]
+fn chat_applies_the_models_template() {
+    let plain = json(&generate(&["--json"]));
+    let chat = json(&generate(&["--json", "--chat"]));
+    let with_system = json(&generate(&["--json", "--chat", "--system", "Answer in rhymes."]));
+    let tokens = |report: &Value| report["prompt_tokens"].as_u64().unwrap();
+    assert!(tokens(&chat) > tokens(&plain), "the template adds its own");
+    assert!(tokens(&with_system) > tokens(&chat));
+}
+
+#[test]
+fn chat_without_a_template_is_refused() {
+    let dir = TempDir::new().unwrap();
+    let model = dir.path().join("plain.gguf");
+    let mut bytes = fs::read(bundled()).unwrap();
+    let key = b"tokenizer.chat_template";
+    let at = bytes.windows(key.len()).position(|part| part == key).unwrap();
+    bytes[at + key.len() - 1] = b'X';
+    fs::write(&model, bytes).unwrap();
+    let error = failure(&run(["run", model.to_str().unwrap(), "--chat", "-p", "x"]), 2);
+    assert!(error.contains("chat template"), "{error}");
+}
+
+#[test]
+fn inspect_counts() {
+    let model = bundled();
+    let report = json(&run(["inspect", model.to_str().unwrap(), "--json"]));
+    assert_eq!(report["architecture"], "qwen3moe");
+    let size = fs::metadata(&model).unwrap().len();
+    assert_eq!(report["file_bytes"], size);
+    let sum = |list: &str| -> u64 {
+        report[list].as_array().unwrap().iter().map(|entry| entry["bytes"].as_u64().unwrap()).sum()
+    };
+    assert_eq!(report["tensor_bytes"], sum("types"));
+    assert_eq!(report["tensor_bytes"], sum("classes"));
+    assert_eq!(sum("shards"), size);
+    let table = run(["inspect", model.to_str().unwrap()]);
+    for word in ["qwen3moe", "experts", "token cycle", "q4_K"] {
+        assert!(stdout(&table).contains(word), "{word}");
+    }
+}
+
+#[test]
+fn bench_compares_runs_that_agree() {
+    let model = bundled();
+    let common = ["bench", model.to_str().unwrap(), "-n", "6", "-r", "2", "--baseline"];
+    let streaming = ["--stream", "experts", "--ram-budget", "4MiB"];
+    let report = json(&run(common.iter().chain(&streaming).chain(&["--json"])));
+    assert_eq!(report["tokens_agree"], true);
+    assert_eq!(report["generated_tokens"], 6);
+    for side in ["terrace", "stock"] {
+        for key in ["decode_tps", "prompt_tps", "load_ms", "ttft_ms", "peak_rss_bytes"] {
+            let spread = &report["sides"][side][key];
+            let number = |field: &str| spread[field].as_f64().unwrap();
+            assert!(
+                0.0 < number("min") && number("min") <= number("median") && number("median") <= number("max")
+            );
+            assert_eq!(spread["values"].as_array().unwrap().len(), 2);
+        }
+    }
+    assert!(report["sides"]["terrace"]["bytes_read"]["median"].as_f64().unwrap() > 0.0);
+    assert!(report["ratio"]["decode_tps"]["median"].as_f64().unwrap() > 0.0);
+    assert_eq!(report["sides"]["stock"]["mode"], "stock");
+
+    let table = run(common.iter().chain(&streaming));
+    assert!(table.status.success(), "{}", stderr(&table));
+    assert!(stdout(&table).contains("decode, tokens/s") && stdout(&table).contains("terrace / stock"));
+}
+
+#[test]
+fn bench_passes_on_why_a_run_failed() {
+    let error = failure(&run(["bench", "/nonexistent.gguf", "-r", "1"]), 1);
+    assert!(error.contains("/nonexistent.gguf"), "{error}");
+}
+
+#[test]
+fn flags_come_before_environment_before_file() {
+    let dir = TempDir::new().unwrap();
+    let config = dir.path().join("terrace/config.toml");
+    fs::create_dir_all(config.parent().unwrap()).unwrap();
+    fs::write(&config, "ctx = 256\nbatch = 64\nram-buget = \"1GiB\"\n").unwrap();
+    let model = bundled();
+    let context = |variable: Option<&str>, flags: &[&str]| {
+        let mut command = terrace();
+        command
+            .args(["run", model.to_str().unwrap(), "-p", "x", "-n", "1", "--temp", "0", "--json"])
+            .args(flags);
+        command.env("XDG_CONFIG_HOME", dir.path());
+        if let Some(value) = variable {
+            command.env("TERRACE_CTX", value);
+        }
+        let output = command.output().unwrap();
+        let text = stderr(&output);
+        assert!(text.contains("unknown key `ram-buget`; did you mean `ram-budget`?"), "{text}");
+        let plan = json(&output)["plan"].clone();
+        (plan["context"].as_u64().unwrap(), plan["batch"].as_u64().unwrap())
+    };
+    assert_eq!(context(None, &[]), (256, 64));
+    assert_eq!(context(Some("512"), &[]), (512, 64));
+    assert_eq!(context(Some("512"), &["--ctx", "768"]), (768, 64));
+}
+
+#[test]
+fn settings_that_mean_nothing_are_reported() {
+    let output = terrace()
+        .args(["inspect", bundled().to_str().unwrap()])
+        .env("TERRACE_RAM_BUGDET", "1")
+        .output()
+        .unwrap();
+    assert!(output.status.success());
+    let text = stderr(&output);
+    assert!(text.contains("TERRACE_RAM_BUGDET") && text.contains("TERRACE_RAM_BUDGET"), "{text}");
+
+    let dir = TempDir::new().unwrap();
+    let config = dir.path().join("mine.toml");
+    fs::write(&config, "ctx = \"many\"").unwrap();
+    let error = failure(&run(["run", "m.gguf", "-p", "x", "--config", config.to_str().unwrap()]), 2);
+    assert!(error.contains("mine.toml") && error.contains("`ctx`"), "{error}");
+    let error = failure(&run(["run", "m.gguf", "-p", "x", "--config", "/nonexistent.toml"]), 2);
+    assert!(error.contains("/nonexistent.toml"), "{error}");
+}

@@ -1,0 +1,100 @@
+//! Starts the real binary, away from this machine's own settings.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use tempfile::TempDir;
+use terrace_test_env as _;
+
+/// The trained model that comes with the project.
+pub fn bundled() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/tiny-moe-Q4_K.gguf").canonicalize().unwrap()
+}
+
+/// A command without the files that would change what it does; the variables are not in this process either.
+pub fn terrace() -> Command {
+    command(Path::new(env!("CARGO_BIN_EXE_terrace")))
+}
+
+pub fn command(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    // What earlier runs of this user have kept is not this test's.
+    command.env("HOME", home());
+    // One thread unless a test says otherwise: threads of ggml spin, and another test computes on the other core.
+    command
+        .env("TERRACE_THREADS", "1")
+        .env("TERRACE_WARM_START", "off")
+        .env("RUST_BACKTRACE", "1")
+        .stdin(Stdio::null());
+    command
+}
+
+/// An empty home of this process's own; it stays empty of what a test does not ask to be kept.
+fn home() -> &'static Path {
+    static HOME: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
+    HOME.get_or_init(|| {
+        let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("home-{}", std::process::id()));
+        // Of an earlier process with this number.
+        let _ = std::fs::remove_dir_all(&home);
+        std::fs::create_dir_all(&home).unwrap();
+        home
+    })
+}
+
+/// Runs it with arguments to its end.
+pub fn run<S: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = S>) -> Output {
+    terrace().args(args).output().unwrap()
+}
+
+pub fn stdout(output: &Output) -> &str {
+    std::str::from_utf8(&output.stdout).unwrap()
+}
+
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The JSON object on stdout of a run that went well.
+pub fn json(output: &Output) -> serde_json::Value {
+    assert!(output.status.success(), "{:?}: {}", output.status, stderr(output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Asserts that it failed as a program should - an exit code, nothing on stdout, one error line, at most one hint
+/// and no trace of a crash - and returns the error line.
+#[track_caller]
+pub fn failure(output: &Output, code: i32) -> String {
+    let text = stderr(output);
+    assert_eq!(output.status.code(), Some(code), "{:?}: {text}", output.status);
+    assert!(output.stdout.is_empty(), "stdout: {}", stdout(output));
+    error_line(&text)
+}
+
+/// The one error line of what was written to stderr.
+#[track_caller]
+pub fn error_line(text: &str) -> String {
+    assert!(!text.contains("panicked") && !text.contains("internal:"), "{text}");
+    let count = |start: &str| text.lines().filter(|l| l.starts_with(start)).count();
+    let (errors, hints) = (count("error: "), count("hint: "));
+    assert!(errors == 1 && hints <= 1, "one error, at most one hint: {text}");
+    let known = ["error: ", "hint: ", "warning: ", " WARN "];
+    // What was decided, before it went wrong.
+    let plan = [
+        "stock",
+        "mapped: ",
+        "full-resident: ",
+        "expert-streaming: ",
+        "dense-ffn-streaming: ",
+        "mixed-streaming: ",
+    ];
+    let known = [&known[..], &plan].concat();
+    for line in text.lines() {
+        assert!(known.iter().any(|start| line.starts_with(start)), "an unexpected line: {line}");
+    }
+    text.lines().find_map(|l| l.strip_prefix("error: ")).unwrap().to_owned()
+}
+
+/// A tiny model with experts, in a folder of its own.
+pub fn tiny(dir: &TempDir) -> PathBuf {
+    let spec = terrace_testkit::Spec::new(terrace_testkit::Arch::Qwen3Moe);
+    terrace_testkit::write(&spec, dir.path().join("tiny.gguf")).unwrap()
+}

@@ -1,0 +1,224 @@
+//! `--hot-cache`: experts on a device of another process, from the command line.
+
+use crate::common;
+use crate::common::{bundled, failure, json, run, stderr};
+use serde_json::Value;
+use std::fs;
+use std::io::Read;
+use std::process::{Output, Stdio};
+use tempfile::TempDir;
+use terrace_model::ByteSize;
+use terrace_testkit::rpc::RpcServer;
+use terrace_testkit::{Arch, Spec, WeightType};
+
+fn generate(more: &[&str]) -> Output {
+    let bundled = bundled();
+    let fixed = ["run", bundled.to_str().unwrap(), "-p", PROMPT, "-n", "24", "--temp", "0"];
+    run(fixed.iter().chain(more))
+}
+
+fn report(more: &[&str]) -> Value {
+    json(&generate(&[more, &["--json"]].concat()))
+}
+
+/// More tokens than a decode has.
+const PROMPT: &str =
+    "In the beginning was the word, and the word was with all who would hear it in the morning";
+const STREAMED: [&str; 4] = ["--ram-budget", "6MiB", "-ngl", "0"];
+
+#[test]
+fn tokens_are_the_same_and_the_device_has_a_part() {
+    let server = RpcServer::start(ByteSize::mib(256)).unwrap();
+    let golden = report(&["--stock"])["tokens"].clone();
+    let with = ["--rpc", server.endpoint(), "--hot-cache", "2MiB", "--hot-update", "512KiB"];
+    let run = report(&[&STREAMED[..], &with, &["--warm-start", "off"]].concat());
+    assert_eq!(run["tokens"], golden);
+    let hot = &run["hot_experts"];
+    let count = |key: &str| hot[key].as_u64().unwrap();
+    assert!(count("hot") > 0 && count("cold") > 0 && count("bypassed") > 0, "{hot:#}");
+    assert!(count("memory") <= 2 << 20 && count("filled") > 0, "{hot:#}");
+    let device = &run["plan"]["hot"]["devices"][0];
+    assert_eq!(device["device"], "RPC0");
+    assert!(device["bytes"].as_u64().unwrap() <= 2 << 20 && device["slots"].as_u64().unwrap() > 0);
+    let text = stderr(&generate(&[&STREAMED[..], &with, &["-v"]].concat()));
+    assert!(text.contains("experts in") && text.contains("RPC0"), "{text}");
+    assert!(text.lines().any(|line| line.starts_with("devices: ") && line.contains("exchanged")), "{text}");
+}
+
+#[test]
+fn what_earlier_runs_used_is_there_from_the_start() {
+    let cache = TempDir::new().unwrap();
+    let server = RpcServer::start(ByteSize::mib(256)).unwrap();
+    let with = ["--rpc", server.endpoint(), "--hot-cache", "2MiB", "--hot-update", "off"];
+    let runs: Vec<Value> = (0..2)
+        .map(|_| {
+            let bundled = bundled();
+            let mut command = common::terrace();
+            command.env("XDG_CACHE_HOME", cache.path());
+            command.args(["run", bundled.to_str().unwrap(), "-p", PROMPT, "-n", "24"]);
+            command.args(["--temp", "0", "--json", "--warm-start", "on"]).args(STREAMED).args(with);
+            json(&command.output().unwrap())
+        })
+        .collect();
+    assert_eq!(runs[0]["tokens"], runs[1]["tokens"]);
+    // Nothing is exchanged, and of the first run nothing is known.
+    assert_eq!(runs[0]["hot_experts"]["hot"], 0);
+    assert!(runs[1]["hot_experts"]["hot"].as_u64().unwrap() > 0, "{:#}", runs[1]["hot_experts"]);
+    assert!(runs[1]["hot_experts"]["filled"].as_u64().unwrap() > 0);
+}
+
+/// Dense weights and the hottest experts on the device, the others streamed: what a plan of hot lanes is.
+#[test]
+fn a_plan_with_copies_is_followed() {
+    let dir = TempDir::new().unwrap();
+    let server = RpcServer::start(ByteSize::mib(256)).unwrap();
+    let golden = report(&["--stock"])["tokens"].clone();
+    let bundled = bundled();
+    let made = run(["plan", bundled.to_str().unwrap(), "--ram-budget", "6MiB", "--json"]);
+    let mut plan = json(&made);
+    for layer in plan["layers"].as_array_mut().unwrap() {
+        layer["home"] = "RPC0".into();
+        if !layer["experts"].is_null() {
+            layer["experts"]["on_device"] = 5.into();
+        }
+    }
+    let path = dir.path().join("plan.json");
+    fs::write(&path, plan.to_string()).unwrap();
+    let with = ["--rpc", server.endpoint(), "--plan", path.to_str().unwrap(), "--hot-update", "512KiB"];
+    let run = report(&with);
+    assert_eq!(run["tokens"], golden);
+    assert!(run["hot_experts"]["hot"].as_u64().unwrap() > 0, "{run:#}");
+    let layers = run["hot_experts"]["layers"].as_array().unwrap();
+    assert!(layers.len() == 6 && layers.iter().all(|layer| layer["slots"] == 5), "{layers:?}");
+    assert_eq!(run["plan"]["hot"]["devices"][0]["slots"], 30);
+    let placed = run["plan"]["placement"]["layers"].as_array().unwrap();
+    assert!(placed.iter().all(|layer| layer["home"] == "RPC0"), "{placed:?}");
+    let text = stderr(&generate(&[&with[..], &["--hot-cache", "off"]].concat()));
+    assert!(text.contains("devices do not hold the expert copies of the plan: switched off"), "{text}");
+}
+
+/// Each of two devices has a slice of every expert.
+#[test]
+fn several_devices_share_experts() {
+    let dir = TempDir::new().unwrap();
+    let spec = Spec { expert_ff: 512, expert_type: WeightType::Q8_0, ..Spec::new(Arch::Qwen3Moe) };
+    let model = terrace_testkit::write(&spec, dir.path().join("model.gguf")).unwrap();
+    let servers = [(); 2].map(|()| RpcServer::start(ByteSize::mib(64)).unwrap());
+    let generate = |more: &[&str]| {
+        let fixed = ["run", model.to_str().unwrap(), "-p", PROMPT, "-n", "24", "--temp", "0"];
+        run(fixed.iter().chain(more))
+    };
+    let golden = json(&generate(&["--stock", "--json"]))["tokens"].clone();
+    let mut with: Vec<&str> = servers.iter().flat_map(|server| ["--rpc", server.endpoint()]).collect();
+    with.extend([
+        "-ngl",
+        "0",
+        "--manage",
+        "experts",
+        "--ram-budget",
+        "4MiB",
+        "--warm-start",
+        "off",
+        "--json",
+    ]);
+    with.extend(["--hot-cache", "2MiB", "--hot-update", "2MiB", "--hot-split", "on"]);
+    let run = json(&generate(&with));
+    assert_eq!(run["tokens"], golden);
+    let hot = &run["hot_experts"];
+    assert!(hot["hot"].as_u64().unwrap() > 0 && hot["cold"].as_u64().unwrap() > 0, "{hot:#}");
+    assert!(hot["memory"].as_u64().unwrap() <= 4 << 20, "{hot:#}");
+    let layers = hot["layers"].as_array().unwrap();
+    assert!(layers.iter().all(|layer| layer["device"] == "RPC0 + RPC1" && layer["held"] != 0), "{hot:#}");
+    let both = &run["plan"]["hot"]["devices"];
+    assert!(both.as_array().unwrap().len() == 1 && both[0]["device"] == "RPC0 + RPC1", "{both:#}");
+    // Twice the experts that either has room for.
+    let bytes = both[0]["bytes"].as_u64().unwrap();
+    assert!(bytes > 2 << 20 && bytes <= 4 << 20, "{both:#}");
+}
+
+/// Starts a long generation, ends the server at its first words, and waits for the rest.
+fn lose(server: RpcServer, with: &[&str]) -> (String, Output) {
+    let bundled = bundled();
+    let mut command = common::terrace();
+    command.args(["run", bundled.to_str().unwrap(), "-p", PROMPT, "-n", "300", "--temp", "0"]);
+    command.args(["--rpc", server.endpoint()]).args(with);
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut first = [0];
+    child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+    drop(server);
+    let rest = child.wait_with_output().unwrap();
+    (String::from_utf8_lossy(&[&first[..], &rest.stdout].concat()).into_owned(), rest)
+}
+
+#[test]
+fn a_server_of_copies_that_ends_costs_no_token() {
+    let server = RpcServer::start(ByteSize::mib(64)).unwrap();
+    let plain = {
+        let bundled = bundled();
+        let fixed = ["run", bundled.to_str().unwrap(), "-p", PROMPT, "-n", "300", "--temp", "0"];
+        run(fixed.iter().chain(&STREAMED))
+    };
+    let with = ["--hot-cache", "8MiB", "--hot-update", "512KiB", "--warm-start", "off"];
+    let (text, output) = lose(server, &[&STREAMED[..], &with].concat());
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(text, String::from_utf8_lossy(&plain.stdout));
+    let said = stderr(&output);
+    assert_eq!(said.matches("from now on the CPU computes").count(), 1, "{said}");
+}
+
+#[test]
+fn a_server_of_weights_that_ends_is_one_line_and_a_hint() {
+    let server = RpcServer::start(ByteSize::mib(256)).unwrap();
+    let (_, output) = lose(server, &["-ngl", "99"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let said = stderr(&output);
+    assert!(
+        said.contains("error: llama.cpp aborted") && said.contains("hint: an RPC server ended"),
+        "{said}"
+    );
+}
+
+/// Nobody asks for anything: a device with room for some experts gets them.
+#[test]
+fn runs_do_what_is_planned() {
+    let server = RpcServer::start(ByteSize::mib(16)).unwrap();
+    let golden = report(&["--stock"])["tokens"].clone();
+    let run = report(&["--rpc", server.endpoint(), "--ram-budget", "6MiB", "--ctx", "256"]);
+    assert_eq!(run["tokens"], golden);
+    let summary = run["plan"]["placement"]["summary"].as_str().unwrap();
+    assert!(summary.contains("hot lanes on RPC0"), "{:#}", run["plan"]);
+    let hot = &run["hot_experts"];
+    assert!(hot["hot"].as_u64().unwrap() > 0 && hot["cold"].as_u64().unwrap() > 0, "{hot:#}");
+}
+
+#[test]
+fn why_there_are_none_is_said() {
+    let text = stderr(&generate(&["--ram-budget", "6MiB", "--hot-cache", "2MiB"]));
+    assert!(text.contains("--hot-cache does nothing: no device has memory"), "{text}");
+    let text = stderr(&generate(&["--hot-cache", "2MiB"]));
+    assert!(text.contains("--hot-cache does nothing: no experts are streamed"), "{text}");
+    let text = failure(&generate(&["--hot-cache", "much"]), 2);
+    assert!(text.contains("--hot-cache"), "{text}");
+    let server = RpcServer::start(ByteSize::mib(64)).unwrap();
+    let with = [&STREAMED[..], &["--rpc", server.endpoint(), "--hot-split", "on"]].concat();
+    let text = stderr(&generate(&with));
+    assert!(text.contains("--hot-split does nothing without a size of --hot-cache"), "{text}");
+    let text = stderr(&generate(&[&with[..], &["--hot-cache", "2MiB"]].concat()));
+    assert!(text.contains("--hot-split does nothing: there is only one device"), "{text}");
+    let other = RpcServer::start(ByteSize::mib(64)).unwrap();
+    let with = [&with[..], &["--rpc", other.endpoint(), "--hot-cache", "2MiB"]].concat();
+    let text = stderr(&generate(&with));
+    assert!(text.contains("--hot-split does nothing: the experts of layer 0 are too small"), "{text}");
+}
+
+#[test]
+fn a_small_device_gets_what_it_has_room_for() {
+    let server = RpcServer::start(ByteSize::mib(3)).unwrap();
+    let with = ["--rpc", server.endpoint(), "--hot-cache", "64MiB"];
+    let output = generate(&[&STREAMED[..], &with, &["--json"]].concat());
+    let text = stderr(&output);
+    assert!(text.contains("RPC0 has") && text.contains("not 64"), "{text}");
+    let hot = json(&output)["hot_experts"].clone();
+    assert!(hot["memory"].as_u64().unwrap() <= 3 << 20 && hot["hot"].as_u64().unwrap() > 0, "{hot:#}");
+}

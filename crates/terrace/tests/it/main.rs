@@ -1,0 +1,35 @@
+//! Tests of the program, started as a user starts it.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod adapt;
+mod aliases;
+mod bad_input;
+mod commands;
+mod common;
+mod hot_experts;
+mod iobench;
+mod layer_skip;
+mod machine_profile;
+mod optimize;
+mod perplexity;
+mod placing;
+mod plan;
+mod quantize;
+mod reference;
+mod reload_loop;
+mod serve;
+mod serve_reload;
+mod server;
+mod sweep;
+mod timeline;
+mod trace;
+mod warm_start;
+mod watch;
+
+/// Started by `RpcServer::start`.
+#[test]
+#[ignore = "the devices of other tests, in a process of their own"]
+fn rpc_server() {
+    terrace_testkit::rpc::serve_as_child();
+}

@@ -1,0 +1,208 @@
+//! `terrace optimize`, and the presets that later runs take.
+
+use crate::common::{bundled, failure, json, run, stderr, terrace};
+use serde_json::Value;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use tempfile::TempDir;
+
+/// The binary with a configuration directory of its own.
+fn at(config: &Path) -> Command {
+    let mut command = terrace();
+    // Threads are one of the knobs.
+    command.env("XDG_CONFIG_HOME", config).env_remove("TERRACE_THREADS");
+    command
+}
+
+/// All knobs but one, given.
+const GIVEN: [&str; 12] = [
+    "--threads",
+    "2",
+    "--ubatch",
+    "512",
+    "--request-size",
+    "1MiB",
+    "--lookahead",
+    "off",
+    "--cache-policy",
+    "lfu",
+    "--slots-share",
+    "99",
+];
+
+/// A search in little room, for as long as it takes unless `more` says otherwise.
+fn optimize(config: &Path, more: &[&str]) -> Output {
+    let mut command = at(config);
+    command.args(["optimize", bundled().to_str().unwrap(), "-n", "4", "--json"]).args(GIVEN);
+    command.args(["--stream", "experts", "--ram-budget", "8MiB"]).args(more).output().unwrap()
+}
+
+/// Nothing to be turned: the defaults are kept.
+const NOTHING: [&str; 4] = ["--queue-depth", "16", "--minutes", "10"];
+
+fn generate(config: &Path, more: &[&str]) -> Output {
+    let mut command = at(config);
+    command.args([
+        "run",
+        bundled().to_str().unwrap(),
+        "-p",
+        "In the beginning",
+        "-n",
+        "4",
+        "--temp",
+        "0",
+        "--json",
+    ]);
+    command.args(["--stream", "experts", "--ram-budget", "8MiB"]).args(more).output().unwrap()
+}
+
+/// The one file of presets.
+fn kept(config: &Path) -> PathBuf {
+    let files: Vec<_> = fs::read_dir(config.join("terrace/presets")).unwrap().collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+    files[0].as_ref().unwrap().path()
+}
+
+/// Puts settings in the place of what was found, which depends on the machine.
+fn put(config: &Path, settings: &Value) {
+    let path = kept(config);
+    let mut file: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    file["presets"][0]["settings"] = settings.clone();
+    fs::write(path, file.to_string()).unwrap();
+}
+
+#[test]
+fn what_is_found_is_kept_and_later_runs_take_it() {
+    let config = TempDir::new().unwrap();
+    let output = optimize(config.path(), &["--minutes", "10"]);
+    let report = json(&output);
+    assert_eq!(report["preset"], kept(config.path()).to_str().unwrap());
+    assert!(
+        report["complete"] == true
+            && report["runs"].as_u64().unwrap() >= 12
+            && report["default_ms"].as_f64().unwrap() > 0.0,
+        "{report}"
+    );
+    let trials = report["trials"].as_array().unwrap();
+    assert!(trials.len() >= 4, "{report}");
+    // Each on a line, behind those that say what there is to be turned.
+    let text = stderr(&output);
+    for trial in trials {
+        let line = format!("{}: ", trial["settings"].as_str().unwrap());
+        assert!(text.lines().any(|l| l.starts_with(&line) && l.contains(" against ")), "{line}: {text}");
+    }
+    assert!(text.lines().any(|line| line.starts_with("--queue-depth: auto or 8, ")), "{text}");
+    let file: Value = serde_json::from_slice(&fs::read(kept(config.path())).unwrap()).unwrap();
+    assert_eq!(file["presets"][0]["settings"], report["settings"]);
+
+    put(config.path(), &serde_json::json!({ "threads": "1", "cache-policy": "lfu", "queue-depth": "4" }));
+    let plain = json(&generate(config.path(), &["--preset", "off"]));
+    assert_eq!(plain.get("preset"), None);
+    let output = generate(config.path(), &["-v"]);
+    let taken = json(&output);
+    assert_eq!(taken["tokens"], plain["tokens"]);
+    let settings = &taken["preset"]["settings"];
+    assert_eq!(*settings, serde_json::json!({ "threads": "1", "cache-policy": "lfu", "queue-depth": "4" }));
+    assert_eq!(taken["plan"]["threads"], 1);
+    let text = stderr(&output);
+    assert!(text.contains("preset --cache-policy lfu --queue-depth 4 --threads 1 ("), "{text}");
+
+    let mut bench = at(config.path());
+    bench.args(["bench", bundled().to_str().unwrap(), "-n", "2", "-r", "1", "--json", "--stream", "experts"]);
+    let report = json(&bench.output().unwrap());
+    assert_eq!(report["preset"]["settings"], *settings);
+    assert_eq!(report["sides"]["terrace"]["plan"]["threads"], 1);
+}
+
+/// A flag, a variable and the configuration file all win.
+#[test]
+fn a_preset_is_the_last_layer() {
+    let config = TempDir::new().unwrap();
+    json(&optimize(config.path(), &NOTHING));
+    put(
+        config.path(),
+        &serde_json::json!({ "threads": "1", "cache-policy": "lfu", "lookahead": "off", "ubatch": "64" }),
+    );
+    fs::write(config.path().join("terrace/config.toml"), "lookahead = \"1MiB\"\n").unwrap();
+    let mut command = at(config.path());
+    command.args(["run", bundled().to_str().unwrap(), "-p", "In the beginning", "-n", "2", "--json"]);
+    command.args(["--stream", "experts", "--threads", "2"]).env("TERRACE_CACHE_POLICY", "lru");
+    let report = json(&command.output().unwrap());
+    assert_eq!(report["preset"]["settings"], serde_json::json!({ "ubatch": "64" }));
+    assert_eq!((&report["plan"]["threads"], &report["plan"]["ubatch"]), (&2.into(), &64.into()));
+}
+
+#[test]
+fn what_is_wrong_with_a_preset_is_a_warning() {
+    let config = TempDir::new().unwrap();
+    json(&optimize(config.path(), &NOTHING));
+    let path = kept(config.path());
+    let good = fs::read_to_string(&path).unwrap();
+    put(config.path(), &serde_json::json!({ "threads": "many", "queue-depth": "4" }));
+    let output = generate(config.path(), &[]);
+    assert_eq!(json(&output)["preset"]["settings"], serde_json::json!({ "queue-depth": "4" }));
+    let text = stderr(&output);
+    assert!(
+        text.starts_with("warning: ") && text.contains("`threads`") && text.lines().count() == 1,
+        "{text}"
+    );
+    for (bad, part) in [
+        ("{".to_owned(), "not a file of presets"),
+        (good.replace("\"version\": 1", "\"version\": 7"), "version 7"),
+        (good.replace("tiny-moe", "other"), "another model"),
+    ] {
+        fs::write(&path, bad).unwrap();
+        let output = generate(config.path(), &[]);
+        assert_eq!(json(&output).get("preset"), None);
+        let text = stderr(&output);
+        assert!(text.starts_with("warning: ") && text.contains(part) && text.lines().count() == 1, "{text}");
+    }
+    // And it is written anew.
+    json(&optimize(config.path(), &NOTHING));
+    assert_eq!(stderr(&generate(config.path(), &[])), "");
+}
+
+/// Ctrl-C keeps the best so far.
+#[test]
+fn an_interrupted_search_keeps_what_it_has() {
+    let config = TempDir::new().unwrap();
+    let mut command = at(config.path());
+    command.args([
+        "optimize",
+        bundled().to_str().unwrap(),
+        "--minutes",
+        "10",
+        "-n",
+        "4",
+        "--stream",
+        "experts",
+    ]);
+    command.args(["--ram-budget", "8MiB"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // The first value that was judged: the defaults have their times by then.
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains(" against ")));
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("ended before all was tried") && text.contains("kept in "), "{text}");
+    assert!(kept(config.path()).is_file());
+}
+
+#[test]
+fn what_cannot_be_searched_is_said() {
+    let config = TempDir::new().unwrap();
+    let output = optimize(config.path(), &["--minutes", "0.0001"]);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
+    let text = stderr(&output);
+    assert!(text.contains("error: 0.0001 minutes are not enough"), "{text}");
+    assert!(!config.path().join("terrace").exists(), "nothing was found");
+    failure(&run(["optimize", "x.gguf", "--minutes", "-1"]), 2);
+    failure(&run(["optimize", "/nonexistent/x.gguf"]), 1);
+    let line = failure(&run(["run", "x.gguf", "-p", "a", "--preset", "fast"]), 2);
+    assert!(line.contains("auto or off"), "{line}");
+    failure(&run(["run", "x.gguf", "-p", "a", "--request-size", "1"]), 2);
+}

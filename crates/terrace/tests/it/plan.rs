@@ -1,0 +1,256 @@
+//! `terrace plan`: golden plans of well-known models on described machines, and what the options do.
+//!
+//! `UPDATE_GOLDEN=1 cargo test --release -p terrace --test plan` writes the golden files anew; read the differences.
+
+use crate::common::{bundled, failure, json, run, stderr, stdout, terrace};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::sync::OnceLock;
+use tempfile::TempDir;
+use terrace_testkit::Mix;
+use terrace_testkit::big::{self, Data, Preset};
+
+/// The machines whose descriptions are beside this file.
+const MACHINES: [&str; 4] = ["laptop-32", "desktop-64-gpu-12", "workstation-128-2x24", "server-768"];
+
+/// Headers of the models in the mixes that they are published in, and holes for their weights.
+const MODELS: [(Preset, Mix); 7] = [
+    (Preset::Mixtral8x7b, Mix::Q5KM),
+    (Preset::Llama70b, Mix::Q4KM),
+    (Preset::Qwen3_235bA22b, Mix::Q4KM),
+    (Preset::Qwen3CoderNext, Mix::Q4KM),
+    (Preset::GptOss120b, Mix::Q4KM),
+    (Preset::DeepseekV3, Mix::Q4KM),
+    (Preset::KimiK2, Mix::Q4KM),
+];
+
+fn beside(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(path)
+}
+
+fn profile(machine: &str) -> String {
+    beside(&format!("machines/{machine}.json")).display().to_string()
+}
+
+/// A model's header, made once per run of the tests.
+fn header(preset: Preset) -> String {
+    static DIR: OnceLock<TempDir> = OnceLock::new();
+    let path = DIR.get_or_init(|| TempDir::new().unwrap()).path().join(format!("{}.gguf", preset.name()));
+    if !path.exists() {
+        let (_, mix) = MODELS.iter().find(|(model, _)| *model == preset).unwrap();
+        big::write(&mix.apply(preset.spec()), &path, Data::Sparse).unwrap();
+    }
+    path.display().to_string()
+}
+
+fn plan(model: &str, machine: &str, more: &[&str]) -> Output {
+    run(["plan", model, "--profile", &profile(machine)].iter().chain(more))
+}
+
+/// A tiny model with plenty of room does not care about the machine.
+fn bundled_plan(more: &[&str]) -> Output {
+    plan(bundled().to_str().unwrap(), "laptop-32", more)
+}
+
+#[test]
+fn big_models_on_four_machines() {
+    let mut different = Vec::new();
+    for (preset, _) in MODELS {
+        let model = header(preset);
+        for machine in MACHINES {
+            let output = plan(&model, machine, &[]);
+            assert!(output.status.success(), "{}", stderr(&output));
+            let golden = beside(&format!("golden/plan/{machine}/{}.txt", preset.name()));
+            if std::env::var_os("UPDATE_GOLDEN").is_some() {
+                fs::create_dir_all(golden.parent().unwrap()).unwrap();
+                fs::write(&golden, stdout(&output)).unwrap();
+            }
+            if fs::read_to_string(&golden).unwrap_or_default() != stdout(&output) {
+                different.push(golden.display().to_string());
+            }
+        }
+    }
+    assert!(different.is_empty(), "other plans than in {different:#?}");
+}
+
+/// The modes that the first storage-tiered scheduler measured on this machine, and about what it measured.
+#[test]
+fn the_published_cases_land_in_their_modes() {
+    for (preset, mode, measured) in
+        [(Preset::Mixtral8x7b, "expert-streaming", 2.19), (Preset::Llama70b, "dense-ffn-streaming", 0.30)]
+    {
+        let report = json(&plan(&header(preset), "m1-max-32", &["--json", "--ctx", "512"]));
+        assert_eq!(report["mode"], mode);
+        let estimate = report["estimate"]["decode_tok_s"].as_f64().unwrap();
+        assert!(estimate > measured * 0.7 && estimate < measured * 5.0, "{estimate} beside {measured}");
+    }
+}
+
+#[test]
+fn json_reads_back_and_holds_what_the_text_says() {
+    let model = header(Preset::Qwen3CoderNext);
+    let output = plan(&model, "laptop-32", &["--json"]);
+    let plan_read: terrace_plan::Plan = serde_json::from_str(stdout(&output)).unwrap();
+    assert!(terrace_plan::PlanFile::from_json(stdout(&output)).is_ok());
+    let report = json(&output);
+    assert_eq!(report["mode"], "expert-streaming");
+    assert!(!report["advice"].as_array().unwrap().is_empty());
+    let text = plan(&model, "laptop-32", &[]);
+    assert!(stdout(&text).starts_with(&plan_read.tables().to_string()), "{}", stdout(&text));
+    // Piped output has no colours, wherever the variables stand.
+    assert!(!stdout(&text).contains('\x1b'));
+}
+
+#[test]
+fn what_if_changes_the_machine() {
+    let model = header(Preset::Mixtral8x7b);
+    let speed = |more: &[&str]| {
+        let report = json(&plan(&model, "laptop-32", &[more, &["--json"]].concat()));
+        (report["mode"].as_str().unwrap().to_owned(), report["estimate"]["decode_tok_s"].as_f64().unwrap())
+    };
+    let (mode, now) = speed(&[]);
+    assert_eq!(mode, "expert-streaming");
+    let (mode, roomy) = speed(&["--what-if", "ram=64GiB,device=24GiB@1TB/s"]);
+    // Some experts have copies on the device, and slots hold all others.
+    assert!(mode == "expert-streaming" && roomy > 2.0 * now, "{mode}: {now} became {roomy}");
+    let (_, budget) = speed(&["--ram-budget", "6GiB"]);
+    assert!(budget < now);
+    let (_, uniform) = speed(&["--ram-budget", "6GiB", "--hits", "uniform"]);
+    assert!(uniform < budget);
+    let (_, long) = speed(&["--ctx", "32768"]);
+    let (_, quantised) = speed(&["--ctx", "32768", "--kv-type", "q8_0"]);
+    assert!(long < quantised && quantised <= now, "{long} {quantised} {now}");
+}
+
+#[test]
+fn tensors_are_explained() {
+    let model = header(Preset::Llama70b);
+    let about = plan(&model, "laptop-32", &["--explain", "blk.0.ffn_up.weight"]);
+    let text = stdout(&about);
+    assert!(
+        text.contains("dense FFN") && text.contains("every token") && text.contains("ms per token"),
+        "{text}"
+    );
+    let error = failure(&plan(&model, "laptop-32", &["--explain", "blk.0.ffn_upp.weight"]), 1);
+    assert!(error.contains("did you mean `blk.0.ffn_up.weight`"), "{error}");
+}
+
+#[test]
+fn the_drawing_is_well_formed() {
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("plan.svg");
+    let output =
+        plan(&header(Preset::GptOss120b), "workstation-128-2x24", &["--svg", file.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let svg = fs::read_to_string(&file).unwrap();
+    assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
+    let (opened, closed) = (svg.matches("<text").count(), svg.matches("</text>").count());
+    assert!(opened == closed && opened >= 5);
+    assert!(svg.contains(">gpu1<") && svg.matches("<rect").count() > 36, "{svg}");
+}
+
+#[test]
+fn this_machine_is_probed_and_says_so() {
+    let output = run(["plan", bundled().to_str().unwrap(), "--json", "--what-if", "nvme=7GB/s"]);
+    let report = json(&output);
+    assert_eq!((report["machine"].as_str(), report["mode"].as_str()), (Some("this machine"), Some("mapped")));
+    assert!(report["estimate"]["decode_tok_s"].as_f64().unwrap() > 0.0);
+    let rates = report["rates"].as_array().unwrap();
+    let rate = |what: &str| {
+        let rate = rates.iter().find(|rate| rate["what"] == what).unwrap();
+        (rate["source"].as_str().unwrap(), rate["value"].as_f64().unwrap())
+    };
+    for what in ["memory", "q4_K decode", "q4_K prefill", "layer overhead"] {
+        let (source, value) = rate(what);
+        assert!(source == "quick probe" && value > 0.0, "{what}: {value} by {source}");
+    }
+    assert_eq!(rate("disk"), ("--what-if", 7e9));
+    let text = run(["plan", bundled().to_str().unwrap()]);
+    assert!(stdout(&text).contains("quick probe: memory "), "{}", stdout(&text));
+}
+
+#[test]
+fn a_recorded_trace_is_the_hit_curve() {
+    let dir = TempDir::new().unwrap();
+    let trace = dir.path().join("t.trace");
+    let model = bundled();
+    let recorded = run([
+        "trace",
+        "record",
+        "--output",
+        trace.to_str().unwrap(),
+        model.to_str().unwrap(),
+        "-p",
+        "In the beginning",
+        "-n",
+        "32",
+        "--temp",
+        "0",
+        "--manage",
+        "experts",
+        "--ram-budget",
+        "8MiB",
+    ]);
+    assert!(recorded.status.success(), "{}", stderr(&recorded));
+    let hits = |how: &str| {
+        let report = json(&bundled_plan(&["--ram-budget", "6MiB", "--json", "--hits", how]));
+        report["estimate"]["hit_rate"].as_f64().unwrap()
+    };
+    let (measured, uniform) = (hits(trace.to_str().unwrap()), hits("uniform"));
+    assert!(measured > uniform, "a trained model repeats itself: {measured} and {uniform}");
+}
+
+#[test]
+fn settings_come_from_the_environment_too() {
+    let model = bundled();
+    let budget = |command: &mut std::process::Command| {
+        let args = ["plan", model.to_str().unwrap(), "--profile", &profile("laptop-32"), "--json"];
+        let report = json(&command.args(args).output().unwrap());
+        report["tiers"][0]["room"].as_u64().unwrap()
+    };
+    assert!(budget(terrace().env("TERRACE_RAM_BUDGET", "6MiB")) < budget(&mut terrace()));
+}
+
+#[test]
+fn wrong_input_is_one_line() {
+    let dir = TempDir::new().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let model = bundled();
+    let model = model.to_str().unwrap();
+    let no_profile = file("text.json", "fast");
+    let stale = file(
+        "stale.json",
+        r#"{"version": 9, "name": "old", "cpu": {"cores": 2}, "memory": {"total": "1GiB", "available": "1GiB"}}"#,
+    );
+    let slow = file(
+        "slow.json",
+        r#"{"version": 1, "name": "slow", "cpu": {"cores": 2}, "memory": {"total": "1GiB", "available": "1GiB"},
+            "storage": [{"sequential_bytes_per_s": -1}]}"#,
+    );
+    for (args, code, part) in [
+        (vec!["--profile", &no_profile], 2, "no machine profile"),
+        (vec!["--profile", &stale], 1, "version 9"),
+        (vec!["--profile", &slow], 1, "sequential_bytes_per_s is -1"),
+        (vec!["--profile", "/nonexistent/p.json"], 1, "/nonexistent/p.json"),
+        (vec!["--what-if", "fans=3"], 2, "ram=64GiB"),
+        (vec!["--what-if", "ram=1"], 1, "too little RAM"),
+        (vec!["--ram-budget", "64KiB"], 1, "the minimum is"),
+        (vec!["--hits", "/nonexistent/t.trace"], 1, "/nonexistent/t.trace"),
+        (vec!["--kv-type", "q3"], 2, "q8_0"),
+        (vec!["--ctx", "0"], 2, "ctx"),
+        (vec!["--svg", "/nonexistent/dir/a.svg"], 1, "/nonexistent/dir/a.svg"),
+        (vec!["--explain", "no.such.tensor"], 1, "no tensor `no.such.tensor`"),
+        (vec!["--explain", "output.weight", "--json"], 2, "--json"),
+    ] {
+        let output = run(["plan", model].iter().chain(&args));
+        let error = failure(&output, code);
+        assert!(error.contains(part), "{args:?}: {error}");
+    }
+    let header = header(Preset::Llama70b);
+    assert!(failure(&plan(&header, "laptop-32", &["--what-if", "ram=6GiB"]), 1).contains("too little RAM"));
+}

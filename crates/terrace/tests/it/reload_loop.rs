@@ -1,0 +1,213 @@
+//! `terrace perplexity --reload-loop`, end to end: the model's files change between measurements.
+
+use crate::common::{bundled, error_line, failure, json, run, stderr, stdout, terrace};
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use tempfile::TempDir;
+use terrace_testkit::{Arch, Spec, WeightType};
+
+const TENSOR: &str = "blk.1.ffn_down_exps.weight";
+
+/// A model, a donor of one tensor of it, and a text.
+struct Scene {
+    dir: TempDir,
+    model: PathBuf,
+    text: PathBuf,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let dir = TempDir::new().unwrap();
+        let mut spec = Spec::new(Arch::Qwen3Moe);
+        let base = terrace_testkit::write(&spec, dir.path().join("base.gguf")).unwrap();
+        spec.overrides.insert(0, (TENSOR.into(), WeightType::Q8_0));
+        terrace_testkit::write(&spec, dir.path().join("donor.gguf")).unwrap();
+        let model = dir.path().join("model.gguf");
+        fs::copy(base, &model).unwrap();
+        let text = dir.path().join("text.txt");
+        fs::write(&text, "In the beginning God created the heaven and the earth. ".repeat(40)).unwrap();
+        Self { dir, model, text }
+    }
+
+    /// An executable script in the scene's folder, which is also where it runs.
+    fn script(&self, lines: &str) -> PathBuf {
+        script(self.dir.path(), lines)
+    }
+
+    fn perplexity(&self) -> Command {
+        let mut command = measure(&self.model, &self.text);
+        command.current_dir(self.dir.path());
+        command
+    }
+}
+
+fn script(dir: &Path, lines: &str) -> PathBuf {
+    let path = dir.join("script.sh");
+    fs::write(&path, format!("#!/bin/sh\nset -e\n{lines}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+fn measure(model: &Path, text: &Path) -> Command {
+    let mut command = terrace();
+    command.env_remove("LLAMA_HOTSWAP_ENABLED").env_remove("LLAMA_PERPLEXITY_PRE_RELOAD_SCRIPT");
+    command.arg("perplexity").arg(model).arg("-f").arg(text).args(["--ctx", "64", "--chunks", "2"]);
+    command
+}
+
+/// The objects on stdout, one a line.
+fn passes(output: &Output) -> Vec<Value> {
+    assert!(output.status.success(), "{}", stderr(output));
+    stdout(output).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Takes the donor in the first call, what was there in the second, nothing in the third.
+const THERE_AND_BACK: &str = r#"
+echo "call of $1 for $TERRACE_MODEL"
+if [ -e model.bak ]; then mv model.bak model.gguf; touch done
+elif [ ! -e done ]; then cp donor.gguf new; ln model.gguf model.bak; mv new model.gguf
+fi"#;
+
+#[test]
+fn measured_until_nothing_changes() {
+    let scene = Scene::new();
+    let script = scene.script(THERE_AND_BACK);
+    let alone = json(&scene.perplexity().arg("--json").output().unwrap());
+    let donor =
+        json(&measure(&scene.dir.path().join("donor.gguf"), &scene.text).arg("--json").output().unwrap());
+    assert_ne!(alone["perplexity"], donor["perplexity"]);
+
+    for managed in ["experts", "none"] {
+        let _ = fs::remove_file(scene.dir.path().join("done"));
+        let output = scene
+            .perplexity()
+            .args(["--json", "--stream", managed])
+            .env("LLAMA_HOTSWAP_ENABLED", "1")
+            .env("LLAMA_PERPLEXITY_PRE_RELOAD_SCRIPT", &script)
+            .output()
+            .unwrap();
+        let passes = passes(&output);
+        assert_eq!(passes.len(), 3, "{}", stderr(&output));
+        for (i, (pass, expected)) in passes.iter().zip([&alone, &donor, &alone]).enumerate() {
+            assert_eq!(pass["pass"], i);
+            assert_eq!(pass["running"], expected["running"], "{managed}: pass {i}");
+            assert_eq!(pass["perplexity"], expected["perplexity"], "{managed}: pass {i}");
+            let swapped = pass["reloaded"]["swapped"].as_array().unwrap();
+            assert_eq!(swapped.iter().any(|swapped| swapped["tensor"] == TENSOR), i > 0, "{swapped:?}");
+        }
+        assert_eq!(passes[1]["reloaded"]["swapped"][0]["tensor"], TENSOR);
+        assert_eq!(passes[1]["reloaded"]["swapped"][0]["to"], "q8_0");
+        let told = stderr(&output);
+        assert!(told.contains(&format!("for {}", scene.model.display())), "{told}");
+        assert!(told.contains(&format!("reloaded {TENSOR}: ")), "{told}");
+    }
+
+    // By options, and for people.
+    fs::remove_file(scene.dir.path().join("done")).unwrap();
+    let output = scene.perplexity().args(["--reload-loop", "--pre-reload", "./script.sh"]).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let finals: Vec<&str> = stdout(&output).lines().filter(|line| line.starts_with("Final")).collect();
+    assert_eq!(finals.len(), 3);
+    assert!(finals[0] == finals[2], "{finals:?}");
+
+    // Without a script there is nothing to wait for.
+    assert_eq!(passes(&scene.perplexity().args(["--reload-loop", "--json"]).output().unwrap()).len(), 1);
+}
+
+#[test]
+fn other_measurements_are_repeated_too() {
+    let scene = Scene::new();
+    scene.script(THERE_AND_BACK);
+    let base = scene.dir.path().join("base.kld");
+    let base = base.to_str().unwrap();
+    assert!(scene.perplexity().args(["--save-logits", base]).output().unwrap().status.success());
+    let hotswap = ["--json", "--reload-loop", "--pre-reload", "./script.sh"];
+    let klds: Vec<f64> = passes(&scene.perplexity().args(["--kld", base]).args(hotswap).output().unwrap())
+        .iter()
+        .map(|pass| pass["kld"]["value"].as_f64().unwrap())
+        .collect();
+    assert_eq!(klds.len(), 3);
+    assert!(klds[0] == klds[2] && klds[1] > klds[0], "{klds:?}");
+}
+
+#[test]
+fn what_goes_wrong_ends_it() {
+    let scene = Scene::new();
+    let ended = |script: &Path, expected: &str| {
+        let output =
+            scene.perplexity().arg("--reload-loop").arg("--pre-reload").arg(script).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+        assert!(stdout(&output).contains("Final estimate"), "one measurement was made");
+        let errors = stderr(&output);
+        let errors: Vec<&str> = errors.lines().filter(|line| line.starts_with("error: ")).collect();
+        assert_eq!(errors.len(), 1, "{errors:?}");
+        assert!(errors[0].contains(expected), "{errors:?}");
+    };
+    ended(&scene.script("exit 3"), "script.sh: exit status: 3");
+    ended(Path::new("./no-such-script"), "./no-such-script: No such file");
+    // A model that cannot be taken.
+    ended(&scene.script("echo nothing > new; mv new model.gguf"), "model.gguf");
+
+    let usage = |args: &[&str], expected: &str| {
+        let error = failure(&scene.perplexity().args(args).output().unwrap(), 2);
+        assert!(error.contains(expected), "{error}");
+    };
+    usage(&["--pre-reload", "x"], "--reload-loop");
+    usage(&["--reload-loop", "--save-logits", "x"], "--save-logits");
+    let output = scene.perplexity().args(["--no-such"]).output().unwrap();
+    assert!(error_line(&stderr(&output)).contains("--no-such"));
+}
+
+/// The example script over shards of one tensor each, as `terrace quantize --split-tensors` makes them.
+#[test]
+fn the_example_script_tries_one_tensor_after_the_other() {
+    let dir = TempDir::new().unwrap();
+    let split = |folder: &str, more: &[&str]| {
+        let out = dir.path().join(folder);
+        fs::create_dir(&out).unwrap();
+        let (model, out) = (bundled(), out.join("model"));
+        let args = ["quantize", model.to_str().unwrap(), out.to_str().unwrap(), "--split-tensors"];
+        let output = run(args.iter().chain(more));
+        assert!(output.status.success(), "{}", stderr(&output));
+    };
+    split("model", &["--type", "COPY"]);
+    split("donors", &["--type", "Q2_K", "--pure", "--allow-requantize"]);
+    let first = fs::read_dir(dir.path().join("model"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.to_string_lossy().contains("-00001-of-"))
+        .unwrap();
+    let text = bundled().with_file_name("sample.kjv.txt");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/tensor-swap.sh");
+    let output = measure(&first, &text)
+        .args(["--json", "--reload-loop", "--pre-reload"])
+        .arg(script)
+        .env("SOURCE_DIR", dir.path().join("donors"))
+        .env("TENSORS", r"blk\.[02]\.ffn_(down|up)_exps\.weight")
+        .output()
+        .unwrap();
+    let passes = passes(&output);
+    // The model, four tensors, the model again.
+    assert_eq!(passes.len(), 6, "{}", stderr(&output));
+    let names = |pass: &Value| -> Vec<String> {
+        let swapped = pass["reloaded"]["swapped"].as_array().unwrap();
+        swapped.iter().map(|swapped| swapped["tensor"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(&passes[0]), [""; 0]);
+    assert_eq!((names(&passes[1]).len(), names(&passes[2]).len(), names(&passes[5]).len()), (1, 2, 1));
+    let estimate = |pass: &Value| pass["perplexity"].as_f64().unwrap();
+    assert_eq!(estimate(&passes[5]).to_bits(), estimate(&passes[0]).to_bits(), "as it was");
+    for pass in &passes[1..5] {
+        assert_ne!(estimate(pass), estimate(&passes[0]), "a tensor of two bits can be told");
+    }
+    assert!(stderr(&output).contains("[tensor-swap] all were tried"), "{}", stderr(&output));
+    let left: Vec<_> = fs::read_dir(dir.path().join("model"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| !name.ends_with(".gguf"))
+        .collect();
+    assert_eq!(left, [""; 0], "nothing is left behind");
+}

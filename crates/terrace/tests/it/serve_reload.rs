@@ -1,0 +1,237 @@
+//! `terrace serve` while tensors change in the model's files: whole answers are of one state of the model.
+
+use crate::common;
+use crate::common::{bundled, json as json_of, run};
+use crate::server::{Server, streamed_text};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use terrace_testkit::{Arch, Spec};
+
+const TENSOR: &str = "blk.1.ffn_up_exps.weight";
+const PROMPTS: [&str; 4] =
+    ["In the beginning God created", "There was a man in the land of", "The hacker", "A bit is"];
+const TOKENS: usize = 16;
+
+/// The bundled model, the same with one tensor in another type, and a place where one of them is served.
+struct Scene {
+    dir: tempfile::TempDir,
+    variants: [PathBuf; 2],
+    served: PathBuf,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let changed = dir.path().join("changed.gguf");
+        // Another type for many tensors makes another text; one would not always.
+        let rule = "ffn_(up|down)_exps=q2_K";
+        let (from, to) = (bundled(), changed.clone());
+        let words = ["--type", "COPY", "--tensor", rule, "--allow-requantize"];
+        let paths = [from.to_str().unwrap(), to.to_str().unwrap()];
+        let output = run(["quantize"].iter().chain(&paths).chain(&words));
+        assert!(output.status.success(), "{}", common::stderr(&output));
+        let served = dir.path().join("model.gguf");
+        fs::copy(bundled(), &served).unwrap();
+        Self { dir, variants: [bundled(), changed], served }
+    }
+
+    /// Renames a copy of a variant into the served one's place.
+    fn put(&self, variant: usize) {
+        put(&self.variants[variant], &self.served);
+    }
+
+    /// What each variant says to each prompt, from fresh runs.
+    fn golden(&self) -> [Vec<String>; 2] {
+        self.variants.each_ref().map(|variant| {
+            let text = |prompt: &&str| {
+                let args = ["--temp", "0", "--threads", "1", "--json", "-n", "16", "-p", prompt];
+                let report = json_of(&run(["run", variant.to_str().unwrap()].iter().chain(&args)));
+                report["text"].as_str().unwrap().to_owned()
+            };
+            PROMPTS.iter().map(text).collect()
+        })
+    }
+}
+
+fn put(file: &Path, place: &Path) {
+    let beside = place.with_extension("new");
+    fs::copy(file, &beside).unwrap();
+    fs::rename(&beside, place).unwrap();
+}
+
+#[test]
+fn answers_are_of_the_epoch_that_they_name() {
+    for manage in [&["--stream", "none"][..], &["--stream", "experts", "--ram-budget", "8MiB"]] {
+        let scene = Scene::new();
+        let golden = scene.golden();
+        assert!(
+            golden[0].iter().zip(&golden[1]).filter(|(a, b)| a != b).count() > 2,
+            "variants say other things: {golden:?}"
+        );
+        let server = Server::start(&scene.served, manage.iter().chain(&["--parallel", "4", "--ctx", "128"]));
+        let done = AtomicBool::new(false);
+        let seen = Mutex::new((BTreeSet::new(), 0_usize));
+        let (server, golden, seen, done) = (&server, &golden, &seen, &done);
+        std::thread::scope(|scope| {
+            for client in 0..8 {
+                scope.spawn(move || {
+                    for round in 0.. {
+                        if done.load(Ordering::Relaxed) {
+                            break;
+                        }
+                        let which = (client + round) % PROMPTS.len();
+                        let (epochs, text) = ask(server, PROMPTS[which], client % 2 == 0);
+                        let mut seen = seen.lock().unwrap();
+                        if epochs.0 == epochs.1 {
+                            // The first variant was loaded, and each reload brings the other one.
+                            let expected = &golden[usize::try_from(epochs.0 % 2).unwrap()][which];
+                            assert_eq!(&text, expected, "epoch {}", epochs.0);
+                            seen.0.insert(epochs.0);
+                        } else {
+                            seen.1 += 1;
+                        }
+                    }
+                });
+            }
+            let ended = WhenDone(done);
+            for reload in 1..=40_u64 {
+                scene.put(usize::try_from(reload % 2).unwrap());
+                let report = server.post("/v1/tensors/reload", &json!({})).ok();
+                assert_eq!(report["epoch"], reload, "{report}");
+                assert_eq!(report["swapped"].as_array().unwrap().len(), 12, "{report}");
+                let epoch = server.get("/health").ok()["epoch"].as_u64();
+                assert_eq!(epoch, Some(reload));
+                // Some reloads come upon each other, and some wait until an answer was whole.
+                if reload % 3 == 0 {
+                    server.wait_for(|_| seen.lock().unwrap().0.contains(&reload));
+                }
+            }
+            drop(ended);
+        });
+        let (whole, mixed) = &*seen.lock().unwrap();
+        assert!(whole.len() >= 13, "answers of many epochs: {whole:?}, {mixed} of two");
+    }
+}
+
+/// Has the clients stop, also when it is left by a panic.
+struct WhenDone<'a>(&'a AtomicBool);
+
+impl Drop for WhenDone<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The answer's epochs and its text.
+fn ask(server: &Server, prompt: &str, stream: bool) -> ((u64, u64), String) {
+    let body = json!({"prompt": prompt, "max_tokens": TOKENS, "cache_prompt": false, "stream": stream});
+    let reply = server.post("/v1/completions", &body);
+    let (facts, text) = if stream {
+        let events = reply.events();
+        (events.last().unwrap()["terrace"].clone(), streamed_text(&events))
+    } else {
+        let answer = reply.ok();
+        (answer["terrace"].clone(), answer["choices"][0]["text"].as_str().unwrap().to_owned())
+    };
+    let epoch = |name: &str| facts[name].as_u64().unwrap();
+    ((epoch("epoch_first"), epoch("epoch_last")), text)
+}
+
+#[test]
+fn a_reload_says_what_it_did_or_why_not() {
+    let scene = Scene::new();
+    let server = Server::start(&scene.served, ["--stream", "none"]);
+    let reload = || server.post("/v1/tensors/reload", &json!({}));
+    let nothing = reload();
+    assert_eq!((nothing.ok()["swapped"].clone(), nothing.header("x-terrace-epoch")), (json!([]), "0"));
+    scene.put(1);
+    let done = reload();
+    let report = done.ok();
+    let swapped = report["swapped"].as_array().unwrap();
+    let one = swapped.iter().find(|tensor| tensor["tensor"] == TENSOR).unwrap();
+    assert_eq!(
+        (&one["from"], &one["to"], &one["state"]),
+        (&json!("q4_K"), &json!("q2_K"), &json!("detached"))
+    );
+    assert!(one["bytes"].as_u64().unwrap() > 0);
+    assert_eq!(done.header("x-terrace-epoch"), "1");
+    let before = ask(&server, PROMPTS[0], false);
+    // A model of another shape is refused, tensor by tensor, and the one that is there goes on.
+    let other =
+        terrace_testkit::write(&Spec::new(Arch::Qwen3Moe), scene.dir.path().join("other.gguf")).unwrap();
+    put(&other, &scene.served);
+    let refused = reload();
+    assert_eq!(refused.error(409)["code"], "reload_refused");
+    let list = refused.json()["refused"].as_array().unwrap().clone();
+    assert!(list.iter().any(|one| one["tensor"].is_string() && one["reason"].is_string()), "{list:?}");
+    assert_eq!(ask(&server, PROMPTS[0], false), before);
+    assert_eq!(server.get("/health").ok()["epoch"], 1);
+    scene.put(0);
+    let back = reload().ok();
+    assert!(back["swapped"].as_array().unwrap().iter().all(|one| one["state"] == "original"), "{back}");
+    let expected = (2, 2);
+    assert_eq!(ask(&server, PROMPTS[0], false).0, expected);
+}
+
+#[test]
+fn health_reloads_only_where_it_is_told_to() {
+    let scene = Scene::new();
+    let health = |server: &Server| server.get("/health").ok();
+    for value in [None, Some("0")] {
+        let server = Server::start_with(&scene.served, ["--stream", "none"], |command| match value {
+            Some(value) => command.env("LLAMA_HOTSWAP_ENABLED", value),
+            None => command,
+        });
+        scene.put(1);
+        let answer = health(&server);
+        assert_eq!((&answer["epoch"], &answer["status"]), (&json!(0), &json!("ok")));
+        assert_eq!(answer.get("reload"), None);
+        scene.put(0);
+    }
+    let enabled = |args: &[&str]| {
+        Server::start_with(&scene.served, args, |command| command.env("LLAMA_HOTSWAP_ENABLED", "1"))
+    };
+    let server = enabled(&[]);
+    assert_eq!(health(&server)["reload"]["swapped"], json!([]));
+    scene.put(1);
+    let answer = health(&server);
+    assert_eq!((&answer["epoch"], &answer["status"]), (&json!(1), &json!("ok")));
+    let swapped = answer["reload"]["swapped"].as_array().unwrap();
+    let one = swapped.iter().find(|tensor| tensor["tensor"] == TENSOR).unwrap();
+    assert_eq!((&one["from"], &one["to"]), (&json!("q4_K"), &json!("q2_K")));
+    // What cannot be taken does not make the server ill.
+    let other =
+        terrace_testkit::write(&Spec::new(Arch::Qwen3Moe), scene.dir.path().join("other.gguf")).unwrap();
+    put(&other, &scene.served);
+    let answer = health(&server);
+    assert_eq!((&answer["epoch"], &answer["status"]), (&json!(1), &json!("ok")));
+    assert!(answer["reload"]["error"].as_str().unwrap().contains("nothing was reloaded"), "{answer}");
+    drop(server);
+    // Whoever has no key changes nothing.
+    scene.put(0);
+    let server = enabled(&["--api-key", "secret"]);
+    scene.put(1);
+    assert_eq!(health(&server).get("reload"), None);
+    let with_key: Value = server.request("GET", "/health", &[("authorization", "Bearer secret")], "").ok();
+    assert_eq!(with_key["epoch"], 1, "{with_key}");
+}
+
+#[test]
+fn watching_and_signals_reload_an_idle_server() {
+    let scene = Scene::new();
+    let server = Server::start(&scene.served, ["--stream", "none"]);
+    scene.put(1);
+    server.signal("-HUP");
+    server.wait_for(|server| server.get("/health").ok()["epoch"] == 1);
+    drop(server);
+    scene.put(0);
+    let server = Server::start(&scene.served, ["--watch"]);
+    scene.put(1);
+    server.wait_for(|server| server.get("/health").ok()["epoch"] == 1);
+    let (one, text) = ask(&server, PROMPTS[0], false);
+    assert_eq!((one, text), ((1, 1), scene.golden()[1][0].clone()));
+}

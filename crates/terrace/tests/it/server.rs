@@ -1,0 +1,212 @@
+//! Starts `terrace serve`, and asks it.
+
+use crate::common::terrace;
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long anything may take before it hangs.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A running server.
+pub struct Server {
+    child: Child,
+    /// `127.0.0.1:PORT`.
+    pub address: String,
+    stderr: Option<ChildStderr>,
+}
+
+/// What it answered.
+#[derive(Debug)]
+pub struct Reply {
+    pub status: u16,
+    pub headers: ureq::http::HeaderMap,
+    pub text: String,
+}
+
+impl Reply {
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|e| panic!("{e}: {}", self.text))
+    }
+
+    /// The body of a request that went well.
+    #[track_caller]
+    pub fn ok(&self) -> Value {
+        assert_eq!(self.status, 200, "{}", self.text);
+        self.json()
+    }
+
+    /// The error of one that did not, which has the shape that it should have.
+    #[track_caller]
+    pub fn error(&self, status: u16) -> Value {
+        assert_eq!(self.status, status, "{}", self.text);
+        let error = self.json()["error"].clone();
+        assert!(error["message"].is_string() && error["type"].is_string(), "{error}");
+        assert!(error.get("param").is_some() && error.get("code").is_some(), "{error}");
+        error
+    }
+
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    /// The events of a stream; it ended with `[DONE]`.
+    #[track_caller]
+    pub fn events(&self) -> Vec<Value> {
+        assert_eq!(self.status, 200, "{}", self.text);
+        assert_eq!(self.header("content-type"), "text/event-stream");
+        let mut data: Vec<&str> = self.text.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
+        assert_eq!(data.pop(), Some("[DONE]"), "{}", self.text);
+        data.into_iter().map(|text| serde_json::from_str(text).unwrap()).collect()
+    }
+}
+
+/// The text of a stream of completions.
+pub fn streamed_text(events: &[Value]) -> String {
+    let piece = |event: &Value| {
+        let choice = &event["choices"][0];
+        let text = choice["text"].as_str().or(choice["delta"]["content"].as_str());
+        text.unwrap_or_default().to_owned()
+    };
+    events.iter().map(piece).collect()
+}
+
+fn agent() -> ureq::Agent {
+    let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(PATIENCE));
+    config.build().new_agent()
+}
+
+impl Server {
+    pub fn start<S: AsRef<OsStr>>(model: &Path, args: impl IntoIterator<Item = S>) -> Self {
+        Self::start_with(model, args, |command| command)
+    }
+
+    /// With `adjust` having the last word on how it is started.
+    pub fn start_with<S: AsRef<OsStr>>(
+        model: &Path,
+        args: impl IntoIterator<Item = S>,
+        adjust: impl FnOnce(&mut Command) -> &mut Command,
+    ) -> Self {
+        let mut command = terrace();
+        command.arg("serve").arg(model).args(["--port", "0", "--threads", "1", "--temp", "0"]).args(args);
+        command.env_remove("LLAMA_HOTSWAP_ENABLED");
+        adjust(&mut command).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let stderr = child.stderr.take();
+        let address = line.trim().strip_prefix("listening on http://");
+        let address = address.unwrap_or_else(|| panic!("`{line}`: {:?}", rest(stderr.as_ref()))).to_owned();
+        let this = Self { child, address, stderr };
+        this.wait_for(|server| server.get("/health").status == 200);
+        this
+    }
+
+    /// Asks again and again.
+    #[track_caller]
+    pub fn wait_for(&self, holds: impl Fn(&Self) -> bool) {
+        let begin = Instant::now();
+        while !holds(self) {
+            assert!(begin.elapsed() < PATIENCE, "it does not come about");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    pub fn get(&self, path: &str) -> Reply {
+        reply(agent().get(self.url(path)).call())
+    }
+
+    pub fn post(&self, path: &str, body: &Value) -> Reply {
+        self.post_bytes(path, body.to_string().as_bytes())
+    }
+
+    pub fn post_bytes(&self, path: &str, body: &[u8]) -> Reply {
+        reply(agent().post(self.url(path)).content_type("application/json").send(body))
+    }
+
+    pub fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Reply {
+        let mut request = ureq::http::Request::builder().method(method).uri(self.url(path));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        reply(agent().run(request.body(body.to_owned()).unwrap()))
+    }
+
+    /// A connection on which a request was sent whose answer nobody has read yet.
+    pub fn begin(&self, path: &str, body: &Value) -> TcpStream {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let body = body.to_string();
+        let length = body.len();
+        write!(
+            stream,
+            "POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+        )
+        .unwrap();
+        stream
+    }
+
+    /// Slots that work.
+    pub fn processing(&self) -> usize {
+        let slots = self.get("/slots").ok();
+        slots.as_array().unwrap().iter().filter(|slot| slot["is_processing"] == true).count()
+    }
+
+    /// Requests that wait for a slot.
+    pub fn waiting(&self) -> u64 {
+        self.get("/health").ok()["waiting"].as_u64().unwrap()
+    }
+
+    pub fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Waits for its end; with what it said on stderr.
+    pub fn ended(mut self) -> (ExitStatus, String) {
+        let begin = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(begin.elapsed() < PATIENCE, "it does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        (status, rest(self.stderr.as_ref()))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn rest(stderr: Option<&ChildStderr>) -> String {
+    let mut text = Vec::new();
+    let fd = stderr.map(|stderr| std::os::fd::AsFd::as_fd(stderr).try_clone_to_owned().unwrap());
+    if let Some(fd) = fd {
+        let _ = std::fs::File::from(fd).read_to_end(&mut text);
+    }
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+fn reply(response: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Reply {
+    let mut response = response.unwrap();
+    let (status, headers) = (response.status().as_u16(), response.headers().clone());
+    let bytes = response.body_mut().read_to_vec().unwrap();
+    Reply { status, headers, text: String::from_utf8(bytes).expect("answers are UTF-8") }
+}
