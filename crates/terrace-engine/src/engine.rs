@@ -261,7 +261,7 @@ impl Engine {
     /// writes it. `None` if none was requested, or if no experts are managed.
     ///
     /// # Errors
-    /// [`EngineError::File`]; a file that was there before is then as it was.
+    /// [`EngineError::File`]; an existing file is then unchanged.
     pub fn save_trace(&mut self) -> Result<Option<SavedTrace>, EngineError> {
         let (Some(trace), Some(weights)) = (self.trace.take(), &self.weights) else { return Ok(None) };
         let recorder = weights.observer().recorder.take();
@@ -274,7 +274,7 @@ impl Engine {
     /// in stock runs.
     ///
     /// # Errors
-    /// [`EngineError::File`]; a file that was there before is then as it was.
+    /// [`EngineError::File`]; an existing file is then unchanged.
     pub fn save_timeline(&mut self) -> Result<Option<SavedTimeline>, EngineError> {
         let (Some(timeline), Some(weights)) = (self.timeline.take(), &self.weights) else { return Ok(None) };
         timeline.save(&mut weights.store())

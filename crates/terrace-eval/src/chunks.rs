@@ -1,15 +1,16 @@
-//! A long text in pieces of one context each, evaluated for the logits of its tokens.
+//! Cuts a long text into pieces of one context each, and evaluates them for the logits of their
+//! tokens.
 
 use crate::error::EvalError;
 use std::ops::Range;
 use terrace_engine::Logits;
 
-/// What to measure.
+/// How much of a text to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PerplexityOptions {
-    /// Tokens in a chunk, evaluated together; no more than the engine's context.
+    /// Tokens in a chunk, evaluated together; at most the engine's context.
     pub context: usize,
-    /// How many chunks at most; `None`: all of the text.
+    /// Maximum number of chunks; `None` means the whole text.
     pub chunks: Option<usize>,
 }
 
@@ -19,23 +20,23 @@ impl Default for PerplexityOptions {
     }
 }
 
-/// A text cut into chunks, as llama.cpp's `perplexity` tool cuts it: of equal length, one after the other, what is
-/// left over at the end not used. Of each chunk the second half is scored, so that every scored token has at least
-/// half a chunk before it.
+/// A text cut into chunks as llama.cpp's `perplexity` tool cuts it: consecutive, of equal length,
+/// with the remainder at the end unused. The second half of each chunk is scored, so that every
+/// scored token has at least half a chunk before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunks {
     /// Tokens in a chunk.
     pub context: usize,
-    /// How many chunks.
+    /// Number of chunks.
     pub count: usize,
 }
 
 impl Chunks {
-    /// Cuts a text of `tokens` tokens, into `limit` chunks at most.
+    /// Cuts a text of `tokens` tokens into at most `limit` chunks.
     ///
     /// # Errors
-    /// [`EvalError::TextTooShort`] below two chunks; [`EvalError::ChunkTooSmall`] if none of a chunk's tokens could
-    /// be scored.
+    /// [`EvalError::TextTooShort`] below two chunks; [`EvalError::ChunkTooSmall`] if no token of a
+    /// chunk could be scored.
     pub fn of(tokens: usize, context: usize, limit: Option<usize>) -> Result<Self, EvalError> {
         if context < 4 {
             return Err(EvalError::ChunkTooSmall { context });
@@ -47,7 +48,7 @@ impl Chunks {
         Ok(Self { context, count: limit.map_or(most, |limit| limit.clamp(1, most)) })
     }
 
-    /// The first position of a chunk whose logits are scored: against the token after it.
+    /// The first position of a chunk whose logits are scored, against the token after it.
     pub const fn first(self) -> usize {
         self.context / 2
     }
@@ -57,33 +58,34 @@ impl Chunks {
         self.context - self.first() - 1
     }
 
-    /// Where chunk `index` is in the text.
+    /// Range of chunk `index` in the text.
     pub const fn range(self, index: usize) -> Range<usize> {
         index * self.context..(index + 1) * self.context
     }
 }
 
-/// Logits of scored positions of a chunk, as a graph left them: some of its rows, the others come with the next call.
+/// Logits of consecutive scored positions of a chunk, as one graph computed them; further positions
+/// come with the next call.
 pub struct Scored<'a> {
     /// The chunk.
     pub chunk: usize,
-    /// Which of the chunk's scored positions the first row is.
+    /// Index of the first row among the chunk's scored positions.
     pub first: usize,
     /// One logit per vocabulary entry and row.
     pub rows: &'a [f32],
-    /// The token that follows, for each row.
+    /// The token that follows each row's position.
     pub targets: &'a [i32],
-    /// Entries of the vocabulary.
+    /// Size of the vocabulary.
     pub vocab: usize,
-    /// Threads for working on them.
+    /// Number of threads to use for the rows.
     pub threads: usize,
 }
 
 impl Scored<'_> {
-    /// That all negative log likelihoods of these rows are numbers.
+    /// Checks that the negative log likelihoods of these rows are numbers.
     ///
     /// # Errors
-    /// [`EvalError::NoNumbers`] with the place of the first that is not.
+    /// [`EvalError::NoNumbers`] with the position of the first that is not.
     pub fn check(&self, nlls: impl IntoIterator<Item = f64>) -> Result<(), EvalError> {
         match nlls.into_iter().position(f64::is_nan) {
             Some(row) => Err(EvalError::NoNumbers(format!(
@@ -96,12 +98,13 @@ impl Scored<'_> {
     }
 }
 
-/// Evaluates chunk `index` of a text alone, its first token replaced by the one that begins a document if the model
-/// wants that; `sink` gets all scored positions, in order. The logits of all tokens from position `keep` on are
-/// computed, which is no later than the first scored one.
+/// Evaluates chunk `index` of a text alone, with its first token replaced by the one that begins a
+/// document if the model wants one. `sink` gets all scored positions, in order. Logits are computed
+/// for all tokens from position `keep`, which must not be after the first scored one.
 ///
 /// # Errors
-/// A chunk above the context; the context's; [`EvalError::Cancelled`] if interrupted; those of `sink`.
+/// If the chunk exceeds the context; [`EvalError::Cancelled`] if interrupted; errors of the context
+/// and of `sink`.
 pub fn score_chunk(
     logits: &mut Logits<'_>,
     text: &[i32],

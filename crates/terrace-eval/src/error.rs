@@ -1,16 +1,16 @@
-//! Why an evaluation ended without a figure.
+//! Errors of evaluations.
 
 use crate::base_logits::error::BaseLogitsError;
 use terrace_engine::EngineError;
 
-/// Displays as one line.
+/// Why an evaluation ended without a result. Displays as one line.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EvalError {
-    /// The engine's.
+    /// The engine failed.
     #[error(transparent)]
     Engine(Box<EngineError>),
-    /// Too little text to measure anything on.
+    /// The text is too short to measure anything on.
     #[error("the text has {tokens} tokens, but chunks of {context} need at least {}", 2 * context)]
     TextTooShort {
         /// Tokens of the text.
@@ -18,46 +18,46 @@ pub enum EvalError {
         /// Tokens in a chunk.
         context: usize,
     },
-    /// Chunks of which nothing could be scored.
+    /// Chunks are so small that nothing could be scored.
     #[error("chunks of {context} tokens are too small to be scored")]
     ChunkTooSmall {
         /// Tokens in a chunk.
         context: usize,
     },
-    /// A prediction that is none.
+    /// The model's logits are not numbers.
     #[error("the model's logits are not numbers: {0}")]
     NoNumbers(
         /// Where.
         String,
     ),
-    /// A task that cannot be evaluated at once.
+    /// A task does not fit a batch.
     #[error("the task at line {line} has {tokens} tokens, but a batch holds only {room}")]
     TaskTooLong {
         /// The line of the file, 1-based.
         line: usize,
-        /// Its tokens, what its endings share counted once.
+        /// Its tokens, counting those that its endings share once.
         tokens: usize,
-        /// Tokens that are computed at once.
+        /// Tokens that fit a batch.
         room: usize,
     },
-    /// A task whose endings have nothing in common to go on from.
+    /// The endings of a task have no common beginning.
     #[error("the endings of the task at line {line} share no context")]
     TaskWithoutContext {
         /// The line of the file, 1-based.
         line: usize,
     },
-    /// A context of too few sequences.
+    /// The context has too few sequences.
     #[error("the context has {there} sequences, but {needed} are needed")]
     Sequences {
-        /// What it has to have.
+        /// Sequences needed.
         needed: u32,
-        /// What it has.
+        /// Sequences of the context.
         there: u32,
     },
-    /// The graphs of the model do not say where layers end.
+    /// The model's graphs do not show where layers end.
     #[error("this model's graphs do not show where layers end")]
     NoLayers,
-    /// A file of log probabilities that cannot be used, or not be written.
+    /// A base file cannot be used or written.
     #[error(transparent)]
     BaseLogits(#[from] Box<BaseLogitsError>),
     /// The caller ended the evaluation.

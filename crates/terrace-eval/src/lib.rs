@@ -1,9 +1,10 @@
 //! Here is a text: how well does the model predict it?
 //!
-//! [`perplexity`] counts as llama.cpp's tool of that name counts, [`divergence`] compares with the predictions that
-//! another model left in a file ([`BaseLogits`]), [`hellaswag`] has the model choose between endings. A [`Calibrator`]
-//! finds layers that change little, [`sweep`] what each tensor's type costs. All of them ask the engine for one thing: the
-//! logits of tokens ([`terrace_engine::Logits`]).
+//! [`perplexity`] computes what llama.cpp's tool of that name computes; [`divergence`] compares
+//! with the predictions of another model in a file ([`BaseLogits`]); [`hellaswag`] lets the model
+//! choose between endings. A [`Calibrator`] finds layers that change little, and [`sweep`] the cost
+//! of each tensor's type. All of them need one thing of the engine: the logits of given tokens
+//! ([`terrace_engine::Logits`]).
 
 mod base_logits;
 mod chunks;

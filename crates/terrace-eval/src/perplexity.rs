@@ -1,4 +1,4 @@
-//! How well a model predicts a text: its perplexity, counted as llama.cpp's `perplexity` tool counts it.
+//! Perplexity: how well a model predicts a text, computed as llama.cpp's `perplexity` tool does.
 
 use crate::base_logits::LogitsFile;
 use crate::chunks::{Chunks, PerplexityOptions, Scored, score_chunk};
@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 use terrace_engine::{Engine, Logits};
 
-/// How far a measurement has come.
+/// Progress of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct PerplexityProgress {
     /// Chunks done.
@@ -19,7 +19,7 @@ pub struct PerplexityProgress {
     pub chunks: usize,
     /// The perplexity so far.
     pub perplexity: f64,
-    /// Its standard error. None for tokens without any variance.
+    /// Its standard error; `None` if there is no variance.
     pub error: Option<f64>,
     /// Seconds so far.
     pub seconds: f64,
@@ -30,7 +30,8 @@ pub struct PerplexityProgress {
 pub struct PerplexityReport {
     /// `exp(mean of nll)`.
     pub perplexity: f64,
-    /// Its standard error: the perplexity times the standard error of the mean. None for tokens without any variance.
+    /// Its standard error: the perplexity times the standard error of the mean; `None` if there is
+    /// no variance.
     pub error: Option<f64>,
     /// Chunks evaluated.
     pub chunks: usize,
@@ -40,7 +41,7 @@ pub struct PerplexityReport {
     pub scored: usize,
     /// Tokens evaluated.
     pub tokens: usize,
-    /// How long it took.
+    /// Duration in seconds.
     pub seconds: f64,
     /// Tokens evaluated per second.
     pub tokens_per_second: f64,
@@ -49,11 +50,12 @@ pub struct PerplexityReport {
     pub nll: Vec<f64>,
 }
 
-/// The perplexity of a text, given as its tokens; `progress` is told after each chunk and may end the measurement.
-/// Forgets what the context held.
+/// Measures the perplexity of a text, given as tokens. `progress` is called after each chunk and
+/// may end the measurement. Clears the context.
 ///
 /// # Errors
-/// A text below two chunks, a chunk above the context; the context's; [`EvalError::Cancelled`].
+/// If the text has fewer than two chunks, or a chunk exceeds the context; [`EvalError::Cancelled`];
+/// errors of the context.
 pub fn perplexity(
     engine: &mut Engine,
     tokens: &[i32],
@@ -63,8 +65,8 @@ pub fn perplexity(
     perplexity_keeping(engine, tokens, options, options.context / 2, progress)
 }
 
-/// Like [`perplexity`], with the logits of all tokens from position `keep` of each chunk on computed. What is scored
-/// stays the same.
+/// Like [`perplexity`], but computes the logits of all tokens of a chunk from position `keep`. The
+/// same positions are scored.
 pub fn perplexity_keeping(
     engine: &mut Engine,
     tokens: &[i32],
@@ -76,7 +78,7 @@ pub fn perplexity_keeping(
     perplexity_of(&mut Logits::new(engine), tokens, chunks, keep, &mut |_| Ok(()), progress)
 }
 
-/// The perplexity of chunks; `also` gets all that is scored.
+/// Measures the perplexity of chunks; `also` gets everything that is scored.
 fn perplexity_of(
     logits: &mut Logits<'_>,
     tokens: &[i32],
@@ -109,12 +111,14 @@ fn perplexity_of(
     Ok(PerplexityReport::new(chunks, nll, begin.elapsed().as_secs_f64()))
 }
 
-/// The perplexity of a text, as [`perplexity`]; and the log probabilities of all tokens at each scored position go into
-/// `file`, for [`divergence`](crate::divergence()) and llama.cpp's `perplexity --kl-divergence`. About 2 bytes per
-/// vocabulary entry and position.
+/// Measures the perplexity of a text like [`perplexity`], and writes the log probabilities of all
+/// tokens at each scored position to `file`, for [`divergence`](crate::divergence()) and
+/// llama.cpp's `perplexity --kl-divergence`. The file takes about 2 bytes per vocabulary entry and
+/// position.
 ///
 /// # Errors
-/// As [`perplexity`]; a file that cannot be written. It appears only if there is no error.
+/// As [`perplexity`]; also if the file cannot be written. The file appears only if there is no
+/// error.
 pub fn save_logits(
     engine: &mut Engine,
     tokens: &[i32],

@@ -1,12 +1,12 @@
-//! Work that is not a graph's, on the threads that graphs leave idle meanwhile.
+//! Runs work between graphs on threads that are idle then.
 
 use std::sync::{Mutex, PoisonError};
 
-/// Does each job once, on `threads` threads; in no order.
+/// Runs each job once, on `threads` threads, in no particular order.
 pub fn on_threads<J: Send>(threads: usize, jobs: Vec<J>, work: impl Fn(J) + Sync) {
     let threads = threads.clamp(1, jobs.len().max(1));
     let jobs = Mutex::new(jobs.into_iter());
-    // The lock is for taking a job only: a panic elsewhere leaves it whole.
+    // The lock only guards taking a job: a panic elsewhere leaves the iterator intact.
     let next = || jobs.lock().unwrap_or_else(PoisonError::into_inner).next();
     let run = || {
         while let Some(job) = next() {

@@ -1,4 +1,4 @@
-//! One tensor from its type to another, on all threads, a few million elements at a time.
+//! Converts one tensor to another type, on all threads, a few million elements at a time.
 
 use crate::error::QuantizeError;
 use std::fs::File;
@@ -10,38 +10,40 @@ use std::sync::{Mutex, PoisonError};
 use terrace_ggml::quantize::{self, WeightType};
 use terrace_model::TensorInfo;
 
-/// Elements between two writes: a second of the slowest types, and enough for all threads.
+/// Elements between two writes: a second's work for the slowest types, and enough for all threads.
 const SLAB: u64 = 4 << 20;
 /// Elements that a thread takes at once.
 const CHUNK: u64 = 64 << 10;
 
-/// What becomes of a tensor.
+/// The conversion of one tensor.
 pub struct Conversion<'a> {
-    /// Where it is.
+    /// The file that it is in.
     pub path: &'a Path,
-    /// That file.
+    /// That file, open.
     pub file: &'a File,
     /// The tensor; its extent lies within the file.
     pub tensor: &'a TensorInfo,
-    /// Its new type; `None`: its bytes as they are.
+    /// Its new type; `None` copies its bytes.
     pub to: Option<WeightType>,
-    /// A value for each column of each of its matrices.
+    /// One importance value per column of each of its matrices.
     pub importance: Option<&'a [f32]>,
-    /// Threads that work.
+    /// Number of threads.
     pub threads: usize,
 }
 
-/// A few rows, and where their bytes go.
+/// A few rows, and the place for their new bytes.
 struct Chunk<'b> {
     first_row: u64,
     out: &'b mut [u8],
 }
 
 impl Conversion<'_> {
-    /// Writes the new bytes to `out`; `progress` is told how many of the old ones are done, after every few.
+    /// Writes the new bytes to `out`. `progress` is called after every slab with the number of old
+    /// bytes done.
     ///
     /// # Errors
-    /// [`QuantizeError`]: reading, damaged weights, or what `write_error` makes of a failed write.
+    /// [`QuantizeError`] for reading and damaged weights, or what `write_error` makes of a failed
+    /// write.
     pub fn run(
         &self,
         out: &mut dyn Write,
@@ -153,7 +155,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Fills `floats`, and looks at each. ggml's own check of blocks would say what it finds on stderr.
+    /// Fills `floats` and checks each of them. ggml's own check of blocks would print its findings
+    /// on stderr.
     fn load_floats(&mut self, from: WeightType, bytes: &[u8]) -> Result<(), String> {
         let elements = bytes.len() as u64 / self.old_row * self.columns;
         self.floats.resize(in_memory(elements), 0.0);
@@ -166,7 +169,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Matrix by matrix: each has its own importance.
+    /// Quantises matrix by matrix, since each has its own importance values.
     fn quantize(&self, to: WeightType, chunk: &mut Chunk<'_>) -> Result<(), quantize::QuantizeError> {
         let columns = in_memory(self.columns);
         let matrix_rows = self.conversion.tensor.shape.0[1];

@@ -1,4 +1,4 @@
-//! Why a model was not quantised.
+//! Errors of quantising.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,17 +8,18 @@ use terrace_ggml::llama::MixtureError;
 use terrace_ggml::quantize::imatrix::ImatrixError;
 use terrace_model::ByteSize;
 
-/// Displays as one line. All but those of reading and writing come before any work.
+/// Why a model was not quantised. Displays as one line. All errors except those of reading and
+/// writing occur before any work.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum QuantizeError {
-    /// The model's header.
+    /// The model's header cannot be read.
     #[error(transparent)]
     Gguf(#[from] Box<GgufError>),
-    /// The importance matrix.
+    /// The importance matrix cannot be read.
     #[error(transparent)]
     Imatrix(#[from] Box<ImatrixError>),
-    /// llama.cpp does not quantise this model so.
+    /// llama.cpp refuses to quantise this model in this way.
     #[error("{}: {source}", path.display())]
     Mixture {
         /// The model.
@@ -26,7 +27,7 @@ pub enum QuantizeError {
         /// Its reason.
         source: MixtureError,
     },
-    /// llama.cpp sees other tensors than the header's reader.
+    /// llama.cpp lists other tensors than the header.
     #[error("{}: llama.cpp and the header disagree about tensor `{tensor}`", path.display())]
     Disagree {
         /// The model.
@@ -34,16 +35,16 @@ pub enum QuantizeError {
         /// The tensor.
         tensor: String,
     },
-    /// A rule for no tensor.
+    /// A rule matches no tensor.
     #[error("`{rule}` matches no tensor of this model")]
     UnusedRule {
         /// The rule.
         rule: String,
     },
-    /// A tensor that was asked for alone and is not there.
+    /// A tensor that was requested by name does not exist.
     #[error("no tensor `{0}` in this model")]
     NoTensor(String),
-    /// Weights that were quantised once already.
+    /// The weights are already quantised.
     #[error("`{tensor}` is already {from}: quantising it again to {to} loses more than either alone")]
     Requantize {
         /// The tensor.
@@ -53,7 +54,7 @@ pub enum QuantizeError {
         /// The type it was to get.
         to: &'static str,
     },
-    /// A tensor that is not made of weights.
+    /// A tensor does not hold weights.
     #[error("`{tensor}` is {from}, which cannot be converted to {to}")]
     Unconvertible {
         /// The tensor.
@@ -63,17 +64,17 @@ pub enum QuantizeError {
         /// The type it was to get.
         to: &'static str,
     },
-    /// A type of few bits, made blindly.
+    /// A type of few bits needs importance values.
     #[error("`{tensor}` needs an importance matrix to become {to}{}", if *given { ", and the given one has no entry for it" } else { "" })]
     NeedsImportance {
         /// The tensor.
         tensor: String,
         /// The type it was to get.
         to: &'static str,
-        /// Whether there is a matrix that lacks it.
+        /// Whether an importance matrix was given, without values for this tensor.
         given: bool,
     },
-    /// Importance of something else.
+    /// The importance values do not match the tensor.
     #[error("`{tensor}` takes {expected} importance values, but the file has {found}")]
     ImportanceSize {
         /// The tensor.
@@ -83,26 +84,26 @@ pub enum QuantizeError {
         /// Values in the file.
         found: usize,
     },
-    /// Something that a GGUF header cannot say.
+    /// A value cannot be stored in a GGUF header.
     #[error(transparent)]
     Header(#[from] HeaderError),
-    /// The result would replace what it is made of.
+    /// The result would overwrite its input.
     #[error("{}: is a file of the input", .0.display())]
     OntoInput(PathBuf),
-    /// More shards than the format counts.
+    /// There are more shards than the format can count.
     #[error("{0} shards are more than a split model can have ({max})", max = u16::MAX)]
     TooManyShards(usize),
-    /// Too little room.
+    /// The file system has too little space.
     #[error("{}: needs {needed}, but only {available} is free there", path.display())]
     NoRoom {
         /// The result.
         path: PathBuf,
         /// Its size.
         needed: ByteSize,
-        /// What the file system has.
+        /// Free space of the file system.
         available: ByteSize,
     },
-    /// Weights that are no numbers, or damaged.
+    /// Weights are damaged or not finite.
     #[error("{}: tensor `{tensor}`, near offset {offset}: {reason}", path.display())]
     Weights {
         /// The file.

@@ -1,9 +1,11 @@
-//! Here is a model: make a smaller one of it.
+//! Here is a model: make it smaller.
 //!
-//! llama.cpp chooses the types, ggml converts the rows, and the file is what llama.cpp's own quantiser would write, byte
-//! by byte. [`QuantizePlan::new`] finds out what each tensor becomes, and everything that could be wrong with that; then
-//! [`QuantizePlan::write`] makes one file of it, [`QuantizePlan::write_split`] one per tensor. Between them: a tensor is
-//! converted a few million elements at a time (`convert`), files appear under their names when all is done (`output`).
+//! llama.cpp chooses the types, ggml converts the rows, and the file equals what llama.cpp's own
+//! quantiser would write, byte by byte. [`QuantizePlan::new`] determines the new type of each
+//! tensor and checks everything that could go wrong; then [`QuantizePlan::write`] writes one file,
+//! or [`QuantizePlan::write_split`] one file per tensor. A tensor is converted a few million
+//! elements at a time (`convert`); files appear under their names when everything is done
+//! (`output`).
 
 mod convert;
 mod error;

@@ -1,33 +1,34 @@
-//! What is asked for.
+//! Options of quantising.
 
 use crate::recipe::TypeRule;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use terrace_ggml::llama::FileType;
 
-/// What is asked for.
+/// Options of quantising.
 #[derive(Clone, Debug)]
 pub struct QuantizeOptions {
-    /// The model (of a split one, its first file).
+    /// The model; of a split model, its first file.
     pub input: PathBuf,
-    /// What llama.cpp's mixture is chosen for.
+    /// The file type for which llama.cpp chooses the mixture.
     pub file_type: FileType,
-    /// Types of single tensors; the first rule that matches decides. What llama.cpp never quantises (norms, routers) stays.
+    /// Types of single tensors; the first matching rule decides. Tensors that llama.cpp never
+    /// quantises (norms, routers) stay.
     pub rules: Vec<TypeRule>,
-    /// A file of importances.
+    /// A file of importance values.
     pub imatrix: Option<PathBuf>,
-    /// No mixture: all matrices without a rule get the file type's own type.
+    /// Whether all matrices without a rule get the file type's own type, instead of a mixture.
     pub pure: bool,
-    /// Weights that are quantised already may be so again.
+    /// Whether quantised weights may be quantised again.
     pub allow_requantize: bool,
-    /// These tensors alone; the result is no model then, but a donor for one.
+    /// Only these tensors; the result is then not a model but a donor.
     pub only: Option<BTreeSet<String>>,
-    /// Threads that convert.
+    /// Number of threads that convert.
     pub threads: usize,
 }
 
 impl QuantizeOptions {
-    /// As llama.cpp does it by default.
+    /// Makes options with llama.cpp's defaults.
     pub fn new(input: impl Into<PathBuf>, file_type: FileType) -> Self {
         Self {
             input: input.into(),

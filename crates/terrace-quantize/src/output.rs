@@ -1,4 +1,4 @@
-//! Writing what was planned: one file, or one per tensor.
+//! Writes what was planned: one file, or one per tensor.
 
 use crate::convert::Conversion;
 use crate::error::QuantizeError;
@@ -16,49 +16,49 @@ use terrace_ggml::gguf::write::{Header, Value};
 use terrace_model::ByteSize;
 use terrace_store::part_file::{PartFile, SealedFile, folder};
 
-/// How far it is.
+/// Progress of the work.
 #[derive(Clone, Copy, Debug)]
 pub struct QuantizeProgress<'p> {
-    /// Bytes of the model that were converted.
+    /// Bytes of the model converted so far.
     pub done: ByteSize,
-    /// Bytes of all that are to be converted.
+    /// Bytes of the model to convert.
     pub total: ByteSize,
-    /// The tensor at hand.
+    /// The current tensor.
     pub tensor: &'p str,
-    /// The type that it gets.
+    /// Its new type.
     pub ty: &'p str,
 }
 
-/// What was written.
+/// The written files.
 #[derive(Clone, Debug, Serialize)]
 pub struct Written {
-    /// The file; of a split model its first.
+    /// The file; of a split model, its first.
     pub path: PathBuf,
     /// Files.
     pub files: usize,
-    /// Bytes of all of them.
+    /// Total size of the files.
     pub size: ByteSize,
-    /// Time it took.
+    /// Duration in seconds.
     pub seconds: f64,
 }
 
-/// Told of progress; ends the work if it says so.
+/// Called with progress; may end the work.
 pub type OnProgress<'f> = &'f mut dyn FnMut(&QuantizeProgress<'_>) -> ControlFlow<()>;
 
 impl QuantizePlan {
-    /// Size of the result as one file.
+    /// Size of the result as a single file.
     ///
     /// # Errors
-    /// A header that cannot be.
+    /// [`QuantizeError::Header`].
     pub fn file_size(&self) -> Result<ByteSize, QuantizeError> {
         let (header, end) = self.single_header()?;
         Ok(ByteSize(header.data_offset() + end))
     }
 
-    /// Writes one file, which appears as `out` when it is complete.
+    /// Writes a single file, which appears as `out` when it is complete.
     ///
     /// # Errors
-    /// [`QuantizeError`]; nothing is left then.
+    /// [`QuantizeError`]; no output is left then.
     pub fn write(&self, out: &Path, progress: OnProgress<'_>) -> Result<Written, QuantizeError> {
         let started = Instant::now();
         let (header, end) = self.single_header()?;
@@ -69,11 +69,12 @@ impl QuantizePlan {
         Ok(Written { path: out.into(), files: 1, size, seconds: started.elapsed().as_secs_f64() })
     }
 
-    /// Writes a split model of one tensor per file: `PREFIX-00001-of-01097.gguf` has the metadata and no tensor, the others follow
-    /// in llama.cpp's order, which is the same for every type. They appear when all are complete, the first one last.
+    /// Writes a split model with one tensor per file: `PREFIX-00001-of-01097.gguf` has the metadata
+    /// and no tensor; the others follow in llama.cpp's order, which is the same for every type. The
+    /// files appear when all are complete, the first one last.
     ///
     /// # Errors
-    /// [`QuantizeError`]; nothing is left then.
+    /// [`QuantizeError`]; no output is left then.
     pub fn write_split(&self, prefix: &Path, progress: OnProgress<'_>) -> Result<Written, QuantizeError> {
         let started = Instant::now();
         let files = self.tensors.len() + 1;
@@ -98,7 +99,8 @@ impl QuantizePlan {
         for ((path, header), shard) in paths.iter().zip(&headers).zip(self.shards()) {
             sealed.push(self.fill(path, header, shard, &mut told)?);
         }
-        // Without its first file a split model is none: the old one goes before the others change, the new one comes last.
+        // A split model is unusable without its first file: the old one is removed before the
+        // others change, and the new one comes last.
         let written = |path: &PathBuf| {
             let path = path.clone();
             |source| QuantizeError::Write { path, source }
@@ -119,7 +121,7 @@ impl QuantizePlan {
         std::iter::once(&[][..]).chain(self.tensors.chunks(1))
     }
 
-    /// The model's metadata, as llama.cpp's quantiser changes them.
+    /// The model's metadata, changed as llama.cpp's quantiser changes it.
     fn metadata(&self) -> Result<Header, QuantizeError> {
         let mut header = Header::new();
         header.copy_metadata(&self.model.shards[0].path).map_err(Box::new)?;
@@ -141,7 +143,7 @@ impl QuantizePlan {
         Ok(header)
     }
 
-    /// The header of a file with all tensors, and where their data end after it.
+    /// The header of a file with all tensors, and the length of their data after it.
     fn single_header(&self) -> Result<(Header, u64), QuantizeError> {
         let mut header = self.metadata()?;
         let mut end = 0;
@@ -152,7 +154,7 @@ impl QuantizePlan {
         Ok((header, end))
     }
 
-    /// That the results replace nothing that is read, and that there is room for them.
+    /// Checks that the results overwrite no input, and that there is space for them.
     fn check_targets(&self, paths: &[PathBuf], needed: ByteSize) -> Result<(), QuantizeError> {
         self.check()?;
         let identity = |path: &Path| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
@@ -171,7 +173,7 @@ impl QuantizePlan {
         Ok(())
     }
 
-    /// Writes a file under another name.
+    /// Writes a file under a temporary name.
     fn fill(
         &self,
         path: &Path,
@@ -213,10 +215,10 @@ impl QuantizePlan {
     }
 }
 
-/// Who is told, and of how much.
+/// Reports progress over all tensors.
 struct Told<'p, 'f> {
     plan: &'p QuantizePlan,
-    /// Bytes of tensors before the one at hand.
+    /// Bytes of the tensors before the current one.
     done: u64,
     progress: OnProgress<'f>,
 }
@@ -241,14 +243,14 @@ fn padded(bytes: u64, header: &Header) -> u64 {
     bytes.next_multiple_of(header.alignment())
 }
 
-/// As llama.cpp names shards; `number` counts from 1.
+/// The name of a shard, in llama.cpp's form; `number` counts from 1.
 fn shard_path(prefix: &Path, number: u16, count: u16) -> PathBuf {
     let mut path = OsString::from(prefix);
     path.push(format!("-{number:05}-of-{count:05}.gguf"));
     path.into()
 }
 
-/// What llama.cpp has room for in such values: 127 bytes.
+/// Shortens a value to the 127 bytes for which llama.cpp has room.
 fn short(text: &str) -> Value {
     let end = (0..=text.len().min(127)).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
     text[..end].into()

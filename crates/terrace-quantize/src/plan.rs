@@ -1,4 +1,4 @@
-//! What each tensor becomes, and everything that could be wrong with that.
+//! Plans the new type of each tensor, and checks everything that could go wrong.
 
 use crate::error::QuantizeError;
 use crate::options::QuantizeOptions;
@@ -12,22 +12,23 @@ use terrace_ggml::quantize::WeightType;
 use terrace_ggml::quantize::imatrix::Imatrix;
 use terrace_model::{ByteSize, FileIndex, ModelFile, TensorInfo};
 
-/// What becomes of a model, tensor by tensor.
+/// The new types of a model's tensors.
 #[derive(Debug)]
 pub struct QuantizePlan {
-    /// What was read of it, and of donors.
+    /// The model's header, with files of donors added.
     pub(crate) model: ModelFile,
     pub(crate) file_type: FileType,
     pub(crate) tensors: Vec<PlannedTensor>,
     pub(crate) imatrix: Option<(PathBuf, Imatrix)>,
     warnings: Vec<String>,
-    /// What stands in the way of writing it, and not of knowing its size.
+    /// A requirement that prevents writing the result, but not knowing its size.
     unmet: Option<Unmet>,
     pub(crate) threads: usize,
 }
 
 impl QuantizePlan {
-    /// Reads headers and importances, has llama.cpp choose, and checks that all of it can be done.
+    /// Reads headers and importance values, lets llama.cpp choose the types, and checks that
+    /// everything can be done.
     ///
     /// # Errors
     /// [`QuantizeError`].
@@ -79,10 +80,11 @@ impl QuantizePlan {
         Ok(Self { model, file_type, tensors, imatrix, warnings, unmet, threads })
     }
 
-    /// Takes a tensor's bytes from another file, as they are there: `donor` is its header, with a tensor of the name and shape.
+    /// Takes a tensor's bytes unchanged from another file. `donor` is its header, with a tensor of
+    /// the same name and shape.
     ///
     /// # Errors
-    /// There is no such tensor here or there, or it has another shape.
+    /// [`QuantizeError::NoTensor`] if either file lacks the tensor, or the shapes differ.
     pub fn take_from(&mut self, tensor: &str, donor: &ModelFile) -> Result<(), QuantizeError> {
         let own = self.tensors.iter_mut().find(|planned| planned.from.name == tensor);
         let other = donor.tensor(tensor);
@@ -105,17 +107,17 @@ impl QuantizePlan {
         Ok(())
     }
 
-    /// All tensors, in the order in which they will be written.
+    /// All tensors, in the order of writing.
     pub fn tensors(&self) -> &[PlannedTensor] {
         &self.tensors
     }
 
-    /// What was asked for and will not be so.
+    /// Requests that have no effect or are changed.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// Whether it could be written, not only be known.
+    /// Checks that the result can also be written.
     ///
     /// # Errors
     /// [`QuantizeError::NeedsImportance`].
@@ -126,29 +128,30 @@ impl QuantizePlan {
         }
     }
 
-    /// Bytes of these tensors as they are.
+    /// Current size of these tensors.
     pub fn old_size(&self) -> ByteSize {
         self.tensors.iter().map(|t| t.from.size()).sum()
     }
 
-    /// Bytes of the tensors as they will be; headers and padding come on top.
+    /// New size of these tensors, without headers and padding.
     pub fn new_size(&self) -> ByteSize {
         self.tensors.iter().map(|t| t.size).sum()
     }
 
-    /// Weights in these tensors.
+    /// Number of weights in these tensors.
     pub fn elements(&self) -> u64 {
         self.tensors.iter().map(|t| t.from.shape.elements()).sum()
     }
 
     pub(crate) fn importance(&self, tensor: &TensorInfo) -> Option<&[f32]> {
         let (_, values) = self.imatrix.as_ref()?;
-        // Another length is an error by now, or that of a table of embeddings, for which llama.cpp goes without.
+        // Any other length has been refused, except for embedding tables, for which llama.cpp uses
+        // no importance values.
         values.get(&tensor.name).filter(|values| values.len() as u64 == importance_len(tensor))
     }
 }
 
-/// The first rule that matches, for each tensor that one matches.
+/// The type of the first matching rule, for each tensor that a rule matches.
 fn given_types(model: &ModelFile, rules: &[TypeRule]) -> Result<Vec<(String, WeightType)>, QuantizeError> {
     let mut used = vec![false; rules.len()];
     let mut given = Vec::new();
@@ -165,7 +168,7 @@ fn given_types(model: &ModelFile, rules: &[TypeRule]) -> Result<Vec<(String, Wei
     }
 }
 
-/// Fallbacks, and rules that have no effect at all.
+/// Warnings about fallbacks, and about rules without any effect.
 fn warnings(
     rules: &[TypeRule],
     given: &[(String, WeightType)],

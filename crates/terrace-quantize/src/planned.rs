@@ -1,4 +1,4 @@
-//! One tensor: what it becomes, and whether that can be.
+//! The plan for one tensor, and checks that it is possible.
 
 use crate::error::QuantizeError;
 use crate::options::QuantizeOptions;
@@ -7,7 +7,7 @@ use terrace_ggml::quantize::WeightType;
 use terrace_ggml::quantize::imatrix::Imatrix;
 use terrace_model::{ByteSize, TensorInfo};
 
-/// A tensor that needs an importance, and has none.
+/// A tensor that needs importance values and has none.
 #[derive(Clone, Debug)]
 pub struct Unmet {
     pub tensor: String,
@@ -15,19 +15,19 @@ pub struct Unmet {
     pub given: bool,
 }
 
-/// A tensor, and what it becomes.
+/// A tensor and its new type.
 #[derive(Clone, Debug)]
 pub struct PlannedTensor {
-    /// As it is.
+    /// The tensor as it is.
     pub from: TensorInfo,
-    /// Its new type; `None`: as it is.
+    /// Its new type; `None` means unchanged.
     pub to: Option<WeightType>,
     /// Its new size.
     pub size: ByteSize,
 }
 
 impl PlannedTensor {
-    /// The name of the type that it will have.
+    /// Name of its new type.
     pub fn ty(&self) -> &str {
         match self.to {
             Some(ty) => ty.name(),
@@ -36,7 +36,7 @@ impl PlannedTensor {
     }
 }
 
-/// Checks what llama.cpp would find out in the middle of the work, or abort on.
+/// Checks for problems that llama.cpp would find only in the middle of the work, or abort on.
 pub fn planned(
     tensor: &TensorInfo,
     to: Option<WeightType>,
@@ -68,7 +68,7 @@ pub fn planned(
     Ok(PlannedTensor { from: tensor.clone(), to: Some(to), size: ByteSize(size) })
 }
 
-/// Whether it can be made with these importances.
+/// Whether importance values that the new type needs are missing.
 pub fn unmet_by(planned: &PlannedTensor, file_type: FileType, imatrix: Option<&Imatrix>) -> Option<Unmet> {
     let (to, tensor) = (planned.to?, &planned.from);
     let values = imatrix.and_then(|imatrix| imatrix.get(&tensor.name));
@@ -77,7 +77,7 @@ pub fn unmet_by(planned: &PlannedTensor, file_type: FileType, imatrix: Option<&I
     needed.then(|| Unmet { tensor: tensor.name.clone(), to: to.name(), given: imatrix.is_some() })
 }
 
-/// A value per column of each matrix.
+/// Number of importance values: one per column of each matrix.
 pub fn importance_len(tensor: &TensorInfo) -> u64 {
     let [columns, _, matrices, more] = tensor.shape.0;
     columns.saturating_mul(matrices).saturating_mul(more)
@@ -87,7 +87,7 @@ fn is_embedding(tensor: &TensorInfo) -> bool {
     ["token_embd.weight", "per_layer_token_embd.weight"].contains(&tensor.name.as_str())
 }
 
-/// llama.cpp's rule, and what ggml's quantisers insist on.
+/// llama.cpp's rule, and the requirement of ggml's quantisers.
 fn needs_importance(tensor: &TensorInfo, to: WeightType, file_type: FileType) -> bool {
     if is_embedding(tensor) || tensor.name == "output.weight" {
         return to.needs_importance();

@@ -1,4 +1,4 @@
-//! Types for single tensors: rules, and files of them.
+//! Rules that give types to single tensors, and files of such rules.
 
 use regex::Regex;
 use std::fmt;
@@ -6,28 +6,28 @@ use std::path::Path;
 use std::str::FromStr;
 use terrace_ggml::quantize::WeightType;
 
-/// `REGEX=TYPE`: a type for the tensors whose names an expression is found in.
+/// `REGEX=TYPE`: a type for all tensors whose names match an expression.
 #[derive(Clone, Debug)]
 pub struct TypeRule {
     pattern: Regex,
     ty: WeightType,
 }
 
-/// Text that is no rule.
+/// Text that is not a rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseTypeRuleError {
-    /// No `=`.
+    /// There is no `=`.
     #[error("expected REGEX=TYPE, got `{0}`")]
     Form(String),
-    /// Not an expression.
+    /// The expression is invalid.
     #[error("`{pattern}` is not a regular expression: {reason}")]
     Pattern {
-        /// What was given.
+        /// The text of the expression.
         pattern: String,
-        /// The library's words, one line.
+        /// The library's message, on one line.
         reason: String,
     },
-    /// Not a type.
+    /// The type is unknown.
     #[error("`{0}` is not a type that tensors can be converted to; available: {known}", known = known_types())]
     Type(String),
 }
@@ -37,13 +37,13 @@ fn known_types() -> String {
 }
 
 impl TypeRule {
-    /// For one tensor, by its name.
+    /// Makes a rule for one tensor by its name.
     pub fn of_tensor(name: &str, ty: WeightType) -> Self {
         let pattern = format!("^{}$", regex::escape(name));
         Self { pattern: Regex::new(&pattern).expect("an escaped name is an expression"), ty }
     }
 
-    /// Whether it speaks of this tensor.
+    /// Whether the rule matches this tensor.
     pub fn matches(&self, tensor: &str) -> bool {
         self.pattern.is_match(tensor)
     }
@@ -89,19 +89,19 @@ pub enum RecipeError {
         /// Why.
         source: std::io::Error,
     },
-    /// A line that is no rule.
+    /// A line is not a rule.
     #[error("recipe {path}, line {line}: {reason}")]
     Line {
         /// The file.
         path: String,
-        /// Which line, from 1.
+        /// The line, 1-based.
         line: usize,
         /// What is wrong with it.
         reason: ParseTypeRuleError,
     },
 }
 
-/// Reads a recipe: a rule per line; empty lines and such that begin with `#` say nothing.
+/// Reads a recipe: one rule per line; empty lines and lines that begin with `#` are ignored.
 ///
 /// # Errors
 /// [`RecipeError`].

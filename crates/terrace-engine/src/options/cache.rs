@@ -1,4 +1,4 @@
-//! What slots in RAM are used for.
+//! Use of the slots in RAM.
 
 use std::path::PathBuf;
 use terrace_model::{ByteSize, SizeChoice};
@@ -24,7 +24,7 @@ const AUTO_LOOKAHEAD: ByteSize = ByteSize::mib(8);
 /// Guesses take at most one part in this many of the slots.
 const AUTO_SHARE: u64 = 8;
 
-/// What slots in RAM are used for.
+/// Use of the slots in RAM.
 #[derive(Clone, Debug)]
 pub struct CacheOptions {
     /// Percentage of the slots allowed by the budget that is used; the rest is left to the page

@@ -1,13 +1,13 @@
-//! What estimates go by.
+//! Assumptions of estimates.
 
 use terrace_plan::HitCurve;
 
-/// What estimates go by.
+/// Assumptions of estimates.
 #[derive(Clone, Debug)]
 pub struct EstimateOptions {
     /// Tokens of the prompt that estimates are for.
     pub prompt: u32,
-    /// How experts are expected to be reused; `None` means as is usual for their numbers.
+    /// Expected reuse of experts; `None` means the usual curve for their numbers.
     pub hits: Option<HitCurve>,
 }
 

@@ -49,9 +49,9 @@ pub struct Options {
     pub model: PathBuf,
     /// Which backend runs it.
     pub mode: Mode,
-    /// What lives where in RAM.
+    /// Placement of weights in RAM.
     pub placement: PlacementOptions,
-    /// What lives on devices.
+    /// Layers on devices.
     pub devices: DeviceOptions,
     /// Copies of experts on devices.
     pub hot: HotOptions,

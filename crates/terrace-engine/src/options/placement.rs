@@ -1,10 +1,10 @@
-//! What lives where.
+//! Placement of weights.
 
 use std::path::PathBuf;
 use terrace_host::pressure::Adapt;
 use terrace_plan::{Budget, Manage, TensorRule};
 
-/// What lives where in RAM.
+/// Placement of weights in RAM.
 #[derive(Clone, Debug)]
 pub struct PlacementOptions {
     /// Which weights are streamed.

@@ -1,8 +1,8 @@
-//! What is written down of a run.
+//! Recordings of a run.
 
 use std::path::PathBuf;
 
-/// What is written down of a run.
+/// Recordings of a run.
 #[derive(Clone, Debug, Default)]
 pub struct RecordOptions {
     /// File to which [`Engine::save_trace`](crate::Engine::save_trace) writes the routers' choices.

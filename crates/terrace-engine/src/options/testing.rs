@@ -1,8 +1,8 @@
-//! What tests need.
+//! Options for tests.
 
 use std::path::PathBuf;
 
-/// What tests need.
+/// Options for tests.
 #[derive(Clone, Debug, Default)]
 pub struct TestingOptions {
     /// A file of simulated memory readings.

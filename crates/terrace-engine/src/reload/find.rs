@@ -31,7 +31,7 @@ pub struct Wanted {
 }
 
 pub enum Target {
-    /// What was loaded.
+    /// The loaded bytes.
     Original,
     /// A tensor in a file.
     Found(Box<Found>),

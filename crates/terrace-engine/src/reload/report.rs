@@ -1,4 +1,4 @@
-//! What a reload has done.
+//! The report of a reload.
 
 use serde::Serialize;
 use std::fmt;

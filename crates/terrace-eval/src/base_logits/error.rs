@@ -1,8 +1,8 @@
-//! Base files that cannot be used.
+//! Reasons why a base file cannot be used.
 
 use std::path::PathBuf;
 
-/// What is wrong with a base file, or with using it here. Displays as one line.
+/// A base file that cannot be used here. Displays as one line.
 #[derive(Debug, thiserror::Error)]
 #[error("base logits {}: {fault}", path.display())]
 pub struct BaseLogitsError {
@@ -12,57 +12,57 @@ pub struct BaseLogitsError {
     pub fault: BaseLogitsFault,
 }
 
-/// See [`BaseLogitsError`].
+/// The fault of a [`BaseLogitsError`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BaseLogitsFault {
     /// It cannot be opened, read or written.
     #[error("{0}")]
     Io(#[from] std::io::Error),
-    /// Another kind of file.
+    /// It is not a base file.
     #[error("not a file of log probabilities: it does not begin with `_logits_`")]
     Magic,
-    /// A number in the header that cannot be.
+    /// A number in the header is impossible.
     #[error("invalid {what} {value} at byte offset {offset}")]
     Header {
-        /// Which one.
+        /// What the number is.
         what: &'static str,
-        /// What it says.
+        /// Its value.
         value: i64,
         /// Where.
         offset: u64,
     },
-    /// Shorter or longer than its header says.
+    /// It is shorter or longer than its header says.
     #[error(
         "{bytes} bytes, but {chunks} chunks of {context} tokens over {vocab} vocabulary entries take {expected}"
     )]
     Size {
-        /// What there is.
+        /// Size of the file.
         bytes: u64,
-        /// What there should be.
+        /// Size according to the header.
         expected: u128,
-        /// Chunks that the header promises.
+        /// Chunks according to the header.
         chunks: usize,
         /// Tokens in a chunk.
         context: usize,
         /// Entries of the vocabulary.
         vocab: usize,
     },
-    /// A token outside of the vocabulary.
+    /// A token is outside the vocabulary.
     #[error(
         "token {token} at position {position} (byte offset {offset}) is outside the vocabulary of {vocab}"
     )]
     Token {
         /// The token.
         token: i32,
-        /// Its place in the text.
+        /// Its position in the text.
         position: usize,
         /// Its place in the file.
         offset: u64,
         /// Entries of the vocabulary.
         vocab: usize,
     },
-    /// Numbers that are no log probabilities.
+    /// Numbers are not log probabilities.
     #[error("{reason} in row {row} of chunk {chunk} (byte offset {offset})")]
     Row {
         /// What is wrong.
@@ -74,7 +74,7 @@ pub enum BaseLogitsFault {
         /// Its place in the file.
         offset: u64,
     },
-    /// The file is of a model with other tokens.
+    /// The file was made with another vocabulary.
     #[error("made with a vocabulary of {base}, but the model has {model}")]
     Vocab {
         /// The file's.
@@ -90,7 +90,7 @@ pub enum BaseLogitsFault {
         /// The caller's.
         asked: usize,
     },
-    /// Fewer chunks than asked for.
+    /// The file has fewer chunks than requested.
     #[error("only {base} chunks, but {asked} were requested")]
     Chunks {
         /// The file's.
@@ -98,20 +98,20 @@ pub enum BaseLogitsFault {
         /// The caller's.
         asked: usize,
     },
-    /// The file is of another text.
+    /// The file was made from another text.
     #[error("made from a different text: token {position} is {base} in the file, but {text} here")]
     Text {
-        /// The first difference.
+        /// Position of the first difference.
         position: usize,
         /// The file's token.
         base: i32,
         /// The text's token.
         text: i32,
     },
-    /// The file is of a longer text.
+    /// The file was made from a longer text.
     #[error("made from a longer text: {base} tokens, but the text has only {text}")]
     TextLength {
-        /// The file's tokens that would be compared.
+        /// Number of the file's tokens that would be compared.
         base: usize,
         /// The text's.
         text: usize,

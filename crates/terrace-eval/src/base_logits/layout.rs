@@ -1,7 +1,8 @@
-//! The header of a base file, and where its parts are.
+//! The header of a base file, and the offsets of its parts.
 //!
-//! llama.cpp's format, little-endian: `_logits_`, tokens in a chunk (u32), entries of the vocabulary (i32), chunks (i32),
-//! the tokens of all chunks (i32 each), then the rows of each chunk's scored positions.
+//! The format is llama.cpp's, little-endian: `_logits_`, tokens in a chunk (u32), size of the
+//! vocabulary (i32), number of chunks (i32), the tokens of all chunks (i32 each), then the rows of
+//! each chunk's scored positions.
 
 use super::error::BaseLogitsFault;
 use super::row::words;
@@ -12,20 +13,20 @@ const MAGIC: &[u8; 8] = b"_logits_";
 /// Bytes before the tokens.
 const HEADER: u64 = 8 + 3 * 4;
 
-/// What a header says.
+/// The contents of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// How the text is cut.
+    /// How the text is cut into chunks.
     pub chunks: Chunks,
-    /// Entries of the vocabulary.
+    /// Size of the vocabulary.
     pub vocab: usize,
 }
 
 impl Layout {
-    /// Reads a header of a file of `bytes` bytes, which have to be what it promises.
+    /// Reads the header of a file of `bytes` bytes, and checks that the size matches.
     ///
     /// # Errors
-    /// Another kind of file, numbers that cannot be, a file of another size.
+    /// If it is not a base file, has impossible numbers, or another size than its header says.
     pub fn read(from: &mut impl Read, bytes: u64) -> Result<Self, BaseLogitsFault> {
         let mut magic = [0; MAGIC.len()];
         match from.read_exact(&mut magic) {
@@ -56,7 +57,7 @@ impl Layout {
     /// Writes the header.
     ///
     /// # Errors
-    /// The system's, or a number that the format cannot hold.
+    /// The system's reason, or a number that the format cannot hold.
     pub fn write(self, to: &mut impl Write) -> io::Result<()> {
         to.write_all(MAGIC)?;
         for number in [self.chunks.context, self.vocab, self.chunks.count] {
@@ -65,30 +66,30 @@ impl Layout {
         Ok(())
     }
 
-    /// Tokens of all chunks.
+    /// Number of tokens in all chunks.
     pub const fn tokens(self) -> usize {
         self.chunks.count * self.chunks.context
     }
 
-    /// Where token `position` is.
+    /// Offset of token `position`.
     pub const fn token_offset(position: usize) -> u64 {
         HEADER + 4 * position as u64
     }
 
-    /// 16-bit words of a chunk's rows.
+    /// Number of 16-bit words in a chunk's rows.
     pub const fn chunk_words(self) -> usize {
         self.chunks.scored() * words(self.vocab)
     }
 
-    /// Where row `row` of chunk `chunk` is.
+    /// Offset of row `row` of chunk `chunk`.
     pub const fn row_offset(self, chunk: usize, row: usize) -> u64 {
         let rows = (chunk * self.chunks.scored() + row) as u64;
         Self::token_offset(self.tokens()) + rows * 2 * words(self.vocab) as u64
     }
 
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub const fn bytes(self) -> u128 {
-        // Numbers out of a header that nobody has checked yet: each is below 2^31.
+        // The numbers come from an unchecked header; each is below 2^31.
         let chunk =
             self.chunks.context as u128 * 4 + self.chunks.scored() as u128 * 2 * words(self.vocab) as u128;
         HEADER as u128 + self.chunks.count as u128 * chunk

@@ -1,5 +1,5 @@
-//! Files of log probabilities that a model is compared with: what llama.cpp's `perplexity` tool reads and writes with
-//! `--kl-divergence-base`.
+//! Base files: log probabilities that a model is compared with, in the format that llama.cpp's
+//! `perplexity` tool reads and writes with `--kl-divergence-base`.
 
 pub mod error;
 mod layout;
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use terrace_model::ByteSize;
 
-/// The log probabilities of a base model for a text, out of a file.
+/// The log probabilities of a base model for a text.
 #[derive(Debug)]
 pub struct BaseLogits {
     path: PathBuf,
@@ -31,17 +31,17 @@ pub struct BaseLogits {
 /// Where the rows are.
 #[derive(Debug)]
 enum Rows {
-    /// In the file, and those of one chunk here.
+    /// In the file, with one chunk in memory.
     File { file: File, chunk: Vec<u16>, held: Option<usize> },
-    /// All of them here.
+    /// All in memory.
     Memory(Vec<u16>),
 }
 
 impl BaseLogits {
-    /// Opens a file, and reads its tokens; rows are read a chunk at a time, when they are compared with.
+    /// Opens a file and reads its tokens. Rows are read one chunk at a time, when they are needed.
     ///
     /// # Errors
-    /// A file that is not of this kind, that contradicts itself or is not complete.
+    /// If it is not a base file, or is inconsistent or incomplete.
     pub fn open(path: &Path) -> Result<Self, BaseLogitsError> {
         let error = |fault| BaseLogitsError { path: path.to_owned(), fault };
         Self::read_header(path).map_err(error)
@@ -51,7 +51,7 @@ impl BaseLogits {
         let mut file = File::open(path)?;
         let bytes = file.metadata()?.len();
         let layout = Layout::read(&mut file, bytes)?;
-        // The file is as long as that, so this is no more than it has.
+        // The file is that long, so this allocates no more than it has.
         let mut bytes = vec![0; 4 * layout.tokens()];
         file.read_exact(&mut bytes)?;
         let tokens: Arc<[i32]> =
@@ -66,8 +66,8 @@ impl BaseLogits {
         Ok(Self { path: path.to_owned(), layout, tokens, rows })
     }
 
-    /// Reads all rows into memory if they take no more than `most`, for callers that compare with them again and again. Whether
-    /// they are there now.
+    /// Reads all rows into memory if they take at most `most`, for callers that compare repeatedly.
+    /// Returns whether they are in memory now.
     ///
     /// # Errors
     /// The file's.
@@ -94,25 +94,26 @@ impl BaseLogits {
         self.layout.chunks.context
     }
 
-    /// How many chunks.
+    /// Number of chunks.
     pub fn chunks(&self) -> usize {
         self.layout.chunks.count
     }
 
-    /// Entries of the vocabulary.
+    /// Size of the vocabulary.
     pub fn vocab(&self) -> usize {
         self.layout.vocab
     }
 
-    /// Tokens of all chunks: what the base model was shown.
+    /// Tokens of all chunks: the text that the base model evaluated.
     pub fn tokens(&self) -> Arc<[i32]> {
         Arc::clone(&self.tokens)
     }
 
-    /// The chunks that `options` asks for, all of the file's if it does not say.
+    /// The chunks that `options` requests, or all if it requests no number.
     ///
     /// # Errors
-    /// Chunks of another length, or more than there are.
+    /// [`BaseLogitsFault::Context`] if chunks have another length, [`BaseLogitsFault::Chunks`] if
+    /// there are too few.
     pub fn chunks_for(&self, options: &PerplexityOptions) -> Result<Chunks, BaseLogitsError> {
         let Chunks { context, count } = self.layout.chunks;
         let asked = options.chunks.unwrap_or(count).max(1);
@@ -125,10 +126,11 @@ impl BaseLogits {
         Ok(Chunks { context, count: asked })
     }
 
-    /// What a model over `vocab` entries can be compared with on a text, given as its tokens.
+    /// The chunks on which a model with this vocabulary size can be compared, given the tokens of
+    /// its text.
     ///
     /// # Errors
-    /// Another vocabulary, another text, and as [`BaseLogits::chunks_for`].
+    /// If the vocabulary or the text differs; see also [`BaseLogits::chunks_for`].
     pub(crate) fn chunks_of(
         &self,
         text: &[i32],
@@ -154,7 +156,7 @@ impl BaseLogits {
     /// The rows of a chunk's scored positions, in order.
     ///
     /// # Errors
-    /// The file's; numbers that are no log probabilities.
+    /// If the file cannot be read, or has numbers that are not log probabilities.
     pub(crate) fn chunk(&mut self, index: usize) -> Result<Vec<Row<'_>>, BaseLogitsError> {
         self.hold(index).map_err(|fault| self.error(fault))?;
         let Layout { vocab, .. } = self.layout;
@@ -189,7 +191,7 @@ impl BaseLogits {
     }
 }
 
-/// Words are read in pieces of this many bytes, which stay in the processor's cache between the kernel and their place.
+/// Bytes per read. A piece stays in the processor's cache until it is converted.
 const PIECE: usize = 256 << 10;
 
 fn read_words(file: &File, words: &mut [u16], offset: u64) -> Result<(), BaseLogitsFault> {

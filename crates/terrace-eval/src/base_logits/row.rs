@@ -1,28 +1,28 @@
 //! One row of a base file: the log probabilities of all tokens at a position, in 16 bits each.
 //!
-//! As llama.cpp's `perplexity` tool writes them: two floats, `scale` and `floor`, then a level per vocabulary entry, and
-//! one more where the vocabulary is odd. The log probability is `floor + scale * level`; logits more than 16 below the
-//! row's highest lie on the floor.
+//! The format is that of llama.cpp's `perplexity` tool: two floats, `scale` and `floor`, then one
+//! level per vocabulary entry, and one more if the vocabulary size is odd. The log probability is
+//! `floor + scale * level`; logits more than 16 below the row's highest lie on the floor.
 
 use crate::stats::log_softmax::LogSum;
 use std::array;
 
-/// Room of `scale` and `floor`, in 16-bit words.
+/// Size of `scale` and `floor`, in 16-bit words.
 const HEAD: usize = 4;
 /// How far below the highest logit the levels reach.
 const REACH: f32 = 16.0;
 /// The highest level.
 const TOP: u16 = u16::MAX;
-/// What rounding may make of a log probability of 0: `floor` is a float of up to -30 or so.
+/// How far above 0 rounding may lift a log probability: `floor` is a float down to about -30.
 const ROUNDING: f64 = 1e-3;
 
-/// 16-bit words of a row.
+/// Number of 16-bit words in a row.
 pub const fn words(vocab: usize) -> usize {
     HEAD + vocab.next_multiple_of(2)
 }
 
-/// Writes a row of logits, whose sum is `sum`, as [`words`] words. Each step is in the precision in which llama.cpp does it,
-/// so that the same logits make the same bytes.
+/// Encodes a row of logits, whose sum is `sum`, as [`words`] words. Each step has the precision of
+/// llama.cpp's, so equal logits produce equal bytes.
 pub fn encode(logits: &[f32], sum: LogSum, out: &mut [u16]) {
     let min = logits.iter().copied().fold(f32::INFINITY, f32::min).max(sum.max - REACH);
     let scale = (sum.max - min) / f32::from(TOP);
@@ -38,14 +38,14 @@ pub fn encode(logits: &[f32], sum: LogSum, out: &mut [u16]) {
     if scale > 0.0 {
         for (level, &logit) in levels.iter_mut().zip(logits) {
             if logit > min {
-                // A float beyond the range becomes its end.
+                // The cast saturates.
                 *level = (inverse * (logit - min)).round_ties_even() as u16;
             }
         }
     }
 }
 
-/// A row that was read.
+/// A decoded row.
 #[derive(Clone, Copy, Debug)]
 pub struct Row<'a> {
     scale: f64,
@@ -54,10 +54,10 @@ pub struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// Of [`words`] words for `vocab` entries.
+    /// Decodes [`words`] words for `vocab` entries.
     ///
     /// # Errors
-    /// What is wrong with numbers that cannot be log probabilities.
+    /// The reason, if the numbers cannot be log probabilities.
     pub fn of(words: &'a [u16], vocab: usize) -> Result<Self, String> {
         let float = |at: usize| {
             let (low, high) = (words[at].to_le_bytes(), words[at + 1].to_le_bytes());
@@ -84,7 +84,7 @@ impl<'a> Row<'a> {
         self.scale.mul_add(f64::from(level), self.floor)
     }
 
-    /// The entry with the highest probability, the first of equals.
+    /// The entry with the highest probability; of equal ones the first.
     pub fn top(self) -> usize {
         let mut top = (0, 0);
         for (i, &level) in self.levels.iter().enumerate() {
@@ -95,7 +95,7 @@ impl<'a> Row<'a> {
         top.0
     }
 
-    /// Probabilities of levels.
+    /// Tables for the probabilities of levels.
     pub fn probabilities(self) -> Probabilities {
         Probabilities {
             high: array::from_fn(|i| (self.floor + self.scale * (i * 256) as f64).exp()),
@@ -104,7 +104,8 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Exponentials of a row's levels, as products of those of their two bytes: 512 for a row instead of one per entry.
+/// Exponentials of a row's levels, as products of one per byte of the level: 512 for a row instead
+/// of one per entry.
 pub struct Probabilities {
     high: [f64; 256],
     low: [f64; 256],
@@ -130,7 +131,7 @@ mod tests {
     }
 
     proptest! {
-        /// A level is half a step wrong at most, and as good as the rounding of the floats around it.
+        /// A level is off by at most half a step, plus the rounding of the floats around it.
         #[test]
         fn what_comes_back_is_what_was_written(
             logits in prop::collection::vec(-30.0_f32..30.0, 1..70)
@@ -153,7 +154,8 @@ mod tests {
     #[test]
     fn the_layout_is_llama_cpps() {
         assert_eq!((words(4), words(5), words(6)), (8, 10, 10));
-        // Highest 0, lowest -16 or above, the sum 1 + 2 exp(-8) + exp(-16) and what lies below.
+        // The highest logit is 0, the floor -16, and the sum 1 + 2 exp(-8) + exp(-16) plus what
+        // lies below.
         let row = encoded(&[-8.0, 0.0, -8.0, -16.0, -50.0]);
         let scale = f32::from_bits(u32::from(row[0]) | u32::from(row[1]) << 16);
         let floor = f32::from_bits(u32::from(row[2]) | u32::from(row[3]) << 16);

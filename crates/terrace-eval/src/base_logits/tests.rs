@@ -17,7 +17,7 @@ fn written(dir: &TempDir) -> PathBuf {
     let file = LogitsFile::create(&path).unwrap();
     let bytes = file
         .fill(LAYOUT.chunks, VOCAB, &TOKENS, |rows| {
-            // In pieces, as graphs give them.
+            // In pieces, as graphs deliver them.
             rows.write(&logits()[..2 * VOCAB], 2)?;
             rows.write(&logits()[2 * VOCAB..], 3)
         })
@@ -53,7 +53,7 @@ fn what_is_written_is_read_from_the_file_and_from_memory() {
     assert_eq!(from_file[3..6], from_file[6..]);
     assert!(!base.keep_in_memory(ByteSize(119)).unwrap());
     assert!(base.keep_in_memory(ByteSize(120)).unwrap());
-    // The file may go once all is in memory.
+    // The file may be removed once everything is in memory.
     fs::remove_file(&path).unwrap();
     assert_eq!(levels(&mut base), from_file);
 }
@@ -102,7 +102,7 @@ fn damaged_files_are_refused_with_the_numbers() {
     says(&[(16, &[0])], None, "invalid number of chunks 0 at byte offset 16");
     says(&[], Some(203), "203 bytes, but 2 chunks of 8 tokens over 5 vocabulary entries take 204");
     says(&[], Some(205), "205 bytes, but");
-    // Promises that no file could keep are not tried.
+    // Sizes that no file could have allocate nothing.
     let most = i32::MAX.to_le_bytes();
     says(&[(8, &most), (12, &most), (16, &most)], None, "take 9903520");
     says(

@@ -1,4 +1,4 @@
-//! Writing a base file.
+//! Writes base files.
 
 use super::layout::Layout;
 use super::{BaseLogitsError, row};
@@ -12,15 +12,15 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use terrace_store::part_file::PartFile;
 
-/// Rows that are encoded at a time: enough for all threads, and a small part of a chunk.
+/// Rows encoded at a time: enough for all threads, and a small part of a chunk.
 const BAND: usize = 32;
 
-/// A base file to be: it has its name when it is complete.
+/// A base file being written. It appears under its name when it is complete.
 #[derive(Debug)]
 pub struct LogitsFile(PartFile);
 
 impl LogitsFile {
-    /// Opens it, so that a folder that is not there is noticed before a model is loaded.
+    /// Opens the file, so that a missing folder is noticed before a model is loaded.
     ///
     /// # Errors
     /// The system's.
@@ -29,16 +29,16 @@ impl LogitsFile {
         part.map(Self).map_err(|source| BaseLogitsError { path: path.to_owned(), fault: source.into() })
     }
 
-    /// Where it will be.
+    /// Path of the complete file.
     pub fn path(&self) -> &Path {
         self.0.path()
     }
 
-    /// Fills it with the tokens of the chunks, and the rows of their scored positions: `rows` gets a [`RowWriter`], to which it
-    /// gives them in order.
+    /// Writes the tokens of the chunks and the rows of their scored positions; `rows` passes them
+    /// to a [`RowWriter`] in order.
     ///
     /// # Errors
-    /// The system's, before the rows if the disk has no room for them; those of `rows`.
+    /// Errors of the system (a lack of disk space shows before the first row) and of `rows`.
     pub(crate) fn fill<E: From<BaseLogitsError>>(
         self,
         chunks: Chunks,
@@ -48,7 +48,7 @@ impl LogitsFile {
     ) -> Result<u64, E> {
         let layout = Layout { chunks, vocab };
         let path = self.path().to_owned();
-        // An error of the rows crosses the writer beside it.
+        // Carries an error of `rows` past the writer.
         let mut failed = None;
         let written = self.0.finish(|out| {
             reserve(out.get_ref(), layout.bytes())?;
@@ -72,17 +72,17 @@ impl LogitsFile {
     }
 }
 
-/// Takes the room of the whole file: a disk that is too small is better known before hours of computing.
+/// Allocates the whole file: a full disk should be noticed before hours of computing.
 fn reserve(file: &File, bytes: u128) -> io::Result<()> {
     let bytes = u64::try_from(bytes).map_err(io::Error::other)?;
     match fallocate(file, FallocateFlags::empty(), 0, bytes) {
-        // Not all file systems can.
+        // Not all file systems support it.
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
         other => Ok(other?),
     }
 }
 
-/// Takes rows of logits, in order.
+/// Writes rows of logits, in order.
 pub struct RowWriter<'a, 'f> {
     path: &'a Path,
     out: &'a mut BufWriter<&'f File>,
@@ -92,7 +92,7 @@ pub struct RowWriter<'a, 'f> {
 }
 
 impl RowWriter<'_, '_> {
-    /// Rows of one logit per vocabulary entry.
+    /// Writes rows of one logit per vocabulary entry.
     ///
     /// # Errors
     /// The system's.

@@ -1,13 +1,13 @@
-//! One position's prediction against another model's.
+//! Compares the predictions of two models at one position.
 
 use crate::base_logits::row::Row;
 use crate::stats::log_softmax::LogSum;
 
-/// How far below the base's certainty (log probability 0) tokens count: llama.cpp's. What lies there has not even been written
-/// with its probability.
+/// Tokens with a base log probability at or below this are not counted, as in llama.cpp: the base
+/// file does not hold their exact probabilities.
 const LEAST: f64 = -16.0;
 
-/// What came of comparing a prediction with the base's.
+/// The result of comparing a prediction with the base's.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Compared {
     /// Negative log likelihood of the token that follows.
@@ -16,9 +16,9 @@ pub struct Compared {
     pub nll_base: f64,
     /// Kullback-Leibler divergence from the base: the sum of `p_base * ln(p_base / p)`.
     pub kld: f64,
-    /// How much more probable the token that follows is than for the base.
+    /// Probability of the token that follows, minus the base's.
     pub delta_p: f64,
-    /// Whether both hold the same token for the most probable.
+    /// Whether both models rank the same token first.
     pub same_top: bool,
 }
 
@@ -36,7 +36,7 @@ pub fn compare(logits: &[f32], base: Row<'_>, target: i32) -> Compared {
             kld += probabilities.of(level) * (ln_base - (f64::from(logit) - offset));
         }
     }
-    // Of equal logits the first, as in the base's row.
+    // Of equal logits the first counts, as in the base's row.
     let top = logits.iter().position(|&logit| logit == sum.max);
     Compared {
         nll,
@@ -71,7 +71,7 @@ mod tests {
     }
 
     proptest! {
-        /// From the logits of both, with nothing in 16 bits between them.
+        /// Against the divergence of the full logits, without the 16-bit encoding in between.
         #[test]
         fn it_is_the_divergence_of_the_full_logits((base, logits) in pairs(), target in 0_usize..60) {
             let target = target % base.len();
@@ -81,7 +81,8 @@ mod tests {
 
             let (p, q) = (softmax(&base), softmax(&logits));
             let kld: f64 = p.iter().zip(&q).map(|(p, q)| p * (p / q).ln()).sum();
-            // Half a level, for every token in the same direction at worst, times the largest logarithm.
+            // At worst, half a level in the same direction for every token, times the largest
+            // logarithm.
             let step = 16.0 / 65535.0;
             prop_assert!((got.kld - kld).abs() < 20.0 * step, "{} and {kld}", got.kld);
             prop_assert!((got.nll + q[target].ln()).abs() < 1e-6);
@@ -91,7 +92,7 @@ mod tests {
             prop_assert!(close || got.same_top == (first_max(&p) == first_max(&q)));
         }
 
-        /// From what the row holds, exactly: entries on the floor left out.
+        /// Against the exact divergence of the encoded row, without entries on the floor.
         #[test]
         fn it_is_the_divergence_of_the_row((mut base, logits) in pairs(), target in 0_usize..60) {
             let target = target % base.len();

@@ -1,5 +1,5 @@
-//! How far a model's predictions are from those of another, which left them in a file: what llama.cpp's
-//! `perplexity --kl-divergence` measures.
+//! Measures how far a model's predictions diverge from those of another model, stored in a base
+//! file, as llama.cpp's `perplexity --kl-divergence` does.
 
 mod compare;
 mod statistics;
@@ -16,7 +16,7 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 use terrace_engine::{Engine, Logits};
 
-/// How far a comparison has come.
+/// Progress of a comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct DivergenceProgress {
     /// Chunks done.
@@ -29,7 +29,7 @@ pub struct DivergenceProgress {
     pub seconds: f64,
 }
 
-/// How far a model is from its base on a text.
+/// Divergence of a model from its base on a text.
 #[derive(Clone, Debug, Serialize)]
 pub struct DivergenceReport {
     /// Chunks evaluated.
@@ -38,30 +38,31 @@ pub struct DivergenceReport {
     pub context: usize,
     /// Tokens evaluated.
     pub tokens: usize,
-    /// How long it took.
+    /// Duration in seconds.
     pub seconds: f64,
     /// Tokens evaluated per second.
     pub tokens_per_second: f64,
-    /// Means, and how sure they are.
+    /// Means and their standard errors.
     #[serde(flatten)]
     pub summary: DivergenceSummary,
-    /// How the divergences of single positions are distributed.
+    /// Distribution of the divergences of single positions.
     pub kld_percentiles: Percentiles,
-    /// How the changes of the probability of the token that follows are distributed, -1 to 1.
+    /// Distribution of the changes in probability of the token that follows, -1 to 1.
     pub delta_p_percentiles: Percentiles,
     /// Each scored position's comparison, in order.
     #[serde(skip)]
     pub compared: Vec<Compared>,
 }
 
-/// Compares this model's predictions for a text with a base's. `text` is the tokens, which have to be those that the base
-/// was made of ([`BaseLogits::tokens`]); [`PerplexityOptions::chunks`] may ask for less than the base has. `progress` is told
-/// after each chunk and may end the comparison. Forgets what the context held. The same base serves any number of
-/// comparisons.
+/// Compares this model's predictions for a text with a base's. `text` has to be the tokens from
+/// which the base was made ([`BaseLogits::tokens`]); [`PerplexityOptions::chunks`] may request
+/// fewer chunks than the base has. `progress` is called after each chunk and may end the
+/// comparison. Clears the context. A base can be used for any number of comparisons.
 ///
 /// # Errors
-/// A base of another vocabulary, of other chunks or another text, or one that cannot be read ([`EvalError::BaseLogits`]); as
-/// [`perplexity`](crate::perplexity()) otherwise, but one chunk is enough.
+/// [`EvalError::BaseLogits`] if the base has another vocabulary, other chunks or another text, or
+/// cannot be read; otherwise as [`perplexity`](crate::perplexity()), except that one chunk is
+/// enough.
 pub fn divergence(
     engine: &mut Engine,
     text: &[i32],

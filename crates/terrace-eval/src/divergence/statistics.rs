@@ -1,10 +1,11 @@
-//! What all positions' comparisons come to: the figures that llama.cpp's `perplexity --kl-divergence` prints.
+//! Statistics over the comparisons of all positions: the figures that llama.cpp's `perplexity
+//! --kl-divergence` prints.
 
 use super::compare::Compared;
 use crate::stats::mean::Mean;
 use serde::Serialize;
 
-/// A figure and its standard error; none without variance.
+/// A figure with its standard error.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Estimate {
     /// The figure.
@@ -19,7 +20,7 @@ impl From<Mean> for Estimate {
     }
 }
 
-/// Figures that need no more than sums.
+/// Figures that need only sums.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct DivergenceSummary {
     /// Tokens compared.
@@ -28,7 +29,8 @@ pub struct DivergenceSummary {
     pub perplexity: Estimate,
     /// The base's perplexity.
     pub base_perplexity: Estimate,
-    /// Correlation of both models' negative log likelihoods, -1 to 1; none where one of them never changes.
+    /// Correlation of both models' negative log likelihoods, -1 to 1; `None` if one of them is
+    /// constant.
     pub correlation: Option<f64>,
     /// Logarithm of the model's perplexity over the base's.
     pub ln_ratio: Estimate,
@@ -42,13 +44,14 @@ pub struct DivergenceSummary {
     pub delta_p: Estimate,
     /// Root of the mean square of that change.
     pub delta_p_rms: Estimate,
-    /// Share of positions where both models hold the same token for the most probable.
+    /// Share of positions at which both models rank the same token first.
     pub same_top: Estimate,
 }
 
 impl DivergenceSummary {
-    /// Of at least one position. Errors are those of means, carried through logarithms and products to the first order; both
-    /// perplexities come from the same tokens, so differences are taken token by token.
+    /// Summarises at least one position. Errors are those of means, propagated through logarithms
+    /// and products to first order. Both perplexities come from the same tokens, so differences are
+    /// taken token by token.
     pub fn of(all: &[Compared]) -> Self {
         let mean = |of: &dyn Fn(&Compared) -> f64| Mean::of(&all.iter().map(of).collect::<Vec<_>>());
         let (own, base) = (mean(&|c| c.nll), mean(&|c| c.nll_base));
@@ -79,7 +82,7 @@ impl DivergenceSummary {
     }
 }
 
-/// How values are distributed: the smallest, percentiles, the largest.
+/// A distribution: minimum, percentiles, maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[expect(missing_docs, reason = "named by what they are")]
 pub struct Percentiles {
@@ -99,7 +102,8 @@ pub struct Percentiles {
 }
 
 impl Percentiles {
-    /// Of at least one value; between neighbours by their distance, as in llama.cpp's tool (there in single precision).
+    /// Computes the percentiles of at least one value, interpolating linearly as llama.cpp's tool
+    /// does (there in single precision).
     pub fn of(mut values: Vec<f64>) -> Self {
         values.sort_unstable_by(f64::total_cmp);
         let last = values.len() - 1;
@@ -107,7 +111,7 @@ impl Percentiles {
             let place = share * last as f64;
             let (below, rest) = (place as usize, place.fract());
             let above = values[last.min(below + 1)];
-            // Not a sum of products: between equal infinite values there is no distance.
+            // Interpolating between equal infinite values would give NaN.
             if rest == 0.0 || above == values[below] {
                 values[below]
             } else {

@@ -1,5 +1,6 @@
-//! HellaSwag: which of four endings of a text does a model hold for the likeliest? Counted as llama.cpp's
-//! `perplexity --hellaswag` counts it (`acc_norm`): by the mean log probability of an ending's tokens.
+//! HellaSwag: how often does a model rank the right one of four endings of a text first? Scored as
+//! llama.cpp's `perplexity --hellaswag` does (`acc_norm`), by the mean log probability of an
+//! ending's tokens.
 
 mod tasks;
 
@@ -16,9 +17,10 @@ use tasks::ENDINGS;
 use terrace_engine::{Engine, Logits};
 use terrace_ggml::llama::{Batch, Token};
 
-/// [`ContextOptions::sequences`](terrace_engine::options::ContextOptions::sequences) for one task at a time, as
-/// llama.cpp's tool evaluates them by default. Four more for each other task that is to be computed together with it: a streamed model is then read less often, but ggml
-/// rounds otherwise, which tasks may turn that the model is undecided about.
+/// The value of [`ContextOptions::sequences`](terrace_engine::options::ContextOptions::sequences)
+/// for one task at a time, as llama.cpp's tool evaluates them by default. Each further task to
+/// compute together takes four more. A streamed model is then read less often, but ggml rounds
+/// differently, which may change tasks on which the model is undecided.
 pub const HELLASWAG_SEQUENCES: u32 = 4;
 
 /// Right answers so far.
@@ -26,13 +28,13 @@ pub const HELLASWAG_SEQUENCES: u32 = 4;
 pub struct Score {
     /// Tasks done.
     pub tasks: usize,
-    /// Of these, those whose right ending was the likeliest.
+    /// Tasks whose right ending was ranked first.
     pub correct: usize,
     /// Their share, 0 to 1.
     pub accuracy: f64,
-    /// Where the share of all tasks there could be lies, with 95 % confidence: from here
+    /// Lower end of the 95 % confidence interval of the accuracy.
     pub low: f64,
-    /// to here.
+    /// Upper end of that interval.
     pub high: f64,
 }
 
@@ -44,7 +46,7 @@ impl Score {
     }
 }
 
-/// How far a measurement has come.
+/// Progress of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct HellaSwagProgress {
     /// The score so far.
@@ -55,20 +57,20 @@ pub struct HellaSwagProgress {
     pub seconds: f64,
 }
 
-/// What a model made of a task.
+/// A model's answer to a task.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct HellaSwagAnswer {
-    /// The line of the file that the task begins at, 1-based.
+    /// The line of the file at which the task begins, 1-based.
     pub line: usize,
-    /// The ending that the model holds for the likeliest.
+    /// The ending that the model ranks first.
     pub chosen: usize,
-    /// The right one.
+    /// The right ending.
     pub gold: usize,
     /// Mean log probability of each ending's tokens.
     pub mean_ln_p: [f64; ENDINGS],
 }
 
-/// How well a model tells right endings from wrong ones.
+/// The result of a HellaSwag measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct HellaSwagReport {
     /// The score.
@@ -76,7 +78,7 @@ pub struct HellaSwagReport {
     pub score: Score,
     /// Tokens evaluated.
     pub tokens: usize,
-    /// How long it took.
+    /// Duration in seconds.
     pub seconds: f64,
     /// Tokens evaluated per second.
     pub tokens_per_second: f64,
@@ -84,7 +86,7 @@ pub struct HellaSwagReport {
     pub answers: Vec<HellaSwagAnswer>,
 }
 
-/// A task as tokens: what its endings share, which is computed once, and how each goes on.
+/// A task as tokens: the part that its endings share, which is computed once, and the rest of each.
 struct Prepared<'a> {
     task: &'a HellaSwagTask,
     texts: [Vec<i32>; ENDINGS],
@@ -96,8 +98,8 @@ impl Prepared<'_> {
         self.shared + self.texts.iter().map(|text| text.len() - self.shared).sum::<usize>()
     }
 
-    /// Adds it to a batch, as sequences from `first` on. Logits are kept of the last shared token, and of each ending's tokens
-    /// but the last.
+    /// Adds the task to a batch, as sequences numbered from `first`. Logits are requested for the
+    /// last shared token, and for all tokens of each ending except its last.
     fn add_to(&self, batch: &mut Batch, first: u32) {
         let all = ENDINGS as u32;
         for (position, &token) in (0..).zip(&self.texts[0][..self.shared]) {
@@ -112,7 +114,7 @@ impl Prepared<'_> {
         }
     }
 
-    /// The model's answer, from the next rows of logits and their sums.
+    /// Computes the model's answer from the next rows of logits and their sums.
     fn answer<'r>(&self, rows: &mut impl Iterator<Item = (&'r [f32], LogSum)>) -> HellaSwagAnswer {
         let ln_p = |(row, sum): (&[f32], LogSum), token: i32| -sum.nll(row[token.unsigned_abs() as usize]);
         let shared = rows.next().expect("a row for what is shared");
@@ -122,18 +124,19 @@ impl Prepared<'_> {
             let rest: f64 = own[1..].iter().map(|&token| ln_p(rows.next().expect("a row each"), token)).sum();
             (first + rest) / own.len() as f64
         });
-        // Of equals the first.
+        // Of equal ones the first.
         let chosen = (1..ENDINGS).fold(0, |best, i| if mean_ln_p[i] > mean_ln_p[best] { i } else { best });
         HellaSwagAnswer { line: self.task.line, chosen, gold: self.task.gold, mean_ln_p }
     }
 }
 
-/// Answers tasks, as many at a time as the engine's sequences and batch allow. `progress` is told after each task and may end
-/// the measurement. Forgets what the context held.
+/// Answers tasks, as many at a time as the engine's sequences and batch allow. `progress` is called
+/// after each task and may end the measurement. Clears the context.
 ///
 /// # Errors
-/// An engine of fewer than four [sequences](terrace_engine::options::ContextOptions::sequences); a task that does not fit a batch or the context, or
-/// whose endings share nothing; the context's; [`EvalError::Cancelled`].
+/// If the engine has fewer than four
+/// [sequences](terrace_engine::options::ContextOptions::sequences), or a task does not fit a batch
+/// or has endings that share nothing; [`EvalError::Cancelled`]; errors of the context.
 pub fn hellaswag(
     engine: &mut Engine,
     tasks: &[HellaSwagTask],
@@ -178,14 +181,14 @@ pub fn hellaswag(
     })
 }
 
-/// A task's tokens, if they fit a batch.
+/// Tokenises a task, and checks that it fits a batch.
 fn prepare<'a>(logits: &Logits<'_>, task: &'a HellaSwagTask, room: usize) -> Result<Prepared<'a>, EvalError> {
     let line = task.line;
     let mut texts: [Vec<i32>; ENDINGS] = Default::default();
     for (text, ending) in texts.iter_mut().zip(&task.endings) {
         *text = logits.tokenize(&format!("{} {ending}", task.context), true, false)?;
     }
-    // Of each ending there is at least one token to tell it by.
+    // At least one token of each ending is left to score.
     let shortest = texts.iter().map(Vec::len).min().unwrap_or_default();
     let equal = |&i: &usize| texts.iter().all(|text| text[i] == texts[0][i]);
     let shared = (0..shortest.saturating_sub(1)).take_while(equal).count();
@@ -199,7 +202,7 @@ fn prepare<'a>(logits: &Logits<'_>, task: &'a HellaSwagTask, room: usize) -> Res
     }
 }
 
-/// Answers tasks that fit one batch.
+/// Answers tasks that fit one batch together.
 fn answers_of(logits: &mut Logits<'_>, group: &[Prepared<'_>]) -> Result<Vec<HellaSwagAnswer>, EvalError> {
     let mut batch = Batch::default();
     for (task, first) in group.iter().zip((0..).step_by(ENDINGS)) {

@@ -1,49 +1,49 @@
-//! The file of tasks, and which of them are taken.
+//! The file of tasks, and the selection of some of them.
 
 use rand_mt::Mt;
 
-/// Lines of a task: the context, the number of the right ending, the endings.
+/// Lines per task: the context, the number of the right ending, the endings.
 const LINES: usize = 2 + ENDINGS;
 /// Endings to choose from.
 pub const ENDINGS: usize = 4;
 
-/// A beginning, and endings of which one is right.
+/// A context, and four endings of which one is right.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HellaSwagTask {
-    /// The line of the file that it begins at, 1-based.
+    /// The line of the file at which it begins, 1-based.
     pub line: usize,
-    /// The beginning.
+    /// The text before the ending.
     pub context: String,
     /// The right ending.
     pub gold: usize,
-    /// How it may go on.
+    /// The possible endings.
     pub endings: [String; ENDINGS],
 }
 
-/// A file that does not hold tasks.
+/// A file that does not contain tasks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HellaSwagError {
-    /// Nothing is there.
+    /// The file is empty.
     #[error("no tasks")]
     Empty,
-    /// A task is cut.
+    /// A task is incomplete.
     #[error("{lines} lines, but each task takes {LINES}")]
     Lines {
         /// Lines of the file.
         lines: usize,
     },
-    /// The right ending cannot be found.
+    /// The number of the right ending is invalid.
     #[error("line {line}: `{text}` is not the number of an ending (0 to {})", ENDINGS - 1)]
     Gold {
         /// The line, 1-based.
         line: usize,
-        /// What it says.
+        /// The text of the line.
         text: String,
     },
 }
 
 impl HellaSwagTask {
-    /// The tasks of a file in llama.cpp's format: six lines each.
+    /// Parses a file in llama.cpp's format: six lines per task.
     ///
     /// # Errors
     /// [`HellaSwagError`], with the line.
@@ -69,8 +69,8 @@ impl HellaSwagTask {
         lines.chunks_exact(LINES).enumerate().map(task).collect()
     }
 
-    /// `count` tasks at most, in the order in which llama.cpp's tool takes them: at random, and the same in every run, so that
-    /// a part says something about the whole.
+    /// Selects at most `count` tasks in the order of llama.cpp's tool, which is random and the same
+    /// in every run, so that a part represents the whole.
     pub fn select(tasks: Vec<Self>, count: usize) -> Vec<Self> {
         let mut random = Mt::new(1);
         let mut left: Vec<usize> = (0..tasks.len()).collect();
@@ -85,8 +85,9 @@ impl HellaSwagTask {
     }
 }
 
-/// A number below `range`, as GNU's C++ library has made them of 32 random bits since GCC 11: the high part of a product, drawn
-/// again where that would favour some (D. Lemire, "Fast Random Integer Generation in an Interval", 2019).
+/// A random number below `range`, computed from 32 random bits as in GNU's C++ library since GCC
+/// 11: the high part of a product, drawn again where it would be biased (D. Lemire, "Fast Random
+/// Integer Generation in an Interval", 2019).
 fn below(random: &mut Mt, range: u32) -> u32 {
     let threshold = range.wrapping_neg() % range;
     loop {
@@ -127,7 +128,7 @@ mod tests {
         }
     }
 
-    /// What `std::uniform_int_distribution` over `std::mt19937(1)` gave, compiled with GCC 12.
+    /// The output of `std::uniform_int_distribution` over `std::mt19937(1)`, compiled with GCC 12.
     #[test]
     fn the_order_is_llama_cpps() {
         for (count, expected) in [

@@ -1,4 +1,4 @@
-//! Which layers could be left out: measured on a text.
+//! Measures on a text which layers could be skipped.
 
 use super::similarity::Similarity;
 use crate::chunks::PerplexityOptions;
@@ -7,13 +7,13 @@ use crate::perplexity::{PerplexityProgress, PerplexityReport, perplexity_keeping
 use std::ops::ControlFlow;
 use terrace_engine::{Engine, EngineError, LayerSkip, LoadProgress, Measured, Options};
 
-/// An engine whose residual stream can be watched.
+/// An engine whose residual stream is observed.
 pub struct Calibrator {
     engine: Engine,
     similarity: Similarity,
 }
 
-/// What is being measured.
+/// The pass of a calibration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CalibrationPass {
     /// Similarities, and the perplexity of all layers.
@@ -23,7 +23,7 @@ pub enum CalibrationPass {
 }
 
 impl Calibrator {
-    /// Loads a model; as [`Engine::load`].
+    /// Loads a model like [`Engine::load`].
     ///
     /// # Errors
     /// As [`Engine::load`].
@@ -41,11 +41,13 @@ impl Calibrator {
         &self.engine
     }
 
-    /// Measures the similarity of what enters and leaves each layer over the chunks of a text, picks the streamed layers
-    /// above `threshold`, never the first or the last, and measures the perplexity without and with them skipped.
+    /// Measures the similarity of each layer's input and output over the chunks of a text, selects
+    /// the streamed layers above `threshold` (never the first or the last), and measures the
+    /// perplexity with and without skipping them.
     ///
     /// # Errors
-    /// As [`perplexity`](crate::perplexity()); a layer that cannot be left out of the model's graphs.
+    /// As [`perplexity`](crate::perplexity()); also if a layer cannot be skipped in the model's
+    /// graphs.
     pub fn calibrate(
         &mut self,
         tokens: &[i32],
@@ -55,7 +57,7 @@ impl Calibrator {
     ) -> Result<LayerSkip, EvalError> {
         self.engine.skip_layers(&[])?;
         self.similarity.observe(true);
-        // Logits of all tokens: otherwise the last layer computes some tokens only.
+        // Logits of all tokens: otherwise the last layer would compute only some tokens.
         let keep = 0;
         let without = perplexity_keeping(&mut self.engine, tokens, options, keep, &mut |p| {
             progress(CalibrationPass::Similarity, p)

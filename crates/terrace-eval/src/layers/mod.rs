@@ -1,4 +1,4 @@
-//! Which layers could be left out.
+//! Finds layers that could be skipped.
 
 mod calibrate;
 mod similarity;

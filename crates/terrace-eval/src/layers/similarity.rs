@@ -1,27 +1,28 @@
-//! How much each layer changes the residual stream.
+//! Measures how much each layer changes the residual stream.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use terrace_ggml::llama::Observer;
 
-/// What llama.cpp calls the residual stream after a layer, before the layer's number.
+/// llama.cpp's name of the residual stream after a layer, without the layer's number.
 const STREAM: &[u8] = b"l_out-";
 
-/// Mean cosine similarity between what enters a layer and what leaves it, by layer. Shared between the context that is
-/// observed and the caller that asks.
+/// Mean cosine similarity between input and output, by layer. Shared between the observed context
+/// and the caller.
 #[derive(Clone, Default)]
 pub struct Similarity(Arc<Mutex<Measured>>);
 
 #[derive(Default)]
 struct Measured {
     on: bool,
-    /// The stream after the layer before: its number and its rows.
+    /// The previous layer's number, and the rows that it left.
     entering: Option<(usize, Vec<f32>)>,
-    /// Per layer: the sum of similarities and the number of rows.
+    /// By layer: sum of similarities, and number of rows.
     layers: Vec<(f64, u64)>,
 }
 
 impl Similarity {
-    /// Begins a measurement, forgetting the last one, or ends it. While none is on, graphs run whole.
+    /// Starts a measurement, discarding the last one, or ends it. While none is running, graphs run
+    /// whole.
     pub fn observe(&self, on: bool) {
         let mut measured = self.lock();
         (measured.on, measured.entering) = (on, None);
@@ -30,7 +31,8 @@ impl Similarity {
         }
     }
 
-    /// By layer; none where nothing could be compared: in the first layer, which no layer's end precedes.
+    /// Similarities by layer; `None` where nothing could be compared, as in the first layer, which
+    /// has no predecessor.
     pub fn by_layer(&self) -> Vec<Option<f64>> {
         self.lock().layers.iter().map(|&(sum, n)| (n > 0).then(|| sum / n as f64)).collect()
     }
@@ -54,7 +56,7 @@ impl Observer for Similarity {
         }
         let buffer = match measured.entering.take() {
             Some((before, entering)) => {
-                // A last layer that was asked for some tokens only has fewer rows.
+                // A last layer of which only some tokens were requested has fewer rows.
                 if before + 1 == layer && entering.len() == rows.len() {
                     let (sum, n) = &mut measured.layers[layer];
                     for (a, b) in entering.chunks_exact(width).zip(rows.chunks_exact(width)) {
@@ -75,7 +77,7 @@ impl Observer for Similarity {
     }
 }
 
-/// Cosine of the angle between two vectors; none for a vector without a direction.
+/// Cosine of the angle between two vectors; `None` if one has no direction.
 fn cosine(a: &[f32], b: &[f32]) -> Option<f64> {
     let (mut ab, mut aa, mut bb) = (0.0, 0.0, 0.0);
     for (&x, &y) in a.iter().zip(b) {
@@ -86,7 +88,7 @@ fn cosine(a: &[f32], b: &[f32]) -> Option<f64> {
     cosine.is_finite().then_some(cosine)
 }
 
-/// The layer of `l_out-N`; numbers beyond any model's are none.
+/// The layer of `l_out-N`; `None` for numbers beyond any model's.
 fn layer_of(name: &[u8]) -> Option<usize> {
     let digits = std::str::from_utf8(name.strip_prefix(STREAM)?).ok()?;
     digits.parse().ok().filter(|&layer| layer < 1 << 16)
@@ -105,9 +107,9 @@ mod tests {
         assert!(observer.wants(b"l_out-1") && !observer.wants(b"ffn_out-1") && !observer.wants(b"l_out"));
         for _ in 0..2 {
             observer.computed(b"l_out-0", 2, &[1.0, 0.0, 0.0, 2.0]);
-            // The first row turns by 90 degrees, the second only grows.
+            // The first row turns by 90 degrees, the second only changes its length.
             observer.computed(b"l_out-1", 2, &[0.0, 3.0, 0.0, 5.0]);
-            // Rows of fewer tokens, and a row of zeros: not compared.
+            // Fewer rows, and a row of zeros: not compared.
             observer.computed(b"l_out-2", 2, &[0.0, 1.0]);
             observer.computed(b"l_out-3", 2, &[0.0, 0.0]);
         }

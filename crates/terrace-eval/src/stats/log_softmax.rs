@@ -1,10 +1,11 @@
-//! How likely tokens are under rows of logits.
+//! Likelihoods of tokens under rows of logits.
 
 use crate::threads::on_threads;
 
-/// What turns the logits of a row into log probabilities.
+/// Converts the logits of a row into log probabilities.
 ///
-/// In the precision of llama.cpp's `perplexity` tool: exponentials in single precision, their sum and the rest in double.
+/// Uses the precision of llama.cpp's `perplexity` tool: exponentials in single precision, their sum
+/// and the rest in double.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LogSum {
     /// The highest logit.
@@ -21,7 +22,7 @@ impl LogSum {
         Self { max, ln_sum: sum.ln() }
     }
 
-    /// Negative log likelihood of what has this logit.
+    /// Negative log likelihood of a token with this logit.
     pub fn nll(self, logit: f32) -> f64 {
         self.ln_sum - f64::from(logit - self.max)
     }
@@ -32,7 +33,8 @@ pub fn nll(row: &[f32], target: i32) -> f64 {
     LogSum::of(row).nll(row[target.unsigned_abs() as usize])
 }
 
-/// [`nll`] of each row, `vocab` logits long, with the target at the same place; over `threads` threads.
+/// [`nll`] of each row of `vocab` logits with the target at the same index, computed on `threads`
+/// threads.
 pub fn nlls(rows: &[f32], vocab: usize, targets: &[i32], threads: usize) -> Vec<f64> {
     let mut out = vec![0.0; targets.len()];
     let jobs = out.iter_mut().zip(targets).zip(rows.chunks_exact(vocab)).collect();
@@ -52,7 +54,7 @@ mod tests {
             let expected = -(f64::from(logit).exp() / sum).ln();
             assert!((nll(&row, target) - expected).abs() < 1e-6, "{target}");
         }
-        // Far outside of what exponentials can be taken of.
+        // Far outside the range of exponentials.
         assert!((nll(&[1000.0, 999.0], 0) - (1.0 + (-1.0_f64).exp()).ln()).abs() < 1e-6);
     }
 

@@ -1,16 +1,16 @@
-//! Means, and how sure they are.
+//! Means and their standard errors.
 
 /// A mean and its standard error.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mean {
     /// The mean.
     pub value: f64,
-    /// Its standard error; none without variance.
+    /// Its standard error; `None` if there is no variance.
     pub error: Option<f64>,
 }
 
 impl Mean {
-    /// The mean of these values.
+    /// Computes the mean of these values.
     pub fn of(values: &[f64]) -> Self {
         let n = values.len() as f64;
         let value = values.iter().sum::<f64>() / n;
@@ -18,7 +18,7 @@ impl Mean {
         Self { value, error: (variance > 0.0).then(|| (variance / (n - 1.0)).sqrt()) }
     }
 
-    /// What a mean of logarithms is the logarithm of, the error carried along to the first order.
+    /// Exponential of a mean of logarithms, with the error propagated to first order.
     pub fn exp(self) -> Self {
         let value = self.value.exp();
         Self { value, error: self.error.map(|error| error * value) }

@@ -1,4 +1,4 @@
-//! Sums, means and intervals of what is measured.
+//! Sums, means and confidence intervals.
 
 pub mod log_softmax;
 pub mod mean;

@@ -1,4 +1,4 @@
-//! Where other types of the tensors come from.
+//! Donors: files with the model's tensors in other types.
 
 use super::error::SweepError;
 use super::subjects::{Subject, Subjects};
@@ -13,13 +13,13 @@ use terrace_model::ModelFile;
 use terrace_model::identity::ModelIdentity;
 use terrace_quantize::{QuantizeError, QuantizeOptions, QuantizePlan, QuantizeProgress, TypeRule};
 
-/// Bytes that are read at once.
+/// Bytes read at once.
 const PART: usize = 4 << 20;
 
-/// A file that has tensors of the model in other types.
+/// A file with tensors of the model in other types.
 #[derive(Clone, Debug)]
 pub struct Donor {
-    /// What it is called in the results.
+    /// Its name in the results.
     pub name: String,
     /// The file, or the first of its shards.
     pub path: PathBuf,
@@ -38,7 +38,8 @@ impl Donor {
         Ok(Self { name, path, model })
     }
 
-    /// The bytes of a subject's tensors here, and their types, if all of them are here in the shapes that `model` has.
+    /// Size in bytes and types of a subject's tensors in this donor; `None` unless all of them are
+    /// here in the shapes of `model`.
     pub fn has(&self, subject: &Subject, model: &ModelFile) -> Option<(u64, String)> {
         let mut types: Vec<&str> = Vec::new();
         let mut bytes = 0;
@@ -53,16 +54,16 @@ impl Donor {
         Some((bytes, types.join("+")))
     }
 
-    /// What tells it from others.
+    /// The donor's identity.
     pub fn identity(&self) -> ModelIdentity {
         ModelIdentity::of(&self.model)
     }
 
-    /// A checksum of its tensors of these subjects, which tells it from another file of the same sizes. `progress` is told of
-    /// every few MiB, and may end it.
+    /// Checksum of its tensors of these subjects, which distinguishes it from other files of the
+    /// same size. `progress` is called every few MiB, and may end it.
     ///
     /// # Errors
-    /// A file that cannot be read; [`SweepError::Cancelled`].
+    /// [`SweepError::Io`] if the file cannot be read; [`SweepError::Cancelled`].
     pub fn checksum(
         &self,
         subjects: &Subjects,
@@ -90,7 +91,8 @@ impl Donor {
     }
 }
 
-/// Writes a donor to `path` that has these subjects' tensors, as `ty`, made of those of the model at `from`.
+/// Writes a donor to `path` with these subjects' tensors, converted to `ty` from the model at
+/// `from`.
 ///
 /// # Errors
 /// [`QuantizeError`].

@@ -1,4 +1,4 @@
-//! Why a sweep ends.
+//! Errors of sweeps.
 
 use crate::base_logits::error::BaseLogitsError;
 use crate::error::EvalError;
@@ -8,17 +8,17 @@ use terrace_engine::{EngineError, ReloadError};
 use terrace_ggml::gguf::GgufError;
 use terrace_plan::mix::MixError;
 
-/// Displays as one line. What was measured before is in the journal.
+/// Why a sweep ended. Displays as one line. Earlier measurements are in the journal.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SweepError {
-    /// A measurement's.
+    /// A measurement failed.
     #[error(transparent)]
     Eval(Box<EvalError>),
     /// The caller ended it.
     #[error("interrupted")]
     Cancelled,
-    /// A donor that cannot be read.
+    /// A donor cannot be read.
     #[error(transparent)]
     Donor(#[from] Box<GgufError>),
     /// The journal cannot be read or written.
@@ -29,10 +29,10 @@ pub enum SweepError {
         /// The system's reason.
         source: io::Error,
     },
-    /// Another sweep is writing to it.
+    /// Another sweep is writing to the journal.
     #[error("{}: another sweep is writing to it", .0.display())]
     Locked(PathBuf),
-    /// Something else, or a journal that is damaged before its end.
+    /// The file is not a journal, or is damaged before its end.
     #[error("{}, line {line}: not a sweep journal: {reason}", path.display())]
     Journal {
         /// The file.
@@ -42,31 +42,31 @@ pub enum SweepError {
         /// What is wrong.
         reason: String,
     },
-    /// A journal of another sweep.
+    /// The journal belongs to another sweep.
     #[error("{}: made with a different {what}", path.display())]
     Other {
         /// The file.
         path: PathBuf,
-        /// What is not the same.
+        /// What differs.
         what: &'static str,
     },
-    /// Nothing to try.
+    /// No tensor matches the pattern.
     #[error("`{0}` matches the name of no matrix of this model")]
     NoSubjects(String),
-    /// The model does not give the figures that it gave.
+    /// The model does not reproduce its baseline.
     #[error("the model differs after {after}: perplexity {now}, but {was} at first")]
     NotRestored {
-        /// What was done.
+        /// What was done before.
         after: String,
-        /// The figure now.
+        /// The perplexity now.
         now: f64,
-        /// The baseline's.
+        /// The baseline's perplexity.
         was: f64,
     },
-    /// Tensors that did not return.
+    /// A tensor did not return to what was loaded.
     #[error("{0} did not return to its loaded bytes")]
     NotReturned(String),
-    /// No mix.
+    /// No mix was found.
     #[error(transparent)]
     Mix(#[from] MixError),
 }

@@ -1,4 +1,4 @@
-//! What was measured, a JSON object a line, so that a sweep that was ended goes on where it was.
+//! The journal of a sweep: one JSON object per line, so that an interrupted sweep resumes.
 
 use super::error::SweepError;
 use crate::divergence::DivergenceReport;
@@ -12,31 +12,31 @@ use terrace_model::identity::ModelIdentity;
 /// Version of the format.
 const VERSION: u32 = 1;
 
-/// The first line: what is swept. Figures of sweeps that differ in it do not belong together.
+/// The first line: what is swept. Figures of sweeps with different headers are not comparable.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Header {
     /// Version of the format.
     pub sweep: u32,
     /// The model.
     pub model: ModelIdentity,
-    /// What it is measured on.
+    /// The text.
     pub text: TextIdentity,
-    /// The file of logits that it is compared with; none: itself.
+    /// The base file; `None` means the model itself.
     pub base: Option<String>,
-    /// Which tensors, and which of them together.
+    /// The pattern of tensors and their grouping.
     pub subjects: String,
 }
 
-/// What tells a text from others.
+/// The identity of a text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TextIdentity {
     /// Tokens.
     pub tokens: usize,
-    /// Checksum of these, as little-endian numbers of 32 bits.
+    /// Checksum of the tokens, as little-endian 32-bit numbers.
     pub crc32: u32,
     /// Tokens in a chunk.
     pub context: usize,
-    /// Chunks that are evaluated.
+    /// Number of chunks to evaluate; `None` means all.
     pub chunks: Option<usize>,
 }
 
@@ -49,7 +49,7 @@ impl TextIdentity {
     }
 }
 
-/// What a measurement came to.
+/// The result of a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "named as in the report that they come from")]
 pub struct Figures {
@@ -60,7 +60,8 @@ pub struct Figures {
     pub kld_error: Option<f64>,
     pub kld_p99: f64,
     pub same_top: f64,
-    /// Checksum of every position's likelihood and divergence: equal only if all of them are.
+    /// Checksum over the likelihood and divergence of every position: equal only if all of them
+    /// are.
     pub fingerprint: u32,
 }
 
@@ -94,25 +95,25 @@ pub enum Record {
     Donor {
         /// Its name.
         name: String,
-        /// What tells it from others.
+        /// Its identity.
         identity: ModelIdentity,
-        /// Of its tensors of all subjects; none in journals of earlier versions.
+        /// Checksum of its tensors of all subjects; `None` in journals of earlier versions.
         crc32: Option<u32>,
     },
-    /// The baseline came out again, in every position.
+    /// The baseline was reproduced in every position.
     Same {
         /// What was done before.
         after: String,
     },
     /// A subject with a donor's tensors.
     Step(Step),
-    /// A subject that cannot have these.
+    /// A subject whose tensors cannot be replaced by a donor's.
     Refused {
         /// Its name.
         subject: String,
         /// The donor's.
         donor: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// All subjects, each as chosen.
@@ -126,49 +127,50 @@ pub struct Step {
     pub subject: String,
     /// The donor's.
     pub donor: String,
-    /// What the tensors are there.
+    /// Types of the tensors in the donor.
     pub ty: String,
-    /// Their bytes there.
+    /// Their size in the donor, in bytes.
     pub bytes: u64,
-    /// What came of it.
+    /// The result.
     #[serde(flatten)]
     pub figures: Figures,
-    /// Seconds that replacing took, there and back.
+    /// Seconds for replacing and returning the tensors.
     pub swap_seconds: f64,
-    /// Bytes that were read for it.
+    /// Bytes read for that.
     pub swap_bytes: u64,
-    /// Seconds of measuring.
+    /// Seconds for the measurement.
     pub seconds: f64,
 }
 
 /// All subjects, each as chosen.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MixRecord {
-    /// Donors by subject; the others are as loaded.
+    /// Donors by subject; other subjects stay as loaded.
     pub choice: BTreeMap<String, String>,
-    /// Bytes of all subjects.
+    /// Size of all subjects in bytes.
     pub bytes: u64,
-    /// Divergence, if it adds up.
+    /// Predicted divergence, assuming that single ones add up.
     pub predicted: f64,
-    /// What came of it.
+    /// The result.
     #[serde(flatten)]
     pub figures: Figures,
 }
 
-/// A file of records that nobody else writes to.
+/// A file of records, locked against other writers.
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
     file: File,
-    /// What it has.
+    /// Its records.
     pub records: Vec<Record>,
 }
 
 impl Journal {
-    /// Opens or begins it. A last line that was torn off is dropped.
+    /// Opens or creates a journal. An incomplete last line is dropped.
     ///
     /// # Errors
-    /// A file that is something else, of another sweep, or that another process writes to.
+    /// If the file is not a journal, belongs to another sweep, or is being written by another
+    /// process.
     pub fn open(path: &Path, header: &Header) -> Result<Self, SweepError> {
         let io = |source| SweepError::Io { path: path.into(), source };
         let mut file =
@@ -182,7 +184,7 @@ impl Journal {
         file.read_to_end(&mut bytes).map_err(io)?;
         let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
         if whole == 0 && !bytes.is_empty() && !bytes.starts_with(b"{\"sweep\"") {
-            // Not a journal whose first line was torn off.
+            // Not even the beginning of a journal's first line.
             return Err(SweepError::Journal { path: path.into(), line: 1, reason: "missing header".into() });
         }
         let records = if whole == 0 { None } else { Some(parse(path, &bytes[..whole], header)?) };
@@ -196,7 +198,7 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Adds a record, on the disk when this returns.
+    /// Adds a record, which is on disk when this returns.
     ///
     /// # Errors
     /// The system's.
@@ -206,7 +208,7 @@ impl Journal {
         Ok(())
     }
 
-    /// The baseline, if it was measured.
+    /// The baseline, if it has been measured.
     pub fn baseline(&self) -> Option<&Figures> {
         self.records.iter().find_map(|record| match record {
             Record::Baseline(figures) => Some(figures),
@@ -214,10 +216,10 @@ impl Journal {
         })
     }
 
-    /// Notes which donor this is.
+    /// Records a donor's identity.
     ///
     /// # Errors
-    /// Another one has been used under this name.
+    /// [`SweepError::Other`] if another donor was used under this name.
     pub fn donor(&mut self, name: &str, identity: ModelIdentity, crc32: u32) -> Result<(), SweepError> {
         let known = self.records.iter().find_map(|record| match record {
             Record::Donor { name: known, identity, crc32 } if known == name => Some((identity, crc32)),
@@ -230,7 +232,7 @@ impl Journal {
         }
     }
 
-    /// All steps that were measured.
+    /// All measured steps.
     pub fn steps(&self) -> impl Iterator<Item = &Step> {
         self.records.iter().filter_map(|record| match record {
             Record::Step(step) => Some(step),
@@ -238,12 +240,12 @@ impl Journal {
         })
     }
 
-    /// The step, if it was measured.
+    /// The step, if it has been measured.
     pub fn step(&self, subject: &str, donor: &str) -> Option<&Step> {
         self.steps().find(|step| step.subject == subject && step.donor == donor)
     }
 
-    /// Whether the step is settled: measured, or refused.
+    /// Whether the step is settled: measured or refused.
     pub fn has(&self, subject: &str, donor: &str) -> bool {
         let refused = |record: &Record| matches!(record, Record::Refused { subject: s, donor: d, .. } if s == subject && d == donor);
         self.step(subject, donor).is_some() || self.records.iter().any(refused)
@@ -258,12 +260,12 @@ impl Journal {
 }
 
 impl Header {
-    /// Of this version.
+    /// Makes a header of this version.
     pub fn new(model: ModelIdentity, text: TextIdentity, base: Option<String>, subjects: String) -> Self {
         Self { sweep: VERSION, model, text, base, subjects }
     }
 
-    /// What is not the same.
+    /// What differs; `None` if nothing does.
     fn differs(&self, other: &Self) -> Option<&'static str> {
         [
             (self.sweep != other.sweep, "format version"),

@@ -1,4 +1,5 @@
-//! The mixes that should cost least within a size, measured: divergences of single tensors do not quite add up.
+//! Measures the mixes that should cost least within a size, since divergences of single tensors do
+//! not quite add up.
 
 use super::error::SweepError;
 use super::journal::{MixRecord, Record};
@@ -10,44 +11,46 @@ use terrace_engine::Replacement;
 use terrace_model::ByteSize;
 use terrace_plan::mix::{MixOption, mixes};
 
-/// A donor for some subjects; the others stay as loaded.
+/// A choice of donors for some subjects; the others stay as loaded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MixCandidate {
     /// Donors by subject.
     pub choice: BTreeMap<String, String>,
-    /// Bytes of all subjects.
+    /// Size of all subjects in bytes.
     pub bytes: u64,
-    /// Divergence, if those of single subjects add up.
+    /// Predicted divergence, assuming that single ones add up.
     pub predicted: f64,
 }
 
-/// A subject as it is, or with a donor's tensors.
+/// An option for a subject: as loaded, or with a donor's tensors.
 struct Tried<'s> {
     donor: Option<&'s str>,
     bytes: u64,
-    /// Of the model's divergence; below zero where a donor is closer to the base than the model.
+    /// Change of the model's divergence; negative if the donor is closer to the base than the
+    /// model.
     change: f64,
 }
 
-/// By how much each option is worse than the best one.
+/// The cost of each option: how much worse it is than the best one.
 fn costs(options: &[Tried<'_>]) -> Vec<MixOption> {
     let best = options.iter().map(|option| option.change).fold(f64::INFINITY, f64::min);
     options.iter().map(|option| MixOption { bytes: option.bytes, cost: option.change - best }).collect()
 }
 
 impl Sweep<'_> {
-    /// The best `count` mixes whose tensors, with all that is not swept, are within `budget`, as far as single steps tell; and
-    /// all that take one donor for everything, or none, and fit: no mix shall be worse than those.
+    /// The best `count` mixes, judged by single steps, whose tensors together with everything not
+    /// swept fit `budget`. Mixes that take one donor throughout, or none, are added if they fit, so
+    /// that the result is never worse than those.
     ///
     /// # Errors
-    /// No mix fits.
+    /// [`SweepError::Mix`] if none fits.
     pub fn candidates(&self, budget: ByteSize, count: usize) -> Result<Vec<MixCandidate>, SweepError> {
         let fixed = self.fixed_bytes();
         let steps = self.options();
         let groups: Vec<Vec<MixOption>> = steps.iter().map(|steps| costs(steps)).collect();
         let left = budget.bytes().saturating_sub(fixed);
         let found = mixes(&groups, left, count).map_err(|error| match error {
-            // In bytes of the whole model, as the budget is.
+            // Counted over the whole model, as the budget is.
             terrace_plan::mix::MixError::NoneFits { smallest, .. } => {
                 terrace_plan::mix::MixError::NoneFits { smallest: smallest + fixed, budget: budget.bytes() }
             }
@@ -68,7 +71,7 @@ impl Sweep<'_> {
         Ok(candidates)
     }
 
-    /// Measures those that were not measured yet. Returns the records of all, the best first.
+    /// Measures the candidates that have not been measured. Returns all records, best first.
     ///
     /// # Errors
     /// [`SweepError`].
@@ -102,12 +105,12 @@ impl Sweep<'_> {
         Ok(measured)
     }
 
-    /// Bytes of all tensors that are not swept.
+    /// Size of all tensors that are not swept, in bytes.
     fn fixed_bytes(&self) -> u64 {
         self.model.size().bytes() - self.subjects.0.iter().map(|subject| subject.bytes).sum::<u64>()
     }
 
-    /// For each subject: as it is, and every step that was measured.
+    /// The options of each subject: as loaded, and every measured step.
     fn options(&self) -> Vec<Vec<Tried<'_>>> {
         let baseline = self.baseline();
         let of = |subject: &Subject| {
@@ -126,7 +129,7 @@ impl Sweep<'_> {
         self.journal.baseline().map_or(0.0, |figures| figures.kld)
     }
 
-    /// Options by their numbers.
+    /// Makes a candidate from the chosen option of each subject.
     fn candidate(&self, choice: &[usize], options: &[Vec<Tried<'_>>]) -> MixCandidate {
         let chosen = || options.iter().zip(choice).map(|(options, &option)| &options[option]);
         let named = self.subjects.0.iter().zip(chosen());

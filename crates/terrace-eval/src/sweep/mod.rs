@@ -1,8 +1,9 @@
-//! What each tensor's type costs: one after the other, tensors of a running model are replaced by a donor's, the model is compared
-//! with what it was, and they return.
+//! Sweeps: measure what each tensor's type costs. Tensors of a running model are replaced by a
+//! donor's one after the other, the model is compared with the base, and the tensors return.
 //!
-//! [`Subjects`] says what is tried, [`make_donor`] makes donors of a model in full precision, [`Sweep::run`] measures whatever the
-//! [`Journal`] does not have yet, and [`Sweep::mixes`] measures the mixes that should cost least within a size.
+//! [`Subjects`] lists what is tried, [`make_donor`] makes donors from a model in full precision,
+//! [`Sweep::run`] measures whatever the [`Journal`] lacks, and [`Sweep::mixes`] measures the mixes
+//! that should cost least within a size.
 
 mod donors;
 mod error;

@@ -1,4 +1,4 @@
-//! The steps: replace, measure, put back.
+//! The steps of a sweep: replace, measure, return.
 
 use super::donors::Donor;
 use super::error::SweepError;
@@ -14,18 +14,19 @@ use terrace_engine::Engine;
 use terrace_engine::{ReloadError, ReloadReport, Replacement, Source};
 use terrace_model::ModelFile;
 
-/// Steps after which the baseline has to come out again.
+/// Number of steps after which the baseline has to be reproduced.
 const CHECK_EVERY: usize = 16;
 
-/// What a sweep needs of a model.
+/// The operations that a sweep needs of a model.
 pub trait SweepModel {
     /// Replaces tensors, all or none.
     ///
     /// # Errors
-    /// Tensors that cannot be, or files that cannot be read.
+    /// If tensors cannot be replaced, or files cannot be read.
     fn swap(&mut self, replacements: &[Replacement]) -> Result<ReloadReport, ReloadError>;
 
-    /// Compares it with the base; `progress` is told of chunks done and to do, and may end it.
+    /// Compares the model with the base. `progress` gets the number of chunks done and to do, and
+    /// may end the measurement.
     ///
     /// # Errors
     /// The engine's.
@@ -34,25 +35,25 @@ pub trait SweepModel {
         progress: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
     ) -> Result<Figures, SweepError>;
 
-    /// A tensor that is not as it was loaded.
+    /// A tensor that is not as loaded; `None` if all are.
     fn foreign(&self) -> Option<String>;
 }
 
-/// A model that is loaded, and what it is measured on.
+/// A loaded model, with the text and base that it is measured on.
 pub struct EngineModel<'e> {
     /// The model.
     pub engine: &'e mut Engine,
     /// The text.
     pub tokens: &'e [i32],
-    /// Its chunks.
+    /// Its division into chunks.
     pub options: PerplexityOptions,
-    /// What it is compared with.
+    /// The base.
     pub base: BaseLogits,
     loaded: Vec<terrace_engine::Provenance>,
 }
 
 impl<'e> EngineModel<'e> {
-    /// With the tensors that it has now as those that were loaded.
+    /// Takes the engine's current tensors as the loaded ones.
     pub fn new(
         engine: &'e mut Engine,
         tokens: &'e [i32],
@@ -86,51 +87,53 @@ impl SweepModel for EngineModel<'_> {
     }
 }
 
-/// How far a sweep is.
+/// Progress of a sweep.
 #[derive(Clone, Copy, Debug)]
 pub struct SweepProgress<'p> {
-    /// Steps done, those of earlier runs included.
+    /// Steps done, including those of earlier runs.
     pub done: usize,
     /// Steps to do.
     pub steps: usize,
-    /// What is measured.
+    /// What is being measured.
     pub what: &'p str,
     /// Chunks done in this measurement.
     pub chunk: usize,
-    /// Chunks of it.
+    /// Chunks to do in this measurement.
     pub chunks: usize,
 }
 
-/// Told of progress; ends the sweep if it says so.
+/// Called with progress; may end the sweep.
 pub type OnProgress<'f> = &'f mut dyn FnMut(&SweepProgress<'_>) -> ControlFlow<()>;
 
-/// What is swept, and where that is written.
+/// A sweep, and its journal.
 pub struct Sweep<'s> {
     /// The model's header.
     pub model: &'s ModelFile,
-    /// What changes.
+    /// The tensors to change.
     pub subjects: &'s Subjects,
-    /// Where it changes to.
+    /// The files with other types.
     pub donors: &'s [Donor],
-    /// A file with the subjects' own tensors, for the step that must change nothing.
+    /// A file with copies of the subjects' own tensors, for the step that must change nothing.
     pub copies: &'s Path,
-    /// What was measured.
+    /// The measurements so far.
     pub journal: &'s mut Journal,
 }
 
 impl Sweep<'_> {
-    /// Measures what the journal does not have: the baseline, a step that replaces tensors by copies of themselves, every subject
-    /// with every donor, and the baseline again. Tensors that cannot be replaced are noted with the reason.
+    /// Measures what the journal lacks: the baseline, a step that replaces tensors by copies of
+    /// themselves, every subject with every donor, and the baseline again. Tensors that cannot be
+    /// replaced are recorded with the reason.
     ///
     /// # Errors
-    /// [`SweepError`]; what was measured until then is in the journal.
+    /// [`SweepError`]; earlier measurements are in the journal.
     pub fn run(&mut self, model: &mut dyn SweepModel, progress: OnProgress<'_>) -> Result<(), SweepError> {
         let cells = self.cells();
         let steps = cells.len();
         let known =
             |journal: &Journal| cells.iter().filter(|(s, d, ..)| journal.has(&s.name, &d.name)).count();
         let mut done = known(self.journal);
-        // Before hours of measuring are done with another file than the ones that are in the journal.
+        // Checked first, so that hours of measuring are not spent on other files than those in the
+        // journal.
         for donor in self.donors {
             let what = format!("reading {}", donor.name);
             let mut told = || progress(&SweepProgress { done, steps, what: &what, chunk: 0, chunks: 1 });
@@ -191,7 +194,7 @@ impl Sweep<'_> {
         Ok(())
     }
 
-    /// Each subject with each donor that has it: bytes and types there.
+    /// Each subject with each donor that has it, with size and types there.
     fn cells(&self) -> Vec<(Subject, Donor, u64, String)> {
         let of_donor = |donor: &Donor| {
             let cell = |subject: &Subject| {
@@ -203,7 +206,7 @@ impl Sweep<'_> {
         self.donors.iter().flat_map(of_donor).collect()
     }
 
-    /// Notes that the baseline came out again.
+    /// Checks and records that the baseline was reproduced.
     fn same(&mut self, after: &str, now: &Figures) -> Result<(), SweepError> {
         let was = self.journal.baseline().expect("the baseline comes first");
         if was.fingerprint != now.fingerprint {
@@ -214,13 +217,13 @@ impl Sweep<'_> {
     }
 }
 
-/// A subject's tensors out of a file.
+/// Replacements of a subject's tensors by those in a file.
 pub fn replacements(subject: &Subject, file: &Path) -> Vec<Replacement> {
     let one = |name: &String| Replacement { tensor: name.clone(), from: Source::File(file.to_owned()) };
     subject.tensors.iter().map(one).collect()
 }
 
-/// Puts back what was loaded, and looks whether all of it is.
+/// Returns tensors to what was loaded, and checks that all tensors are.
 pub fn restore(model: &mut dyn SweepModel, tensors: &[String]) -> Result<ReloadReport, SweepError> {
     let back: Vec<Replacement> =
         tensors.iter().map(|name| Replacement { tensor: name.clone(), from: Source::Original }).collect();

@@ -1,4 +1,4 @@
-//! What is tried: tensors, or groups of them that change together.
+//! The subjects of a sweep: tensors, or groups of tensors that change together.
 
 use super::error::SweepError;
 use regex::Regex;
@@ -9,10 +9,10 @@ use terrace_model::{ModelFile, TensorInfo};
 /// Which tensors change together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Grouping {
-    /// Each alone.
+    /// Each tensor alone.
     #[default]
     Tensor,
-    /// All of a layer.
+    /// All tensors of a layer.
     Layer,
 }
 
@@ -42,13 +42,13 @@ impl fmt::Display for Grouping {
 pub struct Subject {
     /// The tensor's name, or `blk.N`.
     pub name: String,
-    /// Their layer; none of a table or an output head.
+    /// Their layer; `None` for a table or an output head.
     pub layer: Option<u32>,
-    /// What they are: the name without layer and ending.
+    /// Their role: the name without layer and suffix.
     pub role: String,
     /// Names of the tensors.
     pub tensors: Vec<String>,
-    /// Their bytes in the model.
+    /// Their size in the model, in bytes.
     pub bytes: u64,
 }
 
@@ -57,10 +57,10 @@ pub struct Subject {
 pub struct Subjects(pub Vec<Subject>);
 
 impl Subjects {
-    /// FFNs and experts.
+    /// The default pattern: feed-forward matrices and experts.
     pub const DEFAULT_PATTERN: &str = r"\.ffn_(gate|up|down|gate_up)(_exps|_shexp|_chexps)?\.weight$";
 
-    /// The matrices in whose names `pattern` is found.
+    /// Lists the matrices whose names match `pattern`.
     ///
     /// # Errors
     /// [`SweepError::NoSubjects`].
