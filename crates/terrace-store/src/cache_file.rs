@@ -22,10 +22,22 @@ pub fn read_cache_file(path: &Path, most: u64) -> io::Result<Option<String>> {
 /// # Errors
 /// The system's.
 pub fn replace_cache_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let dir = path.parent().ok_or_else(|| io::Error::other("it has no directory"))?;
-    fs::create_dir_all(dir)?;
-    let mut file = tempfile::NamedTempFile::new_in(dir)?;
+    let mut file = beside(path)?;
     file.write_all(bytes)?;
     file.persist(path).map_err(|error| error.error)?;
     Ok(())
+}
+
+/// Whether [`replace_cache_file`] could write here; makes the directories.
+///
+/// # Errors
+/// The system's.
+pub fn try_cache_file(path: &Path) -> io::Result<()> {
+    beside(path).map(drop)
+}
+
+fn beside(path: &Path) -> io::Result<tempfile::NamedTempFile> {
+    let dir = path.parent().ok_or_else(|| io::Error::other("it has no directory"))?;
+    fs::create_dir_all(dir)?;
+    tempfile::NamedTempFile::new_in(dir)
 }

@@ -6,6 +6,7 @@
 //! order of experts in each layer), random weights against the topic, and random ones against everything else. The
 //! head favours tokens of the current topic, so generated text stays with a topic for a while.
 
+use crate::drawn;
 use crate::error::Error;
 use crate::spec::{Routing, Spec};
 use crate::tensor::{Fill, Tensor};
@@ -165,8 +166,12 @@ fn router(spec: &Spec, row: usize, experts: usize, rng: &mut Pcg64) -> Vec<f32> 
     values
 }
 
-/// The bytes of rows in a type; types that need an importance get a synthetic one.
+/// The bytes of rows in a type; types that need an importance get a synthetic one, and those that
+/// take ggml seconds are drawn.
 pub(crate) fn encode(name: &str, ty: WeightType, values: &[f32], row: usize) -> Result<Vec<u8>, Error> {
+    if drawn::is_drawn(ty) && values.len().is_multiple_of(ty.block_elements() as usize) {
+        return Ok(drawn::draw(ty, values));
+    }
     let importance: Option<Vec<f32>> =
         ty.needs_importance().then(|| (0..row).map(|column| 1.0 + (column % 17) as f32 / 8.0).collect());
     quantize(ty, values, row, importance.as_deref())

@@ -10,6 +10,7 @@
 //! * [`rpc`] has a device of another machine on this one.
 
 pub mod big;
+mod drawn;
 mod each;
 mod encoded;
 mod error;

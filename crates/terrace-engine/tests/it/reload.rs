@@ -32,52 +32,53 @@ fn one_of_each_role(model: &Path) -> Vec<String> {
     roles.into_values().collect()
 }
 
-#[test]
-fn a_swapped_model_computes_what_the_equivalent_file_does() {
-    for &arch in Arch::ALL {
-        let dir = dir();
-        let spec = Spec::new(arch);
-        let base = write(&spec, dir.path().join("base.gguf"));
-        let tensors = one_of_each_role(&base);
-        assert!(tensors.len() >= 5, "{arch}: {tensors:?}");
-        let streamed = if arch.is_moe() { Manage::Experts } else { Manage::Ffn };
-        let donors: Vec<PathBuf> = tensors
-            .iter()
-            .zip(TYPES.into_iter().cycle())
-            .map(|(tensor, ty)| write(&with(&spec, tensor, ty), dir.path().join(format!("{tensor}.gguf"))))
-            .collect();
-        for manage in [Manage::None, streamed, Manage::Mapped] {
-            let mut engine = load(options(&base, manage));
-            let before = trace(&mut engine);
-            for (i, (tensor, donor)) in tensors.iter().zip(&donors).enumerate() {
-                let label = format!("{arch}, --manage {manage}, {tensor}");
-                let report = engine.swap(&[from_file(tensor, donor)]).unwrap();
-                assert_eq!(report.swapped.len(), 1, "{label}: {report}");
-                let swapped = trace(&mut engine);
-                // The fresh load of the mapped case would be the same as the resident one's.
-                if manage != Manage::Mapped || i == 0 {
-                    let fresh = trace(&mut load(options(donor, manage)));
-                    assert!(swapped == fresh, "{label}: another model than the file's ({report})");
-                }
-                let report = engine.swap(&[original(tensor)]).unwrap();
-                assert_eq!(report.bytes(), ByteSize::ZERO, "{label}: a return moves nothing");
+mod a_swapped_model_computes_what_the_equivalent_file_does {
+    terrace_testkit::each_architecture!(super::replaced);
+}
+
+fn replaced(arch: Arch) {
+    let dir = dir();
+    let spec = Spec::new(arch);
+    let base = write(&spec, dir.path().join("base.gguf"));
+    let tensors = one_of_each_role(&base);
+    assert!(tensors.len() >= 5, "{arch}: {tensors:?}");
+    let streamed = if arch.is_moe() { Manage::Experts } else { Manage::Ffn };
+    let donors: Vec<PathBuf> = tensors
+        .iter()
+        .zip(TYPES.into_iter().cycle())
+        .map(|(tensor, ty)| write(&with(&spec, tensor, ty), dir.path().join(format!("{tensor}.gguf"))))
+        .collect();
+    for manage in [Manage::None, streamed, Manage::Mapped] {
+        let mut engine = load(options(&base, manage));
+        let before = trace(&mut engine);
+        for (i, (tensor, donor)) in tensors.iter().zip(&donors).enumerate() {
+            let label = format!("{arch}, --manage {manage}, {tensor}");
+            let report = engine.swap(&[from_file(tensor, donor)]).unwrap();
+            assert_eq!(report.swapped.len(), 1, "{label}: {report}");
+            let swapped = trace(&mut engine);
+            // The fresh load of the mapped case would be the same as the resident one's.
+            if manage != Manage::Mapped || i == 0 {
+                let fresh = trace(&mut load(options(donor, manage)));
+                assert!(swapped == fresh, "{label}: another model than the file's ({report})");
             }
-            assert!(trace(&mut engine) == before, "{arch}, --manage {manage}: not what was loaded");
-            // All together, and back.
-            let all: Vec<Replacement> =
-                tensors.iter().zip(&donors).map(|(tensor, donor)| from_file(tensor, donor)).collect();
-            if let Err(error) = engine.swap(&all) {
-                // A budget with little room for slots has none for all of that: then what streams, which needs none.
-                let budget = matches!(error, ReloadError::OverBudget { .. } | ReloadError::Backend(_));
-                assert!(budget && manage == streamed, "{arch}, {manage}: {error}");
-                assert!(trace(&mut engine) == before, "{arch}, {manage}: a refusal changes nothing");
-                let streams = |swap: &&Replacement| swap.tensor.contains(".ffn_");
-                engine.swap(&all.iter().filter(streams).cloned().collect::<Vec<_>>()).unwrap();
-            }
-            assert!(trace(&mut engine) != before, "{arch}, {manage}: the swap had no effect");
-            let back: Vec<Replacement> = tensors.iter().map(|tensor| original(tensor)).collect();
-            engine.swap(&back).unwrap();
-            assert!(trace(&mut engine) == before, "{arch}, --manage {manage}: not what was loaded");
+            let report = engine.swap(&[original(tensor)]).unwrap();
+            assert_eq!(report.bytes(), ByteSize::ZERO, "{label}: a return moves nothing");
         }
+        assert!(trace(&mut engine) == before, "{arch}, --manage {manage}: not what was loaded");
+        // All together, and back.
+        let all: Vec<Replacement> =
+            tensors.iter().zip(&donors).map(|(tensor, donor)| from_file(tensor, donor)).collect();
+        if let Err(error) = engine.swap(&all) {
+            // A budget with little room for slots has none for all of that: then what streams, which needs none.
+            let budget = matches!(error, ReloadError::OverBudget { .. } | ReloadError::Backend(_));
+            assert!(budget && manage == streamed, "{arch}, {manage}: {error}");
+            assert!(trace(&mut engine) == before, "{arch}, {manage}: a refusal changes nothing");
+            let streams = |swap: &&Replacement| swap.tensor.contains(".ffn_");
+            engine.swap(&all.iter().filter(streams).cloned().collect::<Vec<_>>()).unwrap();
+        }
+        assert!(trace(&mut engine) != before, "{arch}, {manage}: the swap had no effect");
+        let back: Vec<Replacement> = tensors.iter().map(|tensor| original(tensor)).collect();
+        engine.swap(&back).unwrap();
+        assert!(trace(&mut engine) == before, "{arch}, --manage {manage}: not what was loaded");
     }
 }

@@ -9,7 +9,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use terrace_model::ByteSize;
 use terrace_plan::MachineProfile;
 use terrace_plan::machine::PROFILE_VERSION;
-use terrace_store::{UserDirs, read_cache_file, replace_cache_file};
+use terrace_store::{UserDirs, read_cache_file, replace_cache_file, try_cache_file};
 
 const FORMAT: &str = "terrace-profile";
 /// Bytes; the file that we write is far shorter.
@@ -157,9 +157,16 @@ impl StoredProfile {
     /// If it cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), StoredProfileError> {
         let text = serde_json::to_string_pretty(self).expect("a profile is plain data");
-        // A path without a directory is one in the current directory.
-        let full = std::path::absolute(path).unwrap_or_else(|_| path.into());
-        replace_cache_file(&full, (text + "\n").as_bytes())
+        replace_cache_file(&full(path), (text + "\n").as_bytes())
+            .map_err(|error| StoredProfileError { path: path.into(), reason: error.to_string() })
+    }
+
+    /// Checks that a profile could be written here, before one is measured.
+    ///
+    /// # Errors
+    /// If it could not.
+    pub fn try_write(path: &Path) -> Result<(), StoredProfileError> {
+        try_cache_file(&full(path))
             .map_err(|error| StoredProfileError { path: path.into(), reason: error.to_string() })
     }
 
@@ -168,6 +175,11 @@ impl StoredProfile {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         now.map_or(0, |time| time.as_secs().saturating_sub(self.measured_at)) / 86_400
     }
+}
+
+/// The path with its directory: without one, it is in the current directory.
+fn full(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.into())
 }
 
 #[cfg(test)]

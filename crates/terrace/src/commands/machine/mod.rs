@@ -40,6 +40,7 @@ pub fn machine(args: &MachineArgs) -> Result<(), CliError> {
     for path in &paths {
         std::fs::metadata(path).map_err(CliError::io(path.display().to_string()))?;
     }
+    StoredProfile::try_write(&file).map_err(CliError::Profile)?;
     let options = MeasureOptions {
         types: if args.types.is_empty() { MeasureOptions::TYPES.to_vec() } else { args.types.clone() },
         paths,
