@@ -17,9 +17,9 @@ test: prerequisites lint
 	@scripts/prerequisites nextest
 	$(CARGO) nextest run --release --workspace
 
-# Also what takes too long for every change: all combinations of the exactness tests.
+# Also what takes too long for every change: all combinations of the exactness tests, many more reloads.
 test-all: test
-	EXACTNESS_FULL=1 $(CARGO) nextest run --release --package terrace-engine -- exactness
+	THOROUGH_TESTS=1 $(CARGO) nextest run --release --package terrace-engine -- exactness reload
 
 lint: prerequisites
 	$(CARGO) fmt --all --check

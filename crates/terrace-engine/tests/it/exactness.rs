@@ -104,9 +104,9 @@ fn covering(number: usize) -> Vec<Case> {
     MANAGES.iter().enumerate().map(case).collect()
 }
 
-/// The covering cases, or all of them if the environment asks for them, as `make test-all` does.
+/// The covering cases, or all of them.
 fn cases(number: usize) -> Vec<Case> {
-    if std::env::var_os("EXACTNESS_FULL").is_some() { product() } else { covering(number) }
+    terrace_testkit::thorough(covering(number), product())
 }
 
 /// Every selection with every way to read and both numbers of threads.

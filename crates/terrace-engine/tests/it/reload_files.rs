@@ -447,7 +447,7 @@ type Question = (usize, std::sync::mpsc::Sender<(usize, terrace_engine::Answer)>
 #[test]
 fn clients_get_the_answer_of_one_epoch_whatever_is_reloaded_meanwhile() {
     const CLIENTS: usize = 8;
-    const RELOADS: u64 = 500;
+    let reloads = terrace_testkit::thorough(120, 500);
     const TOKENS: usize = 4;
     for manage in [Manage::None, Manage::Experts] {
         let scene = scene();
@@ -501,7 +501,7 @@ fn clients_get_the_answer_of_one_epoch_whatever_is_reloaded_meanwhile() {
             drop((ask, collect));
             let (scene, epoch, done, count) = (&scene, &epoch, &done, &count);
             scope.spawn(move || {
-                for reload in 1..=RELOADS {
+                for reload in 1..=reloads {
                     scene.rename_from(if reload % 2 == 1 { &scene.expert } else { &scene.base });
                     request.store(true, Ordering::SeqCst);
                     let wait = |over: &dyn Fn() -> bool| {

@@ -86,7 +86,7 @@ fn reload(serving: &Serving) -> ReloadOutcome {
 #[test]
 fn callers_get_the_answer_of_one_epoch_whatever_is_reloaded_meanwhile() {
     const CALLERS: usize = 8;
-    const RELOADS: u64 = 120;
+    let reloads = terrace_testkit::thorough(30, 120);
     for streamed in [false, true] {
         let scene = scene();
         let prompts: Vec<Vec<i32>> = {
@@ -127,7 +127,7 @@ fn callers_get_the_answer_of_one_epoch_whatever_is_reloaded_meanwhile() {
                         std::thread::sleep(Duration::from_micros(200));
                     }
                 };
-                for next in 1..=RELOADS {
+                for next in 1..=reloads {
                     scene.rename_from(scene.at(next));
                     // By the flag that signals set, and by a call.
                     if next % 3 == 0 {
@@ -158,7 +158,7 @@ fn callers_get_the_answer_of_one_epoch_whatever_is_reloaded_meanwhile() {
             }
         });
         let status = serving.status();
-        assert_eq!((status.epoch, status.totals.ended.failed), (RELOADS, 0));
+        assert_eq!((status.epoch, status.totals.ended.failed), (reloads, 0));
         eprintln!(
             "streamed {streamed}: {whole:?} answers of one epoch, {straddling} of more, {} tokens evaluated again",
             status.totals.recomputed_tokens

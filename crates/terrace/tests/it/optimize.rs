@@ -19,7 +19,7 @@ fn at(config: &Path) -> Command {
 /// All knobs but one, given.
 const GIVEN: [&str; 12] = [
     "--threads",
-    "2",
+    "1",
     "--ubatch",
     "512",
     "--request-size",
