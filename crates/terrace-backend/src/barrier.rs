@@ -1,10 +1,11 @@
-//! Where the threads of a custom node meet.
+//! A barrier for the threads of a custom node.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// Turns that a thread spins before it sleeps. A node's threads arrive within microseconds of each other unless one
-/// of them waits for the disk, and then a sleeping thread leaves its core to the thread that copies the bytes.
+/// Number of turns that a thread spins before it sleeps. A node's threads arrive within
+/// microseconds of each other unless one waits for the disk; then a sleeping thread leaves its core
+/// to the thread that copies the bytes.
 const SPINS: u32 = 20_000;
 
 /// A reusable barrier: spins briefly, then sleeps.
@@ -18,7 +19,8 @@ pub struct Barrier {
 }
 
 impl Barrier {
-    /// Returns when `threads` threads have called it. What each wrote before is visible to all after.
+    /// Returns when `threads` threads have called it. Writes made by any of them before the call
+    /// are visible to all after it.
     pub fn wait(&self, threads: usize) {
         if threads <= 1 {
             return;
@@ -26,7 +28,8 @@ impl Barrier {
         let round = self.round.load(Ordering::Acquire);
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == threads {
             self.arrived.store(0, Ordering::Relaxed);
-            // SeqCst with the sleepers' increment below: either the sleeper sees the new round, or we see it.
+            // SeqCst with the sleepers' increment below: either the sleeper sees the new round, or
+            // we see it.
             self.round.store(round.wrapping_add(1), Ordering::SeqCst);
             if self.sleepers.load(Ordering::SeqCst) > 0 {
                 drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner));

@@ -1,7 +1,7 @@
-//! Recognising an MoE block in a graph: products of one input with chosen experts, operations on their rows, and one
-//! product back.
+//! Recognises an MoE block in a graph: products of one input with chosen experts, operations on
+//! their rows, and one product back.
 //!
-//! By structure alone. What does not look like this is computed node by node.
+//! Recognition relies on structure alone. Anything else is computed node by node.
 
 use crate::layout::ManagedTensor;
 use terrace_ggml::cpu::blocked::BlockedProduct;
@@ -10,12 +10,12 @@ use terrace_ggml::cpu::{Kernels, RawTensor};
 use terrace_ggml::{DataType, Graph, Op, Tensor};
 use terrace_store::BlockId;
 
-/// Matrices of a block at most: gate, up and down.
+/// Maximum number of matrices in a block: gate, up and down.
 pub const MATRICES: usize = 3;
-/// Floats that rows of scratch begin at multiples of: what the kernels' wide loads like.
+/// Alignment of rows of scratch, in floats, which suits the kernels' wide loads.
 const ALIGN: usize = 16;
 
-/// A MUL_MAT_ID of the graph on managed experts, as the executor's scan finds it.
+/// A MUL_MAT_ID on managed experts, as found by the executor's scan.
 #[derive(Clone, Copy)]
 pub struct ExpertProduct {
     /// Index of the node in the graph.
@@ -34,15 +34,15 @@ pub struct Matrix {
     pub tensor: *const ManagedTensor,
     pub kernels: Kernels,
     pub blocked: BlockedProduct,
-    /// Rows from which on an expert is multiplied by ggml's blocked kernel.
+    /// Number of rows from which an expert is multiplied by ggml's blocked kernel.
     pub blocked_from: usize,
     /// Bytes from one weight row to the next.
     pub stride: usize,
-    /// Weight rows: elements that come out.
+    /// Weight rows, which is the number of output elements.
     pub rows: usize,
-    /// Elements that go in.
+    /// Number of input elements.
     pub inner: usize,
-    /// Where its result lies within a row of scratch, in floats. Not for the last matrix.
+    /// Offset of its result within a row of scratch, in floats. Unused for the last matrix.
     pub at: usize,
 }
 
@@ -50,14 +50,14 @@ pub struct Matrix {
 pub struct Step {
     pub op: RowOp,
     pub operands: [Place; 3],
-    /// The result's place within a row of scratch, and the floats from one row of it to the next.
+    /// The place of the result within a row of scratch.
     pub to: Span,
 }
 
 /// Where an operand of a step is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// In the graph, the same for all rows; also where there is no operand.
+    /// In the graph, the same for all rows; also stands for an absent operand.
     Graph,
     /// In a row of scratch.
     Scratch(Span),
@@ -65,46 +65,48 @@ pub enum Place {
     Id,
 }
 
-/// A value within a row of scratch: rows of it are `width` floats apart, and it begins `skip` floats into its row.
+/// A value within a row of scratch. Its rows are `width` floats apart, and it begins `skip` floats
+/// into its row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Span {
-    /// Where the value that it is (part of) begins, in floats for each row.
+    /// Offset at which the value (or the value that it is part of) begins, in floats per row.
     pub at: usize,
     /// Floats from one row to the next.
     pub width: usize,
-    /// Floats before it, for a view of a part.
+    /// Floats before it, if it is a view of a part.
     pub skip: usize,
 }
 
-/// An MoE block. Its tensors are the graph's, good for the call that the graph was given for.
+/// An MoE block. Its tensors belong to the graph and are valid for the call that lends it.
 pub struct Block {
-    /// Router's choice, `[top_k, tokens]`.
+    /// The router's choice, `[top_k, tokens]`.
     pub ids: *mut RawTensor,
-    /// What goes in.
+    /// The input.
     pub input: *mut RawTensor,
     pub experts: u32,
-    /// The matrices that take the input.
+    /// The matrices that multiply the input.
     pub first: Vec<Matrix>,
-    /// The matrix that gives the output.
+    /// The matrix that produces the output.
     pub down: Matrix,
     /// In between, in order.
     pub steps: Vec<Step>,
-    /// What goes into the last matrix.
+    /// The input of the last matrix.
     pub middle: Span,
-    /// Which of the first matrices has its input converted as this one wants it: itself, or one before it.
+    /// For each of the first matrices, the index of the one whose converted input it uses: its own,
+    /// or an earlier one's.
     pub inputs: [usize; MATRICES - 1],
-    /// Floats of scratch for each row.
+    /// Floats of scratch per row.
     pub floats: usize,
-    /// Nodes that need not run any more, and the one in whose place the block runs.
+    /// Nodes that no longer need to run, and the node in whose place the block runs.
     pub replaced: Vec<usize>,
     pub last: usize,
 }
 
-/// A value that is not to be seen outside of the block.
+/// A value that must not be visible outside the block.
 struct Value<'g> {
     tensor: Tensor<'g>,
     span: Span,
-    /// Operands of block nodes that it is.
+    /// Number of times that it is an operand of the block's nodes.
     uses: usize,
 }
 
@@ -120,12 +122,12 @@ impl<'g> Values<'g> {
         self.all.iter_mut().find(|value| value.tensor == tensor)
     }
 
-    /// Whether memory of the block is in it.
+    /// Whether the tensor shares memory with one of the block's values.
     fn touches(&self, tensor: Tensor<'g>) -> bool {
         self.all.iter().any(|value| value.tensor.storage() == tensor.storage())
     }
 
-    /// One row for each pair of slot and token.
+    /// Whether the tensor has one row for each pair of slot and token.
     fn is_rows(&self, tensor: Tensor<'g>) -> bool {
         let [_, slots, tokens, rest] = tensor.ne();
         tensor.ty() == DataType::F32
@@ -134,7 +136,8 @@ impl<'g> Values<'g> {
             && tensor.nb()[0] == size_of::<f32>()
     }
 
-    /// A new value: with a place of its own, or, written over what it views, with that one's.
+    /// Adds a value, with a place of its own or, if it overwrites what it views, with that value's
+    /// place.
     fn add(&mut self, tensor: Tensor<'g>) -> Option<Span> {
         if !self.is_rows(tensor) {
             return None;
@@ -151,7 +154,7 @@ impl<'g> Values<'g> {
         Some(span)
     }
 
-    /// The place of a view of whole rows, or of the same part of each row.
+    /// The place of a view of whole rows, or of the same part of every row.
     fn view(&mut self, tensor: Tensor<'g>) -> Option<Span> {
         let storage = tensor.storage();
         let span = self.find(storage)?.span;
@@ -164,7 +167,7 @@ impl<'g> Values<'g> {
             .then_some(Span { skip, ..span })
     }
 
-    /// Notes a use of an operand, and says where it is.
+    /// Counts a use of an operand, and returns its place.
     fn operand(&mut self, operand: Tensor<'g>) -> Option<Span> {
         let value = self.find(operand)?;
         value.uses += 1;
@@ -173,7 +176,8 @@ impl<'g> Values<'g> {
 }
 
 impl Block {
-    /// The block whose products are `products`, all that share one ids tensor, in the graph's order.
+    /// Recognises the block of these products, which are all that share one ids tensor, in the
+    /// graph's order.
     pub fn recognise<'g>(graph: &Graph<'g>, products: &[ExpertProduct]) -> Option<Self> {
         let (down, first) = products.split_last()?;
         if first.is_empty() || products.len() > MATRICES {
@@ -199,7 +203,7 @@ impl Block {
         for i in first[0].node..=down.node {
             let node = graph.node(i);
             if let Some(product) = first.iter().find(|product| product.node == i) {
-                // All from the same rows.
+                // All take the same rows.
                 if node.src(1)? != input || product.experts != block.experts {
                     return None;
                 }
@@ -224,13 +228,13 @@ impl Block {
         }
         let private =
             |value: &Value<'_>| !value.tensor.is_output() && graph.uses(value.tensor) == Some(value.uses);
-        // Dense rows, so that a pair's place follows from its number.
+        // Rows must be dense, so that a pair's place follows from its number.
         let [_, row, token, _] = graph.node(down.node).nb();
         let dense = token == row * usize::try_from(top_k).ok()?;
         (dense && values.all.iter().all(private)).then_some(block)
     }
 
-    /// Its matrices: the first ones, and the last.
+    /// Its matrices: the first ones, then the last.
     pub fn matrices(&self) -> impl Iterator<Item = &Matrix> {
         self.first.iter().chain([&self.down])
     }
@@ -241,16 +245,16 @@ impl Block {
         self.matrices().map(move |matrix| unsafe { (*matrix.tensor).block(0) })
     }
 
-    /// See [`Block::inputs`].
+    /// The entry of [`Block::inputs`].
     pub const fn input_of(&self, matrix: usize) -> usize {
         self.inputs[matrix]
     }
 
-    /// A node in between.
+    /// Adds a node between the products.
     fn step<'g>(&mut self, values: &mut Values<'g>, node: Tensor<'g>) -> Option<()> {
         if node.op().is_view() {
             let span = values.view(node)?;
-            // The use counts count what a view is made from.
+            // Use counts include the source of a view.
             values.find(node.src(0)?)?.uses += 1;
             values.all.push(Value { tensor: node, span, uses: 0 });
             return Some(());

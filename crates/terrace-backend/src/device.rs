@@ -1,4 +1,4 @@
-//! The Terrace device: what llama.cpp sees.
+//! The Terrace device, as llama.cpp sees it.
 
 use crate::graph::exec::Executor;
 use crate::memory::host::{HostHome, HostType};
@@ -13,14 +13,15 @@ use terrace_ggml::devices::BufferTypeHandle;
 use terrace_ggml::llama::Weight;
 use terrace_ggml::{Tensor, cpu};
 
-/// Terrace in this process: registered once, used by every model loaded after.
+/// Terrace in this process: registered once, and used by every model loaded afterwards.
 pub struct Terrace {
     places: Places,
     loading: Arc<Loading>,
     one_load: Mutex<()>,
 }
 
-/// While it lives, weights that llama.cpp places belong to one model; one load at a time.
+/// While this lives, weights that llama.cpp places belong to one model. There is one load at a
+/// time.
 pub struct LoadScope<'a> {
     loading: &'a Loading,
     _exclusive: MutexGuard<'a, ()>,
@@ -35,16 +36,16 @@ impl Drop for LoadScope<'_> {
 static INSTALLED: OnceLock<Terrace> = OnceLock::new();
 
 struct TerraceDevice {
-    /// Known as soon as the device is registered.
+    /// Set as soon as the device is registered.
     places: Arc<OnceLock<Places>>,
 }
 
 impl Terrace {
-    /// Registers the device with ggml, once. From then on llama.cpp runs CPU graphs through it; a stock run in the
-    /// same process has to come first.
+    /// Registers the device with ggml, once. From then on llama.cpp runs CPU graphs through it, so
+    /// a stock run in the same process has to come first.
     ///
     /// # Errors
-    /// If this process's ggml has another backend API.
+    /// [`ApiVersionMismatch`] if this process's ggml has another backend API.
     pub fn install() -> Result<&'static Self, ApiVersionMismatch> {
         static INSTALLING: Mutex<()> = Mutex::new(());
         let _one = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -67,7 +68,7 @@ impl Terrace {
         Ok(INSTALLED.get_or_init(|| Self { places, loading, one_load: Mutex::new(()) }))
     }
 
-    /// Where the load put a weight of any model, this device's or not.
+    /// Where the load put a weight of any model, whether or not it uses this device.
     pub fn home(weight: &Weight) -> Home {
         let ours = INSTALLED.get().and_then(|terrace| terrace.places.home(weight));
         ours.unwrap_or_else(|| Home::elsewhere(weight))
@@ -83,12 +84,12 @@ impl Terrace {
         self.places.resident
     }
 
-    /// Buffer type of weights that the page cache serves.
+    /// Buffer type of mapped weights.
     pub fn mapped(&self) -> BufferTypeHandle {
         self.places.mapped
     }
 
-    /// Weights placed while the scope lives are those of `weights`.
+    /// Opens a scope in which the weights that are placed belong to `weights`.
     pub fn loading(&self, weights: Arc<Weights>) -> LoadScope<'_> {
         let exclusive = self.one_load.lock().unwrap_or_else(PoisonError::into_inner);
         self.loading.begin(weights);
@@ -98,7 +99,7 @@ impl Terrace {
 
 impl Device for TerraceDevice {
     fn supports_op(&self, op: Tensor<'_>) -> bool {
-        // Managed operands are host memory by the time that the kernels see them.
+        // Managed operands are host memory by the time the kernels see them.
         cpu_supports_op(op)
     }
 

@@ -1,4 +1,4 @@
-//! What the backend reports.
+//! Errors of the backend.
 
 use std::path::PathBuf;
 use terrace_model::ByteSize;
@@ -7,19 +7,19 @@ use terrace_store::StoreError;
 /// Why a graph or a load failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BackendError {
-    /// The store could not bring the bytes.
+    /// The store could not provide the bytes.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// A device that computes experts failed.
     #[error(transparent)]
     Device(#[from] terrace_ggml::devices::experts::ExpertDeviceError),
-    /// A managed tensor that the model file does not have.
+    /// llama.cpp placed a tensor with Terrace that the plan does not contain.
     #[error("tensor {name} was placed with Terrace but is not in the plan")]
     Unplanned {
         /// Its name.
         name: String,
     },
-    /// An operation that needs all experts of a layer as one matrix.
+    /// An operation needs all experts of a layer as one matrix.
     #[error("operation {op} uses all of the expert tensor {tensor} at once, so it cannot be streamed")]
     WholeExperts {
         /// ggml's name of the operation.
@@ -32,12 +32,12 @@ pub enum BackendError {
     NoSuchExpert {
         /// The expert tensor.
         tensor: String,
-        /// The id that the graph computed.
+        /// The id computed by the graph.
         expert: i32,
         /// How many there are.
         experts: u32,
     },
-    /// A row index outside the table.
+    /// A row index is outside the table.
     #[error("{tensor}: row {row} is out of range, the table has {rows}")]
     NoSuchRow {
         /// The table.
@@ -55,16 +55,16 @@ pub enum BackendError {
         /// ggml's type name.
         ty: String,
     },
-    /// Slots are all in use by matrices of the same run.
+    /// All slots are in use by matrices of the same run.
     #[error("no slot is free for {tensor}: the RAM budget is too small for this graph")]
     NoRoom {
         /// The tensor.
         tensor: String,
     },
-    /// Memory for resident weights.
+    /// Memory for resident weights could not be allocated.
     #[error("cannot allocate {size} for resident weights")]
     NoMemory {
-        /// What was asked for.
+        /// Requested bytes.
         size: ByteSize,
     },
     /// A model file cannot be mapped.
@@ -92,21 +92,21 @@ pub enum BackendError {
         /// The file's length.
         len: ByteSize,
     },
-    /// No thread for bringing mapped files into memory.
+    /// The thread that populates mapped files could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
-    /// A layer that cannot be left out of this graph.
+    /// A layer cannot be skipped in this graph.
     #[error("layer {layer} cannot be skipped: {reason}")]
     Unskippable {
         /// The layer.
         layer: u32,
-        /// What stands against it.
+        /// The reason.
         reason: String,
     },
     /// ggml's CPU backend failed.
     #[error("ggml's CPU backend failed with status {0}")]
     Cpu(i32),
-    /// Nothing is being loaded.
+    /// A weight was placed while no model is being loaded.
     #[error("a weight was placed in Terrace's memory outside a load")]
     NotLoading,
 }

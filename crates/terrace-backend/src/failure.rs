@@ -4,10 +4,10 @@ use crate::error::BackendError;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use terrace_ggml::backend::parked;
 
-/// None has.
+/// No node has failed.
 const NONE: usize = usize::MAX;
 
-/// Which node failed, if any; the reason is parked.
+/// The first node that failed, if any; its error is parked.
 pub struct Failure(AtomicUsize);
 
 impl Default for Failure {
@@ -17,24 +17,25 @@ impl Default for Failure {
 }
 
 impl Failure {
-    /// Forgets the last run's.
+    /// Clears the failure of the last run.
     pub fn reset(&self) {
         self.0.store(NONE, Ordering::Relaxed);
     }
 
-    /// Whether a node failed.
+    /// Whether any node failed.
     pub fn is_any(&self) -> bool {
         self.0.load(Ordering::Relaxed) != NONE
     }
 
-    /// Whether a node before this one failed: ggml's own barrier lies in between, so every thread sees it. Not so a failure of
-    /// thread 0 in the node itself, which may come before the others have got there; they have to meet it at the barrier.
+    /// Whether a node before this one failed. ggml's own barrier lies in between, so every thread
+    /// sees such a failure. A failure of thread 0 in this node does not count: it may happen before
+    /// the other threads arrive, and they have to meet thread 0 at the barrier.
     pub fn is_before(&self, node: usize) -> bool {
         self.0.load(Ordering::Relaxed) < node
     }
 
-    /// Thread 0's part of a node. An error is parked and ends the run; so does a panic, which must not leave the other
-    /// threads at the barrier.
+    /// Runs thread 0's part of a node. An error is parked and ends the run, and so does a panic,
+    /// which must not leave the other threads waiting at the barrier.
     ///
     /// # Safety
     /// `stop` is the flag that ends the run, alive during the call.

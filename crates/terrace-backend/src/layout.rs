@@ -1,4 +1,4 @@
-//! Which managed tensor is which blocks of the store.
+//! Maps managed tensors to blocks of the store.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use terrace_store::{BlockId, BlockSpec};
 /// How a managed tensor is cut into blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// One block: a matrix that is needed as a whole.
+    /// One block for the whole matrix.
     Whole,
     /// One block per expert.
     PerExpert {
-        /// How many.
+        /// Number of experts.
         experts: u32,
     },
 }
@@ -23,19 +23,19 @@ pub enum Cut {
 pub struct ManagedTensor {
     /// Name in the file.
     pub name: String,
-    /// All its bytes.
+    /// Its extent in the file.
     pub extent: Extent,
     /// Element type.
     pub ty: DataType,
     /// How it is cut.
     pub cut: Cut,
-    /// Its layer, if its name has one.
+    /// Its layer, if its name contains one.
     pub layer: Option<LayerId>,
     first: BlockId,
 }
 
 impl ManagedTensor {
-    /// The block of an expert, or of the whole tensor for expert 0.
+    /// The block of an expert; for a whole tensor, use expert 0.
     pub fn block(&self, expert: u32) -> BlockId {
         BlockId(self.first.0 + expert)
     }
@@ -59,7 +59,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Lays out `managed` (with their cuts) in the order given.
+    /// Makes a layout of these tensors, with their cuts, in the given order.
     pub fn new<'a>(managed: impl IntoIterator<Item = (&'a TensorInfo, Cut)>) -> Self {
         let mut layout = Self::default();
         for (info, cut) in managed {
@@ -83,7 +83,7 @@ impl Layout {
         layout
     }
 
-    /// What the store is to hold: its blocks, in order of their ids.
+    /// The store's blocks, in order of their ids.
     pub fn blocks(&self) -> Vec<BlockSpec> {
         let mut specs = Vec::with_capacity(self.blocks as usize);
         for tensor in &self.tensors {
@@ -99,7 +99,7 @@ impl Layout {
         specs
     }
 
-    /// From now on a tensor is these bytes, of this type: its blocks, with their bytes.
+    /// Changes a tensor's extent and type. Returns its blocks with their new extents.
     pub(crate) fn change(
         &mut self,
         index: u32,

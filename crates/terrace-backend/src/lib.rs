@@ -1,12 +1,14 @@
 //! Makes ggml compute with the store's bytes.
 //!
-//! [`Terrace::install`] registers a ggml device. A model loaded within [`Terrace::loading`] has its weights in buffer
-//! types of ours: managed ones, whose bytes come from the store when a graph needs them, resident ones, and mapped ones. The
-//! backend sees the whole graph of a decode, finds what needs managed weights by the structure of the graph alone
-//! (operations and operands, never a model's name), and runs everything on ggml's CPU kernels.
+//! [`Terrace::install`] registers a ggml device. A model loaded within [`Terrace::loading`] has its
+//! weights in Terrace's buffer types: managed ones, whose bytes come from the store when a graph
+//! needs them, resident ones, and mapped ones. The backend sees the whole graph of a decode, finds
+//! the uses of managed weights from its structure alone (operations and operands, never a model's
+//! name), and runs everything on ggml's CPU kernels.
 //!
-//! `graph` scans, rewrites and runs a graph; `moe` computes experts, `hot` those with copies on devices, `kernels` products of
-//! what stays in memory; `memory` has the weights, `observe` takes notes; `layout`, `block`, `routing` are their words.
+//! `graph` scans, rewrites and runs a graph; `moe` computes experts, `hot` those with copies on
+//! devices, `kernels` products of weights that stay in memory; `memory` holds the weights, and
+//! `observe` records routing. `layout`, `block` and `routing` are types that these share.
 
 mod barrier;
 mod block;

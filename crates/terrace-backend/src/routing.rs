@@ -1,11 +1,11 @@
-//! What the router chose: token rows grouped by expert.
+//! The router's choice: token rows grouped by expert.
 
 use crate::error::BackendError;
 use terrace_ggml::Tensor;
 use terrace_store::Use;
 
-/// The pairs (slot within top-k, token) of one ids tensor, grouped by expert in ascending order. Within an expert the
-/// pairs keep the order of tokens, as in ggml's MUL_MAT_ID.
+/// The pairs (slot within top-k, token) of one ids tensor, grouped by expert in ascending order.
+/// Within an expert the pairs keep the order of tokens, as in ggml's MUL_MAT_ID.
 #[derive(Debug, Default)]
 pub struct Routing {
     ids: Option<usize>,
@@ -17,13 +17,13 @@ pub struct Routing {
 }
 
 impl Routing {
-    /// Forgets what was read: the next graph has other ids.
+    /// Forgets the ids, since the next graph has others.
     pub fn reset(&mut self) {
         self.ids = None;
     }
 
-    /// Reads `ids` (I32, `[top_k, tokens]`, any strides), unless it already has. True if it did: for the first of the nodes
-    /// that share the ids.
+    /// Reads `ids` (I32, `[top_k, tokens]`, any strides), unless they have been read. Returns
+    /// whether it read them, which is so for the first of the nodes that share them.
     ///
     /// # Errors
     /// [`BackendError::NoSuchExpert`] for an id outside `0..experts`.
@@ -37,8 +37,8 @@ impl Routing {
         let at = |slot: i64, token: i64| -> i32 {
             let offset =
                 slot.unsigned_abs() as usize * stride_k + token.unsigned_abs() as usize * stride_token;
-            // SAFETY: ids is an allocated I32 tensor that has been computed (it precedes this node in the graph), and
-            // slot and token are within its dimensions.
+            // SAFETY: ids is an allocated I32 tensor that has been computed (it precedes this node
+            // in the graph), and slot and token are within its dimensions.
             unsafe { base.add(offset).cast::<i32>().read_unaligned() }
         };
         self.counts.clear();
@@ -60,7 +60,7 @@ impl Routing {
             if *count > 0 {
                 self.touched.push(expert as u32);
                 self.starts.push(next);
-                // From here on `counts` is where the expert's next pair goes.
+                // From here on, `counts` holds the index of the expert's next pair.
                 next += std::mem::replace(count, next);
             }
         }
@@ -79,22 +79,22 @@ impl Routing {
         Ok(true)
     }
 
-    /// How the experts are used: by few tokens, or in passing.
+    /// How the experts are used: for decoding, or in a sweep.
     pub fn how(&self) -> Use {
         Use::of_tokens(self.tokens)
     }
 
-    /// Tokens that were routed.
+    /// Number of routed tokens.
     pub fn tokens(&self) -> usize {
         self.tokens as usize
     }
 
-    /// Pairs of token and expert.
+    /// Number of pairs of token and expert.
     pub fn pairs(&self) -> usize {
         self.rows.len()
     }
 
-    /// Experts that at least one row goes to, ascending.
+    /// Experts with at least one row, ascending.
     pub fn touched(&self) -> &[u32] {
         &self.touched
     }
@@ -104,7 +104,7 @@ impl Routing {
         &self.rows[self.range(i)]
     }
 
-    /// Where the rows of the `i`-th touched expert are among all rows, experts in order.
+    /// Range of the rows of the `i`-th touched expert among all rows, which are ordered by expert.
     pub fn range(&self, i: usize) -> std::ops::Range<usize> {
         self.starts[i] as usize..self.starts[i + 1] as usize
     }

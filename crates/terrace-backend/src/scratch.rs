@@ -1,21 +1,22 @@
-//! Work memory that keeps its address for a run and grows between runs only.
+//! Scratch memory that keeps its address during a run and grows only between runs.
 
 use std::ffi::c_void;
 
-/// What the kernels' wide loads like.
+/// Alignment in bytes, which suits the kernels' wide loads.
 const ALIGN: usize = 64;
 
 /// A growable, aligned buffer.
 #[derive(Debug)]
 pub struct Scratch {
     bytes: Vec<u8>,
-    /// The aligned start within `bytes`; threads of a run write through it, each its own part.
+    /// The aligned start within `bytes`. Threads of a run write through it, each to its own part.
     start: *mut u8,
 }
 
 // SAFETY: the pointer is into the vector that moves along with it.
 unsafe impl Send for Scratch {}
-// SAFETY: shared access only copies the pointer; what is written where is up to its users' unsafe code.
+// SAFETY: shared access only copies the pointer; what is written where is up to its users' unsafe
+// code.
 unsafe impl Sync for Scratch {}
 
 impl Default for Scratch {
@@ -25,12 +26,12 @@ impl Default for Scratch {
 }
 
 impl Scratch {
-    /// Makes room for at least `len` bytes; what was in it is lost. Call between runs, not in one.
+    /// Makes room for at least `len` bytes, discarding the contents. Call only between runs.
     pub fn reserve(&mut self, len: usize) {
         if self.bytes.len() < len + ALIGN {
             self.bytes = vec![0; len + ALIGN];
             let padding = self.bytes.as_ptr().align_offset(ALIGN);
-            // In range: ALIGN bytes more than asked for were allocated.
+            // In range, because ALIGN more bytes than needed were allocated.
             self.start = self.bytes[padding..].as_mut_ptr();
         }
     }

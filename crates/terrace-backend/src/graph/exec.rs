@@ -1,4 +1,5 @@
-//! Runs a graph: brings what its nodes need, in segments, and lets ggml's CPU backend compute.
+//! Runs a graph in segments: provides the weights that its nodes need, and lets ggml's CPU backend
+//! compute.
 
 use super::products::Products;
 use super::scan::{Nodes, Scan};
@@ -24,26 +25,26 @@ pub struct Executor {
     cpu: CpuBackend,
     places: Places,
     abort: AbortCallback,
-    /// State of expert nodes that are computed by themselves.
+    /// State of expert nodes that are computed product by product.
     expert_run: Box<ExpertRun>,
     /// State of fused blocks.
     block_run: Box<BlockRun>,
     nodes: Nodes,
     products: Products,
     skips: LayerSkips,
-    /// What the node lists point into.
+    /// The layout that the node lists point into.
     layout: Option<Arc<Layout>>,
     prepared: Option<Prepared>,
 }
 
-/// What the node lists were made from: a decode computes the same graph again and again.
+/// What the node lists were made from. Decoding computes the same graph repeatedly.
 struct Prepared {
     graph: NonZeroU64,
     threads: usize,
     weights: Option<Arc<Weights>>,
-    /// The model, even where it needs no weights from the store.
+    /// The model, even if the graph needs no weights from the store.
     model: Option<Arc<Weights>>,
-    /// Its layers that were left out.
+    /// Its skipped layers.
     skipped: Arc<[u32]>,
 }
 
@@ -51,7 +52,7 @@ struct Prepared {
 unsafe impl Send for Executor {}
 
 impl Executor {
-    /// A backend over `threads` threads that recognises weights in buffers of these types.
+    /// Makes a backend with `threads` threads that recognises weights in buffers of these types.
     pub fn new(places: Places, threads: usize) -> Self {
         Self {
             cpu: CpuBackend::new(threads),
@@ -67,8 +68,8 @@ impl Executor {
         }
     }
 
-    /// The weights that the graph needs, with the node lists made for it; `None` if it needs none of ours. Skipped layers
-    /// are left out of the graph, until they are restored.
+    /// Makes the node lists of the graph, and returns the weights that it needs from the store, if
+    /// any. Skipped layers are left out of the graph until they are restored.
     fn prepare(&mut self, graph: &Graph<'_>) -> Result<Option<Arc<Weights>>, BackendError> {
         let threads = self.cpu.threads();
         if let Some(prepared) = &self.prepared
@@ -86,7 +87,7 @@ impl Executor {
         let model = self.places.computed_by(graph);
         let skipped = model.as_ref().map_or_else(|| Arc::new([]) as _, |model| model.skipped_layers());
         self.skips.find(graph, &skipped)?;
-        // Before the scan: what is left out needs no weights.
+        // Before the scan, because skipped layers need no weights.
         self.skips.rewrite(graph);
         let weights = self.places.managed_by(graph);
         self.layout = weights.as_ref().map(|weights| weights.layout());
@@ -100,7 +101,7 @@ impl Executor {
         Ok(weights)
     }
 
-    /// Makes the node lists, and room for what the nodes compute with.
+    /// Makes the node lists, and reserves scratch for the nodes.
     fn scan(
         &mut self,
         graph: &Graph<'_>,
@@ -129,7 +130,7 @@ impl Executor {
         Ok(())
     }
 
-    /// Runs nodes in segments that end where a matrix has not arrived yet.
+    /// Runs nodes in segments, each ending before a node whose matrix has not arrived.
     fn run(
         &mut self,
         graph: &Graph<'_>,
@@ -166,8 +167,8 @@ impl Executor {
         Ok(RunStatus::Done)
     }
 
-    /// Matrices and experts share the slots, which may become fewer while a graph runs: half are left to the experts where a
-    /// graph has both.
+    /// Bytes of slots for matrices. Matrices and experts share the slots, which may shrink while a
+    /// graph runs: if a graph has both, half is left to the experts.
     fn room_for_matrices(&self, store: &Store) -> u64 {
         let slots = store.capacity().bytes();
         if self.nodes.has_experts() { slots / 2 } else { slots }
@@ -216,7 +217,7 @@ impl Backend for Executor {
             RunStatus::Done => Ok(()),
             RunStatus::Failed(code) => Err(ComputeError::Failed(Box::new(BackendError::Cpu(code)))),
             RunStatus::Stopped => match parked::take() {
-                // A node of ours stopped the run.
+                // One of Terrace's nodes stopped the run.
                 Some(error) => Err(ComputeError::Failed(error)),
                 None => Err(ComputeError::Interrupted),
             },

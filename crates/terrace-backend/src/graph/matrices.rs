@@ -1,4 +1,4 @@
-//! Whole managed matrices: leased ahead of the nodes that use them, given to ggml by address.
+//! Whole managed matrices: leased ahead of the nodes that use them, and passed to ggml by address.
 
 use crate::error::BackendError;
 use crate::layout::ManagedTensor;
@@ -9,28 +9,30 @@ use terrace_store::{BlockId, Fetch, Store};
 /// One use of a managed matrix by a node.
 struct Use {
     node: usize,
-    /// Operand of the node, the tensor or a view of it; kept as an address, valid for the graph's call.
+    /// The node's operand, which is the tensor or a view of it; kept as an address that is valid
+    /// for the graph's call.
     operand: usize,
     tensor: *const ManagedTensor,
     saved: *mut c_void,
 }
 
-/// The matrices of a graph, in order of use: first those that are done with, then those that nodes are bound to, those
-/// that were asked for, and the rest.
+/// The matrices of a graph in order of use: first those that are released, then those bound to
+/// nodes, those that were requested, and the rest.
 #[derive(Default)]
 pub struct MatrixQueue {
     uses: Vec<Use>,
     fetches: Vec<Fetch>,
-    /// Uses before this were asked for.
+    /// Uses before this index were requested.
     asked: usize,
-    /// Uses before this were bound.
+    /// Uses before this index were bound.
     bound: usize,
-    /// Uses before this are done with: no lease, address put back.
+    /// Uses before this index are released: the lease is gone and the address restored.
     released: usize,
     leased_bytes: u64,
 }
 
-// SAFETY: the pointers are into the graph and the layout, set at the beginning of a graph's call and not used after.
+// SAFETY: the pointers are into the graph and the layout, set at the beginning of a graph's call
+// and not used after.
 unsafe impl Send for MatrixQueue {}
 
 impl MatrixQueue {
@@ -40,12 +42,12 @@ impl MatrixQueue {
         self.rewind();
     }
 
-    /// Back to the begin, for another run of the same graph.
+    /// Returns to the start, for another run of the same graph.
     fn rewind(&mut self) {
         (self.asked, self.bound, self.released, self.leased_bytes) = (0, 0, 0, 0);
     }
 
-    /// Node `node` uses `operand`, whose bytes are `tensor`'s. In order of nodes.
+    /// Adds a use: node `node` uses `operand`, whose bytes are `tensor`'s. Call in order of nodes.
     pub fn push(&mut self, node: usize, operand: Tensor<'_>, tensor: &ManagedTensor) {
         self.uses.push(Use { node, operand: operand.as_ptr() as usize, tensor, saved: operand.data() });
         if self.fetches.len() < self.uses.len() {
@@ -53,13 +55,14 @@ impl MatrixQueue {
         }
     }
 
-    /// The first use that is not done with: its node, and the store's block.
+    /// The node and block of the first use that is not released.
     pub fn next_use(&self) -> Option<(usize, BlockId)> {
         // SAFETY: the layout outlives the graph's call.
         self.uses.get(self.released).map(|next| (next.node, unsafe { (*next.tensor).block(0) }))
     }
 
-    /// Asks for what comes next, as far as `limit` bytes of leases and the store allow; at least for the first.
+    /// Requests the next matrices as far as `limit` bytes of leases and the store allow, but at
+    /// least the first.
     pub fn ask_ahead(&mut self, store: &mut Store, limit: u64) -> Result<(), BackendError> {
         while let Some(next) = self.uses.get(self.asked) {
             // SAFETY: the layout outlives the graph's call.
@@ -77,7 +80,8 @@ impl MatrixQueue {
         Ok(())
     }
 
-    /// Binds what is there, waiting for the first only, and returns the first node that cannot run yet.
+    /// Binds the matrices that have arrived, waiting only for the first, and returns the first node
+    /// that cannot run yet.
     pub fn bind(
         &mut self,
         store: &mut Store,
@@ -98,13 +102,14 @@ impl MatrixQueue {
         Ok(self.uses.get(self.bound).map_or(graph.len(), |u| u.node))
     }
 
-    /// Nodes before `node` have run: their matrices go back.
+    /// Releases the matrices of nodes before `node`, which have run.
     pub fn release_before(&mut self, store: &mut Store, graph: &terrace_ggml::Graph<'_>, node: usize) {
         while self.released < self.bound && self.uses[self.released].node < node {
             let address = self.uses[self.released].operand;
             let used_again = self.uses[self.released + 1..self.bound].iter().any(|u| u.operand == address);
             let done = &self.uses[self.released];
-            // A tensor that a bound node still needs keeps its address: the bytes have not moved.
+            // A tensor that a bound node still needs keeps its address, since its bytes have not
+            // moved.
             if !used_again && let Some(operand) = operand_of(graph, done.node, done.operand) {
                 operand.set_data(done.saved);
             }
@@ -115,8 +120,9 @@ impl MatrixQueue {
         }
     }
 
-    /// Starts to read what the next graph will use first, as far as the slots hold it: the disk works while the next
-    /// token is chosen. Not leased: the room may be given to other blocks.
+    /// Starts reading the matrices that the next graph uses first, as far as the slots hold them,
+    /// so that the disk works while the next token is chosen. They are not leased: other blocks may
+    /// take their room.
     pub fn prefetch_first(&mut self, store: &mut Store, limit: u64) -> Result<(), BackendError> {
         let mut bytes = 0;
         for (next, fetch) in self.uses.iter().zip(&mut self.fetches) {
@@ -137,7 +143,7 @@ impl MatrixQueue {
         Ok(())
     }
 
-    /// Puts every address back and lets every lease go, wherever the run ended.
+    /// Restores every address and releases every lease, wherever the run ended.
     pub fn abandon(&mut self, store: &mut Store, graph: &terrace_ggml::Graph<'_>) {
         for current in &self.uses[self.released..self.bound] {
             if let Some(operand) = operand_of(graph, current.node, current.operand) {

@@ -1,4 +1,5 @@
-//! A graph and its run: what in it needs managed weights, what is computed by nodes of ours, and in which segments.
+//! A graph and its run: which nodes need managed weights, which become custom nodes, and in which
+//! segments they run.
 
 pub mod exec;
 mod matrices;

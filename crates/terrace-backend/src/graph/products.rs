@@ -1,9 +1,10 @@
-//! MUL_MAT and MUL_MAT_ID of few tokens on weights that are in memory, with kernels of ours.
+//! MUL_MAT and MUL_MAT_ID of few tokens on weights in memory, with Terrace's own kernels.
 //!
-//! What a decode of resident or mapped weights spends its time on. Such nodes become custom nodes for the time of a run. An
-//! activation row is converted and arranged once for all nodes in a row that take it; rows of weights are dealt to the threads
-//! in long stretches, which is what memory is fast at. Results are ggml's bit by bit ([`crate::kernels`]); what ggml would
-//! compute otherwise than by `vec_dot`, or what there is no kernel for, is left to ggml.
+//! Decoding resident or mapped weights spends its time here. Such nodes become custom nodes for the
+//! duration of a run. An activation row is converted and arranged once for all consecutive nodes
+//! that use it; rows of weights are dealt to the threads in long stretches, which suits memory.
+//! Results equal ggml's bit by bit ([`crate::kernels`]); products that ggml computes other than by
+//! `vec_dot`, or for which there is no kernel, are left to ggml.
 
 use crate::barrier::Barrier;
 use crate::error::BackendError;
@@ -16,9 +17,9 @@ use terrace_ggml::cpu::blocked::BlockedProduct;
 use terrace_ggml::cpu::{RawTensor, custom_node};
 use terrace_ggml::{DataType, Graph, Op, SavedOp, Tensor};
 
-/// Columns of a MUL_MAT at most: from 8 on ggml has a faster way.
+/// Maximum number of columns of a MUL_MAT; from 8 on, ggml has a faster way.
 const COLUMNS: usize = 7;
-/// Weight rows of a task, fewest and most; in between, as many as give each thread [`TURNS`] tasks.
+/// Limits for the weight rows of a task; within them, each thread gets [`TURNS`] tasks.
 const TASK_ROWS: std::ops::RangeInclusive<usize> = 16..=128;
 const TURNS: usize = 8;
 
@@ -29,23 +30,23 @@ pub struct Products {
     shared: Box<Shared>,
 }
 
-/// What the threads share.
+/// State that the threads share.
 #[derive(Default)]
 struct Shared {
-    /// The arranged rows of the node's input.
+    /// The arranged rows of the current node's input.
     input: Scratch,
     barrier: Barrier,
 }
 
 struct ProductNode {
-    /// Its place in the graph.
+    /// Its index in the graph.
     node: usize,
     saved: Option<SavedOp>,
     kernel: RowKernel,
     shared: *const Shared,
     /// Ends the graph's run.
     stop: *const AtomicBool,
-    /// The input is arranged already, by the node before.
+    /// Whether the previous node has already arranged the input.
     arranged: bool,
     /// Weight rows of a task.
     task_rows: usize,
@@ -56,11 +57,12 @@ struct ProductNode {
 unsafe impl Send for Products {}
 
 impl Products {
-    /// Finds a graph's products, for `threads` threads; `is_there` says whether a weight's bytes are at its address.
+    /// Finds a graph's products, for `threads` threads; `is_there` tells whether a weight's bytes
+    /// are at its address.
     pub fn find<'g>(&mut self, graph: &Graph<'g>, threads: usize, is_there: impl Fn(Tensor<'g>) -> bool) {
         self.nodes.clear();
         let mut groups = 0;
-        // The node whose input is arranged.
+        // The last node whose input is arranged.
         let mut last: Option<(usize, Tensor<'g>, RowKernel)> = None;
         for i in 0..graph.len() {
             let node = graph.node(i);
@@ -93,12 +95,13 @@ impl Products {
         self.shared.input.reserve(groups * size_of::<Group>());
     }
 
-    /// How many were found.
+    /// Number of products found.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Makes the nodes ours, until [`Products::restore`]; `stop` ends the run when one fails.
+    /// Turns the nodes into custom nodes until [`Products::restore`]; `stop` ends the run if one
+    /// fails.
     pub fn rewrite(&mut self, graph: &Graph<'_>, stop: &AtomicBool) {
         for product in &mut self.nodes {
             (product.stop, *product.next_task.get_mut()) = (stop, 0);
@@ -117,13 +120,14 @@ impl Products {
     }
 }
 
-/// The kernel for a node that ggml would compute by `vec_dot` on plain rows.
+/// The kernel for a node, if ggml would compute it by `vec_dot` on plain rows.
 fn kernel_for(node: Tensor<'_>, weights: Tensor<'_>, input: Tensor<'_>) -> Option<RowKernel> {
     let float = size_of::<f32>();
     let [n, rows_of_input, columns, batches] = input.ne().map(|d| d.unsigned_abs() as usize);
     let [_, _, matrices, more] = weights.ne();
     let few = match node.op() {
-        // Parameter 1 is a hint that the weights are a Hadamard matrix, which ggml then does not multiply by.
+        // Parameter 1 marks the weights as a Hadamard matrix, for which ggml does no
+        // multiplication.
         Op::MUL_MAT if node.int_param(1) == 0 => {
             matrices == 1 && more == 1 && columns == 1 && (1..=COLUMNS).contains(&rows_of_input)
         }
@@ -164,15 +168,15 @@ unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userdata: 
     }
 }
 
-/// A thread's part of the input's rows, group by group.
+/// Arranges a thread's part of the input's rows, group by group.
 fn arrange(kernel: RowKernel, input: Tensor<'_>, to: *mut Group, ith: usize, nth: usize) {
     let [n, rows, ..] = input.ne().map(|d| d.unsigned_abs() as usize);
     let (groups, blocks) = (RowKernel::groups(n), n / BLOCK);
     for unit in (ith..rows * groups).step_by(nth) {
         let (row, group) = (unit / groups, unit % groups);
         let first = group * GROUP;
-        // SAFETY: the input is computed; row and blocks are within its dimensions. There is room for all units (`find`), and
-        // each is one thread's.
+        // SAFETY: the input is computed; row and blocks are within its dimensions. There is room
+        // for all units (`find`), and each is one thread's.
         unsafe {
             let from = input.data().cast::<u8>().add(row * input.nb()[1]).cast::<f32>().add(first * BLOCK);
             kernel.arrange(from, GROUP.min(blocks - first), &mut *to.add(unit));
@@ -181,7 +185,8 @@ fn arrange(kernel: RowKernel, input: Tensor<'_>, to: *mut Group, ith: usize, nth
 }
 
 impl ProductNode {
-    /// Rows `[from, to)` of tasks not yet claimed, of `rows`, with the number of the product; `None`: all `products` are done.
+    /// Claims the next task: the index of its product, and its range of the `rows` weight rows.
+    /// `None` if all `products` are done.
     fn claim(&self, rows: usize, products: usize) -> Option<(usize, std::ops::Range<usize>)> {
         let tasks = rows.div_ceil(self.task_rows);
         let task = self.next_task.fetch_add(1, Ordering::Relaxed);
@@ -189,7 +194,7 @@ impl ProductNode {
         (product < products).then(|| (product, task * self.task_rows..rows.min((task + 1) * self.task_rows)))
     }
 
-    /// MUL_MAT: every column with all rows.
+    /// MUL_MAT: multiplies every column with all rows.
     fn multiply_all(&self, dst: Tensor<'_>, weights: Tensor<'_>, input: Tensor<'_>) {
         let [n, rows, ..] = weights.ne().map(|d| d.unsigned_abs() as usize);
         let columns = input.ne()[1].unsigned_abs() as usize;
@@ -200,7 +205,7 @@ impl ProductNode {
         }
     }
 
-    /// MUL_MAT_ID of one token: every chosen matrix.
+    /// MUL_MAT_ID of one token: multiplies with every chosen matrix.
     fn multiply_chosen(&self, dst: Tensor<'_>, weights: Tensor<'_>, input: Tensor<'_>, ids: Tensor<'_>) {
         let [n, rows, matrices, _] = weights.ne().map(|d| d.unsigned_abs() as usize);
         let rows_of_input = input.ne()[1].unsigned_abs() as usize;
@@ -221,7 +226,8 @@ impl ProductNode {
         }
     }
 
-    /// Weight rows `range` of the matrix at `matrix` bytes, with arranged row `from`, to `to` bytes into the result.
+    /// Multiplies weight rows `range` of the matrix at offset `matrix` bytes with arranged row
+    /// `from`, and writes to offset `to` bytes of the result.
     #[expect(clippy::too_many_arguments, reason = "a product and where its parts are")]
     fn multiply(
         &self,
@@ -234,8 +240,8 @@ impl ProductNode {
         dst: Tensor<'_>,
     ) {
         let stride = weights.nb()[1];
-        // SAFETY: the matrix has the rows; the input is arranged (the barrier, or the node before); each row of the result is
-        // claimed by one thread.
+        // SAFETY: the matrix has the rows; the input is arranged (the barrier, or the node before);
+        // each row of the result is claimed by one thread.
         unsafe {
             let rows = (*self.shared).input.as_ptr().cast::<Group>();
             let first = weights.data().cast::<u8>().add(matrix + range.start * stride);

@@ -1,4 +1,4 @@
-//! Nodes that run as ones of ours, in place, so that the graph keeps its use counts and fusions.
+//! Rewrites nodes in place, so that the graph keeps its use counts and fusions.
 
 use super::rows::{self, RowsNode};
 use crate::moe::fused::{self, FusedNode};
@@ -6,21 +6,21 @@ use crate::moe::single::{self, ExpertNode, ExpertRun};
 use terrace_ggml::{Graph, SavedOp};
 use terrace_store::Store;
 
-/// A node that runs as one of ours.
+/// A rewritten node.
 struct Rewrite {
     node: usize,
     saved: Option<SavedOp>,
     kind: Kind,
 }
 
-/// Which of ours, by its index in the list of its kind.
+/// What a node runs as, with its index in the list of that kind.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// One product with chosen experts.
     Expert(usize),
     /// The last product of a block, in whose place the whole block runs.
     Fused(usize),
-    /// Computed by a fused node.
+    /// Nothing, since a fused node computes it.
     Nothing,
     /// Rows of a table.
     Rows(usize),
@@ -30,37 +30,38 @@ pub enum Kind {
 #[derive(Default)]
 pub struct Rewrites(Vec<Rewrite>);
 
-/// What rewritten nodes are run with.
+/// The lists that rewritten nodes point into.
 pub struct Lists<'a> {
     pub experts: &'a mut [ExpertNode],
-    /// What [`Lists::experts`] share.
+    /// The state that [`Lists::experts`] share.
     pub run: *const ExpertRun,
     pub fused: &'a [FusedNode],
     pub rows: &'a mut [RowsNode],
 }
 
 impl Rewrites {
-    /// Forgets the last graph's.
+    /// Clears the list of the last graph.
     pub fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// Node `node` of the graph is to run as this one of ours.
+    /// Adds node `node` of the graph, to run as `kind`.
     pub fn push(&mut self, node: usize, kind: Kind) {
         self.0.push(Rewrite { node, saved: None, kind });
     }
 
-    /// Nodes of the graph and what they run as.
+    /// The rewritten nodes and their kinds.
     pub fn iter(&self) -> impl Iterator<Item = (usize, Kind)> {
         self.0.iter().map(|rewrite| (rewrite.node, rewrite.kind))
     }
 
-    /// Products with chosen experts run by themselves no more.
+    /// Drops single products with chosen experts, which then run as part of fused nodes.
     pub fn drop_experts(&mut self) {
         self.0.retain(|rewrite| !matches!(rewrite.kind, Kind::Expert(_)));
     }
 
-    /// Rewrites the nodes, until [`Rewrites::restore`]; `lists` and the store stay where they are until then.
+    /// Rewrites the nodes until [`Rewrites::restore`]; `lists` and the store must not move until
+    /// then.
     pub fn apply(&mut self, graph: &Graph<'_>, lists: Lists<'_>, store: &mut Store) {
         for node in lists.rows.iter_mut() {
             node.store = store;
@@ -68,8 +69,8 @@ impl Rewrites {
         let count = lists.experts.len();
         let nodes = lists.experts.as_mut_ptr();
         for i in 0..count {
-            // SAFETY: within the list, which does not grow until the next graph; written through the pointer that the
-            // nodes keep.
+            // SAFETY: within the list, which does not grow until the next graph; written through
+            // the pointer that the nodes keep.
             unsafe {
                 (*nodes.add(i)).shared = lists.run;
                 (*nodes.add(i)).nodes = nodes;
@@ -90,7 +91,7 @@ impl Rewrites {
         }
     }
 
-    /// The nodes are again what they were.
+    /// Restores the nodes.
     pub fn restore(&mut self, graph: &Graph<'_>) {
         for rewrite in &mut self.0 {
             if let Some(saved) = rewrite.saved.take() {

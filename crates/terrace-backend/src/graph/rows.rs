@@ -1,4 +1,4 @@
-//! GET_ROWS on a managed table: only the rows asked for are read, each by its own request.
+//! GET_ROWS on a managed table: reads only the rows that are needed, each with its own request.
 
 use crate::error::BackendError;
 use crate::layout::ManagedTensor;
@@ -11,7 +11,7 @@ use terrace_ggml::cpu::{RawTensor, ToFloat, custom_node};
 use terrace_model::Extent;
 use terrace_store::{ReadInto, Store};
 
-/// What a GET_ROWS node needs, fixed before the run.
+/// The data of a GET_ROWS node, fixed before the run.
 pub struct RowsNode {
     pub tensor: *const ManagedTensor,
     pub to_float: ToFloat,
@@ -19,7 +19,7 @@ pub struct RowsNode {
     pub stop: *const AtomicBool,
 }
 
-/// The custom node's function: thread 0 reads and converts, the others pass.
+/// The custom node's function: thread 0 reads and converts, the other threads do nothing.
 ///
 /// # Safety
 /// `userdata` is a [`RowsNode`] whose store and flag are lent for the run.
@@ -55,7 +55,8 @@ fn gather(node: &RowsNode, dst: Tensor<'_>) -> Result<(), BackendError> {
     for i in 0..total {
         let (x, y, z) = place(i);
         let offset = x * src1.nb()[0] + y * src1.nb()[1] + z * src1.nb()[2];
-        // SAFETY: src1 is an allocated I32 tensor, computed before this node; the offset is within its dimensions.
+        // SAFETY: src1 is an allocated I32 tensor, computed before this node; the offset is within
+        // its dimensions.
         let row = unsafe { src1.data().cast::<u8>().add(offset).cast::<i32>().read_unaligned() };
         let index = u64::try_from(row).ok().filter(|&r| r < n_rows);
         let Some(index) = index else {
@@ -75,7 +76,8 @@ fn gather(node: &RowsNode, dst: Tensor<'_>) -> Result<(), BackendError> {
     for i in 0..total {
         let (x, y, z) = place(i);
         let offset = x * dst.nb()[1] + y * dst.nb()[2] + z * dst.nb()[3];
-        // SAFETY: dst is allocated with one F32 row of `n` per index (GET_ROWS' shape); `bytes` holds the same rows.
+        // SAFETY: dst is allocated with one F32 row of `n` per index (GET_ROWS' shape); `bytes`
+        // holds the same rows.
         unsafe {
             let out = dst.data().cast::<u8>().add(offset).cast::<f32>();
             node.to_float.convert(bytes.as_ptr().add(i * row_bytes).cast(), out, n as usize);
@@ -84,7 +86,7 @@ fn gather(node: &RowsNode, dst: Tensor<'_>) -> Result<(), BackendError> {
     Ok(())
 }
 
-/// Whether the node is one of ours: one plain table, rows without gaps.
+/// Whether the node can be handled here: one plain table, with rows without gaps.
 pub fn usable(node: Tensor<'_>) -> bool {
     let Some(src0) = node.src(0) else { return false };
     src0.storage() == src0 && src0.ne()[2] == 1 && src0.ne()[3] == 1 && node.nb()[0] == size_of::<f32>()

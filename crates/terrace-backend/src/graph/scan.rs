@@ -1,4 +1,5 @@
-//! What a graph needs of managed weights: expert nodes, blocks of them, row nodes and whole matrices.
+//! Finds the uses of managed weights in a graph: expert nodes, MoE blocks, row nodes and whole
+//! matrices.
 
 use super::matrices::MatrixQueue;
 use super::rewrite::{Kind, Lists, Rewrites};
@@ -17,7 +18,7 @@ use terrace_ggml::cpu::{Kernels, ToFloat, custom_node};
 use terrace_ggml::{Graph, Op, Tensor};
 use terrace_store::{BlockId, Store};
 
-/// The nodes of a graph that use managed weights, by kind. Kept from graph to graph for their memory.
+/// The nodes of a graph that use managed weights, by kind. Reused from graph to graph.
 #[derive(Default)]
 pub struct Nodes {
     pub experts: Vec<ExpertNode>,
@@ -27,7 +28,7 @@ pub struct Nodes {
     pub rewrites: Rewrites,
 }
 
-/// What a graph is scanned with.
+/// The input of a scan.
 pub struct Scan<'a, 'g> {
     pub graph: &'a Graph<'g>,
     pub layout: &'a Layout,
@@ -37,7 +38,7 @@ pub struct Scan<'a, 'g> {
     pub stop: &'a AtomicBool,
 }
 
-/// Scratch that expert nodes need at most, in bytes.
+/// Maximum scratch that expert nodes need, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ScratchSizes {
     /// For converted activations.
@@ -47,10 +48,11 @@ pub struct ScratchSizes {
 }
 
 impl Nodes {
-    /// Sorts the graph's uses of managed weights.
+    /// Sorts the graph's uses of managed weights by kind.
     ///
     /// # Errors
-    /// If ggml has no kernel for a type, or an operation needs all experts of a tensor as one matrix.
+    /// [`BackendError::NoKernel`] if ggml has no kernel for a type, [`BackendError::WholeExperts`]
+    /// if an operation needs all experts of a tensor as one matrix.
     pub fn find(&mut self, scan: &Scan<'_, '_>, store: &Store) -> Result<ScratchSizes, BackendError> {
         self.experts.clear();
         self.fused.clear();
@@ -98,8 +100,9 @@ impl Nodes {
         Ok(sizes)
     }
 
-    /// An MoE block is what shares one ids tensor: its first node asks for all of it. `block_start` is the first node of the
-    /// block at hand, and its ids.
+    /// Adds an expert node. Nodes that share one ids tensor form an MoE block, and the first of
+    /// them requests all of its experts. `block_start` is the first node of the current block, and
+    /// its ids.
     fn push_expert(
         &mut self,
         index: usize,
@@ -131,8 +134,9 @@ impl Nodes {
         });
     }
 
-    /// Makes MoE blocks of the expert nodes. All of them or none, so that one run holds all leases: where a block is not
-    /// recognised, or slots do not hold two of its experts, every node is computed by itself.
+    /// Turns the expert nodes into fused MoE blocks: all of them or none, so that one run holds all
+    /// leases. If a block is not recognised, or the slots do not hold two of its experts, every
+    /// node is computed by itself.
     pub fn fuse(
         &mut self,
         scan: &Scan<'_, '_>,
@@ -190,12 +194,12 @@ impl Nodes {
         }
     }
 
-    /// Whether the graph needs any expert of the store.
+    /// Whether the graph needs experts from the store.
     pub fn has_experts(&self) -> bool {
         !self.experts.is_empty() || !self.fused.is_empty()
     }
 
-    /// One of the store's blocks that node `from` or the next one after it uses; `None` after the last.
+    /// A block that the first managed node at or after `from` uses; `None` after the last.
     pub fn next_managed(&self, from: usize) -> Option<BlockId> {
         let experts = self.rewrites.iter().filter(|(node, _)| *node >= from);
         let experts = experts.filter_map(|(node, kind)| match kind {
@@ -206,13 +210,13 @@ impl Nodes {
         experts.chain(self.matrices.next_use()).min_by_key(|(node, _)| *node).map(|(_, block)| block)
     }
 
-    /// The nodes run as ours from now on, until [`Nodes::restore`].
+    /// Rewrites the nodes until [`Nodes::restore`].
     pub fn rewrite(&mut self, graph: &Graph<'_>, run: *const ExpertRun, store: &mut Store) {
         let Self { experts, fused, rows, rewrites, .. } = self;
         rewrites.apply(graph, Lists { experts, run, fused, rows }, store);
     }
 
-    /// The nodes are again what they were.
+    /// Restores the nodes.
     pub fn restore(&mut self, graph: &Graph<'_>) {
         self.rewrites.restore(graph);
     }

@@ -1,10 +1,11 @@
-//! Layers that are not computed: the residual stream passes them by.
+//! Skipped layers: the residual stream bypasses them.
 //!
-//! llama.cpp names the residual stream after layer N `l_out-N`. Layer N is what lies between `l_out-(N-1)` and
-//! `l_out-N` in the order of execution. For the time of a run its nodes compute nothing, and `l_out-N` becomes a copy
-//! of `l_out-(N-1)`. In every graph its structure is checked: what a layer leaves behind other than its end - a mask
-//! that later layers use as well, say - is computed all the same if it does not depend on the stream, and refused if
-//! it does.
+//! llama.cpp names the residual stream after layer N `l_out-N`. Layer N consists of the nodes
+//! between `l_out-(N-1)` and `l_out-N` in execution order. For the duration of a run these nodes
+//! compute nothing, and `l_out-N` becomes a copy of `l_out-(N-1)`. The structure of every graph is
+//! checked: any other result of the layer that is used elsewhere (such as a mask shared with later
+//! layers) is still computed if it does not depend on the stream, and the layer is refused if it
+//! does.
 
 use crate::error::BackendError;
 use std::collections::HashMap;
@@ -13,20 +14,21 @@ use std::ops::Range;
 use terrace_ggml::cpu::{RawTensor, custom_node};
 use terrace_ggml::{Graph, SavedOp, Tensor};
 
-/// What stands before the number of a layer in the name of the stream after it.
+/// The name of the stream after a layer, without the layer's number.
 const STREAM: &[u8] = b"l_out-";
 
-/// The skipped layers of the graph at hand. Everything in it is reused from graph to graph.
+/// The skipped layers of the current graph. All collections are reused from graph to graph.
 #[derive(Default)]
 pub struct LayerSkips {
-    /// Layers and the nodes that end them.
+    /// Layers, and the nodes that end them.
     ends: Vec<(u32, usize)>,
     skips: Vec<Skip>,
     /// The nodes of skipped layers by address.
     inside: HashMap<usize, Inside>,
-    /// The tensors whose memory nodes of skipped layers write to, by address, with the layer's place in `skips`.
+    /// The tensors whose memory nodes of skipped layers write to, by address, with the layer's
+    /// index in `skips`.
     written: HashMap<usize, usize>,
-    /// Nodes of skipped layers that others need, to be followed back to their operands.
+    /// Nodes of skipped layers that other nodes need, and whose operands are still to be followed.
     needed: Vec<Inside>,
     saved: Vec<(usize, SavedOp)>,
 }
@@ -34,7 +36,7 @@ pub struct LayerSkips {
 /// A layer to skip.
 struct Skip {
     layer: u32,
-    /// The node of the stream that enters it; of the stream that leaves it.
+    /// From the node of the stream that enters the layer to the node of the stream that leaves it.
     stream: Range<usize>,
     copy: Copy,
 }
@@ -42,14 +44,14 @@ struct Skip {
 /// A node of a skipped layer.
 #[derive(Clone, Copy)]
 struct Inside {
-    /// Its layer's place among the skipped ones.
+    /// Index of its layer among the skipped ones.
     skip: usize,
     node: usize,
-    /// Something outside needs it.
+    /// Whether something outside the layer needs it.
     kept: bool,
 }
 
-/// What the last node of a skipped layer copies. Read while it is rewritten.
+/// The copy that a skipped layer's last node makes. Read while the node is rewritten.
 struct Copy {
     from: *const c_void,
     bytes: usize,
@@ -59,11 +61,11 @@ struct Copy {
 unsafe impl Send for LayerSkips {}
 
 impl LayerSkips {
-    /// Finds `layers` (ascending) in the graph, for [`LayerSkips::rewrite`] to leave them out of it, or of the same graph
-    /// when it comes again. A graph without any layer has nothing to leave out.
+    /// Finds `layers` (ascending) in the graph, so that [`LayerSkips::rewrite`] can skip them in
+    /// it, also when the same graph is computed again. A graph without layers has nothing to skip.
     ///
     /// # Errors
-    /// [`BackendError::Unskippable`]; then nothing is left out.
+    /// [`BackendError::Unskippable`]; then nothing is skipped.
     pub fn find(&mut self, graph: &Graph<'_>, layers: &[u32]) -> Result<(), BackendError> {
         self.forget();
         if layers.is_empty() {
@@ -84,7 +86,7 @@ impl LayerSkips {
         self.saved.clear();
     }
 
-    /// Leaves out what was found, until [`LayerSkips::restore`].
+    /// Skips the layers that were found, until [`LayerSkips::restore`].
     pub fn rewrite(&mut self, graph: &Graph<'_>) {
         self.saved.clear();
         for inside in self.inside.values().filter(|inside| !inside.kept) {
@@ -104,7 +106,7 @@ impl LayerSkips {
         }
     }
 
-    /// The layers' places in the graph.
+    /// Locates the layers in the graph.
     fn find_layers(&mut self, graph: &Graph<'_>, layers: &[u32]) -> Result<(), BackendError> {
         self.ends.clear();
         self.ends.extend((0..graph.len()).filter_map(|i| Some((stream_of(graph.node(i))?, i))));
@@ -134,7 +136,7 @@ impl LayerSkips {
                 let tensor = graph.node(node);
                 let skip = self.skips.len();
                 self.inside.insert(tensor.as_ptr() as usize, Inside { skip, node, kept: false });
-                // A view computes nothing; other nodes with a storage write into it.
+                // A view computes nothing; any other node with separate storage writes into it.
                 if tensor.storage() != tensor && !tensor.op().is_view() {
                     self.written.insert(tensor.storage().as_ptr() as usize, skip);
                 }
@@ -144,12 +146,14 @@ impl LayerSkips {
         Ok(())
     }
 
-    /// Marks the nodes of skipped layers that nodes elsewhere use, and what those need in turn.
+    /// Marks the nodes of skipped layers that nodes elsewhere use, and the nodes that those need in
+    /// turn.
     fn keep_what_others_need(&mut self, graph: &Graph<'_>) -> Result<(), BackendError> {
         let Some(first) = self.skips.first().map(|skip| skip.stream.start + 1) else { return Ok(()) };
         for i in first..graph.len() {
             let node = graph.node(i);
-            // What is left out needs nothing; the end of a skipped layer is rewritten, so that its operands do not matter.
+            // Skipped nodes need nothing, and the end of a skipped layer is rewritten, so their
+            // operands do not matter.
             let left_out = self.inside.contains_key(&(node.as_ptr() as usize));
             if left_out || self.skips.iter().any(|skip| skip.stream.end == i) {
                 continue;
@@ -177,7 +181,7 @@ impl LayerSkips {
         Ok(())
     }
 
-    /// A node that is computed uses `operand`.
+    /// Notes that a computed node uses `operand`.
     fn need(&mut self, operand: Tensor<'_>) -> Result<(), BackendError> {
         if let Some(inside) = self.inside.get_mut(&(operand.as_ptr() as usize))
             && !inside.kept
@@ -195,7 +199,7 @@ impl LayerSkips {
     }
 }
 
-/// Runs in place of a skipped layer's last node: thread 0 copies, the others pass.
+/// Runs in place of a skipped layer's last node: thread 0 copies, the other threads do nothing.
 ///
 /// # Safety
 /// `userdata` is a [`Copy`] of the node's size, alive for the run.
@@ -203,15 +207,16 @@ unsafe extern "C" fn pass_by(dst: *mut RawTensor, ith: c_int, _nth: c_int, userd
     if ith != 0 {
         return;
     }
-    // SAFETY: `rewrite` put it there, and it lives until the graph is restored; ggml passes the live node.
+    // SAFETY: `rewrite` put it there, and it lives until the graph is restored; ggml passes the
+    // live node.
     let (copy, dst) = unsafe { (&*userdata.cast::<Copy>(), custom_node(dst)) };
-    // SAFETY: both are contiguous and of these bytes (`find`). Nothing has written to the source since it was
-    // computed: the nodes in between do not run, or were found not to overlap. ggml may have given both the same memory,
-    // or memory that overlaps.
+    // SAFETY: both are contiguous and of these bytes (`find`). Nothing has written to the source
+    // since it was computed: the nodes in between do not run, or were found not to overlap. ggml
+    // may have given both the same memory, or memory that overlaps.
     unsafe { std::ptr::copy(copy.from.cast::<u8>(), dst.data().cast::<u8>(), copy.bytes) };
 }
 
-/// What a node reads, what it is a view of included.
+/// The tensors that a node reads, including the one that it is a view of.
 fn operands<'g>(node: Tensor<'g>) -> impl Iterator<Item = Tensor<'g>> {
     let storage = node.storage();
     node.sources().chain((storage != node).then_some(storage))
@@ -224,7 +229,7 @@ fn overlap(node: Tensor<'_>, other: Tensor<'_>) -> bool {
     !node.op().is_view() && a.start < b.end && b.start < a.end
 }
 
-/// The layer after which `node` is the residual stream.
+/// The layer after which `node` is the residual stream, if it is one.
 fn stream_of(node: Tensor<'_>) -> Option<u32> {
     let digits = node.name_bytes().strip_prefix(STREAM)?;
     std::str::from_utf8(digits).ok()?.parse().ok()

@@ -1,36 +1,37 @@
-//! How much may be brought to devices at a time, and what was.
+//! How many bytes may be copied to devices at a time, and how many were.
 
 use super::cache::Exchange;
 use std::time::Duration;
 use terrace_model::{ByteSize, SizeChoice};
 
-/// Time that bringing experts may take of a token, on average: a few percent of one that streams.
+/// Average time per token for copying experts to devices: a few percent of a streamed token's time.
 const AUTO_TIME: Duration = Duration::from_millis(2);
-/// How much may be brought between two tokens: by itself what the device takes in 2 ms, as it was measured, on average; nothing,
-/// so that what is there at the start stays; or a number of bytes on average, an expert that is larger at once.
+/// Bytes that may be copied between two tokens, on average. `Auto`: what the device takes in 2 ms,
+/// as measured. `Off`: nothing, so that the initial copies stay. Otherwise this many bytes; an
+/// expert that is larger is copied at once.
 pub type HotUpdate = SizeChoice;
 
-/// What it takes to bring experts. Made once, for its memory.
+/// State for copying experts to devices. Its buffers are allocated once.
 pub struct Bringer {
     update: HotUpdate,
     pub exchanges: Vec<Exchange>,
     pub staging: Vec<u8>,
-    /// Bytes that lanes were given, and how long that took.
+    /// Bytes copied to lanes, and the time that took.
     pub bytes: u64,
     pub time: Duration,
     pub counts: Brought,
 }
 
-/// What was brought since the start.
+/// Totals of copies since the start.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Brought {
-    /// Experts into empty slots, and their bytes.
+    /// Experts copied into empty slots, and their bytes.
     pub filled: u64,
     pub filled_bytes: u64,
-    /// Experts in the places of others, and their bytes.
+    /// Experts copied in place of others, and their bytes.
     pub exchanged: u64,
     pub exchanged_bytes: u64,
-    /// Bytes of both that had to be read from disk.
+    /// Bytes, of both, that had to be read from disk.
     pub read: u64,
 }
 
@@ -51,7 +52,7 @@ impl Bringer {
         match self.update {
             HotUpdate::Off => ByteSize::ZERO,
             HotUpdate::Bytes(bytes) => bytes,
-            // The first one is measured by bringing it.
+            // The first copy measures the rate.
             HotUpdate::Auto if self.bytes == 0 => ByteSize(self.staging.len() as u64),
             HotUpdate::Auto => {
                 let rate = self.bytes as f64 / self.time.as_secs_f64().max(1e-9);

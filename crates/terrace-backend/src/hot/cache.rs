@@ -1,4 +1,4 @@
-//! What is in the slots, and what should be.
+//! Which experts are in the slots, and which should be.
 
 use super::scores::Scores;
 use terrace_model::ByteSize;
@@ -6,21 +6,22 @@ use terrace_model::ByteSize;
 #[cfg(test)]
 mod tests;
 
-/// How much more a newcomer must have been used than the expert that it replaces: two that are used alike would take turns.
+/// Factor by which a newcomer's uses must exceed those of the expert evicted; otherwise experts of
+/// equal use would alternate.
 const MARGIN: f64 = 1.25;
-/// And by how many pairs: one use is no trend.
+/// Minimum number of pairs by which they must exceed them: one use is no trend.
 const LEAST_GAIN: f64 = 2.0;
 
-/// An expert for a slot.
+/// An expert to copy into a slot.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Exchange {
     /// Index of the layer.
     pub layer: usize,
     /// Slot within the layer.
     pub slot: u32,
-    /// The expert that comes.
+    /// The expert to copy.
     pub expert: u32,
-    /// The expert evicted; `None` from an empty slot.
+    /// The expert evicted; `None` if the slot is empty.
     pub instead_of: Option<u32>,
 }
 
@@ -34,14 +35,14 @@ struct Layer {
     slot_of: Vec<Option<u32>>,
 }
 
-/// Slots of all layers with what is in them, and how much experts are used.
+/// The slots of all layers with their contents, and the uses of experts.
 #[derive(Clone, Debug)]
 pub struct HotCache {
     layers: Vec<Layer>,
     scores: Scores,
-    /// Bytes that exchanges may bring.
+    /// Bytes that exchanges may copy.
     credit: u64,
-    /// Reused: for each layer its best exchange and what it gains.
+    /// Reused: the best exchange of each layer, with its gain.
     best: Vec<Option<(f64, Exchange)>>,
 }
 
@@ -71,22 +72,23 @@ impl HotCache {
         &self.layers[layer].held
     }
 
-    /// A layer was used like this before: counts by expert, and pairs of a token.
+    /// Assumes earlier use of a layer: counts by expert, and the number of pairs per token.
     pub fn assume(&mut self, layer: usize, counts: &[u64], pairs: u32) {
         self.scores.assume(layer, counts, pairs);
     }
 
-    /// `tokens` more have passed.
+    /// Advances the time by `tokens`.
     pub fn pass(&mut self, tokens: u32) {
         self.scores.pass(tokens);
     }
 
-    /// An expert was used by `pairs` pairs.
+    /// Counts `pairs` uses of an expert.
     pub fn used(&mut self, layer: usize, expert: u32, pairs: u32) {
         self.scores.used(layer, expert, pairs);
     }
 
-    /// Experts for all empty slots of a layer, those with the highest scores; those that were never used are left out.
+    /// Experts for a layer's empty slots: those with the highest scores. Experts that were never
+    /// used are left out.
     pub fn fill(&self, layer: usize) -> Vec<Exchange> {
         let Layer { held, slot_of, .. } = &self.layers[layer];
         let mut experts: Vec<u32> = (0..self.scores.experts(layer))
@@ -98,8 +100,9 @@ impl HotCache {
         empty.zip(experts).map(|(slot, expert)| Exchange { layer, slot, expert, instead_of: None }).collect()
     }
 
-    /// The exchanges that gain most, into `out`, which is cleared first. Their bytes are at most what was granted by all calls
-    /// together and not used, of which no more is kept than the largest expert has.
+    /// Chooses and applies the exchanges that gain most, and returns them in `out`, which is
+    /// cleared first. Their bytes are limited by the unused grants of all calls, of which at most
+    /// the size of the largest expert is carried over.
     pub fn exchanges(&mut self, grant: ByteSize, out: &mut Vec<Exchange>) {
         out.clear();
         let largest = self.layers.iter().map(|layer| layer.bundle.bytes()).max().unwrap_or(0);
@@ -122,7 +125,7 @@ impl HotCache {
         }
     }
 
-    /// The exchange takes place.
+    /// Applies an exchange.
     pub fn apply(&mut self, exchange: Exchange) {
         let Exchange { layer, slot, expert, instead_of } = exchange;
         let layer = &mut self.layers[layer];
@@ -133,16 +136,16 @@ impl HotCache {
         layer.slot_of[expert as usize] = Some(slot);
     }
 
-    /// A slot is empty: what was to come did not.
+    /// Empties a slot whose expert was not copied after all.
     pub fn vacate(&mut self, layer: usize, slot: u32) {
         let layer = &mut self.layers[layer];
-        // A layer that was cleared meanwhile may have no such slot.
+        // A layer that was cleared meanwhile may lack this slot.
         if let Some(gone) = layer.held.get_mut(slot as usize).and_then(Option::take) {
             layer.slot_of[gone as usize] = None;
         }
     }
 
-    /// Nothing is in the layer's slots any more, of which there are now `slots`, for experts of this size.
+    /// Empties a layer, which now has `slots` slots for experts of this size.
     pub fn clear(&mut self, layer: usize, bundle: ByteSize, slots: u32) {
         let layer = &mut self.layers[layer];
         layer.bundle = bundle;
@@ -151,12 +154,12 @@ impl HotCache {
         layer.slot_of.fill(None);
     }
 
-    /// The exchange of a layer that gains most, and how many decayed pairs it gains for each byte.
+    /// The exchange of a layer that gains most, with its gain in decayed pairs per byte.
     fn best_of(&self, index: usize) -> Option<(f64, Exchange)> {
         let layer = &self.layers[index];
         let score = |expert: u32| self.scores.get(index, expert);
         let outside = (0u32..).zip(&layer.slot_of).filter(|(_, slot)| slot.is_none());
-        // Of equals the first.
+        // Of equal ones the first.
         let (come, new) = outside
             .map(|(expert, _)| (expert, score(expert)))
             .max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)))?;

@@ -1,5 +1,5 @@
-//! A lane on one of ggml's devices. A thread of its own uses the device: its driver may wait as long as it likes, and for ever if
-//! the device is lost.
+//! A lane on one of ggml's devices. A separate thread uses the device, because its driver may block
+//! for any time, or for ever if the device is lost.
 
 use super::lane::{Job, Lane};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,24 +12,24 @@ use terrace_ggml::devices::experts::{ExpertDevice, ExpertDeviceError, LayerKey, 
 use terrace_ggml::devices::remote;
 use terrace_model::ByteSize;
 
-/// How often a waiting thread looks whether the device is lost.
+/// Interval at which a waiting thread checks whether the device is lost.
 const LOOK: Duration = Duration::from_millis(20);
-/// Bytes that are collected before the device is given them.
+/// Bytes collected before they are sent to the device.
 const TOGETHER: usize = 8 << 20;
 
-/// Where the job is.
+/// Who has the job.
 #[derive(Default)]
 enum Phase {
-    /// With thread 0, which fills it in.
+    /// Thread 0, which fills it in.
     #[default]
     Idle,
-    /// With the thread.
+    /// The lane's thread.
     Given(Job),
-    /// Through.
+    /// The job is done.
     Done(Job, Result<(), ExpertDeviceError>),
-    /// Something else for the thread, with the device.
+    /// The lane's thread is to call this with the device.
     Call(Box<dyn FnOnce(&mut ExpertDevice) + Send>),
-    /// The thread is to end.
+    /// The lane's thread is to end.
     Over,
 }
 
@@ -39,7 +39,7 @@ struct Handover {
     changed: Condvar,
 }
 
-/// Experts on a device.
+/// A lane over one device.
 pub struct DeviceLane {
     name: String,
     device: DeviceHandle,
@@ -48,23 +48,25 @@ pub struct DeviceLane {
     job: Job,
     running: bool,
     puts: Puts,
-    /// [`DeviceLane::flush`]'s result since the last [`Lane::settle`], the first error of several; `None` means that nothing was flushed.
+    /// Result of [`DeviceLane::flush`] since the last [`Lane::settle`], the first error of several;
+    /// `None` means nothing was flushed.
     given: Option<Result<(), ExpertDeviceError>>,
 }
 
-/// Experts' bytes that the device is to have.
+/// Experts' bytes to send to the device.
 #[derive(Default)]
 struct Puts {
     bytes: Vec<u8>,
-    /// Layer, matrix, slot and how many of the bytes.
+    /// Layer, matrix, slot and number of bytes.
     list: Vec<(LayerKey, usize, u32, usize)>,
 }
 
 impl DeviceLane {
-    /// A lane on this device, with `activations` bytes of it for what graphs compute with.
+    /// Starts a lane on this device, with `activations` bytes of its memory for activations of
+    /// graphs.
     ///
     /// # Errors
-    /// If the device does not start, or without room or a thread.
+    /// If the device or a thread cannot be started, or there is no room.
     pub fn start(device: DeviceHandle, activations: ByteSize) -> Result<Self, ExpertDeviceError> {
         let name = device.name();
         let handover = Arc::new(Handover::default());
@@ -97,8 +99,8 @@ impl DeviceLane {
         ExpertDeviceError::Failed { device: self.name.clone(), status: -1 }
     }
 
-    /// Has the thread do something with the device, and waits for it. What it needs is its own: no one waits any more when the
-    /// device is lost, and the thread still has it.
+    /// Calls `what` with the device on the lane's thread, and waits for it. The closure owns its
+    /// data: if the device is lost, the caller stops waiting while the thread still holds it.
     fn call<T: Send + 'static>(
         &self,
         what: impl FnOnce(&mut ExpertDevice) -> T + Send + 'static,
@@ -108,13 +110,13 @@ impl DeviceLane {
         }
         let (send, receive) = sync_channel(1);
         self.handover.pass(Phase::Call(Box::new(move |device| {
-            // When this fails, the waiting thread has given up.
+            // This fails if the waiting thread has given up.
             let _ = send.send(what(device));
         })));
         self.wait_for(&receive)
     }
 
-    /// Waits for what the thread sends.
+    /// Waits for a result from the lane's thread.
     fn wait_for<T>(&self, receive: &Receiver<T>) -> Result<T, ExpertDeviceError> {
         loop {
             match receive.recv_timeout(LOOK) {
@@ -126,7 +128,7 @@ impl DeviceLane {
         }
     }
 
-    /// Gives the device what was collected.
+    /// Sends the collected bytes to the device.
     fn flush(&mut self) {
         if self.puts.list.is_empty() {
             return;
@@ -153,13 +155,14 @@ impl Handover {
         self.phase.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Goes on to this phase.
+    /// Enters this phase.
     fn pass(&self, phase: Phase) {
         *self.phase() = phase;
         self.changed.notify_all();
     }
 
-    /// The thread: it has done a job. A caller that did not wait may have asked for the thread's end meanwhile.
+    /// Returns a job, on the lane's thread. A caller that did not wait may have requested the
+    /// thread's end meanwhile.
     fn done_with(&self, job: Job, result: Result<(), ExpertDeviceError>) {
         let mut phase = self.phase();
         if matches!(*phase, Phase::Idle) {
@@ -168,7 +171,7 @@ impl Handover {
         }
     }
 
-    /// The thread: waits for something to do.
+    /// Waits for an order, on the lane's thread.
     fn order(&self) -> Phase {
         let mut phase = self.phase();
         while matches!(*phase, Phase::Idle | Phase::Done(..)) {
@@ -177,7 +180,7 @@ impl Handover {
         std::mem::take(&mut phase)
     }
 
-    /// Waits for what came of the job; `None` if `gone` before that.
+    /// Waits for the result of the job; `None` if `gone` becomes true before.
     fn done(&self, gone: impl Fn() -> bool) -> Option<(Job, Result<(), ExpertDeviceError>)> {
         let mut phase = self.phase();
         while !matches!(*phase, Phase::Done(..)) {
@@ -193,7 +196,7 @@ impl Handover {
     }
 }
 
-/// The thread: does what it is given until it is over.
+/// The lane's thread: executes orders until it is told to end.
 fn work(mut device: ExpertDevice, handover: &Handover) {
     loop {
         match handover.order() {
@@ -208,7 +211,7 @@ fn work(mut device: ExpertDevice, handover: &Handover) {
                 let result = computed.unwrap_or_else(failed);
                 handover.done_with(job, result);
             }
-            // The waiting thread learns of a panic by the end of its channel.
+            // The waiting thread notices a panic by its closed channel.
             Phase::Call(call) => drop(catch_unwind(AssertUnwindSafe(|| call(&mut device)))),
             _ => return,
         }
@@ -244,7 +247,7 @@ impl Lane for DeviceLane {
     }
 
     fn remove(&mut self, layer: LayerKey) {
-        // Of a lost device there is nothing to give back.
+        // A lost device has nothing to give back.
         let _ = self.call(move |device| device.remove(layer));
     }
 
@@ -299,12 +302,13 @@ impl Lane for DeviceLane {
 
 impl Drop for DeviceLane {
     fn drop(&mut self) {
-        // What it computes now is of no use any more, and nothing else can be done about it.
+        // The result of a running job is not needed any more.
         let _ = self.finish();
         self.handover.pass(Phase::Over);
         let Some(thread) = self.thread.take() else { return };
         while !thread.is_finished() {
-            // The thread of a lost device never ends, and what it has stays with it. It may be lost by being given back.
+            // The thread of a lost device never ends and keeps its memory. Freeing it may be what
+            // loses the device.
             if self.is_lost() {
                 return;
             }

@@ -1,4 +1,4 @@
-//! Bringing experts into slots: at load, and between two tokens.
+//! Copies experts into slots, at load and between two tokens.
 
 use super::bringer::Bringer;
 use super::cache::Exchange;
@@ -10,19 +10,20 @@ use std::time::Instant;
 use terrace_model::{ByteSize, LayerId};
 use terrace_store::{BlockId, ReadInto, Store};
 
-/// Bytes that are read at once when slots are filled: enough to keep a disk busy.
+/// Bytes read at once when slots are filled: enough to keep a disk busy.
 const FILL: u64 = 64 << 20;
 
 impl Lanes {
-    /// A layer was used like this in earlier runs: counts by expert. `used` experts compute a token.
+    /// Assumes the use of a layer in earlier runs: counts by expert, with `used` experts per token.
     pub fn assume(&mut self, layer: LayerId, counts: &[u64], used: u32) {
         if let Some(index) = self.layers.iter().position(|other| other.layer == layer) {
             self.cache.assume(index, counts, used);
         }
     }
 
-    /// Fills empty slots of one layer or of all with the experts that were used most, as far as that is known. `progress` is
-    /// told the bytes that are there so far, and may end it: what is there then stays.
+    /// Fills the empty slots of one layer, or of all, with the most used experts as far as they are
+    /// known. `progress` gets the number of bytes copied so far and may end the filling; copies
+    /// made until then stay.
     ///
     /// # Errors
     /// The store's.
@@ -40,7 +41,7 @@ impl Lanes {
             let largest = self.bytes_of(first.layer).max(1);
             let count = usize::try_from(FILL / largest).unwrap_or(1).clamp(1, rest.len());
             let (now, later) = rest.split_at(count);
-            // Lanes may be given up meanwhile.
+            // Lanes may have been given up meanwhile.
             let there = now.iter().filter(|exchange| self.layers[exchange.layer].problem.is_none());
             let now: Vec<Exchange> = there.copied().collect();
             for exchange in &now {
@@ -58,12 +59,13 @@ impl Lanes {
                 break;
             }
         }
-        // A load has no use for them any more, an exchange is small.
+        // Exchanges need little staging memory, unlike the load.
         self.bringer.staging.truncate(usize::try_from(FILL).expect("a constant"));
         Ok(())
     }
 
-    /// Between two graphs: experts that are used more take the places of others, as many as may be brought at once.
+    /// Exchanges experts between two graphs, within the grant: those that are used more replace
+    /// others.
     pub(crate) fn between(&mut self, store: &mut Store) {
         self.cache.pass(self.tokens);
         let grant = self.bringer.grant();
@@ -75,7 +77,8 @@ impl Lanes {
         if !exchanges.is_empty()
             && let Err(error) = self.bring(&exchanges, store)
         {
-            // The model can do without; the next read of the bytes will say the same.
+            // The model works without the copies; if the read keeps failing, a demand will report
+            // it.
             tracing::warn!("expert copies are not exchanged: {error}");
             for exchange in &exchanges {
                 self.cache.vacate(exchange.layer, exchange.slot);
@@ -84,7 +87,7 @@ impl Lanes {
         self.bringer.exchanges = exchanges;
     }
 
-    /// Bytes that [`Lanes::fill`] would bring.
+    /// Bytes that [`Lanes::fill`] would copy.
     pub fn left_to_fill(&self) -> ByteSize {
         let of = |layer| self.cache.fill(layer).len() as u64 * self.bytes_of(layer);
         ByteSize((0..self.layers.len()).map(of).sum())
@@ -138,7 +141,8 @@ impl Lanes {
         Ok(())
     }
 
-    /// Collects the experts' bytes: from RAM what is there, from disk the rest. Returns how many they are.
+    /// Collects the experts' bytes, from RAM where they are resident and otherwise from disk.
+    /// Returns their number.
     fn stage(&mut self, exchanges: &[Exchange], store: &mut Store) -> Result<usize, BackendError> {
         let Self { layers, bringer: Bringer { staging, counts, .. }, .. } = self;
         let total: usize = parts(layers, exchanges).map(|part| part.len).sum();
@@ -170,18 +174,18 @@ impl Lanes {
     }
 }
 
-/// An expert's matrix that is to be brought.
+/// An expert's matrix to copy.
 struct Part<'a> {
     exchange: &'a Exchange,
-    /// Which of the layer's matrices.
+    /// Index among the layer's matrices.
     matrix: usize,
-    /// Where the store has it.
+    /// The store's block.
     block: BlockId,
     /// Its bytes.
     len: usize,
 }
 
-/// The experts' matrices, in order.
+/// The matrices of the exchanged experts, in order.
 fn parts<'a>(layers: &'a [HotLayer], exchanges: &'a [Exchange]) -> impl Iterator<Item = Part<'a>> {
     exchanges.iter().flat_map(|exchange| {
         let layer = &layers[exchange.layer];

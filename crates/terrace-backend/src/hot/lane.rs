@@ -1,13 +1,13 @@
-//! What computes experts beside the CPU.
+//! The interface of everything that computes experts beside the CPU.
 
 use std::sync::Arc;
 use terrace_ggml::devices::experts::{ExpertDeviceError, LayerKey, Recipe, SlotShape};
 use terrace_model::ByteSize;
 
-/// Pairs of token and expert of one node, and what comes of them. Made once, and used again and again for its memory.
+/// Pairs of token and expert of one node, and their results. Reused for its buffers.
 #[derive(Debug, Default)]
 pub struct Job {
-    /// The layer, by the lane's own key.
+    /// The layer, by the lane's key.
     pub layer: Option<LayerKey>,
     /// Activations: a row for each pair, or one that all of them share.
     pub rows: Vec<f32>,
@@ -19,33 +19,36 @@ pub struct Job {
     pub out: Vec<f32>,
 }
 
-/// Something that holds copies of experts and computes with them, while the CPU computes the others.
+/// Holds copies of experts and computes with them, while the CPU computes the others.
 ///
-/// A layer's matrices come in one order everywhere; the last one is that of the block's last product (down), and the side that
-/// it shares with the others is the FFN dimension. A new kind of lane is a new file in this folder. Thread 0 alone calls it.
+/// A layer's matrices have the same order everywhere; the last one belongs to the block's last
+/// product (down), and the dimension that it shares with the others is the FFN dimension. A new
+/// kind of lane is a new file in this folder. Only thread 0 calls a lane.
 pub trait Lane: Send {
-    /// What it is called.
+    /// Its name.
     fn name(&self) -> &str;
 
-    /// Whether it is gone, and what it held with it. Everything else then fails, or does nothing.
+    /// Whether the lane is lost with everything that it held. All other operations then fail or do
+    /// nothing.
     fn is_lost(&self) -> bool;
 
-    /// How a layer's block computes from now on, of at most `most` pairs at once.
+    /// Sets how a layer's block computes from now on, for at most `most` pairs at once.
     ///
     /// # Errors
-    /// If the lane cannot compute that.
+    /// If the lane cannot compute the recipe.
     fn adopt(&mut self, layer: LayerKey, recipe: Arc<Recipe>, most: usize) -> Result<(), ExpertDeviceError>;
 
-    /// Room for `slots` experts of one more layer; nothing is in it.
+    /// Makes room for `slots` experts of another layer. The slots are empty.
     ///
     /// # Errors
-    /// Without room, or if the lane cannot multiply with one of the types.
+    /// If there is no room, or the lane cannot multiply by one of the types.
     fn add(&mut self, matrices: &[SlotShape], slots: u32) -> Result<LayerKey, ExpertDeviceError>;
 
-    /// Other matrices take the place of a layer's; nothing is in their slots, and the layer is to be adopted again.
+    /// Replaces a layer's matrices. The slots are then empty, and the layer has to be adopted
+    /// again.
     ///
     /// # Errors
-    /// Without room; the layer then has no slots.
+    /// If there is no room; the layer then has no slots.
     fn remake(
         &mut self,
         layer: LayerKey,
@@ -53,34 +56,35 @@ pub trait Lane: Send {
         slots: u32,
     ) -> Result<(), ExpertDeviceError>;
 
-    /// Gives a layer's memory back.
+    /// Frees a layer's memory.
     fn remove(&mut self, layer: LayerKey);
 
-    /// Puts an expert's bytes of a matrix into a slot, by [`Lane::settle`] at the latest.
+    /// Copies an expert's bytes of a matrix into a slot, at the latest by [`Lane::settle`].
     fn put(&mut self, layer: LayerKey, matrix: usize, slot: u32, bytes: &[u8]);
 
-    /// Waits until everything that was put is there.
+    /// Waits until everything that was put has arrived.
     ///
     /// # Errors
-    /// If something is not.
+    /// If something could not be copied.
     fn settle(&mut self) -> Result<(), ExpertDeviceError>;
 
-    /// The next job, to be filled in; nothing is running.
+    /// The next job, to be filled in while none is running.
     fn job(&mut self) -> &mut Job;
 
-    /// Begins the job, and returns at once.
+    /// Starts the job and returns at once.
     fn start(&mut self);
 
     /// Waits for the job.
     ///
     /// # Errors
-    /// If it failed: nothing has come of it then.
+    /// If it failed; it has no results then.
     fn finish(&mut self) -> Result<&Job, ExpertDeviceError>;
 
-    /// Bytes that `slots` slots with these matrices take; none on a lost lane.
+    /// Bytes that `slots` slots with these matrices take; 0 on a lost lane.
     fn bytes_for(&self, matrices: &[SlotShape], slots: u32) -> ByteSize;
 
-    /// As many slots with these matrices, `most` at most, as go into what `granted` slots of other matrices take.
+    /// The number of slots with these matrices, at most `most`, that fit in the memory of `granted`
+    /// (matrices and number of slots).
     fn most_within(&self, matrices: &[SlotShape], most: u32, granted: (&[SlotShape], u32)) -> u32;
 }
 

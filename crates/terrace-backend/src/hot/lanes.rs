@@ -22,23 +22,24 @@ use terrace_store::{BlockId, Store, Use};
 pub(super) struct HotLayer {
     pub(super) layer: LayerId,
     pub(super) lane: usize,
-    /// The lane's key of it.
+    /// The lane's key for the layer.
     pub(super) key: LayerKey,
-    /// Its expert tensors, by their indices in the layout, in the order of the slots' matrices.
+    /// Its expert tensors by index in the layout, in the order of the slots' matrices.
     pub(super) tensors: Vec<u32>,
     /// Their first blocks.
     pub(super) firsts: Vec<BlockId>,
     pub(super) shapes: Vec<SlotShape>,
-    /// What was granted: slots at most, for these matrices.
+    /// The grant: the maximum number of slots, for these matrices.
     pub(super) most: u32,
     pub(super) granted: Vec<SlotShape>,
-    /// What they take: asking the device is nothing for every token.
+    /// The memory that they take, cached because asking the device for every token would be slow.
     pub(super) memory: ByteSize,
-    /// Elements of a row that comes out, once adopted.
+    /// Elements of an output row, once adopted.
     pub(super) out_width: usize,
-    /// How the lane computes blocks of it; `None` until its graph was seen, and if the lane cannot do what it does.
+    /// How the lane computes the layer's block; `None` until its graph has been seen, and if the
+    /// lane cannot compute it.
     pub(super) adopted: Option<Arc<Recipe>>,
-    /// Why it has no lane.
+    /// Why the layer has no lane.
     pub(super) problem: Option<String>,
     pub(super) counts: Counts,
 }
@@ -58,19 +59,20 @@ pub struct Lanes {
     pub(super) layers: Vec<HotLayer>,
     pub(super) cache: HotCache,
     pub(super) bringer: Bringer,
-    /// Rows of the output of the node at hand, in the order of the job's pairs.
+    /// Output rows of the current node, in the order of the job's pairs.
     pub(super) outputs: Vec<usize>,
-    /// The layer that a lane computes.
+    /// The layer that a lane is computing.
     pub(super) busy: Option<usize>,
-    /// Time that thread 0 waited for jobs.
+    /// Time that thread 0 has waited for jobs.
     pub(super) waited: Duration,
-    /// Tokens of the graph that is computed; whether they are decoded.
+    /// Tokens of the current graph, and whether it decodes.
     pub(super) tokens: u32,
     pub(super) decoding: bool,
 }
 
 impl Lanes {
-    /// The layer that the block is of, if a lane computes it. Called for each block of each new graph.
+    /// Finds the layer of a block and lets its lane adopt it. Returns the layer's index if a lane
+    /// computes it. Called for each block of each new graph.
     pub(crate) fn adopt(&mut self, block: &Block, top_k: usize) -> Option<usize> {
         // SAFETY: the layout outlives the graph's call.
         let down = unsafe { (*block.down.tensor).block(0) };
@@ -90,7 +92,7 @@ impl Lanes {
             )
             .map_err(str::to_owned);
         let adopted = match recipe {
-            // As nearly every graph: the lane need not be asked.
+            // The usual case: the recipe is unchanged, so the lane need not be asked.
             Ok(recipe) if layer.adopted.as_ref() == Some(&recipe) => return Some(index),
             Ok(recipe) => match lane.adopt(layer.key, Arc::clone(&recipe), most) {
                 Ok(()) => Ok(recipe),
@@ -110,7 +112,7 @@ impl Lanes {
         }
     }
 
-    /// Blocks of this graph are computed node by node: there are no lanes then.
+    /// Gives up all layers, because this graph's blocks are computed node by node, without lanes.
     pub(crate) fn not_fused(&mut self) {
         for index in 0..self.layers.len() {
             if self.layers[index].problem.is_none() {
@@ -120,7 +122,7 @@ impl Lanes {
         }
     }
 
-    /// A layer has no lane from now on.
+    /// Gives up a layer, which has no lane from now on.
     pub(super) fn give_up(&mut self, index: usize, problem: String) {
         if self.lanes[self.layers[index].lane].is_lost() {
             return self.lose(self.layers[index].lane);
@@ -131,7 +133,7 @@ impl Lanes {
         self.detach(index, problem);
     }
 
-    /// Gives back what the layer has of its lane.
+    /// Frees a layer's part of its lane.
     fn detach(&mut self, index: usize, problem: String) {
         let layer = &mut self.layers[index];
         self.lanes[layer.lane].remove(layer.key);
@@ -141,13 +143,13 @@ impl Lanes {
         layer.problem = Some(problem);
     }
 
-    /// A lane is gone.
+    /// Gives up a lane that is lost.
     pub(super) fn lose(&mut self, lane: usize) {
         let device = self.lanes[lane].name().to_owned();
         self.fail(lane, &ExpertDeviceError::Lost { device });
     }
 
-    /// A lane does not work any more: the CPU computes its experts.
+    /// Gives up a lane that failed: from now on the CPU computes its experts.
     pub(super) fn fail(&mut self, lane: usize, error: &ExpertDeviceError) {
         tracing::warn!("{error}; from now on the CPU computes the experts it had copies of");
         for index in 0..self.layers.len() {
@@ -157,7 +159,7 @@ impl Lanes {
         }
     }
 
-    /// A graph begins.
+    /// Starts a graph.
     pub(crate) fn pass(&mut self) {
         (self.tokens, self.decoding) = (0, false);
     }
@@ -167,8 +169,9 @@ impl Lanes {
         self.layers[layer].adopted.is_some() && self.cache.slot_of(layer, expert).is_some()
     }
 
-    /// Begins a node of the layer: pairs whose experts have copies go to the lane. True if that is so for any. `into_input` and
-    /// `into_output`: for each pair of the routing its row of the input and of the output.
+    /// Starts a node of the layer: pairs whose experts have copies go to the lane. Returns whether
+    /// there are any. `into_input` and `into_output` map each pair of the routing to its row of the
+    /// input and of the output.
     pub(crate) fn begin(
         &mut self,
         index: usize,
@@ -226,13 +229,16 @@ impl Lanes {
         true
     }
 
-    /// Ends the node: waits for the lane, and puts its rows into the output, rows `stride` bytes apart.
+    /// Ends the node: waits for the lane, and copies its rows into the output, whose rows are
+    /// `stride` bytes apart.
     ///
     /// # Errors
-    /// The lane's: its pairs are then to be computed by the CPU, which computes the layer's others from now on, too.
+    /// Errors of the lane. The CPU then has to compute its pairs, and computes the layer alone from
+    /// now on.
     ///
     /// # Safety
-    /// `output` is valid for the rows that `into_output` named, in which nothing else writes or reads meanwhile.
+    /// `output` is valid for the rows that `into_output` named, in which nothing else writes or
+    /// reads meanwhile.
     pub(crate) unsafe fn finish(&mut self, output: *mut c_void, stride: usize) -> Result<(), BackendError> {
         let Some(index) = self.busy.take() else { return Ok(()) };
         let lane = self.layers[index].lane;
@@ -259,16 +265,16 @@ impl Lanes {
         Ok(())
     }
 
-    /// A run ends, perhaps within a node.
+    /// Ends a run, perhaps within a node.
     pub(crate) fn end(&mut self) {
         if let Some(index) = self.busy.take() {
-            // The run has failed already, or was stopped.
+            // The run has already failed or was stopped.
             let _ = self.lanes[self.layers[index].lane].finish();
         }
     }
 
-    /// Tensors have other bytes: what lanes have of them is dropped, and brought again from the store.
-    /// What cannot be brought now comes when it is used.
+    /// Drops the copies of tensors whose bytes have changed, and fills their slots again from the
+    /// store. Copies that cannot be read now are made when their experts are used.
     pub(crate) fn refresh(&mut self, layout: &Layout, changed: &[u32], store: &mut Store) {
         for index in 0..self.layers.len() {
             if self.layers[index].tensors.iter().any(|tensor| changed.contains(tensor)) {
@@ -285,6 +291,7 @@ impl Lanes {
 fn row_of<'g>(input: Tensor<'g>, row: usize, width: usize, per_token: usize) -> &'g [f32] {
     let [_, slot_stride, token_stride, _] = input.nb();
     let offset = row % per_token * slot_stride + row / per_token * token_stride;
-    // SAFETY: the input is an F32 tensor with dense rows that was computed before the node, and the row is one of its rows.
+    // SAFETY: the input is an F32 tensor with dense rows that was computed before the node, and the
+    // row is one of its rows.
     unsafe { std::slice::from_raw_parts(input.data().cast::<u8>().add(offset).cast::<f32>(), width) }
 }

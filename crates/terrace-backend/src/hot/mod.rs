@@ -1,9 +1,12 @@
-//! Experts computed beside the CPU: copies of a layer's most used experts in a device's memory ("hot lanes").
+//! Hot lanes: devices that hold copies of a layer's most used experts and compute them beside the
+//! CPU.
 //!
-//! The pairs of token and expert of a decode whose experts have a copy go to the layer's lane, and the store is asked
-//! for the other experts only. Both compute at once, and rows of results land in the output's rows of their pairs, where the
-//! graph adds them up in its own order. A prefill leaves lanes alone: it needs nearly all experts, and its rows would go over
-//! the device's link. Between two tokens experts that are used more take the places of those that are used less.
+//! While decoding, pairs of token and expert whose experts have a copy go to the layer's lane, and
+//! the store is asked only for the other experts. Both compute at the same time, and result rows
+//! are written into the output's rows of their pairs, where the graph adds them up in its own
+//! order. A prefill bypasses lanes: it needs nearly all experts, and its rows would have to cross
+//! the device's link. Between two tokens, experts that are used more replace those that are used
+//! less.
 
 mod bringer;
 mod cache;

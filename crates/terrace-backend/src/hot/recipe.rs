@@ -1,14 +1,14 @@
-//! From a block of the graph to what a lane computes.
+//! Converts a block of the graph into a recipe for a lane.
 
 use crate::block::{Block, Place, Span};
 use terrace_ggml::devices::experts::{Part, Recipe, Source, Step};
 use terrace_store::BlockId;
 
-/// Values by their places in a row of the block's scratch: what was written there last.
+/// The value that was written last at each place in a row of the block's scratch.
 struct Values(Vec<(usize, Part)>);
 
 impl Values {
-    /// A new value at this place.
+    /// Adds a value at this place.
     fn add(&mut self, to: Span, width: usize) -> Result<(), &'static str> {
         let value = self.0.len();
         if to.skip != 0 || width != to.width {
@@ -18,7 +18,7 @@ impl Values {
         Ok(())
     }
 
-    /// Where an operand of `width` elements is.
+    /// Finds an operand of `width` elements.
     fn find(&self, span: Span, width: usize) -> Result<Part, &'static str> {
         let found = self.0.iter().rev().find(|(at, _)| *at == span.at);
         let (_, part) = found.ok_or("its block reads a value that it has not computed")?;
@@ -31,8 +31,8 @@ impl Values {
 
 const OTHER_TENSORS: &str = "its graph uses expert tensors that its slots do not hold";
 
-/// The recipe of a block, over slots for the matrices whose first blocks are `matrices`. The error says why a lane cannot
-/// compute it.
+/// The recipe of a block, over slots for the matrices whose first blocks are `matrices`. The error
+/// says why a lane cannot compute it.
 pub fn recipe_of(block: &Block, matrices: &[BlockId]) -> Result<Recipe, &'static str> {
     let index = |first: BlockId| matrices.iter().position(|other| *other == first);
     if block.matrices().count() != matrices.len() {

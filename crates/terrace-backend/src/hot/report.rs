@@ -1,40 +1,40 @@
-//! What lanes hold and did, for people and programs.
+//! Reports the contents and totals of lanes, for people and programs.
 
 use super::lanes::Lanes;
 use std::time::Duration;
 use terrace_model::ByteSize;
 
-/// Experts on devices, and what they were used for since the load.
+/// Copies of experts on devices, and their use since the load.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HotReport {
-    /// Devices, with the layers that have experts there.
+    /// Layers with their devices.
     pub layers: Vec<HotLayerReport>,
-    /// All of them together.
+    /// Totals over all layers.
     pub totals: HotTotals,
 }
 
-/// What all layers' copies were used for.
+/// Totals of the copies of all layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HotTotals {
-    /// Bytes of the devices that slots take.
+    /// Memory of the devices that slots take.
     pub memory: ByteSize,
     /// Pairs of token and expert that devices computed.
     pub hot: u64,
     /// Pairs that the CPU computed in layers with slots.
     pub cold: u64,
-    /// Pairs of prefills, which devices are not asked for.
+    /// Pairs of prefills, which bypass devices.
     pub bypassed: u64,
-    /// Time that the CPU, done with its own part of a layer, waited for devices.
+    /// Time that the CPU waited for devices after computing its own part of a layer.
     pub waited: Duration,
-    /// Experts that came into empty slots.
+    /// Experts copied into empty slots.
     pub filled: u64,
     /// Their bytes.
     pub filled_bytes: ByteSize,
-    /// Experts that took the places of others.
+    /// Experts copied in place of others.
     pub exchanged: u64,
     /// Their bytes.
     pub exchanged_bytes: ByteSize,
-    /// Bytes of all of these that were not in RAM and had to be read.
+    /// Bytes, of all of these, that were not in RAM and had to be read.
     pub read_bytes: ByteSize,
 }
 
@@ -45,9 +45,9 @@ pub struct HotLayerReport {
     pub layer: u32,
     /// Where.
     pub device: String,
-    /// Experts that have room there.
+    /// Number of experts with room there.
     pub slots: u32,
-    /// Experts that are there.
+    /// Number of experts held there.
     pub held: u32,
     /// Pairs that the device computed.
     pub hot: u64,
@@ -65,7 +65,7 @@ impl HotTotals {
 }
 
 impl Lanes {
-    /// What they hold and did.
+    /// Reports contents and totals.
     pub fn report(&self) -> HotReport {
         let layers = self.layers.iter().enumerate().map(|(index, layer)| {
             let held = self.cache.held(index);
@@ -82,7 +82,7 @@ impl Lanes {
         HotReport { layers: layers.collect(), totals: self.totals() }
     }
 
-    /// The same without the layers, and without allocating.
+    /// The totals alone, without allocating.
     pub fn totals(&self) -> HotTotals {
         let brought = self.bringer.counts;
         let mut totals = HotTotals {

@@ -1,7 +1,9 @@
-//! A lane over several devices: each has a slice of the FFN dimension of every expert, and their results add up.
+//! A lane over several devices: each holds a slice of the FFN dimension of every expert, and their
+//! results are summed.
 //!
-//! What goes into an expert goes to all devices. The first matrices are cut by their rows, the last one by its columns; what is
-//! in between computes each element by itself. So each device has one summand of every result, and no device waits for another.
+//! All devices get an expert's whole input. The first matrices are sliced by rows, the last one by
+//! columns, and the operations in between compute each element by itself. So each device computes
+//! one summand of every result, and no device waits for another.
 
 use super::device::DeviceLane;
 use super::lane::{Job, Lane};
@@ -11,29 +13,29 @@ use std::sync::Arc;
 use terrace_ggml::devices::experts::{ExpertDeviceError, LayerKey, Recipe, SlotShape};
 use terrace_model::ByteSize;
 
-/// Experts in slices.
+/// A lane that holds experts in slices.
 pub struct SlicedLane {
     name: String,
     devices: Vec<DeviceLane>,
     layers: Vec<SlicedLayer>,
     job: Job,
-    /// Devices that have a part of the job.
+    /// Devices that are computing a part of the job.
     running: Vec<usize>,
-    /// A slice of an expert's matrix.
+    /// Buffer for a slice of an expert's matrix.
     staging: Vec<u8>,
 }
 
 /// A layer's slices.
 struct SlicedLayer {
-    /// Whole experts' matrices.
+    /// The matrices of whole experts.
     matrices: Vec<SlotShape>,
     cut: Borders,
-    /// The devices' keys of it, once they had a slice.
+    /// The devices' keys for the layer, once they had a slice.
     keys: Vec<Option<LayerKey>>,
 }
 
 impl SlicedLane {
-    /// Over these, each for a slice.
+    /// Makes a lane over these devices, with a slice on each.
     pub fn new(name: String, devices: Vec<DeviceLane>) -> Self {
         let running = Vec::with_capacity(devices.len());
         Self { name, devices, layers: Vec::new(), job: Job::default(), running, staging: Vec::new() }
@@ -43,7 +45,7 @@ impl SlicedLane {
         ExpertDeviceError::Unsupported { device: self.name.clone(), op }
     }
 
-    /// Makes a layer's slots on all devices, or on none.
+    /// Makes a layer's slots on all devices or, if one fails, on none.
     fn make(&mut self, layer: LayerKey, slots: u32) -> Result<(), ExpertDeviceError> {
         let SlicedLayer { matrices, cut, keys } = &mut self.layers[layer.index()];
         let made = cut.used().try_for_each(|(device, range)| {
@@ -59,7 +61,7 @@ impl SlicedLane {
         made
     }
 
-    /// Whether the matrices of an expert can be cut at all.
+    /// Checks that the matrices of an expert can be sliced at all.
     fn check(&self, matrices: &[SlotShape]) -> Result<(), ExpertDeviceError> {
         let all = ffn(matrices);
         let (_, first) = matrices.split_last().ok_or_else(|| self.unsupported("a block without matrices"))?;
@@ -149,7 +151,7 @@ impl Lane for SlicedLane {
     }
 
     fn settle(&mut self) -> Result<(), ExpertDeviceError> {
-        // All of them, whatever becomes of one.
+        // Settles all devices, even if one fails.
         self.devices.iter_mut().map(DeviceLane::settle).fold(Ok(()), Result::and)
     }
 
@@ -175,12 +177,12 @@ impl Lane for SlicedLane {
 
     fn finish(&mut self) -> Result<&Job, ExpertDeviceError> {
         let mut result = Ok(());
-        // Always in the same order, so that sums are always the same.
+        // Always in the same order, so that sums are reproducible.
         for (nth, device) in self.running.drain(..).enumerate() {
             match self.devices[device].finish() {
                 Ok(part) if nth == 0 => self.job.out.copy_from_slice(&part.out),
                 Ok(part) => self.job.out.iter_mut().zip(&part.out).for_each(|(sum, part)| *sum += part),
-                // The others are waited for all the same.
+                // The other devices still have to be waited for.
                 Err(error) => result = Err(error),
             }
         }
@@ -196,7 +198,8 @@ impl Lane for SlicedLane {
     }
 
     fn most_within(&self, matrices: &[SlotShape], most: u32, (granted, slots): (&[SlotShape], u32)) -> u32 {
-        // Every device has room for the largest slice (`largest_slice`), so that borders can move.
+        // Every device was granted room for the largest slice (`largest_slice`), so that borders
+        // can move.
         let before = Borders::of(granted, self.devices.len());
         let largest = before.parts().max_by_key(|(_, range)| range.end - range.start);
         let granted = largest.map_or(Vec::new(), |(_, range)| slice(granted, &range));

@@ -1,17 +1,19 @@
-//! Slices of experts along the FFN dimension: where it is cut, and what of an expert's bytes a device gets.
+//! Slices of experts along the FFN dimension: the borders, and each device's part of an expert's
+//! bytes.
 
 use super::lane::bundle;
 use std::ops::Range;
 use terrace_ggml::devices::experts::SlotShape;
 use terrace_model::ByteSize;
 
-/// Where the FFN dimension is cut: device `i` has the elements from border `i` to the next one.
+/// Borders in the FFN dimension: device `i` has the elements from border `i` to the next one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Borders(pub Vec<u64>);
 
 impl Borders {
-    /// Equal parts, rounded down to whole blocks of all matrices. Only the last matrix is cut within its rows, so its own blocks
-    /// would do; but borders then stay where they are while its siblings' types come and go.
+    /// Computes equal parts, rounded down to whole blocks of all matrices. Only the last matrix is
+    /// cut within its rows, so its own blocks would suffice; but this way borders stay in place
+    /// while the types of the other matrices change.
     pub fn of(matrices: &[SlotShape], devices: usize) -> Self {
         // Block sizes are powers of two: the largest is a multiple of the others.
         let block = matrices.iter().map(|matrix| matrix.ty.block_elements()).max().unwrap_or(1);
@@ -20,23 +22,23 @@ impl Borders {
         Self(inner.chain([all]).collect())
     }
 
-    /// Elements of each device.
+    /// Each device with its range of elements.
     pub fn parts(&self) -> impl Iterator<Item = (usize, Range<u64>)> {
         self.0.windows(2).map(|borders| borders[0]..borders[1]).enumerate()
     }
 
-    /// Those that have any.
+    /// The devices whose range is not empty.
     pub fn used(&self) -> impl Iterator<Item = (usize, Range<u64>)> {
         self.parts().filter(|(_, range)| !range.is_empty())
     }
 }
 
-/// Elements of the FFN dimension.
+/// Size of the FFN dimension.
 pub fn ffn(matrices: &[SlotShape]) -> u64 {
     matrices.last().map_or(0, |down| down.inner)
 }
 
-/// What a device has of an expert's matrices.
+/// Shapes of a device's slice of an expert's matrices.
 pub fn slice(matrices: &[SlotShape], range: &Range<u64>) -> Vec<SlotShape> {
     let (len, all) = (range.end - range.start, ffn(matrices).max(1));
     let last = matrices.len().saturating_sub(1);
@@ -51,13 +53,13 @@ pub fn slice(matrices: &[SlotShape], range: &Range<u64>) -> Vec<SlotShape> {
     matrices.iter().enumerate().map(of).collect()
 }
 
-/// Bytes of an expert on the device that has most of it.
+/// Bytes of an expert on the device with the largest slice.
 pub fn largest_slice(matrices: &[SlotShape], devices: usize) -> ByteSize {
     let bytes = |(_, range)| bundle(&slice(matrices, &range));
     Borders::of(matrices, devices).parts().map(bytes).max().unwrap_or_default()
 }
 
-/// Appends a device's slice of the `matrix`-th of an expert's matrices, whose bytes are given.
+/// Appends a device's slice of matrix `matrix` of an expert, whose bytes are given.
 pub fn cut_out(matrices: &[SlotShape], matrix: usize, range: &Range<u64>, bytes: &[u8], to: &mut Vec<u8>) {
     let at = |n: u64| usize::try_from(n).expect("a matrix in memory");
     let shape = &matrices[matrix];
@@ -77,7 +79,7 @@ mod tests {
     use terrace_ggml::DataType;
 
     fn matrices(ffn: u64, down: DataType) -> [SlotShape; 2] {
-        // Gate and up in one.
+        // Gate and up in one matrix.
         let gate_up = SlotShape { ty: DataType::F32, inner: 4, rows: 2 * ffn };
         [gate_up, SlotShape { ty: down, inner: ffn, rows: 3 }]
     }

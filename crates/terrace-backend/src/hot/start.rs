@@ -1,4 +1,4 @@
-//! Lanes of a loaded model, with empty slots.
+//! Starts the lanes of a loaded model, with empty slots.
 
 use super::bringer::{Bringer, HotUpdate};
 use super::cache::HotCache;
@@ -13,12 +13,12 @@ use terrace_ggml::devices::DeviceHandle;
 use terrace_ggml::devices::experts::{ExpertDeviceError, LayerKey, SlotShape};
 use terrace_model::{ByteSize, LayerId, ModelFile, Name, lane_activations};
 
-/// What a lane is to hold.
+/// The planned contents of a lane.
 #[derive(Clone, Debug)]
 pub struct LanePlan {
-    /// Its device; of several, each holds a slice of every expert.
+    /// Its device; if there are several, each holds a slice of every expert.
     pub devices: Vec<DeviceHandle>,
-    /// Layers, each in one lane at most.
+    /// Its layers. A layer is in at most one lane.
     pub layers: Vec<LaneLayer>,
 }
 
@@ -28,7 +28,7 @@ impl LanePlan {
         names.join(" + ")
     }
 
-    /// The lane, with nothing in it.
+    /// Starts the lane, without slots.
     fn start(&self, activations: ByteSize) -> Result<Box<dyn Lane>, ExpertDeviceError> {
         let on = |&device: &DeviceHandle| DeviceLane::start(device, activations);
         let mut lanes = self.devices.iter().map(on).collect::<Result<Vec<_>, _>>()?;
@@ -44,11 +44,11 @@ impl LanePlan {
 pub struct LaneLayer {
     /// Which.
     pub layer: LayerId,
-    /// How many experts.
+    /// Number of slots.
     pub slots: u32,
 }
 
-/// The managed expert tensors of a layer, in the order of lanes.
+/// The managed expert tensors of a layer, in the order that lanes use.
 fn tensors_of(layout: &Layout, layer: LayerId) -> Vec<(u32, &ManagedTensor, u32)> {
     let all = (0u32..).zip(layout.tensors()).filter(move |(_, tensor)| tensor.layer == Some(layer));
     let mut tensors: Vec<_> = all
@@ -61,7 +61,8 @@ fn tensors_of(layout: &Layout, layer: LayerId) -> Vec<(u32, &ManagedTensor, u32)
     tensors
 }
 
-/// Their matrices; `None` without a tensor, or if one is no stack of as many matrices as the others.
+/// The matrices of these tensors; `None` if there are no tensors, or if they are not stacks of
+/// equally many matrices.
 fn matrices_of(model: &ModelFile, tensors: &[(u32, &ManagedTensor, u32)]) -> Option<Vec<SlotShape>> {
     let experts = tensors.first()?.2;
     let of = |(_, tensor, n): &(u32, &ManagedTensor, u32)| {
@@ -71,14 +72,15 @@ fn matrices_of(model: &ModelFile, tensors: &[(u32, &ManagedTensor, u32)]) -> Opt
 }
 
 impl Lanes {
-    /// Bytes of an expert of the layer on that of `devices` devices which has most of it, if each has a slice.
+    /// Bytes of an expert's largest slice, if the layer is sliced over `devices` devices.
     pub fn largest_slice(model: &ModelFile, layout: &Layout, layer: LayerId, devices: usize) -> ByteSize {
         let matrices = matrices_of(model, &tensors_of(layout, layer));
         matrices.map_or(ByteSize::ZERO, |matrices| largest_slice(&matrices, devices))
     }
 
-    /// Lanes by plan, for a model of which `used` experts compute each token. A layer for which there is no room gets fewer
-    /// slots, or none; a device that does not start is left out. Both are warnings.
+    /// Starts the planned lanes, for a model that uses `used` experts per token and layer. A layer
+    /// without enough room gets fewer slots, or none; a device that does not start is left out.
+    /// Both are warnings.
     pub fn start(
         model: &ModelFile,
         layout: &Layout,
@@ -122,11 +124,11 @@ impl Lanes {
         }
     }
 
-    /// Empty slots for a layer's tensors as they are now.
+    /// Makes a layer's slots again, empty, for its tensors' current types.
     pub(super) fn remake(&mut self, index: usize, layout: &Layout) {
         let layer = &mut self.layers[index];
         if self.lanes[layer.lane].is_lost() {
-            // What has been given up stays so.
+            // A layer that was given up stays so.
             if layer.problem.is_none() {
                 let lane = layer.lane;
                 self.lose(lane);
@@ -155,7 +157,8 @@ impl Lanes {
     }
 }
 
-/// A layer with slots on the `index`-th lane, how many experts it has, and how many slots; `None` if it has no experts or there is no room.
+/// Gives a layer slots on lane `index`. Returns the layer, its number of experts and its number of
+/// slots; `None` if it has no experts or there is no room.
 fn give_slots(
     model: &ModelFile,
     layout: &Layout,
@@ -199,7 +202,7 @@ fn give_slots(
     Some((layer, experts, slots))
 }
 
-/// As many slots as there is room for: all, or half of them, and so on.
+/// Adds as many slots as there is room for, trying all, then half of them, and so on.
 fn fit(
     wanted: u32,
     mut add: impl FnMut(u32) -> Result<LayerKey, ExpertDeviceError>,
@@ -214,7 +217,7 @@ fn fit(
     }
 }
 
-/// An expert's matrix of a tensor; `None` if the tensor is no stack of matrices.
+/// The shape of an expert's matrix in a tensor; `None` if the tensor is not a stack of matrices.
 fn shape_of(model: &ModelFile, tensor: &ManagedTensor) -> Option<SlotShape> {
     let [inner, rows, experts, _] = model.tensor(&tensor.name)?.shape.0;
     let shape = SlotShape { ty: tensor.ty, inner, rows };

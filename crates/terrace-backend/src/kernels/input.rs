@@ -1,10 +1,10 @@
-//! Activations as the kernels want them.
+//! Activations in the arrangement that the kernels use.
 
 use super::WeightBlock;
 
 /// Elements of a block of K-quants.
 pub const BLOCK: usize = 256;
-/// Blocks whose scales are unpacked together: one to each 128-bit lane of a register.
+/// Number of blocks whose scales are unpacked together: one per 128-bit lane of a register.
 pub const GROUP: usize = 4;
 
 /// ggml's block of converted activations (`block_q8_K` in `ggml-common.h`).
@@ -20,13 +20,14 @@ impl Q8K {
     pub const ZERO: Self = Self { d: 0.0, qs: [0; BLOCK], bsums: [0; BLOCK / 16] };
 }
 
-/// Which activations meet in a register.
+/// The arrangement of activations in registers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {
-    /// As they come; sums of 16.
+    /// In order, with sums of 16.
     Plain,
-    /// 64 weights of four bits are 32 low nibbles and 32 high ones: a register of 64 low nibbles meets the first and third 32 of
-    /// 128 activations, the high ones the second and fourth. Sums of 32.
+    /// For 4-bit weights, where 64 weights are 32 low nibbles and 32 high ones: a register of 64
+    /// low nibbles meets the first and third 32 of 128 activations, the high ones the second and
+    /// fourth. With sums of 32.
     Nibbles,
 }
 
@@ -36,7 +37,8 @@ pub enum Order {
 pub struct Group {
     /// Four registers for each block.
     pub qs: [[[i8; 64]; 4]; GROUP],
-    /// In order [`Order::Nibbles`] the 8 sums of each block, block by block, in the first half; in the other 16 of each.
+    /// With [`Order::Nibbles`], 8 sums per block in the first half; with [`Order::Plain`], 16 per
+    /// block.
     pub sums: [i16; 16 * GROUP],
     /// Scale and negated scale of each block.
     pub scales: [f32; 2 * GROUP],
@@ -49,7 +51,7 @@ impl Default for Group {
 }
 
 impl Group {
-    /// Arranges `blocks`, [`GROUP`] at most.
+    /// Arranges `blocks`, at most [`GROUP`].
     pub fn arrange(&mut self, blocks: &[Q8K], order: Order) {
         for (b, block) in blocks.iter().enumerate() {
             (self.scales[2 * b], self.scales[2 * b + 1]) = (block.d, -block.d);
@@ -74,7 +76,7 @@ impl Group {
     }
 }
 
-/// Made-up rows of weights, and a row of activations, `blocks` blocks each.
+/// Makes pseudo-random rows of weights and a row of activations, of `blocks` blocks each.
 pub fn random_rows(block: WeightBlock, rows: usize, blocks: usize) -> (Vec<u8>, Vec<f32>) {
     let WeightBlock { bytes, scales } = block;
     let mut state = 0x9E37_79B9_7F4A_7C15_u64 ^ blocks as u64;
@@ -87,7 +89,7 @@ pub fn random_rows(block: WeightBlock, rows: usize, blocks: usize) -> (Vec<u8>, 
     let mut weights: Vec<u8> = (0..rows * blocks * bytes).map(|_| next() as u8).collect();
     for block in weights.chunks_mut(bytes) {
         for &at in scales {
-            // Halves of either sign between 2^-10 and 2^-3.
+            // 16-bit floats of either sign between 2^-10 and 2^-3.
             let high = block[at + 1];
             block[at + 1] = (0x14 + high % 0x1c) | (high & 0x80);
         }

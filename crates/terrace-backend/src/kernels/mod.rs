@@ -1,10 +1,11 @@
-//! Dot products of our own for weights that stay in memory, equal to ggml's bit by bit.
+//! Dot products for weights that stay in memory, equal to ggml's bit by bit.
 //!
-//! ggml's `vec_dot` takes one row of weights at a time and unpacks the activations' block sums and the weights' scales with
-//! scalar code in between. These kernels take many rows against activations that were arranged once, in 512-bit
-//! registers. Sums of integers are exact in any order; the operations on floats are `vec_dot`'s, in its order, lane by lane.
-//! Whether that holds on this machine and in this build of ggml is not assumed: [`RowKernel::of`] compares both on
-//! made-up rows, and where a bit differs there is no kernel.
+//! ggml's `vec_dot` takes one row of weights at a time and unpacks the activations' block sums and
+//! the weights' scales with scalar code in between. These kernels process many rows against
+//! activations that were arranged once, in 512-bit registers. Sums of integers are exact in any
+//! order; floating-point operations are those of `vec_dot`, in its order, lane by lane. That this
+//! holds on the machine and in the build of ggml is checked, not assumed: [`RowKernel::of`]
+//! compares both on pseudo-random rows, and if a bit differs there is no kernel.
 
 mod input;
 #[cfg(target_arch = "x86_64")]
@@ -21,12 +22,13 @@ use std::sync::OnceLock;
 use terrace_ggml::DataType;
 use terrace_ggml::cpu::Kernels;
 
-/// How many bytes ahead memory is asked for: the best of what was measured from 1 to 18 KiB (`docs/benchmarks/decode.md`, "Decode of
-/// what fits").
+/// Prefetch distance in bytes: the best of those measured from 1 to 18 KiB
+/// (`docs/benchmarks/decode.md`, "Decode of a model that fits").
 #[cfg(target_arch = "x86_64")]
 const AHEAD: usize = 9216;
 
-/// Dot products of `count` rows of weights, `stride` bytes apart, of `blocks` blocks each, with one arranged row.
+/// Computes the dot products of `count` rows of weights, `stride` bytes apart, of `blocks` blocks
+/// each, with one arranged row.
 type Rows = unsafe fn(
     weights: *const u8,
     stride: usize,
@@ -45,33 +47,35 @@ pub struct RowKernel {
     block: WeightBlock,
 }
 
-/// What made-up weights are made of.
+/// The layout of a weight block, for generating test rows.
 #[derive(Clone, Copy)]
 struct WeightBlock {
     bytes: usize,
-    /// Where its 16-bit scales are.
+    /// Offsets of its 16-bit scales.
     scales: &'static [usize],
 }
 
 impl RowKernel {
-    /// The kernel for weights of type `ty`, if there is one that this machine can run and that rounds as ggml does.
+    /// The kernel for weights of type `ty`, if there is one, this machine can run it, and it rounds
+    /// as ggml does.
     pub fn of(ty: DataType) -> Option<Self> {
         static KNOWN: OnceLock<[Option<RowKernel>; 2]> = OnceLock::new();
         let at = [DataType::Q4_K, DataType::Q6_K].iter().position(|&known| known == ty)?;
         KNOWN.get_or_init(|| [q4_k(), q6_k()].map(|kernel| kernel.filter(Self::agrees)))[at]
     }
 
-    /// Groups that a row of `n` activations (a multiple of [`BLOCK`]) is arranged in.
+    /// Number of groups in which a row of `n` activations (a multiple of [`BLOCK`]) is arranged.
     pub const fn groups(n: usize) -> usize {
         n.div_ceil(BLOCK * GROUP)
     }
 
-    /// How the kernel wants activations to be arranged: kernels of equal order share them.
+    /// The arrangement of activations that the kernel uses; kernels with the same order can share
+    /// them.
     pub const fn order(&self) -> Order {
         self.order
     }
 
-    /// Arranges activations, [`GROUP`] blocks at most: converted by ggml's `from_float` first.
+    /// Converts activations by ggml's `from_float` and arranges them, at most [`GROUP`] blocks.
     ///
     /// # Safety
     /// `from` is valid for `blocks * BLOCK` floats.
@@ -83,12 +87,12 @@ impl RowKernel {
         to.arrange(converted, self.order);
     }
 
-    /// Multiplies `count` rows of `n` weights, `stride` bytes apart, with a row of activations: `out[i]` is what ggml's
-    /// `vec_dot` has for row `i`.
+    /// Multiplies `count` rows of `n` weights, `stride` bytes apart, with a row of activations:
+    /// `out[i]` equals the result of ggml's `vec_dot` for row `i`.
     ///
     /// # Safety
-    /// `weights` is valid for the rows, `input` for [`RowKernel::groups`] groups, arranged in this kernel's order,
-    /// and `out` for `count` floats that nothing else accesses.
+    /// `weights` is valid for the rows, `input` for [`RowKernel::groups`] groups, arranged in this
+    /// kernel's order, and `out` for `count` floats that nothing else accesses.
     pub unsafe fn multiply(
         &self,
         weights: *const c_void,
@@ -102,7 +106,8 @@ impl RowKernel {
         unsafe { (self.rows)(weights.cast(), stride, count, n / BLOCK, input, out) }
     }
 
-    /// Whether the kernel's results are ggml's, on rows of random bytes with scales of plausible size.
+    /// Whether the kernel's results equal ggml's on rows of pseudo-random bytes with plausible
+    /// scales.
     fn agrees(&self) -> bool {
         const ROWS: usize = 24;
         (1..=GROUP + 2).all(|blocks| {
@@ -136,7 +141,7 @@ fn kernel(ty: DataType, order: Order, rows: Rows, block: WeightBlock) -> Option<
     Some(RowKernel { ggml, order, rows, block })
 }
 
-/// What the kernels are written for.
+/// Whether the machine has the instructions that the kernels use.
 #[cfg(target_arch = "x86_64")]
 fn has_instructions() -> bool {
     is_x86_feature_detected!("avx512f")

@@ -4,11 +4,12 @@ use super::AHEAD;
 use super::input::{GROUP, Group};
 use std::arch::x86_64::*;
 
-/// Bytes of a block: two 16-bit scales, 12 bytes with 8 scales and 8 minima of 6 bits, 256 nibbles (`block_q4_K`).
+/// Bytes of a block: two 16-bit scales, 12 bytes with 8 scales and 8 minima of 6 bits, 256 nibbles
+/// (`block_q4_K`).
 pub const BYTES: usize = 144;
 const HEADER: usize = 16;
 
-/// What a row has come to.
+/// The accumulators of a row.
 #[derive(Clone, Copy)]
 struct Sums {
     products: __m256,
@@ -61,7 +62,7 @@ impl Sums {
     }
 }
 
-/// Adds `B` blocks, 4 at most.
+/// Adds `B` blocks, at most 4.
 ///
 /// # Safety
 /// `at` is valid for the blocks.
@@ -85,8 +86,9 @@ unsafe fn add_blocks<const B: usize>(mut sums: Sums, at: *const u8, input: &Grou
         }
         headers
     };
-    // In every 128-bit lane, a block's 8 scales and 8 minima: of the first four of each the lower 6 bits are together; of the
-    // others 4 bits are in the third word, and 2 are on top of the first four.
+    // Every 128-bit lane holds a block's 8 scales and 8 minima. The 6 bits of the first four of
+    // each are contiguous; of the others, 4 bits are in the third word, and 2 are the top bits of
+    // the first four.
     let words = _mm512_shuffle_epi32::<0b10_10_01_01>(headers);
     let third = _mm512_shuffle_epi32::<0b11_11_11_11>(headers);
     let lane = |a, b, c, d| _mm512_broadcast_i32x4(_mm_set_epi32(d, c, b, a));
@@ -103,7 +105,8 @@ unsafe fn add_blocks<const B: usize>(mut sums: Sums, at: *const u8, input: &Grou
     let first_words = _mm512_set_epi32(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 12, 8, 4, 0);
     let halves = _mm512_castsi512_si128(_mm512_permutexvar_epi32(first_words, headers));
     let factors = _mm256_mul_ps(_mm256_cvtph_ps(halves), input_scales);
-    // One of the 8 scales in the lower half, one in the upper, each as the low byte of words.
+    // One of the 8 scales in the lower half and one in the upper half, each as the low byte of
+    // words.
     let spread = |low: i32, high: i32| {
         let word = |scale: i32| _mm256_set1_epi32(scale | 0x8080_8000_u32.cast_signed());
         _mm512_inserti64x4::<1>(_mm512_castsi256_si512(word(low)), word(high))
@@ -113,7 +116,8 @@ unsafe fn add_blocks<const B: usize>(mut sums: Sums, at: *const u8, input: &Grou
         ($b:literal) => {
             if $b < B {
                 let scales = _mm512_broadcast_i32x4(_mm512_extracti32x4_epi32::<$b>(scales));
-                // SAFETY: the nibbles of the block, two times 64 bytes, and its registers of the input.
+                // SAFETY: the nibbles of the block, two times 64 bytes, and its registers of the
+                // input.
                 let (nibbles, qs) = unsafe {
                     let nibbles = at.add($b * BYTES + HEADER);
                     (
@@ -122,7 +126,8 @@ unsafe fn add_blocks<const B: usize>(mut sums: Sums, at: *const u8, input: &Grou
                     )
                 };
                 let products = |weights, i: usize, sum| {
-                    // Four products of 15 * 127 fit 16 bits: the word's upper half is not needed.
+                    // Four products of 15 * 127 fit 16 bits, so the word's upper half is not
+                    // needed.
                     let sum_of_4 = _mm512_dpbusd_epi32(zero, weights, qs[i]);
                     _mm512_dpwssd_epi32(sum, sum_of_4, _mm512_shuffle_epi8(scales, spreads[i]))
                 };

@@ -4,7 +4,8 @@ use super::AHEAD;
 use super::input::{GROUP, Group};
 use std::arch::x86_64::*;
 
-/// Bytes of a block: 256 nibbles, 256 pairs of bits, 16 scales of 8 bits and one of 16 (`block_q6_K`).
+/// Bytes of a block: 256 nibbles, 256 pairs of bits, 16 scales of 8 bits and one of 16
+/// (`block_q6_K`).
 pub const BYTES: usize = 210;
 const HIGH_BITS: usize = 128;
 const SCALES: usize = 192;
@@ -68,10 +69,11 @@ unsafe fn add_block(sum: __m256, at: *const u8, input: &Group, b: usize) -> __m2
             [0, 1, 2, 3].map(|i| _mm512_load_si512(input.qs[b][i].as_ptr().cast())),
         )
     };
-    // Weights are 32 less than what is stored: taken off as 32 times the activations' sums.
+    // Weights are the stored values minus 32, which is subtracted as 32 times the activations'
+    // sums.
     let offset = _mm256_slli_epi32::<5>(_mm256_madd_epi16(block_sums, scales));
     let scales = _mm512_castsi256_si512(scales);
-    // The scales of 64 weights, 16 to each, as the lower halves of words.
+    // The scales of 64 weights, one per 16 weights, as the lower halves of words.
     let spread = |first: i32| {
         let four = |i| _mm_set1_epi32(first + i);
         let indices = _mm512_castsi128_si512(four(0));
@@ -84,7 +86,7 @@ unsafe fn add_block(sum: __m256, at: *const u8, input: &Group, b: usize) -> __m2
         _mm512_inserti64x4::<1>(_mm512_castsi256_si512(_mm256_set1_epi16(low)), _mm256_set1_epi16(high))
     };
     let products = |weights, i: usize, sum| {
-        // Four products of 63 * 128 fit 16 bits with a sign: the word's upper half meets zeros.
+        // Four products of 63 * 128 fit 16 signed bits, so the word's upper half meets zeros.
         let sum_of_4 = _mm512_dpbusd_epi32(zero, weights, qs[i]);
         _mm512_dpwssd_epi32(sum, sum_of_4, spread(4 * i as i32))
     };
@@ -92,7 +94,8 @@ unsafe fn add_block(sum: __m256, at: *const u8, input: &Group, b: usize) -> __m2
     total = _mm512_inserti64x4::<1>(total, _mm256_setzero_si256());
     for half in 0..2 {
         let bits = _mm512_broadcast_i64x4(high_bits[half]);
-        // Of each byte of high bits, the lowest pair belongs to the first 32 weights of 128, the next to the second.
+        // In each byte of high bits, the lowest pair belongs to the first 32 weights of 128, the
+        // next pair to the second 32.
         let first = _mm512_and_si512(_mm512_sllv_epi16(bits, halves(4, 2)), high);
         let first = _mm512_or_si512(_mm512_and_si512(low_bits[half], nibble), first);
         let second = _mm512_and_si512(_mm512_srlv_epi16(bits, halves(0, 2)), high);

@@ -1,4 +1,4 @@
-//! Kernels against ggml's own, bit by bit.
+//! Compares kernels with ggml's own, bit by bit.
 
 use super::*;
 
@@ -23,7 +23,7 @@ fn kernels_round_as_ggml_does() {
 
 #[test]
 fn a_kernel_that_rounds_otherwise_is_noticed() {
-    /// Sums the right numbers, but adds a last bit.
+    /// Computes correct results, but flips the last bit of one.
     unsafe fn off(
         weights: *const u8,
         stride: usize,

@@ -1,5 +1,5 @@
-//! A mapped file that was cut short, or whose disk failed: the kernel answers an access with SIGBUS. One line and an
-//! exit code instead of a crash.
+//! Handles SIGBUS, which the kernel raises when a mapped file was truncated or its disk failed: one
+//! line and an exit code instead of a crash.
 
 use std::ffi::{CString, c_int, c_void};
 use std::io::Write;
@@ -8,7 +8,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Once, OnceLock};
 
-/// A watched range. Never freed, since a signal may come at any time; a range that is gone has length 0.
+/// A watched range. Never freed, since a signal may arrive at any time; a range that is no longer
+/// watched has length 0.
 struct Watched {
     base: usize,
     len: AtomicUsize,
@@ -18,10 +19,10 @@ struct Watched {
 
 static WATCHED: AtomicPtr<Watched> = AtomicPtr::new(std::ptr::null_mut());
 
-/// What the last line says, after the error.
+/// The text of the hint line after the error.
 static HINT: OnceLock<&str> = OnceLock::new();
 
-/// What the user is told to do; once for the process.
+/// Sets the hint for the user. Only the first call in a process has an effect.
 pub fn advise(hint: &'static str) {
     HINT.get_or_init(|| hint);
 }
@@ -36,11 +37,13 @@ fn watched() -> impl Iterator<Item = &'static Watched> {
     })
 }
 
-/// Accesses to `[base, base + len)`, a mapping of `path`, that fail from now on end the process with a line that says so.
+/// Watches `[base, base + len)`, a mapping of `path`: from now on, an access that fails ends the
+/// process with one line that names the file.
 pub fn watch(base: usize, len: usize, path: &Path) {
     static INSTALL: Once = Once::new();
     INSTALL.call_once(|| {
-        // SAFETY: the handler calls only what may be called in one; all-zero is an empty mask and no flags.
+        // SAFETY: the handler calls only what may be called in one; all-zero is an empty mask and
+        // no flags.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = on_bus_error as *const () as usize;
@@ -60,14 +63,14 @@ pub fn watch(base: usize, len: usize, path: &Path) {
     }
 }
 
-/// The mapping at `base` is going.
+/// Stops watching the mapping at `base`.
 pub fn forget(base: usize) {
     for entry in watched().filter(|entry| entry.base == base) {
         entry.len.store(0, Ordering::Relaxed);
     }
 }
 
-/// Room for the longest path and the words around it.
+/// Room for the longest path and the text around it.
 const LINE: usize = 4096 + 256;
 
 unsafe extern "C" fn on_bus_error(_signal: c_int, info: *mut libc::siginfo_t, _context: *mut c_void) {
@@ -75,20 +78,21 @@ unsafe extern "C" fn on_bus_error(_signal: c_int, info: *mut libc::siginfo_t, _c
     let address = unsafe { (*info).si_addr() } as usize;
     let hit = |w: &&Watched| address.checked_sub(w.base).is_some_and(|at| at < w.len.load(Ordering::Relaxed));
     let Some(entry) = watched().find(hit) else {
-        // Of others the default action takes care: the access is repeated when this returns.
-        // SAFETY: may be called in a signal handler.
+        // Elsewhere the default action applies: the access is repeated when this returns. SAFETY:
+        // may be called in a signal handler.
         unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
         return;
     };
     static SAID: AtomicBool = AtomicBool::new(false);
     if SAID.swap(true, Ordering::Relaxed) {
-        // All threads read the same weights. The first one says it and ends the process, this one has nothing to go on with.
+        // All threads read the same weights. The first thread prints the line and ends the process;
+        // this one cannot continue.
         loop {
             // SAFETY: may be called in a signal handler.
             unsafe { libc::pause() };
         }
     }
-    // Allocating, locking and Rust's stderr are not for signal handlers.
+    // Allocating, locking and Rust's stderr are not allowed in signal handlers.
     let mut line = [0u8; LINE];
     let mut rest = &mut line[..];
     let _ = rest.write_all(b"error: ");

@@ -1,4 +1,4 @@
-//! Model files mapped into memory: weights that the kernel's page cache serves, and how much of a file it holds.
+//! Model files mapped into memory, and the share of them in the page cache.
 
 use crate::error::BackendError;
 use crate::memory::bus_error;
@@ -12,16 +12,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use terrace_model::{ByteSize, Extent};
 
-/// At how many places a file is looked at to see what the page cache holds of it, and how much at each: the cache fills
-/// and empties in far longer stretches, and looking at every page of a model would take 0.1 s.
+/// Number and size in bytes of the samples that estimate how much of a file the page cache holds.
+/// The cache fills and empties in far longer stretches, and checking every page of a model would
+/// take 0.1 s.
 const SAMPLES: usize = 256;
 const SAMPLE: usize = 256 << 10;
 
-/// Bytes that are brought into memory by one call: 2 ms of a fast disk, so that stopping takes no longer, and enough
-/// that the kernel reads ahead and makes large pages.
+/// Bytes populated by one call: 2 ms of a fast disk, which bounds the time to stop, and enough for
+/// the kernel to read ahead and make large pages.
 const POPULATE: usize = 4 << 20;
 
-/// Bytes of a page; never less than 4 KiB.
+/// Size of a page in bytes; at least 4 KiB.
 fn page_size() -> usize {
     // SAFETY: asks for a constant of the system.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).map_or(4096, |n| n.max(4096))
@@ -55,8 +56,8 @@ impl FileMap {
         }
     }
 
-    /// Pages in the page cache, and pages looked at. Of a file that this user may not write to the kernel says that
-    /// all of it is there.
+    /// Number of pages found in the page cache, and number of pages checked. For a file that this
+    /// user may not write to, the kernel reports all pages as present.
     fn cached(&self) -> (usize, usize) {
         let page = page_size();
         let mut pages = [0u8; SAMPLE / 4096];
@@ -65,7 +66,8 @@ impl FileMap {
         for offset in (0..self.len).step_by(distance) {
             let len = SAMPLE.min(self.len - offset);
             let pages = &mut pages[..len.div_ceil(page)];
-            // SAFETY: the range lies in the mapping and begins with a page; there is one byte for each of its pages.
+            // SAFETY: the range lies in the mapping and begins with a page; there is one byte for
+            // each of its pages.
             let told =
                 unsafe { libc::mincore(self.base.as_ptr().byte_add(offset), len, pages.as_mut_ptr()) == 0 };
             seen += pages.len();
@@ -74,8 +76,8 @@ impl FileMap {
         (cached, seen)
     }
 
-    /// Brings the file into memory and into the page table, in order. A range that cannot be read is passed over:
-    /// computing from it will tell.
+    /// Brings the file into memory and into the page table, in order. A range that cannot be read
+    /// is skipped; computing from it will fail.
     fn populate(&self, stop: &AtomicBool) {
         for offset in (0..self.len).step_by(POPULATE) {
             if stop.load(Ordering::Relaxed) {
@@ -91,23 +93,24 @@ impl FileMap {
 impl Drop for FileMap {
     fn drop(&mut self) {
         bus_error::forget(self.base.as_ptr() as usize);
-        // SAFETY: the mapping is ours; buffers with tensors that point into it, and the thread that populates it, keep
-        // the `FileMaps` alive.
+        // SAFETY: the mapping is ours; buffers with tensors that point into it, and the thread that
+        // populates it, keep the `FileMaps` alive.
         unsafe { libc::munmap(self.base.as_ptr(), self.len.max(1)) };
     }
 }
 
-/// All files of a model, mapped. Nothing is read until it is looked at.
+/// All files of a model, mapped. Nothing is read until it is accessed.
 pub struct FileMaps(Vec<FileMap>);
 
-/// A thread that brings mapped files into memory; dropping it ends and joins it.
+/// A thread that brings mapped files into memory. Dropping this ends and joins it.
 pub struct Populating {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl FileMaps {
-    /// What the process says after the error that ends it when a mapped file can no longer be read. The first call counts.
+    /// Sets the hint that the process prints when a mapped file can no longer be read, which ends
+    /// it. Only the first call has an effect.
     pub fn advise_on_failure(hint: &'static str) {
         bus_error::advise(hint);
     }
@@ -120,14 +123,14 @@ impl FileMaps {
         paths.iter().map(|path| FileMap::open(path)).collect::<Result<_, _>>().map(Self)
     }
 
-    /// How much of the files the page cache holds, from 0 to 1, by samples. Files that this user may not write to
-    /// count as held.
+    /// Estimates the share of the files in the page cache, from 0 to 1. Files that this user may
+    /// not write to count as cached.
     pub fn cached_share(&self) -> f64 {
         let (cached, seen) = self.0.iter().map(FileMap::cached).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
         if seen == 0 { 1.0 } else { cached as f64 / seen as f64 }
     }
 
-    /// Brings all of it into memory while it may be in use already.
+    /// Brings the files into memory in the background, while they may already be in use.
     ///
     /// # Errors
     /// [`BackendError::Thread`].
@@ -141,17 +144,18 @@ impl FileMaps {
         Ok(Populating { stop, thread: Some(thread) })
     }
 
-    /// From now on a page of these files that cannot be read ends the process with a line that names the file.
+    /// Watches the files: from now on, a page that cannot be read ends the process with one line
+    /// that names the file.
     pub(crate) fn watch(&self) {
         for map in &self.0 {
             bus_error::watch(map.base.as_ptr() as usize, map.len, &map.path);
         }
     }
 
-    /// Where the bytes of `extent` are.
+    /// Address of the bytes of `extent`.
     ///
     /// # Errors
-    /// [`BackendError::MapTooShort`] if the file was cut since its header was read.
+    /// [`BackendError::MapTooShort`] if the file was truncated after its header was read.
     pub(crate) fn address(&self, extent: Extent, name: &str) -> Result<*mut c_void, BackendError> {
         let map = &self.0[extent.file.0 as usize];
         if extent.offset.checked_add(extent.len).is_none_or(|end| end > map.len as u64) {
@@ -173,7 +177,7 @@ impl Drop for Populating {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // It does nothing that could panic, and there is nothing to do if it did.
+            // The thread does nothing that could panic, and a panic would need no handling.
             let _ = thread.join();
         }
     }
@@ -219,12 +223,12 @@ mod tests {
             unsafe { libc::posix_fadvise(file.as_file().as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
         assert_eq!(forgotten, 0);
         let maps = Arc::new(FileMaps::open(&[file.path().to_owned()]).unwrap());
-        // Some file systems are memory: there nothing can be forgotten.
+        // Some file systems are in memory, where no page can be evicted.
         assert!(maps.cached_share() <= 1.0);
         let mut populating = maps.populate_behind().unwrap();
         populating.thread.take().unwrap().join().unwrap();
         assert!(maps.cached_share() > 0.9, "{}", maps.cached_share());
-        // One that is told to stop stops.
+        // Dropping it stops it.
         drop(maps.populate_behind().unwrap());
     }
 }

@@ -1,4 +1,5 @@
-//! The buffer types of weights that are in memory for good: in anonymous memory, or in a mapping of the model's files.
+//! The buffer types of weights that stay in memory: in anonymous memory, or in a mapping of the
+//! model's files.
 
 use super::addresses::{STEP, addresses, no_memory};
 use super::loading::Loading;
@@ -14,14 +15,14 @@ use terrace_ggml::memory::{Pages, SLACK};
 /// Where the bytes are.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum HostHome {
-    /// In anonymous memory, filled by the store's engine after the load.
+    /// In anonymous memory, which the store's engine fills after the load.
     Resident,
-    /// In the page cache: ggml gives each tensor an address in a range that holds nothing, and the tensor is then pointed at
-    /// its bytes in a mapping.
+    /// In the page cache. ggml gives each tensor an address in a reserved range, and the tensor is
+    /// then pointed at its bytes in a mapping.
     Mapped,
 }
 
-/// Buffer type of weights that ggml computes from where they are.
+/// Buffer type of weights from which ggml computes in place.
 pub struct HostType {
     pub loading: Arc<Loading>,
     pub home: HostHome,
@@ -49,7 +50,7 @@ impl BufferType for HostType {
     }
 }
 
-/// A buffer of resident weights, or of addresses for mapped ones.
+/// A buffer of resident weights, or of reserved addresses for mapped ones.
 pub struct HostBuffer {
     pages: Pages,
     home: HostHome,
@@ -70,7 +71,7 @@ impl Buffer for HostBuffer {
     }
 
     fn init_tensor(&self, tensor: Tensor<'_>) -> Result<(), ParkedError> {
-        // Views have got the address of what they view, which came before them.
+        // Views already have the address of what they view, which was initialised before them.
         if tensor.storage() == tensor {
             match self.home {
                 HostHome::Resident => self.weights.add_resident(tensor),
@@ -83,14 +84,15 @@ impl Buffer for HostBuffer {
     }
 
     fn set_tensor(&self, _tensor: Tensor<'_>, _source: *const c_void, _offset: usize, _len: usize) {
-        // Resident: reading through the loader's mapping would fault 4 KiB at a time and fill the page cache;
-        // `Weights::fill_resident` reads the same bytes in large requests once everything has its place. Mapped: the bytes
-        // offered are those that the tensor points at.
+        // Resident: reading through the loader's mapping would fault 4 KiB at a time and fill the
+        // page cache; `Weights::fill_resident` reads the same bytes in large requests once all
+        // tensors are placed. Mapped: the tensor already points at the bytes offered.
     }
 
     fn get_tensor(&self, tensor: Tensor<'_>, target: *mut c_void, offset: usize, len: usize) {
-        // SAFETY: ggml checks that offset + len lies within the tensor, whose bytes lie in these pages or in a mapping that
-        // `weights` keeps (`init_tensor`), and passes a target of `len` writable bytes elsewhere.
+        // SAFETY: ggml checks that offset + len lies within the tensor, whose bytes lie in these
+        // pages or in a mapping that `weights` keeps (`init_tensor`), and passes a target of `len`
+        // writable bytes elsewhere.
         unsafe {
             std::ptr::copy_nonoverlapping(tensor.data().cast::<u8>().add(offset), target.cast::<u8>(), len);
         }

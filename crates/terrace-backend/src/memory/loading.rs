@@ -4,17 +4,17 @@ use super::weights::Weights;
 use crate::error::BackendError;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The model whose weights llama.cpp is placing just now. Loads are serialised, so there is one at most.
+/// The model whose weights llama.cpp is placing now. Loads are serialised, so there is at most one.
 #[derive(Default)]
 pub struct Loading(Mutex<Option<Arc<Weights>>>);
 
 impl Loading {
-    /// Buffers made from now on belong to `weights`, until [`Loading::end`].
+    /// Starts a load: until [`Loading::end`], new buffers belong to `weights`.
     pub fn begin(&self, weights: Arc<Weights>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(weights);
     }
 
-    /// No model is being loaded.
+    /// Ends the load.
     pub fn end(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }

@@ -1,4 +1,4 @@
-//! The buffer type of managed weights, which have an address but no bytes.
+//! The buffer type of managed weights, which have addresses but no bytes.
 
 use super::addresses::{STEP, addresses};
 use super::loading::Loading;
@@ -16,14 +16,14 @@ use terrace_ggml::memory::Pages;
 use terrace_model::Extent;
 use terrace_store::ReadInto;
 
-/// Buffer type of weights that Terrace brings when they are needed.
+/// Buffer type of weights that Terrace reads when they are needed.
 pub struct ManagedType {
     pub(crate) loading: Arc<Loading>,
 }
 
 impl BufferType for ManagedType {
     fn is_host(&self) -> bool {
-        // The addresses hold nothing: no other backend may touch them.
+        // The addresses hold no bytes, so no other backend may touch them.
         false
     }
 
@@ -38,7 +38,7 @@ impl BufferType for ManagedType {
     }
 }
 
-/// A range of addresses that stand for managed tensors, [`STEP`] bytes apart. A stray access faults.
+/// A range of reserved addresses for managed tensors, [`STEP`] bytes apart. A stray access faults.
 pub struct ManagedBuffer {
     addresses: Pages,
     indices: Box<[AtomicU32]>,
@@ -51,7 +51,7 @@ impl ManagedBuffer {
         &self.weights
     }
 
-    /// Which tensor of the layout stands at the address `tensor` was given.
+    /// Index in the layout of the tensor that owns the address of `tensor`.
     pub fn index_of(&self, tensor: Tensor<'_>) -> Option<u32> {
         let distance = (tensor.data() as usize).checked_sub(self.addresses.base() as usize)?;
         let index = self.indices.get(distance / STEP)?.load(Ordering::Relaxed);
@@ -65,7 +65,7 @@ impl Buffer for ManagedBuffer {
     }
 
     fn init_tensor(&self, tensor: Tensor<'_>) -> Result<(), ParkedError> {
-        // ggml also initialises views of weights here: they share the address of what they view.
+        // ggml also initialises views of weights here; they share the address of what they view.
         if tensor.storage() != tensor {
             return Ok(());
         }
@@ -81,7 +81,8 @@ impl Buffer for ManagedBuffer {
     }
 
     fn set_tensor(&self, _tensor: Tensor<'_>, _source: *const c_void, _offset: usize, _len: usize) {
-        // The loader offers a pointer into its mapping; the bytes stay where they are until they are needed.
+        // The loader offers a pointer into its mapping; the bytes stay on disk until they are
+        // needed.
     }
 
     fn get_tensor(&self, tensor: Tensor<'_>, target: *mut c_void, offset: usize, len: usize) {

@@ -1,4 +1,5 @@
-//! A model's weights and the memory that they lie in: buffer types, mapped files, and which model a tensor belongs to.
+//! A model's weights and their memory: buffer types, mapped files, and which model a tensor belongs
+//! to.
 
 mod addresses;
 mod bus_error;

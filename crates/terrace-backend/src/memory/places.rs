@@ -1,4 +1,4 @@
-//! The buffer types that weights lie in, and the models that they belong to.
+//! Finds the buffer types and the models of weights.
 
 use super::host::HostBuffer;
 use super::managed::ManagedBuffer;
@@ -13,32 +13,32 @@ use terrace_ggml::{Graph, Tensor};
 /// The buffer types of the registered device.
 #[derive(Clone, Copy)]
 pub struct Places {
-    /// Weights that come when they are needed.
+    /// Weights that are read when they are needed.
     pub managed: BufferTypeHandle,
     /// Weights in anonymous memory.
     pub resident: BufferTypeHandle,
-    /// Weights that the page cache serves.
+    /// Mapped weights.
     pub mapped: BufferTypeHandle,
 }
 
 /// Where the load put a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Home {
-    /// Nowhere: its bytes come from the store when they are needed.
+    /// On disk: the store reads its bytes when they are needed.
     Streamed,
     /// In a mapping of its file.
     Mapped,
-    /// In memory that llama.cpp converts weights for: its bytes there are not the file's.
+    /// In memory whose layout llama.cpp converted: the bytes there are not the file's.
     Converted,
-    /// In memory of its own, of the host or of a device.
+    /// In memory of its own, on the host or on a device.
     Memory,
 }
 
 impl Home {
-    /// llama.cpp's buffer types whose tensors are in a layout of their own. Nothing but their names tells them.
+    /// Names of llama.cpp's buffer types with converted layouts. Only their names identify them.
     const CONVERTED: [&str; 4] = ["REPACK", "AARCH64", "AMX", "KLEIDIAI"];
 
-    /// Where llama.cpp put a weight by itself.
+    /// The home of a weight that llama.cpp placed without Terrace.
     pub fn elsewhere(weight: &Weight) -> Self {
         let name = weight.place();
         if Self::CONVERTED.iter().any(|layout| name.contains(layout)) {
@@ -52,7 +52,7 @@ impl Home {
 }
 
 impl Places {
-    /// Where the load put a weight; `None` if that is none of these.
+    /// The home of a weight; `None` if it is not in one of these buffer types.
     pub fn home(self, weight: &Weight) -> Option<Home> {
         let place = weight.original_type()?;
         let homes =
@@ -70,7 +70,7 @@ impl Places {
         buffer.as_any().downcast_ref().map(HostBuffer::weights)
     }
 
-    /// Whether the tensor is a weight whose bytes stay at its address for as long as the model is loaded.
+    /// Whether the tensor is a weight whose bytes stay at its address while the model is loaded.
     pub fn is_there(self, tensor: Tensor<'_>) -> bool {
         tensor.storage() == tensor
             && tensor.buffer_type().is_some_and(|ty| ty == self.resident || ty == self.mapped)
@@ -81,19 +81,19 @@ impl Places {
         buffer_of(tensor.storage(), self.managed)?.as_any().downcast_ref()
     }
 
-    /// Which managed tensor an operand's bytes belong to.
+    /// The managed tensor that an operand's bytes belong to.
     pub fn managed_tensor<'w>(self, operand: Tensor<'_>, layout: &'w Layout) -> Option<&'w ManagedTensor> {
         let index = self.managed_buffer(operand)?.index_of(operand.storage())?;
         layout.tensors().get(index as usize)
     }
 
-    /// The model of which the graph needs managed weights; `None` if it needs none.
+    /// The model whose managed weights the graph needs; `None` if it needs none.
     pub fn managed_by(self, graph: &Graph<'_>) -> Option<Arc<Weights>> {
         let buffer = operands(graph).find_map(|operand| self.managed_buffer(operand));
         buffer.map(|buffer| Arc::clone(buffer.weights()))
     }
 
-    /// The model that the graph computes, by whichever of its weights comes first.
+    /// The model that the graph computes, identified by the first weight found.
     pub fn computed_by(self, graph: &Graph<'_>) -> Option<Arc<Weights>> {
         operands(graph).find_map(|operand| self.model_of(operand)).map(Arc::clone)
     }

@@ -1,4 +1,5 @@
-//! What the buffers and backends of a loaded model share: its weights, the store that brings them, and what watches.
+//! State that the buffers and backends of a loaded model share: its weights, their store, and
+//! observers.
 
 use crate::error::BackendError;
 use crate::hot::Lanes;
@@ -12,21 +13,21 @@ use terrace_ggml::{DataType, Tensor};
 use terrace_model::{Extent, ModelFile};
 use terrace_store::{ReadInto, Store};
 
-/// A resident weight: memory that ggml computes from, to be filled from the file.
+/// A resident weight: memory to fill from the file.
 struct Resident {
     name: String,
     address: usize,
     len: usize,
 }
 
-/// Files that weights are in.
+/// The mapped files.
 struct Mapped {
     maps: Arc<FileMaps>,
-    /// Ends when the weights go.
+    /// Ends when the weights are dropped.
     _populating: Option<Populating>,
 }
 
-/// Everything that the buffers and backends of one loaded model share.
+/// State that the buffers and backends of one loaded model share.
 pub struct Weights {
     layout: Mutex<Arc<Layout>>,
     files: HashMap<String, Extent>,
@@ -40,7 +41,8 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// The weights of `model`: `layout` from the store, everything else resident.
+    /// Makes the weights of `model`: those in `layout` come from the store, all others are
+    /// resident.
     pub fn new(model: &ModelFile, layout: Layout, store: Store) -> Self {
         let files = model.tensors.iter().map(|t| (t.name.clone(), t.extent)).collect();
         Self {
@@ -56,8 +58,9 @@ impl Weights {
         }
     }
 
-    /// Weights that llama.cpp puts into [`Terrace::mapped`](crate::Terrace::mapped) are in `maps`, the model's files;
-    /// with `populate` all of them are brought into memory while they may be in use already.
+    /// Uses `maps`, the model's mapped files, for weights in the buffer type
+    /// [`Terrace::mapped`](crate::Terrace::mapped). With `populate`, the files are brought into
+    /// memory in the background.
     ///
     /// # Errors
     /// [`BackendError::Thread`].
@@ -67,23 +70,23 @@ impl Weights {
         Ok(Self { mapped: Some(Mapped { maps, _populating: populating }), ..self })
     }
 
-    /// Where the `len` bytes of a tensor are in the mapped files.
+    /// Address of the `len` bytes of a tensor in the mapped files.
     pub(crate) fn mapped_address(&self, name: &str, len: usize) -> Result<*mut c_void, BackendError> {
         let unplanned = || BackendError::Unplanned { name: name.into() };
         let extent = self.files.get(name).filter(|extent| extent.len == len as u64).ok_or_else(unplanned)?;
         self.mapped.as_ref().ok_or_else(unplanned)?.maps.address(*extent, name)
     }
 
-    /// The managed tensors, as they are now. Taken once per graph, never per node.
+    /// The managed tensors as of now. Call once per graph, never per node.
     pub fn layout(&self) -> Arc<Layout> {
         Arc::clone(&self.layout.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// From now on the managed tensors are these bytes, of these types: the next graph that llama.cpp builds computes with
-    /// them. All of them are changed, or none. Between graphs.
+    /// Changes the extents and types of managed tensors, all of them or none. The next graph that
+    /// llama.cpp builds computes with them. Call between graphs.
     ///
     /// # Errors
-    /// [`BackendError::Unplanned`] for a tensor that is not managed; the store's, as [`Store::replace`] says.
+    /// [`BackendError::Unplanned`] for a tensor that is not managed; errors of [`Store::replace`].
     pub fn replace(&self, changes: &[(String, Extent, DataType)]) -> Result<(), BackendError> {
         let mut layout = Layout::clone(&self.layout());
         let (mut blocks, mut changed) = (Vec::new(), Vec::new());
@@ -102,12 +105,12 @@ impl Weights {
         Ok(())
     }
 
-    /// The store. Taken once per graph, never per node.
+    /// The store. Call once per graph, never per node.
     pub fn store(&self) -> MutexGuard<'_, Store> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The store, if no graph runs.
+    /// The store, if no graph is running.
     pub fn idle_store(&self) -> Option<MutexGuard<'_, Store>> {
         match self.store.try_lock() {
             Ok(store) => Some(store),
@@ -116,53 +119,52 @@ impl Weights {
         }
     }
 
-    /// What takes note of the routing; put something in or take it out between graphs. Taken once per graph, never per
-    /// node.
+    /// The observer of routing; change it between graphs. Call once per graph, never per node.
     pub fn observer(&self) -> MutexGuard<'_, RoutingObserver> {
         self.observer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What computes experts beside the CPU, if anything; put it in or take it out between graphs. Taken once per graph, never
-    /// per node.
+    /// The lanes, if any; change them between graphs. Call once per graph, never per node.
     pub fn lanes(&self) -> MutexGuard<'_, Option<Lanes>> {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How well routers' choices were foretold, since the load or the last [`Weights::reset_foretold`].
+    /// How well routers' choices were predicted since the load or the last
+    /// [`Weights::reset_foretold`].
     pub fn foretold(&self) -> Foretold {
         *self.foretold.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts from zero again.
+    /// Resets the counts of predictions.
     pub fn reset_foretold(&self) {
         *self.foretold.lock().unwrap_or_else(PoisonError::into_inner) = Foretold::default();
     }
 
-    /// What a graph has added. Once per graph.
+    /// Adds the counts of a graph. Call once per graph.
     pub(crate) fn add_foretold(&self, more: Foretold) {
         let mut foretold = self.foretold.lock().unwrap_or_else(PoisonError::into_inner);
         foretold.chosen += more.chosen;
         foretold.guessed += more.guessed;
     }
 
-    /// Layers that are left out of graphs from now on: what they would compute changes, and their managed weights are not
-    /// read. In ascending order.
+    /// Sets the layers to skip from now on, in ascending order. Results change, and their managed
+    /// weights are not read.
     pub fn skip_layers(&self, layers: impl Into<Arc<[u32]>>) {
         *self.skipped.lock().unwrap_or_else(PoisonError::into_inner) = layers.into();
     }
 
-    /// Taken once per graph.
+    /// The layers to skip. Call once per graph.
     pub(crate) fn skipped_layers(&self) -> Arc<[u32]> {
         Arc::clone(&self.skipped.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// A resident tensor has got its place: it will be filled by [`Weights::fill_resident`].
+    /// Adds a resident tensor that has been placed, for [`Weights::fill_resident`].
     pub(crate) fn add_resident(&self, tensor: Tensor<'_>) {
         let resident = Resident { name: tensor.name(), address: tensor.data() as usize, len: tensor.bytes() };
         self.resident.lock().unwrap_or_else(PoisonError::into_inner).push(resident);
     }
 
-    /// Bytes of resident weights that wait to be filled.
+    /// Bytes of resident weights that are not filled yet.
     pub fn resident_bytes(&self) -> u64 {
         let resident = self.resident.lock().unwrap_or_else(PoisonError::into_inner);
         resident.iter().map(|r| r.len as u64).sum()
@@ -171,7 +173,7 @@ impl Weights {
     /// Reads the resident weights from their files, in file order, with the store's engine.
     ///
     /// # Errors
-    /// The store's, with file, tensor and offset; `Cancelled` if `progress` says so.
+    /// Errors of the store, with file, tensor and offset; `Cancelled` if `progress` ends it.
     pub fn fill_resident(
         &self,
         progress: &mut dyn FnMut(terrace_model::ByteSize) -> std::ops::ControlFlow<()>,
@@ -183,8 +185,9 @@ impl Weights {
             .iter()
             .map(|r| ReadInto {
                 extent: self.files[&r.name],
-                // SAFETY: the address range was given to this tensor by a ResidentBuffer, which lives until the
-                // model is freed, ggml places tensors without overlap, and nothing reads it before the load ends.
+                // SAFETY: the address range was given to this tensor by a ResidentBuffer, which
+                // lives until the model is freed, ggml places tensors without overlap, and nothing
+                // reads it before the load ends.
                 dst: unsafe { std::slice::from_raw_parts_mut(r.address as *mut u8, r.len) },
                 name: &r.name,
             })

@@ -1,19 +1,20 @@
-//! Activations of a MUL_MAT_ID as the dot products want them: converted once, with ggml's own `from_float`.
+//! Activations of a MUL_MAT_ID, converted once for the dot products with ggml's own `from_float`.
 
 use std::ffi::c_void;
 use terrace_ggml::cpu::Kernels;
 use terrace_ggml::cpu::blocked::ThreadShare;
 use terrace_ggml::{DataType, Tensor};
 
-/// Converts this thread's part of a node's src1 to the activation type, rows without gaps, as ggml does.
+/// Converts this thread's part of a node's src1 to the activation type, as rows without gaps, as
+/// ggml does.
 pub fn convert(kernels: &Kernels, src1: Tensor<'_>, activations: *mut c_void, share: ThreadShare) {
     let [n, per_token, tokens, _] = src1.ne().map(|d| d.unsigned_abs() as usize);
     let [_, stride_row, stride_token, _] = src1.nb();
     let row_bytes = kernels.activation_bytes(n);
     let block = kernels.activation_block();
     let blocks = n / block;
-    // Split each row by blocks: with one token that is all the parallelism there is. Quantisation is per block, so
-    // the split does not change a bit.
+    // Each row is split by blocks: with a single token there is no other parallelism. Quantisation
+    // is per block, so the split does not change a bit.
     let (b0, b1) = (blocks * share.ith / share.nth, blocks * (share.ith + 1) / share.nth);
     if b0 == b1 {
         return;
@@ -21,8 +22,9 @@ pub fn convert(kernels: &Kernels, src1: Tensor<'_>, activations: *mut c_void, sh
     let already = src1.ty() == kernels.activation_type();
     for token in 0..tokens {
         for slot in 0..per_token {
-            // SAFETY: src1 is allocated and computed (it precedes this node); indices are within its dimensions; the
-            // target was reserved for all rows when the run was prepared, and threads write disjoint blocks.
+            // SAFETY: src1 is allocated and computed (it precedes this node); indices are within
+            // its dimensions; the target was reserved for all rows when the run was prepared, and
+            // threads write disjoint blocks.
             unsafe {
                 let row = src1.data().cast::<u8>().add(slot * stride_row + token * stride_token);
                 let target = activations.cast::<u8>().add((slot + token * per_token) * row_bytes);
@@ -39,14 +41,14 @@ pub fn convert(kernels: &Kernels, src1: Tensor<'_>, activations: *mut c_void, sh
     }
 }
 
-/// Bytes of converted activations at a MUL_MAT_ID node.
+/// Bytes of a MUL_MAT_ID node's converted activations.
 pub fn activation_bytes(node: Tensor<'_>, kernels: &Kernels) -> usize {
     let Some(src1) = node.src(1) else { return 0 };
     let [n, per_token, tokens, _] = src1.ne().map(|d| d.unsigned_abs() as usize);
     kernels.activation_bytes(n) * per_token * tokens
 }
 
-/// Whether the node's activations are of a type that [`convert`] takes.
+/// Whether [`convert`] accepts the type of the node's activations.
 pub fn convertible(node: Tensor<'_>, kernels: &Kernels) -> bool {
     node.src(1).is_some_and(|src1| src1.ty() == DataType::F32 || src1.ty() == kernels.activation_type())
 }

@@ -1,4 +1,5 @@
-//! MoE blocks on managed experts: a whole block as one node, and product by product where a block is not recognised.
+//! Computes MoE blocks on managed experts: a whole block as one node, or product by product if a
+//! block is not recognised.
 
 pub mod activations;
 pub mod fused;

@@ -1,10 +1,10 @@
-//! How often guesses of routers' choices were right.
+//! Counts of correct guesses of routers' choices.
 
-/// How well the next block's experts were foretold.
+/// How well the next block's experts were predicted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Foretold {
-    /// Experts that were chosen in blocks that there was a guess for.
+    /// Experts chosen in blocks for which there was a guess.
     pub chosen: u64,
-    /// Those among them that were guessed.
+    /// How many of these were guessed.
     pub guessed: u64,
 }

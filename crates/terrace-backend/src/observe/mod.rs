@@ -1,4 +1,4 @@
-//! Taking note of what routers choose: counts, traces, and how well guesses were.
+//! Observes what routers choose: counts, traces, and the accuracy of guesses.
 
 pub mod foretold;
 pub mod observer;

@@ -1,29 +1,29 @@
-//! What takes note of routers' choices.
+//! The observer of routers' choices.
 
 use crate::observe::trace::TraceRecorder;
 use crate::observe::usage::ExpertUsage;
 use crate::routing::Routing;
 use terrace_store::BlockId;
 
-/// Shown every choice of a run, once per MoE block.
+/// Sees every choice of a run, once per MoE block.
 #[derive(Debug, Default)]
 pub struct RoutingObserver {
-    /// Records it, in order.
+    /// Records the choices in order.
     pub recorder: Option<TraceRecorder>,
-    /// Counts it.
+    /// Counts the choices.
     pub usage: Option<ExpertUsage>,
 }
 
 impl RoutingObserver {
-    /// A graph begins.
+    /// Starts a graph.
     pub(crate) fn pass(&mut self) {
         if let Some(recorder) = &mut self.recorder {
             recorder.pass();
         }
     }
 
-    /// An MoE block of the graph: its tensors (by their first blocks) in the order in which they are asked for, with as many
-    /// experts each, and what the router chose.
+    /// Observes an MoE block: its tensors (by their first blocks) in the order of requests, with
+    /// this many experts each, and the router's choice.
     pub(crate) fn block(
         &mut self,
         firsts: impl IntoIterator<Item = BlockId>,

@@ -1,4 +1,4 @@
-//! Recording what routers choose while a model runs.
+//! Records routers' choices while a model runs.
 
 use crate::layout::{Cut, Layout};
 use crate::routing::Routing;
@@ -6,22 +6,23 @@ use terrace_model::ModelFile;
 use terrace_model::trace::{RunRecord, TraceGroup, TraceHeader, TraceWriter, TracedTensor};
 use terrace_store::{BlockId, StoreStats};
 
-/// Writes the routing trace of a run, into memory: [`TraceRecorder::finish`] gives its bytes.
+/// Records the routing trace of a run in memory; [`TraceRecorder::finish`] returns its bytes.
 #[derive(Debug)]
 pub struct TraceRecorder {
     writer: TraceWriter,
     /// First blocks of the managed tensors, ascending.
     firsts: Vec<BlockId>,
-    /// Reused: the tensors and sizes of the block at hand.
+    /// Reused: the tensors and sizes of the current block.
     group: TraceGroup,
     /// Reused: experts by token.
     ids: Vec<u32>,
-    /// Reused: how many experts of each token are known.
+    /// Reused: number of known experts of each token.
     filled: Vec<u32>,
 }
 
 impl TraceRecorder {
-    /// For a model whose managed tensors are those of `layout`, read in multiples of `alignment` bytes.
+    /// Makes a recorder for a model whose managed tensors are those of `layout`, read in multiples
+    /// of `alignment` bytes.
     pub fn new(model: &ModelFile, layout: &Layout, alignment: u64) -> Self {
         let tensors = layout.tensors().iter().map(|tensor| TracedTensor {
             extent: tensor.extent,
@@ -47,13 +48,13 @@ impl TraceRecorder {
         }
     }
 
-    /// A graph begins.
+    /// Starts a graph.
     pub fn pass(&mut self) {
         self.writer.pass();
     }
 
-    /// An MoE block of the graph: its tensors (by their first blocks) in the order in which they are asked for, with as many
-    /// experts each, and what the router chose.
+    /// Records an MoE block: its tensors (by their first blocks) in the order of requests, with
+    /// this many experts each, and the router's choice.
     pub(crate) fn block(
         &mut self,
         firsts: impl IntoIterator<Item = BlockId>,
@@ -71,7 +72,7 @@ impl TraceRecorder {
         self.group.tensors.clear();
         self.group.tensors.extend(firsts.into_iter().map(index));
         (self.group.experts, self.group.top_k) = (experts, top_k);
-        // Experts come in ascending order, and so they do within each token.
+        // Experts are visited in ascending order, so each token's experts are ascending as well.
         self.ids.clear();
         self.ids.resize(tokens as usize * top_k as usize, 0);
         self.filled.clear();
@@ -87,12 +88,12 @@ impl TraceRecorder {
         self.writer.block(&self.group, &self.ids);
     }
 
-    /// Whether the run was too long for a trace and its end is missing.
+    /// Whether the run became too long for a trace, and its end is missing.
     pub fn is_full(&self) -> bool {
         self.writer.is_full()
     }
 
-    /// The trace of the run so far, with what it counted.
+    /// The bytes of the trace so far, with the run's counters.
     pub fn finish(self, policy: String, stats: &StoreStats) -> Vec<u8> {
         self.writer.finish(&RunRecord {
             policy,
@@ -106,7 +107,7 @@ impl TraceRecorder {
     }
 }
 
-/// Texts of a trace are short; names in files need not be.
+/// Shortens a name: texts of a trace are limited, names in files are not.
 fn shortened(text: &str) -> String {
     text.chars().take(200).collect()
 }

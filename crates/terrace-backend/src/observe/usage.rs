@@ -1,4 +1,4 @@
-//! How often routers choose each expert.
+//! Counts how often routers choose each expert.
 
 use crate::layout::{Cut, Layout};
 use crate::routing::Routing;
@@ -8,16 +8,17 @@ use terrace_store::BlockId;
 /// Counts by layer and expert, of fixed size.
 #[derive(Clone, Debug, Default)]
 pub struct ExpertUsage {
-    /// First blocks of the managed expert tensors, ascending, and where each one's layer begins in `counts`.
+    /// First blocks of the managed expert tensors, ascending, with the start of each one's layer in
+    /// `counts`.
     tensors: Box<[(BlockId, usize)]>,
-    /// Layers, their places in `counts` and their numbers of experts.
+    /// Layers, with their starts in `counts` and their numbers of experts.
     layers: Vec<(LayerId, usize, usize)>,
-    /// Tokens that chose the expert.
+    /// Number of tokens that chose each expert.
     counts: Box<[u64]>,
 }
 
 impl ExpertUsage {
-    /// Nothing counted, for the layers of `layout` that have managed experts.
+    /// Makes zero counts for the layers of `layout` that have managed experts.
     pub fn new(layout: &Layout) -> Self {
         let mut layers: Vec<(LayerId, usize, usize)> = Vec::new();
         let mut tensors = Vec::new();
@@ -36,7 +37,7 @@ impl ExpertUsage {
         Self { tensors: tensors.into(), layers, counts: vec![0; size].into() }
     }
 
-    /// What the router of the MoE block chose that has a tensor with this first block.
+    /// Counts the choice of the MoE block that has a tensor with this first block.
     pub(crate) fn count(&mut self, first: BlockId, routing: &Routing) {
         let Ok(tensor) = self.tensors.binary_search_by_key(&first, |(block, _)| *block) else { return };
         let start = self.tensors[tensor].1;

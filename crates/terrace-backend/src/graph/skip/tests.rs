@@ -1,4 +1,4 @@
-//! Skipped layers in graphs made by hand: what is left out, what is kept, what is refused.
+//! Skipped layers in hand-made graphs: which nodes are skipped, kept, or refused.
 
 use super::*;
 use terrace_ggml::Op;
@@ -7,7 +7,8 @@ use terrace_ggml::testing::graph::TestGraph;
 
 const ONES: [f32; 4] = [1.0; 4];
 
-/// Three layers that add something to the stream; the second makes a factor out of weights, which the third uses too.
+/// Three layers that add something to the stream; the second computes a factor from weights, which
+/// the third uses too.
 fn model() -> TestGraph {
     let mut graph = TestGraph::new();
     graph.leaf("input", &[1.0, 2.0, 3.0, 4.0]);
@@ -31,7 +32,7 @@ fn run(graph: &TestGraph, layers: &[u32]) -> Result<(), BackendError> {
     let before = ops(graph);
     let mut skips = LayerSkips::default();
     let found = skips.find(&graph.graph(), layers);
-    // Found once, left out again and again.
+    // Found once, skipped repeatedly.
     for _ in 0..2 {
         skips.rewrite(&graph.graph());
         if found.is_ok() {
@@ -67,7 +68,7 @@ fn a_skipped_layer_passes_the_stream_on_and_leaves_what_others_need() {
     assert_eq!(graph.values("ffn-1"), [0.0; 4], "never computed");
     assert_eq!(graph.values("cache"), [0.0; 4], "never written");
 
-    // The other one, then both: the skipped factor has no user left.
+    // The other layer, then both: the skipped factor has no user left.
     let graph = model();
     run(&graph, &[2]).unwrap();
     assert_eq!(graph.values("l_out-2"), graph.values("l_out-1"));
@@ -104,7 +105,7 @@ fn what_cannot_be_left_out_is_refused() {
     graph.add("late", "l_out-2", "ffn-1");
     refused(&graph, 1, "ffn-1");
 
-    // Behind a step of its own that does not touch the stream itself.
+    // Used elsewhere through a step that does not read the stream itself.
     let mut graph = TestGraph::new();
     graph.leaf("ones", &ONES);
     graph.add("l_out-0", "ones", "ones");
@@ -130,7 +131,7 @@ fn what_cannot_be_left_out_is_refused() {
     refused(&graph, 1, "shape");
 }
 
-/// As an allocator may place it: the stream is used for the last time before the factor is computed.
+/// As an allocator may place it, when the last use of the stream precedes the factor.
 #[test]
 fn a_stream_that_is_overwritten_is_refused() {
     let graph = model();

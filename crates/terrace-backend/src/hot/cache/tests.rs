@@ -1,10 +1,10 @@
-//! Which experts are copied, against what plain counting says.
+//! The choice of experts, compared with plain counting.
 
 use super::*;
 use crate::hot::scores::HALF_LIFE;
 use proptest::prelude::*;
 
-/// What happens to a cache.
+/// An event in the life of a cache.
 #[derive(Clone, Debug)]
 enum Event {
     Used { layer: usize, expert: u32, pairs: u32 },
@@ -28,7 +28,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Every use with the time since then.
+/// Every use, with its time.
 #[derive(Default)]
 struct Uses(Vec<(usize, u32, u32, u64)>);
 
@@ -40,14 +40,14 @@ impl Uses {
     }
 }
 
-/// How far roundings may be apart.
+/// Tolerance for rounding.
 const SLACK: f64 = 1e-9;
 
 /// The slots as a plain map.
 type Held = Vec<Vec<Option<u32>>>;
 
-/// The best gain for each byte that any exchange has, by trying all, where thresholds are larger by a share of `slack`: what lies on one
-/// may be rounded either way.
+/// The best gain per byte of any exchange, found by trying all. Thresholds are raised by the
+/// relative `slack`, since values at a threshold may round either way.
 fn best(layers: &[(u32, u64, u32)], held: &Held, uses: &Uses, now: u64, slack: f64) -> f64 {
     let mut best = 0.0f64;
     for (layer, &(experts, bundle, _)) in layers.iter().enumerate() {
@@ -71,7 +71,8 @@ fn best(layers: &[(u32, u64, u32)], held: &Held, uses: &Uses, now: u64, slack: f
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Each exchange is the best there is, bytes stay within what was granted, and slots and experts agree.
+    /// Each exchange is the best possible, bytes stay within the grants, and slots and experts
+    /// agree.
     #[test]
     fn exchanges_are_the_best(
         layers in prop::collection::vec(layer(), 1..4),
@@ -117,7 +118,8 @@ proptest! {
                         credit = credit.checked_sub(layers[layer].1).unwrap();
                         held[layer][slot as usize] = Some(expert);
                     }
-                    // It ends where nothing pays, or the best is too large for what is left.
+                    // It ends when nothing is worthwhile, or the best is too large for the
+                    // remaining credit.
                     let left = best(&layers, &held, &uses, now, SLACK);
                     prop_assert!(left == 0.0 || credit < largest || left < 1e-9, "{left} left with {credit}");
                 }
@@ -132,7 +134,8 @@ proptest! {
         }
     }
 
-    /// Filling takes the most used of earlier runs, and then there is nothing to exchange.
+    /// Filling takes the most used experts of earlier runs, after which there is nothing to
+    /// exchange.
     #[test]
     fn filling_takes_the_most_used(counts in prop::collection::vec(0u64..1000, 2..40), slots in 1u32..40) {
         let experts = counts.len() as u32;
@@ -155,7 +158,7 @@ proptest! {
     }
 }
 
-/// What is used now replaces what was used long ago, and two that are used alike do not take turns.
+/// Experts used now replace those used long ago, and experts of equal use do not alternate.
 #[test]
 fn the_new_replaces_the_old_once() {
     let mut cache = HotCache::new([(4, ByteSize(10), 1)]);

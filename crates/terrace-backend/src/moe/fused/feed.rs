@@ -1,4 +1,4 @@
-//! Thread 0's part of a block: asking the store for experts, and handing out what arrives.
+//! Thread 0's part of a block: requests experts from the store and hands out those that arrive.
 
 use super::lookahead::Lookahead;
 use super::node::FusedBlock;
@@ -14,25 +14,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_ggml::Tensor;
 use terrace_store::{Arrived, Bundles, Computing, Store};
 
-/// How a block's experts are asked for.
+/// Requests a block's experts.
 pub struct Feed {
     store: *mut Store,
     observer: *mut RoutingObserver,
-    /// Null if nothing computes beside the CPU.
+    /// Null if there are no lanes.
     lanes: *mut Lanes,
-    /// Whether a lane computes for this node.
+    /// Whether a lane may compute for this node.
     beside: bool,
     stop: *const AtomicBool,
     bundles: Bundles,
-    /// The experts that are asked for, all but those of the lane, and which of the touched ones they are.
+    /// The experts to request (all but those of the lane), and their indices among the touched
+    /// ones.
     wanted: Vec<u32>,
     touched: Vec<usize>,
-    /// For each touched expert: which of its matrices are there, as bits.
+    /// For each touched expert, a bit for each matrix that has arrived.
     here: Vec<u8>,
-    /// Waves published in this node; whether the one before handed out nothing.
+    /// Number of waves published in this node, and whether the last one was empty.
     wave: u64,
     quiet: bool,
-    /// Experts that have got a turn.
+    /// Number of experts that have a turn.
     turns: usize,
     lookahead: Lookahead,
 }
@@ -58,7 +59,7 @@ impl Default for Feed {
 }
 
 impl Feed {
-    /// Lends what the run uses: see [`BlockRun`](super::BlockRun).
+    /// Lends the objects that the run uses; see [`BlockRun`](super::BlockRun).
     pub fn begin(
         &mut self,
         store: &mut Store,
@@ -68,13 +69,13 @@ impl Feed {
     ) {
         self.store = store;
         self.lanes = lanes.map_or(std::ptr::null_mut(), std::ptr::from_mut);
-        // What is recorded is to be replayed, and a replay does not compute.
+        // Recorded traces are replayed without computing, so there can be no guesses.
         self.lookahead.begin(observer.recorder.is_none() && store.speculates());
         self.observer = observer;
         self.stop = stop;
     }
 
-    /// Ends the run: all leases go.
+    /// Ends the run and releases all leases.
     pub fn end(&mut self, store: &mut Store) {
         self.bundles.end(store);
         // SAFETY: null, or lent by `begin` for the run.
@@ -93,13 +94,13 @@ impl Feed {
         self.stop
     }
 
-    /// What the thread computes from now on.
+    /// Tells the store what the thread computes from now on.
     pub fn says(&mut self, what: Computing) {
         // SAFETY: lent by `begin` for the run, and used by thread 0 only.
         unsafe { &mut *self.store }.computing(what);
     }
 
-    /// Begins a block: all threads have left the one before, whose leases can go.
+    /// Starts a block. All threads have left the previous one, whose leases can be released.
     pub fn start(&mut self, node: &FusedBlock, work: &Work, input: Tensor<'_>) -> Result<(), BackendError> {
         let (block, routing) = (&node.block, &work.routing);
         // SAFETY: lent by `begin` for the run, and used by thread 0 only.
@@ -115,7 +116,7 @@ impl Feed {
         Ok(())
     }
 
-    /// Gives the lane its pairs, and notes the experts of the others.
+    /// Gives the lane its pairs, and collects the experts of the others.
     fn hand_over(&mut self, node: &FusedBlock, work: &Work, input: Tensor<'_>) {
         let routing = &work.routing;
         self.wanted.clear();
@@ -137,12 +138,13 @@ impl Feed {
         }
     }
 
-    /// Whether [`Feed::finish`] has something to do.
+    /// Whether [`Feed::finish`] has to be called.
     pub const fn is_waited_for(&self) -> bool {
         self.beside
     }
 
-    /// Waits for the lane's results, and puts them into the output, rows `stride` bytes apart.
+    /// Waits for the lane's results, and copies them into the output, whose rows are `stride` bytes
+    /// apart.
     ///
     /// # Safety
     /// As [`Lanes::finish`].
@@ -156,8 +158,9 @@ impl Feed {
         }
     }
 
-    /// Asks for the lane's experts, too, which it has failed to compute. Everything else of the node is computed. Scratch is dealt
-    /// on from where it was (`turns`), and nothing of these experts has arrived (`here`); only waves begin again.
+    /// Requests the experts that the lane has failed to compute; everything else of the node has
+    /// been computed. Turns continue to count, so scratch stays valid, and none of these experts
+    /// has arrived yet (`here`); only waves start again.
     pub fn take_over(&mut self, node: &FusedBlock, routing: &Routing) -> Result<(), BackendError> {
         // SAFETY: lent by `begin` for the run, and used by thread 0 only.
         let store = unsafe { &mut *self.store };
@@ -169,12 +172,12 @@ impl Feed {
         Ok(())
     }
 
-    /// Which of the touched experts the CPU computes.
+    /// Indices of the touched experts that the CPU computes.
     pub fn touched(&self) -> &[usize] {
         &self.touched
     }
 
-    /// Guesses what `next` will need, and has it read while nothing else is.
+    /// Guesses the experts that `next` will need, and has them read while no demand waits.
     pub fn look_ahead(
         &mut self,
         now: &FusedBlock,
@@ -189,12 +192,13 @@ impl Feed {
             .guess(store, now, next, routing, |expert| hot.is_some_and(|(hot, lanes)| lanes.has(hot, expert)))
     }
 
-    /// How well routers' choices were foretold since the last time that this was asked.
+    /// Takes the counts of predictions since the last call.
     pub fn take_foretold(&mut self) -> Foretold {
         self.lookahead.take_counts()
     }
 
-    /// Collects what is there by now, waiting for the first of it, and says whether that was the last.
+    /// Collects the experts that have arrived, waiting for the first, and returns whether these
+    /// were the last.
     pub fn publish(
         &mut self,
         block: &Block,
@@ -203,7 +207,7 @@ impl Feed {
     ) -> Result<bool, BackendError> {
         // SAFETY: lent by `begin` for the run.
         let store = unsafe { &mut *self.store };
-        // The others may be at the wave before this one; not if that had nothing to compute.
+        // Other threads may still be in the previous wave, unless it was empty.
         let through = if self.quiet { self.wave } else { self.wave.saturating_sub(1) };
         let room = self.bundles.go_on(store, through)?;
         while entries.is_empty() && !self.bundles.is_exhausted() {
@@ -215,24 +219,24 @@ impl Feed {
         }
         let last = self.bundles.is_exhausted();
         if entries.is_empty() && !last && self.quiet && !room {
-            // Nothing is used by anyone, and yet there is no room.
-            // SAFETY: the layout outlives the graph's call.
+            // No thread uses anything, and yet there is no room. SAFETY: the layout outlives the
+            // graph's call.
             let tensor = unsafe { (*block.down.tensor).name.clone() };
             return Err(BackendError::NoRoom { tensor });
         }
-        // Others may still compute from what has to go for the next portion. A wave of nothing, then: when its barrier is
-        // passed, they are through.
+        // Other threads may still compute from slots that the next portion needs. So an empty wave
+        // is published: once its barrier is passed, they are done.
         self.quiet = entries.is_empty();
         self.wave += 1;
         Ok(last)
     }
 
-    /// Notes a matrix of an expert, and hands out what can be computed now.
+    /// Notes the arrival of a matrix of an expert, and adds what can now be computed.
     fn arrived(&mut self, block: &Block, arrived: Arrived, state: State<'_>, entries: &mut Vec<Entry>) {
         let Arrived { expert, matrix, data } = arrived;
         let expert = self.touched[expert];
         let item = &state.items[expert];
-        // Relaxed: a barrier follows before anybody reads it.
+        // Relaxed, because a barrier follows before other threads read it.
         item.weights[matrix].store(data.cast_mut().cast(), Ordering::Relaxed);
         let before = self.here[expert];
         let now = before | 1 << matrix;
@@ -242,7 +246,7 @@ impl Feed {
         let has_first = |bits: u8| bits & all_first == all_first;
         let entry = Entry {
             item: u32::try_from(expert).expect("experts are counted in 32 bits"),
-            // Where experts take turns with the scratch, they come as a whole.
+            // Where experts take turns with the scratch, they are handed out as a whole.
             first: if state.halves { has_first(now) && !has_first(before) } else { now == all },
             down: now == all,
         };
@@ -252,7 +256,7 @@ impl Feed {
             self.turns += 1;
         }
         if entry.first || entry.down {
-            // The first half may be in this wave, too.
+            // The first half may be in the same wave.
             match entries.iter_mut().find(|other| other.item == entry.item) {
                 Some(other) => other.down |= entry.down,
                 None => entries.push(entry),

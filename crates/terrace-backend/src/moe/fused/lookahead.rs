@@ -1,4 +1,4 @@
-//! What the next block is guessed to need, and how often the guess was right.
+//! Guesses the experts of the next block, and counts correct guesses.
 
 use super::node::FusedBlock;
 use super::router::Guess;
@@ -7,7 +7,8 @@ use crate::observe::foretold::Foretold;
 use crate::routing::Routing;
 use terrace_store::{BlockId, Store};
 
-/// Tokens of a graph that is worth guessing for: in a prefill nearly all experts are needed anyway.
+/// Most tokens in a graph for which guessing is worthwhile: a prefill needs nearly all experts
+/// anyway.
 const TOKENS: usize = 1;
 
 /// Guesses from block to block.
@@ -15,25 +16,25 @@ const TOKENS: usize = 1;
 pub struct Lookahead {
     on: bool,
     memory: Guess,
-    /// The guess for the block that comes next; empty if there is none.
+    /// The guess for the next block; empty if there is none.
     guessed: Vec<u32>,
     blocks: Vec<BlockId>,
     counts: Foretold,
 }
 
 impl Lookahead {
-    /// A run begins.
+    /// Starts a run.
     pub fn begin(&mut self, on: bool) {
         self.on = on;
         self.guessed.clear();
     }
 
-    /// The block that a guess was for has chosen.
+    /// Compares the guess for a block with its router's choice.
     pub fn judge(&mut self, store: &mut Store, routing: &Routing) {
         if !self.on {
             return;
         }
-        // What was right is asked for by now; the rest is of no use.
+        // Correct guesses have been requested by now; the rest is useless.
         store.expire_speculation();
         if !self.guessed.is_empty() {
             let right = routing.touched().iter().filter(|expert| self.guessed.contains(expert)).count();
@@ -43,7 +44,8 @@ impl Lookahead {
         }
     }
 
-    /// Has the experts read that the router of `next` is likely to choose, if they are not `elsewhere`.
+    /// Has the experts read that the router of `next` is likely to choose, except those that are
+    /// `elsewhere`.
     pub fn guess(
         &mut self,
         store: &mut Store,
@@ -68,7 +70,7 @@ impl Lookahead {
         Ok(())
     }
 
-    /// How well it went since the last time that this was asked.
+    /// Takes the counts since the last call.
     pub fn take_counts(&mut self) -> Foretold {
         std::mem::take(&mut self.counts)
     }

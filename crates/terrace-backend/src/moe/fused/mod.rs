@@ -1,9 +1,10 @@
-//! A whole MoE block as one node: per expert gate, up, activation and down, in the order in which experts become resident.
+//! Computes a whole MoE block as one node: gate, up, activation and down per expert, in the order
+//! in which experts become resident.
 //!
-//! One custom node stands for the block's products and everything between them. Its threads are ggml's; the only
-//! barriers are those between waves of arrivals. Within a wave, work is a sequence of small tasks that threads claim in
-//! order, and a task that needs an earlier one's result waits for that one alone, so that the experts' three stages
-//! overlap.
+//! One custom node stands for the block's products and everything between them. It runs on ggml's
+//! threads; the only barriers are those between waves of arrivals. Within a wave, work is a
+//! sequence of small tasks that threads claim in order. A task that needs an earlier one's result
+//! waits for that task alone, so the experts' three stages overlap.
 
 mod feed;
 mod lookahead;
@@ -35,10 +36,10 @@ use terrace_ggml::{Graph, Op, Tensor};
 use terrace_store::{Bundles, Computing, Store};
 use work::{Wave, Work};
 
-/// A block of the graph and where its state is.
+/// A block of the graph, with pointers to its state.
 pub struct FusedNode {
     pub fused: FusedBlock,
-    /// Which of the graph's blocks this is.
+    /// Index of the block in the graph.
     pub index: usize,
     pub run: *const BlockRun,
     /// The next block; null after the last.
@@ -47,8 +48,8 @@ pub struct FusedNode {
 
 /// State of all fused blocks of a graph run, shared by ggml's threads.
 ///
-/// Thread 0 owns `feed`. It writes `work` before a node's first barrier and a wave before the barrier that publishes it;
-/// the others read them after those.
+/// Thread 0 owns `feed`. It writes `work` before a node's first barrier, and a wave before the
+/// barrier that publishes it; the other threads read them after these barriers.
 #[derive(Default)]
 pub struct BlockRun {
     feed: UnsafeCell<Feed>,
@@ -58,14 +59,14 @@ pub struct BlockRun {
     failure: Failure,
     /// The input's rows, converted once for each activation type in use.
     inputs: [Scratch; MATRICES - 1],
-    /// For ggml's blocked kernel, a part for each thread.
+    /// Scratch for ggml's blocked kernel, with a part for each thread.
     blocked: Scratch,
-    /// Bytes of one thread's part.
+    /// Size of one thread's part in bytes.
     blocked_part: usize,
 }
 
-// SAFETY: the pointers within are set for the time of one run by the executor that owns it and the store; access follows the
-// protocol described at BlockRun.
+// SAFETY: the pointers within are set for the time of one run by the executor that owns it and the
+// store; access follows the protocol described at BlockRun.
 unsafe impl Send for BlockRun {}
 // SAFETY: as for Send.
 unsafe impl Sync for BlockRun {}
@@ -96,8 +97,8 @@ impl BlockRun {
         self.failure.reset();
     }
 
-    /// Lends the store for a run, what takes note of routers' choices, and what computes beside the CPU; `stop` ends the
-    /// graph when a node fails.
+    /// Lends the store, the observer of routing and the lanes for a run; `stop` ends the graph when
+    /// a node fails.
     pub fn begin(
         &mut self,
         store: &mut Store,
@@ -108,12 +109,12 @@ impl BlockRun {
         self.feed.get_mut().begin(store, observer, lanes, stop);
     }
 
-    /// Ends a run: all leases go, and nothing is computed any more.
+    /// Ends a run and releases all leases. Nothing is computed any more.
     pub fn end(&mut self, store: &mut Store) {
         self.feed.get_mut().end(store);
     }
 
-    /// Whether the slots are large enough for the block's experts as a whole.
+    /// Whether the slots are large enough to hold the block's experts as a whole.
     pub fn suits(block: &Block, store: &Store) -> bool {
         Bundles::suit(store, block.first_blocks())
     }
@@ -129,9 +130,10 @@ impl BlockRun {
         unsafe { self.failure.attempt(index, stop, part) }
     }
 
-    /// Thread 0, before the node's first barrier: reads the router's choice and asks for bytes.
+    /// Thread 0, before the node's first barrier: reads the router's choice and requests experts.
     fn start(&self, node: &FusedNode, dst: Tensor<'_>) {
-        // SAFETY: thread 0 alone uses `feed`, and no other thread reads `work` before the node's first barrier.
+        // SAFETY: thread 0 alone uses `feed`, and no other thread reads `work` before the node's
+        // first barrier.
         let (feed, work) = unsafe { (&mut *self.feed.get(), &mut *self.work.get()) };
         feed.says(Computing::Experts(node.fused.a_block()));
         self.attempt(node.index, feed.stop(), || {
@@ -143,7 +145,7 @@ impl BlockRun {
         });
     }
 
-    /// Thread 0: guesses what the next block will need.
+    /// Thread 0: guesses the experts of the next block.
     fn look_ahead(&self, node: &FusedNode) {
         // SAFETY: null, or the executor's list, which does not change during the run.
         let Some(next) = (unsafe { node.next.as_ref() }) else { return };
@@ -152,7 +154,8 @@ impl BlockRun {
         self.attempt(node.index, feed.stop(), || feed.look_ahead(&node.fused, &next.fused, &work.routing));
     }
 
-    /// Thread 0 leaves a node, whose output is complete when others have their results: what follows is computed by ggml.
+    /// Thread 0 leaves a node. Its output is complete once all threads are done; ggml computes what
+    /// follows.
     fn leave(&self, node: &FusedNode, dst: Tensor<'_>) {
         // SAFETY: null, or the executor's list, which does not change during the run.
         let next = unsafe { node.next.as_ref() };
@@ -160,8 +163,8 @@ impl BlockRun {
         let feed = unsafe { &mut *self.feed.get() };
         if feed.is_waited_for() {
             self.attempt(node.index, feed.stop(), || {
-                // SAFETY: rows of the node's output, of pairs that the CPU does not compute; nothing reads it before ggml's
-                // barrier after the node.
+                // SAFETY: rows of the node's output, of pairs that the CPU does not compute;
+                // nothing reads it before ggml's barrier after the node.
                 match unsafe { feed.finish(dst.data(), dst.nb()[1]) } {
                     Err(BackendError::Device(_)) => self.take_over(node, feed, dst),
                     finished => finished,
@@ -171,11 +174,13 @@ impl BlockRun {
         feed.says(Computing::Dense(next.map(|next| next.fused.a_block())));
     }
 
-    /// Thread 0 computes what a lane has failed to: slowly, but once only, since the lane is not asked again.
+    /// Thread 0 computes the pairs that a lane failed to compute. This is slow, but happens only
+    /// once, since the lane is not used again.
     fn take_over(&self, node: &FusedNode, feed: &mut Feed, dst: Tensor<'_>) -> Result<(), BackendError> {
         // SAFETY: it is only read since the node's first barrier.
         let work = unsafe { &*self.work.get() };
-        // The others' weights are given back next: nothing may compute with them any more.
+        // The leases of the other experts are released next, so no thread may compute with them any
+        // more.
         feed.touched().iter().for_each(|&index| stages::wait_for(&work.items[index], 2));
         feed.take_over(&node.fused, &work.routing)?;
         let mut entries = Vec::new();
@@ -190,7 +195,7 @@ impl BlockRun {
         }
     }
 
-    /// What a thread computes a node with.
+    /// The state with which a thread computes a node.
     fn stages<'a>(
         &self,
         node: &'a FusedNode,
@@ -208,12 +213,12 @@ impl BlockRun {
         }
     }
 
-    /// How well the routers' choices were foretold since the last time that this was asked.
+    /// Takes the counts of predictions since the last call.
     pub fn take_foretold(&mut self) -> Foretold {
         self.feed.get_mut().take_foretold()
     }
 
-    /// Thread 0: waits until at least something can be computed and hands it out in `wave`.
+    /// Thread 0: waits until something can be computed, and hands it out in `wave`.
     fn publish(&self, node: &FusedNode, wave: &Wave) {
         // SAFETY: thread 0 alone uses `feed`; `work` is only read from here on.
         let (feed, work) = unsafe { (&mut *self.feed.get(), &*self.work.get()) };
@@ -235,7 +240,8 @@ impl BlockRun {
 /// The custom node's function.
 ///
 /// # Safety
-/// `userdata` is a [`FusedNode`] whose run is within `begin`..`end`; called by ggml on all threads of the run.
+/// `userdata` is a [`FusedNode`] whose run is within `begin`..`end`; called by ggml on all threads
+/// of the run.
 pub unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userdata: *mut c_void) {
     // SAFETY: the executor put a live FusedNode there; ggml passes the live node.
     let (node, dst) = unsafe { (&*userdata.cast::<FusedNode>(), custom_node(dst)) };
@@ -262,7 +268,7 @@ pub unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userda
     loop {
         run.barrier.wait(share.nth);
         if std::mem::take(&mut first) && share.ith == 0 && !run.failure.is_any() {
-            // The others compute meanwhile.
+            // The other threads compute meanwhile.
             run.look_ahead(node);
         }
         let wave = &run.waves[turn];
@@ -270,11 +276,13 @@ pub unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userda
             return;
         }
         let last = wave.last.load(Ordering::Relaxed);
-        // SAFETY: thread 0 wrote both before the barrier; it fills the other wave next, and `work` with the next node.
+        // SAFETY: thread 0 wrote both before the barrier; it fills the other wave next, and `work`
+        // with the next node.
         let (work, entries) = unsafe { (&*run.work.get(), &*wave.entries.get()) };
         run.stages(node, work, dst, share).compute(entries, &wave.next_task);
         if last {
-            // Leases stay until the next node's `start` or the end of the run: other threads may still compute.
+            // Leases stay until the next node's `start` or the end of the run, since other threads
+            // may still compute.
             if share.ith == 0 {
                 run.leave(node, dst);
             }

@@ -1,20 +1,20 @@
-//! What a fused node stands for: a block, where copies of its experts are, and what chooses them.
+//! The contents of a fused node: a block, its lane, and its router.
 
 use super::router::Router;
 use crate::block::Block;
 use terrace_store::BlockId;
 
-/// A recognised block, with what else is known of it before a run.
+/// A recognised block, with everything else that is known about it before a run.
 pub struct FusedBlock {
     pub block: Block,
-    /// Which of the model's layers with lanes it is, if a device computes some of its experts.
+    /// Index of its layer among the layers with lanes, if a device computes some of its experts.
     pub hot: Option<usize>,
-    /// What chooses its experts, if that was recognised.
+    /// The router that chooses its experts, if it was recognised.
     pub router: Option<Router>,
 }
 
 impl FusedBlock {
-    /// One of the store's blocks of this layer.
+    /// A block of the store that belongs to this layer.
     pub fn a_block(&self) -> BlockId {
         // SAFETY: the layout outlives the graph's call.
         unsafe { (*self.block.down.tensor).block(0) }

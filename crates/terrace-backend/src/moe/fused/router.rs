@@ -1,19 +1,21 @@
-//! Guessing the next block's experts: its router on the hidden state that this block starts from.
+//! Guesses the next block's experts by applying its router to the hidden state that this block
+//! starts from.
 //!
-//! The residual stream changes little from layer to layer, so the next router's choice can mostly be told before the
-//! layers in between have run ("router lookahead"; 81 - 89 % recall reported for trained models). The router is found by
-//! structure: chosen ids come from sorted scores, scores from a product with the normalised hidden state.
+//! The residual stream changes little from layer to layer, so most of the next router's choice can
+//! be predicted before the layers in between have run ("router lookahead"; 81-89 % recall reported
+//! for trained models). The router is found by structure: chosen ids come from sorted scores, and
+//! scores from a product with the normalised hidden state.
 
 use std::ffi::c_int;
 use terrace_ggml::cpu::{Kernels, RawTensor, custom_node};
 use terrace_ggml::{DataType, Op, Tensor};
 
-/// Nodes between a router's product and the ids that come of it, at most.
+/// Maximum number of nodes between a router's product and its ids.
 const DEPTH: usize = 12;
 
-/// A block's router. Its tensors are the graph's, good for the call that the graph was given for.
+/// A block's router. Its tensors belong to the graph and are valid for the call that lends it.
 pub struct Router {
-    /// The residual stream that goes into the norm, F32 `[n_embd, tokens]`.
+    /// The residual stream before the norm, F32 `[n_embd, tokens]`.
     hidden: *mut RawTensor,
     eps: f32,
     /// Weights of the norm, F32 `[n_embd]`.
@@ -24,13 +26,13 @@ pub struct Router {
     kernels: Kernels,
     width: usize,
     experts: usize,
-    /// Added to the product, F32 `[experts]`; null if there is none.
+    /// Bias added to the product, F32 `[experts]`; null if there is none.
     bias: *const f32,
-    /// Added to the sigmoid of the product for the choice alone; null if there is none.
+    /// Bias added to the sigmoid of the product, only for choosing; null if there is none.
     choice_bias: *const f32,
 }
 
-/// Memory for guesses, kept from one to the next.
+/// Buffers for guesses, reused.
 #[derive(Default)]
 pub struct Guess {
     hidden: Vec<f32>,
@@ -40,7 +42,8 @@ pub struct Guess {
 }
 
 impl Router {
-    /// The router that `ids` come from, if it looks like one. `is_there` tells whether a weight can be read at its address.
+    /// Finds the router that computes `ids`, if its structure is recognised. `is_there` tells
+    /// whether a weight can be read at its address.
     pub fn find<'g>(ids: Tensor<'g>, is_there: impl Fn(Tensor<'g>) -> bool) -> Option<Self> {
         let mut at = ids;
         let (mut added, mut choice_bias) = (std::ptr::null(), std::ptr::null());
@@ -56,7 +59,8 @@ impl Router {
                     }
                     added = operand.data().cast::<f32>().cast_const();
                 }
-                // Walking back: what was added to the activation's result changes the choice alone.
+                // Walking backwards, a bias added to the activation's result only affects the
+                // choice.
                 Op::UNARY => choice_bias = std::mem::replace(&mut added, std::ptr::null()),
                 Op::SOFT_MAX if !added.is_null() => return None,
                 _ => {}
@@ -103,14 +107,15 @@ impl Router {
         })
     }
 
-    /// The experts that this router would choose for the last token of `like`'s hidden state, the likeliest first, `top` of
-    /// them.
+    /// The `top` experts that this router would choose for the last token of the hidden state of
+    /// `like`, likeliest first.
     pub fn guess<'a>(&self, like: &Self, top: usize, memory: &'a mut Guess) -> &'a [u32] {
         memory.order.clear();
         if like.width != self.width {
             return &memory.order;
         }
-        // SAFETY: the graph's tensors are alive during the run, and `like`'s hidden state was computed: its block is running.
+        // SAFETY: the graph's tensors are alive during the run, and `like`'s hidden state was
+        // computed: its block is running.
         let hidden = unsafe { custom_node(like.hidden) };
         let last = hidden.ne()[1].unsigned_abs() as usize - 1;
         // SAFETY: the last row of an F32 tensor of `width` columns.
@@ -127,8 +132,8 @@ impl Router {
         memory.converted.resize(self.kernels.activation_bytes(self.width), 0);
         let length = c_int::try_from(self.width).unwrap_or(0);
         memory.scores.clear();
-        // SAFETY: rows of `width` elements in the matrix's type, the converted row in its activation type; biases have a
-        // float for each expert.
+        // SAFETY: rows of `width` elements in the matrix's type, the converted row in its
+        // activation type; biases have a float for each expert.
         unsafe {
             self.kernels.convert(memory.hidden.as_ptr(), memory.converted.as_mut_ptr().cast(), self.width);
             for expert in 0..self.experts {

@@ -1,8 +1,8 @@
-//! A thread's part of a wave: claiming tasks and computing them.
+//! A thread's part of a wave: claims tasks and computes them.
 //!
-//! Rounding is stock's: activations are converted with ggml's `from_float`, each output element is one `vec_dot`, or
-//! ggml's blocked kernel where ggml itself would take it for that expert, and what lies between the products is
-//! computed by ggml's own functions, row by row.
+//! Rounding is stock's: activations are converted with ggml's `from_float`; each output element is
+//! one `vec_dot`, or comes from ggml's blocked kernel where ggml itself would use it for that
+//! expert; and operations between the products are computed by ggml's own functions, row by row.
 
 use super::work::{Entry, Item, Shape, TASK_ROWS, Work};
 use crate::block::{Block, Matrix, Place, Span};
@@ -11,28 +11,29 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use terrace_ggml::cpu::blocked::{BLOCKED_GROUP, ThreadShare};
 use terrace_ggml::cpu::row_op::Operand;
 
-/// Turns that a thread spins for another's task before it offers its core.
+/// Number of turns that a thread spins while waiting for another's task before it yields its core.
 const SPINS: u32 = 2_000;
 
-/// What a thread computes a wave with.
+/// The state with which a thread computes a wave.
 pub struct Stages<'a> {
     pub block: &'a Block,
     pub work: &'a Work,
     /// Converted inputs, by [`Block::input_of`].
     pub inputs: [*mut c_void; 2],
     pub output: *mut c_void,
-    /// Bytes of an output row.
+    /// Distance between output rows in bytes.
     pub output_row: usize,
     /// This thread's scratch for ggml's blocked kernel.
     pub blocked: *mut c_void,
 }
 
 impl Stages<'_> {
-    /// Claims tasks until there are none.
+    /// Claims tasks until there are none left.
     ///
-    /// In step `s` of the sequence, entry `s` does its first products, entry `s-1` its activation and entry `s-2` its last
-    /// product: neighbours in the sequence do not depend on each other. What a task depends on stands before it, so
-    /// a thread is at it already, and waiting for it ends.
+    /// In step `s` of the sequence, entry `s` computes its first products, entry `s-1` its
+    /// activation, and entry `s-2` its last product, so neighbours in the sequence do not depend on
+    /// each other. A task depends only on earlier ones, which some thread has already claimed, so
+    /// waiting always ends.
     pub fn compute(&self, entries: &[Entry], next_task: &AtomicUsize) {
         let tasks = self.work.shape.tasks;
         let per_step: usize = tasks.iter().sum();
@@ -63,16 +64,16 @@ impl Stages<'_> {
                 1 => self.activation(index, item, task),
                 _ => self.down(index, item, task),
             }
-            // Release: a thread that finds no task left sees what they wrote.
+            // Release: a thread that finds no task left also sees what the tasks wrote.
             item.left[stage].fetch_sub(1, Ordering::Release);
         }
     }
 
-    /// Where an expert's middle values are.
+    /// The scratch of an expert's intermediate values.
     fn slot(&self, item: &Item) -> *mut u8 {
         let Shape { slots, slot_bytes, .. } = self.work.shape;
         let slot = item.turn.load(Ordering::Relaxed) % slots;
-        // In range: the scratch was reserved for `slots` of them.
+        // In range, because the scratch was reserved for `slots` of them.
         self.work.scratch.as_ptr().cast::<u8>().wrapping_add(slot * slot_bytes)
     }
 
@@ -87,7 +88,7 @@ impl Stages<'_> {
         let shape = &self.work.shape;
         let turn = item.turn.load(Ordering::Relaxed);
         if turn >= shape.slots {
-            // The scratch was another expert's: its last product must be through.
+            // The scratch belonged to another expert, whose last product must be done.
             let before = self.work.order[turn - shape.slots].load(Ordering::Relaxed);
             wait_for(&self.work.items[before as usize], 2);
         }
@@ -131,14 +132,15 @@ impl Stages<'_> {
                 Place::Id => Operand::Id(expert),
             });
             let Operand::Rows { data, stride } = from_row(step.to) else { continue };
-            // SAFETY: the places are within the expert's scratch, as the block's layout says, in this task's rows alone; other
-            // operands are biases, which are resident.
+            // SAFETY: the places are within the expert's scratch, as the block's layout says, in
+            // this task's rows alone; other operands are biases, which are resident.
             unsafe { step.op.run(rows.len(), operands, data, stride) };
         }
         let Operand::Rows { data, stride } = from_row(self.block.middle) else { return };
         let down = &self.block.down;
         for (i, row) in rows.enumerate() {
-            // SAFETY: the middle value's rows have `inner` floats; the converted rows were reserved after the values.
+            // SAFETY: the middle value's rows have `inner` floats; the converted rows were reserved
+            // after the values.
             unsafe {
                 let from = data.cast::<u8>().add(i * stride).cast::<f32>();
                 let to = slot.add(shape.converted + row * shape.converted_row);
@@ -156,8 +158,8 @@ impl Stages<'_> {
         self.product(matrix, weights, pairs, input.cast(), self.output, [self.output_row, 0], task);
     }
 
-    /// Weight rows of task `task` against all of an expert's rows: pair `[a, b]` multiplies row `b` of `input` and writes to
-    /// row `a` of `dst`.
+    /// Multiplies the weight rows of task `task` with all of an expert's rows: pair `[a, b]`
+    /// multiplies row `b` of `input` and writes to row `a` of `dst`.
     #[expect(clippy::too_many_arguments, reason = "a product and where its parts are")]
     fn product(
         &self,
@@ -175,8 +177,9 @@ impl Stages<'_> {
             if first.is_multiple_of(BLOCKED_GROUP) {
                 let share =
                     ThreadShare { ith: first / BLOCKED_GROUP, nth: matrix.rows.div_ceil(BLOCKED_GROUP) };
-                // SAFETY: the expert is leased until the end of the node; inputs are complete (the barrier, or the stage
-                // before); every pair has a row of its own in dst, and tasks other weight rows; the scratch is this thread's.
+                // SAFETY: the expert is leased until the end of the node; inputs are complete (the
+                // barrier, or the stage before); every pair has a row of its own in dst, and tasks
+                // other weight rows; the scratch is this thread's.
                 unsafe {
                     matrix.blocked.compute(weights, pairs, input, dst, strides, self.blocked, share);
                 }
@@ -201,10 +204,10 @@ impl Stages<'_> {
     }
 }
 
-/// Waits until a stage of an expert is through.
+/// Waits until a stage of an expert is done.
 pub fn wait_for(item: &Item, stage: usize) {
     let mut spins = 0;
-    // Acquire: pairs with the release of the task that was the last.
+    // Acquire pairs with the release of the stage's last task.
     while item.left[stage].load(Ordering::Acquire) > 0 {
         spins += 1;
         if spins < SPINS {

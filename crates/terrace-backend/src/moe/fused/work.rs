@@ -1,4 +1,4 @@
-//! What is to be computed in a node: rows by expert, scratch, and the state of every expert.
+//! The work of a node: rows by expert, scratch, and the state of every expert.
 
 use crate::block::{Block, MATRICES};
 use crate::error::BackendError;
@@ -10,16 +10,17 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering}
 use terrace_ggml::Tensor;
 use terrace_ggml::cpu::blocked::BLOCKED_GROUP;
 
-/// Weight rows of a task: enough to amortise claiming it, few enough to spread over the threads. A divisor of the blocked
-/// kernel's group.
+/// Weight rows per task: enough to amortise claiming it, few enough to spread over the threads.
+/// Divides the blocked kernel's group.
 pub const TASK_ROWS: usize = 32;
 const _: () = assert!(BLOCKED_GROUP.is_multiple_of(TASK_ROWS));
 /// Token rows of an activation task.
 const ACT_ROWS: usize = 16;
-/// Experts whose middle values may be around at once where they do not all fit: one per stage, and one to begin with.
+/// Minimum number of experts with scratch at the same time, where they do not all fit: one per
+/// stage, and one to start.
 const LEAST_SLOTS: usize = 4;
-/// Scratch that all experts of a node may take together; beyond, they take turns. What a decode with 8 experts of 2,048
-/// floats needs, many times over.
+/// Scratch in bytes that all experts of a node may take together; beyond it they take turns. Many
+/// times what decoding with 8 experts of 2,048 floats needs.
 const SCRATCH: usize = 4 << 20;
 
 /// Parts of an expert that have become ready.
@@ -27,9 +28,9 @@ const SCRATCH: usize = 4 << 20;
 pub struct Entry {
     /// Index into the routing's touched experts.
     pub item: u32,
-    /// The first products and the activation can be computed.
+    /// Whether the first products and the activation can be computed.
     pub first: bool,
-    /// The last product can.
+    /// Whether the last product can be computed.
     pub down: bool,
 }
 
@@ -39,50 +40,51 @@ pub struct Wave {
     pub entries: UnsafeCell<Vec<Entry>>,
     pub next_task: AtomicUsize,
     pub last: AtomicBool,
-    /// The node has failed: nothing to compute, and no further wave. Kept per wave, because thread 0 may fail on the next
-    /// one before the others have looked at this.
+    /// The node has failed: there is nothing to compute, and no further wave. Kept per wave,
+    /// because thread 0 may fail on the next one before the other threads have checked this one.
     pub failed: AtomicBool,
 }
 
 /// An expert's progress.
 #[derive(Default)]
 pub struct Item {
-    /// Its matrices, those of the first products in order and the last one; null until they are there.
+    /// Its matrices, first those of the first products in order, then the last; null until they
+    /// arrive.
     pub weights: [AtomicPtr<c_void>; MATRICES],
     /// Tasks left in each stage: first products, activation, last product.
     pub left: [AtomicU32; 3],
-    /// Turn in the order of computing, which decides the scratch.
+    /// Its turn in the order of computing, which determines its scratch.
     pub turn: AtomicUsize,
 }
 
-/// The experts' state that is handed to the threads.
+/// The experts' state that arrivals change.
 #[derive(Clone, Copy)]
 pub struct State<'a> {
     pub items: &'a [Item],
     /// Experts by turn.
     pub order: &'a [AtomicU32],
-    /// An expert's first products may be computed before its last matrix is there.
+    /// Whether an expert's first products may be computed before its last matrix arrives.
     pub halves: bool,
 }
 
-/// Tasks of an expert, by stage, and its scratch.
+/// Number of tasks of an expert by stage, and the layout of its scratch.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Shape {
     /// Tasks of each stage: first products (all matrices together), activation, last product.
     pub tasks: [usize; 3],
-    /// Most rows of an expert.
+    /// Maximum number of rows of an expert.
     pub rows: usize,
-    /// Experts with scratch at once.
+    /// Number of experts with scratch at the same time.
     pub slots: usize,
-    /// Bytes of scratch of an expert.
+    /// Scratch of an expert in bytes.
     pub slot_bytes: usize,
-    /// Where in it the last product's converted input begins.
+    /// Offset in the scratch of the last product's converted input.
     pub converted: usize,
     /// Bytes of a converted row.
     pub converted_row: usize,
 }
 
-/// A node's work. Kept from node to node for its memory.
+/// A node's work. Reused from node to node.
 #[derive(Default)]
 pub struct Work {
     pub routing: Routing,
@@ -90,15 +92,16 @@ pub struct Work {
     /// Experts by turn.
     pub order: Vec<AtomicU32>,
     pub shape: Shape,
-    /// For each pair of the routing: its number within the expert, and the converted input row that it takes.
+    /// For each pair of the routing: its index within the expert, and its converted input row.
     pub into_scratch: Vec<[i32; 2]>,
-    /// For each pair: the row of the output (slot + token * top-k), and its number within the expert.
+    /// For each pair of the routing: its row of the output (slot + token * top-k), and its index
+    /// within the expert.
     pub into_output: Vec<[i32; 2]>,
     pub scratch: Scratch,
 }
 
 impl Work {
-    /// Reads the router's choice, and lays out what follows from it.
+    /// Reads the router's choice, and lays out the work that follows from it.
     pub fn read(
         &mut self,
         block: &Block,
@@ -148,7 +151,7 @@ impl Work {
         State { items: &self.items, order: &self.order, halves }
     }
 
-    /// The pairs of an expert: [`Work::into_scratch`] or [`Work::into_output`].
+    /// The pairs of an expert, from [`Work::into_scratch`] or [`Work::into_output`].
     pub fn pairs<'a>(&self, all: &'a [[i32; 2]], item: usize) -> &'a [[i32; 2]] {
         &all[self.routing.range(item)]
     }
@@ -172,7 +175,7 @@ impl Shape {
         }
     }
 
-    /// Token rows of an activation task, of `rows`.
+    /// Range of token rows of an activation task, out of `rows`.
     pub fn act_rows(task: usize, rows: usize) -> std::ops::Range<usize> {
         rows.min(task * ACT_ROWS)..rows.min((task + 1) * ACT_ROWS)
     }

@@ -1,7 +1,8 @@
 //! A thread's share of a wave.
 //!
-//! Rounding is stock's: activations were converted with ggml's `from_float`, and each output element is one
-//! `vec_dot`, or ggml's blocked kernel where ggml itself would take it for that expert.
+//! Rounding is stock's: activations were converted with ggml's `from_float`, and each output
+//! element is one `vec_dot`, or comes from ggml's blocked kernel where ggml itself would use it for
+//! that expert.
 
 use crate::routing::Routing;
 use std::ffi::{c_int, c_void};
@@ -10,21 +11,22 @@ use terrace_ggml::Tensor;
 use terrace_ggml::cpu::Kernels;
 use terrace_ggml::cpu::blocked::{BlockedExpert, ThreadShare};
 
-/// Weight rows per unit of work: enough to amortise the counter, few enough to spread over the threads.
+/// Weight rows per unit of work: enough to amortise the counter, few enough to spread over the
+/// threads.
 const ROWS_PER_TASK: usize = 32;
 
-/// An expert whose bytes are there.
+/// An expert whose bytes have arrived.
 #[derive(Clone, Copy)]
 pub struct Item {
     /// Index into the routing's touched experts.
     pub touched: usize,
     /// Its matrix.
     pub weights: *const c_void,
-    /// ggml's blocked kernel takes it.
+    /// Whether ggml's blocked kernel takes it.
     pub blocked: bool,
 }
 
-/// This thread's part of a wave.
+/// Computes this thread's part of a wave.
 #[expect(clippy::too_many_arguments, reason = "what a thread needs of the wave, each used once")]
 pub fn compute(
     kernels: &Kernels,
@@ -38,9 +40,9 @@ pub fn compute(
 ) {
     for item in items.iter().filter(|item| item.blocked) {
         let rows = routing.rows(item.touched);
-        // SAFETY: the node is a MUL_MAT_ID whose operands are allocated and computed; the expert is leased until the
-        // end of the node; activations are complete (barrier); scratch was reserved for all threads; every thread
-        // comes by here for this item.
+        // SAFETY: the node is a MUL_MAT_ID whose operands are allocated and computed; the expert is
+        // leased until the end of the node; activations are complete (barrier); scratch was
+        // reserved for all threads; every thread comes by here for this item.
         unsafe { BlockedExpert::compute(dst, item.weights, rows, activations, blocked, share) };
     }
     let src0 = dst.src(0).expect("MUL_MAT_ID has weights");
@@ -64,7 +66,7 @@ pub fn compute(
     }
 }
 
-/// Weight rows `range` of one expert against all its activation rows.
+/// Multiplies weight rows `range` of one expert with all its activation rows.
 fn dots(
     kernels: &Kernels,
     dst: Tensor<'_>,
@@ -83,8 +85,9 @@ fn dots(
     let [_, dst_slot, dst_token, _] = dst.nb();
     for &[slot, token] in rows {
         let (slot, token) = (slot.unsigned_abs() as usize, token.unsigned_abs() as usize);
-        // SAFETY: (slot, token) comes from ids, whose dimensions are dst's; activations hold all rows of src1; the
-        // expert holds ne[1] rows of `weight_stride` bytes; threads write disjoint ranges of dst.
+        // SAFETY: (slot, token) comes from ids, whose dimensions are dst's; activations hold all
+        // rows of src1; the expert holds ne[1] rows of `weight_stride` bytes; threads write
+        // disjoint ranges of dst.
         unsafe {
             let activation = activations.cast::<u8>().add((slot % per_token + token * per_token) * row_bytes);
             let out = dst.data().cast::<u8>().add(slot * dst_slot + token * dst_token).cast::<f32>();

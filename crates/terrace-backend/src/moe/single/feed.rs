@@ -1,4 +1,4 @@
-//! Thread 0's part of a node: asking the store for experts, and handing out what arrives.
+//! Thread 0's part of a node: requests experts from the store and hands out those that arrive.
 
 use super::compute::Item;
 use super::state::{ExpertNode, ExpertRun, Inner, Wave};
@@ -10,14 +10,15 @@ use terrace_ggml::Tensor;
 use terrace_ggml::cpu::blocked::{BlockedExpert, ThreadShare};
 use terrace_store::{Computing, Store};
 
-/// Reads the router's choice and asks for the bytes: ours, then those of the block's other matrices.
+/// Reads the router's choice and requests the experts of this node's matrix, then those of the
+/// block's other matrices.
 pub fn start(run: &ExpertRun, node: &ExpertNode, dst: Tensor<'_>, inner: &mut Inner) {
     // SAFETY: the layout outlives the run.
     let tensor = unsafe { &*node.tensor };
     let stop = inner.stop;
     // SAFETY: lent by `begin` for the run.
     unsafe { &mut *inner.store }.computing(Computing::Experts(node.a_block()));
-    // ggml's barrier between nodes: no thread computes from what earlier nodes leased.
+    // ggml's barrier lies between nodes, so no thread computes from leases of earlier nodes.
     inner.quiet = true;
     let attempt = || -> Result<(), BackendError> {
         let ids = dst.src(2).expect("MUL_MAT_ID has ids");
@@ -33,7 +34,7 @@ pub fn start(run: &ExpertRun, node: &ExpertNode, dst: Tensor<'_>, inner: &mut In
         }
         // SAFETY: lent by `begin` for the run.
         let store = unsafe { &mut *inner.store };
-        // All threads have left earlier nodes: their leases can go.
+        // All threads have left earlier nodes, so their leases can be released.
         for earlier in &mut inner.fetches[..node.fetch] {
             if earlier.accepted > 0 {
                 store.release(&mut earlier.fetch);
@@ -55,7 +56,8 @@ pub fn start(run: &ExpertRun, node: &ExpertNode, dst: Tensor<'_>, inner: &mut In
     run.attempt(node, stop, attempt);
 }
 
-/// Starts (or goes on with) a node's fetch; true when all its touched experts are leased or on the way.
+/// Starts or continues a node's fetch. Returns whether all its touched experts are leased or on
+/// their way.
 fn request(
     inner: &mut Inner,
     store: &mut Store,
@@ -72,7 +74,7 @@ fn request(
     Ok(state.from + state.accepted == touched.len())
 }
 
-/// Thread 0: waits until at least one expert is there and hands out all that are.
+/// Thread 0: waits until at least one expert has arrived, and hands out all that have.
 pub fn publish(run: &ExpertRun, node: &ExpertNode, dst: Tensor<'_>, inner: &mut Inner, wave: &Wave) {
     // SAFETY: two barriers lie between this wave's previous use and now.
     let items = unsafe { &mut *wave.items.get() };
@@ -100,14 +102,14 @@ fn collect(
     let mut ready = store.next(&mut inner.fetches[node.fetch].fetch)?;
     if ready.is_none() && inner.fetches[node.fetch].from + inner.fetches[node.fetch].accepted < total {
         if !inner.quiet {
-            // Others may still compute from what this would release. An empty wave: when its barrier is passed, they
-            // are through.
+            // Other threads may still compute from leases that this would release. So an empty wave
+            // is published: once its barrier is passed, they are done.
             inner.quiet = true;
             last.store(false, Ordering::Relaxed);
             return Ok(());
         }
-        // This part of the experts is computed; the next one takes its place. What was asked for ahead may be in
-        // the way, so it goes first.
+        // This portion of the experts is computed, and the next one replaces it. Blocks requested
+        // ahead may be in the way, so they are released first.
         for sibling in node.siblings() {
             let state = &mut inner.fetches[sibling.fetch];
             store.release(&mut state.fetch);
@@ -136,12 +138,13 @@ fn collect(
     Ok(())
 }
 
-/// Whether ggml's blocked kernel takes this expert: asked for the share of a thread that has no rows.
+/// Whether ggml's blocked kernel takes this expert. Found out by calling it for a thread that has
+/// no rows.
 fn takes_blocked(run: &ExpertRun, dst: Tensor<'_>, weights: *const c_void, touched: usize) -> bool {
     let idle = ThreadShare { ith: 0, nth: c_int::MAX as usize };
     let rows = run.routing().rows(touched);
-    // SAFETY: with that many threads the first has no rows: nothing is read or written, only the kernel's conditions
-    // are evaluated.
+    // SAFETY: with that many threads the first has no rows: nothing is read or written, only the
+    // kernel's conditions are evaluated.
     unsafe {
         BlockedExpert::compute(dst, weights, rows, run.activations.as_ptr(), run.blocked.as_ptr(), idle)
     }

@@ -1,4 +1,5 @@
-//! MUL_MAT_ID on managed experts: a custom node that brings what the router chose and computes in order of arrival.
+//! MUL_MAT_ID on managed experts: a custom node that requests the chosen experts and computes them
+//! in order of arrival.
 
 mod compute;
 mod feed;
@@ -18,7 +19,8 @@ use terrace_store::Computing;
 /// The custom node's function.
 ///
 /// # Safety
-/// `userdata` is an [`ExpertNode`] whose run is within `begin`..`end`; called by ggml on all threads of the run.
+/// `userdata` is an [`ExpertNode`] whose run is within `begin`..`end`; called by ggml on all
+/// threads of the run.
 pub unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userdata: *mut c_void) {
     // SAFETY: the executor put a live ExpertNode there; ggml passes the live node.
     let (node, dst) = unsafe { (&*userdata.cast::<ExpertNode>(), custom_node(dst)) };
@@ -29,7 +31,8 @@ pub unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userda
     }
     let share = ThreadShare { ith: ith.unsigned_abs() as usize, nth: nth.unsigned_abs() as usize };
     if share.ith == 0 {
-        // SAFETY: thread 0 alone touches `inner` mutably, and no other thread reads it before the barrier below.
+        // SAFETY: thread 0 alone touches `inner` mutably, and no other thread reads it before the
+        // barrier below.
         start(run, node, dst, unsafe { &mut *run.inner.get() });
     }
     let activations = run.activations.as_ptr();
@@ -59,11 +62,14 @@ pub unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userda
             share,
         );
         if last {
-            // Leases stay until the next node's `start` or the end of the run: other threads may still compute.
+            // Leases stay until the next node's `start` or the end of the run, since other threads
+            // may still compute.
             if share.ith == 0 {
-                // SAFETY: null, or within the executor's list, which does not change during the run.
+                // SAFETY: null, or within the executor's list, which does not change during the
+                // run.
                 let next = unsafe { node.next.as_ref() };
-                // SAFETY: thread 0 alone touches `inner` mutably; the store is lent by `begin` for the run.
+                // SAFETY: thread 0 alone touches `inner` mutably; the store is lent by `begin` for
+                // the run.
                 let store = unsafe { &mut *(*run.inner.get()).store };
                 store.computing(Computing::Dense(next.map(ExpertNode::a_block)));
             }

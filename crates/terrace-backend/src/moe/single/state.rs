@@ -1,4 +1,4 @@
-//! What a run of single expert products has: the nodes, and the state that ggml's threads share.
+//! Nodes of single expert products, and the state that ggml's threads share.
 
 use super::compute::Item;
 use crate::barrier::Barrier;
@@ -19,21 +19,21 @@ pub struct Wave {
     pub items: UnsafeCell<Vec<Item>>,
     pub next_task: AtomicUsize,
     pub last: AtomicBool,
-    /// The node has failed: nothing to compute, and no further wave. Kept per wave, because thread 0 may fail on the next
-    /// one before the others have looked at this.
+    /// The node has failed: there is nothing to compute, and no further wave. Kept per wave,
+    /// because thread 0 may fail on the next one before the other threads have checked this one.
     pub failed: AtomicBool,
 }
 
-/// What a MUL_MAT_ID node needs to know, fixed before the run.
+/// The data of a MUL_MAT_ID node, fixed before the run.
 pub struct ExpertNode {
     pub shared: *const ExpertRun,
     pub tensor: *const ManagedTensor,
     pub kernels: Kernels,
     pub experts: u32,
-    /// Which of the graph's expert nodes this is, and which of the run's fetches is its.
+    /// Index of this node among the graph's expert nodes, and of its fetch among the run's fetches.
     pub fetch: usize,
-    /// All expert nodes of the graph, and the end of this one's MoE block among them (nodes with the same ids): bytes of
-    /// those after this one are asked for together with ours.
+    /// All expert nodes of the graph, and the end of this node's MoE block (nodes with the same
+    /// ids) among them. The blocks of later nodes in it are requested together with this node's.
     pub nodes: *const ExpertNode,
     pub block_end: usize,
     /// The next node; null after the last.
@@ -41,24 +41,25 @@ pub struct ExpertNode {
 }
 
 impl ExpertNode {
-    /// One of the store's blocks of this node's layer.
+    /// A block of the store that belongs to this node's layer.
     pub fn a_block(&self) -> BlockId {
         // SAFETY: the layout outlives the graph's call.
         unsafe { (*self.tensor).block(0) }
     }
 
-    /// The nodes of the same MoE block after this one.
+    /// The later nodes of the same MoE block.
     pub fn siblings(&self) -> &[Self] {
         let first = self.fetch + 1;
-        // SAFETY: `nodes` is the executor's list, complete and unchanged during the run; `fetch` is this node's index in
-        // it and `block_end` at most its length.
+        // SAFETY: `nodes` is the executor's list, complete and unchanged during the run; `fetch` is
+        // this node's index in it and `block_end` at most its length.
         unsafe { std::slice::from_raw_parts(self.nodes.add(first), self.block_end - first) }
     }
 }
 
 /// State of all expert nodes of a graph run, shared by ggml's threads.
 ///
-/// Thread 0 owns `inner` and writes `routing` and the waves; the others read those two after a barrier.
+/// Thread 0 owns `inner` and writes `routing` and the waves; the other threads read those two after
+/// a barrier.
 pub struct ExpertRun {
     pub inner: UnsafeCell<Inner>,
     /// Written by thread 0 before a node's first barrier, read by all after it.
@@ -70,7 +71,7 @@ pub struct ExpertRun {
     pub blocked: Scratch,
 }
 
-/// What thread 0 alone uses.
+/// State that only thread 0 uses.
 pub struct Inner {
     pub store: *mut Store,
     pub observer: *mut RoutingObserver,
@@ -79,7 +80,7 @@ pub struct Inner {
     pub blocks: Vec<BlockId>,
     /// How the node's experts are used.
     pub how: Use,
-    /// No thread can be computing from this node's leases: they may be given back.
+    /// Whether no thread can be computing from this node's leases, so that they may be released.
     pub quiet: bool,
 }
 
@@ -106,7 +107,8 @@ impl Default for ExpertRun {
     }
 }
 
-/// The blocks of one node: touched experts `[taken, accepted)` are leased or on the way.
+/// The fetch of one node: `accepted` touched experts, beginning at `from`, are leased or on their
+/// way.
 #[derive(Default)]
 pub struct NodeFetch {
     pub fetch: Fetch,
@@ -115,15 +117,15 @@ pub struct NodeFetch {
     pub accepted: usize,
 }
 
-// SAFETY: the pointers in Inner are set for the time of one run by the executor that owns it and the store; access
-// follows the protocol described at ExpertRun.
+// SAFETY: the pointers in Inner are set for the time of one run by the executor that owns it and
+// the store; access follows the protocol described at ExpertRun.
 unsafe impl Send for ExpertRun {}
 // SAFETY: as for Send.
 unsafe impl Sync for ExpertRun {}
 
 impl ExpertRun {
-    /// Prepares for a graph with `nodes` expert nodes, `activation_bytes` of converted activations at most and
-    /// `blocked_bytes` of scratch for the blocked kernel.
+    /// Prepares for a graph with `nodes` expert nodes, at most `activation_bytes` of converted
+    /// activations, and `blocked_bytes` of scratch for the blocked kernel.
     pub fn prepare(&mut self, nodes: usize, activation_bytes: usize, blocked_bytes: usize) {
         let inner = self.inner.get_mut();
         if inner.fetches.len() < nodes {
@@ -139,7 +141,8 @@ impl ExpertRun {
         self.failure.reset();
     }
 
-    /// Lends the store for a run, and what takes note of the router's choices; `stop` ends the graph when a node fails.
+    /// Lends the store and the observer of routing for a run; `stop` ends the graph when a node
+    /// fails.
     pub fn begin(&mut self, store: &mut Store, observer: &mut RoutingObserver, stop: &AtomicBool) {
         let inner = self.inner.get_mut();
         inner.store = store;
@@ -147,7 +150,7 @@ impl ExpertRun {
         inner.stop = stop;
     }
 
-    /// Ends a run: all leases go.
+    /// Ends a run and releases all leases.
     pub fn end(&mut self, store: &mut Store) {
         let inner = self.inner.get_mut();
         for node in &mut inner.fetches {
@@ -159,10 +162,10 @@ impl ExpertRun {
         inner.stop = std::ptr::null();
     }
 
-    /// What the router chose.
+    /// The router's choice.
     pub fn routing(&self) -> &Routing {
-        // SAFETY: written by thread 0 in `start`, before the node's first barrier; the callers are thread 0 after
-        // that, and the others after the barrier.
+        // SAFETY: written by thread 0 in `start`, before the node's first barrier; the callers are
+        // thread 0 after that, and the others after the barrier.
         unsafe { &*self.routing.get() }
     }
 
