@@ -1,4 +1,5 @@
-//! Buffer types and buffers written in Rust: the traits, and the trampolines that make them C vtables.
+//! Buffer types and buffers written in Rust: the traits, and the trampolines that expose them as C
+//! vtables.
 
 use super::parked;
 use crate::handles::BufferTypeHandle;
@@ -10,7 +11,8 @@ use std::sync::Arc;
 
 /// A kind of memory for weights.
 pub trait BufferType: Send + Sync + 'static {
-    /// Whether tensors in it are plain host memory in ggml's standard layout, so that the CPU backend may touch them.
+    /// Whether tensors in it are plain host memory in ggml's standard layout, so that the CPU
+    /// backend may touch them.
     fn is_host(&self) -> bool;
 
     /// Bytes to set aside for `tensor` in a buffer.
@@ -19,39 +21,40 @@ pub trait BufferType: Send + Sync + 'static {
     /// Makes a buffer of `size` bytes (a sum of [`BufferType::alloc_size`]s; 0 for a probe).
     ///
     /// # Errors
-    /// When there is no memory; the reason is parked and the load fails.
+    /// If there is no memory. The error is parked, and the load fails.
     fn alloc(&self, size: usize) -> Result<Box<dyn Buffer>, parked::ParkedError>;
 }
 
 /// A buffer of weights.
 pub trait Buffer: Send + Sync + 'static {
-    /// Its lowest address: tensors are placed from there on. Need not be readable.
+    /// Its lowest address, from which tensors are placed. Need not be readable.
     fn base(&self) -> *mut c_void;
 
-    /// A tensor got its place (`tensor.data()`).
+    /// Called when a tensor has been placed (`tensor.data()`).
     ///
     /// # Errors
-    /// When the tensor cannot be in this buffer; the reason is parked and the load fails.
+    /// If the tensor cannot be in this buffer. The error is parked, and the load fails.
     fn init_tensor(&self, tensor: Tensor<'_>) -> Result<(), parked::ParkedError>;
 
-    /// The loader offers bytes `[offset, offset + len)` of the tensor; `source` may be an unread mapping.
+    /// Called when the loader offers bytes `[offset, offset + len)` of the tensor; `source` may be
+    /// an unread mapping.
     fn set_tensor(&self, tensor: Tensor<'_>, source: *const c_void, offset: usize, len: usize);
 
-    /// Reads bytes of a tensor back to `target`.
+    /// Copies bytes of a tensor to `target`.
     fn get_tensor(&self, tensor: Tensor<'_>, target: *mut c_void, offset: usize, len: usize);
 
-    /// For the buffer's owner to recognise it.
+    /// For downcasting by the buffer's owner.
     fn as_any(&self) -> &dyn std::any::Any;
 }
 
-/// Context of a buffer type: what `ggml_backend_buffer_type.context` points to. Leaked, as ggml keeps buffer types
-/// for the life of the process.
+/// Context of a buffer type, to which `ggml_backend_buffer_type.context` points. Leaked, since ggml
+/// keeps buffer types for the life of the process.
 struct TypeContext {
     name: CString,
     implementation: Arc<dyn BufferType>,
 }
 
-/// Makes a buffer type known to ggml under `device`. It lives as long as the process.
+/// Makes a buffer type of `device` that lives as long as the process.
 pub(crate) fn leak_type(
     name: &str,
     device: sys::ggml_backend_dev_t,
@@ -77,13 +80,13 @@ pub(crate) fn leak_type(
     unsafe { BufferTypeHandle::from_raw((&raw mut *raw).cast()) }
 }
 
-/// The Rust buffer of a tensor, if `buffer_type` is one of ours and the tensor lies in it.
+/// The Rust buffer of a tensor, if the tensor lies in `buffer_type` and that is one of Terrace's.
 pub fn buffer_of<'g>(tensor: Tensor<'g>, buffer_type: BufferTypeHandle) -> Option<&'g dyn Buffer> {
     if tensor.buffer_type() != Some(buffer_type) {
         return None;
     }
-    // SAFETY: buffers of a type made by `leak_type` have a `Box<dyn Buffer>` as context (`type_alloc`), and the
-    // buffer outlives the tensors in it.
+    // SAFETY: buffers of a type made by `leak_type` have a `Box<dyn Buffer>` as context
+    // (`type_alloc`), and the buffer outlives the tensors in it.
     Some(unsafe { &**tensor.buffer_context().cast::<Box<dyn Buffer>>() })
 }
 
@@ -100,7 +103,7 @@ unsafe extern "C" fn type_name(buft: sys::ggml_backend_buffer_type_t) -> *const 
 }
 
 unsafe extern "C" fn type_alignment(_buft: sys::ggml_backend_buffer_type_t) -> usize {
-    // ggml asks for TENSOR_ALIGNMENT (32) at least; a cache line serves every kernel.
+    // ggml requires at least TENSOR_ALIGNMENT (32); a cache line suits every kernel.
     64
 }
 
@@ -132,7 +135,8 @@ unsafe extern "C" fn type_alloc(
         }
         Ok(buffer) => {
             let context: *mut Box<dyn Buffer> = Box::into_raw(Box::new(buffer));
-            // SAFETY: the vtable's functions expect just this context, and `buffer_free` releases it.
+            // SAFETY: the vtable's functions expect just this context, and `buffer_free` releases
+            // it.
             unsafe { abi::ggml_backend_buffer_init(buft, BUFFER_INTERFACE, context.cast(), size) }
         }
     })
@@ -217,9 +221,9 @@ unsafe extern "C" fn buffer_memset(
     _offset: usize,
     _len: usize,
 ) {
-    // Weights come from files; ggml clears only what it computes, which is never in these buffers.
+    // Weights come from files; ggml clears only computed tensors, which are never in these buffers.
 }
 
 unsafe extern "C" fn buffer_clear(_buffer: sys::ggml_backend_buffer_t, _value: u8) {
-    // As for memset.
+    // As in `buffer_memset`.
 }

@@ -1,4 +1,4 @@
-//! Devices written in Rust: the trait, and the trampolines that make it a C vtable.
+//! Devices written in Rust: the trait, and the trampolines that expose it as a C vtable.
 
 use super::parked::{self, ParkedError};
 use super::stream::{self, Backend};
@@ -9,7 +9,8 @@ use llama_cpp_sys_2 as sys;
 use std::ffi::{CString, c_char};
 use std::sync::Arc;
 
-/// A device of our own. It computes in host memory: activations of its operations live in the CPU's buffer type.
+/// A device written in Rust. It computes in host memory: activations of its operations live in the
+/// CPU's buffer type.
 pub trait Device: Send + Sync + 'static {
     /// Whether the device can run `op` (a node with all operands set, not necessarily allocated).
     fn supports_op(&self, op: Tensor<'_>) -> bool;
@@ -17,10 +18,10 @@ pub trait Device: Send + Sync + 'static {
     /// Whether its operations may have operands in buffers of this type.
     fn supports_buffer_type(&self, buffer_type: BufferTypeHandle) -> bool;
 
-    /// A stream of computation for one llama context.
+    /// Makes a backend (a stream of computation) for one llama context.
     ///
     /// # Errors
-    /// When no backend can be made; the reason is parked and the context creation fails.
+    /// If no backend can be made. The error is parked, and creating the context fails.
     fn init(&self) -> Result<Box<dyn Backend>, ParkedError>;
 }
 
@@ -39,7 +40,7 @@ struct DeviceContext {
     implementation: Arc<dyn Device>,
 }
 
-/// A device for the life of the process, which belongs to no registry yet.
+/// Makes a device that lives as long as the process and belongs to no registry yet.
 pub fn leak(
     name: CString,
     description: CString,
@@ -62,7 +63,7 @@ const DEVICE_INTERFACE: abi::DeviceInterface = abi::DeviceInterface {
     init_backend: Some(device_init),
     get_buffer_type: Some(device_buffer_type),
     get_host_buffer_type: None,
-    // With it llama.cpp would put weights into a mapping of the file, unnoticed.
+    // With it, llama.cpp would silently put weights into a mapping of the file.
     buffer_from_host_ptr: None,
     supports_op: Some(device_supports_op),
     supports_buft: Some(device_supports_buft),
@@ -90,8 +91,8 @@ unsafe extern "C" fn device_description(device: sys::ggml_backend_dev_t) -> *con
 }
 
 unsafe extern "C" fn device_memory(_device: sys::ggml_backend_dev_t, free: *mut usize, total: *mut usize) {
-    // Zero means "nothing to report": the memory is the host's.
-    // SAFETY: ggml passes two valid out-pointers.
+    // Zero means that there is nothing to report: the memory is the host's. SAFETY: ggml passes two
+    // valid out-pointers.
     unsafe {
         *free = 0;
         *total = 0;
@@ -130,7 +131,8 @@ unsafe extern "C" fn device_init(
 }
 
 unsafe extern "C" fn device_buffer_type(_device: sys::ggml_backend_dev_t) -> sys::ggml_backend_buffer_type_t {
-    // Activations of this device's operations are allocated in its default buffer type: it must be the CPU's.
+    // Activations of this device's operations are allocated in its default buffer type, which must
+    // be the CPU's.
     BufferTypeHandle::cpu().as_raw()
 }
 

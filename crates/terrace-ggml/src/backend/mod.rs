@@ -1,4 +1,5 @@
-//! Devices, backends and buffers written in Rust, as ggml calls them: traits, and trampolines that make them C vtables.
+//! Devices, backends and buffers written in Rust: traits, and trampolines that expose them to ggml
+//! as C vtables.
 
 mod buffer;
 mod device;

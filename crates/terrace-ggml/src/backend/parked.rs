@@ -1,19 +1,19 @@
-//! Errors that happened inside a call from C, kept until the Rust caller on the other side asks.
+//! Errors from inside calls from C, kept for the Rust caller on the other side.
 //!
-//! ggml's interfaces carry a status at most. A trampoline that catches a panic, or a backend that fails, parks
-//! the reason here; the caller of llama.cpp takes it after the call has failed.
+//! ggml's interfaces carry a status at most. A trampoline that catches a panic, or a backend that
+//! fails, parks the error here; the caller of llama.cpp takes it after the call has failed.
 
 use std::any::Any;
 use std::error::Error;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 
-/// A reason that crossed C.
+/// An error that crosses C.
 pub type ParkedError = Box<dyn Error + Send + Sync + 'static>;
 
 static PARKED: Mutex<Option<ParkedError>> = Mutex::new(None);
 
-/// A panic inside a callback from C: a defect of Terrace, reported as an error.
+/// A panic inside a callback from C: a bug in Terrace, reported as an error.
 #[derive(Debug, thiserror::Error)]
 #[error("internal error in {place}: {message}")]
 pub struct Panicked {
@@ -21,7 +21,8 @@ pub struct Panicked {
     message: String,
 }
 
-/// Keeps `error` for the caller. The first one wins: what follows is usually its consequence.
+/// Keeps `error` for the caller. The first error wins, since later ones are usually its
+/// consequences.
 pub fn park(error: ParkedError) {
     let mut parked = PARKED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     parked.get_or_insert(error);
@@ -32,7 +33,8 @@ pub fn take() -> Option<ParkedError> {
     PARKED.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
 }
 
-/// Runs `f`; a panic in it is parked and `otherwise` returned, so that nothing unwinds through C.
+/// Runs `f`. If it panics, parks the panic and returns `otherwise`, so that nothing unwinds through
+/// C.
 pub fn guard<R>(place: &'static str, otherwise: R, f: impl FnOnce() -> R) -> R {
     match catch_unwind(AssertUnwindSafe(f)) {
         Ok(value) => value,

@@ -1,4 +1,4 @@
-//! Making a device known to ggml.
+//! Registers a device with ggml.
 
 use super::buffer::{self, BufferType};
 use super::device::{self, Device};
@@ -9,7 +9,7 @@ use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::Arc;
 
-/// A device under registration: its name, and the buffer types that belong to it.
+/// A device being registered, with its buffer types.
 pub struct Registration {
     reg: &'static mut abi::Reg,
 }
@@ -19,18 +19,18 @@ struct RegContext {
     device: *mut abi::Device,
 }
 
-/// What cannot be registered.
+/// The ggml of this process has another backend API version.
 #[derive(Debug, thiserror::Error)]
 #[error("this ggml has backend API version {host}, but Terrace was built for {}", abi::API_VERSION)]
 pub struct ApiVersionMismatch {
     host: c_int,
 }
 
-/// Prepares an `ACCEL` device called `name`. llama.cpp initialises every registered one for every context, above
-/// the CPU and below GPUs.
+/// Prepares an `ACCEL` device called `name`. llama.cpp initialises every registered one for every
+/// context, with a priority above the CPU and below GPUs.
 ///
 /// # Errors
-/// If the ggml in this process has another backend API than the vtables here describe.
+/// If the ggml in this process has another backend API version than these vtables.
 pub fn prepare(
     name: &str,
     description: &str,
@@ -61,7 +61,7 @@ impl Registration {
         buffer::leak_type(name, device.cast(), implementation)
     }
 
-    /// Makes the device known to ggml, for as long as the process lives.
+    /// Registers the device with ggml for the life of the process.
     pub fn register(self) {
         // SAFETY: `reg` is leaked, complete, and of the host's API version (`prepare`).
         unsafe { abi::ggml_backend_register((&raw mut *self.reg).cast()) }

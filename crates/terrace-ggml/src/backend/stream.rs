@@ -1,4 +1,5 @@
-//! Backends written in Rust, as ggml calls a device's streams of computation: the trait, and its trampolines.
+//! Backends written in Rust (ggml's name for a device's streams of computation): the trait, and its
+//! trampolines.
 
 use super::parked::{self, ParkedError};
 use crate::raw::abi;
@@ -11,22 +12,23 @@ pub trait Backend: Send + 'static {
     /// Computes all nodes.
     ///
     /// # Errors
-    /// The reason is parked and the decode fails. [`ComputeError::Interrupted`] means that the abort callback asked for it.
+    /// The error is parked, and the decode fails. [`ComputeError::Interrupted`] means that the
+    /// abort callback requested it.
     fn compute(&mut self, graph: &Graph<'_>) -> Result<(), ComputeError>;
 
-    /// How many threads to use from now on.
+    /// Sets the number of threads.
     fn set_threads(&mut self, threads: usize);
 
-    /// A function that is asked between nodes whether to stop.
+    /// Sets the function that is called between nodes to find out whether to stop.
     fn set_abort(&mut self, abort: AbortCallback);
 }
 
 /// Why a graph was not computed.
 #[derive(Debug)]
 pub enum ComputeError {
-    /// The abort callback said stop.
+    /// The abort callback requested a stop.
     Interrupted,
-    /// Anything else.
+    /// Any other failure.
     Failed(ParkedError),
 }
 
@@ -37,21 +39,23 @@ pub struct AbortCallback {
     data: *mut c_void,
 }
 
-// SAFETY: llama.cpp's contract for abort callbacks is that they may be called from the computing threads.
+// SAFETY: llama.cpp's contract for abort callbacks is that they may be called from the computing
+// threads.
 unsafe impl Send for AbortCallback {}
 
 impl AbortCallback {
     /// Whether the owner of the context wants the computation to stop.
     pub fn requested(self) -> bool {
         match self.function {
-            // SAFETY: llama.cpp sets function and data together and keeps them valid while it computes.
+            // SAFETY: llama.cpp sets function and data together and keeps them valid while it
+            // computes.
             Some(function) => unsafe { function(self.data) },
             None => false,
         }
     }
 }
 
-/// A backend of `device` for ggml, which frees it.
+/// Makes a backend of `device` for ggml, which frees it.
 pub fn make(device: sys::ggml_backend_dev_t, backend: Box<dyn Backend>) -> sys::ggml_backend_t {
     static GUID: [u8; 16] = *b"terrace-backend1";
     let context: *mut Box<dyn Backend> = Box::into_raw(Box::new(backend));
@@ -122,7 +126,7 @@ unsafe extern "C" fn backend_compute(
     })
 }
 
-/// What ggml looks up as `ggml_backend_set_n_threads`.
+/// The function that ggml looks up as `ggml_backend_set_n_threads`.
 ///
 /// # Safety
 /// `backend` was made by [`make`] and is not computing.
@@ -134,10 +138,11 @@ pub unsafe extern "C" fn backend_set_threads(backend: sys::ggml_backend_t, threa
     });
 }
 
-/// What ggml looks up as `ggml_backend_set_abort_callback`.
+/// The function that ggml looks up as `ggml_backend_set_abort_callback`.
 ///
 /// # Safety
-/// `backend` was made by [`make`] and is not computing; `function` may be called with `data` for as long as it is set.
+/// `backend` was made by [`make`] and is not computing; `function` may be called with `data` for as
+/// long as it is set.
 pub unsafe extern "C" fn backend_set_abort(
     backend: sys::ggml_backend_t,
     function: sys::ggml_abort_callback,

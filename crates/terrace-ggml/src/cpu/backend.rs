@@ -23,22 +23,24 @@ pub struct CpuBackend {
     backend: NonNull<sys::ggml_backend>,
     pool: Option<NonNull<sys::ggml_threadpool>>,
     threads: usize,
-    /// Boxed: ggml keeps its address.
+    /// Boxed, because ggml keeps its address.
     stop: Box<Stop>,
 }
 
-/// What can end a run early.
+/// The reasons to end a run early.
 #[derive(Default)]
 struct Stop {
     flag: AtomicBool,
     abort: AbortCallback,
 }
 
-// SAFETY: the backend and the pool have no thread affinity of their own; `&mut self` makes their use exclusive.
+// SAFETY: the backend and the pool have no thread affinity of their own; `&mut self` makes their
+// use exclusive.
 unsafe impl Send for CpuBackend {}
 
 unsafe extern "C" fn must_stop(data: *mut c_void) -> bool {
-    // SAFETY: `data` is the boxed Stop of the CpuBackend, which outlives its runs and changes between them only.
+    // SAFETY: `data` is the boxed Stop of the CpuBackend, which outlives its runs and changes
+    // between them only.
     let stop = unsafe { &*data.cast::<Stop>() };
     stop.flag.load(Ordering::Relaxed) || stop.abort.requested()
 }
@@ -75,8 +77,8 @@ impl CpuBackend {
             return;
         }
         let n = c_int::try_from(threads).expect("clamped");
-        // SAFETY: default parameters for n threads; the old pool is detached before it is freed, and no run is in
-        // progress because of `&mut self`.
+        // SAFETY: default parameters for n threads; the old pool is detached before it is freed,
+        // and no run is in progress because of `&mut self`.
         unsafe {
             sys::ggml_backend_cpu_set_threadpool(self.backend.as_ptr(), std::ptr::null_mut());
             if let Some(old) = self.pool.take() {
@@ -91,15 +93,17 @@ impl CpuBackend {
         self.threads = threads;
     }
 
-    /// The flag that ends a run after the current node when it is set. Stays set until cleared.
+    /// A flag that ends a run after the current node when it is set. It stays set until it is
+    /// cleared.
     pub fn stop_flag(&self) -> &AtomicBool {
         &self.stop.flag
     }
 
-    /// A function that is asked between nodes as well.
+    /// Sets a function that is also called between nodes to find out whether to stop.
     pub fn set_abort(&mut self, abort: AbortCallback) {
         self.stop.abort = abort;
-        // SAFETY: `backend` is a CPU backend; Stop is boxed and lives until after the backend is freed.
+        // SAFETY: `backend` is a CPU backend; Stop is boxed and lives until after the backend is
+        // freed.
         unsafe {
             let stop = (&raw const *self.stop).cast_mut().cast();
             sys::ggml_backend_cpu_set_abort_callback(self.backend.as_ptr(), Some(must_stop), stop);

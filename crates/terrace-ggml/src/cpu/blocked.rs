@@ -1,4 +1,5 @@
-//! ggml's blocked kernel for one expert of a MUL_MAT_ID, which it prefers to dot products from 8 rows on.
+//! ggml's blocked kernel for one expert of a MUL_MAT_ID, which ggml prefers to dot products from 8
+//! rows on.
 
 use crate::raw::abi;
 use crate::tensor::{DataType, Tensor};
@@ -14,31 +15,35 @@ pub struct ThreadShare {
     pub nth: usize,
 }
 
-/// Weight rows that the kernel computes together (`TILED_MMID_GROUP` in `ggml-cpu/tiled/tiled.cpp`): shares are made of
-/// whole groups.
+/// Number of weight rows that the kernel computes together (`TILED_MMID_GROUP` in
+/// `ggml-cpu/tiled/tiled.cpp`). Shares consist of whole groups.
 pub const BLOCKED_GROUP: usize = 64;
 
-/// ggml's blocked kernel on one expert.
+/// ggml's blocked kernel for one expert, on the graph's tensors.
 pub struct BlockedExpert {
     weights: sys::ggml_tensor,
     node: sys::ggml_tensor,
 }
 
 impl BlockedExpert {
-    /// Scratch bytes that the kernel wants for `threads` threads at this MUL_MAT_ID node; 0 where it does not apply.
+    /// Scratch in bytes that the kernel needs for `threads` threads at this MUL_MAT_ID node; 0 if
+    /// it does not apply.
     pub fn scratch_bytes(node: Tensor<'_>, threads: usize) -> usize {
         // SAFETY: `node` is a live MUL_MAT_ID node; the function reads types only.
         unsafe { abi::ggml_tiled_wdata_size(c_int::try_from(threads).unwrap_or(1), node.as_ptr()) }
     }
 
-    /// Computes the rows of one expert, if the kernel takes them; false: use dot products, as stock does.
+    /// Computes the rows of one expert if the kernel takes them. Returns false if dot products are
+    /// to be used, as in stock.
     ///
-    /// `rows` are pairs (slot within the token's top-k, token), `activations` the converted `src1` rows without
-    /// gaps, `scratch` at least [`BlockedExpert::scratch_bytes`], 64-byte aligned.
+    /// `rows` are pairs (slot within the token's top-k, token); `activations` are the converted
+    /// `src1` rows without gaps; `scratch` has at least [`BlockedExpert::scratch_bytes`], 64-byte
+    /// aligned.
     ///
     /// # Safety
-    /// `node` is a MUL_MAT_ID node whose dst and src1 are allocated; `expert` is valid for one expert's weights;
-    /// `activations` for all of src1; every thread of the share calls this with the same arguments.
+    /// `node` is a MUL_MAT_ID node whose dst and src1 are allocated; `expert` is valid for one
+    /// expert's weights; `activations` for all of src1; every thread of the share calls this with
+    /// the same arguments.
     pub unsafe fn compute(
         node: Tensor<'_>,
         expert: *const c_void,
@@ -48,8 +53,8 @@ impl BlockedExpert {
         share: ThreadShare,
     ) -> bool {
         let Some(weights) = node.src(0) else { return false };
-        // The kernel finds the expert's bytes through the node's src0: give it copies that point to ours.
-        // SAFETY: both tensors are alive (caller).
+        // The kernel finds the expert's bytes through the node's src0, so it gets copies that point
+        // to these bytes. SAFETY: both tensors are alive (caller).
         let mut this = unsafe { Self { weights: *weights.as_ptr(), node: *node.as_ptr() } };
         this.weights.data = expert.cast_mut();
         this.weights.extra = std::ptr::null_mut();
@@ -59,7 +64,7 @@ impl BlockedExpert {
     }
 }
 
-/// A MUL_MAT_ID node's product with one expert, on rows that lie elsewhere than in the graph's tensors.
+/// A MUL_MAT_ID node's product with one expert, on rows outside the graph's tensors.
 #[derive(Clone, Copy)]
 pub struct BlockedProduct {
     weights: sys::ggml_tensor,
@@ -78,22 +83,22 @@ impl BlockedProduct {
         let mut this =
             unsafe { Self { weights: *weights.as_ptr(), input: *input.as_ptr(), node: *node.as_ptr() } };
         this.weights.extra = std::ptr::null_mut();
-        // One activation row per "token": row numbers are what the caller says. Converted rows are found through wdata,
-        // whatever the operand's type was.
+        // One activation row per "token", so that row numbers are the caller's. Converted rows are
+        // found through wdata, whatever the operand's type was.
         this.input.ne[1] = 1;
         this.input.type_ = DataType::F32.0;
         this
     }
 
-    /// Whether the kernel takes an expert with `rows` rows; otherwise each output is one dot product.
+    /// Whether the kernel takes an expert with `rows` rows; if not, each output is one dot product.
     pub fn takes(&self, rows: usize) -> bool {
         let mut this = *self;
         this.link();
         let row = [[0; 2]];
         let none = std::ptr::dangling_mut::<c_void>();
         let params = params(none, ThreadShare { ith: 0, nth: c_int::MAX as usize });
-        // SAFETY: with that many threads the first has no rows: nothing is read or written, only the kernel's conditions are
-        // evaluated.
+        // SAFETY: with that many threads the first has no rows: nothing is read or written, only
+        // the kernel's conditions are evaluated.
         unsafe {
             abi::ggml_compute_forward_mul_mat_id_tiled(
                 &raw const params,
@@ -106,7 +111,7 @@ impl BlockedProduct {
         }
     }
 
-    /// The rows from which on the kernel takes an expert ([`usize::MAX`]: never).
+    /// Number of rows from which the kernel takes an expert; [`usize::MAX`] means never.
     pub fn from_rows(&self) -> usize {
         const MOST: usize = i32::MAX as usize;
         if !self.takes(MOST) {
@@ -122,12 +127,14 @@ impl BlockedProduct {
 
     /// Computes a share of the weight rows (whole groups of [`BLOCKED_GROUP`]) for all `pairs`.
     ///
-    /// Pair `[a, b]` multiplies activation row `b` and writes at `dst + a * stride_a + b * stride_b` bytes.
+    /// Pair `[a, b]` multiplies activation row `b` and writes at `dst + a * stride_a + b *
+    /// stride_b` bytes.
     ///
     /// # Safety
-    /// `expert` is valid for one expert's weights, `activations` for converted rows without gaps up to the largest `b`, `dst`
-    /// for a row of floats at every pair's place that nothing else accesses, `scratch` for this thread's part
-    /// ([`BlockedExpert::scratch_bytes`] for one thread), 64-byte aligned. [`BlockedProduct::takes`] said yes.
+    /// `expert` is valid for one expert's weights, `activations` for converted rows without gaps up
+    /// to the largest `b`, `dst` for a row of floats at every pair's place that nothing else
+    /// accesses, `scratch` for this thread's part ([`BlockedExpert::scratch_bytes`] for one
+    /// thread), 64-byte aligned. [`BlockedProduct::takes`] said yes.
     #[expect(clippy::too_many_arguments, reason = "one kernel call")]
     pub unsafe fn compute(
         &self,
@@ -144,7 +151,8 @@ impl BlockedProduct {
         this.node.data = dst;
         (this.node.nb[1], this.node.nb[2]) = (strides[0], strides[1]);
         this.link();
-        // The kernel looks for the scratch of thread `ith`; that is ours, whichever share this is.
+        // The kernel uses the scratch of thread `ith`; make that this thread's, whichever share it
+        // computes.
         let part = this.scratch_stride();
         let scratch = scratch.cast::<u8>().wrapping_sub(share.ith * part).cast();
         // SAFETY: the caller's contract; the tensors are copies that point to its memory.
@@ -152,7 +160,7 @@ impl BlockedProduct {
         debug_assert!(took, "the kernel takes what it said it would");
     }
 
-    /// Scratch bytes of one thread.
+    /// Scratch of one thread in bytes.
     fn scratch_stride(&mut self) -> usize {
         // SAFETY: reads types and shapes of the copies.
         unsafe {
@@ -161,7 +169,7 @@ impl BlockedProduct {
         }
     }
 
-    /// Points the copied node at the copied operands; after every move of the whole.
+    /// Points the copied node at the copied operands. Needed after every move of `self`.
     fn link(&mut self) {
         self.node.src[0] = &raw mut self.weights;
         self.node.src[1] = &raw mut self.input;
@@ -189,8 +197,9 @@ unsafe fn call(
     share: ThreadShare,
 ) -> bool {
     let params = params(activations.cast_mut(), share);
-    // SAFETY: the kernel reads wdata (converted activations), the expert at index 0 and `rows`, writes dst rows and its
-    // thread's part of scratch, and does not touch the pool; all valid by the caller's contract.
+    // SAFETY: the kernel reads wdata (converted activations), the expert at index 0 and `rows`,
+    // writes dst rows and its thread's part of scratch, and does not touch the pool; all valid by
+    // the caller's contract.
     unsafe {
         abi::ggml_compute_forward_mul_mat_id_tiled(
             &raw const params,

@@ -1,15 +1,15 @@
-//! Nodes that run a function of ours.
+//! Custom nodes, which run a Rust function.
 
 use crate::tensor::Tensor;
 use llama_cpp_sys_2 as sys;
 
-/// Re-exported for signatures of custom nodes.
+/// The raw tensor, for signatures of custom functions.
 pub type RawTensor = sys::ggml_tensor;
 
-/// A node as a custom function gets it.
+/// The node that a custom function gets.
 ///
 /// # Safety
-/// To be called inside a [`CustomFn`](crate::CustomFn) with its first argument only.
+/// Call it only inside a [`CustomFn`](crate::CustomFn), with that function's first argument.
 pub unsafe fn custom_node<'g>(raw: *mut RawTensor) -> Tensor<'g> {
     // SAFETY: ggml passes the live node to the custom function.
     unsafe { Tensor::from_raw(raw) }

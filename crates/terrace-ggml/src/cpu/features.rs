@@ -1,14 +1,14 @@
-//! What this machine's processor offers, and what kernels were compiled for.
+//! The number of threads to use, and the instruction sets that kernels were compiled for.
 
 use llama_cpp_sys_2 as sys;
 
-/// Number of threads that suits compute on this machine when the user names none: physical cores are not told apart
-/// here, so it is what the process may run on.
+/// Default number of compute threads: the CPUs that the process may run on. Physical cores are not
+/// distinguished.
 pub fn default_threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Instruction sets that ggml's kernels were compiled for, by the names that compilers give them.
+/// Instruction sets that ggml's kernels were compiled for, by their compiler names.
 pub fn built_features() -> Vec<&'static str> {
     // SAFETY: functions without arguments that say what they were compiled with.
     let all = unsafe {

@@ -9,7 +9,7 @@ use std::ffi::{c_int, c_void};
 pub struct Kernels {
     vec_dot: unsafe extern "C" fn(c_int, *mut f32, usize, *const c_void, usize, *const c_void, usize, c_int),
     activation: DataType,
-    /// None where activations stay F32.
+    /// `None` if activations stay F32.
     from_float: Option<unsafe extern "C" fn(*const f32, *mut c_void, i64)>,
     activation_block: (usize, usize),
 }
@@ -17,8 +17,9 @@ pub struct Kernels {
 impl Kernels {
     /// The kernels for weights of type `ty`; `None` if ggml cannot multiply by it.
     pub fn of(ty: DataType) -> Option<Self> {
-        // SAFETY: both tables are static and indexed by a valid type (DataType's invariant). What the kernels look up, 16-bit
-        // floats among it, is filled in by the first call of ggml_cpu_init, and it may be called again.
+        // SAFETY: both tables are static and indexed by a valid type (DataType's invariant). What
+        // the kernels look up, 16-bit floats among it, is filled in by the first call of
+        // ggml_cpu_init, and it may be called again.
         unsafe {
             sys::ggml_cpu_init();
             let weight = &*sys::ggml_get_type_traits_cpu(ty.0);
@@ -52,7 +53,8 @@ impl Kernels {
     /// Converts `n` floats (a multiple of the block) to the activation type.
     ///
     /// # Safety
-    /// `from` is valid for `n` floats, `to` for `activation_bytes(n)` bytes, and they do not overlap.
+    /// `from` is valid for `n` floats, `to` for `activation_bytes(n)` bytes, and they do not
+    /// overlap.
     pub unsafe fn convert(&self, from: *const f32, to: *mut c_void, n: usize) {
         let n = i64::try_from(n).expect("a row's length");
         match self.from_float {
@@ -71,7 +73,8 @@ impl Kernels {
     /// `weights` and `activations` are valid for rows of `n` elements in their types.
     pub unsafe fn dot(&self, n: c_int, weights: *const c_void, activations: *const c_void) -> f32 {
         let mut sum = 0.0f32;
-        // SAFETY: the caller's contract; one row each, strides unused (nrc = 1), as ggml's MUL_MAT_ID calls it.
+        // SAFETY: the caller's contract; one row each, strides unused (nrc = 1), as ggml's
+        // MUL_MAT_ID calls it.
         unsafe { (self.vec_dot)(n, &raw mut sum, 0, weights, 0, activations, 0, 1) };
         sum
     }

@@ -1,4 +1,4 @@
-//! The kernels that Terrace computes with: ggml's CPU backend, and its parts for single rows, experts and operations.
+//! ggml's CPU backend, and its kernels for single rows, experts and operations.
 
 mod backend;
 pub mod blocked;

@@ -1,11 +1,12 @@
-//! Operations that compute each row by itself, taken out of a graph and run on rows that lie elsewhere.
+//! Operations that compute each row independently, taken from a graph and run on rows elsewhere.
 
 use crate::raw::abi::{self, ComputeParams};
 use crate::tensor::{Op, Tensor};
 use llama_cpp_sys_2 as sys;
 use std::ffi::c_void;
 
-/// ggml's own function for a node's operation, with the node's parameters: same code, same rounding.
+/// ggml's own function for a node's operation, with the node's parameters: same code, same
+/// rounding.
 #[derive(Clone, Copy)]
 pub struct RowOp {
     forward: abi::Forward,
@@ -13,7 +14,7 @@ pub struct RowOp {
     sources: [Option<sys::ggml_tensor>; 3],
 }
 
-/// Rows of floats, one for each expert.
+/// A table with a row of floats for each expert.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
     /// Elements of a row.
@@ -22,24 +23,24 @@ pub struct Table {
     pub values: Vec<f32>,
 }
 
-/// What stands in for one of the node's operands.
+/// A replacement for one of the node's operands.
 #[derive(Clone, Copy, Debug)]
 pub enum Operand {
-    /// Rows of floats, this many bytes apart.
+    /// Rows of floats.
     Rows {
         /// The first.
         data: *mut c_void,
         /// Bytes from one to the next.
         stride: usize,
     },
-    /// The operand as it is in the graph.
+    /// The operand in the graph, unchanged.
     Unchanged,
-    /// One 32-bit id that holds for all rows.
+    /// One 32-bit id for all rows.
     Id(*const i32),
 }
 
 impl RowOp {
-    /// The node's operation, if it is one of those: GLU, UNARY, SQR, CLAMP, SCALE, MUL and ADD_ID.
+    /// The node's operation, if it is GLU, UNARY, SQR, CLAMP, SCALE, MUL or ADD_ID.
     pub fn of(node: Tensor<'_>) -> Option<Self> {
         let forward: abi::Forward = match node.op() {
             Op::GLU => abi::ggml_compute_forward_glu,
@@ -60,17 +61,18 @@ impl RowOp {
         Some(Self { forward, node: unsafe { *node.as_ptr() }, sources })
     }
 
-    /// The operation, its parameters, and the elements of a row that comes out.
+    /// The operation, its parameters, and the number of elements in an output row.
     pub(crate) fn description(&self) -> (sys::ggml_op, [i32; 16], i64) {
         (self.node.op, self.node.op_params, self.node.ne[0])
     }
 
-    /// Elements in a row of the `i`-th operand (below 3); `None` if there is no such operand.
+    /// Number of elements in a row of operand `i` (below 3); `None` if there is no such operand.
     pub fn operand_width(&self, i: usize) -> Option<usize> {
         self.sources[i].map(|source| source.ne[0].unsigned_abs() as usize)
     }
 
-    /// The values of an operand that is the same in every graph, a row of floats for each expert; `None` if it is no such operand.
+    /// The values of operand `i`, if it is a table that is the same in every graph, with a row of
+    /// floats for each expert.
     pub fn table(&self, i: usize) -> Option<Table> {
         let tensor = self.sources[i]?;
         let [width, rows, rest @ ..] = tensor.ne.map(|n| n.unsigned_abs() as usize);
@@ -88,16 +90,17 @@ impl RowOp {
         Some(Table { width, values })
     }
 
-    /// Elements in a row that comes out.
+    /// Number of elements in an output row.
     pub const fn width(&self) -> usize {
         self.node.ne[0].unsigned_abs() as usize
     }
 
-    /// Computes `rows` rows, with `operands` in place of the node's, to `dst`, rows `stride` bytes apart.
+    /// Computes `rows` rows with `operands` in place of the node's, and writes them to `dst`,
+    /// `stride` bytes apart.
     ///
     /// # Safety
-    /// Row operands and `dst` are valid for so many rows of the shapes that the graph's tensors have, `dst` is nobody
-    /// else's; unchanged operands are computed and alive.
+    /// Row operands and `dst` are valid for `rows` rows of the shapes of the graph's tensors;
+    /// nothing else accesses `dst`; unchanged operands are computed and alive.
     pub unsafe fn run(&self, rows: usize, operands: [Operand; 3], dst: *mut c_void, stride: usize) {
         let mut node = self.node;
         set_rows(&mut node, rows, dst, stride);
@@ -110,7 +113,7 @@ impl RowOp {
                 Operand::Id(id) => {
                     source.data = id.cast_mut().cast();
                     source.ne = [i64::try_from(rows).expect("rows of a batch"), 1, 1, 1];
-                    // Every row finds the same id.
+                    // Every row uses the same id.
                     source.nb = [0; 4];
                 }
             }
@@ -124,8 +127,8 @@ impl RowOp {
             threadpool: std::ptr::null_mut(),
             use_ref: false,
         };
-        // SAFETY: the function reads the operands' rows and writes dst's, all valid by the caller's contract; these operations
-        // use neither the work buffer nor the pool.
+        // SAFETY: the function reads the operands' rows and writes dst's, all valid by the caller's
+        // contract; these operations use neither the work buffer nor the pool.
         unsafe { (self.forward)(&raw const params, &raw mut node) };
     }
 }

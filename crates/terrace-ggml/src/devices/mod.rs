@@ -1,4 +1,4 @@
-//! The devices that ggml has in this process: processors, accelerators, and what a server elsewhere offers.
+//! ggml's devices in this process: processors, accelerators, and devices of RPC servers.
 
 pub mod experts;
 pub mod rates;
@@ -11,7 +11,7 @@ use llama_cpp_sys_2 as sys;
 use std::ptr::NonNull;
 use terrace_model::ByteSize;
 
-/// All devices, in ggml's order; without [lost](DeviceHandle::is_lost) ones.
+/// All devices in ggml's order, except [lost](DeviceHandle::is_lost) ones.
 pub fn devices() -> Vec<DeviceHandle> {
     // SAFETY: no preconditions; an index below the count is valid.
     unsafe {
@@ -23,13 +23,14 @@ pub fn devices() -> Vec<DeviceHandle> {
 }
 
 impl DeviceHandle {
-    /// Whether nothing may be asked of it any more: it is remote, and a server is [gone](remote::lost).
+    /// Whether it must not be used any more, because it is remote and a server is
+    /// [gone](remote::lost).
     pub fn is_lost(self) -> bool {
         remote::lost() && self.is_remote()
     }
 
-    /// Its memory: free, and all of it. Asked from the driver at each call; zero for
-    /// [lost](Self::is_lost) ones.
+    /// Its free and total memory, queried from the driver at each call; zero for
+    /// [lost](Self::is_lost) devices.
     pub fn memory(self) -> (ByteSize, ByteSize) {
         if self.is_lost() {
             return (ByteSize::ZERO, ByteSize::ZERO);

@@ -1,44 +1,46 @@
-//! Servers of ggml's RPC protocol that end while they are used.
+//! Handles RPC servers that end while they are in use.
 //!
-//! ggml gives up the process when a connection ends. (One that stays, with nothing at its other end, is waited for.) Where such
-//! devices hold nothing but copies of experts, the process can do without them: ggml's thread that found out is then stopped for
-//! ever, and so is every thread that waits for it inside ggml. From then on nothing may be asked of remote devices: which of
-//! them was lost is not said.
+//! ggml aborts the process when a connection ends. (It waits for a connection that stays open with
+//! nothing at its other end.) Where remote devices hold only copies of experts, the process can do
+//! without them: ggml's thread that noticed the loss is then stopped for ever, and so is every
+//! thread that waits for it inside ggml. From then on no remote device may be used, because ggml
+//! does not say which one was lost.
 
 use crate::handles::{BufferTypeHandle, DeviceHandle};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What ggml-rpc.cpp says when a connection has ended, or cannot be made again.
+/// Messages of ggml-rpc.cpp when a connection has ended or cannot be made again.
 const GONE: [&str; 3] = ["Remote RPC server crashed", "RPC handshake failed", "Failed to connect to"];
 
-/// There are copies on remote devices, computed by threads that may be stopped.
+/// Whether remote devices hold copies, computed by threads that may be stopped.
 static COPIES: AtomicBool = AtomicBool::new(false);
-/// A model has weights there, or computes there itself.
+/// Whether a model has weights on remote devices, or computes there itself.
 static NEEDED: AtomicBool = AtomicBool::new(false);
 static LOST: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// Whether this thread, one of Rust's, may be stopped.
+    /// Whether this Rust thread may be stopped.
     static MAY_STOP: Cell<bool> = const { Cell::new(false) };
 }
 
-/// This thread may be stopped: threads that wait for it look at [`lost`].
+/// Declares that this thread may be stopped. Threads that wait for it have to check [`lost`].
 pub fn may_stop_this_thread() {
     MAY_STOP.set(true);
 }
 
-/// Whether a server of remote devices is gone. Nothing may be asked of any remote device then.
+/// Whether an RPC server is gone. No remote device may be used then.
 pub fn lost() -> bool {
     LOST.load(Ordering::Acquire)
 }
 
-/// From now on remote devices hold copies, and their users look at [`lost`] while they wait.
+/// Notes that remote devices hold copies, and that their users check [`lost`] while they wait.
 pub(crate) fn hold_copies() {
     COPIES.store(true, Ordering::Release);
 }
 
-/// A model is about to be loaded to these devices and buffer types: if one is remote, its loss is the process's end.
+/// Notes that a model is about to be loaded to these devices and buffer types. If one is remote,
+/// losing it ends the process.
 pub(crate) fn need(
     devices: impl Iterator<Item = DeviceHandle>,
     buffers: impl Iterator<Item = BufferTypeHandle>,
@@ -49,14 +51,14 @@ pub(crate) fn need(
     }
 }
 
-/// Called with ggml's last words, on the thread that says them. Returns unless they are of a lost server that the process can do
-/// without.
+/// Called with ggml's abort message, on the aborting thread. Does not return if the message is
+/// about a lost server that the process can do without.
 pub(crate) fn stop_if_lost(words: &str) {
     if !is_loss(words) {
         return;
     }
-    // The thread through which ggml talks to the server may be stopped, which has no name. Rust's threads that come here by
-    // themselves have one: only for some do the waiting ones look at `lost`.
+    // ggml's own thread that talks to the server has no name and may be stopped. Rust's threads
+    // that get here have names, and only for some of them do waiting threads check `lost`.
     let waited_for = std::thread::current().name().is_some() && !MAY_STOP.get();
     if waited_for || NEEDED.load(Ordering::Acquire) || !COPIES.load(Ordering::Acquire) {
         return;
@@ -67,7 +69,7 @@ pub(crate) fn stop_if_lost(words: &str) {
     }
 }
 
-/// Whether these are ggml's words of a lost server.
+/// Whether this is ggml's message about a lost server.
 pub(crate) fn is_loss(words: &str) -> bool {
     GONE.iter().any(|gone| words.contains(gone))
 }

@@ -1,4 +1,4 @@
-//! The device: layers' slots, their recipes and graphs.
+//! A device that computes experts: slots of layers, recipes and graphs.
 
 use super::error::ExpertDeviceError;
 use super::graph::{BlockGraph, Pairs};
@@ -19,12 +19,12 @@ use terrace_model::ByteSize;
 pub struct LayerKey(usize);
 
 impl LayerKey {
-    /// The key of the layer at this index of a slice.
+    /// Makes the key of the layer at this index of a slice.
     pub const fn new(index: usize) -> Self {
         Self(index)
     }
 
-    /// The index for slices.
+    /// The index in a slice.
     pub const fn index(self) -> usize {
         self.0
     }
@@ -40,7 +40,7 @@ pub struct ExpertDevice {
     name: String,
 }
 
-/// What is there for a layer.
+/// The state of one layer.
 struct Layer {
     graphs: HashMap<(usize, bool), BlockGraph>,
     recipe: Option<Arc<Recipe>>,
@@ -52,11 +52,12 @@ struct Layer {
 unsafe impl Send for ExpertDevice {}
 
 impl ExpertDevice {
-    /// The device, with `activations` bytes of its memory for what graphs compute with. A remote one is to be started and used by a
-    /// [thread](remote::may_stop_this_thread) of its own: it is stopped in the middle of a call when the device is lost, for ever.
+    /// Starts a device, with `activations` bytes of its memory for activations of graphs. A remote
+    /// device has to be started and used by a [thread of its own](remote::may_stop_this_thread),
+    /// which is stopped for ever in the middle of a call if the device is lost.
     ///
     /// # Errors
-    /// If it does not start, or without room.
+    /// If it does not start, or has no room.
     pub fn start(device: DeviceHandle, activations: ByteSize) -> Result<Self, ExpertDeviceError> {
         let name = device.name();
         if device.is_lost() {
@@ -79,11 +80,11 @@ impl ExpertDevice {
         &self.name
     }
 
-    /// Makes room for `slots` experts of a layer with these matrices; nothing is in them. [`ExpertDevice::bytes_for`] says how
-    /// much it takes.
+    /// Adds a layer with `slots` empty slots for these matrices. They take
+    /// [`ExpertDevice::bytes_for`].
     ///
     /// # Errors
-    /// Without room, or if the device cannot multiply with one of the types.
+    /// If there is no room, or the device cannot multiply by one of the types.
     pub fn add(&mut self, matrices: &[SlotShape], slots: u32) -> Result<LayerKey, ExpertDeviceError> {
         let slots = Slots::new(self.device, matrices, slots)?;
         self.layers.push(Some(Layer::of(slots)));
@@ -95,11 +96,10 @@ impl ExpertDevice {
         slots::bytes_for(self.device, matrices, slots)
     }
 
-    /// Gives a layer's memory back, and makes room for other matrices in its place; nothing is in them, and the layer has no
-    /// recipe.
+    /// Frees a layer's memory, and gives it empty slots for other matrices. It then has no recipe.
     ///
     /// # Errors
-    /// As [`ExpertDevice::add`]; the layer then has no slots at all.
+    /// As [`ExpertDevice::add`]; the layer then has no slots.
     pub fn remake(
         &mut self,
         layer: LayerKey,
@@ -112,15 +112,16 @@ impl ExpertDevice {
         Ok(())
     }
 
-    /// Gives a layer's memory back.
+    /// Frees a layer's memory.
     pub fn remove(&mut self, layer: LayerKey) {
         self.layers[layer.0] = None;
     }
 
-    /// How the layer's block computes from now on.
+    /// Sets how the layer's block computes.
     ///
     /// # Errors
-    /// If the device cannot compute it, or its activations' room is too small for `most` pairs.
+    /// If the device cannot compute it, or the memory for activations is too small for `most`
+    /// pairs.
     pub fn set_recipe(
         &mut self,
         layer: LayerKey,
@@ -138,7 +139,7 @@ impl ExpertDevice {
             this.tables = Some(Tables::new(self.device, &recipe.tables)?);
         }
         this.recipe = Some(recipe);
-        // What a graph of most pairs takes, smaller ones take, too.
+        // If the graph for the most pairs works, smaller ones do as well.
         let made = this.graph(&self.backend, &self.activations, &self.name, (most, false)).map(|_| ());
         if made.is_err() {
             this.recipe = None;
@@ -146,27 +147,28 @@ impl ExpertDevice {
         made
     }
 
-    /// Puts an expert's bytes of a matrix into a slot.
+    /// Copies an expert's bytes of a matrix into a slot.
     ///
     /// # Panics
-    /// If there is no such slot, or it has another size.
+    /// If there is no such slot, or its size differs.
     pub fn put(&mut self, layer: LayerKey, matrix: usize, slot: u32, bytes: &[u8]) {
         self.layers[layer.0].as_mut().expect("a layer that was not removed").slots.put(matrix, slot, bytes);
     }
 
-    /// Waits until everything that was put is there.
+    /// Waits until everything that was put has arrived.
     pub fn settle(&mut self) {
         // SAFETY: a live backend.
         unsafe { sys::ggml_backend_synchronize(self.backend.0.as_ptr()) };
     }
 
-    /// Computes the layer's block for each pair: rows of results to `out`, in the order of the pairs.
+    /// Computes the layer's block for each pair, and writes a row of results for each to `out`, in
+    /// order.
     ///
     /// # Errors
     /// If the device fails.
     ///
     /// # Panics
-    /// If the layer has no recipe, or `out` has not a row for each pair.
+    /// If the layer has no recipe, or `out` does not have a row for each pair.
     pub fn compute(
         &mut self,
         layer: LayerKey,
@@ -190,7 +192,7 @@ impl Layer {
         Self { graphs: HashMap::new(), recipe: None, tables: None, slots }
     }
 
-    /// The graph for a number of pairs, with a row each or all the same.
+    /// The graph for a number of pairs, and whether they share one row.
     fn graph(
         &mut self,
         backend: &OwnedBackend,

@@ -1,22 +1,22 @@
-//! Why a device does not compute experts.
+//! Errors of devices that compute experts.
 
 use terrace_model::ByteSize;
 
-/// Why a device does not compute for us.
+/// Why a device does not compute experts.
 #[derive(Debug, thiserror::Error)]
 pub enum ExpertDeviceError {
-    /// Its driver makes no stream of computation.
+    /// Its driver cannot make a stream of computation.
     #[error("device {device} cannot be started")]
     Start {
         /// ggml's name of it.
         device: String,
     },
-    /// No room.
+    /// It has no room.
     #[error("device {device} has no room for {bytes}")]
     Memory {
         /// ggml's name of it.
         device: String,
-        /// What was asked for.
+        /// Requested bytes.
         bytes: ByteSize,
     },
     /// It cannot compute a node of the block.
@@ -27,7 +27,7 @@ pub enum ExpertDeviceError {
         /// ggml's name of the operation.
         op: &'static str,
     },
-    /// It was reached over a network, and is not any more.
+    /// It was reached over a network, and no longer can be.
     #[error("device {device} is lost: an RPC server has ended")]
     Lost {
         /// ggml's name of it.

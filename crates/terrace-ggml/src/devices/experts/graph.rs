@@ -1,4 +1,4 @@
-//! A block for a number of pairs, as a graph of the device's.
+//! A block for a number of pairs, as a graph for the device.
 
 use super::error::ExpertDeviceError;
 use super::recipe::{Part, Recipe, Source, Step};
@@ -31,7 +31,8 @@ pub struct BlockGraph {
 }
 
 impl BlockGraph {
-    /// Makes the graph for `pairs` pairs, each with a row of its own or all with the same. It is to be [placed](Self::place).
+    /// Makes the graph for `pairs` pairs, each with a row of its own or all sharing one. It still
+    /// has to be [placed](Self::place).
     pub fn new(
         weights: &Slots,
         tables: Option<&Tables>,
@@ -43,10 +44,10 @@ impl BlockGraph {
         let c = context.raw();
         let inner = i64::try_from(weights.inner(recipe.first[0])).expect("a matrix's dimension");
         let pairs = i64::try_from(pairs).expect("pairs of a batch");
-        // Either one token that uses all slots, or as many tokens that use one each.
+        // Either one token that uses all slots, or one token per slot.
         let (used, tokens) = if shared { (pairs, 1) } else { (1, pairs) };
-        // SAFETY: the context has room for these tensors; shapes agree as MUL_MAT_ID wants them, and as the model's graph has
-        // them from row to row.
+        // SAFETY: the context has room for these tensors; shapes agree as MUL_MAT_ID wants them,
+        // and as the model's graph has them from row to row.
         unsafe {
             let input = sys::ggml_new_tensor_3d(c, sys::GGML_TYPE_F32, inner, 1, tokens);
             let slots = sys::ggml_new_tensor_2d(c, sys::GGML_TYPE_I32, used, tokens);
@@ -70,7 +71,7 @@ impl BlockGraph {
         }
     }
 
-    /// Gives all tensors memory of `buffer`, over those of other graphs: one runs at a time.
+    /// Gives all tensors memory in `buffer`, which graphs share, since only one runs at a time.
     pub fn place(
         &self,
         backend: &OwnedBackend,
@@ -78,8 +79,8 @@ impl BlockGraph {
         device: &str,
     ) -> Result<(), ExpertDeviceError> {
         let failed = |status| ExpertDeviceError::Failed { device: device.into(), status };
-        // SAFETY: live handles; tensors of the graph that are nowhere get places within the buffer, at its alignment, and views
-        // their storage's.
+        // SAFETY: live handles; tensors of the graph that are nowhere get places within the buffer,
+        // at its alignment, and views their storage's.
         unsafe {
             let raw = buffer.0.as_ptr();
             let base = sys::ggml_backend_buffer_get_base(raw).cast::<u8>();
@@ -113,12 +114,12 @@ impl BlockGraph {
         Ok(())
     }
 
-    /// ggml's status.
+    /// Computes the pairs, and returns ggml's status.
     pub fn run(&mut self, backend: &OwnedBackend, pairs: Pairs<'_>, out: &mut [f32]) -> sys::ggml_status {
         let backend = backend.0.as_ptr();
         let Pairs { rows, slots, experts } = pairs;
-        // SAFETY: live handles, tensors with memory; sizes are checked. What is copied in the background is borrowed until the
-        // end of the wait.
+        // SAFETY: live handles, tensors with memory; sizes are checked. What is copied in the
+        // background is borrowed until the end of the wait.
         unsafe {
             assert_eq!(sys::ggml_nbytes(self.input), size_of_val(rows));
             assert_eq!(sys::ggml_nbytes(self.slots), size_of_val(slots));
@@ -143,10 +144,11 @@ impl BlockGraph {
     }
 }
 
-/// A step's node.
+/// Makes a step's node.
 ///
 /// # Safety
-/// The context has room for the node and its views; the values are its, with the rows that the step wants.
+/// The context has room for the node and its views; the values are its, with the rows that the step
+/// wants.
 unsafe fn node(
     c: *mut sys::ggml_context,
     values: &[*mut sys::ggml_tensor],
@@ -171,7 +173,7 @@ unsafe fn node(
     }
 }
 
-/// A value's rows, or a view of a part of each.
+/// A value's rows, or a view of part of each row.
 ///
 /// # Safety
 /// As [`node`].

@@ -1,8 +1,9 @@
-//! A device that computes chosen experts of MoE blocks for us, beside whatever llama.cpp has there.
+//! A device that computes chosen experts of MoE blocks, beside whatever llama.cpp keeps there.
 //!
-//! An [`ExpertDevice`] holds *slots* of layers: for each matrix of a layer one tensor `[inner, rows, slots]`, into which single
-//! experts are put. It computes pairs of an activation row and a slot by the layer's [`Recipe`]: what the model's graph does
-//! from the first products of a block to the last one. Graphs are made once for each layer and number of pairs.
+//! An [`ExpertDevice`] holds *slots* of layers: one tensor `[inner, rows, slots]` for each matrix
+//! of a layer, into which single experts are copied. It computes pairs of an activation row and a
+//! slot by the layer's [`Recipe`], which describes what the model's graph does from the first
+//! products of a block to the last one. Graphs are made once for each layer and number of pairs.
 
 mod device;
 mod error;

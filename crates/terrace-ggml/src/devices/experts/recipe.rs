@@ -1,4 +1,4 @@
-//! What an MoE block computes for one pair, as plain data.
+//! The computation of an MoE block for one pair, as plain data.
 
 use crate::cpu::row_op::{RowOp, Table};
 use llama_cpp_sys_2 as sys;
@@ -9,24 +9,24 @@ use std::ops::Range;
 /// Values are numbered: first those of `first`, in order, then one for each step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recipe {
-    /// The slots' matrices that the input is multiplied with.
+    /// Indices of the matrices that multiply the input.
     pub first: Vec<usize>,
-    /// In between, in order.
+    /// The operations in between, in order.
     pub steps: Vec<Step>,
-    /// What goes into the last matrix.
+    /// The input of the last matrix.
     pub middle: Part,
-    /// The slots' matrix of the last product.
+    /// Index of the last product's matrix.
     pub down: usize,
-    /// Rows of every expert, which steps take by the expert's id: biases.
+    /// Tables from which steps take rows by the expert's id: biases.
     pub tables: Vec<Table>,
 }
 
-/// A row operation with the parameters that the model's graph has.
+/// A row operation, with its parameters in the model's graph.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
     pub(super) op: sys::ggml_op,
     pub(super) params: [i32; 16],
-    /// Elements of a row that comes out.
+    /// Number of elements in an output row.
     pub(super) width: i64,
     pub(super) sources: Vec<Source>,
 }
@@ -45,7 +45,7 @@ pub enum Source {
 /// A part of each row of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Number of the value.
+    /// Index of the value.
     pub value: usize,
     /// Elements before it.
     pub skip: usize,
@@ -54,9 +54,10 @@ pub struct Part {
 }
 
 impl Recipe {
-    /// The same for these of the `all` elements of the FFN dimension: its last product is a summand of the whole one. All
-    /// operations compute each element by itself ([`RowOp::of`]), so a slice of what goes in is a slice of what comes out.
-    /// None if a row between the products is not one or more times `all` elements.
+    /// The recipe for `range` of the `all` elements of the FFN dimension; its last product is a
+    /// summand of the whole one. All operations compute each element independently ([`RowOp::of`]),
+    /// so a slice of the input gives a slice of the output. `None` if the length of a row between
+    /// the products is not a multiple of `all`.
     pub fn slice(&self, range: &Range<usize>, all: usize) -> Option<Self> {
         let times = |elements: usize| elements.is_multiple_of(all).then_some(elements / all * range.len());
         let part =
@@ -85,7 +86,7 @@ impl Recipe {
 }
 
 impl Step {
-    /// The operation, on other operands.
+    /// Makes a step of this operation with other operands.
     pub fn new(op: &RowOp, sources: Vec<Source>) -> Self {
         let (op, params, width) = op.description();
         Self { op, params, width, sources }
@@ -125,7 +126,7 @@ mod tests {
         let rows = [2.0, 3.0, 8.0, 9.0, 14.0, 15.0, 20.0, 21.0];
         assert_eq!(slice.tables, [Table { width: 4, values: rows.to_vec() }]);
         assert_eq!(recipe.slice(&(0..6), 6).unwrap(), recipe);
-        // Rows of another length than the FFN dimension's.
+        // Rows whose length is not a multiple of the FFN dimension.
         assert_eq!(recipe.slice(&(0..5), 5), None);
     }
 }

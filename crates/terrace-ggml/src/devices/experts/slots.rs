@@ -1,4 +1,4 @@
-//! A layer's experts in a device's memory.
+//! Slots for a layer's experts in a device's memory.
 
 use super::error::ExpertDeviceError;
 use crate::cpu::row_op::Table;
@@ -11,14 +11,14 @@ use std::ffi::CStr;
 use std::ptr::NonNull;
 use terrace_model::ByteSize;
 
-/// An expert's matrix.
+/// Type and shape of an expert's matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotShape {
-    /// How its elements are stored.
+    /// Type of its elements.
     pub ty: DataType,
-    /// Elements of a row: what goes in. Whole blocks of the type.
+    /// Elements of a row, which is the size of the input; whole blocks of the type.
     pub inner: u64,
-    /// Rows: elements that come out.
+    /// Number of rows, which is the size of the output.
     pub rows: u64,
 }
 
@@ -45,7 +45,7 @@ impl Slots {
         self.tensors[matrix]
     }
 
-    /// Elements that a matrix takes.
+    /// Size of a matrix's input.
     pub fn inner(&self, matrix: usize) -> usize {
         // SAFETY: a live tensor of ours.
         unsafe { (*self.tensors[matrix]).ne[0] }.unsigned_abs() as usize
@@ -84,7 +84,7 @@ impl SlotShape {
         }
     }
 
-    /// Whether the device multiplies with it.
+    /// Checks that the device can multiply by the matrix.
     fn check(
         &self,
         device: DeviceHandle,
@@ -92,7 +92,8 @@ impl SlotShape {
         tensor: *mut sys::ggml_tensor,
     ) -> Result<(), ExpertDeviceError> {
         let inner = i64::try_from(self.inner).expect("a matrix's dimension");
-        // SAFETY: the context has room for these tensors (Slots::new); the operation is only asked about.
+        // SAFETY: the context has room for these tensors (Slots::new); the operation is only asked
+        // about.
         let supported = unsafe {
             let input = sys::ggml_new_tensor_3d(context.raw(), sys::GGML_TYPE_F32, inner, 1, 1);
             let ids = sys::ggml_new_tensor_2d(context.raw(), sys::GGML_TYPE_I32, 1, 1);
@@ -104,7 +105,7 @@ impl SlotShape {
     }
 }
 
-/// Rows of every expert in a device's memory.
+/// Tables of experts' rows in a device's memory.
 pub struct Tables {
     tensors: Vec<*mut sys::ggml_tensor>,
     // Dropped before the context that the tensors are in.
@@ -136,11 +137,11 @@ impl Tables {
     }
 }
 
-/// Memory of the device for these tensors, which are in it then.
+/// Allocates memory of the device for these tensors, and places them in it.
 fn hold(device: DeviceHandle, tensors: &[*mut sys::ggml_tensor]) -> Result<OwnedBuffer, ExpertDeviceError> {
     let buffer = allocate(device, ByteSize(end(device, tensors) as u64))?;
-    // SAFETY: a live buffer with room for all of them, one after the other at the device's alignment; live tensors that are
-    // nowhere.
+    // SAFETY: a live buffer with room for all of them, one after the other at the device's
+    // alignment; live tensors that are nowhere.
     unsafe {
         sys::ggml_backend_buffer_set_usage(buffer.0.as_ptr(), sys::GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
         let base = sys::ggml_backend_buffer_get_base(buffer.0.as_ptr()).cast::<u8>();
@@ -155,14 +156,14 @@ fn hold(device: DeviceHandle, tensors: &[*mut sys::ggml_tensor]) -> Result<Owned
     Ok(buffer)
 }
 
-/// See [`super::ExpertDevice::bytes_for`].
+/// Bytes that slots take; see [`super::ExpertDevice::bytes_for`].
 pub fn bytes_for(device: DeviceHandle, matrices: &[SlotShape], slots: u32) -> ByteSize {
     let context = ScratchContext::new(matrices.len() + 1);
     let tensors: Vec<_> = matrices.iter().map(|matrix| matrix.tensor(&context, slots)).collect();
     ByteSize(end(device, &tensors) as u64)
 }
 
-/// Where tensors lie that stand one after the other, and their sizes.
+/// Offsets and sizes of tensors placed one after the other.
 fn places(device: DeviceHandle, tensors: &[*mut sys::ggml_tensor]) -> impl Iterator<Item = (usize, usize)> {
     let buffers = device.buffer_type().as_raw();
     // SAFETY: a live buffer type.
@@ -177,7 +178,7 @@ fn places(device: DeviceHandle, tensors: &[*mut sys::ggml_tensor]) -> impl Itera
     })
 }
 
-/// Bytes that they take.
+/// Bytes that tensors take, placed one after the other.
 fn end(device: DeviceHandle, tensors: &[*mut sys::ggml_tensor]) -> usize {
     places(device, tensors).last().map_or(0, |(at, size)| at + size)
 }
@@ -188,7 +189,7 @@ pub fn op_name(node: *const sys::ggml_tensor) -> &'static str {
     unsafe { CStr::from_ptr(sys::ggml_op_desc(node)) }.to_str().unwrap_or("?")
 }
 
-/// Memory of the device.
+/// Allocates memory of the device.
 pub fn allocate(device: DeviceHandle, bytes: ByteSize) -> Result<OwnedBuffer, ExpertDeviceError> {
     let no_room = || ExpertDeviceError::Memory { device: device.name(), bytes };
     let size = usize::try_from(bytes.bytes()).map_err(|_| no_room())?;

@@ -5,18 +5,18 @@ use terrace_model::ByteSize;
 /// Why a device was not measured.
 #[derive(Debug, thiserror::Error)]
 pub enum RatesError {
-    /// Its driver makes no stream of computation.
+    /// Its driver cannot make a stream of computation.
     #[error("device {device} cannot be started")]
     Start {
         /// ggml's name of it.
         device: String,
     },
-    /// No room.
+    /// It has no room.
     #[error("device {device} has no room for {bytes} of test weights")]
     Memory {
         /// ggml's name of it.
         device: String,
-        /// What was asked for.
+        /// Requested bytes.
         bytes: ByteSize,
     },
     /// A graph failed.

@@ -1,4 +1,4 @@
-//! What a layer takes besides its weights.
+//! Measures the time of a layer apart from reading its weights.
 
 use super::error::RatesError;
 use super::pass::{Run, keep, set};
@@ -8,38 +8,40 @@ use llama_cpp_sys_2 as sys;
 use std::ptr::null_mut;
 use std::time::Duration;
 
-/// Elements of a row, so few that nothing but starting and joining the nodes takes time.
+/// Elements of a row, so few that only starting and joining the nodes takes time.
 const WIDTH: i64 = 64;
-/// Elements of one attention head, two of which make the width.
+/// Elements of one attention head; two of them make the width.
 const HEAD: i64 = WIDTH / 2;
 /// Tokens that attention looks back at.
 const PAST: i64 = 32;
-/// Layers of the longer graph and of the shorter one: their difference has no start of a graph in it.
+/// Layers of the longer and of the shorter graph. Their difference excludes the start of a graph.
 const LAYERS: [usize; 2] = [18, 2];
-/// Tensors of a layer, generously.
+/// Upper bound for the tensors of a layer.
 const TENSORS: usize = 48;
 
 impl Processor {
-    /// Seconds that the nodes of a layer take for one token when there is nothing to read: those of a transformer's
-    /// attention and gated feed-forward network on tensors of some hundred bytes. 0 if the device cannot compute them.
+    /// Seconds that the nodes of a layer take for one token when there is nothing to read:
+    /// attention and a gated feed-forward network on tensors of some hundred bytes. 0 if the device
+    /// cannot compute them.
     ///
     /// # Errors
-    /// Without memory, or if the device fails.
+    /// If there is no memory, or the device fails.
     pub fn layer_overhead(&mut self, time: Duration) -> Result<f64, RatesError> {
         let [many, few] = LAYERS;
         let (Some(long), Some(short)) = (self.layers(many, time / 2)?, self.layers(few, time / 2)?) else {
             return Ok(0.0);
         };
-        // On a busy machine the short one may have taken longer.
+        // On a busy machine the short graph may have taken longer.
         Ok(((long - short) / (many - few) as f64).max(long / many as f64 / 8.0))
     }
 
-    /// Seconds for a graph of `layers` layers.
+    /// Seconds for a graph of `count` layers.
     fn layers(&mut self, count: usize, time: Duration) -> Result<Option<f64>, RatesError> {
         let tensors = count * TENSORS + 16;
         let context = ScratchContext::new(tensors);
         let c = context.raw();
-        // SAFETY: the context has room for these tensors (TENSORS for each layer), and shapes agree as ggml wants them.
+        // SAFETY: the context has room for these tensors (TENSORS for each layer), and shapes agree
+        // as ggml wants them.
         unsafe {
             let weight = |rows: i64| {
                 let tensor = sys::ggml_new_tensor_2d(c, sys::GGML_TYPE_F32, WIDTH, rows);

@@ -1,7 +1,8 @@
-//! How fast a device computes: ggml's own kernels over weights that mean nothing.
+//! Measures how fast a device computes, with ggml's own kernels over meaningless weights.
 //!
-//! A [`Processor`] is a device with a buffer of weights that is larger than its caches should be. What is timed are
-//! graphs of nodes that go through that buffer once, as decoding a token goes through a model's weights.
+//! A [`Processor`] is a device with a buffer of weights, which should be larger than its caches.
+//! Graphs are timed whose nodes go through that buffer once, as decoding a token goes through a
+//! model's weights.
 
 mod error;
 mod layer;

@@ -1,4 +1,4 @@
-//! A graph that is computed again and again.
+//! A graph that is computed repeatedly.
 
 use super::error::RatesError;
 use super::processor::Processor;
@@ -6,14 +6,14 @@ use crate::raw::scratch::ScratchContext;
 use llama_cpp_sys_2 as sys;
 use std::time::{Duration, Instant};
 
-/// What going through the weights once took.
+/// The result of going through the weights once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pass {
     /// Bytes of weights that were read.
     pub bytes: u64,
     /// Floating point operations, two for each weight and token.
     pub flops: u64,
-    /// Seconds: the fastest of the passes. What else goes on on a machine only ever makes one slower.
+    /// Seconds of the fastest pass, since other load on a machine only ever slows passes down.
     pub seconds: f64,
 }
 
@@ -37,14 +37,16 @@ pub(super) struct Run<'c> {
 }
 
 impl<'c> Run<'c> {
-    /// A graph of nodes in the context, on the processor; `None` if its device cannot compute one of them.
+    /// Makes a graph of nodes in the context, on the processor; `None` if its device cannot compute
+    /// one of them.
     pub fn new(
         processor: &Processor,
         context: &'c ScratchContext,
         nodes: &[*mut sys::ggml_tensor],
         most_nodes: usize,
     ) -> Result<Option<Self>, RatesError> {
-        // SAFETY: live handles; the nodes are tensors of the context, which has room for the graph (ScratchContext::new).
+        // SAFETY: live handles; the nodes are tensors of the context, which has room for the graph
+        // (ScratchContext::new).
         unsafe {
             let backend = processor.stream.raw();
             let graph = sys::ggml_new_graph_custom(context.raw(), most_nodes.max(16), false);
@@ -66,7 +68,8 @@ impl<'c> Run<'c> {
         }
     }
 
-    /// Computes it once to warm up and then for about `time`, at least once: the least seconds.
+    /// Computes the graph once to warm up, then repeatedly for about `time`, at least once. Returns
+    /// the shortest time in seconds.
     pub fn time(&self, processor: &mut Processor, time: Duration) -> Result<f64, RatesError> {
         self.once(processor)?;
         let started = Instant::now();
@@ -75,7 +78,7 @@ impl<'c> Run<'c> {
             let before = Instant::now();
             self.once(processor)?;
             seconds = seconds.min(before.elapsed().as_secs_f64());
-            // Not another one that would end long after the time.
+            // Do not start a pass that would end long after the time.
             if started.elapsed() + before.elapsed() / 2 >= time {
                 break;
             }
@@ -85,11 +88,12 @@ impl<'c> Run<'c> {
 
     fn once(&self, processor: &mut Processor) -> Result<(), RatesError> {
         let mut value = 0f32;
-        // SAFETY: a live backend and a graph whose tensors all have memory; `&mut` makes their use exclusive. The last
-        // node is F32 with at least one element.
+        // SAFETY: a live backend and a graph whose tensors all have memory; `&mut` makes their use
+        // exclusive. The last node is F32 with at least one element.
         let status = unsafe {
             let status = sys::ggml_backend_graph_compute(processor.stream.raw(), self.graph);
-            // A remote device only says that the graph is on its way; a result is there when all of it is.
+            // A remote device only confirms that the graph is on its way; once a result arrives,
+            // the graph is done.
             let last = sys::ggml_graph_node(self.graph, -1);
             sys::ggml_backend_tensor_get(last, (&raw mut value).cast(), 0, size_of::<f32>());
             status
@@ -109,7 +113,7 @@ impl Drop for Run<'_> {
     }
 }
 
-/// Marks a tensor as given from outside: it keeps its memory through all passes.
+/// Marks a tensor as an input, so that it keeps its memory through all passes.
 ///
 /// # Safety
 /// A live tensor.
@@ -117,7 +121,7 @@ pub(super) unsafe fn keep(tensor: *mut sys::ggml_tensor) -> *mut sys::ggml_tenso
     // SAFETY: the caller's contract.
     unsafe {
         sys::ggml_set_input(tensor);
-        // What is an output, too, is never overwritten by a later node.
+        // A tensor that is also an output is never overwritten by a later node.
         sys::ggml_set_output(tensor);
     }
     tensor

@@ -1,4 +1,4 @@
-//! A device with weights that mean nothing, and copies to it and back.
+//! A device with meaningless weights, and copies to it and back.
 
 use super::error::RatesError;
 use crate::cpu::CpuBackend;
@@ -10,19 +10,19 @@ use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 use terrace_model::ByteSize;
 
-/// Bytes of the pattern that fills the weights; a prime number of them, so that matrices differ.
+/// Bytes of the pattern that fills the weights; a prime number, so that matrices differ.
 const PATTERN: usize = 1_048_573;
 
 /// A device with weights to compute with.
 pub struct Processor {
     pub(super) name: String,
-    // Dropped before the stream, whose device it is on.
+    // Dropped before the stream.
     weights: OwnedBuffer,
     pub(super) stream: Stream,
     pub(super) bytes: u64,
 }
 
-/// Something that computes graphs.
+/// A backend that computes graphs.
 pub(super) enum Stream {
     Cpu(CpuBackend),
     Device(OwnedBackend),
@@ -32,10 +32,10 @@ pub(super) enum Stream {
 unsafe impl Send for Processor {}
 
 impl Processor {
-    /// The processor with `threads` threads, and `weights` bytes of memory.
+    /// The CPU with `threads` threads, and `weights` bytes of memory.
     ///
     /// # Errors
-    /// Without room.
+    /// If there is no room.
     pub fn cpu(threads: usize, weights: ByteSize) -> Result<Self, RatesError> {
         let stream = Stream::Cpu(CpuBackend::new(threads));
         // SAFETY: no arguments; the CPU's buffer type is static.
@@ -45,7 +45,7 @@ impl Processor {
     /// A device, and `weights` bytes of its memory.
     ///
     /// # Errors
-    /// If it does not start, or without room.
+    /// If it does not start, or has no room.
     pub fn device(device: DeviceHandle, weights: ByteSize) -> Result<Self, RatesError> {
         let name = device.name();
         // SAFETY: a live device; no parameters.
@@ -72,15 +72,15 @@ impl Processor {
         Ok(this)
     }
 
-    /// Bytes of weights that there are.
+    /// Size of the weights.
     pub fn weights(&self) -> ByteSize {
         ByteSize(self.bytes)
     }
 
-    /// The weights, where they lie in main memory.
+    /// The weights, if they are in main memory.
     pub fn host_weights(&self) -> Option<&[u8]> {
-        // SAFETY: a live buffer; a host buffer's base is memory of its size, filled by `fill`, which nothing writes to
-        // while `self` is borrowed.
+        // SAFETY: a live buffer; a host buffer's base is memory of its size, filled by `fill`,
+        // which nothing writes to while `self` is borrowed.
         unsafe {
             let host = sys::ggml_backend_buffer_is_host(self.weights.0.as_ptr());
             let base = sys::ggml_backend_buffer_get_base(self.weights.0.as_ptr()).cast::<u8>();
@@ -89,18 +89,20 @@ impl Processor {
         }
     }
 
-    /// Seconds that a small copy there and back takes, half of both, at best; `time` for all of them.
+    /// The latency of small copies in seconds: half of the best times there and back. Measured for
+    /// `time`.
     pub fn latency(&mut self, time: Duration) -> f64 {
         self.copies(64, time).map_or(0.0, |(there, back)| (there + back) / 2.0)
     }
 
-    /// Bytes per second of copies to the device and back in pieces of `bytes`, `time` for each way.
+    /// Rates in bytes per second of copies to the device and back, in pieces of `bytes`. Measured
+    /// for `time` in each direction.
     pub fn link(&mut self, bytes: ByteSize, time: Duration) -> Option<(f64, f64)> {
         let (there, back) = self.copies(usize::try_from(bytes.bytes()).ok()?, time * 2)?;
         Some((bytes.bytes() as f64 / there, bytes.bytes() as f64 / back))
     }
 
-    /// The least seconds for copying `bytes` there and, separately, back.
+    /// The shortest times in seconds for copying `bytes` there and, separately, back.
     fn copies(&mut self, bytes: usize, time: Duration) -> Option<(f64, f64)> {
         if bytes == 0 || bytes as u64 > self.bytes {
             return None;
@@ -112,8 +114,8 @@ impl Processor {
         let started = Instant::now();
         loop {
             let before = Instant::now();
-            // SAFETY: the tensor has a place in the live buffer, and `host` has as many bytes. The single byte that is
-            // read back is there when everything before it is.
+            // SAFETY: the tensor has a place in the live buffer, and `host` has as many bytes. The
+            // single byte that is read back is there when everything before it is.
             unsafe {
                 let mut last = 0u8;
                 sys::ggml_backend_tensor_set(tensor, host.as_ptr().cast(), 0, bytes);
@@ -160,7 +162,7 @@ impl Processor {
         }
     }
 
-    /// Fills the weights with the pattern: untouched pages would be one and the same.
+    /// Fills the weights with the pattern; untouched pages would all be the same zero page.
     fn fill(&self) {
         let pattern = pattern(PATTERN);
         let mut at = 0;
@@ -184,8 +186,9 @@ impl Stream {
     }
 }
 
-/// Bytes that are sane weights in every type: read as halves, as floats or as exponents they are small normal numbers
-/// above zero, so that no kernel meets what slows arithmetic down; their lower bits are random.
+/// Makes bytes that are sane weights in every type. Read as 16-bit or 32-bit floats, or as
+/// exponents, they are small positive normal numbers, so that no kernel meets values that slow
+/// arithmetic down; their lower bits are random.
 pub(super) fn pattern(len: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut bytes = vec![0; len];

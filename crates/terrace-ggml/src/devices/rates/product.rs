@@ -1,4 +1,4 @@
-//! Matrix products.
+//! Measures matrix products.
 
 use super::error::RatesError;
 use super::pass::Pass;
@@ -15,9 +15,9 @@ use terrace_model::ByteSize;
 pub struct Product {
     /// The weights' type.
     pub ty: WeightType,
-    /// Rows of a matrix: outputs.
+    /// Rows of a matrix (outputs).
     pub rows: u64,
-    /// Columns of a matrix: inputs, whole blocks of the type.
+    /// Columns of a matrix (inputs); whole blocks of the type.
     pub cols: u64,
     /// Tokens that are multiplied together.
     pub tokens: u32,
@@ -34,11 +34,11 @@ impl Product {
 }
 
 impl Processor {
-    /// Times products that together go through at most `span` of the weights, for about `time` and twice at least.
-    /// `None` if not one such product fits, or the device has none of this type.
+    /// Times products that together go through at most `span` of the weights, for about `time` and
+    /// at least twice. `None` if not even one such product fits, or the device does not support it.
     ///
     /// # Errors
-    /// Without memory for the results, or if the device fails.
+    /// If there is no memory for the results, or the device fails.
     pub fn product(
         &mut self,
         product: &Product,
@@ -48,7 +48,7 @@ impl Processor {
         let Some(bytes) = product.bytes().filter(|&bytes| bytes > 0 && product.tokens > 0) else {
             return Ok(None);
         };
-        // Whole steps of the alignment that every device is content with.
+        // Multiples of an alignment that suits every device.
         let step = bytes.next_multiple_of(512);
         let count = span.bytes().min(self.bytes) / step;
         let matrices = u64::from(product.experts.unwrap_or(1));
@@ -57,7 +57,8 @@ impl Processor {
         let signed = |n: u64| i64::try_from(n).expect("a matrix's dimension");
         let (cols, rows) = (signed(product.cols), signed(product.rows));
         let (used, tokens) = (signed(matrices), i64::from(product.tokens));
-        // SAFETY: the context has room for these tensors; shapes agree as MUL_MAT and MUL_MAT_ID want them.
+        // SAFETY: the context has room for these tensors; shapes agree as MUL_MAT and MUL_MAT_ID
+        // want them.
         let (input, ids, nodes) = unsafe {
             let input = keep(match product.experts {
                 None => sys::ggml_new_tensor_2d(context.raw(), sys::GGML_TYPE_F32, cols, tokens),

@@ -1,4 +1,4 @@
-//! Measuring the processor in no time at all.
+//! Measures the processor with the shortest possible times.
 
 use super::processor::pattern;
 use super::*;

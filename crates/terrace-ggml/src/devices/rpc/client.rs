@@ -1,4 +1,4 @@
-//! Using the devices of a server.
+//! Uses the devices of an RPC server.
 
 use super::error::RpcError;
 use super::functions::function;
@@ -12,26 +12,26 @@ use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// How long a server may take to answer.
+/// Timeout for a server's answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The protocol of the pinned release (`ggml-rpc.h`): this major version, and no newer minor one.
 const PROTOCOL: (u8, u8) = (7, 0);
 /// `RPC_CMD_HELLO`, the same in all versions.
 const HELLO: u8 = 14;
-/// What each side says that it can do, in bytes. All zero: plain TCP.
+/// Size in bytes of the capabilities that each side sends. All zero means plain TCP.
 const CAPABILITIES: usize = 24;
 
-/// Makes the devices of a server known to ggml in this process, and returns them; for a server that is known already,
-/// those that it had.
+/// Registers the devices of a server with ggml and returns them. For a server that is already
+/// registered, returns the devices that it had.
 ///
-/// From then on a lost connection ends the process, that is how ggml is made, unless the devices hold nothing but
+/// From then on ggml ends the process if the connection is lost, unless the devices hold only
 /// [copies](crate::devices::remote).
 ///
 /// # Errors
-/// If `endpoint` (`HOST:PORT`, IPv4) is none, or no server of this protocol answers there within seconds. A server talks
-/// to one client at a time: one that is busy does not answer.
+/// If `endpoint` (`HOST:PORT`, IPv4) is invalid, or no server of this protocol answers there within
+/// seconds. A server talks to one client at a time: a busy one does not answer.
 pub fn add_rpc_server(endpoint: &str) -> Result<Vec<DeviceHandle>, RpcError> {
-    /// Servers whose devices ggml has in its list.
+    /// Servers whose devices are registered with ggml.
     static KNOWN: Mutex<Vec<String>> = Mutex::new(Vec::new());
     type AddServer = unsafe extern "C" fn(*const std::ffi::c_char) -> sys::ggml_backend_reg_t;
 
@@ -44,7 +44,8 @@ pub fn add_rpc_server(endpoint: &str) -> Result<Vec<DeviceHandle>, RpcError> {
         greet(endpoint)?;
     }
     let name = CString::new(endpoint).map_err(|_| RpcError::Address { endpoint: endpoint.into() })?;
-    // SAFETY: a C string; a server has just answered there. The registry lives as long as the process.
+    // SAFETY: a C string; a server has just answered there. The registry lives as long as the
+    // process.
     unsafe {
         let registry = NonNull::new(add(name.as_ptr()))
             .ok_or_else(|| RpcError::NoDevices { endpoint: endpoint.into() })?;
@@ -58,7 +59,7 @@ pub fn add_rpc_server(endpoint: &str) -> Result<Vec<DeviceHandle>, RpcError> {
     }
 }
 
-/// Says hello as ggml will, and hangs up.
+/// Performs ggml's handshake and disconnects.
 fn greet(endpoint: &str) -> Result<(), RpcError> {
     let (host, port) = endpoint
         .split_once(':')
@@ -66,7 +67,7 @@ fn greet(endpoint: &str) -> Result<(), RpcError> {
         .ok_or_else(|| RpcError::Address { endpoint: endpoint.into() })?;
     let connect = |source| RpcError::Connect { endpoint: endpoint.into(), source };
     let port: u16 = port.parse().expect("checked");
-    // ggml knows no IPv6.
+    // ggml does not support IPv6.
     let address = (host, port).to_socket_addrs().map_err(connect)?.find(SocketAddr::is_ipv4);
     let address = address.ok_or_else(|| connect(io::Error::other("the host has no IPv4 address")))?;
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(connect)?;
@@ -85,7 +86,7 @@ fn greet(endpoint: &str) -> Result<(), RpcError> {
     }
 }
 
-/// The version that the other side speaks.
+/// Sends a hello, and returns the version of the other side.
 fn hello(stream: &mut TcpStream) -> io::Result<(u8, u8)> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
@@ -137,7 +138,7 @@ mod tests {
                 stream.read_exact(&mut [0; 9 + CAPABILITIES]).unwrap();
                 stream.write_all(answer).unwrap();
                 if !answer.is_empty() {
-                    // A client that has read enough may have gone.
+                    // A client that has read enough may have disconnected.
                     let _ = stream.write_all(&[0; CAPABILITIES]);
                 }
             });

@@ -5,12 +5,12 @@ use std::io;
 /// Why a server's devices cannot be used, or this process cannot be one.
 #[derive(Debug, thiserror::Error)]
 pub enum RpcError {
-    /// No address.
+    /// The address is invalid.
     #[error(
         "`{endpoint}` is not the address of an RPC server: expected HOST:PORT, such as 192.168.1.7:50052"
     )]
     Address {
-        /// What was given.
+        /// The text that was given.
         endpoint: String,
     },
     /// Nothing answers, or not in time.
@@ -21,7 +21,7 @@ pub enum RpcError {
         /// The system's reason.
         source: io::Error,
     },
-    /// Something else answers.
+    /// Something else answers there.
     #[error("RPC server {endpoint} does not speak ggml's RPC protocol")]
     NoServer {
         /// Where.
@@ -39,19 +39,19 @@ pub enum RpcError {
         /// Its minor version.
         minor: u8,
     },
-    /// A server without devices.
+    /// The server has no devices.
     #[error("RPC server {endpoint} has no devices")]
     NoDevices {
         /// Where.
         endpoint: String,
     },
-    /// A server could not be started, or ended.
+    /// The server could not be started, or it ended.
     #[error("cannot serve RPC at {endpoint}: the port is in use or not permitted")]
     Serve {
         /// Where.
         endpoint: String,
     },
-    /// ggml was built without it.
+    /// ggml was built without its RPC backend.
     #[error("this program's ggml was built without its RPC backend")]
     NotBuilt,
 }

@@ -1,10 +1,10 @@
-//! What ggml's RPC backend offers by name.
+//! Functions of ggml's RPC backend, looked up by name.
 
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
 
-/// A function that ggml's RPC backend offers by name.
+/// Looks up a function of ggml's RPC backend.
 pub fn function(name: &CStr) -> Option<NonNull<c_void>> {
     // SAFETY: C strings; a registry lives as long as the process.
     unsafe {

@@ -1,4 +1,5 @@
-//! The processor as a device with memory of its own: what does not fit is refused, what is left is told.
+//! The CPU as a device with limited memory: allocations that do not fit are refused, and free
+//! memory is reported.
 
 use crate::raw::abi;
 use llama_cpp_sys_2 as sys;
@@ -7,7 +8,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use terrace_model::ByteSize;
 
-/// The CPU's own device and buffer type, and what is left of the memory.
+/// The CPU's own device and buffer type, and the remaining memory.
 struct Limited {
     device: abi::DeviceInterface,
     buffers: abi::BufferTypeInterface,
@@ -19,12 +20,13 @@ struct Limited {
 
 static LIMITED: OnceLock<Limited> = OnceLock::new();
 
-/// The processor with `memory` bytes; in one process always with those of the first call.
+/// The CPU with `memory` bytes. Within a process, the first call's value counts.
 pub fn processor(memory: ByteSize) -> sys::ggml_backend_dev_t {
     let limited = LIMITED.get_or_init(|| {
         let total = usize::try_from(memory.bytes()).unwrap_or(usize::MAX);
-        // SAFETY: the CPU's device and buffer type are static and laid out as `abi` says (tests/abi.rs); the copies are
-        // leaked. Functions of the CPU's device use the context of the device they get, which the copy shares.
+        // SAFETY: the CPU's device and buffer type are static and laid out as `abi` says
+        // (tests/abi.rs); the copies are leaked. Functions of the CPU's device use the context of
+        // the device they get, which the copy shares.
         unsafe {
             let raw = sys::ggml_backend_dev_by_type(sys::GGML_BACKEND_DEVICE_TYPE_CPU);
             let cpu = &*raw.cast::<abi::Device>();
@@ -75,8 +77,8 @@ unsafe extern "C" fn init_backend(
     params: *const c_char,
 ) -> sys::ggml_backend_t {
     let Some(init) = limited().device.init_backend else { return std::ptr::null_mut() };
-    // SAFETY: the CPU's own function with the arguments that ggml gave; the backend that it returns is live, and names
-    // its device, which is this one.
+    // SAFETY: the CPU's own function with the arguments that ggml gave; the backend that it returns
+    // is live, and names its device, which is this one.
     unsafe {
         let backend = init(device, params);
         if !backend.is_null() {
@@ -100,8 +102,8 @@ unsafe extern "C" fn alloc_buffer(
     if taken.is_err() {
         return std::ptr::null_mut();
     }
-    // SAFETY: the CPU's own function with the arguments that ggml gave; a buffer that it returns is live, and laid out as
-    // `abi` says. Its size is kept by ggml as it was asked for.
+    // SAFETY: the CPU's own function with the arguments that ggml gave; a buffer that it returns is
+    // live, and laid out as `abi` says. Its size is kept by ggml as it was asked for.
     unsafe {
         let buffer = alloc(buffers, size);
         if buffer.is_null() {
@@ -118,7 +120,7 @@ unsafe extern "C" fn alloc_buffer(
 
 type Free = Option<unsafe extern "C" fn(sys::ggml_backend_buffer_t)>;
 
-/// How the CPU frees its buffers.
+/// The CPU's own function for freeing buffers.
 static FREE: OnceLock<Free> = OnceLock::new();
 
 unsafe extern "C" fn free_buffer(buffer: sys::ggml_backend_buffer_t) {

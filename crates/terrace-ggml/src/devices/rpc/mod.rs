@@ -1,6 +1,6 @@
 //! Devices of other machines, through ggml's RPC backend.
 //!
-//! ggml ends the process when it cannot talk to a server, so [`add_rpc_server`] talks to it first.
+//! ggml ends the process if it cannot talk to a server, so [`add_rpc_server`] talks to it first.
 
 mod client;
 mod error;

@@ -1,4 +1,4 @@
-//! This process as a server, for tests and for machines that lend their processor.
+//! Runs this process as an RPC server, for tests and for machines that lend their processor.
 
 use super::error::RpcError;
 use super::functions::function;
@@ -15,8 +15,9 @@ type StartServer = unsafe extern "C" fn(
     devices: *mut sys::ggml_backend_dev_t,
 );
 
-/// Serves this machine's processor at `endpoint` (`HOST:PORT`) with `threads` threads and, if `memory` says so, as a device
-/// that has only that much of it. One client after the other; returns only if that ends. ggml reports on stdout.
+/// Serves this machine's CPU at `endpoint` (`HOST:PORT`) with `threads` threads and, if `memory` is
+/// given, as a device with only that much memory. Clients are served one after the other. Returns
+/// only when serving ends. ggml reports on stdout.
 pub fn serve_rpc(endpoint: &str, threads: usize, memory: Option<ByteSize>) -> RpcError {
     let Some(start) = function(c"ggml_backend_rpc_start_server") else { return RpcError::NotBuilt };
     // SAFETY: what ggml offers under this name has this type (`ggml-rpc.h`).
