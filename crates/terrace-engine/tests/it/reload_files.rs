@@ -531,6 +531,7 @@ fn clients_get_the_answer_of_one_epoch_whatever_is_reloaded_meanwhile() {
             }
         });
         eprintln!("{manage}: {whole:?} answers of one epoch, {straddling} of more");
-        assert!(whole[0] > 100 && whole[1] > 100, "{manage}: {whole:?} {straddling}");
+        let enough = reloads / 5;
+        assert!(whole.iter().all(|&answers| answers > enough), "{manage}: {whole:?} {straddling}");
     }
 }

@@ -114,10 +114,10 @@ fn saved_compared_and_by_definition() {
         error.to_string()
     };
     assert!(
-        refused(&tokens, PerplexityOptions { context: 128, chunks: None }).contains("96 tokens, not of 128")
+        refused(&tokens, PerplexityOptions { context: 128, chunks: None }).contains("96 tokens, not 128")
     );
     assert!(
-        refused(&tokens, PerplexityOptions { context: 96, chunks: Some(4) }).contains("3 chunks, and 4 are")
+        refused(&tokens, PerplexityOptions { context: 96, chunks: Some(4) }).contains("only 3 chunks, but 4")
     );
     assert!(refused(&tokens[1..], OPTIONS).contains("token 0 is"));
 }

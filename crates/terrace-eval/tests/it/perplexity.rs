@@ -137,5 +137,5 @@ fn refusals(engine: &mut Engine, tokens: &[i32]) {
     let mut engine = Engine::load(options, &mut |_| ControlFlow::Continue(())).unwrap();
     let options = PerplexityOptions { context: 64, chunks: Some(1) };
     let error = perplexity(&mut engine, tokens, &options, &mut |_| go_on).unwrap_err();
-    assert!(error.to_string().contains("the logits of 32 tokens"), "{error}");
+    assert!(error.to_string().contains("logits of 32 tokens"), "{error}");
 }

@@ -64,8 +64,8 @@ fn what_is_no_importance_matrix_is_refused() {
     refused(true, &whole[..1], "sums but no counts");
     refused(true, &whole[1..], "counts but no sums");
     refused(true, &[whole[0], ("a.counts", [3, 1], &[1.0, 1.0, 1.0])], "2 sums for 3 matrices");
-    refused(true, &[("a.in_sum2", [2, 1], &[1.0, -1.0]), whole[1]], "-1 is no sum");
-    refused(true, &[whole[0], ("a.counts", [1, 1], &[f32::INFINITY])], "inf is no sum");
+    refused(true, &[("a.in_sum2", [2, 1], &[1.0, -1.0]), whole[1]], "-1 is not a sum");
+    refused(true, &[whole[0], ("a.counts", [1, 1], &[f32::INFINITY])], "inf is not a sum");
 
     // Cut off anywhere, it ends in an error.
     write(&file, true, whole);

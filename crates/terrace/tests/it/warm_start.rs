@@ -133,5 +133,5 @@ fn what_is_wrong_with_the_cache_is_one_warning() {
     assert!(filled(&quiet(&generate(cache.path(), &[]))) > 0, "it was written anew");
 
     // No directory can be made there, not even by root.
-    warned(&generate(Path::new("/proc/self"), &[]), "not kept");
+    warned(&generate(Path::new("/proc/self"), &[]), "cannot save expert statistics");
 }
