@@ -1,29 +1,29 @@
-//! Handles of ggml's devices and buffer types, which live as long as the process.
+//! Handles of ggml's devices and buffer types, which are never freed.
 
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, c_char};
 use std::ptr::NonNull;
 
-/// What a device is.
+/// The kind of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceKind {
-    /// The processor.
+    /// The CPU.
     Cpu,
-    /// An accelerator with memory of its own.
+    /// An accelerator with its own memory.
     Gpu,
-    /// One that computes on main memory.
+    /// A GPU that computes in main memory.
     IntegratedGpu,
-    /// Something beside the processor that computes on main memory (BLAS, AMX; Terrace itself).
+    /// Another device that computes in main memory (BLAS, AMX; Terrace itself).
     Accelerator,
     /// Several devices under one name.
     Meta,
 }
 
-/// One of ggml's devices; they live as long as the process.
+/// A device of ggml. Devices live as long as the process.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct DeviceHandle(pub(crate) NonNull<sys::ggml_backend_device>);
 
-// SAFETY: ggml never frees a device, and its functions may be called from any thread.
+// SAFETY: ggml never frees a device, and a device's functions may be called from any thread.
 unsafe impl Send for DeviceHandle {}
 // SAFETY: as above.
 unsafe impl Sync for DeviceHandle {}
@@ -35,19 +35,19 @@ impl std::fmt::Debug for DeviceHandle {
 }
 
 impl DeviceHandle {
-    /// ggml's name of it (`CPU`, `CUDA0`, `RPC0`).
+    /// ggml's name of the device (`CPU`, `CUDA0`, `RPC0`).
     pub fn name(self) -> String {
         // SAFETY: a live device; the name is a static C string or lives as long as the device.
         unsafe { text(sys::ggml_backend_dev_name(self.0.as_ptr())) }
     }
 
-    /// What its driver calls it; of a remote one its address.
+    /// The driver's description of the device; for a remote one its address.
     pub fn description(self) -> String {
         // SAFETY: as in `name`.
         unsafe { text(sys::ggml_backend_dev_description(self.0.as_ptr())) }
     }
 
-    /// The part of ggml that drives it (`CPU`, `CUDA`, `RPC`).
+    /// The backend of ggml that drives the device (`CPU`, `CUDA`, `RPC`).
     pub fn driver(self) -> String {
         // SAFETY: a live device; its registry lives as long.
         unsafe {
@@ -56,12 +56,12 @@ impl DeviceHandle {
         }
     }
 
-    /// Whether it is reached over a network.
+    /// Whether the device is reached over a network.
     pub fn is_remote(self) -> bool {
         self.driver().starts_with("RPC")
     }
 
-    /// What it is.
+    /// The kind of the device.
     pub fn kind(self) -> DeviceKind {
         // SAFETY: a live device.
         match unsafe { sys::ggml_backend_dev_type(self.0.as_ptr()) } {
@@ -73,7 +73,7 @@ impl DeviceHandle {
         }
     }
 
-    /// Whether layers can be put on it.
+    /// Whether the device can hold layers.
     pub fn is_accelerator(self) -> bool {
         matches!(self.kind(), DeviceKind::Gpu | DeviceKind::IntegratedGpu)
     }
@@ -82,14 +82,15 @@ impl DeviceHandle {
         self.0.as_ptr()
     }
 
-    /// The buffer type in which it holds weights.
+    /// The buffer type in which the device holds weights.
     pub fn buffer_type(self) -> BufferTypeHandle {
-        // SAFETY: a live device; its default buffer type lives as long, which is as long as the process.
+        // SAFETY: a live device; its default buffer type lives as long, which is as long as the
+        // process.
         unsafe { BufferTypeHandle::from_raw(sys::ggml_backend_dev_buffer_type(self.0.as_ptr())) }
     }
 }
 
-/// A buffer type, of ggml's or of ours.
+/// A buffer type, ggml's or Terrace's own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BufferTypeHandle(sys::ggml_backend_buffer_type_t);
 
@@ -109,7 +110,7 @@ impl BufferTypeHandle {
         self.0
     }
 
-    /// The CPU backend's own.
+    /// The CPU backend's own buffer type.
     pub fn cpu() -> Self {
         // SAFETY: returns a static.
         Self(unsafe { sys::ggml_backend_cpu_buffer_type() })
@@ -121,13 +122,13 @@ impl BufferTypeHandle {
         unsafe { sys::ggml_backend_buft_is_host(self.0) }
     }
 
-    /// The device that it is memory of, if that is known.
+    /// The device whose memory it is, if known.
     pub fn device(self) -> Option<DeviceHandle> {
         // SAFETY: the handle is a live buffer type; devices live as long as the process.
         NonNull::new(unsafe { sys::ggml_backend_buft_get_device(self.0) }).map(DeviceHandle)
     }
 
-    /// Its name, as llama.cpp's tensor overrides take it.
+    /// Its name, as used in llama.cpp's tensor overrides.
     pub fn name(self) -> String {
         // SAFETY: the handle is a live buffer type; names are static strings.
         unsafe { CStr::from_ptr(sys::ggml_backend_buft_name(self.0)) }.to_string_lossy().into_owned()
@@ -135,7 +136,7 @@ impl BufferTypeHandle {
 }
 
 /// # Safety
-/// `raw` is null or a C string that is alive during the call.
+/// `raw` is null or a C string that is live during the call.
 unsafe fn text(raw: *const c_char) -> String {
     if raw.is_null() {
         return String::new();

@@ -1,7 +1,9 @@
-//! Speaks ggml and llama.cpp safely: the only crate that names a `ggml_*`, `gguf_*` or `llama_*` symbol.
+//! Safe interfaces to ggml and llama.cpp: the only crate that names a `ggml_*`, `gguf_*` or
+//! `llama_*` symbol.
 //!
-//! Bottom up: `raw` (C's vtables, owned handles) and `handles`; `tensor`, [`backend`] (ours, as C sees them), [`cpu`];
-//! then [`devices`], [`gguf`], [`quantize`] and [`llama`]. No panic crosses C: see [`backend::parked`].
+//! From the bottom up: `raw` (C vtables, owned handles) and `handles`; `tensor`, [`backend`]
+//! (Terrace's own backends as C sees them), [`cpu`]; then [`devices`], [`gguf`], [`quantize`] and
+//! [`llama`]. No panic unwinds into C: see [`backend::parked`].
 
 pub mod backend;
 pub mod cpu;

@@ -1,30 +1,31 @@
-//! ggml's and llama.cpp's log lines, into `tracing` or into the hands of a caller.
+//! ggml's and llama.cpp's log lines, passed to `tracing` or captured by a caller.
 
 use llama_cpp_sys_2 as sys;
 use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::Once;
 
-/// Lines kept for a capture.
+/// Captured lines.
 struct Captured {
     lines: Vec<String>,
-    /// Not only errors and warnings.
+    /// All lines, not only errors and warnings.
     all: bool,
 }
 
 thread_local! {
-    /// What a `capture` on this thread keeps.
+    /// The lines of a `capture` on this thread.
     static CAPTURED: RefCell<Option<Captured>> = const { RefCell::new(None) };
     /// The unfinished line and its level: ggml logs in pieces.
     static PARTIAL: RefCell<(sys::ggml_log_level, String)> = const { RefCell::new((0, String::new())) };
 }
 
-/// Routes ggml's and llama.cpp's logs to `tracing` (targets `ggml` and `llama`): errors and warnings as such, the
-/// rest as debug. Without a subscriber nothing is printed. Idempotent.
+/// Routes ggml's and llama.cpp's logs to `tracing` (target `ggml`): errors as errors, warnings as
+/// info, the rest as debug. Without a subscriber nothing is printed. Idempotent.
 pub fn to_tracing() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: `on_log` is a static function and takes no user data; both setters copy the pointer.
+        // SAFETY: `on_log` is a static function and takes no user data; both setters copy the
+        // pointer.
         unsafe {
             sys::ggml_log_set(Some(on_log), std::ptr::null_mut());
             sys::llama_log_set(Some(on_log), std::ptr::null_mut());
@@ -32,13 +33,14 @@ pub fn to_tracing() {
     });
 }
 
-/// Runs `f` and returns with its result the error and warning lines that ggml logged on this thread meanwhile.
-/// They go to `tracing` as debug only: the caller turns them into an error of its own.
+/// Runs `f` and returns its result with the error and warning lines that ggml logged on this thread
+/// during the call. They go to `tracing` only as debug: the caller makes its own error of them.
 pub fn capture<R>(f: impl FnOnce() -> R) -> (R, Vec<String>) {
     captured(false, f)
 }
 
-/// As [`capture`], with all lines, whatever their level: where llama.cpp says results in its log alone.
+/// As [`capture`], but with lines of all levels, for results that llama.cpp reports only in its
+/// log.
 pub(crate) fn capture_all<R>(f: impl FnOnce() -> R) -> (R, Vec<String>) {
     captured(true, f)
 }
@@ -55,7 +57,7 @@ unsafe extern "C" fn on_log(level: sys::ggml_log_level, text: *const c_char, _us
     if text.is_null() {
         return;
     }
-    // SAFETY: ggml passes a zero-terminated string that lives during the call.
+    // SAFETY: ggml passes a zero-terminated string that is live during the call.
     let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
     crate::backend::parked::guard("the log callback", (), || {
         PARTIAL.with_borrow_mut(|(line_level, line)| {

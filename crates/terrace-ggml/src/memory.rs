@@ -1,11 +1,11 @@
-//! Memory for weights, in whole pages from the kernel.
+//! Memory for weights, mapped in whole pages.
 
 use std::ffi::c_void;
 use std::io;
 use std::ptr::NonNull;
 use terrace_model::ByteSize;
 
-/// Bytes after the last row that kernels may read (ggml's own buffers have as many).
+/// Bytes after the last row that compute kernels may read. ggml's own buffers have as many.
 pub const SLACK: usize = 256;
 
 /// An anonymous mapping.
@@ -16,25 +16,25 @@ pub struct Pages {
     accessible: bool,
 }
 
-// SAFETY: plain memory; ggml's own rules for weights decide what writes to it.
+// SAFETY: plain memory. ggml's own rules for weights determine who writes to it.
 unsafe impl Send for Pages {}
 // SAFETY: as for Send.
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// `len` bytes (at least a page) of zeros, which take RAM when they are first written.
+    /// Maps `len` zero bytes (at least a page), which take RAM only once they are written.
     ///
     /// # Errors
-    /// The system's: no memory.
+    /// The system's error if there is no memory.
     pub fn new(len: usize) -> io::Result<Self> {
         let pages = Self::map(len, true)?;
-        // Large pages where the kernel has them: weights are swept, and their page walks show. Advice only.
-        // SAFETY: the range is the mapping just made.
+        // Large pages if the kernel has them: weights are read from end to end, and page walks cost
+        // noticeable time. Only a hint. SAFETY: the range is the mapping just made.
         unsafe { libc::madvise(pages.base.as_ptr(), pages.len, libc::MADV_HUGEPAGE) };
         Ok(pages)
     }
 
-    /// Addresses without memory: any access faults.
+    /// Reserves addresses without memory. Any access faults.
     ///
     /// # Errors
     /// The system's.
@@ -60,22 +60,24 @@ impl Pages {
         self.base.as_ptr()
     }
 
-    /// How many bytes it has.
+    /// Its size.
     pub fn size(&self) -> ByteSize {
         ByteSize(self.len as u64)
     }
 
-    /// Its bytes; [reserved](Pages::reserved) addresses have none.
+    /// Its bytes; empty for [reserved](Pages::reserved) addresses.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         let len = if self.accessible { self.len } else { 0 };
-        // SAFETY: mapped readable and writable for `len` bytes, and borrowed mutably for as long as the slice lives.
+        // SAFETY: mapped readable and writable for `len` bytes, and borrowed mutably for as long as
+        // the slice lives.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().cast(), len) }
     }
 }
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours and nothing points into it any more: the lender of its addresses has taken them back.
+        // SAFETY: the mapping is owned, and nothing points into it any more: whoever lent out its
+        // addresses has taken them back.
         unsafe { libc::munmap(self.base.as_ptr(), self.len) };
     }
 }

@@ -191,7 +191,7 @@ impl BaseLogits {
     }
 }
 
-/// Bytes per read. A piece stays in the processor's cache until it is converted.
+/// Bytes per read. A piece stays in the CPU's cache until it is converted.
 const PIECE: usize = 256 << 10;
 
 fn read_words(file: &File, words: &mut [u16], offset: u64) -> Result<(), BaseLogitsFault> {

@@ -134,7 +134,7 @@ impl BlockedProduct {
     /// `expert` is valid for one expert's weights, `activations` for converted rows without gaps up
     /// to the largest `b`, `dst` for a row of floats at every pair's place that nothing else
     /// accesses, `scratch` for this thread's part ([`BlockedExpert::scratch_bytes`] for one
-    /// thread), 64-byte aligned. [`BlockedProduct::takes`] said yes.
+    /// thread), 64-byte aligned. [`BlockedProduct::takes`] returned true.
     #[expect(clippy::too_many_arguments, reason = "one kernel call")]
     pub unsafe fn compute(
         &self,

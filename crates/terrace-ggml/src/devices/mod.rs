@@ -1,4 +1,4 @@
-//! ggml's devices in this process: processors, accelerators, and devices of RPC servers.
+//! ggml's devices in this process: the CPU, accelerators, and devices of RPC servers.
 
 pub mod experts;
 pub mod rates;

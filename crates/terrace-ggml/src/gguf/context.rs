@@ -8,8 +8,8 @@ use std::path::Path;
 use std::ptr::NonNull;
 use terrace_model::{MetaValue, ModelFile, Shape};
 
-/// A parsed header. Indices given to its methods must be below the counts it tells: ggml aborts otherwise, so
-/// the methods assert it on this side.
+/// A parsed header. Indices passed to its methods must be below the counts that it reports: ggml
+/// aborts otherwise, so the methods assert it first.
 pub struct Context(NonNull<sys::gguf_context>);
 
 /// A row of the tensor table.
@@ -17,7 +17,7 @@ pub struct Row {
     pub name: String,
     pub ty: u32,
     pub shape: Shape,
-    /// From the start of the file's data section.
+    /// Byte offset from the start of the file's data section.
     pub offset: u64,
     pub bytes: u64,
 }
@@ -30,11 +30,13 @@ impl Drop for Context {
 }
 
 impl Context {
-    /// Parses the header of a file; `None` if ggml refuses it (it logs why) or the path holds a NUL.
+    /// Parses the header of a file; `None` if ggml refuses it (it logs why) or the path holds a
+    /// NUL.
     pub fn open(path: &Path) -> Option<Self> {
         let path = CString::new(path.as_os_str().as_bytes()).ok()?;
         let params = sys::gguf_init_params { no_alloc: true, ctx: std::ptr::null_mut() };
-        // SAFETY: `path` is zero-terminated and outlives the call; a null `ctx` asks for no tensors.
+        // SAFETY: `path` is zero-terminated and outlives the call; a null `ctx` asks for no
+        // tensors.
         NonNull::new(unsafe { sys::gguf_init_from_file(path.as_ptr(), params) }).map(Self)
     }
 
@@ -67,8 +69,8 @@ impl Context {
         assert!(index < self.tensor_count());
         let ctx = self.0.as_ptr();
         let id = index as i64;
-        // SAFETY: the context is alive and the index in range; the name is zero-terminated and lives in the
-        // context; `ne` points to GGML_MAX_DIMS = 4 numbers in it.
+        // SAFETY: the context is alive and the index in range; the name is zero-terminated and
+        // lives in the context; `ne` points to GGML_MAX_DIMS = 4 numbers in it.
         unsafe {
             let ne = *sys::gguf_get_tensor_ne(ctx, id).cast::<[i64; 4]>();
             Row {
@@ -81,7 +83,8 @@ impl Context {
         }
     }
 
-    /// All key-value pairs; arrays longer than [`ModelFile::MAX_ARRAY`] by their length alone.
+    /// All key-value pairs. Arrays longer than [`ModelFile::MAX_ARRAY`] are represented by their
+    /// length alone.
     pub fn metadata(&self) -> BTreeMap<String, MetaValue> {
         let ctx = self.0.as_ptr();
         // SAFETY: the context is alive.
@@ -91,11 +94,11 @@ impl Context {
     }
 
     /// # Safety
-    /// `id` must be a valid pair's index.
+    /// `id` must be the index of a pair.
     unsafe fn value(&self, id: i64) -> MetaValue {
         let ctx = self.0.as_ptr();
-        // SAFETY: the caller vouches for `id`; every value is read by the accessor of its own type, which is
-        // what ggml asserts; arrays are read below their length.
+        // SAFETY: `id` is valid by the function's contract; every value is read by the accessor of
+        // its own type, which ggml asserts; arrays are read below their length.
         unsafe {
             match sys::gguf_get_kv_type(ctx, id) {
                 sys::GGUF_TYPE_STRING => MetaValue::Str(text(sys::gguf_get_val_str(ctx, id))),
@@ -120,7 +123,8 @@ impl Context {
     }
 }
 
-/// Text from a file; what is not UTF-8 in it (metadata only: tensor names have been checked) is replaced.
+/// Text from a file. Invalid UTF-8 is replaced; only metadata can contain any, since tensor names
+/// have been checked.
 ///
 /// # Safety
 /// `text` must point to a zero-terminated string.
@@ -135,11 +139,12 @@ unsafe fn scalar(ty: sys::gguf_type, data: *const u8, index: usize) -> MetaValue
     /// # Safety
     /// As above, with `T` the Rust type of `ty`.
     unsafe fn get<T: Copy>(data: *const u8, index: usize) -> T {
-        // SAFETY: the caller vouches for it; unaligned, because ggml keeps values in a vector of bytes.
+        // SAFETY: the function's contract. The read is unaligned because ggml keeps values in a
+        // vector of bytes.
         unsafe { data.cast::<T>().add(index).read_unaligned() }
     }
     let integer = |n: i64| u64::try_from(n).map_or(MetaValue::I64(n), MetaValue::U64);
-    // SAFETY: each arm reads the type that `ty` stands for.
+    // SAFETY: each arm reads the Rust type of `ty`.
     unsafe {
         match ty {
             sys::GGUF_TYPE_UINT8 => MetaValue::U64(get::<u8>(data, index).into()),
@@ -152,7 +157,7 @@ unsafe fn scalar(ty: sys::gguf_type, data: *const u8, index: usize) -> MetaValue
             sys::GGUF_TYPE_UINT64 => MetaValue::U64(get::<u64>(data, index)),
             sys::GGUF_TYPE_INT64 => integer(get::<i64>(data, index)),
             sys::GGUF_TYPE_FLOAT64 => MetaValue::F64(get::<f64>(data, index)),
-            // ggml stores a boolean as a byte and lets no other type through.
+            // ggml stores a boolean as a byte and accepts no other type.
             _ => MetaValue::Bool(get::<u8>(data, index) != 0),
         }
     }

@@ -1,12 +1,14 @@
-//! Why a model file was refused: one variant per reason, each one line naming file, place and numbers.
+//! Why a model file was refused: one variant per reason. Each message is one line with the file,
+//! the place and the numbers.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why a GGUF file, or a set of shards, could not be read. Strings that come from the file are escaped.
+/// Why a GGUF file, or a set of shards, could not be read. Strings that come from the file are
+/// escaped.
 #[derive(Debug, thiserror::Error)]
 pub enum GgufError {
-    /// Nothing is at the path.
+    /// The path does not exist.
     #[error("{}: no such file", path.display())]
     Missing {
         /// The file.
@@ -24,7 +26,7 @@ pub enum GgufError {
         /// The path.
         path: PathBuf,
     },
-    /// The system refuses to open or read it.
+    /// The file cannot be opened or read.
     #[error("{}: cannot be read at offset {offset}: {source}", path.display())]
     Unreadable {
         /// The file.
@@ -34,13 +36,13 @@ pub enum GgufError {
         /// The system's reason.
         source: io::Error,
     },
-    /// No bytes at all.
+    /// The file has no bytes.
     #[error("{}: is empty (0 bytes)", path.display())]
     Empty {
         /// The file.
         path: PathBuf,
     },
-    /// The magic number is another one.
+    /// The magic number is not that of a GGUF file.
     #[error("{}: is not a GGUF file: it starts with {found} instead of \"GGUF\"", path.display())]
     NotGguf {
         /// The file.
@@ -48,14 +50,14 @@ pub enum GgufError {
         /// The first bytes as text and numbers.
         found: String,
     },
-    /// A GGUF version that ggml's reader does not take.
+    /// ggml's reader does not support the GGUF version.
     #[error("{}: GGUF version {found} is not supported ({hint})", path.display())]
     Version {
         /// The file.
         path: PathBuf,
-        /// What the file says.
+        /// The file's version.
         found: u32,
-        /// What is.
+        /// Which versions are supported, or what the version suggests.
         hint: &'static str,
     },
     /// The file ends within its header, metadata or tensor table.
@@ -66,49 +68,49 @@ pub enum GgufError {
     Truncated {
         /// The file.
         path: PathBuf,
-        /// Header, which metadata pair, or which tensor.
+        /// The header, a metadata pair or a tensor.
         place: String,
-        /// Where the bytes should begin.
+        /// File offset of the missing bytes.
         offset: u64,
-        /// How many there should be.
+        /// Number of bytes needed.
         needs: u64,
         /// The file's length.
         file_len: u64,
     },
-    /// A count or a length that no model has.
+    /// A count or a length beyond that of any model.
     #[error("{}: absurd {what} in {place} at offset {offset}: {value} (limit {limit})", path.display())]
     Absurd {
         /// The file.
         path: PathBuf,
         /// What is counted.
         what: &'static str,
-        /// Header, which metadata pair, or which tensor.
+        /// The header, a metadata pair or a tensor.
         place: String,
-        /// Where the number stands in the file.
+        /// File offset of the number.
         offset: u64,
         /// The number.
         value: u64,
         /// The largest one accepted.
         limit: u64,
     },
-    /// A header field that has no meaning.
+    /// A header field is malformed.
     #[error("{}: malformed {place} at offset {offset}: {reason}", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// Header, which metadata pair, or which tensor.
+        /// The header, a metadata pair or a tensor.
         place: String,
-        /// Where in the file.
+        /// File offset.
         offset: u64,
         /// What is wrong.
         reason: String,
     },
-    /// ggml's reader refused the file; its own words.
+    /// ggml's reader refused the file.
     #[error("{}: refused by ggml's reader: {reason}", path.display())]
     Refused {
         /// The file.
         path: PathBuf,
-        /// The reader's most specific line.
+        /// The most specific line that the reader logged.
         reason: String,
     },
     /// The metadata does not say which architecture the model has, so nothing can run it.
@@ -117,7 +119,7 @@ pub enum GgufError {
         /// The file.
         path: PathBuf,
     },
-    /// A tensor type that this ggml does not know, or no longer.
+    /// This ggml does not know the tensor type, or no longer supports it.
     #[error("{}: tensor `{tensor}` has unknown type {ty} (at offset {offset})", path.display())]
     UnknownType {
         /// The file.
@@ -126,19 +128,19 @@ pub enum GgufError {
         tensor: String,
         /// The type's number.
         ty: u32,
-        /// Where the number stands in the file.
+        /// File offset of the number.
         offset: u64,
     },
-    /// A tensor without elements.
+    /// A tensor has no elements.
     #[error("{}: tensor `{tensor}` has size 0 in dimension {dim} (at offset {offset})", path.display())]
     ZeroDim {
         /// The file.
         path: PathBuf,
         /// The tensor.
         tensor: String,
-        /// Which dimension, counted from the fastest, 0.
+        /// The dimension, counted from the fastest (0).
         dim: u32,
-        /// Where the number stands in the file.
+        /// File offset of the number.
         offset: u64,
     },
     /// The bytes of an expert tensor are not a whole number per expert.
@@ -162,19 +164,19 @@ pub enum GgufError {
     DataTruncated {
         /// The file.
         path: PathBuf,
-        /// The first tensor that is not whole.
+        /// The first incomplete tensor.
         tensor: String,
-        /// Where it begins.
+        /// File offset of its data.
         offset: u64,
         /// Its bytes.
         len: u64,
         /// The file's length.
         file_len: u64,
     },
-    /// One of a split model's files is not there.
+    /// A file of a split model is missing.
     #[error("{}: no such file: shard {number} of {count} of {}", path.display(), first.display())]
     MissingShard {
-        /// Where it should be.
+        /// Its expected path.
         path: PathBuf,
         /// Its number, counted from 1.
         number: u64,
@@ -192,20 +194,20 @@ pub enum GgufError {
         number: u64,
         /// Number of shards.
         count: u64,
-        /// Path of the first shard, or how it is named.
+        /// Path or name of the first shard.
         first: String,
     },
-    /// The name of a split model's file does not say where its siblings are.
+    /// The names of the other shards cannot be derived from the first one's.
     #[error("{}: is the first of {count} shards, so its name must end with `{expected}`", path.display())]
     ShardName {
         /// The file.
         path: PathBuf,
         /// Number of shards.
         count: u64,
-        /// The ending.
+        /// The expected ending of the name.
         expected: String,
     },
-    /// A shard belongs to another model or another splitting.
+    /// A shard belongs to another model, or to the same model split differently.
     #[error("{}: belongs to another model than {}: `{key}` is {found}, expected {expected}", path.display(), first.display())]
     ForeignShard {
         /// The shard.
@@ -229,7 +231,7 @@ pub enum GgufError {
         /// The earlier shard.
         other: PathBuf,
     },
-    /// The shards hold more or fewer tensors than the first one announces.
+    /// The shards hold more or fewer tensors than the first shard says.
     #[error("{}: its {count} shards hold {found} tensors, but `split.tensors.count` says {expected}", path.display())]
     TensorCount {
         /// The first shard.
@@ -238,12 +240,13 @@ pub enum GgufError {
         count: u64,
         /// Tensors found.
         found: u64,
-        /// Tensors announced.
+        /// Tensors according to the first shard.
         expected: u64,
     },
 }
 
-/// Text from a file, fit for one line: control characters are escaped, the rest stays readable.
+/// Text from a file made fit for one line: control characters are escaped, everything else stays
+/// readable.
 pub fn printable(text: &str) -> String {
     text.chars()
         .flat_map(|c| {

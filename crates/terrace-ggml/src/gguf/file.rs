@@ -1,4 +1,4 @@
-//! The header of one file, through ggml's own reader.
+//! The header of one file, read by ggml's own reader.
 
 use super::context::Context;
 use super::error::{GgufError, printable};
@@ -10,7 +10,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use terrace_model::{Extent, FileIndex, MetaValue, Shard, TensorInfo};
 
-/// ggml's own view of a file's header, after the bounded walk.
+/// Opens a file's header with ggml's own reader, after the bounded walk.
 pub fn open_context(path: &Path) -> Result<Context, GgufError> {
     let (file, len) = open(path)?;
     let scan = scan::scan(path, &file, len)?;
@@ -18,7 +18,7 @@ pub fn open_context(path: &Path) -> Result<Context, GgufError> {
     context.ok_or_else(|| refused(path, &scan, &lines))
 }
 
-/// What one file says.
+/// The header of one file.
 pub struct FileHeader {
     pub shard: Shard,
     pub version: u32,
@@ -72,13 +72,13 @@ pub fn read_file(path: &Path, index: FileIndex) -> Result<FileHeader, GgufError>
     })
 }
 
-/// A regular file that is not empty, and its length.
+/// Opens a regular, non-empty file. Returns it and its length.
 pub fn open(path: &Path) -> Result<(File, u64), GgufError> {
     let failed = |source: std::io::Error| match source.kind() {
         ErrorKind::NotFound => GgufError::Missing { path: path.into() },
         _ => GgufError::Unreadable { path: path.into(), offset: 0, source },
     };
-    // Asked before opening: opening a pipe would wait for its writer.
+    // Checked before opening: opening a pipe would wait for its writer.
     let meta = fs::metadata(path).map_err(failed)?;
     if meta.is_dir() {
         return Err(GgufError::Directory { path: path.into() });
@@ -94,9 +94,10 @@ pub fn open(path: &Path) -> Result<(File, u64), GgufError> {
     Ok((file, len))
 }
 
-/// Why ggml's reader returned nothing, as precisely as can be said.
+/// Why ggml's reader returned nothing, as precisely as can be told.
 fn refused(path: &Path, scan: &scan::Scan, lines: &[String]) -> GgufError {
-    // It wants the padding before the data section to exist, and says only that seeking failed.
+    // The reader requires the padding before the data section and, if that is missing, says only
+    // that seeking failed.
     if let Some((tensor, len)) = &scan.first_tensor
         && let Some(offset) = scan.data_start()
         && offset > scan.file_len
@@ -110,8 +111,8 @@ fn refused(path: &Path, scan: &scan::Scan, lines: &[String]) -> GgufError {
             file_len: scan.file_len,
         };
     }
-    // The first line is about the cause ("tensor 'x' has offset 7, expected 0"), those after it about
-    // what therefore failed; the function's name in front says nothing to users.
+    // The first line names the cause ("tensor 'x' has offset 7, expected 0"), later ones what
+    // failed as a consequence. The function name in front means nothing to users.
     let line = lines.first().map_or("it gave no reason", String::as_str);
     let reason = line
         .split_once(": ")

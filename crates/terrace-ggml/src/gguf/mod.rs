@@ -1,8 +1,9 @@
-//! Reads what GGUF files say about their tensors, through ggml's own reader.
+//! Reads the headers of GGUF files with ggml's own reader.
 //!
-//! Nothing here trusts a file: a bounded walk (`scan`) refuses headers that would make ggml's reader allocate
-//! what a few damaged bytes claim, ggml's reader then parses and checks, and what it lets through is checked
-//! against the files' lengths and, for split models, between the shards. No tensor data is read.
+//! No file is trusted. A bounded walk (`scan`) refuses headers with which a few damaged bytes would
+//! make ggml's reader allocate huge blocks. ggml's reader then parses and checks the header. Its
+//! result is checked against the files' lengths and, for split models, across the shards. No tensor
+//! data is read.
 
 mod context;
 mod error;

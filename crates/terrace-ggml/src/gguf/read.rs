@@ -1,4 +1,4 @@
-//! A model's header: of one file, or of all its shards.
+//! A model's header, from one file or from all its shards.
 
 use super::error::{GgufError, printable};
 use super::file::{open, read_file};
@@ -6,11 +6,11 @@ use super::{scan, split, types};
 use std::path::Path;
 use terrace_model::{FileIndex, ModelFile, TensorType};
 
-/// Reads the headers of the model at `path`: one file, or all shards if it is the first of a split model
-/// (`…-00001-of-00005.gguf`; the others are looked for beside it).
+/// Reads the headers of the model at `path`: one file, or all shards if it is the first of a split
+/// model (`…-00001-of-00005.gguf`; the others are expected in the same directory).
 ///
 /// # Errors
-/// See [`GgufError`]. A model that is returned has all its bytes: every extent lies within its file.
+/// See [`GgufError`]. A returned model is complete: every extent lies within its file.
 pub fn read(path: &Path) -> Result<ModelFile, GgufError> {
     let mut model = read_one(path)?;
     split::add_siblings(path, &mut model)?;
@@ -21,10 +21,11 @@ pub fn read(path: &Path) -> Result<ModelFile, GgufError> {
     Ok(model)
 }
 
-/// Reads the header of one file alone: a whole model, a shard, or a file with some tensors in it.
+/// Reads the header of a single file: a whole model, a shard, or a file with some of a model's
+/// tensors.
 ///
 /// # Errors
-/// See [`GgufError`]; every extent of what is returned lies within the file.
+/// See [`GgufError`]. Every returned extent lies within the file.
 pub fn read_one(path: &Path) -> Result<ModelFile, GgufError> {
     let header = read_file(path, FileIndex(0))?;
     Ok(ModelFile {
@@ -36,21 +37,23 @@ pub fn read_one(path: &Path) -> Result<ModelFile, GgufError> {
     })
 }
 
-/// Bytes of a file's header: everything before its tensor data. Only the walk over it, so nothing after it need be there.
+/// Length of a file's header in bytes: everything before its tensor data. Only the header is
+/// walked, so the file may end after it.
 ///
 /// # Errors
-/// A file that cannot be read, or a header that is damaged or cut off.
+/// If the file cannot be read, or the header is damaged or truncated.
 pub fn header_len(path: &Path) -> Result<u64, GgufError> {
     let (file, len) = open(path)?;
     Ok(scan::scan(path, &file, len)?.table_end)
 }
 
-/// The tensor type with ggml's number `id`, unless ggml does not know it (or no longer does).
+/// The tensor type with ggml's number `id`, or `None` if ggml does not know it or no longer
+/// supports it.
 pub fn tensor_type(id: u32) -> Option<TensorType> {
     types::describe(id)
 }
 
-/// Expert tensors must divide into their model's experts.
+/// Checks that the bytes of each expert tensor divide by the model's expert count.
 fn check_experts(model: &ModelFile) -> Result<(), GgufError> {
     let Some(experts) = model.arch_u64("expert_count").filter(|&n| n > 0) else {
         return Ok(());

@@ -1,9 +1,10 @@
 //! A bounded walk over a GGUF header before ggml's reader sees it.
 //!
-//! ggml's reader allocates what counts and lengths claim (an array of strings costs 32 bytes per claimed element,
-//! and a second copy outside of its `catch`, where running out of memory ends the process), and its messages lack
-//! offsets. This walk allocates nothing but names, so only headers of plausible size reach that reader. It
-//! interprets no value except what bounds the walk itself.
+//! ggml's reader allocates whatever counts and lengths claim: an array of strings costs 32 bytes
+//! per claimed element, and a second copy outside of its `catch`, where running out of memory ends
+//! the process. Its messages also lack offsets. This walk allocates nothing but names, and passes
+//! only headers of plausible size on to that reader. It interprets only the values that bound the
+//! walk itself.
 
 use super::error::{GgufError, printable};
 use super::types;
@@ -13,7 +14,7 @@ use std::path::Path;
 
 /// Tensors in one file; the largest models have some ten thousand.
 const MAX_TENSORS: u64 = 1 << 18;
-/// Metadata pairs in one file; models have below a hundred.
+/// Metadata pairs in one file; models have fewer than a hundred.
 const MAX_PAIRS: u64 = 1 << 16;
 /// Bytes of a key.
 const MAX_KEY: u64 = (1 << 16) - 1;
@@ -28,23 +29,23 @@ const MAX_HEADER: u64 = 512 << 20;
 /// ggml's `GGML_MAX_NAME`, with the final NUL.
 const MAX_NAME: u64 = 63;
 const MAX_DIMS: u32 = 4;
-/// Where `general.alignment` is not given.
+/// Used if `general.alignment` is not given.
 const DEFAULT_ALIGNMENT: u64 = 32;
 
-/// What the walk found out.
+/// Results of the walk.
 pub struct Scan {
     /// Length of the file when it was opened.
     pub file_len: u64,
     /// First byte after the tensor table.
     pub table_end: u64,
-    /// The first row of the tensor table, if there is one: name, and its size in bytes if that is a number.
+    /// Name and size in bytes of the first entry of the tensor table, if there is one.
     pub first_tensor: Option<(String, u64)>,
-    /// `general.alignment`, or what the format says if it is not given.
+    /// `general.alignment`, or the format's default if it is not given.
     pub alignment: u64,
 }
 
 impl Scan {
-    /// Where the tensor data begins; `None` if the alignment is not one.
+    /// Offset of the tensor data; `None` if the alignment is 0 or the offset overflows.
     pub fn data_start(&self) -> Option<u64> {
         self.table_end.checked_next_multiple_of(self.alignment)
     }
@@ -94,7 +95,7 @@ struct Walk<'a> {
     at: u64,
     file_len: u64,
     alignment: u64,
-    /// What is being read, for messages.
+    /// The part being read, for messages.
     place: String,
 }
 
@@ -146,9 +147,9 @@ impl Walk<'_> {
         GgufError::Malformed { path: self.path.into(), place: self.place.clone(), offset, reason }
     }
 
-    /// Makes sure that the next `len` bytes exist and that the header stays within its bound.
+    /// Checks that the next `len` bytes exist and that the header stays within its limit.
     fn need(&self, len: u64) -> Result<(), GgufError> {
-        // No overflow: `len` is at most a limit above, `at` at most the file's length.
+        // No overflow: `len` is at most one of the limits above, `at` at most the file's length.
         if self.at + len > self.file_len {
             return Err(self.truncated(len));
         }
@@ -175,7 +176,7 @@ impl Walk<'_> {
         let len = bytes.len() as u64;
         self.need(len)?;
         self.input.read_exact(bytes).map_err(|e| match e.kind() {
-            // The file shrank since its length was taken.
+            // The file has shrunk since its length was read.
             ErrorKind::UnexpectedEof => self.truncated(len),
             _ => self.unreadable(e),
         })?;
@@ -247,7 +248,7 @@ impl Walk<'_> {
         self.skip(len)
     }
 
-    /// Bytes of a scalar of the metadata type that was just read.
+    /// Size in bytes of a scalar of the metadata type that was just read.
     fn scalar_size(&self, ty: u32) -> Result<u64, GgufError> {
         match ty {
             0 | 1 | 7 => Ok(1),
@@ -290,7 +291,7 @@ impl Walk<'_> {
                     offset: self.at - 8,
                 });
             }
-            // A product that no file can hold is ggml's reader's to refuse.
+            // A product too large for any file is refused by ggml's reader.
             elements = elements.saturating_mul(size);
         }
         let id = self.u32()?;
@@ -307,7 +308,7 @@ impl Walk<'_> {
     }
 }
 
-/// The metadata types that the walk must tell apart (`GGUF_TYPE_*`).
+/// The metadata types that the walk has to distinguish (`GGUF_TYPE_*`).
 const UINT32: u32 = 4;
 const STRING: u32 = 8;
 const ARRAY: u32 = 9;

@@ -1,4 +1,5 @@
-//! Split models: the first shard finds its siblings, and all must be of one model.
+//! Split models: the other shards are found by the first one's name, and all must belong to one
+//! model.
 
 use super::error::{GgufError, printable};
 use super::file::read_file;
@@ -71,8 +72,9 @@ pub fn add_siblings(first: &Path, model: &mut ModelFile) -> Result<(), GgufError
     }
 }
 
-/// The shard's own numbers must fit the first one's, and whatever else both say must agree. (Shards that
-/// llama.cpp writes say nothing else; then only tensor names and their number can tell models apart.)
+/// The shard's own numbers must match the first one's, and all metadata that both have must agree.
+/// (Shards written by llama.cpp have no other metadata; models can then be told apart only by the
+/// names and the number of their tensors.)
 fn check_same_model(
     first: &Path,
     model: &ModelFile,
@@ -135,12 +137,12 @@ fn not_first(path: &Path, number: u64, count: u64) -> GgufError {
     GgufError::NotFirstShard { path: path.into(), number: number.saturating_add(1), count, first }
 }
 
-/// How llama.cpp names shards; `number` counts from 0, names count from 1.
+/// The ending of a shard's name in llama.cpp's scheme. `number` counts from 0, names count from 1.
 fn ending(number: u64, count: u64) -> String {
     format!("-{:05}-of-{count:05}.gguf", number.saturating_add(1))
 }
 
-/// The path before the ending.
+/// The part of the path before the ending.
 fn prefix(path: &Path, number: u64, count: u64) -> Option<OsString> {
     let bytes = path.as_os_str().as_bytes();
     let prefix = bytes.strip_suffix(ending(number, count).as_bytes())?;

@@ -4,9 +4,10 @@ use llama_cpp_sys_2 as sys;
 use std::ffi::CStr;
 use terrace_model::TensorType;
 
-/// Describes a tensor type by its number; `None` for numbers that ggml does not know or no longer uses.
+/// Describes the tensor type with number `id`; `None` if ggml does not know it or no longer uses
+/// it.
 pub fn describe(id: u32) -> Option<TensorType> {
-    // Safe to ask only below the count: ggml indexes a table of that many rows.
+    // ggml indexes a table of that many rows without a check.
     if id >= sys::GGML_TYPE_COUNT {
         return None;
     }

@@ -1,7 +1,7 @@
-//! Writes the header of a GGUF file: metadata and the table of tensors.
+//! Writes the header of a GGUF file: metadata and the tensor table.
 //!
-//! The bytes come from ggml's own writer, so they are what every reader expects. The data are the caller's to
-//! write, each tensor at [`Header::data_offset`] plus its [`Header::tensor_offset`].
+//! The bytes come from ggml's own writer, so every reader accepts them. The caller writes the data,
+//! each tensor at [`Header::data_offset`] plus its [`Header::tensor_offset`].
 
 use super::error::GgufError;
 use super::file::open_context;
@@ -55,7 +55,7 @@ value_from! {
     Vec<String> => ArrayStr,
 }
 
-/// Why something cannot stand in a GGUF header.
+/// Why a GGUF header cannot hold something.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
     /// A zero byte, which ends a C string.
@@ -64,16 +64,17 @@ pub enum HeaderError {
     /// An empty key.
     #[error("a metadata key is empty")]
     EmptyKey,
-    /// An alignment that is not a power of two of at least 8 bytes, or was set after the first tensor.
+    /// An alignment that is not a power of two of at least 8 bytes, or was set after the first
+    /// tensor.
     #[error("`general.alignment` must be a u32, a power of two, at least 8, and set before the first tensor")]
     Alignment,
     /// A tensor name that ggml cannot hold.
     #[error("tensor name `{0}` is empty or longer than 63 bytes")]
     NameLength(String),
-    /// Two tensors with a name.
+    /// Two tensors have the same name.
     #[error("duplicate tensor `{0}`")]
     Duplicate(String),
-    /// A shape that the type cannot have.
+    /// A shape that is impossible with the type.
     #[error("tensor `{name}`: shape {shape} does not make whole {ty} rows, or exceeds 2^63 bytes")]
     Shape {
         /// Tensor.
@@ -93,7 +94,7 @@ pub enum HeaderError {
     },
 }
 
-/// A GGUF header in the making.
+/// A GGUF header that is being built.
 pub struct Header {
     ctx: NonNull<sys::gguf_context>,
     names: HashSet<String>,
@@ -116,14 +117,15 @@ impl Header {
         Self { ctx: NonNull::new(ctx).expect("ggml allocates or aborts"), names: HashSet::new() }
     }
 
-    /// Sets a metadata value; the last one of a key stays.
+    /// Sets a metadata value, replacing an earlier one of the same key.
     pub fn set(&mut self, key: &str, value: impl Into<Value>) -> Result<(), HeaderError> {
         let value = value.into();
         if key.is_empty() {
             return Err(HeaderError::EmptyKey);
         }
         if key == "general.alignment" {
-            // The writer aborts on other values, and offsets that were handed out would be wrong.
+            // The writer aborts on other values, and after the first tensor, offsets already
+            // returned would be wrong.
             let fits = matches!(value, Value::U32(n) if n >= 8 && n.is_power_of_two());
             if !fits || !self.names.is_empty() {
                 return Err(HeaderError::Alignment);
@@ -132,8 +134,8 @@ impl Header {
         let c_key = c_string(key)?;
         let (ctx, k) = (self.ctx.as_ptr(), c_key.as_ptr());
         let array = |ty, data: *const c_void, len| {
-            // SAFETY: the context is live, the key a C string, and `data` is a slice of `len` elements of `ty`;
-            // they are copied.
+            // SAFETY: the context is live, the key a C string, and `data` is a slice of `len`
+            // elements of `ty`; they are copied.
             unsafe { sys::gguf_set_arr_data(ctx, k, ty, data, len) }
         };
         // SAFETY: the context is live and the key (and a string value) a C string; all are copied.
@@ -165,11 +167,11 @@ impl Header {
         Ok(())
     }
 
-    /// Adds all metadata of the file at `path` after what is there, in its order and with its widths. An alignment
-    /// is not taken over: it is that of the file's own data.
+    /// Appends all metadata of the file at `path`, in its order and with its widths, except the
+    /// alignment, which describes that file's own data.
     ///
     /// # Errors
-    /// The file's header cannot be read.
+    /// If the file's header cannot be read.
     pub fn copy_metadata(&mut self, path: &Path) -> Result<(), GgufError> {
         let from = open_context(path)?;
         let alignment = self.alignment();
@@ -180,7 +182,7 @@ impl Header {
         Ok(())
     }
 
-    /// Says that this ggml made the tensors' blocks, and what type of file that made of it.
+    /// Records the version of this ggml's block formats, and the file type if it is known.
     pub fn set_quantization(&mut self, file_type: Option<u32>) -> Result<(), HeaderError> {
         self.set("general.quantization_version", QUANTIZATION_VERSION)?;
         match file_type {
@@ -189,7 +191,7 @@ impl Header {
         }
     }
 
-    /// Removes a metadata value, if it is there.
+    /// Removes a metadata value, if it is present.
     pub fn remove(&mut self, key: &str) -> Result<(), HeaderError> {
         let key = c_string(key)?;
         // SAFETY: the context is live and the key a C string.
@@ -197,12 +199,12 @@ impl Header {
         Ok(())
     }
 
-    /// Adds a tensor after the others. Returns its index.
+    /// Appends a tensor. Returns its index.
     pub fn add_tensor(&mut self, name: &str, ty: WeightType, shape: Shape) -> Result<usize, HeaderError> {
         self.add_tensor_of(name, &ty.describe(), shape)
     }
 
-    /// Adds a tensor of any type that ggml knows. Returns its index.
+    /// Appends a tensor of any type that ggml knows. Returns its index.
     pub fn add_tensor_of(&mut self, name: &str, ty: &TensorType, shape: Shape) -> Result<usize, HeaderError> {
         let Some(ty) = types::describe(ty.id).filter(|known| known == ty) else {
             return Err(HeaderError::Type { name: name.to_owned(), id: ty.id });
@@ -223,7 +225,8 @@ impl Header {
         let row = row.ok_or_else(shape_error)?;
         let size = shape.0[1..].iter().try_fold(row, |bytes, &n| bytes.checked_mul(n));
         size.filter(|&bytes| bytes > 0 && i64::try_from(bytes).is_ok()).ok_or_else(shape_error)?;
-        // SAFETY: the struct is C data (integers, raw pointers), for which all zeroes is a value.
+        // SAFETY: the struct is plain C data (integers, raw pointers), for which all zeros is a
+        // valid value.
         let mut tensor: sys::ggml_tensor = unsafe { std::mem::zeroed() };
         tensor.type_ = ty.id;
         tensor.nb[0] = ty.block_bytes as usize;
@@ -237,8 +240,8 @@ impl Header {
         for (to, &from) in tensor.name.iter_mut().zip(c_name.as_bytes_with_nul()) {
             *to = from as c_char;
         }
-        // SAFETY: the context is live, the tensor whole (name terminated, strides set) and its name new; ggml
-        // copies it.
+        // SAFETY: the context is live, the tensor complete (name terminated, strides set) and its
+        // name new; ggml copies it.
         unsafe { sys::gguf_add_tensor(self.ctx.as_ptr(), &tensor) };
         self.names.insert(name.to_owned());
         Ok(self.names.len() - 1)
@@ -249,7 +252,7 @@ impl Header {
         self.names.len()
     }
 
-    /// Where a tensor's data begin, in bytes after [`Header::data_offset`].
+    /// Offset of a tensor's data in bytes, relative to [`Header::data_offset`].
     ///
     /// # Panics
     /// If there is no such tensor.
@@ -265,7 +268,7 @@ impl Header {
         unsafe { sys::gguf_get_alignment(self.ctx.as_ptr()) as u64 }
     }
 
-    /// Where the data begin: the header's length, padded to the alignment.
+    /// File offset of the data: the header's length, padded to the alignment.
     pub fn data_offset(&self) -> u64 {
         // SAFETY: the context is live.
         unsafe { sys::gguf_get_meta_size(self.ctx.as_ptr()) as u64 }
@@ -276,7 +279,7 @@ impl Header {
         // SAFETY: the context is live.
         let len = unsafe { sys::gguf_get_meta_size(self.ctx.as_ptr()) };
         let mut bytes = vec![0u8; len];
-        // SAFETY: the context is live, and the buffer has the length that ggml asked for.
+        // SAFETY: the context is live, and the buffer has the length that ggml reported.
         unsafe { sys::gguf_get_meta_data(self.ctx.as_ptr(), bytes.as_mut_ptr().cast()) };
         bytes
     }
@@ -284,7 +287,7 @@ impl Header {
 
 impl Drop for Header {
     fn drop(&mut self) {
-        // SAFETY: the context came from gguf_init_empty, and nothing else has it.
+        // SAFETY: the context came from gguf_init_empty, and nothing else refers to it.
         unsafe { sys::gguf_free(self.ctx.as_ptr()) };
     }
 }

@@ -4,20 +4,21 @@ use super::context::{Context, ContextError};
 use super::token::Token;
 use llama_cpp_sys_2 as sys;
 
-/// Tokens to compute together, each at a place of its own in one or more sequences.
+/// Tokens to compute together, each at its own position in one or more sequences.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     tokens: Vec<i32>,
     positions: Vec<i32>,
-    /// How many sequences each token is in.
+    /// Number of sequences that each token is in.
     counts: Vec<i32>,
-    /// Those sequences, one token's after the other's.
+    /// These sequences, token by token.
     sequences: Vec<i32>,
     wanted: Vec<i8>,
 }
 
 impl Batch {
-    /// Adds a token at `position` (0-based) of `sequences`, at least one, which share it; its logits are kept if `wanted`.
+    /// Adds a token at `position` (0-based) of `sequences` (at least one), which share it. Its
+    /// logits are kept if `wanted`.
     pub fn push(
         &mut self,
         token: Token,
@@ -34,7 +35,7 @@ impl Batch {
         self.wanted.push(i8::from(wanted));
     }
 
-    /// Tokens in it.
+    /// Number of tokens.
     pub fn len(&self) -> usize {
         self.tokens.len()
     }
@@ -44,12 +45,12 @@ impl Batch {
         self.tokens.is_empty()
     }
 
-    /// Rows of logits that it leaves.
+    /// Number of logits rows that the batch leaves.
     pub fn outputs(&self) -> usize {
         self.wanted.iter().filter(|&&wanted| wanted != 0).count()
     }
 
-    /// Empties it, for the next.
+    /// Empties the batch for reuse.
     pub fn clear(&mut self) {
         self.tokens.clear();
         self.positions.clear();
@@ -60,12 +61,13 @@ impl Batch {
 }
 
 impl Context {
-    /// Computes a batch of at most as many tokens as [`batch`](super::ContextParams::batch) says, over at most
-    /// [`sequences`](super::ContextParams::sequences). [`Context::outputs`] has the logits that were wanted, in the order of
-    /// the batch.
+    /// Computes a batch of at most [`batch`](super::ContextParams::batch) tokens of at most
+    /// [`sequences`](super::ContextParams::sequences) sequences. [`Context::outputs`] then has the
+    /// requested logits, in the order of the batch.
     ///
     /// # Errors
-    /// As [`Context::decode`]; sequences that the context does not have, and positions that do not follow.
+    /// As [`Context::decode`]; also for sequences that the context does not have, and for positions
+    /// that leave a gap.
     pub fn decode_batch(&mut self, batch: &mut Batch) -> Result<(), ContextError> {
         let n = i32::try_from(batch.len()).expect("at most a batch");
         let mut rest = batch.sequences.as_mut_slice();
@@ -85,8 +87,8 @@ impl Context {
             logits: batch.wanted.as_mut_ptr(),
         };
         let outputs = batch.outputs();
-        // SAFETY: all arrays are as long as the batch, each token's sequences as long as its count; all outlive the call, which
-        // leaves `places` alone.
+        // SAFETY: all arrays are as long as the batch, and each token's sequences as long as its
+        // count; all outlive the call, which does not touch `places`.
         unsafe { self.submit(raw, outputs) }
     }
 }

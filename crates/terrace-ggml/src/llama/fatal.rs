@@ -1,7 +1,7 @@
-//! The last word when ggml gives up: one line instead of a backtrace and a core dump.
+//! The message when ggml aborts: one line instead of a backtrace and a core dump.
 //!
-//! `GGML_ASSERT` ends the process; nothing can be saved then. What reaches it are files whose numbers are formally
-//! fine and make no sense together, which llama.cpp's loader does not all refuse.
+//! A failed `GGML_ASSERT` ends the process. It is reached with files whose numbers are each valid
+//! but contradict each other, not all of which llama.cpp's loader refuses.
 
 use crate::devices::remote;
 use llama_cpp_sys_2 as sys;
@@ -22,7 +22,7 @@ unsafe extern "C" fn on_abort(message: *const c_char) {
     // SAFETY: ggml passes a zero-terminated string.
     let message = unsafe { CStr::from_ptr(message) }.to_string_lossy();
     remote::stop_if_lost(&message);
-    // `path/file.cpp:123: what`: the path is that of the machine that built it.
+    // `path/file.cpp:123: what`, with the path on the machine where ggml was built.
     let what = message.rsplit('/').next().unwrap_or(&message);
     let mut stderr = std::io::stderr().lock();
     let hint = if remote::is_loss(&message) {
@@ -32,6 +32,7 @@ unsafe extern "C" fn on_abort(message: *const c_char) {
     };
     let _ = writeln!(stderr, "error: llama.cpp aborted ({what})");
     let _ = writeln!(stderr, "hint: {hint}");
-    // SAFETY: ends the process at once; destructors of a process in an unknown state are better not run.
+    // SAFETY: ends the process at once. No destructors are run, since the process is in an unknown
+    // state.
     unsafe { libc::_exit(1) }
 }

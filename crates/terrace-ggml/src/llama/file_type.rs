@@ -1,12 +1,12 @@
-//! What a whole model file is quantised to, by the names that llama.cpp's tools use.
+//! Quantisation types of whole model files, by the names that llama.cpp's tools use.
 
 use crate::tensor::WeightType;
 use llama_cpp_sys_2 as sys;
 use std::fmt;
 use std::str::FromStr;
 
-/// A type of files: a mixture of tensor types that llama.cpp chooses by the tensors' roles, one float type for all matrices, or
-/// a copy.
+/// A file type: a mixture of tensor types that llama.cpp chooses by the tensors' roles, one float
+/// type for all matrices, or a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileType {
     name: &'static str,
@@ -16,7 +16,8 @@ pub struct FileType {
 
 macro_rules! file_types {
     ($($name:literal = $id:ident),* $(,)?) => {
-        /// Those of llama.cpp's `quantize`, in its order; `Q3_K`, `Q4_K` and `Q5_K` stand for the mixtures of middle size.
+        /// The types of llama.cpp's `quantize`, in its order. `Q3_K`, `Q4_K` and `Q5_K` stand for
+        /// the medium mixtures.
         const NAMED: &[FileType] = &[$(FileType { name: $name, id: Some(sys::$id) }),*];
     };
 }
@@ -45,25 +46,25 @@ file_types! {
 }
 
 impl FileType {
-    /// All tensors as they are.
+    /// All tensors unchanged.
     pub const COPY: Self = Self { name: "COPY", id: None };
 
-    /// All of them, copies last.
+    /// All file types, the copy last.
     pub fn all() -> impl Iterator<Item = Self> {
         NAMED.iter().copied().chain([Self::COPY])
     }
 
-    /// llama.cpp's name of it.
+    /// llama.cpp's name of the type.
     pub const fn name(self) -> &'static str {
         self.name
     }
 
-    /// `general.file_type` of such files; `None` of copies, which keep theirs.
+    /// `general.file_type` of such files; `None` for copies, which keep theirs.
     pub const fn id(self) -> Option<u32> {
         self.id
     }
 
-    /// The type of all matrices, if that is one without blocks.
+    /// The type of all matrices, if it is a float type.
     pub fn float(self) -> Option<WeightType> {
         match self.id? {
             sys::LLAMA_FTYPE_ALL_F32 => Some(WeightType::F32),
@@ -80,7 +81,7 @@ impl fmt::Display for FileType {
     }
 }
 
-/// Text that names no file type.
+/// The text is not the name of a file type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{given}` is not a file type; available: {}", FileType::all().map(FileType::name).collect::<Vec<_>>().join(", "))]
 pub struct ParseFileTypeError {

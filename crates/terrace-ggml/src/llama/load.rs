@@ -1,4 +1,5 @@
-//! Loading a model: stock, or with its weights in buffer types of ours and not one of their bytes touched.
+//! Loading a model: as stock llama.cpp does, or with its weights in Terrace's buffer types and none
+//! of their bytes touched.
 
 use super::fatal;
 use super::load_params::{LoadParams, Pointed};
@@ -15,20 +16,20 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 /// Why a model was not loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// llama.cpp refused; its own words, the most telling line.
+    /// llama.cpp refused the model.
     #[error("cannot load {path}: {reason}", path = .path.display())]
     Refused {
         /// The file.
         path: PathBuf,
-        /// llama.cpp's last error line.
+        /// The most specific error line that llama.cpp logged.
         reason: String,
     },
-    /// A buffer of ours failed.
+    /// A buffer of Terrace failed.
     #[error("cannot load {path}: {source}", path = .path.display())]
     Parked {
         /// The file.
         path: PathBuf,
-        /// What the buffer said.
+        /// The buffer's error.
         source: ParkedError,
     },
     /// A path with a NUL byte.
@@ -51,7 +52,7 @@ impl Model {
     /// Loads `path` (the first shard of a split model).
     ///
     /// # Errors
-    /// [`LoadError`] with llama.cpp's reason, or with that of a buffer type of ours.
+    /// [`LoadError`] with the reason of llama.cpp, or of a buffer type of Terrace.
     pub fn load(path: &Path, params: &LoadParams) -> Result<Self, LoadError> {
         init();
         let c_path =
@@ -65,7 +66,8 @@ impl Model {
         let (model, lines) = {
             let _unpopulated = params.untouched.then(UnpopulatedMapping::begin);
             let raw = pointed.raw(params);
-            // SAFETY: the path and what the parameters point to outlive the call; buffer types are static.
+            // SAFETY: the path and everything that the parameters point to outlive the call; buffer
+            // types are static.
             log::capture(|| unsafe { sys::llama_model_load_from_file(c_path.as_ptr(), raw) })
         };
         match NonNull::new(model) {
@@ -83,7 +85,7 @@ impl Model {
 
     /// The model's chat template, as Jinja source.
     pub fn chat_template(&self) -> Option<String> {
-        // SAFETY: the model is alive; null asks for the default template.
+        // SAFETY: the model is alive; null selects the default template.
         let template = unsafe { sys::llama_model_chat_template(self.as_ptr(), std::ptr::null()) };
         // SAFETY: non-null is a zero-terminated string owned by the model.
         (!template.is_null()).then(|| unsafe { CStr::from_ptr(template) }.to_string_lossy().into_owned())
@@ -95,7 +97,7 @@ impl Model {
         u32::try_from(unsafe { sys::llama_model_n_ctx_train(self.as_ptr()) }).unwrap_or(0)
     }
 
-    /// Whether it generates text: encoders alone do not.
+    /// Whether the model generates text. Pure encoders do not.
     pub fn has_decoder(&self) -> bool {
         // SAFETY: the model is alive.
         unsafe { sys::llama_model_has_decoder(self.as_ptr()) }
@@ -109,7 +111,7 @@ impl Drop for Model {
     }
 }
 
-/// Before any other call of llama.cpp. Idempotent.
+/// Initialises llama.cpp. Must precede any other call of it. Idempotent.
 pub(super) fn init() {
     static ONCE: Once = Once::new();
     log::to_tracing();
@@ -121,9 +123,10 @@ pub(super) fn init() {
     });
 }
 
-/// Has glibc map large blocks one by one and unmap them when they are freed. By itself it stops doing so (the threshold
-/// follows the largest block that was freed), and then graphs and schedules that llama.cpp makes again after each reload
-/// leave holes in the heap: 0.3 MiB each, measured on models of a few MiB.
+/// Makes glibc map large blocks one by one and unmap them when they are freed. By default it stops
+/// doing so (the threshold follows the largest freed block), and the graphs and schedules that
+/// llama.cpp makes again after each reload leave holes in the heap: 0.3 MiB each, measured on
+/// models of a few MiB.
 fn give_large_blocks_back() {
     #[cfg(target_env = "gnu")]
     // SAFETY: two settings of the allocator.
@@ -133,7 +136,8 @@ fn give_large_blocks_back() {
     }
 }
 
-/// The line of llama.cpp's log that says most: the innermost error comes first, without its function's name.
+/// The most specific line of llama.cpp's log, without its function's name. The innermost error
+/// comes first.
 fn most_telling(lines: &[String]) -> String {
     let line = lines.iter().find(|l| l.contains("error loading model")).or(lines.first());
     let Some(line) = line else { return "llama.cpp gave no reason".into() };
@@ -147,11 +151,11 @@ type GetProcAddress = unsafe extern "C" fn(sys::ggml_backend_reg_t, *const c_cha
 static LOADING: Mutex<()> = Mutex::new(());
 static ORIGINAL: Mutex<Option<GetProcAddress>> = Mutex::new(None);
 
-/// While it lives, llama.cpp's loader maps files without populating them.
+/// While this value lives, llama.cpp's loader maps files without populating them.
 ///
-/// The loader asks the CPU registry whether the machine is NUMA and, if so, neither populates nor reads ahead. The
-/// registry is a plain mutable struct; its lookup function is replaced for the time of one load, in which no
-/// computation runs that could ask the same question.
+/// On a NUMA machine the loader neither populates nor reads ahead, and it gets that fact from the
+/// CPU registry. The registry is a plain mutable struct: its lookup function is replaced for the
+/// duration of one load, during which no computation runs that could make the same query.
 struct UnpopulatedMapping {
     _exclusive: MutexGuard<'static, ()>,
 }
@@ -159,8 +163,8 @@ struct UnpopulatedMapping {
 impl UnpopulatedMapping {
     fn begin() -> Self {
         let exclusive = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the CPU registry is a static, writable C++ object (`ggml_backend_cpu_reg`); loads are serialised
-        // by the lock, and ggml reads the pointer only from within the load.
+        // SAFETY: the CPU registry is a static, writable C++ object (`ggml_backend_cpu_reg`); loads
+        // are serialised by the lock, and ggml reads the pointer only from within the load.
         unsafe {
             let reg = sys::ggml_backend_cpu_reg().cast::<abi::Reg>();
             *ORIGINAL.lock().unwrap_or_else(PoisonError::into_inner) = (*reg).iface.get_proc_address;
@@ -187,7 +191,7 @@ unsafe extern "C" fn proc_address(reg: sys::ggml_backend_reg_t, name: *const c_c
     }
     let original = *ORIGINAL.lock().unwrap_or_else(PoisonError::into_inner);
     match original {
-        // SAFETY: the registry's own function, with the arguments that it was called with.
+        // SAFETY: the registry's own function, with unchanged arguments.
         Some(original) => unsafe { original(reg, name) },
         None => std::ptr::null_mut(),
     }

@@ -1,4 +1,4 @@
-//! How a model is to be loaded, for us and for llama.cpp.
+//! Parameters of a load, in Terrace's and in llama.cpp's form.
 
 use crate::handles::{BufferTypeHandle, DeviceHandle};
 use llama_cpp_sys_2 as sys;
@@ -7,10 +7,10 @@ use std::ffi::CString;
 /// How devices share layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SplitMode {
-    /// Each layer is on one of them.
+    /// Each layer is on one of the devices.
     #[default]
     Layer,
-    /// Each holds a slice of every matrix of the layers, and they add up what they compute.
+    /// Each device holds a slice of every matrix of the layers, and the partial results are summed.
     Tensor,
 }
 
@@ -36,29 +36,34 @@ impl std::fmt::Display for SplitMode {
     }
 }
 
-/// How to load.
+/// Parameters of a load.
 #[derive(Debug, Default)]
 pub struct LoadParams {
-    /// Patterns (ECMAScript, searched in the tensor's name) and the buffer type of tensors that match; the first
-    /// match decides. Empty: llama.cpp's own choice, weights mapped from the file.
+    /// Patterns (ECMAScript, searched for in the tensor's name) and the buffer type of matching
+    /// tensors. The first match decides. If empty, llama.cpp chooses, and weights are mapped from
+    /// the file.
     pub overrides: Vec<(String, BufferTypeHandle)>,
-    /// Devices that hold layers, and how many, the first layers first: together they are the model's last ones, the output
-    /// head counted as one. Of split tensors each holds a part of as many. Empty: none, whatever the machine has.
+    /// Devices that hold layers, and how many each, in the order of the layers. Together these are
+    /// the model's last layers, with the output head counted as one. With [`SplitMode::Tensor`],
+    /// each device holds a slice of this many layers. If empty, no device is used, whichever the
+    /// machine has.
     pub devices: Vec<(DeviceHandle, u32)>,
-    /// How the devices share the layers that they hold.
+    /// How the devices share their layers.
     pub split: SplitMode,
-    /// Let llama.cpp convert weights to its repacked layouts (other rounding, twice the memory while loading).
+    /// Lets llama.cpp convert weights to its repacked layouts (different rounding, twice the memory
+    /// during the load).
     pub repack: bool,
-    /// Only what the header says: no memory for weights, and contexts that compute nothing and say what they would take.
+    /// Loads only the header: weights get no memory, and contexts compute nothing but report the
+    /// memory that they would take.
     pub header_only: bool,
-    /// Weights are read into memory, not mapped: the file may be written to afterwards.
+    /// Weights are read into memory instead of mapped, so the file may be written to afterwards.
     pub read: bool,
-    /// Weights stay unread: the file is mapped, but nothing of it is populated or read ahead. For loads whose
-    /// overrides cover every tensor.
+    /// Weights are not read: the file is mapped, but none of it is populated or read ahead. For
+    /// loads whose overrides cover every tensor.
     pub untouched: bool,
 }
 
-/// What llama.cpp's parameters point to.
+/// The data that llama.cpp's parameters point to.
 pub struct Pointed {
     /// The patterns of `overrides`.
     _patterns: Vec<CString>,
@@ -68,7 +73,8 @@ pub struct Pointed {
 }
 
 impl Pointed {
-    /// Lists as C has them: patterns and devices end with a null, proportions have one for each device that there could be.
+    /// Builds the lists in C's form: patterns and devices end with a null, proportions have one
+    /// entry per possible device.
     pub fn of(params: &LoadParams) -> Self {
         let patterns: Vec<CString> =
             params.overrides.iter().filter_map(|(pattern, _)| CString::new(pattern.as_str()).ok()).collect();
@@ -94,7 +100,7 @@ impl Pointed {
         Self { _patterns: patterns, overrides, devices, split }
     }
 
-    /// llama.cpp's parameters, good for as long as `self`, which nothing changes meanwhile.
+    /// llama.cpp's parameters, valid as long as `self` lives unchanged.
     pub fn raw(&self, params: &LoadParams) -> sys::llama_model_params {
         // SAFETY: returns plain values.
         let mut raw = unsafe { sys::llama_model_default_params() };
@@ -108,14 +114,14 @@ impl Pointed {
             SplitMode::Layer => layers.sum(),
             SplitMode::Tensor => layers.max().unwrap_or(0),
         };
-        // llama.cpp reads it only.
+        // llama.cpp only reads it.
         raw.devices = self.devices.as_ptr().cast_mut();
         raw.n_gpu_layers = i32::try_from(layers).unwrap_or(i32::MAX);
         raw.split_mode = match params.split {
             SplitMode::Layer => sys::LLAMA_SPLIT_MODE_LAYER,
             SplitMode::Tensor => sys::LLAMA_SPLIT_MODE_TENSOR,
         };
-        // Proportions, which llama.cpp turns into whole layers again.
+        // Proportions, which llama.cpp converts back to whole layers.
         if layers > 0 {
             raw.tensor_split = self.split.as_ptr();
         }
@@ -126,7 +132,8 @@ impl Pointed {
         }
         if !params.overrides.is_empty() {
             raw.tensor_buft_overrides = self.overrides.as_ptr();
-            // Lazily read tables go to a mapping of llama.cpp's own; ours are placed by the overrides.
+            // llama.cpp would put lazily read tables into its own mapping, but the overrides place
+            // them.
             raw.lazy_mode = sys::LLAMA_LAZY_MODE_OFF;
         }
         raw

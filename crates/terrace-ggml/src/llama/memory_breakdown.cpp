@@ -1,5 +1,6 @@
-// What a context takes, by llama.cpp's own count. `llama_get_memory_breakdown` is declared, with the struct, in llama.cpp's
-// `src/llama-ext.h`, which is not among the headers that the -sys crate offers; the release is pinned.
+// The memory that a context takes, as llama.cpp reports it. `llama_get_memory_breakdown` and the
+// struct are declared in llama.cpp's `src/llama-ext.h`, which the -sys crate does not expose; the
+// release is pinned.
 
 #include <cstddef>
 #include <map>
@@ -17,7 +18,7 @@ using llama_memory_breakdown = std::map<ggml_backend_buffer_type *, llama_memory
 
 llama_memory_breakdown llama_get_memory_breakdown(const llama_context * ctx);
 
-// Bytes over all buffer types, of the cache and of the graphs' activations.
+// Sums the bytes of the cache and of the graphs' activations over all buffer types.
 extern "C" void terrace_context_memory(const llama_context * ctx, size_t * cache, size_t * compute) {
     *cache = *compute = 0;
     for (const auto & part : llama_get_memory_breakdown(ctx)) {

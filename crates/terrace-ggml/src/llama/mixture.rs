@@ -1,8 +1,9 @@
-//! Which type each tensor of a model gets when it is quantised: llama.cpp's own choice.
+//! Which type each tensor of a model gets in a quantisation, by llama.cpp's own choice.
 //!
-//! The choice is made of the tensors' roles, their number, the architecture and more, and llama.cpp says it in one place only:
-//! the log of a quantisation, a dry run included. So a dry run it is, and its lines are read strictly: whatever is not
-//! understood is an error. The release is pinned, and the tests compare with real quantisations.
+//! The choice depends on the tensors' roles, their number, the architecture and more. llama.cpp
+//! states it only in the log of a quantisation, which may be a dry run. This module performs a dry
+//! run and parses its log strictly: a line that it cannot interpret is an error. The llama.cpp
+//! release is pinned, and the tests compare with real quantisations.
 
 use super::file_type::FileType;
 use super::load::init;
@@ -12,45 +13,47 @@ use llama_cpp_sys_2 as sys;
 use std::ffi::{CString, NulError};
 use std::path::Path;
 
-/// What is asked for.
+/// Input of a choice.
 #[derive(Clone, Debug)]
 pub struct MixtureRequest<'a> {
     /// The file's type.
     pub file_type: FileType,
-    /// Types of single tensors, by their full names. llama.cpp applies them to what it quantises at all (norms, routers and the
-    /// like stay), and takes another type where a row is not whole blocks.
+    /// Types of single tensors, by their full names. llama.cpp applies them only to tensors that it
+    /// quantises at all (not to norms, routers and the like), and substitutes another type if a row
+    /// is not a whole number of blocks.
     pub given: &'a [(String, WeightType)],
-    /// No mixture: all others get the file's default type.
+    /// No mixture: all other tensors get the file's default type.
     pub pure: bool,
-    /// There will be an importance matrix, which changes some choices.
+    /// An importance matrix will be used, which changes some choices.
     pub importance: bool,
 }
 
-/// A tensor, and what becomes of it.
+/// The type chosen for a tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// Its name.
+    /// The tensor's name.
     pub tensor: String,
-    /// Its type in the new file; `None`: as it is.
+    /// Its type in the new file; `None` if it is unchanged.
     pub to: Option<WeightType>,
 }
 
-/// What becomes of all of them.
+/// The choices for all tensors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mixture {
-    /// In the order in which llama.cpp would write them.
+    /// The choices, in the order in which llama.cpp would write the tensors.
     pub choices: Vec<Choice>,
-    /// Tensors that get another type than they were to get, because their rows are not whole blocks of it: llama.cpp's words.
+    /// llama.cpp's messages about tensors that get a substitute type because their rows are not
+    /// whole blocks of the chosen one.
     pub fallbacks: Vec<String>,
 }
 
-/// Why there is no choice.
+/// Why no choice could be made.
 #[derive(Debug, thiserror::Error)]
 pub enum MixtureError {
-    /// llama.cpp refuses; its own words.
+    /// llama.cpp refuses, for the given reason.
     #[error("cannot quantise: {0}")]
     Refused(String),
-    /// A line of its log that says something else than it should.
+    /// A line of llama.cpp's log cannot be interpreted.
     #[error("cannot interpret the log line `{0}` of llama.cpp's quantiser")]
     Log(String),
     /// A name or path with a zero byte.
@@ -58,21 +61,22 @@ pub enum MixtureError {
     ZeroByte(#[from] NulError),
 }
 
-/// Stands for "as the rest" among given types: no tensor can be asked to get it, its rows are always whole, and nothing is
-/// converted in a dry run.
+/// Stands for "like the rest" among the given types. It is not a type that a caller can give, its
+/// rows are always whole, and a dry run converts nothing.
 const REST: sys::ggml_type = sys::GGML_TYPE_F64;
 
-/// The choice for each tensor of the model at `path` (of a split one, its first file). Only headers are read.
+/// Chooses a type for each tensor of the model at `path` (the first file of a split one). Only
+/// headers are read.
 ///
 /// # Errors
-/// [`MixtureError`]: a model or types that llama.cpp refuses.
+/// [`MixtureError`], for instance if llama.cpp refuses the model or a type.
 pub fn choose(path: &Path, request: &MixtureRequest<'_>) -> Result<Mixture, MixtureError> {
     let path = CString::new(path.as_os_str().as_encoded_bytes())?;
     let mut given = Vec::new();
     for (name, ty) in request.given {
         given.push((CString::new(exactly(name))?, ty.id()));
     }
-    // Where the file's type is a float, or none, llama.cpp would not look at given types.
+    // With a float type or a copy, llama.cpp would ignore the given types.
     let mixed = request.file_type.id().filter(|_| request.file_type.float().is_none());
     let stands_for_rest = mixed.is_none() && !given.is_empty();
     if stands_for_rest {
@@ -84,7 +88,7 @@ pub fn choose(path: &Path, request: &MixtureRequest<'_>) -> Result<Mixture, Mixt
         .collect();
     overrides
         .push(sys::llama_model_tensor_override { pattern: std::ptr::null(), type_: sys::GGML_TYPE_COUNT });
-    // That there is one is what counts here; its end is its beginning.
+    // Only its presence matters here: an empty list, which consists of its terminator.
     let importance =
         sys::llama_model_imatrix_data { name: std::ptr::null(), data: std::ptr::null(), size: 0 };
 
@@ -103,7 +107,8 @@ pub fn choose(path: &Path, request: &MixtureRequest<'_>) -> Result<Mixture, Mixt
         None => params.only_copy = true,
     }
     init();
-    // SAFETY: paths, patterns and the importance outlive the call; in a dry run the output's path is not used.
+    // SAFETY: paths, patterns and the importance outlive the call; in a dry run the output's path
+    // is not used.
     let (status, lines) = log::capture_all(|| unsafe {
         sys::llama_model_quantize(path.as_ptr(), c"".as_ptr(), &raw const params)
     });
@@ -120,7 +125,7 @@ pub fn choose(path: &Path, request: &MixtureRequest<'_>) -> Result<Mixture, Mixt
     Ok(Mixture { choices: choices.collect::<Result<_, _>>()?, fallbacks: fallbacks.map(in_words).collect() })
 }
 
-/// An expression of the C++ library's default kind that is found in this name alone.
+/// A regular expression of the C++ library's default grammar that matches this name alone.
 fn exactly(name: &str) -> String {
     let mut pattern = String::from("^");
     for c in name.chars() {
@@ -132,15 +137,15 @@ fn exactly(name: &str) -> String {
     pattern + "$"
 }
 
-/// `[  12/  91] `.
+/// Whether the line begins like `[  12/  91] `.
 fn is_tensor_line(line: &str) -> bool {
     let count = line.strip_prefix('[').and_then(|rest| rest.split_once("] "));
     let numbers = count.and_then(|(count, _)| count.split_once('/'));
     numbers.is_some_and(|(i, n)| [i, n].iter().all(|n| n.trim().parse::<u32>().is_ok()))
 }
 
-/// `[  12/  91] blk.0.ffn_down.weight - [ 256, 768, 1, 1], type = f16, size = 1.00 MiB -> 0.28 MiB (q4_K)`, or without the arrow
-/// and all after it.
+/// Parses `[  12/  91] blk.0.ffn_down.weight - [ 256, 768, 1, 1], type = f16, size = 1.00 MiB ->
+/// 0.28 MiB (q4_K)`. The arrow and everything after it may be missing.
 fn read_line(line: &str, rest: Option<WeightType>) -> Result<Choice, MixtureError> {
     let not_understood = || MixtureError::Log(line.to_owned());
     let (_, text) = line.split_once("] ").ok_or_else(not_understood)?;
@@ -160,7 +165,7 @@ fn read_line(line: &str, rest: Option<WeightType>) -> Result<Choice, MixtureErro
     Ok(Choice { tensor: name.trim_end().to_owned(), to })
 }
 
-/// Why llama.cpp refused: its last word, without its function's name.
+/// Why llama.cpp refused: its last message, without its function's name.
 fn reason(lines: &[String]) -> String {
     let said = lines.iter().rev().find_map(|line| line.split_once("failed to quantize: "));
     said.map_or_else(|| "llama.cpp gave no reason".into(), |(_, reason)| reason.trim().to_owned())

@@ -1,4 +1,5 @@
-//! llama.cpp's models, contexts, vocabularies and samplers as owned handles; what it would quantise to what.
+//! llama.cpp's models, contexts, vocabularies and samplers as owned handles, and its choice of
+//! quantisation types.
 
 mod batch;
 mod context;

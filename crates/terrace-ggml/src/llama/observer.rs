@@ -1,23 +1,23 @@
-//! Looking at what a graph computes while it is computed.
+//! Observing tensors of a graph during its computation.
 
 use crate::backend::parked;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, c_void};
 
-/// Sees chosen tensors of a context's graphs. Where it wants one, ggml's scheduler ends a graph after that tensor; a
-/// context without an observer runs its graphs whole.
+/// Is shown selected tensors of a context's graphs. ggml's scheduler cuts a graph after each
+/// selected tensor; a context without an observer runs its graphs whole.
 pub trait Observer: Send {
-    /// Whether the tensor of this name shall be shown. Asked for every node of every graph.
+    /// Whether to show the tensor of this name. Called for every node of every graph.
     fn wants(&mut self, name: &[u8]) -> bool;
 
-    /// The values of a tensor that was wanted: rows of `width` floats.
+    /// Receives the values of a selected tensor: rows of `width` floats.
     fn computed(&mut self, name: &[u8], width: usize, rows: &[f32]);
 }
 
-/// An observer at an address that llama.cpp keeps.
+/// An observer as llama.cpp's callback data. llama.cpp keeps its address.
 pub struct Observing {
     observer: Box<dyn Observer>,
-    /// Reused: the values at hand.
+    /// Reused: the values being shown.
     rows: Vec<f32>,
 }
 
@@ -27,10 +27,12 @@ impl Observing {
         Self { observer, rows: Vec::new() }
     }
 
-    /// As llama.cpp wants it: `ask` before the graph is cut, then once more when the node is computed.
+    /// llama.cpp's callback: called with `ask` before the graph is cut, and again when the node is
+    /// computed.
     ///
     /// # Safety
-    /// `data` is an `Observing` that nothing else uses, and `tensor` a live tensor, computed unless `ask`.
+    /// `data` points to an `Observing` that nothing else uses; `tensor` is a live tensor, computed
+    /// unless `ask`.
     pub unsafe extern "C" fn call(tensor: *mut sys::ggml_tensor, ask: bool, data: *mut c_void) -> bool {
         parked::guard("an observer", false, || {
             // SAFETY: the caller's contract; ggml zero-terminates names within the tensor.
@@ -41,8 +43,8 @@ impl Observing {
             if ask {
                 return ty == sys::GGML_TYPE_F32 && this.observer.wants(name);
             }
-            // SAFETY: a computed F32 tensor, contiguous as the copy is: it is read as ggml reads it out itself, as many
-            // bytes as it has.
+            // SAFETY: a computed F32 tensor, contiguous like the copy. All its bytes are read with
+            // ggml's own function.
             let width = unsafe {
                 if !sys::ggml_is_contiguous(tensor) {
                     return true;

@@ -9,29 +9,30 @@ use std::ptr::NonNull;
 /// Sampling parameters, with the meanings and the order of llama.cpp's samplers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
-    /// Temperature; 0 or less: the most likely token, everything else ignored.
+    /// Temperature. If 0 or less, the most likely token is chosen and all other parameters are
+    /// ignored.
     pub temp: f32,
-    /// Keep the `k` most likely; 0 or less: all.
+    /// Keeps the `k` most likely tokens; all if 0 or less.
     pub top_k: i32,
-    /// Keep the most likely tokens that together have this probability; 1: all.
+    /// Keeps the most likely tokens that together have this probability; all if 1.
     pub top_p: f32,
-    /// Drop tokens less likely than this fraction of the most likely one; 0: none.
+    /// Drops tokens less likely than this fraction of the most likely one's probability; none if 0.
     pub min_p: f32,
     /// Seed of the random choice.
     pub seed: u32,
 }
 
 impl Default for Sampling {
-    /// llama.cpp's defaults, and a seed of the system's.
+    /// llama.cpp's defaults, with a seed from the system.
     fn default() -> Self {
-        // RandomState is seeded by the system: the only random number that is needed here.
+        // RandomState is seeded by the system, and one random number is enough here.
         let seed = RandomState::new().build_hasher().finish() as u32;
         Self { temp: 0.8, top_k: 40, top_p: 0.95, min_p: 0.05, seed }
     }
 }
 
 impl Sampling {
-    /// The most likely token, always.
+    /// Always the most likely token.
     pub fn greedy() -> Self {
         Self { temp: 0.0, seed: 0, ..Self::default() }
     }
@@ -52,7 +53,8 @@ impl Sampler {
     /// # Panics
     /// If llama.cpp cannot allocate a few hundred bytes.
     pub fn new(sampling: &Sampling) -> Self {
-        // SAFETY: constructors with plain arguments; the chain takes ownership of what is added.
+        // SAFETY: constructors with plain arguments; the chain takes ownership of the samplers
+        // added to it.
         unsafe {
             let chain = sys::llama_sampler_chain_init(sys::llama_sampler_chain_default_params());
             let ptr = NonNull::new(chain).expect("memory for a sampler");
@@ -71,7 +73,8 @@ impl Sampler {
 
     /// Samples from the last computed logits and accepts the token.
     pub fn sample(&mut self, context: &mut Context) -> Token {
-        // SAFETY: both are alive; -1 is the last output row, which a successful decode with outputs leaves.
+        // SAFETY: both are alive; -1 is the last output row, which a successful decode with outputs
+        // leaves.
         Token(unsafe { sys::llama_sampler_sample(self.ptr.as_ptr(), context.as_ptr(), -1) })
     }
 
@@ -82,7 +85,8 @@ impl Sampler {
     pub fn sample_row(&mut self, context: &mut Context, row: usize) -> Token {
         let from_end = context.rows().checked_sub(row).filter(|&n| n > 0).expect("a row of the last call");
         let index = -i32::try_from(from_end).expect("at most a batch of rows");
-        // SAFETY: both are alive; negative numbers count rows from the last one, and there are as many.
+        // SAFETY: both are alive. Negative numbers count rows from the last one, and the row
+        // exists.
         Token(unsafe { sys::llama_sampler_sample(self.ptr.as_ptr(), context.as_ptr(), index) })
     }
 }

@@ -40,8 +40,8 @@ impl Vocab<'_> {
         self.len() == 0
     }
 
-    /// The text's tokens. `add_special`: with the BOS/EOS that the model wants; `parse_special`: control tokens
-    /// written in the text are taken as such.
+    /// Tokenises a text. `add_special` adds the BOS and EOS tokens that the model expects;
+    /// `parse_special` recognises control tokens written in the text.
     ///
     /// # Errors
     /// If the text is longer than an `i32` can count or the model has no tokenizer.
@@ -56,7 +56,7 @@ impl Vocab<'_> {
             return Err(error("the model has no tokenizer"));
         }
         let len = i32::try_from(text.len()).map_err(|_| error("too long"))?;
-        // No token stands for less than a byte; BOS and EOS come on top.
+        // No token stands for less than a byte; BOS and EOS are added to that.
         let mut tokens = vec![0; text.len() + 2];
         loop {
             let room = i32::try_from(tokens.len()).map_err(|_| error("too long"))?;
@@ -80,13 +80,13 @@ impl Vocab<'_> {
                     tokens.truncate(n);
                     return Ok(tokens.into_iter().map(Token).collect());
                 }
-                // A negative count is the room that is needed.
+                // A negative result is the number of tokens needed.
                 Err(_) => tokens.resize(n.unsigned_abs() as usize, 0),
             }
         }
     }
 
-    /// Appends the bytes that `token` stands for to `out`; a token may be part of a UTF-8 sequence. Control tokens
+    /// Appends the bytes of `token` to `out`. They may be part of a UTF-8 sequence. Control tokens
     /// are written only if `special`.
     pub fn piece(self, token: Token, special: bool, out: &mut Vec<u8>) {
         let mut room = 64;
@@ -114,13 +114,13 @@ impl Vocab<'_> {
         }
     }
 
-    /// Whether generation ends with `token`.
+    /// Whether `token` ends the generation.
     pub fn is_end(self, token: Token) -> bool {
         // SAFETY: the vocabulary lives with the model; unknown tokens are not ends.
         unsafe { sys::llama_vocab_is_eog(self.ptr, token.0) }
     }
 
-    /// The token that this model wants at the beginning of a document, if it wants one.
+    /// The token that the model expects at the beginning of a document, if any.
     pub fn leading(self) -> Option<Token> {
         // SAFETY: the vocabulary lives with the model.
         let (wanted, token) =
@@ -128,7 +128,7 @@ impl Vocab<'_> {
         (wanted && token >= 0).then_some(Token(token))
     }
 
-    /// The text of the token that begins a document, as templates call it.
+    /// The text of the token that begins a document, for chat templates.
     pub fn bos_text(self) -> Option<String> {
         // SAFETY: the vocabulary lives with the model.
         self.text(unsafe { sys::llama_vocab_bos(self.ptr) })

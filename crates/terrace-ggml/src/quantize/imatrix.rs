@@ -1,7 +1,8 @@
-//! Importance matrices: how much each column of a model's matrices matters, as llama.cpp's `imatrix` tool measures it.
+//! Importance matrices: how much each column of a model's matrices matters, as measured by
+//! llama.cpp's `imatrix` tool.
 //!
-//! Both of its formats are read: GGUF, and the older one of plain records. Nothing is allocated that the file's length does not
-//! bear out.
+//! Reads both of the tool's formats: GGUF, and the older one of plain records. Never allocates more
+//! than the file's length justifies.
 
 use crate::gguf::{self, GgufError};
 use std::collections::BTreeMap;
@@ -13,42 +14,43 @@ use terrace_model::{MetaValue, ModelFile, TensorInfo};
 
 /// Matrices in one file; the largest models have some ten thousand.
 const MAX_ENTRIES: u64 = 1 << 18;
-/// Bytes of a name in the older format.
+/// Maximum length in bytes of a name in the older format.
 const MAX_NAME: u64 = 4096;
 
-/// What an importance file says.
+/// The contents of an importance file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Imatrix {
-    /// By the name of the tensor: a value of 0 or more per column, for each matrix (expert) of the tensor in turn.
+    /// By tensor name: one value of 0 or more per column, for each matrix (expert) of the tensor in
+    /// turn.
     entries: BTreeMap<String, Vec<f32>>,
-    /// The texts it was measured on.
+    /// The texts that it was measured on.
     pub datasets: Vec<String>,
-    /// How many chunks of them, where that is known.
+    /// Number of chunks of these texts, if known.
     pub chunks: Option<u32>,
 }
 
 /// Why an importance file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ImatrixError {
-    /// A GGUF header that cannot be read.
+    /// The GGUF header cannot be read.
     #[error(transparent)]
     Gguf(#[from] GgufError),
-    /// The system's reason.
+    /// The file cannot be read.
     #[error("{}: {source}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's reason.
         source: io::Error,
     },
-    /// Contents that are no importance matrix.
+    /// The contents are not an importance matrix.
     #[error("{}: is not an importance matrix: {reason} (at offset {offset})", path.display())]
     Contents {
         /// The file.
         path: PathBuf,
         /// What is wrong.
         reason: String,
-        /// Where, in bytes.
+        /// File offset in bytes.
         offset: u64,
     },
 }
@@ -60,7 +62,7 @@ impl Imatrix {
     /// [`ImatrixError`].
     pub fn read(path: &Path) -> Result<Self, ImatrixError> {
         let failed = |source| ImatrixError::Io { path: path.into(), source };
-        // Asked before opening: opening a pipe would wait for its writer.
+        // Checked before opening: opening a pipe would wait for its writer.
         let meta = std::fs::metadata(path).map_err(failed)?;
         if !meta.is_file() {
             return Err(failed(io::Error::other("not a regular file")));
@@ -76,17 +78,17 @@ impl Imatrix {
             .read()
     }
 
-    /// The values of a tensor.
+    /// The importance values of a tensor.
     pub fn get(&self, tensor: &str) -> Option<&[f32]> {
         self.entries.get(tensor).map(Vec::as_slice)
     }
 
-    /// Tensors with values.
+    /// Number of tensors with values.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are none.
+    /// Whether no tensor has values.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -126,8 +128,8 @@ impl Imatrix {
     }
 }
 
-/// Squares summed per column, over `counts` rows of input for each matrix: their means. A matrix that never had input has no
-/// opinion.
+/// Means of squares that were summed per column, over `counts` rows of input for each matrix. The
+/// columns of a matrix without input all get 1.
 fn means(sums: &[f32], counts: &[f32]) -> Result<Vec<f32>, String> {
     if counts.is_empty() || sums.is_empty() || !sums.len().is_multiple_of(counts.len()) {
         return Err(format!("{} sums for {} matrices", sums.len(), counts.len()));
@@ -163,15 +165,16 @@ fn floats(path: &Path, file: &File, tensor: &TensorInfo) -> Result<Vec<f32>, Ima
         let reason = format!("`{}` is {} instead of f32", tensor.name, tensor.ty.name);
         return Err(ImatrixError::Contents { path: path.into(), reason, offset: tensor.extent.offset });
     }
-    // Within the file, as the header's reader has checked.
+    // The extent lies within the file: the header's reader has checked it.
     let mut bytes = vec![0; usize::try_from(tensor.extent.len).expect("a part of a file in memory")];
     file.read_exact_at(&mut bytes, tensor.extent.offset)
         .map_err(|source| ImatrixError::Io { path: path.into(), source })?;
     Ok(bytes.as_chunks::<4>().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect())
 }
 
-/// The older format: a count of entries; each a name, a number of calls, and values; then a number of chunks and a dataset's
-/// name, which may be missing. Lengths and counts are 32 bits.
+/// The older format: the number of entries; for each a name, a number of calls and values; then the
+/// number of chunks and the name of a dataset, both of which may be missing. Lengths and counts
+/// have 32 bits.
 struct Legacy<'f> {
     path: &'f Path,
     len: u64,
@@ -191,7 +194,7 @@ impl Legacy<'_> {
             let start = self.at;
             let bytes = self.bytes(values * 4)?;
             let sums: Vec<f32> = bytes.as_chunks::<4>().0.iter().map(|&b| f32::from_le_bytes(b)).collect();
-            // Without calls the values stand as they are.
+            // Without calls, the values are taken unscaled.
             let calls = if calls > 0 { calls as f32 } else { 1.0 };
             let values = means(&sums, &[calls])
                 .map_err(|reason| self.contents(start, format!("`{}`: {reason}", name.escape_default())))?;
@@ -215,7 +218,7 @@ impl Legacy<'_> {
         ImatrixError::Contents { path: self.path.into(), reason, offset }
     }
 
-    /// A number from 1 to `limit`.
+    /// Reads a number from 1 to `limit`.
     fn count(&mut self, what: &str, limit: u64) -> Result<u64, ImatrixError> {
         let offset = self.at;
         let found = self.i32()?;
@@ -234,7 +237,7 @@ impl Legacy<'_> {
         String::from_utf8(bytes).map_err(|_| self.contents(offset, "a name is not UTF-8".into()))
     }
 
-    /// What the file has not is not allocated.
+    /// Reads `len` bytes. Allocates nothing if the file is too short.
     fn bytes(&mut self, len: u64) -> Result<Vec<u8>, ImatrixError> {
         if len > self.len - self.at {
             return Err(self.contents(self.at, format!("it ends after {} bytes", self.len)));

@@ -16,7 +16,7 @@ pub enum QuantizeError {
     Row {
         /// Elements in a row.
         row: usize,
-        /// The type asked for.
+        /// The requested type.
         ty: &'static str,
         /// Elements in its block.
         block: u64,
@@ -29,28 +29,29 @@ pub enum QuantizeError {
         /// Elements in a row.
         row: usize,
     },
-    /// The type needs an importance per column, or the one given has another length than a row.
+    /// The type needs importance values and there are none, or their number is not the row's
+    /// length.
     #[error("{ty} takes {row} importance values, but {given} were given")]
     Importance {
-        /// The type asked for.
+        /// The requested type.
         ty: &'static str,
         /// Elements in a row.
         row: usize,
         /// Values given (0: none).
         given: usize,
     },
-    /// The importance is negative, infinite or no number.
+    /// An importance value is negative, infinite or NaN.
     #[error("importance {value} of column {column} is negative or not finite")]
     ImportanceValue {
-        /// Which column.
+        /// The column.
         column: usize,
         /// Its value.
         value: String,
     },
-    /// A weight is NaN or infinite; ggml's quantisers abort or make garbage of those.
+    /// A weight is NaN or infinite, on which ggml's quantisers abort or produce garbage.
     #[error("weight {index} is {value}, which is not finite")]
     NotFinite {
-        /// Position in the weights given.
+        /// Index of the weight.
         index: usize,
         /// `NaN`, `inf` or `-inf`.
         value: String,
@@ -59,8 +60,9 @@ pub enum QuantizeError {
 
 /// Quantises whole rows of `row` elements into `ty`.
 ///
-/// `importance` (one value per column, as in an imatrix; 0: it does not matter) is optional for most types, see
-/// [`WeightType::needs_importance`]. Returns the rows' bytes one after the other.
+/// `importance` has one value per column, as in an imatrix; 0 means that the column does not
+/// matter. Most types do not require it, see [`WeightType::needs_importance`]. Returns the bytes of
+/// the rows in order.
 pub fn quantize(
     ty: WeightType,
     weights: &[f32],
@@ -76,7 +78,7 @@ pub fn quantize(
     Ok(bytes)
 }
 
-/// As [`quantize`], into memory that is there, which must have the length of the result.
+/// As [`quantize`], but writes to `bytes`, which must have the length of the result.
 pub fn quantize_into(
     ty: WeightType,
     weights: &[f32],
@@ -107,8 +109,8 @@ pub fn quantize_into(
     if rows == 0 {
         return Ok(());
     }
-    // SAFETY: `weights` holds `rows * row` floats and `bytes` that many rows of the type, checked above; the
-    // importance is null or `row` floats; the type is one that ggml_quantize_chunk handles.
+    // SAFETY: `weights` holds `rows * row` floats and `bytes` `rows` rows of the type, as checked
+    // above; the importance is null or `row` floats; ggml_quantize_chunk handles the type.
     let written = unsafe {
         sys::ggml_quantize_chunk(
             ty.raw(),
@@ -124,8 +126,8 @@ pub fn quantize_into(
     Ok(())
 }
 
-/// Converts whole blocks of `ty` to f32; `weights` must have room for exactly their elements. False if ggml has no such
-/// conversion, or the lengths do not fit.
+/// Converts whole blocks of `ty` to f32. `weights` must have exactly the length of the result.
+/// Returns false if ggml has no such conversion or the lengths do not match.
 pub fn dequantize_into(ty: WeightType, bytes: &[u8], weights: &mut [f32]) -> bool {
     let blocks = bytes.len() as u64 / ty.block_bytes();
     let whole = (bytes.len() as u64).is_multiple_of(ty.block_bytes());
@@ -134,15 +136,17 @@ pub fn dequantize_into(ty: WeightType, bytes: &[u8], weights: &mut [f32]) -> boo
     else {
         return false;
     };
-    // SAFETY: `bytes` holds the elements of the type that `weights` has room for, checked above; a slice that can be read and
-    // one that can be written do not overlap.
+    // SAFETY: `bytes` holds as many elements of the type as `weights` has room for, as checked
+    // above; a shared and a mutable slice do not overlap.
     unsafe { convert.convert(bytes.as_ptr().cast(), weights.as_mut_ptr(), weights.len()) };
     true
 }
 
-/// Whether the bytes are whole blocks of the type without NaN or infinite scales, as ggml checks them.
+/// Whether the bytes are whole blocks of the type without NaN or infinite scales, as ggml checks
+/// them.
 pub fn is_valid(ty: WeightType, bytes: &[u8]) -> bool {
-    // SAFETY: the pointer and length are those of a slice; ggml reads no further and checks the length itself.
+    // SAFETY: the pointer and length are those of a slice; ggml reads no further and checks the
+    // length itself.
     unsafe { sys::ggml_validate_row_data(ty.raw(), bytes.as_ptr().cast(), bytes.len()) }
 }
 
@@ -157,7 +161,8 @@ mod tests {
     #[test]
     fn types_make_valid_blocks_of_the_right_length() {
         let importance: Vec<f32> = (0..256).map(|i| 1.0 + (i % 7) as f32).collect();
-        // ggml searches neighbours in the grids of these for seconds before it quantises the first block.
+        // For these, ggml searches neighbours in the grids for seconds before it quantises the
+        // first block.
         let slow = [WeightType::IQ1_S, WeightType::IQ1_M, WeightType::IQ2_XS, WeightType::IQ2_S];
         for &ty in WeightType::ALL.iter().filter(|ty| !slow.contains(ty)) {
             let bytes = quantize(ty, &wave(512), 256, Some(&importance)).unwrap();

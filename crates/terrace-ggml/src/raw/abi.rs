@@ -1,8 +1,9 @@
-//! The raw floor: ggml's private vtables, declared by hand.
+//! ggml's private vtables, declared by hand.
 //!
-//! `ggml-backend-impl.h` is not part of llama-cpp-sys-2's bindings. These declarations follow the header of the
-//! pinned release field by field; `tests/abi.rs` compiles a C program against that header and compares every
-//! size and offset, and [`crate::backend::prepare`] refuses a host of another API version.
+//! `ggml-backend-impl.h` is not part of llama-cpp-sys-2's bindings. These declarations follow the
+//! header of the pinned release field by field; `tests/abi.rs` compiles a C program against that
+//! header and compares every size and offset, and [`crate::backend::prepare`] refuses a host of
+//! another API version.
 
 #![allow(missing_docs, reason = "fields are those of ggml's header, documented there")]
 
@@ -213,7 +214,8 @@ pub struct HashSet {
     pub keys: *mut *mut ggml_tensor,
 }
 
-/// `struct ggml_custom_op_params` (`ggml-impl.h`): what a `GGML_OP_CUSTOM` node keeps in `op_params`.
+/// `struct ggml_custom_op_params` (`ggml-impl.h`): what a `GGML_OP_CUSTOM` node keeps in
+/// `op_params`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct CustomOpParams {
@@ -238,7 +240,7 @@ pub struct ComputeParams {
 pub type Forward = unsafe extern "C" fn(*const ComputeParams, *mut ggml_tensor);
 
 unsafe extern "C" {
-    // Operations that work on rows; each with its part of the rows by `ith` of `nth`.
+    // Operations on rows. Thread `ith` of `nth` computes its part of the rows.
     pub fn ggml_compute_forward_glu(params: *const ComputeParams, dst: *mut ggml_tensor);
     pub fn ggml_compute_forward_unary(params: *const ComputeParams, dst: *mut ggml_tensor);
     pub fn ggml_compute_forward_sqr(params: *const ComputeParams, dst: *mut ggml_tensor);
@@ -255,11 +257,13 @@ unsafe extern "C" {
         size: usize,
     ) -> ggml_backend_buffer_t;
 
-    /// Adds a registry and its devices to ggml's global list (C++ linkage is plain C here: `GGML_API`).
+    /// Adds a registry and its devices to ggml's global list. Implemented in C++, but declared with
+    /// C linkage (`GGML_API`).
     pub fn ggml_backend_register(reg: ggml_backend_reg_t);
 
-    /// ggml's blocked MUL_MAT_ID for one expert (`ggml-cpu/tiled/tiled.h`). False: the caller computes it by
-    /// `vec_dot`. Its rounding differs from `vec_dot`'s, so exactness needs the same choice as stock makes.
+    /// ggml's blocked MUL_MAT_ID for one expert (`ggml-cpu/tiled/tiled.h`). If it returns false,
+    /// the caller computes with `vec_dot`. Its rounding differs from `vec_dot`'s, so exact results
+    /// require the same choice as stock llama.cpp makes.
     pub fn ggml_compute_forward_mul_mat_id_tiled(
         params: *const ComputeParams,
         dst: *mut ggml_tensor,
@@ -269,6 +273,7 @@ unsafe extern "C" {
         scratch: *mut c_char,
     ) -> bool;
 
-    /// Bytes of scratch for the blocked path over all threads, 0 where it does not apply to this node.
+    /// Bytes of scratch memory that the blocked path needs over all threads; 0 if it does not apply
+    /// to this node.
     pub fn ggml_tiled_wdata_size(n_tasks: c_int, dst: *mut ggml_tensor) -> usize;
 }

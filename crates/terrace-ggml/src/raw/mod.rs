@@ -1,4 +1,5 @@
-//! The raw floor: what C declares and the bindings do not, and handles that are freed with their owners.
+//! The lowest layer: C declarations that the bindings lack, and handles that are freed with their
+//! owners.
 
 pub mod abi;
 pub mod owned;

@@ -1,13 +1,13 @@
-//! Room for tensors and graphs of our own.
+//! A ggml context for Terrace's own tensors and graphs.
 
 use llama_cpp_sys_2 as sys;
 use std::ptr::NonNull;
 
-/// Room for tensors and graphs, without their data.
+/// A ggml context for tensors and graphs, without the tensors' data.
 pub struct ScratchContext(NonNull<sys::ggml_context>);
 
 impl ScratchContext {
-    /// Room for `tensors` tensors, and a graph of as many nodes.
+    /// Makes a context with room for `tensors` tensors and a graph of as many nodes.
     pub fn new(tensors: usize) -> Self {
         // SAFETY: plain arithmetic in ggml; the context owns what it allocates.
         let context = unsafe {

@@ -2,14 +2,14 @@
 
 use llama_cpp_sys_2 as sys;
 
-/// How elements are stored: ggml's number of the type.
+/// The type in which elements are stored, by ggml's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataType(pub(crate) sys::ggml_type);
 
 impl DataType {
     /// 32-bit floats.
     pub const F32: Self = Self(sys::GGML_TYPE_F32);
-    /// 32-bit integers, as ids are.
+    /// 32-bit integers, the type of ids.
     pub const I32: Self = Self(sys::GGML_TYPE_I32);
     /// K-quants of about 4.5 bits.
     pub const Q4_K: Self = Self(sys::GGML_TYPE_Q4_K);
@@ -18,12 +18,12 @@ impl DataType {
     /// K-quant activations: 256 elements, 8 bits.
     pub const Q8_K: Self = Self(sys::GGML_TYPE_Q8_K);
 
-    /// The type with ggml's number `id`, as GGUF files and [`terrace_model::TensorType`] have it.
+    /// The type with ggml's number `id`, as used in GGUF files and [`terrace_model::TensorType`].
     pub fn from_id(id: u32) -> Option<Self> {
         (id < sys::GGML_TYPE_COUNT).then_some(Self(id))
     }
 
-    /// Elements that are stored together: a row is whole blocks of them.
+    /// Elements of a block. A row consists of whole blocks.
     pub fn block_elements(self) -> u64 {
         // SAFETY: plain arithmetic over a valid type.
         unsafe { sys::ggml_blck_size(self.0) }.unsigned_abs()

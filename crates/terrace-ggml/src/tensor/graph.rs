@@ -15,7 +15,8 @@ pub struct Graph<'g> {
 
 impl<'g> Graph<'g> {
     /// # Safety
-    /// `raw` points to a graph of the pinned ggml that outlives `'g` and is not computed elsewhere meanwhile.
+    /// `raw` points to a graph of the pinned ggml that outlives `'g` and is not computed elsewhere
+    /// during it.
     pub(crate) unsafe fn from_raw(raw: *mut sys::ggml_cgraph) -> Self {
         Self { raw: raw.cast(), owner: PhantomData }
     }
@@ -41,16 +42,19 @@ impl<'g> Graph<'g> {
         unsafe { Tensor::from_raw(*(*self.raw).nodes.add(i)) }
     }
 
-    /// A number that no other graph has, and this one for as long as its nodes stay as they are; `None` if it was given none.
+    /// A number that no other graph has, and that the graph keeps as long as its nodes stay
+    /// unchanged; `None` if it has none.
     pub fn uid(&self) -> Option<NonZeroU64> {
         // SAFETY: `from_raw`'s contract.
         NonZeroU64::new(unsafe { (*self.raw).uid })
     }
 
-    /// How many operands of the graph's nodes the tensor is; `None` if the graph does not say.
+    /// How many times the tensor is an operand of the graph's nodes; `None` if the graph does not
+    /// record it.
     pub fn uses(&self, tensor: Tensor<'_>) -> Option<usize> {
-        // SAFETY: `from_raw`'s contract: the graph's arrays are alive; the table has `size` keys, a bit for each that is
-        // used, and a count for each (`ggml_hash_find` and `ggml_node_get_use_count` in `ggml-impl.h`).
+        // SAFETY: `from_raw`'s contract: the graph's arrays are alive. The table has `size` keys, a
+        // bit per key that tells whether it is used, and a count per key (`ggml_hash_find` and
+        // `ggml_node_get_use_count` in `ggml-impl.h`).
         unsafe {
             let table = (*self.raw).visited_hash_set;
             if (*self.raw).use_counts.is_null() || table.size == 0 {
@@ -71,7 +75,8 @@ impl<'g> Graph<'g> {
         }
     }
 
-    /// Nodes `[from, to)` as a graph that shares everything else, as ggml's own `ggml_graph_view` makes it.
+    /// Nodes `[from, to)` as a graph that shares everything else, like ggml's own
+    /// `ggml_graph_view`.
     pub(crate) fn view(&self, from: usize, to: usize) -> abi::Graph {
         assert!(from <= to && to <= self.len());
         // SAFETY: `from_raw`'s contract; the range is within n_nodes.

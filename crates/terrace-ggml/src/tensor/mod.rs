@@ -1,4 +1,4 @@
-//! Tensors and graphs as ggml hands them to a backend: borrowed, for the duration of a call.
+//! Tensors and graphs as ggml passes them to a backend: borrowed for the duration of a call.
 
 mod data_type;
 mod graph;

@@ -1,4 +1,4 @@
-//! A tensor of a graph: what it says, and what it is made for a run.
+//! A tensor of a graph: its fields, and the changes made to it for a run.
 
 use super::data_type::DataType;
 use super::op::Op;
@@ -8,7 +8,7 @@ use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, c_int, c_void};
 use std::marker::PhantomData;
 
-/// A tensor that ggml owns, for as long as `'g` (the graph or the model it belongs to).
+/// A tensor owned by ggml, borrowed for `'g` from the graph or the model that it belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tensor<'g> {
     ptr: *mut sys::ggml_tensor,
@@ -17,13 +17,14 @@ pub struct Tensor<'g> {
 
 impl<'g> Tensor<'g> {
     /// # Safety
-    /// `ptr` points to an initialised tensor that outlives `'g` and whose fields no other thread writes during
-    /// it (ggml computes a graph from one thread at a time, and its workers read only).
+    /// `ptr` points to an initialised tensor that outlives `'g` and whose fields no other thread
+    /// writes during it (ggml computes a graph from one thread at a time, and its workers read
+    /// only).
     pub(crate) unsafe fn from_raw(ptr: *mut sys::ggml_tensor) -> Self {
         Self { ptr, owner: PhantomData }
     }
 
-    /// The tensor's address: an identity, and the key under which a graph's owner knows it.
+    /// The tensor's address, which identifies it, also to the graph's owner.
     pub fn as_ptr(self) -> *mut sys::ggml_tensor {
         self.ptr
     }
@@ -33,7 +34,7 @@ impl<'g> Tensor<'g> {
         unsafe { *self.ptr }
     }
 
-    /// Operation that computes it.
+    /// The operation that computes it.
     pub fn op(self) -> Op {
         // SAFETY: as in `get`.
         Op(unsafe { (*self.ptr).op })
@@ -57,38 +58,39 @@ impl<'g> Tensor<'g> {
         unsafe { (*self.ptr).nb }
     }
 
-    /// Where its bytes are, or the address that stands for them.
+    /// The address of its bytes, or one that stands for them.
     pub fn data(self) -> *mut c_void {
         // SAFETY: as in `get`.
         unsafe { (*self.ptr).data }
     }
 
-    /// Points the tensor at other bytes, until it is set back.
+    /// Points the tensor to other bytes. The caller sets it back.
     pub fn set_data(self, data: *mut c_void) {
-        // SAFETY: as in `get`; only the thread that computes the graph calls this, between runs of the workers.
+        // SAFETY: as in `get`; only the thread that computes the graph calls this, between runs of
+        // the workers.
         unsafe { (*self.ptr).data = data }
     }
 
-    /// Offset in bytes into the tensor that it is a view of.
+    /// Offset in bytes into the tensor that this one is a view of.
     pub fn view_offset(self) -> usize {
         // SAFETY: as in `get`.
         unsafe { (*self.ptr).view_offs }
     }
 
-    /// The tensor whose memory this one uses: itself, or what it views.
+    /// The tensor whose memory this one uses: itself, or the tensor that it is a view of.
     pub fn storage(self) -> Tensor<'g> {
         // SAFETY: ggml keeps view_src pointing at the root tensor, never at another view.
         let source = unsafe { (*self.ptr).view_src };
         if source.is_null() { self } else { Self { ptr: source, owner: PhantomData } }
     }
 
-    /// The operation's `i`-th parameter (0-based, below 16), where that is an integer.
+    /// The operation's parameter `i` (0-based, below 16) as an integer.
     pub fn int_param(self, i: usize) -> i32 {
         // SAFETY: as in `get`; the index is checked by the array.
         unsafe { (*self.ptr).op_params[i] }
     }
 
-    /// The operation's `i`-th parameter (0-based, below 16), where that is a float.
+    /// The operation's parameter `i` (0-based, below 16) as a float.
     pub fn float_param(self, i: usize) -> f32 {
         // SAFETY: as in `get`; the index is checked by the array.
         f32::from_bits(unsafe { (*self.ptr).op_params[i] }.cast_unsigned())
@@ -131,9 +133,10 @@ impl<'g> Tensor<'g> {
         unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned()
     }
 
-    /// Its name as ggml holds it, without allocating.
+    /// Its name as ggml stores it, without allocating.
     pub fn name_bytes(self) -> &'g [u8] {
-        // SAFETY: as in `get`; ggml zero-terminates names within the array, which lives as long as the tensor.
+        // SAFETY: as in `get`; ggml zero-terminates names within the array, which lives as long as
+        // the tensor.
         unsafe { CStr::from_ptr((&raw const (*self.ptr).name).cast()) }.to_bytes()
     }
 
@@ -143,7 +146,7 @@ impl<'g> Tensor<'g> {
         unsafe { sys::ggml_nbytes(self.ptr) }
     }
 
-    /// Whether the graph's owner will look at it after the run.
+    /// Whether the graph's owner reads it after the run.
     pub fn is_output(self) -> bool {
         // SAFETY: as in `get`.
         unsafe { (*self.ptr).flags & c_int::try_from(sys::GGML_TENSOR_FLAG_OUTPUT).unwrap_or(0) != 0 }
@@ -156,24 +159,26 @@ impl<'g> Tensor<'g> {
     }
 }
 
-/// A node's operation and parameters, to be put back after a [`Tensor::make_custom`] or [`Tensor::make_none`].
+/// A node's operation and parameters, to be restored after [`Tensor::make_custom`] or
+/// [`Tensor::make_none`].
 #[derive(Clone, Copy, Debug)]
 pub struct SavedOp {
     op: sys::ggml_op,
     params: [i32; 16],
 }
 
-/// What runs in a custom node: called once on each thread `ith` of `nth` with the node and the user's pointer.
+/// The function of a custom node. Called once on each thread, with the node, `ith`, `nth` and the
+/// user's pointer.
 pub type CustomFn = unsafe extern "C" fn(*mut sys::ggml_tensor, c_int, c_int, *mut c_void);
 
 impl Tensor<'_> {
-    /// Turns the node into one that calls `fun(node, ith, nth, userdata)` on all threads. In place, so that the
-    /// graph keeps its use counts and the CPU backend its fusions.
+    /// Turns the node into one that calls `fun(node, ith, nth, userdata)` on all threads. It is
+    /// changed in place, so that the graph keeps its use counts and the CPU backend its fusions.
     pub fn make_custom(self, fun: CustomFn, userdata: *mut c_void) -> SavedOp {
-        // n_tasks -1 is GGML_N_TASKS_MAX: all threads.
+        // -1 is GGML_N_TASKS_MAX: all threads.
         let params = abi::CustomOpParams { fun: Some(fun), n_tasks: -1, userdata };
-        // SAFETY: as in `get`; CustomOpParams is 24 bytes and op_params holds 64, and ggml reads it back with
-        // memcpy, so its alignment does not matter.
+        // SAFETY: as in `get`; CustomOpParams is 24 bytes and op_params holds 64, and ggml reads it
+        // back with memcpy, so its alignment does not matter.
         unsafe {
             let saved = SavedOp { op: (*self.ptr).op, params: (*self.ptr).op_params };
             (*self.ptr).op = sys::GGML_OP_CUSTOM;

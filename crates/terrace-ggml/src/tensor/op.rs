@@ -8,13 +8,13 @@ use std::ffi::CStr;
 pub struct Op(pub(super) sys::ggml_op);
 
 impl Op {
-    /// Nothing: the node is skipped.
+    /// No operation: the node is skipped.
     pub const NONE: Self = Self(sys::GGML_OP_NONE);
     /// `dst = src0ᵀ · src1`.
     pub const MUL_MAT: Self = Self(sys::GGML_OP_MUL_MAT);
-    /// The same with one matrix per row, chosen by ids (`src2`).
+    /// `dst = src0ᵀ · src1` with a matrix per row, chosen by ids (`src2`).
     pub const MUL_MAT_ID: Self = Self(sys::GGML_OP_MUL_MAT_ID);
-    /// Rows of `src0` by the indices in `src1`, as F32.
+    /// Rows of `src0` at the indices in `src1`, as F32.
     pub const GET_ROWS: Self = Self(sys::GGML_OP_GET_ROWS);
     /// Sum, with rows or elements repeated where `src1` is smaller.
     pub const ADD: Self = Self(sys::GGML_OP_ADD);
@@ -22,21 +22,21 @@ impl Op {
     pub const RMS_NORM: Self = Self(sys::GGML_OP_RMS_NORM);
     /// Softmax.
     pub const SOFT_MAX: Self = Self(sys::GGML_OP_SOFT_MAX);
-    /// A gated activation: SwiGLU and its kin.
+    /// A gated activation (SwiGLU and the like).
     pub const GLU: Self = Self(sys::GGML_OP_GLU);
-    /// An activation: SiLU, GELU and their kin.
+    /// An activation (SiLU, GELU and the like).
     pub const UNARY: Self = Self(sys::GGML_OP_UNARY);
-    /// Squares.
+    /// Element-wise square.
     pub const SQR: Self = Self(sys::GGML_OP_SQR);
-    /// Limits.
+    /// Element-wise limits.
     pub const CLAMP: Self = Self(sys::GGML_OP_CLAMP);
-    /// A factor.
+    /// Product with a constant.
     pub const SCALE: Self = Self(sys::GGML_OP_SCALE);
     /// Element-wise product.
     pub const MUL: Self = Self(sys::GGML_OP_MUL);
-    /// Sum with the row of `src1` that ids (`src2`) name: an expert's bias.
+    /// Sum with the row of `src1` that an id (`src2`) selects: an expert's bias.
     pub const ADD_ID: Self = Self(sys::GGML_OP_ADD_ID);
-    /// A function of ours, run on all threads.
+    /// A custom function, run on all threads.
     pub const CUSTOM: Self = Self(sys::GGML_OP_CUSTOM);
 
     /// Whether the node computes nothing (views, reshapes and the like).
@@ -51,9 +51,10 @@ impl Op {
         )
     }
 
-    /// ggml's name of it.
+    /// ggml's name of the operation.
     pub fn name(self) -> &'static str {
-        // SAFETY: any value that ggml put into a node's `op` is below GGML_OP_COUNT and names a static string.
+        // SAFETY: any value that ggml puts into a node's `op` is below GGML_OP_COUNT, and the names
+        // are static strings.
         unsafe { CStr::from_ptr(sys::ggml_op_name(self.0)) }.to_str().unwrap_or("?")
     }
 }

@@ -4,7 +4,8 @@ use llama_cpp_sys_2 as sys;
 use std::ffi::CStr;
 use terrace_model::TensorType;
 
-/// A type that weights can be stored in and that [`quantize`](crate::quantize::quantize) can make.
+/// A type that weights can be stored in and that [`quantize`](crate::quantize::quantize) can
+/// produce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WeightType(sys::ggml_type);
 
@@ -13,7 +14,7 @@ macro_rules! weight_types {
         #[allow(missing_docs, reason = "each constant is ggml's type of that name")]
         impl WeightType {
             $(pub const $name: Self = Self(sys::$ggml);)*
-            /// Every type that [`quantize`](crate::quantize::quantize) can make.
+            /// Every type that [`quantize`](crate::quantize::quantize) can produce.
             pub const ALL: &[Self] = &[$(Self::$name),*];
         }
     };
@@ -32,7 +33,7 @@ weight_types! {
 }
 
 impl WeightType {
-    /// The type with ggml's number, if [`quantize`](crate::quantize::quantize) can make it.
+    /// The type with ggml's number, if [`quantize`](crate::quantize::quantize) can produce it.
     pub fn from_id(id: u32) -> Option<Self> {
         Self::ALL.iter().copied().find(|ty| ty.0 == id)
     }
@@ -72,7 +73,8 @@ impl WeightType {
         bytes as u64
     }
 
-    /// Bytes of a row of `elements`; `None` if a row is not a whole number of blocks (or beyond 2^64 bytes).
+    /// Bytes of a row of `elements`; `None` if the row is not a whole number of blocks or has 2^64
+    /// bytes or more.
     pub fn row_bytes(self, elements: u64) -> Option<u64> {
         let block = self.block_elements();
         if !elements.is_multiple_of(block) {
@@ -81,25 +83,26 @@ impl WeightType {
         (elements / block).checked_mul(self.block_bytes())
     }
 
-    /// Whether [`quantize`](crate::quantize::quantize) refuses to work without an importance per column.
+    /// Whether [`quantize`](crate::quantize::quantize) requires an importance value per column.
     pub fn needs_importance(self) -> bool {
         // SAFETY: a comparison of the number with constants.
         unsafe { sys::ggml_quantize_requires_imatrix(self.0) }
     }
 
-    /// Whether llama.cpp's quantiser refuses to make it of most tensors without an importance: garbage would come of it.
+    /// Whether llama.cpp's quantiser refuses this type for most tensors without importance values,
+    /// because the result would be garbage.
     pub fn wants_importance(self) -> bool {
         let poor = [Self::IQ3_XXS, Self::IQ2_XXS, Self::IQ2_XS, Self::IQ2_S, Self::IQ1_M, Self::IQ1_S];
         poor.contains(&self) || self.needs_importance()
     }
 
-    /// Whether elements are stored in blocks with scales, not as floats.
+    /// Whether elements are stored in blocks with scales instead of as floats.
     pub fn is_quantized(self) -> bool {
         // SAFETY: a table look-up by a constant that is in range.
         unsafe { sys::ggml_is_quantized(self.0) }
     }
 
-    /// The plain description.
+    /// The type's description as plain data.
     pub fn describe(self) -> TensorType {
         TensorType {
             id: self.0,

@@ -1,11 +1,11 @@
-//! Small graphs by hand, for tests of code that takes graphs apart.
+//! Small graphs made by hand, for tests of code that takes graphs apart.
 
 use crate::tensor::{Graph, Tensor};
 use llama_cpp_sys_2 as sys;
 use std::ffi::CString;
 use std::ptr::NonNull;
 
-/// A graph over vectors of F32, each in memory of its own, and what it is made of.
+/// A graph over F32 vectors, each in its own memory.
 pub struct TestGraph {
     context: NonNull<sys::ggml_context>,
     graph: *mut sys::ggml_cgraph,
@@ -15,7 +15,7 @@ impl TestGraph {
     /// An empty graph.
     ///
     /// # Panics
-    /// Without a MiB of memory.
+    /// If 1 MiB of memory is not available.
     pub fn new() -> Self {
         let params =
             sys::ggml_init_params { mem_size: 1 << 20, mem_buffer: std::ptr::null_mut(), no_alloc: false };
@@ -26,9 +26,10 @@ impl TestGraph {
         }
     }
 
-    /// A vector that is no node of the graph.
+    /// A vector that is not a node of the graph.
     pub fn leaf(&mut self, name: &str, values: &[f32]) -> Tensor<'_> {
-        // SAFETY: the context is alive and has room (ggml aborts otherwise); the new tensor has memory for the values.
+        // SAFETY: the context is alive and has room (ggml aborts otherwise); the new tensor has
+        // memory for the values.
         unsafe {
             let n = i64::try_from(values.len()).expect("a few values");
             let tensor = sys::ggml_new_tensor_1d(self.context.as_ptr(), sys::GGML_TYPE_F32, n);
@@ -37,19 +38,19 @@ impl TestGraph {
         }
     }
 
-    /// The node `a + b`, named.
+    /// Adds the named node `a + b`.
     pub fn add(&mut self, name: &str, a: &str, b: &str) {
         // SAFETY: operands are tensors of the live context.
         self.node(name, |context, this| unsafe { sys::ggml_add(context, this.find(a), this.find(b)) });
     }
 
-    /// The node `a · b`, value by value, named.
+    /// Adds the named node `a · b`, element by element.
     pub fn mul(&mut self, name: &str, a: &str, b: &str) {
         // SAFETY: as in `add`.
         self.node(name, |context, this| unsafe { sys::ggml_mul(context, this.find(a), this.find(b)) });
     }
 
-    /// The node that copies `a` into `b`, named: a view of `b`.
+    /// Adds the named node that copies `a` into `b`, a view of `b`.
     pub fn copy(&mut self, name: &str, a: &str, b: &str) {
         // SAFETY: as in `add`.
         self.node(name, |context, this| unsafe { sys::ggml_cpy(context, this.find(a), this.find(b)) });
@@ -61,7 +62,7 @@ impl TestGraph {
         make: impl FnOnce(*mut sys::ggml_context, &Self) -> *mut sys::ggml_tensor,
     ) {
         let tensor = make(self.context.as_ptr(), self);
-        // SAFETY: a tensor just made in the context of the graph.
+        // SAFETY: the tensor was just made in the graph's context.
         unsafe {
             self.named(tensor, name);
             sys::ggml_build_forward_expand(self.graph, tensor);
@@ -69,7 +70,7 @@ impl TestGraph {
     }
 
     /// # Safety
-    /// `tensor` is of this context.
+    /// `tensor` belongs to this context.
     unsafe fn named(&self, tensor: *mut sys::ggml_tensor, name: &str) -> Tensor<'_> {
         let name = CString::new(name).expect("a name without zeros");
         // SAFETY: the caller's contract.
@@ -89,21 +90,22 @@ impl TestGraph {
     /// # Panics
     /// If there is none.
     pub fn tensor(&self, name: &str) -> Tensor<'_> {
-        // SAFETY: of the live context, borrowed with self.
+        // SAFETY: belongs to the live context, borrowed with self.
         unsafe { Tensor::from_raw(self.find(name)) }
     }
 
-    /// Its values as they are now.
+    /// The current values of a tensor.
     pub fn values(&self, name: &str) -> Vec<f32> {
         let tensor = self.tensor(name);
         let n = tensor.bytes() / size_of::<f32>();
-        // SAFETY: a contiguous F32 vector in the context's memory, or where `set_data` put it: as large.
+        // SAFETY: a contiguous F32 vector in the context's memory, or at an address of the same
+        // size set by `set_data`.
         unsafe { std::slice::from_raw_parts(tensor.data().cast::<f32>(), n) }.to_vec()
     }
 
     /// The graph of all nodes so far.
     pub fn graph(&self) -> Graph<'_> {
-        // SAFETY: of the live context, borrowed with self.
+        // SAFETY: belongs to the live context, borrowed with self.
         unsafe { Graph::from_raw(self.graph) }
     }
 }

@@ -1,4 +1,5 @@
-//! For tests and test kits alone (feature `testing`): graphs by hand, and what stock llama.cpp does by itself.
+//! For tests and test kits only (feature `testing`): graphs made by hand, and stock llama.cpp as a
+//! reference.
 
 pub mod graph;
 pub mod quantize;

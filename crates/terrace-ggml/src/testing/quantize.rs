@@ -1,4 +1,4 @@
-//! llama.cpp's own quantiser, whole, for tests that compare with it.
+//! llama.cpp's own quantiser, for tests that compare with it.
 
 use crate::llama::FileType;
 use crate::log;
@@ -7,30 +7,30 @@ use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, CString};
 use std::path::Path;
 
-/// By tensor.
+/// Importance values by tensor.
 pub type Importances = [(String, Vec<f32>)];
 
-/// What it is told.
+/// Parameters of the quantiser.
 #[derive(Debug, Default)]
 pub struct ByLlama<'a> {
-    /// Expressions of its own kind, and types.
+    /// Patterns in llama.cpp's syntax, and types.
     pub given: &'a [(&'a str, WeightType)],
     /// No mixture.
     pub pure: bool,
     /// Quantised weights may be quantised again.
     pub allow_requantize: bool,
-    /// Importances by tensor, and the file that they come from: that is metadata.
+    /// Importance values by tensor, and the name of their file, which is written as metadata.
     pub importance: Option<(&'a Importances, &'a CStr)>,
 }
 
 impl ByLlama<'_> {
-    /// Quantises `input` to `out`. Returns what it said if it failed.
+    /// Quantises `input` to `out`.
     ///
     /// # Errors
-    /// Its log.
+    /// The log lines, if it fails.
     ///
     /// # Panics
-    /// On names with a zero byte.
+    /// If a name contains a zero byte.
     pub fn run(&self, input: &Path, out: &Path, file_type: FileType) -> Result<(), String> {
         let c_path = |path: &Path| CString::new(path.as_os_str().as_encoded_bytes()).expect("no zero byte");
         let (input, out) = (c_path(input), c_path(out));
@@ -60,7 +60,8 @@ impl ByLlama<'_> {
             data: std::ptr::null(),
             size: 0,
         });
-        // SAFETY: the structs are C data (integers, bytes), for which all zeroes is a value: the end of the list.
+        // SAFETY: the structs are plain C data (integers, bytes), for which all zeros is a valid
+        // value: the end of the list.
         let mut metadata: [sys::llama_model_kv_override; 3] = unsafe { std::mem::zeroed() };
         if let Some((values, file)) = self.importance {
             set_key(&mut metadata[0], c"quantize.imatrix.file");
@@ -88,7 +89,7 @@ impl ByLlama<'_> {
             None => params.only_copy = true,
         }
         let (status, lines) = log::capture(|| {
-            // SAFETY: everything that is pointed to outlives the call.
+            // SAFETY: everything pointed to outlives the call.
             unsafe { sys::llama_model_quantize(input.as_ptr(), out.as_ptr(), &raw const params) }
         });
         if status == 0 { Ok(()) } else { Err(lines.join("; ")) }

@@ -1,5 +1,5 @@
-//! Which experts a model's routers choose, as stock llama.cpp computes it: for measuring how (un)like a trained
-//! model's a synthetic model's routing is.
+//! Which experts a model's routers choose in stock llama.cpp, for measuring how closely a synthetic
+//! model's routing resembles a trained one's.
 
 use crate::backend::parked;
 use crate::llama::{Model, Token};
@@ -9,16 +9,16 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, c_void};
 use terrace_model::{ExpertId, LayerId};
 
-/// The chosen experts of every token, in the order of the tokens, by layer.
+/// By layer: the chosen experts of every token, in the order of the tokens.
 pub type Choices = BTreeMap<LayerId, Vec<Vec<ExpertId>>>;
 
 /// Why routing could not be traced.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RoutingError {
-    /// No context.
+    /// No context could be made.
     #[error("cannot make a context of {tokens} tokens: {reason}")]
     Context {
-        /// Tokens asked for.
+        /// Tokens requested.
         tokens: u32,
         /// llama.cpp's reason.
         reason: String,
@@ -33,28 +33,28 @@ pub enum RoutingError {
         /// llama.cpp's reason.
         reason: String,
     },
-    /// Nothing to begin with, or more than a context can hold.
+    /// The prompt is empty, or there are more tokens than a context can hold.
     #[error(
-        "{prompt} prompt tokens and {generate} to generate: the prompt needs at least one, and both at most {most}"
+        "{prompt} prompt tokens and {generate} to generate: expected at least 1 prompt token, and at most {most} in all"
     )]
     Length {
         /// Prompt tokens.
         prompt: usize,
         /// Tokens to generate.
         generate: u32,
-        /// Most of both together.
+        /// Maximum of both together.
         most: u32,
     },
 }
 
-/// Most tokens of prompt and generation together.
+/// Maximum number of tokens of prompt and generation together.
 const MOST: u32 = 1 << 17;
 
-/// Reads `prompt` token by token, then generates `generate` tokens greedily. Returns the choices of all of them and
-/// the generated tokens.
+/// Evaluates `prompt` token by token, then generates `generate` tokens greedily. Returns the
+/// choices for all tokens, and the generated tokens.
 ///
 /// # Errors
-/// [`RoutingError`]; a model without experts gives empty choices, not an error.
+/// [`RoutingError`]. A model without experts gives empty choices, not an error.
 pub fn trace_routing(
     model: &Model,
     prompt: &[Token],
@@ -74,7 +74,7 @@ pub fn trace_routing(
     params.n_threads_batch = i32::from(threads);
     params.cb_eval = Some(on_node);
     params.cb_eval_user_data = (&raw mut choices).cast();
-    // SAFETY: the model lives longer than the context, which is freed below.
+    // SAFETY: the model outlives the context, which is freed below.
     let (raw, lines) = log::capture(|| unsafe { sys::llama_init_from_model(model.as_ptr(), params) });
     if raw.is_null() {
         return Err(RoutingError::Context { tokens, reason: lines.join("; ") });
@@ -101,7 +101,8 @@ struct Context(*mut sys::llama_context);
 
 impl Context {
     fn decode(&self, token: &mut Token, tokens: u32) -> Result<(), RoutingError> {
-        // SAFETY: the context is alive; Token is a transparent i32, and the batch borrows it for the call only.
+        // SAFETY: the context is alive; Token is a transparent i32, and the batch borrows it for
+        // the call only.
         let (code, lines) = log::capture(|| unsafe {
             sys::llama_decode(self.0, sys::llama_batch_get_one((&raw mut *token).cast(), 1))
         });
@@ -112,8 +113,8 @@ impl Context {
     }
 
     fn most_likely(&self, vocab: usize) -> Token {
-        // SAFETY: a decode has succeeded, so its last row of logits is there: one float per token of the vocabulary,
-        // valid until the next decode.
+        // SAFETY: a decode has succeeded, so its last row of logits exists: one float per token of
+        // the vocabulary, valid until the next decode.
         let logits = unsafe { std::slice::from_raw_parts(sys::llama_get_logits_ith(self.0, -1), vocab) };
         let best = logits.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).map_or(0, |(token, _)| token);
         Token(i32::try_from(best).expect("token ids are i32"))
@@ -135,7 +136,8 @@ unsafe extern "C" fn on_node(node: *mut sys::ggml_tensor, ask: bool, data: *mut 
         let layer = name.strip_prefix("ffn_moe_topk-").and_then(|layer| layer.parse().ok());
         let Some(layer) = layer else { return !ask };
         if !ask {
-            // SAFETY: `data` is the `Choices` of the call under way, which nothing else touches meanwhile.
+            // SAFETY: `data` points to the `Choices` of the current call, which nothing else
+            // accesses during it.
             let choices = unsafe { &mut *data.cast::<Choices>() };
             // SAFETY: the node is computed and alive.
             choices.entry(LayerId(layer)).or_default().extend(unsafe { rows(node) });
@@ -147,11 +149,12 @@ unsafe extern "C" fn on_node(node: *mut sys::ggml_tensor, ask: bool, data: *mut 
 /// # Safety
 /// `node` is a live, computed tensor of i32.
 unsafe fn rows(node: *mut sys::ggml_tensor) -> Vec<Vec<ExpertId>> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     let (ne, nb) = unsafe { ((*node).ne, (*node).nb) };
     let row = |i: i64| {
         let mut ids = vec![0i32; ne[0] as usize];
-        // SAFETY: row `i` begins at `i * nb[1]` and has `ne[0]` contiguous i32: the node is a view of sorted ids.
+        // SAFETY: row `i` begins at `i * nb[1]` and has `ne[0]` contiguous i32: the node is a view
+        // of sorted ids.
         unsafe {
             let len = ids.len() * size_of::<i32>();
             sys::ggml_backend_tensor_get(node, ids.as_mut_ptr().cast(), i as usize * nb[1], len);

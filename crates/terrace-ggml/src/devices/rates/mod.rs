@@ -1,8 +1,8 @@
 //! Measures how fast a device computes, with ggml's own kernels over meaningless weights.
 //!
 //! A [`Processor`] is a device with a buffer of weights, which should be larger than its caches.
-//! Graphs are timed whose nodes go through that buffer once, as decoding a token goes through a
-//! model's weights.
+//! The timed graphs' nodes go through that buffer once, as decoding a token goes through a model's
+//! weights.
 
 mod error;
 mod layer;

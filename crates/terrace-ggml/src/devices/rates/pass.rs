@@ -29,7 +29,7 @@ impl Pass {
     }
 }
 
-/// A graph with memory for what it computes.
+/// A graph whose nodes have memory.
 pub(super) struct Run<'c> {
     graph: *mut sys::ggml_cgraph,
     allocator: sys::ggml_gallocr_t,

@@ -115,7 +115,7 @@ impl Processor {
         loop {
             let before = Instant::now();
             // SAFETY: the tensor has a place in the live buffer, and `host` has as many bytes. The
-            // single byte that is read back is there when everything before it is.
+            // last byte can be read back only after everything before it has arrived.
             unsafe {
                 let mut last = 0u8;
                 sys::ggml_backend_tensor_set(tensor, host.as_ptr().cast(), 0, bytes);

@@ -1,4 +1,4 @@
-//! Measures the processor with the shortest possible times.
+//! Measures the CPU with the shortest possible times.
 
 use super::processor::pattern;
 use super::*;

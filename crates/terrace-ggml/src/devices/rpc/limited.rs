@@ -103,7 +103,7 @@ unsafe extern "C" fn alloc_buffer(
         return std::ptr::null_mut();
     }
     // SAFETY: the CPU's own function with the arguments that ggml gave; a buffer that it returns is
-    // live, and laid out as `abi` says. Its size is kept by ggml as it was asked for.
+    // live, and laid out as `abi` says. ggml keeps the requested size in it.
     unsafe {
         let buffer = alloc(buffers, size);
         if buffer.is_null() {

@@ -1,4 +1,4 @@
-//! Runs this process as an RPC server, for tests and for machines that lend their processor.
+//! Runs this process as an RPC server, for tests and for machines that lend their CPU.
 
 use super::error::RpcError;
 use super::functions::function;
@@ -25,7 +25,7 @@ pub fn serve_rpc(endpoint: &str, threads: usize, memory: Option<ByteSize>) -> Rp
     let Ok(name) = CString::new(endpoint) else { return RpcError::Address { endpoint: endpoint.into() } };
     let mut device = match memory {
         Some(memory) => limited::processor(memory),
-        // SAFETY: the processor is always a device.
+        // SAFETY: the CPU is always a device.
         None => unsafe { sys::ggml_backend_dev_by_type(sys::GGML_BACKEND_DEVICE_TYPE_CPU) },
     };
     // SAFETY: a C string, no cache, and one live device, all of which outlive the call.

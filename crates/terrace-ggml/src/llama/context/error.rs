@@ -1,22 +1,22 @@
-//! What goes wrong with a context.
+//! Errors of a context.
 
 use crate::backend::parked::ParkedError;
 
-/// What went wrong with a context.
+/// Why a context could not be made, or a computation in it failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ContextError {
-    /// It could not be made.
+    /// The context could not be made.
     #[error("cannot make a context of {tokens} tokens: {reason}")]
     Create {
-        /// Tokens asked for.
+        /// Tokens requested.
         tokens: u32,
         /// llama.cpp's reason.
         reason: String,
     },
-    /// More logits are wanted than the context has set memory aside for.
+    /// More logits were requested than the context has reserved memory for.
     #[error("logits of {asked} tokens requested at once, but the context was made for {most}")]
     Outputs {
-        /// Tokens of the call that ask for logits.
+        /// Tokens of the call whose logits were requested.
         asked: usize,
         /// [`ContextParams::outputs`](super::ContextParams::outputs).
         most: usize,
@@ -30,7 +30,7 @@ pub enum ContextError {
     /// A backend failed.
     #[error(transparent)]
     Backend(ParkedError),
-    /// llama.cpp returned an error without a cause of ours.
+    /// llama.cpp returned an error that no backend of Terrace caused.
     #[error("decoding {tokens} tokens failed with code {code}: {reason}")]
     Decode {
         /// Tokens in the call.

@@ -1,4 +1,4 @@
-//! A context: KV cache, scheduler and backends of one conversation.
+//! A context: KV cache, scheduler and backends.
 
 mod error;
 mod params;
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_model::ByteSize;
 
 unsafe extern "C" {
-    /// `memory_breakdown.cpp`.
+    /// Defined in `memory_breakdown.cpp`.
     fn terrace_context_memory(context: *const sys::llama_context, cache: *mut usize, compute: *mut usize);
 }
 
@@ -28,13 +28,13 @@ pub struct Context {
     ptr: NonNull<sys::llama_context>,
     pool: Option<NonNull<sys::ggml_threadpool>>,
     vocab: usize,
-    /// Rows of logits that a call may leave.
+    /// Maximum number of logits rows per call.
     most_outputs: usize,
     /// Rows of logits that the last call left.
     outputs: usize,
-    /// Reused: which tokens of a call shall leave logits.
+    /// Reused: which tokens of a call leave logits.
     wanted: Vec<i8>,
-    /// Reused: where the sequences of each token of a batch stand.
+    /// Reused: pointers to the sequences of each token of a batch.
     pub(super) places: Vec<*mut i32>,
     /// llama.cpp keeps its address.
     interrupt: Arc<AtomicBool>,
@@ -52,10 +52,11 @@ unsafe extern "C" fn interrupted(data: *mut c_void) -> bool {
 }
 
 impl Context {
-    /// Makes a context. `interrupt` ends computations when it is set.
+    /// Makes a context. Setting `interrupt` ends computations.
     ///
     /// # Errors
-    /// [`ContextError::Create`] with llama.cpp's reason (usually memory), or a backend's error.
+    /// [`ContextError::Create`] with llama.cpp's reason (usually lack of memory), or a backend's
+    /// error.
     pub fn new(
         model: Arc<Model>,
         params: &ContextParams,
@@ -64,7 +65,8 @@ impl Context {
         Self::observed(model, params, interrupt, None)
     }
 
-    /// Like [`Context::new`], with an observer that sees tensors of its graphs while they are computed.
+    /// Like [`Context::new`], with an observer that is shown tensors of the context's graphs during
+    /// the computation.
     ///
     /// # Errors
     /// As [`Context::new`].
@@ -105,8 +107,9 @@ impl Context {
         })
     }
 
-    /// Gives the context's CPU backend a lasting thread pool, as llama.cpp's own programs do. Without one ggml starts
-    /// threads for every graph; a backend of ours that computes everything has its own.
+    /// Gives the context's CPU backend a persistent thread pool, as llama.cpp's own programs do.
+    /// Without one, ggml starts threads for every graph. Not needed if a backend of Terrace
+    /// computes everything: that has its own.
     pub fn attach_threads(&mut self, threads: usize) {
         let n = i32::try_from(threads.clamp(1, 512)).expect("clamped");
         // SAFETY: default parameters for n threads; the pool is detached before it is freed (Drop).
@@ -119,10 +122,12 @@ impl Context {
         }
     }
 
-    /// Bytes of its cache (keys, values, states), and of its graphs' activations, by llama.cpp's own count.
+    /// Sizes of the context's cache (keys, values, states) and of its graphs' activations, as
+    /// llama.cpp reports them.
     pub fn memory(&self) -> (ByteSize, ByteSize) {
         let (mut cache, mut compute) = (0, 0);
-        // SAFETY: the context is alive; two places for numbers (`memory_breakdown.cpp`).
+        // SAFETY: the context is alive; both pointers are to valid integers
+        // (`memory_breakdown.cpp`).
         unsafe { terrace_context_memory(self.ptr.as_ptr(), &raw mut cache, &raw mut compute) };
         (ByteSize(cache as u64), ByteSize(compute as u64))
     }
@@ -131,29 +136,30 @@ impl Context {
         self.ptr.as_ptr()
     }
 
-    /// Tokens that a sequence may have.
+    /// Maximum number of tokens of a sequence.
     pub fn size(&self) -> u32 {
         // SAFETY: the context is alive.
         unsafe { sys::llama_n_ctx_seq(self.ptr.as_ptr()) }
     }
 
-    /// Sequences that it holds at most.
+    /// Maximum number of sequences.
     pub fn sequences(&self) -> u32 {
         // SAFETY: the context is alive.
         unsafe { sys::llama_n_seq_max(self.ptr.as_ptr()) }
     }
 
-    /// Appends `tokens` (at most a batch) to sequence 0 and computes them; logits of the last one are kept.
+    /// Appends `tokens` (at most a batch) to sequence 0 and computes them. The logits of the last
+    /// one are kept.
     ///
     /// # Errors
-    /// [`ContextError`]; after [`ContextError::Full`] nothing has changed, after the others the tokens of the call
-    /// may be partly in the cache.
+    /// [`ContextError`]. After [`ContextError::Full`] nothing has changed; after any other error,
+    /// some of the call's tokens may be in the cache.
     pub fn decode(&mut self, tokens: &mut [Token]) -> Result<(), ContextError> {
         self.decode_keeping(tokens, tokens.len().saturating_sub(1))
     }
 
-    /// Like [`Context::decode`], and keeps the logits of all tokens of the call from its `first` (0-based) on, for
-    /// [`Context::outputs`]; `None` if that is after the last.
+    /// Like [`Context::decode`], but keeps the logits of all tokens of the call from the `first`
+    /// (0-based) on, for [`Context::outputs`]. Keeps none if `first` is past the last token.
     ///
     /// # Errors
     /// As [`Context::decode`].
@@ -162,19 +168,22 @@ impl Context {
         self.wanted.clear();
         self.wanted.extend((0..tokens.len()).map(|i| i8::from(i >= first)));
         let wanted = self.wanted.as_mut_ptr();
-        // Token is repr(transparent) over llama_token; llama.cpp does not write through the pointers.
+        // Token is repr(transparent) over llama_token; llama.cpp does not write through the
+        // pointers.
         let ptr = tokens.as_mut_ptr().cast::<i32>();
-        // SAFETY: the batch borrows `tokens` and `wanted`, equally long, for the call; positions follow the cache.
+        // SAFETY: the batch borrows `tokens` and `wanted`, equally long, for the call; positions
+        // follow the cache.
         unsafe {
             let batch = sys::llama_batch { logits: wanted, ..sys::llama_batch_get_one(ptr, n) };
             self.submit(batch, tokens.len().saturating_sub(first))
         }
     }
 
-    /// Computes a batch that leaves `rows` rows of logits.
+    /// Computes a batch that leaves `outputs` rows of logits.
     ///
     /// # Safety
-    /// The batch's arrays are as long as it says, and live during the call; `outputs` of its tokens ask for logits.
+    /// The batch's arrays have the length that it states and are live during the call; `outputs` of
+    /// its tokens request logits.
     pub(super) unsafe fn submit(
         &mut self,
         batch: sys::llama_batch,
@@ -207,15 +216,16 @@ impl Context {
         self.outputs
     }
 
-    /// Logits that the last [`Context::decode_keeping`] kept: token by token, one per vocabulary entry each.
+    /// Logits that the last call kept: one row per token, with one value per vocabulary entry.
     pub fn outputs(&mut self) -> &[f32] {
         if self.outputs == 0 {
             return &[];
         }
         // SAFETY: the context is alive; the rows are in the order of the batch.
         let rows = unsafe { sys::llama_get_logits(self.ptr.as_ptr()) };
-        assert!(!rows.is_null(), "logits were asked for");
-        // SAFETY: as many rows of one float per vocabulary entry, which live until the next decode (&mut self).
+        assert!(!rows.is_null(), "logits were requested");
+        // SAFETY: there are `self.outputs` rows of one float per vocabulary entry, which live until
+        // the next decode (&mut self).
         unsafe { std::slice::from_raw_parts(rows, self.outputs * self.vocab) }
     }
 
@@ -223,40 +233,44 @@ impl Context {
     pub fn logits(&mut self) -> Option<&[f32]> {
         // SAFETY: the context is alive; -1 is the last output row.
         let row = unsafe { sys::llama_get_logits_ith(self.ptr.as_ptr(), -1) };
-        // SAFETY: a row has one float per vocabulary entry and lives until the next decode (&mut self).
+        // SAFETY: a row has one float per vocabulary entry and lives until the next decode (&mut
+        // self).
         (!row.is_null()).then(|| unsafe { std::slice::from_raw_parts(row, self.vocab) })
     }
 
-    /// Builds the next graph again, with memory for it: weights are stored otherwise than in the last one.
+    /// Makes the next call build its graph, and allocate its memory, again. Needed after a change
+    /// of how weights are stored.
     pub fn forget_graphs(&mut self) {
-        // No control vector is set; unsetting it makes llama.cpp forget the graphs and schedules that it keeps, as nothing
-        // else in its interface does.
-        // SAFETY: the context is alive; without data, nothing is read.
+        // No control vector is ever set. Unsetting it makes llama.cpp drop the graphs and schedules
+        // that it keeps, which nothing else in its interface does. SAFETY: the context is alive;
+        // without data, nothing is read.
         unsafe { sys::llama_set_adapter_cvec(self.ptr.as_ptr(), std::ptr::null(), 0, 0, 0, 0) };
     }
 
-    /// Forgets all tokens.
+    /// Removes all tokens.
     pub fn clear(&mut self) {
         // SAFETY: the context is alive.
         unsafe { sys::llama_memory_clear(sys::llama_get_memory(self.ptr.as_ptr()), true) }
     }
 
-    /// Forgets the tokens of a sequence from position `from` on; false if this kind of memory cannot (recurrent models,
-    /// unless all of it goes).
+    /// Removes the tokens of a sequence from position `from` on. Returns false if this kind of
+    /// memory cannot (recurrent models, unless all tokens are removed).
     pub fn truncate(&mut self, sequence: u32, from: u32) -> bool {
         let int = |n: u32| i32::try_from(n).unwrap_or(i32::MAX);
-        // SAFETY: the context is alive; from there to the end. Sequences that it does not have are refused.
+        // SAFETY: the context is alive; -1 means to the end. llama.cpp refuses sequences that the
+        // context does not have.
         unsafe {
             let memory = sys::llama_get_memory(self.ptr.as_ptr());
             sys::llama_memory_seq_rm(memory, int(sequence), int(from), -1)
         }
     }
 
-    /// The first position of a sequence whose keys and values are there in all layers; `None` if it has no tokens. With sliding
-    /// windows, what lies before may have been overwritten.
+    /// The first position of a sequence whose keys and values are present in all layers; `None` if
+    /// the sequence has no tokens. With sliding windows, earlier positions may have been
+    /// overwritten.
     pub fn first_position(&self, sequence: u32) -> Option<u32> {
         let sequence = i32::try_from(sequence).unwrap_or(i32::MAX);
-        // SAFETY: the context is alive; -1 of sequences without tokens.
+        // SAFETY: the context is alive. The result is -1 for sequences without tokens.
         let first =
             unsafe { sys::llama_memory_seq_pos_min(sys::llama_get_memory(self.ptr.as_ptr()), sequence) };
         u32::try_from(first).ok()

@@ -5,35 +5,37 @@ use llama_cpp_sys_2 as sys;
 /// Whether attention runs as one fused operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlashAttention {
-    /// llama.cpp decides: it says no when another device than the CPU would compute it.
+    /// llama.cpp decides. It declines if a device other than the CPU would compute it.
     Auto,
-    /// Yes.
+    /// Always fused.
     On,
 }
 
-/// Sizes of a context.
+/// Sizes of a context, and how it computes.
 #[derive(Clone, Copy, Debug)]
 pub struct ContextParams {
-    /// Tokens that each sequence may have; all of them together where [`ContextParams::unified`].
+    /// Maximum number of tokens of each sequence; of all of them together if
+    /// [`ContextParams::unified`].
     pub context: u32,
-    /// Most tokens per decode call.
+    /// Maximum number of tokens per decode call.
     pub batch: u32,
-    /// Most tokens per graph.
+    /// Maximum number of tokens per graph.
     pub ubatch: u32,
-    /// Tokens of a graph that leave logits, at most: memory for that many is set aside.
+    /// Maximum number of tokens of a graph that leave logits. Memory for this many is reserved.
     pub outputs: u32,
-    /// Threads for computing.
+    /// Threads for computing one token of a sequence.
     pub threads: usize,
     /// Threads for computing several tokens of a sequence.
     pub threads_batch: usize,
-    /// Fused attention.
+    /// Whether attention is fused.
     pub flash_attention: FlashAttention,
-    /// Whether keys and values are on the devices of their layers, and attention is computed there.
+    /// Whether keys and values are stored, and attention is computed, on the devices of their
+    /// layers.
     pub kv_offload: bool,
-    /// Sequences of tokens at most.
+    /// Maximum number of sequences.
     pub sequences: u32,
-    /// Whether all sequences are in the same `context` tokens, and may share some of them. Otherwise each has a cache of its
-    /// own, and what it computes is what it would compute alone.
+    /// Whether all sequences share one cache of `context` tokens, and may share tokens in it.
+    /// Otherwise each has its own cache and gets the results that it would get alone.
     pub unified: bool,
     /// Type of keys.
     pub k_type: CacheType,
@@ -64,7 +66,7 @@ impl CacheType {
 }
 
 impl ContextParams {
-    /// As llama.cpp takes them; without callbacks.
+    /// The parameters in llama.cpp's form, without callbacks.
     pub(super) fn raw(&self) -> sys::llama_context_params {
         // SAFETY: returns plain values.
         let mut raw = unsafe { sys::llama_context_default_params() };
@@ -75,7 +77,7 @@ impl ContextParams {
         };
         raw.n_batch = self.batch;
         raw.n_ubatch = self.ubatch;
-        // One per sequence at least, or llama.cpp ends the process.
+        // llama.cpp ends the process if this is less than one per sequence.
         raw.n_outputs_max = self.outputs.clamp(1, self.batch.max(1)).max(self.sequences);
         raw.n_seq_max = self.sequences;
         raw.kv_unified = self.unified && self.sequences > 1;

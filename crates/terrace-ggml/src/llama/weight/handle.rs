@@ -1,4 +1,4 @@
-//! A weight: what it is, where it is, and which bytes it has.
+//! A weight of a loaded model: its type, its location and its bytes.
 
 use super::stored::{Stored, is_stored};
 use crate::handles::BufferTypeHandle;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use terrace_model::ByteSize;
 
 unsafe extern "C" {
-    /// `tensor_map.cpp`.
+    /// Defined in `tensor_map.cpp`.
     fn terrace_model_tensors(
         model: *const sys::llama_model,
         out: *mut *mut sys::ggml_tensor,
@@ -24,15 +24,16 @@ unsafe extern "C" {
 /// Where a weight's bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seat {
-    /// Where the load put them: memory that other weights share, which is never freed or written to while the model lives.
+    /// Where the load put them: memory shared with other weights, which is never freed or written
+    /// to while the model lives.
     OnOriginal,
-    /// In memory of their own, of the same kind.
+    /// In their own memory, of the same kind.
     Detached,
-    /// In main memory, because the device that they were on had no room for them.
+    /// In main memory, because their device had no room for them.
     FallbackCpu,
 }
 
-/// Memory that one weight alone is in.
+/// Memory that belongs to one weight alone.
 pub enum Private {
     None,
     Host { pages: Pages },
@@ -42,25 +43,29 @@ pub enum Private {
 
 /// One weight tensor of a model.
 ///
-/// What changes it wants a context of the model, exclusively: nothing is computed meanwhile, and the context builds its next
-/// graph again ([`Context::forget_graphs`](crate::llama::Context::forget_graphs)). A model with several contexts must have all of them idle.
+/// Methods that change it take a context of the model exclusively, so that nothing is computed at
+/// the same time, and make it build its next graph again
+/// ([`Context::forget_graphs`](crate::llama::Context::forget_graphs)). If the model has several
+/// contexts, all of them must be idle.
 pub struct Weight {
     pub(super) tensor: NonNull<sys::ggml_tensor>,
     pub(super) original: Stored,
-    /// Name of the buffer type of the original.
+    /// Name of the buffer type that the load chose.
     place: String,
     pub(super) private: Private,
-    // Last: its buffers are where the tensor is put back to.
+    // Dropped last: the tensor is put back into the model's buffers.
     _model: Arc<Model>,
 }
 
-// SAFETY: the tensor is the model's; it is changed only with a context at hand that nothing else can use meanwhile.
+// SAFETY: the tensor belongs to the model and is changed only while a context is borrowed
+// exclusively.
 unsafe impl Send for Weight {}
 
 impl Weight {
-    /// All weights of the model. A tensor that llama.cpp made two of (a tied embedding) is there twice under its name.
+    /// All weights of the model. A tensor that llama.cpp duplicates (a tied embedding) appears
+    /// twice under its name.
     pub fn all(model: &Arc<Model>) -> Vec<Self> {
-        // SAFETY: the model is alive; the second call's room is what the first one said.
+        // SAFETY: the model is alive; the second call has the capacity that the first one returned.
         let tensors = unsafe {
             let count = terrace_model_tensors(model.as_ptr(), std::ptr::null_mut(), 0);
             let mut tensors = vec![std::ptr::null_mut(); count];
@@ -88,12 +93,12 @@ impl Weight {
         self.get().name()
     }
 
-    /// Element type, as it is now.
+    /// Current element type.
     pub fn ty(&self) -> DataType {
         self.get().ty()
     }
 
-    /// Bytes, as it is now.
+    /// Current size in bytes.
     pub fn bytes(&self) -> usize {
         self.get().bytes()
     }
@@ -107,7 +112,7 @@ impl Weight {
         }
     }
 
-    /// Main memory that it takes beside what the load gave it.
+    /// Main memory that the weight takes in addition to its original memory.
     pub fn own_memory(&self) -> ByteSize {
         match &self.private {
             Private::None | Private::Device { .. } => ByteSize::ZERO,
@@ -120,12 +125,12 @@ impl Weight {
         &self.place
     }
 
-    /// Whether its bytes are main memory in ggml's plain layout.
+    /// Whether its bytes are in main memory, in ggml's plain layout.
     pub fn is_host(&self) -> bool {
         self.original_type().is_some_and(|buft| buft.is_host())
     }
 
-    /// The buffer type that the load chose.
+    /// Buffer type that the load chose.
     pub fn original_type(&self) -> Option<BufferTypeHandle> {
         let buffer = NonNull::new(self.original.buffer)?;
         // SAFETY: the load's buffers live as long as the model.
@@ -135,12 +140,13 @@ impl Weight {
         }
     }
 
-    /// Whether the device that the weight is on (the CPU, for `host` ones) multiplies by it stored as `ty`, and looks rows up
-    /// in it, where `rows` says that it is a table.
+    /// Whether the weight's device (the CPU if `host`) can multiply by it stored as `ty` and, if
+    /// `rows`, look up rows in it.
     pub fn can_be(&self, ty: DataType, host: bool, rows: bool) -> bool {
         let context = ScratchContext::new(8);
         let [n, m, experts, _] = self.get().ne();
-        // SAFETY: the context has room for the tensors, which get no memory; operations are only asked about.
+        // SAFETY: the context has room for the tensors, which get no memory; operations are only
+        // queried, not run.
         unsafe {
             let (ctx, f32) = (context.raw(), sys::GGML_TYPE_F32);
             if n % sys::ggml_blck_size(ty.0) != 0 {
@@ -162,25 +168,27 @@ impl Weight {
             if !sys::ggml_backend_dev_supports_op(device, product) {
                 return false;
             }
-            // Tables are looked up in on the CPU.
+            // Rows are looked up on the CPU.
             let index = sys::ggml_new_tensor_1d(ctx, sys::GGML_TYPE_I32, 1);
             !rows || sys::ggml_backend_dev_supports_op(cpu, sys::ggml_get_rows(ctx, weight, index))
         }
     }
 
-    /// Whether its bytes now are these. A device's, or a streamed weight's, are fetched for it.
+    /// Whether its current bytes equal `bytes`. Bytes on a device, and a streamed weight's, are
+    /// fetched for the comparison.
     ///
     /// # Panics
-    /// If `bytes` are not as many.
+    /// If `bytes` has a different length.
     pub fn holds(&self, bytes: &[u8]) -> bool {
         assert_eq!(bytes.len(), self.bytes(), "{}", self.name());
         // SAFETY: the model's tensor, which nothing writes to meanwhile.
         unsafe { is_stored(&*self.tensor.as_ptr(), bytes) }
     }
 
-    /// Whether what was loaded are these bytes. False for other lengths.
+    /// Whether the loaded bytes equal `bytes`. False if the lengths differ.
     pub fn held(&self, bytes: &[u8]) -> bool {
-        // SAFETY: as in `holds`; a copy of the tensor, as the load left it, whose memory still is as it was.
+        // SAFETY: as in `holds`, with a copy of the tensor as the load left it, whose memory is
+        // unchanged.
         unsafe {
             let mut tensor = *self.tensor.as_ptr();
             self.original.write_to(&raw mut tensor);
@@ -188,7 +196,7 @@ impl Weight {
         }
     }
 
-    /// Memory for `len` bytes of a weight, to be filled and given to [`Weight::put`].
+    /// Allocates memory for `len` bytes of a weight, to be filled and passed to [`Weight::put`].
     ///
     /// # Errors
     /// The system's.
@@ -196,12 +204,12 @@ impl Weight {
         Pages::new(len + SLACK)
     }
 
-    /// What [`Weight::memory`] for `len` bytes takes.
+    /// Size of [`Weight::memory`] for `len` bytes.
     pub const fn memory_size(len: u64) -> ByteSize {
         ByteSize(len + SLACK as u64)
     }
 
-    /// Whether several devices hold a slice of it each.
+    /// Whether several devices each hold a slice of the weight.
     pub fn is_split(&self) -> bool {
         let Some(buft) = self.original_type() else { return false };
         // SAFETY: a live buffer type; its device, if it has one, lives as long as the model.
@@ -211,14 +219,14 @@ impl Weight {
         }
     }
 
-    /// All its bytes as they are now, fetched from wherever they are.
+    /// Fetches all its current bytes, wherever they are.
     ///
     /// # Errors
-    /// No memory for them.
+    /// If there is no memory for them.
     pub fn fetch(&self) -> std::io::Result<Pages> {
         let len = self.bytes();
         let mut pages = Self::memory(len)?;
-        // SAFETY: the tensor is in a buffer; the pages have the room.
+        // SAFETY: the tensor is in a buffer; the pages have room for its bytes.
         unsafe {
             sys::ggml_backend_tensor_get(
                 self.tensor.as_ptr(),
@@ -230,16 +238,17 @@ impl Weight {
         Ok(pages)
     }
 
-    /// Stores the tensor so.
+    /// Sets how and where the tensor is stored.
     pub(super) fn write(&mut self, stored: Stored) {
-        // SAFETY: the model is alive, and nothing is computed (`&mut Context`, or all contexts are gone).
+        // SAFETY: the model is alive, and nothing is computed (`&mut Context`, or all contexts are
+        // gone).
         unsafe { stored.write_to(self.tensor.as_ptr()) };
     }
 }
 
 impl Drop for Weight {
     fn drop(&mut self) {
-        // The model may live on, with contexts to come.
+        // The model may outlive the handle and get new contexts.
         self.write(self.original);
         self.private = Private::None;
     }

@@ -1,4 +1,4 @@
-//! The weights of a loaded model, which can be given other bytes, and their own ones back.
+//! The weights of a loaded model, whose bytes can be replaced and restored.
 
 mod handle;
 mod place;

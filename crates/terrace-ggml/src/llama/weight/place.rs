@@ -1,4 +1,4 @@
-//! Giving a weight other bytes, and its own ones back.
+//! Replacing and restoring a weight's bytes.
 
 use super::handle::{Private, Weight};
 use super::stored::Stored;
@@ -10,13 +10,13 @@ use crate::tensor::DataType;
 use llama_cpp_sys_2 as sys;
 use std::ptr::NonNull;
 
-/// A device's slice is taken to be up to half as much again as its share, since borders are rounded.
+/// A device's slice may exceed its share by up to half, since borders are rounded.
 const SLICE_SLACK: u64 = 3;
-/// Bytes beside it: alignment, and what devices pad rows with.
+/// Additional bytes for alignment and for the devices' padding of rows.
 const SLICE_PADDING: u64 = 64 << 10;
 
 impl Weight {
-    /// Stores the weight in main memory, as `ty`, wherever it was.
+    /// Stores the weight in main memory as `ty`, wherever it was before.
     ///
     /// # Panics
     /// As [`Weight::put`].
@@ -25,19 +25,20 @@ impl Weight {
         self.fall_back(stored, bytes);
     }
 
-    /// Stores the weight as `ty` in memory of its own, with the bytes that `bytes` begins with: where they are, for a weight in
-    /// main memory, or else on its device, or if that has no room, in main memory all the same. Memory of its own that it had
-    /// before is freed first.
+    /// Stores the weight as `ty` in its own memory, with the first bytes of `bytes`. A weight in
+    /// main memory uses `bytes` itself; any other is copied to its device or, if that has no room,
+    /// falls back to main memory. Memory that the weight had of its own before is freed first.
     ///
     /// # Panics
-    /// If `bytes` are fewer than the weight has as `ty`.
+    /// If `bytes` has fewer bytes than the weight as `ty`.
     pub fn put(&mut self, idle: &mut Context, ty: DataType, mut bytes: Pages) {
         let stored = self.vacate(idle, ty, &mut bytes);
         if self.is_host() {
             self.write(Stored { data: bytes.base(), ..stored });
             self.private = Private::Host { pages: bytes };
         } else if let Some(buffer) = self.allocate() {
-            // SAFETY: the tensor was just placed in the buffer, which has room for it; `bytes` has as many.
+            // SAFETY: the tensor was just placed in the buffer, which has room for it; `bytes` is
+            // at least as long.
             unsafe {
                 sys::ggml_backend_tensor_set(self.tensor.as_ptr(), bytes.base(), 0, self.bytes());
             }
@@ -47,7 +48,8 @@ impl Weight {
         }
     }
 
-    /// The weight is typed as `ty` and has no memory of its own; graphs are forgotten. `bytes` are enough for it.
+    /// Types the weight as `ty`, frees its own memory and forgets graphs. Checks that `bytes` is
+    /// long enough.
     fn vacate(&mut self, idle: &mut Context, ty: DataType, bytes: &mut Pages) -> Stored {
         self.restore(idle);
         let stored = self.original.retyped(ty, self.get().ne());
@@ -60,7 +62,7 @@ impl Weight {
         let len = self.bytes();
         // SAFETY: the pages live as long as the buffer over them (`Private`).
         let buffer = unsafe { sys::ggml_backend_cpu_buffer_from_ptr(bytes.base(), len) };
-        let buffer = OwnedBuffer(NonNull::new(buffer).expect("a description of memory"));
+        let buffer = OwnedBuffer(NonNull::new(buffer).expect("wrapping memory cannot fail"));
         // SAFETY: a live buffer.
         unsafe {
             sys::ggml_backend_buffer_set_usage(buffer.0.as_ptr(), sys::GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
@@ -70,37 +72,39 @@ impl Weight {
         self.private = Private::Fallback { _buffer: buffer, pages: bytes };
     }
 
-    /// The weight is stored as the load did it: no byte moves. Memory of its own is freed.
+    /// Restores how the load stored the weight, without moving a byte. Its own memory is freed.
     pub fn restore(&mut self, idle: &mut Context) {
         self.write(self.original);
         self.private = Private::None;
         idle.forget_graphs();
     }
 
-    /// The weight is stored as `ty`, wherever that is: for weights whose address holds no bytes.
+    /// Marks the weight as stored as `ty`, wherever it is. For weights whose address holds no
+    /// bytes.
     pub fn relabel(&mut self, idle: &mut Context, ty: DataType) {
         self.write(self.original.retyped(ty, self.get().ne()));
         idle.forget_graphs();
     }
 
-    /// A place on the weight's device for it as it is typed now. The tensor is then in it.
+    /// Allocates memory on the weight's device for its current type, and places the tensor in it.
     fn allocate(&mut self) -> Option<OwnedBuffer> {
         if self.is_split() { self.allocate_slices() } else { self.allocate_whole() }
     }
 
-    /// A slice on each device. The borders between them are llama.cpp's, which go by the types of the tensors that belong
-    /// together, as they are now.
+    /// Allocates a slice on each device. llama.cpp chooses the borders by the current types of the
+    /// tensors that belong together.
     fn allocate_slices(&mut self) -> Option<OwnedBuffer> {
         let buft = self.original_type()?.as_raw();
         let devices = devices().into_iter().filter(|device| device.is_accelerator());
         let free: Vec<u64> = devices.map(|device| device.memory().0.bytes()).collect();
-        // ggml gives up where one of them has no room.
+        // ggml aborts if one of them has no room.
         let slice = self.bytes() as u64 * SLICE_SLACK / (free.len().max(1) as u64 * 2) + SLICE_PADDING;
         if free.iter().any(|free| *free < slice) {
             return None;
         }
         let mut tensor = self.tensor.as_ptr();
-        // SAFETY: a live buffer type and tensor; ggml wants a tensor that is nowhere, makes the slices, and puts it there.
+        // SAFETY: a live buffer type and tensor. ggml requires an unallocated tensor, makes the
+        // slices and places the tensor in them.
         unsafe {
             (*tensor).data = std::ptr::null_mut();
             (*tensor).buffer = std::ptr::null_mut();
@@ -112,12 +116,12 @@ impl Weight {
         }
     }
 
-    /// All of it on one device.
+    /// Allocates the whole weight on one device.
     fn allocate_whole(&mut self) -> Option<OwnedBuffer> {
         let buft = self.original_type()?.as_raw();
         let tensor = self.tensor.as_ptr();
-        // SAFETY: a live buffer type and tensor; ggml wants a tensor that is nowhere, and puts it at the buffer's begin, which
-        // is aligned and has the room that was asked for.
+        // SAFETY: a live buffer type and tensor. ggml requires an unallocated tensor and places it
+        // at the start of the buffer, which is aligned and has the requested size.
         unsafe {
             let size = sys::ggml_backend_buft_get_alloc_size(buft, tensor);
             let buffer = OwnedBuffer(NonNull::new(sys::ggml_backend_buft_alloc_buffer(buft, size))?);

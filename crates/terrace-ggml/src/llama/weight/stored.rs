@@ -1,11 +1,11 @@
-//! How and where a tensor is stored, apart from the tensor.
+//! How and where a tensor is stored, separate from the tensor.
 
 use crate::tensor::DataType;
 use llama_cpp_sys_2 as sys;
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
-/// The fields of a tensor that say how and where it is stored.
+/// The fields of a tensor that determine how and where it is stored.
 #[derive(Clone, Copy)]
 pub struct Stored {
     pub ty: sys::ggml_type,
@@ -16,10 +16,10 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// How a tensor is stored.
+    /// Reads how a tensor is stored.
     ///
     /// # Safety
-    /// The tensor is alive and not written to meanwhile.
+    /// The tensor is alive and not written to during the call.
     pub unsafe fn of(tensor: NonNull<sys::ggml_tensor>) -> Self {
         // SAFETY: as the caller says.
         let tensor = unsafe { tensor.as_ref() };
@@ -27,10 +27,10 @@ impl Stored {
         Self { ty, nb, data, buffer, extra }
     }
 
-    /// Stores a tensor so.
+    /// Sets how a tensor is stored.
     ///
     /// # Safety
-    /// The tensor is alive, and nothing else looks at it.
+    /// The tensor is alive, and nothing else accesses it.
     pub unsafe fn write_to(&self, tensor: *mut sys::ggml_tensor) {
         // SAFETY: as the caller says.
         unsafe {
@@ -42,25 +42,25 @@ impl Stored {
         }
     }
 
-    /// Rows without gaps of another type.
+    /// The same place with another type, in rows without gaps.
     pub fn retyped(self, ty: DataType, ne: [i64; 4]) -> Self {
-        // SAFETY: table look-ups by a type of ggml's.
+        // SAFETY: table look-ups by a valid type.
         let (size, row) = unsafe { (sys::ggml_type_size(ty.0), sys::ggml_row_size(ty.0, ne[0])) };
         let [_, rows, matrices, _] = ne.map(|n| usize::try_from(n).expect("dimensions are not negative"));
         Self { ty: ty.0, nb: [size, row, row * rows, row * rows * matrices], ..self }
     }
 }
 
-/// Whether the tensor's buffer holds these bytes, as many as it has.
+/// Whether the tensor's bytes equal `bytes`, which has the same length.
 ///
 /// # Safety
-/// The tensor is in a buffer that is alive, and nothing is computed.
+/// The tensor is in a live buffer, and nothing is being computed.
 pub unsafe fn is_stored(tensor: &sys::ggml_tensor, bytes: &[u8]) -> bool {
     const PART: usize = 4 << 20;
     let mut part = vec![0; bytes.len().min(PART)];
     bytes.chunks(PART).enumerate().all(|(i, expected)| {
         let own = &mut part[..expected.len()];
-        // SAFETY: offset and length lie within the tensor; `own` has the room.
+        // SAFETY: offset and length lie within the tensor; `own` has the same length.
         unsafe { sys::ggml_backend_tensor_get(tensor, own.as_mut_ptr().cast(), i * PART, own.len()) };
         own == expected
     })
