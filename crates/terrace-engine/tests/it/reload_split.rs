@@ -42,7 +42,9 @@ fn options(model: &Path, servers: &[RpcServer]) -> Options {
 /// 256.
 fn spec(arch: Arch) -> Spec {
     let ty = WeightType::Q8_0;
-    let heads = Spec { heads: 12, kv_heads: 6, embd: 768, ..Spec::new(arch) };
+    // Few experts: ggml sends slices to a server row by row.
+    let (experts, top_k) = if arch.is_moe() { (4, 2) } else { (0, 0) };
+    let heads = Spec { heads: 12, kv_heads: 6, embd: 768, experts, top_k, ..Spec::new(arch) };
     Spec { expert_ff: 768, ff: 1536, expert_type: ty, other_type: ty, ..heads }
 }
 
