@@ -54,8 +54,8 @@ pub struct Answer {
     pub timings: Timings,
     /// Milliseconds spent waiting for a slot.
     pub queued_ms: f64,
-    /// The oldest epoch of the keys and values behind the first token, and the epoch at the last
-    /// token. If they are equal, all tokens come from one state of the model.
+    /// The oldest epoch of the keys and values that the first token was computed from, and the
+    /// epoch at the last token. If they are equal, all tokens come from one state of the model.
     pub epochs: (u64, u64),
     /// Store counters from the first token to the last. `None` in stock runs, and where other jobs
     /// are answered at the same time.

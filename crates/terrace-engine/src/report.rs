@@ -65,7 +65,7 @@ impl fmt::Display for PlanReport {
                 write!(f, " ({reason})")?;
             }
         }
-        // Callers who asked for copies and get none are warned; others see the reason only in the
+        // Callers that requested copies and get none are warned; others see the reason only in the
         // full report.
         if let Some(hot) = self.hot.as_ref().filter(|hot| f.alternate() || hot.inactive.is_none()) {
             write!(f, "{separator}{hot}")?;

@@ -34,7 +34,9 @@ fn a_kernel_that_rounds_otherwise_is_noticed() {
     ) {
         // SAFETY: the caller's.
         unsafe {
-            (q4_k().expect("asked for where there is one").rows)(weights, stride, count, blocks, input, out);
+            (q4_k().expect("called only where the kernel exists").rows)(
+                weights, stride, count, blocks, input, out,
+            );
             *out.add(count - 1) = f32::from_bits((*out.add(count - 1)).to_bits() ^ 1);
         }
     }

@@ -1,4 +1,5 @@
-//! The bundled model through the backend, by hand: stock logits first, then the same from streamed experts.
+//! The bundled model with the backend alone: first stock logits, then the same from streamed
+//! experts.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -57,7 +58,8 @@ fn streamed_logits_are_stock_logits() {
 
     let file = terrace_ggml::gguf::read(&path).unwrap();
     let terrace = Terrace::install().unwrap();
-    // Everything in slots; a few experts at a time; and the smallest budget that holds two of them.
+    // Slots for everything, for a few experts at a time, and the smallest budget, which holds two
+    // of them.
     for budget in [ByteSize::mib(64), ByteSize::mib(2), ByteSize::kib(96)] {
         let experts = file.tensors.iter().filter(|t| t.name.contains("_exps"));
         let layout = Layout::new(experts.map(|t| (t, Cut::PerExpert { experts: 32 })));

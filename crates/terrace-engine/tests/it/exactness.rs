@@ -1,7 +1,7 @@
-//! Every architecture of the test kit: tokens and logits through Terrace are stock llama.cpp's, bit for bit.
+//! For every architecture of the test kit, tokens and logits equal stock llama.cpp's, bit for bit.
 //!
-//! Each test needs a process of its own: the stock reference has to be computed before the Terrace device is registered
-//! and takes the graphs.
+//! Each test needs its own process: the stock reference has to be computed before the Terrace
+//! device is registered and takes the graphs.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use terrace_testkit::{Arch, Spec, WeightType};
 
 const GENERATE: usize = 12;
 
-/// What a run leaves: greedy tokens, and the bits of logits.
+/// Results of a run: greedy tokens, and the bits of logits.
 #[derive(Debug, PartialEq)]
 struct Trace {
     tokens: Vec<i32>,
@@ -41,7 +41,7 @@ fn run(options: Options) -> (Trace, Option<StoreStats>) {
         logits.iter().map(|l| l.to_bits()).collect()
     };
     let keep_going = &mut |_: &[u8]| ControlFlow::Continue(());
-    // The prompt alone first: its logits are a batch's, the later ones a single token's.
+    // First the prompt alone: its logits come from a batch, the later ones from a single token.
     let mut session = engine.session();
     engine.generate(&mut session, &tokens, Some(0), &Sampling::greedy(), keep_going).unwrap();
     let after_prompt = bits(&mut engine);
@@ -60,7 +60,8 @@ fn options(model: &Path) -> Options {
     }
 }
 
-/// Room for two experts of each MoE layer beside what is resident, or the least that works if that is more.
+/// Room for the resident weights and two experts of each MoE layer, or the minimum budget if that
+/// is larger.
 fn two_bundles(model: &Path, manage: Manage) -> ByteSize {
     let file = terrace_ggml::gguf::read(model).unwrap();
     let request = terrace_plan::Wishes {
@@ -77,7 +78,8 @@ fn two_bundles(model: &Path, manage: Manage) -> ByteSize {
     plan.minimum.max(plan.resident + bundles)
 }
 
-/// One way to run a model. Mapped weights are not read by an engine: `io` and `direct` mean nothing then.
+/// One way to run a model. `io` and `direct` have no effect on mapped weights, which no engine
+/// reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Case {
     manage: Manage,
@@ -94,8 +96,8 @@ const WAYS: [(IoChoice, DirectChoice); 4] = [
     (IoChoice::Pread, DirectChoice::Off),
 ];
 
-/// The cases of the model with this number: each selection once, so that over all models each value of a factor meets
-/// each value of the others.
+/// The cases of the model with this number: each selection once, such that over all models each
+/// value of a factor is combined with each value of the others.
 fn covering(number: usize) -> Vec<Case> {
     let case = |(i, &manage): (usize, &Manage)| {
         let (io, direct) = WAYS[(i + number) % WAYS.len()];
@@ -109,7 +111,7 @@ fn cases(number: usize) -> Vec<Case> {
     terrace_testkit::thorough(covering(number), product())
 }
 
-/// Every selection with every way to read and both numbers of threads.
+/// Every selection with every way to read and both thread counts.
 fn product() -> Vec<Case> {
     let ways = |manage| WAYS.map(|(io, direct)| [1, 2].map(|threads| Case { manage, io, direct, threads }));
     MANAGES.into_iter().flat_map(ways).flatten().collect()
@@ -145,7 +147,7 @@ fn check(spec: &Spec, cases: &[Case]) {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let name = format!("{:?} with experts in {}", spec.arch, spec.expert_type.name());
     let model: PathBuf = terrace_testkit::write(spec, dir.path().join("model.gguf")).unwrap();
-    // Before anything of Terrace's is registered: it takes the graphs from then on.
+    // Must come first: once the Terrace device is registered, it takes the graphs.
     let stock = [1, 2].map(|threads| {
         let compute = ComputeOptions { threads: Some(threads), ..options(&model).compute };
         run(Options { mode: Mode::Stock { repack: false }, compute, ..options(&model) }).0
@@ -195,7 +197,8 @@ fn architecture(arch: Arch) {
     check(&Spec::new(arch), &cases(number));
 }
 
-/// Other types than the architectures' own, `down` in another than `gate` and `up`, as quantisers mix them.
+/// Types other than the architectures' own, with `down` in a different type than `gate` and `up`,
+/// as quantisers mix them.
 mod every_type_is_exact {
     use terrace_testkit::WeightType;
     terrace_testkit::each!(super::weight_type:
@@ -220,8 +223,8 @@ fn weight_type(ty: WeightType) {
     check(&mixed(ty), &cases(ty.id() as usize));
 }
 
-/// A read that fails, wherever it happens, fails the call and nothing else: no thread is left waiting for another, and
-/// the same engine generates the right tokens afterwards.
+/// A failed read, wherever it happens, fails only the call: no thread is left waiting for another,
+/// and the same engine generates the right tokens afterwards.
 #[test]
 fn every_failed_read_is_an_error_and_no_more() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -239,7 +242,7 @@ fn every_failed_read_is_an_error_and_no_more() {
             testing: TestingOptions { faults: Some(format!("eio@{request}")), ..base.clone().testing },
             ..base.clone()
         };
-        // Resident weights are read through the same engine: an early fault fails the load.
+        // Resident weights are read through the same I/O engine, so an early fault fails the load.
         let Ok(mut engine) = Engine::load(options, &mut |_| ControlFlow::Continue(())) else { continue };
         let tokens = prompt(&engine);
         let mut generate = |n| {
@@ -252,7 +255,7 @@ fn every_failed_read_is_an_error_and_no_more() {
             assert!(error.to_string().contains("Input/output error"), "{error}");
             failures += 1;
         }
-        // The fault is over.
+        // The fault does not recur.
         let again =
             generate(4).map_err(|e| format!("after a fault at request {request}: {e}")).unwrap().tokens;
         assert_eq!(
@@ -261,5 +264,5 @@ fn every_failed_read_is_an_error_and_no_more() {
             "after a fault at request {request}"
         );
     }
-    assert!(failures > 100, "{failures} faults met a read");
+    assert!(failures > 100, "only {failures} faults hit a read");
 }

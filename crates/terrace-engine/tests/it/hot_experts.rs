@@ -1,6 +1,8 @@
-//! Copies of experts on a device: tokens and logits are stock llama.cpp's, bit for bit, while experts come and go.
+//! Copies of experts on a device: tokens and logits equal stock llama.cpp's, bit for bit, while
+//! copies are exchanged.
 //!
-//! The device is ggml's RPC server on this machine, which computes with the CPU's kernels, so that not a bit may differ.
+//! The device is ggml's RPC server on this machine. It computes with the CPU's kernels, so not a
+//! bit may differ.
 
 use crate::reloading;
 use crate::reloading::{dir, load, write};
@@ -20,7 +22,7 @@ const TEXTS: [&str; 3] = [
     "fn main() { println!(\"{}\", (0..10).sum::<u32>()); } // ",
 ];
 
-/// Greedy tokens and bits of logits, behind several prompts one after the other.
+/// Greedy tokens and bits of logits after each of several prompts.
 fn traces(engine: &mut Engine) -> Vec<(Vec<i32>, Vec<u32>)> {
     let go_on = &mut |_: &[u8]| std::ops::ControlFlow::Continue(());
     let mut traces = Vec::new();
@@ -42,11 +44,11 @@ fn options(model: &Path) -> Options {
     }
 }
 
-/// Room for about so many experts of each layer.
+/// Room for about `count` experts of each layer.
 fn slots(model: &Path, count: u64) -> ByteSize {
     let file = terrace_ggml::gguf::read(model).unwrap();
     let groups = terrace_plan::model::expert_groups(&file);
-    // And for activations.
+    // Plus 1 MiB for activations.
     let bundles: u64 = groups.iter().map(|group| group.bundle.bytes() * count).sum();
     ByteSize(bundles + (1 << 20))
 }
@@ -98,7 +100,8 @@ fn one_architecture(arch: Arch) {
     assert!(report.totals.exchanged > 0, "{report:?}");
 }
 
-/// Graphs of a few tokens, each with rows of its own, as several sequences or guessed tokens make them.
+/// Graphs of a few tokens, each with its own rows, as they arise from several sequences or from
+/// speculated tokens.
 mod small_batches_are_exact {
     use terrace_testkit::Arch;
     terrace_testkit::each!(super::small_batches: qwen3moe = Arch::Qwen3Moe, gpt_oss = Arch::GptOss, gemma4 = Arch::Gemma4);
@@ -132,7 +135,7 @@ fn small_batches(arch: Arch) {
     assert!(report.totals.hot > 1000 && report.totals.cold > 0 && report.totals.bypassed == 0, "{report:?}");
 }
 
-/// Each has a band of the layers.
+/// Each device has a band of the layers.
 #[test]
 fn two_devices_are_exact() {
     let dir = dir();
@@ -159,7 +162,8 @@ fn two_devices_are_exact() {
     assert!(layers.iter().all(|layer| layer.hot > 0), "{layers:?}");
 }
 
-/// Types whose products ggml computes by other kernels, `down` in another than `gate` and `up`.
+/// Types whose products ggml computes with other kernels, with `down` in a different type than
+/// `gate` and `up`.
 mod types_are_exact {
     use terrace_testkit::WeightType;
     terrace_testkit::each!(super::one_type:

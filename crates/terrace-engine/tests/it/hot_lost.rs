@@ -1,4 +1,5 @@
-//! Servers of devices that have copies of experts end while a model runs: the CPU goes on, and not a token is another one.
+//! RPC servers whose devices have copies of experts end while a model runs: the CPU takes over, and
+//! no token changes.
 
 use crate::reloading;
 use crate::reloading::{dir, from_file, load, original, servers, trace, with, with_copies, write};
@@ -23,7 +24,7 @@ fn plain(model: &Path) -> Engine {
 const MEMORY: ByteSize = ByteSize::mib(256);
 const TOKENS: usize = 60;
 
-/// Greedy tokens, and what `at` does after each.
+/// Generates greedy tokens. Calls `at` after each.
 fn tokens(engine: &mut Engine, at: &mut dyn FnMut(usize)) -> Vec<i32> {
     let mut session = engine.session();
     let prompt = engine.tokenize("The water goes down", true, false).unwrap();
@@ -36,7 +37,7 @@ fn tokens(engine: &mut Engine, at: &mut dyn FnMut(usize)) -> Vec<i32> {
     engine.generate(&mut session, &prompt, Some(TOKENS), &Sampling::greedy(), sink).unwrap().tokens
 }
 
-/// Pairs that devices have computed.
+/// Number of pairs that devices have computed.
 fn hot(engine: &Engine) -> u64 {
     engine.hot_experts().unwrap().totals.hot
 }
@@ -63,7 +64,7 @@ fn a_server_that_ends_between_two_tokens() {
     });
     assert_eq!(got, golden);
     assert_gone(&engine);
-    // Nobody asks for it again.
+    // It is never used again.
     let used = hot(&engine);
     assert_eq!(tokens(&mut engine, &mut |_| {}), golden);
     assert_eq!(hot(&engine), used);
@@ -73,7 +74,7 @@ mod a_server_that_ends_at_any_time {
     terrace_testkit::each!(super::any_time: first = 1, second = 2, third = 3, fourth = 4);
 }
 
-/// One of three that have a slice each, most likely in the middle of a node.
+/// One of three servers with a slice each ends, most likely in the middle of a node.
 fn any_time(seed: u64) {
     let (dir, mut servers) = (dir(), servers(3, MEMORY));
     let model = write(&spec(Arch::GptOss), dir.path().join("model.gguf"));
@@ -105,7 +106,7 @@ fn a_server_that_ends_before_slices_are_cut_anew() {
     let mut engine = load(with_copies(&base, &servers));
     assert_eq!(trace(&mut engine).tokens, before.tokens);
     servers.pop();
-    // The new tensor is taken over; its copies are not made any more.
+    // The new tensor is used, but gets no copies any more.
     engine.swap(&[from_file(down, &donor)]).unwrap();
     assert!(trace(&mut engine) == after);
     assert_gone(&engine);
@@ -113,7 +114,7 @@ fn a_server_that_ends_before_slices_are_cut_anew() {
     assert!(trace(&mut engine) == before);
 }
 
-/// That it is gone is noticed when its memory is given back.
+/// The loss is noticed only when the server's memory is freed.
 #[test]
 fn a_server_that_ends_before_the_model_is_given_back() {
     let (dir, mut servers) = (dir(), servers(2, MEMORY));
@@ -122,13 +123,13 @@ fn a_server_that_ends_before_the_model_is_given_back() {
     let golden = tokens(&mut engine, &mut |_| {});
     servers.pop();
     drop(engine);
-    // Remote devices are not used any more in this process, and a model that needs none runs.
+    // This process no longer uses remote devices, but a model that needs none runs.
     let mut again = plain(&model);
     assert_eq!(tokens(&mut again, &mut |_| {}), golden);
     assert!(terrace_ggml::devices::devices().iter().all(|device| !device.is_remote()));
 }
 
-/// A load ends with filling slots with what earlier runs used.
+/// The last step of a load fills slots with the experts that earlier runs used.
 #[test]
 fn a_server_that_ends_while_slots_are_filled() {
     let (dir, mut servers) = (dir(), servers(1, MEMORY));
@@ -142,7 +143,7 @@ fn a_server_that_ends_while_slots_are_filled() {
     drop(first);
     let mut weights = None;
     let engine = Engine::load(warm(with_copies(&model, &servers)), &mut |told| {
-        // Weights come first, and are another sum.
+        // Weights come first, with a different total.
         if told.total != *weights.get_or_insert(told.total) {
             servers.clear();
         }

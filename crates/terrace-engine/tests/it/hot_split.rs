@@ -1,5 +1,5 @@
-//! Copies of experts in slices on several devices: sums of what each computes are what the whole expert computes, to rounding,
-//! and borders move when a tensor is replaced by one of another block size.
+//! Copies of experts in slices on several devices: up to rounding, the sum of their results equals
+//! the whole expert's, and borders move when a tensor is replaced by one of another block size.
 
 use crate::reloading;
 use crate::reloading::{Trace, dir, from_file, load, original, servers, trace, with, with_copies, write};
@@ -11,17 +11,17 @@ use terrace_plan::Manage;
 use terrace_testkit::rpc::RpcServer;
 use terrace_testkit::{Arch, Spec, WeightType};
 
-/// What the file computes without devices.
+/// The trace of the file without devices.
 fn plain(model: &Path) -> Trace {
     trace(&mut load(reloading::options(model, Manage::Experts)))
 }
 
-/// 768 is cut at 384 in blocks of 32, and at 256 in blocks of 256.
+/// The FFN dimension of 768 is cut at 384 in blocks of 32, and at 256 in blocks of 256.
 fn spec(arch: Arch) -> Spec {
     Spec { expert_ff: 768, expert_type: WeightType::Q8_0, ..Spec::new(arch) }
 }
 
-/// The largest difference of logits, as a part of the largest logit.
+/// The largest difference of logits, as a fraction of the largest logit.
 fn apart(a: &[u32], b: &[u32]) -> f32 {
     let floats = |bits: &[u32]| bits.iter().map(|bits| f32::from_bits(*bits)).collect::<Vec<f32>>();
     let (a, b) = (floats(a), floats(b));
@@ -32,7 +32,7 @@ fn apart(a: &[u32], b: &[u32]) -> f32 {
     differences.fold(0f32, worst) / largest
 }
 
-/// The same tokens, and logits that differ by rounding.
+/// Asserts that tokens are equal and logits differ only by rounding.
 fn assert_same(got: &Trace, expected: &Trace, label: &str) {
     let apart = apart(&got.end, &expected.end);
     eprintln!("{label}: {apart}");
@@ -40,13 +40,14 @@ fn assert_same(got: &Trace, expected: &Trace, label: &str) {
     assert!(apart < 0.03, "{label}: logits differ by {apart}");
 }
 
-/// Tokens until all that is used has copies, and then the trace.
+/// Generates until all used experts have copies, and then returns the trace.
 fn warm(engine: &mut Engine) -> Trace {
     trace(engine);
     trace(engine)
 }
 
-/// Pairs that devices have computed, and that all layers are in slices there.
+/// Number of pairs that devices have computed. Asserts that these devices hold slices of all
+/// layers.
 fn hot(engine: &Engine, devices: &str) -> u64 {
     let report = engine.hot_experts().unwrap();
     for layer in &report.layers {
@@ -96,7 +97,7 @@ fn replaced(arch: Arch, servers: &[RpcServer], devices: &str) {
         &[(up, WeightType::IQ2_XS)],
         &[("ffn_down_exps", WeightType::IQ1_M), (up, WeightType::Q6_K)],
     ];
-    // The last two take long to quantise.
+    // The last two take a long time to quantise.
     let cases = if arch == Arch::Qwen3Moe { &cases[..] } else { &cases[..2] };
     for (n, case) in cases.iter().enumerate() {
         let label = format!("{arch}: {case:?}");
@@ -139,14 +140,15 @@ fn borders_move_within_the_devices_memory() {
         assert_eq!(*first, now, "round {round}");
     }
     let (during, after) = seen.unwrap();
-    // At 256 of 768 the second device has two thirds of all matrices, and the first one a third.
+    // With the border at 256 of 768, the first device has a third of all matrices and the second
+    // one two thirds.
     assert_eq!(after[0], after[1], "{after:?}");
     assert!(during[0] > after[0] && during[1] < during[0], "{during:?} and {after:?}");
     drop(engine);
     assert_eq!(free(), [ByteSize::mib(64); 2]);
 }
 
-/// One of the devices has room for a part of what the other one takes.
+/// One device has room for only some of the copies.
 #[test]
 fn a_device_that_is_full_leaves_the_cpu_to_it() {
     let dir = dir();
@@ -158,7 +160,7 @@ fn a_device_that_is_full_leaves_the_cpu_to_it() {
     assert_same(&warm(&mut engine), &before, "a small device");
     let report = engine.hot_experts().unwrap();
     assert!(report.totals.memory <= ByteSize::mib(6) && report.totals.hot > 0, "{report:?}");
-    // A larger type has fewer slots in the same memory, and may have none.
+    // A larger type has fewer slots in the same memory, possibly none.
     let down = "blk.1.ffn_down_exps.weight";
     let donor = write(&with(&spec, down, WeightType::F16), dir.path().join("donor.gguf"));
     engine.swap(&[from_file(down, &donor)]).unwrap();

@@ -21,7 +21,7 @@ mod serving_slots;
 
 /// Started by `RpcServer::start`.
 #[test]
-#[ignore = "the devices of other tests, in a process of their own"]
+#[ignore = "started by other tests as an RPC server"]
 fn rpc_server() {
     terrace_testkit::rpc::serve_as_child();
 }

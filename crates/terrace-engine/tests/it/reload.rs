@@ -1,5 +1,5 @@
-//! Tensors are replaced under a loaded model: it then computes, bit for bit, what a fresh load of the equivalent file does,
-//! and when they return, what it did before.
+//! Tensors of a loaded model are replaced: it then computes, bit for bit, the same as a fresh load
+//! of the equivalent file, and after the originals are restored, the same as before.
 
 use crate::reloading::{dir, from_file, load, options, original, trace, with, write};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ const TYPES: [WeightType; 6] = [
     WeightType::F16,
 ];
 
-/// Matrices of the model, one of each role that has one.
+/// One matrix of the model for each role.
 fn one_of_each_role(model: &Path) -> Vec<String> {
     let file = terrace_ggml::gguf::read(model).unwrap();
     let mut roles = std::collections::BTreeMap::new();
@@ -56,20 +56,21 @@ fn replaced(arch: Arch) {
             let report = engine.swap(&[from_file(tensor, donor)]).unwrap();
             assert_eq!(report.swapped.len(), 1, "{label}: {report}");
             let swapped = trace(&mut engine);
-            // The fresh load of the mapped case would be the same as the resident one's.
+            // A fresh load of mapped weights would give the same as one of resident weights.
             if manage != Manage::Mapped || i == 0 {
                 let fresh = trace(&mut load(options(donor, manage)));
-                assert!(swapped == fresh, "{label}: another model than the file's ({report})");
+                assert!(swapped == fresh, "{label}: differs from a fresh load of the file ({report})");
             }
             let report = engine.swap(&[original(tensor)]).unwrap();
-            assert_eq!(report.bytes(), ByteSize::ZERO, "{label}: a return moves nothing");
+            assert_eq!(report.bytes(), ByteSize::ZERO, "{label}: restoring moves nothing");
         }
         assert!(trace(&mut engine) == before, "{arch}, --manage {manage}: not what was loaded");
-        // All together, and back.
+        // All at once, and back.
         let all: Vec<Replacement> =
             tensors.iter().zip(&donors).map(|(tensor, donor)| from_file(tensor, donor)).collect();
         if let Err(error) = engine.swap(&all) {
-            // A budget with little room for slots has none for all of that: then what streams, which needs none.
+            // A budget with little room for slots has no room for all of them. In this case swap
+            // only streamed tensors, which need none.
             let budget = matches!(error, ReloadError::OverBudget { .. } | ReloadError::Backend(_));
             assert!(budget && manage == streamed, "{arch}, {manage}: {error}");
             assert!(trace(&mut engine) == before, "{arch}, {manage}: a refusal changes nothing");

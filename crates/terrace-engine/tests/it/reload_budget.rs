@@ -1,4 +1,4 @@
-//! The RAM budget holds for tensors that were replaced, too: the slots give way, or nothing was reloaded.
+//! The RAM budget includes replaced tensors: slots are given up for them, or nothing is reloaded.
 
 use crate::reloading::{dir, from_file, load, options, original, trace, with, write};
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ struct Scene {
     _dir: tempfile::TempDir,
     model: PathBuf,
     donor: PathBuf,
-    /// The tensor's bytes in the donor.
+    /// The tensor's size in the donor.
     len: ByteSize,
 }
 
@@ -39,7 +39,8 @@ impl Scene {
         })
     }
 
-    /// Resident weights, the fewest slots that a run of this kind has, and its largest budget of use.
+    /// Size of the resident weights, the minimum budget, and the largest useful budget of a run of
+    /// this kind.
     fn sizes(&self, manage: Manage) -> (ByteSize, ByteSize, ByteSize) {
         let engine = load(options(&self.model, manage));
         let plan = engine.plan().placement.as_ref().unwrap();
@@ -63,11 +64,11 @@ fn slots_give_way_and_come_back() {
         let report = engine.swap(&[from_file(TENSOR, &scene.donor)]).unwrap();
         assert_eq!(report.swapped.len(), 1);
         let taken = scene.len.saturating_sub(spare);
-        assert!(taken > ByteSize::ZERO, "the budget has {spare} that nobody uses: nothing is tested");
+        assert!(taken > ByteSize::ZERO, "{spare} of the budget is unused: nothing is tested");
         assert!(capacity(&engine) + taken <= before, "{} of {before}, {taken} taken", capacity(&engine));
         assert_eq!(engine.budget_now().map(|now| now <= budget), Some(true));
         assert!(trace(&mut engine) != golden);
-        assert!(capacity(&engine) + taken <= before, "a graph brings nothing back");
+        assert!(capacity(&engine) + taken <= before, "a graph does not restore slots");
         engine.swap(&[original(TENSOR)]).unwrap();
         assert_eq!((capacity(&engine), engine.budget_now()), (before, Some(budget)));
         assert!(trace(&mut engine) == golden);
@@ -90,7 +91,7 @@ fn what_the_budget_cannot_hold_is_refused() {
         assert!(needed >= scene.len && left < needed && named == budget, "{manage}: {error}");
         assert!(error.hint().is_some_and(|hint| hint.contains("RAM budget")));
         assert_eq!((engine.epoch(), engine.store_stats().map(|stats| stats.capacity)), (0, stats));
-        assert!(trace(&mut engine) == golden, "{manage}: the model is as it was");
+        assert!(trace(&mut engine) == golden, "{manage}: the model has changed");
         // Slots are whole pages.
         let enough = budget + needed.saturating_sub(left) + ByteSize(2 * 4096);
         let mut engine = scene.engine(manage, enough);

@@ -1,4 +1,4 @@
-//! Tensors are replaced that lie on devices: on the device if it has room, in main memory if it has not.
+//! Tensors on devices are replaced: on the device if it has room, otherwise in main memory.
 
 use crate::reloading;
 use crate::reloading::{dir, from_file, load, original, stays_flat, trace, with, write};
@@ -60,7 +60,7 @@ fn weights_on_a_device_are_replaced_there() {
         let base = write(&spec, dir.path().join(format!("{arch}.gguf")));
         let file = terrace_ggml::gguf::read(&base).unwrap();
         let last = spec.layers - 1;
-        // Layers on the device, behind layers here that stream or do not.
+        // The last layers are on the device, the others here, streamed or not.
         for (layers, manage) in [(3, Manage::None), (2, Manage::Ffn)] {
             let mut engine = load(options(&base, &server, layers, manage));
             let before = trace(&mut engine);
@@ -76,7 +76,7 @@ fn weights_on_a_device_are_replaced_there() {
                 let swapped = trace(&mut engine);
                 assert!(swapped != before, "{label}: the swap had no effect");
                 let fresh = trace(&mut load(options(&donor, &server, layers, manage)));
-                assert!(swapped == fresh, "{label}: another model than the file's");
+                assert!(swapped == fresh, "{label}: differs from a fresh load of the file");
                 let report = engine.swap(&[original(tensor)]).unwrap();
                 assert_eq!(report.bytes(), ByteSize::ZERO, "{label}");
                 assert!(trace(&mut engine) == before, "{label}: not what was loaded");
@@ -91,7 +91,7 @@ fn what_a_full_device_cannot_hold_is_in_main_memory() {
     let spec = Spec::new(Arch::Qwen3Moe);
     let base = write(&spec, dir.path().join("base.gguf"));
     let size = terrace_ggml::gguf::read(&base).unwrap().size();
-    // The model, its context, and little more.
+    // Room for the model, its context, and little more.
     let server = RpcServer::start(ByteSize(size.bytes() + (5 << 20))).unwrap();
     let mut options = options(&base, &server, 3, Manage::None);
     options.devices.vram_budget = Budget::Bytes(ByteSize::gib(1));

@@ -1,5 +1,5 @@
-//! Files change under a loaded model: what changed is taken, all of it or nothing; whatever is wrong with a file is said,
-//! and the model is as it was.
+//! Files of a loaded model change: the changes are taken, either all or none. An error in a file is
+//! reported and leaves the model unchanged.
 
 use crate::reloading;
 use crate::reloading::{Trace, dir, load, options, trace, with, write};
@@ -21,7 +21,7 @@ use terrace_testkit::{Arch, Spec, WeightType};
 const EXPERT: &str = "blk.1.ffn_down_exps.weight";
 const ATTENTION: &str = "blk.2.attn_q.weight";
 
-/// A model, and files that differ from it in one tensor each, with what fresh loads of them compute.
+/// A model, and files that differ from it in one tensor each.
 struct Scene {
     _dir: tempfile::TempDir,
     model: PathBuf,
@@ -58,14 +58,14 @@ impl Scene {
         trace(&mut load(options(path, manage)))
     }
 
-    /// The model's file becomes this one, as editors and `mv` do it.
+    /// Replaces the model's file as editors and `mv` do.
     fn rename_from(&self, source: &Path) {
         let copy = self.model.with_extension("new");
         fs::copy(source, &copy).unwrap();
         fs::rename(copy, &self.model).unwrap();
     }
 
-    /// The same, as `cp` does it.
+    /// Overwrites the model's file as `cp` does.
     fn overwrite_from(&self, source: &Path) {
         let bytes = fs::read(source).unwrap();
         fs::write(&self.model, bytes).unwrap();
@@ -88,7 +88,7 @@ fn only_what_changed_is_taken_and_what_returns_is_recognised() {
         for (donor, tensor) in [(&scene.expert, EXPERT), (&scene.attention, ATTENTION)] {
             scene.rename_from(donor);
             let report = engine.reload_changed().unwrap();
-            // The tensor that was replaced before has returned with the same file.
+            // The tensor replaced before is restored by the same file.
             assert!(names(&report).contains(&tensor), "{manage}: {report}");
             assert!(report.swapped.len() <= 2 && report.unchanged > 20, "{manage}: {report}");
             assert!(trace(&mut engine) == Scene::fresh(donor, manage), "{manage}: {tensor}");
@@ -99,7 +99,7 @@ fn only_what_changed_is_taken_and_what_returns_is_recognised() {
         assert_eq!((report.bytes(), report.swapped[0].state), (ByteSize::ZERO, "original"), "{manage}");
         assert!(trace(&mut engine) == golden, "{manage}: not what was loaded");
 
-        // A file that is touched, and has the same bytes, changes nothing, and not the epoch.
+        // A new file with the same bytes changes nothing, not even the epoch.
         let epoch = engine.epoch();
         scene.rename_from(&scene.base);
         let report = engine.reload_changed().unwrap();
@@ -125,7 +125,8 @@ fn files_may_be_overwritten_in_place() {
     }
 }
 
-/// Who writes a file anew cuts it off first: a generation that streams from it meets its end, and waits.
+/// A program that rewrites a file truncates it first. A generation that streams from it then reads
+/// past its end, and waits.
 #[test]
 fn a_generation_waits_for_who_writes_to_the_file() {
     for manage in [Manage::Experts, Manage::All] {
@@ -164,10 +165,11 @@ fn a_generation_waits_for_who_writes_to_the_file() {
         });
         writer.unwrap().join().unwrap();
         let got = got.unwrap_or_else(|error| panic!("{manage}: {error}"));
-        assert_eq!(got.tokens, golden.tokens, "{manage}: the file has the bytes that it had");
-        assert_eq!((got.epochs, engine.epoch()), ((0, 1), 1), "{manage}: nobody else asked for a reload");
+        assert_eq!(got.tokens, golden.tokens, "{manage}: the file's bytes have not changed");
+        assert_eq!((got.epochs, engine.epoch()), ((0, 1), 1), "{manage}: nothing else requested a reload");
 
-        // Where nobody writes it to its end, there is an error in the end, and the next file that fits is taken.
+        // If the file is never completed, the generation fails eventually, and the next matching
+        // file is taken.
         let file = fs::OpenOptions::new().write(true).open(&scene.model).unwrap();
         file.set_len(file.metadata().unwrap().len() / 3).unwrap();
         let error = engine
@@ -236,7 +238,7 @@ fn what_is_wrong_with_a_file_is_said_and_nothing_changes() {
     }
     fs::set_permissions(&model, fs::Permissions::from_mode(0o644)).unwrap();
     let report = engine.reload_changed().unwrap();
-    assert_eq!(names(&report), [EXPERT], "and a good file is taken after all of them");
+    assert_eq!(names(&report), [EXPERT], "a good file is taken after all of them");
     assert!(trace(&mut engine) == Scene::fresh(&scene.expert, Manage::None));
 }
 
@@ -245,7 +247,8 @@ fn tensors_that_cannot_be_other_are_refused_by_name() {
     let scene = scene();
     let mut engine = scene.engine(Manage::None);
     let golden = trace(&mut engine);
-    // Of many good tensors and a bad one nothing is taken: a norm that claims to be of integers, which are as long.
+    // One bad tensor among many good ones: nothing is taken. It is a norm with an integer type of
+    // the same size.
     let mut bytes = fs::read(&scene.expert).unwrap();
     set_type(&mut bytes, "blk.0.attn_norm.weight", 1, 26);
     fs::write(scene.model.with_extension("new"), &bytes).unwrap();
@@ -264,10 +267,10 @@ fn tensors_that_cannot_be_other_are_refused_by_name() {
     assert!(no_such.to_string().contains("blk.9.attn_q.weight"), "{no_such}");
 }
 
-/// Changes the type in the header of the tensor with so many dimensions.
+/// Changes the type of a tensor with `dims` dimensions in the header.
 fn set_type(bytes: &mut [u8], tensor: &str, dims: usize, ty: u32) {
     let at = bytes.windows(tensor.len()).position(|window| window == tensor.as_bytes()).unwrap();
-    // Behind the name: the number of dimensions, the dimensions, the type.
+    // After the name come the number of dimensions, the dimensions and the type.
     let at = at + tensor.len() + 4 + dims * 8;
     bytes[at..at + 4].copy_from_slice(&ty.to_le_bytes());
 }
@@ -292,7 +295,7 @@ fn a_file_that_is_being_written_is_waited_for() {
         });
         let report = engine.reload_changed().unwrap();
         writer.join().unwrap();
-        // Whatever was taken, another look finds the complete file.
+        // Whichever state was taken, another reload finds the complete file.
         engine.reload_changed().unwrap();
         assert!(trace(&mut engine) == Scene::fresh(&scene.expert, manage), "{manage}: {report}");
     }
@@ -326,7 +329,7 @@ fn a_disk_error_in_the_middle_leaves_the_model_as_it_was() {
     let requests = engine.store_stats().unwrap().requests;
     let golden = trace(&mut engine);
     drop(engine);
-    // Statistics begin behind the load: its requests come first.
+    // Statistics start after the load, whose requests come first.
     for n in 1..60 {
         scene.rename_from(&scene.base);
         let faults = Some(format!("eio@{n}"));
@@ -408,7 +411,7 @@ fn a_request_is_met_at_the_next_token() {
         let base = generate(&mut engine, &mut session, None);
         drop(engine);
         assert_eq!(base.epochs, (0, 0));
-        // What the new weights make of the prompt and the tokens so far.
+        // The continuation of the prompt and the tokens so far with the new weights.
         let mut fresh = load(options(&scene.expert, manage));
         let mut held = fresh.tokenize(text, true, false).unwrap();
         held.extend(&base.tokens[..5]);
@@ -425,7 +428,7 @@ fn a_request_is_met_at_the_next_token() {
         let mixed = generate(&mut engine, &mut session, Some(5));
         assert_eq!(mixed.epochs, (0, 1), "{manage}");
         assert_eq!(mixed.tokens[..5], base.tokens[..5], "{manage}");
-        assert_eq!(mixed.tokens[5..], rest.tokens, "{manage}: with the context computed anew");
+        assert_eq!(mixed.tokens[5..], rest.tokens, "{manage}: the context was recomputed");
         let heard = heard.lock().unwrap();
         assert_eq!((heard.len(), names(&heard[0]), heard[0].cleared), (1, vec![EXPERT], true));
 
@@ -441,7 +444,7 @@ fn a_request_is_met_at_the_next_token() {
     }
 }
 
-/// A question of a client, and where its answer goes.
+/// A client's request, and the channel for its answer.
 type Question = (usize, std::sync::mpsc::Sender<(usize, terrace_engine::Answer)>);
 
 #[test]
@@ -480,7 +483,7 @@ fn clients_get_the_answer_of_one_epoch_whatever_is_reloaded_meanwhile() {
         let count = std::sync::atomic::AtomicU64::new(0);
         let (mut whole, mut straddling) = ([0, 0], 0);
         std::thread::scope(|scope| {
-            // The one who owns the model.
+            // The owner of the model.
             scope.spawn(move || {
                 for (client, reply) in questions {
                     let prompt = format!("Client {client} asks for the water ");
@@ -523,14 +526,14 @@ fn clients_get_the_answer_of_one_epoch_whatever_is_reloaded_meanwhile() {
                     assert_eq!(generation.tokens, golden[parity][client], "{manage}, epoch {first}");
                     whole[parity] += 1;
                 } else {
-                    // It began with the old weights, and says so.
+                    // It started with the old weights, and reports that.
                     let begun = &golden[usize::from(first % 2 == 1)][client];
                     assert_eq!(generation.tokens[0], begun[0], "{manage}, epochs {first} to {last}");
                     straddling += 1;
                 }
             }
         });
-        eprintln!("{manage}: {whole:?} answers of one epoch, {straddling} of more");
+        eprintln!("{manage}: {whole:?} answers of one epoch, {straddling} of several");
         let enough = reloads / 5;
         assert!(whole.iter().all(|&answers| answers > enough), "{manage}: {whole:?} {straddling}");
     }

@@ -1,4 +1,5 @@
-//! Tensors are replaced of which a device has copies: they are the new bytes, in the new type, at the next token.
+//! Tensors of which a device has copies are replaced: from the next token on, the copies have the
+//! new bytes in the new type.
 
 use crate::reloading;
 use crate::reloading::{dir, from_file, load, original, trace, with, write};
@@ -28,12 +29,12 @@ fn options(model: &Path, server: &RpcServer) -> Options {
     }
 }
 
-/// What the file computes without devices.
+/// The trace of the file without devices.
 fn fresh(model: &Path) -> reloading::Trace {
     trace(&mut load(reloading::options(model, Manage::Experts)))
 }
 
-/// Pairs that the device has computed of a layer.
+/// Number of pairs of a layer that the device has computed.
 fn hot(engine: &Engine, layer: usize) -> u64 {
     engine.hot_experts().unwrap().layers[layer].hot
 }
@@ -77,9 +78,9 @@ fn copies_are_of_what_was_loaded_last() {
             let used = hot(&engine, layer);
             let swapped = trace(&mut engine);
             assert!(swapped != before, "{label}: the swap had no effect");
-            assert!(swapped == fresh(&donor), "{label}: another model than the file's");
+            assert!(swapped == fresh(&donor), "{label}: differs from a fresh load of the file");
             assert!(hot(&engine, layer) > used, "{label}: {:?}", engine.hot_experts());
-            // Other values in the same type, so that old copies would be taken for new ones.
+            // Other values in the same type, so that old copies could be mistaken for new ones.
             let other = Spec { seed: 7, ..with(&spec, tensor, ty) };
             let mixed = write(&other, dir.path().join("other.gguf"));
             engine.swap(&[from_file(tensor, &mixed)]).unwrap();
@@ -94,7 +95,7 @@ fn copies_are_of_what_was_loaded_last() {
     }
 }
 
-/// The device has biases of all experts, which are resident weights.
+/// The device holds the biases of all experts, which are resident weights.
 #[test]
 fn biases_are_replaced_there() {
     let dir = dir();

@@ -1,4 +1,5 @@
-//! Tensors of which several devices hold a slice each are replaced: what belongs together stays cut at the same borders.
+//! Tensors of which several devices each hold a slice are replaced: tensors that belong together
+//! stay cut at the same borders.
 
 use crate::reloading;
 use crate::reloading::{dir, from_file, load, original, servers, stays_flat, trace, with, write};
@@ -17,7 +18,7 @@ fn swaps_leave_devices_their_memory() {
     let spec = spec(Arch::Qwen3Moe);
     let base = write(&spec, dir.path().join("base.gguf"));
     let mut engine = load(options(&base, &servers));
-    // The borders of the block's slices move there and back.
+    // The borders of the block's slices move, and move back.
     let (down, query) = ("blk.1.ffn_down_exps.weight", "blk.1.attn_q.weight");
     let changed = with(&with(&spec, down, WeightType::Q4_K), query, WeightType::Q4_0);
     let donor = write(&changed, dir.path().join("donor.gguf"));
@@ -38,8 +39,8 @@ fn options(model: &Path, servers: &[RpcServer]) -> Options {
     }
 }
 
-/// Wide enough for a slice each, with borders that block sizes move: 768 is cut at 384 in blocks of 32 and at 256 in blocks of
-/// 256.
+/// A model wide enough for a slice per device, with borders that depend on the block size: 768 is
+/// cut at 384 in blocks of 32 and at 256 in blocks of 256.
 fn spec(arch: Arch) -> Spec {
     let ty = WeightType::Q8_0;
     // Few experts: ggml sends slices to a server row by row.
@@ -56,7 +57,7 @@ fn check(servers: &[RpcServer], archs: &[Arch]) {
         let mut engine = load(options(&base, servers));
         let before = trace(&mut engine);
         let plain = trace(&mut load(reloading::options(&base, Manage::None)));
-        assert_eq!(before.tokens, plain.tokens, "{arch}: slices add up to the model");
+        assert_eq!(before.tokens, plain.tokens, "{arch}: slices do not add up to the model");
         let (down, up) =
             if arch.is_moe() { ("ffn_down_exps", "ffn_up_exps") } else { ("ffn_down", "ffn_up") };
         let name = |role: &str| format!("blk.1.{role}.weight");
@@ -75,7 +76,7 @@ fn check(servers: &[RpcServer], archs: &[Arch]) {
             &[("attn_q", WeightType::Q4_K)],
             &[("attn_v", WeightType::F16), (down, WeightType::Q6_K)],
         ];
-        // Quantising to IQ types begins with tables that take 10 s each.
+        // Quantising to IQ types starts with building tables, which takes 10 s each.
         let iq = |case: &[(&str, WeightType)]| {
             case.iter().any(|(_, ty)| [WeightType::IQ2_XS, WeightType::IQ1_M].contains(ty))
         };
@@ -88,13 +89,13 @@ fn check(servers: &[RpcServer], archs: &[Arch]) {
             assert_eq!(report.resplit > 0, moves, "{label}: {report}");
             let swapped = trace(&mut engine);
             let fresh = trace(&mut load(options(&path, servers)));
-            assert!(swapped == fresh, "{label}: another model than the file's");
+            assert!(swapped == fresh, "{label}: differs from a fresh load of the file");
             let back: Vec<Replacement> = case.iter().map(|(role, _)| original(&name(role))).collect();
             let report = engine.swap(&back).unwrap();
             assert_eq!(report.bytes(), ByteSize::ZERO, "{label}");
             assert!(trace(&mut engine) == before, "{label}: not what was loaded");
         }
-        // One after the other, each on what the last one left.
+        // One by one, each on top of the previous.
         let (_, q4) = donor(&engine, &[(up, WeightType::Q4_K)]);
         engine.swap(&q4).unwrap();
         let (path, both) = donor(&engine, &[(up, WeightType::Q4_K), (down, WeightType::Q4_K)]);
@@ -110,7 +111,7 @@ fn check(servers: &[RpcServer], archs: &[Arch]) {
 fn slices_on_two_devices_are_replaced() {
     let servers = servers(2, ByteSize::gib(1));
     check(&servers, &[Arch::Qwen3Moe, Arch::Llama]);
-    // What cannot be cut is refused, before llama.cpp gives up.
+    // A model that cannot be sliced is refused before llama.cpp aborts.
     let dir = dir();
     let narrow = write(&Spec::new(Arch::Qwen3Moe), dir.path().join("narrow.gguf"));
     let refused = Engine::load(options(&narrow, &servers), &mut |_| std::ops::ControlFlow::Continue(()));

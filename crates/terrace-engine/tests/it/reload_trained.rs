@@ -1,5 +1,5 @@
-//! On a trained model: every expert tensor and others in turn, each in another type, against fresh loads of the files that
-//! the quantiser makes.
+//! A trained model: every expert tensor and others in turn, each in another type, compared with
+//! fresh loads of files made by the quantiser.
 
 use crate::reloading::{dir, from_file, load, options, original, trace};
 use std::ops::ControlFlow;
@@ -48,7 +48,7 @@ fn tensors_of_a_trained_model_change_types_and_return() {
             assert!(swapped != before, "{manage}: {tensor}");
             let back = engine.swap(&[original(tensor)]).unwrap();
             assert_eq!(back.bytes(), ByteSize::ZERO);
-            assert!(trace(&mut engine) == before, "{manage}: {tensor} is not what it was");
+            assert!(trace(&mut engine) == before, "{manage}: {tensor} was not restored");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the tests of reloads share.
+//! Shared parts of the reload tests.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -30,12 +30,13 @@ pub fn options(model: &Path, manage: Manage) -> Options {
     }
 }
 
-/// Servers of devices, by the test binary's ignored test `server`.
+/// Starts RPC servers: the test binary's ignored test `rpc_server`.
 pub fn servers(count: usize, memory: ByteSize) -> Vec<RpcServer> {
     (0..count).map(|_| RpcServer::start(memory).unwrap()).collect()
 }
 
-/// All experts streamed, with room for copies on the servers' devices: of several, each has a slice.
+/// All experts streamed, with room for copies on the servers' devices. Several devices each have a
+/// slice.
 pub fn with_copies(model: &Path, servers: &[RpcServer]) -> Options {
     Options {
         devices: DeviceOptions {
@@ -52,7 +53,7 @@ pub fn with_copies(model: &Path, servers: &[RpcServer]) -> Options {
     }
 }
 
-/// What is resident, and room for two experts of each layer at their largest type.
+/// Room for the resident weights and two experts of each layer at their largest type.
 pub fn streaming_budget(model: &Path, manage: Manage) -> ByteSize {
     let file = terrace_ggml::gguf::read(model).unwrap();
     let ram_budget = Budget::Bytes(ByteSize::gib(1 << 20));
@@ -72,7 +73,7 @@ pub fn load(options: Options) -> Engine {
     Engine::load(options, &mut |_| ControlFlow::Continue(())).unwrap()
 }
 
-/// Bits of the logits behind a prompt, and greedy tokens and logits behind them.
+/// Bits of the logits after a prompt, greedy tokens, and bits of the logits after these.
 #[derive(Debug, PartialEq, Clone)]
 pub struct Trace {
     pub prompt: Vec<u32>,
@@ -104,15 +105,16 @@ pub fn write(spec: &Spec, path: PathBuf) -> PathBuf {
     terrace_testkit::write(spec, path).unwrap()
 }
 
-/// The same weights with one tensor stored otherwise.
+/// The same weights with one tensor in another type.
 pub fn with(spec: &Spec, tensor: &str, ty: WeightType) -> Spec {
     let mut other = spec.clone();
     other.overrides.insert(0, (tensor.into(), ty));
     other
 }
 
-/// Swaps there and back so many times: memory here, and what the servers' devices have free, stays what it is after the first
-/// tenth, and what is computed is what was loaded.
+/// Swaps there and back `rounds` times. After the first tenth, memory use here and free memory of
+/// the servers' devices stay constant, and in the end the model computes what it did when it was
+/// loaded.
 pub fn stays_flat(engine: &mut Engine, servers: usize, there: &[Replacement], rounds: usize) {
     let golden = trace(engine);
     let back: Vec<Replacement> = there.iter().map(|swap| original(&swap.tensor)).collect();
@@ -130,8 +132,8 @@ pub fn stays_flat(engine: &mut Engine, servers: usize, there: &[Replacement], ro
         }
     }
     assert!(trace(engine) == golden);
-    let [early, late] = &memory[..] else { unreachable!("two looks") };
+    let [early, late] = &memory[..] else { unreachable!("two measurements") };
     eprintln!("after {} rounds {early:?}, after {rounds} {late:?}", rounds / 10);
-    assert_eq!((early.1.len(), &early.1), (servers, &late.1), "memory that the devices have free");
+    assert_eq!((early.1.len(), &early.1), (servers, &late.1), "free memory of the devices");
     assert!(late.0 < early.0 + ByteSize::mib(2), "{early:?}, {late:?}");
 }

@@ -1,4 +1,4 @@
-//! A worker over the bundled model or another, and callers that wait for its answers.
+//! A worker with the bundled or another model, and callers that wait for its answers.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ pub fn models() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models")
 }
 
-/// The bundled model, one thread, prompts in batches of 64 tokens that are two graphs each.
+/// The bundled model, one thread, prompts in batches of 64 tokens with two graphs each.
 pub fn options(streamed: bool) -> Options {
     Options {
         model: models().join("tiny-moe-Q4_K.gguf"),
@@ -41,7 +41,7 @@ pub fn load(options: Options) -> Engine {
 
 pub const PLAIN: ServingOptions = ServingOptions { slots: 1, queue: 100, batch_slots: false };
 
-/// A worker with so many slots.
+/// Starts a worker.
 pub fn serve(options: Options, serving: ServingOptions) -> Serving {
     Serving::start(
         load(Options {
@@ -52,7 +52,7 @@ pub fn serve(options: Options, serving: ServingOptions) -> Serving {
     )
 }
 
-/// A job of which no model knows yet.
+/// A job that is not yet checked against a model.
 #[derive(Clone)]
 pub struct Job {
     pub prompt: Vec<i32>,
@@ -75,7 +75,7 @@ pub fn job(prompt: &[i32], n: usize) -> Job {
     Job { prompt: prompt.to_vec(), n_max: Some(n), sampling, stop: Vec::new(), reuse: false }
 }
 
-/// The sample text's tokens from `from` on, `len` of them.
+/// `len` tokens of the sample text from byte `from` on.
 pub fn text(engine: &Engine, from: usize, len: usize) -> Vec<i32> {
     let text = std::fs::read_to_string(models().join("sample.kjv.txt")).unwrap();
     let start = text[from..].find(' ').unwrap() + from;
@@ -84,7 +84,7 @@ pub fn text(engine: &Engine, from: usize, len: usize) -> Vec<i32> {
     tokens
 }
 
-/// What a job alone comes to, in a context that has seen nothing else.
+/// The answer to a job alone, in an unused context.
 pub fn lone(engine: &mut Engine, job: &Job) -> Answer {
     let mut session = engine.session();
     engine
@@ -92,14 +92,14 @@ pub fn lone(engine: &mut Engine, job: &Job) -> Answer {
         .unwrap()
 }
 
-/// What a caller is told.
+/// The events that a caller receives.
 pub struct Told {
     events: Receiver<Event>,
-    /// A job ends with its ticket.
+    /// Dropping it would end the job.
     _ticket: Ticket,
 }
 
-/// Everything that came of a job.
+/// All results of a job.
 pub struct Heard {
     pub started: Option<(usize, u64)>,
     pub progress: Vec<usize>,

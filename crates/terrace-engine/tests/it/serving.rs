@@ -1,4 +1,4 @@
-//! One worker, several callers: what each is told is what it would have been told alone.
+//! One worker, several callers: each receives what it would receive alone.
 
 use crate::served::{Job, PLAIN, ask, job, load, lone, options, serve, text, to_flow};
 use std::ops::ControlFlow;
@@ -14,7 +14,7 @@ fn seeded(seed: u32) -> Sampling {
     Sampling { seed, ..Sampling::default() }
 }
 
-/// Prompts of other lengths, greedy and not.
+/// Prompts of different lengths, with and without greedy sampling.
 fn jobs(engine: &Engine) -> Vec<Job> {
     let lengths = [5, 200, 33, 90, 1, 64, 17, 150];
     let job = |(i, len): (usize, usize)| {
@@ -41,7 +41,7 @@ fn slots_answer_as_if_they_were_alone() {
         for slots in [1, 4] {
             let serving = serve(options(streamed), ServingOptions { slots, ..PLAIN });
             assert_eq!((serving.facts().slots, serving.facts().context), (slots as usize, 512));
-            // The longest begins with the others, and ends last.
+            // The longest starts with the others and ends last.
             let last = ask(&serving, longest.clone()).unwrap();
             let told: Vec<_> = jobs.iter().map(|job| ask(&serving, job.clone()).unwrap()).collect();
             for ((told, expected), job) in told.into_iter().zip(&expected).zip(&jobs) {
@@ -64,12 +64,12 @@ fn slots_answer_as_if_they_were_alone() {
             if slots > 1 {
                 continue;
             }
-            // One slot: the engine goes on as it always did.
+            // With one slot, the engine works as before.
             assert_eq!(lone(&mut engine, &jobs[1]).tokens, expected[1].tokens);
             assert_eq!(lone(&mut engine, &longest).tokens, end.tokens);
             assert_eq!(bits(&mut engine), end_logits);
         }
-        // And the very bits, behind 39 rounds beside three others.
+        // The bits are equal even after 39 rounds with three other jobs.
         let serving = serve(options(streamed), ServingOptions { slots: 4, ..PLAIN });
         let told = ask(&serving, longest.clone()).unwrap();
         let others: Vec<_> = jobs[..3].iter().map(|job| ask(&serving, job.clone()).unwrap()).collect();
@@ -85,7 +85,7 @@ fn stop_strings_end_an_answer_and_are_not_part_of_it() {
     let prompt = text(&engine, 3000, 30);
     let whole = lone(&mut engine, &job(&prompt, 40));
     let text = String::from_utf8_lossy(&whole.text).into_owned();
-    // Strings out of the middle of the answer, across tokens, and some that only nearly occur.
+    // Strings from the middle of the answer, across tokens, and some that almost occur.
     let at = text.char_indices().nth(40).unwrap().0;
     let middle: String = text[at..].chars().take(9).collect();
     let serving = Serving::start(engine, PLAIN);
@@ -95,7 +95,7 @@ fn stop_strings_end_an_answer_and_are_not_part_of_it() {
     assert_eq!(heard.text, text.as_bytes()[..text.find(&middle).unwrap()]);
     assert_eq!((answer.stop, answer.stop_string), (StopReason::StopString, Some(middle)));
     assert!(whole.tokens.starts_with(&answer.tokens));
-    // What was held back comes at the end after all.
+    // Text that was held back is delivered at the end.
     let begin: String = text.chars().rev().take(4).collect::<Vec<_>>().into_iter().rev().collect();
     let heard = ask(&serving, Job { stop: vec![begin + "~"], ..job(&prompt, 40) }).unwrap().all();
     assert_eq!(heard.text, whole.text);
@@ -117,7 +117,7 @@ fn jobs_that_cannot_be_taken_are_refused() {
     let tokens = serving.tokenize("In the beginning", false, false).unwrap();
     assert_eq!(serving.detokenize(&tokens), b"In the beginning");
 
-    // One answers, held up by its caller; two wait.
+    // One is being answered and held up by its caller; two wait.
     let (go, wait) = channel::<()>();
     let (send, first) = channel();
     let sink = move |event| {
@@ -146,7 +146,7 @@ fn a_caller_that_is_gone_ends_its_job_and_no_other() {
     let expected: Vec<_> = jobs[..4].iter().map(|job| lone(&mut engine, job)).collect();
     drop(engine);
     let serving = serve(options(false), ServingOptions { slots: 4, ..PLAIN });
-    // One leaves when it starts, one in the middle of its prompt, one behind the third token.
+    // One leaves when it starts, one in the middle of its prompt, one after the third token.
     let calls = Arc::new(AtomicUsize::new(0));
     let leaving = |at: fn(&Event, usize) -> bool| {
         let (calls, mut texts) = (Arc::clone(&calls), 0);
@@ -167,7 +167,7 @@ fn a_caller_that_is_gone_ends_its_job_and_no_other() {
     for (told, expected) in told.into_iter().zip(expected) {
         assert_eq!(told.answer().tokens, expected.tokens);
     }
-    // Nobody is called again after it has left.
+    // No caller is called again after it has left.
     assert_eq!(calls.load(Ordering::SeqCst), 3);
     let totals = serving.status().totals;
     assert_eq!((totals.ended.cancelled, totals.ended.length), (3, 4));
@@ -190,7 +190,8 @@ fn stopping_ends_all_jobs_as_cancelled() {
     assert_eq!(lone(&mut engine, &job(&prompt, 3)).tokens.len(), 3);
 }
 
-/// Two conversations over one model: each goes on where it was, whatever the other has left in the context.
+/// Two conversations with one model: each continues where it was, whatever the other has left in
+/// the context.
 #[test]
 fn sessions_take_turns() {
     let mut engine = load(options(true));
@@ -203,7 +204,7 @@ fn sessions_take_turns() {
         let history = [session.tokens(), part].concat();
         let answer = engine.generate(session, part, Some(8), &greedy, go_on).unwrap();
         assert_eq!(session.position(), history.len() + 7, "the last token was chosen, not evaluated");
-        // What one conversation that has said all of that would go on with.
+        // The answer that a single conversation with this history would get.
         assert_eq!(lone(&mut engine, &job(&history, 8)).tokens, answer.tokens, "turn {turn}");
     }
 }

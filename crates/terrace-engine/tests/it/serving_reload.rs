@@ -1,4 +1,5 @@
-//! Tensors change while callers are answered: each answer is of one state of the model, or says that it is not.
+//! Tensors change while callers are answered: each answer comes from one state of the model, or
+//! reports that it does not.
 
 use crate::served::{Job, PLAIN, Told, ask, job, load, lone, models, options, text, to_flow};
 use std::collections::HashSet;
@@ -18,7 +19,7 @@ use terrace_model::ByteSize;
 use terrace_plan::Budget;
 use terrace_quantize::{QuantizeOptions, QuantizePlan};
 
-/// The bundled model under a name of its own, and the same with other experts.
+/// A copy of the bundled model, and the same model with other experts.
 struct Scene {
     _dir: tempfile::TempDir,
     model: PathBuf,
@@ -26,7 +27,7 @@ struct Scene {
     other: PathBuf,
 }
 
-/// So many tensors are of another type in the other file.
+/// Number of tensors with another type in the other file.
 const CHANGED: usize = 4;
 
 fn scene() -> Scene {
@@ -64,14 +65,14 @@ impl Scene {
         })
     }
 
-    /// The model's file becomes this one, as editors and `mv` do it.
+    /// Replaces the model's file as editors and `mv` do.
     fn rename_from(&self, source: &Path) {
         let copy = self.model.with_extension("new");
         fs::copy(source, &copy).unwrap();
         fs::rename(copy, &self.model).unwrap();
     }
 
-    /// Of even epochs the model's own file, of odd ones the other.
+    /// The model's own file for even epochs, the other for odd ones.
     fn at(&self, epoch: u64) -> &Path {
         if epoch.is_multiple_of(2) { &self.base } else { &self.other }
     }
@@ -100,7 +101,7 @@ fn callers_get_the_answer_of_one_epoch_whatever_is_reloaded_meanwhile() {
             jobs.iter().map(|job| lone(&mut engine, job).tokens).collect::<Vec<_>>()
         });
         let told_apart = (0..CALLERS).filter(|&i| golden[0][i] != golden[1][i]).count();
-        assert!(told_apart > 0, "the files answer alike");
+        assert!(told_apart > 0, "the files give the same answers");
         let mut engine = scene.load(streamed, 4);
         let request = engine.reload_request();
         let epoch = Arc::new(AtomicU64::new(0));
@@ -129,7 +130,7 @@ fn callers_get_the_answer_of_one_epoch_whatever_is_reloaded_meanwhile() {
                 };
                 for next in 1..=reloads {
                     scene.rename_from(scene.at(next));
-                    // By the flag that signals set, and by a call.
+                    // By the flag that signal handlers set, and by a call.
                     if next % 3 == 0 {
                         request.store(true, Ordering::SeqCst);
                         wait(&|| epoch.load(Ordering::SeqCst) >= next);
@@ -151,7 +152,7 @@ fn callers_get_the_answer_of_one_epoch_whatever_is_reloaded_meanwhile() {
                     assert_eq!(&answer.tokens, begun, "streamed {streamed}, caller {caller}, epoch {first}");
                     whole[(first % 2) as usize] += 1;
                 } else {
-                    // It began with the old weights, and says so.
+                    // It started with the old weights, and reports that.
                     assert_eq!(answer.tokens[0], begun[0], "streamed {streamed}, {first} to {last}");
                     straddling += 1;
                 }
@@ -160,14 +161,15 @@ fn callers_get_the_answer_of_one_epoch_whatever_is_reloaded_meanwhile() {
         let status = serving.status();
         assert_eq!((status.epoch, status.totals.ended.failed), (reloads, 0));
         eprintln!(
-            "streamed {streamed}: {whole:?} answers of one epoch, {straddling} of more, {} tokens evaluated again",
+            "streamed {streamed}: {whole:?} answers of one epoch, {straddling} of several, {} tokens evaluated again",
             status.totals.recomputed_tokens
         );
         assert!(whole[0] > 100 && whole[1] > 100, "streamed {streamed}: {whole:?} {straddling}");
     }
 }
 
-/// What becomes of a job under which the other file comes behind its fifth token, in a context with others or alone.
+/// The answers to a job and two others if the model is reloaded from the other file after the job's
+/// fifth token.
 fn reloaded_under(
     scene: &Scene,
     serving: &Serving,
@@ -234,7 +236,7 @@ fn a_job_goes_on_with_the_new_weights_as_a_generation_does() {
         });
         let request = engine.reload_request();
         let serving = Serving::start(engine, ServingOptions { slots: 4, ..PLAIN });
-        // What an idle slot holds.
+        // Fills a slot that is idle later.
         let idle = ask(&serving, job(&prompt, 4)).unwrap().answer();
         assert_eq!(idle.tokens, whole.tokens[..4], "{label}");
         let (answer, others) = reloaded_under(&scene, &serving, &request, &job(&prompt, 12));
@@ -244,12 +246,13 @@ fn a_job_goes_on_with_the_new_weights_as_a_generation_does() {
         assert_eq!(status.epoch, 1);
         assert_eq!(status.totals.recomputed_tokens > 80, !kept, "{label}: {status:?}");
         let epochs: HashSet<_> = others.iter().map(|other| other.epochs).collect();
-        assert_eq!(epochs, HashSet::from([(0, 1)]), "{label}: they were generating as well");
-        // The idle one's keys and values are of the old weights.
+        assert_eq!(epochs, HashSet::from([(0, 1)]), "{label}: the others were generating, too");
+        // The idle slot's keys and values come from the old weights.
         let again =
             ask(&serving, Job { reuse: true, ..job(&[&prompt[..], &idle.tokens, &[5, 6]].concat(), 4) });
         let again = again.unwrap().answer();
-        // Kept ones are of both; slots that were at work had theirs computed anew, and the prompt is in one of them.
+        // If kept, they come from both. Otherwise slots that were generating recomputed theirs, and
+        // one of these holds the prompt.
         assert!(again.reused >= prompt.len(), "{label}: {}", again.reused);
         assert_eq!(again.epochs, if kept { (0, 1) } else { (1, 1) }, "{label}");
     }
@@ -271,15 +274,15 @@ fn an_idle_worker_sees_that_a_reload_is_asked_for() {
     request.store(true, Ordering::SeqCst);
     assert_eq!(heard.recv().unwrap(), Some(1));
     let answer = ask(&serving, warm.clone()).unwrap().answer();
-    assert_eq!((answer.reused, answer.epochs), (0, (1, 1)), "what was held is of the old weights");
+    assert_eq!((answer.reused, answer.epochs), (0, (1, 1)), "held tokens came from the old weights");
 
-    // What is refused changes nothing, and is said to whom it was promised.
+    // A refused reload changes nothing, and is reported to its requester.
     fs::write(&scene.model, b"no model").unwrap();
     let error = reload(&serving).unwrap_err();
     assert!(error.to_string().starts_with("nothing was reloaded"), "{error}");
     let again = ask(&serving, Job { reuse: false, ..warm.clone() }).unwrap().answer();
     assert_eq!((again.tokens, again.epochs), (answer.tokens, (1, 1)));
-    assert!(ask(&serving, warm).unwrap().answer().reused > 0, "and nothing was forgotten");
+    assert!(ask(&serving, warm).unwrap().answer().reused > 0, "nothing was forgotten");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Slots of models of all kinds: what they hold, what of it serves the next job, and what happens when a computation fails.
+//! Slots of models of all kinds: what they hold, what the next job can reuse, and what happens when
+//! a computation fails.
 
 use crate::served::{Job, PLAIN, ask, job, load, lone, options, serve, text};
 use std::ops::ControlFlow;
@@ -19,7 +20,7 @@ fn tiny(arch: Arch) -> (tempfile::TempDir, PathBuf) {
     (dir, model)
 }
 
-/// Tokens that say nothing.
+/// Meaningless tokens.
 fn noise(seed: i32, len: usize) -> Vec<i32> {
     (0..len as i32).map(|i| 3 + (i * (7 + 2 * seed) + seed * 31) % 250).collect()
 }
@@ -72,7 +73,7 @@ fn what_a_slot_holds_serves_the_next_job_that_begins_so() {
     for arch in [Arch::Qwen3Moe, Arch::Deepseek2, Arch::Qwen3Next, Arch::Gemma4, Arch::GptOss] {
         let (_dir, model) = tiny(arch);
         let options = Options { model, ..options(false) };
-        // The reference: one conversation after the other in a context of its own.
+        // The reference: one conversation after the other, each in its own context.
         let mut engine = load(options.clone());
         let talk = |engine: &mut Engine, first: &[i32], second: &[i32]| {
             let go_on = &mut |_: &[u8]| ControlFlow::Continue(());
@@ -91,24 +92,25 @@ fn what_a_slot_holds_serves_the_next_job_that_begins_so() {
         let branched = lone(&mut engine, &job(&branch, 6)).tokens;
         let serving = serve(options, FOUR);
         let reusing = |prompt: &[i32]| ask(&serving, Job { reuse: true, ..job(prompt, 6) }).unwrap().answer();
-        // Somebody else's slot is not in the way.
+        // Another caller's slot does not interfere.
         assert_eq!(reusing(&noise(9, 40)).reused, 0, "{arch}");
         let begun = reusing(&first);
         assert_eq!((begun.reused, &begun.tokens), (0, &answer), "{arch}");
-        // The conversation goes on: all that is held is used, whatever the memory.
+        // The conversation continues: everything held is reused, with any kind of memory.
         let prompt = [&first[..], &answer, &second].concat();
         let went_on = reusing(&prompt);
         assert_eq!((went_on.reused, &went_on.tokens), (64 + 5, &next), "{arch}");
         assert_eq!((went_on.prompt_tokens, went_on.epochs), (prompt.len(), (0, 0)));
-        // Another one from the middle of the prompt: what cannot be cut begins anew. The same graphs either way.
+        // Another conversation branches off in the middle of the prompt: memory that cannot be
+        // truncated starts over. The graphs are the same either way.
         let cut = reusing(&branch);
         let held = if arch == Arch::Qwen3Next { 0 } else { 32 };
         assert_eq!((cut.reused, &cut.tokens), (held, &branched), "{arch}");
-        // The whole prompt is there, and its last token is evaluated for its logits.
+        // The whole prompt is held, and only its last token is evaluated for its logits.
         let again = reusing(&branch);
         let held = if arch == Arch::Qwen3Next { 0 } else { branch.len() - 1 };
         assert_eq!(again.reused, held, "{arch}");
-        // Who does not want it does not get it.
+        // Nothing is reused unless the job allows it.
         let alone = ask(&serving, job(&branch, 6)).unwrap().answer();
         assert_eq!((alone.reused, &alone.tokens), (0, &branched), "{arch}");
         let totals = serving.status().totals;
@@ -123,10 +125,10 @@ fn a_few_common_tokens_do_not_take_a_conversation_away() {
     let reusing =
         |prompt: &[i32]| ask(&serving, Job { reuse: true, ..job(prompt, 2) }).unwrap().answer().reused;
     assert_eq!(reusing(&prompt(1, 100)), 0);
-    // Three of eighty are not worth it: the other slot is taken, and of it nothing can be used.
+    // Three tokens of eighty are not worth it: the other slot is used, with nothing to reuse.
     assert_eq!(reusing(&prompt(2, 80)), 0);
     assert_eq!(reusing(&prompt(1, 100)), 102);
-    // Now the second is the older one, and gives up all but the beginning.
+    // Now the second slot is the older one, and keeps only the first tokens.
     assert_eq!(reusing(&prompt(3, 80)), 3);
     assert_eq!(reusing(&prompt(1, 100)), 102);
     let held: Vec<usize> = serving.status().slots.iter().map(|slot| slot.held).collect();
@@ -165,15 +167,15 @@ fn a_failed_read_fails_the_job_that_needed_it() {
         failures += failed;
         whole += usize::from(failed == 0);
         assert_eq!(serving.status().totals.ended.failed, failed);
-        // And the next one does not notice.
+        // The next job is not affected.
         assert_eq!(ask(&serving, jobs[0].clone()).unwrap().answer().tokens, expected[0]);
     }
-    assert!(failures > 3, "{failures} failed, {whole} did not meet the fault");
+    assert!(failures > 3, "{failures} failed, {whole} were not hit by the fault");
 }
 
 #[test]
 fn what_a_failed_prompt_leaves_behind_is_sound() {
-    // Keys and values can be cut back; states cannot, and begin anew.
+    // Keys and values can be truncated; states cannot, and start over.
     for arch in [Arch::Qwen3Moe, Arch::Qwen3Next] {
         let (_dir, model) = tiny(arch);
         let options = streaming(Options { model, ..options(false) });
@@ -209,7 +211,7 @@ fn a_failed_read_under_a_batch_of_slots_is_tried_again_one_by_one() {
         let prompt = serving.tokenize("The water", true, false).unwrap();
         let told: Vec<_> = (0..4).map(|_| ask(&serving, job(&prompt, 60)).unwrap()).collect();
         let answers: Vec<_> = told.into_iter().map(|told| told.all().end).collect();
-        // The fault is met once; where it was a prompt's, that job alone has failed.
+        // The fault occurs once. If it hit a prompt, only that job failed.
         assert!(answers.iter().filter(|answer| answer.is_err()).count() < 2, "{answers:?}");
         for answer in answers.into_iter().flatten() {
             assert_eq!(answer.tokens.len(), 60);
@@ -232,11 +234,11 @@ fn slots_computed_together_read_experts_once() {
     };
     let (alone, each) = blocks(false);
     let (together, once) = blocks(true);
-    assert!(alone.iter().all(|tokens| *tokens == alone[0]), "callers of the same are told the same");
+    assert!(alone.iter().all(|tokens| *tokens == alone[0]), "the same prompts get the same answers");
     assert!(together.iter().all(|tokens| tokens.len() == 40));
-    // The first comes of the prompt, which is never computed with others.
+    // The first token comes from the prompt, which is never computed with others.
     assert!(together.iter().all(|tokens| tokens[0] == alone[0][0]));
-    // They are a token apart, and have only some experts in common.
+    // The jobs are a token apart and share only some experts.
     assert!(10 * once < 9 * each, "{once} blocks together, {each} one by one");
 }
 
@@ -247,7 +249,7 @@ fn the_context_of_all_slots_is_counted_before_the_load() {
             context: ContextOptions { sequences, unified: false, ..options(false).context },
             ..options(false)
         });
-        assert_eq!(engine.context_size(), 512, "each has all of it");
+        assert_eq!(engine.context_size(), 512, "each slot has a whole context");
         engine.plan().context_bytes.bytes()
     };
     let (one, two, four) = (context(1), context(2), context(4));
@@ -258,10 +260,10 @@ fn the_context_of_all_slots_is_counted_before_the_load() {
         ..options(false)
     });
     assert!(engine.plan().to_string().contains("4 slots, each context 512 tokens"), "{}", engine.plan());
-    // Sequences with a context of their own share nothing.
+    // Sequences with separate contexts share nothing.
     assert_eq!(Logits::new(&mut engine).sequences(), 1);
     drop(engine);
-    // One such context would fit the address space of a small machine; hundreds fit none.
+    // One such context would fit in the address space of a small machine; hundreds fit in none.
     let huge = Options {
         context: ContextOptions {
             sequences: 200,
@@ -306,7 +308,8 @@ fn a_long_prompt_does_not_keep_others_from_going_on() {
     long.recv().unwrap();
     first.recv().unwrap();
     let log = log.lock().unwrap().clone();
-    // 480 tokens are 15 graphs, and the last one ends the job; a round between two is a token of the other's.
+    // 480 tokens are 15 graphs, the last of which ends the job. In the round between two graphs,
+    // the other job gets a token.
     assert_eq!(log.matches('p').count(), 15, "{log}");
     assert!(log.matches("pp").count() < 2, "{log}");
     assert!(serving.status().totals.prompt_tokens == 484);

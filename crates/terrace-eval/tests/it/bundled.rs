@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use terrace_engine::options::ComputeOptions;
 use terrace_engine::{Engine, Options};
 
-/// Where they are.
+/// The directory of the bundled files.
 pub fn models() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models")
 }
 
-/// One thread, and what the test asks for.
+/// Loads the bundled model with one thread and the test's options.
 pub fn load(options: Options) -> Engine {
     terrace_testkit::needs_own_process();
     let options = Options {

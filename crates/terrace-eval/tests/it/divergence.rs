@@ -1,4 +1,5 @@
-//! Divergence from a base against a count of its own: both models' logits one token at a time, all of it in double precision.
+//! Divergence from a base, compared with an independent computation: both models' logits one token
+//! at a time, in double precision.
 
 use crate::bundled;
 use std::ops::ControlFlow;
@@ -15,7 +16,7 @@ use terrace_model::KvType;
 
 const OPTIONS: PerplexityOptions = PerplexityOptions { context: 96, chunks: Some(3) };
 
-/// The bundled model; with keys and values in four bits it predicts otherwise.
+/// The bundled model. Its predictions differ with 4-bit keys and values.
 fn load(kv_type: KvType, batch: u32) -> Engine {
     bundled::load(Options {
         context: ContextOptions {
@@ -33,7 +34,8 @@ fn tokens(engine: &Engine) -> Vec<i32> {
     bundled::tokens(engine, 4000)
 }
 
-/// Probabilities of all tokens at the scored positions of the first chunk, each from a text that ends before it.
+/// Probabilities of all tokens at the scored positions of the first chunk, each from a text that
+/// ends before it.
 fn probabilities(engine: &mut Engine, tokens: &[i32]) -> Vec<Vec<f64>> {
     (OPTIONS.context / 2 + 1..OPTIONS.context)
         .map(|end| {
@@ -64,13 +66,13 @@ fn saved_compared_and_by_definition() {
     let path = dir.path().join("base");
     let go_on = &mut |_: &terrace_eval::PerplexityProgress| ControlFlow::Continue(());
 
-    // In two calls per chunk: the rows come in pieces.
+    // Two calls per chunk, so that the rows come in pieces.
     let mut engine = load(KvType::F16, 64);
     let tokens = tokens(&engine);
     let plain = perplexity(&mut engine, &tokens, &OPTIONS, go_on).unwrap();
     let saved =
         save_logits(&mut engine, &tokens, &OPTIONS, LogitsFile::create(&path).unwrap(), go_on).unwrap();
-    assert_eq!(saved.nll, plain.nll, "keeping changes nothing");
+    assert_eq!(saved.nll, plain.nll, "saving changes nothing");
 
     let mut base = BaseLogits::open(&path).unwrap();
     assert_eq!(base.tokens()[..], tokens[..3 * 96]);
@@ -98,14 +100,18 @@ fn saved_compared_and_by_definition() {
         let target = usize::try_from(tokens[OPTIONS.context / 2 + 1 + i]).unwrap();
         let kld: f64 = p.iter().zip(q).map(|(p, q)| p * (p / q).ln()).sum();
         klds += kld - compared.kld;
-        // Single tokens are computed by other kernels than whole chunks, whose rounding this bears.
+        // Tolerances for rounding: single tokens are computed with other kernels than whole chunks.
         assert!((compared.kld - kld).abs() < 0.05 * kld + 2e-3, "{i}: {} and {kld}", compared.kld);
         assert!((compared.nll + q[target].ln()).abs() < 0.1, "{i}");
         assert!((compared.nll_base + p[target].ln()).abs() < 0.1, "{i}");
         assert!((compared.delta_p - (q[target] - p[target])).abs() < 0.02, "{i}");
     }
     assert!(klds.abs() / (exact.len() as f64) < 0.05 * from_file.summary.kld.value, "{klds}");
-    assert!(from_file.summary.kld.value > 1e-3, "four bits can be told: {:?}", from_file.summary.kld);
+    assert!(
+        from_file.summary.kld.value > 1e-3,
+        "4-bit caches make a difference: {:?}",
+        from_file.summary.kld
+    );
 
     let mut refused = |text: &[i32], options: PerplexityOptions| {
         let error = divergence(&mut engine, text, &options, &mut base, &mut |_| ControlFlow::Continue(()))

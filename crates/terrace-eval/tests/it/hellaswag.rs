@@ -1,4 +1,4 @@
-//! Tasks answered in batches, against each ending evaluated alone, one token at a time.
+//! Tasks answered in batches, compared with each ending evaluated alone, one token at a time.
 
 use crate::bundled;
 use crate::bundled::models;
@@ -10,8 +10,9 @@ use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
 use terrace_plan::{Budget, Manage};
 
-/// ggml has other kernels for other numbers of tokens, and where a router hesitates their rounding chooses another expert; wrong
-/// endings are further from right ones by an order of magnitude.
+/// ggml uses different kernels for different numbers of tokens, and in a close decision of a router
+/// their rounding selects another expert. Wrong endings are further from right ones by an order of
+/// magnitude.
 const CLOSE: f64 = 0.15;
 
 fn load(sequences: u32, streamed: bool) -> Engine {
@@ -26,7 +27,7 @@ fn load(sequences: u32, streamed: bool) -> Engine {
     })
 }
 
-/// Verses cut in two; the other endings are those of other verses.
+/// Verses cut in two, with the ends of other verses as wrong endings.
 fn tasks(count: usize) -> Vec<HellaSwagTask> {
     let text = std::fs::read_to_string(models().join("sample.kjv.txt")).unwrap();
     let verses: Vec<Vec<&str>> = text
@@ -60,7 +61,8 @@ fn answer(engine: &mut Engine, tasks: &[HellaSwagTask]) -> HellaSwagReport {
     report
 }
 
-/// Mean log probability of the tokens of a text from `shared` on, each from a text that ends before it.
+/// Mean log probability of the tokens of a text from `shared` on, each from a text that ends before
+/// it.
 fn by_definition(engine: &mut Engine, text: &[i32], shared: usize) -> f64 {
     let ln_p = (shared..text.len()).map(|end| {
         let mut session = engine.session();
@@ -101,7 +103,8 @@ fn batched_streamed_and_by_definition() {
     assert!(right >= 7, "a trained model does better than guessing: {right} of 14");
     assert!(report.score.low < report.score.accuracy && report.score.accuracy < report.score.high);
 
-    // One at a time, and out of few slots: other graphs and other bytes, the same answers up to rounding.
+    // One at a time, and with few slots: other graphs and other bytes, but the same answers up to
+    // rounding.
     for (sequences, streamed) in [(HELLASWAG_SEQUENCES, false), (16, true)] {
         let other = answer(&mut load(sequences, streamed), &tasks);
         for (a, b) in report.answers.iter().zip(&other.answers) {
@@ -122,7 +125,8 @@ fn refusals(engine: &mut Engine, task: &HellaSwagTask) {
     let error = attempt(long);
     assert!(matches!(error, EvalError::TaskTooLong { line: 7, room: 512, .. }), "{error}");
     let endings = ["a", "bb", "c", "d"].map(String::from);
-    // Nothing in common but what begins a document, if the model wants that.
+    // Endings that have nothing in common except the token at the beginning of a document, if the
+    // model has one.
     let bare = HellaSwagTask { context: String::new(), endings, line: 1, gold: 0 };
     if let Err(error) = hellaswag(engine, &[bare], &mut |_| ControlFlow::Continue(())) {
         assert!(matches!(error, EvalError::TaskWithoutContext { line: 1 }), "{error}");
@@ -133,7 +137,7 @@ fn refusals(engine: &mut Engine, task: &HellaSwagTask) {
     assert!(matches!(error, EvalError::Sequences { needed: 4, there: 1 }), "{error}");
     let stopped = hellaswag(engine, std::slice::from_ref(task), &mut |_| ControlFlow::Break(()));
     assert!(matches!(stopped, Err(EvalError::Cancelled)));
-    // Endings share their context, and these sequences do not.
+    // Endings share a context, but these sequences do not.
     let mut slots = bundled::load(Options {
         context: ContextOptions {
             sequences: 4,

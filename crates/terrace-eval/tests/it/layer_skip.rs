@@ -1,7 +1,8 @@
-//! Layer skip: layers that add nothing can be left out without a trace, over every architecture of the test kit.
+//! Layer skip: for every architecture of the test kit, leaving out layers that add nothing changes
+//! nothing.
 //!
-//! Each architecture runs in a process of its own (this test binary again), because the stock reference has to be
-//! computed before the Terrace device is registered.
+//! Each architecture needs its own process, because the stock reference has to be computed before
+//! the Terrace device is registered.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -25,7 +26,7 @@ fn options(model: &Path) -> Options {
     }
 }
 
-/// Experts stream where there are any; with the smallest budget.
+/// Experts are streamed, if there are any, with the smallest budget.
 fn streamed(model: &Path) -> Options {
     let file = terrace_ggml::gguf::read(model).unwrap();
     let manage =
@@ -45,7 +46,7 @@ fn streamed(model: &Path) -> Options {
     }
 }
 
-/// Bits of the logits after a prompt, in several graphs, and after some single tokens behind it.
+/// Bits of the logits after a prompt of several graphs, and after single tokens that follow it.
 fn logits(options: Options) -> Result<Vec<u32>, EngineError> {
     let mut engine = Engine::load(options, &mut |_| ControlFlow::Continue(()))?;
     let tokens = engine.tokenize(TEXT, true, false)?;
@@ -60,7 +61,7 @@ fn logits(options: Options) -> Result<Vec<u32>, EngineError> {
     Ok(all)
 }
 
-/// A file that says to skip these layers.
+/// Writes a file that skips these layers.
 fn skip_file(model: &Path, layers: &[u32]) -> PathBuf {
     let identity = terrace_model::identity::ModelIdentity::of(&terrace_ggml::gguf::read(model).unwrap());
     let measured = serde_json::json!({"perplexity": 1.0, "error": null, "chunks": 1, "context": 512});
@@ -99,7 +100,7 @@ fn check(arch: Arch) {
         assert!(run(&[1, 2, 3]) == far, "{name}: all of them");
     }
 
-    // What is not computed is not read.
+    // Skipped layers are not read.
     let reads = |layers: &[u32]| {
         let options = Options {
             compute: ComputeOptions {
@@ -158,15 +159,15 @@ fn calibration_finds_the_layers_that_change_nothing() {
             (_, None) => panic!("nothing measured in layer {layer}"),
         }
     }
-    // Layers that add nothing cost nothing; observing changed nothing.
+    // Skipping layers that add nothing costs nothing, and observing changes nothing.
     assert_eq!(skip.with, skip.without);
     let mut engine = Engine::load(base.clone(), &mut |_| ControlFlow::Continue(())).unwrap();
     let plain = perplexity(&mut engine, &tokens, &chunks, &mut |_| ControlFlow::Continue(())).unwrap();
-    // The last layer computes fewer tokens here, which ggml may do with another kernel.
+    // The last layer computes fewer tokens here, possibly with another kernel of ggml.
     let ratio = plain.perplexity / skip.without.perplexity;
     assert!((ratio - 1.0).abs() < 1e-6, "{ratio}");
 
-    // The file comes back as it was, for this model only.
+    // The file is read back unchanged, and accepted only for this model.
     let path = dir.path().join("skip.json");
     skip.write(&path).unwrap();
     let file = terrace_ggml::gguf::read(&model).unwrap();
@@ -187,7 +188,7 @@ fn calibration_finds_the_layers_that_change_nothing() {
     .unwrap();
     assert!(error.to_string().contains("made for"), "{error}");
 
-    // A threshold that all layers pass: still not the first and the last.
+    // With a threshold that all layers pass, the first and the last are still not skipped.
     let skip = calibrator.calibrate(&tokens, &chunks, -1.0, &mut |_, _| ControlFlow::Continue(())).unwrap();
     assert_eq!(skip.skip, [1, 2, 3, 4]);
     assert!(skip.with.perplexity != skip.without.perplexity);

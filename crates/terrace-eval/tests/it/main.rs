@@ -1,4 +1,4 @@
-//! Tests of models measured.
+//! Tests of measurements of models.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 

@@ -1,4 +1,5 @@
-//! Perplexity against a count of its own: logits one token at a time, softmax in double precision.
+//! Perplexity, compared with an independent computation: logits one token at a time, softmax in
+//! double precision.
 
 use crate::bundled;
 use crate::bundled::models;
@@ -43,11 +44,12 @@ fn measure(engine: &mut Engine, tokens: &[i32]) -> PerplexityReport {
     report
 }
 
-/// Negative log likelihoods of the second half of each chunk, by definition: each token's from a text that ends before
-/// it. (ggml has other kernels for other numbers of tokens, so that this agrees up to their rounding only.)
+/// Negative log likelihoods of the second half of each chunk, by definition: each token's from a
+/// text that ends before it. They agree only up to rounding, since ggml uses different kernels for
+/// different numbers of tokens.
 fn by_definition(engine: &mut Engine, tokens: &[i32]) -> Vec<f64> {
     let mut all = Vec::new();
-    // A model that wants a first token of its own gets it in every chunk, in place of the text's.
+    // If the model expects a BOS token, it replaces the first token of every chunk.
     let marked =
         engine.tokenize("and", true, false).unwrap() != engine.tokenize("and", false, false).unwrap();
     for chunk in tokens.chunks_exact(CONTEXT).take(CHUNKS) {
@@ -68,7 +70,7 @@ fn by_definition(engine: &mut Engine, tokens: &[i32]) -> Vec<f64> {
     all
 }
 
-/// One test: the stock reference has to come before the Terrace device is registered.
+/// One test, since the stock reference has to be computed before the Terrace device is registered.
 #[test]
 fn streamed_stock_and_by_definition() {
     let mut stock = load(Mode::Stock { repack: false }, Budget::Auto);
@@ -93,7 +95,8 @@ fn streamed_stock_and_by_definition() {
         assert_eq!(report.perplexity.to_bits(), expected.perplexity.to_bits());
     }
 
-    // In several calls per chunk, and several graphs per call: the same up to rounding of attention.
+    // With several calls per chunk and several graphs per call, the result is the same up to
+    // rounding of attention.
     let options = Options {
         model: models().join("tiny-moe-Q4_K.gguf"),
         context: ContextOptions {
@@ -127,7 +130,7 @@ fn refusals(engine: &mut Engine, tokens: &[i32]) {
     assert!(matches!(*long, EngineError::PromptTooLong { context: 256, .. }), "{long}");
     assert!(matches!(attempt(128, 64, ControlFlow::Break(())), EvalError::Cancelled));
 
-    // An engine that was loaded for generating keeps one token's logits.
+    // An engine loaded for generation keeps the logits of one token.
     let options = Options {
         model: models().join("tiny-moe-Q4_K.gguf"),
         context: ContextOptions { tokens: Some(256), ..ContextOptions::default() },

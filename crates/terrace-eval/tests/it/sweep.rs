@@ -1,4 +1,5 @@
-//! The order of a sweep's steps and what it makes of them, on a model that only says what it was told.
+//! The order of a sweep's steps and their evaluation, with a fake model that only records its
+//! swaps.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +17,8 @@ use terrace_model::identity::ModelIdentity;
 use terrace_model::{ByteSize, ModelFile};
 use terrace_testkit::{Arch, Spec};
 
-/// Costs add up by layer and type. Some tensors refuse, or do not return.
+/// A model whose costs add up by layer and type. Single tensors can refuse a swap or fail to be
+/// restored.
 #[derive(Default)]
 struct Fake {
     copies: PathBuf,
@@ -24,7 +26,8 @@ struct Fake {
     swaps: usize,
     refuses: Option<&'static str>,
     stays: Option<&'static str>,
-    /// A return that is none: provenance says so, figures do not.
+    /// After this many swaps, figures no longer return to their original values although provenance
+    /// does.
     drifts_after: Option<usize>,
 }
 
@@ -128,7 +131,7 @@ impl Setup {
         Fake { copies: self.copies.clone(), ..Fake::default() }
     }
 
-    /// Runs until `most` measurements were begun.
+    /// Runs until `most` measurements have been started.
     fn run(&self, model: &mut Fake, journal: &mut Journal, most: usize) -> Result<usize, SweepError> {
         let mut begun = 0;
         let (subjects, donors, copies) = (&self.subjects, &self.donors, self.copies.as_path());
@@ -152,7 +155,7 @@ fn every_subject_meets_every_donor_and_sweeps_go_on() {
     assert_eq!(journal.steps().count(), 5, "the baseline and the copy were measured as well");
     drop(journal);
 
-    // Torn in the middle of a line.
+    // The file is truncated in the middle of a line.
     let text = fs::read(setup.file()).unwrap();
     fs::write(setup.file(), &text[..text.len() - 9]).unwrap();
     let mut journal = setup.journal().unwrap();
@@ -162,7 +165,7 @@ fn every_subject_meets_every_donor_and_sweeps_go_on() {
     assert_eq!(
         begun,
         14 + 3,
-        "what was there is not measured again; the baseline, the copy, and the baseline at the end"
+        "earlier steps are not measured again; the baseline, the copy, and the baseline at the end are"
     );
     for (subject, donor) in setup.subjects.0.iter().flat_map(|s| setup.donors.iter().map(move |d| (s, d))) {
         let step = journal.step(&subject.name, &donor.name).unwrap();
@@ -175,7 +178,7 @@ fn every_subject_meets_every_donor_and_sweeps_go_on() {
     let begun = setup.run(&mut setup.fake(), &mut journal, usize::MAX).unwrap();
     assert_eq!(begun, 2);
 
-    // Nothing is measured with a donor that has become another one of the same size.
+    // Nothing is measured with a donor whose contents have changed at the same size.
     let donor = &setup.donors[1];
     let tensor = donor.model.tensor(&setup.subjects.0[4].name).unwrap();
     let mut bytes = fs::read(&donor.path).unwrap();
@@ -200,7 +203,7 @@ fn a_model_that_is_not_restored_is_noticed() {
     let error = setup.run(&mut model, &mut setup.journal().unwrap(), usize::MAX).unwrap_err();
     assert!(matches!(&error, SweepError::NotRestored { after, .. } if after.contains("blk.1")), "{error}");
 
-    // A copy that changes something.
+    // A copy changes the figures.
     let mut model = Fake { drifts_after: Some(0), ..setup.fake() };
     let error = setup.run(&mut model, &mut setup.journal().unwrap(), usize::MAX).unwrap_err();
     assert!(matches!(&error, SweepError::NotRestored { after, .. } if after.contains("copy")), "{error}");
@@ -210,7 +213,7 @@ fn a_model_that_is_not_restored_is_noticed() {
 fn what_is_refused_is_noted_and_left_out_of_mixes() {
     let setup = setup(Grouping::Tensor);
     let refused = "blk.0.ffn_down_exps.weight";
-    // The step that changes nothing is with the first subject; that is another one.
+    // The first subject is used for the step that changes nothing, so it must not be this one.
     assert_ne!(setup.subjects.0[0].name, refused);
     let mut model = Fake { refuses: Some(refused), ..setup.fake() };
     let mut journal = setup.journal().unwrap();
@@ -232,20 +235,20 @@ fn what_is_refused_is_noted_and_left_out_of_mixes() {
     let least = &sweep.candidates(ByteSize(smallest), 1).unwrap()[0];
     assert!(least.choice.values().all(|donor| donor == "q2_K") && least.choice.len() == 5, "{least:?}");
 
-    // Half of what there is to save: layer 0 costs five times as much, so layer 1 goes first.
+    // Half of the possible saving: layer 0 costs five times as much, so layer 1 is quantised first.
     let budget = ByteSize(all - (all - smallest) / 2);
     let candidates = sweep.candidates(budget, 3).unwrap();
     assert_eq!(
         candidates.len(),
         3,
-        "none of them takes one donor for everything: that is refused, and F16 does not fit"
+        "none uses one donor for everything: one tensor refuses, and F16 does not fit"
     );
     assert!(!candidates[0].choice.contains_key(refused));
     let mixes = sweep.mixes(&candidates, &mut model, &mut |_| ControlFlow::Continue(())).unwrap();
     assert!(mixes.windows(2).all(|two| two[0].figures.kld <= two[1].figures.kld));
-    assert!((mixes[0].figures.kld - mixes[0].predicted).abs() < 1e-9, "these costs do add up");
+    assert!((mixes[0].figures.kld - mixes[0].predicted).abs() < 1e-9, "these costs are additive");
     let roomy = sweep.candidates(ByteSize(all), 1).unwrap();
-    assert_eq!(roomy.len(), 1, "as it was loaded");
+    assert_eq!(roomy.len(), 1, "the model as it was loaded");
     assert!(roomy[0].choice.is_empty() && roomy[0].predicted == 0.0);
     assert!(model.now.is_empty());
     let measured = model.swaps;
@@ -271,7 +274,7 @@ fn journals_of_other_sweeps_are_refused() {
     assert!(matches!(error, SweepError::Other { what: "donor of the same name", .. }), "{error}");
     drop(journal);
 
-    // Something else is neither taken for a journal nor cut off.
+    // Any other file is neither mistaken for a journal nor truncated.
     for (bytes, line) in [(&b"a letter"[..], 1), (b"a letter\n", 1), (b"{\"sweep\":2}\n", 1)] {
         let file = setup.dir.path().join("other.txt");
         fs::write(&file, bytes).unwrap();
@@ -279,7 +282,7 @@ fn journals_of_other_sweeps_are_refused() {
         assert!(matches!(&error, SweepError::Journal { line: found, .. } if *found == line), "{error}");
         assert_eq!(fs::read(&file).unwrap(), bytes);
     }
-    // A header that was torn off is begun anew.
+    // An incomplete header is rewritten.
     fs::write(setup.file(), b"{\"sweep\":1,\"mod").unwrap();
     assert!(setup.journal().unwrap().records.is_empty());
 }

@@ -1,5 +1,5 @@
-//! The hand-declared vtables against the header of the pinned release: a C program prints every size and offset, this
-//! test compares. A field that upstream adds, drops or moves fails here, not at run time.
+//! The hand-declared vtables, compared with the header of the pinned release. A C program prints
+//! every size and offset. A field that upstream adds, drops or moves fails here, not at run time.
 
 use std::collections::BTreeMap;
 use std::mem::offset_of;
@@ -8,7 +8,7 @@ use std::process::Command;
 use terrace_ggml::testing::abi;
 use terrace_test_env as _;
 
-/// Where cargo unpacked the pinned llama-cpp-sys-2, headers included.
+/// The directory where cargo unpacked the pinned llama-cpp-sys-2 with its headers.
 fn sources() -> PathBuf {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--offline", "--filter-platform"])
@@ -25,7 +25,7 @@ fn sources() -> PathBuf {
     PathBuf::from(sys["manifest_path"].as_str().expect("a path")).with_file_name("llama.cpp")
 }
 
-/// `name = number` for everything in `Expected`, from the C compiler's view.
+/// Sizes and offsets of these structs and fields according to the C compiler.
 fn from_header(names: &[(&str, &str, Vec<&str>)]) -> BTreeMap<String, usize> {
     let ggml = sources().join("ggml");
     let mut program = String::from(

@@ -1,4 +1,4 @@
-//! Reading GGUF headers: what good files say, and that no damage to one does more than return an error.
+//! Reading GGUF headers: the contents of good files, and that any damage only returns an error.
 
 use proptest::prelude::*;
 use std::fs;
@@ -10,7 +10,7 @@ use terrace_test_env as _;
 const F32: u32 = 0;
 const Q4_0: u32 = 2;
 
-/// Writes GGUF bytes, also wrong ones.
+/// Writes GGUF bytes, including malformed ones.
 #[derive(Clone)]
 struct Writer {
     version: u32,
@@ -157,7 +157,7 @@ fn tells_where_every_tensor_is() {
         (experts.ty.name.as_str(), experts.ty.block_elements, experts.ty.block_bytes),
         ("q4_0", 32, 18)
     );
-    // Behind the embedding, the first layer (216 bytes padded to 224) and the second norm.
+    // After the embedding, the first layer (216 bytes padded to 224) and the second norm.
     assert_eq!(
         experts.extent,
         Extent { file: FileIndex(0), offset: start + 1280 + 128 + 224 + 128, len: 216 }
@@ -244,7 +244,7 @@ fn every_truncation_is_named() {
                 let model = file.tensors.iter().find(|t| t.0 == tensor).unwrap();
                 assert_eq!(model.3, needs);
             }
-            // Only padding is missing behind the last tensor.
+            // Only padding after the last tensor is missing.
             Ok(_) => assert!(bytes.len() - len <= 8),
             Err(e) => panic!("{len}: {e}"),
         }
@@ -271,7 +271,7 @@ fn absurd_counts_and_lengths() {
         let error = refusal(&case.bytes());
         assert!(matches!(error, GgufError::Absurd { .. }), "{error}");
     }
-    // Plausible by themselves, but more than the file holds.
+    // Plausible numbers, but more than the file holds.
     for case in [
         Writer { tensor_count: Some(6), ..small() },
         small().pair("s", 8, &(1u64 << 20).to_le_bytes()),
@@ -284,7 +284,8 @@ fn absurd_counts_and_lengths() {
 
 #[test]
 fn claimed_arrays_cost_no_memory() {
-    // A sparse file of 8 GiB would let ggml's reader allocate 32 GiB for a claimed array of 2^30 strings.
+    // A sparse file of 8 GiB would let ggml's reader allocate 32 GiB for a claimed array of 2^30
+    // strings.
     let dir = tempfile::tempdir().unwrap();
     let header = Writer { pair_count: Some(1), ..Writer::new() }
         .pair("a", 9, &[&8u32.to_le_bytes()[..], &(1u64 << 30).to_le_bytes()].concat())
@@ -344,7 +345,7 @@ fn the_readers_own_words_are_passed_on() {
     assert!(gap.contains("offset"), "{gap}");
 }
 
-/// Shard `number` (from 0) of `count`, with two tensors of its own.
+/// Shard `number` (from 0) of `count`, with two tensors.
 fn shard(number: u16, count: u16, total: u32) -> Writer {
     let mut file = Writer::new();
     if number == 0 {
@@ -419,7 +420,7 @@ fn shards_of_two_models() {
     assert!(matches!(read(&[shard(0, 2, 5), overlap]), GgufError::DuplicateTensor { .. }));
     let extra = shard(1, 2, 4).tensor("extra", &[32], F32, 128);
     assert!(matches!(read(&[shard(0, 2, 4), extra]), GgufError::TensorCount { found: 5, expected: 4, .. }));
-    // A bad sibling is reported under its own name.
+    // A bad shard is reported under its own name.
     let broken = Writer { version: 9, ..shard(1, 2, 4) };
     assert!(
         matches!(read(&[shard(0, 2, 4), broken]), GgufError::Version { path, .. } if path.ends_with("m-00002-of-00002.gguf"))
@@ -453,7 +454,7 @@ fn survives(path: &Path, bytes: &[u8]) -> bool {
 fn every_byte_of_a_header_may_be_wrong() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("m.gguf");
-    // Without the long array, whose bytes are all alike.
+    // Without the long array, whose bytes are all the same.
     let mut file = small();
     file.pairs.pop();
     let good = file.bytes();

@@ -67,12 +67,12 @@ fn what_is_no_importance_matrix_is_refused() {
     refused(true, &[("a.in_sum2", [2, 1], &[1.0, -1.0]), whole[1]], "-1 is not a sum");
     refused(true, &[whole[0], ("a.counts", [1, 1], &[f32::INFINITY])], "inf is not a sum");
 
-    // Cut off anywhere, it ends in an error.
+    // Truncated anywhere, it gives an error.
     write(&file, true, whole);
     let bytes = fs::read(&file).unwrap();
     for len in (0..bytes.len()).step_by(7) {
         fs::write(&file, &bytes[..len]).unwrap();
-        // What is behind the last tensor is padding.
+        // After the last tensor comes only padding.
         if len + 32 < bytes.len() {
             assert!(Imatrix::read(&file).is_err(), "{len} of {}", bytes.len());
         }

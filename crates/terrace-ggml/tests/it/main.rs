@@ -1,4 +1,4 @@
-//! Tests of the FFI floor against ggml itself.
+//! Tests of the FFI layer with ggml itself.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 

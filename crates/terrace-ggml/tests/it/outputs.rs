@@ -1,4 +1,4 @@
-//! Logits of chosen tokens of a call.
+//! Logits of selected tokens of a call.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,7 +6,8 @@ use std::sync::atomic::AtomicBool;
 use terrace_ggml::llama::{CacheType, Context, ContextParams, FlashAttention, LoadParams, Model};
 use terrace_test_env as _;
 
-/// Rows are the call's last tokens, in order, whatever else is kept; graphs of fewer tokens than the call do not matter.
+/// Rows belong to the call's last tokens, in order, however many are kept, even if graphs have
+/// fewer tokens than the call.
 #[test]
 fn rows_follow_the_tokens() {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../models/tiny-moe-Q4_K.gguf");
@@ -45,7 +46,7 @@ fn rows_follow_the_tokens() {
     assert_eq!(all.len(), 20 * vocab);
     assert!(all[..vocab] != all[vocab..2 * vocab]);
     for first in [1, 7, 15, 16, 19] {
-        // Fewer rows may take another kernel at the very end: equal up to its rounding.
+        // Fewer rows may be computed with another kernel at the end: equal up to its rounding.
         let got = rows(first);
         assert_eq!(got.len(), (20 - first) * vocab, "{first}");
         let far = got.iter().zip(&all[first * vocab..]).filter(|(a, b)| (**a - **b).abs() > 1e-2);

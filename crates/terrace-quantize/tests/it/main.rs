@@ -1,4 +1,4 @@
-//! Tests of quantising.
+//! Tests of the quantiser.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 

@@ -1,4 +1,4 @@
-//! Quantised files against those of llama.cpp's own quantiser, byte by byte.
+//! Quantised files, compared with those of llama.cpp's own quantiser, byte by byte.
 
 use std::ffi::CString;
 use std::fs;
@@ -12,7 +12,7 @@ use terrace_ggml::testing::quantize::ByLlama;
 use terrace_quantize::{QuantizeError, QuantizeOptions, QuantizePlan};
 use terrace_testkit::{Arch, Spec};
 
-/// Small, and in F16.
+/// A small model in F16.
 fn model(dir: &TempDir, arch: Arch) -> PathBuf {
     let spec = Spec { layers: 2, expert_ff: 256, ..Spec::new(arch) }.with_type(WeightType::F16);
     terrace_testkit::write(&spec, dir.path().join("f16.gguf")).unwrap()
@@ -36,7 +36,7 @@ fn write(options: &QuantizeOptions, out: &Path) -> Result<(), QuantizeError> {
     Ok(())
 }
 
-/// Both quantise, and both files are the same.
+/// Quantises with both and asserts that the files are the same.
 #[track_caller]
 fn same(options: &QuantizeOptions, by_llama: &ByLlama<'_>, dir: &TempDir) {
     let (ours, theirs) = (dir.path().join("ours.gguf"), dir.path().join("theirs.gguf"));
@@ -83,7 +83,8 @@ fn rules_are_followed_as_llama_cpp_follows_them() {
     options.rules = given.iter().map(|(p, ty)| format!("{p}={}", ty.name()).parse().unwrap()).collect();
     same(&options, &ByLlama { given: &given, ..ByLlama::default() }, &dir);
 
-    // Where llama.cpp would not look at them: all other tensors are what they are without rules.
+    // For file types with which llama.cpp would ignore rules: all other tensors are the same as
+    // without rules.
     for (name, rest) in [("COPY", "f16"), ("BF16", "bf16")] {
         options.file_type = file_type(name);
         let plan = QuantizePlan::new(&options).unwrap();
@@ -198,7 +199,7 @@ fn one_file_per_tensor_is_the_same_model() {
     for tensor in &one.tensors {
         assert!(bytes(&one, &tensor.name) == bytes(&many, &tensor.name), "{}", tensor.name);
     }
-    // And back: the files are one model again, byte by byte.
+    // Merged back into one file, the model is the same, byte by byte.
     let again = dir.path().join("again.gguf");
     write(&QuantizeOptions::new(&written.path, FileType::COPY), &again).unwrap();
     assert!(fs::read(&again).unwrap() == fs::read(&whole).unwrap());
@@ -226,7 +227,7 @@ fn what_is_ended_or_fails_leaves_nothing() {
     assert!(matches!(refused, Err(QuantizeError::OntoInput(_))));
     assert!(fs::read(&input).unwrap() == before);
 
-    // Weights that are no numbers: which tensor, and where.
+    // Weights that are not finite: the error names the tensor and the place.
     let header = gguf::read(&input).unwrap();
     let tensor = header.tensor("blk.1.ffn_up_exps.weight").unwrap();
     let mut damaged = before;

@@ -40,7 +40,7 @@ fn run(graph: &TestGraph, layers: &[u32]) -> Result<(), BackendError> {
             assert_eq!(CpuBackend::new(2).run(&graph, 0, graph.len()), RunStatus::Done);
         }
         skips.restore(&graph.graph());
-        assert_eq!(ops(graph), before, "as it was");
+        assert_eq!(ops(graph), before, "nodes are restored");
     }
     found
 }

@@ -114,7 +114,7 @@ proptest! {
                         let gain = gain / layers[layer].1 as f64;
                         let [least, most] = [SLACK, -SLACK].map(|slack| best(&layers, &held, &uses, now, slack));
                         let near = gain >= least * (1.0 - 1e-6) && gain <= most * (1.0 + 1e-6);
-                        prop_assert!(near, "{exchange:?} gains {gain}, {least} to {most} is there");
+                        prop_assert!(near, "{exchange:?} gains {gain}, but {least} to {most} is possible");
                         credit = credit.checked_sub(layers[layer].1).unwrap();
                         held[layer][slot as usize] = Some(expert);
                     }
