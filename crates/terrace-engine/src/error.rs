@@ -5,6 +5,7 @@ use crate::reload::error::ReloadError;
 use crate::unfit::Unfit;
 use std::path::PathBuf;
 use terrace_backend::BackendError;
+use terrace_ggml::CxxError;
 use terrace_ggml::devices::rpc::RpcError;
 use terrace_ggml::gguf::GgufError;
 use terrace_ggml::llama::{ContextError, LoadError, TokenizeError};
@@ -37,6 +38,9 @@ pub enum EngineError {
     /// The context failed.
     #[error(transparent)]
     Context(#[from] ContextError),
+    /// llama.cpp threw while a token was chosen or written.
+    #[error(transparent)]
+    Cxx(#[from] CxxError),
     /// The text cannot be tokenised.
     #[error(transparent)]
     Tokenize(#[from] TokenizeError),

@@ -103,7 +103,7 @@ impl Engine {
             }
             text.clear();
             let before = generation.generated(session);
-            let stop = generation.choose(self, session, 0, &mut text);
+            let stop = generation.choose(self, session, 0, &mut text)?;
             if generation.generated(session) > before && sink(&text).is_break() {
                 return Ok(Stop::CANCELLED);
             }

@@ -2,6 +2,7 @@
 
 use crate::answer::{Answer, StopReason, Timings};
 use crate::engine::Engine;
+use crate::error::EngineError;
 use crate::session::Session;
 use crate::stops::Stops;
 use std::time::Instant;
@@ -126,20 +127,23 @@ impl Generation {
     /// Chooses a token from a row of logits, those of the session's last token, and appends it to
     /// the session. `text` gets the bytes that no stop string can still take back. Returns the
     /// reason if generation ends here.
+    ///
+    /// # Errors
+    /// [`EngineError::Cxx`].
     pub fn choose(
         &mut self,
         engine: &mut Engine,
         session: &mut Session,
         row: usize,
         text: &mut Vec<u8>,
-    ) -> Option<Stop> {
+    ) -> Result<Option<Stop>, EngineError> {
         let epoch = engine.epoch();
         self.epochs = Some((self.epochs.map_or(session.epoch, |(first, _)| first), epoch));
         self.evaluated.get_or_insert_with(Instant::now);
         if self.n_max == Some(0) {
-            return Some(Stop::of(StopReason::Length));
+            return Ok(Some(Stop::of(StopReason::Length)));
         }
-        let token = self.sampler.sample_row(engine.context(), row);
+        let token = self.sampler.sample_row(engine.context(), row)?;
         self.first.get_or_insert_with(Instant::now);
         let before = text.len();
         let stop = if engine.vocab().is_end(token) {
@@ -147,7 +151,7 @@ impl Generation {
         } else {
             session.tokens.push(token.0);
             self.piece.clear();
-            engine.vocab().piece(token, false, &mut self.piece);
+            engine.vocab().piece(token, false, &mut self.piece)?;
             if let Some(string) = self.stops.push(&self.piece, text) {
                 Some(Stop { reason: StopReason::StopString, string: Some(string) })
             } else if self.n_max == Some(self.generated(session)) {
@@ -162,7 +166,7 @@ impl Generation {
         if let Some(stop) = stop {
             self.release(stop, text);
         }
-        stop
+        Ok(stop)
     }
 
     /// Ends the text: bytes that were held back are released, unless they are the stop string.

@@ -3,10 +3,12 @@
 //!
 //! From the bottom up: `raw` (C vtables, owned handles) and `handles`; `tensor`, [`backend`]
 //! (Terrace's own backends as C sees them), [`cpu`]; then [`devices`], [`gguf`], [`quantize`] and
-//! [`llama`]. No panic unwinds into C: see [`backend::parked`].
+//! [`llama`]. No panic unwinds into C: see [`backend::parked`]. No C++ exception unwinds into Rust:
+//! see `cxx`.
 
 pub mod backend;
 pub mod cpu;
+mod cxx;
 pub mod devices;
 pub mod gguf;
 mod handles;
@@ -19,6 +21,7 @@ mod tensor;
 #[cfg(feature = "testing")]
 pub mod testing;
 
+pub use cxx::CxxError;
 pub use tensor::{CustomFn, DataType, Graph, Op, SavedOp, Tensor};
 
 #[cfg(test)]

@@ -130,14 +130,17 @@ impl Serving {
 
     /// The bytes of tokens, including control tokens; numbers that are not tokens are ignored. The
     /// result may begin and end within a UTF-8 character.
-    pub fn detokenize(&self, tokens: &[i32]) -> Vec<u8> {
+    ///
+    /// # Errors
+    /// [`EngineError::Cxx`].
+    pub fn detokenize(&self, tokens: &[i32]) -> Result<Vec<u8>, EngineError> {
         let mut text = Vec::new();
         for &token in tokens {
             if self.facts.has_token(token) {
-                self.model.vocab().piece(Token(token), true, &mut text);
+                self.model.vocab().piece(Token(token), true, &mut text)?;
             }
         }
-        text
+        Ok(text)
     }
 
     /// Whether the worker has ended by itself, which happens only after a panic.

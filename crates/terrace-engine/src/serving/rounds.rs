@@ -98,13 +98,15 @@ impl Worker {
         }
         let before = work.generation.generated(&slot.session);
         let mut text = Vec::new();
-        let stop = work.generation.choose(&mut self.engine, &mut slot.session, row, &mut text);
+        let chosen = work.generation.choose(&mut self.engine, &mut slot.session, row, &mut text);
         self.totals.generated_tokens += (work.generation.generated(&slot.session) - before) as u64;
         if !text.is_empty() && !self.tell(index, Event::Text(text)) {
             return;
         }
-        if let Some(stop) = stop {
-            self.end(index, stop);
+        match chosen {
+            Ok(None) => {}
+            Ok(Some(stop)) => self.end(index, stop),
+            Err(error) => self.fail(index, error),
         }
     }
 }

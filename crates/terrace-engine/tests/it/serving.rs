@@ -113,9 +113,9 @@ fn jobs_that_cannot_be_taken_are_refused() {
     let beyond = i32::try_from(vocabulary).unwrap();
     assert_eq!(refused(&[1, beyond]), Refused::UnknownToken { token: beyond, vocabulary });
     assert_eq!(refused(&[-1]), Refused::UnknownToken { token: -1, vocabulary });
-    assert!(serving.detokenize(&[-1, beyond]).is_empty());
+    assert!(serving.detokenize(&[-1, beyond]).unwrap().is_empty());
     let tokens = serving.tokenize("In the beginning", false, false).unwrap();
-    assert_eq!(serving.detokenize(&tokens), b"In the beginning");
+    assert_eq!(serving.detokenize(&tokens).unwrap(), b"In the beginning");
 
     // One is being answered and held up by its caller; two wait.
     let (go, wait) = channel::<()>();

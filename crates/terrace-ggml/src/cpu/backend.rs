@@ -1,6 +1,7 @@
 //! An instance of ggml's CPU backend, with a thread pool of its own.
 
-use crate::backend::AbortCallback;
+use crate::backend::{AbortCallback, parked};
+use crate::cxx::{calls, guard};
 use crate::tensor::Graph;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{c_int, c_void};
@@ -14,7 +15,8 @@ pub enum RunStatus {
     Done,
     /// The stop flag was seen.
     Stopped,
-    /// ggml reported a failure (out of memory for its work buffer).
+    /// ggml reported a failure, or threw (out of memory for its work buffer). What it threw is
+    /// parked.
     Failed(i32),
 }
 
@@ -117,9 +119,14 @@ impl CpuBackend {
         }
         let mut view = graph.view(from, to);
         // SAFETY: the view shares the live graph's arrays and is used within this call only.
-        let status = unsafe {
-            sys::ggml_backend_graph_compute(self.backend.as_ptr(), (&raw mut view).cast::<sys::ggml_cgraph>())
-        };
+        let status = guard(|| unsafe {
+            let view = (&raw mut view).cast::<sys::ggml_cgraph>();
+            calls::ggml_backend_graph_compute(self.backend.as_ptr(), view)
+        });
+        let status = status.unwrap_or_else(|thrown| {
+            parked::park(Box::new(thrown));
+            sys::GGML_STATUS_FAILED
+        });
         match status {
             sys::GGML_STATUS_SUCCESS => RunStatus::Done,
             sys::GGML_STATUS_ABORTED => RunStatus::Stopped,

@@ -4,6 +4,7 @@
 use super::fatal;
 use super::load_params::{LoadParams, Pointed};
 use crate::backend::parked::{self, ParkedError};
+use crate::cxx::{calls, guard};
 use crate::devices::remote;
 use crate::log;
 use crate::raw::abi;
@@ -68,15 +69,16 @@ impl Model {
             let raw = pointed.raw(params);
             // SAFETY: the path and everything that the parameters point to outlive the call; buffer
             // types are static.
-            log::capture(|| unsafe { sys::llama_model_load_from_file(c_path.as_ptr(), raw) })
+            log::capture(|| guard(|| unsafe { calls::llama_model_load_from_file(c_path.as_ptr(), raw) }))
         };
-        match NonNull::new(model) {
-            Some(ptr) => Ok(Self { ptr }),
-            None => Err(match parked::take() {
-                Some(source) => LoadError::Parked { path: path.into(), source },
-                None => LoadError::Refused { path: path.into(), reason: most_telling(&lines) },
-            }),
-        }
+        let (model, reason) = match model {
+            Ok(model) => (NonNull::new(model), most_telling(&lines)),
+            Err(thrown) => (None, thrown.to_string()),
+        };
+        model.map(|ptr| Self { ptr }).ok_or_else(|| match parked::take() {
+            Some(source) => LoadError::Parked { path: path.into(), source },
+            None => LoadError::Refused { path: path.into(), reason },
+        })
     }
 
     pub(crate) fn as_ptr(&self) -> *mut sys::llama_model {
@@ -84,9 +86,13 @@ impl Model {
     }
 
     /// The model's chat template, as Jinja source.
+    ///
+    /// # Panics
+    /// If llama.cpp cannot allocate a few dozen bytes.
     pub fn chat_template(&self) -> Option<String> {
         // SAFETY: the model is alive; null selects the default template.
-        let template = unsafe { sys::llama_model_chat_template(self.as_ptr(), std::ptr::null()) };
+        let template = guard(|| unsafe { calls::llama_model_chat_template(self.as_ptr(), std::ptr::null()) });
+        let template = template.expect("memory for a key");
         // SAFETY: non-null is a zero-terminated string owned by the model.
         (!template.is_null()).then(|| unsafe { CStr::from_ptr(template) }.to_string_lossy().into_owned())
     }

@@ -56,6 +56,8 @@ pub struct LoadParams {
     /// Loads only the header: weights get no memory, and contexts compute nothing but report the
     /// memory that they would take.
     pub header_only: bool,
+    /// Only the vocabulary: no tensors (the file may have none), and no contexts.
+    pub vocabulary_only: bool,
     /// Weights are read into memory instead of mapped, so the file may be written to afterwards.
     pub read: bool,
     /// Weights are not read: the file is mapped, but none of it is populated or read ahead. For
@@ -126,6 +128,7 @@ impl Pointed {
             raw.tensor_split = self.split.as_ptr();
         }
         raw.use_extra_bufts = params.repack;
+        raw.vocab_only = params.vocabulary_only;
         raw.no_alloc = params.header_only;
         if params.header_only {
             raw.lazy_mode = sys::LLAMA_LAZY_MODE_OFF;

@@ -7,6 +7,7 @@
 
 use super::file_type::FileType;
 use super::load::init;
+use crate::cxx::{calls, guard};
 use crate::log;
 use crate::tensor::WeightType;
 use llama_cpp_sys_2 as sys;
@@ -107,11 +108,12 @@ pub fn choose(path: &Path, request: &MixtureRequest<'_>) -> Result<Mixture, Mixt
         None => params.only_copy = true,
     }
     init();
-    // SAFETY: paths, patterns and the importance outlive the call; in a dry run the output's path
-    // is not used.
-    let (status, lines) = log::capture_all(|| unsafe {
-        sys::llama_model_quantize(path.as_ptr(), c"".as_ptr(), &raw const params)
+    let (status, lines) = log::capture_all(|| {
+        // SAFETY: paths, patterns and the importance outlive the call; in a dry run the output's path
+        // is not used.
+        guard(|| unsafe { calls::llama_model_quantize(path.as_ptr(), c"".as_ptr(), &raw const params) })
     });
+    let status = status.map_err(|thrown| MixtureError::Refused(thrown.to_string()))?;
     if status != 0 {
         return Err(MixtureError::Refused(reason(&lines)));
     }

@@ -24,5 +24,5 @@ pub use mixture::{Choice, Mixture, MixtureError, MixtureRequest, choose};
 pub use observer::Observer;
 pub use sampler::{Sampler, Sampling};
 pub use token::Token;
-pub use vocab::{TokenizeError, Vocab};
+pub use vocab::{TokenizeError, TokenizeReason, Vocab};
 pub use weight::{Seat, Weight};

@@ -2,6 +2,7 @@
 
 use super::context::Context;
 use super::token::Token;
+use crate::cxx::{CxxError, calls, guard};
 use llama_cpp_sys_2 as sys;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ptr::NonNull;
@@ -55,39 +56,45 @@ impl Sampler {
     pub fn new(sampling: &Sampling) -> Self {
         // SAFETY: constructors with plain arguments; the chain takes ownership of the samplers
         // added to it.
-        unsafe {
-            let chain = sys::llama_sampler_chain_init(sys::llama_sampler_chain_default_params());
-            let ptr = NonNull::new(chain).expect("memory for a sampler");
+        let chain = guard(|| unsafe {
+            let chain = calls::llama_sampler_chain_init(sys::llama_sampler_chain_default_params());
             if sampling.temp <= 0.0 {
-                sys::llama_sampler_chain_add(chain, sys::llama_sampler_init_greedy());
+                calls::llama_sampler_chain_add(chain, calls::llama_sampler_init_greedy());
             } else {
-                sys::llama_sampler_chain_add(chain, sys::llama_sampler_init_top_k(sampling.top_k));
-                sys::llama_sampler_chain_add(chain, sys::llama_sampler_init_top_p(sampling.top_p, 1));
-                sys::llama_sampler_chain_add(chain, sys::llama_sampler_init_min_p(sampling.min_p, 1));
-                sys::llama_sampler_chain_add(chain, sys::llama_sampler_init_temp(sampling.temp));
-                sys::llama_sampler_chain_add(chain, sys::llama_sampler_init_dist(sampling.seed));
+                calls::llama_sampler_chain_add(chain, calls::llama_sampler_init_top_k(sampling.top_k));
+                calls::llama_sampler_chain_add(chain, calls::llama_sampler_init_top_p(sampling.top_p, 1));
+                calls::llama_sampler_chain_add(chain, calls::llama_sampler_init_min_p(sampling.min_p, 1));
+                calls::llama_sampler_chain_add(chain, calls::llama_sampler_init_temp(sampling.temp));
+                calls::llama_sampler_chain_add(chain, calls::llama_sampler_init_dist(sampling.seed));
             }
-            Self { ptr }
-        }
+            chain
+        });
+        Self { ptr: chain.ok().and_then(NonNull::new).expect("memory for a sampler") }
     }
 
     /// Samples from the last computed logits and accepts the token.
-    pub fn sample(&mut self, context: &mut Context) -> Token {
+    ///
+    /// # Errors
+    /// [`CxxError`]: no memory for the candidates.
+    pub fn sample(&mut self, context: &mut Context) -> Result<Token, CxxError> {
         // SAFETY: both are alive; -1 is the last output row, which a successful decode with outputs
         // leaves.
-        Token(unsafe { sys::llama_sampler_sample(self.ptr.as_ptr(), context.as_ptr(), -1) })
+        guard(|| Token(unsafe { calls::llama_sampler_sample(self.ptr.as_ptr(), context.as_ptr(), -1) }))
     }
 
     /// Samples from a row of [`Context::outputs`] (0-based) and accepts the token.
     ///
+    /// # Errors
+    /// As [`Sampler::sample`].
+    ///
     /// # Panics
     /// If the last call has left no such row.
-    pub fn sample_row(&mut self, context: &mut Context, row: usize) -> Token {
+    pub fn sample_row(&mut self, context: &mut Context, row: usize) -> Result<Token, CxxError> {
         let from_end = context.rows().checked_sub(row).filter(|&n| n > 0).expect("a row of the last call");
         let index = -i32::try_from(from_end).expect("at most a batch of rows");
         // SAFETY: both are alive. Negative numbers count rows from the last one, and the row
         // exists.
-        Token(unsafe { sys::llama_sampler_sample(self.ptr.as_ptr(), context.as_ptr(), index) })
+        guard(|| Token(unsafe { calls::llama_sampler_sample(self.ptr.as_ptr(), context.as_ptr(), index) }))
     }
 }
 

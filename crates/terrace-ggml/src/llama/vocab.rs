@@ -2,6 +2,7 @@
 
 use super::load::Model;
 use super::token::Token;
+use crate::cxx::{CxxError, calls, guard};
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, c_char};
 
@@ -13,11 +14,27 @@ pub struct Vocab<'m> {
 }
 
 /// A text that could not be tokenised.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cannot tokenise a text of {bytes} bytes: {reason}")]
 pub struct TokenizeError {
-    bytes: usize,
-    reason: &'static str,
+    /// Its length.
+    pub bytes: usize,
+    /// Why.
+    pub reason: TokenizeReason,
+}
+
+/// Why a text could not be tokenised.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TokenizeReason {
+    /// There is no vocabulary.
+    #[error("the model has no tokenizer")]
+    NoTokenizer,
+    /// Bytes or tokens beyond what an `i32` can count.
+    #[error("too long")]
+    TooLong,
+    /// The tokenizer threw: of a SentencePiece vocabulary without byte tokens, at a character that it lacks.
+    #[error(transparent)]
+    Cxx(#[from] CxxError),
 }
 
 impl Model {
@@ -44,7 +61,7 @@ impl Vocab<'_> {
     /// `parse_special` recognises control tokens written in the text.
     ///
     /// # Errors
-    /// If the text is longer than an `i32` can count or the model has no tokenizer.
+    /// [`TokenizeError`], for one of [`TokenizeReason`].
     pub fn tokenize(
         self,
         text: &str,
@@ -53,16 +70,16 @@ impl Vocab<'_> {
     ) -> Result<Vec<Token>, TokenizeError> {
         let error = |reason| TokenizeError { bytes: text.len(), reason };
         if self.is_empty() {
-            return Err(error("the model has no tokenizer"));
+            return Err(error(TokenizeReason::NoTokenizer));
         }
-        let len = i32::try_from(text.len()).map_err(|_| error("too long"))?;
+        let len = i32::try_from(text.len()).map_err(|_| error(TokenizeReason::TooLong))?;
         // No token stands for less than a byte; BOS and EOS are added to that.
         let mut tokens = vec![0; text.len() + 2];
         loop {
-            let room = i32::try_from(tokens.len()).map_err(|_| error("too long"))?;
+            let room = i32::try_from(tokens.len()).map_err(|_| error(TokenizeReason::TooLong))?;
             // SAFETY: text and tokens are valid for the lengths given.
-            let n = unsafe {
-                sys::llama_tokenize(
+            let n = guard(|| unsafe {
+                calls::llama_tokenize(
                     self.ptr,
                     text.as_ptr().cast::<c_char>(),
                     len,
@@ -71,9 +88,10 @@ impl Vocab<'_> {
                     add_special,
                     parse_special,
                 )
-            };
+            });
+            let n = n.map_err(|thrown| error(thrown.into()))?;
             if n == i32::MIN {
-                return Err(error("too many tokens"));
+                return Err(error(TokenizeReason::TooLong));
             }
             match usize::try_from(n) {
                 Ok(n) => {
@@ -88,14 +106,17 @@ impl Vocab<'_> {
 
     /// Appends the bytes of `token` to `out`. They may be part of a UTF-8 sequence. Control tokens
     /// are written only if `special`.
-    pub fn piece(self, token: Token, special: bool, out: &mut Vec<u8>) {
+    ///
+    /// # Errors
+    /// [`CxxError`]: `token` is not one of the vocabulary's, or there is no memory.
+    pub fn piece(self, token: Token, special: bool, out: &mut Vec<u8>) -> Result<(), CxxError> {
         let mut room = 64;
         loop {
             let start = out.len();
             out.resize(start + room, 0);
             // SAFETY: `out` has `room` bytes from `start`.
-            let n = unsafe {
-                sys::llama_token_to_piece(
+            let n = guard(|| unsafe {
+                calls::llama_token_to_piece(
                     self.ptr,
                     token.0,
                     out.as_mut_ptr().add(start).cast::<c_char>(),
@@ -103,11 +124,12 @@ impl Vocab<'_> {
                     0,
                     special,
                 )
-            };
+            });
+            out.truncate(start + n.as_ref().map_or(0, |&n| usize::try_from(n).unwrap_or(0)));
+            let n = n?;
             match usize::try_from(n) {
-                Ok(n) => return out.truncate(start + n),
+                Ok(_) => return Ok(()),
                 Err(_) => {
-                    out.truncate(start);
                     room = n.unsigned_abs() as usize;
                 }
             }

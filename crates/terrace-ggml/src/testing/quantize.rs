@@ -1,5 +1,6 @@
 //! llama.cpp's own quantiser, for tests that compare with it.
 
+use crate::cxx::{calls, guard};
 use crate::llama::FileType;
 use crate::log;
 use crate::tensor::WeightType;
@@ -90,9 +91,13 @@ impl ByLlama<'_> {
         }
         let (status, lines) = log::capture(|| {
             // SAFETY: everything pointed to outlives the call.
-            unsafe { sys::llama_model_quantize(input.as_ptr(), out.as_ptr(), &raw const params) }
+            guard(|| unsafe { calls::llama_model_quantize(input.as_ptr(), out.as_ptr(), &raw const params) })
         });
-        if status == 0 { Ok(()) } else { Err(lines.join("; ")) }
+        match status {
+            Ok(0) => Ok(()),
+            Ok(_) => Err(lines.join("; ")),
+            Err(thrown) => Err(thrown.to_string()),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 //! model's routing resembles a trained one's.
 
 use crate::backend::parked;
+use crate::cxx::{CxxError, calls, guard};
 use crate::llama::{Model, Token};
 use crate::log;
 use llama_cpp_sys_2 as sys;
@@ -33,6 +34,9 @@ pub enum RoutingError {
         /// llama.cpp's reason.
         reason: String,
     },
+    /// llama.cpp threw.
+    #[error(transparent)]
+    Cxx(#[from] CxxError),
     /// The prompt is empty, or there are more tokens than a context can hold.
     #[error(
         "{prompt} prompt tokens and {generate} to generate: expected at least 1 prompt token, and at most {most} in all"
@@ -75,7 +79,9 @@ pub fn trace_routing(
     params.cb_eval = Some(on_node);
     params.cb_eval_user_data = (&raw mut choices).cast();
     // SAFETY: the model outlives the context, which is freed below.
-    let (raw, lines) = log::capture(|| unsafe { sys::llama_init_from_model(model.as_ptr(), params) });
+    let (raw, lines) =
+        log::capture(|| guard(|| unsafe { calls::llama_init_from_model(model.as_ptr(), params) }));
+    let raw = raw?;
     if raw.is_null() {
         return Err(RoutingError::Context { tokens, reason: lines.join("; ") });
     }
@@ -101,12 +107,14 @@ struct Context(*mut sys::llama_context);
 
 impl Context {
     fn decode(&self, token: &mut Token, tokens: u32) -> Result<(), RoutingError> {
-        // SAFETY: the context is alive; Token is a transparent i32, and the batch borrows it for
-        // the call only.
-        let (code, lines) = log::capture(|| unsafe {
-            sys::llama_decode(self.0, sys::llama_batch_get_one((&raw mut *token).cast(), 1))
+        let (code, lines) = log::capture(|| {
+            // SAFETY: the context is alive; Token is a transparent i32, and the batch borrows it for
+            // the call only.
+            guard(|| unsafe {
+                calls::llama_decode(self.0, sys::llama_batch_get_one((&raw mut *token).cast(), 1))
+            })
         });
-        match code {
+        match code? {
             0 => Ok(()),
             code => Err(RoutingError::Decode { code, tokens, reason: lines.join("; ") }),
         }

@@ -6,3 +6,5 @@ mod abi;
 mod gguf;
 mod imatrix;
 mod outputs;
+mod tokenize;
+mod vocabulary;

@@ -123,7 +123,7 @@ pub async fn tokenize(LoadedModel(ready): LoadedModel, body: Body) -> Result<Res
             return Ok(json(&object!({"tokens": tokens})));
         }
         let piece = |&token: &i32| {
-            let bytes = ready.ask(|serving| serving.detokenize(&[token]))?;
+            let bytes = ready.ask(|serving| serving.detokenize(&[token]))??;
             // Part of a character is no text; llama-server gives its bytes.
             let piece = match std::str::from_utf8(&bytes) {
                 Ok(text) => object!(text),
@@ -157,7 +157,7 @@ pub async fn detokenize(LoadedModel(ready): LoadedModel, body: Body) -> Result<R
                 format!("{wrong} is not a token: the vocabulary has {vocabulary}"),
             ));
         }
-        let bytes = ready.ask(|serving| serving.detokenize(&tokens))?;
+        let bytes = ready.ask(|serving| serving.detokenize(&tokens))??;
         Ok(json(&object!({"content": String::from_utf8_lossy(&bytes)})))
     })
     .await

@@ -4,6 +4,7 @@ use super::error::ExpertDeviceError;
 use super::graph::{BlockGraph, Pairs};
 use super::recipe::Recipe;
 use super::slots::{self, SlotShape, Slots, Tables, allocate};
+use crate::cxx::{calls, guard};
 use crate::devices::remote;
 use crate::handles::DeviceHandle;
 use crate::raw::owned::{OwnedBackend, OwnedBuffer};
@@ -158,7 +159,7 @@ impl ExpertDevice {
     /// Waits until everything that was put has arrived.
     pub fn settle(&mut self) {
         // SAFETY: a live backend.
-        unsafe { sys::ggml_backend_synchronize(self.backend.0.as_ptr()) };
+        drop(guard(|| unsafe { calls::ggml_backend_synchronize(self.backend.0.as_ptr()) }));
     }
 
     /// Computes the layer's block for each pair, and writes a row of results for each to `out`, in
@@ -181,8 +182,9 @@ impl ExpertDevice {
         let kind = (pairs.slots.len(), shared);
         let graph = this.graph(&self.backend, &self.activations, &self.name, kind)?;
         match graph.run(&self.backend, pairs, out) {
-            sys::GGML_STATUS_SUCCESS => Ok(()),
-            status => Err(ExpertDeviceError::Failed { device: self.name.clone(), status }),
+            Ok(sys::GGML_STATUS_SUCCESS) => Ok(()),
+            Ok(status) => Err(ExpertDeviceError::Failed { device: self.name.clone(), status }),
+            Err(source) => Err(ExpertDeviceError::Threw { device: self.name.clone(), source }),
         }
     }
 }

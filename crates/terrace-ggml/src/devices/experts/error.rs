@@ -1,5 +1,6 @@
 //! Errors of devices that compute experts.
 
+use crate::cxx::CxxError;
 use terrace_model::ByteSize;
 
 /// Why a device does not compute experts.
@@ -40,5 +41,13 @@ pub enum ExpertDeviceError {
         device: String,
         /// `ggml_status`.
         status: i32,
+    },
+    /// Its driver threw.
+    #[error("device {device} failed to compute experts: {source}")]
+    Threw {
+        /// ggml's name of it.
+        device: String,
+        /// What.
+        source: CxxError,
     },
 }

@@ -3,6 +3,7 @@
 use super::error::ExpertDeviceError;
 use super::recipe::{Part, Recipe, Source, Step};
 use super::slots::{Slots, Tables, op_name};
+use crate::cxx::{CxxError, calls, guard};
 use crate::raw::owned::{OwnedBackend, OwnedBuffer};
 use crate::raw::scratch::ScratchContext;
 use llama_cpp_sys_2 as sys;
@@ -115,32 +116,55 @@ impl BlockGraph {
     }
 
     /// Computes the pairs, and returns ggml's status.
-    pub fn run(&mut self, backend: &OwnedBackend, pairs: Pairs<'_>, out: &mut [f32]) -> sys::ggml_status {
+    ///
+    /// # Errors
+    /// What the device's driver threw.
+    pub fn run(
+        &mut self,
+        backend: &OwnedBackend,
+        pairs: Pairs<'_>,
+        out: &mut [f32],
+    ) -> Result<sys::ggml_status, CxxError> {
         let backend = backend.0.as_ptr();
         let Pairs { rows, slots, experts } = pairs;
-        // SAFETY: live handles, tensors with memory; sizes are checked. What is copied in the
-        // background is borrowed until the end of the wait.
+        // SAFETY: live tensors.
         unsafe {
             assert_eq!(sys::ggml_nbytes(self.input), size_of_val(rows));
             assert_eq!(sys::ggml_nbytes(self.slots), size_of_val(slots));
             assert_eq!(sys::ggml_nbytes(self.output), size_of_val(out));
-            let bytes = size_of_val(rows);
-            sys::ggml_backend_tensor_set_async(backend, self.input, rows.as_ptr().cast(), 0, bytes);
-            let bytes = size_of_val(slots);
-            sys::ggml_backend_tensor_set_async(backend, self.slots, slots.as_ptr().cast(), 0, bytes);
-            if !self.experts.is_null() {
-                assert_eq!(sys::ggml_nbytes(self.experts), size_of_val(experts));
-                let bytes = size_of_val(experts);
-                sys::ggml_backend_tensor_set_async(backend, self.experts, experts.as_ptr().cast(), 0, bytes);
-            }
-            let status = sys::ggml_backend_graph_compute_async(backend, self.graph);
-            if status == sys::GGML_STATUS_SUCCESS {
-                let bytes = size_of_val(out);
-                sys::ggml_backend_tensor_get_async(backend, self.output, out.as_mut_ptr().cast(), 0, bytes);
-            }
-            sys::ggml_backend_synchronize(backend);
-            status
+            assert!(self.experts.is_null() || sys::ggml_nbytes(self.experts) == size_of_val(experts));
         }
+        // SAFETY: live handles, tensors with memory; sizes are checked. What is copied in the
+        // background is borrowed until the end of the wait.
+        guard(|| unsafe {
+            let bytes = size_of_val(rows);
+            calls::ggml_backend_tensor_set_async(backend, self.input, rows.as_ptr().cast(), 0, bytes);
+            let bytes = size_of_val(slots);
+            calls::ggml_backend_tensor_set_async(backend, self.slots, slots.as_ptr().cast(), 0, bytes);
+            if !self.experts.is_null() {
+                let bytes = size_of_val(experts);
+                calls::ggml_backend_tensor_set_async(
+                    backend,
+                    self.experts,
+                    experts.as_ptr().cast(),
+                    0,
+                    bytes,
+                );
+            }
+            let status = calls::ggml_backend_graph_compute_async(backend, self.graph);
+            if status == sys::GGML_STATUS_SUCCESS {
+                let out_bytes = size_of_val(out);
+                let to = out.as_mut_ptr().cast();
+                calls::ggml_backend_tensor_get_async(backend, self.output, to, 0, out_bytes);
+            }
+            calls::ggml_backend_synchronize(backend);
+            status
+        })
+        .inspect_err(|_| {
+            // What was begun ends before its borrows do.
+            // SAFETY: a live handle.
+            drop(guard(|| unsafe { calls::ggml_backend_synchronize(backend) }));
+        })
     }
 }
 

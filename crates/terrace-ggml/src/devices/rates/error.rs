@@ -1,5 +1,6 @@
 //! Why a device was not measured.
 
+use crate::cxx::CxxError;
 use terrace_model::ByteSize;
 
 /// Why a device was not measured.
@@ -26,5 +27,13 @@ pub enum RatesError {
         device: String,
         /// `ggml_status`.
         status: i32,
+    },
+    /// Its driver threw.
+    #[error("device {device} failed to compute: {source}")]
+    Threw {
+        /// ggml's name of it.
+        device: String,
+        /// What.
+        source: CxxError,
     },
 }

@@ -2,6 +2,7 @@
 
 use super::error::RatesError;
 use super::processor::Processor;
+use crate::cxx::{calls, guard};
 use crate::raw::scratch::ScratchContext;
 use llama_cpp_sys_2 as sys;
 use std::time::{Duration, Instant};
@@ -90,14 +91,15 @@ impl<'c> Run<'c> {
         let mut value = 0f32;
         // SAFETY: a live backend and a graph whose tensors all have memory; `&mut` makes their use
         // exclusive. The last node is F32 with at least one element.
-        let status = unsafe {
-            let status = sys::ggml_backend_graph_compute(processor.stream.raw(), self.graph);
+        let status = guard(|| unsafe {
+            let status = calls::ggml_backend_graph_compute(processor.stream.raw(), self.graph);
             // A remote device only confirms that the graph is on its way; once a result arrives,
             // the graph is done.
             let last = sys::ggml_graph_node(self.graph, -1);
             sys::ggml_backend_tensor_get(last, (&raw mut value).cast(), 0, size_of::<f32>());
             status
-        };
+        });
+        let status = status.map_err(|source| RatesError::Threw { device: processor.name.clone(), source })?;
         if status == sys::GGML_STATUS_SUCCESS {
             Ok(())
         } else {

@@ -1,6 +1,7 @@
 //! Errors of a context.
 
 use crate::backend::parked::ParkedError;
+use crate::cxx::CxxError;
 
 /// Why a context could not be made, or a computation in it failed.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +31,9 @@ pub enum ContextError {
     /// A backend failed.
     #[error(transparent)]
     Backend(ParkedError),
+    /// llama.cpp threw.
+    #[error(transparent)]
+    Cxx(#[from] CxxError),
     /// llama.cpp returned an error that no backend of Terrace caused.
     #[error("decoding {tokens} tokens failed with code {code}: {reason}")]
     Decode {

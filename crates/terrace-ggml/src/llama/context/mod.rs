@@ -10,6 +10,7 @@ use super::load::Model;
 use super::observer::{Observer, Observing};
 use super::token::Token;
 use crate::backend::parked;
+use crate::cxx::{CxxError, calls, guard};
 use crate::log;
 use llama_cpp_sys_2 as sys;
 use std::ffi::c_void;
@@ -17,11 +18,6 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_model::ByteSize;
-
-unsafe extern "C" {
-    /// Defined in `memory_breakdown.cpp`.
-    fn terrace_context_memory(context: *const sys::llama_context, cache: *mut usize, compute: *mut usize);
-}
 
 /// A context over a model.
 pub struct Context {
@@ -36,6 +32,8 @@ pub struct Context {
     wanted: Vec<i8>,
     /// Reused: pointers to the sequences of each token of a batch.
     pub(super) places: Vec<*mut i32>,
+    /// What llama.cpp threw in a function that returns no error; the next computation returns it.
+    thrown: Option<CxxError>,
     /// llama.cpp keeps its address.
     interrupt: Arc<AtomicBool>,
     /// llama.cpp keeps its address.
@@ -86,11 +84,16 @@ impl Context {
         }
         drop(parked::take());
         // SAFETY: the model is alive and outlives the context (the Arc).
-        let (ptr, lines) = log::capture(|| unsafe { sys::llama_init_from_model(model.as_ptr(), raw) });
-        let Some(ptr) = NonNull::new(ptr) else {
+        let (ptr, lines) =
+            log::capture(|| guard(|| unsafe { calls::llama_init_from_model(model.as_ptr(), raw) }));
+        let (ptr, reason) = match ptr {
+            Ok(ptr) => (NonNull::new(ptr), first_line(&lines)),
+            Err(thrown) => (None, thrown.to_string()),
+        };
+        let Some(ptr) = ptr else {
             return Err(match parked::take() {
                 Some(error) => ContextError::Backend(error),
-                None => ContextError::Create { tokens: params.context, reason: first_line(&lines) },
+                None => ContextError::Create { tokens: params.context, reason },
             });
         };
         Ok(Self {
@@ -101,6 +104,7 @@ impl Context {
             outputs: 0,
             wanted: Vec::new(),
             places: Vec::new(),
+            thrown: None,
             interrupt,
             _observer: observer,
             _model: model,
@@ -124,11 +128,17 @@ impl Context {
 
     /// Sizes of the context's cache (keys, values, states) and of its graphs' activations, as
     /// llama.cpp reports them.
+    ///
+    /// # Panics
+    /// If llama.cpp cannot allocate a few hundred bytes.
     pub fn memory(&self) -> (ByteSize, ByteSize) {
         let (mut cache, mut compute) = (0, 0);
         // SAFETY: the context is alive; both pointers are to valid integers
         // (`memory_breakdown.cpp`).
-        unsafe { terrace_context_memory(self.ptr.as_ptr(), &raw mut cache, &raw mut compute) };
+        let counted = guard(|| unsafe {
+            calls::terrace_context_memory(self.ptr.as_ptr(), &raw mut cache, &raw mut compute);
+        });
+        counted.expect("memory for a map of buffer types");
         (ByteSize(cache as u64), ByteSize(compute as u64))
     }
 
@@ -193,10 +203,21 @@ impl Context {
         if outputs > self.most_outputs {
             return Err(ContextError::Outputs { asked: outputs, most: self.most_outputs });
         }
+        if let Some(thrown) = self.thrown.take() {
+            return Err(thrown.into());
+        }
         drop(parked::take());
         let tokens = usize::try_from(batch.n_tokens).unwrap_or(0);
         // SAFETY: by contract.
-        let (code, lines) = log::capture(|| unsafe { sys::llama_decode(self.ptr.as_ptr(), batch) });
+        let (code, lines) =
+            log::capture(|| guard(|| unsafe { calls::llama_decode(self.ptr.as_ptr(), batch) }));
+        let code = match code {
+            Ok(code) => code,
+            // A failure of ours may be the cause.
+            Err(thrown) => {
+                return Err(parked::take().map_or_else(|| thrown.into(), ContextError::Backend));
+            }
+        };
         match code {
             0 => {
                 self.outputs = outputs;
@@ -247,33 +268,42 @@ impl Context {
         unsafe { sys::llama_set_adapter_cvec(self.ptr.as_ptr(), std::ptr::null(), 0, 0, 0, 0) };
     }
 
-    /// Removes all tokens.
+    /// Removes all tokens. If llama.cpp throws, the next computation fails with that.
     pub fn clear(&mut self) {
         // SAFETY: the context is alive.
-        unsafe { sys::llama_memory_clear(sys::llama_get_memory(self.ptr.as_ptr()), true) }
+        let cleared = guard(|| unsafe {
+            calls::llama_memory_clear(sys::llama_get_memory(self.ptr.as_ptr()), true);
+        });
+        self.thrown = cleared.err();
     }
 
     /// Removes the tokens of a sequence from position `from` on. Returns false if this kind of
-    /// memory cannot (recurrent models, unless all tokens are removed).
+    /// memory cannot (recurrent models, unless all tokens are removed). If llama.cpp throws, the
+    /// next computation fails with that.
     pub fn truncate(&mut self, sequence: u32, from: u32) -> bool {
         let int = |n: u32| i32::try_from(n).unwrap_or(i32::MAX);
         // SAFETY: the context is alive; -1 means to the end. llama.cpp refuses sequences that the
         // context does not have.
-        unsafe {
+        let removed = guard(|| unsafe {
             let memory = sys::llama_get_memory(self.ptr.as_ptr());
-            sys::llama_memory_seq_rm(memory, int(sequence), int(from), -1)
-        }
+            calls::llama_memory_seq_rm(memory, int(sequence), int(from), -1)
+        });
+        removed.unwrap_or_else(|thrown| {
+            self.thrown = Some(thrown);
+            false
+        })
     }
 
     /// The first position of a sequence whose keys and values are present in all layers; `None` if
-    /// the sequence has no tokens. With sliding windows, earlier positions may have been
-    /// overwritten.
+    /// the sequence has no tokens, or llama.cpp throws. With sliding windows, earlier positions may
+    /// have been overwritten.
     pub fn first_position(&self, sequence: u32) -> Option<u32> {
         let sequence = i32::try_from(sequence).unwrap_or(i32::MAX);
         // SAFETY: the context is alive. The result is -1 for sequences without tokens.
-        let first =
-            unsafe { sys::llama_memory_seq_pos_min(sys::llama_get_memory(self.ptr.as_ptr()), sequence) };
-        u32::try_from(first).ok()
+        let first = guard(|| unsafe {
+            calls::llama_memory_seq_pos_min(sys::llama_get_memory(self.ptr.as_ptr()), sequence)
+        });
+        u32::try_from(first.ok()?).ok()
     }
 }
 

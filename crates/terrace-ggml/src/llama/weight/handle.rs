@@ -1,6 +1,7 @@
 //! A weight of a loaded model: its type, its location and its bytes.
 
 use super::stored::{Stored, is_stored};
+use crate::cxx::{calls, guard};
 use crate::handles::BufferTypeHandle;
 use crate::llama::load::Model;
 use crate::memory::{Pages, SLACK};
@@ -11,15 +12,6 @@ use llama_cpp_sys_2 as sys;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use terrace_model::ByteSize;
-
-unsafe extern "C" {
-    /// Defined in `tensor_map.cpp`.
-    fn terrace_model_tensors(
-        model: *const sys::llama_model,
-        out: *mut *mut sys::ggml_tensor,
-        capacity: usize,
-    ) -> usize;
-}
 
 /// Where a weight's bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,14 +56,18 @@ unsafe impl Send for Weight {}
 impl Weight {
     /// All weights of the model. A tensor that llama.cpp duplicates (a tied embedding) appears
     /// twice under its name.
+    ///
+    /// # Panics
+    /// If llama.cpp throws, which it does not: its list is made when the model is loaded.
     pub fn all(model: &Arc<Model>) -> Vec<Self> {
         // SAFETY: the model is alive; the second call has the capacity that the first one returned.
-        let tensors = unsafe {
-            let count = terrace_model_tensors(model.as_ptr(), std::ptr::null_mut(), 0);
+        let tensors = guard(|| unsafe {
+            let count = calls::terrace_model_tensors(model.as_ptr(), std::ptr::null_mut(), 0);
             let mut tensors = vec![std::ptr::null_mut(); count];
-            terrace_model_tensors(model.as_ptr(), tensors.as_mut_ptr(), count);
+            calls::terrace_model_tensors(model.as_ptr(), tensors.as_mut_ptr(), count);
             tensors
-        };
+        });
+        let tensors = tensors.expect("a list that is there");
         let weight = |tensor: NonNull<sys::ggml_tensor>| {
             // SAFETY: a tensor of the model, initialised by its load.
             let original = unsafe { Stored::of(tensor) };

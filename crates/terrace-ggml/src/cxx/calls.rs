@@ -1,0 +1,95 @@
+//! Functions that may throw, declared so that an exception may leave them. Within
+//! [`guard`](super::guard) only.
+//!
+//! Their contracts are those of the bindings' functions of the same names, and that an exception
+//! meets a `catch` before it meets a frame of Rust that is not the guarded closure's.
+
+use llama_cpp_sys_2::{
+    ggml_backend_t, ggml_cgraph, ggml_status, ggml_tensor, llama_batch, llama_context, llama_context_params,
+    llama_memory_t, llama_model, llama_model_params, llama_model_quantize_params, llama_pos, llama_sampler,
+    llama_sampler_chain_params, llama_seq_id, llama_token, llama_vocab,
+};
+use std::ffi::{c_char, c_void};
+
+/// Declares functions, and has the compiler compare them with the bindings' declarations.
+macro_rules! calls {
+    ($(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)?;)*) => {
+        unsafe extern "C-unwind" {
+            $(pub fn $name($($arg: $ty),*) $(-> $ret)?;)*
+        }
+
+        #[expect(clippy::disallowed_methods, reason = "named, not called")]
+        const _: () = {
+            $(let _: unsafe extern "C" fn($($ty),*) $(-> $ret)? = llama_cpp_sys_2::$name;)*
+        };
+    };
+}
+
+calls! {
+    fn llama_model_load_from_file(path: *const c_char, params: llama_model_params) -> *mut llama_model;
+    fn llama_init_from_model(model: *mut llama_model, params: llama_context_params) -> *mut llama_context;
+    fn llama_model_quantize(from: *const c_char, to: *const c_char, params: *const llama_model_quantize_params) -> u32;
+    fn llama_model_chat_template(model: *const llama_model, name: *const c_char) -> *const c_char;
+
+    fn llama_decode(context: *mut llama_context, batch: llama_batch) -> i32;
+    fn llama_memory_clear(memory: llama_memory_t, data: bool);
+    fn llama_memory_seq_rm(memory: llama_memory_t, sequence: llama_seq_id, from: llama_pos, to: llama_pos) -> bool;
+    fn llama_memory_seq_pos_min(memory: llama_memory_t, sequence: llama_seq_id) -> llama_pos;
+
+    fn llama_tokenize(
+        vocab: *const llama_vocab,
+        text: *const c_char,
+        len: i32,
+        tokens: *mut llama_token,
+        room: i32,
+        add_special: bool,
+        parse_special: bool,
+    ) -> i32;
+    fn llama_token_to_piece(
+        vocab: *const llama_vocab,
+        token: llama_token,
+        out: *mut c_char,
+        room: i32,
+        strip: i32,
+        special: bool,
+    ) -> i32;
+
+    fn llama_sampler_chain_init(params: llama_sampler_chain_params) -> *mut llama_sampler;
+    fn llama_sampler_chain_add(chain: *mut llama_sampler, sampler: *mut llama_sampler);
+    fn llama_sampler_init_greedy() -> *mut llama_sampler;
+    fn llama_sampler_init_top_k(k: i32) -> *mut llama_sampler;
+    fn llama_sampler_init_top_p(p: f32, keep: usize) -> *mut llama_sampler;
+    fn llama_sampler_init_min_p(p: f32, keep: usize) -> *mut llama_sampler;
+    fn llama_sampler_init_temp(t: f32) -> *mut llama_sampler;
+    fn llama_sampler_init_dist(seed: u32) -> *mut llama_sampler;
+    fn llama_sampler_sample(sampler: *mut llama_sampler, context: *mut llama_context, row: i32) -> llama_token;
+
+    fn ggml_backend_graph_compute(backend: ggml_backend_t, graph: *mut ggml_cgraph) -> ggml_status;
+    fn ggml_backend_graph_compute_async(backend: ggml_backend_t, graph: *mut ggml_cgraph) -> ggml_status;
+    fn ggml_backend_synchronize(backend: ggml_backend_t);
+    fn ggml_backend_tensor_set_async(
+        backend: ggml_backend_t,
+        tensor: *mut ggml_tensor,
+        data: *const c_void,
+        offset: usize,
+        size: usize,
+    );
+    fn ggml_backend_tensor_get_async(
+        backend: ggml_backend_t,
+        tensor: *const ggml_tensor,
+        data: *mut c_void,
+        offset: usize,
+        size: usize,
+    );
+}
+
+unsafe extern "C-unwind" {
+    /// `memory_breakdown.cpp`: bytes of a context's cache and of its graphs' activations.
+    pub fn terrace_context_memory(context: *const llama_context, cache: *mut usize, compute: *mut usize);
+    /// `tensor_map.cpp`: the number of a model's tensors, of which `out` gets the first `capacity`.
+    pub fn terrace_model_tensors(
+        model: *const llama_model,
+        out: *mut *mut ggml_tensor,
+        capacity: usize,
+    ) -> usize;
+}
