@@ -92,7 +92,7 @@ impl ModelIdentity {
 
 impl fmt::Display for ModelIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} of {} layers and {} bytes", self.name, self.layers, self.bytes)
+        write!(f, "{:?} ({} layers, {} bytes)", self.name, self.layers, self.bytes)
     }
 }
 
@@ -125,6 +125,6 @@ mod tests {
         assert_eq!(serde_json::to_string(&file).unwrap(), r#"{"name":"a b/c.gguf","bytes":255,"header":7}"#);
         let model = ModelIdentity { name: "m".into(), layers: 6, bytes: 1000 };
         assert_eq!(serde_json::to_string(&model).unwrap(), r#"{"name":"m","layers":6,"bytes":1000}"#);
-        assert_eq!(model.to_string(), "\"m\" of 6 layers and 1000 bytes");
+        assert_eq!(model.to_string(), "\"m\" (6 layers, 1000 bytes)");
     }
 }

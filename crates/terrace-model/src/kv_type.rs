@@ -48,7 +48,7 @@ impl FromStr for KvType {
             "f16" => Ok(Self::F16),
             "q8_0" => Ok(Self::Q8_0),
             "q4_0" => Ok(Self::Q4_0),
-            _ => Err(format!("`{text}` is no type of a KV cache: use f16, q8_0 or q4_0")),
+            _ => Err(format!("`{text}` is not a KV cache type: use f16, q8_0 or q4_0")),
         }
     }
 }

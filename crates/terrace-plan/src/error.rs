@@ -25,7 +25,7 @@ pub enum PlanError {
     },
     /// The budget was to be chosen, and the machine has too little room.
     #[error(
-        "too little RAM: {available} are available, {context} are for the context and {reserve} stay free, which \
+        "too little RAM: of {available} available, {context} are for the context and {reserve} stay free, which \
          leaves {left} for weights; the minimum is {minimum}, {need}"
     )]
     AutoNoRoom {
@@ -49,10 +49,10 @@ pub enum PlanError {
     #[error(transparent)]
     File(#[from] FileError),
     /// Rules for tensors that cannot be followed.
-    #[error("rule for tensors {0}")]
+    #[error("tensor rule {0}")]
     Rule(#[from] RuleError),
     /// Layers for devices, and none are there.
-    #[error("layers on devices were asked for, and there is no accelerator with memory of its own")]
+    #[error("no layers can be put on devices: there is no accelerator with memory of its own")]
     NoAccelerator,
     /// A device that is not there.
     #[error("the machine has no device `{name}` with memory of its own{}", if known.is_empty() { String::new() } else { format!("; it has {}", known.join(", ")) })]
@@ -63,7 +63,7 @@ pub enum PlanError {
         known: Vec<String>,
     },
     /// Too little memory on devices for the layers that were asked for.
-    #[error("{layers} layers do not fit on {} with {} free", names.join(", "), room)]
+    #[error("{layers} layers do not fit on {}, where {} can be used", names.join(", "), room)]
     NoDeviceRoom {
         /// Layers asked for.
         layers: u32,
@@ -103,9 +103,9 @@ impl Need {
 impl fmt::Display for Need {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.what.is_empty() {
-            f.write_str("all weights resident")
+            f.write_str("all of it for resident weights")
         } else {
-            write!(f, "{} resident and {} of slots for {}", self.resident, self.slots, self.what)
+            write!(f, "{} of resident weights and {} of slots for {}", self.resident, self.slots, self.what)
         }
     }
 }

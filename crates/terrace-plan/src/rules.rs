@@ -30,10 +30,10 @@ pub enum RulePlace {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseRuleError {
     /// No `=`.
-    #[error("`{0}` is no REGEX=ram, REGEX=disk or REGEX=DEVICE")]
+    #[error("expected REGEX=ram, REGEX=disk or REGEX=DEVICE, got `{0}`")]
     Form(String),
     /// Not an expression.
-    #[error("`{pattern}` is no regular expression: {reason}")]
+    #[error("`{pattern}` is not a regular expression: {reason}")]
     Pattern {
         /// What was given.
         pattern: String,
@@ -46,13 +46,13 @@ pub enum ParseRuleError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
     /// Nothing has such a name.
-    #[error("`{rule}`: no tensor of this model has such a name")]
+    #[error("`{rule}` matches no tensor of this model")]
     Unused {
         /// The rule.
         rule: String,
     },
     /// A tensor that cannot come from disk.
-    #[error("`{rule}`: `{tensor}` is no matrix of 64 KiB or more, and cannot be streamed")]
+    #[error("`{rule}`: `{tensor}` cannot be streamed, because it is not a matrix of at least 64 KiB")]
     NotStreamed {
         /// The rule.
         rule: String,

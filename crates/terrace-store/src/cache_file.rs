@@ -37,7 +37,7 @@ pub fn try_cache_file(path: &Path) -> io::Result<()> {
 }
 
 fn beside(path: &Path) -> io::Result<tempfile::NamedTempFile> {
-    let dir = path.parent().ok_or_else(|| io::Error::other("it has no directory"))?;
+    let dir = path.parent().ok_or_else(|| io::Error::other("the path has no directory"))?;
     fs::create_dir_all(dir)?;
     tempfile::NamedTempFile::new_in(dir)
 }

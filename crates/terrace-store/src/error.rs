@@ -126,7 +126,7 @@ pub enum StoreError {
     },
     /// A [`Fetch`](crate::Fetch) or [`BlockId`](crate::BlockId) was used with a store that does not know it, or after
     /// its lease had ended: a mistake in the calling code.
-    #[error("store used wrongly: {0}")]
+    #[error("misuse of the store: {0}")]
     Misuse(String),
     /// The caller's progress function stopped a [`read_into`](crate::Store::read_into).
     #[error("stopped after {done} of {total} bytes")]

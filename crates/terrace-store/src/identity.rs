@@ -31,7 +31,7 @@ pub fn file_state(path: &Path) -> io::Result<FileState> {
 /// # Errors
 /// The system's.
 pub fn file_identity(model: &ModelFile) -> io::Result<FileIdentity> {
-    let none = || io::Error::other("a model without files");
+    let none = || io::Error::other("the model has no files");
     let first = model.shards.first().ok_or_else(none)?;
     let mut header = File::open(&first.path)?.take(first.data_offset.min(MOST_HEADER));
     let (mut crc, mut part) = (crc32fast::Hasher::new(), vec![0; 1 << 16]);

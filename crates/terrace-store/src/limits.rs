@@ -16,7 +16,7 @@ pub(crate) fn check_depth(depth: u32) -> Result<(), StoreError> {
     if (1..=MAX_DEPTH).contains(&depth) {
         return Ok(());
     }
-    let reason = format!("{depth} is not within 1 to {MAX_DEPTH}");
+    let reason = format!("{depth} is not between 1 and {MAX_DEPTH}");
     Err(StoreError::Config { setting: "queue depth", reason })
 }
 
@@ -25,6 +25,6 @@ pub(crate) fn check_request(size: ByteSize) -> Result<(), StoreError> {
     if (GRANULE..=MAX_REQUEST).contains(&size.0) {
         return Ok(());
     }
-    let reason = format!("{size} is not within 4 KiB to 1 GiB");
+    let reason = format!("{size} is not between 4 KiB and 1 GiB");
     Err(StoreError::Config { setting: "request size", reason })
 }

@@ -81,7 +81,7 @@ pub(crate) fn map(bytes: &[u8]) -> Result<Map, (&'static str, usize)> {
     });
     let tensors = tensors.collect::<Result<Vec<_>, _>>()?;
     let header_end = at.at;
-    let data_at = header_end.checked_next_multiple_of(alignment).ok_or(("alignment 0", ENTRIES_AT))?;
+    let data_at = header_end.checked_next_multiple_of(alignment).ok_or(("an alignment of 0", ENTRIES_AT))?;
     if data_at > bytes.len() {
         return Err(("the header's padding is missing", bytes.len()));
     }

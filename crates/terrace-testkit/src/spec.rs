@@ -244,16 +244,19 @@ impl Spec {
         }
         if self.arch.is_moe() {
             if self.expert_ff == 0 || self.top_k == 0 || self.top_k > self.experts {
-                return fail(format!("{} of {} experts of {}", self.top_k, self.experts, self.expert_ff));
+                return fail(format!(
+                    "top-k {} of {} experts with expert_ff {}",
+                    self.top_k, self.experts, self.expert_ff
+                ));
             }
             if self.groups() > 1 && self.top_k > self.experts / 2 {
-                return fail(format!("top {} of half the groups of {} experts", self.top_k, self.experts));
+                return fail(format!("top-k {} does not fit half of the groups of {} experts", self.top_k, self.experts));
             }
         } else if self.experts != 0 || self.top_k != 0 {
-            return fail(format!("{} experts in a dense model", self.experts));
+            return fail(format!("a dense model cannot have {} experts", self.experts));
         }
         if self.fused_gate_up && !self.arch.can_fuse_gate_up() {
-            return fail("gate and up of its experts cannot be one tensor".into());
+            return fail("gate and up of this architecture's experts cannot be one tensor".into());
         }
         if self.routing == Routing::Skewed && (self.embd < 256 || !self.arch.is_moe()) {
             return fail(format!("skewed routing needs experts and embd 256 or more, not {}", self.embd));

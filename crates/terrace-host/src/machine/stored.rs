@@ -46,7 +46,7 @@ pub struct Hardware {
 
 /// Why a stored profile cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("the machine profile {} is not used: {reason}", path.display())]
+#[error("machine description {}: {reason}", path.display())]
 pub struct StoredProfileError {
     /// The file.
     pub path: PathBuf,
@@ -70,18 +70,18 @@ impl Hardware {
     pub fn differs(&self, other: &Self) -> Option<String> {
         let (a, b) = (self.memory.bytes() as f64, other.memory.bytes() as f64);
         if self.cpu != other.cpu {
-            Some(format!("it is of another processor (`{}`, this one is `{}`)", self.cpu, other.cpu))
+            Some(format!("it was measured on another processor (`{}`, this one is `{}`)", self.cpu, other.cpu))
         } else if self.cores != other.cores {
-            Some(format!("it is of {} cores, this process has {}", self.cores, other.cores))
+            Some(format!("it was measured on {} cores, this process has {}", self.cores, other.cores))
         } else if (a - b).abs() > MEMORY_SLACK * a.max(b) {
-            Some(format!("it is of {} of RAM, this machine has {}", self.memory, other.memory))
+            Some(format!("it was measured with {} of RAM, this machine has {}", self.memory, other.memory))
         } else if self.devices != other.devices {
             let names = |devices: &[(String, ByteSize)]| match devices {
                 [] => "none".to_owned(),
                 all => all.iter().map(|(name, size)| format!("{name} {size}")).collect::<Vec<_>>().join(", "),
             };
             let (then, now) = (names(&self.devices), names(&other.devices));
-            Some(format!("it is of other devices ({then}; now {now})"))
+            Some(format!("it was measured with other devices ({then}; now {now})"))
         } else {
             None
         }
@@ -116,12 +116,12 @@ impl StoredProfile {
         let value: serde_json::Value =
             serde_json::from_str(&text).map_err(|error| fail(error.to_string()))?;
         if value["format"] != FORMAT {
-            return Err(fail("it is no profile of this program".into()));
+            return Err(fail("it is not a machine description of this program".into()));
         }
         // Before anything that another version may have in another form.
         if value["version"] != PROFILE_VERSION {
             return Err(fail(format!(
-                "it has version {}, this program reads {PROFILE_VERSION}",
+                "it has version {}, this program reads version {PROFILE_VERSION}",
                 value["version"]
             )));
         }
@@ -145,7 +145,7 @@ impl StoredProfile {
         Self::read(&path, &Hardware::here()).unwrap_or_else(|error| {
             if WARNED.lock().unwrap_or_else(PoisonError::into_inner).insert(path) {
                 let advice = ADVICE.get().map_or_else(String::new, |advice| format!("; {advice}"));
-                tracing::warn!("{error}{advice}");
+                tracing::warn!("{error}; it is not used{advice}");
             }
             None
         })

@@ -71,7 +71,7 @@ fn files_that_are_no_profile_of_this_machine_are_refused_by_name() {
         assert_ne!(text, good);
         fs::write(&path, &text).unwrap();
         let error = StoredProfile::read(&path, &Hardware::here()).unwrap_err().to_string();
-        assert!(error.contains("profile.json is not used: "), "{text}: {error}");
+        assert!(error.contains("profile.json: "), "{text}: {error}");
     }
     fs::write(&path, [0xff, 0xfe]).unwrap();
     StoredProfile::read(&path, &Hardware::here()).unwrap_err();

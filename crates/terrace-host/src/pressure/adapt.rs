@@ -29,7 +29,7 @@ impl Adapt {
 
 /// Text that is no [`Adapt`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` does not say whether the budget adapts: use auto, on or off")]
+#[error("`{0}` is not a way to adapt the budget: use auto, on or off")]
 pub struct ParseAdaptError(String);
 
 impl FromStr for Adapt {

@@ -6,7 +6,7 @@ use terrace_model::ByteSize;
 
 /// Simulated readings of memory that cannot be read. Displays as one line.
 #[derive(Debug, thiserror::Error)]
-#[error("readings of memory {}: {reason}", .path.display())]
+#[error("memory readings {}: {reason}", .path.display())]
 pub struct ReadingsError {
     /// The file.
     pub path: PathBuf,
@@ -43,7 +43,7 @@ impl Simulated {
             [(reserve, _), readings @ ..] if !readings.is_empty() => {
                 Ok(Self { reserve: *reserve, lines: readings.to_vec(), next: 0 })
             }
-            _ => Err(failed("it has no reading".into())),
+            _ => Err(failed("there is no reading".into())),
         }
     }
 }

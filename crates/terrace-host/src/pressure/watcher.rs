@@ -67,7 +67,7 @@ pub fn watch(
         said: Said::default(),
     };
     tracing::info!(
-        "slots follow the memory there is: {} to {}, with {} left to others",
+        "slots follow free memory: {} to {}, with {} left to other processes",
         thread.budget.least(),
         thread.budget.most(),
         thread.reserve
@@ -153,7 +153,7 @@ impl Thread {
                 if !std::mem::replace(&mut self.said.shrink, true) {
                     let why = if sample.pressed { "tasks wait for memory" } else { "memory is short" };
                     tracing::warn!(
-                        "{why}: {headroom} can still be taken, {} should be left; slots shrink from {before} to {to} \
+                        "{why}: {headroom} is free, {} should stay free; slots shrink from {before} to {to} \
                          (later changes are only counted)",
                         self.reserve
                     );
@@ -162,14 +162,14 @@ impl Thread {
                 }
                 if self.controller.is_at_least() && !std::mem::replace(&mut self.said.least, true) {
                     tracing::warn!(
-                        "slots of {to} are the least that the model runs with: they shrink no further"
+                        "slots of {to} are the minimum for this model: they shrink no further"
                     );
                 }
             }
             Step::Grow(to) => {
                 let to = self.budget.set(ByteSize(to));
                 if !std::mem::replace(&mut self.said.grow, true) {
-                    tracing::info!("there is memory again: slots grow from {before} to {to}");
+                    tracing::info!("memory is free again: slots grow from {before} to {to}");
                 } else {
                     tracing::debug!(%before, %to, "slots grow");
                 }

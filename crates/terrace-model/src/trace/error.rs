@@ -7,7 +7,7 @@ pub enum TraceError {
     #[error("not a routing trace: it does not begin with TERRATRC")]
     Magic,
     /// A version that this program does not know.
-    #[error("a routing trace of version {found}; this program reads version 1")]
+    #[error("the routing trace has version {found}; this program reads version 1")]
     Version {
         /// The file's.
         found: u64,
@@ -21,7 +21,7 @@ pub enum TraceError {
         what: &'static str,
     },
     /// A number that cannot be.
-    #[error("corrupt trace: {what} is {found} at offset {offset}, at most {most} is possible")]
+    #[error("corrupt trace: {what} at offset {offset} is {found}, the largest possible is {most}")]
     Number {
         /// Where it stands.
         offset: usize,
@@ -41,9 +41,7 @@ pub enum TraceError {
         reason: &'static str,
     },
     /// Changed bytes that still read as a trace.
-    #[error(
-        "corrupt trace: the checksum at offset {offset} is {stored:08x}, the bytes before it have {computed:08x}"
-    )]
+    #[error("corrupt trace: the checksum at offset {offset} is {stored:08x}, computed {computed:08x}")]
     Checksum {
         /// Where the checksum stands.
         offset: usize,

@@ -97,7 +97,7 @@ fn header(cursor: &mut Cursor<'_>) -> Result<TraceHeader, TraceError> {
 fn tensor(cursor: &mut Cursor<'_>, files: &[u64]) -> Result<TracedTensor, TraceError> {
     let offset = cursor.at;
     let last = (files.len() as u64).checked_sub(1);
-    let last = last.ok_or(TraceError::Invalid { offset, reason: "a tensor, and no file" })?;
+    let last = last.ok_or(TraceError::Invalid { offset, reason: "a tensor in a trace without files" })?;
     let file = cursor.number("a tensor's file", last)?;
     let end = files[file as usize];
     let start = cursor.number("a tensor's offset", end)?;
@@ -105,7 +105,7 @@ fn tensor(cursor: &mut Cursor<'_>, files: &[u64]) -> Result<TracedTensor, TraceE
     let layer = cursor.number("a layer", MOST_COUNT)?;
     let experts = cursor.number("a tensor's experts", MOST_COUNT)?;
     if len == 0 || !len.is_multiple_of(experts.max(1)) {
-        return Err(TraceError::Invalid { offset, reason: "a tensor that cannot be cut into its experts" });
+        return Err(TraceError::Invalid { offset, reason: "a tensor whose length is not a multiple of its experts" });
     }
     Ok(TracedTensor {
         extent: Extent { file: FileIndex(file as u32), offset: start, len },
@@ -117,7 +117,7 @@ fn tensor(cursor: &mut Cursor<'_>, files: &[u64]) -> Result<TracedTensor, TraceE
 fn definition(cursor: &mut Cursor<'_>, header: &TraceHeader) -> Result<TraceGroup, TraceError> {
     let offset = cursor.at;
     let last = (header.tensors.len() as u64).checked_sub(1);
-    let last = last.ok_or(TraceError::Invalid { offset, reason: "a group, and no tensors" })?;
+    let last = last.ok_or(TraceError::Invalid { offset, reason: "a group in a trace without tensors" })?;
     let count = cursor.count("the number of a group's tensors", 1)?;
     let tensors: Vec<u32> = (0..count)
         .map(|_| cursor.number("a group's tensor", last).map(|index| index as u32))
@@ -126,7 +126,7 @@ fn definition(cursor: &mut Cursor<'_>, header: &TraceHeader) -> Result<TraceGrou
     let top_k = cursor.number("top-k", u64::from(experts))? as u32;
     let fits = |&index: &u32| header.tensors[index as usize].experts == Some(experts);
     if tensors.is_empty() || top_k == 0 || !tensors.iter().all(fits) {
-        let reason = "a group of tensors that do not have its experts";
+        let reason = "a group that does not match its tensors";
         return Err(TraceError::Invalid { offset, reason });
     }
     Ok(TraceGroup { tensors, experts, top_k })
@@ -140,7 +140,7 @@ fn block(cursor: &mut Cursor<'_>, index: u64, groups: &[TraceGroup]) -> Result<T
     for _ in 0..tokens {
         let mut id = 0;
         for _ in 0..group.top_k {
-            id += cursor.number("an expert (or the step to it)", last - id)?;
+            id += cursor.number("an expert, or the difference to the one before,", last - id)?;
             ids.push(id as u32);
         }
     }
@@ -194,7 +194,7 @@ impl Cursor<'_> {
             let part = u64::from(byte & 0x7f);
             // The tenth byte has room for one more bit.
             if shift > 63 || (shift == 63 && part > 1) {
-                let reason = "a number of more than 64 bits";
+                let reason = "a number longer than 64 bits";
                 return Err(TraceError::Invalid { offset: start, reason });
             }
             number |= part << shift;
@@ -221,7 +221,7 @@ impl Cursor<'_> {
             return Err(TraceError::Truncated { offset: self.bytes.len(), what });
         };
         self.at += len;
-        let invalid = TraceError::Invalid { offset: start, reason: "a text that is not UTF-8" };
+        let invalid = TraceError::Invalid { offset: start, reason: "text that is not UTF-8" };
         String::from_utf8(bytes.to_vec()).map_err(|_| invalid)
     }
 }

@@ -81,7 +81,7 @@ pub fn advise(
             Try::FasterDisk => {
                 let rate = machine.disk().sequential() * 2.0;
                 let change = format!("nvme={rate:.0}B/s").parse::<WhatIf>().expect("a rate in bytes");
-                (format!("a disk of {:.1} GB/s", rate / 1e9), change.apply(machine), wishes.clone())
+                (format!("a disk with {:.1} GB/s", rate / 1e9), change.apply(machine), wishes.clone())
             }
         };
         let then = plan(model, &machine, &wishes)?.estimate;

@@ -59,10 +59,10 @@ impl Scene<'_> {
         out
     }
 
-    fn place(&self, place: usize) -> &str {
+    fn place(&self, place: usize) -> String {
         match place {
-            0 => "RAM",
-            place => &self.machine.devices[self.costs.devices[place - 1].index].name,
+            0 => "in RAM".into(),
+            place => format!("on {}", self.machine.devices[self.costs.devices[place - 1].index].name),
         }
     }
 
@@ -86,10 +86,10 @@ impl Scene<'_> {
     fn table(&self, out: &mut String, assignment: &Assignment, row: u64) {
         let row = ByteSize(row);
         let _ = match assignment.tables_streamed {
-            true => writeln!(out, "  on disk: a token needs one row of {row}, which is read alone"),
-            false => writeln!(out, "  in RAM: a token needs one row of {row}; there is room for all of them"),
+            true => writeln!(out, "  on disk: a token needs one row of {row}, which is read by itself"),
+            false => writeln!(out, "  in RAM: a token needs one row of {row}; the whole table has room"),
         };
-        let other = if assignment.tables_streamed { "all of it in RAM" } else { "rows from disk" };
+        let other = if assignment.tables_streamed { "the whole table in RAM" } else { "rows from disk" };
         let tables_streamed = !assignment.tables_streamed;
         self.otherwise(out, other, Assignment { tables_streamed, ..assignment.clone() });
     }
@@ -100,14 +100,14 @@ impl Scene<'_> {
         let _ = match (streamed, matrix) {
             (true, Some(matrix)) => writeln!(
                 out,
-                "  on disk: every token reads all of it, {:.2} ms, ahead of its use",
+                "  on disk: every token reads all of it, ahead of its use, in {:.2} ms",
                 self.costs.stream[matrix] * 1e3
             ),
-            _ => writeln!(out, "  in {}: every token uses all of it", self.place(home)),
+            _ => writeln!(out, "  {}: every token uses all of it", self.place(home)),
         };
         if matrix.is_none() {
             let _ =
-                writeln!(out, "  it is too small, or not of a kind, to be streamed: it stays with its layer");
+                writeln!(out, "  not streamable, because it is too small or not a matrix: it stays with its layer");
         }
         if let Some(matrix) = matrix.filter(|_| home == 0) {
             let mut other = assignment.clone();
@@ -129,7 +129,7 @@ impl Scene<'_> {
         if hot > 0 {
             let _ = writeln!(
                 out,
-                "  the {hot} hottest of {} experts in {}: {:.0} % of their uses",
+                "  the {hot} hottest of {} experts {}: {:.0} % of the uses",
                 experts.count,
                 self.place(home),
                 self.costs.curve.hits(share) * 100.0
@@ -137,7 +137,7 @@ impl Scene<'_> {
         }
         let _ = writeln!(
             out,
-            "  {:.0} % of the experts in RAM, {:.0} % on disk alone; {:.0} % of uses read nothing",
+            "  {:.0} % of the experts in RAM, {:.0} % on disk only; {:.0} % of uses read nothing",
             in_ram * 100.0,
             (1.0 - share - in_ram).max(0.0) * 100.0,
             hits * 100.0
@@ -155,7 +155,7 @@ impl Scene<'_> {
         if share + in_ram + 0.01 < 1.0 {
             let _ = writeln!(
                 out,
-                "  one more byte of cache saves {density:.3} bytes of reading per token; one for a dense matrix saves 1"
+                "  one more byte of cache saves reading {density:.3} bytes per token; a byte for a dense matrix saves 1"
             );
         }
         self.other_homes(out, assignment, layer);
@@ -169,7 +169,7 @@ impl Scene<'_> {
             for (matrix, streamed) in self.work.matrices.iter().zip(&mut other.streamed) {
                 *streamed &= home == 0 || matrix.layer != layer;
             }
-            let what = format!("its layer at home in {}", self.place(home));
+            let what = format!("its layer {}", self.place(home));
             self.otherwise(out, &what, other);
         }
     }

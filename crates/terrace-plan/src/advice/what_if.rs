@@ -29,7 +29,7 @@ enum Change {
 /// Text that says no change.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{part}` is no change of a machine{reason}: use ram=64GiB, ram=+4GiB, nvme=7GB/s, membw=80GB/s, cores=16, \
+    "`{part}` is not a change to a machine{reason}: use ram=64GiB, ram=+4GiB, nvme=7GB/s, membw=80GB/s, cores=16, \
      device=24GiB@1TB/s or device=none"
 )]
 pub struct ParseWhatIfError {
@@ -57,7 +57,7 @@ fn change(part: &str) -> Result<Change, ParseWhatIfError> {
         Err(error) => Err(bad(error.to_string())),
     };
     let rate = |text: &str| {
-        let per_second = text.strip_suffix("/s").ok_or_else(|| bad("a rate ends in /s".into()))?;
+        let per_second = text.strip_suffix("/s").ok_or_else(|| bad("a rate must end in /s".into()))?;
         size(per_second).map(|size| size.bytes() as f64)
     };
     let (key, value) = part.split_once('=').ok_or_else(|| bad(String::new()))?;
@@ -70,12 +70,12 @@ fn change(part: &str) -> Result<Change, ParseWhatIfError> {
         ("membw", value) => rate(value).map(Change::Bandwidth),
         ("cores", value) => match value.parse() {
             Ok(cores) if cores > 0 => Ok(Change::Cores(cores)),
-            _ => Err(bad("cores are a whole number above zero".into())),
+            _ => Err(bad("cores must be a whole number above zero".into())),
         },
         ("device", "none") => Ok(Change::NoDevices),
         ("device", value) => {
             let (memory, bandwidth) =
-                value.split_once('@').ok_or_else(|| bad("memory@bandwidth, as 24GiB@1TB/s".into()))?;
+                value.split_once('@').ok_or_else(|| bad("a device is MEMORY@BANDWIDTH, as in 24GiB@1TB/s".into()))?;
             Ok(Change::Device(size(memory)?, rate(bandwidth)?))
         }
         _ => Err(bad(String::new())),

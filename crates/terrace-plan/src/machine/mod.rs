@@ -103,7 +103,7 @@ pub struct ThreadBandwidth {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProfileError {
     /// Written by another version.
-    #[error("the machine profile `{name}` has version {found}, this program reads {PROFILE_VERSION}")]
+    #[error("the machine description `{name}` has version {found}, this program reads version {PROFILE_VERSION}")]
     Version {
         /// The machine.
         name: String,
@@ -111,7 +111,7 @@ pub enum ProfileError {
         found: u32,
     },
     /// A number that no machine has.
-    #[error("the machine profile `{name}`: {what} is {value}")]
+    #[error("machine description `{name}`: {what} is {value}")]
     Value {
         /// The machine.
         name: String,

@@ -33,7 +33,7 @@ pub struct Mix {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MixError {
     /// The smallest options are too large.
-    #[error("the smallest mix has {smallest} bytes, which is more than {budget}")]
+    #[error("the smallest mix has {smallest} bytes, more than the {budget} allowed")]
     NoneFits {
         /// Bytes of the smallest mix.
         smallest: u64,
@@ -44,7 +44,7 @@ pub enum MixError {
     #[error("group {0} has no options")]
     NoOptions(usize),
     /// A cost that is no number.
-    #[error("option {option} of group {group} costs {cost}")]
+    #[error("option {option} of group {group} has a cost of {cost}")]
     Cost {
         /// Which group.
         group: usize,

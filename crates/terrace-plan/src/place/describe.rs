@@ -130,7 +130,7 @@ pub fn summary(mode: Mode, layers: &[PlannedLayer], hot: &[HotCopies]) -> String
     let mut out = mode.to_string();
     let devices: BTreeSet<&str> = hot.iter().map(|copies| copies.device.as_str()).collect();
     if !devices.is_empty() {
-        out += &format!(" with hot lanes on {}", devices.into_iter().collect::<Vec<_>>().join(", "));
+        out += &format!(" with copies of experts on {}", devices.into_iter().collect::<Vec<_>>().join(", "));
     }
     let of = |mode: Mode| layers.iter().filter(|layer| layer.mode == mode).count();
     let kinds = [Mode::FullResident, Mode::ExpertStreaming, Mode::DenseFfnStreaming, Mode::MixedStreaming];

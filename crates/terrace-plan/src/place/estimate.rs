@@ -98,18 +98,18 @@ impl Placed<'_> {
             }
         };
         for place in 0..decode.dense.len() {
-            let what = format!("dense weights and cache in {}", self.place_name(place));
+            let what = format!("dense weights and cache, {}", self.place_name(place));
             push(TermKind::Dense, what, decode.dense[place], self.place_bound(place), false);
         }
         push(
             TermKind::Experts,
-            "experts, each layer's slowest lane".into(),
+            "experts, slowest processor of each layer".into(),
             decode.lanes,
             self.place_bound(0),
             false,
         );
         for place in (0..decode.experts.len()).filter(|_| decode.experts.len() > 1) {
-            let what = format!("experts in {}", self.place_name(place));
+            let what = format!("experts, {}", self.place_name(place));
             push(TermKind::Experts, what, decode.experts[place], self.place_bound(place), true);
         }
         push(
@@ -120,7 +120,7 @@ impl Placed<'_> {
             false,
         );
         push(TermKind::Waiting, "rows of tables".into(), decode.rows, Bound::Disk, false);
-        push(TermKind::Link, "handing over between processors".into(), decode.hops, Bound::Link, false);
+        push(TermKind::Link, "transfers between processors".into(), decode.hops, Bound::Link, false);
         push(TermKind::Reading, "reading experts".into(), decode.expert_reads, Bound::Disk, true);
         push(TermKind::Reading, "reading matrices".into(), decode.matrix_reads, Bound::Disk, true);
         let behind = decode.total - decode.computing();

@@ -71,7 +71,7 @@ struct FileExperts {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FileError {
     /// Made for something else.
-    #[error("the plan is for `{of}` with {planned}, this model is `{name}` with {size}")]
+    #[error("the plan is for `{of}` ({planned}), this model is `{name}` ({size})")]
     OtherModel {
         /// The plan's model.
         of: String,
@@ -83,7 +83,7 @@ pub enum FileError {
         size: ByteSize,
     },
     /// Other layers.
-    #[error("the plan has {planned} layers with the output head, this model has {layers}")]
+    #[error("the plan has {planned} layers including the output head, this model has {layers}")]
     Layers {
         /// Of the plan.
         planned: usize,
@@ -105,7 +105,7 @@ pub enum FileError {
         why: &'static str,
     },
     /// More experts than there are.
-    #[error("the plan puts {planned} experts of layer {layer} on its device, which has {experts}")]
+    #[error("the plan puts {planned} experts of layer {layer} on a device, the layer has {experts}")]
     Experts {
         /// The layer.
         layer: u32,
@@ -115,20 +115,20 @@ pub enum FileError {
         experts: u32,
     },
     /// A device's layers are not neighbours.
-    #[error("the layers on {device} are not one behind the other")]
+    #[error("the layers on {device} are not consecutive")]
     Scattered {
         /// The device.
         device: String,
     },
     /// Devices hold a model's last layers.
-    #[error("layer {layer} is in RAM behind layers on devices")]
+    #[error("layer {layer} is in RAM, but comes after layers on devices")]
     RamAfterDevices {
         /// The layer.
         layer: usize,
     },
     /// More than the machine has.
     #[error(
-        "it does not fit: {weights} of weights and slots with {context} of context are {needed}, and {room} of RAM can be used"
+        "the plan does not fit: {weights} of weights and slots plus {context} of context are {needed}, and {room} of RAM can be used"
     )]
     NoRoom {
         /// Weights that stay, and slots.
@@ -149,7 +149,7 @@ pub enum ParsePlanError {
     #[error("not a plan: {0}")]
     Json(String),
     /// Another version's.
-    #[error("a plan of version {0}, this program reads up to {PLAN_VERSION}")]
+    #[error("the plan has version {0}, this program reads versions 1 to {PLAN_VERSION}")]
     Version(u32),
 }
 
@@ -212,11 +212,13 @@ impl PlanFile {
             let table = is_row_table(tensor, classes[index], model.tensor("output.weight").is_some());
             match classes[index] {
                 TensorClass::Expert => {
-                    return Err(refuse("experts are streamed through the expert cache of `ram`"));
+                    return Err(refuse(
+                        "experts are not streamed by name, but through the `expert_cache` of tier `ram`",
+                    ));
                 }
-                _ if !is_matrix(tensor) => return Err(refuse("only matrices can be")),
-                _ if by_row && !table => return Err(refuse("only tables of embeddings are read by row")),
-                _ if !by_row && table => return Err(refuse("it is read by row: `read_by_row` is its list")),
+                _ if !is_matrix(tensor) => return Err(refuse("only matrices can be streamed")),
+                _ if by_row && !table => return Err(refuse("only embedding tables are read by row")),
+                _ if !by_row && table => return Err(refuse("it is read by row, so it belongs in `read_by_row`")),
                 _ => chosen.insert(index),
             };
         }

@@ -39,7 +39,7 @@ impl fmt::Display for ReadsReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::EverythingFits => f.write_str("everything fits, so nothing has to be copied"),
-            Self::MappedAsAsked => f.write_str("as asked"),
+            Self::MappedAsAsked => f.write_str("as requested"),
             Self::NothingStreamed => {
                 f.write_str("nothing is streamed, and the file may be in the page cache already")
             }

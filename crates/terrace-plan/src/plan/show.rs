@@ -31,12 +31,12 @@ impl Plan {
             return write!(f, "{}: {} in the page cache: {}", self.mode, self.mapped, self.direct_reason);
         }
         if self.managed.is_empty() {
-            write!(f, "{}: {} in RAM, nothing managed", self.mode, self.resident)?;
+            write!(f, "{}: {} in RAM, nothing streamed", self.mode, self.resident)?;
             return self.devices(f);
         }
         write!(
             f,
-            "{}: {} in {} tensors through {} of slots, {} resident (RAM budget {}); token cycle {}",
+            "{}: {} in {} tensors streamed through {} of slots, {} resident (RAM budget {}); token cycle {}",
             self.mode,
             self.managed_bytes,
             self.managed_tensors,
@@ -56,7 +56,7 @@ impl Plan {
         row(f, "mode", self.mode)?;
         row(
             f,
-            "managed",
+            "streamed",
             format!("{} ({} tensors, {})", self.manage, self.managed_tensors, self.managed_bytes),
         )?;
         let how = if self.auto_budget { "chosen" } else { "given" };
@@ -69,11 +69,11 @@ impl Plan {
             row(f, "on devices", self.on_devices)?;
         }
         if self.pinned > ByteSize::ZERO {
-            row(f, "of which pinned", self.pinned)?;
+            row(f, "pinned", format!("{} of the resident weights", self.pinned))?;
         }
         row(f, "slots", self.slots)?;
         row(f, "token cycle", self.token_cycle)?;
-        row(f, "context", format!("{} beside the budget", self.context.total()))?;
+        row(f, "context", format!("{} outside of the budget", self.context.total()))?;
         write!(f, "{:<16} {}: {}", "reads", self.reads(), self.direct_reason)?;
         self.warnings.iter().try_for_each(|warning| write!(f, "\nwarning: {warning}"))
     }

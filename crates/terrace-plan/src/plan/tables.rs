@@ -38,9 +38,9 @@ impl fmt::Display for Tables<'_> {
         self.0.tier_table(f)?;
         self.0.layer_table(f)?;
         if let Some(Estimate { terms, notes, .. }) = estimate {
-            writeln!(f, "\n{:<44} {:>10}  keeps busy", "time per token", "ms")?;
+            writeln!(f, "\n{:<44} {:>10}  resource", "time per token", "ms")?;
             for term in terms {
-                let beside = if term.beside { " (beside the others)" } else { "" };
+                let beside = if term.beside { " (overlapped)" } else { "" };
                 writeln!(f, "{:<44} {:>10}  {}{beside}", term.what, number(term.ms), term.resource)?;
             }
             notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))?;
@@ -63,7 +63,7 @@ fn speed(f: &mut fmt::Formatter<'_>, estimate: &Estimate) -> fmt::Result {
     writeln!(f, "prefill          {} tok/s", number(estimate.prefill_tok_s))?;
     writeln!(
         f,
-        "first token      {} after a prompt of {} tokens; loading before takes {}",
+        "first token      {} for a prompt of {} tokens, after {} of loading",
         seconds(estimate.ttft_ms),
         estimate.prompt_tokens,
         seconds(estimate.load_ms)
@@ -75,7 +75,7 @@ impl Plan {
         writeln!(
             f,
             "\n{:<12} {:>11} {:>11} {:>12} {:>11} {:>11} {:>11}",
-            "tier", "weights", "resident", "expert cache", "streaming", "context", "of"
+            "tier", "weights", "resident", "expert cache", "streaming", "context", "room"
         )?;
         for tier in &self.tiers {
             let TierUse { tier: name, room, weights, expert_cache, ring, context } = tier;

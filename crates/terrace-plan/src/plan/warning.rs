@@ -52,24 +52,24 @@ impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NothingToStream { manage } => {
-                write!(f, "there is nothing to manage under `{manage}` in this model: all of it is resident")
+                write!(f, "the model has no weights that `{manage}` streams: all of it is resident")
             }
             Self::SlotsBelowCycle { slots, token_cycle, enough } => {
                 let cycle = token_cycle_warning(*slots, *token_cycle).unwrap_or_default();
-                write!(f, "{cycle}; a RAM budget above {enough} would change that")
+                write!(f, "{cycle}; a RAM budget above {enough} would hold them")
             }
             Self::MappedBeyondMemory { mapped, left } => write!(
                 f,
-                "{mapped} are mapped and {left} are left for the page cache: what it cannot hold is read again page by page \
-                 whenever it is used, which is far slower than streaming"
+                "{mapped} are mapped and {left} are left for the page cache: what it cannot hold is read again page by \
+                 page at every use, which is far slower than streaming"
             ),
             Self::BeyondMemory { taken, available } => write!(
                 f,
-                "weights and context take {taken}, but only {available} of RAM are available: the system may swap or end the \
-                 process"
+                "weights and context take {taken}, but only {available} of RAM are available: the system may swap or \
+                 kill the process"
             ),
             Self::CopiesBeyondRoom { device, room, asked } => {
-                write!(f, "{device} has {room} for copies of experts, not {asked}")
+                write!(f, "{device} has room for {room} of expert copies, less than the requested {asked}")
             }
         }
     }
@@ -79,8 +79,8 @@ impl fmt::Display for Warning {
 pub fn token_cycle_warning(slots: ByteSize, token_cycle: ByteSize) -> Option<String> {
     (slots < token_cycle).then(|| {
         format!(
-            "slots of {slots} are less than the {token_cycle} of managed weights that one token touches: a global LRU will \
-             hit 0 %, every token reads all of it"
+            "slots of {slots} are less than the {token_cycle} of streamed weights that one token uses: with a global LRU \
+             0 % hit, and every token reads all of them"
         )
     })
 }
@@ -123,19 +123,20 @@ impl fmt::Display for Note {
         match self {
             Self::CacheBelowToken { cache, token } => write!(
                 f,
-                "the expert cache of {cache} is less than the {token} of one token's experts: `lfru` hits, LRU would not"
+                "the expert cache of {cache} is smaller than the {token} of experts that one token uses: `lfru` hits, LRU would not"
             ),
             Self::ExpectedHits { hits, given, used, experts, resident } => {
-                let source = if *given { "the given curve" } else { "the usual curve" };
+                let source = if *given { "the given hit curve" } else { "the typical hit curve" };
                 let (hits, resident) = (hits * 100.0, resident * 100.0);
                 write!(
                     f,
-                    "{hits:.0} % of expert uses hit, by {source} for {used} of {experts} experts with {resident:.0} % resident"
+                    "{hits:.0} % of expert uses are expected to hit, by {source} for {used} of {experts} experts with \
+                     {resident:.0} % resident"
                 )
             }
-            Self::StorageUnmeasured => f.write_str("no storage was measured: 3 GB/s are assumed"),
+            Self::StorageUnmeasured => f.write_str("no disk was measured: 3 GB/s is assumed"),
             Self::BandwidthUnmeasured { bytes_per_s } => {
-                write!(f, "memory bandwidth was not measured: {:.0} GB/s are assumed", bytes_per_s / 1e9)
+                write!(f, "memory bandwidth was not measured: {:.0} GB/s is assumed", bytes_per_s / 1e9)
             }
         }
     }

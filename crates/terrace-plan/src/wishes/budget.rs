@@ -16,7 +16,7 @@ pub enum Budget {
 
 /// Text that is no [`Budget`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} (or `auto`)")]
+#[error("{0}, or `auto`")]
 pub struct ParseBudgetError(#[from] ParseByteSizeError);
 
 impl fmt::Display for Budget {

@@ -96,7 +96,7 @@ fn slope(from: (f64, f64), to: (f64, f64)) -> f64 {
 
 /// A point that is on no curve.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{hits} hits at {residency} residency: both are shares from 0 to 1")]
+#[error("a hit rate of {hits} at a residency of {residency}: both must be between 0 and 1")]
 pub struct CurveError {
     residency: String,
     hits: String,

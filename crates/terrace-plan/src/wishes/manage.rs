@@ -24,7 +24,7 @@ pub enum Manage {
 
 /// Text that is no [`Manage`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` does not say what to manage: use experts, ffn, all, none, mapped or auto")]
+#[error("`{0}` is not a set of weights to stream: use experts, ffn, all, none, mapped or auto")]
 pub struct ParseManageError(String);
 
 impl fmt::Display for Manage {

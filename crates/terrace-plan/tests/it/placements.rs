@@ -102,7 +102,7 @@ fn devices_take_dense_weights_first_then_the_hottest_experts() {
         with.estimate.as_ref().unwrap().decode_tok_s > 1.5 * without.estimate.as_ref().unwrap().decode_tok_s,
         "{without}\n{with}"
     );
-    assert!(with.summary.contains("hot lanes on gpu0"), "{with:#}");
+    assert!(with.summary.contains("copies of experts on gpu0"), "{with:#}");
     assert!(with.layers.iter().all(|layer| layer.home == "gpu0"));
     assert_eq!(with.planner, Planner::Lp, "what the fixed family has is no better");
 }
@@ -192,9 +192,9 @@ fn tensors_are_explained() {
     let machine = with_device(machine(10), 6);
     let about = |name: &str| explain(&model, &machine, &request, name).unwrap();
     let experts = about("blk.3.ffn_up_exps.weight");
-    assert!(experts.contains("on disk alone") && experts.contains("8 of 128 experts"), "{experts}");
+    assert!(experts.contains("on disk only") && experts.contains("8 of 128 experts"), "{experts}");
     let dense = about("blk.3.attn_q.weight");
-    assert!(dense.contains("in gpu0") && dense.contains("at home in RAM"), "{dense:#}");
+    assert!(dense.contains("on gpu0") && dense.contains("its layer in RAM"), "{dense:#}");
     assert!(about("token_embd.weight").contains("one row"));
     let error = explain(&model, &machine, &request, "blk.3.attn_q.wight").unwrap_err().to_string();
     assert!(error.contains("did you mean `blk.3.attn_q.weight`"), "{error}");

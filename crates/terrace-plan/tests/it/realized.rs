@@ -116,7 +116,7 @@ fn edited_plans_are_followed_or_refused_by_name() {
             |p| p.streamed.push("blk.99.ffn_up.weight".into()),
             "`blk.99.ffn_up.weight`, which this model does not have",
         ),
-        (|p| p.streamed.push("blk.0.ffn_up_exps.weight".into()), "through the expert cache"),
+        (|p| p.streamed.push("blk.0.ffn_up_exps.weight".into()), "through the `expert_cache`"),
         (|p| p.streamed.push("blk.0.attn_norm.weight".into()), "only matrices"),
         (|p| p.streamed.push("token_embd.weight".into()), "`read_by_row`"),
         (|p| p.read_by_row.push("blk.0.attn_q.weight".into()), "tables"),
@@ -196,7 +196,7 @@ fn layers_with_copies_are_streamed() {
     for ram in [8, 40] {
         let machine = with_device(machine(ByteSize::gib(ram)), 8);
         let placed = plan(&model, &machine, &Wishes::default()).unwrap();
-        assert!(placed.summary.contains("hot lanes on gpu0"), "{placed:#}");
+        assert!(placed.summary.contains("copies of experts on gpu0"), "{placed:#}");
         let managed = |layer: u32| {
             let name = format!("blk.{layer}.ffn_up_exps.weight");
             placed.managed.tensors.iter().any(|m| model.tensors[m.tensor].name == name)
@@ -241,7 +241,9 @@ fn rules_change_what_is_streamed() {
     assert_eq!(error, PlanError::Rule(RuleError::Unused { rule: "blk.99=ram".into() }));
     let error = with(&["attn_norm=disk"]).unwrap_err();
     assert!(error.to_string().contains("attn_norm.weight"), "{error}");
-    for (text, part) in [("exps", "no REGEX=ram"), ("=ram", "no REGEX=ram"), ("a(=ram", "unclosed group")] {
+    for (text, part) in
+        [("exps", "expected REGEX=ram"), ("=ram", "expected REGEX=ram"), ("a(=ram", "unclosed group")]
+    {
         let error = text.parse::<TensorRule>().unwrap_err().to_string();
         assert!(error.contains(part), "{error}");
     }

@@ -41,7 +41,7 @@ impl FaultPlan {
 
 /// Text that is not a plan of faults.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{rule}` is not a fault: {reason}; write for example eio@100 or short@5,latency=2ms@10..20")]
+#[error("`{rule}` is not a fault: {reason}; examples: eio@100, short@5,latency=2ms@10..20")]
 pub struct ParseFaultPlanError {
     /// The part that was not understood.
     pub rule: String,
@@ -69,9 +69,9 @@ fn parse_rule(rule: &str) -> Result<(Fault, Range<u64>), &'static str> {
         "eagain" => Fault::Eagain,
         "short" => Fault::Short,
         "eof" => Fault::Eof,
-        _ => Fault::Latency(parse_latency(fault.strip_prefix("latency=").ok_or("there is no such fault")?)?),
+        _ => Fault::Latency(parse_latency(fault.strip_prefix("latency=").ok_or("this fault does not exist")?)?),
     };
-    let number = |text: &str| text.parse::<u64>().map_err(|_| "after the @ stand request numbers");
+    let number = |text: &str| text.parse::<u64>().map_err(|_| "a request number or a range of them must follow the @");
     let requests = match requests.split_once("..") {
         None => {
             let only = number(requests)?;
@@ -89,12 +89,12 @@ fn parse_rule(rule: &str) -> Result<(Fault, Range<u64>), &'static str> {
 fn parse_latency(text: &str) -> Result<Duration, &'static str> {
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
-    let number: u64 = number.parse().map_err(|_| "the latency needs a number")?;
+    let number: u64 = number.parse().map_err(|_| "a latency needs a number")?;
     match unit {
         "us" => Ok(Duration::from_micros(number)),
         "ms" => Ok(Duration::from_millis(number)),
         "s" => Ok(Duration::from_secs(number)),
-        _ => Err("the latency's unit is us, ms or s"),
+        _ => Err("a latency needs the unit us, ms or s"),
     }
 }
 

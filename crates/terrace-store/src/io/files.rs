@@ -80,7 +80,7 @@ impl Files {
     pub fn check(&self, extent: Extent, name: &dyn fmt::Display) -> Result<(), StoreError> {
         let bad = |reason: String| StoreError::BadExtent { tensor: name.to_string(), reason };
         let Some(file) = self.all.get(extent.file.index()) else {
-            return Err(bad(format!("it is in file {}, of {}", extent.file, self.all.len())));
+            return Err(bad(format!("it lies in file {}, but there are {} files", extent.file, self.all.len())));
         };
         if extent.len == 0 {
             return Err(bad("it has no bytes".into()));
@@ -114,7 +114,7 @@ impl Files {
 pub(crate) fn open_files(paths: Vec<PathBuf>, choice: DirectChoice) -> Result<Files, StoreError> {
     let all = paths.into_iter().map(open).collect::<Result<Vec<_>, _>>()?;
     if choice == DirectChoice::Off {
-        return Ok(Files { all, direct: false, align: 1, reason: "buffered as asked".into() });
+        return Ok(Files { all, direct: false, align: 1, reason: "buffered, as requested".into() });
     }
     let mut align = 1;
     for fd in &all {
@@ -139,7 +139,7 @@ pub(crate) fn open_files(paths: Vec<PathBuf>, choice: DirectChoice) -> Result<Fi
         }
     }
     // Without files there is nothing to align.
-    Ok(Files { direct: true, align, reason: format!("direct, a trial read at {align} bytes worked"), all })
+    Ok(Files { direct: true, align, reason: format!("direct, because a trial read aligned to {align} bytes worked"), all })
 }
 
 fn open(path: PathBuf) -> Result<ModelFd, StoreError> {
@@ -166,13 +166,13 @@ fn set_direct(file: &File, on: bool) -> Result<(), Errno> {
 /// Turns direct I/O on for the descriptor, and says what it must be aligned to, or why it does not work.
 fn direct_alignment(file: &File) -> Result<u64, String> {
     set_direct(file, true).map_err(|errno| match errno {
-        Errno::INVAL => "the file system does not offer it".to_owned(),
+        Errno::INVAL => "the file system does not support it".to_owned(),
         other => io::Error::from(other).to_string(),
     })?;
     let candidates = match stated_alignment(file) {
         Some(0) => return Err("the file system refuses it for this file".into()),
         Some(align) if align > GRANULE || !align.is_power_of_two() => {
-            return Err(format!("it would have to be aligned to {align} bytes, which pages are not"));
+            return Err(format!("it needs an alignment of {align} bytes, which pages do not have"));
         }
         Some(align) => vec![align],
         None => vec![512, GRANULE],

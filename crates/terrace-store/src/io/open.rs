@@ -43,16 +43,16 @@ fn choose(
 ) -> Result<(Box<dyn IoEngine>, String), StoreError> {
     let pool = || pool().map_err(|source| StoreError::Engine { engine: pread::NAME, source });
     match choice {
-        IoChoice::Pread => Ok((pool()?, "pread as asked".into())),
+        IoChoice::Pread => Ok((pool()?, "pread, as requested".into())),
         IoChoice::Uring => match ring() {
-            Ok(ring) => Ok((ring, "io_uring as asked".into())),
+            Ok(ring) => Ok((ring, "io_uring, as requested".into())),
             Err(source) => Err(StoreError::Engine { engine: uring::NAME, source }),
         },
         IoChoice::Auto => match ring() {
             Ok(ring) => Ok((ring, "io_uring works".into())),
             Err(error) => {
                 tracing::debug!(%error, "no io_uring");
-                Ok((pool()?, format!("pread, because io_uring is not to be had: {error}")))
+                Ok((pool()?, format!("pread, because io_uring is not available: {error}")))
             }
         },
     }

@@ -46,7 +46,7 @@ impl DeviceSettings {
         match BlockDevice::of(path) {
             Ok(device) => Some((file.clone(), device)),
             Err(error) => {
-                tracing::debug!("which device {} is on is not known: {error}", path.display());
+                tracing::debug!("cannot tell which device {} is on: {error}", path.display());
                 None
             }
         }

@@ -56,13 +56,13 @@ impl Entry {
         let engine = match self.engine.as_deref().map(str::parse) {
             None => None,
             Some(Ok(choice @ (IoChoice::Uring | IoChoice::Pread))) => Some(choice),
-            Some(_) => return Err("it names an engine that does not exist".into()),
+            Some(_) => return Err("the I/O engine that it names does not exist".into()),
         };
         check_depth(self.queue_depth).map_err(|error| error.to_string())?;
         let request_size = ByteSize(self.request_size);
         check_request(request_size).map_err(|error| error.to_string())?;
         if !self.gbps.is_finite() || self.gbps < 0.0 {
-            return Err(format!("{} is no rate", self.gbps));
+            return Err(format!("{} is not a rate", self.gbps));
         }
         let Self { direct, queue_depth, gbps, by, .. } = *self;
         let coalesce_below = self.coalesce_below.map(ByteSize);
@@ -86,7 +86,7 @@ pub(super) fn measured_at(path: &Path, device: &BlockDevice) -> Option<u64> {
 pub(super) fn store(path: &Path, device: &BlockDevice, settings: &IoSettings) -> Result<(), SettingsError> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let mut devices = read(path).unwrap_or_else(|error| {
-        tracing::warn!("{error}; it is written again");
+        tracing::warn!("{error}; the file is replaced");
         Vec::new()
     });
     devices.retain(|entry| entry.device != *device);

@@ -126,7 +126,7 @@ impl Driver {
     fn judge(&mut self, completion: Completion) -> io::Result<Option<u64>> {
         if let Ok(bytes) = u64::try_from(completion.result) {
             return match bytes {
-                0 => Err(io::Error::new(ErrorKind::UnexpectedEof, "the file became shorter")),
+                0 => Err(io::Error::new(ErrorKind::UnexpectedEof, "the file shrank")),
                 bytes => Ok(Some(bytes)),
             };
         }

@@ -17,7 +17,7 @@ pub struct HotList(pub Vec<(LayerId, ExpertId)>);
 
 /// A line that is not an expert.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}: `{text}` is not a layer's number and an expert's")]
+#[error("line {line}: `{text}` is not a layer number and an expert number")]
 pub struct ParseHotListError {
     /// Its number, from 1.
     pub line: usize,

@@ -83,7 +83,7 @@ impl Store {
             let purpose = self.order.purpose(block).name();
             tracing::warn!(
                 purpose,
-                "a read in the background failed; others that do are only counted: {error}"
+                "a background read failed (further failures are only counted): {error}"
             );
         }
     }

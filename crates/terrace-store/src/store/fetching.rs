@@ -85,7 +85,7 @@ impl Store {
                 return Ok(None);
             }
             if self.flights.in_flight() == 0 && self.backlog.is_empty() {
-                return Err(StoreError::Misuse("a fetch waits for a block that nobody loads".into()));
+                return Err(StoreError::Misuse("a fetch waits for a block that is not being loaded".into()));
             }
             let asked = self.clock.now();
             let driven = self.drive(true);
@@ -133,7 +133,7 @@ impl Store {
     /// Refuses ids that the store does not have.
     pub(super) fn check_ids(&self, blocks: &[BlockId]) -> Result<(), StoreError> {
         match blocks.iter().find(|block| block.index() >= self.blocks.len()) {
-            Some(block) => Err(StoreError::Misuse(format!("block {} of {}", block.0, self.blocks.len()))),
+            Some(block) => Err(StoreError::Misuse(format!("there is no block {} among {}", block.0, self.blocks.len()))),
             None => Ok(()),
         }
     }
@@ -272,7 +272,7 @@ impl Store {
             }
             Sight::Failed(failure) => Err(self.read_error(spec.to_string(), spec.extent, failure)),
             Sight::Waiting | Sight::Stale => Err(StoreError::Misuse(format!(
-                "the lease on {spec} is of generation {generation}, which is over"
+                "the lease on {spec} has generation {generation}, which has ended"
             ))),
         }
     }

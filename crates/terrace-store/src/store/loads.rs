@@ -122,7 +122,7 @@ impl Store {
         let align = usize::try_from(self.files.align).expect("at most a page");
         let Some(flight) = self.flights.get_mut(tag) else {
             return Err(self
-                .engine_error(io::Error::other(format!("a result for request {tag}, which is not there"))));
+                .engine_error(io::Error::other(format!("it reported request {tag}, which does not exist"))));
         };
         let block = flight.owner.block();
         let bytes = u64::try_from(result).unwrap_or(0);

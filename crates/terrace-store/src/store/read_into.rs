@@ -73,7 +73,7 @@ impl Drop for Settled<'_> {
         while self.0.caller.outstanding > 0 {
             if let Err(error) = self.0.drive(true) {
                 // Going on would let the kernel write to memory that its owner believes to have back.
-                tracing::error!(%error, "reads into foreign memory can be neither stopped nor waited for");
+                tracing::error!(%error, "reads into the caller's memory can be neither stopped nor waited for");
                 std::process::abort();
             }
         }
@@ -97,7 +97,7 @@ impl Store {
                 self.files.check(read.extent, &read.name)?;
             }
             if read.dst.len() as u64 != read.extent.len {
-                let reason = format!("{} bytes into memory of {}", read.extent.len, read.dst.len());
+                let reason = format!("{} bytes cannot be read into {} bytes of memory", read.extent.len, read.dst.len());
                 return Err(StoreError::BadExtent { tensor: read.name.into(), reason });
             }
         }

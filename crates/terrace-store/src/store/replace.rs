@@ -30,7 +30,7 @@ impl Store {
     /// [`StoreError::Misuse`] while blocks are in the file; [`StoreError::Engine`] if the engine broke down.
     pub fn remove_file(&mut self, file: FileIndex) -> Result<(), StoreError> {
         if let Some(block) = self.blocks.iter().find(|block| block.extent.file == file) {
-            return Err(StoreError::Misuse(format!("{block} is still in the file that was to be closed")));
+            return Err(StoreError::Misuse(format!("the file cannot be closed: {block} still lies in it")));
         }
         self.land_all()?;
         self.files.remove(file);
@@ -56,7 +56,7 @@ impl Store {
                 });
             }
             if self.slots.leases.is_leased(block) {
-                return Err(StoreError::Misuse(format!("{} is in use", self.blocks[block.index()])));
+                return Err(StoreError::Misuse(format!("{} cannot be replaced: it is leased", self.blocks[block.index()])));
             }
         }
         for &(block, _) in changes {

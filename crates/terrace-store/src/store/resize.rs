@@ -170,7 +170,7 @@ impl Store {
             if let Err(error) = self.mapping.give_back(hole)
                 && !std::mem::replace(&mut self.resize.complained, true)
             {
-                tracing::warn!(%error, "memory of the slots could not be given back");
+                tracing::warn!(%error, "memory of slots could not be returned to the system");
             }
         }
         if self.resize.beyond.is_empty() {

@@ -106,7 +106,7 @@ impl Tuned {
                     tracing::debug!("the probe's result is not kept: {error}");
                 }
             }
-            Ok(None) => tracing::debug!("the probe of {} was too short to tell", largest.path.display()),
+            Ok(None) => tracing::debug!("the probe of {} was too short to be reliable", largest.path.display()),
             // The reads of the model itself will say what is wrong, and with which tensor.
             Err(error) => tracing::debug!("no probe of {}: {error}", largest.path.display()),
         }

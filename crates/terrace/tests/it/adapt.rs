@@ -63,7 +63,7 @@ fn a_run_shrinks_and_grows_and_says_the_same() {
         ("memory is short: ", 1),
         ("slots grow from ", 1),
         ("budget: ", 1),
-        ("slots follow the memory there is: ", 1),
+        ("slots follow free memory: ", 1),
     ] {
         assert_eq!(text.matches(line).count(), times, "{line}: {text}");
     }
@@ -82,7 +82,7 @@ fn slots_never_shrink_below_what_is_needed() {
     let text = stderr(&output);
     assert_eq!(text.lines().count(), 2, "{text}");
     assert!(
-        text.contains("slots shrink from ") && text.contains("the least that the model runs with"),
+        text.contains("slots shrink from ") && text.contains("the minimum for this model"),
         "{text}"
     );
 }

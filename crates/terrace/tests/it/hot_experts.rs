@@ -187,7 +187,7 @@ fn runs_do_what_is_planned() {
     let run = report(&["--rpc", server.endpoint(), "--ram-budget", "6MiB", "--ctx", "256"]);
     assert_eq!(run["tokens"], golden);
     let summary = run["plan"]["placement"]["summary"].as_str().unwrap();
-    assert!(summary.contains("hot lanes on RPC0"), "{:#}", run["plan"]);
+    assert!(summary.contains("copies of experts on RPC0"), "{:#}", run["plan"]);
     let hot = &run["hot_experts"];
     assert!(hot["hot"].as_u64().unwrap() > 0 && hot["cold"].as_u64().unwrap() > 0, "{hot:#}");
 }

@@ -103,7 +103,7 @@ fn what_cannot_be_followed_is_refused_in_a_line() {
         (
             vec!["--plan".into(), edit("order", &|p| p["layers"][1]["home"] = "CUDA7".into())],
             1,
-            "behind layers on devices",
+            "after layers on devices",
         ),
         (vec!["--plan".into(), edit("big", &|p| p["tiers"][0]["ring"] = "900GiB".into())], 1, "does not fit"),
         (
@@ -119,10 +119,10 @@ fn what_cannot_be_followed_is_refused_in_a_line() {
         (vec!["-ot".into(), "nothing_like_it=ram".into()], 1, "no tensor"),
         (vec!["-ot".into(), "attn_norm=disk".into()], 1, "cannot be streamed"),
         (vec!["-ot".into(), "exps=CUDA7".into()], 1, "no device `CUDA7`"),
-        (vec!["-ot".into(), "exps".into()], 2, "no REGEX=ram"),
+        (vec!["-ot".into(), "exps".into()], 2, "expected REGEX=ram"),
         (vec!["-ngl".into(), "3".into()], 1, "no accelerator"),
         (vec!["--rpc".into(), "127.0.0.1:1".into()], 1, "127.0.0.1:1"),
-        (vec!["--kv-type".into(), "q5_1".into()], 2, "no type of a KV cache"),
+        (vec!["--kv-type".into(), "q5_1".into()], 2, "not a KV cache type"),
     ];
     for (args, code, part) in cases {
         let words: Vec<&str> = args.iter().map(String::as_str).collect();

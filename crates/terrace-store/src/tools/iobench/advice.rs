@@ -97,10 +97,10 @@ fn direct(rows: &[Row], reasons: &mut Vec<String>) -> bool {
         .collect();
     ratios.sort_by(f64::total_cmp);
     let Some(median) = ratios.get(ratios.len() / 2) else {
-        reasons.push("direct, which was not compared with a cold page cache".into());
+        reasons.push("direct reads, which were not compared with a cold page cache".into());
         return true;
     };
-    reasons.push(format!("through the cold page cache {median:.2}x the speed of direct reads"));
+    reasons.push(format!("through a cold page cache, {median:.2}x the rate of direct reads"));
     *median <= BUFFERED_GAIN
 }
 
@@ -113,7 +113,7 @@ fn coalesce_below(rows: &[Row], reasons: &mut Vec<String>) -> Option<ByteSize> {
     let gains: Vec<(ByteSize, f64)> = gains.collect();
     if !gains.is_empty() {
         let texts: Vec<_> = gains.iter().map(|(size, gain)| format!("{size} {gain:.2}x")).collect();
-        reasons.push(format!("four neighbours as one request: {}", texts.join(", ")));
+        reasons.push(format!("four adjacent extents as one request: {}", texts.join(", ")));
     }
     let paying = gains.iter().take_while(|(_, gain)| *gain > COALESCE_GAIN);
     paying.last().map(|(size, _)| ByteSize(size.0 + 1))

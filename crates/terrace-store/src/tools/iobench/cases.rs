@@ -37,8 +37,8 @@ impl fmt::Display for Question {
             Self::RequestSize => "request size",
             Self::Depth => "requests in flight",
             Self::Buffered => "through the page cache",
-            Self::Compute => "with computation beside",
-            Self::Coalescing => "four neighbours, one by one and as one",
+            Self::Compute => "while computing",
+            Self::Coalescing => "four adjacent extents, one by one and as one",
         })
     }
 }

@@ -26,7 +26,7 @@ pub enum IoBenchError {
     },
     /// The disk has no room for the file to measure.
     #[error(
-        "no room in {} to measure with a file of {size}: {needed} ({} bytes) are needed, {free} ({} bytes) are free",
+        "no room in {} for a file of {size} to measure: {needed} ({} bytes) are needed, {free} ({} bytes) are free",
         dir.display(), needed.0, free.0
     )]
     NoRoom {
@@ -62,7 +62,7 @@ pub enum IoBenchError {
         source: io::Error,
     },
     /// Memory or threads cannot be had.
-    #[error("{what}: {source}")]
+    #[error("cannot get {what}: {source}")]
     Resources {
         /// What was wanted.
         what: &'static str,

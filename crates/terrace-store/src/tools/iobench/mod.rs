@@ -113,7 +113,7 @@ impl IoBench {
         if stored < len - len / 20 {
             let (stored, len) = (ByteSize(stored), ByteSize(len));
             notes.push(format!(
-                "only {stored} of {len} are on the device: the file has holes or is compressed"
+                "only {stored} of {len} is on the device: the file has holes or is compressed"
             ));
         }
         let cases = cases::cases(len, &engines, direct.is_some());
@@ -158,7 +158,7 @@ impl IoBench {
     /// # Errors
     /// If a read fails, memory or threads cannot be had, or `measured` says so.
     pub fn run(mut self, measured: &mut dyn FnMut() -> ControlFlow<()>) -> Result<IoReport, IoBenchError> {
-        let memory = |source| IoBenchError::Resources { what: "memory to read into", source };
+        let memory = |source| IoBenchError::Resources { what: "memory for reads", source };
         let most = self.cases.iter().map(|case| case.request_size.0 * u64::from(case.queue_depth)).max();
         let target = touched(most.unwrap_or(GRANULE).max(MEMORY)).map_err(memory)?;
         let cached = self.buffered.handles()?.remove(0);
@@ -185,7 +185,7 @@ impl IoBench {
         alone.sort_by(f64::total_cmp);
         if rows.iter().any(|row| row.cache == Cache::Warm) {
             self.notes.push(
-                "the page cache did not let go of the file (it is mapped, or in memory): rows marked warm"
+                "the page cache did not drop the file (it is mapped, or in a file system in memory): see the rows marked warm"
                     .into(),
             );
         }
@@ -262,7 +262,7 @@ impl IoBench {
 
 fn start_compute() -> Result<Compute, IoBenchError> {
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let failed = |source| IoBenchError::Resources { what: "threads that compute", source };
+    let failed = |source| IoBenchError::Resources { what: "threads for computing", source };
     Compute::start(threads).map_err(failed)
 }
 
@@ -270,10 +270,10 @@ fn start_compute() -> Result<Compute, IoBenchError> {
 fn not_telling(len: u64, row_time: Duration) -> Option<String> {
     let (least, len) = (ByteSize(TELLING_FILE), ByteSize(len));
     if len < least {
-        Some(format!("the file has only {len}; it takes {least} to tell"))
+        Some(format!("the file has only {len}, but a reliable measurement needs {least}"))
     } else if row_time < TELLING_ROW {
         let (row, least) = (row_time.as_millis(), TELLING_ROW.as_millis());
-        Some(format!("each row took only {row} ms; it takes {least} ms to tell"))
+        Some(format!("each row took only {row} ms, but a reliable measurement needs {least} ms"))
     } else {
         None
     }

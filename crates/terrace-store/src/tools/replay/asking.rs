@@ -84,7 +84,7 @@ impl Asking {
                 return Ok(());
             }
             if !self.bundles.go_on(store, 1)? {
-                return Err(StoreError::Misuse("no room for a part of the experts".into()));
+                return Err(StoreError::Misuse("the slots have no room for any of the experts".into()));
             }
         }
     }
@@ -131,7 +131,7 @@ impl Asking {
             matrix.from += computed;
             self.request(store, current, touched)?;
             if self.matrices[current].accepted == 0 {
-                return Err(StoreError::Misuse("a wave of experts that holds none".into()));
+                return Err(StoreError::Misuse("a wave without experts".into()));
             }
         }
     }
