@@ -1,4 +1,4 @@
-//! Sizes in bytes, read and written as people do (`512MiB`).
+//! Sizes in bytes, parsed and displayed with units (`512MiB`).
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
@@ -6,13 +6,13 @@ use std::iter::Sum;
 use std::ops::{Add, AddAssign, Sub};
 use std::str::FromStr;
 
-/// Bytes of a page: what slots, direct reads and mappings are multiples of.
+/// Bytes of a page. Slots, direct reads and mappings are multiples of it.
 pub const PAGE: u64 = 4096;
 
 /// A number of bytes.
 ///
-/// Parses `4096`, `512KiB`, `1.5GiB`, `2G` (binary, as `ulimit` and llama.cpp users expect), `7GB` (decimal).
-/// Serialises as the plain number; reads numbers and texts.
+/// Parses `4096`, `512KiB`, `1.5GiB`, `2G` (binary, as users of `ulimit` and llama.cpp expect) and
+/// `7GB` (decimal). Serialises as a plain number; deserialises from numbers and strings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByteSize(pub u64);
 
@@ -35,20 +35,20 @@ impl ByteSize {
         Self(n << 30)
     }
 
-    /// The number.
+    /// Returns the number of bytes.
     pub const fn bytes(self) -> u64 {
         self.0
     }
 
-    /// The number as a length in this process's memory.
+    /// Returns the number as a length in this process's memory.
     ///
     /// # Panics
-    /// On a 32-bit target, for sizes that no allocation could have.
+    /// On a 32-bit target, for sizes that exceed the address space.
     pub fn as_usize(self) -> usize {
         usize::try_from(self.0).expect("a size in memory fits the address space")
     }
 
-    /// Difference, or zero.
+    /// Returns the difference, or zero if `other` is larger.
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
@@ -62,7 +62,7 @@ impl Serialize for ByteSize {
 
 impl<'de> Deserialize<'de> for ByteSize {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        /// As programs write it, and as people do.
+        /// A plain number, or a size with a unit.
         #[derive(Deserialize)]
         #[serde(untagged, expecting = "a number of bytes, or a size like \"512MiB\"")]
         enum Either {
@@ -111,7 +111,7 @@ impl fmt::Display for ByteSize {
             0x4000_0000..0x100_0000_0000 => (1 << 30, "GiB"),
             _ => (1 << 40, "TiB"),
         };
-        // Precision is for people; exact values go out as numbers.
+        // Two decimals are enough to read; exact values are written as numbers.
         let value = self.0 as f64 / unit as f64;
         if self.0.is_multiple_of(unit) {
             write!(f, "{} {name}", self.0 / unit)
@@ -121,18 +121,18 @@ impl fmt::Display for ByteSize {
     }
 }
 
-/// Why a size could not be read.
+/// Why a text is not a size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseByteSizeError {
-    /// No number at the start.
+    /// The text does not start with a number.
     #[error("`{0}` is not a size: it must start with a number, as in 512MiB")]
     NoNumber(String),
-    /// The unit is not known.
+    /// The unit is unknown.
     #[error("`{unit}` in `{text}` is not a unit: use B, KiB, MiB, GiB, TiB (or KB, MB, GB, TB)")]
     Unit {
         /// The whole text.
         text: String,
-        /// What stood after the number.
+        /// The text after the number.
         unit: String,
     },
     /// More than 2^64 bytes, or negative.
@@ -168,7 +168,7 @@ impl FromStr for ByteSize {
         }
         let value: f64 = number.parse().map_err(|_| ParseByteSizeError::NoNumber(text.into()))?;
         let bytes = value * scale as f64;
-        // 2^64 as f64 is exact; anything below converts without saturating.
+        // 2^64 is exact as f64; anything below converts without saturating.
         if !(0.0..18_446_744_073_709_551_616.0).contains(&bytes) {
             return Err(ParseByteSizeError::Range(text.into()));
         }

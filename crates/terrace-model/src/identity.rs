@@ -1,65 +1,72 @@
-//! Is it the same? Three questions, and what answers each.
+//! Whether two files, or two models, are the same. Three types answer three questions:
 //!
-//! * [`FileState`]: is the file at this path as it was? Within a run: what is not is looked at again.
-//! * [`FileIdentity`]: is this the file that something was kept for, wherever it lies? Between runs, on one machine.
-//! * [`ModelIdentity`]: is this the model that a result is of, by what it says of itself? Anywhere.
+//! * [`FileState`]: has the file at this path changed? Valid within a run; a file that has changed
+//!   is examined again.
+//! * [`FileIdentity`]: is this the file that some data was kept for, whatever its path? Valid
+//!   between runs on one machine.
+//! * [`ModelIdentity`]: is this the model that a result belongs to, by its own metadata? Valid
+//!   anywhere.
 //!
-//! Plain data; `terrace_store::identity` reads what the file system has to say.
+//! All three are plain data; `terrace_store::identity` gets them from the file system.
 
 use crate::model::ModelFile;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Characters of a file's name in [`FileIdentity::file_stem`].
+/// The most characters of a file's name in [`FileIdentity::file_stem`].
 const MOST_NAME: usize = 80;
 
-/// A file at a time. Equal states mean that it was not touched; of what was touched, [`FileState::same_bytes`] tells whether
-/// it was written to.
+/// The state of a file at one time. Equal states mean that the file was not touched; if it was,
+/// [`FileState::same_bytes`] says whether it was written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileState {
-    /// The file system that it is in.
+    /// Device number of the file system.
     pub device: u64,
-    /// Its number there.
+    /// Inode number within the file system.
     pub inode: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// When it was last written to, in nanoseconds since 1970.
+    /// Time of the last write, in nanoseconds since 1970.
     pub modified: i128,
-    /// When anything of it was last changed, its permissions and names included, in nanoseconds since 1970.
+    /// Time of the last change of any kind, including permissions and names, in nanoseconds since
+    /// 1970.
     pub changed: i128,
 }
 
 impl FileState {
-    /// Whether it is the same file as `other`, in whatever state.
+    /// Returns whether this is the same file as `other`, whatever its contents.
     pub fn same_file(&self, other: &Self) -> bool {
         (self.device, self.inode) == (other.device, other.inode)
     }
 
-    /// Whether it is the same file as `other`, not written to between the two.
+    /// Returns whether this is the same file as `other`, and was not written to in between.
     pub fn same_bytes(&self, other: &Self) -> bool {
         self.same_file(other) && (self.size, self.modified) == (other.size, other.modified)
     }
 }
 
-/// A model by the name of its (first) file, its size and its header; not by its path. A mix-up costs speed and nothing else.
+/// Identifies a model by the name of its (first) file, its size and its header, not by its path.
+/// Mistaking one model for another costs speed and nothing else.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileIdentity {
-    /// The first file's name.
+    /// Name of the first file.
     pub name: String,
     /// Bytes of all files.
     pub bytes: u64,
-    /// CRC-32 of the first file up to its tensors' data: metadata, vocabulary and the table of tensors.
+    /// CRC-32 of the first file up to its tensor data: metadata, vocabulary and the table of
+    /// tensors.
     pub header: u32,
 }
 
 impl FileIdentity {
-    /// Makes the identity of a model from the CRC-32 of its first file's header. `None` for a model without files.
+    /// Makes the identity of a model from the CRC-32 of its first file's header. `None` for a model
+    /// without files.
     pub fn new(model: &ModelFile, header: u32) -> Option<Self> {
         let name = model.shards.first()?.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         Some(Self { name, bytes: bytes(model), header })
     }
 
-    /// A file's name for it, without an extension.
+    /// Returns a file name, without extension, under which data for this model can be kept.
     pub fn file_stem(&self) -> String {
         let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
         let stem = self.name.strip_suffix(".gguf").unwrap_or(&self.name);
@@ -68,19 +75,19 @@ impl FileIdentity {
     }
 }
 
-/// What tells a model from others, whatever its files are called.
+/// Identifies a model by its metadata and size, whatever its files are called.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelIdentity {
-    /// `general.name`, or the architecture where there is none.
+    /// `general.name`, or the architecture if there is none.
     pub name: String,
-    /// Blocks.
+    /// Number of layers.
     pub layers: u32,
-    /// Size of the file, of all shards together.
+    /// Bytes of all files.
     pub bytes: u64,
 }
 
 impl ModelIdentity {
-    /// Takes the identity from a model's metadata.
+    /// Takes the identity from a model's metadata and files.
     pub fn of(model: &ModelFile) -> Self {
         Self {
             name: model.str("general.name").unwrap_or(model.architecture()).to_owned(),
@@ -96,7 +103,7 @@ impl fmt::Display for ModelIdentity {
     }
 }
 
-/// Bytes of all of a model's files.
+/// Returns the bytes of all files of a model.
 fn bytes(model: &ModelFile) -> u64 {
     model.shards.iter().map(|shard| shard.len).sum()
 }

@@ -1,4 +1,4 @@
-//! Indices as types.
+//! Indices that cannot be mistaken for one another.
 
 use serde::Serialize;
 use std::fmt;
@@ -11,7 +11,7 @@ macro_rules! index {
         pub struct $name(pub u32);
 
         impl $name {
-            /// The index for slices.
+            /// Returns the number as an index into a slice.
             pub const fn index(self) -> usize {
                 self.0 as usize
             }
@@ -26,11 +26,12 @@ macro_rules! index {
 }
 
 index! {
-    /// A transformer block: the `N` of `blk.N.`.
+    /// A layer (transformer block): the `N` of `blk.N.`.
     LayerId
 }
 index! {
-    /// An expert within its layer: a row of the router's output, the slowest dimension of an expert tensor.
+    /// An expert within its layer: a row of the router's output, and an index into the slowest
+    /// dimension of an expert tensor.
     ExpertId
 }
 index! {

@@ -1,14 +1,14 @@
-//! Types of the KV cache.
+//! Types of the keys and values in the KV cache.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// How keys and values are stored.
+/// How the elements of keys or values are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum KvType {
-    /// Two bytes.
+    /// Two bytes per value.
     #[default]
     F16,
     /// 34 bytes for 32 values.
@@ -20,7 +20,8 @@ pub enum KvType {
 }
 
 impl KvType {
-    /// Bytes of this many values, each row a multiple of 32 of them.
+    /// Returns the bytes of `values` values, rounded up to whole blocks of 32 where the type has
+    /// them.
     pub const fn bytes(self, values: u64) -> u64 {
         match self {
             Self::F16 => values.saturating_mul(2),
@@ -53,7 +54,8 @@ impl FromStr for KvType {
     }
 }
 
-/// The types of keys and of values. Written as one type where they are the same, else as `KEYS/VALUES`.
+/// The types of keys and of values. Written as one type if they are the same, otherwise as
+/// `KEYS/VALUES`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct KvTypes {
@@ -64,7 +66,7 @@ pub struct KvTypes {
 }
 
 impl KvTypes {
-    /// The exact ones.
+    /// The types that stock uses: exact.
     pub const F16: Self = Self::both(KvType::F16);
 
     /// Keys and values in the same type.

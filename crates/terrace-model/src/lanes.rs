@@ -1,17 +1,20 @@
-//! What copies of experts take of a device beside their bytes.
+//! Memory that copies of experts take on a device in addition to their bytes.
 
 use crate::{ByteSize, LayerId, ModelFile};
 
-/// Token rows in one ids tensor up to which a graph is decoding: a token, and a few of them verified together, which touch few
-/// experts. More rows touch nearly all experts of each layer, once.
+/// The most token rows in one ids tensor with which a graph counts as decoding: one token, or a few
+/// that are verified together, use few experts. More rows use nearly all experts of each layer,
+/// once.
 pub const SWEEP_TOKENS: u64 = 8;
 
-/// Bytes of activations beside what rows take: alignment of each tensor.
+/// Bytes of activations in addition to their rows: the alignment of each tensor.
 const PADDING: u64 = 64 << 10;
-/// Rows of results of an expert's matrices that activations have room for, the operations' between them included.
+/// Result rows per expert matrix that activations have room for, including those of the operations
+/// between the matrices.
 const ROWS: u64 = 3;
 
-/// Memory for what goes to a lane and comes back, for blocks of these layers of which each token uses `used` experts.
+/// Returns the memory for the activations that go to a lane and come back, where each token uses
+/// `used` experts in each of these layers.
 pub fn lane_activations(model: &ModelFile, layers: impl Iterator<Item = LayerId>, used: u32) -> ByteSize {
     let of = |layer: LayerId| -> u64 {
         let experts = model.tensors.iter().filter(|tensor| tensor.layer() == Some(layer));

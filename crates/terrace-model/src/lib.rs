@@ -1,8 +1,8 @@
-//! Plain data: what a model file holds, in types that cannot be mixed up.
+//! Plain data that describes model files, in types that cannot be mixed up.
 //!
-//! Every other crate may depend on this one; it depends on no other, links no C and does no I/O. It answers
-//! *which bytes of which file are which tensor* and nothing else: where they should live is `terrace-plan`'s
-//! question, how they get there `terrace-store`'s.
+//! Every other crate may depend on this one; it depends on no other, links no C and does no I/O. It
+//! answers *which bytes of which file are which tensor* and nothing else: `terrace-plan` decides
+//! where the bytes live, `terrace-store` brings them there.
 
 mod bytesize;
 pub mod identity;

@@ -1,4 +1,4 @@
-//! The description of a model file: shards, metadata, tensors and where their bytes are.
+//! The description of a model file: shards, metadata, tensors and the location of their bytes.
 
 use crate::bytesize::ByteSize;
 use crate::ids::{FileIndex, LayerId};
@@ -7,22 +7,24 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-/// A contiguous run of bytes in one of the model's files.
+/// A contiguous run of bytes in one file of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct Extent {
-    /// Which shard.
+    /// The shard.
     pub file: FileIndex,
-    /// Bytes from the start of that file.
+    /// Offset in bytes from the start of that file.
     pub offset: u64,
     /// Length in bytes.
     pub len: u64,
 }
 
 impl Extent {
-    /// The `index`-th of `count` equal parts (an expert of an expert tensor, a row of a table).
+    /// Returns the `index`-th of `count` equal parts (an expert of an expert tensor, a row of a
+    /// table).
     ///
     /// # Panics
-    /// If the length does not divide evenly or `index` is out of range: a caller's mistake, not bad input.
+    /// If the length is not a multiple of `count`, or `index` is out of range. Both are mistakes of
+    /// the caller, not bad input.
     pub fn part(self, index: u64, count: u64) -> Self {
         assert!(
             index < count && self.len.is_multiple_of(count),
@@ -33,18 +35,18 @@ impl Extent {
         Self { offset: self.offset + index * len, len, ..self }
     }
 
-    /// The first byte after the extent.
+    /// Returns the offset of the first byte after the extent.
     pub const fn end(self) -> u64 {
         self.offset + self.len
     }
 }
 
-/// How a tensor's elements are stored.
+/// How the elements of a tensor are stored.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct TensorType {
     /// ggml's number of the type (`GGML_TYPE_*`).
     pub id: u32,
-    /// ggml's name of it (`q4_K`, `f16`, ...).
+    /// ggml's name of the type (`q4_K`, `f16`, ...).
     pub name: String,
     /// Elements in a block.
     pub block_elements: u32,
@@ -52,18 +54,19 @@ pub struct TensorType {
     pub block_bytes: u32,
 }
 
-/// Extents of the four dimensions, fastest first (ggml's `ne`). Dimensions that a file does not give are 1.
+/// Lengths of the four dimensions, fastest first (ggml's `ne`). Dimensions that a file does not
+/// list are 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(transparent)]
 pub struct Shape(pub [u64; 4]);
 
 impl Shape {
-    /// Number of dimensions, trailing ones not counted (at least 1).
+    /// Returns the number of dimensions, without trailing ones of length 1 (at least 1).
     pub fn dims(self) -> usize {
         (1..4).rev().find(|&d| self.0[d] != 1).map_or(1, |d| d + 1)
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn elements(self) -> u64 {
         self.0.iter().product()
     }
@@ -79,24 +82,25 @@ impl fmt::Display for Shape {
 /// One tensor of a model file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TensorInfo {
-    /// Its name in the file, unique over all shards (`blk.3.ffn_gate_exps.weight`).
+    /// Name in the file, unique among all shards (`blk.3.ffn_gate_exps.weight`).
     pub name: String,
-    /// How it is stored.
+    /// Type of the elements.
     pub ty: TensorType,
-    /// Its dimensions.
+    /// Dimensions.
     pub shape: Shape,
-    /// Where its bytes are.
+    /// Location of the bytes.
     pub extent: Extent,
 }
 
 impl TensorInfo {
-    /// The `N` of a name `blk.N.…`; GGUF names every per-layer tensor so, whatever the architecture.
+    /// Returns the `N` of a name `blk.N.…`. GGUF names every tensor of a layer like this, whatever
+    /// the architecture.
     pub fn layer(&self) -> Option<LayerId> {
         let (number, _) = self.name.strip_prefix("blk.")?.split_once('.')?;
         number.parse().ok().map(LayerId)
     }
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     pub const fn size(&self) -> ByteSize {
         ByteSize(self.extent.len)
     }
@@ -105,11 +109,11 @@ impl TensorInfo {
 /// One file of a model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Shard {
-    /// Where it is.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Its length when the header was read.
+    /// Length in bytes when the header was read.
     pub len: u64,
-    /// Where its tensor data begins.
+    /// Offset of the tensor data in bytes.
     pub data_offset: u64,
 }
 
@@ -121,19 +125,19 @@ pub enum MetaValue {
     U64(u64),
     /// A negative integer.
     I64(i64),
-    /// Either float width.
+    /// A float of either width.
     F64(f64),
     /// A boolean.
     Bool(bool),
     /// A string.
     Str(String),
-    /// An array of up to [`ModelFile::MAX_ARRAY`] values; longer ones (vocabularies) are kept by length alone.
+    /// An array of at most [`ModelFile::MAX_ARRAY`] values.
     Array(Vec<MetaValue>),
-    /// An array that was too long to keep: its length.
+    /// The length of an array that is too long to keep, such as a vocabulary.
     LongArray(u64),
 }
 
-/// Everything that a GGUF header says, over all shards.
+/// The contents of a GGUF header, of all shards together.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ModelFile {
     /// The files, in shard order.
@@ -142,22 +146,22 @@ pub struct ModelFile {
     pub version: u32,
     /// Alignment of tensor data in the files, in bytes.
     pub alignment: u64,
-    /// Metadata of the first shard.
+    /// The first shard's metadata.
     pub metadata: BTreeMap<String, MetaValue>,
     /// All tensors, in file order.
     pub tensors: Vec<TensorInfo>,
 }
 
 impl ModelFile {
-    /// Arrays up to this many values are kept in [`ModelFile::metadata`].
+    /// Arrays of at most this many values are kept in [`ModelFile::metadata`].
     pub const MAX_ARRAY: usize = 1024;
 
-    /// `general.architecture`, or `?`.
+    /// Returns `general.architecture`, or `?` if there is none.
     pub fn architecture(&self) -> &str {
         self.str("general.architecture").unwrap_or("?")
     }
 
-    /// A string from the metadata.
+    /// Returns a string from the metadata.
     pub fn str(&self, key: &str) -> Option<&str> {
         match self.metadata.get(key)? {
             MetaValue::Str(s) => Some(s),
@@ -165,7 +169,7 @@ impl ModelFile {
         }
     }
 
-    /// An integer from the metadata.
+    /// Returns a non-negative integer from the metadata.
     pub fn u64(&self, key: &str) -> Option<u64> {
         match self.metadata.get(key)? {
             MetaValue::U64(n) => Some(*n),
@@ -173,17 +177,18 @@ impl ModelFile {
         }
     }
 
-    /// An integer under the architecture's prefix (`expert_count` → `qwen3moe.expert_count`).
+    /// Returns an integer under the architecture's prefix (`expert_count` →
+    /// `qwen3moe.expert_count`).
     pub fn arch_u64(&self, key: &str) -> Option<u64> {
         self.u64(&format!("{}.{key}", self.architecture()))
     }
 
-    /// All tensor bytes.
+    /// Returns the bytes of all tensors.
     pub fn size(&self) -> ByteSize {
         self.tensors.iter().map(TensorInfo::size).sum()
     }
 
-    /// A tensor by name. Linear: for set-up and messages, not for hot paths.
+    /// Finds a tensor by name. The search is linear: for set-up and messages, not for hot paths.
     pub fn tensor(&self, name: &str) -> Option<&TensorInfo> {
         self.tensors.iter().find(|t| t.name == name)
     }

@@ -1,18 +1,19 @@
-//! The parts of a GGUF tensor name: `blk.3.ffn_up_exps.weight` is layer `3`, role `ffn_up_exps`, kind `weight`.
+//! The parts of a GGUF tensor name: `blk.3.ffn_up_exps.weight` is layer `3`, role `ffn_up_exps`,
+//! kind `weight`.
 
-/// A name taken apart.
+/// A tensor name split into its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Name<'a> {
     /// The digits of `blk.N.`, as written.
     pub layer: Option<&'a str>,
-    /// What is between the layer and the kind.
+    /// The part between the layer and the kind.
     pub role: &'a str,
-    /// What is after the last dot: `weight`, `bias`, `scale`; empty if there is none.
+    /// The part after the last dot: `weight`, `bias`, `scale`; empty if there is none.
     pub kind: &'a str,
 }
 
 impl<'a> Name<'a> {
-    /// Takes a tensor's name apart.
+    /// Splits a tensor's name.
     pub fn of(name: &'a str) -> Self {
         let (layer, rest) = split_layer(name).map_or((None, name), |(layer, rest)| (Some(layer), rest));
         let (role, kind) = rest.rsplit_once('.').unwrap_or((rest, ""));
@@ -20,7 +21,7 @@ impl<'a> Name<'a> {
     }
 }
 
-/// The digits of `blk.N.` and what is after them.
+/// Splits `blk.N.REST` into the digits `N` and `REST`; `None` for names of another form.
 pub fn split_layer(name: &str) -> Option<(&str, &str)> {
     let (layer, rest) = name.strip_prefix("blk.")?.split_once('.')?;
     (!layer.is_empty() && layer.bytes().all(|b| b.is_ascii_digit())).then_some((layer, rest))

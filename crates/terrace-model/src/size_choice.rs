@@ -1,16 +1,16 @@
-//! How much of something there may be.
+//! An amount of memory as a user gives it.
 
 use crate::bytesize::{ByteSize, ParseByteSizeError};
 use std::fmt;
 use std::str::FromStr;
 
-/// What a user may say of an amount of memory: `auto`, `off`, or a size.
+/// An amount of memory as a user gives it: `auto`, `off`, or a size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SizeChoice {
-    /// As the program finds best.
+    /// The program chooses.
     #[default]
     Auto,
-    /// Nothing.
+    /// No memory: whatever it is for is switched off.
     Off,
     /// This many bytes.
     Bytes(ByteSize),

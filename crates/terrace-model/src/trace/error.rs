@@ -1,53 +1,53 @@
-//! Why bytes are no trace.
+//! Errors of reading a trace.
 
 /// Why a trace cannot be read. Offsets are bytes from the start of the file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TraceError {
-    /// Other first bytes.
+    /// The first bytes are not those of a trace.
     #[error("not a routing trace: it does not begin with TERRATRC")]
     Magic,
-    /// A version that this program does not know.
+    /// The version is unknown.
     #[error("the routing trace has version {found}; this program reads version 1")]
     Version {
-        /// The file's.
+        /// The file's version.
         found: u64,
     },
-    /// The file ends within something.
+    /// The file ends too early.
     #[error("the trace ends at offset {offset}, within {what}")]
     Truncated {
-        /// Where the file ends.
+        /// Length of the file.
         offset: usize,
-        /// What is not complete.
+        /// The incomplete part.
         what: &'static str,
     },
-    /// A number that cannot be.
+    /// A number is out of range.
     #[error("corrupt trace: {what} at offset {offset} is {found}, the largest possible is {most}")]
     Number {
-        /// Where it stands.
+        /// Offset of the number.
         offset: usize,
-        /// What it counts.
+        /// What the number means.
         what: &'static str,
         /// The number.
         found: u64,
-        /// The largest possible.
+        /// The largest possible value.
         most: u64,
     },
-    /// Something else that cannot be.
+    /// Something else is impossible.
     #[error("corrupt trace at offset {offset}: {reason}")]
     Invalid {
-        /// Where it stands.
+        /// Offset of the problem.
         offset: usize,
         /// What is wrong.
         reason: &'static str,
     },
-    /// Changed bytes that still read as a trace.
+    /// The bytes were changed, although they still parse as a trace.
     #[error("corrupt trace: the checksum at offset {offset} is {stored:08x}, computed {computed:08x}")]
     Checksum {
-        /// Where the checksum stands.
+        /// Offset of the checksum.
         offset: usize,
-        /// The file's.
+        /// The checksum in the file.
         stored: u32,
-        /// What it should be.
+        /// The checksum of the bytes before it.
         computed: u32,
     },
 }

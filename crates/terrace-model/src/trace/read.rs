@@ -1,4 +1,5 @@
-//! Reading a trace, without trusting a byte of it: nothing is reserved that the file's own length does not bound.
+//! Reading a trace without trusting any byte of it: every allocation is bounded by the length of
+//! the file.
 
 use super::{
     MAGIC, Pass, RECORD_END, RECORD_GROUP, RECORD_PASS, RunRecord, Trace, TraceError, TraceGroup,
@@ -8,11 +9,11 @@ use crate::bytesize::ByteSize;
 use crate::ids::{FileIndex, LayerId};
 use crate::model::Extent;
 
-/// Bytes of a text at most.
+/// The most bytes of a text.
 const MOST_TEXT: u64 = 4096;
-/// Layers, experts and tensors at most, far above any model's.
+/// The most layers, experts or tensors, far more than any model has.
 const MOST_COUNT: u64 = 1 << 20;
-/// Blocks of all tensors at most: a replay has tables of them.
+/// The most blocks of all tensors together: a replay allocates tables of them.
 const MOST_BLOCKS: u64 = 1 << 24;
 /// Alignments are powers of two up to a page.
 const MOST_ALIGNMENT: u64 = 4096;
@@ -73,7 +74,7 @@ fn header(cursor: &mut Cursor<'_>) -> Result<TraceHeader, TraceError> {
         return Err(TraceError::Invalid { offset: start, reason: "the alignment is not a power of two" });
     }
     let files = cursor.count("the number of files", 1)?;
-    // Ends of aligned reads must not wrap.
+    // Rounding the end of a read up to the alignment must not overflow.
     let most = i64::MAX.unsigned_abs();
     let files: Vec<u64> =
         (0..files).map(|_| cursor.number("a file's length", most)).collect::<Result<_, _>>()?;
@@ -192,7 +193,7 @@ impl Cursor<'_> {
             };
             self.at += 1;
             let part = u64::from(byte & 0x7f);
-            // The tenth byte has room for one more bit.
+            // The tenth byte can hold one more bit.
             if shift > 63 || (shift == 63 && part > 1) {
                 let reason = "a number longer than 64 bits";
                 return Err(TraceError::Invalid { offset: start, reason });
@@ -208,7 +209,8 @@ impl Cursor<'_> {
         Ok(number)
     }
 
-    /// A number of things that take at least `each` bytes apiece: the rest of the file bounds it.
+    /// Reads a count of things that take at least `each` bytes apiece, so the rest of the file
+    /// bounds it.
     fn count(&mut self, what: &'static str, each: usize) -> Result<usize, TraceError> {
         let most = (self.bytes.len() - self.at) / each.max(1);
         self.number(what, most as u64).map(|count| count as usize)

@@ -1,13 +1,13 @@
-//! A trace being written, into memory: a run that records never waits for a disk.
+//! Writing a trace into memory, so that a run that records never waits for a disk.
 
 use super::{MAGIC, RECORD_END, RECORD_GROUP, RECORD_PASS, RunRecord, TraceGroup, TraceHeader, VERSION};
 use std::collections::HashMap;
 
-/// Bytes after which no more is recorded (256 MiB, about half a million tokens of a large model): a forgotten recording
-/// must not fill the memory.
+/// Bytes after which recording ends (256 MiB, about half a million tokens of a large model): a
+/// forgotten recording must not fill the memory.
 const MOST: usize = 256 << 20;
 
-/// Encodes a trace as it comes.
+/// Encodes a trace while it is being recorded.
 #[derive(Debug)]
 pub struct TraceWriter {
     bytes: Vec<u8>,
@@ -17,7 +17,7 @@ pub struct TraceWriter {
 }
 
 impl TraceWriter {
-    /// A trace with this header and no passes.
+    /// Starts a trace with this header and no passes.
     pub fn new(header: &TraceHeader) -> Self {
         let mut writer = Self { bytes: MAGIC.to_vec(), groups: HashMap::new(), most: MOST, full: false };
         writer.number(VERSION);
@@ -37,7 +37,8 @@ impl TraceWriter {
         writer
     }
 
-    /// A run of the graph begins. A trace ends with whole passes: where one does not fit any more, recording ends.
+    /// Begins a pass. A trace holds whole passes only: once the limit is reached, recording ends
+    /// with the pass before.
     pub fn pass(&mut self) {
         self.full |= self.bytes.len() >= self.most;
         if !self.full {
@@ -45,7 +46,8 @@ impl TraceWriter {
         }
     }
 
-    /// An MoE block of the current pass: the experts of each token in ascending order, token after token.
+    /// Adds an MoE block to the current pass: the experts of each token in ascending order, token
+    /// after token.
     pub fn block(&mut self, group: &TraceGroup, ids: &[u32]) {
         debug_assert!(ids.len().is_multiple_of(group.top_k as usize), "{} ids by {}", ids.len(), group.top_k);
         if self.full {
@@ -73,12 +75,12 @@ impl TraceWriter {
         }
     }
 
-    /// Whether passes were left out because the trace had become too long.
+    /// Returns whether passes were left out because the trace had become too long.
     pub fn is_full(&self) -> bool {
         self.full
     }
 
-    /// The trace's bytes, with what the run counted at its end.
+    /// Returns the bytes of the trace, with the run's counters at its end.
     pub fn finish(mut self, run: &RunRecord) -> Vec<u8> {
         self.number(RECORD_END);
         self.text(&run.policy);

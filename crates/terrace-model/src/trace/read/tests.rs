@@ -70,7 +70,7 @@ proptest! {
         let cut = cut.index(bytes.len());
         match Trace::read(&bytes[..cut]) {
             Err(TraceError::Truncated { offset, .. }) => prop_assert_eq!(offset, cut),
-            // A count that the shorter file cannot hold is noticed before the end is reached.
+            // A count that the shorter file cannot hold is refused before its end is reached.
             Err(TraceError::Number { offset, .. }) => prop_assert!(offset < cut),
             Err(TraceError::Magic) => prop_assert!(cut < MAGIC.len()),
             other => prop_assert!(false, "{other:?}"),
@@ -98,7 +98,7 @@ proptest! {
 fn numbers_that_would_take_memory_are_refused_by_the_length_of_the_file() {
     let empty = TraceHeader { alignment: 1, files: vec![1], ..TraceHeader::default() };
     let mut bytes = TraceWriter::new(&empty).finish(&RunRecord::default());
-    // The number of tensors stands after magic, version, two empty texts, alignment, and one file.
+    // The number of tensors comes after magic, version, two empty texts, alignment, and one file.
     let at = MAGIC.len() + 6;
     assert_eq!(bytes[at], 0);
     bytes.splice(at..=at, [0xff, 0xff, 0xff, 0xff, 0x0f]);
