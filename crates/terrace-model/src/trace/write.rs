@@ -37,8 +37,8 @@ impl TraceWriter {
         writer
     }
 
-    /// Begins a pass. A trace holds whole passes only: once the limit is reached, recording ends
-    /// with the pass before.
+    /// Begins a pass. A trace holds whole passes only: once its length has reached the limit, further
+    /// passes are left out.
     pub fn pass(&mut self) {
         self.full |= self.bytes.len() >= self.most;
         if !self.full {
