@@ -1,17 +1,17 @@
-//! What the control groups (v1 and v2) that this process is in allow and use.
+//! Memory limits and use of the control groups (v1 and v2) that this process is in.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use terrace_model::ByteSize;
 
-/// Names of one version's files.
+/// File names of one version of control groups.
 #[derive(Clone, Copy, Debug)]
 struct Version {
     root: &'static str,
-    /// The kernel ends processes above the first, and makes them wait above the others.
+    /// The kernel kills processes above the first limit, and makes them wait above the others.
     limits: &'static [&'static str],
     usage: &'static str,
-    /// Page cache that was used once, and page cache that was used again.
+    /// Fields of page cache that was used once, and of page cache that was used again.
     inactive_file: &'static str,
     active_file: &'static str,
     events: &'static str,
@@ -35,14 +35,14 @@ const V1: Version = Version {
     events: "memory.failcnt",
 };
 
-/// A control group that this process is in, or an ancestor of one: a limit on any of them binds.
+/// A control group that this process is in, or an ancestor of one. A limit on any of them applies.
 #[derive(Clone, Debug)]
 pub struct Group {
     dir: PathBuf,
     version: Version,
 }
 
-/// A group's numbers, in bytes.
+/// Memory counters of a group, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupMemory {
     limit: u64,
@@ -52,13 +52,14 @@ pub struct GroupMemory {
 }
 
 impl GroupMemory {
-    /// What can still be taken, if only the page cache that was used once gives way.
+    /// Returns how much can still be allocated if only page cache that was used once is evicted.
     pub fn room(&self) -> u64 {
         self.limit.saturating_sub(self.used.saturating_sub(self.inactive_file))
     }
 
-    /// The same with half of the page cache that was used again. The kernel takes from it as well, once there is nothing
-    /// else: without it, a process that reads files again and again would look as if it had used up its limit.
+    /// Returns how much can still be allocated if half of the page cache that was used again is
+    /// evicted, too. The kernel evicts it when nothing else is left; without counting it, a process
+    /// that reads files again and again would seem to have used up its limit.
     pub fn headroom(&self) -> u64 {
         let cache = self.inactive_file + self.active_file / 2;
         self.limit.saturating_sub(self.used.saturating_sub(cache))
@@ -66,7 +67,7 @@ impl GroupMemory {
 }
 
 impl Group {
-    /// All that this process is in, with their ancestors.
+    /// Returns all groups that this process is in, with their ancestors.
     pub fn all() -> Vec<Self> {
         let text = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         of(&text)
@@ -83,7 +84,7 @@ impl Group {
         fs::read_to_string(self.dir.join(file)).ok()?.trim().parse().ok()
     }
 
-    /// Its numbers now; none if it has no limit.
+    /// Reads the group's counters; `None` if it has no limit.
     pub fn memory(&self) -> Option<GroupMemory> {
         // "max" does not parse, and v1's "no limit" is near 2^63.
         let limits = self.version.limits.iter().filter_map(|file| self.number(file));
@@ -99,28 +100,29 @@ impl Group {
         })
     }
 
-    /// The file that counts how often the group ran into its limits; on v2 it can be waited for.
+    /// Returns the file that counts how often the group reached its limits. On v2 it can be polled.
     pub fn events(&self) -> PathBuf {
         self.dir.join(self.version.events)
     }
 
-    /// The file of the group's own pressure stall information, if the kernel has it.
+    /// Returns the path of the group's own pressure stall information, which not every kernel has.
     pub fn pressure(&self) -> PathBuf {
         self.dir.join("memory.pressure")
     }
 }
 
-/// Limit minus use (page cache that was used once left out) of the tightest group.
+/// Returns the room (see [`GroupMemory::room`]) of the tightest group; `None` without a limit.
 pub fn tightest_room() -> Option<ByteSize> {
     Group::all().iter().filter_map(|group| group.memory()).map(|memory| ByteSize(memory.room())).min()
 }
 
-/// The tightest limit over the control groups that this process is in; `None` without one.
+/// Returns the lowest memory limit of the control groups that this process is in; `None` without
+/// one.
 pub fn cgroup_memory_limit() -> Option<ByteSize> {
     Group::all().iter().filter_map(|group| group.memory()).map(|memory| ByteSize(memory.limit)).min()
 }
 
-/// The groups in the text of `/proc/self/cgroup`, ancestors included.
+/// Parses the text of `/proc/self/cgroup` into groups and their ancestors.
 fn of(text: &str) -> Vec<(Version, String)> {
     let mut all = Vec::new();
     for line in text.lines() {

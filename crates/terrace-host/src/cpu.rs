@@ -2,19 +2,19 @@
 
 use std::fs;
 
-/// Cores that this process may compute on.
+/// Returns the number of cores that this process may compute on.
 pub fn cores() -> u32 {
     u32::try_from(terrace_ggml::cpu::default_threads()).unwrap_or(u32::MAX).max(1)
 }
 
-/// Its name; empty where the system does not say.
+/// Returns the name of the processor; empty if unknown.
 pub fn model() -> String {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("model name"));
     line.map(|rest| rest.trim_start_matches([' ', '\t', ':']).trim().to_owned()).unwrap_or_default()
 }
 
-/// Bytes of its largest cache, which one copy of a matrix should not fit into; 0 where the system does not say.
+/// Returns the bytes of the largest cache, which measured matrices must exceed; 0 if unknown.
 pub fn largest_cache() -> u64 {
     let size = |index: u32| {
         let path = format!("/sys/devices/system/cpu/cpu0/cache/index{index}/size");
@@ -25,7 +25,7 @@ pub fn largest_cache() -> u64 {
     (0..5).filter_map(size).max().unwrap_or(0)
 }
 
-/// Instruction sets that kernels may use, by the names that compilers give them.
+/// Returns the instruction sets that kernels may use, by the names that compilers give them.
 #[cfg(target_arch = "x86_64")]
 pub fn simd() -> Vec<String> {
     let all = [
@@ -42,7 +42,7 @@ pub fn simd() -> Vec<String> {
     all.iter().filter(|(_, there)| *there).map(|(name, _)| (*name).to_owned()).collect()
 }
 
-/// Instruction sets that kernels may use, by the names that compilers give them.
+/// Returns the instruction sets that kernels may use, by the names that compilers give them.
 #[cfg(target_arch = "aarch64")]
 pub fn simd() -> Vec<String> {
     use std::arch::is_aarch64_feature_detected;
@@ -55,7 +55,7 @@ pub fn simd() -> Vec<String> {
     all.iter().filter(|(_, there)| *there).map(|(name, _)| (*name).to_owned()).collect()
 }
 
-/// Instruction sets that kernels may use: none that is known of.
+/// Returns the instruction sets that kernels may use: none is known for this architecture.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub fn simd() -> Vec<String> {
     Vec::new()

@@ -1,25 +1,25 @@
-//! ggml's devices besides the processor.
+//! ggml's devices other than the CPU.
 
 use terrace_ggml::devices::{DeviceHandle, DeviceKind, devices};
 use terrace_plan::machine::DeviceProfile;
 
-/// Those that hold weights and compute on them.
+/// Returns the devices that hold weights and compute on them.
 pub fn computing() -> Vec<DeviceHandle> {
     let all = devices().into_iter();
     all.filter(|device| device.is_accelerator()).collect()
 }
 
-/// Those with memory of their own.
+/// Returns the devices with memory of their own.
 pub fn separate_devices() -> Vec<DeviceHandle> {
     computing().into_iter().filter(|device| device.kind() == DeviceKind::Gpu).collect()
 }
 
-/// What their drivers tell of them.
+/// Describes all computing devices by what their drivers report.
 pub fn found() -> Vec<DeviceProfile> {
     computing().into_iter().map(described).collect()
 }
 
-/// What its driver tells of one.
+/// Describes a device by what its driver reports.
 pub fn described(device: DeviceHandle) -> DeviceProfile {
     let (free, total) = device.memory();
     DeviceProfile {

@@ -1,8 +1,9 @@
-//! Here is a machine: what is it, what does it have, and what is left of it?
+//! What this machine is, what it has, and how much of it is free.
 //!
-//! [`machine`] describes the machine for plans: what was measured and kept, what a quick probe finds, defaults for the
-//! rest. [`pressure`] has the budget of the store's slots follow the memory that others leave. Below both are what the
-//! system says of memory, the processor, control groups and devices.
+//! [`machine`] describes the machine for plans: rates that were measured and kept, rates that a
+//! quick probe finds, and defaults for the rest. [`pressure`] adapts the budget of the store's
+//! slots to the memory that other processes leave free. Both build on what the system reports about
+//! memory, the processor, control groups and devices.
 
 mod control_group;
 mod cpu;

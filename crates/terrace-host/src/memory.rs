@@ -1,26 +1,28 @@
-//! Memory: what this process may use, and what it has used.
+//! Memory that this process may use, and has used.
 
 use crate::control_group::tightest_room;
 use std::fs;
 use terrace_model::ByteSize;
 
-/// RAM that can still be taken: the kernel's estimate, or less if a control group allows less.
+/// Returns the RAM that can still be allocated: the kernel's estimate, or less if a control group
+/// allows less.
 pub fn available_memory() -> ByteSize {
     let free = available_of_machine().unwrap_or(ByteSize(u64::MAX));
     tightest_room().map_or(free, |room| free.min(room))
 }
 
-/// The kernel's estimate of what it could give without swapping, control groups left out.
+/// Returns the kernel's estimate of the memory that can be allocated without swapping, regardless
+/// of control groups.
 pub fn available_of_machine() -> Option<ByteSize> {
     meminfo("MemAvailable:")
 }
 
-/// All of the machine's RAM, whatever of it this process may use; 0 where the system does not say.
+/// Returns the size of the machine's RAM, however much of it this process may use; 0 if unknown.
 pub fn total_memory() -> ByteSize {
     meminfo("MemTotal:").unwrap_or_default()
 }
 
-/// The most memory that this process has had resident.
+/// Returns the peak resident memory of this process; 0 if unknown.
 pub fn peak_rss() -> ByteSize {
     fs::read_to_string("/proc/self/status").ok().and_then(|s| field(&s, "VmHWM:")).unwrap_or_default()
 }
@@ -29,12 +31,12 @@ fn meminfo(key: &str) -> Option<ByteSize> {
     field(&fs::read_to_string("/proc/meminfo").ok()?, key)
 }
 
-/// `Key:   123 kB` → bytes.
+/// Finds a line `Key:   123 kB` and returns its value in bytes.
 fn field(text: &str, key: &str) -> Option<ByteSize> {
     kib(text.lines().find_map(|l| l.strip_prefix(key))?)
 }
 
-/// Kibibytes as /proc writes them.
+/// Parses kibibytes as /proc writes them.
 fn kib(text: &str) -> Option<ByteSize> {
     let kib: u64 = text.split_whitespace().next()?.parse().ok()?;
     Some(ByteSize(kib.checked_mul(1024)?))

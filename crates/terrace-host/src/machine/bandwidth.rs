@@ -1,17 +1,18 @@
-//! How fast memory is read.
+//! Measuring how fast memory is read.
 
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-/// Bytes between two looks at the clock.
+/// Bytes between two readings of the clock.
 const STEP: usize = 1 << 20;
 
-/// Rounds, of which the fastest counts: what else goes on only ever makes one slower.
+/// Number of rounds. The fastest counts, since other load only makes a round slower.
 const ROUNDS: u32 = 3;
 
-/// Bytes per second that `threads` threads together read of `memory`, which is larger than the caches. Each goes
-/// through a part of its own, again and again, all for `time`.
+/// Returns the bytes per second that `threads` threads together read from `memory`, which must be
+/// larger than the caches. Each thread reads a part of its own again and again; all rounds together
+/// take `time`.
 pub fn read_bandwidth(memory: &[u8], threads: usize, time: Duration) -> f64 {
     (0..ROUNDS).map(|_| one_round(memory, threads, time / ROUNDS)).fold(0.0, f64::max)
 }
@@ -30,14 +31,15 @@ fn one_round(memory: &[u8], threads: usize, time: Duration) -> f64 {
     rates.iter().sum()
 }
 
-/// Bytes per second of one thread.
+/// Returns the bytes per second of one thread.
 fn reader(part: &[u8], start: &Barrier, time: Duration) -> f64 {
     start.wait();
     let started = Instant::now();
     let mut bytes = 0;
     for step in part.chunks_exact(STEP).cycle() {
-        // A sum that compiles to several that do not wait for each other: as many bytes in flight as the core can have. (Sums
-        // written out by hand compiled to one word at a time, and 4 GB/s where this reads 14.)
+        // The compiler turns this sum into several independent ones, with as many bytes in flight
+        // as the core supports. (Sums written out by hand were compiled to one word at a time, with
+        // 4 GB/s where this reads 14.)
         let (words, _) = step.as_chunks::<8>();
         black_box(words.iter().fold(0u64, |sum, word| sum.wrapping_add(u64::from_ne_bytes(*word))));
         bytes += STEP;

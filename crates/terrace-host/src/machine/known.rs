@@ -1,4 +1,4 @@
-//! What is known of the machine before anything is measured in this run.
+//! What is known about the machine before anything is measured in this run.
 
 use super::merge::merge;
 use super::stored::StoredProfile;
@@ -11,24 +11,24 @@ use terrace_plan::machine::{ReadRate, StorageProfile};
 use terrace_store::UserDirs;
 use terrace_store::kept::{BlockDevice, MeasuredBy};
 
-/// What can be told of this machine at once: memory as it is now, the storage that the model's largest file is on first,
-/// rates of what `user` keeps.
+/// Describes this machine without measuring: memory as it is now, rates that `user` keeps, and
+/// first in the list of storage the one that holds the model's largest file.
 pub fn known_machine(model: &ModelFile, user: &UserDirs) -> MachineProfile {
     let mut machine = unmeasured();
     if let Some(stored) = StoredProfile::usable(user) {
         merge(&mut machine, &stored.machine);
     }
-    // Of a split model, the first file may hold nothing but metadata.
+    // The first file of a model in several shards may hold nothing but metadata.
     if let Some(shard) = model.shards.iter().max_by_key(|shard| shard.len) {
         put_storage_first(&mut machine, &shard.path, user);
     }
     machine
 }
 
-/// What can be told without measuring.
+/// Describes this machine without any rates.
 pub fn unmeasured() -> MachineProfile {
     let available = available_memory();
-    // What a container may use can be more than the machine admits to.
+    // A container may be allowed more than the total that the system reports.
     let total = total_memory().max(available);
     let mut machine = MachineProfile::unmeasured("this machine", cpu::cores(), total, available);
     machine.cpu.model = cpu::model();
@@ -37,7 +37,7 @@ pub fn unmeasured() -> MachineProfile {
     machine
 }
 
-/// What is known of the storage that `path` is on goes first.
+/// Puts the storage that holds `path` first.
 fn put_storage_first(machine: &mut MachineProfile, path: &Path, user: &UserDirs) {
     let device = BlockDevice::of(path).ok();
     let same = |storage: &StorageProfile| {
@@ -47,13 +47,13 @@ fn put_storage_first(machine: &mut MachineProfile, path: &Path, user: &UserDirs)
         Some(index) => machine.storage[..=index].rotate_right(1),
         None => {
             let known = tuned(machine, path, user);
-            // Another disk's rates are not this one's: its defaults, if nothing is known.
+            // If nothing is known, defaults: another disk's rates do not apply.
             machine.storage.insert(0, known.unwrap_or_default());
         }
     }
 }
 
-/// What `terrace iobench` or an earlier load found of the storage that `path` is on.
+/// Returns what `terrace iobench` or an earlier load measured on the storage that holds `path`.
 fn tuned(machine: &mut MachineProfile, path: &Path, user: &UserDirs) -> Option<StorageProfile> {
     let kept = user.device_settings().lookup(path).filter(|kept| kept.gbps > 0.0)?;
     let rate = kept.gbps * 1e9;

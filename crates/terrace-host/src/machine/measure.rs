@@ -15,24 +15,25 @@ use terrace_plan::MachineProfile;
 use terrace_plan::machine::{MatmulRate, ReadRate, StorageProfile, ThreadBandwidth};
 use terrace_store::tools::iobench::{Cache, IoBench, IoBenchError, IoReport, Pattern};
 
-/// The matrix of a model of some billions of parameters, and of an expert of a large one.
+/// Shapes of a matrix of a model with a few billion parameters, and of an expert of a large model.
 const COLUMNS: u64 = 2048;
 const ROWS: u64 = 2048;
 const EXPERT_ROWS: u64 = 768;
-/// Experts of a token, as most models use them.
+/// Experts per token, as most models use.
 const EXPERTS: u32 = 8;
 /// Tokens of a prompt that are computed together.
 const MANY_TOKENS: u32 = 512;
-/// Weights to go through: several times the caches.
+/// Least and most bytes of weights to go through: several times the caches.
 const WEIGHTS: [ByteSize; 2] = [ByteSize::mib(128), ByteSize::mib(512)];
-/// Bytes of a device's memory, for which nothing is known about caches; filling it goes over its link.
+/// Bytes of weights on a device. Nothing is known about its caches, and they are filled over its
+/// link.
 const DEVICE_WEIGHTS: ByteSize = ByteSize::mib(64);
-/// Size of one copy, for bandwidth.
+/// Size of one copy when measuring the link's bandwidth.
 const COPY: ByteSize = ByteSize::mib(16);
-/// Times that the processor is measured from front to back, the best of which counts: what else goes on on a machine only
-/// ever makes it slower, and comes and goes in seconds.
+/// How often the processor is measured from front to back. The best round counts: other load only
+/// makes it slower, and comes and goes within seconds.
 const ROUNDS: u32 = 3;
-/// A product of several experts that is this much slower or faster than one of a whole matrix is worth telling.
+/// A rate for experts is kept if it differs by this share from the rate for one whole matrix.
 const TELLING_DIFFERENCE: f64 = 0.03;
 
 /// What to measure.
@@ -40,16 +41,16 @@ const TELLING_DIFFERENCE: f64 = 0.03;
 pub struct MeasureOptions {
     /// Types of weights.
     pub types: Vec<WeightType>,
-    /// Files or directories whose storage is read; to a directory a temporary file is written.
+    /// Files or directories whose storage is measured. A temporary file is written to a directory.
     pub paths: Vec<PathBuf>,
     /// Size of that temporary file.
     pub scratch: ByteSize,
-    /// For all of it, about; no less than each measurement takes once.
+    /// About how long all of it takes; no less than each measurement takes once.
     pub time: Duration,
 }
 
 impl MeasureOptions {
-    /// Types that models are published in.
+    /// The types that models are published in.
     pub const TYPES: &[WeightType] = &[
         WeightType::Q4_K,
         WeightType::Q5_K,
@@ -70,24 +71,24 @@ impl MeasureOptions {
     ];
 }
 
-/// How far measuring has come.
+/// Progress of measuring.
 #[derive(Clone, Copy, Debug)]
 pub struct MeasureProgress<'a> {
-    /// What is measured now.
+    /// The measurement that is running.
     pub what: &'a str,
-    /// Seconds of the time that are over, about.
+    /// About how many seconds have passed.
     pub done: f64,
-    /// Seconds of all of it, about.
+    /// About how many seconds all of it takes.
     pub total: f64,
 }
 
 /// Why measuring ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum MeasureError {
-    /// As asked for.
+    /// The caller stopped it.
     #[error("stopped")]
     Stopped,
-    /// The processor.
+    /// The processor could not be measured.
     #[error(transparent)]
     Rates(#[from] RatesError),
 }
@@ -95,16 +96,16 @@ pub enum MeasureError {
 /// Called before each measurement.
 type Progress<'a> = &'a mut dyn FnMut(MeasureProgress<'_>) -> ControlFlow<()>;
 
-/// What was measured, and what could not be.
+/// The result of measuring a machine.
 #[derive(Clone, Debug)]
 pub struct MeasuredMachine {
     /// The machine.
     pub machine: MachineProfile,
-    /// Devices and paths that could not be measured, and why, for people.
+    /// A sentence for each device or path that could not be measured, with the reason.
     pub skipped: Vec<String>,
 }
 
-/// Time for the parts, and what is over of it.
+/// Time for each measurement, and how much has passed.
 struct Clock<'p, 'a> {
     each: Duration,
     done: f64,
@@ -127,10 +128,11 @@ impl Clock<'_, '_> {
     }
 }
 
-/// Measures this machine: memory, processor, devices, storage. `progress` may end it.
+/// Measures this machine: memory, processor, devices, storage. `progress` may stop it.
 ///
 /// # Errors
-/// [`MeasureError::Stopped`]; the processor without memory to compute in. Devices and paths that fail are left out.
+/// [`MeasureError::Stopped`], or [`MeasureError::Rates`] if the processor has no memory to compute
+/// in. Devices and paths that fail are left out.
 pub fn measure_machine(
     options: &MeasureOptions,
     mut progress: Progress<'_>,
@@ -139,7 +141,7 @@ pub fn measure_machine(
     let mut skipped = Vec::new();
     let handles = devices::computing();
     let threads = thread_counts(machine.cpu.cores);
-    // Storage has half of the time, where there is any.
+    // Storage gets half of the time if any is to be measured.
     let storage = if options.paths.is_empty() { Duration::ZERO } else { options.time / 2 };
     let processor = (threads.len() + 1 + options.types.len() * 3) * ROUNDS as usize;
     let steps = processor + handles.len() * (3 + options.types.len() * 2);
@@ -171,7 +173,7 @@ pub fn measure_machine(
     Ok(MeasuredMachine { machine, skipped })
 }
 
-/// 1, 2, 4, ... and all.
+/// Returns 1, 2, 4, ... and `cores`.
 fn thread_counts(cores: u32) -> Vec<u32> {
     let mut counts: Vec<u32> =
         std::iter::successors(Some(1u32), |n| n.checked_mul(2)).take_while(|n| *n < cores).collect();
@@ -214,7 +216,7 @@ fn measure_processor(
             best.prefill_flops = faster(best.prefill_flops, rate.prefill_flops);
         }
     }
-    // Threads that had too little of the memory each.
+    // A rate of 0 means that each thread's part of the memory was too small.
     machine.memory.bandwidth.retain(|at| at.bytes_per_s > 0.0);
     machine.cpu.matmul.retain(|_, rate| *rate != MatmulRate::default());
     for rate in machine.cpu.matmul.values_mut() {
@@ -250,7 +252,7 @@ fn measure_type(
     };
     let time = clock.step(&format!("{name}, {}, {MANY_TOKENS} tokens", ty.name()))?;
     let many = Product { tokens: MANY_TOKENS, ..one };
-    // One matrix: its results are large, and reading it is nothing beside the arithmetic.
+    // One matrix: its results are large, and reading it takes no time compared with the arithmetic.
     let prefill = processor.product(&many, ByteSize::mib(18), time)?.map(|pass| pass.flops_per_s());
     Ok(MatmulRate { decode_bytes_per_s: decode, expert_bytes_per_s: expert, prefill_flops: prefill })
 }
@@ -279,7 +281,7 @@ fn measure_device(
             matmul.insert(ty.name().to_owned(), rate);
         }
     }
-    // No kernel reads faster than memory: the fastest of them says what that gives at least.
+    // No kernel is faster than the memory, so the fastest kernel is a lower bound of its bandwidth.
     let fastest = matmul.values().filter_map(|rate| rate.decode_bytes_per_s).reduce(f64::max);
     if let Some(profile) = machine.devices.iter_mut().find(|profile| profile.name == name) {
         profile.h2d_bytes_per_s = link.map(|link| link.0);
@@ -292,7 +294,7 @@ fn measure_device(
     Ok(())
 }
 
-/// Reads a file, or a temporary one in a directory.
+/// Measures reads of a file, or of a temporary one in a directory.
 fn measure_storage(
     path: &Path,
     scratch: ByteSize,
@@ -317,11 +319,12 @@ fn measure_storage(
     Ok(storage_profile(path, &report))
 }
 
-/// What a table of measurements says of the device: of each kind of read the fastest engine.
+/// Turns a table of measurements into a description of the device, with the fastest engine for each
+/// kind of read.
 fn storage_profile(path: &Path, report: &IoReport) -> StorageProfile {
     let mut reads: Vec<ReadRate> = Vec::new();
     for row in &report.rows {
-        // Beside computation, from the page cache, or neighbours together: other questions.
+        // Rows while computing, from the page cache, or of joined reads answer other questions.
         if row.case.compute || row.case.adjacent > 1 || row.cache == Cache::Warm || row.gbps <= 0.0 {
             continue;
         }

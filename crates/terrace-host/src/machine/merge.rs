@@ -1,9 +1,9 @@
-//! One description of the machine over another.
+//! Merging two descriptions of a machine.
 
 use terrace_plan::MachineProfile;
 
-/// Puts what `measured` knows into `machine` where that knows nothing yet: rates and storage. Memory and the devices that
-/// are there stay as they are now.
+/// Copies rates and storage from `measured` into `machine` where `machine` has none. Memory and the
+/// list of devices stay as they are.
 pub fn merge(machine: &mut MachineProfile, measured: &MachineProfile) {
     let mut taken = Vec::new();
     if machine.memory.bandwidth.is_empty() && !measured.memory.bandwidth.is_empty() {

@@ -1,7 +1,7 @@
-//! The machine that this process runs on, as plans see it.
+//! The description of this machine that plans are made for.
 //!
-//! What was measured before, what a quick probe finds now, defaults for the rest. Memory is always read again: what
-//! others take, and what a control group leaves, changes from run to run.
+//! Rates come from earlier measurements, from a quick probe, or are defaults. Memory is read in
+//! every run, because other processes and control groups change how much of it is free.
 
 mod bandwidth;
 mod known;
@@ -19,8 +19,9 @@ use terrace_model::ModelFile;
 use terrace_plan::MachineProfile;
 use terrace_store::UserDirs;
 
-/// This machine as a plan of `model` needs it: [`known_machine`], and what was never measured is probed, for about 0.3 s
-/// and once per process. [`MachineProfile::sources`] says where each rate comes from.
+/// Describes this machine for a plan of `model`: as [`known_machine`], with rates that were never
+/// measured from a probe of about 0.3 s, once per process. [`MachineProfile::sources`] says where
+/// each rate comes from.
 pub fn machine_profile(model: &ModelFile, user: &UserDirs) -> MachineProfile {
     let mut machine = known_machine(model, user);
     probe::fill(&mut machine, model);

@@ -1,4 +1,4 @@
-//! A quick look at what a plan needs and was never measured.
+//! A quick probe of rates that a plan needs and that were never measured.
 
 use super::bandwidth::read_bandwidth;
 use crate::cpu;
@@ -11,23 +11,24 @@ use terrace_model::{ByteSize, ModelFile};
 use terrace_plan::MachineProfile;
 use terrace_plan::machine::{MatmulRate, ThreadBandwidth};
 
-/// Where values come from that a quick probe found.
+/// The source that is noted for rates found by a quick probe.
 const PROBED: &str = "quick probe";
-/// For all of it; what is left when it is over keeps its defaults.
+/// Time for the whole probe; rates not measured by then keep their defaults.
 const TIME: Duration = Duration::from_millis(300);
 /// Time for one rate.
 const EACH: Duration = Duration::from_millis(12);
-/// Weights to go through: several times the caches, within what can be filled in a fraction of the time.
+/// Least and most bytes of weights to go through: several times the caches, but few enough to be
+/// filled in a fraction of the time.
 const WEIGHTS: [ByteSize; 2] = [ByteSize::mib(64), ByteSize::mib(128)];
-/// A type with less than this share of a model's bytes hardly counts.
+/// A type with less than this share of a model's bytes is not measured.
 const TELLING_SHARE: f64 = 0.01;
-/// The matrix of a small model, or an expert's of a large one.
+/// Shape of a matrix of a small model, or of an expert of a large one.
 const COLUMNS: u64 = 2048;
 const ROWS: u64 = 1024;
-/// Tokens that stand for many: rates of products hardly grow beyond.
+/// Tokens that stand for many: rates of products hardly grow with more.
 const MANY_TOKENS: u32 = 128;
 
-/// What was found in this process, by threads.
+/// The rates found so far in this process.
 #[derive(Clone, Default)]
 struct Found {
     bandwidth: Option<ThreadBandwidth>,
@@ -37,7 +38,7 @@ struct Found {
 
 static FOUND: Mutex<Option<Found>> = Mutex::new(None);
 
-/// Fills in the rates that the machine's description lacks for this model.
+/// Adds the rates that the machine's description lacks for this model.
 pub fn fill(machine: &mut MachineProfile, model: &ModelFile) {
     let types: Vec<WeightType> =
         types_of(model).into_iter().filter(|ty| !machine.cpu.matmul.contains_key(ty.name())).collect();
@@ -49,7 +50,7 @@ pub fn fill(machine: &mut MachineProfile, model: &ModelFile) {
     let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
     let found = found.get_or_insert_default();
     let complete = found.bandwidth.is_some() && types.iter().all(|ty| found.matmul.contains_key(ty.name()));
-    // A little memory may be too much on a machine that has none.
+    // On a machine with hardly any free memory even this much may be too much.
     let room = machine.memory.available.bytes() / 8;
     if !complete && room >= WEIGHTS[0].bytes() {
         let [least, most] = WEIGHTS.map(ByteSize::bytes);
@@ -72,7 +73,7 @@ pub fn fill(machine: &mut MachineProfile, model: &ModelFile) {
     }
 }
 
-/// Types with a telling share of the model's bytes, the most first.
+/// Returns the types with a significant share of the model's bytes, the largest share first.
 fn types_of(model: &ModelFile) -> Vec<WeightType> {
     let mut bytes: BTreeMap<WeightType, u64> = BTreeMap::new();
     for tensor in &model.tensors {
@@ -110,12 +111,12 @@ fn measure(found: &mut Found, cores: u32, weights: ByteSize, types: &[WeightType
         if found.matmul.contains_key(ty.name()) {
             continue;
         }
-        // Most of the model is of the first type, so that is measured however long the machine takes.
+        // Most of the model is of the first type, so it is measured however long that takes.
         if index > 0 && Instant::now() >= end {
             break;
         }
         let one = Product { ty, rows: ROWS, cols: COLUMNS, tokens: 1, experts: None };
-        // Less of the prompt's: a slow type would take the time of all others.
+        // Fewer rows with many tokens: a slow type would take the time of all others.
         let many = Product { rows: ROWS / 4, tokens: MANY_TOKENS, ..one };
         let mut rate = |product: &Product, span| match processor.product(product, span, EACH) {
             Ok(pass) => pass,

@@ -1,4 +1,5 @@
-//! The profile that was measured and kept: a [`MachineProfile`] as JSON, with the hardware that it is of.
+//! The machine description that is kept between runs: a [`MachineProfile`] as JSON, with the
+//! hardware that it was measured on.
 
 use crate::memory::total_memory;
 use crate::{cpu, devices};
@@ -12,26 +13,26 @@ use terrace_plan::machine::PROFILE_VERSION;
 use terrace_store::{UserDirs, read_cache_file, replace_cache_file, try_cache_file};
 
 const FORMAT: &str = "terrace-profile";
-/// Bytes; the file that we write is far shorter.
+/// Most bytes of the file; the file that we write is far shorter.
 const MAX_FILE: u64 = 4 << 20;
-/// Share by which the memory may differ: kernels keep more or less of it for themselves.
+/// Share by which the size of memory may differ: kernels reserve different amounts for themselves.
 const MEMORY_SLACK: f64 = 0.03;
 
-/// A measured profile.
+/// A measured machine description as it is kept.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StoredProfile {
-    /// Says that the file is ours.
+    /// Identifies the file as ours.
     format: String,
-    /// When it was measured last, in seconds since 1970.
+    /// Time of the last measurement, in seconds since 1970.
     pub measured_at: u64,
-    /// What it was measured on.
+    /// The hardware that it was measured on.
     pub hardware: Hardware,
-    /// What was measured, version included.
+    /// The description, including its version.
     #[serde(flatten)]
     pub machine: MachineProfile,
 }
 
-/// Hardware by which a profile is known to be another machine's. Servers elsewhere come and go, and are no part of it.
+/// The hardware that a description is tied to. Remote devices come and go, and are not part of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hardware {
     /// The processor's name.
@@ -40,11 +41,11 @@ pub struct Hardware {
     pub cores: u32,
     /// RAM.
     pub memory: ByteSize,
-    /// ggml's names of devices in this machine, with their memory.
+    /// Local devices: ggml's names, and their memory.
     pub devices: Vec<(String, ByteSize)>,
 }
 
-/// Why a stored profile cannot be used.
+/// Why a stored machine description cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("machine description {}: {reason}", path.display())]
 pub struct StoredProfileError {
@@ -66,7 +67,7 @@ impl Hardware {
         }
     }
 
-    /// What is different on `other`, for people; `None` if it is the same hardware.
+    /// Returns a clause on what differs on `other`; `None` if it is the same hardware.
     pub fn differs(&self, other: &Self) -> Option<String> {
         let (a, b) = (self.memory.bytes() as f64, other.memory.bytes() as f64);
         if self.cpu != other.cpu {
@@ -92,22 +93,23 @@ impl Hardware {
 static ADVICE: OnceLock<&str> = OnceLock::new();
 
 impl StoredProfile {
-    /// `machine` as measured now on this hardware.
+    /// Makes a description that was measured now, on this hardware.
     pub fn new(machine: MachineProfile) -> Self {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let measured_at = now.map_or(0, |time| time.as_secs());
         Self { format: FORMAT.into(), measured_at, hardware: Hardware::here(), machine }
     }
 
-    /// Where `user` keeps a profile: `profile.json` in the directory of settings.
+    /// Returns the path of the user's description: `profile.json` in the directory of settings.
     pub fn kept_in(user: &UserDirs) -> Option<PathBuf> {
         Some(user.config.as_ref()?.join("profile.json"))
     }
 
-    /// What is in the file, if there is one.
+    /// Reads the file; `None` if it does not exist.
     ///
     /// # Errors
-    /// If it is no profile, of another version, or of other hardware than `here`.
+    /// If the file is not a machine description, or has another version or other hardware than
+    /// `here`.
     pub fn read(path: &Path, here: &Hardware) -> Result<Option<Self>, StoredProfileError> {
         let fail = |reason: String| StoredProfileError { path: path.into(), reason };
         let Some(text) = read_cache_file(path, MAX_FILE).map_err(|error| fail(error.to_string()))? else {
@@ -118,7 +120,7 @@ impl StoredProfile {
         if value["format"] != FORMAT {
             return Err(fail("it is not a machine description of this program".into()));
         }
-        // Before anything that another version may have in another form.
+        // Checked before the fields, which another version may have in another form.
         if value["version"] != PROFILE_VERSION {
             return Err(fail(format!(
                 "it has version {}, this program reads version {PROFILE_VERSION}",
@@ -133,12 +135,14 @@ impl StoredProfile {
         }
     }
 
-    /// What the user can do about a profile of another machine or version: said with the warning of it. The first word counts.
+    /// Sets the advice that is appended to the warning about a description of another machine or
+    /// version. Only the first call has an effect.
     pub fn advise_on_stale(advice: &'static str) {
         let _ = ADVICE.set(advice);
     }
 
-    /// The profile that `user` keeps, if there is one of this machine; one that is not is warned of, once per process.
+    /// Returns the description that `user` keeps, if it is of this machine. If it is not, a warning
+    /// is logged once per process.
     pub fn usable(user: &UserDirs) -> Option<Self> {
         static WARNED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
         let path = Self::kept_in(user)?;
@@ -151,7 +155,7 @@ impl StoredProfile {
         })
     }
 
-    /// Replaces the file, or makes it: readers see the old one or the new one.
+    /// Writes the file. Readers see the old one or the new one, never a part.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -161,23 +165,23 @@ impl StoredProfile {
             .map_err(|error| StoredProfileError { path: path.into(), reason: error.to_string() })
     }
 
-    /// Checks that a profile could be written here, before one is measured.
+    /// Checks before a measurement that its result can be written to `path`. Makes the directories.
     ///
     /// # Errors
-    /// If it could not.
+    /// If it cannot be written.
     pub fn try_write(path: &Path) -> Result<(), StoredProfileError> {
         try_cache_file(&full(path))
             .map_err(|error| StoredProfileError { path: path.into(), reason: error.to_string() })
     }
 
-    /// Days since it was measured.
+    /// Returns the number of days since it was measured.
     pub fn age_days(&self) -> u64 {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         now.map_or(0, |time| time.as_secs().saturating_sub(self.measured_at)) / 86_400
     }
 }
 
-/// The path with its directory: without one, it is in the current directory.
+/// Returns the absolute path; one without a directory is relative to the current directory.
 fn full(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.into())
 }

@@ -1,23 +1,23 @@
-//! Whether budgets follow the memory that there is.
+//! Whether budgets adapt to free memory.
 
 use std::fmt;
 use std::str::FromStr;
 use terrace_plan::Budget;
 
-/// Whether the budget follows the memory that there is.
+/// Whether the RAM budget adapts to free memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Adapt {
-    /// Where it was chosen here. A budget that somebody gave is his word.
+    /// It adapts if it was chosen automatically. A budget that the user gave is kept.
     #[default]
     Auto,
-    /// Yes.
+    /// It adapts.
     On,
-    /// No.
+    /// It does not adapt.
     Off,
 }
 
 impl Adapt {
-    /// Whether this budget does.
+    /// Returns whether `budget` adapts.
     pub fn applies(self, budget: Budget) -> bool {
         match self {
             Self::Auto => budget == Budget::Auto,
@@ -27,7 +27,7 @@ impl Adapt {
     }
 }
 
-/// Text that is no [`Adapt`].
+/// Text that is not an [`Adapt`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a way to adapt the budget: use auto, on or off")]
 pub struct ParseAdaptError(String);

@@ -1,61 +1,65 @@
-//! When slots shrink and when they grow, decided from readings alone: pure, and told what time it is.
+//! Decides when slots shrink and grow, from readings alone: pure, with the time as an input.
 //!
-//! What counts is the *room*: the slots that are in RAM, and what could still be taken. Slots that are filled or given back
-//! do not change it, only others do. Slots may have the room less a reserve.
+//! The decisive number is the *room*: the slots that are in RAM plus the memory that can still be
+//! allocated. Filling or freeing slots does not change it, only other processes do. Slots may take
+//! the room less a reserve.
 
 use std::time::Duration;
 
-/// For so long there has to be room, without a break and without pressure, before slots grow. Longer than a neighbour needs
-/// between two steps of a start-up; a run that loses a tenth of its slots for ten seconds too long loses little.
+/// How long there must be room, without interruption and without pressure, before slots grow.
+/// Longer than the time between two steps of another process's start; a run that lacks a tenth of
+/// its slots for ten seconds too long loses little.
 const CALM: Duration = Duration::from_secs(10);
-/// Between two steps of growing, so that others' answer to a step (reclaim, limits) is seen before the next.
+/// Time between two steps of growing, so that the effects of a step (reclaim, limits) are seen
+/// before the next.
 const BETWEEN_GROWTHS: Duration = Duration::from_secs(2);
-/// Between two steps under pressure: stalls are reported over windows of one or two seconds, and what was given back has to
-/// be noticed first.
+/// Time between two steps under pressure: stalls are reported for windows of one or two seconds,
+/// and the memory that was freed must show its effect first.
 const BETWEEN_PRESSED: Duration = Duration::from_secs(2);
-/// The share of the slots that a step under pressure gives back, or a step of growing takes. A few steps reach what is right
-/// without many of them being wrong.
+/// A step frees, under pressure, or takes, when growing, one part in this many of the slots. A few
+/// such steps reach the right size without overshooting much.
 const STEP: u64 = 8;
 
-/// What is known at a moment, in bytes.
+/// The state of memory at one time, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
-    /// Time since the beginning.
+    /// Time since the start of watching.
     pub at: Duration,
-    /// What can still be taken.
+    /// Memory that can still be allocated.
     pub headroom: u64,
-    /// Somebody had to wait for memory since the last sample.
+    /// Whether a task had to wait for memory since the last sample.
     pub pressed: bool,
-    /// Slots that are in RAM.
+    /// Bytes of slots that are in RAM.
     pub held: u64,
 }
 
-/// What is to be done.
+/// A decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Nothing.
+    /// Leave the slots as they are.
     Stay,
-    /// Slots of this many bytes from now on: fewer.
+    /// Shrink the slots to this many bytes.
     Shrink(u64),
-    /// Slots of this many bytes from now on: more.
+    /// Grow the slots to this many bytes.
     Grow(u64),
 }
 
-/// Decides, and remembers what it decided.
+/// Makes the decisions, and remembers those it needs for the next ones.
 #[derive(Debug)]
 pub struct Controller {
     least: u64,
     most: u64,
     reserve: u64,
     limit: u64,
-    /// There has been room to grow since then.
+    /// Time since which there has been room to grow.
     room_since: Option<Duration>,
     last_growth: Option<Duration>,
     last_pressed: Option<Duration>,
 }
 
 impl Controller {
-    /// For slots of `most` bytes at the beginning and `least` in need. `reserve`: what is left to others.
+    /// Makes a controller for slots that have `most` bytes at first and may shrink to `least`.
+    /// `reserve` is the memory to leave free for other processes.
     pub fn new(least: u64, most: u64, reserve: u64) -> Self {
         Self {
             least: least.min(most),
@@ -68,23 +72,23 @@ impl Controller {
         }
     }
 
-    /// Whether slots can be no fewer.
+    /// Returns whether the slots are at their minimum.
     pub fn is_at_least(&self) -> bool {
         self.limit == self.least
     }
 
-    /// Whether readings should follow each other quickly: little is left, or was a moment ago.
+    /// Returns whether readings should follow each other quickly, because little memory is left.
     pub fn is_alert(&self, sample: &Sample) -> bool {
         sample.pressed || room(sample) < self.limit.saturating_add(self.reserve)
     }
 
-    /// Takes note of a sample. Samples come in the order of time.
+    /// Decides by a sample. Samples must be in the order of time.
     pub fn step(&mut self, sample: &Sample) -> Step {
         let room = room(sample);
         let right = room.saturating_sub(self.reserve);
-        // Half of the reserve may be used before anything happens: nobody's memory stands still.
+        // Half of the reserve may be used before anything happens: memory use always fluctuates.
         let short = room < self.limit.saturating_add(self.reserve / 2);
-        // Stalls of a machine with much memory left are others', at limits of their own.
+        // On a machine with much memory left, stalls are those of other groups at their own limits.
         let near = room < self.limit.saturating_add(self.reserve.saturating_mul(2));
         let pressed = sample.pressed && near && past(self.last_pressed, BETWEEN_PRESSED, sample.at);
         if short || pressed {
@@ -119,8 +123,8 @@ impl Controller {
         Step::Shrink(to)
     }
 
-    /// Whether slots of `right` bytes are enough more than there are: all that there were, or as much more as may be lost again
-    /// before they shrink. Less would swing.
+    /// Returns whether growing to `right` bytes is worth it: to the full size, or by as much as may
+    /// be lost again before slots shrink. Smaller steps would oscillate.
     fn is_worth(&self, right: u64) -> bool {
         right >= self.most || right >= self.limit.saturating_add((self.reserve / 2).max(1))
     }
@@ -141,7 +145,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// A machine of 12,000 MiB, of which others have `others`, with slots that are filled.
+    /// A machine of 12,000 MiB, of which other processes have `others`, with filled slots.
     struct Machine {
         controller: Controller,
         limit: u64,
@@ -240,7 +244,7 @@ mod tests {
         assert_eq!(machine.second(true), Step::Shrink(7000 * MIB));
         assert_eq!(machine.second(true), Step::Stay, "what was given back has to be noticed first");
         assert_eq!(machine.second(true), Step::Shrink(6000 * MIB));
-        // 2,600 MiB are left now: whoever waits does so for other reasons.
+        // 2,600 MiB are left now: tasks that wait do so for other reasons.
         assert_eq!((0..60).map(|_| machine.second(true)).filter(|step| *step != Step::Stay).count(), 0);
         machine.seconds(60);
         assert_eq!(machine.limit, 7600 * MIB, "and the reserve is left");
@@ -264,7 +268,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever others do: bounds hold, a shortage is answered, and nothing happens while nothing changes.
+        /// Whatever other processes do, the bounds hold, a shortage is answered, and nothing
+        /// happens while nothing changes.
         #[test]
         fn shortage_is_answered_and_rest_is_rest(
             steps in prop::collection::vec((0u64..11_600, 0u64..40, any::<bool>()), 1..40),
@@ -276,7 +281,7 @@ mod tests {
                     machine.second(pressed && second == 0);
                     prop_assert!(machine.limit >= 500 * MIB && machine.limit <= 8000 * MIB);
                 }
-                // The more others have taken at once, the more steps it needs.
+                // The more others have taken at once, the more steps are needed.
                 machine.seconds(10);
                 let used = machine.limit + machine.others;
                 prop_assert!(used <= 11_500 * MIB || machine.limit == 500 * MIB, "half of the reserve is left");

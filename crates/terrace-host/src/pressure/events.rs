@@ -1,4 +1,4 @@
-//! How often a control group ran into its limit.
+//! Counters of how often a control group reached its limits.
 
 use super::source::{Reading, Source};
 use std::fs::File;
@@ -6,7 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// The counters of `memory.events` (v2: `high`, `max` and `oom` are of interest), or the one of `memory.failcnt` (v1).
+/// The counters `high`, `max` and `oom` of `memory.events` (v2), or the one of `memory.failcnt`
+/// (v1).
 #[derive(Debug)]
 pub struct Events {
     file: File,
@@ -14,7 +15,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// None if the group has no such file.
+    /// Opens the file; `None` if the group has none.
     pub fn open(path: &Path) -> Option<Self> {
         let mut this = Self { file: File::open(path).ok()?, last: 0 };
         this.last = this.count();
@@ -28,7 +29,7 @@ impl Events {
     }
 }
 
-/// Times that memory ran short.
+/// Sums the counters that mean a shortage of memory.
 fn sum(text: &str) -> u64 {
     if let Ok(count) = text.trim().parse() {
         return count;

@@ -1,10 +1,11 @@
-//! How much memory can still be taken: of the machine, and within the control groups' limits.
+//! How much memory can still be allocated: on the machine, and within the limits of control groups.
 
 use super::source::{Reading, Source};
 use crate::control_group::Group;
 use crate::memory::available_of_machine;
 
-/// What the kernel calls available: free, and what it can take back without swapping.
+/// The machine's available memory, as the kernel reports it: free memory, and what it can reclaim
+/// without swapping.
 #[derive(Debug)]
 pub struct Machine;
 
@@ -14,7 +15,8 @@ impl Source for Machine {
     }
 }
 
-/// What is left up to the limits of the groups that this process is in. Limits may change while it runs.
+/// The memory left within the limits of the groups that this process is in. Limits may change while
+/// it runs.
 #[derive(Debug)]
 pub struct Groups(pub Vec<Group>);
 

@@ -1,9 +1,11 @@
-//! The budget of the slots follows the memory that there is.
+//! Adapting the budget of the slots to free memory.
 //!
-//! `Source`s say how much can still be taken and whether somebody waits for memory, a `Controller` decides, and a thread
-//! of its own, the [`Watcher`], tells the store. The store does the rest when it is next called, or at once if nobody computes.
+//! `Source`s report how much memory can still be allocated and whether tasks wait for memory. A
+//! `Controller` decides, and a thread of its own, the [`Watcher`], sets the store's budget. The
+//! store applies it at its next call, or at once if nothing computes.
 //!
-//! Weights that are resident cannot shrink, and mapped ones are the kernel's to take back: only slots follow.
+//! Only slots adapt: resident weights cannot shrink, and the kernel takes mapped ones back by
+//! itself.
 
 mod adapt;
 mod controller;

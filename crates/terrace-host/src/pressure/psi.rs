@@ -1,7 +1,7 @@
-//! Pressure stall information: for how long tasks had to wait for memory.
+//! Pressure stall information: how long tasks had to wait for memory.
 //!
-//! See the kernel's `Documentation/accounting/psi.rst`. A trigger makes the kernel say so as it happens; where triggers are
-//! not allowed, the share of the last ten seconds is read instead.
+//! See the kernel's `Documentation/accounting/psi.rst`. With a trigger the kernel reports stalls as
+//! they happen; where triggers are not allowed, the share of the last ten seconds is read instead.
 
 use super::source::{Reading, Source};
 use std::fs::{File, OpenOptions};
@@ -10,10 +10,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
-/// "Some task waited for 15 % of a window", in microseconds. In the noise of a healthy machine it does not happen, and a
-/// machine that thrashes is far beyond it. Without privileges, windows are multiples of two seconds.
+/// "Some task waited for 15 % of a window", in microseconds. A healthy machine does not reach this,
+/// and a machine that thrashes exceeds it by far. Without privileges, windows must be multiples of
+/// two seconds.
 const TRIGGERS: [&str; 2] = ["some 150000 1000000", "some 300000 2000000"];
-/// The same without a trigger: percent of the last ten seconds.
+/// The same threshold without a trigger: percent of the last ten seconds.
 const SHARE: f64 = 15.0;
 
 /// One `memory.pressure` file.
@@ -21,12 +22,12 @@ const SHARE: f64 = 15.0;
 pub struct Psi {
     file: File,
     trigger: bool,
-    /// The trigger has fired since the last reading, and somebody else was told so.
+    /// Whether the trigger has fired since the last reading, as another poll has reported.
     woke: bool,
 }
 
 impl Psi {
-    /// None if the kernel does not have it.
+    /// Opens the file, with a trigger if possible; `None` if the kernel does not have it.
     pub fn open(path: &Path) -> Option<Self> {
         let triggered = TRIGGERS.iter().find_map(|trigger| with_trigger(path, trigger).ok());
         match triggered {
@@ -38,14 +39,14 @@ impl Psi {
         }
     }
 
-    /// Percent of the last ten seconds in which some task waited for memory.
+    /// Reads the percentage of the last ten seconds in which some task waited for memory.
     fn share(&mut self) -> Option<f64> {
         let mut buffer = [0; 256];
         let len = self.file.read_at(&mut buffer, 0).ok()?;
         some_avg10(std::str::from_utf8(&buffer[..len]).ok()?)
     }
 
-    /// Whether the trigger has fired. The kernel says so once.
+    /// Returns whether the trigger has fired. The kernel reports it only once.
     fn fired(&mut self) -> bool {
         if std::mem::take(&mut self.woke) {
             return true;
@@ -60,7 +61,7 @@ impl Psi {
 fn with_trigger(path: &Path, trigger: &str) -> io::Result<File> {
     let nonblock = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let mut file = OpenOptions::new().read(true).write(true).custom_flags(nonblock).open(path)?;
-    // The kernel takes the text with its end.
+    // The kernel expects the terminating zero.
     file.write_all(format!("{trigger}\0").as_bytes())?;
     Ok(file)
 }

@@ -1,24 +1,25 @@
-//! Readings out of a file, for tests on machines whose memory is not theirs.
+//! Memory readings from a file, for tests that must not depend on the machine's memory.
 
 use super::source::{Reading, Source};
 use std::path::{Path, PathBuf};
 use terrace_model::ByteSize;
 
-/// Simulated readings of memory that cannot be read. Displays as one line.
+/// A file of memory readings that cannot be used. Displays as one line.
 #[derive(Debug, thiserror::Error)]
 #[error("memory readings {}: {reason}", .path.display())]
 pub struct ReadingsError {
     /// The file.
     pub path: PathBuf,
-    /// Why.
+    /// What is wrong with it.
     pub reason: String,
 }
 
-/// The first line is what is left to others (a size), each further one a reading: what the process could have in all (a size), and
-/// `pressed` after it if a task waits for memory. The last line stays.
+/// Simulated readings. The first line of the file is the reserve (a size). Each further line is a
+/// reading: the memory that the process could have in all (a size), followed by `pressed` if a task
+/// waits for memory. The last line is repeated.
 #[derive(Debug)]
 pub struct Simulated {
-    /// Bytes that are left to others.
+    /// Bytes to leave free for other processes.
     pub reserve: u64,
     lines: Vec<(u64, bool)>,
     next: usize,
@@ -28,7 +29,7 @@ impl Simulated {
     /// Reads the file.
     ///
     /// # Errors
-    /// [`ReadingsError`].
+    /// If it cannot be read, has a line that is not a reading, or has no reading.
     pub fn read(path: &Path) -> Result<Self, ReadingsError> {
         let failed = |reason: String| ReadingsError { path: path.to_owned(), reason };
         let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;

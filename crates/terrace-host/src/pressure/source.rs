@@ -1,18 +1,18 @@
-//! Where the news of memory comes from.
+//! Sources of information on memory.
 
 use std::os::fd::BorrowedFd;
 
-/// What a source says.
+/// A reading of a source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// Bytes that can still be taken; none: the source does not know.
+    /// Bytes that can still be allocated; `None` if the source does not know.
     pub headroom: Option<u64>,
-    /// Since the last reading, somebody had to wait for memory.
+    /// Whether a task had to wait for memory since the last reading.
     pub pressed: bool,
 }
 
 impl Reading {
-    /// What two sources say together.
+    /// Combines the readings of two sources.
     pub fn and(self, other: Self) -> Self {
         let headroom = match (self.headroom, other.headroom) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -22,16 +22,16 @@ impl Reading {
     }
 }
 
-/// Somewhere to look at how memory is.
+/// A source of information on memory.
 pub trait Source: Send {
-    /// How it is now; `held`: bytes of slots that this process has in RAM.
+    /// Takes a reading. `held` is the bytes of slots that this process has in RAM.
     fn read(&mut self, held: u64) -> Reading;
 
-    /// What becomes readable out of band (`POLLPRI`) when there is news.
+    /// Returns a descriptor that reports `POLLPRI` when there is something new to read.
     fn wakes(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// It did: for sources that say so only once.
+    /// Tells the source that its descriptor has reported: some descriptors report only once.
     fn woke(&mut self) {}
 }

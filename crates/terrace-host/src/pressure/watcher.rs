@@ -1,4 +1,4 @@
-//! The thread that looks at memory, and tells the store.
+//! The thread that watches memory and sets the store's budget.
 
 use super::controller::{Controller, Sample, Step};
 use super::events::Events;
@@ -18,12 +18,13 @@ use terrace_model::ByteSize;
 use terrace_plan::machine::auto_reserve;
 use terrace_store::BudgetHandle;
 
-/// Between two looks while there is plenty: a look takes a few files of /proc and less than 0.1 ms, and what a neighbour
-/// takes in half a second the page cache or the reserve can give.
+/// Time between two readings while memory is plentiful. A reading takes a few files of /proc and
+/// less than 0.1 ms; what another process takes in half a second comes out of the page cache or the
+/// reserve.
 const CALM_INTERVAL: Duration = Duration::from_millis(500);
-/// Between two looks while little is left.
+/// Time between two readings while little memory is left.
 const ALERT_INTERVAL: Duration = Duration::from_millis(50);
-/// Between two readings out of a file, which are seconds apart for the controller.
+/// Time between two simulated readings, which the controller sees as one second apart.
 const SIMULATED_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Watches memory until it is dropped.
@@ -33,14 +34,15 @@ pub struct Watcher {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Starts to watch: from now on the budget follows the memory that there is. `None` if it has nowhere to go.
+/// Starts a thread that adapts the budget to free memory. `None` if the budget cannot shrink.
 ///
-/// - `settle` is called where slots hold more than their budget: it has the store give memory back if nobody computes.
-///   Where somebody does, the store does it by itself.
-/// - `simulated`: a file with readings, for tests.
+/// - `settle` is called while slots hold more than their budget. It makes the store free memory if
+///   nothing computes; during a computation the store does so by itself.
+/// - `simulated` is a file with readings, for tests.
 ///
 /// # Errors
-/// [`ReadingsError`]; what the system refuses is a warning, and the budget stays as it is.
+/// [`ReadingsError`]. If the system refuses what the thread needs, that is a warning, and the
+/// budget stays as it is.
 pub fn watch(
     budget: BudgetHandle,
     settle: impl Fn() + Send + 'static,
@@ -75,8 +77,8 @@ pub fn watch(
     Ok(thread.start().map_err(|error| tracing::warn!(%error, "the RAM budget cannot adapt")).ok())
 }
 
-/// The machine's memory, and the groups' limits, events and stalls. Stalls of the machine as a whole are looked at where no
-/// group of ours has its own.
+/// Opens all sources: the machine's memory and stalls, and the limits, events and stalls of control
+/// groups.
 fn of_this_machine() -> Vec<Box<dyn Source>> {
     let groups = Group::all();
     let limited: Vec<&Group> = groups.iter().filter(|group| group.memory().is_some()).collect();
@@ -86,12 +88,13 @@ fn of_this_machine() -> Vec<Box<dyn Source>> {
     let own = limited.iter().filter_map(|group| Psi::open(&group.pressure()));
     let machine = Psi::open(Path::new("/proc/pressure/memory"));
     sources.extend(own.chain(machine).map(|psi| Box::new(psi) as Box<dyn Source>));
-    // All of them: a limit may come later.
+    // Groups without a limit are watched too: a limit may be set later.
     sources.push(Box::new(Groups(groups)));
     sources
 }
 
-/// Once each: a line per step would be a log of the neighbours.
+/// Which messages have been logged. Each is logged once: a line per step would be a log of other
+/// processes.
 #[derive(Debug, Default)]
 struct Said {
     shrink: bool,
@@ -124,7 +127,8 @@ impl Thread {
             let held = self.budget.held().bytes();
             let all = self.sources.iter_mut().map(|source| source.read(held));
             let reading = all.fold(Reading::default(), Reading::and);
-            // Looked at before and after: what was read into slots in between must not look as if others had taken it.
+            // Taken before and after the readings: what was read into slots in between must not
+            // look as if other processes had taken it.
             let held = held.max(self.budget.held().bytes());
             let at = if self.simulated { Duration::from_secs(readings) } else { begin.elapsed() };
             readings += 1;
@@ -142,7 +146,7 @@ impl Thread {
         }
     }
 
-    /// Does what the controller decides.
+    /// Applies the controller's decision.
     fn follow(&mut self, sample: &Sample) {
         let before = self.budget.wanted();
         match self.controller.step(sample) {
@@ -180,7 +184,7 @@ impl Thread {
         }
     }
 
-    /// Sleeps until there is news, or for the interval. True if it is time to end.
+    /// Sleeps until a source reports, or for the interval. Returns true if the thread should end.
     fn wait(&mut self, stop: &OwnedFd, interval: Duration) -> bool {
         let all = 0..self.sources.len();
         let wakers: Vec<usize> = all.filter(|&i| self.sources[i].wakes().is_some()).collect();
@@ -197,7 +201,7 @@ impl Thread {
                     self.sources[i].woke();
                 }
                 if !end {
-                    // News comes in bursts: a pause, or this thread would be part of them.
+                    // Reports come in bursts; without a pause this thread would add to the load.
                     std::thread::sleep(ALERT_INTERVAL);
                 }
                 end
@@ -212,7 +216,7 @@ impl Thread {
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        // It only fails where the counter is full: then it is readable already.
+        // It only fails if the counter is full: then it is readable already.
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
