@@ -1,4 +1,4 @@
-//! Why there is no plan.
+//! Errors of planning.
 
 use crate::machine::ProfileError;
 use crate::plan::file::FileError;
@@ -6,95 +6,95 @@ use crate::rules::RuleError;
 use std::fmt;
 use terrace_model::ByteSize;
 
-/// Why a model cannot run as asked. Each says what would do.
+/// Why a model cannot run as requested. Errors of memory name the smallest budget that would do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// The budget does not hold what must be in memory at once.
+    /// The budget is smaller than what must be in memory at once.
     #[error(
         "the RAM budget of {budget} ({} bytes) is too small: the minimum is {minimum} ({} bytes), {need}",
         budget.bytes(),
         minimum.bytes()
     )]
     BudgetTooSmall {
-        /// What was given.
+        /// The given budget.
         budget: ByteSize,
         /// The smallest budget that works: both parts of `need`.
         minimum: ByteSize,
         /// What the model needs.
         need: Need,
     },
-    /// The budget was to be chosen, and the machine has too little room.
+    /// The budget was to be chosen automatically, and the machine has too little free RAM.
     #[error(
         "too little RAM: of {available} available, {context} are for the context and {reserve} stay free, which \
          leaves {left} for weights; the minimum is {minimum}, {need}"
     )]
     AutoNoRoom {
-        /// What the machine has.
+        /// Available RAM.
         available: ByteSize,
-        /// What the context takes.
+        /// RAM that the context takes.
         context: ByteSize,
-        /// What is left alone.
+        /// RAM that stays free.
         reserve: ByteSize,
-        /// What would remain for weights.
+        /// RAM that would remain for weights.
         left: ByteSize,
         /// The smallest budget that works: both parts of `need`.
         minimum: ByteSize,
         /// What the model needs.
         need: Need,
     },
-    /// The machine's description.
+    /// The description of the machine is invalid.
     #[error(transparent)]
     Profile(#[from] ProfileError),
-    /// A plan from a file that cannot be followed.
+    /// A plan from a file cannot be followed.
     #[error(transparent)]
     File(#[from] FileError),
-    /// Rules for tensors that cannot be followed.
+    /// A tensor rule cannot be followed.
     #[error("tensor rule {0}")]
     Rule(#[from] RuleError),
-    /// Layers for devices, and none are there.
+    /// Layers are requested on devices, but the machine has none.
     #[error("no layers can be put on devices: there is no accelerator with memory of its own")]
     NoAccelerator,
-    /// A device that is not there.
+    /// The machine does not have the device.
     #[error("the machine has no device `{name}` with memory of its own{}", if known.is_empty() { String::new() } else { format!("; it has {}", known.join(", ")) })]
     NoDevice {
-        /// What was asked for.
+        /// The requested device.
         name: String,
-        /// What it has.
+        /// The devices that the machine has.
         known: Vec<String>,
     },
-    /// Too little memory on devices for the layers that were asked for.
+    /// The devices have too little memory for the requested layers.
     #[error("{layers} layers do not fit on {}, where {} can be used", names.join(", "), room)]
     NoDeviceRoom {
-        /// Layers asked for.
+        /// Number of requested layers.
         layers: u32,
-        /// The devices.
+        /// Names of the devices.
         names: Vec<String>,
-        /// What may be used of all of them.
+        /// Memory that may be used on all of them together.
         room: ByteSize,
     },
-    /// A tensor that is asked about and not there.
+    /// The model does not have the tensor.
     #[error("the model has no tensor `{name}`{}", nearest.as_ref().map_or_else(String::new, |n| format!("; did you mean `{n}`?")))]
     NoTensor {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// One that is there.
+        /// The most similar name in the model.
         nearest: Option<String>,
     },
 }
 
-/// What must be in memory at once.
+/// The memory that a run needs at the least.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Need {
     /// Resident weights.
     pub resident: ByteSize,
-    /// Slots for what is computed on together.
+    /// Slots for the weights that one operation needs at once.
     pub slots: ByteSize,
-    /// What that is: a tensor, or some experts of one; empty if nothing is managed.
+    /// Those weights: a tensor, or some experts of one; empty if nothing is streamed.
     pub what: String,
 }
 
 impl Need {
-    /// The smallest budget that works.
+    /// Returns the smallest budget that works.
     pub fn minimum(&self) -> ByteSize {
         self.resident + self.slots
     }

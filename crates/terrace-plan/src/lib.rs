@@ -1,15 +1,16 @@
-//! Here is a model and a machine: what lives where?
+//! Decides where the weights of a model live on a machine.
 //!
-//! Pure functions over the plain description of a model file: no clock, no files, no threads, no ggml; the same
-//! input gives the same plan. What the machine has ([`MachineProfile`]) and what the user wants ([`Wishes`]) are numbers that
-//! the caller brings; out comes a [`Plan`] with an estimate of its speed, or the reason and the smallest budget that would do.
+//! Pure functions over the plain description of a model file: no clock, no files, no threads, no
+//! ggml; the same input gives the same plan. The caller describes the machine ([`MachineProfile`])
+//! and what the user wants ([`Wishes`]). The result is a [`Plan`] with an estimate of its speed, or
+//! an error with the reason and, for a lack of RAM, the smallest budget that would do.
 //!
-//! - [`plan()`]: the one entry.
-//! - [`model`]: what each tensor is for, and what a context takes.
+//! - [`plan()`]: the single entry point.
+//! - [`model`]: what each tensor is for, and how much memory a context takes.
 //! - [`machine`]: what a machine can do.
-//! - [`advice`]: what to make of a plan.
-//! - [`parts`]: what a plan is made of; [`copies`]: copies of experts on devices.
-//! - [`mix`]: types of tensors that cost least within a size.
+//! - [`advice`]: what would make a plan faster, and why a tensor lives where it does.
+//! - [`parts`]: the parts of a plan; [`copies`]: copies of experts on devices.
+//! - [`mix`]: the types of tensors that cost least within a size.
 
 pub mod advice;
 mod error;

@@ -1,4 +1,4 @@
-//! What the user says about single tensors: `REGEX=ram`, `REGEX=disk`, `REGEX=DEVICE`.
+//! The user's rules for single tensors: `REGEX=ram`, `REGEX=disk`, `REGEX=DEVICE`.
 
 use crate::model::class::{TensorClass, classify_all};
 use crate::model::selection::{Managed, Selection, is_matrix};
@@ -8,50 +8,50 @@ use std::fmt;
 use std::str::FromStr;
 use terrace_model::ModelFile;
 
-/// A place for the tensors whose names an expression is found in.
+/// Gives a place to the tensors whose names match an expression anywhere.
 #[derive(Clone, Debug)]
 pub struct TensorRule {
     pattern: Regex,
     place: RulePlace,
 }
 
-/// A place that can be asked for.
+/// A place that a rule can name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RulePlace {
-    /// In RAM for good.
+    /// Resident in RAM.
     Ram,
     /// Streamed from disk.
     Disk,
-    /// On a device, by ggml's name of it.
+    /// On the device that ggml calls by this name.
     Device(String),
 }
 
-/// Text that is no rule.
+/// Why a text is not a rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseRuleError {
-    /// No `=`.
+    /// A part around the `=` is missing.
     #[error("expected REGEX=ram, REGEX=disk or REGEX=DEVICE, got `{0}`")]
     Form(String),
-    /// Not an expression.
+    /// The part before the `=` is not a regular expression.
     #[error("`{pattern}` is not a regular expression: {reason}")]
     Pattern {
-        /// What was given.
+        /// The given text.
         pattern: String,
-        /// The library's words, one line.
+        /// The library's message, in one line.
         reason: String,
     },
 }
 
-/// A rule that cannot be followed.
+/// Why a rule cannot be followed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
-    /// Nothing has such a name.
+    /// No tensor matches.
     #[error("`{rule}` matches no tensor of this model")]
     Unused {
         /// The rule.
         rule: String,
     },
-    /// A tensor that cannot come from disk.
+    /// A tensor that matches cannot be streamed.
     #[error("`{rule}`: `{tensor}` cannot be streamed, because it is not a matrix of at least 64 KiB")]
     NotStreamed {
         /// The rule.
@@ -94,11 +94,11 @@ impl fmt::Display for TensorRule {
     }
 }
 
-/// Changes a selection by rules, of which the first that matches a tensor decides, as in llama.cpp. Returns the tensors
-/// that are to lie on devices, by device.
+/// Changes a selection by rules. The first rule that matches a tensor decides, as in llama.cpp.
+/// Returns the tensors that go to devices, by device.
 ///
 /// # Errors
-/// [`RuleError`]: rules that match nothing, or want streamed what cannot be.
+/// If a rule matches nothing, or would stream a tensor that cannot be streamed.
 pub fn apply_rules(
     rules: &[TensorRule],
     model: &ModelFile,

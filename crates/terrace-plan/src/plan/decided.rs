@@ -1,23 +1,24 @@
-//! What is decided of a run, before the numbers follow.
+//! The decisions of a plan, before its numbers are computed.
 
 use crate::model::selection::Selection;
 use terrace_model::ByteSize;
 
-/// What is streamed, and what lies on devices.
+/// What is streamed, and what is on devices.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decided {
-    /// What is streamed; of layers on devices it may name too much.
+    /// The streamed tensors. It may also name tensors of layers that are on devices.
     pub managed: Selection,
-    /// RAM that it is streamed through.
+    /// RAM for slots.
     pub slots: ByteSize,
-    /// Names of the devices of layers, by layer, the output head last; `None`: RAM. Shorter than the model: the rest is in RAM.
+    /// Name of each layer's device, the output head last; `None` for RAM. Layers beyond the end of
+    /// the list are in RAM.
     pub homes: Vec<Option<String>>,
-    /// Experts of each layer that its device holds, in the same way.
+    /// Number of experts on each layer's device, in the same order.
     pub on_device: Vec<u32>,
 }
 
 impl Decided {
-    /// Whether nothing is streamed and nothing on devices: mapped or read, that is no question of where.
+    /// Returns whether all weights are in RAM, mapped or read: nothing is streamed or on devices.
     pub fn is_in_ram(&self) -> bool {
         self.managed.is_empty() && self.homes.iter().all(Option::is_none)
     }

@@ -1,6 +1,7 @@
-//! Plans in files: what of them counts.
+//! Reading plans from files: the fields that a run follows.
 //!
-//! Every version of a plan's JSON form has these parts in the same places, so one reader reads all of them.
+//! All versions of a plan's JSON form have these fields in the same places, so one reader reads all
+//! of them.
 
 use super::decided::Decided;
 use super::parts::HotCopies;
@@ -14,8 +15,9 @@ use terrace_model::{ByteSize, KvTypes, ModelFile};
 /// Version of a plan's JSON form.
 pub const PLAN_VERSION: u32 = 2;
 
-/// A plan that was written as JSON, perhaps edited since: `streamed`, `read_by_row`, the expert cache of `ram`, each layer's
-/// `home` and experts `on_device`, and the context. Everything else follows from them.
+/// A plan that was written as JSON, and may have been edited since. A run follows `streamed`,
+/// `read_by_row`, the expert cache of `ram`, each layer's `home` and experts `on_device`, and the
+/// context; everything else follows from these.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct PlanFile {
     pub(crate) model: FileModel,
@@ -23,12 +25,12 @@ pub struct PlanFile {
     mode: String,
     tiers: Vec<FileTier>,
     layers: Vec<FileLayer>,
-    /// Copies of experts; files of version 1 have those of layers alone.
+    /// Copies of experts. Files of version 1 do not have this list, only each layer's `on_device`.
     #[serde(default)]
     pub(crate) hot: Vec<HotCopies>,
     streamed: Vec<String>,
     read_by_row: Vec<String>,
-    /// Whether the page cache serves what is not streamed.
+    /// Whether the weights are mapped.
     #[serde(skip)]
     pub(crate) mapped: bool,
 }
@@ -70,96 +72,96 @@ struct FileExperts {
 /// Why a plan from a file cannot be followed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FileError {
-    /// Made for something else.
+    /// The plan is for another model.
     #[error("the plan is for `{of}` ({planned}), this model is `{name}` ({size})")]
     OtherModel {
-        /// The plan's model.
+        /// Name of the plan's model.
         of: String,
         /// Its size.
         planned: ByteSize,
-        /// This model.
+        /// Name of this model.
         name: String,
         /// Its size.
         size: ByteSize,
     },
-    /// Other layers.
+    /// The plan has another number of layers.
     #[error("the plan has {planned} layers including the output head, this model has {layers}")]
     Layers {
-        /// Of the plan.
+        /// Layers of the plan.
         planned: usize,
-        /// Of the model.
+        /// Layers of the model.
         layers: usize,
     },
-    /// A tensor that is not there.
+    /// The plan names a tensor that the model does not have.
     #[error("the plan streams `{name}`, which this model does not have")]
     NoTensor {
-        /// Its name.
+        /// Name of the tensor.
         name: String,
     },
-    /// A tensor that cannot come from disk.
+    /// The plan streams a tensor that cannot be streamed.
     #[error("the plan streams `{name}`, but {why}")]
     NotStreamed {
-        /// Its name.
+        /// Name of the tensor.
         name: String,
-        /// Why not.
+        /// Why it cannot be streamed.
         why: &'static str,
     },
-    /// More experts than there are.
+    /// The plan puts more experts on a device than the layer has.
     #[error("the plan puts {planned} experts of layer {layer} on a device, the layer has {experts}")]
     Experts {
-        /// The layer.
+        /// Number of the layer.
         layer: u32,
-        /// Of the plan.
+        /// Experts on the device, by the plan.
         planned: u32,
-        /// Of the model.
+        /// Experts of the layer.
         experts: u32,
     },
-    /// A device's layers are not neighbours.
+    /// The layers of a device are not consecutive.
     #[error("the layers on {device} are not consecutive")]
     Scattered {
-        /// The device.
+        /// Name of the device.
         device: String,
     },
-    /// Devices hold a model's last layers.
+    /// A layer in RAM comes after layers on devices, which must be the last ones.
     #[error("layer {layer} is in RAM, but comes after layers on devices")]
     RamAfterDevices {
-        /// The layer.
+        /// Number of the layer.
         layer: usize,
     },
-    /// More than the machine has.
+    /// The plan needs more RAM than the machine has.
     #[error(
         "the plan does not fit: {weights} of weights and slots plus {context} of context are {needed}, and {room} of RAM can be used"
     )]
     NoRoom {
-        /// Weights that stay, and slots.
+        /// Bytes of resident weights and slots.
         weights: ByteSize,
-        /// The context.
+        /// Bytes of the context in RAM.
         context: ByteSize,
-        /// Both.
+        /// The sum of both.
         needed: ByteSize,
-        /// What can be used.
+        /// RAM that can be used.
         room: ByteSize,
     },
 }
 
-/// Text that is no plan.
+/// Why a text is not a plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParsePlanError {
-    /// Not JSON, or other JSON.
+    /// The text is not JSON, or does not have the fields of a plan.
     #[error("not a plan: {0}")]
     Json(String),
-    /// Another version's.
+    /// The plan has an unknown version.
     #[error("the plan has version {0}, this program reads versions 1 to {PLAN_VERSION}")]
     Version(u32),
 }
 
 impl PlanFile {
-    /// Reads what was written as JSON, by this version or an older one.
+    /// Reads a plan that was written as JSON, by this version or an older one.
     ///
     /// # Errors
-    /// Text that is no plan, or one of another version.
+    /// If the text is not a plan, or has an unknown version.
     pub fn from_json(text: &str) -> Result<Self, ParsePlanError> {
-        /// Enough to tell versions apart.
+        /// The version alone.
         #[derive(Deserialize)]
         struct Version {
             version: u32,
@@ -170,15 +172,15 @@ impl PlanFile {
             return Err(ParsePlanError::Version(version));
         }
         let mut plan: Self = serde_json::from_str(text).map_err(bad)?;
-        // The first version had the word for what is read as well.
+        // Version 1 used "mapped" for weights that are read, too.
         plan.mapped = version > 1 && plan.mode == "mapped";
         Ok(plan)
     }
 
-    /// What a run does by it.
+    /// Turns the plan into decisions for a run.
     ///
     /// # Errors
-    /// [`FileError`]: a plan of another model, or one that names what cannot be.
+    /// If the plan is for another model, or names something impossible.
     pub(crate) fn decided(&self, model: &ModelFile) -> Result<Decided, FileError> {
         let name = model.str("general.name").unwrap_or_else(|| model.architecture());
         if (self.model.bytes, self.model.tensors) != (model.size(), model.tensors.len() as u64) {
@@ -224,7 +226,8 @@ impl PlanFile {
         }
         let ram = self.tiers.iter().find(|tier| tier.tier == RAM);
         let (cache, ring) = ram.map_or((ByteSize::ZERO, ByteSize::ZERO), |t| (t.expert_cache, t.ring));
-        // Of layers with copies of a part on devices, the others are read through slots, even if all of them have room there.
+        // If a device holds copies of only a part of a layer's experts, the others are read through
+        // slots, even if these have room for all of them.
         let partly = |layer: &&FileLayer| {
             layer.experts.is_some_and(|experts| experts.on_device > 0 && experts.on_device < experts.count)
         };
@@ -259,5 +262,5 @@ impl PlanFile {
     }
 }
 
-/// The name of the tier.
+/// The name of the tier of main memory.
 const RAM: &str = "ram";

@@ -1,4 +1,4 @@
-//! What lives where in a run, and what that should cost: one value, made once.
+//! The plan of a run: what lives where, and how fast that should be. One value, made once.
 
 pub(crate) mod decided;
 pub(crate) mod file;
@@ -24,77 +24,79 @@ use crate::wishes::manage::Manage;
 use serde::{Deserialize, Serialize};
 use terrace_model::ByteSize;
 
-/// What lives where, and how fast that should be. `Display` is one line; `{:#}` is the whole table, warnings included;
-/// [`Plan::tables`] are the tiers, the layers and the estimate.
+/// What lives where, and how fast that should be. `Display` is one line, `{:#}` the whole table
+/// with warnings; [`Plan::tables`] shows tiers, layers and the estimate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// [`PLAN_VERSION`].
     pub version: u32,
-    /// What is planned.
+    /// The planned model.
     pub model: PlannedModel,
-    /// Name of the machine's profile.
+    /// Name in the machine's description.
     pub machine: String,
     /// The kind of run.
     pub mode: Mode,
-    /// The mode in words: with hot lanes, and with what differs between layers.
+    /// The mode in words, with copies of experts on devices and the modes of layers if these
+    /// differ.
     pub summary: String,
-    /// What found it.
+    /// The planner that found it.
     pub planner: Planner,
-    /// The narrowest set that holds all of what is streamed; never [`Manage::Auto`].
+    /// The narrowest set that contains all streamed weights; never [`Manage::Auto`].
     pub manage: Manage,
     /// Most RAM that weights may take: resident ones and slots.
     pub budget: ByteSize,
-    /// Whether the budget was chosen here.
+    /// Whether the budget was chosen automatically.
     pub auto_budget: bool,
-    /// The smallest budget under which what is streamed can run.
+    /// The smallest budget with which this selection can be streamed.
     pub minimum: ByteSize,
-    /// Weights that are in RAM for good.
+    /// Bytes of weights that stay in RAM.
     pub resident: ByteSize,
-    /// Weights that the page cache serves: all of them, or none.
+    /// Bytes of weights that the page cache serves: all weights, or none.
     pub mapped: ByteSize,
-    /// Of the resident ones, weights that `manage` names and the budget can hold all the same.
+    /// Bytes of resident weights that `manage` names, but the budget can hold.
     pub pinned: ByteSize,
     /// RAM for the slots that weights stream through.
     pub slots: ByteSize,
     /// Number of streamed tensors.
     pub managed_tensors: usize,
-    /// Their bytes.
+    /// Bytes of the streamed tensors.
     pub managed_bytes: ByteSize,
     /// Bytes of weights on devices.
     pub on_devices: ByteSize,
-    /// Bytes of streamed weights that one token touches: over the layers, top-k times the expert bundle; dense
-    /// matrices whole. Slots below this hit nothing under a global LRU.
+    /// Bytes of streamed weights that one token uses: top-k bundles of each layer, and dense
+    /// matrices whole. With smaller slots a global LRU never hits.
     pub token_cycle: ByteSize,
-    /// The context, which is counted before any weight.
+    /// The context, which takes memory before any weight.
     pub context: PlannedContext,
-    /// Whether to read around the page cache.
+    /// Whether reads bypass the page cache.
     pub direct: bool,
-    /// Why.
+    /// The reason for `direct`.
     pub direct_reason: ReadsReason,
     /// RAM, devices and disk.
     pub tiers: Vec<TierUse>,
-    /// The blocks in order, the output head last.
+    /// The layers in order, the output head last.
     pub layers: Vec<PlannedLayer>,
-    /// Layers of which devices have copies of some experts.
+    /// Copies of experts on devices, by layer.
     pub hot: Vec<HotCopies>,
-    /// Matrices that are read from disk for every token.
+    /// Names of matrices that are read from disk for every token.
     pub streamed: Vec<String>,
-    /// Tables of which rows are read from disk.
+    /// Names of tables whose rows are read from disk.
     pub read_by_row: Vec<String>,
-    /// How fast it should be; `None` for models without layers.
+    /// The expected speed; `None` for models without layers.
     pub estimate: Option<Estimate>,
-    /// What the user should know.
+    /// Warnings for the user.
     pub warnings: Vec<Warning>,
-    /// The streamed tensors themselves.
+    /// The streamed tensors.
     #[serde(skip)]
     pub managed: Selection,
-    /// What lies on devices, tensor by tensor.
+    /// Tensors on devices.
     #[serde(skip)]
     pub devices: OnDevices,
 }
 
 impl Plan {
-    /// Whether mapped weights can all be in memory beside the context, so that they may be brought there before they are used.
+    /// Returns whether all mapped weights fit into `available` memory together with the context, so
+    /// that they can be brought into memory ahead of use.
     pub fn populates(&self, available: ByteSize) -> bool {
         self.mapped > ByteSize::ZERO && self.mapped + self.context.ram <= available
     }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What a run does with the weights, or with a layer's.
+/// What a run does with its weights, or with those of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
@@ -15,7 +15,7 @@ pub enum Mode {
     ExpertStreaming,
     /// Dense feed-forward matrices are streamed, the rest is resident.
     DenseFfnStreaming,
-    /// Other sets: experts and dense matrices, or all matrices.
+    /// Other sets are streamed: experts and dense matrices, or all matrices.
     MixedStreaming,
 }
 

@@ -1,4 +1,4 @@
-//! What lies on devices: whole layers, single tensors, copies of experts.
+//! Weights on devices: whole layers, single tensors, copies of experts.
 
 use super::decided::Decided;
 use super::file::FileError;
@@ -8,24 +8,25 @@ use crate::model::selection::{Managed, Selection};
 use std::collections::{BTreeMap, BTreeSet};
 use terrace_model::{ByteSize, ModelFile};
 
-/// Weights that are neither in RAM nor streamed.
+/// Weights on devices.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OnDevices {
-    /// Devices by name with their layers, the first layers first; together the model's last ones, the output head counted as one.
+    /// Names of devices with their numbers of layers, first layers first. Together these are the
+    /// last layers of the model, the output head included.
     pub layers: Vec<(String, u32)>,
-    /// Tensors by the device that the user wants them on.
+    /// Tensors that the user put on a device, by device.
     pub single: BTreeMap<String, Selection>,
-    /// Layers of which a device has copies of some experts.
+    /// Copies of some experts of a layer.
     pub hot: Vec<HotCopies>,
-    /// Tensors of the layers.
+    /// Indices of the tensors of `layers`.
     of_layers: BTreeSet<usize>,
 }
 
 impl OnDevices {
-    /// Finds the tensors of layers that are at home on devices.
+    /// Finds the tensors of layers whose home is a device.
     ///
     /// # Errors
-    /// Layers in an order that llama.cpp does not have.
+    /// If the layers on devices are in an order that llama.cpp does not support.
     pub(crate) fn of(model: &ModelFile, decided: &Decided) -> Result<Self, FileError> {
         let mut this = Self::default();
         for (index, home) in decided.homes.iter().enumerate() {
@@ -49,7 +50,7 @@ impl OnDevices {
             let is_expert = classes[index] == TensorClass::Expert;
             let place = match tensor.layer() {
                 Some(layer) => blocks.binary_search(&layer.0).ok(),
-                // The table of embeddings is read by row, in RAM.
+                // The embedding table is read by row, in RAM.
                 None if classes[index] == TensorClass::TokenEmbedding => None,
                 None => Some(blocks.len()),
             };
@@ -57,7 +58,7 @@ impl OnDevices {
             let Some((place, device)) = place.and_then(home) else { continue };
             let held = decided.on_device.get(place).copied().unwrap_or(0);
             let all = tensor.shape.0[2];
-            // Of a part there are copies.
+            // If the device holds only a part of the experts, those are copies.
             if !is_expert || u64::from(held) >= all {
                 this.of_layers.insert(index);
             } else if held > 0 {
@@ -70,23 +71,23 @@ impl OnDevices {
         Ok(this)
     }
 
-    /// Whether everything is in RAM or streamed.
+    /// Returns whether no layers and no single tensors are on devices.
     pub fn is_empty(&self) -> bool {
         self.layers.is_empty() && self.single.is_empty()
     }
 
-    /// Puts single tensors on a device.
+    /// Adds single tensors on a device.
     pub(crate) fn add(&mut self, device: &str, tensors: Selection) {
         self.single.insert(device.to_owned(), tensors);
     }
 
-    /// The selection without what lies on devices.
+    /// Returns the selection without the tensors on devices.
     pub(crate) fn without(&self, selection: Selection) -> Selection {
         let tensors = selection.tensors.into_iter().filter(|managed| !self.holds(managed.tensor));
         Selection { tensors: tensors.collect() }
     }
 
-    /// What is neither on devices nor streamed.
+    /// Returns the tensors that are neither on devices nor streamed.
     pub fn resident(&self, model: &ModelFile, managed: &Selection) -> Selection {
         let streamed: BTreeSet<usize> = managed.tensors.iter().map(|m| m.tensor).collect();
         let stays =
@@ -94,12 +95,12 @@ impl OnDevices {
         Selection { tensors: stays.map(|tensor| Managed { tensor, experts: None }).collect() }
     }
 
-    /// Bytes of all of it.
+    /// Returns the bytes of all tensors on devices.
     pub fn bytes(&self, model: &ModelFile) -> ByteSize {
         self.tensors(model).into_iter().map(|tensor| model.tensors[tensor].size()).sum()
     }
 
-    /// Tensors of layers and single ones, in file order.
+    /// Returns the indices of all tensors on devices, in file order.
     pub fn tensors(&self, model: &ModelFile) -> Vec<usize> {
         (0..model.tensors.len()).filter(|&tensor| self.holds(tensor)).collect()
     }

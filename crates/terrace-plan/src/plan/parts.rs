@@ -1,4 +1,4 @@
-//! The parts of a plan as they are shown, kept and read back.
+//! The parts of a plan as they are displayed, written and read back.
 
 use super::mode::Mode;
 use super::warning::Note;
@@ -14,125 +14,128 @@ pub struct PlannedModel {
     pub name: String,
     /// `general.architecture`.
     pub architecture: String,
-    /// Tensors.
+    /// Number of tensors.
     pub tensors: u64,
-    /// Their bytes.
+    /// Bytes of all tensors.
     pub bytes: ByteSize,
 }
 
-/// The context of a plan, which is counted before any weight.
+/// The context of a plan, which takes memory before any weight.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PlannedContext {
-    /// Tokens.
+    /// Number of tokens.
     pub tokens: u32,
-    /// Type of keys and values.
+    /// Types of keys and values.
     pub kv_type: KvTypes,
-    /// Keys, values and states.
+    /// Bytes of keys, values and recurrent states.
     pub cache: ByteSize,
-    /// Activations, on each place that computes.
+    /// Bytes of activations, for each place that computes.
     pub compute: ByteSize,
-    /// Logits where more than one token's are kept.
+    /// Bytes of logits if those of more than one token are kept.
     pub logits: ByteSize,
-    /// What it takes of RAM, beside the budget.
+    /// RAM that it takes in addition to the budget.
     pub ram: ByteSize,
 }
 
 impl PlannedContext {
-    /// Memory that it takes, wherever that is.
+    /// Returns the memory that it takes, in RAM or on devices.
     pub fn total(&self) -> ByteSize {
         self.cache + self.compute + self.logits
     }
 }
 
-/// A tier with what is in it.
+/// The use of a tier.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TierUse {
-    /// `ram`, a device's name, `disk`.
+    /// `ram`, a device's name, or `disk`.
     pub tier: String,
-    /// What may be used of it; the disk: none.
+    /// Bytes that may be used; `None` for the disk.
     pub room: Option<ByteSize>,
-    /// Weights that stay; on the disk: weights that are read, less what RAM caches of them.
+    /// Bytes of resident weights; for the disk, of weights that are read, less what RAM caches of
+    /// them.
     pub weights: ByteSize,
-    /// Slots that cache experts.
+    /// Bytes of slots that cache experts.
     pub expert_cache: ByteSize,
-    /// Slots that streamed matrices go through.
+    /// Bytes of slots that streamed matrices pass through.
     pub ring: ByteSize,
-    /// Keys, values, states, activations.
+    /// Bytes of keys, values, states and activations.
     pub context: ByteSize,
 }
 
 impl TierUse {
-    /// All of it.
+    /// Returns the bytes of all uses.
     pub fn used(&self) -> ByteSize {
         self.weights + self.expert_cache + self.ring + self.context
     }
 }
 
-/// A layer.
+/// A layer, or the output head.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PlannedLayer {
-    /// The block's number; none: the output head.
+    /// Number of the layer; `None` for the output head.
     pub layer: Option<u32>,
     /// What is done with its weights.
     pub mode: Mode,
-    /// `ram` or a device's name: what computes its dense part, and holds its part of the context.
+    /// `ram` or a device's name: the place that computes its dense part and holds its part of the
+    /// context.
     pub home: String,
-    /// Dense weights that stay there.
+    /// Bytes of dense weights that stay at home.
     pub resident: ByteSize,
-    /// Dense weights that are read for every token.
+    /// Bytes of dense weights that are read for every token.
     pub streamed: ByteSize,
-    /// Its experts.
+    /// Its experts; `None` for a dense layer.
     pub experts: Option<PlannedExperts>,
 }
 
 /// Routed experts of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PlannedExperts {
-    /// How many.
+    /// Number of experts.
     pub count: u32,
-    /// How many a token uses.
+    /// Number of experts that a token uses.
     pub used: u32,
-    /// Bytes of all.
+    /// Bytes of all experts.
     pub bytes: ByteSize,
-    /// How many are on the layer's device: the hottest.
+    /// Number of experts on the layer's device: the hottest.
     pub on_device: u32,
-    /// Share of all that RAM holds.
+    /// Share of all experts that RAM holds.
     pub in_ram: f64,
-    /// Share of all that is on disk alone.
+    /// Share of all experts that is only on disk.
     pub on_disk: f64,
     /// Expected share of uses that read nothing.
     pub hits: f64,
 }
 
-/// What a token should cost.
+/// The expected speed of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
-    /// Generated tokens per second, caches warm.
+    /// Generated tokens per second with warm caches.
     pub decode_tok_s: f64,
     /// Prompt tokens per second.
     pub prefill_tok_s: f64,
-    /// Milliseconds from a prompt of `prompt_tokens` to the first token, the model loaded.
+    /// Milliseconds from a prompt of `prompt_tokens` tokens to the first token, the model loaded.
     pub ttft_ms: f64,
-    /// That prompt.
+    /// Length of that prompt in tokens.
     pub prompt_tokens: u32,
-    /// Milliseconds for reading what stays, before the first run.
+    /// Milliseconds for reading resident weights before the first run.
     pub load_ms: f64,
-    /// What keeps a token from being faster.
+    /// The resource that limits decoding.
     pub bound: Bound,
     /// Bytes read from disk per token.
     pub read_per_token: ByteSize,
-    /// Share of expert uses that read nothing; none without experts.
+    /// Share of expert uses that read nothing; `None` without experts.
     pub hit_rate: Option<f64>,
-    /// Tokens per second that no plan exceeds on this machine, by the relaxed program.
+    /// Tokens per second that no plan exceeds on this machine, by the relaxed program; `None` if
+    /// unknown.
     pub ceiling_tok_s: Option<f64>,
-    /// What a token's time is made of.
+    /// The parts of a token's time.
     pub terms: Vec<Term>,
-    /// What it rests on.
+    /// The assumptions of the estimate.
     pub notes: Vec<Note>,
 }
 
 impl Estimate {
-    /// Milliseconds per token of the parts that `of` picks.
+    /// Returns the milliseconds per token of the parts that `of` accepts.
     pub fn ms(&self, of: impl Fn(&Term) -> bool) -> f64 {
         self.terms.iter().filter(|term| of(term)).map(|term| term.ms).sum()
     }
@@ -141,15 +144,15 @@ impl Estimate {
 /// A part of a token's time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Term {
-    /// What is done.
+    /// What is done, in words.
     pub what: String,
     /// The same for programs.
     pub kind: TermKind,
     /// Milliseconds per token.
     pub ms: f64,
-    /// What it keeps busy.
+    /// The resource that it uses.
     pub resource: Bound,
-    /// Done while other parts run: not a summand of the token's time.
+    /// Whether it overlaps with other parts, so that it does not add to the token's time.
     pub beside: bool,
 }
 
@@ -157,13 +160,13 @@ pub struct Term {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TermKind {
-    /// Computing all but routed experts.
+    /// Computing everything but routed experts.
     Dense,
     /// Computing routed experts.
     Experts,
-    /// Waiting for what is read.
+    /// Waiting for reads.
     Waiting,
-    /// Between processors.
+    /// Transfers between processors.
     Link,
     /// Reading.
     Reading,
@@ -177,9 +180,9 @@ pub enum Bound {
     Disk,
     /// Reading RAM or a device's memory.
     Memory,
-    /// Arithmetic, and what layers cost whatever their size.
+    /// Arithmetic, and the fixed cost of layers.
     Compute,
-    /// Handing over between processors.
+    /// Transfers between processors.
     Link,
 }
 
@@ -197,10 +200,10 @@ impl fmt::Display for Bound {
 /// Copies of a layer's experts on a device; the experts themselves are streamed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HotCopies {
-    /// The device.
+    /// Name of the device.
     pub device: String,
-    /// The layer.
+    /// Number of the layer.
     pub layer: u32,
-    /// Experts that have room.
+    /// Number of experts that have room.
     pub slots: u32,
 }

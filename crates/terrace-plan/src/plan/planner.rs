@@ -1,19 +1,19 @@
-//! What a plan was found by.
+//! The planner that found a plan.
 
 use serde::{Deserialize, Serialize};
 
-/// What found a plan.
+/// The planner that found a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Planner {
-    /// The fixed family of outlines.
+    /// The greedy planner, from a fixed family of outlines.
     Greedy,
-    /// The linear program, rounded, or steps from there or from the family's best.
+    /// The rounded linear program, or steps from it or from the best greedy outline.
     Lp,
-    /// The linear program in whole numbers: there is no better one.
+    /// The linear program in whole numbers: no plan is better.
     Exact,
-    /// Sets of weights by name.
+    /// Named sets of weights.
     Sets,
-    /// A file.
+    /// The plan was read from a file.
     File,
 }

@@ -1,31 +1,33 @@
-//! Whether reads pass the page cache by.
+//! Whether reads bypass the page cache.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use terrace_model::ByteSize;
 
-/// Why reads pass the page cache by, or go through it.
+/// Why reads bypass the page cache, or go through it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum ReadsReason {
     /// Weights are mapped because they fit.
     EverythingFits,
-    /// Weights are mapped because that was asked for.
+    /// Weights are mapped because the user wants it.
     MappedAsAsked,
-    /// There is nothing to read but what is read once.
+    /// Every weight is read only once.
     NothingStreamed,
-    /// The page cache holds what is streamed, nearly, or it does not.
+    /// Reads are buffered if the page cache can hold nearly all streamed weights, and direct if
+    /// not.
     PageCache {
-        /// What is streamed.
+        /// Bytes of streamed weights.
         streamed: ByteSize,
-        /// What the page cache could hold.
+        /// Bytes that the page cache could hold.
         cache: ByteSize,
     },
 }
 
 impl ReadsReason {
-    /// Reading through the page cache pays where the cache can hold (nearly) all of what is streamed; otherwise it
-    /// only copies, and takes memory from others.
+    /// Returns whether reads are direct, and why. Reading through the page cache pays if the cache
+    /// can hold nearly all streamed weights; otherwise it costs a copy, and takes memory from other
+    /// processes.
     pub(crate) fn of(streamed: ByteSize, cache: ByteSize) -> (bool, Self) {
         if streamed == ByteSize::ZERO {
             return (false, Self::NothingStreamed);

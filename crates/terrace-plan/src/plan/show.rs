@@ -1,10 +1,10 @@
-//! A plan in a line, and what a run does as a table.
+//! Displaying a plan as one line, and as a table.
 
 use super::Plan;
 use std::fmt;
 use terrace_model::ByteSize;
 
-/// A line of a table: a label in a column of its own.
+/// Writes a line of a table, with the label in a column of its own.
 fn row(f: &mut fmt::Formatter<'_>, label: &str, value: impl fmt::Display) -> fmt::Result {
     writeln!(f, "{label:<16} {value}")
 }

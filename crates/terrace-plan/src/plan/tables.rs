@@ -1,4 +1,4 @@
-//! Tiers, layers and the estimate as tables.
+//! Displaying tiers, layers and the estimate as tables.
 
 use super::Plan;
 use super::parts::{Estimate, PlannedLayer, TierUse};
@@ -10,7 +10,7 @@ use terrace_model::ByteSize;
 pub struct Tables<'a>(&'a Plan);
 
 impl Plan {
-    /// Tiers, layers and the estimate as tables for terminals.
+    /// Returns tiers, layers and the estimate as tables for terminals.
     pub fn tables(&self) -> Tables<'_> {
         Tables(self)
     }
@@ -131,14 +131,14 @@ impl Plan {
         Ok(())
     }
 
-    /// Neighbours with the same home, the same mode and the same shares.
+    /// Groups consecutive layers with the same home, mode and shares.
     pub fn groups(&self) -> Vec<&[PlannedLayer]> {
         let key = |layer: &PlannedLayer| {
             let experts = layer.experts.map(|e| (e.on_device, e.in_ram.to_bits(), e.on_disk.to_bits()));
             (layer.home.clone(), layer.mode as u8, experts, layer.layer.is_none())
         };
         let mut groups: Vec<&[PlannedLayer]> = Vec::new();
-        // Matrices are streamed from every second layer or so: that is one group too.
+        // Layers of which only every second or so streams matrices are one group, too.
         let streams = |layer: &PlannedLayer| layer.streamed > ByteSize::ZERO;
         let alike = |a: &PlannedLayer, b: &PlannedLayer| {
             key(a) == key(b)
@@ -168,7 +168,7 @@ fn names(group: &[PlannedLayer]) -> String {
     }
 }
 
-/// Three significant digits.
+/// Formats three significant digits.
 fn number(value: f64) -> String {
     let digits = if value >= 100.0 {
         0

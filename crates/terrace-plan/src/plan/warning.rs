@@ -1,4 +1,4 @@
-//! What the user should know of a plan, as facts.
+//! Warnings about a plan, as facts.
 
 use crate::wishes::manage::Manage;
 use serde::{Deserialize, Serialize};
@@ -9,41 +9,42 @@ use terrace_model::ByteSize;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Warning {
-    /// The set that was named has no tensors in this model.
+    /// The named set has no tensors in this model.
     NothingToStream {
-        /// The set that there is.
+        /// The set.
         manage: Manage,
     },
-    /// A cache of this size hits nothing if the least recently used block goes.
+    /// The slots are smaller than a token cycle: a cache that evicts the least recently used block
+    /// never hits.
     SlotsBelowCycle {
-        /// The slots.
+        /// Bytes of the slots.
         slots: ByteSize,
-        /// Streamed weights that one token touches.
+        /// Bytes of streamed weights that one token uses.
         token_cycle: ByteSize,
-        /// A budget that holds them.
+        /// A budget whose slots hold them.
         enough: ByteSize,
     },
-    /// More is mapped than the page cache can hold.
+    /// More weights are mapped than the page cache can hold.
     MappedBeyondMemory {
-        /// Weights.
+        /// Bytes of mapped weights.
         mapped: ByteSize,
-        /// What is left for the page cache.
+        /// Bytes that are left for the page cache.
         left: ByteSize,
     },
-    /// Weights and context are more than there is.
+    /// Weights and context take more than the available RAM.
     BeyondMemory {
-        /// Both together.
+        /// Bytes of both together.
         taken: ByteSize,
-        /// RAM that may be used.
+        /// Available RAM.
         available: ByteSize,
     },
-    /// A device holds fewer bytes of copies of experts than it was given.
+    /// A device has less memory for copies of experts than was requested.
     CopiesBeyondRoom {
-        /// The device.
+        /// Name of the device.
         device: String,
-        /// What it has for them.
+        /// Bytes that it has for them.
         room: ByteSize,
-        /// What it was given.
+        /// Requested bytes.
         asked: ByteSize,
     },
 }
@@ -75,7 +76,7 @@ impl fmt::Display for Warning {
     }
 }
 
-/// What to say where slots are smaller than what one token touches.
+/// Returns a warning if the slots are smaller than what one token uses.
 pub fn token_cycle_warning(slots: ByteSize, token_cycle: ByteSize) -> Option<String> {
     (slots < token_cycle).then(|| {
         format!(
@@ -85,35 +86,35 @@ pub fn token_cycle_warning(slots: ByteSize, token_cycle: ByteSize) -> Option<Str
     })
 }
 
-/// Something that an estimate rests on.
+/// An assumption of an estimate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Note {
-    /// The expert cache holds less than a token uses, so that the order of eviction decides.
+    /// The expert cache holds less than a token uses, so that hits depend on the cache policy.
     CacheBelowToken {
-        /// The cache.
+        /// Bytes of the cache.
         cache: ByteSize,
-        /// A token's experts.
+        /// Bytes of the experts that a token uses.
         token: ByteSize,
     },
-    /// How often experts are expected to be there.
+    /// The expected hits.
     ExpectedHits {
-        /// Share of their uses.
+        /// Share of expert uses that hit.
         hits: f64,
-        /// Whether the curve was given; if not, it is the usual one.
+        /// Whether the hit curve was given; otherwise it is the typical one.
         given: bool,
         /// Experts that a token uses.
         used: u32,
-        /// Experts.
+        /// Experts per layer.
         experts: u32,
-        /// Share of them that is in RAM.
+        /// Share of the experts that is in RAM.
         resident: f64,
     },
-    /// Nothing is known of the disk.
+    /// The rate of the disk is unknown.
     StorageUnmeasured,
-    /// Nothing is known of the memory's bandwidth.
+    /// The bandwidth of the memory is unknown.
     BandwidthUnmeasured {
-        /// What is assumed, in bytes per second.
+        /// Assumed bytes per second.
         bytes_per_s: f64,
     },
 }

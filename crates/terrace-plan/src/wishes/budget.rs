@@ -4,17 +4,17 @@ use std::fmt;
 use std::str::FromStr;
 use terrace_model::{ByteSize, ParseByteSizeError};
 
-/// How much RAM the weights may take.
+/// How much memory the weights may take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Budget {
-    /// What the machine has, less the context and a reserve, at most the model's size.
+    /// What is available, less the context and a reserve, but at most the model's size.
     #[default]
     Auto,
-    /// So much.
+    /// A fixed size.
     Bytes(ByteSize),
 }
 
-/// Text that is no [`Budget`].
+/// Text that is not a [`Budget`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}, or `auto`")]
 pub struct ParseBudgetError(#[from] ParseByteSizeError);

@@ -1,12 +1,12 @@
-//! How often a cached share of the experts has what the router chooses.
+//! How often the experts that a router chooses are among a resident share of them.
 
 use serde::{Deserialize, Serialize};
 
-/// Expected share of expert uses that are hits, by the share of the experts' bytes that is resident: linear between
-/// points, concave, from nothing to everything.
+/// A hit curve: the expected share of expert uses that hit, by the share of the experts' bytes that
+/// is resident. It is linear between points, concave, and leads from (0, 0) to (1, 1).
 ///
-/// Concave because the hottest experts are kept first; one curve for all layers and tiers, the faster tier holding the
-/// hotter experts.
+/// The curve is concave because the hottest experts are kept first. One curve serves all layers and
+/// tiers, with the hotter experts in the faster tier.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<(f64, f64)>", into = "Vec<(f64, f64)>")]
 pub struct HitCurve {
@@ -14,10 +14,10 @@ pub struct HitCurve {
     points: Vec<(f64, f64)>,
 }
 
-/// Residencies at which curves that are formulas are sampled.
+/// Residencies at which curves given by a formula are sampled.
 const SAMPLES: [f64; 9] = [0.0, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0];
 
-/// A piece of a curve: a class of experts that are used equally often.
+/// A linear piece of a curve: a class of experts that are used equally often.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HotClass {
     /// Share of the experts.
@@ -27,29 +27,33 @@ pub struct HotClass {
 }
 
 impl HitCurve {
-    /// Every expert as often as the others, tokens independent: a resident share hits that share.
+    /// Makes the curve of uniform routing: all experts are used equally often and tokens are
+    /// independent, so a resident share of the experts hits that share of the uses.
     pub fn uniform() -> Self {
         Self { points: vec![(0.0, 0.0), (1.0, 1.0)] }
     }
 
-    /// What trained models do, by experts and experts used: `1 - (1 - residency)^g` with `g = max(1, 0.8 log2(n / k))`.
+    /// Makes the typical curve of trained models with `experts` (n) experts, `top_k` (k) of them
+    /// used: `1 - (1 - residency)^g` with `g = max(1, 0.8 log2(n / k))`.
     ///
-    /// With `g = 2.1` the formula is within a point of what the bundled model (8 of 64) measures with `lfru` at
-    /// 20, 40 and 60 % residency (`docs/benchmarks/policies.md`); models that use a smaller share of their experts repeat
-    /// themselves more. Reported by others, as the `g` that gives their figure: Mixtral 8x7B (2 of 8) 1.5, gpt-oss-20b
-    /// (4 of 32) 2.0, Qwen3-30B-A3B (8 of 128) 5 to 6, Qwen3.5-35B (8 of 256) 4, Qwen3-Next (10 of 512) 2.4 to 3.6,
-    /// DeepSeek-V4-Flash (6 of 256) 6.4. The factor 0.8 keeps below the middle of these.
+    /// With `g = 2.1` the formula is within a point of what the bundled model (8 of 64) measures
+    /// with `lfru` at 20, 40 and 60 % residency (`docs/benchmarks/policies.md`). Models that use a
+    /// smaller share of their experts repeat themselves more. Figures that others reported
+    /// correspond to these `g`: Mixtral 8x7B (2 of 8) 1.5, gpt-oss-20b (4 of 32) 2.0, Qwen3-30B-A3B
+    /// (8 of 128) 5 to 6, Qwen3.5-35B (8 of 256) 4, Qwen3-Next (10 of 512) 2.4 to 3.6,
+    /// DeepSeek-V4-Flash (6 of 256) 6.4. The factor 0.8 stays below the middle of these.
     pub fn typical(experts: u32, top_k: u32) -> Self {
         let sparsity = f64::from(experts.max(1)) / f64::from(top_k.max(1));
         let exponent = (0.8 * sparsity.log2()).max(1.0);
         Self { points: SAMPLES.iter().map(|&share| (share, 1.0 - (1.0 - share).powf(exponent))).collect() }
     }
 
-    /// Through measured points (residency, hits), such as a trace's replays at several budgets; both ends are added,
-    /// and points under the line between their neighbours are left out.
+    /// Makes a curve through measured points (residency, hits), such as replays of a trace with
+    /// several budgets. Both ends are added, and points below the line between their neighbours are
+    /// left out.
     ///
     /// # Errors
-    /// If a point is outside of 0 to 1.
+    /// If a coordinate is not between 0 and 1.
     pub fn measured(points: impl IntoIterator<Item = (f64, f64)>) -> Result<Self, CurveError> {
         let mut all = vec![(0.0, 0.0), (1.0, 1.0)];
         for (residency, hits) in points {
@@ -75,7 +79,7 @@ impl HitCurve {
         Ok(Self { points: hull })
     }
 
-    /// Hits at a residency.
+    /// Returns the share of hits at a residency.
     pub fn hits(&self, residency: f64) -> f64 {
         let share = residency.clamp(0.0, 1.0);
         let above = self.points.partition_point(|point| point.0 < share).clamp(1, self.points.len() - 1);
@@ -83,7 +87,7 @@ impl HitCurve {
         low.1 + slope(low, high) * (share - low.0)
     }
 
-    /// The curve as classes of experts, the hottest first.
+    /// Returns the curve as classes of experts, the hottest first.
     pub fn classes(&self) -> Vec<HotClass> {
         let pairs = self.points.windows(2);
         pairs.map(|pair| HotClass { experts: pair[1].0 - pair[0].0, uses: pair[1].1 - pair[0].1 }).collect()
@@ -94,7 +98,7 @@ fn slope(from: (f64, f64), to: (f64, f64)) -> f64 {
     (to.1 - from.1) / (to.0 - from.0)
 }
 
-/// A point that is on no curve.
+/// A point that cannot be on a curve.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a hit rate of {hits} at a residency of {residency}: both must be between 0 and 1")]
 pub struct CurveError {

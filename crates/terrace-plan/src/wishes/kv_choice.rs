@@ -1,4 +1,4 @@
-//! Types of keys and values to choose from.
+//! The choice of the types of keys and values.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,17 +7,18 @@ use terrace_model::{KvType, KvTypes};
 /// The types that may be chosen, the exact one first.
 const AUTO: [KvTypes; 3] = [KvTypes::F16, KvTypes::both(KvType::Q8_0), KvTypes::both(KvType::Q4_0)];
 
-/// How keys and values are stored.
+/// Which types keys and values are stored in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KvChoice {
-    /// In these types. Anything but [`KvTypes::F16`] is lossy.
+    /// The given types. All but [`KvTypes::F16`] are lossy.
     Types(KvTypes),
-    /// Both in the largest type under which the model fits; a smaller one if it is streamed, and that makes it faster.
+    /// The largest type, for both, with which the model fits. If the model streams, a smaller type
+    /// is chosen where it makes decoding clearly faster.
     Auto,
 }
 
 impl KvChoice {
-    /// The types that may be chosen, the largest first.
+    /// Returns the types that may be chosen, the largest first.
     pub fn types(&self) -> &[KvTypes] {
         match self {
             Self::Types(types) => std::slice::from_ref(types),

@@ -1,28 +1,28 @@
-//! Sets of weights by name.
+//! Named sets of weights.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
 use std::str::FromStr;
 
-/// Which weights Terrace manages: they are streamed from disk through slots, all others are resident or mapped.
+/// Which weights stream from disk through slots. All others are resident or mapped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Manage {
-    /// Weights of routed experts.
+    /// The weights of routed experts.
     Experts,
     /// Experts, shared experts and dense feed-forward matrices.
     Ffn,
     /// Every matrix of at least [`MATRIX_MIN`](crate::model::MATRIX_MIN).
     All,
-    /// Nothing: the model must fit. It is read into memory of the process.
+    /// Nothing. The model must fit, and is read into the memory of the process.
     None,
-    /// Nothing: the kernel's page cache serves all weights out of mapped files.
+    /// Nothing. The kernel's page cache serves all weights from mapped files.
     Mapped,
-    /// As little as the budget makes necessary.
+    /// As little as the budget allows.
     #[default]
     Auto,
 }
 
-/// Text that is no [`Manage`].
+/// Text that is not a [`Manage`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a set of weights to stream: use experts, ffn, all, none, mapped or auto")]
 pub struct ParseManageError(String);

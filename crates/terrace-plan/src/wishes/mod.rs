@@ -1,4 +1,4 @@
-//! What the user wants: one request, whatever asks.
+//! What the user wants: one request for all commands.
 
 mod budget;
 mod curve;
@@ -16,52 +16,57 @@ use crate::plan::PlanFile;
 use crate::rules::TensorRule;
 use terrace_model::{ByteSize, KvTypes, ModelFile, SizeChoice};
 
-/// What the user wants of a run: which weights may be where, how much memory they may take, and the context.
+/// What the user wants of a run: which weights may live where, how much memory they may take, and
+/// the context.
 #[derive(Clone, Debug)]
 pub struct Wishes {
-    /// A plan to follow; it has the last word on what is streamed, on devices, on the expert cache and on the context.
+    /// A written plan to follow. It overrides what is streamed, what lies on devices, the expert
+    /// cache and the context.
     pub written: Option<PlanFile>,
     /// Which weights are streamed.
     pub manage: Manage,
-    /// Where single tensors go, whatever else says of them.
+    /// Places of single tensors, which override everything else.
     pub rules: Vec<TensorRule>,
     /// RAM for weights: resident ones and slots.
     pub ram_budget: Budget,
-    /// Percent of the slots that the budget allows which are used; the page cache may have the rest.
+    /// Percentage of the possible slots to use; the rest is left to the page cache.
     pub slots_share: u32,
-    /// Whether all weights may be left to the page cache where they fit; not where something else decides how they are read.
+    /// Whether all weights may be mapped if they fit. False if something else determines how they
+    /// are read.
     pub mapping: bool,
-    /// What each device may hold, weights and context.
+    /// Memory of each device for weights and context.
     pub vram_budget: Budget,
-    /// Layers on devices, the last ones, the output head counted as one; `None`: as many as pay.
+    /// Number of layers on devices, counted from the last, the output head included. `None` means
+    /// as many as make the run faster.
     pub device_layers: Option<u32>,
-    /// Whether devices share each layer, with a slice of every matrix each, instead of having whole layers.
+    /// Whether each device holds a slice of every matrix, instead of whole layers.
     pub split: bool,
-    /// Whether devices hold copies of the experts that are used most: where it pays, never, or in so much memory of each device,
-    /// which layers then do not get.
+    /// Whether devices hold copies of the hottest experts: automatically, never, or in this much
+    /// memory of each device, which layers then cannot use.
     pub hot_cache: SizeChoice,
-    /// Whether each device has a slice of every copy; what these are is decided where the slices are cut, at load.
+    /// Whether each device holds a slice of every copy. Which copies these are is decided at load,
+    /// where the slices are cut.
     pub hot_split: bool,
-    /// Tokens in the context, of each of its slots; `None`: what the model was trained with, at most
+    /// Tokens in the context of each sequence. `None` means the model's trained length, but at most
     /// [`DEFAULT_CONTEXT`](crate::model::DEFAULT_CONTEXT).
     pub context: Option<u32>,
-    /// Sequences with a context of their own.
+    /// Number of sequences with a context of their own.
     pub slots: u32,
-    /// Type of keys and values.
+    /// Types of keys and values.
     pub kv_type: KvChoice,
     /// Whether devices hold the keys and values of their layers, and compute attention.
     pub kv_offload: bool,
-    /// Most tokens of a call.
+    /// Most tokens per call.
     pub batch: u32,
-    /// Most tokens of a graph; `None`: as [`auto_ubatch`].
+    /// Most tokens per graph. `None` means as [`auto_ubatch`] says.
     pub ubatch: Option<u32>,
-    /// Tokens of a call whose logits are kept.
+    /// Number of tokens per call whose logits are kept.
     pub outputs: u32,
-    /// Tokens of the prompt that estimates are for, and that decoding looks back at.
+    /// Length in tokens of the prompt that estimates assume, and that decoding attends to.
     pub prompt: u32,
-    /// How experts are reused; `None`: [`HitCurve::typical`] of the model.
+    /// How often experts are reused. `None` means [`HitCurve::typical`] of the model.
     pub hits: Option<HitCurve>,
-    /// What contexts like this take by llama.cpp's own count, by their type; those of other types are estimated.
+    /// Memory of contexts as llama.cpp reports it, by type. Contexts of other types are estimated.
     pub measured: Vec<(KvTypes, ContextSize)>,
 }
 
@@ -94,13 +99,13 @@ impl Default for Wishes {
 }
 
 impl Wishes {
-    /// Tokens of the context.
+    /// Returns the tokens of the context.
     pub fn tokens(&self, model: &ModelFile) -> u32 {
         let written = self.written.as_ref().map(|plan| plan.context.tokens);
         context_tokens(model, written.or(self.context))
     }
 
-    /// The types of keys and values that may be chosen.
+    /// Returns the types of keys and values that may be chosen.
     pub fn kv_types(&self) -> &[KvTypes] {
         match &self.written {
             Some(plan) => std::slice::from_ref(&plan.context.kv_type),
@@ -108,19 +113,19 @@ impl Wishes {
         }
     }
 
-    /// Most tokens of a call.
+    /// Returns the most tokens per call.
     pub fn batch(&self, model: &ModelFile) -> u32 {
         self.batch.clamp(1, self.tokens(model))
     }
 
-    /// Most tokens of a graph, with so much memory available.
+    /// Returns the most tokens per graph, if `available` bytes of memory are free.
     pub fn ubatch(&self, model: &ModelFile, available: ByteSize) -> u32 {
         let auto = || auto_ubatch(model, self.tokens(model), available);
         self.ubatch.unwrap_or_else(auto).clamp(1, self.batch(model))
     }
 
-    /// Memory of the context of all slots: as measured, or estimated. Each slot has a cache of its own; they are computed in
-    /// graphs of the same size.
+    /// Returns the memory of the contexts of all sequences, measured or estimated. Each sequence
+    /// has a KV cache of its own; graphs have the same size.
     pub fn context_size(&self, model: &ModelFile, kv_type: KvTypes, available: ByteSize) -> ContextSize {
         let measured = self.measured.iter().find(|(ty, _)| *ty == kv_type);
         measured.map(|(_, context)| *context).unwrap_or_else(|| {
@@ -131,8 +136,8 @@ impl Wishes {
         })
     }
 
-    /// The machine as layers find it: without what copies of experts take of devices, and with devices that share every matrix
-    /// seen as one.
+    /// Returns the machine as layers see it: without the memory that copies of experts take on
+    /// devices, and with devices that hold slices combined into one.
     pub(crate) fn machine(&self, machine: &MachineProfile) -> MachineProfile {
         let machine = match self.hot_cache {
             SizeChoice::Bytes(bytes) => machine.without_on_devices(bytes),
@@ -141,7 +146,7 @@ impl Wishes {
         if self.split { machine.with_split_devices() } else { machine }
     }
 
-    /// What each device has for copies of experts, where that is said in bytes.
+    /// Returns the memory of each device for copies of experts, if it is given in bytes.
     pub(crate) fn copies_room(&self, machine: &MachineProfile) -> Vec<(String, ByteSize)> {
         let SizeChoice::Bytes(most) = self.hot_cache else { return Vec::new() };
         if self.hot_split {
@@ -151,8 +156,9 @@ impl Wishes {
         machine.separate().map(|(_, device)| (device.name.clone(), room(device))).collect()
     }
 
-    /// Whether devices may have copies of a part of a layer's experts. A number of layers means whole ones; slices of a matrix on
-    /// each device are not slots.
+    /// Returns whether devices may hold copies of a part of a layer's experts. They may not if a
+    /// number of layers is given, which means whole layers, or if devices hold slices of each
+    /// matrix.
     pub(crate) fn may_copy_experts(&self) -> bool {
         self.hot_cache == SizeChoice::Auto
             && !matches!(self.manage, Manage::None | Manage::Mapped)
