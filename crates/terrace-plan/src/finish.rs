@@ -1,4 +1,4 @@
-//! The numbers of a plan, once it is decided.
+//! Completes a plan: its numbers, after the decisions are made.
 
 use crate::error::PlanError;
 use crate::machine::auto_reserve;
@@ -19,10 +19,10 @@ use terrace_model::PAGE;
 use terrace_model::{ByteSize, ModelFile, SizeChoice};
 
 impl Planning<'_> {
-    /// The plan of a draft, with the assignment that it is.
+    /// Makes the plan of a draft, and the assignment that it describes.
     ///
     /// # Errors
-    /// A budget that does not hold what must be in memory at once.
+    /// If the budget does not hold what must be in memory at once.
     pub fn finish(&self, draft: Draft) -> Result<(Plan, Assignment), PlanError> {
         let Self { model, classes, machine, wishes, work, costs, .. } = self;
         let budget = self.budget(&draft)?;
@@ -35,7 +35,7 @@ impl Planning<'_> {
         let set = working_set(model, classes, &selection);
         let room = ByteSize((budget - resident - mapped).bytes() / PAGE * PAGE);
         let slots = room.min(set.whole);
-        // An automatic budget has no reason to be more than what is used of it.
+        // An automatic budget is no larger than what is used of it.
         let budget = if allowance.auto { budget.min(resident + mapped + slots) } else { budget };
         let (budget, slots) = share(wishes.slots_share, budget, slots, need.slots);
         let decided = Decided { managed: selection, slots, homes, on_device };
@@ -112,8 +112,8 @@ impl Planning<'_> {
         Ok((plan, assignment))
     }
 
-    /// Copies of streamed experts on devices: what was decided, what the written plan has, or what goes into the size that was
-    /// asked for.
+    /// Returns the copies of streamed experts on devices: those decided on, those of the written
+    /// plan, or as many as fit into the requested size.
     fn copies(&self, decided: &[HotCopies], managed: &Selection) -> Vec<HotCopies> {
         if !decided.is_empty() {
             return decided.to_vec();
@@ -135,7 +135,7 @@ impl Planning<'_> {
         copies_by_size(self.model, &groups, &self.copies_room)
     }
 
-    /// Devices that hold fewer copies than they were given bytes for.
+    /// Returns a warning for each device that has less memory for copies than requested.
     fn short_of_copies(&self, hot: &[HotCopies]) -> Vec<Warning> {
         let SizeChoice::Bytes(asked) = self.wishes.hot_cache else { return Vec::new() };
         let short = self
@@ -150,11 +150,11 @@ impl Planning<'_> {
         short.map(warning).collect()
     }
 
-    /// RAM for weights, if it holds what must be in memory at once.
+    /// Returns the RAM for weights, if it holds what must be in memory at once.
     fn budget(&self, draft: &Draft) -> Result<ByteSize, PlanError> {
         let Draft { need, allowance, .. } = draft;
         let (need, minimum, context) = (need.clone(), need.minimum(), allowance.context);
-        // Under whatever the machine has, the page cache holds what it can.
+        // Mapped weights need no minimum: the page cache holds what it can.
         let is_mapped = draft.manage == Manage::Mapped;
         let bytes = if is_mapped && allowance.auto { need.resident } else { allowance.bytes };
         if bytes >= minimum {
@@ -170,7 +170,8 @@ impl Planning<'_> {
     }
 }
 
-/// Takes `percent` of the slots, at least what is needed: the rest is left to the page cache.
+/// Reduces the slots to `percent` of them, but no less than `least`, and the budget with them: the
+/// rest is left to the page cache.
 fn share(percent: u32, budget: ByteSize, slots: ByteSize, least: ByteSize) -> (ByteSize, ByteSize) {
     if percent >= 100 {
         return (budget, slots);
@@ -180,7 +181,7 @@ fn share(percent: u32, budget: ByteSize, slots: ByteSize, least: ByteSize) -> (B
     (budget.saturating_sub(slots - kept), kept)
 }
 
-/// Whether all experts that are not on devices as a whole are streamed.
+/// Returns whether all experts are streamed that are not whole on devices.
 fn experts_stream(
     model: &ModelFile,
     classes: &[TensorClass],
@@ -194,7 +195,7 @@ fn experts_stream(
     experts.peek().is_some() && experts.all(is_streamed)
 }
 
-/// Tables and matrices that are streamed, by name.
+/// Returns the names of streamed tables and of streamed matrices.
 fn names(model: &ModelFile, classes: &[TensorClass], selection: &Selection) -> (Vec<String>, Vec<String>) {
     let has_output = model.tensor("output.weight").is_some();
     let whole = selection.tensors.iter().filter(|m| m.experts.is_none()).map(|m| m.tensor);
@@ -204,7 +205,8 @@ fn names(model: &ModelFile, classes: &[TensorClass], selection: &Selection) -> (
     (names(tables), names(matrices))
 }
 
-/// Tables that are read by row say nothing about the kind of a run that streams something else.
+/// Finds the mode of a selection. Tables that are read by row count only if nothing else is
+/// streamed.
 fn mode(model: &ModelFile, classes: &[TensorClass], selection: &Selection) -> Mode {
     let has_output = model.tensor("output.weight").is_some();
     let (mut experts, mut ffn, mut others, mut tables) = (false, false, false, false);

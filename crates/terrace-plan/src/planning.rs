@@ -1,4 +1,4 @@
-//! The planner: from a model, a machine and wishes to one plan.
+//! The planner: makes one plan from a model, a machine and wishes.
 
 use crate::error::{Need, PlanError};
 use crate::machine::{MachineProfile, auto_reserve};
@@ -20,23 +20,24 @@ use crate::wishes::manage::Manage;
 use crate::wishes::{Budget, Wishes};
 use terrace_model::{ByteSize, KvTypes, ModelFile};
 
-/// A smaller type of keys and values is lossy: it must make this much of a difference.
+/// A smaller type of keys and values is lossy, so it must speed decoding up at least this much.
 const WORTH_IT: f64 = 1.05;
 
 /// Plans a model on a machine.
 ///
-/// A written plan is followed or refused, never changed; a set that is named is followed; otherwise everything that fits is
-/// resident or mapped, and what does not is placed by the cost model, or by sets where that has no plan. Rules for tensors
-/// have the last word.
+/// A written plan is followed or refused, never changed, and a named set is followed. Otherwise a
+/// model that fits is resident or mapped, and one that does not is placed by the cost model, or by
+/// sets if the cost model has no plan. Tensor rules override all of these.
 ///
 /// # Errors
-/// A budget below the minimum: resident weights plus the largest set of blocks that must be in slots at once; a plan of another
-/// model, or one that does not fit; rules that match nothing; devices that are not there or hold too little.
+/// If the budget is below the minimum, which is resident weights plus the largest set of blocks
+/// that must be in slots at once; if a written plan is for another model or does not fit; if a rule
+/// matches nothing; if a device does not exist or has too little memory.
 pub fn plan(model: &ModelFile, machine: &MachineProfile, wishes: &Wishes) -> Result<Plan, PlanError> {
     Planning::of(model, machine, wishes).run().map(|(plan, _)| plan)
 }
 
-/// The types of keys and values that a plan would have.
+/// Returns the types of keys and values that a plan would have.
 pub fn kv_types(model: &ModelFile, machine: &MachineProfile, wishes: &Wishes) -> KvTypes {
     match wishes.kv_types() {
         [one] => *one,
@@ -44,30 +45,30 @@ pub fn kv_types(model: &ModelFile, machine: &MachineProfile, wishes: &Wishes) ->
     }
 }
 
-/// Everything that is known before anything is decided.
+/// Everything that is known before decisions are made.
 pub struct Planning<'a> {
     pub model: &'a ModelFile,
     pub classes: Vec<TensorClass>,
-    /// The machine as layers find it.
+    /// The machine as layers see it.
     pub machine: MachineProfile,
     pub wishes: &'a Wishes,
     pub ubatch: u32,
     pub context: ContextSize,
     pub work: Workload,
     pub costs: Costs,
-    /// What each device has for copies of experts, where their size is a wish.
+    /// Memory of each device for copies of experts, if the user gave their size.
     pub copies_room: Vec<(String, ByteSize)>,
 }
 
-/// A decision with where it comes from.
+/// A decision and the planner that made it.
 struct Found {
-    /// `None`: what sets say.
+    /// `None` means that sets decide.
     decided: Option<Decided>,
     planner: Planner,
     bound: Option<f64>,
 }
 
-/// What is streamed, and what that needs.
+/// The decisions of a plan, with the memory that they need.
 pub struct Draft {
     pub selection: Selection,
     pub manage: Manage,
@@ -86,12 +87,12 @@ pub struct Draft {
 pub struct Allowance {
     pub bytes: ByteSize,
     pub auto: bool,
-    /// RAM that the context takes beside them.
+    /// RAM that the context takes in addition.
     pub context: ByteSize,
 }
 
 impl<'a> Planning<'a> {
-    /// Looks at the model and the machine; decides on the type of keys and values.
+    /// Analyses the model and the machine, and chooses the types of keys and values.
     pub fn of(model: &'a ModelFile, machine: &MachineProfile, wishes: &'a Wishes) -> Self {
         let copies_room = wishes.copies_room(machine);
         let machine = wishes.machine(machine);
@@ -102,7 +103,8 @@ impl<'a> Planning<'a> {
             best.copies_room = copies_room;
             return best;
         }
-        // The largest under which the model can be placed, unless it is streamed and a smaller one makes it much faster.
+        // The largest type with which the model can be placed, unless it streams and a smaller type
+        // makes it clearly faster.
         let mut least = 0.0;
         for &ty in wishes.kv_types() {
             let this = of(ty);
@@ -138,7 +140,7 @@ impl<'a> Planning<'a> {
         Self { model, classes, machine, wishes, ubatch, context, work, costs, copies_room }
     }
 
-    /// Whether costs mean anything.
+    /// Returns whether the cost model applies to this machine and model.
     pub fn is_estimable(&self) -> bool {
         self.machine.check().is_ok() && self.work.layers.iter().any(|layer| layer.id.is_some())
     }
@@ -147,14 +149,15 @@ impl<'a> Planning<'a> {
         if self.is_estimable() { choose(&self.work, &self.costs) } else { None }
     }
 
-    /// The plan, with the assignment that it is.
+    /// Makes the plan, and the assignment that it describes.
     pub fn run(&self) -> Result<(Plan, Assignment), PlanError> {
         let found = self.found()?;
         let draft = self.draft(found)?;
         self.finish(draft)
     }
 
-    /// What the plan's file says, or the cost model where not everything fits in RAM, or nothing: sets then do.
+    /// Decides by the written plan, by the cost model if not everything fits in RAM, or leaves the
+    /// decision to sets.
     fn found(&self) -> Result<Found, PlanError> {
         let Self { model, machine, wishes, .. } = self;
         if let Some(written) = &wishes.written {
@@ -175,7 +178,7 @@ impl<'a> Planning<'a> {
             return match layers {
                 // No other planner can place this either.
                 Some(layers) => Err(self.no_device_room(layers)),
-                // Where there is too little room, the sets know the smallest budget that would do.
+                // If there is too little room, sets find the smallest budget that would do.
                 None => Ok(sets),
             };
         };
@@ -199,7 +202,7 @@ impl<'a> Planning<'a> {
         }
     }
 
-    /// What is streamed by that, and by the rules.
+    /// Applies sets and rules to a decision.
     fn draft(&self, found: Found) -> Result<Draft, PlanError> {
         let Self { model, classes, wishes, .. } = self;
         let Found { decided, planner, bound } = found;
@@ -208,7 +211,8 @@ impl<'a> Planning<'a> {
             None => OnDevices::default(),
         };
         let allowance = self.allowance(decided.as_ref(), &devices)?;
-        // Rules speak of weights that are read or stay, and devices of ones that are nowhere else, so none may be mapped.
+        // Rules place weights in RAM or on disk, and weights on devices are nowhere else: nothing
+        // may be mapped then.
         let mapping = wishes.mapping && wishes.rules.is_empty() && devices.is_empty();
         let mut draft = match decided {
             None => {
@@ -266,7 +270,8 @@ impl<'a> Planning<'a> {
         (selection.kind(model, classes), Need { resident, slots: set.least, what: set.needs })
     }
 
-    /// RAM for weights: what was given, what a written plan says if the machine has it, or what the machine has.
+    /// Computes the RAM for weights: the given budget, what a written plan needs if the machine has
+    /// it, or what the machine has.
     fn allowance(&self, decided: Option<&Decided>, devices: &OnDevices) -> Result<Allowance, PlanError> {
         let Self { model, machine, wishes, .. } = self;
         let context = match decided {

@@ -1,4 +1,4 @@
-//! What would make a plan faster, the cheapest first.
+//! Changes that would make a plan faster, the cheapest first.
 
 use super::what_if::WhatIf;
 use crate::error::PlanError;
@@ -9,24 +9,25 @@ use crate::wishes::{Budget, KvChoice, Wishes};
 use serde::{Deserialize, Serialize};
 use terrace_model::{KvType, KvTypes, ModelFile};
 
-/// Below this a change is not worth saying.
+/// A change is listed if it speeds decoding up at least this much.
 const WORTH: f64 = 1.05;
-/// How many are said.
+/// Most changes that are listed.
 const CHANGES: usize = 3;
 
 /// A change that would help.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Advice {
-    /// `+4 GiB RAM`.
+    /// The change in words, such as `+4 GiB RAM`.
     pub what: String,
-    /// Tokens per second then.
+    /// Tokens per second after the change.
     pub decode_tok_s: f64,
-    /// In relation to now.
+    /// Ratio of that to the present rate.
     pub speedup: f64,
 }
 
-/// What may be changed, the cheapest first: settings cost nothing; of hardware, roughly by price in 2026 (memory about 5,
-/// a faster drive about 100, an accelerator with 24 GB about 800 units of money).
+/// A possible change. They are ordered by cost: settings cost nothing; hardware is ordered roughly
+/// by price in 2026 (memory about 5 per GiB, a faster drive about 100, an accelerator with 24 GB
+/// about 800 units of money).
 enum Try {
     Wishes(&'static str, fn(&Wishes) -> Option<Wishes>),
     Machine(&'static str, &'static str),
@@ -51,17 +52,18 @@ const TRIES: [Try; 10] = [
     Try::Machine("+256 GiB RAM", "ram=+256GiB"),
 ];
 
-/// The three cheapest changes that help, each more than the ones before it.
+/// Finds the three cheapest changes that help, each more than the ones before it.
 ///
 /// # Errors
-/// None where `now` is of the same model, machine and wishes: a better machine can hold what fitted before.
+/// None if `now` is for the same model, machine and wishes: a better machine holds whatever fitted
+/// before.
 pub fn advise(
     model: &ModelFile,
     machine: &MachineProfile,
     wishes: &Wishes,
     now: &Plan,
 ) -> Result<Vec<Advice>, PlanError> {
-    // A written plan is followed on any machine.
+    // A written plan is the same on every machine.
     let (Some(now), None) = (&now.estimate, &wishes.written) else { return Ok(Vec::new()) };
     let now = now.decode_tok_s;
     let mut found: Vec<Advice> = Vec::new();

@@ -1,4 +1,4 @@
-//! Why a tensor lies where it lies.
+//! Why a tensor lives where it does.
 
 use crate::error::PlanError;
 use crate::machine::MachineProfile;
@@ -11,10 +11,12 @@ use crate::wishes::Wishes;
 use std::fmt::Write;
 use terrace_model::{ByteSize, ModelFile};
 
-/// Some sentences about a tensor: what it is, where it lies, what that costs, and what would be otherwise.
+/// Describes a tensor in a few lines: what it is, where it lives, what that costs, and what the
+/// alternatives would cost.
 ///
 /// # Errors
-/// As [`plan`](crate::plan()), and a tensor that the model does not have, with the nearest name.
+/// Those of [`plan`](crate::plan()), and [`PlanError::NoTensor`] for a tensor that the model does
+/// not have, with the most similar name.
 pub fn explain(
     model: &ModelFile,
     machine: &MachineProfile,
@@ -66,7 +68,7 @@ impl Scene<'_> {
         }
     }
 
-    /// What a token would cost otherwise.
+    /// Writes what a token would cost with a changed assignment.
     fn otherwise(&self, out: &mut String, what: &str, changed: Assignment) {
         let line = match changed.with_leftover(self.work, self.costs) {
             None => format!("{what}: does not fit"),
@@ -175,7 +177,7 @@ impl Scene<'_> {
     }
 }
 
-/// The tensor whose name shares the longest beginning and end with a text.
+/// Finds the tensor whose name shares the longest beginning and end with `name`.
 fn nearest(model: &ModelFile, name: &str) -> Option<String> {
     let common = |other: &str| {
         let same = |a: &mut dyn Iterator<Item = char>, b: &mut dyn Iterator<Item = char>| {

@@ -1,4 +1,5 @@
-//! What to make of a plan: what would help, why a tensor lies where it lies, and machines that do not exist yet.
+//! Advice on a plan: what would make it faster, why a tensor lives where it does, and what another
+//! machine would change.
 
 mod changes;
 mod explain;

@@ -1,10 +1,10 @@
-//! A machine with something changed: `ram=64GiB,nvme=7GB/s,device=24GiB@1TB/s`.
+//! Changes to a machine's description: `ram=64GiB,nvme=7GB/s,device=24GiB@1TB/s`.
 
 use crate::machine::{DeviceProfile, MachineProfile, StorageProfile, ThreadBandwidth};
 use std::str::FromStr;
 use terrace_model::ByteSize;
 
-/// Changes of a machine, in order.
+/// Changes to a machine, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WhatIf {
     changes: Vec<Change>,
@@ -12,21 +12,22 @@ pub struct WhatIf {
 
 #[derive(Clone, Debug, PartialEq)]
 enum Change {
-    /// All of the memory; what others use of it stays in use.
+    /// Total RAM; what other processes use of it stays in use.
     Ram(ByteSize),
-    /// So much more of it.
+    /// Additional RAM.
     MoreRam(ByteSize),
-    /// The disk's sequential rate, in bytes per second; what was measured at smaller requests scales with it.
+    /// Sequential rate of the disk, in bytes per second. Rates measured at smaller requests scale
+    /// with it.
     Disk(f64),
-    /// The memory's bandwidth, in bytes per second.
+    /// Memory bandwidth, in bytes per second.
     Bandwidth(f64),
     Cores(u32),
-    /// One more device: its memory, and the bandwidth of that in bytes per second.
+    /// One more device: its memory, and its memory bandwidth in bytes per second.
     Device(ByteSize, f64),
     NoDevices,
 }
 
-/// Text that says no change.
+/// Text that is not a change.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{part}` is not a change to a machine{reason}: use ram=64GiB, ram=+4GiB, nvme=7GB/s, membw=80GB/s, cores=16, \
@@ -83,7 +84,7 @@ fn change(part: &str) -> Result<Change, ParseWhatIfError> {
 }
 
 impl WhatIf {
-    /// The machine as it would be. Rates that were measured stay, unless the change is about them.
+    /// Returns the changed machine. Measured rates stay, unless a change is about them.
     pub fn apply(&self, machine: &MachineProfile) -> MachineProfile {
         let mut machine = machine.clone();
         for change in &self.changes {
@@ -118,7 +119,7 @@ impl WhatIf {
 
 fn set_ram(machine: &mut MachineProfile, total: ByteSize) {
     let others = machine.memory.total.saturating_sub(machine.memory.available);
-    // The share that a unified device may use grows along.
+    // The memory that a unified device may use grows in proportion.
     let factor = total.bytes() as f64 / machine.memory.total.bytes().max(1) as f64;
     for device in machine.devices.iter_mut().filter(|device| device.unified) {
         device.memory_total = ByteSize((device.memory_total.bytes() as f64 * factor) as u64);

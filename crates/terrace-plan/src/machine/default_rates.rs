@@ -1,65 +1,75 @@
-//! What machines usually do, for what was not measured. Rough on purpose: `terrace machine` measures.
+//! Typical rates of machines, for what was not measured. They are rough: `terrace machine`
+//! measures.
 
-/// Seconds per layer: about 15 nodes with a barrier of 1 to 2 µs each.
+/// Seconds per layer on the CPU: about 15 nodes with a barrier of 1 to 2 µs each.
 pub const CPU_LAYER_OVERHEAD: f64 = 30e-6;
-/// Seconds per layer: about 15 kernels that take 4 to 5 µs to start.
+/// Seconds per layer on a device: about 15 kernels that take 4 to 5 µs each to start.
 pub const DEVICE_LAYER_OVERHEAD: f64 = 70e-6;
-/// Seconds from one processor to the other: a copy of some kilobytes and the wait for it.
+/// Seconds of a transfer between processors: a copy of a few kilobytes and the wait for it.
 pub const LINK_LATENCY: f64 = 25e-6;
-/// PCIe 4.0 with 16 lanes, as copies of pinned memory reach it.
+/// Bytes per second of PCIe 4.0 with 16 lanes, as copies of pinned memory reach it.
 pub const LINK_BANDWIDTH: f64 = 24e9;
-/// A card of the middle class (GDDR6, 192 bits).
+/// Bytes per second of the memory of a mid-range card (GDDR6, 192 bits).
 pub const DEVICE_BANDWIDTH: f64 = 360e9;
 /// Share of its bandwidth that a matrix-vector product on a device reaches.
 pub const DEVICE_EFFICIENCY: f64 = 0.75;
-/// Operations that a device has per byte of bandwidth, in prefill of quantised weights: 20 to 40 TFLOP/s at 360 GB/s.
+/// Operations per byte of bandwidth of a device, in prefill of quantised weights: 20 to 40 TFLOP/s
+/// at 360 GB/s.
 pub const DEVICE_FLOPS_PER_BANDWIDTH: f64 = 70.0;
-/// Share of the memory's bandwidth that a matrix-vector product reaches: 14.6 of 16.8 GB/s measured on two cores.
+/// Share of the memory bandwidth that a matrix-vector product reaches: 14.6 of 16.8 GB/s, measured
+/// on two cores.
 pub const CPU_EFFICIENCY: f64 = 0.87;
-/// A current NVMe drive on PCIe 3.0, or a slow one on 4.0.
+/// Bytes per second of a current NVMe drive on PCIe 3.0, or of a slow one on 4.0.
 pub const SEQUENTIAL: f64 = 3e9;
-/// The request at which a drive with enough of them in flight reaches half of its rate. Measured: 0.14 of the
-/// rate at 4 KiB, 0.68 at 64 KiB, 0.96 at 256 KiB; `n / (n + this)` is 0.14, 0.73, 0.91.
+/// Bytes of a request at which a drive, with enough requests in flight, reaches half of its rate.
+/// Measured: 0.14 of the rate at 4 KiB, 0.68 at 64 KiB, 0.96 at 256 KiB; `n / (n + this)` is 0.14,
+/// 0.73, 0.91.
 pub const HALF_RATE_REQUEST: f64 = 24.0 * 1024.0;
 
-/// Operations per second and core of fused attention in prefill. Measured as what a prompt of 1,959 tokens takes longer, by
-/// token, than one of 487: 77 GFLOP/s on two cores with AVX-512.
+/// Operations per second and core of fused attention in prefill. Measured as the additional time
+/// per token of a prompt of 1,959 tokens compared with one of 487: 77 GFLOP/s on two cores with
+/// AVX-512.
 pub const ATTENTION_FLOPS: f64 = 38e9;
-/// Bytes per second and core at which a graph's operations between products go through activations: what is left of the
-/// same two prompts.
+/// Bytes of activations per second and core that the operations between products process: the rest
+/// of the time of the same two prompts.
 pub const ACTIVATIONS: f64 = 2.1e9;
-/// Tokens per expert at which products reach half of the rate of 512 tokens.
+/// Tokens per expert at which products reach half of their rate with 512 tokens.
 pub const HALF_RATE_ROWS: f64 = 12.0;
 
-/// Share of the rate of products alone that they reach within a graph: barriers, norms and sums between them. Measured:
-/// 27 tokens/s where the products' rates promise 35.
+/// Share of their rate that products reach within a graph, where barriers, norms and sums come
+/// between them. Measured: 27 tokens/s where the rates of products alone would give 35.
 pub const GRAPH_EFFICIENCY: f64 = 0.8;
-/// Share of the drive's rate that it reaches beside computation; measured 0.70 to 1.03 on two cores.
+/// Share of the drive's rate that it reaches during computation; measured 0.70 to 1.03 on two
+/// cores.
 pub const READS_BESIDE: f64 = 0.9;
-/// Cores that requests take the time of, while the drive is busy all the time: measured, computing takes twice as long on two.
+/// Cores whose time requests take while the drive is always busy. Measured: on two cores computing
+/// takes twice as long.
 pub const CORES_BESIDE_READS: f64 = 2.0;
-/// How soon it is busy all the time: measured 92 % busy with 64 % of the weights missing.
+/// Ratio of the time that the drive is busy to the share of the weights that is missing. Measured:
+/// 92 % busy with 64 % missing.
 pub const BUSY_PER_MISSING: f64 = 1.45;
 
 pub fn memory_bandwidth(threads: u32) -> f64 {
     (8e9 * f64::from(threads)).min(40e9)
 }
 
-/// Bytes of weights per second: what the memory gives, unless unpacking the type keeps the cores busier than that.
+/// Returns bytes of weights per second: the rate of the memory, or of unpacking the type if that is
+/// slower.
 pub fn cpu_decode(ty: &str, cores: u32, bandwidth: f64) -> f64 {
-    // Bytes per second and core at which AVX2 kernels unpack and multiply.
+    // Bytes per second and core that AVX2 kernels unpack and multiply.
     let per_core = match ty {
         "f32" | "bf16" | "f16" => 12e9,
         "q8_0" => 12e9,
         "q4_0" | "q4_1" | "q5_0" | "q5_1" | "q4_K" | "q5_K" | "q6_K" | "mxfp4" | "iq4_nl" | "iq4_xs" => 8e9,
         "q2_K" | "q3_K" => 5e9,
-        // Look-up tables of the other i-quants.
+        // The other i-quants use look-up tables.
         _ => 2.5e9,
     };
     (per_core * f64::from(cores)).min(bandwidth * CPU_EFFICIENCY)
 }
 
-/// Measured on AVX-512 with VNNI: 145 GFLOP/s per core in Q4_K prefill; AVX2 has a third to a half of that.
+/// Returns operations per second in prefill. Measured on AVX-512 with VNNI: 145 GFLOP/s per core
+/// with Q4_K; AVX2 reaches a third to a half of that.
 pub fn cpu_prefill(cores: u32, simd: &[String]) -> f64 {
     let wide = simd.iter().any(|name| name.starts_with("avx512") || name.starts_with("amx"));
     f64::from(cores) * if wide { 120e9 } else { 50e9 }

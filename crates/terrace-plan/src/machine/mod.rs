@@ -1,8 +1,9 @@
-//! What a machine can do: a description to be measured, written by hand, or read from a file.
+//! The description of a machine: measured, written by hand, or read from a file.
 //!
-//! Everything but the core count and the memory may be left out: what was not measured has a documented default, so a
-//! plan is always possible and says less the less is known. Rates are per second: bytes (of weights as they are stored)
-//! for reading and for products with one token, floating point operations (two per weight and token) for many tokens.
+//! Everything except the number of cores and the memory may be left out: rates that were not
+//! measured have documented defaults, so a plan is always possible, but less accurate the less is
+//! known. Rates are per second: bytes (of weights as stored) for reading and for products with one
+//! token, floating point operations (two per weight and token) for products with many tokens.
 
 pub(crate) mod default_rates;
 mod device;
@@ -25,9 +26,9 @@ pub const PROFILE_VERSION: u32 = 1;
 /// A machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MachineProfile {
-    /// [`PROFILE_VERSION`]; other versions are refused by [`MachineProfile::check`].
+    /// [`PROFILE_VERSION`]; [`MachineProfile::check`] refuses other versions.
     pub version: u32,
-    /// What people call it.
+    /// Name of the machine.
     pub name: String,
     /// Its processor.
     pub cpu: CpuProfile,
@@ -36,11 +37,12 @@ pub struct MachineProfile {
     /// Its accelerators, in ggml's order.
     #[serde(default)]
     pub devices: Vec<DeviceProfile>,
-    /// Where model files are, the first being the one that is planned for.
+    /// Disks that hold model files. The first one is planned for.
     #[serde(default)]
     pub storage: Vec<StorageProfile>,
-    /// Where rates come from, for people, by their place in this description (`memory.bandwidth`, `cpu.matmul.q4_K`,
-    /// `cpu.layer_overhead_s`, `devices.NAME`, `storage.PATH`). Others are defaults, or as the description gives them.
+    /// The sources of rates in words, by their place in this description (`memory.bandwidth`,
+    /// `cpu.matmul.q4_K`, `cpu.layer_overhead_s`, `devices.NAME`, `storage.PATH`). Other rates are
+    /// defaults, or as the description gives them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sources: BTreeMap<String, String>,
 }
@@ -48,29 +50,30 @@ pub struct MachineProfile {
 /// A processor.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuProfile {
-    /// Its name.
+    /// Name of the processor.
     #[serde(default)]
     pub model: String,
-    /// Cores that compute (threads of one core share its arithmetic).
+    /// Number of cores that compute (threads of one core share its arithmetic units).
     pub cores: u32,
     /// Instruction sets that kernels may use (`avx2`, `avx512vnni`, `neon`, ...).
     #[serde(default)]
     pub simd: Vec<String>,
-    /// Matrix products by quantisation type (ggml's name), with all cores.
+    /// Rates of matrix products with all cores, by quantisation type (ggml's name).
     #[serde(default)]
     pub matmul: BTreeMap<String, MatmulRate>,
-    /// Seconds that a layer takes besides its weights (barriers, norms, small nodes). Default: 30 µs.
+    /// Seconds that a layer takes in addition to its weights (barriers, norms, small nodes).
+    /// Default: 30 µs.
     #[serde(default)]
     pub layer_overhead_s: Option<f64>,
 }
 
-/// How fast matrices of one type are multiplied with.
+/// Rates of products with matrices of one type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MatmulRate {
     /// Bytes of weights per second in a product with one token's activations.
     #[serde(default)]
     pub decode_bytes_per_s: Option<f64>,
-    /// The same of a token's experts, several small matrices at once, where that is another rate.
+    /// The same with one token's experts, several small matrices at once, if the rate differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expert_bytes_per_s: Option<f64>,
     /// Floating point operations per second in a product with a batch of tokens.
@@ -81,49 +84,51 @@ pub struct MatmulRate {
 /// Main memory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MemoryProfile {
-    /// All of it.
+    /// Total size.
     pub total: ByteSize,
-    /// What may still be taken: the kernel's estimate, or what is left under a control group's limit.
+    /// Memory that can still be allocated: the kernel's estimate, or what a control group's limit
+    /// leaves.
     pub available: ByteSize,
-    /// Reading it, by number of threads. Default: 8 GB/s per core, at most 40 GB/s (two channels of DDR4-3200).
+    /// Bandwidth by number of threads. Default: 8 GB/s per core, at most 40 GB/s (two channels of
+    /// DDR4-3200).
     #[serde(default)]
     pub bandwidth: Vec<ThreadBandwidth>,
 }
 
-/// Memory bandwidth with so many threads.
+/// Memory bandwidth with a number of threads.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ThreadBandwidth {
-    /// Threads that read.
+    /// Number of reading threads.
     pub threads: u32,
-    /// Bytes per second of all of them.
+    /// Bytes per second of all threads together.
     pub bytes_per_s: f64,
 }
 
-/// A description that cannot be used.
+/// Why a description cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProfileError {
-    /// Written by another version.
+    /// The description has another version.
     #[error("the machine description `{name}` has version {found}, this program reads version {PROFILE_VERSION}")]
     Version {
-        /// The machine.
+        /// Name of the machine.
         name: String,
-        /// What it says.
+        /// Version of the description.
         found: u32,
     },
-    /// A number that no machine has.
+    /// A number is impossible.
     #[error("machine description `{name}`: {what} is {value}")]
     Value {
-        /// The machine.
+        /// Name of the machine.
         name: String,
-        /// Which number.
+        /// Place of the number in the description.
         what: String,
-        /// What it is.
+        /// The number.
         value: String,
     },
 }
 
 impl MachineProfile {
-    /// A machine of which nothing but cores and memory is known.
+    /// Makes the description of a machine of which only cores and memory are known.
     pub fn unmeasured(name: impl Into<String>, cores: u32, total: ByteSize, available: ByteSize) -> Self {
         Self {
             version: PROFILE_VERSION,
@@ -136,10 +141,11 @@ impl MachineProfile {
         }
     }
 
-    /// Whether it can be planned with.
+    /// Checks that the description can be used.
     ///
     /// # Errors
-    /// Another version; rates that are not above zero; more memory available than there is.
+    /// If it has another version, no cores, a rate that is not above zero, or more available memory
+    /// than total memory.
     pub fn check(&self) -> Result<(), ProfileError> {
         if self.version != PROFILE_VERSION {
             return Err(ProfileError::Version { name: self.name.clone(), found: self.version });
@@ -188,14 +194,15 @@ impl MachineProfile {
         }
     }
 
-    /// Bytes per second that `threads` threads read from memory: the largest measured up to so many, or the default.
+    /// Returns the bytes per second that `threads` threads read from memory: the highest measured
+    /// rate of at most that many threads, or the default.
     pub fn memory_bandwidth(&self, threads: u32) -> f64 {
         let measured = &self.memory.bandwidth;
         let usable = measured.iter().filter(|at| at.threads <= threads);
         usable
             .map(|at| at.bytes_per_s)
             .reduce(f64::max)
-            // Measured only with more threads: memory is shared evenly at worst.
+            // If only more threads were measured, each has at least an even share.
             .or_else(|| {
                 let least = measured.iter().min_by_key(|at| at.threads)?;
                 Some(least.bytes_per_s * f64::from(threads) / f64::from(least.threads.max(1)))
@@ -203,19 +210,21 @@ impl MachineProfile {
             .unwrap_or_else(|| default_rates::memory_bandwidth(threads))
     }
 
-    /// The accelerator that computes on main memory, if there is one: what is in RAM is then computed there.
+    /// Returns the accelerator that computes on main memory, if there is one. Weights in RAM are
+    /// then computed with by it.
     pub fn unified(&self) -> Option<&DeviceProfile> {
         self.devices.iter().find(|device| device.unified)
     }
 
-    /// Accelerators with memory of their own, with their places in [`Self::devices`].
+    /// Returns the accelerators with memory of their own, with their indices in [`Self::devices`].
     pub fn separate(&self) -> impl Iterator<Item = (usize, &DeviceProfile)> {
         self.devices.iter().enumerate().filter(|(_, device)| !device.unified)
     }
 
-    /// The machine as it is where its separate devices hold a slice of every matrix each: one device, with as much memory as
-    /// the smallest has times their number. It is as fast as that one: what they gain by sharing the work, they are assumed to
-    /// lose by adding up what they have computed.
+    /// Returns the machine with its separate devices combined into one, as if each held a slice of
+    /// every matrix. The combined device has the memory of the smallest device times their number.
+    /// It is as fast as a single one: what devices gain by sharing the work, they are assumed to
+    /// lose by adding up their results.
     pub fn with_split_devices(&self) -> Self {
         let separate: Vec<&DeviceProfile> = self.separate().map(|(_, device)| device).collect();
         let smallest = |memory: fn(&DeviceProfile) -> ByteSize| {
@@ -232,7 +241,7 @@ impl MachineProfile {
         Self { devices: others.chain([together]).collect(), ..self.clone() }
     }
 
-    /// The machine as it is where so many bytes of each separate device are somebody else's.
+    /// Returns the machine with `bytes` less free memory on each separate device.
     pub fn without_on_devices(&self, bytes: ByteSize) -> Self {
         let mut machine = self.clone();
         for device in machine.devices.iter_mut().filter(|device| !device.unified) {
@@ -241,7 +250,7 @@ impl MachineProfile {
         machine
     }
 
-    /// Bytes of weights of a type per second, in products with one token, of what lies in RAM.
+    /// Returns the bytes of weights in RAM of a type per second in products with one token.
     pub fn host_decode_rate(&self, ty: &str) -> f64 {
         if let Some(device) = self.unified() {
             return device.decode_rate(ty);
@@ -253,7 +262,7 @@ impl MachineProfile {
         })
     }
 
-    /// Bytes of experts' weights of a type per second, in products with one token, of what lies in RAM.
+    /// Returns the bytes of expert weights in RAM of a type per second in products with one token.
     pub fn host_expert_rate(&self, ty: &str) -> f64 {
         let rates = match self.unified() {
             Some(device) => &device.matmul,
@@ -263,7 +272,8 @@ impl MachineProfile {
         measured.unwrap_or_else(|| self.host_decode_rate(ty))
     }
 
-    /// Floating point operations per second in products with many tokens, of what lies in RAM.
+    /// Returns the floating point operations per second of weights in RAM in products with many
+    /// tokens.
     pub fn host_prefill_flops(&self, ty: &str) -> f64 {
         if let Some(device) = self.unified() {
             return device.prefill_flops(ty);
@@ -272,7 +282,7 @@ impl MachineProfile {
         measured.unwrap_or_else(|| default_rates::cpu_prefill(self.cpu.cores, &self.cpu.simd))
     }
 
-    /// Seconds that a layer takes in RAM besides its weights.
+    /// Returns the seconds that a layer in RAM takes in addition to its weights.
     pub fn host_layer_overhead(&self) -> f64 {
         match self.unified() {
             Some(device) => device.layer_overhead(),
@@ -280,7 +290,7 @@ impl MachineProfile {
         }
     }
 
-    /// The disk that the model is on; a default one if none is described.
+    /// Returns the disk that holds the model; a default one if none is described.
     pub fn disk(&self) -> StorageProfile {
         self.storage.first().cloned().unwrap_or_default()
     }

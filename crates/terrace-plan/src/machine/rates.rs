@@ -1,4 +1,4 @@
-//! The rates that a plan is reckoned with, and where each comes from.
+//! The rates that a plan is computed with, and the source of each.
 
 use super::MachineProfile;
 use serde::Serialize;
@@ -7,17 +7,17 @@ use std::fmt;
 /// A rate.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PlanRate {
-    /// Its place in the description, as in [`MachineProfile::sources`].
+    /// What the rate is of, in words.
     pub what: String,
-    /// How much.
+    /// The number.
     pub value: f64,
-    /// Of what.
+    /// Unit of the number.
     pub unit: Unit,
-    /// Where it comes from: `measured 2026-11-21`, `quick probe`, `default`, ...
+    /// Source of the number: `measured 2026-11-21`, `quick probe`, `default`, ...
     pub source: String,
 }
 
-/// What a rate counts.
+/// The unit of a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Unit {
     /// Bytes per second.
@@ -34,7 +34,7 @@ pub enum Unit {
 impl fmt::Display for PlanRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { what, value, unit, .. } = self;
-        // One more digit below ten.
+        // Numbers below ten have one more digit.
         let digits = |value: f64| usize::from(value < 9.95);
         match unit {
             Unit::Bytes => write!(f, "{what} {:.*} GB/s", digits(value / 1e9), value / 1e9),
@@ -45,7 +45,7 @@ impl fmt::Display for PlanRate {
 }
 
 impl MachineProfile {
-    /// What a plan of weights in these types is reckoned with.
+    /// Returns the rates that a plan of weights in these types is computed with.
     pub fn plan_rates(&self, types: &[&str]) -> Vec<PlanRate> {
         let mut rates = Vec::new();
         let mut add = |what: &str, place: &str, measured: bool, value: f64, unit: Unit| {

@@ -1,21 +1,23 @@
-//! What of a memory may be used.
+//! How much of a memory may be used.
 
 use super::MachineProfile;
 use terrace_model::ByteSize;
 
-/// RAM that an automatic budget leaves alone: 5 % of what is available, at least 512 MiB.
+/// Returns the RAM that an automatic budget leaves free: 5 % of the available RAM, at least 512
+/// MiB.
 pub fn auto_reserve(available: ByteSize) -> ByteSize {
     ByteSize((available.bytes() / 20).max(ByteSize::mib(512).bytes()))
 }
 
-/// Bytes of a device's free memory that may be used: its driver's own needs stay free, as much as of RAM, but of a small
-/// one an eighth is enough.
+/// Returns the bytes of a device's free memory that may be used. As much as [`auto_reserve`] stays
+/// free for the driver, but at most an eighth.
 pub fn device_room(free: ByteSize) -> ByteSize {
     free.saturating_sub(auto_reserve(free).min(ByteSize(free.bytes() / 8)))
 }
 
 impl MachineProfile {
-    /// RAM for weights and context: what is available, less the reserve. A unified device cannot use all of the memory.
+    /// Returns the RAM for weights and context: what is available, less the reserve, and no more
+    /// than a unified device can use.
     pub fn ram_room(&self) -> ByteSize {
         let available = self.memory.available;
         let room = available.saturating_sub(auto_reserve(available));

@@ -4,45 +4,47 @@ use super::default_rates as default;
 use serde::{Deserialize, Serialize};
 use terrace_model::ByteSize;
 
-/// A disk, or whatever model files are on.
+/// A disk, or other storage that holds model files.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StorageProfile {
     /// A directory or file on it.
     #[serde(default)]
     pub path: String,
-    /// Reading it from front to back in large requests. Default: the fastest of `reads`, else 3 GB/s.
+    /// Rate of large sequential requests. Default: the fastest of `reads`, or 3 GB/s.
     #[serde(default)]
     pub sequential_bytes_per_s: Option<f64>,
-    /// What was measured.
+    /// Measured rates.
     #[serde(default)]
     pub reads: Vec<ReadRate>,
 }
 
-/// Reading in requests of one size.
+/// The rate of requests of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReadRate {
     /// Bytes of a request.
     pub request: ByteSize,
-    /// Requests in flight.
+    /// Number of requests in flight.
     pub depth: u32,
-    /// Around the page cache.
+    /// Whether reads bypass the page cache.
     pub direct: bool,
-    /// At random places.
+    /// Whether offsets are random.
     pub random: bool,
-    /// What arrives.
+    /// Bytes read per second.
     pub bytes_per_s: f64,
 }
 
 impl StorageProfile {
-    /// Bytes per second in large requests, one behind the other.
+    /// Returns the bytes per second of large sequential requests.
     pub fn sequential(&self) -> f64 {
         let fastest = || self.reads.iter().map(|at| at.bytes_per_s).reduce(f64::max);
         self.sequential_bytes_per_s.or_else(fastest).unwrap_or(default::SEQUENTIAL)
     }
 
-    /// Bytes per second at random places in requests of `request` bytes, as many in flight as serve it best: between
-    /// measured sizes on a line over the logarithm of the size, above them as the largest one, below them falling like
-    /// `n / (n + 24 KiB)`; never more than [`Self::sequential`]. Unmeasured, that share of it.
+    /// Returns the bytes per second of random requests of `request` bytes, with the best number of
+    /// them in flight. Between measured sizes the rate is interpolated over the logarithm of the
+    /// size; above them it is that of the largest one; below them it falls like `n / (n + 24 KiB)`.
+    /// It never exceeds [`Self::sequential`]. Without measurements it is `n / (n + 24 KiB)` of
+    /// that.
     pub fn read_rate(&self, request: ByteSize) -> f64 {
         let size = request.bytes().max(1) as f64;
         let sequential = self.sequential();
@@ -51,7 +53,7 @@ impl StorageProfile {
             return sequential * size / (size + default::HALF_RATE_REQUEST);
         };
         let rate = if size <= first.0 {
-            // Smaller requests cost about as many operations for fewer bytes.
+            // Small requests are limited by their number rather than by their bytes.
             let shape = |size: f64| size / (size + default::HALF_RATE_REQUEST);
             first.1 * shape(size) / shape(first.0)
         } else if size >= last.0 {
@@ -65,16 +67,17 @@ impl StorageProfile {
         rate.min(sequential)
     }
 
-    /// Seconds for one small read alone: a row of a table.
+    /// Returns the seconds for one small read by itself, such as a row of a table.
     pub fn small_read(&self, bytes: u64) -> f64 {
         let request = ByteSize(bytes.max(4096));
         let alone = self.reads.iter().filter(|at| at.depth == 1 && at.random && at.request >= request);
         let measured = alone.min_by_key(|at| at.request).map(|at| at.request.bytes() as f64 / at.bytes_per_s);
-        // 100 µs is what a drive's flash takes.
+        // 100 µs is the latency of a drive's flash memory.
         measured.unwrap_or(100e-6 + bytes as f64 / self.sequential())
     }
 
-    /// The best rate at each measured size, sizes ascending; direct ones where there are any.
+    /// Returns the best random rate at each measured size, in ascending order of size: of direct
+    /// reads if there are any.
     fn random_points(&self) -> Vec<(f64, f64)> {
         let direct = self.reads.iter().any(|at| at.random && at.direct);
         let mut points: Vec<(f64, f64)> = Vec::new();

@@ -1,11 +1,12 @@
-//! Mixes by hand: greedily, and by exchanges.
+//! Making mixes without a solver: greedily, and by exchanges.
 
 use super::{Mix, MixOption};
 
-/// Above this many groups pairs are not looked through: that goes with the square.
+/// With more groups than this, pairs are not tried, because their number grows with the square.
 const MOST_PAIRED: usize = 300;
 
-/// From the smallest mix on, always the change that gains most per byte, as long as one fits.
+/// Starts with the smallest mix and repeats the change that gains most per byte, as long as one
+/// fits.
 pub fn greedy(groups: &[Vec<MixOption>], smallest: &Mix, budget: u64) -> Mix {
     let mut mix = smallest.clone();
     loop {
@@ -19,7 +20,7 @@ pub fn greedy(groups: &[Vec<MixOption>], smallest: &Mix, budget: u64) -> Mix {
     }
 }
 
-/// Changes one group, or one up and another down, as long as that is cheaper.
+/// Changes one group, or makes one larger and another smaller, as long as that lowers the cost.
 pub fn improved(groups: &[Vec<MixOption>], mut mix: Mix, budget: u64) -> Mix {
     loop {
         let cheapest = |a: &Change, b: &Change| a.cost.total_cmp(&b.cost);
@@ -35,7 +36,7 @@ pub fn improved(groups: &[Vec<MixOption>], mut mix: Mix, budget: u64) -> Mix {
     }
 }
 
-/// All mixes that differ in one group, or in two, and fit.
+/// Returns mixes that fit and differ in one group or in two, the cheapest first.
 pub fn neighbours(groups: &[Vec<MixOption>], mix: &Mix, budget: u64) -> Vec<Mix> {
     let changed = |change: Change| {
         let mut other = mix.clone();
@@ -45,12 +46,12 @@ pub fn neighbours(groups: &[Vec<MixOption>], mix: &Mix, budget: u64) -> Vec<Mix>
     let all = singles(groups, mix).chain(pairs(groups, mix));
     let mut fitting: Vec<Change> = all.filter(|change| change.fits(mix, budget)).collect();
     fitting.sort_by(|a, b| a.cost.total_cmp(&b.cost));
-    // Nobody measures more of them.
+    // No caller measures more of them.
     fitting.truncate(64);
     fitting.into_iter().map(changed).collect()
 }
 
-/// Another option for one group or two, and what that changes.
+/// Another option for one group or two, with the differences in bytes and cost.
 #[derive(Clone, Copy, Debug)]
 struct Change {
     first: (usize, usize),
@@ -64,12 +65,12 @@ impl Change {
         i128::from(mix.bytes) + self.bytes <= i128::from(budget)
     }
 
-    /// By more than rounding: improvements have to come to an end.
+    /// Returns whether the gain exceeds rounding, so that improvements come to an end.
     fn gains(&self, mix: &Mix) -> bool {
         self.cost < -1e-12 * mix.cost.max(f64::MIN_POSITIVE)
     }
 
-    /// Gained per byte; all of it where no bytes are needed.
+    /// Returns the gain per byte, infinite if no bytes are needed.
     fn rate(&self) -> f64 {
         if self.bytes <= 0 { f64::INFINITY } else { -self.cost / self.bytes as f64 }
     }

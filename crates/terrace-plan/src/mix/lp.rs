@@ -1,26 +1,27 @@
-//! The mix as a linear program: a share of each option, of each group one whole in all.
+//! The mix as a linear program: a share of each option, with the shares of a group summing to 1.
 
 use super::{Mix, MixOption};
 use good_lp::solvers::microlp::microlp;
 use good_lp::{Expression, ProblemVariables, Solution, SolverModel, Variable, constraint, variable};
 
-/// Above this many options the solver would take long; mixes are then made by exchanges alone.
+/// With more options than this the solver would take long; mixes are then made by exchanges alone.
 const MOST_OPTIONS: usize = 2000;
 
-/// The best mix in fractions, rounded to one that fits; `None` for programs that are too large.
+/// Solves for the best mix in fractions, and rounds it to a mix that fits; `None` if the program is
+/// too large.
 pub fn rounded(groups: &[Vec<MixOption>], budget: u64) -> Option<Mix> {
     let (shares, _) = solve(groups, budget)?;
     let choice = groups.iter().zip(&shares).map(|(options, shares)| {
-        // A whole one, or of two shares the smaller option: the larger one may not fit.
+        // If two options share the group, the smaller one is taken: the larger one may not fit.
         let taken = (0..options.len()).filter(|&option| shares[option] > 1e-6);
         taken.min_by_key(|&option| options[option].bytes).unwrap_or_else(|| super::smallest(options))
     });
     let mix = Mix::of(groups, choice.collect());
-    // A share of next to nothing may have been taken for nothing.
+    // A tiny share may have been rounded to zero.
     (mix.bytes <= budget).then_some(mix)
 }
 
-/// What the best mix in fractions costs.
+/// Returns the cost of the best mix in fractions.
 pub fn least_cost(groups: &[Vec<MixOption>], budget: u64) -> Option<f64> {
     solve(groups, budget).map(|(_, cost)| cost)
 }
@@ -30,7 +31,7 @@ fn solve(groups: &[Vec<MixOption>], budget: u64) -> Option<(Vec<Vec<f64>>, f64)>
     if options().count() > MOST_OPTIONS {
         return None;
     }
-    // Numbers near one.
+    // Costs and bytes are scaled to be near 1.
     let dearest = options().map(|o| o.cost).fold(f64::MIN_POSITIVE, f64::max);
     let budget = budget.max(1) as f64;
     let mut variables = ProblemVariables::new();

@@ -1,8 +1,9 @@
-//! The cheapest mix that fits: of each group of tensors one option, so that all bytes are within a budget and the costs, which are
-//! taken to add up, are least.
+//! Finds the cheapest mix that fits: one option for each group of tensors, so that all bytes are
+//! within a budget and the sum of the costs is least. Costs are assumed to add up.
 //!
-//! A multiple-choice knapsack. The linear program (`lp`) says what is best in fractions, which is a whole mix but for one group;
-//! that is rounded down, another one is made greedily, and both are improved by exchanges until nothing is left to gain.
+//! This is a multiple-choice knapsack. The linear program (`lp`) finds the best mix in fractions,
+//! in which at most one group is split between options. It is rounded down, another mix is made
+//! greedily, and both are improved by exchanges until nothing can be gained.
 
 mod exchange;
 mod lp;
@@ -12,54 +13,54 @@ use std::collections::BTreeSet;
 /// One way to store a group.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MixOption {
-    /// Its size.
+    /// Size in bytes.
     pub bytes: u64,
-    /// What it costs, 0 or more: the divergence that it causes.
+    /// Cost, 0 or more: the divergence that it causes.
     pub cost: f64,
 }
 
-/// One option of each group.
+/// One option for each group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mix {
-    /// Which, by group.
+    /// Index of the chosen option, by group.
     pub choice: Vec<usize>,
-    /// All of their bytes.
+    /// Sum of the sizes in bytes.
     pub bytes: u64,
-    /// The sum of their costs.
+    /// Sum of the costs.
     pub cost: f64,
 }
 
 /// Why there is no mix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MixError {
-    /// The smallest options are too large.
+    /// The smallest options together are too large.
     #[error("the smallest mix has {smallest} bytes, more than the {budget} allowed")]
     NoneFits {
         /// Bytes of the smallest mix.
         smallest: u64,
-        /// Bytes that were allowed.
+        /// Allowed bytes.
         budget: u64,
     },
-    /// A group without options.
+    /// A group has no options.
     #[error("group {0} has no options")]
     NoOptions(usize),
-    /// A cost that is no number.
+    /// A cost is negative or not a finite number.
     #[error("option {option} of group {group} has a cost of {cost}")]
     Cost {
-        /// Which group.
+        /// Index of the group.
         group: usize,
-        /// Which of its options.
+        /// Index of the option in the group.
         option: usize,
-        /// What it says.
+        /// The cost.
         cost: String,
     },
 }
 
-/// Up to `count` mixes within `budget` bytes, the cheapest first; the others differ from it in one or two groups, in case costs
-/// do not quite add up.
+/// Finds up to `count` mixes within `budget` bytes, the cheapest first. The others differ from it
+/// in one or two groups, in case costs do not quite add up.
 ///
 /// # Errors
-/// [`MixError`].
+/// If no mix fits, or the groups are invalid.
 pub fn mixes(groups: &[Vec<MixOption>], budget: u64, count: usize) -> Result<Vec<Mix>, MixError> {
     check(groups, budget)?;
     let smallest = Mix::of(groups, (0..groups.len()).map(|group| smallest(&groups[group])).collect());
@@ -77,7 +78,8 @@ pub fn mixes(groups: &[Vec<MixOption>], budget: u64, count: usize) -> Result<Vec
     Ok(found)
 }
 
-/// The least cost that any mix within `budget` bytes can have: what the linear program says; `None` if nothing fits.
+/// Returns a lower bound of the cost of any mix within `budget` bytes, from the linear program;
+/// `None` if nothing fits or the program is too large.
 pub fn least_cost(groups: &[Vec<MixOption>], budget: u64) -> Option<f64> {
     check(groups, budget).ok()?;
     lp::least_cost(groups, budget)
@@ -105,7 +107,7 @@ fn check(groups: &[Vec<MixOption>], budget: u64) -> Result<(), MixError> {
     if smallest > budget { Err(MixError::NoneFits { smallest, budget }) } else { Ok(()) }
 }
 
-/// The option with the fewest bytes; of such the cheapest.
+/// Returns the option with the fewest bytes, and among equals the cheapest.
 fn smallest(options: &[MixOption]) -> usize {
     let order = |a: &MixOption, b: &MixOption| a.bytes.cmp(&b.bytes).then(a.cost.total_cmp(&b.cost));
     (0..options.len()).min_by(|&a, &b| order(&options[a], &options[b])).expect("a group has options")

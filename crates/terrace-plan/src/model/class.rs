@@ -1,4 +1,4 @@
-//! What each tensor is for, told from its role and shape, never from the architecture's name.
+//! What each tensor is for, derived from its role and shape, never from the architecture's name.
 
 use crate::model::metadata::for_layer;
 use serde::Serialize;
@@ -15,24 +15,24 @@ pub enum TensorClass {
     TokenEmbedding,
     /// The projection to the vocabulary.
     Output,
-    /// Everything that mixes tokens: attention, state-space and convolution mixers, with their biases.
+    /// Weights that mix tokens: attention, state-space and convolution mixers, with their biases.
     Attention,
     /// Feed-forward matrices that every token uses.
     DenseFfn,
-    /// Weights of routed experts: one 3-D tensor holds a role of all experts of a layer.
+    /// Weights of routed experts: one 3-D tensor holds one role of all experts of a layer.
     Expert,
-    /// Feed-forward matrices beside the routed experts that every token uses.
+    /// Feed-forward matrices that every token uses in addition to routed experts.
     SharedExpert,
-    /// What chooses the experts.
+    /// Weights that choose the experts.
     Router,
     /// Normalisation weights.
     Norm,
-    /// The rest: biases and scales of experts, rotary tables, parts that no rule knows.
+    /// Everything else: biases and scales of experts, rotary tables, unknown roles.
     Other,
 }
 
 impl TensorClass {
-    /// All of them, in the order in which they are shown.
+    /// All classes, in the order in which they are displayed.
     pub const ALL: [Self; 9] = [
         Self::Expert,
         Self::SharedExpert,
@@ -62,7 +62,8 @@ impl fmt::Display for TensorClass {
     }
 }
 
-/// The class of one tensor. For all of a model's use [`classify_all`], which looks each layer up once.
+/// Returns the class of one tensor. For all tensors of a model use [`classify_all`], which examines
+/// each layer once.
 pub fn classify(tensor: &TensorInfo, model: &ModelFile) -> TensorClass {
     let experts = tensor.layer().and_then(|layer| {
         let router = model.tensor(&format!("blk.{layer}.{ROUTER}.weight"));
@@ -71,7 +72,7 @@ pub fn classify(tensor: &TensorInfo, model: &ModelFile) -> TensorClass {
     class(tensor, experts)
 }
 
-/// The classes of all tensors, in their order.
+/// Returns the classes of all tensors, in the order of the tensors.
 pub fn classify_all(model: &ModelFile) -> Vec<TensorClass> {
     let mut routers = HashMap::new();
     for tensor in &model.tensors {
@@ -86,10 +87,10 @@ pub fn classify_all(model: &ModelFile) -> Vec<TensorClass> {
     model.tensors.iter().map(|t| class(t, t.layer().and_then(experts))).collect()
 }
 
-/// The matrix whose rows stand for the experts.
+/// Role of the matrix whose rows stand for the experts.
 const ROUTER: &str = "ffn_gate_inp";
 
-/// How many experts a layer routes to: the router's rows, else what the metadata says.
+/// Returns the number of experts of a layer: the router's rows, or the number in the metadata.
 fn layer_experts(router: Option<&TensorInfo>, model: &ModelFile, layer: LayerId) -> Option<u64> {
     router
         .filter(|r| r.shape.dims() == 2)
@@ -134,8 +135,9 @@ fn class(tensor: &TensorInfo, experts: Option<u64>) -> TensorClass {
     }
 }
 
-/// A weight that holds one matrix per expert: three dimensions, the slowest of them the layer's expert count, or a
-/// divisor of it where groups of experts share one (`ffn_up_chexps`).
+/// Returns whether a weight holds one matrix per expert: it has three dimensions, and the slowest
+/// is the layer's number of experts, or a divisor of it if groups of experts share a matrix
+/// (`ffn_up_chexps`).
 fn is_expert_weight(tensor: &TensorInfo, name: Name<'_>, experts: Option<u64>) -> bool {
     let slices = tensor.shape.0[2];
     name.kind == "weight"

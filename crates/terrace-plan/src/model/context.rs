@@ -1,42 +1,44 @@
-//! How much memory a context takes, from the header alone.
+//! The memory of a context, estimated from the header alone.
 
 use crate::model::metadata::{for_layer, over_layers};
 use std::collections::BTreeSet;
 use terrace_model::KvTypes;
 use terrace_model::{ByteSize, LayerId, ModelFile};
 
-/// F32, the type of logits.
+/// Bytes of a logit (F32).
 const LOGIT_BYTES: u64 = 4;
 
-/// Bytes of a context.
+/// Memory of a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContextSize {
-    /// Keys, values and states.
+    /// Bytes of keys, values and recurrent states.
     pub cache: ByteSize,
-    /// The largest activations of a graph over an ubatch.
+    /// Bytes of the activations of a graph over an ubatch, at their peak.
     pub compute: ByteSize,
-    /// Logits where more than one token's are kept.
+    /// Bytes of logits if those of more than one token are kept.
     pub logits: ByteSize,
 }
 
 impl ContextSize {
-    /// All of it.
+    /// Returns the sum of all parts.
     pub const fn total(&self) -> ByteSize {
         let bytes = self.cache.bytes().saturating_add(self.compute.bytes());
         ByteSize(bytes.saturating_add(self.logits.bytes()))
     }
 }
 
-/// Context when none is asked for, in tokens: that of `terrace run`.
+/// The default context of `terrace run`, in tokens.
 pub const DEFAULT_CONTEXT: u32 = 4096;
 
-/// The context when `asked` for one of so many tokens; none: what the model was trained with, at most [`DEFAULT_CONTEXT`].
+/// Returns the tokens of the context: `asked`, or if that is `None` or 0, what the model was
+/// trained with, but at most [`DEFAULT_CONTEXT`].
 pub fn context_tokens(model: &ModelFile, asked: Option<u32>) -> u32 {
     let trained = model.arch_u64("context_length").and_then(|n| u32::try_from(n).ok()).filter(|&n| n > 0);
     asked.filter(|&n| n > 0).unwrap_or_else(|| trained.unwrap_or(DEFAULT_CONTEXT).min(DEFAULT_CONTEXT))
 }
 
-/// Bytes of a context of `tokens` tokens, computed in graphs of at most `ubatch` tokens, of which `outputs` leave logits.
+/// Estimates the memory of a context of `tokens` tokens, computed in graphs of at most `ubatch`
+/// tokens, with the logits of `outputs` tokens kept.
 pub fn context_size(
     model: &ModelFile,
     tokens: u32,
@@ -51,7 +53,7 @@ pub fn context_size(
     });
     let logits = match outputs {
         0 | 1 => 0,
-        // Once as the graph computes them, once where they are kept.
+        // Logits exist twice: as the graph computes them, and where they are kept.
         n => vocabulary(model).saturating_mul(LOGIT_BYTES * (u64::from(n) + u64::from(n.min(ubatch)))),
     };
     ContextSize {
@@ -61,9 +63,10 @@ pub fn context_size(
     }
 }
 
-/// Tokens per graph when nobody says: llama.cpp's 512, and more for models with experts. Each graph of a long prompt uses
-/// nearly all of them, so four times the tokens are a quarter of the reads; unless activations would then take more than
-/// an eighth of memory.
+/// Returns the default number of tokens per graph: llama.cpp's 512, and 2048 for models with
+/// experts. Each graph of a long prompt uses nearly all experts, so four times the tokens need a
+/// quarter of the reads. If the additional activations would take more than an eighth of the
+/// available memory, it is 512.
 pub fn auto_ubatch(model: &ModelFile, tokens: u32, available: ByteSize) -> u32 {
     const DENSE: u32 = 512;
     const EXPERTS: u32 = 2048;
@@ -72,25 +75,26 @@ pub fn auto_ubatch(model: &ModelFile, tokens: u32, available: ByteSize) -> u32 {
     if has_experts && more <= available.bytes() / 8 { EXPERTS } else { DENSE }
 }
 
-/// Layers that keep a state of fixed size instead of keys and values.
+/// Returns the layers that keep a state of fixed size instead of keys and values.
 pub fn recurrent_layers(model: &ModelFile) -> BTreeSet<LayerId> {
     let recurrent = model.tensors.iter().filter(|tensor| tensor.name.contains(".ssm_"));
     recurrent.filter_map(|tensor| tensor.layer()).collect()
 }
 
-/// Bytes of a recurrent layer's state, in 32 bits.
+/// Returns the bytes of a recurrent layer's state, stored as F32.
 pub fn state(model: &ModelFile, layer: LayerId) -> u64 {
     let get = |key: &str| for_layer(model, key, layer).unwrap_or(0);
     get("ssm.state_size").saturating_mul(get("ssm.inner_size")).saturating_mul(4)
 }
 
-/// Bytes of so many tokens' keys and values in a layer: `kv heads × (key length + value length)` values per token; latent
-/// attention keeps one compressed row of `kv_lora_rank + rope dimensions`. An upper estimate with sliding windows.
+/// Estimates the bytes of a layer's keys and values of `tokens` tokens: `kv heads × (key length +
+/// value length)` values per token. Latent attention keeps one compressed row of `kv_lora_rank +
+/// rope dimensions` values. With sliding windows this is an upper bound.
 pub fn rows(model: &ModelFile, layer: LayerId, kv_type: KvTypes, tokens: u32) -> u64 {
     let get = |key: &str| for_layer(model, key, layer);
     let heads = get("attention.head_count").unwrap_or(1).max(1);
     let (keys, values) = match get("attention.kv_lora_rank") {
-        // Values are read out of the same rows.
+        // Values are taken from the same rows.
         Some(rank) => (rank.saturating_add(get("rope.dimension_count").unwrap_or(0)), 0),
         None => {
             let head = get("embedding_length").unwrap_or(0) / heads;
@@ -104,8 +108,8 @@ pub fn rows(model: &ModelFile, layer: LayerId, kv_type: KvTypes, tokens: u32) ->
     token.saturating_mul(u64::from(tokens))
 }
 
-/// Values that attention multiplies for a token and a token that it looks back at: per head a key and a value, of latent
-/// attention the compressed row twice.
+/// Returns the number of values that attention multiplies per pair of a token and an earlier one:
+/// for each head a key and a value, or with latent attention the compressed row twice.
 pub fn attention(model: &ModelFile, layer: LayerId) -> u64 {
     let get = |key: &str| for_layer(model, key, layer);
     let heads = get("attention.head_count").unwrap_or(1).max(1);
@@ -120,8 +124,9 @@ pub fn attention(model: &ModelFile, layer: LayerId) -> u64 {
     heads.saturating_mul(values)
 }
 
-/// Activations of a graph over `ubatch` tokens: four live intermediates of the widest kind is what llama.cpp's allocator
-/// needs for the graphs measured here. Attention scores take nothing, since attention is fused.
+/// Estimates the bytes of activations of a graph over `ubatch` tokens. For the graphs measured
+/// here, llama.cpp's allocator needs four live intermediates of the widest kind. Attention scores
+/// take nothing, because attention is fused.
 pub fn activations(model: &ModelFile, ubatch: u32) -> u64 {
     let embd = model.arch_u64("embedding_length").unwrap_or(0);
     let ff = over_layers(model, "feed_forward_length").map_or(0, |count| count.max());
@@ -129,7 +134,7 @@ pub fn activations(model: &ModelFile, ubatch: u32) -> u64 {
     u64::from(ubatch).saturating_mul(embd.max(ff).saturating_mul(4 * 4)).saturating_mul(used)
 }
 
-/// Entries of the vocabulary: rows of the table of embeddings.
+/// Returns the size of the vocabulary: the rows of the embedding table.
 fn vocabulary(model: &ModelFile) -> u64 {
     model.tensor("token_embd.weight").map_or(0, |tensor| tensor.shape.0[1])
 }

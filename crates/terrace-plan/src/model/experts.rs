@@ -1,4 +1,4 @@
-//! Experts of a layer as units: which tensors hold them, and how large one of them is.
+//! The experts of a layer: which tensors hold them, and how large one of them is.
 
 use crate::model::class::{TensorClass, classify_all};
 use crate::model::metadata::for_layer;
@@ -11,16 +11,18 @@ use terrace_model::{ByteSize, LayerId, ModelFile};
 pub struct ExpertGroup {
     /// The layer.
     pub layer: LayerId,
-    /// How many experts: the slowest dimension of each of the tensors.
+    /// Number of experts: the slowest dimension of each of the tensors.
     pub experts: u32,
-    /// Indices of the tensors in [`ModelFile::tensors`], in file order: gate, up, down, or fused gate_up and down.
+    /// Indices of the tensors in [`ModelFile::tensors`], in file order: gate, up and down, or fused
+    /// gate_up and down.
     pub roles: Vec<usize>,
     /// Bytes of one expert over all roles.
     pub bundle: ByteSize,
 }
 
 impl ExpertGroup {
-    /// How many experts a token uses in this layer: what the metadata says, all of them if it says nothing.
+    /// Returns the number of experts that a token uses in this layer, by the metadata; all experts
+    /// if the metadata does not say.
     pub fn top_k(&self, model: &ModelFile) -> u32 {
         for_layer(model, "expert_used_count", self.layer)
             .and_then(|k| u32::try_from(k).ok())
@@ -28,14 +30,14 @@ impl ExpertGroup {
             .map_or(self.experts, |k| k.min(self.experts))
     }
 
-    /// Bytes of this group that one token uses.
+    /// Returns the bytes of this group that one token uses.
     pub fn token_bytes(&self, model: &ModelFile) -> ByteSize {
         ByteSize(self.bundle.bytes() * u64::from(self.top_k(model)))
     }
 }
 
-/// The model's experts by layer, layers in order. A layer whose expert tensors differ in their count (groups of
-/// experts that share a smaller one) has a group for each count.
+/// Returns the model's experts by layer, in order. A layer whose tensors have different numbers of
+/// experts (because groups of experts share a matrix) has a group for each number.
 pub fn expert_groups(model: &ModelFile) -> Vec<ExpertGroup> {
     groups(model, &classify_all(model))
 }
@@ -46,7 +48,7 @@ pub fn groups(model: &ModelFile, classes: &[TensorClass]) -> Vec<ExpertGroup> {
         if *class != TensorClass::Expert {
             continue;
         }
-        // Both hold for every tensor of this class; a count above 2^32 fits in no file.
+        // Tensors of this class always have both; no file could hold more than 2^32 experts.
         let (Some(layer), Ok(experts)) = (tensor.layer(), u32::try_from(tensor.shape.0[2])) else { continue };
         let group = groups.entry((layer, experts)).or_insert_with(|| ExpertGroup {
             layer,

@@ -1,4 +1,4 @@
-//! Reading metadata that is one number for all layers, or an array of one per layer.
+//! Reading metadata that is one number for all layers, or an array with one number per layer.
 
 use serde::Serialize;
 use std::fmt;
@@ -8,19 +8,19 @@ use terrace_model::{LayerId, MetaValue, ModelFile};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Count {
-    /// The same everywhere.
+    /// The same number in all layers.
     Same(u64),
-    /// Different ones.
+    /// Different numbers.
     Range {
-        /// Smallest.
+        /// The smallest number.
         min: u64,
-        /// Largest.
+        /// The largest number.
         max: u64,
     },
 }
 
 impl Count {
-    /// Over some layers' numbers; `None` if there are none.
+    /// Summarises the numbers of some layers; `None` if there are none.
     pub fn over(values: impl IntoIterator<Item = u64>) -> Option<Self> {
         let mut values = values.into_iter();
         let first = values.next()?;
@@ -28,7 +28,7 @@ impl Count {
         Some(if min == max { Self::Same(min) } else { Self::Range { min, max } })
     }
 
-    /// The largest.
+    /// Returns the largest number.
     pub const fn max(self) -> u64 {
         match self {
             Self::Same(n) | Self::Range { max: n, .. } => n,
@@ -45,7 +45,7 @@ impl fmt::Display for Count {
     }
 }
 
-/// The architecture's `key` for a layer: the number, or the array's element.
+/// Returns the architecture's `key` for a layer: the number, or the array's element.
 pub fn for_layer(model: &ModelFile, key: &str, layer: LayerId) -> Option<u64> {
     match model.metadata.get(&format!("{}.{key}", model.architecture()))? {
         MetaValue::U64(n) => Some(*n),
@@ -57,7 +57,7 @@ pub fn for_layer(model: &ModelFile, key: &str, layer: LayerId) -> Option<u64> {
     }
 }
 
-/// The architecture's `key` over all layers.
+/// Returns the architecture's `key` for all layers.
 pub fn over_layers(model: &ModelFile, key: &str) -> Option<Count> {
     match model.metadata.get(&format!("{}.{key}", model.architecture()))? {
         MetaValue::U64(n) => Some(Count::Same(*n)),

@@ -1,4 +1,4 @@
-//! What a model's header says of its tensors, its experts and its context.
+//! What a model's header says about its tensors, its experts and its context.
 
 pub(crate) mod class;
 pub(crate) mod context;

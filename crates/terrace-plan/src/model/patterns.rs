@@ -1,20 +1,22 @@
-//! Patterns by which llama.cpp's loader finds the managed tensors.
+//! Patterns by which llama.cpp's loader finds the streamed tensors.
 //!
-//! `tensor_buft_overrides` are ECMAScript expressions; the loader compiles and searches each of them for each
-//! tensor until one matches, so there should be few and they should be simple.
+//! `tensor_buft_overrides` are ECMAScript expressions. For each tensor the loader compiles and
+//! searches one after the other until one matches, so they should be few and simple.
 
 use crate::model::selection::Selection;
 use std::collections::{BTreeMap, BTreeSet};
 use terrace_model::ModelFile;
 use terrace_model::split_layer;
 
-/// Expressions that match the selected tensors' names and no other tensor's of the model.
+/// Returns expressions that match the names of the selected tensors and no other names of the
+/// model.
 ///
-/// One for the roles that are selected in every layer that has them (`^blk\.[0-9]+\.(ffn_up_exps|…)\.weight$`), one
-/// for each set of layers that is selected for some roles only, and one for names outside of layers.
+/// There is one for the roles that are selected in every layer that has them
+/// (`^blk\.[0-9]+\.(ffn_up_exps|…)\.weight$`), one for each set of layers in which only some roles
+/// are selected, and one for names outside of layers.
 pub fn override_patterns(model: &ModelFile, selection: &Selection) -> Vec<String> {
     let selected: BTreeSet<usize> = selection.tensors.iter().map(|m| m.tensor).collect();
-    // By role: the layers it is selected in, and whether there are others.
+    // By role: the layers in which it is selected, and whether it has others.
     let mut roles: BTreeMap<&str, (BTreeSet<&str>, bool)> = BTreeMap::new();
     let mut plain = BTreeSet::new();
     for (index, tensor) in model.tensors.iter().enumerate() {
@@ -34,7 +36,8 @@ pub fn override_patterns(model: &ModelFile, selection: &Selection) -> Vec<String
         }
     }
 
-    // Roles that are selected in the same layers share an expression; no layers stands for all.
+    // Roles that are selected in the same layers share an expression; an empty set stands for all
+    // layers.
     let mut shared: BTreeMap<BTreeSet<&str>, BTreeSet<&str>> = BTreeMap::new();
     for (role, (layers, partial)) in roles {
         if !layers.is_empty() {
@@ -54,7 +57,7 @@ pub fn override_patterns(model: &ModelFile, selection: &Selection) -> Vec<String
     patterns
 }
 
-/// One of the texts, with a common `.weight` behind them taken out.
+/// Returns an expression for any of the texts, with a common `.weight` at their ends factored out.
 fn with_kind(texts: &BTreeSet<&str>) -> String {
     const KIND: &str = ".weight";
     let stems: Option<Vec<&str>> = texts.iter().map(|t| t.strip_suffix(KIND)).collect();
@@ -69,7 +72,7 @@ fn any_of<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     if let [one] = texts.as_slice() { one.clone() } else { format!("({})", texts.join("|")) }
 }
 
-/// Puts a backslash before what ECMAScript expressions give a meaning to.
+/// Escapes the special characters of ECMAScript expressions.
 fn escape(text: &str) -> String {
     text.chars().fold(String::new(), |mut out, c| {
         if r"\^$.|?*+()[]{}".contains(c) {

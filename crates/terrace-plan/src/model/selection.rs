@@ -1,4 +1,4 @@
-//! Which tensors Terrace manages.
+//! Which tensors are streamed.
 
 use crate::model::class::{TensorClass, classify_all};
 use crate::wishes::manage::Manage;
@@ -6,20 +6,21 @@ use serde::Serialize;
 use terrace_model::Name;
 use terrace_model::{ByteSize, ModelFile, TensorInfo};
 
-/// Matrices below this size stay resident under [`Manage::All`]: a page fault's worth of RAM each, and a read of
-/// them would cost as long as one ten times their size.
+/// Smaller matrices stay resident with [`Manage::All`]: they take little RAM, and reading one would
+/// take as long as reading one ten times its size.
 pub const MATRIX_MIN: ByteSize = ByteSize::kib(64);
 
-/// A tensor that Terrace manages.
+/// A streamed tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Managed {
     /// Index in [`ModelFile::tensors`].
     pub tensor: usize,
-    /// The tensor is loaded and evicted in this many slices, one per expert; `None`: as a whole.
+    /// Number of slices in which the tensor is read and evicted, one per expert; `None` means as a
+    /// whole.
     pub experts: Option<u32>,
 }
 
-/// The tensors that Terrace manages, in file order.
+/// The streamed tensors, in file order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Selection {
     /// The tensors.
@@ -27,12 +28,13 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Whether nothing is managed.
+    /// Returns whether nothing is streamed.
     pub const fn is_empty(&self) -> bool {
         self.tensors.is_empty()
     }
 
-    /// The tensors' descriptions with their cuts. `model` is the one that the selection was made from.
+    /// Returns the descriptions of the tensors with their numbers of slices. `model` must be the
+    /// one that the selection was made from.
     pub fn infos<'a>(
         &'a self,
         model: &'a ModelFile,
@@ -40,7 +42,7 @@ impl Selection {
         self.tensors.iter().map(|m| (&model.tensors[m.tensor], m.experts))
     }
 
-    /// The narrowest [`Manage`] that names all of them.
+    /// Returns the narrowest [`Manage`] that names all of the tensors.
     pub fn kind(&self, model: &ModelFile, classes: &[TensorClass]) -> Manage {
         let class = |managed: &Managed| match classes[managed.tensor] {
             TensorClass::Expert => Manage::Experts,
@@ -56,15 +58,15 @@ impl Selection {
         self.tensors.iter().map(class).max_by_key(rank).unwrap_or(Manage::None)
     }
 
-    /// Bytes of the managed tensors.
+    /// Returns the bytes of the tensors.
     pub fn bytes(&self, model: &ModelFile) -> ByteSize {
         self.infos(model).map(|(tensor, _)| tensor.size()).sum()
     }
 }
 
-/// The tensors that `manage` names. [`Manage::Auto`] depends on a budget, which [`plan`](crate::plan) knows; here
-/// it means the first set that a plan tries for a model that does not fit: the experts if there are any, else
-/// what [`Manage::Ffn`] names.
+/// Returns the tensors that `manage` names. [`Manage::Auto`] depends on a budget, which only
+/// [`plan`](crate::plan) knows. Here it means the first set that a plan tries for a model that does
+/// not fit: the experts if there are any, otherwise what [`Manage::Ffn`] names.
 pub fn managed(model: &ModelFile, manage: Manage) -> Selection {
     select(model, &classify_all(model), manage)
 }
@@ -94,8 +96,9 @@ pub fn select(model: &ModelFile, classes: &[TensorClass], manage: Manage) -> Sel
     Selection { tensors: tensors.collect() }
 }
 
-/// Roles with two or more dimensions that are not operands of a matrix product or a row look-up, but of
-/// convolutions, scans, sums and element-wise products: these operations read their weight directly.
+/// Parts of the names of roles with two or more dimensions that are not operands of matrix products
+/// or row look-ups, but of convolutions, scans, sums and element-wise products. These operations
+/// read their weights directly.
 const ELEMENTWISE: [&str; 12] = [
     "norm",
     "conv",
@@ -111,11 +114,12 @@ const ELEMENTWISE: [&str; 12] = [
     "sinks",
 ];
 
-/// Whether the tensor is a matrix that operations on managed weights take, and large enough to care.
+/// Returns whether the tensor is a matrix that operations on streamed weights support, and large
+/// enough to stream.
 pub fn is_matrix(tensor: &TensorInfo) -> bool {
     let name = Name::of(&tensor.name);
     let role = name.role;
-    // Index tables are integers; a single vector's extra dimension may be in front.
+    // Index tables are integers; a vector may have an additional dimension in front.
     let integer = matches!(tensor.ty.name.as_str(), "i8" | "i16" | "i32" | "i64");
     let rows = tensor.shape.0[1..].iter().product::<u64>();
     name.kind == "weight"
@@ -124,6 +128,7 @@ pub fn is_matrix(tensor: &TensorInfo) -> bool {
         && rows > 1
         && tensor.size() >= MATRIX_MIN
         && !ELEMENTWISE.iter().any(|part| role.contains(part))
-        // Whole experts are selected by their class; what only looks like them is not understood.
+        // Experts are selected by their class; other tensors with such a name have an unknown
+        // structure.
         && !role.ends_with("exps")
 }

@@ -1,4 +1,4 @@
-//! A model in numbers, for people and for `terrace inspect`.
+//! A summary of a model, for `terrace inspect`.
 
 use crate::model::class::{TensorClass, classify_all};
 use crate::model::experts::groups;
@@ -8,42 +8,42 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use terrace_model::{ByteSize, MetaValue, ModelFile, TensorInfo};
 
-/// A model in numbers. `Display` is a table for terminals.
+/// A summary of a model. `Display` is a table for terminals.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
     /// `general.architecture`.
     pub architecture: String,
     /// `general.name`.
     pub name: Option<String>,
-    /// Elements of all tensors.
+    /// Number of elements of all tensors.
     pub parameters: u64,
-    /// Transformer blocks.
+    /// Number of layers.
     pub n_layers: Option<u64>,
-    /// Width.
+    /// Width of the hidden state.
     pub n_embd: Option<u64>,
-    /// Attention heads.
+    /// Number of attention heads.
     pub n_head: Option<Count>,
-    /// Key and value heads.
+    /// Number of key and value heads.
     pub n_head_kv: Option<Count>,
-    /// Context length that it was trained for, in tokens.
+    /// Trained context length in tokens.
     pub context_length: Option<u64>,
     /// Size of the vocabulary.
     pub n_vocab: Option<u64>,
-    /// Routed experts per layer that has some.
+    /// Routed experts per layer, of layers that have some.
     pub experts: Option<Count>,
-    /// Of these, used for a token.
+    /// Routed experts that a token uses per layer.
     pub experts_used: Option<Count>,
     /// Experts that every token uses.
     pub experts_shared: Option<u64>,
-    /// Layers with routed experts.
+    /// Number of layers with routed experts.
     pub moe_layers: u64,
-    /// Bytes of one expert over its roles.
+    /// Bytes of one expert, all of its matrices together.
     pub bundle_bytes: Option<Count>,
-    /// Over the layers with experts: bundle bytes times experts used.
+    /// The token cycle: bundle bytes times experts used, summed over the layers.
     pub token_cycle_bytes: ByteSize,
     /// Tensors and bytes by type, largest first.
     pub types: Vec<TypeSummary>,
-    /// Tensors and bytes by what they are for; classes that the model lacks are left out.
+    /// Tensors and bytes by class; classes that the model lacks are left out.
     pub classes: Vec<ClassSummary>,
     /// The files.
     pub shards: Vec<ShardSummary>,
@@ -59,9 +59,9 @@ pub struct TypeSummary {
     /// ggml's name of the type.
     #[serde(rename = "type")]
     pub ty: String,
-    /// How many.
+    /// Number of tensors.
     pub tensors: u64,
-    /// Their bytes.
+    /// Bytes of these tensors.
     pub bytes: ByteSize,
 }
 
@@ -70,25 +70,25 @@ pub struct TypeSummary {
 pub struct ClassSummary {
     /// The class.
     pub class: TensorClass,
-    /// How many.
+    /// Number of tensors.
     pub tensors: u64,
-    /// Their bytes.
+    /// Bytes of these tensors.
     pub bytes: ByteSize,
 }
 
 /// One file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ShardSummary {
-    /// Where it is.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Its length.
+    /// Length of the file.
     pub bytes: ByteSize,
-    /// Tensors in it.
+    /// Number of tensors in it.
     pub tensors: u64,
 }
 
 impl Summary {
-    /// Counts what a model file holds.
+    /// Summarises a model file.
     pub fn of(model: &ModelFile) -> Self {
         let classes = classify_all(model);
         let groups = groups(model, &classes);
@@ -118,7 +118,8 @@ impl Summary {
     }
 }
 
-/// The tokenizer's own count, else what the metadata or the embedding's rows say.
+/// Returns the size of the vocabulary: the tokenizer's number of tokens, or the number in the
+/// metadata, or the rows of the embedding table.
 fn vocabulary(model: &ModelFile) -> Option<u64> {
     let tokens = match model.metadata.get("tokenizer.ggml.tokens") {
         Some(MetaValue::LongArray(len)) => Some(*len),

@@ -1,11 +1,11 @@
-//! A summary as a table.
+//! Displaying a summary as a table.
 
 use crate::model::metadata::Count;
 use crate::model::summary::Summary;
 use std::fmt;
 use terrace_model::ByteSize;
 
-/// A line of a table: a label in a column of its own.
+/// Writes a line of a table, with the label in a column of its own.
 fn row(f: &mut fmt::Formatter<'_>, label: &str, value: impl fmt::Display) -> fmt::Result {
     writeln!(f, "{label:<16} {value}")
 }
@@ -14,17 +14,17 @@ fn optional(f: &mut fmt::Formatter<'_>, label: &str, value: Option<impl fmt::Dis
     value.map_or(Ok(()), |value| row(f, label, value))
 }
 
-/// Text from the file without what would move a terminal's cursor.
+/// Replaces control characters in text from the file, which could move a terminal's cursor.
 fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 fn percent(part: ByteSize, whole: ByteSize) -> f64 {
-    // For people: precision does not matter, and an empty model is 0 % of everything.
+    // Precision does not matter in a table; an empty model counts as 0 %.
     if whole == ByteSize::ZERO { 0.0 } else { part.bytes() as f64 * 100.0 / whole.bytes() as f64 }
 }
 
-/// 30.5 B, 40.1 M.
+/// Formats a number of parameters: 30.5 B, 40.1 M.
 fn parameters(n: u64) -> String {
     let value = n as f64;
     match n {

@@ -1,12 +1,12 @@
-//! What must be in slots at once, and what all of it would take.
+//! The slots that streamed weights need: at the least, and for all of them.
 
 use crate::model::class::TensorClass;
 use crate::model::experts::groups;
 use crate::model::selection::Selection;
 use terrace_model::{ByteSize, ModelFile, PAGE, TensorInfo};
 
-/// Slot bytes that a block of `len` bytes takes at most: direct reads take the pages around it, so both of its
-/// ends may need one more.
+/// Returns the most bytes that the slot of a block of `len` bytes takes. Direct reads read whole
+/// pages, so both ends of the block may need one more.
 pub const fn slot_size(len: u64) -> ByteSize {
     ByteSize(len.div_ceil(PAGE) * PAGE + PAGE)
 }
@@ -14,19 +14,22 @@ pub const fn slot_size(len: u64) -> ByteSize {
 /// The slots that a selection needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkingSet {
-    /// Enough for everything at once.
+    /// Bytes of slots that hold everything at once.
     pub whole: ByteSize,
-    /// The least that works.
+    /// The fewest bytes that work.
     pub least: ByteSize,
-    /// What needs the least; empty if nothing is managed.
+    /// The weights that determine `least`; empty if nothing is streamed.
     pub needs: String,
-    /// Bytes of managed weights that one token touches.
+    /// Bytes of streamed weights that one token uses.
     pub token_cycle: ByteSize,
 }
 
-/// The backend computes a node from blocks in waves, so one block at a time would do; but experts are planned with
-/// room for as many of one tensor as a token uses, or decoding would wait for each read alone. The least is that plus
-/// the largest matrix: a run of nodes may hold one while its experts come and go. Tables that are only read by row never enter a slot.
+/// Computes the slots that a selection needs.
+///
+/// The backend computes a node from blocks in waves, so one block at a time would do. But plans
+/// leave room for as many experts of one tensor as a token uses, because otherwise decoding would
+/// wait for each read by itself. The least is that plus the largest matrix: a run of nodes may hold
+/// a matrix while its experts come and go. Tables that are only read by row never take a slot.
 pub fn working_set(model: &ModelFile, classes: &[TensorClass], selection: &Selection) -> WorkingSet {
     let mut set = WorkingSet {
         whole: ByteSize::ZERO,
@@ -44,7 +47,7 @@ pub fn working_set(model: &ModelFile, classes: &[TensorClass], selection: &Selec
             let slice = tensor.extent.len / u64::from(experts);
             set.whole += ByteSize(slot_size(slice).bytes() * u64::from(experts));
         } else if is_row_table(tensor, classes[managed.tensor], has_output) {
-            // Read by row, beside the slots.
+            // Read by row, without a slot.
         } else {
             let size = slot_size(tensor.extent.len);
             set.whole += size;
@@ -86,7 +89,8 @@ impl Least {
     }
 }
 
-/// Embeddings are looked up by row, unless the model has no other output matrix and multiplies by them too.
+/// Returns whether a tensor is only looked up by row: embeddings are, unless the model has no other
+/// output matrix and multiplies by them, too.
 pub fn is_row_table(tensor: &TensorInfo, class: TensorClass, has_output: bool) -> bool {
     class == TensorClass::TokenEmbedding && (has_output || tensor.name != "token_embd.weight")
 }

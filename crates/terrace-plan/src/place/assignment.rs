@@ -1,18 +1,20 @@
-//! Where everything lies, and what a token then costs.
+//! Where all weights live, and what a token then costs.
 
 use super::costs::Costs;
 use super::workload::Workload;
 
-/// A placement in numbers. Experts that are on no device share one cache in RAM, whichever layer they are of.
+/// Places for all weights. Experts that are on no device share one cache in RAM, across all layers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Assignment {
-    /// By layer: the place (see [`Costs`]) that holds and computes its dense weights and its part of the context.
+    /// The home of each layer: the place (see [`Costs`]) that holds and computes its dense weights
+    /// and its part of the context.
     pub homes: Vec<usize>,
-    /// By layer: experts at its home, where that is a device; the hottest.
+    /// The number of experts, the hottest ones, at the home of each layer, if that is a device.
     pub hot: Vec<u32>,
-    /// By matrix of [`Workload::matrices`]: read from disk for every token. Only those of layers at home in RAM.
+    /// Whether each of [`Workload::matrices`] is read from disk for every token. Only matrices of
+    /// layers at home in RAM can be.
     pub streamed: Vec<bool>,
-    /// Tables are read by row from disk.
+    /// Whether tables are read by row from disk.
     pub tables_streamed: bool,
     /// Bytes of RAM that cache experts.
     pub arena: u64,
@@ -21,61 +23,62 @@ pub struct Assignment {
 /// Bytes that an assignment takes at a place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Use {
-    /// Weights that stay.
+    /// Resident weights.
     pub resident: u64,
     /// Cached experts.
     pub arena: u64,
-    /// Slots that streamed matrices go through.
+    /// Slots that streamed matrices pass through.
     pub ring: u64,
-    /// Keys, values and states.
+    /// Keys, values and recurrent states.
     pub cache: u64,
     /// Activations.
     pub compute: u64,
 }
 
 impl Use {
-    /// Bytes of weights.
+    /// Returns the bytes for weights.
     pub const fn weights(&self) -> u64 {
         self.resident + self.arena + self.ring
     }
 
-    /// Bytes of the context.
+    /// Returns the bytes for the context.
     pub const fn context(&self) -> u64 {
         self.cache + self.compute
     }
 }
 
-/// Seconds of a token, and where they come from.
+/// Seconds of a token, and their parts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decode {
-    /// All of it: the slower of computing (with its waits) and reading.
+    /// The whole token: the longer of computing (including waits) and reading.
     pub total: f64,
-    /// Computing what is not a routed expert, by place.
+    /// Computing everything except routed experts, by place.
     pub dense: Vec<f64>,
-    /// Computing routed experts, by place; places compute beside each other.
+    /// Computing routed experts, by place; places compute in parallel.
     pub experts: Vec<f64>,
-    /// The same, of each layer's slowest place alone.
+    /// Computing routed experts, at each layer's slowest place only.
     pub lanes: f64,
-    /// Waiting for experts that are being read, behind the computation of those that are there.
+    /// Waiting for experts that are still being read after the others are computed.
     pub waits: f64,
-    /// Layers in which reading experts takes longer than computing them: their share of `lanes + waits`.
+    /// The part of `lanes + waits` in layers where reading experts takes longer than computing
+    /// them.
     pub read_bound: f64,
-    /// Handing activations from one processor to another.
+    /// Transferring activations between processors.
     pub hops: f64,
     /// Waiting for rows of tables.
     pub rows: f64,
     /// Reading experts.
     pub expert_reads: f64,
-    /// Reading matrices, beside everything else.
+    /// Reading matrices, which overlaps with everything else.
     pub matrix_reads: f64,
-    /// Bytes read.
+    /// Number of bytes read.
     pub bytes_read: f64,
-    /// Share of expert uses that are hits, over all tiers.
+    /// Share of expert uses that hit, in any tier.
     pub hits: f64,
 }
 
 impl Assignment {
-    /// Everything at home in RAM and resident, whether it fits or not.
+    /// Makes an assignment with everything resident in RAM, whether it fits or not.
     pub fn resident(work: &Workload) -> Self {
         Self {
             homes: vec![0; work.layers.len()],
@@ -86,7 +89,7 @@ impl Assignment {
         }
     }
 
-    /// Bytes of experts that are on no device.
+    /// Returns the bytes of experts that are on no device.
     pub fn cold_experts(&self, work: &Workload) -> u64 {
         let layers = work.layers.iter().zip(&self.hot);
         layers
@@ -100,7 +103,8 @@ impl Assignment {
             .sum()
     }
 
-    /// Slots that the cache needs at least: a token's experts of the largest tensor, unless all experts fit.
+    /// Returns the fewest bytes that the cache needs: a token's experts of the largest tensor,
+    /// unless all experts fit in less.
     pub fn least_arena(&self, work: &Workload) -> u64 {
         let layers = work.layers.iter().zip(&self.hot);
         let cold = layers.filter_map(|(layer, &hot)| {
@@ -110,7 +114,7 @@ impl Assignment {
         cold.max().unwrap_or(0).min(self.cold_experts(work))
     }
 
-    /// Bytes that it takes at each place.
+    /// Returns the bytes that the assignment takes at each place.
     pub fn uses(&self, work: &Workload, costs: &Costs) -> Vec<Use> {
         let mut uses = vec![Use::default(); costs.devices.len() + 1];
         for (index, layer) in work.layers.iter().enumerate() {
@@ -143,7 +147,7 @@ impl Assignment {
         uses
     }
 
-    /// Whether every tier holds what is put into it.
+    /// Returns whether every tier holds what is assigned to it.
     pub fn fits(&self, work: &Workload, costs: &Costs) -> bool {
         let at_home =
             work.matrices.iter().zip(&self.streamed).all(|(matrix, &s)| !s || self.homes[matrix.layer] == 0);
@@ -159,12 +163,13 @@ impl Assignment {
             })
     }
 
-    /// Seconds of a token when the caches are warm.
+    /// Computes the seconds of a token when the caches are warm.
     ///
-    /// A layer computes its dense part; then its experts, on all places that have some at once, while those that are
-    /// missing are read: the slower of both counts. Matrices are read ahead, in an order that is known, so only the sum
-    /// of all reading can be slower than the sum of all layers; but where experts are read too, they find the drive's
-    /// queue full of what is read ahead, and all of that adds to their waits.
+    /// A layer computes its dense part, then its experts, in parallel on all places that have some,
+    /// while missing experts are read; the longer of both counts. Matrices are read ahead in a
+    /// known order, so they only count if all reading together takes longer than all layers
+    /// together. But if experts are read, too, these queue behind the matrices that are read ahead,
+    /// and all of that adds to their waits.
     pub fn decode(&self, work: &Workload, costs: &Costs) -> Decode {
         let places = costs.devices.len() + 1;
         let mut out = Decode { dense: vec![0.0; places], experts: vec![0.0; places], ..Decode::default() };
@@ -226,23 +231,24 @@ impl Assignment {
 }
 
 impl Decode {
-    /// Seconds of the layers one behind the other, with their waits.
+    /// Returns the seconds of all layers in sequence, including their waits.
     pub fn computing(&self) -> f64 {
         self.dense.iter().sum::<f64>() + self.lanes + self.waits + self.queued() + self.hops + self.rows
     }
 
-    /// Seconds that expert reads wait behind reading ahead.
+    /// Returns the seconds that reads of experts queue behind matrices that are read ahead.
     pub fn queued(&self) -> f64 {
         if self.expert_reads > 0.0 { self.matrix_reads } else { 0.0 }
     }
 
-    /// Seconds that the disk is busy.
+    /// Returns the seconds that the disk is busy.
     pub fn reading(&self) -> f64 {
         self.expert_reads + self.matrix_reads + self.rows
     }
 }
 
-/// Seconds from one place to another; between devices through RAM.
+/// Returns the seconds of a transfer from one place to another; between devices it goes through
+/// RAM.
 fn crossing(costs: &Costs, from: usize, to: usize) -> f64 {
     if from == to {
         return 0.0;

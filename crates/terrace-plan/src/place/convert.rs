@@ -1,4 +1,4 @@
-//! Between an assignment, which costs can be reckoned of, and what is decided of tensors.
+//! Conversions between assignments, which have costs, and decisions, which name tensors.
 
 use super::assignment::Assignment;
 use super::costs::Costs;
@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use terrace_model::{ByteSize, ModelFile};
 
 impl Assignment {
-    /// What a run does by it.
+    /// Converts the assignment to decisions for a run.
     pub fn decided(
         &self,
         model: &ModelFile,
@@ -26,7 +26,8 @@ impl Assignment {
         let chosen: BTreeSet<usize> = matrices.chain(tables).collect();
         let on_device: Vec<u32> =
             (0..work.layers.len()).map(|i| if self.homes[i] > 0 { self.hot[i] } else { 0 }).collect();
-        // Of layers with copies of a part on devices, the others are read through slots, even if all of them have room there.
+        // If a device holds copies of only a part of a layer's experts, the others are read through
+        // slots, even if these have room for all of them.
         let partly = |layer: usize| {
             work.layers[layer].experts.as_ref().is_some_and(|e| (1..e.count).contains(&on_device[layer]))
         };
@@ -35,7 +36,7 @@ impl Assignment {
                 experts.bytes / u64::from(experts.count.max(1)) * u64::from(experts.count - on_device[layer])
             })
         };
-        // Experts that all fit are no cache.
+        // If all experts fit, they are resident, not cached.
         let experts_stream = self.arena > 0 && self.arena != self.cold_experts(work);
         let cache = match experts_stream {
             true => self.arena,
@@ -61,10 +62,10 @@ impl Assignment {
         }
     }
 
-    /// What was decided as an assignment, whether it fits or not.
+    /// Converts decisions to an assignment, whether it fits or not.
     ///
     /// # Errors
-    /// A device that the machine does not have.
+    /// If a device does not exist on the machine.
     pub fn of(
         decided: &Decided,
         model: &ModelFile,
@@ -90,7 +91,7 @@ impl Assignment {
         let cold = assignment.cold_experts(work);
         let streamed = assignment.streamed.clone();
         let ring = work.ring(|index| streamed[index]);
-        // Of streamed experts those that a device has copies of are never asked for.
+        // Experts that a device has copies of are never requested.
         let others = |managed: &Managed| {
             let (tensor, experts) = (&model.tensors[managed.tensor], u64::from(managed.experts?));
             let layer = work.layers.iter().position(|layer| layer.id == tensor.layer())?;

@@ -5,11 +5,11 @@ use crate::machine::{DeviceProfile, MachineProfile, default_rates, device_room};
 use crate::wishes::{Budget, HitCurve, Wishes};
 use terrace_model::ByteSize;
 
-/// What a token costs, wherever its weights lie. Places: 0 is RAM (and whatever computes on it), `d + 1` the `d`-th
-/// device with memory of its own, the fastest first.
+/// What a token costs, for each place where its weights may live. Place 0 is RAM (and whatever
+/// computes on it), place `d + 1` the `d`-th device with memory of its own, the fastest first.
 #[derive(Clone, Debug)]
 pub struct Costs {
-    /// By layer.
+    /// Costs by layer.
     pub layers: Vec<LayerCost>,
     /// Seconds for reading each of [`Workload::matrices`].
     pub stream: Vec<f64>,
@@ -17,26 +17,26 @@ pub struct Costs {
     pub rows: f64,
     /// Devices with memory of their own.
     pub devices: Vec<DeviceCost>,
-    /// RAM for weights: resident ones and slots.
+    /// Given bytes of RAM for weights, resident ones and slots; `None` if chosen automatically.
     pub ram_budget: Option<u64>,
-    /// RAM for all of them and the context.
+    /// Bytes of RAM for weights and context.
     pub ram: u64,
-    /// Layers that must be on devices; none: as many as pay.
+    /// Number of layers that must be on devices; `None` means as many as make the run faster.
     pub device_layers: Option<usize>,
     /// Whether devices may hold a part of a layer's experts.
     pub hot_lanes: bool,
-    /// Hits.
+    /// The hit curve.
     pub curve: HitCurve,
 }
 
 /// A layer's seconds per token.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LayerCost {
-    /// Everything but routed experts, by place.
+    /// Computing everything except routed experts, by place.
     pub dense: Vec<f64>,
-    /// The routed experts of a token, if all are computed at that place.
+    /// Computing the routed experts of a token, by place, if all are computed there.
     pub experts: Vec<f64>,
-    /// Reading all of them.
+    /// Reading all of these experts.
     pub miss: f64,
 }
 
@@ -45,14 +45,14 @@ pub struct LayerCost {
 pub struct DeviceCost {
     /// Index in [`MachineProfile::devices`].
     pub index: usize,
-    /// Bytes that it has for weights and context.
+    /// Bytes for weights and context.
     pub room: u64,
-    /// Seconds for handing a token's activations over, one way.
+    /// Seconds for transferring a token's activations in one direction.
     pub hop: f64,
 }
 
 impl Costs {
-    /// Of a model on a machine.
+    /// Computes the costs of a model on a machine.
     pub fn of(work: &Workload, machine: &MachineProfile, wishes: &Wishes) -> Self {
         let mut devices: Vec<(usize, &DeviceProfile)> = machine.separate().collect();
         devices.sort_by(|a, b| b.1.bandwidth().total_cmp(&a.1.bandwidth()).then(a.0.cmp(&b.0)));
@@ -126,19 +126,19 @@ impl Costs {
         }
     }
 
-    /// Whether the user leaves devices to the planners.
+    /// Returns whether the planners are free in their use of devices.
     pub const fn is_free(&self) -> bool {
         self.devices.is_empty() || (self.hot_lanes && self.device_layers.is_none())
     }
 
-    /// RAM for weights where `context` bytes of it are the context's.
+    /// Returns the bytes of RAM for weights if the context takes `context` bytes of RAM.
     pub fn weight_room(&self, context: u64) -> u64 {
-        // A budget that was given is the user's word, as it is for `terrace run`.
+        // A given budget is not reduced by the context, as in `terrace run`.
         self.ram_budget.unwrap_or_else(|| self.ram.saturating_sub(context))
     }
 }
 
-/// Bytes per second that whatever computes on RAM reads it with.
+/// Returns the bytes per second at which RAM is read by the processor that computes on it.
 pub fn host_bandwidth(machine: &MachineProfile) -> f64 {
     match machine.unified() {
         Some(device) => device.bandwidth(),
@@ -146,8 +146,9 @@ pub fn host_bandwidth(machine: &MachineProfile) -> f64 {
     }
 }
 
-/// How much longer the processor computes because it reads meanwhile: on two cores up to twice as long where nearly everything
-/// is read, not at all where `room` bytes hold the model. The requests take the time of some cores, however many there are.
+/// Returns the factor by which reading slows the CPU's computing down: on two cores up to 2 if
+/// nearly everything is read, 1 if `room` bytes hold the model. Requests take the time of a fixed
+/// number of cores.
 fn beside_reads(work: &Workload, room: u64, cores: u32) -> f64 {
     let all: u64 = work.layers.iter().map(|layer| layer.dense).sum::<u64>() + work.expert_bytes();
     let missing = 1.0 - (room as f64 / all.max(1) as f64).min(1.0);

@@ -1,4 +1,4 @@
-//! What lies where, in the words of a plan.
+//! Describes an assignment as parts of a plan.
 
 use super::assignment::Assignment;
 use super::costs::Costs;
@@ -12,7 +12,7 @@ use crate::plan::parts::{PlannedExperts, PlannedLayer, TierUse};
 use std::collections::BTreeSet;
 use terrace_model::{ByteSize, ModelFile};
 
-/// An assignment with everything that it is about.
+/// An assignment with everything that it refers to.
 #[derive(Clone, Copy)]
 pub struct Placed<'a> {
     pub model: &'a ModelFile,
@@ -20,12 +20,12 @@ pub struct Placed<'a> {
     pub work: &'a Workload,
     pub costs: &'a Costs,
     pub assignment: &'a Assignment,
-    /// Whether experts are streamed, even if all of them have room.
+    /// Whether experts are streamed, even if slots hold all of them.
     pub experts_stream: bool,
 }
 
 impl Placed<'_> {
-    /// `ram`, or a device's name.
+    /// Returns `ram` or a device's name.
     pub fn place_name(&self, place: usize) -> String {
         if place == 0 {
             return "ram".into();
@@ -33,13 +33,13 @@ impl Placed<'_> {
         self.machine.devices[self.costs.devices[place - 1].index].name.clone()
     }
 
-    /// Share of the experts that are on no device which RAM holds.
+    /// Returns the share that RAM holds of the experts that are on no device.
     pub fn cached(&self) -> f64 {
         let cold = self.assignment.cold_experts(self.work);
         if cold == 0 { 1.0 } else { (self.assignment.arena as f64 / cold as f64).min(1.0) }
     }
 
-    /// The blocks in order, the output head last.
+    /// Describes the layers in order, the output head last.
     pub fn layers(&self) -> Vec<PlannedLayer> {
         let Self { work, costs, assignment, .. } = self;
         let cached = self.cached();
@@ -83,7 +83,7 @@ impl Placed<'_> {
         work.layers.iter().enumerate().map(layer).collect()
     }
 
-    /// RAM, devices in the order of the machine's description, and the disk.
+    /// Describes RAM, the devices in the order of the machine's description, and the disk.
     pub fn tiers(&self) -> Vec<TierUse> {
         let Self { work, costs, assignment, .. } = self;
         let uses = assignment.uses(work, costs);
@@ -93,7 +93,7 @@ impl Placed<'_> {
                 0 => costs.ram_budget.map_or(costs.ram, |budget| budget + used.context()),
                 place => costs.devices[place - 1].room,
             };
-            // Experts that all fit are no cache.
+            // If all experts fit, they are resident, not cached.
             let cold = assignment.cold_experts(work);
             let (stay, cache) = if place == 0 && used.arena == cold && !self.experts_stream {
                 (used.arena, 0)
@@ -109,7 +109,7 @@ impl Placed<'_> {
                 context: ByteSize(used.context()),
             });
         }
-        // The order of the profile.
+        // The order of the machine's description.
         tiers[1..]
             .sort_by_key(|tier| self.machine.devices.iter().position(|device| device.name == tier.tier));
         let held: u64 = uses.iter().map(|used| used.resident + used.arena).sum();
@@ -125,7 +125,8 @@ impl Placed<'_> {
     }
 }
 
-/// The mode, hot lanes, and the layers' own modes where they differ.
+/// Returns the mode in words, with copies of experts on devices, and the modes of layers if they
+/// differ.
 pub fn summary(mode: Mode, layers: &[PlannedLayer], hot: &[HotCopies]) -> String {
     let mut out = mode.to_string();
     let devices: BTreeSet<&str> = hot.iter().map(|copies| copies.device.as_str()).collect();

@@ -1,4 +1,4 @@
-//! How fast what was decided should be.
+//! The expected speed of an assignment.
 
 use super::assignment::Decode;
 use super::costs::host_bandwidth;
@@ -9,24 +9,24 @@ use crate::plan::parts::{Bound, Estimate, PlannedLayer, Term, TermKind};
 use crate::plan::warning::Note;
 use terrace_model::ByteSize;
 
-/// Share of the memory's bandwidth above which a product is bound by it.
+/// A product that reaches this share of the memory bandwidth is bound by it.
 const MEMORY_BOUND: f64 = 0.6;
 
-/// What an estimate is for.
+/// What an estimate assumes.
 #[derive(Clone, Copy)]
 pub struct Terms {
-    /// Tokens of the prompt.
+    /// Length of the prompt in tokens.
     pub prompt: u32,
-    /// Most tokens of a graph.
+    /// Most tokens per graph.
     pub ubatch: u32,
-    /// Whether the curve of hits was given.
+    /// Whether the hit curve was given.
     pub hits_given: bool,
-    /// No plan is faster than this, in seconds per token.
+    /// A lower bound of the seconds per token of any plan.
     pub bound: Option<f64>,
 }
 
 impl Placed<'_> {
-    /// The estimate.
+    /// Makes the estimate.
     pub fn estimate(&self, terms: Terms, layers: &[PlannedLayer]) -> Estimate {
         let Self { work, costs, machine, assignment, .. } = self;
         let decode = &assignment.decode(work, costs);
@@ -34,7 +34,7 @@ impl Placed<'_> {
         let prompt_time = prefill(assignment, work, costs, machine, terms.ubatch, prompt);
         let uses = assignment.uses(work, costs);
         let stays: u64 = uses.iter().map(|used| used.resident).sum();
-        // A cache fills while the model runs; what fits whole is read before.
+        // A cache fills while the model runs; experts that all fit are read at load.
         let whole = assignment.arena == assignment.cold_experts(work);
         let stays = stays + if whole { assignment.arena } else { 0 };
         Estimate {
@@ -52,7 +52,7 @@ impl Placed<'_> {
         }
     }
 
-    /// What computing at a place is bound by: its memory, unless unpacking is slower.
+    /// Returns what limits computing at a place: its memory, unless unpacking is slower.
     fn place_bound(&self, place: usize) -> Bound {
         let Self { work, machine, costs, .. } = self;
         let types = work.layers.iter().flat_map(|layer| {
@@ -77,7 +77,7 @@ impl Placed<'_> {
             (Bound::Disk, decode.read_bound + decode.queued() + decode.rows),
             (Bound::Link, decode.hops),
         ];
-        // Of the layers' slowest lanes, those that wait for the disk are the disk's.
+        // The time of layers that wait for the disk counts for the disk.
         let lanes = (decode.lanes + decode.waits - decode.read_bound).max(0.0);
         let all: f64 = decode.experts.iter().sum::<f64>().max(f64::MIN_POSITIVE);
         for place in 0..decode.dense.len() {

@@ -1,7 +1,8 @@
-//! What a plan costs on a measured machine.
+//! The cost model: what a plan costs on a measured machine.
 //!
-//! `workload` (bytes and operations, per layer) becomes `costs` (the same in seconds); an `assignment` says what lies where, and
-//! what that costs; `describe` and `estimate` say it in the words of a plan.
+//! `workload` (bytes and operations per layer) is converted to `costs` (seconds). An `assignment`
+//! says what lives where, and computes what that costs. `describe` and `estimate` turn it into
+//! parts of a plan.
 
 pub(crate) mod assignment;
 mod convert;

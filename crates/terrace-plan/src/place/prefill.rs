@@ -1,4 +1,4 @@
-//! Reading a prompt: many tokens at once.
+//! The cost of a prompt: many tokens at once.
 
 use super::assignment::Assignment;
 use super::costs::Costs;
@@ -6,24 +6,26 @@ use super::workload::{LayerLoad, TypeLoad, Workload};
 use crate::machine::{DeviceProfile, MachineProfile, default_rates};
 use terrace_model::ByteSize;
 
-/// Seconds for a prompt, and what they are made of.
+/// Seconds for a prompt, and their parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Prefill {
-    /// All of it.
+    /// Seconds for the whole prompt.
     pub total: f64,
-    /// Computing.
+    /// Seconds of computing.
     pub computing: f64,
-    /// Reading, beside it.
+    /// Seconds of reading, which overlaps with computing.
     pub reading: f64,
 }
 
-/// Seconds for `prompt` tokens in ubatches of `ubatch`, with caches as full as a warm run leaves them.
+/// Estimates the seconds for `prompt` tokens in ubatches of `ubatch`, with caches as a warm run
+/// leaves them.
 ///
-/// A matrix is read from its memory once per ubatch, or its arithmetic takes longer than that. Of `n` experts a ubatch
-/// of `u` tokens touches `n (1 - (1 - k/n)^u)`, as independent tokens do (skewed ones touch fewer), each read once if it
-/// is not resident; reading overlaps with the same layer's computation, and matrices are read ahead. Places take turns:
-/// weights that are in RAM are computed there, not copied to a device for the batch. On the processor attention and everything
-/// between products count, too; on devices they do not.
+/// A matrix costs the longer of reading it from its memory once per ubatch, and its arithmetic. Of
+/// `n` experts, `k` per token, a ubatch of `u` independent tokens uses `n (1 - (1 - k/n)^u)` (with
+/// skewed routing, fewer); each is read once if it is not resident. Reading overlaps with computing
+/// the same layer, and matrices are read ahead. Places take turns: weights in RAM are computed with
+/// there, not copied to a device for the batch. On the CPU, attention and the operations between
+/// products count as well; on devices they do not.
 pub fn prefill(
     assignment: &Assignment,
     work: &Workload,
@@ -33,13 +35,13 @@ pub fn prefill(
     prompt: u32,
 ) -> Prefill {
     let mut out = Prefill::default();
-    // Each token looks back at all before it: at half of them on average.
+    // Each token attends to all tokens before it, which is half of the prompt on average.
     let lookback = f64::from(prompt.max(1)) / 2.0;
     let mut left = prompt.max(1);
     while left > 0 {
         let tokens = left.min(ubatch.max(1));
         let once = pass(assignment, work, costs, machine, tokens, lookback);
-        // All whole ubatches are alike.
+        // All full ubatches cost the same.
         let times = (left / tokens).max(1);
         out.total += once.total * f64::from(times);
         out.computing += once.computing * f64::from(times);
@@ -67,7 +69,7 @@ fn pass(
     for (index, load) in work.layers.iter().enumerate() {
         let home = assignment.homes[index];
         let rate = Rates { machine, device: (home > 0).then(|| device(home)) };
-        // The head is only asked for the prompt's last token.
+        // The head is only computed for the prompt's last token.
         let rows = if load.id.is_some() { n } else { 1.0 };
         let mut dense =
             load.dense_types.iter().map(|ty| rate.seconds(ty, 1.0, rows)).sum::<f64>() + rate.overhead();
@@ -79,7 +81,7 @@ fn pass(
         computing += dense;
         layers += dense;
         let Some(experts) = &load.experts else { continue };
-        // Copies of a part are left alone: a prefill needs nearly all experts.
+        // Copies of only a part of the experts are not used: a prompt needs nearly all experts.
         let share = if home > 0 && assignment.hot[index] == experts.count { 1.0 } else { 0.0 };
         let uses = costs.curve.hits(share);
         let touched = 1.0 - (1.0 - experts.used()).powf(n);
@@ -104,7 +106,7 @@ fn pass(
         reading += costs.stream[index];
     }
     if assignment.tables_streamed {
-        // Rows are read many at a time.
+        // Many rows are read at a time.
         let rows: f64 = work.tables.iter().map(|t| t.row as f64 * n / disk.read_rate(ByteSize(t.row))).sum();
         reading += rows;
         layers += rows;
@@ -112,8 +114,9 @@ fn pass(
     Prefill { total: layers.max(reading), computing, reading }
 }
 
-/// Bytes of activations that a token's operations between products read and write in a layer, about: norms, rotations and
-/// sums of the width of the model, and of each expert's products.
+/// Estimates the bytes of activations that one token's operations between products read and write
+/// in a layer: norms, rotations and sums of the width of the model, and those of each expert's
+/// products.
 fn between(load: &LayerLoad, embd: f64) -> f64 {
     let experts = load.experts.as_ref().map_or(0.0, |experts| {
         let elements: u64 = experts.types.iter().map(|ty| ty.elements).sum();
@@ -123,21 +126,21 @@ fn between(load: &LayerLoad, embd: f64) -> f64 {
     4.0 * (24.0 * embd + experts)
 }
 
-/// Weights of which a share is touched at all, and every one multiplied with `products` tokens on average: reading them, or
-/// their arithmetic.
+/// Returns the seconds of a batch: the longer of reading the share `touched` of the weights, and of
+/// their arithmetic with `products` tokens per weight on average.
 fn batch(load: &TypeLoad, touched: f64, products: f64, decode: f64, flops: f64) -> f64 {
     let arithmetic = 2.0 * load.elements as f64 * products / flops;
     arithmetic.max(load.bytes as f64 * touched / decode)
 }
 
-/// How fast a place is.
+/// The rates of a place.
 struct Rates<'a> {
     machine: &'a MachineProfile,
     device: Option<&'a DeviceProfile>,
 }
 
 impl Rates<'_> {
-    /// Weights that every one of `tokens` uses.
+    /// Returns the seconds for a share of weights that each of `tokens` tokens uses.
     fn seconds(&self, load: &TypeLoad, share: f64, tokens: f64) -> f64 {
         let (decode, flops) = match self.device {
             Some(device) => (device.decode_rate(&load.ty), device.prefill_flops(&load.ty)),
@@ -146,8 +149,9 @@ impl Rates<'_> {
         batch(load, share, tokens * share, decode, flops)
     }
 
-    /// Experts of which a share is touched at all, and every weight multiplied with `products` tokens on average, those of
-    /// touched ones with `rows`: few of them keep the processor from its full rate.
+    /// Returns the seconds for experts of which the share `touched` is used, with `products` tokens
+    /// per weight on average, and `rows` tokens per used expert: with few rows the CPU does not
+    /// reach its full rate.
     fn experts(&self, load: &TypeLoad, touched: f64, products: f64, rows: f64) -> f64 {
         let (decode, flops) = match self.device {
             Some(device) => (device.decode_rate(&load.ty), device.prefill_flops(&load.ty)),

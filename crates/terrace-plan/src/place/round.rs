@@ -1,6 +1,6 @@
-//! Numbers of estimates.
+//! Rounding the numbers of estimates.
 
-/// Four digits are more than a model of a machine knows.
+/// Rounds to four significant digits, which is more than the cost model is accurate to.
 pub fn round(value: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return value;

@@ -1,4 +1,4 @@
-//! What a model asks of a machine, per layer: bytes to hold, bytes and operations per token.
+//! The work of a model, per layer: bytes to hold, and bytes and operations per token.
 
 use crate::model::class::{TensorClass, classify_all};
 use crate::model::context::{ContextSize, attention, recurrent_layers, rows, state};
@@ -9,42 +9,43 @@ use std::collections::BTreeMap;
 use terrace_model::KvTypes;
 use terrace_model::{LayerId, ModelFile};
 
-/// A model as work.
+/// The work of a model with a context.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
-    /// The blocks in order, and behind them the output head as one more.
+    /// The layers in order, followed by the output head.
     pub layers: Vec<LayerLoad>,
-    /// Matrices that may be streamed whole, in the order in which they go to disk when RAM is short: feed-forward
-    /// weights spread evenly over the layers, then the other ones in the same way, the output matrix last.
+    /// Matrices that may be streamed whole, in the order in which they are when RAM is short:
+    /// feed-forward weights spread evenly over the layers, then the others in the same way, the
+    /// output matrix last.
     pub matrices: Vec<Matrix>,
-    /// Bytes of a matrix of usual size: the median.
+    /// The median of the matrices' bytes.
     pub usual: u64,
     /// Tables that are read by row.
     pub tables: Vec<Table>,
-    /// Width of what is handed from layer to layer, in values.
+    /// Width of the hidden state, in values.
     pub embd: u64,
     /// The context.
     pub context: ContextLoad,
-    /// Experts and experts used, of the layers that have some.
+    /// Numbers of experts and of experts used, of the first layer that has some.
     pub experts: Option<(u32, u32)>,
 }
 
-/// A block, or the output head.
+/// A layer, or the output head.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LayerLoad {
-    /// Which; none: the head.
+    /// Number of the layer; `None` for the head.
     pub id: Option<LayerId>,
-    /// Bytes of all weights but routed experts.
+    /// Bytes of all weights except routed experts: every token uses them.
     pub dense: u64,
-    /// The same by type: weights that every token uses.
+    /// The same by type.
     pub dense_types: Vec<TypeLoad>,
     /// Bytes of keys and values, or of the recurrent state, for the whole context.
     pub cache: u64,
-    /// Bytes of it that a token reads behind the prompt.
+    /// Bytes of these that the first token after the prompt reads.
     pub cache_read: u64,
-    /// Products of a token's query with a token that it looks back at: heads times key and value length.
+    /// Products per pair of a token and an earlier one: heads times key and value length.
     pub attention: u64,
-    /// Routed experts.
+    /// Routed experts; `None` in a dense layer.
     pub experts: Option<ExpertLoad>,
 }
 
@@ -53,31 +54,31 @@ pub struct LayerLoad {
 pub struct TypeLoad {
     /// ggml's name of the type.
     pub ty: String,
-    /// Bytes.
+    /// Number of bytes.
     pub bytes: u64,
-    /// Weights.
+    /// Number of weights.
     pub elements: u64,
 }
 
 /// Routed experts of a layer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExpertLoad {
-    /// How many.
+    /// Number of experts.
     pub count: u32,
-    /// How many a token uses.
+    /// Number of experts that a token uses.
     pub top_k: u32,
-    /// Bytes of all of them.
+    /// Bytes of all experts.
     pub bytes: u64,
     /// The same by type.
     pub types: Vec<TypeLoad>,
-    /// Bytes of a read: one expert's slice of one tensor, on average.
+    /// Average bytes of a read: one expert's slice of one tensor.
     pub slice: u64,
-    /// Slots that a token needs at once: its experts of the largest tensor.
+    /// Bytes of slots that a token needs at once: its experts of the largest tensor.
     pub least: u64,
 }
 
 impl ExpertLoad {
-    /// Share of the experts that a token uses.
+    /// Returns the share of the experts that a token uses.
     pub fn used(&self) -> f64 {
         f64::from(self.top_k) / f64::from(self.count)
     }
@@ -90,9 +91,9 @@ pub struct Matrix {
     pub tensor: usize,
     /// Index in [`Workload::layers`].
     pub layer: usize,
-    /// What it is for.
+    /// Class of the tensor.
     pub class: TensorClass,
-    /// Bytes.
+    /// Number of bytes.
     pub bytes: u64,
 }
 
@@ -101,7 +102,7 @@ pub struct Matrix {
 pub struct Table {
     /// Index in [`ModelFile::tensors`].
     pub tensor: usize,
-    /// Bytes.
+    /// Number of bytes.
     pub bytes: u64,
     /// Bytes of a row.
     pub row: u64,
@@ -110,39 +111,40 @@ pub struct Table {
 /// The context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContextLoad {
-    /// Tokens.
+    /// Number of tokens.
     pub tokens: u32,
-    /// Type of keys and values.
+    /// Types of keys and values.
     pub kv_type: KvTypes,
-    /// Activations of a graph over an ubatch, on each device that computes.
+    /// Bytes of activations of a graph over an ubatch, for each place that computes.
     pub compute: u64,
-    /// Whether keys and values are where their layers are; in RAM if not.
+    /// Whether keys and values are at the home of their layer; otherwise they are in RAM.
     pub offload: bool,
 }
 
 impl ContextLoad {
-    /// The place that holds the cache of a layer whose weights are at `home`.
+    /// Returns the place that holds the keys and values of a layer whose weights are at `home`.
     pub const fn cache_home(&self, home: usize) -> usize {
         if self.offload { home } else { 0 }
     }
 }
 
-/// The context that is asked for.
+/// The requested context.
 #[derive(Clone, Copy, Debug)]
 pub struct ContextAsk {
-    /// Tokens.
+    /// Number of tokens.
     pub tokens: u32,
-    /// Type of keys and values.
+    /// Types of keys and values.
     pub kv_type: KvTypes,
-    /// Tokens of the prompt, which decoding looks back at.
+    /// Length of the prompt in tokens, which decoding attends to.
     pub prompt: u32,
-    /// Whether keys and values are where their layers are.
+    /// Whether keys and values are at the home of their layer.
     pub offload: bool,
-    /// Memory that it takes.
+    /// Memory of the context.
     pub size: ContextSize,
 }
 
-/// Deals the cache's bytes, as they were counted for all layers together, in the proportions that were estimated.
+/// Distributes the known total bytes of keys and values over the layers, in proportion to their
+/// estimates.
 fn share_cache(layers: &mut [LayerLoad], cache: u64) {
     let estimated: u128 = layers.iter().map(|layer| u128::from(layer.cache)).sum();
     for layer in layers {
@@ -152,7 +154,7 @@ fn share_cache(layers: &mut [LayerLoad], cache: u64) {
 }
 
 impl Workload {
-    /// The work of a model with a context.
+    /// Computes the work of a model with a context.
     pub fn of(model: &ModelFile, asked: &ContextAsk) -> Self {
         let classes = classify_all(model);
         let tokens = asked.tokens;
@@ -240,20 +242,20 @@ impl Workload {
         }
     }
 
-    /// Bytes of all routed experts.
+    /// Returns the bytes of all routed experts.
     pub fn expert_bytes(&self) -> u64 {
         self.layers.iter().filter_map(|layer| Some(layer.experts.as_ref()?.bytes)).sum()
     }
 
-    /// Slots that streamed matrices go through: for the largest of them, which is in use, and three of usual size that
-    /// are being read; nothing if none is streamed.
+    /// Returns the bytes of slots that streamed matrices pass through: one of the largest size,
+    /// which is in use, and three of median size, which are being read; 0 if none is streamed.
     pub fn ring(&self, streamed: impl Fn(usize) -> bool) -> u64 {
         let sizes =
             self.matrices.iter().enumerate().filter(|(i, _)| streamed(*i)).map(|(_, matrix)| matrix.bytes);
         sizes.max().map_or(0, |largest| slot_size(largest).bytes() + self.read_ahead())
     }
 
-    /// The part of it that is being read.
+    /// Returns the bytes of the slots that are being read into.
     pub fn read_ahead(&self) -> u64 {
         3 * slot_size(self.usual).bytes()
     }
@@ -269,7 +271,8 @@ fn add(types: &mut Vec<TypeLoad>, ty: &str, bytes: u64, elements: u64) {
     }
 }
 
-/// Every beginning of a class is spread evenly over its layers: positions with their bits reversed.
+/// Sorts matrices so that any first few of a class are spread evenly over its layers: by their
+/// positions with bits reversed.
 pub fn in_streaming_order(matrices: Vec<Matrix>) -> Vec<Matrix> {
     let rank = |matrix: &Matrix| match matrix.class {
         TensorClass::DenseFfn => 0,

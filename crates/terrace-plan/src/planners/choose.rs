@@ -1,4 +1,4 @@
-//! The best assignment that the planners find.
+//! Choosing the best assignment that the planners find.
 
 use super::complete::Outline;
 use super::greedy::{greedy, improve};
@@ -8,26 +8,27 @@ use crate::place::costs::Costs;
 use crate::place::workload::Workload;
 use crate::plan::planner::Planner;
 
-/// An assignment with what is known about it.
+/// The chosen assignment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chosen {
-    /// Where everything lies.
+    /// The assignment.
     pub assignment: Assignment,
-    /// Seconds per token.
+    /// Its seconds per token.
     pub seconds: f64,
-    /// Who found it.
+    /// The planner that found it.
     pub planner: Planner,
-    /// No placement is faster than this, in seconds; none if the solver found nothing.
+    /// A lower bound of the seconds per token of any assignment; `None` if the solver found none.
     pub bound: Option<f64>,
 }
 
-/// Neighbours that are tried at most around the solver's best outline.
+/// Most neighbours that are tried around an outline.
 const REFINEMENTS: usize = 600;
 
-/// The best assignment; `None` if the machine cannot hold what the model needs at once.
+/// Finds the best assignment; `None` if the machine cannot hold what the model needs at once.
 pub fn choose(work: &Workload, costs: &Costs) -> Option<Chosen> {
     let greedy = greedy(work, costs);
-    // The program knows nothing of what the user wants of the devices; what it finds is held against that later.
+    // The program does not know the user's wishes for devices; its results are checked against them
+    // later.
     if costs.is_free()
         && lp::is_small(work, costs)
         && let Some((assignment, seconds)) = lp::exact(work, costs)
@@ -63,7 +64,7 @@ fn better_of(best: &mut Option<(Outline, f64)>, other: Option<(Outline, f64)>) {
     }
 }
 
-/// Steps to better neighbours: a layer, an expert or a matrix more or less.
+/// Moves step by step to better neighbours, which have a layer, an expert or a matrix more or less.
 fn refine(start: Option<(Outline, f64)>, work: &Workload, costs: &Costs) -> Option<(Outline, f64)> {
     let mut best = start;
     let expert = 1.0 / f64::from(work.experts.map_or(1, |(count, _)| count.max(1)));

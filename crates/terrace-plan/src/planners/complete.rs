@@ -1,25 +1,26 @@
-//! From a few numbers to a whole assignment.
+//! Completing a few decisions to a whole assignment.
 
 use crate::place::assignment::Assignment;
 use crate::place::costs::Costs;
 use crate::place::workload::Workload;
 
-/// The decisions that planners make; the rest follows.
+/// The decisions that planners make; everything else follows from them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outline {
-    /// By device: how many layers are at home there. Devices take contiguous runs from the end, the fastest the last
-    /// layers and the head.
+    /// The number of layers on each device. Devices take contiguous runs of layers from the end,
+    /// the fastest device the last layers and the head.
     pub layers: Vec<usize>,
-    /// By device: the share of its layers' experts that it holds.
+    /// The share of its layers' experts that each device holds.
     pub hot: Vec<f64>,
-    /// How many of [`Workload::matrices`] are streamed, from the first; those at home on devices do not count.
+    /// How many of [`Workload::matrices`] are streamed, from the first on; matrices on devices do
+    /// not count.
     pub streamed: usize,
-    /// Tables are read by row from disk.
+    /// Whether tables are read by row from disk.
     pub tables_streamed: bool,
 }
 
 impl Outline {
-    /// Whether it is what the user wants of the devices.
+    /// Returns whether it meets the user's wishes for devices.
     fn is_asked_for(&self, costs: &Costs) -> bool {
         let whole = |&share: &f64| share == 0.0 || share == 1.0;
         let layers: usize = self.layers.iter().sum();
@@ -27,7 +28,8 @@ impl Outline {
             && (costs.devices.is_empty() || costs.device_layers.is_none_or(|asked| asked == layers))
     }
 
-    /// The assignment, RAM that is left over caching experts; `None` if it does not fit, or is not what was asked for.
+    /// Completes the assignment, with remaining RAM caching experts; `None` if it does not fit or
+    /// does not meet the user's wishes.
     pub fn complete(&self, work: &Workload, costs: &Costs) -> Option<Assignment> {
         if !self.is_asked_for(costs) {
             return None;
@@ -40,7 +42,8 @@ impl Outline {
             for layer in start..end {
                 assignment.homes[layer] = device + 1;
                 if let Some(experts) = &work.layers[layer].experts {
-                    // An expert more for the share's rounding in binary.
+                    // A small amount more, so that binary rounding of the share does not cost an
+                    // expert.
                     let hot = (f64::from(experts.count) * self.hot[device] + 1e-6).floor() as u32;
                     assignment.hot[layer] = hot.min(experts.count);
                 }
@@ -60,7 +63,7 @@ impl Outline {
 }
 
 impl Assignment {
-    /// The same with what RAM is left over caching experts; `None` if it does not fit.
+    /// Uses the remaining RAM to cache experts; `None` if the assignment does not fit.
     pub fn with_leftover(mut self, work: &Workload, costs: &Costs) -> Option<Self> {
         self.arena = 0;
         let uses = self.uses(work, costs);

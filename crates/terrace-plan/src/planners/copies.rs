@@ -1,14 +1,15 @@
-//! Copies of experts that go into so much memory of each device.
+//! Copies of experts within a given memory of each device.
 
 pub use super::hot_slots::{HotLayer, hot_slots};
 use crate::model::experts::ExpertGroup;
 use crate::plan::parts::HotCopies;
 use terrace_model::{ByteSize, ModelFile, TensorInfo, lane_activations};
 
-/// What an expert's tensors take beside their bytes, on devices that align and pad: so much each.
+/// Bytes that a tensor takes in addition to its own on devices that align and pad.
 const PADDING: ByteSize = ByteSize(4 << 10);
 
-/// The layers of `groups` in bands, one for each device (its name, and what it has for copies), with as many slots as that holds.
+/// Divides the layers of `groups` into bands, one for each device (its name, and its bytes for
+/// copies), and gives each layer as many slots as the device holds.
 pub fn copies_by_size(
     model: &ModelFile,
     groups: &[ExpertGroup],
@@ -27,14 +28,15 @@ pub fn copies_by_size(
     groups.chunks(band).zip(devices).flat_map(of).collect()
 }
 
-/// As many slots of each group as go into `room` bytes of a device, with what its lane takes beside them.
+/// Returns the number of slots of each group that fit into `room` bytes of a device, together with
+/// the memory of its lane.
 pub fn copies_within(model: &ModelFile, groups: &[ExpertGroup], room: ByteSize) -> Vec<u32> {
     let layers: Vec<HotLayer> =
         groups.iter().map(|group| HotLayer { experts: group.experts, bundle: group.bundle }).collect();
     hot_slots(&layers, room.saturating_sub(beside_copies(model, groups)))
 }
 
-/// Memory that a lane takes beside experts' bytes.
+/// Returns the memory that a lane takes in addition to the bytes of experts.
 pub fn beside_copies(model: &ModelFile, groups: &[ExpertGroup]) -> ByteSize {
     let used = groups.iter().map(|group| group.top_k(model)).max().unwrap_or(1);
     let tensors: u64 = groups.iter().map(|group| group.roles.len() as u64).sum();
@@ -43,7 +45,8 @@ pub fn beside_copies(model: &ModelFile, groups: &[ExpertGroup]) -> ByteSize {
     activations + biases + ByteSize(PADDING.bytes() * tensors)
 }
 
-/// Bytes of what a layer's experts have beside matrices, a row each: devices have those of all experts.
+/// Returns the bytes of a layer's expert biases, one row per expert: devices hold those of all
+/// experts.
 fn biases(model: &ModelFile, group: &ExpertGroup) -> ByteSize {
     let of_layer = model.tensors.iter().filter(|tensor| tensor.layer() == Some(group.layer));
     let rows = |tensor: &&TensorInfo| {

@@ -1,7 +1,8 @@
-//! The planner without a solver: the best of a fixed family of outlines.
+//! The planner without a solver: chooses the best of a fixed family of outlines.
 //!
-//! The family does not depend on the machine, so a machine that can hold more, or is faster, can only find a better
-//! one: the oracle that the solver's plans are held against, and what is used where the solver gives none.
+//! The family does not depend on the machine, so a machine that is faster or can hold more never
+//! gets a worse outline. The result is compared with the solver's plans, and used if the solver
+//! finds none.
 
 use super::complete::Outline;
 use crate::place::costs::Costs;
@@ -11,12 +12,14 @@ use crate::place::workload::Workload;
 const LAYER_STEPS: usize = 16;
 /// Steps of the share of experts on devices.
 const HOT_STEPS: u32 = 8;
-/// Of so many devices, the fastest, every subset is tried; further ones are used with any of them.
+/// Every subset of this many devices, the fastest, is tried; other devices are used with each
+/// subset.
 const SUBSET_DEVICES: usize = 2;
-/// Steps of the number of streamed matrices beside devices; without them, every number is tried.
+/// Steps of the number of streamed matrices if there are devices; without devices every number is
+/// tried.
 const STREAM_STEPS: usize = 32;
 
-/// The best outline of the family with its seconds per token; `None` if none fits.
+/// Finds the best outline of the family, with its seconds per token; `None` if none fits.
 pub fn greedy(work: &Workload, costs: &Costs) -> Option<(Outline, f64)> {
     let mut best = None;
     for (layers, hot) in device_outlines(work, costs) {
@@ -35,7 +38,7 @@ pub fn greedy(work: &Workload, costs: &Costs) -> Option<(Outline, f64)> {
                 let all_cached = assignment.arena == assignment.cold_experts(work);
                 keep(&mut best, outline, assignment.decode(work, costs).total);
                 if all_cached {
-                    // More room has no use.
+                    // Streaming more would only free RAM that has no use.
                     break 'steps;
                 }
             }
@@ -44,7 +47,7 @@ pub fn greedy(work: &Workload, costs: &Costs) -> Option<(Outline, f64)> {
     best
 }
 
-/// Keeps the better one, of equals the first; says whether that is the new one. One that does not fit is none.
+/// Replaces `best` if the outline fits and is faster. Returns whether it was replaced.
 pub fn improve(best: &mut Option<(Outline, f64)>, outline: Outline, work: &Workload, costs: &Costs) -> bool {
     match outline.complete(work, costs) {
         Some(assignment) => keep(best, outline, assignment.decode(work, costs).total),
@@ -60,7 +63,8 @@ fn keep(best: &mut Option<(Outline, f64)>, outline: Outline, seconds: f64) -> bo
     better
 }
 
-/// Layers and hot shares by device, the fastest devices filled first.
+/// Returns the family's layers and shares of experts by device, with the fastest devices filled
+/// first.
 fn device_outlines(work: &Workload, costs: &Costs) -> Vec<(Vec<usize>, Vec<f64>)> {
     let none = (vec![0; costs.devices.len()], vec![0.0; costs.devices.len()]);
     let mut all = vec![none];
@@ -72,7 +76,7 @@ fn device_outlines(work: &Workload, costs: &Costs) -> Vec<(Vec<usize>, Vec<f64>)
         Some(_) => 1,
         None => 0,
     };
-    // Some devices may be better left out: an activation's way to them costs more than they give.
+    // A device may be better left out, if transfers of activations cost more than it gains.
     let subsets: Vec<u32> = (1..1u32 << costs.devices.len().min(SUBSET_DEVICES)).collect();
     let counts: Vec<usize> = match costs.device_layers {
         Some(asked) => vec![asked],
@@ -92,7 +96,8 @@ fn device_outlines(work: &Workload, costs: &Costs) -> Vec<(Vec<usize>, Vec<f64>)
     all
 }
 
-/// `count` layers from the end, onto the fastest of some devices that have room; `None` if there is not enough.
+/// Distributes the last `count` layers over a subset of the devices, the fastest first; `None` if
+/// they do not fit.
 fn fill(work: &Workload, costs: &Costs, subset: u32, count: usize, share: f64) -> Option<Vec<usize>> {
     let mut layers = work.layers.iter().rev().take(count).peekable();
     let mut counts = Vec::new();

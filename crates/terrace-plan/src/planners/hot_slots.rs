@@ -1,19 +1,19 @@
-//! How many slots each layer gets.
+//! How many slots for copies of experts each layer gets.
 
 use terrace_model::ByteSize;
 
 /// A layer whose experts can be copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HotLayer {
-    /// Experts that it has.
+    /// Number of experts.
     pub experts: u32,
-    /// Bytes of one of them, all matrices together.
+    /// Bytes of one expert, all of its matrices together.
     pub bundle: ByteSize,
 }
 
-/// Slots by layer within the budget: the same share of every layer's experts, rounded down, and what is then left goes to the
-/// first layers, one slot each. Layers are used alike, one after the other by every token, so a share is worth the same
-/// in each.
+/// Returns the number of slots of each layer within a budget. Every layer gets the same share of
+/// its experts, rounded down; the remaining budget goes to the first layers, one slot each. Every
+/// token uses all layers alike, so a share is worth the same in each.
 pub fn hot_slots(layers: &[HotLayer], budget: ByteSize) -> Vec<u32> {
     let all: u128 = layers.iter().map(|layer| u128::from(layer.bytes())).sum();
     let share = |layer: &HotLayer| {

@@ -1,28 +1,28 @@
-//! Kinds of layers: programs over kinds are small where programs over layers are not.
+//! Kinds of layers: a program over kinds is small even if one over layers is not.
 
 use crate::model::class::TensorClass;
 use crate::place::costs::Costs;
 use crate::place::workload::Workload;
 use std::collections::BTreeMap;
 
-/// Layers that are alike.
+/// A group of equal layers.
 pub struct Group {
-    /// One of them.
+    /// Index of one of the layers.
     pub layer: usize,
-    /// How many.
+    /// Number of layers.
     pub count: usize,
-    /// Their matrices: one by one where layers are on their own, else by class.
+    /// The matrices of a layer: one by one if the group is a single layer, otherwise by class.
     pub items: Vec<Item>,
 }
 
-/// Matrices of a layer that are streamed or not.
+/// Matrices of a layer that are streamed together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Item {
     pub class: TensorClass,
     pub bytes: u64,
     pub seconds: f64,
     pub largest: u64,
-    /// Of [`Workload::matrices`], the last of them.
+    /// Index in [`Workload::matrices`] of the first of them.
     pub matrix: usize,
 }
 
@@ -42,7 +42,7 @@ fn items(work: &Workload, costs: &Costs, layer: usize, by_class: bool) -> Vec<It
     items
 }
 
-/// Layers by what they hold and cost.
+/// Groups layers that hold and cost the same.
 pub fn grouped(work: &Workload, costs: &Costs) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     let numbers =
@@ -63,7 +63,8 @@ pub fn grouped(work: &Workload, costs: &Costs) -> Vec<Group> {
     groups
 }
 
-/// Layers with as many experts as one kind, which the one of middle size stands for; the head stays alone.
+/// Merges groups with the same numbers of experts into one, represented by the layer of median
+/// size. The head stays alone.
 pub fn merged(work: &Workload, groups: Vec<Group>) -> Vec<Group> {
     type Key = (bool, Option<(u32, u32)>);
     let mut kinds: BTreeMap<Key, Vec<Group>> = BTreeMap::new();
@@ -85,7 +86,7 @@ pub fn merged(work: &Workload, groups: Vec<Group>) -> Vec<Group> {
     kinds.into_values().map(stand_in).collect()
 }
 
-/// Every layer on its own, with every matrix on its own.
+/// Makes a group of each layer, with each matrix as an item.
 pub fn single(work: &Workload, costs: &Costs) -> Vec<Group> {
     let group = |layer| Group { layer, count: 1, items: items(work, costs, layer, false) };
     (0..work.layers.len()).map(group).collect()

@@ -1,14 +1,17 @@
-//! The placement as a linear program. The only file that knows a solver.
+//! The assignment as a linear program. The only file that uses a solver.
 //!
-//! Identical layers are one group, so models of any depth are small programs. Variables, by group: `home[p]`, how many of
-//! its layers are at home at place `p`; `away[c]`, how many layers' worth of a class of matrices is streamed; by home
-//! and class of hotness, how many layers' worth of experts lie on the device and in RAM. Everything else follows: a
-//! layer's experts take the slowest of the device lane, the RAM lane and reading what is in neither (`slowest`, above
-//! each of them), and a token the longer of all layers in a row and all reading.
+//! Identical layers form one group, so models of any depth are small programs. Each group has these
+//! variables: `home[p]`, the number of its layers at home at place `p`; `away[c]`, the number of
+//! layers of which a class `c` of matrices is streamed; and by home and class of hotness, how many
+//! layers' worth of experts are on the device and in RAM. Everything else follows: a layer's
+//! experts take the longest of computing on the device, computing in RAM, and reading those that
+//! are in neither (`slowest`, constrained to be at least each of them). A token takes the longer of
+//! all layers in sequence and all reading.
 //!
-//! Solved in fractions ([`relaxed`]) it bounds every assignment from below: the hit curve is made of the same classes, and
-//! hops between layers are left out. With one group per layer and whole numbers ([`exact`]) it is the best assignment
-//! itself, for models small enough.
+//! Solved in fractions ([`relaxed`]) it is a lower bound of every assignment: the hit curve
+//! consists of the same classes, and transfers between layers are left out. With one group per
+//! layer and whole numbers ([`exact`]) it finds the best assignment itself, for models that are
+//! small enough.
 
 use super::complete::Outline;
 use super::kinds::{Group, grouped, merged, single};
@@ -24,15 +27,16 @@ use good_lp::{Expression, ProblemVariables, Solution, SolverModel, Variable, con
 const BYTES: f64 = 1.0 / (1u64 << 30) as f64;
 const TIME: f64 = 1e3;
 
-/// Above this many yes-or-no decisions the whole-number program is not tried.
+/// With more yes-or-no decisions than this, the program in whole numbers is not tried.
 pub const EXACT_DECISIONS: usize = 16;
 
-/// What may be streamed, and whether experts may be missing from RAM: each variant has its own fixed needs.
+/// Whether matrices may be streamed, and whether experts may be missing from RAM. Each variant
+/// needs fixed amounts of slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Variant {
-    /// Matrices may be streamed; slots for them are set aside.
+    /// Matrices may be streamed, and slots for them are reserved.
     streams: bool,
-    /// Experts may be missing; a token's experts have slots.
+    /// Experts may be missing, and slots for those of a token are reserved.
     misses: bool,
 }
 
@@ -43,31 +47,32 @@ const VARIANTS: [Variant; 4] = [
     Variant { streams: true, misses: true },
 ];
 
-/// Above this many kinds of layers the solver would take seconds (5.4 s for 94 kinds on two devices): layers that are
-/// only similar are then taken for alike, and the result is no bound any more.
+/// With more kinds of layers than this the solver would take seconds (5.4 s for 94 kinds on two
+/// devices). Similar layers are then treated as equal, and the result is not a bound any more.
 const MOST_KINDS: usize = 16;
 
-/// The best placement in fractions.
+/// The best assignment in fractions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Relaxed {
-    /// Seconds per token: no assignment of this variant is faster; none if layers were taken for alike that are not.
+    /// Lower bound of the seconds per token of this variant; `None` if similar layers were treated
+    /// as equal.
     pub seconds: Option<f64>,
-    /// By device: layers at home there.
+    /// Number of layers on each device.
     pub layers: Vec<f64>,
-    /// By device: share of its layers' experts that it holds.
+    /// Share of its layers' experts that each device holds.
     pub hot: Vec<f64>,
-    /// Bytes of matrices that are streamed.
+    /// Bytes of streamed matrices.
     pub streamed: f64,
-    /// Share of the tables that is streamed.
+    /// Streamed share of the tables.
     pub tables: f64,
 }
 
 impl Relaxed {
-    /// The outlines nearest to it.
+    /// Returns the outlines nearest to it.
     pub fn outlines(&self, work: &Workload) -> Vec<Outline> {
         let mut outlines = Vec::new();
         let devices = self.layers.len();
-        // Each device rounded down or up.
+        // The layers of each device are rounded down or up.
         for rounding in 0..1u32 << devices {
             let layers: Vec<usize> = (0..devices)
                 .map(|d| (self.layers[d] + 1e-6).floor() as usize + usize::from(rounding >> d & 1 == 1))
@@ -99,7 +104,7 @@ impl Relaxed {
     }
 }
 
-/// The best placements in fractions, one of each variant that fits.
+/// Solves for the best assignments in fractions, one for each variant that fits.
 pub fn relaxed(work: &Workload, costs: &Costs) -> Vec<Relaxed> {
     let mut groups = grouped(work, costs);
     let alike = groups.len() <= MOST_KINDS;
@@ -114,14 +119,14 @@ pub fn relaxed(work: &Workload, costs: &Costs) -> Vec<Relaxed> {
     VARIANTS.iter().filter_map(solve).collect()
 }
 
-/// Whether [`exact`] is worth trying: few decisions, and nothing that only whole layers of experts on devices decide.
+/// Returns whether [`exact`] is worth trying: there are few decisions, and no experts on devices.
 pub fn is_small(work: &Workload, costs: &Costs) -> bool {
     let homes = work.layers.len() * costs.devices.len();
     let experts_on_devices = work.experts.is_some() && !costs.devices.is_empty();
     !experts_on_devices && homes + work.matrices.len() <= EXACT_DECISIONS
 }
 
-/// The best assignment of a small model; `None` if nothing fits or the solver fails.
+/// Solves for the best assignment of a small model; `None` if nothing fits or the solver fails.
 pub fn exact(work: &Workload, costs: &Costs) -> Option<(Assignment, f64)> {
     let groups = single(work, costs);
     let mut best: Option<(Assignment, f64)> = None;
@@ -147,9 +152,9 @@ struct Program {
     home: Vec<Vec<Variable>>,
     /// By group and class of matrices.
     away: Vec<Vec<Variable>>,
-    /// By device: layers' worth of experts.
+    /// Layers' worth of experts, by device.
     on_device: Vec<Expression>,
-    /// By device: layers with experts.
+    /// Number of layers with experts, by device.
     expert_layers: Vec<Expression>,
     arena: Expression,
     tables: Variable,
@@ -174,7 +179,7 @@ impl Program {
             arena: zero(),
             tables,
         };
-        // Of the whole token, in milliseconds; and of each place, in GiB.
+        // Times of the whole token are in milliseconds, sizes at each place in GiB.
         let rows_ms = costs.rows * TIME;
         let mut computing = zero() + rows_ms * tables;
         let mut reading = zero() + rows_ms * tables;
@@ -226,14 +231,16 @@ impl Program {
         program
     }
 
-    /// Where there are no devices all layers share one cache: its classes, in layers' worth of one layer.
+    /// Adds the variables of a cache that all layers share, if there are no devices: the share of
+    /// each class of experts.
     fn shared_cache(&mut self, costs: &Costs) -> Option<Vec<Variable>> {
         let classes = costs.curve.classes();
         let add = |class: &HotClass| self.vars.add(variable().min(0.0).max(class.experts));
         costs.devices.is_empty().then(|| classes.iter().map(add).collect())
     }
 
-    /// A group's experts at one home: time of the slowest lane, hops, and time of reading what is missing.
+    /// Adds a group's experts at one home. Returns the time of the slowest processor, the
+    /// transfers, and the time of reading missing experts.
     fn experts(
         &mut self,
         costs: &Costs,
@@ -257,7 +264,7 @@ impl Program {
                 device_share += z;
                 both += z;
             }
-            // Whoever computes without devices has the shared cache.
+            // Without devices the group uses the shared cache.
             match shared {
                 Some(cache) => both += group.count as f64 * cache[index],
                 None => both += self.vars.add(variable().min(0.0).max(width)),
@@ -286,7 +293,8 @@ impl Program {
         (Expression::from(slowest), hops, missed)
     }
 
-    /// Handing over between neighbours, where every layer is a group of its own; both ends are in RAM.
+    /// Returns the time of transfers between consecutive layers, if each layer is a group; both
+    /// ends of the model are in RAM.
     fn crossings(&mut self, layers: usize, costs: &Costs) -> Expression {
         let mut all = Expression::from(0.0);
         for (device, cost) in costs.devices.iter().enumerate() {
@@ -365,7 +373,7 @@ struct Read {
     tables: Variable,
 }
 
-/// The outline that a solution in fractions says.
+/// Reads a solution in fractions.
 fn read_relaxed(
     costs: &Costs,
     groups: &[Group],
@@ -389,7 +397,7 @@ fn read_relaxed(
     }
 }
 
-/// The assignment that a solution in whole numbers is.
+/// Reads a solution in whole numbers as an assignment.
 fn read_whole(
     work: &Workload,
     costs: &Costs,

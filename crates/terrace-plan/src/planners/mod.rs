@@ -1,4 +1,5 @@
-//! Planners: what is streamed and what lies on devices, by sets, by a greedy family of outlines, by a linear program.
+//! Planners decide what is streamed and what is on devices: by sets, by a greedy family of
+//! outlines, or by a linear program.
 
 pub(crate) mod choose;
 mod complete;

@@ -1,19 +1,22 @@
-//! Which managed matrices stay in RAM after all: partial residency.
+//! Pinning: streamed matrices that stay in RAM because the budget can hold them.
 //!
-//! A dense matrix is used by every token, always in the same order. A cache smaller than all of them that evicts the
-//! least recently used one never hits: what is pinned instead is RAM well spent, one byte less to read per token for
-//! each byte. Pinned matrices are spread evenly over the layers, so that between any two that are read there is as
-//! much to compute as between others, and the disk and the cores are busy at the same time.
+//! Every token uses all dense matrices, always in the same order. A cache that is smaller than all
+//! of them and evicts the least recently used one never hits. A pinned matrix, in contrast, saves
+//! reading one byte per token for each byte of RAM. Pinned matrices are spread evenly over the
+//! layers, so that there is an equal amount to compute between any two that are read, and the disk
+//! and the cores are busy at the same time.
 
 use crate::model::class::TensorClass;
 use crate::model::selection::Selection;
 use crate::model::working_set::{slot_size, working_set};
 use terrace_model::{ByteSize, ModelFile};
 
-/// Matrices that slots hold besides the one in use: what is being read while it is computed with.
+/// Matrices that slots hold in addition to the one in use: those that are being read during its
+/// use.
 const AHEAD: u64 = 3;
 
-/// Takes out of the selection what the budget can hold for good. More budget always pins a superset.
+/// Removes matrices from the selection that the budget can keep resident. A larger budget always
+/// pins a superset.
 pub fn pin(model: &ModelFile, classes: &[TensorClass], selection: &mut Selection, budget: ByteSize) {
     let resident = model.size() - selection.bytes(model);
     let set = working_set(model, classes, selection);
@@ -22,7 +25,7 @@ pub fn pin(model: &ModelFile, classes: &[TensorClass], selection: &mut Selection
     };
     let matrices = whole(selection);
     let Some(usual) = usual_size(model, &matrices) else { return };
-    // Experts share the slots: they keep what one token of them needs.
+    // Experts share the slots: room for those of one token is kept.
     let dense: ByteSize = matrices.iter().map(|&t| model.tensors[t].size()).sum();
     let experts = set.token_cycle.saturating_sub(dense);
     let ring = set.least + ByteSize(AHEAD * slot_size(usual).bytes()) + experts;
@@ -39,7 +42,8 @@ pub fn pin(model: &ModelFile, classes: &[TensorClass], selection: &mut Selection
     selection.tensors.retain(|m| m.experts.is_some() || !pinned.contains(&m.tensor));
 }
 
-/// The largest length that is not out of the ordinary: embeddings and outputs can be many times a layer's matrix.
+/// Returns the largest length that is at most four times the median: embeddings and outputs can be
+/// many times as large as a layer's matrix.
 fn usual_size(model: &ModelFile, matrices: &[usize]) -> Option<u64> {
     let mut sizes: Vec<u64> = matrices.iter().map(|&t| model.tensors[t].extent.len).collect();
     sizes.sort_unstable();
@@ -47,8 +51,9 @@ fn usual_size(model: &ModelFile, matrices: &[usize]) -> Option<u64> {
     sizes.into_iter().rev().find(|&size| size <= 4 * median)
 }
 
-/// An order of which every beginning is spread evenly over the file: indices with their bits reversed. Matrices much
-/// larger than the others come last: as a beginning that does not fit they would end the list.
+/// Sorts matrices so that any first few are spread evenly over the file: by their positions with
+/// bits reversed. Matrices much larger than the others come last, because one that does not fit
+/// ends pinning.
 fn spread(model: &ModelFile, mut matrices: Vec<usize>, usual: u64) -> Vec<usize> {
     matrices.sort_by_key(|&t| (model.tensors[t].layer(), t));
     let mut keyed: Vec<(bool, u32, usize)> = (0u32..)

@@ -1,4 +1,4 @@
-//! The planner that knows sets of weights and a budget, and nothing of speed.
+//! The planner that uses named sets of weights and a budget, without the cost model.
 
 use super::pin::pin;
 use crate::error::Need;
@@ -8,12 +8,12 @@ use crate::model::working_set::{WorkingSet, working_set};
 use crate::wishes::manage::Manage;
 use terrace_model::{ByteSize, ModelFile};
 
-/// A set of streamed tensors with what it needs.
+/// A set of streamed tensors with the memory that it needs.
 pub struct Candidate {
     pub manage: Manage,
     pub selection: Selection,
     pub need: Need,
-    /// Weights that the set names and the budget holds all the same.
+    /// Bytes of weights that the set names, but the budget can hold.
     pub pinned: ByteSize,
 }
 
@@ -26,7 +26,7 @@ impl Candidate {
         Self { manage, selection, need, pinned: ByteSize::ZERO }
     }
 
-    /// The same with what the budget can hold pinned.
+    /// Pins what the budget can hold.
     pub fn pinned(mut self, model: &ModelFile, classes: &[TensorClass], budget: ByteSize) -> Self {
         let named = self.selection.bytes(model);
         pin(model, classes, &mut self.selection, budget);
@@ -35,9 +35,9 @@ impl Candidate {
     }
 }
 
-/// The set that is asked for. [`Manage::Auto`] takes the first of these that the budget allows: nothing streamed (everything
-/// fits; mapped where `mapping` allows it), experts, feed-forward weights, all matrices. More budget thus never streams more.
-/// Where none fits, it is the one that needs least.
+/// Returns the requested set. [`Manage::Auto`] takes the first of these that fits the budget:
+/// nothing streamed (mapped if `mapping` allows it), experts, feed-forward weights, all matrices.
+/// So a larger budget never streams more. If none fits, it takes the set that needs the least.
 pub fn choose(
     model: &ModelFile,
     classes: &[TensorClass],
@@ -49,20 +49,21 @@ pub fn choose(
     if asked != Manage::Auto {
         return candidate(asked);
     }
-    // Mapped weights are where they are at once; past the memory there is, reading on demand, page by page, loses to
-    // slots by far.
+    // Mapped weights need no load. If they exceed the memory, reading them on demand, page by page,
+    // is far slower than slots.
     let mapped = candidate(Manage::Mapped);
     if mapping && mapped.need.minimum() <= budget {
         return mapped;
     }
-    // A set that adds nothing to the one before it only fits where that did, and so is never found.
+    // A set that adds nothing to the one before it fits only if that one did, so it is never
+    // chosen.
     let mut nearest = candidate(Manage::None);
     for next in [Manage::Experts, Manage::Ffn, Manage::All] {
         if nearest.need.minimum() <= budget {
             break;
         }
         let next = candidate(next);
-        // Where none fits, the error names the smallest budget that would do.
+        // If none fits, the error names the smallest budget that would do.
         if next.need.minimum() <= budget || next.need.minimum() < nearest.need.minimum() {
             nearest = next;
         }

@@ -1,4 +1,4 @@
-//! What every plan must hold, on random models and machines.
+//! Properties of all plans, on random models and machines.
 
 use super::choose::{Chosen, choose};
 use super::complete::Outline;
@@ -18,7 +18,8 @@ use terrace_model::{ByteSize, LayerId};
 
 const MIB: u64 = 1 << 20;
 
-/// A layer in MiB: its matrices, what else is dense, keys and values, and its experts (MiB each, count, used).
+/// A layer in MiB: its matrices, other dense weights, keys and values, and its experts (MiB each,
+/// count, used).
 #[derive(Clone, Debug)]
 struct Layer {
     ffn: Vec<u64>,
@@ -71,7 +72,7 @@ fn workload(layers: &[Layer], table: u64) -> Workload {
 }
 
 fn machine(ram_mib: u64, disk_gb: f64, devices: &[(u64, f64)]) -> MachineProfile {
-    // What is left of it once the reserve is taken is `ram_mib`.
+    // `ram_mib` is what remains after the reserve.
     let available = ByteSize::mib((ram_mib + 512).max(ram_mib * 20 / 19 + 1));
     let mut machine = MachineProfile::unmeasured("random", 8, available, available);
     machine.memory.bandwidth = vec![ThreadBandwidth { threads: 8, bytes_per_s: 40e9 }];
@@ -113,7 +114,7 @@ fn any_model() -> impl Strategy<Value = Workload> {
     prop_oneof![model(true, 2..12), model(false, 2..12)]
 }
 
-/// A run of dense layers, then a run of layers with experts: what models with accelerators look like.
+/// A run of dense layers, then a run of layers with experts, as in real models.
 fn even_model() -> impl Strategy<Value = Workload> {
     (layer(true), 0usize..4, layer(false), 6usize..24, 0u64..100).prop_map(
         |(first, few, other, many, table)| {
@@ -127,7 +128,7 @@ fn devices() -> impl Strategy<Value = Vec<(u64, f64)>> {
     prop::collection::vec((50u64..1500, 100f64..1500.0), 0..3)
 }
 
-/// Every choice of homes, of streamed matrices and of tables.
+/// Tries every choice of homes, of streamed matrices and of tables; returns the least seconds.
 fn brute_force(work: &Workload, costs: &Costs) -> Option<f64> {
     let places = costs.devices.len() + 1;
     let mut best: Option<f64> = None;
@@ -154,7 +155,7 @@ fn brute_force(work: &Workload, costs: &Costs) -> Option<f64> {
     best
 }
 
-/// The same cases in every run: one of the bounds is about rounding, not exact.
+/// The same cases in every run: one of the bounds depends on rounding and is not exact.
 fn config() -> ProptestConfig {
     ProptestConfig {
         cases: 200,
@@ -241,7 +242,8 @@ proptest! {
         let (before, after) =
             (machine(ram, disk, &devices), machine(ram + more_ram, disk * faster, &larger));
         if let Some((before, after)) = both(&work, &before, &after) {
-            // What no plan can beat is exact; a plan has whole layers at home, and these models have few.
+            // The bound is exact; a plan has whole layers at home, and these models have few
+            // layers.
             let bounds = (before.bound.unwrap_or(0.0), after.bound.unwrap_or(0.0));
             prop_assert!(bounds.1 <= bounds.0 * (1.0 + 1e-6), "{bounds:?}");
             let rounding = if devices.is_empty() { 1e-9 } else { 0.03 };
@@ -250,7 +252,7 @@ proptest! {
     }
 }
 
-/// Plans on two machines of which the second is the better one; `None` if the first has none.
+/// Plans on two machines of which the second is better; `None` if there is no plan on the first.
 fn both(work: &Workload, before: &MachineProfile, after: &MachineProfile) -> Option<(Chosen, Chosen)> {
     let before = choose(work, &costs(work, before))?;
     Some((before, choose(work, &costs(work, after)).expect("what fitted fits")))
