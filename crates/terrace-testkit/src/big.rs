@@ -1,7 +1,7 @@
 //! Files of benchmark size, in the shape of well-known models, written at the disk's speed.
 //!
-//! Matrices are put together from pools of a few megabytes of properly quantised blocks, each expert from another
-//! place of the pool. Logits are finite and depend on every layer; what they say is noise.
+//! Matrices are assembled from pools of a few megabytes of properly quantised blocks, each expert
+//! from another place of the pool. Logits are finite and depend on every layer; the text is noise.
 
 use crate::error::Error;
 use crate::layout;
@@ -28,18 +28,20 @@ pub enum Preset {
     Llama70b,
     /// Qwen3-235B-A22B: 94 layers, 128 experts, 8 of them used.
     Qwen3_235bA22b,
-    /// Qwen3-Coder-Next (80B-A3B): 48 layers, three of four with a delta net; 512 experts, 10 of them used.
+    /// Qwen3-Coder-Next (80B-A3B): 48 layers, three of four with a delta net; 512 experts, 10 of
+    /// them used.
     Qwen3CoderNext,
     /// GPT-OSS-120B: 36 layers, 128 experts in MXFP4, 4 of them used.
     GptOss120b,
-    /// DeepSeek-V3 (671B): 61 layers, the first 3 dense; latent attention; 256 experts, 8 of them used.
+    /// DeepSeek-V3 (671B): 61 layers, the first 3 dense; latent attention; 256 experts, 8 of them
+    /// used.
     DeepseekV3,
     /// Kimi-K2 (1T): 61 layers, the first dense; latent attention; 384 experts, 8 of them used.
     KimiK2,
 }
 
 impl Preset {
-    /// All of them.
+    /// All presets.
     pub const ALL: &[Self] = &[
         Self::Qwen3_30bA3b,
         Self::Mixtral8x7b,
@@ -69,7 +71,8 @@ impl Preset {
         }
     }
 
-    /// The model's spec, in Q4_K (GPT-OSS: experts in MXFP4, the rest in Q8_0). Cut `layers` for a smaller file.
+    /// Returns the model's spec, in Q4_K (GPT-OSS: experts in MXFP4, the rest in Q8_0). Reduce
+    /// `layers` for a smaller file.
     pub fn spec(self) -> Spec {
         let base = |arch| Spec { context: 32_768, head_dim: 128, ..Spec::new(arch) };
         match self {
@@ -193,23 +196,24 @@ impl FromStr for Preset {
     }
 }
 
-/// What follows the header.
+/// The data after the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data {
     /// Weights from pools.
     Pooled,
-    /// A hole of the right length, which takes no disk space: for planners, not for running.
+    /// A hole of the right length, which takes no disk space: for planning, not for running.
     Sparse,
 }
 
-/// Writes a model of any size to `path`. Returns the path.
+/// Writes a model of any size to `path`, and returns the path.
 pub fn write(spec: &Spec, path: impl AsRef<Path>, data: Data) -> Result<PathBuf, Error> {
     let path = path.as_ref().to_owned();
     write_files(spec, std::slice::from_ref(&path), source(data))?;
     Ok(path)
 }
 
-/// Writes a model of any size to `<prefix>-00001-of-<shards>.gguf` and so on. Returns the paths.
+/// Writes a model of any size to `<prefix>-00001-of-<shards>.gguf` and so on, and returns the
+/// paths.
 pub fn write_split(
     spec: &Spec,
     prefix: impl AsRef<Path>,
@@ -221,7 +225,7 @@ pub fn write_split(
     Ok(paths)
 }
 
-/// Bytes of all tensors of a spec: the file's size without its header.
+/// Returns the bytes of all tensors of a spec: the file's size without its header.
 pub fn tensor_bytes(spec: &Spec) -> ByteSize {
     ByteSize(layout::tensors(spec).iter().map(|t| t.bytes()).sum())
 }

@@ -1,19 +1,21 @@
-//! Blocks of the types whose quantiser begins with tables that take it seconds, in every process: drawn, not quantised.
+//! Random blocks of types whose quantiser first computes tables, which takes seconds in every
+//! process: they are drawn, not quantised.
 //!
-//! A block keeps the root mean square of the values it stands for, and zeros stay zeros. Nothing else of the values is
-//! kept, which no test needs: both sides of a comparison read the same bytes.
+//! A block has the root mean square of its values, and zeros stay zeros. Nothing else of the values
+//! is kept. No test needs it, because both sides of a comparison read the same bytes.
 
 use crate::fill::stream;
 use rand_distr::{Distribution, StandardUniform};
 use terrace_ggml::quantize::{WeightType, dequantize_into, quantize};
 
-/// Whether ggml needs such tables for this type (`iq2xs_init_impl` and `iq3xs_init_impl`: about 10 s).
+/// Returns whether ggml needs such tables for this type (`iq2xs_init_impl` and `iq3xs_init_impl`:
+/// about 10 s).
 pub(crate) fn is_drawn(ty: WeightType) -> bool {
     use WeightType as T;
     [T::IQ1_S, T::IQ1_M, T::IQ2_XXS, T::IQ2_XS, T::IQ2_S, T::IQ3_XXS, T::IQ3_S].contains(&ty)
 }
 
-/// Blocks for these values; the same values get the same blocks.
+/// Returns blocks for these values, always the same for the same values.
 ///
 /// # Panics
 /// If `ty` is not drawn, or the values are not whole blocks.
@@ -39,8 +41,8 @@ fn root_mean_square(values: &[f32]) -> f32 {
     (values.iter().map(|value| value * value).sum::<f32>() / values.len() as f32).sqrt()
 }
 
-/// Sets the scale of a block: a half-precision number at the front, except for IQ1_M, which has four bits of it in each
-/// of its four 16-bit scales (`block_iq1_m` in ggml-common.h).
+/// Sets the scale of a block. It is a half-precision number at the block's start, except for IQ1_M,
+/// which has 4 bits of it in each of its four 16-bit scales (`block_iq1_m` in ggml-common.h).
 fn set_scale(ty: WeightType, block: &mut [u8], scale: f32) {
     let half = quantize(WeightType::F16, &[scale], 1, None).expect("a finite number");
     if ty != WeightType::IQ1_M {

@@ -1,5 +1,5 @@
-//! What was quantised before in this process. The models of a test often differ in a tensor or two, and quantising all of the
-//! others again is most of what writing them takes.
+//! A cache of tensors that were quantised earlier in this process. The models of a test often
+//! differ in one or two tensors, and quantising the others again would take most of the time.
 
 use crate::error::Error;
 use std::collections::HashMap;
@@ -7,7 +7,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use terrace_ggml::quantize::WeightType;
 
-/// Bytes that are kept. Beyond, all go: large models have no use for this.
+/// Most bytes that are kept. If they are exceeded, all are dropped: large models gain nothing from
+/// this.
 const MOST: usize = 128 << 20;
 
 /// Type, length of a row, and two hashes of the values.
@@ -21,7 +22,7 @@ struct Encoded {
 
 static ENCODED: LazyLock<Mutex<Encoded>> = LazyLock::new(Mutex::default);
 
-/// The bytes of these values, made by `encode` unless they are known.
+/// Returns the encoded bytes of `values`, made by `encode` unless they are in the cache.
 pub fn encoded(
     ty: WeightType,
     values: &[f32],

@@ -1,4 +1,4 @@
-//! What can go wrong while making files.
+//! Errors of making files.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,15 +13,15 @@ pub enum Error {
     Spec {
         /// The architecture's name.
         arch: &'static str,
-        /// What does not fit, with the numbers.
+        /// What is wrong, with the numbers.
         reason: String,
     },
-    /// The header cannot hold something.
+    /// The header cannot be written.
     #[error("header of {path}: {source}")]
     Header {
         /// The file.
         path: PathBuf,
-        /// What was wrong.
+        /// The cause.
         source: HeaderError,
     },
     /// Weights could not be quantised.
@@ -29,36 +29,36 @@ pub enum Error {
     Quantize {
         /// The tensor.
         tensor: String,
-        /// What was wrong.
+        /// The cause.
         source: QuantizeError,
     },
-    /// The file system refused.
+    /// A file operation failed.
     #[error("{path}: {source}")]
     Io {
         /// The file.
         path: PathBuf,
-        /// What it said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A file that a hostile one was to be made of is not what it must be.
+    /// The file that a broken one should be made from does not have what is needed.
     #[error("{path}: {reason}, at byte {offset}")]
     NotGguf {
         /// The file.
         path: PathBuf,
-        /// What was expected there.
+        /// What was expected.
         reason: &'static str,
-        /// Where.
+        /// Where it was expected, in bytes.
         offset: u64,
     },
 }
 
 impl Error {
-    /// For `map_err` on file operations.
+    /// Makes a function for `map_err` on file operations.
     pub(crate) fn io(path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { path: path.to_owned(), source }
     }
 
-    /// For `map_err` on header operations.
+    /// Makes a function for `map_err` on header operations.
     pub(crate) fn header(path: &Path) -> impl FnOnce(HeaderError) -> Self {
         move |source| Self::Header { path: path.to_owned(), source }
     }

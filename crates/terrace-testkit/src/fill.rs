@@ -1,10 +1,11 @@
-//! The values of a tensor, and their bytes.
+//! The values of a tensor, and their encoding.
 //!
-//! Skewed routing reserves the first [`RESERVED`] coordinates of the residual stream. Token embeddings put a constant
-//! there and the code of the token's topic; no layer writes to them (those rows of the matrices are zero), so every
-//! router sees both. A router row holds the logarithm of the expert's Zipf weight against the constant (another
-//! order of experts in each layer), random weights against the topic, and random ones against everything else. The
-//! head favours tokens of the current topic, so generated text stays with a topic for a while.
+//! Skewed routing reserves the first [`RESERVED`] coordinates of the residual stream. Token
+//! embeddings put a constant and the code of the token's topic there. No layer writes to them
+//! (those rows of the matrices are zero), so every router sees both. A router row weighs the
+//! constant with the logarithm of the expert's Zipf weight (in another order of experts in each
+//! layer), and the topic and everything else with random weights. The head favours tokens of the
+//! current topic, so generated text stays with a topic for a while.
 
 use crate::drawn;
 use crate::error::Error;
@@ -18,29 +19,29 @@ use terrace_ggml::quantize::quantize;
 
 /// Coordinates of the residual stream that skewed routing reserves.
 pub(crate) const RESERVED: usize = 32;
-/// Those of them that are the same for all tokens.
+/// Reserved coordinates that are equal for all tokens.
 const CONSTANT: usize = 8;
 const TOPIC: usize = RESERVED - CONSTANT;
-/// Size of the reserved coordinates, next to embeddings of size 1.
+/// Size of the reserved coordinates relative to embeddings of size 1.
 const AMPLITUDE: f32 = 2.0;
 /// Exponent of the Zipf law.
 const ZIPF: f32 = 0.55;
-/// Deviation of an expert's score that the topic decides.
+/// Standard deviation of the part of an expert's score that depends on the topic.
 const TOPIC_SCORE: f32 = 1.4;
-/// Deviation of an expert's score that the token and its context decide.
+/// Standard deviation of the part of an expert's score that depends on the token and its context.
 const TOKEN_SCORE: f32 = 0.8;
-/// How much the head favours tokens of the same topic, in deviations of its other logits.
+/// How much the head favours tokens of the same topic, in standard deviations of its other logits.
 const TOPIC_PULL: f32 = 1.42;
-/// How much the head disfavours the token that was just read, in deviations of its other logits: random models would
-/// else fall into repeating one token.
+/// How much the head disfavours the current token, in standard deviations of its other logits:
+/// otherwise random models would repeat one token.
 const REPEAT_PUSH: f32 = 4.0;
 
-/// Topics; a token's is its id modulo this.
+/// Returns the number of topics. A token's topic is its id modulo this.
 pub(crate) fn topics(spec: &Spec) -> u64 {
     u64::from(spec.vocab / 16).min(64)
 }
 
-/// A random stream for one purpose of one model: other names, other numbers.
+/// Makes a random stream for one purpose of one model: each name and index gives other numbers.
 pub(crate) fn stream(seed: u64, name: &str, index: u64) -> Pcg64 {
     Pcg64::new(
         u128::from(hash(name, index)) << 64 | u128::from(seed),
@@ -48,7 +49,7 @@ pub(crate) fn stream(seed: u64, name: &str, index: u64) -> Pcg64 {
     )
 }
 
-/// FNV-1a: stable over releases, which the standard library's hasher does not promise.
+/// Hashes by FNV-1a, which is stable across releases; the standard library's hasher is not.
 pub(crate) fn hash(name: &str, index: u64) -> u64 {
     let bytes = name.bytes().chain(index.to_le_bytes());
     bytes.fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
@@ -63,7 +64,7 @@ fn topic_code(seed: u64, topic: u64) -> [f32; TOPIC] {
     std::array::from_fn(|_| normal(&mut rng))
 }
 
-/// The values of one slice (an expert, or a whole matrix).
+/// Returns the values of one slice (an expert, or a whole matrix).
 pub(crate) fn slice(spec: &Spec, tensor: &Tensor, index: usize) -> Vec<f32> {
     let (row, rows) = (tensor.row(), tensor.slice_rows());
     let mut rng = stream(spec.seed, &tensor.name, index as u64);
@@ -93,7 +94,8 @@ pub(crate) fn slice(spec: &Spec, tensor: &Tensor, index: usize) -> Vec<f32> {
     }
 }
 
-/// The one value of a tensor through which a silent layer would change the residual stream.
+/// Returns the value that fills a tensor of a silent layer, if the tensor would change the residual
+/// stream.
 fn silent(spec: &Spec, tensor: &Tensor) -> Option<f32> {
     let layer = tensor.name.strip_prefix("blk.")?.split('.').next()?.parse().ok()?;
     if !spec.silent.contains(&layer) {
@@ -105,13 +107,14 @@ fn silent(spec: &Spec, tensor: &Tensor) -> Option<f32> {
     if added { Some(0.0) } else { scales.then_some(1.0) }
 }
 
-/// Leading rows of a slice that stay zero.
+/// Returns the number of leading rows of a slice that stay zero.
 pub(crate) fn quiet_rows(spec: &Spec, tensor: &Tensor) -> usize {
     let residual = matches!(tensor.fill, Fill::Residual { .. });
     if residual && spec.routing == Routing::Skewed { RESERVED.min(tensor.slice_rows()) } else { 0 }
 }
 
-/// A row of the embeddings or of the head, for a token of the topic. Rows of the same key belong together.
+/// Returns a row of the embeddings or of the head, for a token of the topic. Rows with the same key
+/// belong together.
 pub(crate) fn table_row(spec: &Spec, tensor: &Tensor, key: u64, topic: u64) -> Vec<f32> {
     let row = tensor.row();
     let numbers = |name: &str| StandardNormal.sample_iter(stream(spec.seed, name, key)).take(row);
@@ -120,7 +123,8 @@ pub(crate) fn table_row(spec: &Spec, tensor: &Tensor, key: u64, topic: u64) -> V
     let code = topic_code(spec.seed, topic);
     match tensor.fill {
         Fill::Output { std } => {
-            // Other logits deviate by `std` times the root of the width; own . own is about the width.
+            // Other logits have a standard deviation of `std` times the root of the width; own .
+            // own is about the width.
             let push = REPEAT_PUSH * std / (row as f32).sqrt();
             let mut values: Vec<f32> =
                 numbers("head").zip(own).map(|(x, own): (f32, f32)| std * x - push * own).collect();
@@ -166,8 +170,8 @@ fn router(spec: &Spec, row: usize, experts: usize, rng: &mut Pcg64) -> Vec<f32> 
     values
 }
 
-/// The bytes of rows in a type; types that need an importance get a synthetic one, and those that
-/// take ggml seconds are drawn.
+/// Encodes rows in a type. Types that need an importance get a synthetic one; those for which ggml
+/// first computes tables for seconds are drawn instead of quantised.
 pub(crate) fn encode(name: &str, ty: WeightType, values: &[f32], row: usize) -> Result<Vec<u8>, Error> {
     if drawn::is_drawn(ty) && values.len().is_multiple_of(ty.block_elements() as usize) {
         return Ok(drawn::draw(ty, values));

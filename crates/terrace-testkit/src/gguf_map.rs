@@ -1,18 +1,19 @@
-//! Where in a good GGUF file which field stands, so that it can be spoilt.
+//! The offsets of fields in a good GGUF file, so that they can be damaged.
 
 /// A metadata entry.
 pub(crate) struct Entry {
     pub key: String,
-    /// Where the key's length stands.
+    /// Offset of the key's length.
     pub start: usize,
-    /// Where the value's type stands.
+    /// Offset of the value's type.
     pub type_at: usize,
     pub type_id: u32,
     pub end: usize,
 }
 
 impl Entry {
-    /// Where the value begins: a string's length, or an array's element type.
+    /// Returns the offset of the value, which begins with a string's length or an array's element
+    /// type.
     pub fn value_at(&self) -> usize {
         self.type_at + 4
     }
@@ -21,31 +22,32 @@ impl Entry {
 /// An entry of the tensor table.
 pub(crate) struct TensorEntry {
     pub name: String,
-    /// Where the name's length stands.
+    /// Offset of the name's length.
     pub start: usize,
     pub dims_at: usize,
     pub type_at: usize,
     pub offset_at: usize,
 }
 
-/// All of a file's header.
+/// The fields of a file's header.
 pub(crate) struct Map {
     pub entries: Vec<Entry>,
     pub tensors: Vec<TensorEntry>,
-    /// Where the tensor table ends, before padding.
+    /// End of the tensor table, before padding.
     pub header_end: usize,
-    /// Where the data begin.
+    /// Offset of the data.
     pub data_at: usize,
 }
 
-/// Where the number of tensors stands, and that of metadata entries.
+/// Offset of the number of tensors.
 pub(crate) const TENSOR_COUNT_AT: usize = 8;
+/// Offset of the number of metadata entries.
 pub(crate) const ENTRY_COUNT_AT: usize = 16;
 const ENTRIES_AT: usize = 24;
 pub(crate) const STRING: u32 = 8;
 pub(crate) const ARRAY: u32 = 9;
 
-/// Reads a good file; on another one: what was expected, and where.
+/// Finds the fields of a good file. The error says what was expected, and at which offset.
 pub(crate) fn map(bytes: &[u8]) -> Result<Map, (&'static str, usize)> {
     let mut at = Cursor { bytes, at: 0 };
     if at.take(4)? != b"GGUF" || at.u32()? != 3 {

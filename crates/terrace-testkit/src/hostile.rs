@@ -1,7 +1,8 @@
-//! Broken files out of good ones.
+//! Makes broken files from good ones.
 //!
-//! Each [`Defect`] is one thing wrong with an otherwise good file, small enough to be held in memory. Readers must
-//! refuse all of them with an error, not a crash, an endless loop or an allocation of what the file claims.
+//! Each [`Defect`] is one mistake in an otherwise good file that is small enough to be held in
+//! memory. Readers must refuse all of these files with an error, without a crash, an endless loop,
+//! or an allocation as large as the file claims.
 
 use crate::error::Error;
 use crate::gguf_map::{ARRAY, ENTRY_COUNT_AT, Entry, Map, STRING, TENSOR_COUNT_AT, map};
@@ -10,17 +11,17 @@ use std::path::{Path, PathBuf};
 
 macro_rules! defects {
     ($($(#[$doc:meta])* $variant:ident = $name:literal),* $(,)?) => {
-        /// What is wrong with a file.
+        /// A mistake in a file.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Defect {
             $($(#[$doc])* $variant),*
         }
 
         impl Defect {
-            /// All of them.
+            /// All defects.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
-            /// A file name's stem.
+            /// Returns the stem of the broken file's name.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name),*
@@ -35,7 +36,7 @@ defects! {
     Empty = "empty",
     /// Text, longer than a header.
     Text = "text",
-    /// Another magic.
+    /// A wrong magic number.
     Magic = "magic",
     /// Version 0.
     VersionZero = "version-0",
@@ -43,19 +44,19 @@ defects! {
     VersionFuture = "version-99",
     /// Version 3 in big-endian bytes.
     VersionSwapped = "version-big-endian",
-    /// Ends within the counts.
+    /// The file ends within the counts.
     CutInHeader = "cut-in-header",
-    /// Ends within the metadata.
+    /// The file ends within the metadata.
     CutInMetadata = "cut-in-metadata",
-    /// Ends within the tensor table.
+    /// The file ends within the tensor table.
     CutInTensors = "cut-in-tensor-table",
-    /// Ends within the data.
+    /// The file ends within the data.
     CutInData = "cut-in-data",
-    /// Ends one alignment before the end.
+    /// The last 32 bytes are missing.
     CutAtEnd = "cut-at-end",
     /// 2^62 tensors.
     TensorCount = "tensor-count",
-    /// One tensor more than there is.
+    /// One tensor more than the file has.
     TensorCountByOne = "tensor-count-by-one",
     /// 2^62 metadata entries.
     MetadataCount = "metadata-count",
@@ -71,7 +72,7 @@ defects! {
     ArrayType = "array-type",
     /// An array of arrays.
     ArrayOfArrays = "array-of-arrays",
-    /// A key that is there twice.
+    /// A key that occurs twice.
     DuplicateKey = "duplicate-key",
     /// No architecture.
     NoArchitecture = "no-architecture",
@@ -83,17 +84,17 @@ defects! {
     AlignmentOdd = "alignment-3",
     /// A tensor name of 2^62 bytes.
     NameLength = "name-length",
-    /// Two tensors of a name.
+    /// Two tensors with the same name.
     DuplicateTensor = "duplicate-tensor",
     /// A tensor of 2^31 dimensions.
     Dimensions = "dimensions",
     /// A tensor whose number of elements is beyond 2^64.
     ShapeOverflow = "shape-overflow",
-    /// A tensor with a negative extent.
+    /// A tensor with a negative dimension.
     ShapeNegative = "shape-negative",
     /// A tensor whose rows are not whole blocks.
     ShapeNotBlocks = "shape-not-blocks",
-    /// A type id that nothing ever had.
+    /// A type id that never existed.
     TypeUnknown = "type-unknown",
     /// A type id that was removed from ggml.
     TypeRemoved = "type-removed",
@@ -109,11 +110,11 @@ defects! {
 
 const HUGE: u64 = 1 << 62;
 
-/// Makes one broken file at `to` of the good one at `from`.
+/// Makes a broken file at `to` from the good one at `from`.
 ///
 /// # Errors
-/// [`Error::NotGguf`] if the good file is not one, or lacks what the defect spoils (a string, an array, two tensors
-/// with names of one length, a quantised tensor); [`Error::Io`].
+/// [`Error::NotGguf`] if the good file is not a GGUF file, or lacks what the defect damages (a
+/// string, an array, two tensors with names of equal length, a quantised tensor); [`Error::Io`].
 pub fn make(defect: Defect, from: &Path, to: &Path) -> Result<(), Error> {
     let good = fs::read(from).map_err(Error::io(from))?;
     let not_good = |(reason, at): (&'static str, usize)| Error::NotGguf {
@@ -126,10 +127,11 @@ pub fn make(defect: Defect, from: &Path, to: &Path) -> Result<(), Error> {
     fs::write(to, bad).map_err(Error::io(to))
 }
 
-/// Makes a broken file of every kind in `dir` (created if it is not there), named by its defect.
+/// Makes a broken file for each defect in `dir`, which is created if missing. Files are named by
+/// their defects.
 ///
 /// # Errors
-/// As [`make`].
+/// Those of [`make`].
 pub fn write_all(from: &Path, dir: &Path) -> Result<Vec<(Defect, PathBuf)>, Error> {
     fs::create_dir_all(dir).map_err(Error::io(dir))?;
     let made = Defect::ALL.iter().map(|&defect| {
@@ -203,7 +205,7 @@ fn spoil(defect: Defect, mut file: Vec<u8>, layout: &Map) -> Result<Vec<u8>, Wan
         }
         Defect::ShapeNegative => put(&mut file, last.dims_at + 4, (-256i64).to_le_bytes()),
         Defect::ShapeNotBlocks => {
-            // Types 0 and 1 are f32 and f16, whose blocks are single elements.
+            // The blocks of types 0 and 1, f32 and f16, are single elements.
             let quantised = |at: usize| file[at..at + 4] != [0; 4] && file[at..at + 4] != [1, 0, 0, 0];
             let tensor = layout.tensors.iter().find(|t| quantised(t.type_at));
             let tensor = tensor.ok_or(("a quantised tensor is needed", layout.header_end))?;
@@ -248,7 +250,7 @@ fn same_length_names(layout: &Map) -> Result<(usize, usize), Wanted> {
     let tensors = &layout.tensors;
     let pairs = (0..tensors.len()).flat_map(|a| (a + 1..tensors.len()).map(move |b| (a, b)));
     let mut fitting = pairs.filter(|&(a, b)| tensors[a].name.len() == tensors[b].name.len());
-    fitting.next().ok_or(("two tensor names of one length are needed", layout.header_end))
+    fitting.next().ok_or(("two tensor names of equal length are needed", layout.header_end))
 }
 
 fn alignment(value: u32) -> Vec<u8> {
@@ -260,7 +262,7 @@ fn alignment(value: u32) -> Vec<u8> {
     entry
 }
 
-/// The file with another metadata entry after the others, and the data where the header then ends.
+/// Adds a metadata entry after the others, and moves the data to the new end of the header.
 fn with_entry(file: &[u8], layout: &Map, entry: &[u8]) -> Vec<u8> {
     let table_at = layout.tensors[0].start;
     let mut out = [&file[..table_at], entry, &file[table_at..layout.header_end]].concat();
@@ -270,7 +272,7 @@ fn with_entry(file: &[u8], layout: &Map, entry: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Copies a split model to `dir` without its second shard. Returns the first shard's path.
+/// Copies the shards of a model to `dir` without the second one. Returns the first shard's path.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -279,7 +281,8 @@ pub fn missing_shard(shards: &[PathBuf], dir: &Path) -> Result<PathBuf, Error> {
     copy_shards(keep.map(|(_, path)| (path.as_path(), path.as_path())), dir)
 }
 
-/// Copies a split model to `dir`, its last shard taken from another model. Returns the first shard's path.
+/// Copies the shards of a model to `dir`, with the last shard of another model. Returns the first
+/// shard's path.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -292,7 +295,8 @@ pub fn mixed_shards(shards: &[PathBuf], other: &[PathBuf], dir: &Path) -> Result
     copy_shards(sources.iter().map(PathBuf::as_path).zip(shards.iter().map(PathBuf::as_path)), dir)
 }
 
-/// Copies a split model to `dir`, its second and third shards under each other's name. Returns the first's path.
+/// Copies the shards of a model to `dir`, with the second and third under each other's names.
+/// Returns the first shard's path.
 ///
 /// # Errors
 /// [`Error::Io`].

@@ -1,17 +1,17 @@
-//! The tensors of each architecture, named and shaped as llama.cpp's loader wants them.
+//! The tensors of each architecture, with the names and shapes that llama.cpp's loader expects.
 
 use crate::spec::{Arch, Spec};
 use crate::tensor::{Class, Fill, Tensor, Tensors};
 
 /// Sizes that follow from a spec by the architecture's rules.
 pub(crate) struct Derived {
-    /// RoPE dimensions of a head.
+    /// Rotated dimensions of a head.
     pub rope: u32,
     /// `deepseek2`: rank of the compressed queries.
     pub q_rank: u32,
-    /// `deepseek2`: rank of the compressed keys and values. 512 is the one for which ggml has device kernels.
+    /// `deepseek2`: rank of the compressed keys and values. ggml has device kernels for 512.
     pub kv_rank: u32,
-    /// `deepseek2`: key elements of a head without the rotated ones.
+    /// `deepseek2`: elements of a head's key that are not rotated.
     pub nope: u32,
     /// Delta net: elements of a state row.
     pub state: u32,
@@ -48,18 +48,18 @@ impl Derived {
         }
     }
 
-    /// Whether the layer has full attention rather than a delta net or a window.
+    /// Returns whether the layer has full attention rather than a delta net or a window.
     pub fn full_attention(&self, layer: u32) -> bool {
         (layer + 1).is_multiple_of(self.full_every)
     }
 }
 
-/// All tensors of the model, in file order.
+/// Returns all tensors of the model, in file order.
 pub(crate) fn tensors(spec: &Spec) -> Vec<Tensor> {
     let derived = Derived::of(spec);
     let mut out = Tensors::new(spec);
     let embedding = match spec.arch {
-        // Its graph multiplies embeddings by the root of their width.
+        // The graph multiplies embeddings by the root of their width.
         Arch::Gemma4 => 1.0 / (spec.embd as f32).sqrt(),
         _ => 1.0,
     };
@@ -240,7 +240,7 @@ impl Block<'_, '_> {
         self.float(router, &[embd, experts], Fill::Router { std });
         match arch {
             Arch::Gemma4 => {
-                // Its router's input is divided by the root of its width, and this undoes it.
+                // Undoes the graph's division of the router's input by the root of its width.
                 let scale = self.name("ffn_gate_inp", "scale");
                 let mean = (embd as f32).sqrt();
                 self.float(scale, &[embd], Fill::Normal { mean, std: 0.0 });

@@ -1,13 +1,14 @@
 //! Synthetic models of many architectures, for tests and benchmarks.
 //!
-//! * [`Spec`] describes a model of one of the [`Arch`]itectures, [`write()`] makes its GGUF file, [`write_split`] its
-//!   shards. The weights are random but tame (finite logits, greedy text that moves); the same spec makes the same
-//!   bytes. The tokenizer is a byte-level BPE, so any text is a prompt.
-//! * [`big`] writes files of benchmark size at the disk's speed, out of pools of quantised blocks.
-//! * [`hostile`] makes broken files out of good ones.
-//! * [`RoutingStats`] says how skewed and how local a model's routing is.
+//! * [`Spec`] describes a model of one of the [`Arch`]itectures; [`write()`] makes its GGUF file,
+//!   [`write_split`] its shards. The weights are random but well-behaved (finite logits, greedy
+//!   text that varies), and the same spec makes the same bytes. The tokenizer is a byte-level BPE,
+//!   so any text is a prompt.
+//! * [`big`] writes files of benchmark size at the disk's speed, from pools of quantised blocks.
+//! * [`hostile`] makes broken files from good ones.
+//! * [`RoutingStats`] measures how skewed and how local a model's routing is.
 //! * [`each_architecture`] and its siblings make one test for each subject.
-//! * [`rpc`] has a device of another machine on this one.
+//! * [`rpc`] runs a remote device on this machine.
 
 pub mod big;
 mod drawn;

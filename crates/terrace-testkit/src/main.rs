@@ -18,7 +18,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// A tiny model of an architecture.
+    /// Write a tiny model of an architecture.
     Small {
         /// Architecture (`terrace-testkit list`).
         #[arg(long)]
@@ -32,27 +32,27 @@ enum Command {
         #[arg(long)]
         shards: Option<u16>,
     },
-    /// A model in the shape of a well-known one, written at the disk's speed.
+    /// Write a model in the shape of a well-known one, at the disk's speed.
     Big {
         /// Shape (`terrace-testkit list`).
         #[arg(long)]
         preset: Preset,
-        /// Types as a published mix has them; the types below go before it.
+        /// Types of a published mix; the types below override it.
         #[arg(long)]
         mix: Option<Mix>,
         #[command(flatten)]
         shape: Shape,
-        /// File to write; with --shards, the part of the names before -00001-of-.
+        /// File to write; with --shards, the prefix of the names, before -00001-of-.
         #[arg(long)]
         out: PathBuf,
         /// Write this many shards.
         #[arg(long)]
         shards: Option<u16>,
-        /// Only the header, the rest a hole.
+        /// Write only the header, followed by a hole.
         #[arg(long)]
         no_data: bool,
     },
-    /// Broken files made of a good one.
+    /// Make broken files from a good one.
     Hostile {
         /// The good file.
         #[arg(long)]
@@ -61,43 +61,44 @@ enum Command {
         #[arg(long)]
         out: PathBuf,
     },
-    /// Runs a model with stock llama.cpp and says how skewed and local its routing is.
+    /// Run a model with stock llama.cpp and measure how skewed and local its routing is.
     Routing {
         /// The model.
         model: PathBuf,
-        /// The text that it reads first.
+        /// The prompt.
         #[arg(long, default_value = "The terraces of the hill hold what the valley needs.")]
         prompt: String,
         /// Tokens to generate.
         #[arg(long, default_value_t = 256)]
         generate: u32,
-        /// Threads. ggml's spin while they wait, so more than there are idle cores make it slower.
+        /// Threads. ggml's threads spin while they wait, so more of them than idle cores slow it
+        /// down.
         #[arg(long, default_value_t = 1)]
         threads: u16,
     },
-    /// Lends this machine's processor to one ggml client after the other, until it is ended.
+    /// Serve this machine's CPU to one ggml client after another, until killed.
     RpcServer {
         /// Port on this machine (127.0.0.1); 0 for a free one. The address is printed first.
         #[arg(long, default_value_t = 0)]
         port: u16,
-        /// Memory that the device has, as 512MiB [default: the machine's].
+        /// Memory of the device, such as 512MiB [default: the machine's].
         #[arg(long)]
         memory: Option<ByteSize>,
-        /// Threads that compute.
+        /// Compute threads.
         #[arg(long, default_value_t = 1)]
         threads: u16,
     },
-    /// Names of architectures, presets and types.
+    /// List the names of architectures, presets, mixes and types.
     List,
 }
 
-/// What differs from the architecture's or preset's usual shape.
+/// Differences from the default shape of the architecture or preset.
 #[derive(Args)]
 struct Shape {
     /// Layers.
     #[arg(long)]
     layers: Option<u32>,
-    /// Experts in a layer.
+    /// Experts per layer.
     #[arg(long)]
     experts: Option<u32>,
     /// Experts that a token uses.
@@ -115,22 +116,23 @@ struct Shape {
     /// Type of all other matrices.
     #[arg(long, value_parser = weight_type)]
     other_type: Option<WeightType>,
-    /// Type of the tensors whose name contains a text; may be given more than once, the first match decides.
+    /// Type of the tensors whose name contains a text. Can be given more than once; the first match
+    /// decides.
     #[arg(long = "type", value_parser = override_type, value_name = "TEXT=TYPE")]
     types: Vec<(String, WeightType)>,
-    /// Other seeds, other weights.
+    /// Seed of the weights.
     #[arg(long)]
     seed: Option<u64>,
-    /// How tokens spread over experts.
+    /// How the router distributes tokens over experts.
     #[arg(long, value_enum, default_value = "uniform")]
     routing: RoutingArg,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum RoutingArg {
-    /// All experts alike, tokens independent.
+    /// All experts are used equally often, and tokens are independent.
     Uniform,
-    /// Few experts take much of the load, and tokens share experts with the ones before.
+    /// A few experts take much of the load, and tokens share experts with the ones before.
     Skewed,
 }
 
@@ -186,7 +188,7 @@ fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
         }
         Command::Big { preset, mix, shape, out, shards, no_data } => {
             let spec = preset.spec();
-            // The mix counts layers.
+            // Set before the mix, which depends on the number of layers.
             let spec = Spec { layers: shape.layers.unwrap_or(spec.layers), ..spec };
             let spec = shape.apply(mix.map_or(spec.clone(), |mix| mix.apply(spec)));
             let data = if no_data { Data::Sparse } else { Data::Pooled };

@@ -5,7 +5,7 @@ use crate::spec::{Arch, Spec};
 use crate::vocab::Vocabulary;
 use terrace_ggml::gguf::write::{Header, HeaderError, Value};
 
-/// Sets everything but the keys of split files.
+/// Sets everything except the keys of split files.
 pub(crate) fn describe(spec: &Spec, header: &mut Header) -> Result<(), HeaderError> {
     let arch = spec.arch.gguf_name();
     header.set("general.architecture", arch)?;
@@ -50,7 +50,7 @@ fn hyperparameters(spec: &Spec) -> Vec<(&'static str, Value)> {
     all
 }
 
-/// What only this architecture has.
+/// Returns the hyperparameters that only this architecture has.
 fn of_architecture(spec: &Spec, derived: &Derived) -> Vec<(&'static str, Value)> {
     let mut all: Vec<(&'static str, Value)> = Vec::new();
     match spec.arch {

@@ -1,20 +1,20 @@
-//! The quantisation mixes that models are published in: which type each tensor gets.
+//! The mixes of types that models are published in.
 
 use crate::spec::{Arch, Spec};
 use std::str::FromStr;
 use terrace_ggml::quantize::WeightType;
 
-/// A mix, as llama.cpp's quantiser names it.
+/// A mix, by the name of llama.cpp's quantiser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mix {
-    /// Q4_K, more bits where they matter.
+    /// Q4_K, with more bits where they matter.
     Q4KM,
-    /// Q5_K, more bits where they matter.
+    /// Q5_K, with more bits where they matter.
     Q5KM,
 }
 
 impl Mix {
-    /// All of them.
+    /// All mixes.
     pub const ALL: &[Self] = &[Self::Q4KM, Self::Q5KM];
 
     /// The name on this kit's command line.
@@ -25,9 +25,10 @@ impl Mix {
         }
     }
 
-    /// The spec in this mix, by the rules of llama.cpp's `llama-quant.cpp`: values of attention and down projections in
-    /// Q6_K in the first and last eighth of the layers and every third between; the output in Q6_K; with eight
-    /// experts, keys and values in Q8_0. Experts that come in MXFP4 stay so, with Q8_0 beside them.
+    /// Sets the types of a spec to this mix, by the rules of llama.cpp's `llama-quant.cpp`: values
+    /// of attention and down projections in Q6_K in the first and last eighth of the layers and in
+    /// every third between; the output in Q6_K; with eight experts, keys and values in Q8_0. Models
+    /// with MXFP4 experts keep these, with Q8_0 for the rest.
     pub fn apply(self, spec: Spec) -> Spec {
         if spec.arch == Arch::GptOss {
             return spec;
@@ -38,7 +39,7 @@ impl Mix {
         };
         let mut spec = spec.with_type(ty);
         let mut types = vec![("output.weight".to_owned(), WeightType::Q6_K)];
-        // The attention's output would match the head's name.
+        // Comes first, because the name of the attention's output contains that of the head.
         let attention_output = match self {
             Self::Q4KM if spec.experts == 8 => WeightType::Q5_K,
             _ => ty,
@@ -48,7 +49,7 @@ impl Mix {
             types.push(("attn_v.weight".into(), WeightType::Q8_0));
             types.push(("attn_k.weight".into(), WeightType::Q8_0));
         } else if spec.arch == Arch::Llama && spec.layers == 80 && self == Self::Q4KM {
-            // Eight heads share a value: a few more bits cost little.
+            // Eight heads share a value, so a few more bits cost little.
             let rest = (0..spec.layers).filter(|&layer| !more_bits(layer, spec.layers));
             types.extend(rest.map(|layer| (format!("blk.{layer}.attn_v.weight"), WeightType::Q5_K)));
         }

@@ -1,4 +1,4 @@
-//! Pools of quantised blocks, from which large files are put together without quantising them.
+//! Pools of quantised blocks, from which large files are assembled without quantising all weights.
 
 use crate::error::Error;
 use crate::fill::{encode, hash, quiet_rows, stream, table_row, topics};
@@ -13,11 +13,11 @@ use terrace_ggml::quantize::WeightType;
 
 /// Weights in a pool of matrix blocks: a few MB, made in a fraction of a second.
 const MATRIX_WEIGHTS: usize = 1 << 22;
-/// Weights in a pool of table rows. More, because tokens with the same row are the same to the model, and greedy text
-/// would go in circles.
+/// Weights in a pool of table rows. There are more of these, because tokens with equal rows are
+/// equal to the model, and greedy text would repeat itself.
 const TABLE_WEIGHTS: u64 = 1 << 25;
 
-/// Matrices of the same type and deviation share a pool.
+/// Matrices of the same type and standard deviation share a pool.
 #[derive(PartialEq, Eq, Hash, Clone, Copy)]
 struct Key {
     ty: WeightType,
@@ -31,7 +31,7 @@ pub(crate) struct Pools {
 }
 
 impl Pools {
-    /// Writes all of a tensor, its bytes drawn from pools; `None` if its values must be made one by one.
+    /// Writes a tensor with bytes from pools; `None` if its values must be made one by one.
     pub fn write(
         &mut self,
         spec: &Spec,
@@ -66,7 +66,8 @@ fn matrix_pool(spec: &Spec, tensor: &Tensor, std: f32) -> Result<Vec<u8>, Error>
     encode(&tensor.name, tensor.ty, &values, row)
 }
 
-/// Every slice starts elsewhere in the pool, so no two experts of a tensor are the same.
+/// Writes a matrix. Every slice starts elsewhere in the pool, so no two experts of a tensor are
+/// equal.
 fn write_matrix(spec: &Spec, tensor: &Tensor, pool: &[u8], out: &mut impl Write) -> io::Result<()> {
     let block = tensor.ty.block_bytes() as usize;
     let blocks = pool.len() / block;
@@ -93,7 +94,7 @@ fn write_matrix(spec: &Spec, tensor: &Tensor, pool: &[u8], out: &mut impl Write)
     Ok(())
 }
 
-/// Rows for each topic, one topic after the other.
+/// Makes rows for each topic, one topic after another.
 fn table_pool(spec: &Spec, tensor: &Tensor) -> Result<Vec<u8>, Error> {
     let rows = (TABLE_WEIGHTS / tensor.shape.0[0]).min(u64::from(spec.vocab));
     let each = (rows / topics(spec)).max(1);
@@ -116,7 +117,7 @@ fn write_table(spec: &Spec, tensor: &Tensor, pool: &[u8], out: &mut impl Write) 
             out.write_all(&zeros)?;
             continue;
         }
-        // The same choice for embeddings and head: their rows belong together.
+        // Embeddings and head choose the same row: these belong together.
         let within = hash("row", token) as usize % each;
         let at = ((token % topics) as usize * each + within) * row;
         out.write_all(&pool[at..at + row])?;

@@ -1,24 +1,25 @@
-//! How skewed and how local a model's routing is.
+//! Measures how skewed and how local a model's routing is.
 
 use std::collections::{BTreeSet, HashMap};
 use terrace_ggml::testing::routing::Choices;
 use terrace_model::ExpertId;
 
-/// What can be said of the choices of a run, averaged over layers.
+/// Statistics of the choices of a run, averaged over layers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RoutingStats {
-    /// Tokens traced.
+    /// Number of traced tokens.
     pub tokens: usize,
     /// Share of all choices that fall on the most used tenth of a layer's experts.
     pub top_tenth: f64,
-    /// Share of a token's experts that the token before it used as well.
+    /// Share of a token's experts that the token before it used, too.
     pub repeated: f64,
-    /// Share of choices found in a cache of a quarter of each layer's experts that drops the least recently used.
+    /// Share of choices that hit an LRU cache of a quarter of each layer's experts.
     pub lru_quarter: f64,
 }
 
 impl RoutingStats {
-    /// Measures choices of a model with `experts` experts in a layer. `None` if there are fewer than two tokens.
+    /// Computes the statistics of a model with `experts` experts per layer. `None` if there are
+    /// fewer than two tokens.
     pub fn of(choices: &Choices, experts: u32) -> Option<Self> {
         let tokens = choices.values().map(Vec::len).min().filter(|&n| n >= 2)?;
         let layers = choices.len() as f64;

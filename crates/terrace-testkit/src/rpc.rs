@@ -1,4 +1,4 @@
-//! A device of another machine, on this one: ggml's RPC server in a process of its own.
+//! A remote device on this machine: ggml's RPC server in a process of its own.
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -6,12 +6,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use terrace_model::ByteSize;
 
-/// How the child of a test learns what to do: port, bytes of memory.
+/// Environment variable with the arguments of the child of a test: port and bytes of memory.
 const VARIABLE: &str = "TESTKIT_RPC";
-/// How long a server may take to start.
+/// Time limit for the start of a server.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A running server; it ends with this value.
+/// A running server, which is killed when this value is dropped.
 #[derive(Debug)]
 pub struct RpcServer {
     child: Child,
@@ -19,11 +19,11 @@ pub struct RpcServer {
 }
 
 impl RpcServer {
-    /// Starts one from within a test, in another process of the test's own executable, which must have an ignored test
-    /// `rpc_server` at its root that does nothing but call [`serve_as_child`].
+    /// Starts a server from a test, in another process of the test's own executable, which must
+    /// have an ignored test `rpc_server` at its root that only calls [`serve_as_child`].
     ///
     /// # Errors
-    /// The system's; if it does not answer in time.
+    /// If the process cannot be started, ends early, or does not answer in time.
     pub fn start(memory: ByteSize) -> io::Result<Self> {
         let port = free_port()?;
         let mut command = Command::new(std::env::current_exe()?);
@@ -44,7 +44,7 @@ impl RpcServer {
         Ok(server)
     }
 
-    /// `HOST:PORT`.
+    /// Returns the address `HOST:PORT`.
     pub fn endpoint(&self) -> &str {
         &self.endpoint
     }
@@ -58,7 +58,7 @@ impl Drop for RpcServer {
     }
 }
 
-/// Serves, if this is the process that [`RpcServer::start`] started; returns at once otherwise.
+/// Serves if this process was started by [`RpcServer::start`]; returns at once otherwise.
 pub fn serve_as_child() {
     let Ok(text) = std::env::var(VARIABLE) else { return };
     let parts =
@@ -67,27 +67,27 @@ pub fn serve_as_child() {
     panic!("{}", terrace_ggml::devices::rpc::serve_rpc(&endpoint(port), 1, Some(ByteSize(memory))));
 }
 
-/// Memory that a process has; `process` is its number, or `self`.
+/// Returns the resident memory of a process; `process` is its number, or `self`.
 ///
 /// # Errors
-/// There is no such process.
+/// If the process does not exist.
 pub fn resident(process: &str) -> io::Result<ByteSize> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kib: Option<u64> = line.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse().ok());
-    // A process that has ended has none.
+    // A process that has ended does not have the line.
     kib.map(|kib| ByteSize(kib << 10)).ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
-/// The address on this machine.
+/// Returns the address of a port on this machine.
 pub fn endpoint(port: u16) -> String {
     format!("{}:{port}", Ipv4Addr::LOCALHOST)
 }
 
-/// A port that nothing listens on now.
+/// Finds a port that nothing listens on.
 ///
 /// # Errors
-/// The system's.
+/// If the system has no free port.
 pub fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }

@@ -1,4 +1,4 @@
-//! Which model to make.
+//! The description of a model to make.
 
 use crate::error::Error;
 use std::fmt;
@@ -7,14 +7,14 @@ use terrace_ggml::quantize::WeightType;
 
 macro_rules! architectures {
     ($($(#[$doc:meta])* $variant:ident = $name:literal in $gguf:literal),* $(,)?) => {
-        /// An architecture that models can be made of.
+        /// An architecture of which models can be made.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Arch {
             $($(#[$doc])* $variant),*
         }
 
         impl Arch {
-            /// All of them.
+            /// All architectures.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
             /// The name on this kit's command line.
@@ -35,17 +35,17 @@ macro_rules! architectures {
 }
 
 architectures! {
-    /// Dense, as Llama 3.
+    /// Dense, like Llama 3.
     Llama = "llama" in "llama",
-    /// Mixture of experts in the llama architecture, as Mixtral 8x7B.
+    /// Mixture of experts in the llama architecture, like Mixtral 8x7B.
     Mixtral = "mixtral" in "llama",
-    /// Shared expert behind a gate, biased attention.
+    /// Gated shared expert, biased attention.
     Qwen2Moe = "qwen2moe" in "qwen2moe",
-    /// As Qwen3-30B-A3B.
+    /// Like Qwen3-30B-A3B.
     Qwen3Moe = "qwen3moe" in "qwen3moe",
     /// Gated delta net in three of four layers, gated attention, shared expert.
     Qwen3Next = "qwen3next" in "qwen3next",
-    /// As Qwen3-Next, projections arranged otherwise, M-RoPE.
+    /// Like Qwen3-Next, with other projections, M-RoPE.
     Qwen35Moe = "qwen35moe" in "qwen35moe",
     /// Dense FFN next to experts, fused gate and up, expert scales, sliding windows.
     Gemma4 = "gemma4" in "gemma4",
@@ -60,12 +60,12 @@ architectures! {
 }
 
 impl Arch {
-    /// Whether it has experts.
+    /// Returns whether it has experts.
     pub const fn is_moe(self) -> bool {
         !matches!(self, Self::Llama)
     }
 
-    /// Layers at the front without experts, in the tiny models.
+    /// Returns the number of leading layers without experts in the tiny models.
     pub const fn leading_dense(self) -> u32 {
         match self {
             Self::Deepseek2 | Self::Glm4Moe | Self::BailingMoe2 => 1,
@@ -73,7 +73,7 @@ impl Arch {
         }
     }
 
-    /// Whether llama.cpp takes gate and up of this architecture's experts as one tensor.
+    /// Returns whether llama.cpp accepts gate and up of this architecture's experts as one tensor.
     pub const fn can_fuse_gate_up(self) -> bool {
         matches!(self, Self::Qwen3Next | Self::Qwen35Moe | Self::Gemma4 | Self::Deepseek2)
     }
@@ -95,40 +95,42 @@ impl FromStr for Arch {
     }
 }
 
-/// How the router spreads tokens over experts.
+/// How the router distributes tokens over experts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Routing {
-    /// Random router rows: every expert about as often as the others, tokens independent of each other.
+    /// Random router rows: all experts are used about equally often, and tokens are independent.
     #[default]
     Uniform,
-    /// As trained models: few experts take much of the load (Zipf-like, others in each layer), and a token shares
-    /// many experts with the one before.
+    /// Like trained models: a few experts take much of the load (Zipf-like, other experts in each
+    /// layer), and a token shares many experts with the one before.
     ///
-    /// The first 32 coordinates of the residual stream are reserved: embeddings put a constant and the code of the
-    /// token's topic there, no layer writes to them, and router rows weigh them. Measured on a Qwen3-30B-A3B shape of
-    /// 16 layers, 192 greedy tokens (uniform routing, 128 tokens, in brackets): the most used tenth of a layer's
-    /// experts takes 45 % (22 %) of the load, a token has 43 % (8 %) of its experts in common with the one before,
-    /// and an LRU cache of a quarter of the experts hits 73 % (27 %). The 30B model itself has been reported with
-    /// 38-45 % in common with the token before.
+    /// The first 32 coordinates of the residual stream are reserved: embeddings put a constant and
+    /// the code of the token's topic there, no layer writes to them, and router rows weigh them.
+    /// Measured on a Qwen3-30B-A3B shape of 16 layers, 192 greedy tokens (uniform routing, 128
+    /// tokens, in parentheses): the most used tenth of a layer's experts takes 45 % (22 %) of the
+    /// load, a token shares 43 % (8 %) of its experts with the one before, and an LRU cache of a
+    /// quarter of the experts hits 73 % (27 %). For the 30B model itself 38-45 % shared with the
+    /// token before have been reported.
     Skewed,
 }
 
-/// A model to make. [`Spec::new`] gives a tiny one of an architecture; change what the test is about.
+/// A model to make. Start with the tiny one of [`Spec::new`], and change what the test needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
     /// Architecture.
     pub arch: Arch,
-    /// Other seeds, other weights.
+    /// Seed of the weights.
     pub seed: u64,
-    /// Blocks.
+    /// Number of layers.
     pub layers: u32,
-    /// Width of the residual stream. A multiple of 256 if K-quants shall apply.
+    /// Width of the residual stream. K-quants need a multiple of 256.
     pub embd: u32,
-    /// Query heads.
+    /// Number of query heads.
     pub heads: u32,
-    /// Key and value heads (not used by `deepseek2`, whose latent is one).
+    /// Number of key and value heads (unused by `deepseek2`, which has one latent head).
     pub kv_heads: u32,
-    /// Layers at the front without experts, where the architecture has such ([`Arch::leading_dense`]).
+    /// Number of leading layers without experts, if the architecture has such
+    /// ([`Arch::leading_dense`]).
     pub leading_dense: u32,
     /// `deepseek2`: rank of the compressed queries.
     pub q_rank: u32,
@@ -136,13 +138,13 @@ pub struct Spec {
     pub key_heads: u32,
     /// Delta net: value heads.
     pub value_heads: u32,
-    /// Elements in a head (`deepseek2`: of its value; its keys have half as much again).
+    /// Elements of a head (`deepseek2`: of a value; keys have half as many more).
     pub head_dim: u32,
     /// Inner width of dense FFNs and shared experts.
     pub ff: u32,
     /// Inner width of an expert.
     pub expert_ff: u32,
-    /// Experts in a layer.
+    /// Experts per layer.
     pub experts: u32,
     /// Experts that a token uses.
     pub top_k: u32,
@@ -152,25 +154,27 @@ pub struct Spec {
     pub context: u32,
     /// Type of the experts' gate and up.
     pub expert_type: WeightType,
-    /// Type of the experts' down; `None`: as gate and up.
+    /// Type of the experts' down. `None` means that of gate and up.
     pub expert_down_type: Option<WeightType>,
     /// Type of all other matrices.
     pub other_type: WeightType,
-    /// Types by tensor name: the first entry whose text is part of the name decides, before all of the above.
+    /// Types by tensor name, which override all of the above: the first entry whose text is part of
+    /// the name decides.
     pub overrides: Vec<(String, WeightType)>,
-    /// Gate and up of the experts as one tensor, see [`Arch::can_fuse_gate_up`].
+    /// Whether gate and up of the experts are one tensor, see [`Arch::can_fuse_gate_up`].
     pub fused_gate_up: bool,
-    /// Layers that leave the residual stream as it is: what they would add to it is zero.
+    /// Layers that add zero to the residual stream.
     pub silent: Vec<u32>,
-    /// How tokens spread over experts.
+    /// How the router distributes tokens over experts.
     pub routing: Routing,
 }
 
 impl Spec {
-    /// Smallest vocabulary: bytes, merges and control tokens.
+    /// Size of the smallest vocabulary: bytes, merges and control tokens.
     pub const MIN_VOCAB: u32 = 320;
 
-    /// A tiny model of the architecture: some hundred thousand to a few million weights, 2 to 4 layers, 8 experts.
+    /// Describes a tiny model of the architecture: a few hundred thousand to a few million weights,
+    /// 3 or 4 layers, 8 experts.
     pub fn new(arch: Arch) -> Self {
         let (expert_type, other_type) = match arch {
             Arch::GptOss => (WeightType::MXFP4, WeightType::Q8_0),
@@ -208,7 +212,7 @@ impl Spec {
         }
     }
 
-    /// The same with one type for every matrix.
+    /// Sets one type for all matrices.
     pub fn with_type(mut self, ty: WeightType) -> Self {
         self.expert_type = ty;
         self.expert_down_type = None;
@@ -264,7 +268,8 @@ impl Spec {
         Ok(())
     }
 
-    /// Expert groups of the router (1: none). Half of them are chosen for a token.
+    /// Returns the number of expert groups of the router; 1 means none. A token uses half of the
+    /// groups.
     pub(crate) fn groups(&self) -> u32 {
         let grouped = matches!(self.arch, Arch::Deepseek2 | Arch::BailingMoe2);
         if grouped && self.experts.is_multiple_of(4) && self.experts >= 8 { 4 } else { 1 }
@@ -272,7 +277,7 @@ impl Spec {
 }
 
 impl Default for Spec {
-    /// A tiny `qwen3moe`.
+    /// Describes a tiny `qwen3moe`.
     fn default() -> Self {
         Self::new(Arch::Qwen3Moe)
     }

@@ -4,29 +4,30 @@ use crate::spec::{Routing, Spec};
 use terrace_ggml::quantize::WeightType;
 use terrace_model::Shape;
 
-/// What a tensor's values are.
+/// The values of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Fill {
-    /// Normal around a mean.
+    /// Normally distributed around a mean.
     Normal { mean: f32, std: f32 },
-    /// Uniform between two values.
+    /// Uniformly distributed between two values.
     Uniform { low: f32, high: f32 },
     /// Token embeddings: a row for each token.
     Embedding { std: f32 },
-    /// The head: a row for each token, control tokens zero so that greedy text does not end.
+    /// The head: a row for each token. Those of control tokens are zero, so that greedy text does
+    /// not end.
     Output { std: f32 },
-    /// A matrix whose rows are written into the residual stream.
+    /// A matrix whose products are added to the residual stream.
     Residual { std: f32 },
     /// The router: a row for each expert.
     Router { std: f32 },
-    /// RoPE factors of proportional RoPE: the first quarter rotates, the rest does not.
+    /// Factors of proportional RoPE: the first quarter rotates, the rest does not.
     RopeFactors,
 }
 
 /// Which of the spec's types a tensor gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// Norms, biases, routers, convolutions: ggml wants them in f32.
+    /// F32, which ggml requires of norms, biases, routers and convolutions.
     Float,
     /// Expert gate and up.
     Expert,
@@ -50,12 +51,13 @@ impl Tensor {
         self.shape.0[0] as usize
     }
 
-    /// Rows in one slice of the third dimension: an expert's matrix, or the whole of a plain one.
+    /// Returns the rows of one slice of the third dimension: of an expert's matrix, or of a plain
+    /// one.
     pub fn slice_rows(&self) -> usize {
         self.shape.0[1] as usize
     }
 
-    /// Slices: experts (or heads), 1 for a plain matrix.
+    /// Returns the number of slices: experts (or heads), 1 for a plain matrix.
     pub fn slices(&self) -> usize {
         (self.shape.0[2] * self.shape.0[3]) as usize
     }
@@ -69,8 +71,8 @@ impl Tensor {
     }
 }
 
-/// The type for a tensor; where a row is not whole blocks, the next coarser-grained type, as llama.cpp's own
-/// quantiser falls back.
+/// Returns the type for a tensor. If a row is not a multiple of its blocks, this is Q8_0 or F16,
+/// similar to llama.cpp's quantiser.
 pub(crate) fn choose_type(spec: &Spec, name: &str, class: Class, row: u64) -> WeightType {
     let by_name = spec.overrides.iter().find(|(part, _)| name.contains(part.as_str()));
     let wanted = match (by_name, class) {
@@ -95,7 +97,7 @@ impl<'a> Tensors<'a> {
         Self { spec, list: Vec::new() }
     }
 
-    /// Adds one; `shape` without trailing ones.
+    /// Adds a tensor; `shape` lists no trailing dimensions of 1.
     pub fn add(&mut self, name: String, class: Class, shape: &[u32], fill: Fill) {
         let mut ne = [1u64; 4];
         for (to, &from) in ne.iter_mut().zip(shape) {
@@ -105,25 +107,25 @@ impl<'a> Tensors<'a> {
         self.list.push(Tensor { name, shape: Shape(ne), ty, fill });
     }
 
-    /// A matrix with inputs of about unit size on both sides.
+    /// Adds a matrix whose inputs and outputs are of about unit size.
     pub fn matrix(&mut self, name: String, class: Class, shape: &[u32]) {
         self.add(name, class, shape, Fill::Normal { mean: 0.0, std: unit(shape[0]) });
     }
 
-    /// A matrix that writes into the residual stream. Deeper models add less in each layer.
+    /// Adds a matrix that writes to the residual stream. Deeper models add less in each layer.
     pub fn residual(&mut self, name: String, class: Class, shape: &[u32]) {
         let gain = (2.0 / self.spec.layers as f32).sqrt().min(1.0);
         self.add(name, class, shape, Fill::Residual { std: gain * unit(shape[0]) });
     }
 
-    /// A norm's weights.
+    /// Adds the weights of a norm.
     pub fn norm(&mut self, name: String, n: u32) {
-        // Skewed routing needs the stream's reserved part to reach the router as it was.
+        // With skewed routing the reserved part of the stream must reach the router unchanged.
         let std = if self.spec.routing == Routing::Skewed { 0.0 } else { 0.1 };
         self.add(name, Class::Float, &[n], Fill::Normal { mean: 1.0, std });
     }
 
-    /// A bias, per expert if two dimensions are given.
+    /// Adds a bias, per expert if two dimensions are given.
     pub fn bias(&mut self, name: String, shape: &[u32]) {
         self.add(name, Class::Float, shape, Fill::Normal { mean: 0.0, std: 0.1 });
     }

@@ -1,4 +1,5 @@
-//! A byte-level BPE vocabulary: any text is a prompt, and common English gets tokens of more than one byte.
+//! A byte-level BPE vocabulary: any text is a prompt, and common English has tokens of several
+//! bytes.
 
 use terrace_ggml::gguf::write::{Header, HeaderError};
 
@@ -60,13 +61,13 @@ impl Vocabulary {
     /// The first control token's id.
     pub const FIRST_CONTROL: u32 = 256 + MERGES.len() as u32;
 
-    /// Whether a token ends or frames text.
+    /// Returns whether a token ends or frames text.
     pub fn is_control(token: u64) -> bool {
         let first = u64::from(Self::FIRST_CONTROL);
         (first..first + CONTROL.len() as u64).contains(&token)
     }
 
-    /// A vocabulary of `size` tokens; those that text does not need are made-up words.
+    /// Makes a vocabulary of `size` tokens, padded with made-up words.
     pub fn of(size: u32) -> Self {
         let mut tokens: Vec<String> = (0..=255).map(|byte| byte_char(byte).to_string()).collect();
         tokens.extend(MERGES.iter().map(|(a, b)| format!("{a}{b}")));
@@ -93,8 +94,8 @@ impl Vocabulary {
     }
 }
 
-/// GPT-2's mapping of bytes to printable characters: printable ones stand for themselves, the others for the
-/// characters from U+0100 on, in order.
+/// Maps a byte to a printable character as GPT-2 does: printable bytes to themselves, the others in
+/// order to the characters from U+0100 on.
 fn byte_char(byte: u8) -> char {
     let printable = |b: u8| matches!(b, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     if printable(byte) {

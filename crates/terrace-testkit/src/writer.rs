@@ -1,4 +1,4 @@
-//! Puts a model into one or more files.
+//! Writes a model to one or more files.
 
 use crate::encoded::encoded;
 use crate::error::Error;
@@ -11,26 +11,27 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use terrace_ggml::gguf::write::{Header, HeaderError};
 
-/// Where the data come from.
+/// The source of the data.
 pub(crate) enum Source {
-    /// Every value made and quantised.
+    /// Every value is made and quantised.
     Values,
-    /// Blocks from pools where the tensor allows it.
+    /// Blocks come from pools if the tensor allows it.
     Pools(Pools),
-    /// None: a sparse file of the right length.
+    /// There are no data: the file is sparse, of the right length.
     Sparse,
 }
 
-/// Writes the model to `path` (an existing file is replaced). Returns the path.
+/// Writes the model to `path`, replacing an existing file, and returns the path.
 ///
-/// Makes tiny models: every weight is made and quantised. See [`crate::big`] for large ones.
+/// This is for tiny models, since every weight is made and quantised. See [`crate::big`] for large
+/// ones.
 pub fn write(spec: &Spec, path: impl AsRef<Path>) -> Result<PathBuf, Error> {
     let path = path.as_ref().to_owned();
     write_files(spec, std::slice::from_ref(&path), Source::Values)?;
     Ok(path)
 }
 
-/// Writes the model to `shards` files in `dir`, named and marked as `llama-gguf-split` does
+/// Writes the model to `shards` files in `dir`, with the names and metadata of `llama-gguf-split`
 /// (`<arch>-00001-of-00003.gguf`). Returns the paths; the first one is the one to load.
 pub fn write_split(spec: &Spec, dir: impl AsRef<Path>, shards: u16) -> Result<Vec<PathBuf>, Error> {
     let paths = shard_paths(&dir.as_ref().join(spec.arch.name()), shards);
@@ -38,7 +39,7 @@ pub fn write_split(spec: &Spec, dir: impl AsRef<Path>, shards: u16) -> Result<Ve
     Ok(paths)
 }
 
-/// `<prefix>-00001-of-00003.gguf` and so on.
+/// Returns the paths `<prefix>-00001-of-00003.gguf` and so on.
 pub(crate) fn shard_paths(prefix: &Path, shards: u16) -> Vec<PathBuf> {
     let name = |no| {
         let mut name = prefix.as_os_str().to_owned();
@@ -52,7 +53,7 @@ pub(crate) fn write_files(spec: &Spec, paths: &[PathBuf], mut source: Source) ->
     spec.check()?;
     let tensors = layout::tensors(spec);
     if paths.is_empty() || paths.len() > tensors.len() {
-        let reason = format!("{} tensors do not make {} files", tensors.len(), paths.len());
+        let reason = format!("{} tensors cannot be divided into {} files", tensors.len(), paths.len());
         return Err(Error::Spec { arch: spec.arch.name(), reason });
     }
     for (no, (path, part)) in paths.iter().zip(parts(&tensors, paths.len())).enumerate() {
@@ -65,7 +66,7 @@ pub(crate) fn write_files(spec: &Spec, paths: &[PathBuf], mut source: Source) ->
     Ok(())
 }
 
-/// The tensors of each file: consecutive, none empty, about the same number of bytes.
+/// Divides the tensors into consecutive parts, one per file: none empty, with about equal bytes.
 fn parts(tensors: &[Tensor], files: usize) -> Vec<&[Tensor]> {
     let total: u64 = tensors.iter().map(Tensor::bytes).sum();
     let mut parts = Vec::with_capacity(files);
@@ -122,7 +123,7 @@ fn write_file(
         write_tensor(spec, path, tensor, source, &mut out)?;
         at = end;
     }
-    // The last tensor is padded like the others, as ggml's own writer does.
+    // The last tensor is padded like the others, as by ggml's own writer.
     let len = end.next_multiple_of(header.alignment());
     let file = out.into_inner().map_err(|e| Error::io(path)(e.into_error()))?;
     file.set_len(len).map_err(Error::io(path))
