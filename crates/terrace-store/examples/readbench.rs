@@ -1,7 +1,9 @@
-//! How fast blocks of a file come through the store: `readbench FILE [BLOCK] [BUDGET] [IO] [DIRECT] [WAVE] [DEPTH] [REQUEST] [fetch|all]`.
+//! Measures how fast the store reads blocks of a file:
+//! `readbench FILE [BLOCK] [BUDGET] [IO] [DIRECT] [WAVE] [DEPTH] [REQUEST] [fetch|all]`.
 //!
-//! Fetches random blocks in waves, as a model's layers do, and reads the whole file into plain memory, as a load does.
-//! Prints the rates by the clock on the wall, and the processor time that they took.
+//! It reads the whole file into plain memory, as a load does, and fetches random blocks in waves,
+//! as a model's layers do. It prints rates by wall-clock time, and the processor time that they
+//! took.
 
 use std::error::Error;
 use std::ops::ControlFlow;
@@ -26,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let wave: usize = arg(5, "24").parse()?;
 
-    // GGUF data begins on multiples of 32 that are seldom multiples of a sector.
+    // GGUF data begins on a multiple of 32, which is seldom a multiple of a sector.
     let extents: Vec<Extent> = (0..(file_len - 32) / len)
         .map(|index| Extent { file: FileIndex(0), offset: 32 + index * len, len })
         .collect();
@@ -38,7 +40,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{:?}", store.engine());
 
     let load = arg(8, "all") == "all";
-    // Into fresh memory, which the kernel has to find first, and into memory that is there already.
+    // The first read is into new memory, whose pages the kernel has to allocate; later ones are
+    // not.
     let want = if load { file_len.min(2 << 30) - 32 } else { 0 };
     let mut memory = vec![0u8; usize::try_from(want)? + 8192];
     for what in ["read_into, straight, fresh memory", "read_into, straight", "read_into, staged"] {
@@ -46,7 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             break;
         }
         store.reset_stats();
-        // Congruent to the file's offset, or off by one.
+        // The address is congruent to the file's offset, or off by one.
         let skew = usize::from(what.ends_with("staged"));
         let at = (32 + skew + 4096 - memory.as_ptr() as usize % 4096) % 4096;
         let dst = &mut memory[at..at + usize::try_from(want)?];
@@ -95,7 +98,7 @@ fn report(what: &str, stats: StoreStats, started: Instant, cpu: f64, bytes: u64)
     );
 }
 
-/// Processor time of this process so far, in seconds, from /proc (in ticks of 10 ms).
+/// Returns the processor time of this process so far in seconds, from /proc (in ticks of 10 ms).
 fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(2);

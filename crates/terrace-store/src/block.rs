@@ -1,31 +1,32 @@
-//! Blocks: what is loaded and evicted as a unit.
+//! Blocks: the units of reading and eviction.
 
 use std::fmt;
 use std::sync::Arc;
 use terrace_model::{ExpertId, Extent, LayerId};
 
-/// A block of one store: the index into the list that [`Store::open`](crate::Store::open) was given.
+/// A block of one store: an index into the list that was passed to
+/// [`Store::open`](crate::Store::open).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockId(pub u32);
 
 impl BlockId {
-    /// The index for slices.
+    /// Returns the number as an index into a slice.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// One contiguous run of a model file that is loaded and evicted as a unit: a dense tensor, or one expert's part of
-/// an expert tensor.
+/// A contiguous run of bytes in a model file that is read and evicted as a unit: a dense tensor, or
+/// one expert's part of an expert tensor.
 #[derive(Clone, Debug)]
 pub struct BlockSpec {
-    /// Where its bytes are.
+    /// Location of its bytes.
     pub extent: Extent,
-    /// The tensor that it belongs to, for errors.
+    /// Name of its tensor, for errors.
     pub name: Arc<str>,
-    /// The layer that it belongs to, if to one: policies keep layers apart by it.
+    /// Its layer, by which some policies divide the slots; `None` outside of layers.
     pub layer: Option<LayerId>,
-    /// Which expert's part it is, if the tensor holds several.
+    /// Its expert, if the tensor holds several.
     pub expert: Option<ExpertId>,
 }
 
@@ -38,21 +39,22 @@ impl fmt::Display for BlockSpec {
     }
 }
 
-/// An extent widened to what direct I/O can read.
+/// An extent widened to the alignment of direct I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hull {
-    /// Bytes from the start of the file, a multiple of the alignment.
+    /// Offset in the file in bytes, a multiple of the alignment.
     pub offset: u64,
-    /// Bytes, a multiple of the alignment. May reach beyond the end of the file.
+    /// Length in bytes, a multiple of the alignment. The hull may extend past the end of the file.
     pub len: u64,
-    /// Bytes of the hull before the extent begins.
+    /// Bytes of the hull before the extent.
     pub skip: u64,
 }
 
 impl Hull {
-    /// The smallest hull of `extent` on multiples of `align` (1 for buffered reads: the extent itself).
+    /// Returns the smallest hull of `extent` on multiples of `align` (with 1, for buffered reads,
+    /// the extent itself).
     ///
-    /// The extent must end at least `align` below 2^64, as every file's does.
+    /// The extent must end at least `align` below 2^64, as it does in every file.
     pub fn of(extent: Extent, align: u64) -> Self {
         let offset = extent.offset - extent.offset % align;
         Self { offset, len: extent.end().next_multiple_of(align) - offset, skip: extent.offset - offset }

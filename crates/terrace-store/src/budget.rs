@@ -1,21 +1,24 @@
-//! How large a store's arena may be, said by another thread than the one that uses the store.
+//! The budget of a store's slots, which another thread can change while the store is in use.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_model::ByteSize;
 
-/// The budget of one store's slots, to be changed while the store works, from any thread.
+/// A handle to the budget of one store's slots. It can be used from any thread while the store
+/// works.
 ///
-/// The store takes notice when it is next called: by what computes, for each block of experts or matrix, or by
-/// [`Store::poll`](crate::Store::poll) where nothing is computed. Looking costs an atomic load. A smaller budget holds as soon as
-/// nothing beyond it is leased or on its way, at the latest at the beginning of the next graph.
+/// The store checks the budget, with one atomic load, when it is called: during a computation for
+/// each matrix or set of experts, and otherwise by [`Store::poll`](crate::Store::poll). A smaller
+/// budget takes effect as soon as nothing beyond it is leased or being read, at the latest at the
+/// beginning of the next graph.
 #[derive(Clone, Debug)]
 pub struct BudgetHandle {
     shared: Arc<Shared>,
     least: u64,
 }
 
-/// What a store and its handles share. Relaxed all of it: numbers that stand for themselves.
+/// Numbers that a store and its handles share. All accesses are relaxed, because each number is
+/// meaningful by itself.
 #[derive(Debug)]
 pub(crate) struct Shared {
     wanted: AtomicU64,
@@ -34,7 +37,7 @@ impl Shared {
         })
     }
 
-    /// What the store is to keep to.
+    /// Returns the budget that the store must keep to.
     pub fn wanted(&self) -> u64 {
         self.wanted.load(Ordering::Relaxed).min(self.most - self.lent())
     }
@@ -43,7 +46,7 @@ impl Shared {
         self.lent.load(Ordering::Relaxed)
     }
 
-    /// What the arena has in RAM at most.
+    /// Sets the most bytes of the arena that may be in RAM.
     pub fn hold(&self, bytes: u64) {
         self.held.store(bytes, Ordering::Relaxed);
     }
@@ -54,19 +57,19 @@ impl BudgetHandle {
         Self { shared: Arc::clone(shared), least: least.min(shared.most) }
     }
 
-    /// Slots of this many bytes together from now on, as near as there may be: at least [`BudgetHandle::least`], at most
-    /// [`BudgetHandle::most`] without what is lent. Returns what it is.
+    /// Sets the bytes of all slots together, limited to at least [`BudgetHandle::least`] and at
+    /// most [`BudgetHandle::most`] less what is lent. Returns the resulting budget.
     pub fn set(&self, bytes: ByteSize) -> ByteSize {
         let bytes = bytes.bytes().clamp(self.least, self.shared.most);
         self.shared.wanted.store(bytes, Ordering::Relaxed);
         self.wanted()
     }
 
-    /// Lends this many bytes of the slots to something else that the same budget is for, from now on, instead of what was lent
-    /// before.
+    /// Sets how many bytes of the slots are lent to something else within the same budget. This
+    /// replaces what was lent before.
     ///
     /// # Errors
-    /// What can be lent at most; nothing has changed.
+    /// If that is more than can be lent: returns the most that can be. Nothing changes then.
     pub fn lend(&self, bytes: ByteSize) -> Result<(), ByteSize> {
         let lendable = self.shared.most - self.least;
         if bytes.bytes() > lendable {
@@ -76,27 +79,28 @@ impl BudgetHandle {
         Ok(())
     }
 
-    /// What is lent.
+    /// Returns the lent bytes.
     pub fn lent(&self) -> ByteSize {
         ByteSize(self.shared.lent())
     }
 
-    /// What the slots are to keep to.
+    /// Returns the budget that the slots must keep to.
     pub fn wanted(&self) -> ByteSize {
         ByteSize(self.shared.wanted())
     }
 
-    /// The least that the consumer can work with.
+    /// Returns the smallest budget that the consumer can work with.
     pub fn least(&self) -> ByteSize {
         ByteSize(self.least)
     }
 
-    /// What the store was opened with.
+    /// Returns the budget that the store was opened with.
     pub fn most(&self) -> ByteSize {
         ByteSize(self.shared.most)
     }
 
-    /// Bytes of the arena that may be in RAM, as of the last graph or change: slots that were never used take none.
+    /// Returns the bytes of the arena that may be in RAM, as of the last graph or change. Slots
+    /// that were never used take no RAM.
     pub fn held(&self) -> ByteSize {
         ByteSize(self.shared.held.load(Ordering::Relaxed))
     }

@@ -1,7 +1,9 @@
-//! Memory that the kernel may write to: the arena's mapping, and the windows of it that requests own.
+//! Memory that the kernel may write to: the arena's mapping, and the windows of it that requests
+//! own.
 //!
-//! A window ([`IoBuf`]) keeps its mapping alive, and the in-flight table keeps the window until the engine has reported
-//! the request: so nothing is unmapped under a running read. That no two windows overlap is the slot table's business.
+//! A window ([`IoBuf`]) keeps its mapping alive, and the in-flight table keeps the window until the
+//! engine has reported the request, so nothing is unmapped during a read. The slot table ensures
+//! that no two windows overlap.
 
 use crate::ranges::Place;
 use rustix::mm;
@@ -17,9 +19,10 @@ pub(crate) struct Mapping {
     len: usize,
 }
 
-// SAFETY: the mapping is process memory with no tie to the thread that made it; the type itself only hands out addresses.
+// SAFETY: the mapping is process memory that does not depend on the thread that made it; the type
+// only returns addresses.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; shared references allow nothing but taking addresses and making windows.
+// SAFETY: as above; shared references only allow taking addresses and making windows.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -27,10 +30,12 @@ impl Mapping {
     pub fn new(len: usize, huge_pages: bool) -> io::Result<Arc<Self>> {
         let prot = mm::ProtFlags::READ | mm::ProtFlags::WRITE;
         let flags = mm::MapFlags::PRIVATE | mm::MapFlags::NORESERVE;
-        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches no memory that exists.
+        // SAFETY: a new anonymous mapping at an address that the kernel chooses overlaps no other
+        // memory.
         let base = unsafe { mm::mmap_anonymous(std::ptr::null_mut(), len, prot, flags)? };
         if huge_pages {
-            // SAFETY: the range is the mapping just made; the advice changes how it is backed, not what it holds.
+            // SAFETY: the range is the mapping just made; the advice changes its backing, not its
+            // contents.
             let advised = unsafe { mm::madvise(base, len, mm::Advice::LinuxHugepage) };
             if let Err(error) = advised {
                 tracing::debug!(%error, "no huge pages for the arena");
@@ -40,12 +45,12 @@ impl Mapping {
         Ok(Arc::new(Self { base, len }))
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     pub fn size(&self) -> u64 {
         self.len as u64
     }
 
-    /// The address of a byte.
+    /// Returns the address of the byte at `offset`.
     pub fn address(&self, offset: u64) -> *const u8 {
         let offset = usize::try_from(offset).expect("an offset within the mapping fits the address space");
         assert!(offset <= self.len, "byte {offset} of a mapping of {} bytes", self.len);
@@ -53,31 +58,34 @@ impl Mapping {
         unsafe { self.base.as_ptr().add(offset) }
     }
 
-    /// Copies what is at `from` to `to`, a place of the same size that does not overlap it. Nobody may read or write the one or
-    /// the other meanwhile: both are the caller's alone, as the slot table says.
+    /// Copies the bytes at `from` to `to`, a place of the same size that does not overlap it.
+    /// Nothing else may read or write either place meanwhile: by the slot table, both belong to the
+    /// caller.
     pub fn copy(&self, from: Place, to: Place) {
         assert_eq!(from.len, to.len, "{from:?} to {to:?}");
         assert!(from.end() <= to.offset || to.end() <= from.offset, "{from:?} overlaps {to:?}");
         assert!(from.end().max(to.end()) <= self.len as u64, "{from:?} to {to:?} of {} bytes", self.len);
         let len = usize::try_from(from.len).expect("a place within the mapping fits the address space");
-        // SAFETY: both places are within the mapping and do not overlap (asserted); neither is leased or on its way, so that
-        // no other thread and no request of the kernel uses them.
+        // SAFETY: both places are within the mapping and do not overlap (asserted); neither is
+        // leased or being read into, so no other thread and no request of the kernel uses them.
         unsafe {
             std::ptr::copy_nonoverlapping(self.address(from.offset), self.address(to.offset).cast_mut(), len);
         }
     }
 
-    /// Gives the RAM of a free place, of whole pages, back to the system. Its bytes are zeros from then on.
+    /// Returns the RAM of a free place, which must be whole pages, to the system. Its bytes are
+    /// then zero.
     pub fn give_back(&self, place: Place) -> io::Result<()> {
         assert!(place.end() <= self.len as u64, "{place:?} of a mapping of {} bytes", self.len);
         let len = usize::try_from(place.len).expect("a place within the mapping fits the address space");
         let address = self.address(place.offset).cast_mut().cast();
-        // SAFETY: the place is within our private anonymous mapping (asserted), and free: nobody has an address within it.
+        // SAFETY: the place is within our private anonymous mapping (asserted), and free: no
+        // address within it is in use.
         unsafe { mm::madvise(address, len, mm::Advice::LinuxDontNeed)? };
         Ok(())
     }
 
-    /// A window on `len` bytes of `place`, from its start.
+    /// Makes a window on `len` bytes of `place`, from byte `skip` of it on.
     pub fn window(self: &Arc<Self>, place: Place, skip: u64, len: u64) -> IoBuf {
         assert!(skip.checked_add(len).is_some_and(|end| end <= place.len), "{skip}+{len} of {place:?}");
         assert!(place.offset + place.len <= self.len as u64, "{place:?} of a mapping of {} bytes", self.len);
@@ -89,7 +97,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made in `new` with this length; windows and slots hold an `Arc` to it, so none is left.
+        // SAFETY: the mapping was made in `new` with this length; windows and slots hold an `Arc`
+        // to it, so none exists any more.
         let unmapped = unsafe { mm::munmap(self.base.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok(), "munmap: {unmapped:?}");
     }
@@ -99,26 +108,29 @@ impl Drop for Mapping {
 #[derive(Debug)]
 pub(crate) struct IoBuf {
     target: Target,
-    /// `None`: the caller's memory, which `read_into` borrows until the request was reported.
+    /// `None` for the caller's memory, which `read_into` borrows until the request has been
+    /// reported.
     _owner: Option<Arc<Mapping>>,
 }
 
 impl IoBuf {
-    /// A window on the caller's memory. `Store::read_into` does not return (or unwind) before its requests were reported.
+    /// Makes a window on the caller's memory. `Store::read_into` does not return or unwind before
+    /// its requests have been reported.
     pub fn over(target: Target) -> Self {
         Self { target, _owner: None }
     }
 
-    /// What to hand to an engine; good while this window lives.
+    /// Returns the memory to pass to an engine, valid while this window lives.
     pub fn target(&self) -> Target {
         self.target
     }
 
-    /// Copies `len` bytes from `skip` on into `dst`.
+    /// Copies `dst.len` bytes, from byte `skip` of the window on, into `dst`.
     pub fn copy_to(&self, skip: usize, dst: Target) {
         assert!(skip + dst.len <= self.target.len, "a copy within the window");
-        // SAFETY: the source is within this window (asserted) and its request was reported, so nobody writes to it; the
-        // target is `dst.len` bytes of memory that the caller (`read_into`, `copy_resident`) borrows exclusively, so the two do not overlap.
+        // SAFETY: the source is within this window (asserted) and its request has been reported, so
+        // nothing writes to it; the target is `dst.len` bytes of memory that the caller
+        // (`read_into`, `copy_resident`) borrows exclusively, so the two do not overlap.
         unsafe {
             std::ptr::copy_nonoverlapping(self.target.address.add(skip), dst.address, dst.len);
         }
@@ -132,32 +144,33 @@ pub(crate) struct Target {
     pub len: usize,
 }
 
-// SAFETY: an address; what it points to may be written from any thread, and is used by one request at a time.
+// SAFETY: an address of memory that may be written from any thread and is used by one request at a
+// time.
 unsafe impl Send for Target {}
 
 impl Target {
-    /// The memory of `dst`.
+    /// Returns the memory of `dst`.
     pub fn of(dst: &mut [u8]) -> Self {
         Self { address: dst.as_mut_ptr(), len: dst.len() }
     }
 
-    /// What is left after the first `done` bytes.
+    /// Returns what follows the first `done` bytes.
     pub fn skip(self, done: usize) -> Self {
         assert!(done <= self.len, "{done} of {} bytes", self.len);
         // SAFETY: `done` is within the window, asserted above.
         Self { address: unsafe { self.address.add(done) }, len: self.len - done }
     }
 
-    /// The first `len` bytes, or all.
+    /// Returns the first `len` bytes, or all if there are fewer.
     pub fn first(self, len: usize) -> Self {
         Self { len: self.len.min(len), ..self }
     }
 
-    /// One `pread` into it.
+    /// Calls `pread` once to fill it.
     pub fn fill(self, file: &File, offset: u64) -> rustix::io::Result<usize> {
-        // SAFETY: the in-flight table keeps the window behind this address until the request is reported, which happens
-        // after this call, and no other request writes to it; bytes need no initialisation to be written by the kernel,
-        // and the mapping's are zero (the caller's are its own initialised slice).
+        // SAFETY: the in-flight table keeps the window at this address until the request is
+        // reported, which happens after this call, and no other request writes to it; all bytes are
+        // initialised, those of the mapping to zero, and the caller's are a slice of its own.
         let bytes = unsafe { std::slice::from_raw_parts_mut(self.address, self.len) };
         rustix::io::pread(file, bytes, offset)
     }

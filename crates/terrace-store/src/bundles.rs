@@ -1,8 +1,9 @@
-//! The experts of an MoE block, each with all of its matrices, asked for in portions.
+//! Requests the experts of an MoE block, each with all of its matrices, in portions.
 //!
-//! A decode's experts are one portion as a rule. Those of a prefill can be more than the slots hold: then a few portions
-//! are under way at once, and the one that is computed makes room for the next. What is asked for, and when, depends on
-//! the routing and the sizes alone, not on when the disk answers: a replay that computes nothing counts the same.
+//! The experts of a decoding step are usually one portion. Those of a prompt can be more than the
+//! slots hold: then a few portions are in progress at once, and each computed one makes room for
+//! the next. What is requested, and when, depends only on the routing and the sizes, not on the
+//! timing of the disk, so a replay that computes nothing counts the same.
 
 use crate::block::BlockId;
 use crate::error::StoreError;
@@ -12,36 +13,37 @@ use crate::store::Store;
 use std::collections::VecDeque;
 use terrace_model::ByteSize;
 
-/// Portions under way at once at most.
+/// Most portions in progress at once.
 const PORTIONS: usize = 4;
-/// Experts that slots must hold at once: one arrives while another is computed.
+/// Experts that slots must hold at once, so that one can be read while another is computed.
 const LEAST: u64 = 2;
 
-/// A matrix of an expert that is there.
+/// A matrix of an expert that is in its slot.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrived {
-    /// Which of the touched experts.
+    /// Index in the list of touched experts.
     pub expert: usize,
-    /// Which of the block's matrices.
+    /// Index in the list of the block's matrices.
     pub matrix: usize,
-    /// Its bytes, until the portion is given back.
+    /// Address of its bytes, valid until the portion is released.
     pub data: *const u8,
 }
 
-/// Experts that were asked for together.
+/// Experts that were requested together.
 #[derive(Debug, Default)]
 struct Portion {
     fetch: Fetch,
-    /// The first, in the order of asking, and how many.
+    /// Index of the first expert in the order of requests.
     from: usize,
+    /// Number of experts.
     experts: usize,
-    /// Matrices not handed out yet.
+    /// Number of matrices that have not been returned yet.
     left: usize,
-    /// When the last of them was, by the consumer's count.
+    /// The consumer's count when the last matrix was returned.
     done_at: u64,
 }
 
-/// One MoE block's experts under way. Made once and used again and again, for its memory.
+/// The experts of one MoE block in progress. Made once and reused, to keep its memory.
 #[derive(Debug)]
 pub struct Bundles {
     /// Oldest first.
@@ -50,13 +52,14 @@ pub struct Bundles {
     /// The first block of each matrix.
     matrices: Vec<BlockId>,
     touched: Vec<u32>,
-    /// Indices into `touched` in the order of asking.
+    /// Indices into `touched` in the order of requests.
     order: Vec<usize>,
     how: Use,
-    /// Experts asked for so far, and those of a portion.
+    /// Number of experts requested so far.
     asked: usize,
+    /// Number of experts per portion.
     portion: usize,
-    /// Reused: what one call asks for.
+    /// The blocks of one request, kept for its memory.
     blocks: Vec<BlockId>,
 }
 
@@ -77,21 +80,23 @@ impl Default for Bundles {
 }
 
 impl Bundles {
-    /// Whether the store's slots are large enough for experts as a whole. `matrices`: the first block of each matrix.
+    /// Returns whether the store's slots are large enough for whole experts. `matrices` is the
+    /// first block of each matrix.
     pub fn suit(store: &Store, matrices: impl Iterator<Item = BlockId>) -> bool {
         Self::least(store, matrices) <= store.capacity()
     }
 
-    /// The slots that it takes at least. `matrices`: the first block of each matrix.
+    /// Returns the fewest bytes of slots that this needs. `matrices` is the first block of each
+    /// matrix.
     pub fn least(store: &Store, matrices: impl Iterator<Item = BlockId>) -> ByteSize {
         ByteSize(LEAST * bundle(store, matrices))
     }
 
-    /// Begins a block: asks for the `touched` experts, as far as there is room, after giving back what is left of the last
-    /// block.
+    /// Begins an MoE block: releases what is left of the last one, and requests as many of the
+    /// `touched` experts as have room.
     ///
     /// # Errors
-    /// As [`Store::start`].
+    /// Those of [`Store::start`].
     pub fn begin(
         &mut self,
         store: &mut Store,
@@ -113,7 +118,7 @@ impl Bundles {
         match how {
             Use::Decode => self.order.extend(0..touched.len()),
             Use::Sweep => {
-                // Before the sweep itself takes their room.
+                // Experts in slots come first, before the sweep itself takes their room.
                 let all = touched.iter().enumerate();
                 self.order.extend(all.clone().filter(|(_, expert)| here(**expert)).map(|(i, _)| i));
                 self.order.extend(all.filter(|(_, expert)| !here(**expert)).map(|(i, _)| i));
@@ -127,20 +132,21 @@ impl Bundles {
         Ok(())
     }
 
-    /// Gives everything back.
+    /// Releases everything.
     pub fn end(&mut self, store: &mut Store) {
         while self.give_back(store) {}
     }
 
-    /// Whether all touched experts were handed out.
+    /// Returns whether all touched experts have been returned.
     pub fn is_exhausted(&self) -> bool {
         self.asked == self.touched.len() && self.portions.iter().all(|portion| portion.left == 0)
     }
 
-    /// What has arrived, without waiting; `now` is the consumer's count of what it does.
+    /// Returns a matrix that has arrived, without waiting. `now` is the consumer's count of its
+    /// steps.
     ///
     /// # Errors
-    /// As [`Store::next`].
+    /// Those of [`Store::next`].
     pub fn try_next(&mut self, store: &mut Store, now: u64) -> Result<Option<Arrived>, StoreError> {
         for at in 0..self.portions.len() {
             while let Some(ready) = store.try_next(&mut self.portions[at].fetch)? {
@@ -152,10 +158,10 @@ impl Bundles {
         Ok(None)
     }
 
-    /// Waits for something that is under way; `None` if nothing is.
+    /// Waits for a matrix; `None` if none is in progress.
     ///
     /// # Errors
-    /// As [`Store::next`].
+    /// Those of [`Store::next`].
     pub fn next(&mut self, store: &mut Store, now: u64) -> Result<Option<Arrived>, StoreError> {
         if let Some(arrived) = self.try_next(store, now)? {
             return Ok(Some(arrived));
@@ -170,11 +176,12 @@ impl Bundles {
         Ok(None)
     }
 
-    /// Gives back portions whose last expert was handed out before `through`, and asks for as many others. False if experts
-    /// are left to be asked for, none are under way, and there is no room.
+    /// Releases portions whose last matrix was returned before the consumer's step `through`, and
+    /// requests as many others. Returns false if there are experts left to request, none are in
+    /// progress, and there is no room.
     ///
     /// # Errors
-    /// As [`Store::start`].
+    /// Those of [`Store::start`].
     pub fn go_on(&mut self, store: &mut Store, through: u64) -> Result<bool, StoreError> {
         while self.asked < self.touched.len() {
             let computed =
@@ -195,7 +202,7 @@ impl Bundles {
         let portion = &mut self.portions[at];
         let (expert, matrix) = (index / self.matrices.len(), index % self.matrices.len());
         if expert >= portion.experts {
-            // Of an expert that found room for a part only: it comes again with the next portion.
+            // Only a part of this expert had room; it is requested again with the next portion.
             return None;
         }
         portion.left -= 1;
@@ -203,7 +210,7 @@ impl Bundles {
         Some(Arrived { expert: self.order[portion.from + expert], matrix, data })
     }
 
-    /// Ends the oldest portion; false if there is none.
+    /// Releases the oldest portion; returns false if there is none.
     fn give_back(&mut self, store: &mut Store) -> bool {
         let Some(mut portion) = self.portions.pop_front() else { return false };
         store.release(&mut portion.fetch);
@@ -211,7 +218,7 @@ impl Bundles {
         true
     }
 
-    /// Asks for the next portion; false if there is no room for any of it.
+    /// Requests the next portion; returns false if there is no room for any of it.
     fn ask(&mut self, store: &mut Store) -> Result<bool, StoreError> {
         let rest = &self.order[self.asked..];
         self.blocks.clear();
@@ -239,12 +246,13 @@ impl Bundles {
     }
 }
 
-/// Bytes of the slots of one expert.
+/// Returns the bytes of the slots of one expert.
 fn bundle(store: &Store, matrices: impl Iterator<Item = BlockId>) -> u64 {
     matrices.map(|first| store.slot_size(first).bytes()).sum::<u64>().max(1)
 }
 
-/// Experts of a portion: all, if they take half of the slots at most; else what [`PORTIONS`] of them leave each other.
+/// Returns the number of experts per portion: all, if they take at most half of the slots, or as
+/// many as let [`PORTIONS`] portions share the slots.
 fn portion(slots: u64, bundle: u64, touched: usize) -> usize {
     let fit = |bytes: u64| usize::try_from(bytes / bundle).unwrap_or(usize::MAX);
     if fit(slots / 2) >= touched {

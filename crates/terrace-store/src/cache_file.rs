@@ -1,13 +1,13 @@
-//! Files that are kept between runs and safe to delete.
+//! Files that are kept between runs and can be deleted at any time.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::Path;
 
-/// The file's text, up to `most` bytes; `None` if there is no such file.
+/// Reads the file's text, up to `most` bytes; `None` if the file does not exist.
 ///
 /// # Errors
-/// The system's, and [`ErrorKind::InvalidData`] if it is not text.
+/// Those of the system, and [`ErrorKind::InvalidData`] if the file is not text.
 pub fn read_cache_file(path: &Path, most: u64) -> io::Result<Option<String>> {
     let mut text = String::new();
     match File::open(path) {
@@ -17,10 +17,10 @@ pub fn read_cache_file(path: &Path, most: u64) -> io::Result<Option<String>> {
     }
 }
 
-/// Replaces the file, or makes it, with its directories: readers see the old one or the new one.
+/// Writes the file and its directories. Readers see the old file or the new one, never a part.
 ///
 /// # Errors
-/// The system's.
+/// Those of the system.
 pub fn replace_cache_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = beside(path)?;
     file.write_all(bytes)?;
@@ -28,10 +28,10 @@ pub fn replace_cache_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether [`replace_cache_file`] could write here; makes the directories.
+/// Checks that [`replace_cache_file`] can write to `path`, and makes the directories.
 ///
 /// # Errors
-/// The system's.
+/// Errors of the system.
 pub fn try_cache_file(path: &Path) -> io::Result<()> {
     beside(path).map(drop)
 }

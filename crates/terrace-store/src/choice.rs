@@ -1,17 +1,17 @@
-//! Settings with a few named choices: which engine reads, and whether around the page cache.
+//! Settings with a few named choices: which engine reads, and whether reads bypass the page cache.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Text that names none of a setting's choices.
+/// Text that is not a choice of a setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a choice of {setting}: use {choices}")]
 pub struct ParseChoiceError {
-    /// What was written.
+    /// The text.
     pub text: String,
     /// The setting.
     pub setting: &'static str,
-    /// What may be written.
+    /// The choices.
     pub choices: &'static str,
 }
 
@@ -45,7 +45,7 @@ macro_rules! choice {
 choice! {
     /// Which I/O engine reads the files.
     IoChoice, "the I/O engine", "auto, uring or pread" {
-        /// io_uring where the kernel lets us, a pool of `pread` threads otherwise.
+        /// io_uring if the kernel allows it, a pool of `pread` threads otherwise.
         #[default]
         Auto = "auto",
         /// io_uring, or an error.
@@ -56,9 +56,9 @@ choice! {
 }
 
 choice! {
-    /// Whether reads go around the page cache.
+    /// Whether reads bypass the page cache.
     DirectChoice, "direct I/O", "auto, on or off" {
-        /// Direct where a trial read works, buffered otherwise.
+        /// Direct if a trial read works, buffered otherwise.
         #[default]
         Auto = "auto",
         /// Direct, or an error.

@@ -1,11 +1,12 @@
-//! What time it is.
+//! The clock of a store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The clock by which a store counts and records: the system's, or one that moves only when it is told to. Tests that
-/// count time take the second: a machine that is busy then changes nothing.
+/// The clock by which a store counts and records time: the system's clock, or one that only
+/// advances when told to. Tests that count time use the latter, so that a busy machine changes
+/// nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Clock(Option<Arc<Still>>);
 
@@ -23,12 +24,12 @@ impl Clock {
         Self(Some(Arc::new(Still { origin: Instant::now(), passed: AtomicU64::new(0) })))
     }
 
-    /// Whether it stands still.
+    /// Returns whether it is a clock that stands still.
     pub(crate) fn is_still(&self) -> bool {
         self.0.is_some()
     }
 
-    /// The time now.
+    /// Returns the current time.
     pub fn now(&self) -> Instant {
         match &self.0 {
             None => Instant::now(),
@@ -36,7 +37,7 @@ impl Clock {
         }
     }
 
-    /// Returns when `time` has passed: the thread sleeps, or the clock that stands still is set forward.
+    /// Lets `time` pass: the thread sleeps, or a clock that stands still is advanced.
     pub fn sleep(&self, time: Duration) {
         match &self.0 {
             None => std::thread::sleep(time),

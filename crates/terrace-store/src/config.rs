@@ -1,4 +1,4 @@
-//! How a store is set up.
+//! The configuration of a store.
 
 use crate::choice::{DirectChoice, IoChoice};
 use crate::clock::Clock;
@@ -7,34 +7,34 @@ use crate::kept::DeviceSettings;
 use crate::policy::PolicyKind;
 use terrace_model::ByteSize;
 
-/// How a [`Store`](crate::Store) is set up.
+/// The configuration of a [`Store`](crate::Store).
 #[derive(Clone, Debug)]
 pub struct StoreConfig {
-    /// Bytes of RAM for blocks and for staging, together. Beside it the store keeps only tables (under 250 bytes per
-    /// block), 256 KiB of bounce buffer, and with `pread` the stacks of its threads.
+    /// Bytes of RAM for blocks and staging together. In addition the store keeps only tables (under
+    /// 250 bytes per block), 256 KiB of bounce buffer, and with `pread` the stacks of its threads.
     pub budget: ByteSize,
     /// Which engine reads.
     pub io: IoChoice,
-    /// Whether around the page cache.
+    /// Whether reads bypass the page cache.
     pub direct: DirectChoice,
-    /// Requests in flight at most (1 to 1024); `None`: as measured on the device, or 32.
+    /// Most requests in flight (1 to 1024). `None` means as measured on the device, or 32.
     pub queue_depth: Option<u32>,
-    /// Larger blocks are read in several requests of about this size (4 KiB to 1 GiB); `None`: as measured on the
-    /// device, or 1 MiB.
+    /// Larger blocks are read in several requests of about this size (4 KiB to 1 GiB). `None` means
+    /// as measured on the device, or 1 MiB.
     pub request_size: Option<ByteSize>,
-    /// Where to look up what is not set here (and an engine and direct I/O left to us), and to keep what a probe of the
-    /// device finds.
+    /// Where to look up what is not set here, including the engine and direct I/O if they are
+    /// `Auto`, and to keep what a probe of the device finds.
     pub device_settings: DeviceSettings,
-    /// Which block goes when room is needed.
+    /// The order of eviction.
     pub policy: PolicyKind,
-    /// Bytes of slots that guesses may have, as by [`set_speculation_cap`](crate::Store::set_speculation_cap); 0: no
-    /// speculation.
+    /// Most bytes of slots for guesses, as by
+    /// [`set_speculation_cap`](crate::Store::set_speculation_cap); 0 means no guesses.
     pub speculation: ByteSize,
     /// Errors and delays to inject, for tests.
     pub faults: Option<FaultPlan>,
-    /// What is counted and recorded by; injected delays pass on it.
+    /// The clock for counters and timelines; injected delays pass on it.
     pub clock: Clock,
-    /// Ask for huge pages under the arena.
+    /// Whether to request huge pages for the arena.
     pub huge_pages: bool,
 }
 

@@ -1,12 +1,12 @@
-//! What can go wrong between a file and memory, with the names and numbers that people need to find it.
+//! Errors between a file and memory, with the names and numbers that are needed to find the cause.
 
 use std::io;
 use std::path::PathBuf;
 use terrace_model::ByteSize;
 
-/// Why the store could not give the bytes.
+/// Why the store could not provide bytes.
 ///
-/// Every message is complete on its own: where there is a cause below, the message contains it.
+/// Every message is complete on its own: it contains the message of its source, if it has one.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -15,10 +15,10 @@ pub enum StoreError {
     Open {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A block, or a read, lies outside the files as they are now.
+    /// A block or a read lies outside its file as it is now.
     #[error(
         "{tensor} does not fit its file: {len} bytes at offset {offset} of {}, which has {file_len} bytes",
         path.display()
@@ -28,14 +28,14 @@ pub enum StoreError {
         path: PathBuf,
         /// The tensor, with the expert in brackets if it is one expert's part.
         tensor: String,
-        /// Where its bytes should begin.
+        /// Offset of its bytes in the file.
         offset: u64,
-        /// How many there should be.
+        /// Number of its bytes.
         len: u64,
-        /// How long the file is.
+        /// Length of the file in bytes.
         file_len: u64,
     },
-    /// A block, or a read, that no file can satisfy.
+    /// A block or a read has an invalid extent.
     #[error("{tensor}: {reason}")]
     BadExtent {
         /// The tensor, with the expert in brackets if it is one expert's part.
@@ -51,21 +51,21 @@ pub enum StoreError {
         /// What is wrong with it.
         reason: String,
     },
-    /// Reading failed.
+    /// A read failed.
     #[error("cannot read {tensor} ({len} bytes at offset {offset} of {}): {source}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
         /// The tensor, with the expert in brackets if it is one expert's part.
         tensor: String,
-        /// Where its bytes begin in the file.
+        /// Offset of its bytes in the file.
         offset: u64,
-        /// How many bytes it has.
+        /// Number of its bytes.
         len: u64,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The file ended before the bytes did: it shrank while it was being read.
+    /// The file ended too early, because it shrank while it was being read.
     #[error(
         "{} ended inside {tensor}: wanted {wanted} bytes at offset {offset}, got {got}; the file shrank while it was being read",
         path.display()
@@ -75,11 +75,11 @@ pub enum StoreError {
         path: PathBuf,
         /// The tensor, with the expert in brackets if it is one expert's part.
         tensor: String,
-        /// Where its bytes begin in the file.
+        /// Offset of its bytes in the file.
         offset: u64,
-        /// How many bytes it has.
+        /// Number of its bytes.
         wanted: u64,
-        /// How many of them the file still had.
+        /// Number of bytes that the file still had.
         got: u64,
     },
     /// The arena cannot hold a single block.
@@ -87,36 +87,36 @@ pub enum StoreError {
     BudgetTooSmall {
         /// The block that does not fit.
         tensor: String,
-        /// Bytes that its slot takes.
+        /// Bytes of its slot.
         needed: ByteSize,
-        /// Bytes that the arena has.
+        /// Bytes of the arena.
         budget: ByteSize,
     },
-    /// The budget's address space cannot be had.
+    /// The address space of the budget cannot be reserved.
     #[error("cannot map {budget} for the weights: {source}")]
     Arena {
-        /// Bytes asked for.
+        /// Requested bytes.
         budget: ByteSize,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The I/O engine that was asked for cannot be had, or stopped working.
+    /// The requested I/O engine is not available, or stopped working.
     #[error("I/O engine {engine}: {source}")]
     Engine {
         /// `io_uring` or `pread`.
         engine: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// Direct I/O was asked for and cannot be had.
+    /// Direct I/O was requested and is not available.
     #[error("direct I/O is not possible on {}: {reason}", path.display())]
     Direct {
         /// The file.
         path: PathBuf,
-        /// What the probe found.
+        /// Why not.
         reason: String,
     },
-    /// A setting that makes no sense.
+    /// A setting is invalid.
     #[error("{setting}: {reason}")]
     Config {
         /// Its name.
@@ -124,16 +124,16 @@ pub enum StoreError {
         /// What is wrong with it.
         reason: String,
     },
-    /// A [`Fetch`](crate::Fetch) or [`BlockId`](crate::BlockId) was used with a store that does not know it, or after
-    /// its lease had ended: a mistake in the calling code.
+    /// A mistake in the calling code: a [`Fetch`](crate::Fetch) or [`BlockId`](crate::BlockId) was
+    /// used with a store that does not know it, or after its lease had ended.
     #[error("misuse of the store: {0}")]
     Misuse(String),
     /// The caller's progress function stopped a [`read_into`](crate::Store::read_into).
     #[error("stopped after {done} of {total} bytes")]
     Cancelled {
-        /// Bytes read until then.
+        /// Bytes read by then.
         done: u64,
-        /// Bytes asked for.
+        /// Requested bytes.
         total: u64,
     },
 }

@@ -1,65 +1,67 @@
-//! A consumer's hold on blocks, from asking for them to being done with them.
+//! A consumer's hold on blocks, from requesting them to releasing them.
 
 use crate::block::BlockId;
 use crate::lease::LeaseTable;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Blocks that were asked for together, and the leases on them.
+/// Blocks that were requested together, and the leases on them.
 ///
-/// Made once and used again and again: its vectors keep their size. While a fetch holds a block, the block's bytes stay
-/// where they are; [`Store::release`](crate::Store::release), or dropping the fetch, ends that for all of its blocks.
+/// A fetch is made once and reused, so that its vectors keep their size. While it holds a block,
+/// the block's bytes stay where they are. [`Store::release`](crate::Store::release), or dropping
+/// the fetch, ends that for all of its blocks.
 #[derive(Debug, Default)]
 pub struct Fetch {
     pub(crate) leases: Option<Arc<LeaseTable>>,
-    /// Every block accepted and not released.
+    /// Blocks that were accepted and not released.
     pub(crate) held: Vec<Entry>,
-    /// Accepted and not known to be there.
+    /// Accepted blocks that are not known to have arrived.
     pub(crate) waiting: Vec<Entry>,
-    /// There (or failed), not yet returned.
+    /// Blocks that have arrived or failed, and have not been returned.
     pub(crate) ready: VecDeque<Entry>,
-    /// Room for sorting arrivals, with their order.
+    /// Buffer for sorting arrivals by their order.
     pub(crate) arrived: Vec<(u64, Entry)>,
-    /// The store's event count up to which `waiting` was looked through.
+    /// The store's event count at the last check of `waiting`.
     pub(crate) seen: u64,
 }
 
 /// One accepted block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
-    /// Where it stood in the list given to `start`.
+    /// Index in the list given to `start`.
     pub index: usize,
     pub block: BlockId,
-    /// The generation that is leased.
+    /// The leased generation.
     pub generation: u32,
 }
 
 impl Fetch {
-    /// One that holds nothing.
+    /// Makes a fetch that holds nothing.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Whether it holds no block.
+    /// Returns whether it holds no block.
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 
-    /// Whether every block that it holds has been handed out.
+    /// Returns whether all blocks that it holds have been returned to the consumer.
     pub fn is_exhausted(&self) -> bool {
         self.waiting.is_empty() && self.ready.is_empty()
     }
 
-    /// How many blocks it holds, each as often as it was asked for.
+    /// Returns the number of blocks that it holds, each counted as often as it was requested.
     pub fn len(&self) -> usize {
         self.held.len()
     }
 
-    /// Gives back every lease.
+    /// Ends all leases.
     pub(crate) fn let_go(&mut self) {
         if let Some(leases) = &self.leases {
             for entry in self.held.drain(..) {
-                // False for a block whose load failed: the failure has ended that lease already.
+                // Returns false for a block whose read failed, because that has ended the lease
+                // already.
                 leases.release(entry.block, entry.generation);
             }
         }
@@ -77,12 +79,13 @@ impl Drop for Fetch {
 /// A block whose bytes are in RAM.
 #[derive(Clone, Copy, Debug)]
 pub struct Ready {
-    /// Where the block stood in the list given to [`Store::start`](crate::Store::start).
+    /// Index of the block in the list given to [`Store::start`](crate::Store::start).
     pub index: usize,
     /// The block.
     pub block: BlockId,
-    /// Its first byte. Good until the fetch is released; aligned to 32 bytes if the extent's offset is (as GGUF's are).
+    /// Address of its first byte, valid until the fetch is released. Aligned to 32 bytes if the
+    /// extent's offset is, as in GGUF files.
     pub data: *const u8,
-    /// How many bytes it has.
+    /// Number of bytes.
     pub len: usize,
 }

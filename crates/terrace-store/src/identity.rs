@@ -1,4 +1,4 @@
-//! What the file system says of a file, for telling whether it is the same.
+//! Reads the identity of files and models from the file system.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -7,13 +7,13 @@ use std::path::Path;
 use terrace_model::ModelFile;
 use terrace_model::identity::{FileIdentity, FileState};
 
-/// Bytes of a header that are looked at.
+/// Most bytes of a header that are read.
 const MOST_HEADER: u64 = 64 << 20;
 
-/// The state of what is at the path now.
+/// Returns the current state of the file at `path`.
 ///
 /// # Errors
-/// The system's.
+/// Those of the system.
 pub fn file_state(path: &Path) -> io::Result<FileState> {
     let meta = std::fs::metadata(path)?;
     let nanos = |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
@@ -26,10 +26,10 @@ pub fn file_state(path: &Path) -> io::Result<FileState> {
     })
 }
 
-/// The identity of a model whose header was read. Reads the header again, as bytes.
+/// Returns the identity of a model. Reads the bytes of its header again.
 ///
 /// # Errors
-/// The system's.
+/// Those of the system, and an error for a model without files.
 pub fn file_identity(model: &ModelFile) -> io::Result<FileIdentity> {
     let none = || io::Error::other("the model has no files");
     let first = model.shards.first().ok_or_else(none)?;

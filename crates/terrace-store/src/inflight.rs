@@ -1,4 +1,5 @@
-//! The table of requests that the engine has. Whatever the kernel may write to is owned here until it was reported.
+//! The table of requests in flight. It owns all memory that the kernel may write to until the
+//! request has been reported.
 
 use crate::block::BlockId;
 use crate::buffers::{IoBuf, Target};
@@ -8,15 +9,16 @@ use crate::slots::Failure;
 use rustix::io::Errno;
 use std::time::Instant;
 
-/// How often in a row a request may be refused for the moment.
+/// How many times in a row a request may be refused temporarily.
 const MAX_REFUSALS: u32 = 1000;
 
-/// Whose bytes a request brings.
+/// What a request reads for.
 #[derive(Debug)]
 pub(crate) enum Owner {
     /// A part of a block.
     Block(BlockId),
-    /// A part of the `read`-th read of a `read_into`, through `stage` unless straight into the caller's memory.
+    /// A part of the `read`-th read of a `read_into`, through `stage`, or if that is `None`,
+    /// directly into the caller's memory.
     Caller { read: usize, len: u64, stage: Option<Stage> },
 }
 
@@ -24,15 +26,15 @@ pub(crate) enum Owner {
 #[derive(Debug)]
 pub(crate) struct Stage {
     pub place: Place,
-    /// In the bounce buffer, not in the arena.
+    /// Whether `place` is in the bounce buffer instead of the arena.
     pub bounce: bool,
-    /// Bytes before those that were asked for.
+    /// Bytes before the requested ones.
     pub skip: usize,
     pub dst: Target,
 }
 
 impl Owner {
-    /// The block, if it is one's.
+    /// Returns the block, if the request is for one.
     pub const fn block(&self) -> Option<BlockId> {
         match self {
             Self::Block(block) => Some(*block),
@@ -47,35 +49,36 @@ pub(crate) struct Flight {
     pub owner: Owner,
     /// Why it was sent.
     pub purpose: Purpose,
-    /// When, if a timeline is recorded.
+    /// When it was sent, if a timeline is recorded.
     pub sent: Option<Instant>,
     pub file: u32,
-    /// Where in the file the window begins.
+    /// Offset of the window in the file.
     pub offset: u64,
     pub buf: IoBuf,
-    /// Bytes, from the window's begin, that must arrive; the rest may lie beyond the end of the file.
+    /// Bytes from the start of the window that must arrive; the rest may lie past the end of the
+    /// file.
     pub need: usize,
-    /// Bytes that came so far.
+    /// Bytes that have arrived so far.
     pub came: u64,
-    /// Where in the window the request on its way begins: short reads are continued.
+    /// Offset in the window of the current request: short reads are continued.
     pub from: usize,
-    /// Times in a row that the request was refused for the moment.
+    /// How many times in a row the request was refused temporarily.
     pub refusals: u32,
 }
 
-/// What a completion means.
+/// The meaning of a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// All that is needed is there.
+    /// All needed bytes have arrived.
     Done,
-    /// Ask again, from this byte of the window on.
+    /// Send the request again, from this byte of the window on.
     Again { from: usize },
-    /// It will not arrive.
+    /// The bytes will not arrive.
     Failed(Failure),
 }
 
 impl Flight {
-    /// Judges a result; `align` is what offsets must be multiples of.
+    /// Interprets a result; `align` is the alignment of offsets.
     pub fn judge(&mut self, result: i32, align: usize) -> Verdict {
         let Ok(bytes) = usize::try_from(result) else {
             let errno = result.checked_neg().unwrap_or(i32::MAX);
@@ -91,7 +94,7 @@ impl Flight {
         if arrived >= self.need {
             return Verdict::Done;
         }
-        // A direct read ends off the alignment only where the file ends.
+        // A direct read only ends unaligned at the end of the file.
         let from = arrived - arrived % align;
         if from <= self.from {
             return Verdict::Failed(Failure::Eof { end: self.offset + arrived as u64 });
@@ -105,10 +108,10 @@ impl Flight {
 pub(crate) struct Flights {
     table: Vec<Option<Flight>>,
     free: Vec<u32>,
-    /// Requests that nothing waited for when they were sent, and their bytes.
+    /// Number and bytes of background requests, for which nothing waited when they were sent.
     background: usize,
     background_bytes: u64,
-    /// Those among them that fill free room.
+    /// Number of background requests that fill free room.
     filling: usize,
 }
 
@@ -118,22 +121,22 @@ impl Flights {
         Self { table, free: (0..depth).rev().collect(), ..Self::default() }
     }
 
-    /// Requests of the background.
+    /// Returns the number of background requests.
     pub fn background(&self) -> usize {
         self.background
     }
 
-    /// Bytes that those bring.
+    /// Returns the bytes of background requests.
     pub fn background_bytes(&self) -> u64 {
         self.background_bytes
     }
 
-    /// Requests of the background that fill free room.
+    /// Returns the number of background requests that fill free room.
     pub fn filling(&self) -> usize {
         self.filling
     }
 
-    /// Requests that the consumer may be waiting for.
+    /// Returns the number of requests that the consumer may be waiting for.
     pub fn demand(&self) -> usize {
         self.in_flight() - self.background
     }
@@ -146,7 +149,7 @@ impl Flights {
         self.free.is_empty()
     }
 
-    /// Takes a request in; there must be room.
+    /// Adds a request and returns its tag; there must be room.
     pub fn insert(&mut self, flight: Flight) -> u32 {
         let tag = self.free.pop().expect("the caller looked for room");
         if flight.purpose.is_background() {

@@ -1,12 +1,14 @@
-//! Which slots are in use: counts that a dropped [`Fetch`](crate::Fetch) can lower without the store.
+//! Which slots are in use: counts that a dropped [`Fetch`](crate::Fetch) can decrease without the
+//! store.
 
 use crate::block::BlockId;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A count of leases and a generation for every block, packed into one word (generation in the upper half).
+/// A count of leases and a generation for every block, packed into one word with the generation in
+/// the upper half.
 ///
-/// The generation changes whenever the block's bytes come or go. Only the store adds leases and changes generations;
-/// giving a lease back may happen on any thread.
+/// The generation changes whenever the block's bytes arrive or are evicted. Only the store adds
+/// leases and changes generations; leases can be released on any thread.
 #[derive(Debug)]
 pub(crate) struct LeaseTable {
     words: Box<[AtomicU64]>,
@@ -29,21 +31,21 @@ impl LeaseTable {
         &self.words[block.index()]
     }
 
-    /// The block's generation now.
+    /// Returns the block's current generation.
     pub fn generation(&self, block: BlockId) -> u32 {
         generation(self.word(block).load(Ordering::Relaxed))
     }
 
-    /// One more lease, of the generation returned.
+    /// Adds a lease, and returns its generation.
     pub fn lease(&self, block: BlockId) -> u32 {
         let word = self.word(block).fetch_add(1, Ordering::Relaxed);
         assert_ne!(count(word), u32::MAX, "leases of block {block:?} are counted in 32 bits");
         generation(word)
     }
 
-    /// One lease less. False if the lease had been voided: its load failed.
+    /// Removes a lease. Returns false if the lease had been voided because its read failed.
     pub fn release(&self, block: BlockId, lease: u32) -> bool {
-        // Release: what evicts the block later sees that the reads through the lease are over.
+        // Release: a later eviction of the block happens after all reads through the lease.
         self.word(block)
             .fetch_update(Ordering::Release, Ordering::Relaxed, |word| {
                 (generation(word) == lease && count(word) > 0).then(|| word - 1)
@@ -51,17 +53,17 @@ impl LeaseTable {
             .is_ok()
     }
 
-    /// Whether anybody uses the block.
+    /// Returns whether the block is leased.
     pub fn is_leased(&self, block: BlockId) -> bool {
         count(self.word(block).load(Ordering::Acquire)) > 0
     }
 
-    /// Whether anybody uses any block. Looks at all of them.
+    /// Returns whether any block is leased. Checks all of them.
     pub fn any_leased(&self) -> bool {
         self.words.iter().any(|word| count(word.load(Ordering::Acquire)) > 0)
     }
 
-    /// A new generation without leases: those of the old one are void.
+    /// Starts a new generation without leases; leases of the old one are void.
     pub fn renew(&self, block: BlockId) {
         let word = self.word(block);
         let next = generation(word.load(Ordering::Acquire)).wrapping_add(1);

@@ -1,7 +1,8 @@
-//! Give me these bytes, in this tier, by then.
+//! Reads blocks of model files into a bounded amount of memory, on demand and ahead of it.
 //!
-//! A [`Store`] knows the *blocks* of a model's files - an expert's part of a tensor, or a whole tensor - and brings them
-//! into an arena of bounded size when a consumer asks. The consumer is one thread:
+//! A [`Store`] knows the *blocks* of a model's files (an expert's part of a tensor, or a whole
+//! tensor) and reads them into an arena of bounded size when a consumer requests them. The consumer
+//! is one thread:
 //!
 //! ```no_run
 //! # fn compute(_: terrace_store::Ready) {}
@@ -13,10 +14,10 @@
 //! let mut fetch = Fetch::new();
 //! let mut rest: &[_] = &wanted;
 //! while !rest.is_empty() {
-//!     // What fits now; all of it unless the budget is tiny.
+//!     // Accepts what fits now: everything, unless the budget is tiny.
 //!     let accepted = store.start(&mut fetch, rest)?;
 //!     while let Some(ready) = store.next(&mut fetch)? {
-//!         compute(ready); // hits first, then as they arrive
+//!         compute(ready); // hits first, then in the order of arrival
 //!     }
 //!     store.release(&mut fetch);
 //!     rest = &rest[accepted..];
@@ -25,9 +26,9 @@
 //! # }
 //! ```
 //!
-//! Inside: a policy ([`PolicyKind`]) orders the eviction and does nothing else, slots are one table of states, the in-flight table owns
-//! whatever the kernel may write to, and the I/O engines (io_uring, a `pread` pool, a faulty wrapper for tests) sit
-//! behind one private trait.
+//! Internally, a policy ([`PolicyKind`]) only orders blocks for eviction; slots are one table of
+//! states; the in-flight table owns all memory that the kernel may write to; and the I/O engines
+//! (io_uring, a `pread` pool, a faulty wrapper for tests) implement one private trait.
 
 mod block;
 mod budget;

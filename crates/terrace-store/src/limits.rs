@@ -1,17 +1,17 @@
-//! How many requests of which size may be in flight, and how many are where nothing says otherwise.
+//! Limits and defaults for the number and size of requests in flight.
 
 use crate::error::StoreError;
 use crate::ranges::GRANULE;
 use terrace_model::ByteSize;
 
-/// Requests in flight where nothing was measured.
+/// Requests in flight if nothing was measured.
 pub(crate) const DEFAULT_DEPTH: u32 = 32;
-/// Bytes of a request where nothing was measured.
+/// Bytes of a request if nothing was measured.
 pub(crate) const DEFAULT_REQUEST: ByteSize = ByteSize::mib(1);
 const MAX_DEPTH: u32 = 1024;
 const MAX_REQUEST: u64 = 1 << 30;
 
-/// Whether this many requests can be in flight.
+/// Checks a number of requests in flight.
 pub(crate) fn check_depth(depth: u32) -> Result<(), StoreError> {
     if (1..=MAX_DEPTH).contains(&depth) {
         return Ok(());
@@ -20,7 +20,7 @@ pub(crate) fn check_depth(depth: u32) -> Result<(), StoreError> {
     Err(StoreError::Config { setting: "queue depth", reason })
 }
 
-/// Whether requests can have this size.
+/// Checks a request size.
 pub(crate) fn check_request(size: ByteSize) -> Result<(), StoreError> {
     if (GRANULE..=MAX_REQUEST).contains(&size.0) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! A file that appears under its name only when it is complete.
+//! Files that appear under their names only when they are complete.
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
@@ -7,10 +7,11 @@ use std::io::{self, BufWriter, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-/// Open from the start: a folder that is not there or may not be written to is noticed before a run, and what was there before
-/// is not lost if the run fails.
+/// A file that is being written. It is opened before a run, so that a directory that does not exist
+/// or cannot be written to is reported early, and an existing file is not lost if the run fails.
 ///
-/// Where the file system can, the file has no name until it is complete, and however the process ends, nothing of it stays.
+/// If the file system supports it, the file has no name until it is complete, so nothing of it
+/// remains however the process ends.
 #[derive(Debug)]
 pub struct PartFile {
     file: File,
@@ -18,15 +19,15 @@ pub struct PartFile {
 }
 
 impl PartFile {
-    /// Begins the file for `path`, beside it.
+    /// Opens a file that will become `path`, in the same directory.
     ///
     /// # Errors
-    /// The system's; also if something other than a regular file is there.
+    /// Those of the system, and an error if `path` exists and is not a regular file.
     pub fn create(path: &Path) -> io::Result<Self> {
         let mut part = path.to_owned().into_os_string();
         part.push(".part");
         let part = PathBuf::from(part);
-        // Renaming would replace a device, and fail for a folder at the end of the run.
+        // Renaming would replace a device, and would fail for a directory at the end of the run.
         if path.metadata().is_ok_and(|there| !there.is_file()) {
             return Err(io::Error::other("not a regular file"));
         }
@@ -36,15 +37,15 @@ impl PartFile {
         Ok(Self { file, name: SealedFile { path: path.to_owned(), part, named } })
     }
 
-    /// Where it will be.
+    /// Returns the path that the file will have.
     pub fn path(&self) -> &Path {
         &self.name.path
     }
 
-    /// Fills it, and gives it its name; the size in bytes.
+    /// Writes the contents, gives the file its name, and returns its size in bytes.
     ///
     /// # Errors
-    /// The system's, and those of `write`.
+    /// Those of the system and of `write`.
     pub fn finish(mut self, write: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>) -> io::Result<u64> {
         let mut out = BufWriter::new(&self.file);
         write(&mut out)?;
@@ -56,23 +57,24 @@ impl PartFile {
         Ok(size)
     }
 
-    /// To write to it; [`PartFile::seal`] ends that.
+    /// Returns the file for writing, until [`PartFile::seal`].
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Writes everything down to the disk and closes the file, complete but for its name: `.part` is appended to it until
-    /// [`SealedFile::publish`].
+    /// Syncs the file to the disk and closes it. It is complete, but until [`SealedFile::publish`]
+    /// its name ends in `.part`.
     ///
     /// # Errors
-    /// The system's.
+    /// Those of the system.
     pub fn seal(mut self) -> io::Result<SealedFile> {
         self.file.sync_all()?;
         self.link()?;
         Ok(self.name)
     }
 
-    /// The other name: a file without one cannot replace what has it.
+    /// Gives the file the name with `.part`, because a nameless file cannot replace an existing
+    /// one.
     fn link(&mut self) -> io::Result<()> {
         if self.name.named {
             return Ok(());
@@ -80,7 +82,7 @@ impl PartFile {
         let own = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let link = || rustix::fs::linkat(CWD, own.as_str(), CWD, &self.name.part, AtFlags::SYMLINK_FOLLOW);
         match link() {
-            // Of a run that was killed, or on a file system that had no nameless files.
+            // Left by a run that was killed.
             Err(Errno::EXIST) => {
                 std::fs::remove_file(&self.name.part)?;
                 link()?;
@@ -92,7 +94,8 @@ impl PartFile {
     }
 }
 
-/// A file in `folder` that has no name and goes when it is closed; none where there are no such files, or no way to name them.
+/// Opens a nameless file in `folder`, which vanishes when it is closed; `None` if the system has no
+/// such files or cannot name them later.
 fn nameless(folder: &Path) -> io::Result<Option<File>> {
     if !Path::new("/proc/self/fd").exists() {
         return Ok(None);
@@ -100,31 +103,33 @@ fn nameless(folder: &Path) -> io::Result<Option<File>> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     match rustix::fs::open(folder, flags, Mode::from_raw_mode(0o666)) {
         Ok(file) => Ok(Some(file.into())),
-        // What file systems without them say, and kernels that took the flag for something else.
+        // The errors of file systems without nameless files, and of kernels that do not know the
+        // flag.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
-/// The folder that a path is in.
+/// Returns the directory of a path.
 pub fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// A complete file under another name: of many, all can be sealed before the first one is published.
+/// A complete file under another name. With several files, all can be sealed before the first one
+/// is published.
 #[derive(Debug)]
 pub struct SealedFile {
     path: PathBuf,
     part: PathBuf,
-    /// Whether it is under the other name.
+    /// Whether it exists under the other name.
     named: bool,
 }
 
 impl SealedFile {
-    /// Gives it its name.
+    /// Gives the file its name.
     ///
     /// # Errors
-    /// The system's.
+    /// Those of the system.
     pub fn publish(mut self) -> io::Result<()> {
         std::fs::rename(&self.part, &self.path)?;
         self.named = false;
@@ -135,7 +140,8 @@ impl SealedFile {
 impl Drop for SealedFile {
     fn drop(&mut self) {
         if self.named {
-            // Nothing of a run that ended early is worth keeping; that it cannot be removed is not worth an error.
+            // Files of a run that ended early are not kept; a failure to remove one is not an
+            // error.
             let _ = std::fs::remove_file(&self.part);
         }
     }

@@ -1,20 +1,20 @@
-//! Why bytes are asked for, and why they are read.
+//! Why bytes are requested, and why they are read.
 
 use terrace_model::SWEEP_TOKENS;
 
-/// How a consumer uses the blocks that it asks for.
+/// How a consumer uses the blocks that it requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// What is used now is likely to be used again soon: it becomes, or stays, warm.
+    /// Blocks that are used now are likely to be used again soon, so they become or stay warm.
     Decode,
-    /// A pass over (nearly) everything. It leaves what is warm as warm as it was, and what is read for it goes first when
-    /// room is needed, the most recently read before the others: of a cycle larger than the room that is left, the part
-    /// that fits then stays.
+    /// A pass over nearly everything. It does not change which blocks are warm. The blocks that it
+    /// reads are evicted before all others, the most recently read first: if a cycle of sweeps is
+    /// larger than the available room, the part that fits then stays.
     Sweep,
 }
 
 impl Use {
-    /// The use that a graph with this many token rows in its ids makes of experts.
+    /// Returns how a graph with this many token rows in its ids uses experts.
     pub const fn of_tokens(rows: u64) -> Self {
         if rows > SWEEP_TOKENS { Self::Sweep } else { Self::Decode }
     }
@@ -23,25 +23,25 @@ impl Use {
 /// Why something is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Asked for, as [`Use::Decode`].
+    /// A demand with [`Use::Decode`].
     Decode,
-    /// Asked for, as [`Use::Sweep`].
+    /// A demand with [`Use::Sweep`].
     Sweep,
-    /// It may be asked for soon: [`Store::speculate`](crate::Store::speculate).
+    /// A guess that it may be needed soon: [`Store::speculate`](crate::Store::speculate).
     Speculation,
-    /// There was room: [`Store::fill`](crate::Store::fill).
+    /// Filling free room: [`Store::fill`](crate::Store::fill).
     Fill,
-    /// Into the caller's memory: [`Store::read_into`](crate::Store::read_into).
+    /// A read into the caller's memory: [`Store::read_into`](crate::Store::read_into).
     Caller,
 }
 
 impl Purpose {
-    /// Whether nothing waits for it.
+    /// Returns whether nothing waits for such reads.
     pub const fn is_background(self) -> bool {
         matches!(self, Self::Speculation | Self::Fill)
     }
 
-    /// For people.
+    /// Returns the name in timelines.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Decode => "demand",

@@ -1,16 +1,16 @@
-//! Which parts of the arena are free.
+//! Allocating parts of the arena.
 
 use terrace_model::PAGE;
 
-/// What every range is a multiple of, in bytes: a page, which is what direct I/O asks of addresses.
+/// The unit of all ranges in bytes: a page, the alignment that direct I/O needs for addresses.
 pub(crate) const GRANULE: u64 = PAGE;
 
 /// A part of the arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// Bytes from the arena's start.
+    /// Offset in the arena in bytes.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
 }
 
@@ -19,31 +19,34 @@ impl Place {
         self.offset + self.len
     }
 
-    /// What of it lies from `offset` on, which is before its end.
+    /// Returns the part from `offset` on, which must be before the end.
     pub fn from(self, offset: u64) -> Self {
         let offset = offset.max(self.offset);
         Self { offset, len: self.end() - offset }
     }
 }
 
-/// Best-fit allocator over `0..len`, or what of it lies before a limit that can be moved.
+/// A best-fit allocator over `0..len`, up to a limit that can be moved.
 ///
-/// The free ranges are kept in a sorted vector: a full arena has few of them, so that the scan and the shift cost less
-/// than a tree's pointers, and nothing is allocated once the vector has its size.
+/// The free ranges are kept in a sorted vector. A full arena has few of them, so scanning and
+/// shifting cost less than the pointers of a tree, and the vector stops allocating once it has its
+/// size.
 #[derive(Debug)]
 pub(crate) struct Ranges {
-    /// By offset, none empty, no two adjacent.
+    /// Free ranges by offset: none is empty, no two are adjacent.
     free: Vec<Place>,
     len: u64,
     used: u64,
-    /// Nothing is allocated from here on.
+    /// Nothing is allocated at or after this offset.
     limit: u64,
-    /// No byte from here on was ever part of an allocation, since the limit was here or before.
+    /// No byte at or after this offset was part of an allocation since the limit was last there or
+    /// before.
     high: u64,
 }
 
 impl Ranges {
-    /// All of `0..len` free; `len` is rounded down to whole granules. `allocations` is how many are expected at most.
+    /// Makes an allocator with all of `0..len` free; `len` is rounded down to whole granules.
+    /// `allocations` is the most allocations expected at a time.
     pub fn new(len: u64, allocations: usize) -> Self {
         let len = len - len % GRANULE;
         let mut free = Vec::with_capacity(allocations + 1);
@@ -53,48 +56,48 @@ impl Ranges {
         Self { free, len, used: 0, limit: len, high: 0 }
     }
 
-    /// Bytes in all.
+    /// Returns the total bytes.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Bytes allocated.
+    /// Returns the allocated bytes.
     pub fn used(&self) -> u64 {
         self.used
     }
 
-    /// Where allocations end at most.
+    /// Returns the highest end that allocations may have.
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Allocations end here at most from now on; those that there are stay. No more than [`Ranges::len`].
+    /// Sets the highest end of future allocations, at most [`Ranges::len`]. Existing ones stay.
     pub fn set_limit(&mut self, limit: u64) {
         self.limit = limit.min(self.len);
     }
 
-    /// Where the highest allocation ended so far.
+    /// Returns the end of the highest allocation so far.
     pub fn high(&self) -> u64 {
         self.high
     }
 
-    /// What was allocated from the limit on has been given back to the system.
+    /// Notes that the memory from the limit on has been returned to the system.
     pub fn forget_behind_limit(&mut self) {
         self.high = self.high.min(self.limit);
     }
 
-    /// The free ranges from the limit on.
+    /// Returns the free ranges from the limit on.
     pub fn free_beyond_limit(&self) -> impl Iterator<Item = Place> {
         let from = self.free.partition_point(|hole| hole.end() <= self.limit);
         self.free[from..].iter().map(|hole| hole.from(self.limit))
     }
 
-    /// What of a hole can be allocated.
+    /// Returns how many bytes of a hole can be allocated.
     fn room(&self, hole: Place) -> u64 {
         hole.end().min(self.limit).saturating_sub(hole.offset)
     }
 
-    /// A range of at least `len` bytes, rounded up to whole granules, in the smallest hole that has room.
+    /// Allocates `len` bytes, rounded up to whole granules, in the smallest hole that has room.
     pub fn alloc(&mut self, len: u64) -> Option<Place> {
         let len = len.max(1).checked_next_multiple_of(GRANULE)?;
         let mut best: Option<(usize, u64)> = None;
@@ -120,7 +123,7 @@ impl Ranges {
         Some(place)
     }
 
-    /// Takes back what [`Ranges::alloc`] gave.
+    /// Frees a place that [`Ranges::alloc`] returned.
     pub fn free(&mut self, place: Place) {
         let next = self.free.partition_point(|hole| hole.offset < place.offset);
         let joins_left = next > 0 && self.free[next - 1].end() == place.offset;
@@ -145,7 +148,7 @@ impl Ranges {
         }
     }
 
-    /// How much could be allocated of the hole that freeing `place` leaves.
+    /// Returns how many bytes could be allocated in the hole that freeing `place` would leave.
     pub fn hole_after_free(&self, place: Place) -> u64 {
         let next = self.free.partition_point(|hole| hole.offset < place.offset);
         let left = next.checked_sub(1).map(|left| self.free[left]).filter(|hole| hole.end() == place.offset);
@@ -160,7 +163,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The plain oracle: one flag per granule.
+    /// A simple oracle: one flag per granule.
     struct Oracle(Vec<bool>);
 
     impl Oracle {

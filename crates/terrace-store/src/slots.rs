@@ -1,4 +1,4 @@
-//! The state of every block's slot, changed in one place.
+//! The states of all slots, and all transitions between them.
 
 use crate::block::BlockId;
 use crate::lease::LeaseTable;
@@ -6,22 +6,22 @@ use crate::ranges::Place;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Where a block's bytes are in their life. Leases are counted beside it, in the [`LeaseTable`].
+/// The state of a block's bytes. Leases are counted separately, in the [`LeaseTable`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum SlotState {
-    /// Nowhere in RAM.
+    /// The block is not in RAM.
     Empty,
-    /// On the way.
+    /// The block is being read.
     Loading {
         place: Place,
-        /// Bytes of the hull that the engine was given.
+        /// Bytes of the hull that were passed to the engine.
         pushed: u64,
-        /// Requests that the engine has.
+        /// Number of requests that the engine has.
         requests: u32,
-        /// Why it will not arrive.
+        /// Why the block will not arrive.
         failure: Option<Failure>,
     },
-    /// There.
+    /// The block is in its slot.
     Resident {
         place: Place,
         /// Its number in the order of arrival.
@@ -30,7 +30,7 @@ pub(crate) enum SlotState {
 }
 
 impl SlotState {
-    /// The slot.
+    /// Returns the slot.
     pub fn place(&self) -> Option<Place> {
         match self {
             Self::Empty => None,
@@ -39,38 +39,38 @@ impl SlotState {
     }
 }
 
-/// Why bytes did not arrive. Small and copied: several may wait for the same block.
+/// Why bytes did not arrive. Small and copied, because several fetches may wait for the same block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// The system's error number.
     Os(i32),
-    /// The file has no byte at this offset any more.
+    /// The file ends at this offset.
     Eof { end: u64 },
 }
 
 /// What a fetch learns about a block that it leased.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sight {
-    /// Not there yet.
+    /// It has not arrived.
     Waiting,
-    /// There, as the `arrival`-th.
+    /// It has arrived, as the `arrival`-th.
     Here { arrival: u64, place: Place },
-    /// The load failed.
+    /// The read failed.
     Failed(Failure),
-    /// The lease is of bytes that are gone: leases were mixed up.
+    /// The leased bytes are gone: leases were mixed up.
     Stale,
 }
 
-/// What came of a loading block when one of its requests was over.
+/// The state of a loading block after one of its requests has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PartOver {
-    /// Others are not.
+    /// Other requests have not ended.
     Pending,
-    /// It is resident.
+    /// The block is resident.
     Arrived,
-    /// It has failed, and gives this place back.
+    /// The block has failed, and this place is free.
     Failed(Place),
-    /// It has failed, and is to be read from the start, to the same place.
+    /// The block has failed, and must be read again from the start into the same place.
     Again,
 }
 
@@ -79,9 +79,9 @@ pub(crate) enum PartOver {
 pub(crate) struct Slots {
     states: Vec<SlotState>,
     pub leases: Arc<LeaseTable>,
-    /// Arrivals and failures so far.
+    /// Number of arrivals and failures so far.
     pub events: u64,
-    /// The last failure of each block that ever failed, with the generation that it ended.
+    /// The last failure of each block that has failed, with the generation that it ended.
     failures: HashMap<BlockId, (u32, Failure)>,
     pub resident: u64,
     loading: u64,
@@ -103,13 +103,14 @@ impl Slots {
         self.states[block.index()]
     }
 
-    /// Whether any block is on its way without a lease. Looks at all of them if any is on its way.
+    /// Returns whether any block is being read without a lease. Checks all blocks if any is being
+    /// read.
     pub fn any_abandoned(&self) -> bool {
         let loading = (0..).zip(&self.states).filter(|(_, state)| matches!(state, SlotState::Loading { .. }));
         self.loading > 0 && loading.into_iter().any(|(block, _)| !self.leases.is_leased(BlockId(block)))
     }
 
-    /// The slot's place, if the block may be evicted.
+    /// Returns the block's place if it may be evicted.
     pub fn evictable(&self, block: BlockId) -> Option<Place> {
         match self.state(block) {
             SlotState::Resident { place, .. } if !self.leases.is_leased(block) => Some(place),
@@ -117,7 +118,7 @@ impl Slots {
         }
     }
 
-    /// Empty to loading, with a generation of its own.
+    /// Changes a block from empty to loading, with a new generation.
     pub fn begin(&mut self, block: BlockId, place: Place) {
         debug_assert!(matches!(self.state(block), SlotState::Empty), "{block:?}: {:?}", self.state(block));
         self.leases.renew(block);
@@ -125,7 +126,7 @@ impl Slots {
         self.states[block.index()] = SlotState::Loading { place, pushed: 0, requests: 0, failure: None };
     }
 
-    /// A loading block's next `bytes` went to the engine.
+    /// Notes that the next `bytes` of a loading block were passed to the engine.
     pub fn chunk_pushed(&mut self, block: BlockId, bytes: u64) {
         if let SlotState::Loading { pushed, requests, .. } = &mut self.states[block.index()] {
             *pushed += bytes;
@@ -133,8 +134,8 @@ impl Slots {
         }
     }
 
-    /// One of a loading block's requests is over. `total` is the hull's length. With `again`, a failed block that is leased
-    /// is not given up: its leases stay good, and its bytes are to be asked for once more.
+    /// Notes that one of a loading block's requests has ended. `total` is the length of the hull.
+    /// With `again`, a failed block that is leased keeps its leases, and must be read once more.
     pub fn chunk_over(
         &mut self,
         block: BlockId,
@@ -169,7 +170,8 @@ impl Slots {
         PartOver::Arrived
     }
 
-    /// Resident to empty; the place is free again. The block must be evictable.
+    /// Changes a block from resident to empty, and returns its place; `None` if it may not be
+    /// evicted.
     pub fn evict(&mut self, block: BlockId) -> Option<Place> {
         let place = self.evictable(block)?;
         self.leases.renew(block);
@@ -178,7 +180,7 @@ impl Slots {
         Some(place)
     }
 
-    /// A resident block without a lease is somewhere else now; its bytes are the same.
+    /// Notes that a resident block without a lease was moved; its bytes are the same.
     pub fn moved(&mut self, block: BlockId, to: Place) {
         debug_assert!(self.evictable(block).is_some(), "{block:?}: {:?}", self.state(block));
         if let SlotState::Resident { place, .. } = &mut self.states[block.index()] {
@@ -186,7 +188,7 @@ impl Slots {
         }
     }
 
-    /// The blocks with slots that end beyond `limit`.
+    /// Returns the blocks whose slots end after `limit`.
     pub fn beyond(&self, limit: u64) -> impl Iterator<Item = BlockId> {
         let states = (0..).map(BlockId).zip(&self.states);
         states
@@ -194,7 +196,7 @@ impl Slots {
             .map(|(b, _)| b)
     }
 
-    /// How a leased block is doing.
+    /// Returns the state of a leased block.
     pub fn look(&self, block: BlockId, lease: u32) -> Sight {
         if self.leases.generation(block) != lease {
             return match self.failures.get(&block) {

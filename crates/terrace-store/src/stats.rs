@@ -1,4 +1,4 @@
-//! What the store did, in numbers.
+//! Counters of a store.
 
 use crate::clock::Clock;
 use std::time::{Duration, Instant};
@@ -7,69 +7,71 @@ use terrace_model::{ByteSize, LayerId};
 /// Counters since the store was opened or [`reset_stats`](crate::Store::reset_stats) was called.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreStats {
-    /// Bytes that came from the files, hulls included.
+    /// Bytes read from the files, including hulls.
     pub bytes_read: ByteSize,
-    /// Requests given to the engine, retries included.
+    /// Requests passed to the engine, including retries.
     pub requests: u64,
     /// Accepted blocks that were resident.
     pub hits: u64,
     /// Accepted blocks that had to be read.
     pub misses: u64,
-    /// Accepted blocks that were already being read for another request.
+    /// Accepted blocks that were already being read.
     pub joined: u64,
-    /// Blocks that gave up their slot.
+    /// Evicted blocks.
     pub evictions: u64,
-    /// Time that [`next`](crate::Store::next) and [`read_into`](crate::Store::read_into) waited for I/O.
+    /// Time that [`next`](crate::Store::next) and [`read_into`](crate::Store::read_into) waited for
+    /// I/O.
     pub stall: Duration,
-    /// Time with at least one request in flight, as the calling thread saw it: a request counts until its completion
-    /// was noticed.
+    /// Time with at least one request in flight. The calling thread counts a request until it
+    /// notices its completion.
     pub io_busy: Duration,
-    /// The part of it with a request in flight that was asked for ([`speculate`](crate::Store::speculate) and
-    /// [`fill`](crate::Store::fill) do not ask): while it runs, something is missing.
+    /// The part of this time with a demand in flight, so that something was missing
+    /// ([`speculate`](crate::Store::speculate) and [`fill`](crate::Store::fill) are not demand).
     pub demand_busy: Duration,
-    /// The part of [`StoreStats::bytes_read`] that such requests read.
+    /// The part of [`StoreStats::bytes_read`] that demands read.
     pub demand_read: ByteSize,
-    /// The part of [`StoreStats::io_busy`] in which the consumer computed, as it said
-    /// ([`computing`](crate::Store::computing)), and did not wait.
+    /// The part of [`StoreStats::io_busy`] in which the consumer computed, as it reported by
+    /// [`computing`](crate::Store::computing), and did not wait.
     pub hidden: Duration,
-    /// Time that the consumer computed with experts, as it said, waiting left out.
+    /// Time that the consumer reported as computing with experts, without waiting.
     pub experts: Duration,
-    /// Time that it computed anything else, waiting left out.
+    /// Time that the consumer reported as computing anything else, without waiting.
     pub dense: Duration,
-    /// Blocks that were read ahead because they might be asked for ([`speculate`](crate::Store::speculate)).
+    /// Blocks that were read as guesses ([`speculate`](crate::Store::speculate)).
     pub speculated: u64,
-    /// Their bytes, hulls included.
+    /// Their bytes, including hulls.
     pub speculated_bytes: ByteSize,
-    /// Those that were asked for while they were there or on their way.
+    /// Guessed blocks that were requested while they were resident or being read.
     pub speculation_used: u64,
-    /// Those that had not been asked for when they expired or their slot was needed.
+    /// Guessed blocks that had not been requested when they expired or their slot was needed.
     pub speculation_wasted: u64,
-    /// Guesses that were never given to the engine.
+    /// Guesses that were never passed to the engine.
     pub speculation_expired: u64,
     /// Blocks that were read into free room ([`fill`](crate::Store::fill)).
     pub filled: u64,
-    /// Their bytes, hulls included.
+    /// Their bytes, including hulls.
     pub filled_bytes: ByteSize,
-    /// Reads of the two kinds above that failed.
+    /// Failed reads of guesses and of filling.
     pub background_failures: u64,
-    /// Bytes of the slots in use now (loading and resident).
+    /// Bytes of slots in use now (loading and resident).
     pub resident: ByteSize,
     /// Blocks resident now.
     pub resident_blocks: u64,
-    /// Blocks that the store knows.
+    /// Blocks of the store.
     pub blocks: u64,
-    /// The budget that was asked for.
+    /// The requested budget.
     pub budget: ByteSize,
-    /// Bytes of all slots together, as the budget is now ([`BudgetHandle`](crate::BudgetHandle)).
+    /// Bytes of all slots together by the current budget ([`BudgetHandle`](crate::BudgetHandle)).
     pub capacity: ByteSize,
-    /// Times that it became smaller.
+    /// How many times the capacity was reduced.
     pub shrinks: u64,
-    /// Times that it became larger again.
+    /// How many times the capacity was increased.
     pub grows: u64,
 }
 
 impl StoreStats {
-    /// What was counted since `earlier`, which the same store said; sizes are those of now.
+    /// Returns what was counted since `earlier`, which must be from the same store. Sizes are the
+    /// current ones.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             bytes_read: self.bytes_read.saturating_sub(earlier.bytes_read),
@@ -97,25 +99,28 @@ impl StoreStats {
         }
     }
 
-    /// Share of the accepted blocks that needed no read and no waiting; 0 if there were none.
+    /// Returns the share of accepted blocks that needed neither a read nor waiting; 0 if there were
+    /// none.
     pub fn hit_rate(&self) -> f64 {
         let all = self.hits + self.misses + self.joined;
         if all == 0 { 0.0 } else { self.hits as f64 / all as f64 }
     }
 
-    /// Gigabytes (10^9) per second while requests were in flight; 0 if there were none.
+    /// Returns gigabytes (10^9) per second while requests were in flight; 0 if there were none.
     pub fn read_gbps(&self) -> f64 {
         gbps(self.bytes_read, self.io_busy)
     }
 
-    /// Gigabytes (10^9) per second of what was asked for, while such requests were in flight; 0 if there were none. Requests
-    /// count until their end is noticed, so this is what the disk was made to do, not what it can.
+    /// Returns gigabytes (10^9) per second of demand, while demands were in flight; 0 if there were
+    /// none. Requests count until their completion is noticed, so this is the rate that was used,
+    /// not the rate that the disk can reach.
     pub fn demand_gbps(&self) -> f64 {
         gbps(self.demand_read, self.demand_busy)
     }
 
-    /// Share of the time with requests in flight in which the consumer computed; 0 if there were none. What is left was waited
-    /// for, or passed between two computations.
+    /// Returns the share of the time with requests in flight in which the consumer computed; 0 if
+    /// there were none. In the rest of that time it waited, or did something between two
+    /// computations.
     pub fn overlap(&self) -> f64 {
         let busy = self.io_busy.as_secs_f64();
         if busy == 0.0 { 0.0 } else { (self.hidden.as_secs_f64() / busy).min(1.0) }
@@ -127,11 +132,12 @@ fn gbps(bytes: ByteSize, time: Duration) -> f64 {
     if seconds == 0.0 { 0.0 } else { bytes.0 as f64 / seconds / 1e9 }
 }
 
-/// Counters of one layer's blocks, as those of [`StoreStats`]. Bytes and requests are counted for the blocks that they
-/// bring (`read_into` has none), waiting for the block that was waited for first.
+/// Counters of one layer's blocks, like those of [`StoreStats`]. Bytes and requests are counted for
+/// the blocks that they read (those of `read_into` are not counted), and waits for the block that
+/// was waited for first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LayerStats {
-    /// The layer; none: the blocks that belong to none.
+    /// The layer; `None` for blocks outside of layers.
     pub layer: Option<LayerId>,
     /// Accepted blocks that were resident.
     pub hits: u64,
@@ -139,40 +145,40 @@ pub struct LayerStats {
     pub misses: u64,
     /// Accepted blocks that were already being read.
     pub joined: u64,
-    /// Bytes that came from the files, hulls included.
+    /// Bytes read from the files, including hulls.
     pub bytes_read: ByteSize,
-    /// Requests given to the engine, retries included.
+    /// Requests passed to the engine, including retries.
     pub requests: u64,
     /// Time that [`next`](crate::Store::next) waited.
     pub stall: Duration,
-    /// Time with at least one request for this layer in flight, up to the last one that is over.
+    /// Time with at least one request for this layer in flight, up to the last completed one.
     pub io_busy: Duration,
-    /// Time that the consumer computed with this layer's experts, waiting left out.
+    /// Time that the consumer computed with this layer's experts, without waiting.
     pub experts: Duration,
-    /// Blocks that were read ahead because they might be asked for.
+    /// Blocks that were read as guesses.
     pub speculated: u64,
-    /// Those that were asked for in time.
+    /// Guessed blocks that were requested in time.
     pub speculation_used: u64,
-    /// Those that were read for nothing.
+    /// Guessed blocks that were not used.
     pub speculation_wasted: u64,
 }
 
-/// What reads the files and how, for the printed plan.
+/// The engine that reads the files, and its settings, for display.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EngineInfo {
     /// `io_uring` or `pread`.
     pub name: &'static str,
-    /// Whether reads go around the page cache.
+    /// Whether reads bypass the page cache.
     pub direct: bool,
-    /// What offsets, lengths and addresses are multiples of, in bytes (1 when buffered).
+    /// Alignment of offsets, lengths and addresses in bytes (1 if buffered).
     pub alignment: u64,
-    /// What the probes found, for people.
+    /// Why this engine and these settings are used, in words.
     pub reason: String,
-    /// 10^9 bytes per second that this device gave with these settings when they were measured, if they were.
+    /// Rate of this device with these settings in 10^9 bytes per second, if it was measured.
     pub gbps: Option<f64>,
 }
 
-/// Adds up the time during which something was going on.
+/// Sums the time during which something was busy.
 #[derive(Debug, Default)]
 pub(crate) struct BusyClock {
     since: Option<Instant>,
@@ -180,7 +186,7 @@ pub(crate) struct BusyClock {
 }
 
 impl BusyClock {
-    /// Notes whether something is going on from now on.
+    /// Notes whether it is busy from now on.
     pub fn set(&mut self, busy: bool, clock: &Clock) {
         match (self.since, busy) {
             (None, true) => self.since = Some(clock.now()),
@@ -192,12 +198,12 @@ impl BusyClock {
         }
     }
 
-    /// The sum up to `now`.
+    /// Returns the sum up to `now`.
     pub fn total_at(&self, now: Instant) -> Duration {
         self.total + self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
-    /// Starts the sum again, at `now`.
+    /// Resets the sum at `now`.
     pub fn reset(&mut self, now: Instant) {
         self.total = Duration::ZERO;
         self.since = self.since.map(|_| now);

@@ -1,4 +1,4 @@
-//! What the system lets a store do, before there is one.
+//! Checks of what the system supports, without a store.
 
 use crate::choice::{DirectChoice, IoChoice};
 use crate::error::StoreError;
@@ -7,20 +7,20 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use terrace_model::ByteSize;
 
-/// Whether io_uring can be had.
+/// Checks that io_uring is available.
 ///
 /// # Errors
-/// Why it cannot.
+/// Why it is not.
 pub fn check_io_uring() -> Result<(), StoreError> {
     let none = open_files(Vec::new(), DirectChoice::Off)?;
     open_engine(IoChoice::Uring, 8, None, &none).map(|_| ())
 }
 
-/// What direct I/O on a file, or on files of a directory, must be aligned to. To a directory a temporary file of some
-/// kilobytes is written.
+/// Returns the alignment of direct I/O on a file, or on files in a directory. A temporary file of a
+/// few kilobytes is written to a directory.
 ///
 /// # Errors
-/// Why there is none.
+/// Why direct I/O is not possible.
 pub fn check_direct_io(path: &Path) -> Result<ByteSize, StoreError> {
     if !path.is_dir() {
         return Ok(ByteSize(open_files(vec![path.into()], DirectChoice::On)?.align));

@@ -1,4 +1,4 @@
-//! What happened when: reads and waits on a common clock, for a trace viewer.
+//! Timelines: reads, waits and computing on a common clock, for a trace viewer.
 
 mod chrome;
 
@@ -8,7 +8,7 @@ use crate::purpose::Purpose;
 use std::time::Instant;
 use terrace_model::{ByteSize, LayerId};
 
-/// Spans of time, as many as it was made for; to record allocates nothing.
+/// A fixed number of spans of time. Recording does not allocate.
 #[derive(Clone, Debug)]
 pub struct Timeline {
     clock: Clock,
@@ -16,65 +16,65 @@ pub struct Timeline {
     spans: Vec<Span>,
     capacity: usize,
     dropped: u64,
-    /// What thread 0 is at, and since when.
+    /// What thread 0 is doing, and since when.
     current: Option<(u64, What)>,
 }
 
-/// Something that took time.
+/// A span of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Where: spans of one track do not overlap.
+    /// The track. Spans of one track do not overlap.
     pub track: Track,
-    /// Nanoseconds from the timeline's origin.
+    /// Start in nanoseconds from the timeline's origin.
     pub start: u64,
-    /// As `start`, and not before it.
+    /// End in nanoseconds from the timeline's origin, not before the start.
     pub end: u64,
-    /// What it was.
+    /// What the time was spent on.
     pub what: What,
 }
 
-/// What was busy.
+/// What a span occupied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Track {
-    /// One of the requests that can be in flight at a time, by its place in the store's table.
+    /// A request in flight, by its index in the store's table.
     Read(u32),
-    /// A computing thread, by its index; 0 is the one that calls the store.
+    /// A computing thread, by its index; 0 is the thread that calls the store.
     Thread(u32),
 }
 
 /// What a span was spent on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// A request, from when the engine got it until it was noticed that it is over (retries included).
+    /// A request, from passing it to the engine until its completion is noticed, including retries.
     Read {
-        /// The block, or none for reads into the caller's memory.
+        /// The block; `None` for reads into the caller's memory.
         block: Option<BlockId>,
-        /// Bytes that came, hulls included.
+        /// Bytes read, including hulls.
         bytes: ByteSize,
-        /// Why.
+        /// Why it was read.
         purpose: Purpose,
     },
     /// Waiting for bytes.
     Wait {
-        /// Whose.
+        /// The layer of the bytes.
         layer: Option<LayerId>,
     },
     /// Computing experts.
     Experts {
-        /// Whose.
+        /// The layer of the experts.
         layer: Option<LayerId>,
     },
-    /// Something else that a thread does.
+    /// Another activity of a thread.
     Other {
-        /// What it is called.
+        /// Name of the activity.
         name: &'static str,
-        /// Where it belongs.
+        /// Its layer, if it belongs to one.
         layer: Option<LayerId>,
     },
 }
 
 impl Timeline {
-    /// Room for `capacity` spans; the origin is the clock's now.
+    /// Makes a timeline with room for `capacity` spans. Its origin is the clock's current time.
     pub fn new(capacity: usize, clock: Clock) -> Self {
         Self {
             origin: clock.now(),
@@ -86,17 +86,17 @@ impl Timeline {
         }
     }
 
-    /// Nanoseconds since the origin.
+    /// Returns the nanoseconds since the origin.
     pub fn now(&self) -> u64 {
         self.at(self.clock.now())
     }
 
-    /// Nanoseconds from the origin to `instant`, 0 if that was before it.
+    /// Returns the nanoseconds from the origin to `instant`, 0 if that is before the origin.
     pub fn at(&self, instant: Instant) -> u64 {
         u64::try_from(instant.saturating_duration_since(self.origin).as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Records a span. When the timeline is full, it is only counted.
+    /// Records a span. If the timeline is full, the span is only counted.
     pub fn push(&mut self, span: Span) {
         debug_assert!(span.start <= span.end, "{span:?}");
         if self.spans.len() < self.capacity {
@@ -106,20 +106,21 @@ impl Timeline {
         }
     }
 
-    /// Records what took from `start` until now.
+    /// Records a span from `start` until now.
     pub fn since(&mut self, start: u64, track: Track, what: What) {
         let end = self.now().max(start);
         self.push(Span { track, start, end, what });
     }
 
-    /// Thread 0 is at `what` from `now` on, until the next call; what it was at before ends.
+    /// Notes that thread 0 does `what` from `now` on until the next call, and ends its previous
+    /// activity.
     pub fn switch(&mut self, now: Instant, what: Option<What>) {
         let now = self.at(now);
         self.cut(now);
         self.current = what.map(|what| (now, what));
     }
 
-    /// Thread 0 was at `what` meanwhile; then it went on with what it was at before.
+    /// Records that thread 0 interrupted its activity for `what`, and then continued.
     pub fn interrupt(&mut self, from: Instant, to: Instant, what: What) {
         let (start, end) = (self.at(from), self.at(to));
         self.cut(start);
@@ -129,7 +130,7 @@ impl Timeline {
         }
     }
 
-    /// Records what thread 0 was at until `end`.
+    /// Records thread 0's activity up to `end`.
     fn cut(&mut self, end: u64) {
         if let Some((start, what)) = self.current
             && start < end
@@ -138,17 +139,17 @@ impl Timeline {
         }
     }
 
-    /// The spans, in the order of their ends.
+    /// Returns the spans in the order of their ends.
     pub fn spans(&self) -> &[Span] {
         &self.spans
     }
 
-    /// Spans that found no room.
+    /// Returns the number of spans that had no room.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// Forgets all spans. The origin stays.
+    /// Removes all spans. The origin stays.
     pub fn clear(&mut self) {
         self.spans.clear();
         self.dropped = 0;

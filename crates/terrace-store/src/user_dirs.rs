@@ -1,20 +1,20 @@
-//! Where a user's runs keep files.
+//! The directories for files that a user's runs keep.
 
 use crate::kept::DeviceSettings;
 use std::path::PathBuf;
 
-/// Where a user's runs keep files, as the program that the user started says. By default nowhere: what is kept is
-/// neither read nor written.
+/// The directories for files that a user's runs keep, as given by the program that the user
+/// started. By default there are none, and nothing is read or written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UserDirs {
-    /// Settings. `None` means that there are none.
+    /// Directory of settings. `None` means that there are none.
     pub config: Option<PathBuf>,
-    /// What may be deleted at any time. `None` means that nothing is kept.
+    /// Directory of files that can be deleted at any time. `None` means that nothing is kept.
     pub cache: Option<PathBuf>,
 }
 
 impl UserDirs {
-    /// Where settings of devices are kept: `io.json` in the cache directory.
+    /// Returns where measured settings of block devices are kept: `io.json` in the cache directory.
     pub fn device_settings(&self) -> DeviceSettings {
         self.cache.as_ref().map_or(DeviceSettings::Off, |dir| DeviceSettings::At(dir.join("io.json")))
     }

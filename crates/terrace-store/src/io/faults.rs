@@ -1,39 +1,40 @@
-//! What to do wrong, and when.
+//! Faults to inject, and when.
 
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// One thing to do wrong.
+/// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// The read fails.
     Eio,
     /// The read is interrupted.
     Eintr,
-    /// The read cannot be done now.
+    /// The read is refused temporarily.
     Eagain,
-    /// Fewer bytes than asked for.
+    /// The read returns fewer bytes than requested.
     Short,
-    /// No bytes, as at the end of a file.
+    /// The read returns no bytes, as at the end of a file.
     Eof,
-    /// The result comes late.
+    /// The result is delayed.
     Latency(Duration),
 }
 
-/// Faults for chosen requests, for tests of what happens around a store.
+/// Faults for chosen requests, for tests of a store and its users.
 ///
-/// Written as `fault@requests` joined by commas: `eio@100`, `short@5,latency=2ms@10..20`, `eintr@1..`. Requests are
-/// counted from 1 as they go to the engine, retries included; `a..b` ends before `b`. Faults: `eio`, `eintr`, `eagain`,
-/// `short`, `eof`, `latency=N` with `us`, `ms` or `s`.
+/// Written as `fault@requests`, separated by commas: `eio@100`, `short@5,latency=2ms@10..20`,
+/// `eintr@1..`. Requests are counted from 1 in the order in which they are passed to the engine,
+/// including retries; `a..b` ends before `b`. Faults are `eio`, `eintr`, `eagain`, `short`, `eof`,
+/// and `latency=N` with the unit `us`, `ms` or `s`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FaultPlan {
     rules: Vec<(Fault, Range<u64>)>,
 }
 
 impl FaultPlan {
-    /// The faults of the `number`-th request (from 1).
+    /// Returns the faults of the `number`-th request, counted from 1.
     pub(crate) fn faults(&self, number: u64) -> impl Iterator<Item = Fault> + '_ {
         self.rules.iter().filter(move |(_, requests)| requests.contains(&number)).map(|(fault, _)| *fault)
     }
@@ -43,9 +44,9 @@ impl FaultPlan {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{rule}` is not a fault: {reason}; examples: eio@100, short@5,latency=2ms@10..20")]
 pub struct ParseFaultPlanError {
-    /// The part that was not understood.
+    /// The invalid part.
     pub rule: String,
-    /// Why.
+    /// Why it is invalid.
     pub reason: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! An engine that does wrong on purpose.
+//! An engine that injects faults.
 
 use super::engine::{Completion, IoEngine, Request};
 use super::faults::{Fault, FaultPlan};
@@ -9,7 +9,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Between looks at the engine below while a late result is held back.
+/// Time between two checks of the wrapped engine while a delayed result is held back.
 const NAP: Duration = Duration::from_micros(100);
 
 /// Wraps an engine and injects the faults of a plan.
@@ -17,13 +17,13 @@ pub(crate) struct Faulty {
     inner: Box<dyn IoEngine>,
     plan: FaultPlan,
     clock: Clock,
-    /// A short read still ends on a multiple of this: the kernel's do, away from the end of a file.
+    /// Short reads end on a multiple of this, like the kernel's before the end of a file.
     align: usize,
     pushed: u64,
     in_inner: usize,
-    /// By tag: when the request's result may be seen, if it is late.
+    /// When the result of each request, by tag, may be reported, if it is delayed.
     due: Vec<Option<Instant>>,
-    /// Results that are there but not due (`None`: due now).
+    /// Results that are held back, and when they are due; `None` means now.
     held: Vec<(Option<Instant>, Completion)>,
     scratch: Vec<Completion>,
 }
@@ -89,7 +89,8 @@ impl IoEngine for Faulty {
 
     fn reap(&mut self, wait: bool, out: &mut Vec<Completion>) -> io::Result<()> {
         let before = out.len();
-        // On a clock that stands still the reads themselves take no time: all are over before it moves.
+        // On a clock that stands still, reads take no time: all of them complete before it
+        // advances.
         let still = self.clock.is_still();
         loop {
             if self.in_inner > 0 {

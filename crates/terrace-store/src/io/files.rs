@@ -1,4 +1,4 @@
-//! Opening the model's files, and finding out whether direct I/O works on them.
+//! Opening the model's files, and checking whether direct I/O works on them.
 
 use crate::buffers::Mapping;
 use crate::choice::DirectChoice;
@@ -17,11 +17,11 @@ use terrace_model::{Extent, FileIndex};
 #[derive(Debug)]
 pub(crate) struct ModelFd {
     pub path: PathBuf,
-    /// Bytes when it was opened.
+    /// Length in bytes when it was opened.
     pub len: u64,
-    /// Nothing is in it any more: its place waits for another file.
+    /// Whether it was closed, so that its index can be reused.
     closed: bool,
-    /// None in simulations.
+    /// `None` in simulations.
     file: Option<File>,
 }
 
@@ -31,14 +31,14 @@ pub(crate) struct Files {
     pub all: Vec<ModelFd>,
     /// Whether the descriptors are open for direct I/O: all or none.
     pub direct: bool,
-    /// What offsets, lengths and addresses must be multiples of; 1 when buffered.
+    /// Alignment of offsets, lengths and addresses in bytes; 1 if buffered.
     pub align: u64,
-    /// What was found, for people.
+    /// Why reads are direct or buffered, in words.
     pub reason: String,
 }
 
 impl Files {
-    /// Descriptors of their own for an engine.
+    /// Duplicates the descriptors for an engine.
     pub fn handles(&self) -> Result<Vec<File>, StoreError> {
         let open = self.all.iter().filter_map(|fd| Some((fd, fd.file.as_ref()?)));
         let dup = |(fd, file): (&ModelFd, &File)| {
@@ -47,7 +47,7 @@ impl Files {
         open.map(dup).collect()
     }
 
-    /// One more file, read as the others are where that is possible, or else through the page cache.
+    /// Opens another file. It is read as the others if possible, otherwise through the page cache.
     pub fn add(&mut self, path: PathBuf) -> Result<FileIndex, StoreError> {
         let fd = open(path)?;
         if let (true, Some(file)) = (self.direct, &fd.file) {
@@ -67,16 +67,16 @@ impl Files {
         Ok(FileIndex(u32::try_from(index).expect("descriptors are fewer")))
     }
 
-    /// Closes a file; its index is free for another one.
+    /// Closes a file, so that its index can be reused.
     pub fn remove(&mut self, index: FileIndex) {
         if let Some(fd) = self.all.get_mut(index.index()) {
-            // Its place among the handles stays: indices are positions.
+            // A dummy keeps its place among the handles, whose indices are positions.
             (fd.closed, fd.len) = (true, 0);
             fd.file = File::open("/dev/null").ok();
         }
     }
 
-    /// Whether the extent lies within its file as it was when it was opened.
+    /// Checks that the extent lies within its file, as long as the file was when it was opened.
     pub fn check(&self, extent: Extent, name: &dyn fmt::Display) -> Result<(), StoreError> {
         let bad = |reason: String| StoreError::BadExtent { tensor: name.to_string(), reason };
         let Some(file) = self.all.get(extent.file.index()) else {
@@ -97,7 +97,7 @@ impl Files {
         Ok(())
     }
 
-    /// Files that are not there, of these lengths, read in multiples of `align`.
+    /// Describes files of these lengths that do not exist, read in multiples of `align`.
     pub fn simulated(lengths: &[u64], align: u64) -> Self {
         let fd = |(index, len): (usize, &u64)| ModelFd {
             path: format!("file {index} of the trace").into(),
@@ -138,13 +138,14 @@ pub(crate) fn open_files(paths: Vec<PathBuf>, choice: DirectChoice) -> Result<Fi
             }
         }
     }
-    // Without files there is nothing to align.
+    // Without files the alignment is 1.
     Ok(Files { direct: true, align, reason: format!("direct, because a trial read aligned to {align} bytes worked"), all })
 }
 
 fn open(path: PathBuf) -> Result<ModelFd, StoreError> {
     let failed = |source| StoreError::Open { path: path.clone(), source };
-    // Opening a pipe would wait for its writer; for files the flag means nothing.
+    // Without this flag, opening a pipe would wait for a writer; for regular files it has no
+    // effect.
     let nonblock = OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(nonblock).open(&path).map_err(failed)?;
     let meta = file.metadata().map_err(failed)?;
@@ -163,7 +164,8 @@ fn set_direct(file: &File, on: bool) -> Result<(), Errno> {
     rustix::fs::fcntl_setfl(file, flags)
 }
 
-/// Turns direct I/O on for the descriptor, and says what it must be aligned to, or why it does not work.
+/// Turns direct I/O on for the descriptor, and returns the alignment that it needs, or why it does
+/// not work.
 fn direct_alignment(file: &File) -> Result<u64, String> {
     set_direct(file, true).map_err(|errno| match errno {
         Errno::INVAL => "the file system does not support it".to_owned(),
@@ -180,7 +182,7 @@ fn direct_alignment(file: &File) -> Result<u64, String> {
     let mapping = Mapping::new(2 * GRANULE as usize, false).map_err(|error| error.to_string())?;
     let mut failure = String::new();
     for align in candidates {
-        // At this address and offset no coarser alignment would be satisfied by chance.
+        // This address and offset do not satisfy any coarser alignment by chance.
         let window = mapping.window(Place { offset: 0, len: 2 * GRANULE }, align, align);
         match window.target().fill(file, align) {
             Ok(_) => return Ok(align),
@@ -192,7 +194,8 @@ fn direct_alignment(file: &File) -> Result<u64, String> {
     Err(failure)
 }
 
-/// What the kernel says that direct I/O must be aligned to (since Linux 6.1); 0 if it says that there is none.
+/// Returns the alignment of direct I/O that the kernel reports (since Linux 6.1); 0 if it reports
+/// that there is no direct I/O.
 fn stated_alignment(file: &File) -> Option<u64> {
     let stat = rustix::fs::statx(file, Path::new(""), AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
     if !StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::DIOALIGN) {

@@ -1,7 +1,7 @@
-//! How bytes get from files into memory: engines behind one trait.
+//! I/O engines, which read bytes from files into memory and share one trait.
 //!
-//! An engine reads what it is told and reports results as the kernel gives them. Retrying, continuing short reads and
-//! judging ends of files is the store's business, the same for all engines.
+//! An engine reads what it is told, and reports results as the kernel returns them. The store
+//! retries, continues short reads and detects ends of files, in the same way for all engines.
 
 mod engine;
 mod faults;

@@ -1,4 +1,4 @@
-//! Which engine reads: what was asked for, or what the kernel allows.
+//! Opening the I/O engine: the requested one, or the one that the kernel allows.
 
 use super::engine::IoEngine;
 use super::faults::FaultPlan;
@@ -13,8 +13,8 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
-/// The engine that is asked for, with room for `depth` requests in flight, over `files`, with a sentence on why it is
-/// this one. Delays among the faults pass on the clock.
+/// Opens the requested engine for `files`, with room for `depth` requests in flight. Also returns
+/// why it is this engine. Injected delays pass on the clock.
 pub(crate) fn open_engine(
     choice: IoChoice,
     depth: u32,
@@ -35,7 +35,7 @@ pub(crate) fn open_engine(
     })
 }
 
-/// The engine of choice, made by one of the two functions.
+/// Makes the chosen engine by one of the two functions.
 fn choose(
     choice: IoChoice,
     ring: impl FnOnce() -> io::Result<Box<dyn IoEngine>>,

@@ -1,4 +1,4 @@
-//! A pool of threads that call `pread`: where io_uring is not to be had.
+//! The `pread` engine: a pool of threads, for systems without io_uring.
 
 use super::engine::{Completion, IoEngine, Request};
 use std::collections::VecDeque;
@@ -9,9 +9,9 @@ use std::thread::{Builder, JoinHandle};
 
 pub(super) const NAME: &str = "pread";
 
-/// Threads at most: each holds one request, and disks gain little from more.
+/// Most threads: each has one request, and disks gain little from more.
 const MAX_THREADS: u32 = 64;
-/// Bytes of stack per thread; the work is one system call deep.
+/// Bytes of stack per thread, which calls little more than one system call.
 const STACK: usize = 128 << 10;
 
 #[derive(Default)]
@@ -28,7 +28,8 @@ struct Shared {
     files: RwLock<Arc<[File]>>,
 }
 
-/// No code panics while it holds one of the locks, and what they guard is whole between any two statements.
+/// Locks a mutex. No code panics while it holds one of these locks, and what they guard is
+/// consistent between any two statements, so poisoning is ignored.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -59,10 +60,10 @@ impl Shared {
     }
 }
 
-/// The pool. Dropping it finishes what was pushed and joins the threads.
+/// The pool. Dropping it completes all pushed requests and joins the threads.
 pub(crate) struct PreadPool {
     shared: Arc<Shared>,
-    /// Pushed, not flushed: handed over under one lock.
+    /// Requests that were pushed and not flushed, so that one lock passes all of them on.
     batch: Vec<Request>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -78,7 +79,7 @@ impl PreadPool {
             arrived: Condvar::new(),
             files: RwLock::new(files),
         });
-        // Made first, so that its drop ends the threads that did start when one does not.
+        // Made first: if a thread cannot be started, the drop ends those that were.
         let mut pool = Self { shared, batch: Vec::with_capacity(capacity), threads: Vec::new() };
         for number in 0..depth.min(MAX_THREADS) {
             let shared = Arc::clone(&pool.shared);

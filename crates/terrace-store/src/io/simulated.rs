@@ -1,5 +1,5 @@
-//! An engine that reads nothing: every request is over at once, with as many bytes as the file would have had. For
-//! replays, which count what would be read.
+//! An engine that reads nothing, for replays, which count what would be read. Every request
+//! completes at once, with as many bytes as the file would have had.
 
 use super::engine::{Completion, IoEngine, Request};
 use std::fs::File;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 pub(crate) const NAME: &str = "simulated";
 
-/// Files of which only the lengths are known.
+/// An engine for files of which only the lengths are known.
 pub(crate) struct Simulated {
     lengths: Vec<u64>,
     over: Vec<Completion>,

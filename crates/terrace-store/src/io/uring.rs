@@ -1,4 +1,5 @@
-//! io_uring: one system call starts a batch of reads, completions are read from shared memory.
+//! The io_uring engine: one system call starts a batch of reads, and completions are taken from
+//! shared memory.
 
 use super::engine::{Completion, IoEngine, Request};
 use io_uring::{IoUring, Probe, opcode, squeue, types};
@@ -10,18 +11,18 @@ use std::time::Duration;
 
 pub(super) const NAME: &str = "io_uring";
 
-/// Before asking again a kernel that had no memory for a request.
+/// Pause before a retry if the kernel had no memory for a request.
 const NAP: Duration = Duration::from_millis(1);
 
 /// A ring with the files registered.
 ///
-/// The thread that submits may change between calls (a graph's thread 0 is whichever thread computes the graph), so the
-/// single-issuer modes are not for us.
+/// The submitting thread may change between calls (a graph's thread 0 is whichever thread computes
+/// the graph), so the single-issuer modes cannot be used.
 pub(crate) struct Uring {
     ring: IoUring,
-    /// Whether the kernel copies from its page cache.
+    /// Whether reads are copied from the page cache.
     buffered: bool,
-    /// Keeps the registered files' descriptors from being reused if registration ever is by number.
+    /// The registered files, kept open so that their descriptors are not reused.
     files: Arc<[File]>,
 }
 
@@ -43,12 +44,12 @@ impl Uring {
         if fds.is_empty() { Ok(()) } else { self.ring.submitter().register_files(&fds) }
     }
 
-    /// One enter; `Ok(false)` if the kernel has to be asked again.
+    /// Enters the kernel once; `Ok(false)` if the call must be repeated.
     fn enter(&mut self, want: usize) -> io::Result<bool> {
         match self.ring.submitter().submit_and_wait(want) {
             Ok(_) => Ok(true),
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(false),
-            // EAGAIN: no memory for a request; EBUSY: completions have to be reaped first.
+            // EAGAIN: no memory for a request; EBUSY: completions must be reaped first.
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::ResourceBusy) => {
                 std::thread::sleep(NAP);
                 Ok(false)
@@ -64,8 +65,8 @@ impl IoEngine for Uring {
     }
 
     fn push(&mut self, request: Request) -> io::Result<()> {
-        // Copying, and finding pages for memory, go to the kernel's workers at once: on the calling thread they would be
-        // done one after the other.
+        // Copies from the page cache, and allocations of pages, go to the kernel's workers at once.
+        // The calling thread would do them one after another.
         let flags =
             if self.buffered || request.fresh { squeue::Flags::ASYNC } else { squeue::Flags::empty() };
         let len = u32::try_from(request.target.len).expect("a request is at most 1 GiB long");
@@ -74,15 +75,16 @@ impl IoEngine for Uring {
             .build()
             .flags(flags)
             .user_data(u64::from(request.tag));
-        // SAFETY: the target stays valid until the completion was reaped: the store's in-flight table owns the window
-        // behind it and gives it up (or, in a drop, unmaps it) only then. The file is registered with the ring.
+        // SAFETY: the target stays valid until the completion has been reaped: the store's
+        // in-flight table owns its window, and releases it (or, in a drop, unmaps it) only then.
+        // The file is registered with the ring.
         unsafe { self.ring.submission().push(&entry) }
             .map_err(|_| io::Error::other("the submission queue is full"))
     }
 
     fn flush(&mut self) -> io::Result<()> {
         if !self.ring.submission().is_empty() {
-            // What the kernel did not take now goes with the next enter.
+            // Requests that the kernel does not accept now are submitted by the next enter.
             self.enter(0)?;
         }
         Ok(())

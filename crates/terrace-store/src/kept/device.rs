@@ -1,4 +1,4 @@
-//! Which device a file is on.
+//! The device that a file is on.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -6,24 +6,25 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// A device as settings are kept for it: its number alone may mean another one after the next boot.
+/// A device for which settings are kept. Its number alone may mean another device after the next
+/// boot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockDevice {
-    /// Major number, as `stat` tells it.
+    /// Major number, as from `stat`.
     pub major: u32,
     /// Minor number.
     pub minor: u32,
-    /// Type of the file system, such as `ext4`; empty where the system does not say.
+    /// Type of the file system, such as `ext4`; empty if unknown.
     pub file_system: String,
-    /// What is mounted, such as `/dev/nvme0n1p2`; empty where the system does not say.
+    /// The mounted device, such as `/dev/nvme0n1p2`; empty if unknown.
     pub source: String,
 }
 
 impl BlockDevice {
-    /// The device that `path` is on.
+    /// Finds the device that `path` is on.
     ///
     /// # Errors
-    /// If `path` cannot be looked at.
+    /// If the metadata of `path` cannot be read.
     pub fn of(path: &Path) -> io::Result<Self> {
         let dev = std::fs::metadata(path)?.dev();
         let (major, minor) = (rustix::fs::major(dev), rustix::fs::minor(dev));
@@ -39,8 +40,8 @@ impl fmt::Display for BlockDevice {
     }
 }
 
-/// Type and source of the mount that `path` is in: the last with the device's number, or, for file systems that number
-/// their parts themselves (btrfs), the innermost one around the path.
+/// Returns type and source of the mount that contains `path`: the last mount with the device's
+/// number, or for file systems with their own numbers (btrfs) the innermost mount around the path.
 fn mount(path: &Path, major: u32, minor: u32) -> Option<(String, String)> {
     let mounts = procfs::process::Process::myself().and_then(|process| process.mountinfo()).ok()?;
     let number = format!("{major}:{minor}");

@@ -1,4 +1,4 @@
-//! Where settings of devices are kept, and looked up.
+//! Looking up and keeping settings of devices.
 
 use super::device::BlockDevice;
 use super::file::{self, SettingsError};
@@ -11,12 +11,13 @@ pub enum DeviceSettings {
     /// Nowhere: nothing is looked up, measured or kept.
     #[default]
     Off,
-    /// In this file.
+    /// In a file.
     At(PathBuf),
 }
 
 impl DeviceSettings {
-    /// Settings kept for the device of `path`. What cannot be read is warned of, and counts as nothing.
+    /// Looks up the settings for the device of `path`. A file that cannot be used is ignored with a
+    /// warning.
     pub fn lookup(&self, path: &Path) -> Option<IoSettings> {
         let (file, device) = self.place(path)?;
         file::load(&file, &device).unwrap_or_else(|error| {
@@ -25,13 +26,13 @@ impl DeviceSettings {
         })
     }
 
-    /// When the settings kept for the device of `path` were measured, in seconds since 1970.
+    /// Returns when the settings for the device of `path` were measured, in seconds since 1970.
     pub fn measured_at(&self, path: &Path) -> Option<u64> {
         let (file, device) = self.place(path)?;
         file::measured_at(&file, &device)
     }
 
-    /// Keeps settings for the device of `path`; the file that they are in now, if any.
+    /// Keeps settings for the device of `path`, and returns the file that they are in, if any.
     ///
     /// # Errors
     /// If the file cannot be written.

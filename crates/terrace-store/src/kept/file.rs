@@ -1,4 +1,4 @@
-//! The file that settings of devices are kept in: JSON, safe to delete.
+//! The file with settings of devices: JSON, which can be deleted at any time.
 
 use super::device::BlockDevice;
 use super::settings::{IoSettings, MeasuredBy};
@@ -12,9 +12,9 @@ use terrace_model::ByteSize;
 
 const FORMAT: &str = "terrace-io";
 const VERSION: u32 = 1;
-/// Bytes; the file that we write is far shorter.
+/// Most bytes of the file; the file that we write is far shorter.
 const MAX_FILE: u64 = 1 << 20;
-/// Devices kept; beyond, the one measured longest ago goes.
+/// Most devices that are kept. If there are more, those measured longest ago are dropped.
 const MAX_DEVICES: usize = 64;
 
 /// Why settings could not be read or kept.
@@ -70,19 +70,19 @@ impl Entry {
     }
 }
 
-/// What the file holds for the device.
+/// Reads the settings for the device.
 pub(super) fn load(path: &Path, device: &BlockDevice) -> Result<Option<IoSettings>, SettingsError> {
     let entry = read(path)?.into_iter().find(|entry| entry.device == *device);
     let settings = entry.map(|entry| entry.settings()).transpose();
     settings.map_err(|reason| SettingsError { path: path.into(), reason })
 }
 
-/// When what the file holds for the device was measured.
+/// Reads when the settings for the device were measured.
 pub(super) fn measured_at(path: &Path, device: &BlockDevice) -> Option<u64> {
     read(path).ok()?.into_iter().find(|entry| entry.device == *device).map(|entry| entry.at)
 }
 
-/// Keeps settings for the device, replacing those that were there, and the whole file if it is not ours.
+/// Keeps settings for the device, replacing earlier ones, and the whole file if it is not ours.
 pub(super) fn store(path: &Path, device: &BlockDevice, settings: &IoSettings) -> Result<(), SettingsError> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let mut devices = read(path).unwrap_or_else(|error| {
@@ -101,7 +101,7 @@ pub(super) fn store(path: &Path, device: &BlockDevice, settings: &IoSettings) ->
         by: settings.by,
         at: now,
     };
-    // First, so that the stable sort does not put it after others of the same second.
+    // Inserted first, so that the stable sort does not put it after others of the same second.
     devices.insert(0, entry);
     devices.sort_by_key(|entry| std::cmp::Reverse(entry.at));
     devices.truncate(MAX_DEVICES);
@@ -111,12 +111,12 @@ pub(super) fn store(path: &Path, device: &BlockDevice, settings: &IoSettings) ->
         .map_err(|error| SettingsError { path: path.into(), reason: error.to_string() })
 }
 
-/// All entries; none if there is no file.
+/// Reads all entries; none if the file does not exist.
 fn read(path: &Path) -> Result<Vec<Entry>, SettingsError> {
     let wrong = |reason: String| SettingsError { path: path.into(), reason };
     let text = read_cache_file(path, MAX_FILE).map_err(|error| wrong(error.to_string()))?;
     let Some(text) = text else { return Ok(Vec::new()) };
-    // The version first: entries of another one may look different.
+    // The version is read first: entries of another version may have another form.
     #[derive(Deserialize)]
     struct Head {
         format: String,

@@ -1,4 +1,5 @@
-//! What was measured on devices, kept between runs: how many requests of which size each one wants.
+//! Measurements of devices that are kept between runs: the best number and size of requests for
+//! each.
 
 mod device;
 mod devices;

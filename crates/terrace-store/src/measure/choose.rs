@@ -1,8 +1,8 @@
-//! The decision: from measurements to settings.
+//! Choosing settings by measurements.
 
 use terrace_model::ByteSize;
 
-/// What one combination reached.
+/// The rate of one combination.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Sample {
     /// Bytes per request.
@@ -19,10 +19,11 @@ impl Sample {
     }
 }
 
-/// The combination to read with: of those within `slack` (a share, such as 0.03) of the fastest, `favourite` (request
-/// size and depth) if it is among them - what is measured again shall not change with the noise -, or else the one with
-/// the fewest bytes in flight, since each request then arrives soonest, and of those the one with the largest requests,
-/// since they cost the least processor time. `None` if nothing was read.
+/// Chooses among the combinations within `slack` (a share, such as 0.03) of the fastest. It is
+/// `favourite` (request size and depth) if that is one of them, so that repeated measurements do
+/// not change the result by noise. Otherwise it is the one with the fewest bytes in flight, because
+/// each request then arrives soonest, and among equals the one with the largest requests, because
+/// they cost the least processor time. `None` if nothing was read.
 pub(crate) fn choose(samples: &[Sample], favourite: (ByteSize, u32), slack: f64) -> Option<Sample> {
     let valid = || samples.iter().filter(|sample| sample.gbps.is_finite() && sample.gbps > 0.0);
     let best = valid().map(|sample| sample.gbps).max_by(f64::total_cmp)?;

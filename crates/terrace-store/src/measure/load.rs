@@ -1,4 +1,4 @@
-//! One measurement: an engine kept busy for a while.
+//! One measurement: keeping an engine busy for some time.
 
 use super::pattern::{Offsets, Pattern};
 use crate::buffers::{IoBuf, Mapping};
@@ -16,52 +16,52 @@ use std::time::{Duration, Instant};
 /// Refusals (EAGAIN, EINTR) in one measurement before they count as an error.
 const MAX_REFUSALS: u32 = 10_000;
 
-/// What is asked of the engine.
+/// The requests of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub pattern: Pattern,
-    /// Bytes of the file.
+    /// Length of the file in bytes.
     pub file_len: u64,
     /// Bytes per request, a multiple of the page size.
     pub request: u64,
-    /// Requests in flight.
+    /// Number of requests in flight.
     pub depth: u32,
-    /// Requests that lie side by side before the next place.
+    /// Number of adjacent requests before the next place.
     pub adjacent: u32,
-    /// End when every place was read once: the page cache would give the rest.
+    /// Whether to end when every place was read once, because the page cache would serve the rest.
     pub once: bool,
-    /// For how long new requests are sent.
+    /// How long new requests are sent.
     pub time: Duration,
 }
 
 impl Load {
-    /// Bytes in flight.
+    /// Returns the bytes in flight.
     pub fn in_flight(&self) -> u64 {
         self.request * u64::from(self.depth)
     }
 }
 
-/// What came of it.
+/// The result of a measurement.
 #[derive(Clone, Debug)]
 pub(crate) struct Timing {
     pub bytes: u64,
     pub requests: u64,
-    /// From the first request to the last result.
+    /// Time from the first request to the last result.
     pub wall: Duration,
-    /// Processor time of the whole process, the kernel's workers for it included.
+    /// Processor time of the whole process, including the kernel's workers for it.
     pub cpu: Duration,
-    /// Time from giving a request to the engine to its result, in microseconds, ascending.
+    /// Times from passing a request to the engine to its result, in microseconds, ascending.
     pub latencies: Vec<u32>,
 }
 
 impl Timing {
-    /// 10^9 bytes per second.
+    /// Returns the rate in 10^9 bytes per second.
     pub fn gbps(&self) -> f64 {
         let seconds = self.wall.as_secs_f64();
         if seconds == 0.0 { 0.0 } else { self.bytes as f64 / seconds / 1e9 }
     }
 
-    /// The latency that `share` of the requests did not exceed, in microseconds.
+    /// Returns the latency that `share` of the requests did not exceed, in microseconds.
     pub fn latency(&self, share: f64) -> u32 {
         let last = self.latencies.len().saturating_sub(1);
         let rank = (self.latencies.len() as f64 * share).ceil() as usize;
@@ -69,13 +69,13 @@ impl Timing {
     }
 }
 
-/// Memory to read into, its pages there already, as those of slots in use are.
+/// Allocates memory to read into, with all pages present, as those of slots in use are.
 pub(crate) fn touched(len: u64) -> io::Result<Arc<Mapping>> {
     let mapping = Mapping::new(usize::try_from(len).map_err(io::Error::other)?, true)?;
     let zero = File::open("/dev/zero")?;
     let mut at = 0;
     while at < len {
-        // The kernel writes zeros over zeros; what counts is that it has to find the pages.
+        // The kernel writes zeros over zeros, which makes it allocate the pages.
         let piece = mapping.window(Place { offset: at, len: len - at }, 0, (len - at).min(16 << 20));
         match piece.target().fill(&zero, 0)? {
             0 => return Err(ErrorKind::UnexpectedEof.into()),
@@ -85,16 +85,16 @@ pub(crate) fn touched(len: u64) -> io::Result<Arc<Mapping>> {
     Ok(mapping)
 }
 
-/// One request, in flight if it has a window.
+/// A request, which is in flight if it has a window.
 struct Slot {
     buf: Option<IoBuf>,
-    /// The window's number.
+    /// Number of the window.
     window: u64,
     offset: u64,
     started: Instant,
 }
 
-/// An engine and the memory that it may write to. Dropping it waits for what is in flight.
+/// An engine and the memory that it may write to. Dropping it waits for requests in flight.
 struct Driver {
     engine: Box<dyn IoEngine>,
     slots: Vec<Slot>,
@@ -113,7 +113,7 @@ impl Driver {
         Ok(())
     }
 
-    /// At least one result.
+    /// Waits for at least one result.
     fn reap(&mut self, completions: &mut Vec<Completion>) -> io::Result<()> {
         self.engine.flush()?;
         let before = completions.len();
@@ -122,7 +122,7 @@ impl Driver {
         reaped
     }
 
-    /// Bytes of a finished request; `None` if it had to be repeated.
+    /// Returns the bytes of a completed request; `None` if it had to be repeated.
     fn judge(&mut self, completion: Completion) -> io::Result<Option<u64>> {
         if let Ok(bytes) = u64::try_from(completion.result) {
             return match bytes {
@@ -146,7 +146,7 @@ impl Drop for Driver {
         let mut completions = Vec::new();
         while self.in_flight > 0 {
             if let Err(error) = self.reap(&mut completions) {
-                // The kernel may still write there: the memory is given up for lost.
+                // The kernel may still write to the memory, so it is leaked.
                 tracing::error!(%error, "reads could not be waited for; their memory is leaked");
                 std::mem::forget(std::mem::take(&mut self.slots));
                 return;
@@ -156,10 +156,12 @@ impl Drop for Driver {
     }
 }
 
-/// Keeps the engine (of at least the load's depth, its only file the one to read) busy for a time on the clock.
+/// Keeps an engine busy for a time on the clock. The engine must have at least the load's depth,
+/// and the file to read as its only file.
 ///
-/// `memory` has room for all that is in flight, and better for much more: it is gone through in turn, as the slots of a
-/// large arena are, and a processor's caches, which take what a virtual disk copies, should not hold it.
+/// `memory` must hold all that is in flight, and should be much larger: it is used in rotation,
+/// like the slots of a large arena, and should not fit in the processor's caches, which receive
+/// what a virtual disk copies.
 pub(crate) fn measure(
     engine: Box<dyn IoEngine>,
     memory: &Arc<Mapping>,
@@ -214,7 +216,7 @@ pub(crate) fn measure(
     Ok(timing)
 }
 
-/// Processor time of this process so far.
+/// Returns the processor time of this process so far.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::try_from(time).unwrap_or_default()
@@ -269,7 +271,7 @@ mod tests {
         assert!(*whole.latencies.last().unwrap() >= 200);
         assert_eq!(run("eio@100", &load).unwrap_err().raw_os_error(), Some(Errno::IO.raw_os_error()));
         assert_eq!(run("eof@9", &load).unwrap_err().kind(), ErrorKind::UnexpectedEof);
-        // A window that is not in use any more belongs to the mapping alone.
+        // No window keeps the mapping any more.
         assert_eq!(Arc::strong_count(&memory), 1);
         let none = run("", &Load { file_len: 4095, ..load }).unwrap();
         assert_eq!((none.bytes, none.requests, none.gbps()), (0, 0, 0.0));

@@ -1,4 +1,4 @@
-//! How fast a file can be read: one engine kept busy for a while, and what to read with by what that reached.
+//! Measuring how fast a file can be read, and choosing settings by that.
 
 mod choose;
 mod load;

@@ -1,4 +1,4 @@
-//! In which order a file is read.
+//! The order of a measurement's requests.
 
 use serde::Serialize;
 use std::fmt;
@@ -7,9 +7,9 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pattern {
-    /// One after the other.
+    /// In file order.
     Sequential,
-    /// Far apart, none twice before every place had its turn.
+    /// Far apart, and no place again before all others were read.
     Scattered,
 }
 
@@ -22,7 +22,7 @@ impl fmt::Display for Pattern {
     }
 }
 
-/// Where requests begin: groups of `adjacent` requests, the groups in the pattern's order.
+/// The offsets of requests: groups of `adjacent` requests, with the groups in the pattern's order.
 #[derive(Debug)]
 pub(super) struct Offsets {
     request: u64,
@@ -31,14 +31,14 @@ pub(super) struct Offsets {
     stride: u64,
     group: u64,
     within: u64,
-    /// Requests until the pass is over.
+    /// Number of requests left in the pass.
     left: u64,
-    /// Whether to end there; otherwise it begins again.
+    /// Whether to end after one pass; otherwise it is repeated.
     once: bool,
 }
 
 impl Offsets {
-    /// Over a file of `len` bytes; nothing if not one group fits.
+    /// Makes the offsets for a file of `len` bytes; none if not even one group fits.
     pub fn new(pattern: Pattern, len: u64, request: u64, adjacent: u64, once: bool) -> Self {
         let groups = len / (request * adjacent);
         let stride = match pattern {
@@ -70,9 +70,10 @@ impl Iterator for Offsets {
     }
 }
 
-/// A step that visits all of `0..groups`, its neighbours far apart: near the golden section, without a common divisor.
+/// Returns a step that visits all of `0..groups` with consecutive ones far apart: near the golden
+/// section, and without a common divisor.
 fn scatter(groups: u64) -> u64 {
-    // Exact enough: it only has to be somewhere near.
+    // The step only has to be near, so floating point is exact enough.
     let near = (groups as f64 * 0.618_034) as u64;
     (near.max(1)..).find(|step| gcd(*step, groups) == 1).unwrap_or(1)
 }
@@ -98,7 +99,7 @@ mod tests {
                 sorted.sort_unstable();
                 let expected: Vec<u64> = (0..groups * adjacent).map(|i| i * 4096).collect();
                 assert_eq!(sorted, expected, "{pattern} {groups} {adjacent}");
-                // Not once: the same again.
+                // Without `once` the pass is repeated.
                 let twice: Vec<u64> =
                     Offsets::new(pattern, len, 4096, adjacent, false).take(2 * all.len()).collect();
                 assert_eq!(&twice[all.len()..], all, "{pattern} {groups} {adjacent}");

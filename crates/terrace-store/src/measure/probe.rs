@@ -1,4 +1,4 @@
-//! A short look at a device that nothing is known of.
+//! A short probe of a device about which nothing is known.
 
 use super::choose::{Sample, choose};
 use super::load::{Load, measure, touched};
@@ -12,31 +12,36 @@ use std::path::PathBuf;
 use std::time::Duration;
 use terrace_model::ByteSize;
 
-/// What is tried, in KiB and requests, in rounds: what drifts drifts for all.
+/// The combinations to try, in KiB and requests. They are tried in rounds, so that drift affects
+/// all alike.
 const TRIED: [(u64, u32); 4] = [(1024, 8), (256, 32), (1024, 32), (256, 128)];
-/// Memory to read into, if the budget has it: more than caches hold.
+/// Bytes of memory to read into, if the budget allows: more than caches hold.
 const MEMORY: u64 = 128 << 20;
-/// New requests of one combination are sent for this long.
+/// How long new requests of one combination are sent.
 const EACH: Duration = Duration::from_millis(8);
-/// The reads take no longer than this, as far as that can be told before: the memory for them takes some 50 ms more.
+/// Time limit for all reads, as far as it can be predicted. Allocating the memory takes about 50 ms
+/// more.
 const TOTAL: Duration = Duration::from_millis(200);
-/// What is known to do well is given up for this much only: the machine may be busy with something else.
+/// The defaults are only replaced by settings that are faster by this share: the machine may be
+/// busy otherwise.
 const SLACK: f64 = 0.15;
 
-/// Scattered direct reads of the file by `io`, within the configuration's budget, on its clock and with its faults; what to
-/// read with. `None` if the device is too slow to tell in time, or the budget too small.
+/// Probes scattered direct reads of the file by `io`, within the configuration's budget, on its
+/// clock and with its faults, and returns the best settings. `None` if the device is too slow to be
+/// measured in time, or the budget is too small.
 pub(crate) fn probe(path: PathBuf, io: IoChoice, config: &StoreConfig) -> Result<Option<Sample>, StoreError> {
     let StoreConfig { budget, clock, .. } = config;
     let tried = TRIED.map(|(kib, depth)| (ByteSize::kib(kib), depth));
     let most = tried.iter().map(|(size, depth)| size.0 * u64::from(*depth)).max().unwrap_or(0);
-    // Memory within the budget, whose own is not in use yet. What only some were tried for should not be kept.
+    // The memory counts against the budget, which is not used yet. A result for only some of the
+    // combinations should not be kept.
     if most > budget.0 {
         return Ok(None);
     }
     let files = open_files(vec![path.clone()], DirectChoice::On)?;
     let failed = |source| StoreError::Open { path: path.clone(), source };
     let memory = touched(MEMORY.min(budget.0)).map_err(failed)?;
-    // After the memory, which takes the longer the busier the machine is.
+    // The time starts after the allocation, which takes longer the busier the machine is.
     let started = clock.now();
     let faults = config.faults.as_ref().map(|plan| (plan, clock));
     let sample = |(request_size, queue_depth)| Sample { request_size, queue_depth, gbps: 0.0 };
@@ -54,7 +59,7 @@ pub(crate) fn probe(path: PathBuf, io: IoChoice, config: &StoreConfig) -> Result
                 once: false,
                 time: EACH,
             };
-            // What is in flight has to arrive, whatever the time.
+            // Requests in flight must complete, however long that takes.
             let expected = EACH + Duration::from_secs_f64(load.in_flight() as f64 / (slowest * 1e9));
             if clock.now() - started + expected > TOTAL {
                 break 'rounds;
@@ -65,7 +70,7 @@ pub(crate) fn probe(path: PathBuf, io: IoChoice, config: &StoreConfig) -> Result
                 return Ok(None);
             }
             slowest = slowest.min(gbps);
-            // Others only ever make it slower.
+            // Other load only makes it slower.
             sample.gbps = sample.gbps.max(gbps);
         }
         samples = round;
@@ -80,7 +85,8 @@ mod tests {
     use super::*;
     use crate::clock::Clock;
 
-    /// Results come after so many milliseconds, however fast the machine is.
+    /// Makes a configuration in which each result takes `ms` milliseconds, however fast the machine
+    /// is.
     fn slow(ms: u64, budget: ByteSize) -> StoreConfig {
         let faults = Some(format!("latency={ms}ms@1..").parse().expect("a plan of faults"));
         StoreConfig { budget, clock: Clock::still(), faults, ..StoreConfig::default() }
@@ -93,10 +99,11 @@ mod tests {
         std::fs::write(&path, vec![1; 64 << 20]).unwrap();
         std::fs::File::open(&path).unwrap().sync_all().unwrap();
         let probed = |config: &StoreConfig| probe(path.clone(), IoChoice::Auto, config);
-        // Not even with room for all but a page.
+        // One page less than the budget that is needed.
         assert_eq!(probed(&slow(1, ByteSize((32 << 20) - 4096))).unwrap(), None);
         let full = (DEFAULT_REQUEST, DEFAULT_DEPTH);
-        // 32 MiB in 15 ms, or in 2; and 8 MiB in 40 ms: after two of them the time would not do for 32.
+        // 32 MiB take 2 or 15 ms; with 8 MiB in 40 ms, the time does not suffice for 32 MiB after
+        // two of them.
         for (ms, found) in [(2, Some(full)), (15, Some(full)), (40, None)] {
             let config = slow(ms, ByteSize::mib(32));
             let begin = config.clock.now();

@@ -1,4 +1,4 @@
-//! What every policy must do, whatever its order.
+//! Rules that every policy must follow, whatever its order.
 
 use super::hot_list::Static;
 use super::*;
@@ -23,7 +23,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// All policies, for four layers with six blocks each. Belady is told the uses among `steps`.
+/// Makes all policies, for four layers with six blocks each. Belady knows the uses among `steps`.
 fn all(steps: &[Step]) -> Vec<(String, Box<dyn Policy>, Option<Future>)> {
     let population = Population::of_equals(BLOCKS, 6);
     let mut policies: Vec<(String, Box<dyn Policy>, Option<Future>)> = PolicyKind::SELF_CONTAINED

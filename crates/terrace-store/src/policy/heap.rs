@@ -1,23 +1,24 @@
-//! Blocks in order of a key that changes: a binary heap that knows where each block is.
+//! Blocks ordered by a changing key: a binary heap with an index of its blocks.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Not in the heap.
+/// The block is not in the heap.
 const NONE: u32 = u32::MAX;
 
-/// The smallest key first. A change costs O(log n) and allocates nothing after the start.
+/// A heap with the smallest key first. A change costs O(log n), and does not allocate once the heap
+/// has its size.
 #[derive(Debug)]
 pub struct Heap<K> {
     nodes: Vec<(K, u32)>,
-    /// By block: its index in `nodes`.
+    /// The index of each block in `nodes`.
     places: Box<[u32]>,
-    /// Reused while looking through the order: nodes whose parents were refused.
+    /// Buffer of a search: nodes whose parents were not wanted.
     frontier: BinaryHeap<Reverse<(K, u32, u32)>>,
 }
 
 impl<K: Copy + Ord> Heap<K> {
-    /// Makes an empty one for blocks `0..blocks`.
+    /// Makes an empty heap for blocks `0..blocks`.
     pub fn new(blocks: usize) -> Self {
         Self {
             nodes: Vec::with_capacity(blocks),
@@ -26,19 +27,19 @@ impl<K: Copy + Ord> Heap<K> {
         }
     }
 
-    /// Whether the block is in.
+    /// Returns whether the block is in the heap.
     pub fn contains(&self, block: u32) -> bool {
         self.places[block as usize] != NONE
     }
 
-    /// Puts `block`, which is not in, in.
+    /// Adds `block`, which must not be in the heap.
     pub fn insert(&mut self, block: u32, key: K) {
         debug_assert!(!self.contains(block), "block {block} is in already");
         self.nodes.push((key, block));
         self.rise(self.nodes.len() - 1);
     }
 
-    /// Gives `block`, which is in, another key.
+    /// Changes the key of `block`, which must be in the heap.
     pub fn set(&mut self, block: u32, key: K) {
         let at = self.places[block as usize] as usize;
         self.nodes[at].0 = key;
@@ -46,7 +47,7 @@ impl<K: Copy + Ord> Heap<K> {
         self.sink(at);
     }
 
-    /// Takes `block`, which is in, out.
+    /// Removes `block`, which must be in the heap.
     pub fn remove(&mut self, block: u32) {
         let at = self.places[block as usize] as usize;
         self.nodes.swap_remove(at);
@@ -57,7 +58,8 @@ impl<K: Copy + Ord> Heap<K> {
         }
     }
 
-    /// The first block in the order of keys (equal ones: of numbers) that is `wanted`; O(k log k) with k blocks looked at.
+    /// Returns the first block that is `wanted`, in the order of keys, and of numbers for equal
+    /// keys. Costs O(k log k) if k blocks are checked.
     pub fn first(&mut self, wanted: &mut dyn FnMut(u32) -> bool) -> Option<u32> {
         let mut frontier = std::mem::take(&mut self.frontier);
         frontier.clear();
@@ -76,7 +78,7 @@ impl<K: Copy + Ord> Heap<K> {
         found
     }
 
-    /// Moves the node up to where it belongs, and says where that is.
+    /// Moves the node up to its position, and returns that.
     fn rise(&mut self, mut at: usize) -> usize {
         while at > 0 && self.nodes[at] < self.nodes[(at - 1) / 2] {
             self.swap(at, (at - 1) / 2);
@@ -86,7 +88,7 @@ impl<K: Copy + Ord> Heap<K> {
         at
     }
 
-    /// Moves the node down to where it belongs.
+    /// Moves the node down to its position.
     fn sink(&mut self, mut at: usize) {
         loop {
             let (left, right) = (2 * at + 1, 2 * at + 2);
@@ -117,7 +119,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     proptest! {
-        /// Against a map sorted on demand.
+        /// Compares with a map that is sorted on demand.
         #[test]
         fn equals_a_sorted_map(steps in prop::collection::vec((0u32..20, 0u8..4, 0u64..30), 1..300)) {
             let mut heap = Heap::new(20);

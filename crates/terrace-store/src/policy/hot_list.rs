@@ -1,4 +1,4 @@
-//! `static`: the experts of a list stay, the rest is LRU.
+//! The policy `static`: the experts of a list stay, all others are evicted by LRU.
 
 use super::heap::Heap;
 use super::lists::Lists;
@@ -9,19 +9,20 @@ use std::collections::HashMap;
 use std::path::Path;
 use terrace_model::{ExpertId, LayerId};
 
-/// Experts in order of their worth, the hottest first.
+/// A list of experts, the hottest first.
 ///
-/// As text: a line for each, the layer's number and the expert's, anything after a `#` is for people.
+/// Its text has a line for each expert, with the layer number and the expert number. Anything after
+/// a `#` is a comment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HotList(pub Vec<(LayerId, ExpertId)>);
 
-/// A line that is not an expert.
+/// A line that is not an expert of a list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: `{text}` is not a layer number and an expert number")]
 pub struct ParseHotListError {
-    /// Its number, from 1.
+    /// Number of the line, from 1.
     pub line: usize,
-    /// What it says.
+    /// Text of the line.
     pub text: String,
 }
 
@@ -52,10 +53,10 @@ impl std::fmt::Display for HotList {
 }
 
 impl HotList {
-    /// Reads a list.
+    /// Reads a list from a file.
     ///
     /// # Errors
-    /// [`StoreError::HotList`] with the file and what is wrong with it.
+    /// [`StoreError::HotList`] if the file cannot be read or is not a list.
     pub fn read(path: &Path) -> Result<Self, StoreError> {
         let failed = |reason: String| StoreError::HotList { path: path.to_owned(), reason };
         let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
@@ -63,17 +64,18 @@ impl HotList {
     }
 }
 
-/// Blocks of listed experts go only when nothing else can, the hottest last; the others by LRU.
+/// Evicts blocks that are not listed first, by LRU, then those of listed experts, the hottest last.
 #[derive(Debug)]
 pub struct Static {
-    /// By block: the inverse of its rank in the list, if it is there.
+    /// For each block, the inverse of its rank in the list; `None` if it is not listed.
     ranks: Box<[Option<u32>]>,
     listed: Heap<u32>,
     others: Lists,
 }
 
 impl Static {
-    /// For the blocks of `population`. What the list names and the model does not have is passed over.
+    /// Makes a policy for the blocks of `population`. Listed experts that the model does not have
+    /// are ignored.
     pub fn new(population: &Population, list: &HotList) -> Self {
         let mut ranks: HashMap<(LayerId, ExpertId), u32> = HashMap::new();
         for (rank, expert) in (0u32..).zip(&list.0) {

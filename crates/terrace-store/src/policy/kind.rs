@@ -1,4 +1,4 @@
-//! The policies by name: one table, from which everything that lists them is made.
+//! The policies by name: one table, from which all lists of policies are made.
 
 use super::hot_list::Static;
 use super::lfru::Lfru;
@@ -12,7 +12,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// `lru, lfru or static:FILE` of names.
+/// Makes a list such as `lru, lfru or static:FILE`.
 macro_rules! choices {
     ($first:literal $(, $other:literal)*) => { concat!($first $(, ", ", $other)*, " or static:FILE") };
 }
@@ -23,20 +23,21 @@ macro_rules! kinds {
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub enum PolicyKind {
             $($(#[$meta])* $kind,)+
-            /// The experts of the list in this file are evicted last ([`HotList`] tells how it is written), the rest by LRU.
+            /// The experts listed in this file (see [`HotList`]) are evicted last, all others by
+            /// LRU.
             Static(PathBuf),
         }
 
         impl PolicyKind {
-            /// Those that need no file.
+            /// The policies that need no file.
             pub const SELF_CONTAINED: &[Self] = &[$(Self::$kind),+];
-            /// What a kind is read from, for people.
+            /// A list of all policies for help texts.
             pub const CHOICES: &str = choices!($($name),+);
 
-            /// Makes a policy that has seen nothing.
+            /// Makes the policy.
             ///
             /// # Errors
-            /// [`StoreError::HotList`] if the file of `static` cannot be read or is no such list.
+            /// [`StoreError::HotList`] if the file of `static` cannot be read or is not a list.
             pub(crate) fn build(&self, population: &Population) -> Result<Box<dyn Policy>, StoreError> {
                 Ok(match self {
                     $(Self::$kind => {
@@ -79,14 +80,14 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// The least recently used block is evicted first.
+    /// Evicts the least recently used block first.
     #[default]
     Lru = "lru", |population| Lru::new(population.blocks.len());
-    /// The block with the fewest uses is evicted first, where older uses count less.
+    /// Evicts the block with the fewest uses first; older uses count less.
     Lfru = "lfru", Lfru::new;
-    /// The block with the fewest uses since the start is evicted first.
+    /// Evicts the block with the fewest uses since the start first.
     Lfu = "lfu", |population| Lfu::new(population.blocks.len());
-    /// Each layer has its share of the slots, by LRU.
+    /// Gives each layer a share of the slots, and evicts by LRU within it.
     PerLayer = "per-layer", PerLayer::new;
 }
 

@@ -1,41 +1,44 @@
-//! Frequency that fades: between least frequently and least recently used.
+//! The policy `lfru`, between least frequently and least recently used: uses that fade.
 
 use super::Population;
 use super::heap::Heap;
 use super::ranked::Ranked;
 use crate::block::BlockId;
 
-/// After this many passes over the layers a use counts half. Longer gains little on trained models and loses on routing that
-/// repeats within few tokens.
+/// A use counts half after this many passes over the layers. A longer half-life gains little on
+/// trained models, and loses with routing that repeats within few tokens.
 const HALF_LIFE: f64 = 16.0;
 
-/// Evicts the block with the lowest score, of equals the one whose last use is longest ago. The score is the sum of
+/// Evicts the block with the lowest score, and among equals the least recently used one. The score
+/// is the sum of
 ///
 /// ```text
 /// 2 ^ -(passes since the use / 16)
 /// ```
 ///
-/// over all uses, also those before an eviction: what was used often for long survives what was used once, until it has not
-/// been used for long. Passes (a decoded token is one) are counted from the order of uses: a use in an earlier layer than
-/// the one before, or of a block that this pass has used, begins the next pass.
+/// over all uses, including those before an eviction: a block that was used often outlives one that
+/// was used once, until it has not been used for long. Passes (a decoded token is one) are derived
+/// from the order of uses: a pass begins with a use in an earlier layer than the use before, or
+/// with a second use of a block.
 ///
-/// All scores fade by the same factor, so their order changes by uses alone: each costs O(log n). Kept is the score's
-/// logarithm at pass 0, which does not overflow.
+/// All scores fade by the same factor, so only uses change their order; each costs O(log n). The
+/// logarithm of the score at pass 0 is stored, which does not overflow.
 #[derive(Debug)]
 pub struct Lfru {
-    /// Base 2, positive; 0 before the first use.
+    /// Logarithms to base 2, positive; 0 before the first use.
     scores: Box<[f64]>,
     last: Box<[u64]>,
     layers: Box<[u32]>,
     layer: u32,
     pass: u64,
     clock: u64,
-    /// By score (its bits: of positive numbers they have the same order), then by order of use.
+    /// Ordered by score (by its bits, which have the same order for positive numbers), then by last
+    /// use.
     order: Heap<(u64, u64)>,
 }
 
 impl Lfru {
-    /// Makes one for the blocks of `population`.
+    /// Makes a policy for the blocks of `population`.
     pub fn new(population: &Population) -> Self {
         let blocks = population.blocks.len();
         Self {
@@ -43,7 +46,7 @@ impl Lfru {
             last: vec![0; blocks].into(),
             layers: population.blocks.iter().map(|block| block.group).collect(),
             layer: 0,
-            // Not 0: a block with `last` 0 was never used.
+            // Not 0, because `last` 0 means that a block was never used.
             pass: 1,
             clock: 0,
             order: Heap::new(blocks),
@@ -85,7 +88,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Against the sum over all uses, added up whenever a victim is wanted.
+        /// Compares with the sum over all uses, computed for each eviction.
         #[test]
         fn equals_the_sum(steps in prop::collection::vec((0u32..12, 0u8..4), 1..300)) {
             let population = Population::of_equals(12, 3);
@@ -114,7 +117,7 @@ mod tests {
                     let victim = lfru.victim(BlockId(block), &mut |_| true);
                     prop_assert_eq!(victim.is_some(), least.is_some());
                     if let (Some(victim), Some(least)) = (victim, least) {
-                        // Equal but for rounding.
+                        // Equal except for rounding.
                         prop_assert!(score(victim.index()) <= least * (1.0 + 1e-9), "{victim:?}");
                         resident[victim.index()] = false;
                         lfru.on_evict(victim);

@@ -1,21 +1,21 @@
-//! Least frequently used.
+//! The policy `lfu`: least frequently used.
 
 use super::heap::Heap;
 use super::ranked::Ranked;
 use crate::block::BlockId;
 
-/// Evicts the block with the fewest uses since the start, of equals the one whose last use is longest ago. Uses are
-/// remembered over evictions, so that a block that comes back does not begin as a stranger.
+/// Evicts the block with the fewest uses since the start, and among equals the least recently used
+/// one. Counts survive evictions, so a block that is read again continues with its count.
 #[derive(Debug)]
 pub struct Lfu {
     uses: Box<[u32]>,
     clock: u64,
-    /// By uses, then by last use.
+    /// Ordered by uses, then by last use.
     order: Heap<(u32, u64)>,
 }
 
 impl Lfu {
-    /// Makes one for blocks `0..blocks`.
+    /// Makes a policy for blocks `0..blocks`.
     pub fn new(blocks: usize) -> Self {
         Self { uses: vec![0; blocks].into(), clock: 0, order: Heap::new(blocks) }
     }

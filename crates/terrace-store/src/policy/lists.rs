@@ -1,4 +1,5 @@
-//! Lists of blocks in order of use, threaded through one array: every step O(1), nothing allocated after the start.
+//! Lists of blocks in the order of use, linked within one array: every step costs O(1), and nothing
+//! is allocated after the start.
 
 /// No block.
 const NONE: u32 = u32::MAX;
@@ -16,7 +17,7 @@ struct Ends {
     newest: u32,
 }
 
-/// Several lists over the same blocks, each block in one of them at most.
+/// Several lists over the same blocks. Each block is in one of them at most.
 #[derive(Debug)]
 pub struct Lists {
     links: Box<[Link]>,
@@ -24,14 +25,14 @@ pub struct Lists {
 }
 
 impl Lists {
-    /// `lists` empty lists over blocks `0..blocks`.
+    /// Makes `lists` empty lists over blocks `0..blocks`.
     pub fn new(blocks: usize, lists: usize) -> Self {
         let link = Link { older: NONE, newer: NONE, listed: false };
         let ends = Ends { oldest: NONE, newest: NONE };
         Self { links: vec![link; blocks].into(), ends: vec![ends; lists].into() }
     }
 
-    /// Puts `block`, which is in no list, at the newest end of `list`.
+    /// Adds `block`, which must be in no list, at the newest end of `list`.
     pub fn append(&mut self, list: usize, block: u32) {
         debug_assert!(!self.links[block as usize].listed, "block {block} is listed twice");
         let ends = &mut self.ends[list];
@@ -43,7 +44,7 @@ impl Lists {
         ends.newest = block;
     }
 
-    /// Takes `block` out of `list`, where it is.
+    /// Removes `block` from `list`, which must contain it.
     pub fn remove(&mut self, list: usize, block: u32) {
         let Link { older, newer, listed } = self.links[block as usize];
         debug_assert!(listed, "block {block} is not listed");
@@ -58,7 +59,7 @@ impl Lists {
         self.links[block as usize].listed = false;
     }
 
-    /// Moves `block` to the newest end of `list`, where it is.
+    /// Moves `block` to the newest end of `list`, which must contain it.
     pub fn renew(&mut self, list: usize, block: u32) {
         if self.ends[list].newest != block {
             self.remove(list, block);
@@ -66,7 +67,7 @@ impl Lists {
         }
     }
 
-    /// The blocks of `list`, the least recently used first.
+    /// Returns the blocks of `list`, the least recently used first.
     pub fn oldest_first(&self, list: usize) -> impl Iterator<Item = u32> + '_ {
         let real = |block: u32| (block != NONE).then_some(block);
         std::iter::successors(real(self.ends[list].oldest), move |block| {
@@ -74,7 +75,7 @@ impl Lists {
         })
     }
 
-    /// The blocks of `list`, the most recently used first.
+    /// Returns the blocks of `list`, the most recently used first.
     pub fn newest_first(&self, list: usize) -> impl Iterator<Item = u32> + '_ {
         let real = |block: u32| (block != NONE).then_some(block);
         std::iter::successors(real(self.ends[list].newest), move |block| {

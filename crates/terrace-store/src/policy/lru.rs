@@ -1,15 +1,15 @@
-//! Least recently used.
+//! The policy `lru`: least recently used.
 
 use super::Policy;
 use super::lists::Lists;
 use crate::block::BlockId;
 
-/// Evicts the block whose last use is longest ago.
+/// Evicts the least recently used block.
 #[derive(Debug)]
 pub struct Lru(Lists);
 
 impl Lru {
-    /// Makes one for blocks `0..blocks`.
+    /// Makes a policy for blocks `0..blocks`.
     pub fn new(blocks: usize) -> Self {
         Self(Lists::new(blocks, 1))
     }
@@ -39,7 +39,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Against a vector in order of use.
+        /// Compares with a vector in the order of use.
         #[test]
         fn equals_a_sorted_vector(steps in prop::collection::vec((0u32..16, 0u8..4, any::<u32>()), 1..300)) {
             let mut lru = Lru::new(16);

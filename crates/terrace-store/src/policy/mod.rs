@@ -1,6 +1,6 @@
-//! Which block is evicted when room is needed.
+//! Policies: the order in which blocks are evicted.
 //!
-//! One file per policy. A policy only orders blocks: it never reads, frees or waits.
+//! Each policy has a file. A policy only orders blocks: it never reads, frees or waits.
 
 mod belady;
 pub(crate) mod heap;
@@ -24,50 +24,52 @@ use crate::block::{BlockId, BlockSpec};
 use std::collections::BTreeMap;
 use terrace_model::{ExpertId, LayerId};
 
-/// An order of eviction over the blocks that have a slot: those that are resident, and those on their way.
+/// An order of eviction of the blocks that have a slot, resident or still being read.
 ///
-/// A block is inserted when its load begins, not when it ends: then the order, and with it what goes, depends on what
-/// was asked for alone, and not on when the disk answered.
+/// A block is inserted when its read begins, not when it ends. So the order, and with it what is
+/// evicted, depends only on what was requested, not on the timing of the disk.
 pub trait Policy: Send {
-    /// `block` was asked for and got a slot; it had none before.
+    /// Notes that `block` was requested and got a slot; it had none before.
     fn on_insert(&mut self, block: BlockId);
-    /// `block` has a slot and was asked for again.
+    /// Notes that `block`, which has a slot, was requested again.
     fn on_hit(&mut self, block: BlockId);
-    /// `block` has no slot any more, whatever the reason.
+    /// Notes that `block` has no slot any more, for whatever reason.
     fn on_evict(&mut self, block: BlockId);
-    /// The first block in the order of eviction for which `evictable` says yes, to make room for `incoming`. It stays in
-    /// the order until [`Policy::on_evict`].
+    /// Returns the first block in the order of eviction for which `evictable` returns true, to make
+    /// room for `incoming`. It stays in the order until [`Policy::on_evict`].
     fn victim(&mut self, incoming: BlockId, evictable: &mut dyn FnMut(BlockId) -> bool) -> Option<BlockId>;
-    /// The same where no block comes: there is less room. Policies whose order depends on the block that comes have their own.
+    /// The same without an incoming block, because the budget has become smaller. Policies whose
+    /// order depends on the incoming block override it.
     fn first_out(&mut self, evictable: &mut dyn FnMut(BlockId) -> bool) -> Option<BlockId> {
         self.victim(BlockId(0), evictable)
     }
 }
 
-/// What policies know of the blocks before the first use.
+/// What policies know about the blocks from the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Population {
-    /// The blocks, by their ids.
+    /// The blocks, by id.
     pub blocks: Vec<Citizen>,
     /// Bytes of all slots together.
     pub arena: u64,
 }
 
-/// What policies know of a block.
+/// What policies know about a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Citizen {
     /// Bytes of its slot.
     pub size: u64,
-    /// The rank of its layer among those that there are; blocks outside of layers share the last one.
+    /// The rank of its layer among all layers of blocks; blocks outside of layers share the last
+    /// rank.
     pub group: u32,
-    /// Its layer.
+    /// Its layer, if it has one.
     pub layer: Option<LayerId>,
-    /// The expert that it is a part of.
+    /// Its expert, if it is a part of one.
     pub expert: Option<ExpertId>,
 }
 
 impl Population {
-    /// Describes a store's blocks; `size` tells the bytes of a slot.
+    /// Describes a store's blocks; `size` returns the bytes of a slot.
     pub fn of(blocks: &[BlockSpec], arena: u64, size: impl Fn(&BlockSpec) -> u64) -> Self {
         let mut groups: BTreeMap<Option<LayerId>, u32> =
             blocks.iter().map(|block| (block.layer, 0)).collect();
@@ -89,7 +91,8 @@ impl Population {
         Self { blocks: blocks.iter().map(citizen).collect(), arena }
     }
 
-    /// `blocks` blocks of a page each, `per_layer` of them in a layer, and room for half of them.
+    /// Describes `blocks` blocks of a page each, `per_layer` of them per layer, with room for half
+    /// of them.
     #[cfg(test)]
     pub fn of_equals(blocks: u32, per_layer: u32) -> Self {
         let citizen = |block: u32| Citizen {

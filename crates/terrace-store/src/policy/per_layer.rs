@@ -1,4 +1,4 @@
-//! A share of the arena for each layer.
+//! The policy `per-layer`: a share of the arena for each layer.
 
 use super::lists::Lists;
 use super::{Policy, Population};
@@ -10,25 +10,26 @@ struct Layer {
     share: u64,
     /// Bytes that it has.
     used: u64,
-    /// Asked in the search under way.
+    /// Whether the current search has checked it.
     asked: bool,
 }
 
-/// Each layer has its share of the arena, by LRU: a pass over all layers cannot flush the first ones' blocks before
-/// they are used again.
+/// Gives each layer a share of the arena, with LRU within it, so that a pass over all layers cannot
+/// evict the blocks of the first ones before they are used again.
 ///
-/// A layer that has its share gives room for its own blocks. One that has not takes it from the layer that is most
-/// above its share (shares are not whole numbers of blocks, so some always are a little).
+/// A layer that has its full share makes room among its own blocks. A layer with less takes room
+/// from the one that exceeds its share most (shares are not whole numbers of blocks, so some always
+/// exceed theirs a little).
 #[derive(Debug)]
 pub struct PerLayer {
     layers: Box<[Layer]>,
-    /// By block: its layer and its size.
+    /// The layer and size of each block.
     blocks: Box<[(usize, u64)]>,
     order: Lists,
 }
 
 impl PerLayer {
-    /// Makes one for the blocks of `population`.
+    /// Makes a policy for the blocks of `population`.
     pub fn new(population: &Population) -> Self {
         let count = population.blocks.iter().map(|block| block.group as usize + 1).max().unwrap_or(0);
         let mut layers = vec![Layer::default(); count];
@@ -77,7 +78,8 @@ impl Policy for PerLayer {
 }
 
 impl PerLayer {
-    /// The oldest evictable block of layer `next`, or else of the layer that is most above its share.
+    /// Returns the oldest evictable block of layer `next`, or of the layer that exceeds its share
+    /// most.
     fn search(
         &mut self,
         mut next: Option<usize>,
@@ -107,7 +109,7 @@ mod tests {
 
     #[test]
     fn layers_keep_their_shares() {
-        // Blocks 0..4 are of layer 0, 4..8 of layer 1; half of each fits.
+        // Blocks 0..4 are in layer 0, 4..8 in layer 1; half of each fits.
         let population = Population { arena: 4 * 4096, ..Population::of_equals(8, 4) };
         let mut policy = PerLayer::new(&population);
         let first = |policy: &mut PerLayer, incoming| policy.victim(BlockId(incoming), &mut |_| true);

@@ -1,18 +1,18 @@
-//! Policies that give each block a rank whenever it is used, and evict the lowest.
+//! Policies that rank each block whenever it is used, and evict the lowest.
 
 use super::Policy;
 use super::heap::Heap;
 use crate::block::BlockId;
 
-/// What distinguishes such policies: how a use changes a block's rank.
+/// A policy that is defined by how a use changes a block's rank.
 pub(crate) trait Ranked: Send {
-    /// The rank; the lowest goes first.
+    /// The rank; the lowest is evicted first.
     type Key: Copy + Ord;
 
-    /// Takes note of a use of `block`, and gives its place in the order.
+    /// Notes a use of `block`, and returns its new rank.
     fn count(&mut self, block: BlockId) -> Self::Key;
 
-    /// The blocks that have slots.
+    /// Returns the blocks that have slots.
     fn order(&mut self) -> &mut Heap<Self::Key>;
 }
 

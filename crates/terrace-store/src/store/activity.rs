@@ -1,4 +1,5 @@
-//! What the consumer does between its calls, as it says: for counting what reading is hidden behind, and for the timeline.
+//! What the consumer reports to be computing: for counting how much reading is hidden, and for
+//! timelines.
 
 use super::Store;
 use crate::block::BlockId;
@@ -8,13 +9,13 @@ use std::time::{Duration, Instant};
 /// What the consumer computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Computing {
-    /// Experts, this one's layer's.
+    /// Experts of this block's layer.
     Experts(BlockId),
-    /// Anything else, on the way to this block's layer; `None` after the last.
+    /// Anything else before this block's layer; `None` after the last layer.
     Dense(Option<BlockId>),
 }
 
-/// A computation that goes on, and what was counted when it began.
+/// A running computation, with the counters at its start.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Activity {
     what: Computing,
@@ -24,8 +25,8 @@ pub(super) struct Activity {
 }
 
 impl Store {
-    /// The consumer computes this from now on, and nothing else that it said before; waiting for blocks meanwhile is not
-    /// computing. Costs a look at the clock.
+    /// Notes that the consumer computes `what` from now on, which ends its previous computation.
+    /// Waiting for blocks does not count as computing. Costs one reading of the clock.
     pub fn computing(&mut self, what: Computing) {
         let now = self.clock.now();
         self.count_activity(now);
@@ -43,7 +44,7 @@ impl Store {
         }
     }
 
-    /// The consumer computes nothing any more.
+    /// Notes that the consumer has stopped computing.
     pub fn computed(&mut self) {
         let now = self.clock.now();
         self.count_activity(now);
@@ -52,7 +53,7 @@ impl Store {
         }
     }
 
-    /// Counts what the consumer computed until `now`.
+    /// Counts the consumer's computation up to `now`.
     fn count_activity(&mut self, now: Instant) {
         let Some(activity) = self.activity.take() else { return };
         let stall = self.counters.total.stall.saturating_sub(activity.stall);
@@ -61,7 +62,7 @@ impl Store {
             Computing::Experts(block) => self.counters.experts(block, computed),
             Computing::Dense(_) => self.counters.total.dense += computed,
         }
-        // While the consumer waits, something is in flight.
+        // All of the waiting time had something in flight.
         let busy = self.busy.total_at(now).saturating_sub(activity.busy).saturating_sub(stall);
         self.counters.total.hidden += busy.min(computed);
     }

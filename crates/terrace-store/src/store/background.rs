@@ -1,29 +1,30 @@
-//! Reads that nothing waits for: which of them the engine gets, and when.
+//! Background reads, which nothing waits for: which of them are passed to the engine, and when.
 //!
-//! Demand goes first. A request that the disk has cannot be taken back, so what is in flight in the background is what
-//! delays a demand that comes in between.
+//! Demand has priority. A request that the disk has cannot be cancelled, so background requests in
+//! flight delay a demand that comes after them.
 
 use super::Store;
 use crate::block::BlockId;
 use crate::purpose::Purpose;
 use crate::slots::Failure;
 
-/// Demand requests in flight up to which the engine gets background ones beside them. A disk with a request or two has
-/// room for more; with a longer queue, what waits for its end would wait for ours as well.
+/// Background requests are only sent while at most this many demands are in flight. A disk with one
+/// or two requests has capacity for more; with a longer queue, demands would also wait for
+/// background requests.
 const DEMAND_BESIDE: usize = 2;
 
-/// What the background is doing.
+/// The state of background reads.
 #[derive(Debug)]
 pub(super) struct Background {
-    /// The block of which the engine has a part and not yet all.
+    /// The block of which the engine has only a part so far.
     pub partial: Option<BlockId>,
-    /// Requests in flight at most: half of the engine's, so that demand always finds a place.
+    /// Most requests in flight: half of the engine's depth, so that demand always has room.
     most_requests: usize,
-    /// Bytes in flight from which on no filling request follows.
+    /// No filling request is sent while this many bytes are in flight.
     most_fill_bytes: u64,
-    /// A failure was logged: once is enough.
+    /// Whether a failure was logged, which happens once.
     complained: bool,
-    /// Nothing more goes to the engine for now.
+    /// Whether background reads are paused.
     pub paused: bool,
 }
 
@@ -35,7 +36,7 @@ impl Background {
 }
 
 impl Store {
-    /// Gives the engine background reads, if demand leaves it idle.
+    /// Sends background reads if demand leaves the engine idle.
     pub(super) fn feed_background(&mut self) {
         loop {
             let busy = self.flights.background() >= self.background.most_requests
@@ -57,7 +58,7 @@ impl Store {
         }
     }
 
-    /// Whether anything waits to be read in the background.
+    /// Returns whether anything is left to be read in the background.
     pub(super) fn any_in_background(&self) -> bool {
         self.background.partial.is_some() || self.any_guess_waits() || self.any_left_to_fill()
     }
@@ -66,7 +67,7 @@ impl Store {
         self.background.partial.or_else(|| self.next_guess()).or_else(|| self.next_to_fill())
     }
 
-    /// The block is asked for: what the engine has not got of it is demand now.
+    /// Notes that the block was requested: what the engine does not have of it yet becomes demand.
     pub(super) fn promote(&mut self, block: BlockId) {
         if self.background.partial == Some(block) {
             self.background.partial = None;
@@ -74,7 +75,8 @@ impl Store {
         }
     }
 
-    /// A background read failed. Nothing waited for it, so nothing is told; a later demand meets its own failure.
+    /// Counts a failed background read. Nothing waited for it, so no error is returned; a later
+    /// demand fails by itself.
     pub(super) fn background_failed(&mut self, block: BlockId, failure: Failure) {
         self.counters.total.background_failures += 1;
         if !std::mem::replace(&mut self.background.complained, true) {

@@ -1,4 +1,4 @@
-//! Copies of what is in RAM anyway.
+//! Copying blocks that are in RAM.
 
 use super::Store;
 use crate::block::BlockId;
@@ -6,11 +6,11 @@ use crate::buffers::Target;
 use crate::slots::SlotState;
 
 impl Store {
-    /// Copies a block's bytes, if they are in RAM; false if not. It is no use of the block: nothing is counted, and it stays no
-    /// longer for it.
+    /// Copies a block's bytes if they are in RAM, and returns whether they are. This is not a use
+    /// of the block: nothing is counted, and it does not stay longer.
     ///
     /// # Panics
-    /// If `dst` has another length, or the store has no such block.
+    /// If `dst` has another length, or the store does not have the block.
     pub fn copy_resident(&self, block: BlockId, dst: &mut [u8]) -> bool {
         let SlotState::Resident { place, .. } = self.slots.state(block) else { return false };
         let spec = &self.blocks[block.index()];

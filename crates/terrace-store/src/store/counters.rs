@@ -1,4 +1,4 @@
-//! Counting, in total and by layer.
+//! Counters, in total and by layer.
 
 use crate::block::BlockId;
 use crate::clock::Clock;
@@ -7,14 +7,14 @@ use crate::purpose::Purpose;
 use crate::stats::{LayerStats, StoreStats};
 use std::time::{Duration, Instant};
 
-/// Counters of the store and of its layers. Nothing is looked up or allocated to count.
+/// Counters of the store and of its layers. Counting neither searches nor allocates.
 #[derive(Debug)]
 pub(super) struct Counters {
     pub total: StoreStats,
     layers: Vec<LayerStats>,
-    /// By layer: requests in flight, and since when there are any.
+    /// Number of requests in flight for each layer, and since when there are any.
     flights: Vec<(u32, Option<Instant>)>,
-    /// By block: its layer's index.
+    /// The index of each block's layer.
     groups: Box<[u32]>,
 }
 
@@ -63,7 +63,7 @@ impl Counters {
         self.layer(block).joined += 1;
     }
 
-    /// A request for a part of a block, or for something else.
+    /// Counts a request, for a part of a block or for something else.
     pub fn request(&mut self, block: Option<BlockId>) {
         self.total.requests += 1;
         if let Some(block) = block {
@@ -71,7 +71,8 @@ impl Counters {
         }
     }
 
-    /// A request goes out. It is one until it [`landed`](Self::landed), however often it is repeated.
+    /// Notes that a request was sent. Repetitions count as the same one until it has
+    /// [`landed`](Self::landed).
     pub fn sent(&mut self, block: Option<BlockId>, clock: &Clock) {
         if let Some(block) = block {
             let (count, since) = &mut self.flights[self.groups[block.index()] as usize];
@@ -82,7 +83,7 @@ impl Counters {
         }
     }
 
-    /// A request is over.
+    /// Notes that a request has ended.
     pub fn landed(&mut self, block: Option<BlockId>, clock: &Clock) {
         if let Some(block) = block {
             let group = self.groups[block.index()] as usize;
@@ -96,13 +97,13 @@ impl Counters {
         }
     }
 
-    /// The consumer computed with experts, of this block's layer.
+    /// Counts time that the consumer computed with experts of this block's layer.
     pub fn experts(&mut self, block: BlockId, time: Duration) {
         self.total.experts += time;
         self.layer(block).experts += time;
     }
 
-    /// Bytes of a block, or of something else, came.
+    /// Counts bytes that arrived, of a block or of something else.
     pub fn read(&mut self, block: Option<BlockId>, purpose: Purpose, bytes: u64) {
         self.total.bytes_read.0 += bytes;
         if !purpose.is_background() {
@@ -113,7 +114,7 @@ impl Counters {
         }
     }
 
-    /// The consumer waited for a block, or for something else.
+    /// Counts time that the consumer waited, for a block or for something else.
     pub fn stall(&mut self, block: Option<BlockId>, time: Duration) {
         self.total.stall += time;
         if let Some(block) = block {
@@ -121,20 +122,20 @@ impl Counters {
         }
     }
 
-    /// A guess was given to the engine.
+    /// Counts a guess that is being read.
     pub fn speculated(&mut self, block: BlockId, bytes: u64) {
         self.total.speculated += 1;
         self.total.speculated_bytes.0 += bytes;
         self.layer(block).speculated += 1;
     }
 
-    /// A guess came true.
+    /// Counts a guess that was used.
     pub fn guess_used(&mut self, block: BlockId) {
         self.total.speculation_used += 1;
         self.layer(block).speculation_used += 1;
     }
 
-    /// A guess was read for nothing.
+    /// Counts a guess that was not used.
     pub fn guess_wasted(&mut self, block: BlockId) {
         self.total.speculation_wasted += 1;
         self.layer(block).speculation_wasted += 1;

@@ -1,13 +1,16 @@
-//! What is evicted when room is needed: the policy's order over the warm blocks, and the blocks that are evicted before and after it.
+//! The order of eviction: the policy's order of warm blocks, and the blocks that are evicted before
+//! and after these.
 //!
-//! A block that has a slot (is resident, or on its way) has one standing. The policy knows the warm ones only, from their
-//! first use as [`Use::Decode`] on:
+//! Each block that has a slot (resident or being read) has one standing. The policy only knows warm
+//! blocks, from their first use as [`Use::Decode`] on. Blocks are evicted in this order:
 //!
 //! ```text
-//! 1. disposable: read for a sweep, or a guess that was wrong. The most recently read goes first.
-//! 2. kept: of a list of blocks that are worth their room, and not used as [`Use::Decode`] yet. The last of the list goes first.
+//! 1. disposable: read for a sweep, or a wrong guess. The most recently read first.
+//! 2. kept: in a list of blocks that are worth their room, and not used as [`Use::Decode`]
+//!    yet. The last of the list first.
 //! 3. warm: in the policy's order.
-//! 4. disposable, but asked for within this graph and not handed out yet; then guesses that may still come true. Oldest first.
+//! 4. disposable, but requested within this graph and not returned yet; then guesses that
+//!    have not expired. The oldest first.
 //! ```
 
 use crate::block::BlockId;
@@ -18,10 +21,11 @@ use crate::purpose::{Purpose, Use};
 use crate::ranges::{Place, Ranges};
 use crate::slots::Slots;
 
-/// How many blocks, in the order of eviction, are passed over in search of one whose slot makes enough room by itself.
+/// Most blocks in the order of eviction that are checked for one whose slot makes enough room by
+/// itself.
 const FIT_SEARCH: u32 = 32;
-/// How many blocks of the policy's order are looked at in search of one that a guess may replace. Cold ones stand in
-/// front; where there are none, a guess is not worth a walk through all.
+/// Most blocks in the policy's order that are checked for one that a guess may replace. Cold blocks
+/// are at the front; if there are none, a guess is not worth checking all.
 const COLD_SEARCH: u32 = 128;
 
 const DISPOSABLE: usize = 0;
@@ -33,10 +37,10 @@ enum Standing {
     Absent,
     /// The policy knows it.
     Warm,
-    /// It is of the list of [`EvictionOrder::keep`], and there before its first use.
+    /// It is in the list of [`EvictionOrder::keep`], and has not been used as [`Use::Decode`].
     Kept,
     Disposable,
-    /// Read ahead and not asked for so far.
+    /// It was read as a guess and not requested so far.
     Guess,
 }
 
@@ -44,12 +48,12 @@ enum Standing {
 struct Note {
     /// Bytes of its slot.
     size: u64,
-    /// The token that last asked for it, or, of a guess, that it was read ahead in.
+    /// The token that requested it last; for a guess, the token in which it was read.
     token: u64,
     standing: Standing,
     /// Why it was read.
     purpose: Purpose,
-    /// Not handed out since it was read.
+    /// Whether it has not been returned to a consumer since it was read.
     fresh: bool,
 }
 
@@ -58,13 +62,15 @@ pub(super) struct EvictionOrder {
     policy: Box<dyn Policy>,
     notes: Box<[Note]>,
     lists: Lists,
-    /// By worth.
+    /// Kept blocks, ordered by worth.
     kept: Heap<u32>,
-    /// By block: its place in the list of [`EvictionOrder::keep`], counted from the list's end; 0 if it is not in it.
+    /// The place of each block in the list of [`EvictionOrder::keep`], counted from its end; 0 if
+    /// it is not listed.
     worth: Box<[u32]>,
-    /// Graphs so far, from 2: a block whose token is 0 was not used for long.
+    /// Number of graphs so far, counted from 2, so that a block with token 0 counts as not used
+    /// recently.
     token: u64,
-    /// Bytes of the guesses' slots.
+    /// Bytes of slots with guesses.
     guessed: u64,
 }
 
@@ -89,28 +95,29 @@ impl EvictionOrder {
         }
     }
 
-    /// Why the block was read (last).
+    /// Returns why the block was last read.
     pub fn purpose(&self, block: BlockId) -> Purpose {
         self.notes[block.index()].purpose
     }
 
-    /// The token that it is.
+    /// Returns the current token.
     pub fn token(&self) -> u64 {
         self.token
     }
 
-    /// The next one.
+    /// Begins the next token.
     pub fn next_token(&mut self) {
         self.token += 1;
     }
 
-    /// Bytes of slots with guesses in them.
+    /// Returns the bytes of slots with guesses.
     pub fn guessed(&self) -> u64 {
         self.guessed
     }
 
-    /// From now on these blocks, in order of their worth, stay when a sweep or [`Purpose::Fill`] brings them, or has
-    /// brought them. No others do any more; what is kept by an earlier list and not in this one goes first.
+    /// Sets the list of blocks, in the order of their worth, that are kept when a sweep or
+    /// [`Purpose::Fill`] reads them or has read them. This replaces an earlier list; blocks that
+    /// were kept by that and are not in this one are evicted first among the kept blocks.
     pub fn keep(&mut self, blocks: &[BlockId]) {
         self.worth.fill(0);
         for (block, worth) in blocks.iter().rev().zip(1u32..) {
@@ -130,7 +137,7 @@ impl EvictionOrder {
         }
     }
 
-    /// The block, which had no slot, got one.
+    /// Notes that a block without a slot got one.
     pub fn begin(&mut self, block: BlockId, purpose: Purpose) {
         let note = &mut self.notes[block.index()];
         debug_assert_eq!(note.standing, Standing::Absent, "{block:?}");
@@ -163,13 +170,14 @@ impl EvictionOrder {
         }
     }
 
-    /// The block's read failed, and is repeated because it was asked for meanwhile.
+    /// Notes that the block's read failed, and is repeated because the block was requested
+    /// meanwhile.
     pub fn begin_again(&mut self, block: BlockId) {
         let note = &mut self.notes[block.index()];
         note.purpose = if note.standing == Standing::Warm { Purpose::Decode } else { Purpose::Sweep };
     }
 
-    /// The block, which has a slot, was asked for. True for a guess that came true with it.
+    /// Notes that a block with a slot was requested. Returns whether this used a guess.
     pub fn touch(&mut self, block: BlockId, how: Use) -> bool {
         let note = &mut self.notes[block.index()];
         note.token = self.token;
@@ -200,19 +208,19 @@ impl EvictionOrder {
         was == Standing::Guess
     }
 
-    /// The block, which has no slot, is of another size from now on.
+    /// Changes the size of a block without a slot.
     pub fn resized(&mut self, block: BlockId, size: u64) {
         let note = &mut self.notes[block.index()];
         debug_assert_eq!(note.standing, Standing::Absent, "{block:?}");
         note.size = size;
     }
 
-    /// The block's bytes went to whom had asked.
+    /// Notes that the block was returned to a consumer.
     pub fn handed_out(&mut self, block: BlockId) {
         self.notes[block.index()].fresh = false;
     }
 
-    /// The block has no slot any more. True for a guess that was not asked for.
+    /// Notes that the block has no slot any more. Returns whether it was a guess that was not used.
     pub fn gone(&mut self, block: BlockId) -> bool {
         let was = self.notes[block.index()].standing;
         match was {
@@ -226,7 +234,8 @@ impl EvictionOrder {
         was == Standing::Guess
     }
 
-    /// The oldest guess made in `last` or before, which from now on is disposable.
+    /// Makes the oldest guess of token `last` or before disposable, and returns it; `None` if there
+    /// is none.
     pub fn expire_one(&mut self, last: u64) -> Option<BlockId> {
         let block = self.lists.oldest_first(GUESSES).next()?;
         if self.notes[block as usize].token > last {
@@ -246,8 +255,8 @@ impl EvictionOrder {
         self.lists.remove(GUESSES, block.0);
     }
 
-    /// The block that makes room of `needed` bytes for `incoming`, which is asked for: one whose slot is enough if there is such a one
-    /// among the first of its kind, or else the first.
+    /// Returns the block to evict to make room of `needed` bytes for `incoming`, which was
+    /// requested: among the first of a standing one whose slot is enough, or the first.
     pub fn victim(
         &mut self,
         incoming: BlockId,
@@ -271,7 +280,7 @@ impl EvictionOrder {
             })
     }
 
-    /// The block that is evicted first where there is less room for all.
+    /// Returns the block to evict if the budget has become smaller.
     pub fn first_out(&mut self, slots: &Slots, ranges: &Ranges) -> Option<BlockId> {
         let evictable = |block: BlockId| slots.evictable(block).is_some();
         self.disposable(0, slots, ranges)
@@ -283,8 +292,8 @@ impl EvictionOrder {
             })
     }
 
-    /// The block that makes room for a guess: as [`EvictionOrder::victim`], but of the kept and warm blocks only one that was not used in this
-    /// token or the one before, and whose slot is enough.
+    /// Returns the block to evict for a guess. Like [`EvictionOrder::victim`], but a kept or warm
+    /// block must not have been used in this token or the one before, and its slot must be enough.
     pub fn cold_victim(
         &mut self,
         incoming: BlockId,
@@ -316,8 +325,8 @@ impl EvictionOrder {
         warm.filter(|_| looks > 0)
     }
 
-    /// The disposable block to go first. Those that a graph has asked for ahead and then given back for want of room are
-    /// about to be asked for again, and do not count.
+    /// Returns the disposable block to evict first. Blocks that the current graph requested ahead,
+    /// and released for lack of room, will be requested again and are left out.
     fn disposable(&self, needed: u64, slots: &Slots, ranges: &Ranges) -> Option<BlockId> {
         let in_use = |block: &BlockId| {
             let note = &self.notes[block.index()];
@@ -328,8 +337,8 @@ impl EvictionOrder {
     }
 }
 
-/// Of an order, which is looked through for the first that is wanted, an evictable block whose slot makes enough room if it
-/// is among the first ones, or else the first.
+/// Returns an evictable block whose slot makes enough room, if there is one among the first of an
+/// order, or the first evictable block. `first` searches the order for the first wanted block.
 fn enough_or_first(
     mut first: impl FnMut(&mut dyn FnMut(BlockId) -> bool) -> Option<BlockId>,
     needed: u64,
@@ -348,7 +357,8 @@ fn enough_or_first(
     first(&mut |block| slots.evictable(block).is_some())
 }
 
-/// Among the first evictable blocks one whose slot makes enough room, or else the first.
+/// Returns an evictable block whose slot makes enough room, if there is one among the first of
+/// `order`, or the first evictable block.
 fn first_fitting(
     order: impl Iterator<Item = BlockId>,
     needed: u64,

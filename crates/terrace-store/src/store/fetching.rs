@@ -1,4 +1,5 @@
-//! Blocks for a consumer: leasing what is there, placing what is not, handing out what arrives.
+//! Blocks for a consumer: leasing those that are resident, reading the others, and returning what
+//! arrives.
 
 use super::Store;
 use crate::block::BlockId;
@@ -9,7 +10,7 @@ use crate::slots::{Sight, SlotState};
 use std::sync::Arc;
 use terrace_model::ByteSize;
 
-/// What became of a block in `start`.
+/// The result of `start` for a block.
 enum Accepted {
     Hit(u32),
     Waiting(u32),
@@ -17,23 +18,25 @@ enum Accepted {
 }
 
 impl Store {
-    /// [`Store::start_as`] for [`Use::Decode`].
+    /// Calls [`Store::start_as`] with [`Use::Decode`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Store::start_as`].
     pub fn start(&mut self, fetch: &mut Fetch, blocks: &[BlockId]) -> Result<usize, StoreError> {
         self.start_as(fetch, blocks, Use::Decode)
     }
 
-    /// Accepts blocks from the front of `blocks`: leases those that are resident, and places and starts to read the
-    /// others, evicting what is not leased. Returns how many were accepted; when fewer than all, no more can be placed
-    /// until leases are released, and the caller works in waves. None is returned only where waiting for reads that nothing has
-    /// leased would not help either. A block may be listed more than once, and one that is
-    /// already being read is joined. `how` they are used decides how long they stay.
+    /// Accepts blocks from the front of `blocks`: leases those that are resident, and starts to
+    /// read the others into slots, evicting what is not leased. Returns the number of accepted
+    /// blocks. If that is not all, no more fit until leases are released, and the caller must work
+    /// in waves. It is 0 only if waiting for reads without leases would not help either. A block
+    /// may be listed more than once, and one that is already being read is joined. `how` the blocks
+    /// are used determines how long they stay.
     ///
     /// # Errors
-    /// [`StoreError::BudgetTooSmall`] if not even the first block can be placed though nothing is leased;
-    /// [`StoreError::Engine`] if the engine broke down; [`StoreError::Misuse`] for ids that the store does not have.
+    /// [`StoreError::BudgetTooSmall`] if not even the first block fits although nothing is leased;
+    /// [`StoreError::Engine`] if the engine stopped working; [`StoreError::Misuse`] for ids that
+    /// the store does not have.
     pub fn start_as(&mut self, fetch: &mut Fetch, blocks: &[BlockId], how: Use) -> Result<usize, StoreError> {
         self.adopt(fetch)?;
         self.check_ids(blocks)?;
@@ -46,11 +49,11 @@ impl Store {
                 return Ok(accepted);
             }
             if self.slots.events != events {
-                // Loads that nothing waits for ended just now: what they held can be evicted.
+                // Reads that nothing waits for have just ended: their blocks can be evicted.
                 continue;
             }
             if self.slots.any_abandoned() {
-                // Such loads hold the room; once there, they can go.
+                // Such reads hold the room; when they have ended, their blocks can be evicted.
                 self.drive(true)?;
             } else if self.slots.leases.any_leased() {
                 let accepted = self.overdraw(|store| store.accept(fetch, blocks, how));
@@ -62,18 +65,20 @@ impl Store {
         }
     }
 
-    /// The next accepted block whose bytes are there: those that were resident first, then in the order of arrival.
-    /// Waits for I/O if need be. `None` when all were returned.
+    /// Returns the next accepted block that has arrived: first those that were resident, then the
+    /// others in the order of arrival. Waits for I/O if necessary. `None` means that all have been
+    /// returned.
     ///
     /// # Errors
-    /// [`StoreError::Read`] or [`StoreError::UnexpectedEof`] for a block whose load failed. It counts as returned, and
-    /// is not resident; the fetch's other blocks are not affected. [`StoreError::Engine`] if the engine broke down.
+    /// [`StoreError::Read`] or [`StoreError::UnexpectedEof`] for a block whose read failed. It
+    /// counts as returned, and is not resident; the fetch's other blocks are not affected.
+    /// [`StoreError::Engine`] if the engine stopped working.
     pub fn next(&mut self, fetch: &mut Fetch) -> Result<Option<Ready>, StoreError> {
         if !fetch.is_empty() {
             self.adopt(fetch)?;
         }
         if self.is_busy() {
-            // The consumer may have computed for long: keep the disk busy.
+            // The consumer may have computed for a long time: keep the disk busy.
             self.drive(false)?;
         }
         loop {
@@ -94,11 +99,11 @@ impl Store {
         }
     }
 
-    /// Like [`Store::next`], but `None` also when the next block has yet to arrive
-    /// ([`Fetch::is_exhausted`] tells the two apart).
+    /// Like [`Store::next`], but also returns `None` if no further block has arrived yet
+    /// ([`Fetch::is_exhausted`] distinguishes the two).
     ///
     /// # Errors
-    /// As [`Store::next`].
+    /// Those of [`Store::next`].
     pub fn try_next(&mut self, fetch: &mut Fetch) -> Result<Option<Ready>, StoreError> {
         if !fetch.is_empty() {
             self.adopt(fetch)?;
@@ -110,22 +115,22 @@ impl Store {
         fetch.ready.pop_front().map(|entry| self.hand_out(entry)).transpose()
     }
 
-    /// Ends the fetch: gives all of its leases back. What it had started to load is loaded to the end.
+    /// Ends the fetch by releasing all of its leases. Reads that it has started are completed.
     pub fn release(&mut self, fetch: &mut Fetch) {
         fetch.let_go();
     }
 
-    /// Takes notice of what the disk has done, without waiting. [`Store::start`] and [`Store::next`] do so too; a consumer
-    /// that computes for long in between keeps the queue full with this.
+    /// Processes completions without waiting. [`Store::start`] and [`Store::next`] do so, too; a
+    /// consumer that computes for a long time in between can call this to keep the queue full.
     ///
     /// # Errors
-    /// [`StoreError::Engine`] if the engine broke down.
+    /// [`StoreError::Engine`] if the engine stopped working.
     pub fn poll(&mut self) -> Result<(), StoreError> {
         self.heed_budget();
         self.drive(false)
     }
 
-    /// Whether there is anything to move along.
+    /// Returns whether there is any request to process.
     fn is_busy(&self) -> bool {
         self.flights.in_flight() > 0 || self.any_in_background()
     }
@@ -138,7 +143,7 @@ impl Store {
         }
     }
 
-    /// Makes an empty fetch ours, and refuses another store's.
+    /// Binds an empty fetch to this store, and refuses one that holds blocks of another store.
     fn adopt(&mut self, fetch: &mut Fetch) -> Result<(), StoreError> {
         let ours = fetch.leases.as_ref().is_some_and(|leases| Arc::ptr_eq(leases, &self.slots.leases));
         if !ours {
@@ -151,16 +156,17 @@ impl Store {
         Ok(())
     }
 
-    /// `start` without the engine's part.
+    /// Accepts blocks as `start` does, without processing requests.
     fn accept(&mut self, fetch: &mut Fetch, blocks: &[BlockId], how: Use) -> usize {
-        // What is resident must not go to make room for what stands before it in the list: leased ahead.
+        // Resident blocks are leased ahead, so that they are not evicted for blocks before them in
+        // the list.
         let mut ahead = std::mem::take(&mut self.ahead);
         ahead.clear();
         ahead.extend(blocks.iter().map(|&block| {
             matches!(self.slots.state(block), SlotState::Resident { .. })
                 .then(|| self.slots.leases.lease(block))
         }));
-        // From here on in the list, leases ahead were given up again.
+        // Leases ahead were released again from this index on.
         let mut back = blocks.len();
         let mut accepted = 0;
         for (index, &block) in blocks.iter().enumerate() {
@@ -207,7 +213,8 @@ impl Store {
     fn lease_or_load(&mut self, block: BlockId, how: Use) -> Accepted {
         match self.slots.state(block) {
             SlotState::Resident { .. } => Accepted::Hit(self.slots.leases.lease(block)),
-            // A read of ours that has failed, with requests still in the engine: what joins it gets the same failure.
+            // A demand that has failed and still has requests in the engine: a fetch that joins it
+            // gets the same failure.
             SlotState::Loading { failure: Some(_), .. } if !self.order.purpose(block).is_background() => {
                 Accepted::Waiting(self.slots.leases.lease(block))
             }
@@ -231,14 +238,14 @@ impl Store {
         }
     }
 
-    /// The block, which has a slot, is used.
+    /// Notes a use of a block that has a slot.
     fn touch(&mut self, block: BlockId, how: Use) {
         if self.order.touch(block, how) {
             self.counters.guess_used(block);
         }
     }
 
-    /// Moves what is there by now from the fetch's waiting blocks to the ready ones.
+    /// Moves blocks that have arrived from the fetch's waiting blocks to the ready ones.
     fn sort_in_arrivals(&mut self, fetch: &mut Fetch) {
         if fetch.waiting.is_empty() || fetch.seen == self.slots.events {
             return;

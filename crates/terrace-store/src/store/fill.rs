@@ -1,4 +1,4 @@
-//! Filling free room while a model already answers.
+//! Filling free room while a model is already in use.
 
 use super::Store;
 use crate::block::BlockId;
@@ -7,40 +7,45 @@ use crate::purpose::Purpose;
 use crate::slots::SlotState;
 use terrace_model::ByteSize;
 
-/// How long a demand may find the disk busy with filling.
+/// Longest delay of a demand by filling, in seconds.
 const DELAY_SECONDS: f64 = 2e-3;
-/// Bytes per second where none were measured, in 10^9: a usual NVMe disk's.
+/// Rate in 10^9 bytes per second if none was measured: that of a typical NVMe disk.
 pub(super) const DEFAULT_GBPS: f64 = 2.0;
 
-/// What is left to be read.
+/// The blocks to fill free room with.
 #[derive(Debug, Default)]
 pub(super) struct Fill {
     blocks: Vec<BlockId>,
-    /// Those before were given to the engine, or passed over.
+    /// Index of the first block that was neither read nor skipped.
     next: usize,
-    /// Bytes of the slots of the others.
+    /// Bytes of the slots of the blocks from `next` on.
     rest: u64,
 }
 
 impl Fill {
-    /// Bytes in flight from which on no filling request follows, for a device of 10^9 x `gbps` bytes per second.
+    /// Returns the bytes in flight at which no filling request is sent, for a device with `gbps` x
+    /// 10^9 bytes per second.
     pub fn most_bytes(gbps: f64) -> u64 {
         (gbps * 1e9 * DELAY_SECONDS) as u64
     }
 }
 
 impl Store {
-    /// Reads blocks in this order into room that is free, and only into that: nothing goes for them. They are neither
-    /// leased nor waited for, and everything else goes first; the engine gets them while [`Store::start`],
-    /// [`Store::next`] and [`Store::poll`] are called and find it (nearly) idle, as many at a time as the disk reads
-    /// within about 2 ms, which is what a demand then waits at most. What was left of an earlier list is dropped.
+    /// Reads blocks in this order into free room only: nothing is evicted for them. They are
+    /// neither leased nor waited for, and all other reads have priority. They are passed to the
+    /// engine when [`Store::start`], [`Store::next`] or [`Store::poll`] finds it nearly idle, as
+    /// many at a time as the disk reads within about 2 ms, so that a demand waits no longer than
+    /// that. The rest of an earlier list is dropped.
     ///
-    /// Blocks that are there, or find no room, are passed over. What is filled, and what a [sweep](crate::Use::Sweep) reads
-    /// of the list, stays until its room is needed: it goes before what was used in decoding and after what a sweep leaves,
-    /// the last of the list first. That holds until the next list. A read that fails is counted and logged, and that is all.
+    /// Blocks that have a slot, or for which there is no room, are skipped. Blocks of the list that
+    /// were read by filling or by a [sweep](crate::Use::Sweep) stay until their room is needed.
+    /// They are evicted before blocks that were used in decoding and after what a sweep leaves, the
+    /// last of the list first, until the next list is given. A read that fails is counted and
+    /// logged.
     ///
     /// # Errors
-    /// [`StoreError::Engine`] if the engine broke down; [`StoreError::Misuse`] for ids that the store does not have.
+    /// [`StoreError::Engine`] if the engine stopped working; [`StoreError::Misuse`] for ids that
+    /// the store does not have.
     pub fn fill(&mut self, blocks: Vec<BlockId>) -> Result<(), StoreError> {
         self.check_ids(&blocks)?;
         self.order.keep(&blocks);
@@ -49,23 +54,24 @@ impl Store {
         self.drive(false)
     }
 
-    /// Whether blocks of [`Store::fill`] are still to be read, or on their way.
+    /// Returns whether blocks of [`Store::fill`] are waiting or being read.
     pub fn filling(&self) -> bool {
         let partial = self.background.partial.map(|block| self.order.purpose(block));
         self.any_left_to_fill() || partial == Some(Purpose::Fill) || self.flights.filling() > 0
     }
 
-    /// Bytes of slots of the blocks of [`Store::fill`] that the engine was not given yet.
+    /// Returns the bytes of slots of the blocks of [`Store::fill`] that were not passed to the
+    /// engine yet.
     pub fn left_to_fill(&self) -> ByteSize {
         ByteSize(self.fill.rest)
     }
 
-    /// Whether the list has not come to its end.
+    /// Returns whether the list has not ended.
     pub(super) fn any_left_to_fill(&self) -> bool {
         self.fill.next < self.fill.blocks.len()
     }
 
-    /// The next block for free room, placed.
+    /// Takes the next block that has free room, and gives it a slot.
     pub(super) fn next_to_fill(&mut self) -> Option<BlockId> {
         if self.any_guess_waits() {
             return None;
@@ -89,13 +95,13 @@ impl Store {
         None
     }
 
-    /// Blocks have other sizes.
+    /// Recounts the rest after blocks have changed their sizes.
     pub(super) fn recount_filling(&mut self) {
         let left = self.fill.blocks.get(self.fill.next..).unwrap_or_default();
         self.fill.rest = left.iter().map(|block| self.slot_size(*block).0).sum();
     }
 
-    /// Drops what is left, for a store that goes.
+    /// Drops the rest of the list when the store is dropped.
     pub(super) fn stop_filling(&mut self) {
         self.fill = Fill::default();
     }

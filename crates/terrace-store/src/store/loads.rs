@@ -1,4 +1,4 @@
-//! Between the slots and the engine: requests out, results in.
+//! Sending requests for slots to the engine, and processing the results.
 
 use super::Store;
 use crate::block::{BlockId, Hull};
@@ -14,14 +14,14 @@ use std::io;
 use std::time::Duration;
 use terrace_model::Extent;
 
-/// Before a request that the system keeps refusing is repeated.
+/// Pause before repeating a request that the system keeps refusing.
 const REFUSED_NAP: Duration = Duration::from_micros(100);
-/// Refusals in a row that are repeated at once.
+/// How many times in a row a refused request is repeated at once.
 const QUICK_REFUSALS: u32 = 16;
 
 impl Store {
-    /// Moves everything along: takes what was completed, and gives the engine what there is room for. With `wait`, and
-    /// anything in flight, something is completed afterwards.
+    /// Processes completions, and sends as many requests as the engine has room for. With `wait`,
+    /// and if anything is in flight, at least one request completes.
     pub(super) fn drive(&mut self, wait: bool) -> Result<(), StoreError> {
         self.feed();
         if self.flights.in_flight() > 0 {
@@ -36,7 +36,7 @@ impl Store {
             self.feed();
             self.engine.flush().map_err(|source| self.engine_error(source))?;
         }
-        // In this order: time with demand is time with anything.
+        // In this order, so that time with demand is never longer than time with any request.
         self.demand.set(self.flights.demand() > 0, &self.clock);
         self.busy.set(self.flights.in_flight() > 0, &self.clock);
         Ok(())
@@ -46,10 +46,10 @@ impl Store {
         StoreError::Engine { engine: self.info.name, source }
     }
 
-    /// Gives the engine parts of the backlog while there is room, and then what nothing waits for.
+    /// Sends parts of the backlog while the engine has room, and then background reads.
     fn feed(&mut self) {
         if self.caller.has_more() {
-            // The consumer waits for those, and not (yet) for the backlog.
+            // The consumer waits for those, not for the backlog.
             return;
         }
         while let Some(&block) = self.backlog.front() {
@@ -64,15 +64,16 @@ impl Store {
         self.feed_background();
     }
 
-    /// Gives the engine the next part of a loading block, of which it has not all; the table must have room.
+    /// Sends the next part of a loading block, which must not have been sent completely; the table
+    /// must have room.
     pub(super) fn push_part(&mut self, block: BlockId) {
         let hull = self.hull(block);
         let SlotState::Loading { place, pushed, .. } = self.slots.state(block) else {
             debug_assert!(false, "{block:?} is to be read and {:?}", self.slots.state(block));
             return;
         };
-        // While the consumer computes, nothing is sent: what is in flight then must keep the drive busy for as long as a matrix is
-        // computed with.
+        // Nothing is sent while the consumer computes, so the requests in flight must keep the
+        // drive busy for as long as computing with a matrix takes.
         let request_size =
             if hull.len >= LARGE_BLOCK { self.request_size.max(LARGE_REQUEST) } else { self.request_size };
         let len = chunk_len(hull, request_size).min(hull.len - pushed);
@@ -83,7 +84,7 @@ impl Store {
         self.send(Owner::Block(block), file, hull.offset + pushed, buf, need);
     }
 
-    /// Whether the engine was given all of the block, or need not have it any more.
+    /// Returns whether all of the block was passed to the engine, or does not need to be any more.
     pub(super) fn is_pushed(&self, block: BlockId) -> bool {
         match self.slots.state(block) {
             SlotState::Loading { pushed, failure: None, .. } => pushed == self.hull(block).len,
@@ -91,13 +92,13 @@ impl Store {
         }
     }
 
-    /// Gives the engine one request; the table must have room.
+    /// Sends one request; the table must have room.
     pub(super) fn send(&mut self, owner: Owner, file: u32, offset: u64, buf: IoBuf, need: u64) {
         let need = usize::try_from(need).expect("a part of a window");
         let target = buf.target();
         let block = owner.block();
         let purpose = block.map_or(Purpose::Caller, |block| self.order.purpose(block));
-        // Room that was free so far has most likely never been written to.
+        // Memory that was free so far has most likely never been written to.
         let fresh = purpose == Purpose::Fill || matches!(owner, Owner::Caller { stage: None, .. });
         let sent = self.timeline.is_some().then(|| self.clock.now());
         let flight = Flight { owner, purpose, sent, file, offset, buf, need, came: 0, from: 0, refusals: 0 };
@@ -107,7 +108,7 @@ impl Store {
         self.demand.set(self.flights.demand() > 0, &self.clock);
     }
 
-    /// A request that the engine does not take has failed like one that it could not do.
+    /// Passes a request to the engine. If the engine refuses it, it counts as failed.
     fn push(&mut self, block: Option<BlockId>, request: Request) {
         self.busy.set(true, &self.clock);
         self.counters.request(block);
@@ -146,7 +147,7 @@ impl Store {
         Ok(())
     }
 
-    /// A request is over: its memory goes back to whom it belongs.
+    /// Ends a request, and returns its memory to its owner.
     fn land(&mut self, tag: u32, failure: Option<Failure>) {
         let Some(flight) = self.flights.remove(tag) else { return };
         self.counters.landed(flight.owner.block(), &self.clock);
@@ -160,7 +161,7 @@ impl Store {
 
     fn block_part_over(&mut self, block: BlockId, failure: Option<Failure>) {
         if failure.is_some() {
-            // Its other parts need not be read any more.
+            // The other parts do not need to be read any more.
             self.backlog.retain(|other| *other != block);
             self.background.partial = self.background.partial.filter(|other| *other != block);
         }
@@ -185,7 +186,7 @@ impl Store {
         }
     }
 
-    /// The error for bytes of `extent` that did not arrive.
+    /// Makes the error for bytes of `extent` that did not arrive.
     pub(super) fn read_error(&self, tensor: String, extent: Extent, failure: Failure) -> StoreError {
         let path = self.files.all[extent.file.index()].path.clone();
         let Extent { offset, len, .. } = extent;
@@ -204,13 +205,15 @@ impl Store {
     }
 }
 
-/// Blocks from this size on are read in requests of at least [`LARGE_REQUEST`]: matrices of large dense models. Sixteen
-/// requests of 1 MiB are read in 7 ms, and such a matrix takes 10 to 25 ms to compute with.
+/// Blocks of at least this size, matrices of large dense models, are read in requests of at least
+/// [`LARGE_REQUEST`]. Sixteen requests of 1 MiB are read in 7 ms, but computing with such a matrix
+/// takes 10 to 25 ms.
 const LARGE_BLOCK: u64 = 32 << 20;
 /// See [`LARGE_BLOCK`].
 const LARGE_REQUEST: u64 = 4 << 20;
 
-/// Bytes of a request for a part of the hull: equal parts of whole pages, none above `request_size`.
+/// Returns the bytes of a request for a part of the hull: equal parts of whole pages, none larger
+/// than `request_size`.
 fn chunk_len(hull: Hull, request_size: u64) -> u64 {
     hull.len.div_ceil(hull.len.div_ceil(request_size)).next_multiple_of(GRANULE)
 }

@@ -1,7 +1,8 @@
-//! The store: what it is made of, what it says of itself, and closing it.
+//! The store: its parts, what it reports about itself, and closing it.
 //!
-//! Each file beside this one adds its verbs to [`Store`] and has the state that only they need. The store holds that state,
-//! so this file and those name each other; they do not name one another but for types.
+//! Each other file of this folder adds methods to [`Store`], and has the state that only these
+//! need. The store holds that state, so this file and the others import each other; among
+//! themselves the others only share types.
 
 mod activity;
 mod background;
@@ -45,7 +46,7 @@ use std::fmt;
 use std::sync::Arc;
 use terrace_model::{ByteSize, Extent};
 
-/// Brings blocks of a model's files into a bounded arena, and keeps the ones that pay.
+/// Reads blocks of a model's files into a bounded arena, and keeps those that are worth their room.
 pub struct Store {
     blocks: Vec<BlockSpec>,
     files: Files,
@@ -62,71 +63,71 @@ pub struct Store {
     slots: Slots,
     order: EvictionOrder,
     flights: Flights,
-    /// Loading blocks with bytes that the engine was not given yet.
+    /// Loading blocks with bytes that were not passed to the engine yet.
     backlog: VecDeque<BlockId>,
     caller: CallerReads,
     background: Background,
     speculation: Speculation,
     fill: Fill,
-    /// Reused: what the engine reports.
+    /// The engine's completions, kept for its memory.
     completions: Vec<Completion>,
-    /// Reused: generations of the leases that `start` takes ahead.
+    /// Generations of the leases that `start` takes ahead, kept for its memory.
     ahead: Vec<Option<u32>>,
     counters: Counters,
     timeline: Option<Timeline>,
-    /// What the consumer computes, while it does.
+    /// What the consumer is computing.
     activity: Option<Activity>,
-    /// Anything is in flight.
+    /// Time with any request in flight.
     busy: BusyClock,
-    /// Anything is in flight that was asked for.
+    /// Time with a demand in flight.
     demand: BusyClock,
     clock: Clock,
 }
 
 impl Store {
-    /// Whether the block's bytes are in RAM.
+    /// Returns whether the block's bytes are in RAM.
     pub fn is_resident(&self, block: BlockId) -> bool {
         block.index() < self.blocks.len() && matches!(self.slots.state(block), SlotState::Resident { .. })
     }
 
-    /// Whether the block's bytes are in RAM or on their way.
+    /// Returns whether the block's bytes are in RAM or being read.
     pub(crate) fn has_slot(&self, block: BlockId) -> bool {
         !matches!(self.slots.state(block), SlotState::Empty)
     }
 
-    /// Bytes of all slots together, as the budget is now.
+    /// Returns the bytes of all slots together, by the current budget.
     pub fn capacity(&self) -> ByteSize {
         ByteSize(self.ranges.limit())
     }
 
-    /// Bytes of the budget that the block's slot takes: its hull in whole pages.
+    /// Returns the bytes of the budget that the block's slot takes: its hull in whole pages.
     ///
     /// # Panics
-    /// If the store has no such block.
+    /// If the store does not have the block.
     pub fn slot_size(&self, block: BlockId) -> ByteSize {
         ByteSize(slot_len(self.blocks[block.index()].extent, self.files.align))
     }
 
-    /// The smallest budget that can hold every block, one at a time.
+    /// Returns the smallest budget that can hold every block, one at a time.
     pub fn min_budget(&self) -> ByteSize {
         let sizes = self.blocks.iter().map(|block| slot_len(block.extent, self.files.align));
         ByteSize(sizes.max().unwrap_or(0))
     }
 
-    /// What a block is.
+    /// Returns the description of a block.
     ///
     /// # Panics
-    /// If the store has no such block.
+    /// If the store does not have the block.
     pub fn spec(&self, block: BlockId) -> &BlockSpec {
         &self.blocks[block.index()]
     }
 
-    /// What reads the files, and why.
+    /// Returns the engine that reads the files, and why it is used.
     pub fn engine(&self) -> EngineInfo {
         self.info.clone()
     }
 
-    /// What the store did since it was opened or [`Store::reset_stats`].
+    /// Returns the counters since the store was opened or [`Store::reset_stats`] was called.
     pub fn stats(&self) -> StoreStats {
         let now = self.clock.now();
         StoreStats {
@@ -141,12 +142,12 @@ impl Store {
         }
     }
 
-    /// The same by layer, in the order of layers; what belongs to none comes last.
+    /// Returns the counters by layer, in the order of layers; blocks outside of layers come last.
     pub fn layer_stats(&self) -> &[LayerStats] {
         self.counters.layers()
     }
 
-    /// Counts from zero again. What is resident stays.
+    /// Resets the counters to zero. Resident blocks stay.
     pub fn reset_stats(&mut self) {
         let now = self.clock.now();
         self.counters.reset(now);
@@ -177,7 +178,8 @@ impl Drop for Store {
         self.stop_filling();
         while self.flights.in_flight() > 0 {
             if let Err(error) = self.drive(true) {
-                // The kernel may still write to the windows: they, and with them the mappings, are given up for lost.
+                // The kernel may still write to the windows, so these are leaked, and the mappings
+                // with them.
                 tracing::error!(%error, "reads could not be waited for; their memory is leaked");
                 std::mem::forget(std::mem::take(&mut self.flights));
             }
@@ -185,7 +187,7 @@ impl Drop for Store {
     }
 }
 
-/// Bytes that the slot of an extent takes.
+/// Returns the bytes that the slot of an extent takes.
 fn slot_len(extent: Extent, align: u64) -> u64 {
     Hull::of(extent, align).len.next_multiple_of(GRANULE)
 }

@@ -1,4 +1,4 @@
-//! Opening a store: what its files, blocks and settings must be like, and what it is made of.
+//! Opening a store: checking files, blocks and settings, and assembling the parts.
 
 use super::background::Background;
 use super::counters::Counters;
@@ -24,31 +24,32 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use terrace_model::ByteSize;
 
-/// Staging memory beside the arena, for when the arena is full (256 KiB).
+/// Bytes of staging memory in addition to the arena, for when the arena is full.
 const BOUNCE: u64 = 256 << 10;
-/// The arena is not made larger than its blocks, but at least this, for `read_into` to stage in.
+/// The arena is no larger than all blocks together, but at least this large, for `read_into` to
+/// stage in.
 const STAGING: u64 = 32 << 20;
 
-/// What reads a store's files, and how.
+/// The engine, the files, and the settings for reading them.
 struct Reading {
     files: Files,
     engine: Box<dyn IoEngine>,
     info: EngineInfo,
     queue_depth: u32,
-    /// Bytes, whole granules.
+    /// Bytes of a request, whole granules.
     request_size: u64,
-    /// 10^9 bytes per second.
+    /// Rate of the device in 10^9 bytes per second.
     gbps: f64,
 }
 
 impl Store {
-    /// Opens the files, finds out how they can be read, and reserves (not takes) the budget.
+    /// Opens the files, determines how they can be read, and reserves address space for the budget.
     ///
-    /// `blocks[i]` becomes `BlockId` `i`; its extent's file is an index into `files`.
+    /// `blocks[i]` becomes `BlockId` `i`; the file of its extent is an index into `files`.
     ///
     /// # Errors
-    /// A file that cannot be opened or is too short for its blocks; an engine or direct I/O that was asked for and
-    /// cannot be had; settings out of range.
+    /// If a file cannot be opened or is too short for its blocks, if a requested engine or direct
+    /// I/O is not available, or if a setting is out of range.
     pub fn open(
         files: Vec<PathBuf>,
         blocks: Vec<BlockSpec>,
@@ -85,8 +86,8 @@ impl Store {
         Self::assemble(reading, blocks, &config, |population| config.policy.build(population))
     }
 
-    /// A store that counts and reads nothing: files are lengths, and what blocks hold is zeros. Everything else is as in
-    /// a store that reads, so that the counts are too.
+    /// Makes a store that counts and reads nothing: its files only have lengths, and blocks hold
+    /// zeros. Everything else is as in a store that reads, so the counts are equal.
     pub(crate) fn simulated(
         lengths: &[u64],
         align: u64,
@@ -94,7 +95,7 @@ impl Store {
         budget: ByteSize,
         policy: impl FnOnce(&Population) -> Result<Box<dyn Policy>, StoreError>,
     ) -> Result<Self, StoreError> {
-        // Nothing is ever written to the arena, so that it takes no RAM.
+        // Nothing is ever written to the arena, so it takes no RAM.
         let config = StoreConfig { budget, huge_pages: false, ..StoreConfig::default() };
         check_config(&config, blocks.len())?;
         let files = Files::simulated(lengths, align);
@@ -114,7 +115,7 @@ impl Store {
         Self::assemble(reading, blocks, &config, policy)
     }
 
-    /// What is the same whatever reads.
+    /// Assembles a store, with any engine.
     fn assemble(
         reading: Reading,
         blocks: Vec<BlockSpec>,

@@ -1,4 +1,5 @@
-//! Extents into the caller's memory, past the arena: resident weights at load, single rows.
+//! Reading extents into the caller's memory, outside of the arena: resident weights at load, and
+//! single rows.
 
 use super::Store;
 use crate::block::Hull;
@@ -13,41 +14,42 @@ use terrace_model::{ByteSize, Extent};
 /// One read of a [`Store::read_into`].
 #[derive(Debug)]
 pub struct ReadInto<'a> {
-    /// What to read.
+    /// The bytes to read.
     pub extent: Extent,
-    /// Where to: as many bytes as the extent has, at any address. Direct reads go straight there if the address and the
-    /// extent's offset are equal modulo the alignment, and are copied once if not.
+    /// The memory to read into, as long as the extent, at any address. Direct reads go straight to
+    /// it if the address and the extent's offset are equal modulo the alignment; otherwise they are
+    /// copied once.
     pub dst: &'a mut [u8],
-    /// What it is, for errors.
+    /// Name of the bytes, for errors.
     pub name: &'a str,
 }
 
-/// How the running `read_into` is doing.
+/// The state of the running `read_into`.
 #[derive(Debug, Default)]
 pub(super) struct CallerReads {
-    /// Requests in flight.
+    /// Number of requests in flight.
     outstanding: usize,
-    /// There are more to come.
+    /// Whether more requests will follow.
     has_more: bool,
-    /// Bytes that arrived.
+    /// Number of bytes that have arrived.
     done: u64,
-    /// The first failure, with the read's index.
+    /// The first failure, with the index of the read.
     failure: Option<(usize, Failure)>,
 }
 
 impl CallerReads {
-    /// Whether a `read_into` has more requests than it could send.
+    /// Returns whether a `read_into` has more requests than it could send.
     pub fn has_more(&self) -> bool {
         self.has_more
     }
 
-    /// Whether a `read_into` waits for requests.
+    /// Returns whether a `read_into` is running.
     pub fn is_running(&self) -> bool {
         self.has_more || self.outstanding > 0
     }
 }
 
-/// What is left of a read.
+/// The rest of a read.
 #[derive(Clone, Copy)]
 struct Cursor {
     index: usize,
@@ -58,13 +60,13 @@ struct Cursor {
 /// The next request for a cursor.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
-    /// This many bytes straight into the caller's memory.
+    /// Read this many bytes straight into the caller's memory.
     Straight(u64),
-    /// This many bytes through staging memory.
+    /// Read this many bytes through staging memory.
     Staged(u64),
 }
 
-/// Waits, however the function is left, until the kernel has let go of the caller's memory.
+/// Waits, however the function is left, until no request writes to the caller's memory any more.
 struct Settled<'a>(&'a mut Store);
 
 impl Drop for Settled<'_> {
@@ -72,7 +74,7 @@ impl Drop for Settled<'_> {
         self.0.caller.has_more = false;
         while self.0.caller.outstanding > 0 {
             if let Err(error) = self.0.drive(true) {
-                // Going on would let the kernel write to memory that its owner believes to have back.
+                // Continuing would let the kernel write to memory that its owner uses again.
                 tracing::error!(%error, "reads into the caller's memory can be neither stopped nor waited for");
                 std::process::abort();
             }
@@ -81,12 +83,13 @@ impl Drop for Settled<'_> {
 }
 
 impl Store {
-    /// Reads extents into memory outside the arena, with the whole queue depth. `progress` is called with the bytes that
-    /// are there so far, and may stop it. Other fetches' blocks go on loading meanwhile; none is evicted.
+    /// Reads extents into memory outside of the arena, with the whole queue depth. `progress` is
+    /// called with the bytes read so far, and may stop it. Reads of fetches continue meanwhile, and
+    /// no block is evicted.
     ///
     /// # Errors
-    /// [`StoreError::Cancelled`] if `progress` stopped it; a read's error otherwise. What the destinations then hold is
-    /// not specified.
+    /// [`StoreError::Cancelled`] if `progress` stopped it; otherwise the error of a read. The
+    /// contents of the destinations are then unspecified.
     pub fn read_into(
         &mut self,
         reads: &mut [ReadInto<'_>],
@@ -156,7 +159,8 @@ impl Store {
         }
     }
 
-    /// Sends the cursor's next request. False if it has to wait for staging memory, which others of our requests hold.
+    /// Sends the cursor's next request. Returns false if it must wait for staging memory that
+    /// earlier requests hold.
     fn send_step(&mut self, cursor: &mut Cursor) -> bool {
         let align = self.files.align;
         let Cursor { index, rest, dst } = *cursor;
@@ -186,8 +190,9 @@ impl Store {
         true
     }
 
-    /// Staging memory for the extent, or for as much of its begin as the bounce buffer takes: from what the arena has
-    /// free, since nothing is evicted for it, or else from the bounce buffer.
+    /// Allocates staging memory for the extent: from free room of the arena, since nothing is
+    /// evicted for it, or from the bounce buffer, for as much of the extent's beginning as that
+    /// holds.
     fn stage(&mut self, extent: Extent) -> Option<(u64, Hull, Place, bool)> {
         let hull = Hull::of(extent, self.files.align);
         if let Some(place) = self.ranges.alloc(hull.len) {
@@ -199,7 +204,7 @@ impl Store {
         self.bounce_ranges.alloc(hull.len).map(|place| (len, hull, place, true))
     }
 
-    /// A request of a `read_into` is over.
+    /// Ends a request of a `read_into`.
     pub(super) fn caller_part_over(
         &mut self,
         read: usize,
@@ -222,8 +227,8 @@ impl Store {
     }
 }
 
-/// Which failure to tell of: the first to be reported, but of a file that ends too early the smallest end. A part that
-/// lies beyond the end altogether does not know where it was.
+/// Chooses the failure to report: the first one, but with the smallest end for a file that ends too
+/// early, because a part that lies entirely after the end does not know where that is.
 fn earlier(known: Option<(usize, Failure)>, read: usize, failure: Failure) -> (usize, Failure) {
     match (known, failure) {
         (Some((at, Failure::Eof { end })), Failure::Eof { end: other }) if at == read => {
@@ -238,7 +243,8 @@ fn as_len(len: u64) -> usize {
     usize::try_from(len).expect("a part of memory that exists")
 }
 
-/// How to read the begin of `rest` to `address`, with requests of at most `limit` bytes (a multiple of a page).
+/// Returns how to read the beginning of `rest` to `address`, with requests of at most `limit`
+/// bytes, which must be a multiple of a page.
 fn step(rest: Extent, address: u64, align: u64, limit: u64) -> Step {
     let off = rest.offset % align;
     // A staged request's hull begins `off` bytes earlier.

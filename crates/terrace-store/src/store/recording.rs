@@ -1,4 +1,4 @@
-//! The timeline of a store: its reads, and what waited for them.
+//! Recording a store's timeline: its reads, and what waited for them.
 
 use super::Store;
 use crate::block::BlockId;
@@ -8,22 +8,22 @@ use std::time::Instant;
 use terrace_model::ByteSize;
 
 impl Store {
-    /// Records reads and waits from now on, `capacity` spans at most; an earlier timeline is dropped.
+    /// Starts recording reads and waits, at most `capacity` spans; an earlier timeline is dropped.
     pub fn record_timeline(&mut self, capacity: usize) {
         self.timeline = Some(Timeline::new(capacity, self.clock.clone()));
     }
 
-    /// The timeline that is being recorded, for others to add what they do.
+    /// Returns the timeline that is being recorded, so that others can add spans.
     pub fn timeline_mut(&mut self) -> Option<&mut Timeline> {
         self.timeline.as_mut()
     }
 
-    /// Ends the recording.
+    /// Ends the recording, and returns the timeline.
     pub fn take_timeline(&mut self) -> Option<Timeline> {
         self.timeline.take()
     }
 
-    /// A request is over.
+    /// Records a request that has ended.
     pub(super) fn record_read(&mut self, tag: u32, flight: &Flight) {
         if let (Some(timeline), Some(sent)) = (&mut self.timeline, flight.sent) {
             let (block, purpose) = (flight.owner.block(), flight.purpose);
@@ -32,7 +32,8 @@ impl Store {
         }
     }
 
-    /// The consumer has waited since `asked`, for a block or for something else.
+    /// Counts and records that the consumer has waited since `asked`, for a block or for something
+    /// else.
     pub(super) fn waited(&mut self, block: Option<BlockId>, asked: Instant) {
         let now = self.clock.now();
         self.counters.stall(block, now.saturating_duration_since(asked));

@@ -1,4 +1,4 @@
-//! Other bytes for blocks: a tensor that was replaced on disk.
+//! Replacing the bytes of blocks.
 
 use super::Store;
 use crate::block::BlockId;
@@ -8,10 +8,11 @@ use std::path::PathBuf;
 use terrace_model::{ByteSize, Extent, FileIndex};
 
 impl Store {
-    /// Opens one more file to read from, under an index that no other file has. Reads of everything else go on.
+    /// Opens another file to read from, under an index that no other open file has. Waits for
+    /// requests in flight first.
     ///
     /// # Errors
-    /// The file cannot be opened, or the engine does not take it.
+    /// If the file cannot be opened, or the engine refuses it.
     pub fn add_file(&mut self, path: PathBuf) -> Result<FileIndex, StoreError> {
         self.land_all()?;
         let index = self.files.add(path)?;
@@ -24,10 +25,11 @@ impl Store {
         }
     }
 
-    /// Closes a file. No block may be in it, and nothing may read from it any more.
+    /// Closes a file, which must contain no blocks and not be read from any more.
     ///
     /// # Errors
-    /// [`StoreError::Misuse`] while blocks are in the file; [`StoreError::Engine`] if the engine broke down.
+    /// [`StoreError::Misuse`] if blocks are in the file; [`StoreError::Engine`] if the engine
+    /// stopped working.
     pub fn remove_file(&mut self, file: FileIndex) -> Result<(), StoreError> {
         if let Some(block) = self.blocks.iter().find(|block| block.extent.file == file) {
             return Err(StoreError::Misuse(format!("the file cannot be closed: {block} still lies in it")));
@@ -37,12 +39,12 @@ impl Store {
         self.tell_engine()
     }
 
-    /// From now on the blocks are these bytes. Slots with their old bytes are empty afterwards, the others stay. All of
-    /// them are changed, or none.
+    /// Changes the extents of blocks. Slots with the old bytes of these blocks become empty, all
+    /// others stay. Either all blocks are changed, or none.
     ///
     /// # Errors
-    /// An extent outside its file; [`StoreError::BudgetTooSmall`] for one that the slots cannot hold;
-    /// [`StoreError::Misuse`] for a block that is leased or that the store does not have.
+    /// If an extent is outside of its file; [`StoreError::BudgetTooSmall`] if the slots cannot hold
+    /// one; [`StoreError::Misuse`] for a block that is leased or that the store does not have.
     pub fn replace(&mut self, changes: &[(BlockId, Extent)]) -> Result<(), StoreError> {
         for &(block, extent) in changes {
             self.check_ids(&[block])?;
@@ -74,7 +76,7 @@ impl Store {
         Ok(())
     }
 
-    /// Waits for a block that is on its way, whatever wanted it.
+    /// Waits for a block that is being read, for whatever reason.
     fn arrive(&mut self, block: BlockId) -> Result<(), StoreError> {
         self.promote(block);
         while matches!(self.slots.state(block), SlotState::Loading { .. }) {
@@ -94,7 +96,7 @@ impl Store {
         landed
     }
 
-    /// The files have changed.
+    /// Passes the changed files to the engine.
     fn tell_engine(&mut self) -> Result<(), StoreError> {
         let files = self.files.handles()?.into();
         let engine = self.info.name;

@@ -1,12 +1,13 @@
-//! A budget that changes while the store works.
+//! Changing the budget while the store is in use.
 //!
-//! The arena keeps its addresses. A smaller budget is a limit within it: nothing is placed beyond it any more. Blocks are evicted in
-//! their order until the others fit, those of them that lie beyond the limit are copied into holes before it, and
-//! what is then beyond it goes back to the system as one piece. So no hole keeps RAM, and huge pages go whole: giving back
-//! the slots of the blocks that went, wherever they were, would tear most huge pages, and the next blocks would be read into
-//! other holes than these.
+//! The arena keeps its addresses. A smaller budget is a limit within it, after which nothing is
+//! placed any more. Blocks are evicted in their order until the others fit. Of the remaining
+//! blocks, those after the limit are copied into holes before it, and the memory after the limit is
+//! then returned to the system as one piece. So no hole keeps RAM, and huge pages stay whole:
+//! returning the slots of evicted blocks, wherever they are, would split most huge pages, and the
+//! next blocks would be read into other holes.
 //!
-//! What is leased or on its way stays where it is, and follows when it can.
+//! Blocks that are leased or being read stay where they are, and are moved when that is possible.
 
 use super::Store;
 use crate::block::BlockId;
@@ -15,22 +16,22 @@ use crate::ranges::{GRANULE, Place};
 use std::sync::Arc;
 use terrace_model::ByteSize;
 
-/// A huge page, in bytes. Limits of large arenas are multiples, so that none is torn.
+/// Bytes of a huge page. Limits of large arenas are multiples of it, so that none is split.
 const HUGE: u64 = 2 << 20;
-/// From this on, rounding down to huge pages costs 3 % at most.
+/// With limits of at least this size, rounding down to huge pages costs at most 3 %.
 const LARGE: u64 = 32 * HUGE;
 
-/// How the arena follows its budget.
+/// The state of changing the budget.
 #[derive(Debug)]
 pub(super) struct Resize {
     shared: Arc<Shared>,
-    /// What of it was taken notice of.
+    /// The budget that was applied last.
     heeded: u64,
-    /// Blocks beyond the limit, and perhaps some that were.
+    /// Blocks after the limit, and possibly some that were there before.
     beyond: Vec<BlockId>,
     /// The limit when the graph began, if it was higher.
     overdraft: Option<u64>,
-    /// It was logged that memory could not be given back: once is enough.
+    /// Whether a failure to return memory was logged, which happens once.
     complained: bool,
 }
 
@@ -47,15 +48,16 @@ impl Resize {
 }
 
 impl Store {
-    /// Makes a handle for changing the budget from outside. `least`: what the consumer can work with; at least the largest block.
+    /// Makes a handle for changing the budget from outside. `least` is the smallest budget that the
+    /// consumer can work with; the handle allows no less than the largest block.
     pub fn budget_handle(&self, least: ByteSize) -> BudgetHandle {
         let least = least.max(self.min_budget()).bytes();
-        // The limit is rounded down to whole pages.
+        // A page more, because limits are rounded down to whole pages.
         let page = if least >= LARGE { HUGE } else { GRANULE };
         BudgetHandle::new(&self.resize.shared, least.saturating_add(page))
     }
 
-    /// Keeps to the budget as it is now. An atomic load where nothing has changed.
+    /// Applies the current budget. Costs one atomic load if nothing has changed.
     pub(super) fn heed_budget(&mut self) {
         let wanted = self.resize.shared.wanted();
         if wanted != self.resize.heeded {
@@ -66,13 +68,14 @@ impl Store {
         }
     }
 
-    /// The leases of the last graph are over: the limit holds without exception.
+    /// Notes that the leases of the last graph have ended, so that the limit applies without
+    /// exception.
     pub(super) fn end_overdraft(&mut self) {
         self.resize.overdraft = None;
     }
 
-    /// Where the leases of this graph leave no room because they were taken under a larger budget, that one holds for what
-    /// has to be placed all the same: the consumer counted on it.
+    /// Places blocks within the budget at the start of the graph, if leases that were taken with
+    /// that larger budget leave no room now: the consumer relies on it.
     pub(super) fn overdraw(&mut self, place: impl FnOnce(&mut Self) -> usize) -> usize {
         let Some(before) = self.resize.overdraft else { return 0 };
         let limit = self.ranges.limit();
@@ -83,7 +86,7 @@ impl Store {
         placed
     }
 
-    /// Staging memory is free again.
+    /// Frees staging memory.
     pub(super) fn free_staging(&mut self, place: Place) {
         self.ranges.free(place);
         if place.end() > self.ranges.limit() {
@@ -106,13 +109,13 @@ impl Store {
         self.settle(true);
     }
 
-    /// The largest limit within the budget at which no page is cut.
+    /// Returns the largest limit within the budget that splits no page.
     fn limit_for(&self, wanted: u64) -> u64 {
         let page = if wanted >= LARGE { HUGE } else { GRANULE };
         if wanted >= self.ranges.len() {
             return self.ranges.len();
         }
-        // Pages are where the addresses are multiples.
+        // Pages begin at addresses that are multiples of their size.
         wanted - (self.mapping.address(wanted) as u64) % page
     }
 
@@ -121,7 +124,7 @@ impl Store {
         self.resize.beyond.extend(self.slots.beyond(self.ranges.limit()));
     }
 
-    /// Brings about what the limit asks for, as far as leases and reads allow.
+    /// Enforces the limit, as far as leases and reads allow.
     #[cold]
     fn settle(&mut self, first: bool) {
         while self.ranges.used() > self.ranges.limit() {
@@ -141,7 +144,8 @@ impl Store {
         self.tell_held();
     }
 
-    /// Moves the block to before the limit, or evicts it if it is the next to go. False if it has to stay for now.
+    /// Moves the block before the limit, or evicts it if it is next in the order. Returns false if
+    /// it must stay for now.
     fn bring_before(&mut self, block: BlockId) -> bool {
         let limit = self.ranges.limit();
         loop {
@@ -156,7 +160,7 @@ impl Store {
                 self.ranges.free(from);
                 return true;
             }
-            // There is room, but not in one piece.
+            // There is enough room, but not in one piece.
             let victim = self.order.victim(block, from.len, &self.slots, &self.ranges);
             if victim.and_then(|victim| self.evict(victim)).is_none() {
                 return false;
@@ -164,7 +168,7 @@ impl Store {
         }
     }
 
-    /// Gives back the RAM of what is free beyond the limit.
+    /// Returns the RAM of free ranges after the limit to the system.
     fn give_back(&mut self) {
         for hole in self.ranges.free_beyond_limit() {
             if let Err(error) = self.mapping.give_back(hole)
@@ -178,7 +182,8 @@ impl Store {
         }
     }
 
-    /// Tells others how much the slots hold in RAM: one store to memory, which a miss, with its read, does not notice.
+    /// Publishes how much RAM the slots hold. This is one write to memory, which is negligible in a
+    /// miss.
     pub(super) fn tell_held(&self) {
         self.resize.shared.hold(self.ranges.high());
     }

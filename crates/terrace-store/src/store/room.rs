@@ -1,11 +1,12 @@
-//! Room in the arena for a block that is to be read.
+//! Making room in the arena for a block that will be read.
 
 use super::Store;
 use crate::block::BlockId;
 use crate::ranges::Place;
 
 impl Store {
-    /// A place of `needed` bytes for `incoming`, which is asked for; if need be of blocks that go.
+    /// Finds a place of `needed` bytes for `incoming`, which was requested, and evicts blocks if
+    /// necessary.
     pub(super) fn make_room(&mut self, incoming: BlockId, needed: u64) -> Option<Place> {
         if needed > self.ranges.limit() {
             return None;
@@ -19,7 +20,7 @@ impl Store {
         }
     }
 
-    /// The same for a block that may be asked for soon: at the cost of disposable and cold blocks only.
+    /// Finds a place for a guess, and evicts disposable and cold blocks only.
     pub(super) fn make_room_for_guess(&mut self, incoming: BlockId, needed: u64) -> Option<Place> {
         if needed > self.ranges.limit() {
             return None;
@@ -33,7 +34,7 @@ impl Store {
         }
     }
 
-    /// A free place.
+    /// Allocates a free place.
     pub(super) fn alloc(&mut self, len: u64) -> Option<Place> {
         let place = self.ranges.alloc(len);
         self.tell_held();

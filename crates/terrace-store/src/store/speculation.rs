@@ -1,4 +1,4 @@
-//! Blocks that may be needed soon, read while no others are asked for.
+//! Guesses: blocks that may be needed soon, read while there is no demand.
 
 use super::Store;
 use crate::block::BlockId;
@@ -8,20 +8,21 @@ use crate::slots::SlotState;
 use std::collections::VecDeque;
 use terrace_model::ByteSize;
 
-/// A guess that was not used in the token that it was made in, nor in the next, was wrong.
+/// A guess expires if it was used neither in the token in which it was made nor in the next.
 const LIFETIME: u64 = 2;
 
-/// Guesses that wait at most. More than a few layers' experts would be out of date before the disk had read them.
+/// Most waiting guesses. More than the experts of a few layers would be outdated before the disk
+/// had read them.
 const MOST_WAITING: usize = 1024;
 
-/// Guesses that the engine has not got.
+/// Guesses that were not passed to the engine.
 #[derive(Debug)]
 pub(super) struct Speculation {
-    /// In the order of likelihood, with the token of the guess.
+    /// The guesses in the order of likelihood, with their tokens.
     queue: VecDeque<(BlockId, u64)>,
-    /// By block: whether it is in the queue.
+    /// Whether each block is in the queue.
     queued: Box<[bool]>,
-    /// Bytes of the slots that guesses may have, in flight or there and not used.
+    /// Most bytes of slots for guesses that are in flight, or resident and not used.
     cap: u64,
 }
 
@@ -37,7 +38,7 @@ impl Speculation {
         Some(block)
     }
 
-    /// Drops what was guessed in token `last` or before; how many there were.
+    /// Drops the guesses of token `last` and before, and returns their number.
     fn drop_until(&mut self, last: u64) -> u64 {
         let mut dropped = 0;
         while self.queue.front().is_some_and(|(_, token)| *token <= last) {
@@ -49,16 +50,19 @@ impl Speculation {
 }
 
 impl Store {
-    /// Reads blocks ahead, most likely first, that may be asked for soon. They are not leased. Those that have a slot, or
-    /// are guessed already, are passed over, and so is what follows when 1024 wait. Returns how many were taken.
+    /// Reads blocks ahead that may be needed soon, the most likely first. They are not leased.
+    /// Blocks that have a slot or are already guessed are skipped, and so are the rest when 1024
+    /// are waiting. Returns the number of accepted guesses.
     ///
-    /// The engine gets them while no demand waits, within [`Store::set_speculation_cap`], into free room, or the room of
-    /// disposable blocks and of blocks that were not used in this token or the last ([`Store::next_token`]); what then
-    /// finds no room is dropped. A guess that is not asked for [expires](Store::expire_speculation). A read that fails is
-    /// counted and logged, and that is all.
+    /// Guesses are passed to the engine while no demand waits, within
+    /// [`Store::set_speculation_cap`]. They take free room, or that of disposable blocks and of
+    /// blocks that were used neither in this token nor in the last ([`Store::next_token`]); a guess
+    /// without room is dropped. A guess that is not used [expires](Store::expire_speculation). A
+    /// read that fails is counted and logged.
     ///
     /// # Errors
-    /// [`StoreError::Engine`] if the engine broke down; [`StoreError::Misuse`] for ids that the store does not have.
+    /// [`StoreError::Engine`] if the engine stopped working; [`StoreError::Misuse`] for ids that
+    /// the store does not have.
     pub fn speculate(&mut self, blocks: &[BlockId]) -> Result<usize, StoreError> {
         self.check_ids(blocks)?;
         if self.speculation.cap == 0 {
@@ -81,7 +85,8 @@ impl Store {
         Ok(taken)
     }
 
-    /// Bytes of slots that guesses may have, in flight or there and not used yet; 0 (the default): no speculation.
+    /// Sets the most bytes of slots for guesses that are in flight, or resident and not used. 0,
+    /// the default, means no guesses.
     pub fn set_speculation_cap(&mut self, cap: ByteSize) {
         self.speculation.cap = cap.0;
         if cap.0 == 0 {
@@ -89,18 +94,19 @@ impl Store {
         }
     }
 
-    /// Whether guesses may have any room.
+    /// Returns whether guesses may take any room.
     pub fn speculates(&self) -> bool {
         self.speculation.cap > 0
     }
 
-    /// What was guessed so far was wrong: what the engine has not got is dropped, what was read and not used is the first
-    /// to go when room is needed.
+    /// Expires all guesses so far: those that were not passed to the engine are dropped, and those
+    /// that were read and not used are evicted first when room is needed.
     pub fn expire_speculation(&mut self) {
         self.expire_until(self.order.token());
     }
 
-    /// A graph begins: uses from now on are of the next token. Guesses of the token before the last expire.
+    /// Begins the next graph: uses from now on belong to the next token. Guesses of the token
+    /// before the last expire.
     pub fn next_token(&mut self) {
         self.order.next_token();
         self.heed_budget();
@@ -115,14 +121,14 @@ impl Store {
         }
     }
 
-    /// The block is asked for.
+    /// Removes a block that was requested from the queue.
     pub(super) fn forget_guess(&mut self, block: BlockId) {
         if std::mem::take(&mut self.speculation.queued[block.index()]) {
             self.speculation.queue.retain(|(other, _)| *other != block);
         }
     }
 
-    /// The next guess, placed.
+    /// Takes the next guess, and gives it a slot.
     pub(super) fn next_guess(&mut self) -> Option<BlockId> {
         let (block, size) = loop {
             let &(block, _) = self.speculation.queue.front()?;
@@ -134,11 +140,11 @@ impl Store {
             self.counters.total.speculation_expired += 1;
         };
         if self.order.guessed() + size > self.speculation.cap {
-            // Until others are used or expire.
+            // Waits until others are used or expire.
             return None;
         }
         let Some(place) = self.make_room_for_guess(block, size) else {
-            // There will hardly be room before these are out of date.
+            // There will hardly be room before these are outdated.
             self.counters.total.speculation_expired += self.speculation.drop_until(u64::MAX);
             return None;
         };
@@ -149,12 +155,12 @@ impl Store {
         Some(block)
     }
 
-    /// Whether guesses wait for the engine.
+    /// Returns whether guesses are waiting.
     pub(super) fn any_guess_waits(&self) -> bool {
         !self.speculation.queue.is_empty()
     }
 
-    /// Drops what waits, for a store that goes.
+    /// Drops waiting guesses when the store is dropped.
     pub(super) fn drop_guesses(&mut self) {
         self.speculation.drop_until(u64::MAX);
     }

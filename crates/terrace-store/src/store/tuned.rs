@@ -1,4 +1,4 @@
-//! What a store reads with: the configuration, and where that leaves it open, what was measured.
+//! The settings that a store reads with: those configured, and for the others those measured.
 
 use crate::choice::{DirectChoice, IoChoice};
 use crate::config::StoreConfig;
@@ -9,33 +9,36 @@ use crate::measure::probe;
 use std::path::PathBuf;
 use terrace_model::ByteSize;
 
-/// Smaller models are read before a probe would have paid.
+/// Smaller models are read before a probe would pay off.
 const WORTH_A_PROBE: u64 = 1 << 30;
 
-/// What a store reads with.
+/// The settings that a store reads with.
 #[derive(Clone, Debug)]
 pub(super) struct Tuned {
     pub io: IoChoice,
     pub direct: DirectChoice,
     pub queue_depth: u32,
     pub request_size: ByteSize,
-    /// Whether `io` and `direct` are as measured, not as configured: their reasons then are.
+    /// Whether `io` is as measured, not as configured.
     pub measured_io: bool,
+    /// Whether `direct` is as measured, not as configured.
     pub measured_direct: bool,
-    /// Where depth and size come from, for people.
+    /// The source of depth and size, in words.
     pub reason: &'static str,
-    /// 10^9 bytes per second that were measured with them, if they were.
+    /// Rate measured with these settings, if they were measured, in 10^9 bytes per second.
     pub gbps: Option<f64>,
-    /// Whether depth or size could be had from a probe.
+    /// Whether a probe could determine depth or size.
     open: bool,
 }
 
 impl Tuned {
-    /// With what is kept for the device of the largest of `files`.
+    /// Combines the configuration with the settings that are kept for the device of the largest of
+    /// `files`.
     pub fn stored(config: &StoreConfig, files: &[PathBuf]) -> Self {
         let open = config.queue_depth.is_none() || config.request_size.is_none();
         let asks = open || config.io == IoChoice::Auto || config.direct == DirectChoice::Auto;
-        // Of a split model, the file with the weights: the first one may hold nothing but metadata.
+        // The largest file has weights; the first file of a model in several shards may only have
+        // metadata.
         let len = |path: &PathBuf| std::fs::metadata(path).map_or(0, |meta| meta.len());
         let largest = files.iter().max_by_key(|path| len(path));
         let kept = largest.filter(|_| asks).and_then(|path| config.device_settings.lookup(path));
@@ -44,7 +47,8 @@ impl Tuned {
 
     fn with(config: &StoreConfig, kept: Option<&IoSettings>) -> Self {
         let auto = config.io == IoChoice::Auto;
-        // io_uring is what `Auto` tries first, and it may have gone since.
+        // A measured io_uring is not set: `Auto` tries it first, and it may not be available any
+        // more.
         let pread = auto && kept.and_then(|kept| kept.engine) == Some(IoChoice::Pread);
         let buffered = config.direct == DirectChoice::Auto && kept.and_then(|k| k.direct) == Some(false);
         let open = config.queue_depth.is_none() || config.request_size.is_none();
@@ -66,7 +70,8 @@ impl Tuned {
         }
     }
 
-    /// What reads and why, for people: `engine` and `files` are what was found for what was asked.
+    /// Describes the settings and their reasons in words. `engine` and `files` are the reasons
+    /// found when opening these.
     pub fn explain(&self, engine: String, files: &str) -> String {
         let engine =
             if self.measured_io { "pread, which iobench found faster on this device".into() } else { engine };
@@ -76,12 +81,13 @@ impl Tuned {
         format!("{engine}; {files}; {queue_depth} requests of {request_size} in flight, {reason}")
     }
 
-    /// With a probe, where that is still open and the model is large enough; the result is kept.
+    /// Probes the device if depth or size are open and the model is large enough, and keeps the
+    /// result.
     pub fn probed(mut self, config: &StoreConfig, files: &Files) -> Self {
         let total: u64 = files.all.iter().map(|file| file.len).sum();
         let keeps = config.device_settings != DeviceSettings::Off;
-        // Through the page cache it would measure the cache; with injected faults, those, which is what a clock that stands
-        // still is for.
+        // Buffered reads would measure the page cache. Injected faults would be measured, too,
+        // which is only wanted with a clock that stands still.
         let injected = config.faults.is_some() && !config.clock.is_still();
         if !self.open || !keeps || total <= WORTH_A_PROBE || !files.direct || injected {
             return self;
@@ -107,7 +113,7 @@ impl Tuned {
                 }
             }
             Ok(None) => tracing::debug!("the probe of {} was too short to be reliable", largest.path.display()),
-            // The reads of the model itself will say what is wrong, and with which tensor.
+            // The reads of the model itself will report what is wrong, and with which tensor.
             Err(error) => tracing::debug!("no probe of {}: {error}", largest.path.display()),
         }
         self

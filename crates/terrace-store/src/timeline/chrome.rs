@@ -1,7 +1,8 @@
-//! A timeline as a Chrome trace: the JSON that Perfetto and `chrome://tracing` open.
+//! Writes a timeline as a Chrome trace: JSON for Perfetto and `chrome://tracing`.
 //!
-//! The format is the "Trace Event Format": complete events (`X`) with times in microseconds, and metadata events (`M`) with
-//! the names of processes and threads. Reads are the threads of one process, computing threads those of another.
+//! The format is the "Trace Event Format": complete events (`X`) with times in microseconds, and
+//! metadata events (`M`) with the names of processes and threads. Reads are the threads of one
+//! process, computing threads those of another.
 
 use super::{Span, Timeline, Track, What};
 use crate::block::{BlockId, BlockSpec};
@@ -51,7 +52,7 @@ struct Name<'a> {
 }
 
 impl Track {
-    /// Process and thread of its events; both count from 1.
+    /// Returns process and thread of its events; both count from 1.
     const fn ids(self) -> (u32, u32) {
         match self {
             Self::Thread(index) => (1, index + 1),
@@ -68,10 +69,11 @@ impl Track {
 }
 
 impl Timeline {
-    /// Writes all spans as a Chrome trace; `names` says what a block is ([`Store::spec`](crate::Store::spec)).
+    /// Writes all spans as a Chrome trace. `names` returns the description of a block
+    /// ([`Store::spec`](crate::Store::spec)).
     ///
     /// # Errors
-    /// What `out` fails with.
+    /// Those of `out`.
     pub fn write_chrome<'a>(
         &self,
         names: impl Fn(BlockId) -> &'a BlockSpec,

@@ -1,4 +1,4 @@
-//! From the rows to settings: a pure decision.
+//! Recommending settings by the rows: a pure decision.
 
 use super::cases::{Case, Question};
 use super::report::{Cache, Row};
@@ -9,18 +9,20 @@ use crate::measure::{Pattern, Sample, choose};
 use std::collections::BTreeMap;
 use terrace_model::ByteSize;
 
-/// What is within this share of the fastest is as good.
+/// Settings within this share of the fastest count as equally good.
 const SLACK: f64 = 0.05;
-/// Smaller requests are for tables read by row, whatever they reach.
+/// Smaller requests are only for tables that are read by row, whatever rate they reach.
 const LEAST_REQUEST: ByteSize = ByteSize::kib(64);
-/// `pread` has to be this much faster: it costs threads.
+/// `pread` must be this much faster, because it costs threads.
 const PREAD_GAIN: f64 = 1.10;
-/// The page cache has to be this much faster: it costs memory that is not counted.
+/// The page cache must be this much faster, because it costs memory that is not counted.
 const BUFFERED_GAIN: f64 = 1.25;
-/// Reading neighbours as one has to be this much faster: it costs code paths, and room that fits them together.
+/// Joining adjacent reads must be this much faster, because it costs code, and room that fits all
+/// of them.
 const COALESCE_GAIN: f64 = 1.10;
 
-/// The settings that the rows speak for, and why; `None` if they say nothing.
+/// Returns the recommended settings, with reasons; `None` if the rows do not allow a
+/// recommendation.
 pub(super) fn advise(rows: &[Row]) -> Option<(IoSettings, Vec<String>)> {
     let mut reasons = Vec::new();
     let direct = direct(rows, &mut reasons);
@@ -32,7 +34,7 @@ pub(super) fn advise(rows: &[Row]) -> Option<(IoSettings, Vec<String>)> {
             reasons.push(format!("io_uring {:.2} GB/s, pread {:.2} GB/s", uring.gbps, pread.gbps));
             if faster { (Some(IoChoice::Pread), pread) } else { (Some(IoChoice::Uring), uring) }
         }
-        // Which one is faster is not known.
+        // It is not known which engine is faster.
         (one, other) => (None, one.or(other)?),
     };
     let Sample { request_size, queue_depth, gbps } = best;
@@ -46,7 +48,7 @@ pub(super) fn advise(rows: &[Row]) -> Option<(IoSettings, Vec<String>)> {
     Some((IoSettings { engine, direct, request_size, queue_depth, gbps, coalesce_below, by }, reasons))
 }
 
-/// Rows that tell request size and depth for an engine.
+/// Returns the rates of an engine by request size and depth.
 fn samples(rows: &[Row], engine: IoChoice, direct: bool) -> Vec<Sample> {
     let of = |row: &&Row| {
         let Case { question, pattern, request_size, .. } = row.case;
@@ -55,13 +57,13 @@ fn samples(rows: &[Row], engine: IoChoice, direct: bool) -> Vec<Sample> {
             Question::Buffered => row.cache == Cache::Cold,
             Question::Compute | Question::Coalescing => false,
         };
-        // An expert's size is no setting: experts of the next model are a little larger.
+        // The size of an expert is not a setting: experts of other models have other sizes.
         let settable = request_size >= LEAST_REQUEST && request_size.0.is_power_of_two();
         asks && settable
             && pattern == Pattern::Scattered
             && (row.case.engine, row.case.direct) == (engine, direct)
     };
-    // What was measured twice counts with its mean.
+    // Combinations that were measured twice count with their mean.
     let mut rates: BTreeMap<(ByteSize, u32), Vec<f64>> = BTreeMap::new();
     for row in rows.iter().filter(of) {
         rates.entry((row.case.request_size, row.case.queue_depth)).or_default().push(row.gbps);
@@ -77,7 +79,8 @@ fn direct_was_compared(rows: &[Row]) -> bool {
         && rows.iter().any(|row| row.case.direct)
 }
 
-/// Whether to read around the page cache: unless it is clearly faster cold, in the pairs that differ in nothing else.
+/// Returns whether reads should be direct: unless a cold page cache is clearly faster, in pairs
+/// that differ in nothing else.
 fn direct(rows: &[Row], reasons: &mut Vec<String>) -> bool {
     if !rows.iter().any(|row| row.case.direct) {
         return false;
@@ -104,10 +107,11 @@ fn direct(rows: &[Row], reasons: &mut Vec<String>) -> bool {
     *median <= BUFFERED_GAIN
 }
 
-/// One byte more than the size up to which, and below, neighbours are faster as one.
+/// Returns one byte more than the largest size at which, and at all smaller ones, joined reads are
+/// faster.
 fn coalesce_below(rows: &[Row], reasons: &mut Vec<String>) -> Option<ByteSize> {
     let asked: Vec<&Row> = rows.iter().filter(|row| row.case.question == Question::Coalescing).collect();
-    // Pairs: apart, as one.
+    // Rows come in pairs: separate reads, then joined ones.
     let gains = asked.chunks_exact(2).filter(|pair| pair[0].gbps > 0.0);
     let gains = gains.map(|pair| (pair[0].case.request_size, pair[1].gbps / pair[0].gbps));
     let gains: Vec<(ByteSize, f64)> = gains.collect();
@@ -124,7 +128,7 @@ mod tests {
     use super::*;
     use crate::tools::iobench::cases::cases;
 
-    /// A device: the rate of every case.
+    /// Makes the rows of a device with the given rate of every case.
     fn rows(direct: bool, rate: impl Fn(&Case) -> f64) -> Vec<Row> {
         let both = [IoChoice::Uring, IoChoice::Pread];
         let row = |case: Case| Row {
@@ -144,7 +148,8 @@ mod tests {
         cases(1 << 30, &both, direct).into_iter().map(row).collect()
     }
 
-    /// A disk that needs `mib` in flight for its 2 GB/s and serves 10,000 requests per second.
+    /// Returns the rate of a disk that needs `mib` in flight for its 2 GB/s and serves 10,000
+    /// requests per second.
     fn disk(case: &Case, mib: f64) -> f64 {
         let size = case.request_size.0 as f64;
         let in_flight = size * f64::from(case.queue_depth) / f64::from(1 << 20);

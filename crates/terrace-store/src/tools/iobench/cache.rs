@@ -1,4 +1,4 @@
-//! What the page cache holds of a file, and making it forget.
+//! Checking how much of a file the page cache holds, and dropping it from there.
 
 use rustix::fs::Advice;
 use rustix::io::{Errno, ReadWriteFlags};
@@ -6,16 +6,16 @@ use std::fs::File;
 use std::io::IoSliceMut;
 use terrace_model::PAGE;
 
-/// Places that are looked at.
+/// Number of pages that are checked.
 const PLACES: u64 = 256;
 
-/// Asks the kernel to forget the file's pages; those that are dirty or mapped stay.
+/// Asks the kernel to drop the file's pages; those that are dirty or mapped stay.
 pub(super) fn forget(file: &File) -> rustix::io::Result<()> {
     rustix::fs::fadvise(file, 0, None, Advice::DontNeed)
 }
 
-/// Which share of the file's pages the page cache holds, from a sample, without reading from the device; `None` where
-/// the file system cannot tell.
+/// Estimates from a sample which share of the file's pages the page cache holds, without reading
+/// from the device; `None` if the file system does not support that.
 pub(super) fn held(file: &File, len: u64) -> Option<f64> {
     let pages = len.div_ceil(PAGE).max(1);
     let places = pages.min(PLACES);

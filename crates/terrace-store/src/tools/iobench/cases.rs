@@ -1,4 +1,4 @@
-//! What is measured: one question after the other, not every combination of everything.
+//! The measurements: one question after another, not every combination.
 
 use crate::choice::IoChoice;
 use crate::measure::Pattern;
@@ -6,28 +6,28 @@ use serde::{Serialize, Serializer};
 use std::fmt;
 use terrace_model::ByteSize;
 
-/// Request sizes, in KiB. 900 KiB is what an expert's matrix of a current model takes.
+/// Request sizes in KiB. An expert's matrix of a current model has about 900 KiB.
 const SIZES: [u64; 6] = [4, 64, 256, 900, 1024, 4096];
-/// Requests in flight.
+/// Numbers of requests in flight.
 const DEPTHS: [u32; 6] = [1, 4, 8, 16, 32, 64];
-/// Where the question is another one.
+/// Requests in flight in measurements that answer other questions.
 const USUAL_DEPTH: u32 = 16;
-/// How many neighbours are read as one.
+/// Number of adjacent extents that are read as one.
 const NEIGHBOURS: u32 = 4;
 
-/// What a row is there to answer.
+/// The question that a row answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Question {
     /// How large should a request be?
     RequestSize,
-    /// How many should be in flight?
+    /// How many requests should be in flight?
     Depth,
-    /// What does the page cache, cold, cost or give?
+    /// What does a cold page cache gain or cost?
     Buffered,
-    /// What remains beside computation, and of it?
+    /// How much do reads and computation slow each other down?
     Compute,
-    /// Are neighbouring extents better read as one?
+    /// Are adjacent extents read faster as one?
     Coalescing,
 }
 
@@ -43,25 +43,25 @@ impl fmt::Display for Question {
     }
 }
 
-/// One combination.
+/// A measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Case {
-    /// Why it is measured.
+    /// The question that it answers.
     pub question: Question,
     /// `Uring` or `Pread`.
     #[serde(serialize_with = "as_text")]
     pub engine: IoChoice,
-    /// Whether around the page cache.
+    /// Whether reads bypass the page cache.
     pub direct: bool,
-    /// The order.
+    /// Order of the requests.
     pub pattern: Pattern,
     /// Bytes per request.
     pub request_size: ByteSize,
-    /// Requests in flight.
+    /// Number of requests in flight.
     pub queue_depth: u32,
-    /// Requests that lie side by side, one after the other, before the next place.
+    /// Number of adjacent requests before the next place.
     pub adjacent: u32,
-    /// Whether all cores compute meanwhile.
+    /// Whether all cores compute at the same time.
     pub compute: bool,
 }
 
@@ -69,7 +69,8 @@ fn as_text<T: fmt::Display, S: Serializer>(value: &T, serializer: S) -> Result<S
     serializer.collect_str(value)
 }
 
-/// Everything that can be measured in a file of `len` bytes, with these engines, and direct I/O if `direct`.
+/// Returns all measurements that are possible on a file of `len` bytes with these engines, and with
+/// direct I/O if `direct`.
 pub(super) fn cases(len: u64, engines: &[IoChoice], direct: bool) -> Vec<Case> {
     let mut all = Vec::new();
     let first = engines.first().copied();
@@ -91,7 +92,7 @@ pub(super) fn cases(len: u64, engines: &[IoChoice], direct: bool) -> Vec<Case> {
         }
     }
     for &engine in engines {
-        // Small ones are what tables read by row are made of.
+        // Tables that are read by row need small requests.
         for kib in [1024, 256, 4].into_iter().filter(|kib| *kib == 1024 || Some(engine) == first) {
             for depth in DEPTHS {
                 all.push(case(Question::Depth, engine, kib, depth));
@@ -108,7 +109,7 @@ pub(super) fn cases(len: u64, engines: &[IoChoice], direct: bool) -> Vec<Case> {
             }
         }
     }
-    // Those that compute stand together: the threads start once.
+    // Measurements with computation are consecutive, so that the threads start once.
     for compute in [false, true] {
         for &engine in engines {
             for direct in if direct { &[true, false][..] } else { &[false] } {
@@ -123,7 +124,7 @@ pub(super) fn cases(len: u64, engines: &[IoChoice], direct: bool) -> Vec<Case> {
         all.push(Case { adjacent: NEIGHBOURS, ..apart });
         all.push(case(Question::Coalescing, engine, kib * u64::from(NEIGHBOURS), 8));
     }
-    // Both of a pair or none.
+    // Pairs are kept or dropped together.
     all.retain(|case| case.request_size.0 * u64::from(case.adjacent) <= len);
     all
 }

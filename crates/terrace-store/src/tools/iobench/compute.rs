@@ -1,4 +1,5 @@
-//! Computation beside the reads: threads that go through more memory than the caches hold, as inference does.
+//! Computation during the reads: threads that read more memory than the caches hold, as inference
+//! does.
 
 use std::hint::black_box;
 use std::io;
@@ -7,9 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{Builder, JoinHandle};
 use std::time::Instant;
 
-/// Words that the threads share and go round (128 MiB): more than caches hold.
+/// Words that the threads share and read in a cycle (128 MiB): more than caches hold.
 const WORDS: usize = 16 << 20;
-/// Words between two looks at the clock.
+/// Words between two checks of the stop flag.
 const STEP: usize = 128 << 10;
 
 struct Shared {
@@ -18,7 +19,7 @@ struct Shared {
     bytes: AtomicU64,
 }
 
-/// Running threads. Dropping it ends them.
+/// Running threads, which end when this is dropped.
 pub(super) struct Compute {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -26,9 +27,9 @@ pub(super) struct Compute {
 }
 
 impl Compute {
-    /// Starts `threads` of them.
+    /// Starts `threads` threads.
     pub fn start(threads: usize) -> io::Result<Self> {
-        // Not zeros: untouched zero pages are all the same one.
+        // Not zeros, because untouched zero pages all share one page.
         let words = (0..WORDS as u64).collect();
         let shared = Arc::new(Shared { words, stop: AtomicBool::new(false), bytes: AtomicU64::new(0) });
         let mut compute = Self { shared, threads: Vec::new(), started: Instant::now() };
@@ -42,7 +43,8 @@ impl Compute {
         Ok(compute)
     }
 
-    /// 10^9 bytes per second that all threads together have gone through since the last call (or the start).
+    /// Returns the rate of all threads together since the last call (or the start), in 10^9 bytes
+    /// per second.
     pub fn gbps(&mut self) -> f64 {
         let bytes = self.shared.bytes.swap(0, Ordering::Relaxed);
         let seconds = self.started.elapsed().as_secs_f64();

@@ -1,4 +1,4 @@
-//! Why reading cannot be measured.
+//! Errors of measuring.
 
 use crate::error::StoreError;
 use std::io;
@@ -7,19 +7,19 @@ use terrace_model::ByteSize;
 
 /// Why reading cannot be measured.
 ///
-/// Every message is complete on its own: where there is a cause below, the message contains it.
+/// Every message is complete on its own: it contains the message of its source, if it has one.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IoBenchError {
-    /// The file cannot be opened, or no engine can be had.
+    /// The file cannot be opened, or no engine is available.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Not one request fits the file.
+    /// The file is shorter than one request.
     #[error("{} has {len} bytes: too short to measure, the shortest read is {least} bytes", path.display())]
     TooShort {
         /// The file.
         path: PathBuf,
-        /// Its bytes.
+        /// Length of the file in bytes.
         len: u64,
         /// Bytes of the shortest read.
         least: u64,
@@ -34,9 +34,9 @@ pub enum IoBenchError {
         dir: PathBuf,
         /// Bytes of the file.
         size: ByteSize,
-        /// Bytes that would have to be free.
+        /// Bytes that must be free.
         needed: ByteSize,
-        /// Bytes that are.
+        /// Bytes that are free.
         free: ByteSize,
     },
     /// The file to measure cannot be written.
@@ -46,7 +46,7 @@ pub enum IoBenchError {
         dir: PathBuf,
         /// Bytes of the file.
         size: ByteSize,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A read failed.
@@ -56,20 +56,20 @@ pub enum IoBenchError {
         path: PathBuf,
         /// Bytes per request.
         request_size: ByteSize,
-        /// Requests in flight.
+        /// Number of requests in flight.
         queue_depth: u32,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// Memory or threads cannot be had.
+    /// Memory or threads are not available.
     #[error("cannot get {what}: {source}")]
     Resources {
-        /// What was wanted.
+        /// What was needed.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The caller's function stopped it.
+    /// The caller stopped it.
     #[error("stopped")]
     Stopped,
 }

@@ -1,4 +1,5 @@
-//! How fast a file can be read: the store's own engines, kept busy in every way that matters to the store.
+//! Measures how fast a file can be read by the store's own engines, in every way that matters to
+//! the store.
 
 mod advice;
 mod cache;
@@ -31,17 +32,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use terrace_model::ByteSize;
 
-/// Files shorter than this say more about caches in the device than about the device.
+/// Reads of shorter files measure the device's cache rather than the device.
 const TELLING_FILE: u64 = 64 << 20;
-/// So do shorter rows about its mood.
+/// Shorter rows are mostly noise.
 const TELLING_ROW: Duration = Duration::from_millis(50);
-/// Rows are not shorter than this, whatever time was given.
+/// Rows are never shorter than this, whatever time is given.
 const SHORTEST_ROW: Duration = Duration::from_millis(20);
-/// Rounds, where there is time for more than one.
+/// Number of rounds, if there is time for more than one.
 const ROUNDS: u32 = 3;
-/// Memory to read into: more than caches hold.
+/// Bytes of memory to read into: more than caches hold.
 const MEMORY: u64 = 256 << 20;
-/// Share of its pages in the page cache with which a file counts as cold.
+/// A file counts as cold if the page cache holds at most this share of its pages.
 const COLD: f64 = 0.02;
 
 /// A file about to be measured.
@@ -61,19 +62,22 @@ pub struct IoBench {
 }
 
 impl IoBench {
-    /// Opens a file to measure it for about `time` in all. The page cache is asked to forget it several times.
+    /// Opens a file to measure for about `time` in all. The file is dropped from the page cache
+    /// several times.
     ///
     /// # Errors
-    /// If it cannot be opened, is no regular file, or has less than one page.
+    /// If it cannot be opened, is not a regular file, or is shorter than a page.
     pub fn file(path: &Path, time: Duration) -> Result<Self, IoBenchError> {
         Self::open(path, path, time, None)
     }
 
-    /// Writes a nameless file of `size` to a directory, to measure it for about `time` in all. It is gone with this
-    /// value, or with the process. `progress` gets the bytes written so far.
+    /// Writes a nameless file of `size` to a directory, to measure for about `time` in all. The
+    /// file vanishes with this value, or with the process. `progress` gets the bytes written so
+    /// far.
     ///
     /// # Errors
-    /// If the file system has no room for it (64 MiB are left free), or it cannot be written; as [`IoBench::file`].
+    /// If the file system has no room for the file (64 MiB are left free), or it cannot be written;
+    /// and those of [`IoBench::file`].
     pub fn scratch(
         dir: &Path,
         size: ByteSize,
@@ -133,30 +137,30 @@ impl IoBench {
         })
     }
 
-    /// Bytes of the file.
+    /// Returns the bytes of the file.
     pub fn size(&self) -> ByteSize {
         ByteSize(self.len)
     }
 
-    /// The device that it is on, where the system tells.
+    /// Returns the device that the file is on, if it is known.
     pub fn device(&self) -> Option<&BlockDevice> {
         self.device.as_ref()
     }
 
-    /// What will be measured, in this order.
+    /// Returns the cases that will be measured, in this order.
     pub fn cases(&self) -> &[Case] {
         &self.cases
     }
 
-    /// Measurements that [`IoBench::run`] will take: every case in each round.
+    /// Returns the number of measurements of [`IoBench::run`]: every case in each round.
     pub fn measurements(&self) -> u64 {
         u64::from(self.rounds) * self.cases.len() as u64
     }
 
-    /// Measures. `measured` is called after each measurement.
+    /// Measures all cases. `measured` is called after each measurement.
     ///
     /// # Errors
-    /// If a read fails, memory or threads cannot be had, or `measured` says so.
+    /// If a read fails, memory or threads are not available, or `measured` stops it.
     pub fn run(mut self, measured: &mut dyn FnMut() -> ControlFlow<()>) -> Result<IoReport, IoBenchError> {
         let memory = |source| IoBenchError::Resources { what: "memory for reads", source };
         let most = self.cases.iter().map(|case| case.request_size.0 * u64::from(case.queue_depth)).max();
@@ -237,7 +241,7 @@ impl IoBench {
         let (engine, _) = open_engine(case.engine, case.queue_depth, None, files)?;
         let mut compute = compute;
         if let Some(compute) = &mut compute {
-            // From here on.
+            // Starts the count again.
             compute.gbps();
         }
         let timing = measure(engine, target, &load, &Clock::default()).map_err(failed)?;
@@ -266,7 +270,7 @@ fn start_compute() -> Result<Compute, IoBenchError> {
     Compute::start(threads).map_err(failed)
 }
 
-/// Why a recommendation from such a measurement should not be kept.
+/// Returns why a recommendation from such a measurement should not be kept.
 fn not_telling(len: u64, row_time: Duration) -> Option<String> {
     let (least, len) = (ByteSize(TELLING_FILE), ByteSize(len));
     if len < least {

@@ -1,55 +1,55 @@
-//! What was measured.
+//! The results of measuring.
 
 use super::cases::Case;
 use crate::kept::IoSettings;
 use serde::Serialize;
 
-/// What the page cache had to do with a row.
+/// The role of the page cache in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Cache {
-    /// Nothing: direct reads.
+    /// None: reads were direct.
     Bypassed,
-    /// It had nothing of the file at the start, and no place was read twice.
+    /// It held nothing of the file at the start, and no place was read twice.
     Cold,
-    /// It had a part of the file and did not let go of it: the rate is not the device's.
+    /// It held a part of the file and did not drop it: the rate is not that of the device.
     Warm,
-    /// The file system does not tell.
+    /// The file system does not report it.
     Unknown,
 }
 
-/// One case's measurement: of several, the one with the median rate.
+/// The measurement of one case: of several rounds, the one with the median rate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// What was measured.
+    /// The case.
     #[serde(flatten)]
     pub case: Case,
-    /// Bytes read.
+    /// Number of bytes read.
     pub bytes: u64,
-    /// Requests.
+    /// Number of requests.
     pub requests: u64,
     /// Seconds from the first request to the last result.
     pub seconds: f64,
-    /// 10^9 bytes per second.
+    /// Rate in 10^9 bytes per second.
     pub gbps: f64,
-    /// The same in the slowest round.
+    /// Rate of the slowest round.
     pub gbps_min: f64,
-    /// The same in the fastest round.
+    /// Rate of the fastest round.
     pub gbps_max: f64,
-    /// Time that half of the requests did not exceed, in microseconds.
+    /// Time in microseconds that half of the requests did not exceed.
     pub p50_us: u32,
-    /// Time that 99 of 100 requests did not exceed (of fewer than 100: the longest), in microseconds.
+    /// Time in microseconds that 99 of 100 requests did not exceed; the longest, of fewer than 100.
     pub p99_us: u32,
-    /// Processor seconds per 10^9 bytes, the kernel's workers included; `None` beside computation.
+    /// Processor seconds per 10^9 bytes, including the kernel's workers; `None` during computation.
     pub cpu_s_per_gb: Option<f64>,
-    /// What the page cache had to do with it.
+    /// The role of the page cache.
     pub cache: Cache,
-    /// 10^9 bytes per second that the computation beside went through.
+    /// Rate of the computation at the same time, in 10^9 bytes per second.
     pub compute_gbps: Option<f64>,
 }
 
 impl Row {
-    /// Takes the median of one case's rounds; the cache was warm if it ever was.
+    /// Takes the median of the rounds of one case. The cache counts as warm if it was in any round.
     pub(super) fn median(mut rounds: Vec<Self>) -> Option<Self> {
         rounds.sort_by(|a, b| a.gbps.total_cmp(&b.gbps));
         let (slowest, fastest) = (*rounds.first()?, *rounds.last()?);
@@ -60,21 +60,22 @@ impl Row {
     }
 }
 
-/// Everything that was found.
+/// The results of all measurements.
 #[derive(Clone, Debug)]
 pub struct IoReport {
-    /// Times that everything was measured: all cases once, then all again, so that what drifts drifts for all.
+    /// Number of rounds. Each measures all cases, so that drift affects all alike.
     pub rounds: u32,
     /// The measurements, in the order of `IoBench::cases`.
     pub rows: Vec<Row>,
-    /// 10^9 bytes per second that the computation goes through when nothing is read; `None` if it was not needed.
+    /// Rate of the computation while nothing is read, in 10^9 bytes per second; `None` if it was
+    /// not measured.
     pub compute_alone_gbps: Option<f64>,
-    /// What could not be measured as wanted, for people.
+    /// Sentences on what could not be measured as intended.
     pub notes: Vec<String>,
-    /// The settings that the rows speak for; `None` if nothing was read.
+    /// The recommended settings; `None` if nothing was read.
     pub recommended: Option<IoSettings>,
-    /// Why these.
+    /// The reasons for these settings.
     pub reasons: Vec<String>,
-    /// Why the recommendation should not be kept, if it should not.
+    /// Why the recommendation should not be kept; `None` if it can be kept.
     pub not_telling: Option<String>,
 }

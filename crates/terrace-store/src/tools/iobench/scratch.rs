@@ -1,4 +1,4 @@
-//! A file to measure where there is none.
+//! Writing a temporary file to measure.
 
 use super::error::IoBenchError;
 use std::fs::File;
@@ -10,17 +10,18 @@ use terrace_model::ByteSize;
 
 /// Bytes written at a time.
 const PIECE: usize = 4 << 20;
-/// What stays free: a full file system harms others.
+/// Bytes that stay free, because a full file system harms other programs.
 const MARGIN: u64 = 64 << 20;
 
-/// A nameless file in a directory: gone with the process, whatever ends it.
+/// A nameless file in a directory, which vanishes with the process, however that ends.
 #[derive(Debug)]
 pub(super) struct Scratch {
     file: File,
 }
 
 impl Scratch {
-    /// Writes `size` bytes that neither compress nor repeat, down to the device. `progress` gets the bytes so far.
+    /// Writes `size` bytes that neither compress nor repeat, and syncs them to the device.
+    /// `progress` gets the bytes written so far.
     pub fn write(
         dir: &Path,
         size: ByteSize,
@@ -41,7 +42,7 @@ impl Scratch {
             random.fill(&mut piece);
             let len = usize::try_from(size.0 - done).map_or(PIECE, |left| left.min(PIECE));
             file.write_all(&piece[..len]).map_err(|source| match source.kind() {
-                // Another program took the room meanwhile.
+                // Another program has taken the room meanwhile.
                 ErrorKind::StorageFull | ErrorKind::QuotaExceeded => IoBenchError::NoRoom {
                     dir: dir.into(),
                     size,
@@ -55,12 +56,13 @@ impl Scratch {
                 return Err(IoBenchError::Stopped);
             }
         }
-        // Dirty pages would be written out in the middle of the measurements, and cannot be forgotten.
+        // Dirty pages would be written during the measurements, and cannot be dropped from the
+        // cache.
         file.sync_all().map_err(failed)?;
         Ok(Self { file })
     }
 
-    /// By which this process can open it.
+    /// Returns a path by which this process can open the file.
     pub fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
     }

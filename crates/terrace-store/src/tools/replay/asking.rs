@@ -1,8 +1,10 @@
-//! How the backend asks the store for an MoE block, step for step.
+//! Requests the experts of an MoE block from the store in the same steps as the backend.
 //!
-//! Experts as a whole ([`Bundles`]) where slots hold two of them. Else matrix by matrix: the first matrix asks for its experts, then for those of the block's other matrices as far as there is room; each
-//! matrix that follows gives back what the ones before it held. Where the slots do not hold a matrix's experts at once, they
-//! come in waves, and what was asked for ahead makes room.
+//! If slots hold two whole experts, experts are requested as a whole ([`Bundles`]). Otherwise they
+//! are requested matrix by matrix: first those of the first matrix, then those of the block's other
+//! matrices as far as there is room. Each following matrix releases what the ones before it held.
+//! If the slots do not hold a matrix's experts at once, these come in waves, and what was requested
+//! ahead makes room.
 
 use crate::block::BlockId;
 use crate::bundles::Bundles;
@@ -17,7 +19,7 @@ pub struct Asking {
     bundles: Bundles,
     matrices: Vec<Matrix>,
     blocks: Vec<BlockId>,
-    /// What the MoE block under way asks for.
+    /// How the current MoE block uses its experts.
     how: Use,
 }
 
@@ -25,20 +27,20 @@ pub struct Asking {
 struct Matrix {
     first: u32,
     fetch: Fetch,
-    /// The touched experts before this one are computed.
+    /// Index of the first touched expert that is not computed yet.
     from: usize,
-    /// From there on, this many are leased or on their way.
+    /// Number of experts from there on that are leased or being read.
     accepted: usize,
 }
 
 impl Asking {
-    /// Nothing is asked for.
+    /// Makes a value without requests.
     pub fn new() -> Self {
         Self { bundles: Bundles::default(), matrices: Vec::new(), blocks: Vec::new(), how: Use::Decode }
     }
 
-    /// One MoE block: the first blocks of its `tensors`, in order, the experts that its tokens go to, ascending, and how
-    /// they are used.
+    /// Requests one MoE block: the first blocks of its `tensors` in order, the experts that its
+    /// tokens use, ascending, and how they are used.
     pub fn block(
         &mut self,
         store: &mut Store,
@@ -47,7 +49,7 @@ impl Asking {
         how: Use,
     ) -> Result<(), StoreError> {
         self.how = how;
-        // A block gives back what the block before held.
+        // An MoE block first releases what the one before held.
         self.end(store);
         let firsts: Vec<BlockId> = tensors.collect();
         if firsts.len() > 1 && Bundles::suit(store, firsts.iter().copied()) {
@@ -75,7 +77,7 @@ impl Asking {
         Ok(())
     }
 
-    /// Experts as a whole: what is there is computed at once.
+    /// Requests whole experts. Those that arrive count as computed at once.
     fn experts(&mut self, store: &mut Store, firsts: &[BlockId], touched: &[u32]) -> Result<(), StoreError> {
         self.bundles.begin(store, firsts.iter().copied(), touched, self.how)?;
         loop {
@@ -89,7 +91,7 @@ impl Asking {
         }
     }
 
-    /// The graph is over: all leases go.
+    /// Ends the graph: releases all leases.
     pub fn end(&mut self, store: &mut Store) {
         self.bundles.end(store);
         for matrix in &mut self.matrices {
@@ -98,7 +100,8 @@ impl Asking {
         }
     }
 
-    /// Whether all touched experts of the matrix are leased or on their way.
+    /// Requests experts of a matrix. Returns whether all of its touched experts are leased or being
+    /// read.
     fn request(&mut self, store: &mut Store, matrix: usize, touched: &[u32]) -> Result<bool, StoreError> {
         let matrix = &mut self.matrices[matrix];
         if matrix.accepted == 0 {

@@ -1,7 +1,8 @@
-//! What a recorded run would have read under another policy or budget.
+//! Replays a trace, to count what the run would have read with another policy or budget.
 //!
-//! A replay asks a store for what the recorded MoE blocks asked for, in their order. The store is the real one down to its
-//! slots and their fragmentation, over an engine that reads nothing: what it counts is what a run would have counted.
+//! A replay requests what the recorded MoE blocks requested, in their order. The store is the real
+//! one, including its slots and their fragmentation, over an engine that reads nothing, so it
+//! counts what a run would have counted.
 
 mod asking;
 mod policy;
@@ -18,40 +19,40 @@ use std::sync::Arc;
 use terrace_model::trace::{Trace, TracedBlock};
 use terrace_model::{ByteSize, ExpertId};
 
-/// A trace ready to be replayed again and again.
+/// A trace that is prepared for any number of replays.
 #[derive(Debug)]
 pub struct Replay<'a> {
     trace: &'a Trace,
     blocks: Vec<BlockSpec>,
-    /// By tensor: its first block.
+    /// The first block of each tensor.
     firsts: Vec<u32>,
 }
 
-/// What passes cost.
+/// The costs of some passes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Counts {
-    /// Runs of the graph.
+    /// Number of passes.
     pub passes: u64,
-    /// Tokens in them.
+    /// Number of tokens in them.
     pub tokens: u64,
-    /// Uses of blocks that were there.
+    /// Uses of blocks that were in a slot or being read.
     pub hits: u64,
     /// Uses of blocks that had to be read.
     pub misses: u64,
-    /// Blocks that gave up their slot.
+    /// Number of evicted blocks.
     pub evictions: u64,
     /// Bytes read from the files.
     pub bytes_read: ByteSize,
 }
 
 impl Counts {
-    /// Share of the uses that needed no read; 0 if there were none.
+    /// Returns the share of uses that needed no read; 0 if there were none.
     pub fn hit_rate(&self) -> f64 {
         let uses = self.hits + self.misses;
         if uses == 0 { 0.0 } else { self.hits as f64 / uses as f64 }
     }
 
-    /// Bytes read per token; 0 if there were none.
+    /// Returns the bytes read per token; 0 if there were no tokens.
     pub fn bytes_per_token(&self) -> f64 {
         if self.tokens == 0 { 0.0 } else { self.bytes_read.0 as f64 / self.tokens as f64 }
     }
@@ -66,27 +67,28 @@ impl Counts {
     }
 }
 
-/// The outcome of a replay.
+/// The result of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplayResult {
     /// Passes over several tokens.
     pub prompt: Counts,
     /// Passes over one token each.
     pub decode: Counts,
-    /// Bytes that each of the latter read.
+    /// Bytes that each pass over one token read.
     pub decode_bytes: Vec<u64>,
 }
 
 impl ReplayResult {
-    /// All passes together.
+    /// Returns the counts of all passes together.
     pub fn total(&self) -> Counts {
         let mut total = self.prompt;
         total.add(&self.decode);
         total
     }
 
-    /// Tokens per second in decoding if the slower of reading (at `bytes_per_second`) and computing (`compute_seconds` per
-    /// token) hides the other within each token; none if neither takes time.
+    /// Predicts the tokens per second of decoding if, within each token, the slower of reading (at
+    /// `bytes_per_second`) and computing (`compute_seconds` per token) hides the other; `None` if
+    /// neither takes time.
     pub fn predict(&self, bytes_per_second: f64, compute_seconds: f64) -> Option<f64> {
         let token = |bytes: &u64| (*bytes as f64 / bytes_per_second).max(compute_seconds);
         let seconds: f64 = self.decode_bytes.iter().map(token).sum();
@@ -112,10 +114,11 @@ impl<'a> Replay<'a> {
         Self { trace, blocks, firsts }
     }
 
-    /// Replays it with `slots` of RAM for slots.
+    /// Replays the trace with `slots` of RAM for slots.
     ///
     /// # Errors
-    /// [`StoreError::BudgetTooSmall`] if not even one block fits; [`StoreError::HotList`].
+    /// [`StoreError::BudgetTooSmall`] if not even one block fits; [`StoreError::HotList`] if the
+    /// list of the policy cannot be read.
     pub fn run(&self, policy: &ReplayPolicy, slots: ByteSize) -> Result<ReplayResult, StoreError> {
         let header = &self.trace.header;
         let future = matches!(policy, ReplayPolicy::Belady).then(|| self.future());
@@ -144,7 +147,7 @@ impl<'a> Replay<'a> {
                 }
                 distinct(&block.ids, &mut touched);
                 let rows = block.ids.len() as u64 / u64::from(self.trace.groups[block.group as usize].top_k);
-                // The oracle orders by what is to come, also in a sweep.
+                // The oracle orders by future uses, also in a sweep.
                 let how = if future.is_some() { Use::Decode } else { Use::of_tokens(rows) };
                 asking.block(&mut store, self.tensors(block), &touched, how)?;
             }
@@ -170,13 +173,14 @@ impl<'a> Replay<'a> {
         Ok(result)
     }
 
-    /// First blocks of the tensors that an MoE block asks for, in its order.
+    /// Returns the first blocks of the tensors that an MoE block requests, in its order.
     fn tensors(&self, block: &TracedBlock) -> impl Iterator<Item = BlockId> + '_ {
         let tensors = &self.trace.groups[block.group as usize].tensors;
         tensors.iter().map(|&tensor| BlockId(self.firsts[tensor as usize]))
     }
 
-    /// When each block is used; the n-th MoE block of the trace is time n, counted from 1.
+    /// Collects when each block is used. The n-th MoE block of the trace, counted from 1, is time
+    /// n.
     fn future(&self) -> Future {
         let mut uses = vec![Vec::new(); self.blocks.len()];
         let (mut time, mut touched) = (0, Vec::new());
@@ -191,7 +195,7 @@ impl<'a> Replay<'a> {
     }
 }
 
-/// The experts of all tokens, ascending, each once.
+/// Collects the experts of all tokens, ascending, each once.
 fn distinct(ids: &[u32], out: &mut Vec<u32>) {
     out.clear();
     out.extend_from_slice(ids);

@@ -1,4 +1,4 @@
-//! The policies that a replay knows: a run's, and the oracle.
+//! The policies of replays: those of runs, and the oracle.
 
 use crate::choice::ParseChoiceError;
 use crate::policy::PolicyKind;
@@ -8,13 +8,14 @@ use std::str::FromStr;
 /// A policy to replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReplayPolicy {
-    /// One that a run can have.
+    /// A policy of runs.
     Online(PolicyKind),
-    /// The oracle, which knows the whole trace: what goes is what is used again last.
+    /// The oracle, which knows the whole trace, and evicts the block whose next use is farthest in
+    /// the future.
     Belady,
 }
 
-/// A name that is no policy's.
+/// Text that is not a policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}, or belady")]
 pub struct ParseReplayPolicyError(#[from] ParseChoiceError);

@@ -4,7 +4,7 @@ use terrace_model::trace::{Pass, TraceGroup, TraceHeader, TracedTensor};
 use terrace_model::{Extent, FileIndex, LayerId};
 
 const EXPERTS: u32 = 8;
-/// Of one expert's part of one matrix.
+/// Bytes of one expert's part of one matrix.
 const BYTES: u64 = 5000;
 
 /// Two layers with two matrices each.
@@ -45,11 +45,12 @@ fn lru() -> ReplayPolicy {
 
 #[test]
 fn counts_are_those_of_a_sheet_of_paper() {
-    // Slots of two pages. A prompt of two tokens, then two tokens.
+    // Slots have two pages. There is a prompt of two tokens, then two decoded tokens.
     let trace = trace(&[[&[0, 1, 1, 2], &[3, 4, 3, 4]], [&[0, 1], &[3, 5]], [&[0, 6], &[3, 4]]], 2);
     let replay = Replay::new(&trace);
     let all = replay.run(&lru(), ByteSize::mib(1)).unwrap();
-    // Blocks: experts times two matrices. Prompt: 3 and 2 experts, all new. Then 5 and 6 are new.
+    // Each expert has two blocks. The prompt uses 3 and 2 experts, all new; after it, 5 and 6 are
+    // new.
     assert_eq!((all.prompt.passes, all.prompt.tokens), (1, 2));
     assert_eq!((all.prompt.hits, all.prompt.misses), (0, 10));
     assert_eq!((all.decode.passes, all.decode.tokens), (2, 2));
@@ -60,7 +61,7 @@ fn counts_are_those_of_a_sheet_of_paper() {
     assert_eq!(all.predict(2.0 * BYTES as f64, 0.0), Some(1.0));
     assert_eq!(all.predict(2.0 * BYTES as f64, 4.0), Some(0.25));
 
-    // Below a token's cycle of 8 blocks, LRU hits nothing; the oracle does.
+    // With fewer slots than the token cycle of 8 blocks, LRU never hits; the oracle does.
     let few = ByteSize(6 * 8192);
     let flushed = replay.run(&lru(), few).unwrap();
     assert_eq!((flushed.decode.hits, flushed.decode.misses), (0, 16));
@@ -72,7 +73,7 @@ fn counts_are_those_of_a_sheet_of_paper() {
 fn prompts_leave_what_decoding_had_warm() {
     let everything: Vec<u32> = (0..18).map(|id| id % EXPERTS).collect();
     let few = &everything[..16];
-    // Blocks: 8 of a token, 32 in all, 16 of a layer.
+    // A token uses 8 blocks; there are 32 in all, 16 per layer.
     let slots = ByteSize(26 * 8192);
     for (prompt, sweeps) in [(&everything[..], true), (few, false)] {
         let token: [&[u32]; 2] = [&[0, 1], &[3, 5]];
@@ -80,7 +81,7 @@ fn prompts_leave_what_decoding_had_warm() {
         let result = Replay::new(&trace).run(&lru(), slots).unwrap();
         assert_eq!(result.prompt.tokens, prompt.len() as u64 / 2);
         assert_eq!(result.decode.hits == 8, sweeps, "nine tokens are a sweep: {result:?}");
-        // The oracle makes no difference between them.
+        // The oracle does not distinguish them.
         let best = Replay::new(&trace).run(&ReplayPolicy::Belady, slots).unwrap();
         assert!(best.total().misses <= result.total().misses, "{best:?} {result:?}");
     }
@@ -90,7 +91,7 @@ fn prompts_leave_what_decoding_had_warm() {
 fn waves_read_what_they_must_and_too_little_is_an_error() {
     let trace = trace(&[[&[0, 1, 2, 3, 4, 5, 6, 7], &[0, 1, 2, 3, 4, 5, 6, 7]]], 8);
     let replay = Replay::new(&trace);
-    // A slot or three at a time: each block once, whatever was asked for ahead.
+    // With one or three slots each block is read at least once, whatever was requested ahead.
     for slots in [1, 3] {
         let counts = replay.run(&lru(), ByteSize(slots * 8192)).unwrap().total();
         assert!(counts.misses >= 32, "{counts:?}");
