@@ -1,6 +1,6 @@
-//! One test for each subject, so that a runner gives each a process, a name and a time of its own.
+//! One test for each subject, so that a runner gives each its own process, name and time.
 
-/// Makes tests out of a function of one argument: `each!(check: q8_0 = WeightType::Q8_0, ...)`.
+/// Makes tests from a function of one argument: `each!(check: q8_0 = WeightType::Q8_0, ...)`.
 #[macro_export]
 macro_rules! each {
     ($check:path: $($(#[$attribute:meta])* $name:ident = $subject:expr),* $(,)?) => {
@@ -14,7 +14,7 @@ macro_rules! each {
     };
 }
 
-/// Makes a test for each [`Arch`](crate::Arch) out of a function that takes one.
+/// Makes a test for each [`Arch`](crate::Arch) from a function that takes one.
 #[macro_export]
 macro_rules! each_architecture {
     ($check:path) => {

@@ -254,7 +254,10 @@ impl Spec {
                 ));
             }
             if self.groups() > 1 && self.top_k > self.experts / 2 {
-                return fail(format!("top-k {} does not fit half of the groups of {} experts", self.top_k, self.experts));
+                return fail(format!(
+                    "top-k {} does not fit half of the groups of {} experts",
+                    self.top_k, self.experts
+                ));
             }
         } else if self.experts != 0 || self.top_k != 0 {
             return fail(format!("a dense model cannot have {} experts", self.experts));

@@ -71,7 +71,10 @@ impl Hardware {
     pub fn differs(&self, other: &Self) -> Option<String> {
         let (a, b) = (self.memory.bytes() as f64, other.memory.bytes() as f64);
         if self.cpu != other.cpu {
-            Some(format!("it was measured on another processor (`{}`, this one is `{}`)", self.cpu, other.cpu))
+            Some(format!(
+                "it was measured on another processor (`{}`, this one is `{}`)",
+                self.cpu, other.cpu
+            ))
         } else if self.cores != other.cores {
             Some(format!("it was measured on {} cores, this process has {}", self.cores, other.cores))
         } else if (a - b).abs() > MEMORY_SLACK * a.max(b) {

@@ -165,9 +165,7 @@ impl Thread {
                     tracing::debug!(%headroom, %before, %to, "slots shrink");
                 }
                 if self.controller.is_at_least() && !std::mem::replace(&mut self.said.least, true) {
-                    tracing::warn!(
-                        "slots of {to} are the minimum for this model: they shrink no further"
-                    );
+                    tracing::warn!("slots of {to} are the minimum for this model: they shrink no further");
                 }
             }
             Step::Grow(to) => {

@@ -106,7 +106,10 @@ fn tensor(cursor: &mut Cursor<'_>, files: &[u64]) -> Result<TracedTensor, TraceE
     let layer = cursor.number("a layer", MOST_COUNT)?;
     let experts = cursor.number("a tensor's experts", MOST_COUNT)?;
     if len == 0 || !len.is_multiple_of(experts.max(1)) {
-        return Err(TraceError::Invalid { offset, reason: "a tensor whose length is not a multiple of its experts" });
+        return Err(TraceError::Invalid {
+            offset,
+            reason: "a tensor whose length is not a multiple of its experts",
+        });
     }
     Ok(TracedTensor {
         extent: Extent { file: FileIndex(file as u32), offset: start, len },

@@ -108,8 +108,10 @@ impl Scene<'_> {
             _ => writeln!(out, "  {}: every token uses all of it", self.place(home)),
         };
         if matrix.is_none() {
-            let _ =
-                writeln!(out, "  not streamable, because it is too small or not a matrix: it stays with its layer");
+            let _ = writeln!(
+                out,
+                "  not streamable, because it is too small or not a matrix: it stays with its layer"
+            );
         }
         if let Some(matrix) = matrix.filter(|_| home == 0) {
             let mut other = assignment.clone();

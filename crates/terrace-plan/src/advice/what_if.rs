@@ -75,8 +75,9 @@ fn change(part: &str) -> Result<Change, ParseWhatIfError> {
         },
         ("device", "none") => Ok(Change::NoDevices),
         ("device", value) => {
-            let (memory, bandwidth) =
-                value.split_once('@').ok_or_else(|| bad("a device is MEMORY@BANDWIDTH, as in 24GiB@1TB/s".into()))?;
+            let (memory, bandwidth) = value
+                .split_once('@')
+                .ok_or_else(|| bad("a device is MEMORY@BANDWIDTH, as in 24GiB@1TB/s".into()))?;
             Ok(Change::Device(size(memory)?, rate(bandwidth)?))
         }
         _ => Err(bad(String::new())),

@@ -108,7 +108,9 @@ pub struct ThreadBandwidth {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProfileError {
     /// The description has another version.
-    #[error("the machine description `{name}` has version {found}, this program reads version {PROFILE_VERSION}")]
+    #[error(
+        "the machine description `{name}` has version {found}, this program reads version {PROFILE_VERSION}"
+    )]
     Version {
         /// Name of the machine.
         name: String,

@@ -220,7 +220,9 @@ impl PlanFile {
                 }
                 _ if !is_matrix(tensor) => return Err(refuse("only matrices can be streamed")),
                 _ if by_row && !table => return Err(refuse("only embedding tables are read by row")),
-                _ if !by_row && table => return Err(refuse("it is read by row, so it belongs in `read_by_row`")),
+                _ if !by_row && table => {
+                    return Err(refuse("it is read by row, so it belongs in `read_by_row`"));
+                }
                 _ => chosen.insert(index),
             };
         }

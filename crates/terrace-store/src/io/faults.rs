@@ -70,9 +70,12 @@ fn parse_rule(rule: &str) -> Result<(Fault, Range<u64>), &'static str> {
         "eagain" => Fault::Eagain,
         "short" => Fault::Short,
         "eof" => Fault::Eof,
-        _ => Fault::Latency(parse_latency(fault.strip_prefix("latency=").ok_or("this fault does not exist")?)?),
+        _ => {
+            Fault::Latency(parse_latency(fault.strip_prefix("latency=").ok_or("this fault does not exist")?)?)
+        }
     };
-    let number = |text: &str| text.parse::<u64>().map_err(|_| "a request number or a range of them must follow the @");
+    let number =
+        |text: &str| text.parse::<u64>().map_err(|_| "a request number or a range of them must follow the @");
     let requests = match requests.split_once("..") {
         None => {
             let only = number(requests)?;

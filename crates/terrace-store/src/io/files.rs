@@ -80,7 +80,11 @@ impl Files {
     pub fn check(&self, extent: Extent, name: &dyn fmt::Display) -> Result<(), StoreError> {
         let bad = |reason: String| StoreError::BadExtent { tensor: name.to_string(), reason };
         let Some(file) = self.all.get(extent.file.index()) else {
-            return Err(bad(format!("it lies in file {}, but there are {} files", extent.file, self.all.len())));
+            return Err(bad(format!(
+                "it lies in file {}, but there are {} files",
+                extent.file,
+                self.all.len()
+            )));
         };
         if extent.len == 0 {
             return Err(bad("it has no bytes".into()));
@@ -139,7 +143,12 @@ pub(crate) fn open_files(paths: Vec<PathBuf>, choice: DirectChoice) -> Result<Fi
         }
     }
     // Without files the alignment is 1.
-    Ok(Files { direct: true, align, reason: format!("direct, because a trial read aligned to {align} bytes worked"), all })
+    Ok(Files {
+        direct: true,
+        align,
+        reason: format!("direct, because a trial read aligned to {align} bytes worked"),
+        all,
+    })
 }
 
 fn open(path: PathBuf) -> Result<ModelFd, StoreError> {

@@ -83,10 +83,7 @@ impl Store {
             let spec = &self.blocks[block.index()];
             let error = self.read_error(spec.to_string(), spec.extent, failure);
             let purpose = self.order.purpose(block).name();
-            tracing::warn!(
-                purpose,
-                "a background read failed (further failures are only counted): {error}"
-            );
+            tracing::warn!(purpose, "a background read failed (further failures are only counted): {error}");
         }
     }
 }

@@ -138,7 +138,9 @@ impl Store {
     /// Refuses ids that the store does not have.
     pub(super) fn check_ids(&self, blocks: &[BlockId]) -> Result<(), StoreError> {
         match blocks.iter().find(|block| block.index() >= self.blocks.len()) {
-            Some(block) => Err(StoreError::Misuse(format!("there is no block {} among {}", block.0, self.blocks.len()))),
+            Some(block) => {
+                Err(StoreError::Misuse(format!("there is no block {} among {}", block.0, self.blocks.len())))
+            }
             None => Ok(()),
         }
     }

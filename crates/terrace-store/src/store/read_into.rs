@@ -100,7 +100,11 @@ impl Store {
                 self.files.check(read.extent, &read.name)?;
             }
             if read.dst.len() as u64 != read.extent.len {
-                let reason = format!("{} bytes cannot be read into {} bytes of memory", read.extent.len, read.dst.len());
+                let reason = format!(
+                    "{} bytes cannot be read into {} bytes of memory",
+                    read.extent.len,
+                    read.dst.len()
+                );
                 return Err(StoreError::BadExtent { tensor: read.name.into(), reason });
             }
         }

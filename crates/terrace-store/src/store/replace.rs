@@ -58,7 +58,10 @@ impl Store {
                 });
             }
             if self.slots.leases.is_leased(block) {
-                return Err(StoreError::Misuse(format!("{} cannot be replaced: it is leased", self.blocks[block.index()])));
+                return Err(StoreError::Misuse(format!(
+                    "{} cannot be replaced: it is leased",
+                    self.blocks[block.index()]
+                )));
             }
         }
         for &(block, _) in changes {

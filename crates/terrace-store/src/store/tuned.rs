@@ -112,7 +112,9 @@ impl Tuned {
                     tracing::debug!("the probe's result is not kept: {error}");
                 }
             }
-            Ok(None) => tracing::debug!("the probe of {} was too short to be reliable", largest.path.display()),
+            Ok(None) => {
+                tracing::debug!("the probe of {} was too short to be reliable", largest.path.display())
+            }
             // The reads of the model itself will report what is wrong, and with which tensor.
             Err(error) => tracing::debug!("no probe of {}: {error}", largest.path.display()),
         }

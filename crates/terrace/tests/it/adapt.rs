@@ -81,10 +81,7 @@ fn slots_never_shrink_below_what_is_needed() {
     assert!(now >= minimum && now < bytes(&plan["budget"]), "{now} of {plan}");
     let text = stderr(&output);
     assert_eq!(text.lines().count(), 2, "{text}");
-    assert!(
-        text.contains("slots shrink from ") && text.contains("the minimum for this model"),
-        "{text}"
-    );
+    assert!(text.contains("slots shrink from ") && text.contains("the minimum for this model"), "{text}");
 }
 
 #[test]
