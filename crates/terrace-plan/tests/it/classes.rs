@@ -1,4 +1,4 @@
-//! What tensors are for, and the summary that is counted from it.
+//! Classes of tensors, and the summary that is counted from them.
 
 use crate::models;
 use crate::models::{Builder, F32, Q4_K, Q8_0};
@@ -52,7 +52,7 @@ fn experts_need_the_shape() {
     b.add("blk.0.ffn_gate_exps.weight", &[256, 64, 7], Q4_K);
     b.add("blk.0.ffn_down_exps.weight", &[256, 64], Q4_K);
     b.add("blk.0.ffn_down_exps.scale", &[16], F32);
-    // A layer with a router of its own size.
+    // A layer whose router has another size.
     b.add("blk.1.ffn_gate_inp.weight", &[256, 24], F32);
     b.add("blk.1.ffn_gate_up_exps.weight", &[256, 128, 24], Q8_0);
     let model = b.build();
@@ -116,7 +116,7 @@ fn top_k_per_layer() {
         b.add(format!("blk.{layer}.ffn_up_exps.weight"), &[256, 1, 4], Q4_K);
     }
     let mut model = b.build();
-    // Unknown: all of them.
+    // Without the number of used experts, all are counted as used.
     assert_eq!(Summary::of(&model).experts_used, Some(Count::Same(4)));
     let used = [1, 2, 9].map(MetaValue::U64).to_vec();
     model.metadata.insert("a.expert_used_count".into(), MetaValue::Array(used));

@@ -1,4 +1,4 @@
-//! How many slots each layer gets, as shares of a budget.
+//! Slots of each layer, as shares of a budget.
 
 use proptest::prelude::*;
 use terrace_model::ByteSize;
@@ -7,7 +7,7 @@ use terrace_plan::copies::{HotLayer, hot_slots};
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// A share of every layer, all of it used, never more than the budget.
+    /// Each layer gets its share of the budget, which is used up but not exceeded.
     #[test]
     fn slots_are_shares(layers in prop::collection::vec((1u32..200, 1u64..10_000), 1..20), share in 0.0..1.3f64) {
         let layers: Vec<HotLayer> =

@@ -1,9 +1,9 @@
-//! Mixes against all that there are.
+//! Mixes that were found, compared with all possible ones.
 
 use proptest::prelude::*;
 use terrace_plan::mix::{Mix, MixError, MixOption, least_cost, mixes};
 
-/// The cheapest of all mixes.
+/// Returns the cost of the cheapest mix within the budget.
 fn by_force(groups: &[Vec<MixOption>], budget: u64) -> Option<f64> {
     let mut all = vec![(0u64, 0.0f64)];
     for options in groups {
@@ -43,7 +43,8 @@ proptest! {
             holds(&groups, mix, budget);
         }
         prop_assert!(found.windows(2).all(|two| two[0].cost <= two[1].cost && two[0].choice != two[1].choice));
-        // In fractions it is never dearer; rounding costs one group's step at most, and exchanges take most of that back.
+        // The fractional optimum never costs more. Rounding costs at most one step of one group,
+        // and exchanges recover most of it.
         prop_assert!(bound <= best + 1e-9);
         prop_assert!(found[0].cost >= best - 1e-9);
         prop_assert!(found[0].cost <= bound + 1.0 + 1e-9, "{} {bound}", found[0].cost);
@@ -71,7 +72,7 @@ fn nearly_always_it_is_the_best() {
 
 #[test]
 fn a_model_of_many_layers_is_close_to_the_bound() {
-    // Sizes as of three types; costs differ by layer and by kind.
+    // Sizes like those of three types; costs differ by layer and by kind.
     let groups: Vec<Vec<MixOption>> = (0..180)
         .map(|i| {
             let weight = 0.2 + ((i * 37) % 61) as f64 / 61.0;

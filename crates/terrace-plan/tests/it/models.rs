@@ -1,4 +1,4 @@
-//! Descriptions of models as their GGUF files give them, without the files.
+//! Descriptions of models, equal to those read from their GGUF files, without the files.
 
 use std::collections::BTreeMap;
 use terrace_model::{Extent, FileIndex, MetaValue, ModelFile, Shape, Shard, TensorInfo, TensorType};
@@ -9,7 +9,7 @@ pub const Q4_K: (u32, &str, u32, u32) = (12, "q4_K", 256, 144);
 pub const Q6_K: (u32, &str, u32, u32) = (14, "q6_K", 256, 210);
 pub const MXFP4: (u32, &str, u32, u32) = (39, "mxfp4", 32, 17);
 
-/// Collects tensors one behind the other, as files hold them.
+/// Collects tensors at consecutive offsets, as in a file.
 pub struct Builder {
     model: ModelFile,
     arch: &'static str,
@@ -76,7 +76,7 @@ impl Builder {
     }
 }
 
-/// 48 layers of 128 experts, 8 used; 1.2 M parameters an expert and role.
+/// 48 layers of 128 experts, 8 used; 1.6 M parameters per expert and role.
 pub fn qwen3_30b() -> ModelFile {
     let mut b = Builder::new("qwen3moe")
         .meta("block_count", 48)
@@ -146,7 +146,7 @@ pub fn deepseek() -> ModelFile {
     b.ends(2048, 102_400);
     for layer in 0..27 {
         b.attention(layer, 2048, 512);
-        // As many heads as experts: three dimensions do not make an expert tensor.
+        // There are as many heads as experts: three dimensions alone do not make an expert tensor.
         b.add(format!("blk.{layer}.attn_k_b.weight"), &[128, 512, 64], Q8_0);
         if layer == 0 {
             b.ffn(layer, "", 2048, 10944);

@@ -1,4 +1,4 @@
-//! The patterns match the managed tensors and no others, and are few.
+//! The patterns match exactly the streamed tensors, and there are only a few.
 
 use crate::models;
 use proptest::prelude::*;
@@ -7,7 +7,8 @@ use terrace_model::ModelFile;
 use terrace_plan::model::override_patterns;
 use terrace_plan::{Manage, Managed, Selection, managed};
 
-/// The names that some pattern matches, searched as llama.cpp's loader does.
+/// Returns the indices of the tensors whose names match a pattern, searched as in llama.cpp's
+/// loader.
 fn matched(model: &ModelFile, patterns: &[String]) -> Vec<usize> {
     let patterns: Vec<Regex> = patterns.iter().map(|p| Regex::new(p).expect("a valid expression")).collect();
     let names = model.tensors.iter().enumerate();
@@ -89,7 +90,7 @@ proptest! {
         let odd: Vec<usize> = odd.iter().map(|i| i.index(model.tensors.len())).collect();
         let chosen = |(index, tensor): (usize, &terrace_model::TensorInfo)| {
             let layer = tensor.layer().is_some_and(|l| layers[l.index()]);
-            // A hash of the role, so that whole columns of tensors are in or out.
+            // Depends on the role alone, so that a role is chosen or not in all layers.
             let role = tensor.name.rsplit('.').nth(1).map_or(0, |r| r.bytes().map(usize::from).sum::<usize>());
             ((layer && roles[role % 16]) != odd.contains(&index)).then_some(Managed { tensor: index, experts: None })
         };

@@ -1,4 +1,4 @@
-//! Placements of well-known shapes on machines that exist only as descriptions.
+//! Plans of well-known models for machines that exist only as descriptions.
 
 use crate::models;
 use terrace_model::{ByteSize, ModelFile};
@@ -9,7 +9,7 @@ use terrace_plan::{
     Budget, HitCurve, KvChoice, MachineProfile, Mode, Plan, PlanError, PlanFile, Planner, Wishes, plan,
 };
 
-/// 8 cores, 50 GB/s of memory, a disk of 3.5 GB/s.
+/// Describes a machine with 8 cores, 50 GB/s of memory and a disk with 3.5 GB/s.
 fn machine(ram: u64) -> MachineProfile {
     let mut machine = MachineProfile::unmeasured("m", 8, ByteSize::gib(ram + 2), ByteSize::gib(ram));
     machine.memory.bandwidth = vec![ThreadBandwidth { threads: 8, bytes_per_s: 50e9 }];
@@ -146,7 +146,7 @@ fn the_context_is_counted_first() {
         plan(&model, &machine(12), &request).unwrap()
     };
     let (short, long, quantised) = (at(4096, KvType::F16), at(40960, KvType::F16), at(40960, KvType::Q8_0));
-    // 48 layers of 4 heads with twice 64 values (the description's width over its heads).
+    // 48 layers with 4 heads of 64 keys and 64 values (the model's width divided by its heads).
     assert_eq!(short.context.cache, ByteSize(48 * 4 * 128 * 2 * 4096));
     assert_eq!(long.context.cache.bytes(), 10 * short.context.cache.bytes());
     assert!(quantised.context.cache < long.context.cache);
@@ -210,7 +210,8 @@ fn better_machines_are_never_slower() {
         {
             let change: WhatIf = change.parse().unwrap();
             let after = placed(&model, &change.apply(&base)).estimate.unwrap().decode_tok_s;
-            // Steps to better neighbours end in different places where devices are among them (decision 0011).
+            // With devices, steps to better neighbours end in different local optima (decision
+            // 0011).
             assert!(after >= before * 0.98, "{change:?}: {before} became {after}");
         }
     }

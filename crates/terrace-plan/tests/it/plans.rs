@@ -8,13 +8,13 @@ use terrace_plan::machine::auto_reserve;
 use terrace_plan::model::{ContextSize, MATRIX_MIN, TensorClass, classify_all, slot_size};
 use terrace_plan::{Budget, MachineProfile, Manage, Mode, Plan, PlanError, Wishes, managed};
 
-/// What sets go by of a machine.
+/// The part of a machine that plans by sets depend on.
 #[derive(Clone, Copy)]
 struct Machine {
     ram_available: ByteSize,
 }
 
-/// What they go by of wishes.
+/// The part of the wishes that plans by sets depend on.
 #[derive(Clone, Copy, Default)]
 struct Request {
     manage: Manage,
@@ -23,8 +23,8 @@ struct Request {
     mapping: bool,
 }
 
-/// The plan of the sets alone: nothing can be estimated of a machine with a description of no version, so the cost model has no
-/// plan.
+/// Makes the plan by sets alone: for a machine description without a version nothing can be
+/// estimated, so the cost model has no plan.
 fn plan(model: &ModelFile, machine: &Machine, request: &Request) -> Result<Plan, PlanError> {
     let ram = machine.ram_available;
     let machine = MachineProfile { version: 0, ..MachineProfile::unmeasured("m", 8, ram, ram) };
@@ -49,7 +49,7 @@ fn planned(model: &ModelFile, manage: Manage, budget: ByteSize) -> Plan {
     plan(model, &BIG, &request(manage, budget)).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// The smallest budget, from the error that a budget of one byte gives.
+/// Returns the smallest budget, taken from the error for a budget of one byte.
 fn minimum(model: &ModelFile, manage: Manage) -> ByteSize {
     match plan(model, &BIG, &request(manage, ByteSize(1))) {
         Err(PlanError::BudgetTooSmall { minimum, .. }) => minimum,
@@ -116,7 +116,7 @@ fn modes() {
     let budget = ByteSize::gib(8);
     assert_eq!(planned(&moe, Manage::Experts, budget).mode, Mode::ExpertStreaming);
     assert_eq!(planned(&moe, Manage::Ffn, budget).mode, Mode::ExpertStreaming);
-    // Everything but the experts fits such a budget beside the slots, and is pinned.
+    // All other tensors fit into this budget beside the slots, and are pinned.
     assert_eq!(planned(&moe, Manage::All, budget).mode, Mode::ExpertStreaming);
     let least = minimum(&moe, Manage::All);
     assert_eq!(planned(&moe, Manage::All, least).mode, Mode::MixedStreaming);
@@ -171,7 +171,7 @@ fn what_fits_is_mapped_unless_reading_was_asked_for() {
     assert_eq!(auto(&moe, less, true), (Mode::ExpertStreaming, ByteSize::ZERO, false));
     assert_eq!(auto(&models::dense_70b(), fits, true).0, Mode::DenseFfnStreaming);
 
-    // A given budget decides as an automatic one does; what is asked for is done.
+    // A given budget leads to the same choice as an automatic one; an explicit choice is followed.
     let given = |manage, budget| {
         let request = Request { mapping: true, ..request(manage, budget) };
         plan(&moe, &BIG, &request).map(|plan| (plan.mode, plan.resident, plan.mapped, plan.budget))
@@ -224,8 +224,8 @@ fn minima() {
         plan(&moe, &BIG, &request(Manage::None, ByteSize::gib(1))).expect_err("does not fit").to_string();
     assert!(none.contains("all of it for resident weights"), "{none}");
 
-    // The embedding is only read by row where the output is a matrix of its own; the output is then the largest
-    // matrix, held while experts come and go.
+    // The embedding is only read by row if the output has its own matrix. The output is then the
+    // largest matrix, which is leased while experts are read and evicted.
     let output = moe.tensor("output.weight").expect("has one").size();
     let all = managed(&moe, Manage::All);
     assert_eq!(minimum(&moe, Manage::All), moe.size() - all.bytes(&moe) + slot_size(output.bytes()) + eight);
@@ -279,7 +279,7 @@ fn token_cycles_and_the_warning() {
     );
     assert!(format!("{short:#}").contains("warning: slots of") && !short.to_string().contains('\n'));
 
-    // Dense matrices are touched whole, the embedding table by row.
+    // Dense matrices are read whole, the embedding table by row.
     let dense = models::dense_70b();
     let all = planned(&dense, Manage::All, ByteSize::gib(8));
     let table = dense.tensor("token_embd.weight").expect("has one").size();
@@ -345,13 +345,13 @@ fn what_fits_beside_the_ring_is_pinned_evenly() {
     let plan = planned(&dense, Manage::Ffn, ByteSize::gib(24));
     let ffn = managed(&dense, Manage::Ffn).bytes(&dense);
     assert_eq!(plan.pinned + plan.managed_bytes, ffn);
-    // All of the budget is used but for a part of one matrix, and four of them are in slots.
+    // All of the budget is used except for less than one matrix, and the slots hold four matrices.
     let largest = plan.managed.infos(&dense).map(|(t, _)| t.size()).max().expect("some are managed");
     assert!(
         plan.slots.bytes() >= 4 * largest.bytes() && plan.slots.bytes() < 6 * largest.bytes(),
         "{plan:#}"
     );
-    // Evenly: no stretch of eight layers has much more to read than another.
+    // No run of eight layers has much more to read than another.
     let mut per_stretch = [0u64; 10];
     for (tensor, _) in plan.managed.infos(&dense) {
         per_stretch[tensor.layer().expect("FFN is in layers").index() / 8] += tensor.size().bytes();
@@ -415,7 +415,7 @@ proptest! {
                 if ram_budget == Budget::Auto && manage != Manage::Mapped {
                     prop_assert!(plan.budget + ByteSize(context) + auto_reserve(machine.ram_available) <= ByteSize(ram));
                 }
-                // Exactly the minimum is enough.
+                // A budget of exactly the minimum is enough.
                 let least = Request { ram_budget: Budget::Bytes(plan.minimum), manage: plan.manage, ..request };
                 prop_assert!(self::plan(&model, &machine, &least).is_ok());
             }

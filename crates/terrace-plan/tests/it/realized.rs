@@ -1,4 +1,4 @@
-//! From a placement to what a run does, and back to what that costs.
+//! Plans that are followed: what a run does, and what that costs.
 
 use crate::models;
 use proptest::prelude::*;
@@ -26,7 +26,7 @@ fn with_device(mut machine: MachineProfile, gib: u64) -> MachineProfile {
     machine
 }
 
-/// What was written and read back.
+/// Writes a plan file and reads it as wishes.
 fn written(plan: &Plan) -> Wishes {
     let text = serde_json::to_string(plan).unwrap();
     Wishes { written: Some(PlanFile::from_json(&text).unwrap()), mapping: false, ..Wishes::default() }
@@ -56,7 +56,7 @@ proptest! {
         prop_assert!(planned.resident + planned.slots <= planned.budget);
         let again = match plan(&model, &machine, &Wishes { ram_budget, ..written(&planned) }) {
             Ok(again) => again,
-            // A budget is the user's word, a file is not: the reserve stays.
+            // A budget overrides the reserve, but a file does not.
             Err(PlanError::File(FileError::NoRoom { .. })) if budget.is_some() => return Ok(()),
             Err(error) => panic!("{error}"),
         };
@@ -65,7 +65,7 @@ proptest! {
         prop_assert_eq!(&again.read_by_row, &planned.read_by_row);
         prop_assert_eq!(&again.managed, &planned.managed);
         prop_assert_eq!((again.mode, again.context.kv_type), (planned.mode, planned.context.kv_type));
-        // Slots that no block more would fit into are not written.
+        // Slot bytes into which no further block fits are not written.
         prop_assert!(again.slots <= planned.slots);
         let (a, b) = (speed(&again), speed(&planned));
         prop_assert!((a / b - 1.0).abs() < 2e-3, "{a} {b}");
@@ -83,7 +83,7 @@ proptest! {
         let asked = Wishes { ram_budget, mapping: false, ..Wishes::default() };
         let Ok(placed) = plan(&model, &machine, &asked) else { return Ok(()) };
         let Ok(manual) = plan(&model, &machine, &Wishes { manage, ..asked }) else { return Ok(()) };
-        // Page padding of slots is the only thing that a manual mode may have more of.
+        // A manual mode may be faster only by the page padding of its slots.
         prop_assert!(speed(&manual) <= speed(&placed) * 1.01, "{manage}: {} {}", speed(&manual), speed(&placed));
     }
 }
@@ -137,7 +137,7 @@ fn edited_plans_are_followed_or_refused_by_name() {
     assert!(matches!(error, PlanError::NoDevice { .. }), "{error}");
 }
 
-/// A file that the first version of the program wrote: the same model on the same machine.
+/// A file of format version 1 gives the same plan for the same model and machine.
 #[test]
 fn plans_of_version_1_are_read() {
     let text = include_str!("../golden/plan-v1.json");
@@ -158,7 +158,7 @@ fn plans_of_version_1_are_read() {
     let estimate = |key: &str| old["estimate"][key].as_f64().unwrap();
     assert_eq!(speed(&followed), estimate("decode_tok_s"));
     assert_eq!(followed.estimate.as_ref().unwrap().prefill_tok_s, estimate("prefill_tok_s"));
-    // Edited, too.
+    // So does an edited file, with its change.
     let edited = text.replacen("\"streamed\": []", "\"streamed\": [\"blk.3.attn_q.weight\"]", 1);
     assert_ne!(edited, text);
     let wishes = Wishes { written: Some(PlanFile::from_json(&edited).unwrap()), ..Wishes::default() };
@@ -189,7 +189,8 @@ fn what_is_asked_of_devices_holds() {
     assert!(matches!(plan(&model, &machine, &too_many), Err(PlanError::NoDeviceRoom { layers: 49, .. })));
 }
 
-/// Of layers with copies of a part, all experts are streamed through slots for the others.
+/// Where only some experts of a layer have copies, all of its experts are streamed, with slots for
+/// the others.
 #[test]
 fn layers_with_copies_are_streamed() {
     let model = models::qwen3_30b();

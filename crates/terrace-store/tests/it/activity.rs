@@ -1,4 +1,4 @@
-//! What a consumer says that it computes, counted and recorded beside what it waits for.
+//! Computing that a consumer reports, counted and recorded together with its waits.
 
 use crate::common::*;
 use std::time::Duration;
@@ -36,11 +36,11 @@ fn waiting_is_not_computing_and_what_is_read_meanwhile_is_hidden() {
         store.computing(Computing::Dense(None));
         store.release(&mut fetch);
         store.computed();
-        // Nobody computes: counted for nobody.
+        // No computation was reported, so this time is not counted.
         clock.sleep(WORK);
         let stats = store.stats();
         assert_eq!((stats.dense, stats.experts, stats.stall), (WORK, 2 * WORK, READ - WORK), "{label}");
-        // While the first expert was worked on, both were in flight; after the wait, none was.
+        // While the first expert was computed, both reads were in flight; after the wait, none was.
         assert_eq!((stats.io_busy, stats.demand_busy, stats.hidden), (READ, READ, WORK), "{label}");
         assert!((stats.overlap() - 0.1).abs() < 1e-9, "{label}: {}", stats.overlap());
         assert_eq!(stats.demand_read, stats.bytes_read);
@@ -48,7 +48,7 @@ fn waiting_is_not_computing_and_what_is_read_meanwhile_is_hidden() {
         assert_eq!((layers[1].experts, layers[1].io_busy, layers[1].stall), (2 * WORK, READ, READ - WORK));
         assert!([0, 2, 3].iter().all(|&i| layers[i].experts + layers[i].io_busy == Duration::ZERO));
 
-        // The lane's spans, in order: they touch, and the wait cuts the experts in two.
+        // The thread's spans, in order: they are adjacent, and the wait splits the experts' span.
         let timeline = store.take_timeline().unwrap();
         let lane: Vec<_> = timeline.spans().iter().filter(|span| span.track == Track::Thread(0)).collect();
         assert!(lane.windows(2).all(|pair| pair[0].end == pair[1].start), "{label}: {lane:?}");

@@ -1,4 +1,4 @@
-//! Experts of a block, asked for as a whole in portions: each matrix of each comes once, with its bytes.
+//! Bundles fetched in portions: each matrix of each expert arrives once, with the right bytes.
 
 use crate::common::*;
 use proptest::prelude::*;
@@ -42,12 +42,13 @@ proptest! {
             let mut seen = BTreeSet::new();
             let mut now = 0;
             loop {
-                // Two steps behind, as a run's threads may be.
+                // Two steps late, as threads of a run may be.
                 prop_assert!(bundles.go_on(&mut store, now).unwrap());
                 while let Some(arrived) = bundles.next(&mut store, now).unwrap() {
                     let block = arrived.matrix as u32 * EXPERTS + touched[arrived.expert];
                     let Extent { offset, len, .. } = extents[block as usize];
-                    // SAFETY: leased until the portion is given back, which only `go_on`, `begin` and `end` do.
+                    // SAFETY: the block is leased until `go_on`, `begin` or `end` returns its
+                    // portion.
                     let data = unsafe { std::slice::from_raw_parts(arrived.data, len as usize) };
                     prop_assert!(data == &oracle[offset as usize..][..len as usize]);
                     prop_assert!(seen.insert(block), "block {block} came twice");
@@ -61,7 +62,7 @@ proptest! {
             prop_assert!(store.stats().resident <= store.stats().budget);
         }
         bundles.end(&mut store);
-        // Nothing is leased any more: a block of all slots' size finds room.
+        // Nothing is leased any more: all slots can be taken at once.
         let mut fetch = terrace_store::Fetch::new();
         let whole: Vec<BlockId> = (0..slots.min(u64::from(EXPERTS * MATRICES)) as u32).map(BlockId).collect();
         prop_assert_eq!(store.start(&mut fetch, &whole).unwrap(), whole.len());

@@ -1,4 +1,4 @@
-//! What the tests share: files of known bytes, and every way to read them.
+//! Shared by the tests: files of known bytes, and all ways to read them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,12 +9,12 @@ use terrace_store::{
     BlockId, BlockSpec, Clock, DirectChoice, Fetch, IoChoice, Ready, Store, StoreConfig, StoreError,
 };
 
-/// A directory on a real disk: direct I/O is not to be had everywhere that temporary files are.
+/// Makes a directory on a real disk, because direct I/O may not work where temporary files are.
 pub fn dir() -> TempDir {
     TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
-/// Bytes that differ at every place and between seeds.
+/// Returns pseudo-random bytes, different for each seed.
 pub fn noise(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut bytes = Vec::with_capacity(len + 8);
@@ -28,12 +28,12 @@ pub fn noise(len: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// A file of noise; its path and its bytes.
+/// Writes a file of noise, and returns its path and its bytes.
 pub fn file(dir: &Path, name: &str, len: usize) -> (PathBuf, Vec<u8>) {
     let bytes = noise(len, len as u64 + name.len() as u64);
     let path = dir.join(name);
     fs::write(&path, &bytes).unwrap();
-    // Direct reads of dirty pages would first write them out, in the middle of a test.
+    // A direct read of dirty pages would first write them back, in the middle of a test.
     fs::File::open(&path).unwrap().sync_all().unwrap();
     (path, bytes)
 }
@@ -53,18 +53,18 @@ pub fn specs(extents: &[Extent]) -> Vec<BlockSpec> {
     extents.iter().enumerate().map(spec).collect()
 }
 
-/// Blocks of `len` bytes, one behind the other from `from` on.
+/// Returns extents of consecutive blocks of `len` bytes, starting at offset `from`.
 pub fn row(from: u64, len: u64, count: u64) -> Vec<Extent> {
     (0..count).map(|i| extent(from + i * len, len)).collect()
 }
 
-/// With faults whose delays pass while something waits, and only then: nothing arrives behind a consumer's back, however
-/// long the machine takes between two calls.
+/// Adds faults whose delays pass only while the store waits: nothing arrives between two calls,
+/// however long the machine takes between them.
 pub fn waited_for(config: StoreConfig, faults: &str) -> StoreConfig {
     StoreConfig { faults: Some(faults.parse().unwrap()), clock: Clock::still(), ..config }
 }
 
-/// Every engine, direct and buffered.
+/// Returns a configuration for every engine, direct and buffered.
 pub fn engines() -> Vec<StoreConfig> {
     let mut all = Vec::new();
     for io in [IoChoice::Uring, IoChoice::Pread] {
@@ -75,7 +75,7 @@ pub fn engines() -> Vec<StoreConfig> {
     all
 }
 
-/// What must make no difference to a consumer.
+/// Faults that a consumer must not notice.
 pub const HARMLESS: [&str; 5] = [
     "short@1..",
     "eintr@1..4,eagain@6..9,eintr@11",
@@ -84,7 +84,7 @@ pub const HARMLESS: [&str; 5] = [
     "eagain@1..40",
 ];
 
-/// Every engine as it is, and with every harmless fault.
+/// Returns every engine without faults, and with each of the harmless ones.
 pub fn harmless() -> Vec<StoreConfig> {
     let mut all = engines();
     for config in engines() {
@@ -100,13 +100,13 @@ pub fn label(config: &StoreConfig) -> String {
     format!("{} direct={} faults={faults}", config.io, config.direct)
 }
 
-/// The bytes that a consumer sees.
+/// Returns the bytes that a consumer sees.
 pub fn bytes(ready: &Ready) -> &[u8] {
-    // SAFETY: the callers look at it before they release the fetch, which keeps these bytes in place.
+    // SAFETY: callers use the bytes before they release the fetch, which holds the lease on them.
     unsafe { std::slice::from_raw_parts(ready.data, ready.len) }
 }
 
-/// Fetches `blocks` in as many waves as it takes, checks every byte, and returns the number of waves.
+/// Fetches `blocks` in as many waves as needed, checks every byte, and returns the number of waves.
 pub fn fetch_all(store: &mut Store, oracle: &[u8], extents: &[Extent], blocks: &[BlockId]) -> usize {
     let mut fetch = Fetch::new();
     let mut done = 0;
@@ -135,7 +135,7 @@ pub fn fetch_all(store: &mut Store, oracle: &[u8], extents: &[Extent], blocks: &
     waves
 }
 
-/// Fetches one block; its bytes, or the error.
+/// Fetches one block, and returns its bytes or the error.
 pub fn fetch_one(store: &mut Store, block: u32) -> Result<Vec<u8>, StoreError> {
     let mut fetch = Fetch::new();
     assert_eq!(store.start(&mut fetch, &[BlockId(block)])?, 1);

@@ -1,4 +1,4 @@
-//! What a consumer may rely on, over every engine, direct and buffered, with faults that must not show.
+//! What a consumer may rely on with every engine, direct and buffered, and with harmless faults.
 
 use crate::common::*;
 use proptest::prelude::*;
@@ -15,7 +15,7 @@ fn any_extent() -> impl Strategy<Value = Extent> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
-    /// Random extents, overlapping ones among them, asked for again and again with far too little memory.
+    /// Random extents, some overlapping, fetched repeatedly with far too little memory.
     #[test]
     fn blocks_are_the_files_bytes(
         extents in prop::collection::vec(any_extent(), 1..24),
@@ -41,7 +41,8 @@ proptest! {
         }
     }
 
-    /// Random reads past the arena, into memory of any alignment, with the arena free or full.
+    /// Random reads that bypass the arena, into memory of any alignment, with the arena free or
+    /// full.
     #[test]
     fn read_into_gives_the_files_bytes(
         reads in prop::collection::vec((any_extent(), 0usize..4096), 1..12),
@@ -84,7 +85,7 @@ proptest! {
     }
 }
 
-/// Where direct memory is congruent to the file, the bytes need no detour; the result is the same.
+/// Memory that is congruent to the file is read into without a bounce buffer, with the same result.
 #[test]
 fn congruent_memory() {
     let dir = dir();
@@ -136,14 +137,14 @@ fn hits_come_first_and_are_counted() {
     }
 }
 
-/// Two fetches at a time, of the same blocks: read once, and neither ends the other's lease.
+/// Two concurrent fetches of the same blocks read them once, and neither ends the other's lease.
 #[test]
 fn what_is_loading_is_joined() {
     let dir = dir();
     let (path, oracle) = file(dir.path(), "model", FILE);
     let extents = row(0, 16_384, 8);
     for config in engines() {
-        // All of them are on the way when the second asks.
+        // All reads are in flight when the second fetch starts.
         let config = StoreConfig { budget: ByteSize::kib(64), ..waited_for(config, "latency=20ms@1..5") };
         let mut store = Store::open(vec![path.clone()], specs(&extents), config).unwrap();
         let (mut first, mut second) = (Fetch::new(), Fetch::new());
@@ -154,7 +155,7 @@ fn what_is_loading_is_joined() {
         while store.next(&mut first).unwrap().is_some() {}
         drop(first);
         assert!(!second.is_empty());
-        // Only block 0 is free to go.
+        // Only block 0 can be evicted.
         let mut third = Fetch::new();
         assert_eq!(store.start(&mut third, &ids(4..6)).unwrap(), 1);
         assert!(!store.is_resident(BlockId(0)) && (1..4).all(|b| store.is_resident(BlockId(b))));
@@ -163,7 +164,7 @@ fn what_is_loading_is_joined() {
     }
 }
 
-/// A lease keeps its bytes where they are, whatever else is fetched.
+/// Leased bytes stay in place, whatever else is fetched.
 #[test]
 fn leased_blocks_stay() {
     let dir = dir();
@@ -183,7 +184,8 @@ fn leased_blocks_stay() {
             let at = extents[ready.block.index()].offset as usize;
             assert!(bytes(ready) == &oracle[at..at + 8_192], "a leased block's bytes changed");
         }
-        // With the rest leased too, nothing can be placed, which is no error: the leases will go.
+        // With the rest leased too, no block fits. That is not an error, because the leases will
+        // end.
         let mut rest = Fetch::new();
         let accepted = store.start(&mut rest, &ids(2..30)).unwrap();
         assert!(accepted > 0);
@@ -193,7 +195,8 @@ fn leased_blocks_stay() {
     }
 }
 
-/// A hit behind misses in the list is not evicted to make room for them if there is another way.
+/// A hit that follows misses in the list is not evicted to make room for them if another block can
+/// be.
 #[test]
 fn hits_later_in_the_list_are_kept_while_there_is_another_way() {
     let dir = dir();
@@ -203,14 +206,14 @@ fn hits_later_in_the_list_are_kept_while_there_is_another_way() {
     let mut store = Store::open(vec![path], specs(&extents), config).unwrap();
     fetch_all(&mut store, &oracle, &extents, &ids(0..4));
     store.reset_stats();
-    // Block 0 is the least recently used, and asked for last.
+    // Block 0 is the least recently used, and the last in the list.
     assert_eq!(fetch_all(&mut store, &oracle, &extents, &[8, 9, 0].map(BlockId)), 1);
     assert_eq!((store.stats().hits, store.stats().evictions), (1, 2));
-    // With room for four, five cannot go at once, and the hits at the end give way.
+    // There is room for four of the five, so the hits at the end are evicted.
     assert_eq!(fetch_all(&mut store, &oracle, &extents, &[1, 2, 3, 4, 0].map(BlockId)), 2);
 }
 
-/// Loads that nobody waits for any more hold their room only until they are there.
+/// Abandoned reads occupy their slots only until they have arrived.
 #[test]
 fn abandoned_loads_make_room() {
     let dir = dir();
@@ -223,7 +226,7 @@ fn abandoned_loads_make_room() {
         let mut fetch = Fetch::new();
         assert_eq!(store.start(&mut fetch, &ids(0..2)).unwrap(), 2);
         store.release(&mut fetch);
-        // Two at a time, or one while the other abandoned load is still on its way.
+        // Two at a time, or one while the other slot waits for its abandoned read.
         let waves = fetch_all(&mut store, &oracle, &extents, &ids(2..6));
         assert!((2..=4).contains(&waves), "{waves} waves");
     }
@@ -267,7 +270,7 @@ fn reading_can_be_stopped() {
     }
 }
 
-/// Two sizes in turn, as of a model with two quantisations: the arena must not crumble.
+/// Blocks of two sizes, as in a model with two quantisations, must not fragment the arena.
 #[test]
 fn mixed_sizes_keep_the_arena_full() {
     let dir = dir();

@@ -1,4 +1,4 @@
-//! What goes wrong is said with names and numbers, and the store goes on.
+//! Errors carry names and numbers, and the store can be used afterwards.
 
 use crate::common::*;
 use std::fs::{self, OpenOptions};
@@ -18,7 +18,8 @@ fn a_failed_read_is_told_and_the_store_goes_on() {
     let (path, oracle) = file(dir.path(), "model", FILE);
     let extents = row(64, 40_000, 10);
     for config in engines() {
-        // Blocks of several requests: the failing one's other parts must not be taken for it.
+        // Blocks consist of several requests: the other parts of the failing one must not count as
+        // it.
         let config = StoreConfig {
             request_size: Some(ByteSize::kib(8)),
             queue_depth: Some(4),
@@ -49,7 +50,7 @@ fn a_failed_read_is_told_and_the_store_goes_on() {
         let text = errors[0].to_string();
         assert!(text.contains("40000 bytes at offset 64") && text.contains("Input/output error"), "{text}");
         assert!(!store.is_resident(BlockId(0)));
-        // Who had joined learns of it too, even when the block has come since.
+        // A fetch that had joined gets the error too, even if the block has been read since.
         store.release(&mut fetch);
         assert!(fetch_one(&mut store, 0).unwrap() == oracle[64..40_064]);
         assert!(matches!(store.next(&mut other), Ok(Some(ready)) if ready.block == BlockId(1)));
@@ -60,7 +61,7 @@ fn a_failed_read_is_told_and_the_store_goes_on() {
     }
 }
 
-/// Everything fails: each block is told of once, and no room is lost.
+/// If every read fails, each block's error is returned once, and no slots are lost.
 #[test]
 fn failing_for_long_loses_nothing() {
     let dir = dir();
@@ -229,7 +230,7 @@ fn settings_out_of_range_are_refused() {
     );
 }
 
-/// proc offers files that take no direct I/O.
+/// Files in /proc do not support direct I/O.
 #[test]
 fn direct_io_is_used_where_it_works_and_only_there() {
     let config = |direct| StoreConfig { direct, ..StoreConfig::default() };
@@ -307,7 +308,7 @@ fn an_end_of_file_can_be_played() {
     }
 }
 
-/// A panic in the caller's function must not leave the kernel writing to memory that is gone.
+/// After a panic in the caller's function, the kernel must not write to freed memory.
 #[test]
 fn a_panicking_progress_function_waits_for_the_reads() {
     let dir = dir();
@@ -329,7 +330,7 @@ fn a_panicking_progress_function_waits_for_the_reads() {
     }
 }
 
-/// The store goes with the session to whatever thread computes; fetches may end anywhere.
+/// A store can move to the thread that computes, and fetches may end on any thread.
 #[test]
 fn stores_and_fetches_can_move_between_threads() {
     let dir = dir();

@@ -1,4 +1,4 @@
-//! Demand, sweeps, guesses and filling: who may take whose room, and what is counted.
+//! Demand, sweeps, guesses and filling: which may evict what, and what is counted.
 
 use crate::common::*;
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ use terrace_store::{BlockId, BlockSpec, Fetch, PolicyKind, Store, StoreConfig, S
 const BLOCKS: u32 = 24;
 const FILE: usize = (BLOCKS as u64 * 2 * PAGE) as usize;
 
-/// Blocks of two pages, four of them in a layer.
+/// Returns blocks of two pages, four in each layer.
 fn blocks() -> (Vec<Extent>, Vec<BlockSpec>) {
     let extents = row(0, 2 * PAGE, u64::from(BLOCKS));
     let layered = |(i, spec): (u32, BlockSpec)| BlockSpec { layer: Some(LayerId(i / 4)), ..spec };
@@ -18,7 +18,7 @@ fn blocks() -> (Vec<Extent>, Vec<BlockSpec>) {
     (extents, specs)
 }
 
-/// Room for so many blocks.
+/// Returns a configuration with a budget of `slots` blocks.
 fn config(slots: u64) -> StoreConfig {
     StoreConfig { budget: ByteSize(slots * 2 * PAGE), ..engines().remove(0) }
 }
@@ -38,7 +38,7 @@ impl Bench {
         Self { store: Store::open(vec![path], specs, config).unwrap(), oracle, extents, _dir: dir }
     }
 
-    /// Uses blocks to the end, in waves of at most `most`.
+    /// Uses all of the blocks, in waves of at most `most`.
     fn ask(&mut self, blocks: &[BlockId], how: Use, most: usize) {
         let mut rest = blocks;
         let mut fetch = Fetch::new();
@@ -55,7 +55,7 @@ impl Bench {
         }
     }
 
-    /// Lets everything in flight arrive.
+    /// Waits for all reads in flight.
     fn settle(&mut self) {
         let mut before = None;
         loop {
@@ -90,8 +90,8 @@ fn policies() -> Vec<PolicyKind> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// What was warm before a sweep over everything is there after it, whatever the policy, as long as it leaves the
-    /// sweep room for a wave.
+    /// With every policy, blocks that were warm before a sweep over all blocks are resident after
+    /// it, if there are slots for one wave of the sweep besides them.
     #[test]
     fn a_sweep_leaves_the_warm_set(
         warm in prop::collection::btree_set(0..BLOCKS, 1..12),
@@ -108,7 +108,7 @@ proptest! {
                 bench.ask(&ids(0..BLOCKS), Use::Sweep, spare as usize);
                 prop_assert!(bench.resident().is_superset(&warm), "{policy}: {:?} of {warm:?}", bench.resident());
             }
-            // And nothing of it is read again.
+            // None of them is read again.
             bench.store.reset_stats();
             bench.ask(&list, Use::Decode, 1);
             prop_assert_eq!(bench.stats().misses, 0);
@@ -116,7 +116,7 @@ proptest! {
     }
 }
 
-/// Of a cycle larger than the room, what was there first stays and is hit; with LRU nothing is.
+/// In a cycle of more blocks than slots, sweeps keep and hit the first ones, while LRU hits none.
 #[test]
 fn a_cyclic_sweep_hits_what_fits() {
     let mut bench = Bench::new(config(10));
@@ -134,7 +134,8 @@ fn a_cyclic_sweep_hits_what_fits() {
     assert_eq!(bench.stats().hits, 0, "as decoding, the same is LRU's worst case");
 }
 
-/// A hit in a sweep is no use for the policy; a hit in decoding makes a disposable block warm.
+/// A hit in a sweep does not count as a use for the policy; a hit in decoding makes a disposable
+/// block warm.
 #[test]
 fn sweeps_do_not_order_and_decoding_promotes() {
     let mut bench = Bench::new(config(4));
@@ -142,7 +143,7 @@ fn sweeps_do_not_order_and_decoding_promotes() {
     bench.ask(&[BlockId(0)], Use::Sweep, 1);
     bench.ask(&[BlockId(9)], Use::Sweep, 1);
     bench.ask(&[BlockId(9)], Use::Decode, 1);
-    // 0 is still the one used longest ago, and 9 is not disposable any more.
+    // Block 0 is still the least recently used, and 9 is not disposable any more.
     bench.ask(&[BlockId(10)], Use::Decode, 1);
     assert_eq!(bench.resident(), BTreeSet::from([1, 2, 9, 10]));
 }
@@ -157,13 +158,13 @@ fn guesses_are_read_used_and_counted() {
         bench.settle();
         assert_eq!(bench.resident(), BTreeSet::from([0, 1, 2]), "the cap is three blocks");
         assert_eq!((bench.stats().speculated, bench.stats().speculated_bytes), (3, ByteSize(6 * PAGE)));
-        // A hit makes room for the next one.
+        // A hit makes room for the next guess.
         bench.ask(&[BlockId(1)], Use::Decode, 1);
         bench.settle();
         assert_eq!(bench.resident(), BTreeSet::from([0, 1, 2, 3]));
         let stats = bench.stats();
         assert_eq!((stats.hits, stats.misses, stats.speculation_used), (1, 0, 1));
-        // Asked for while it waits: a miss as any other.
+        // A demand for a guess that is still queued is an ordinary miss.
         bench.ask(&[BlockId(4)], Use::Decode, 1);
         assert_eq!((bench.stats().misses, bench.stats().speculation_used), (1, 1));
         assert_eq!(bench.store.speculate(&[BlockId(8), BlockId(9)]).unwrap(), 2);
@@ -195,7 +196,7 @@ fn a_guess_on_its_way_is_joined() {
     assert_eq!((stats.hits, stats.misses, stats.joined, stats.speculation_used), (0, 0, 1, 1));
     assert_eq!(stats.requests, 1);
     assert_eq!(bench.store.layer_stats()[1].stall.as_millis(), 20);
-    // It is warm now: expiry does not touch it.
+    // It is warm now, so it does not expire.
     bench.store.expire_speculation();
     assert_eq!(bench.stats().speculation_wasted, 0);
 }
@@ -214,7 +215,7 @@ fn guesses_expire_with_the_second_token_and_go_first() {
     assert_eq!(bench.resident(), BTreeSet::from([0, 1, 2, 3]));
 }
 
-/// A guess takes the room of what was not used for two tokens, and no other's.
+/// A guess evicts only blocks that were not used for two tokens.
 #[test]
 fn guesses_replace_cold_blocks_only() {
     for policy in policies() {
@@ -263,22 +264,22 @@ fn filling_takes_free_room_and_nothing_else() {
     assert!(matches!(bench.store.speculate(&[BlockId(24)]), Err(StoreError::Misuse(_))));
 }
 
-/// What is kept goes coldest first: behind what a sweep leaves, before what decoding used.
+/// Filled blocks are evicted coldest first: after what a sweep left, before what decoding used.
 #[test]
 fn a_list_stays_in_order_of_worth() {
     for policy in policies() {
         let slots = |n| StoreConfig { policy: policy.clone(), ..config(n) };
         let mut bench = Bench::new(slots(9));
         bench.ask(&ids(20..22), Use::Decode, 1);
-        // Not in the order of worth: 3, 5, 0, 4, 1, 2, and more than there is room for.
+        // The list is not in the order of the ids, and longer than there are slots for.
         let list = [3, 5, 0, 4, 1, 2, 10, 11, 12, 13].map(BlockId).to_vec();
         bench.store.fill(list.clone()).unwrap();
         bench.settle();
         assert_eq!(bench.resident(), BTreeSet::from([0, 1, 2, 3, 4, 5, 10, 20, 21]));
-        // A sweep of others takes the room of one, and gives it to the next.
+        // A sweep of other blocks takes the slot of one, and reuses it for the next.
         bench.ask(&ids(14..20), Use::Sweep, 1);
         assert_eq!(bench.resident(), BTreeSet::from([0, 1, 2, 3, 4, 5, 19, 20, 21]), "{policy}");
-        // New ones of decoding: the sweep's block goes, then the list from its end.
+        // Decoding other blocks evicts the sweep's block first, then the list from its end.
         for (block, gone) in [(14, 19), (15, 2), (16, 1), (17, 4), (18, 0)] {
             let mut expected = bench.resident();
             bench.ask(&[BlockId(block)], Use::Decode, 1);
@@ -287,7 +288,8 @@ fn a_list_stays_in_order_of_worth() {
             assert_eq!(bench.resident(), expected, "{policy}");
         }
 
-        // A sweep over everything leaves the best of the list, though it reads them in another order.
+        // A sweep over all blocks keeps the first of the list, although it reads them in another
+        // order.
         let mut bench = Bench::new(slots(6));
         bench.store.fill(Vec::new()).unwrap();
         bench.ask(&ids(0..BLOCKS), Use::Sweep, 1);
@@ -301,7 +303,7 @@ fn a_list_stays_in_order_of_worth() {
         bench.ask(&ids(0..BLOCKS), Use::Sweep, 1);
         let resident = bench.resident();
         assert!([3, 5, 0, 4, 1].iter().all(|block| resident.contains(block)), "{policy}: {resident:?}");
-        // Another list replaces the first.
+        // A second list replaces the first.
         bench.store.fill(ids(6..11)).unwrap();
         bench.ask(&ids(0..BLOCKS), Use::Sweep, 1);
         let resident = bench.resident();
@@ -309,7 +311,7 @@ fn a_list_stays_in_order_of_worth() {
     }
 }
 
-/// A store that fills and guesses can be dropped at any time.
+/// A store can be dropped while it fills and guesses.
 #[test]
 fn a_store_can_go_while_it_fills() {
     for engine in engines() {
@@ -325,14 +327,14 @@ fn a_store_can_go_while_it_fills() {
     }
 }
 
-/// Failures of reads that nobody asked for are counted, and a demand that joined one reads for itself.
+/// Failures of background reads are counted, and a demand that joined one reads the block itself.
 #[test]
 fn failures_in_the_background_fail_nobody() {
     for engine in engines() {
         let faults = |text: &str| Some(text.parse().unwrap());
         let base =
             StoreConfig { speculation: ByteSize::mib(1), request_size: Some(ByteSize(PAGE)), ..engine };
-        // Both halves of the first blocks fail.
+        // Both halves of the first two blocks fail.
         let mut bench = Bench::new(StoreConfig { faults: faults("eio@1..5"), ..base.clone() });
         bench.store.speculate(&ids(0..3)).unwrap();
         bench.settle();
@@ -349,13 +351,13 @@ fn failures_in_the_background_fail_nobody() {
         assert!(there.len() < 6 && there.len() >= 3, "{there:?}");
         bench.ask(&ids(0..6), Use::Decode, 6);
 
-        // Joined while it is late, and fails then.
+        // A demand joins the late guess, which then fails.
         let mut bench = Bench::new(waited_for(base.clone(), "latency=20ms@1..3,eio@1..3"));
         bench.store.speculate(&[BlockId(7)]).unwrap();
         bench.ask(&[BlockId(7)], Use::Decode, 1);
         let stats = bench.stats();
         assert_eq!((stats.background_failures, stats.joined, stats.misses), (1, 1, 0));
-        // And where the demand's own read fails as well, it says so.
+        // If the demand's own read fails too, it returns the error.
         let mut bench = Bench::new(waited_for(base, "latency=20ms@1..3,eio@1..20"));
         bench.store.speculate(&[BlockId(7)]).unwrap();
         assert!(matches!(fetch_one(&mut bench.store, 7), Err(StoreError::Read { .. })));
@@ -365,7 +367,8 @@ fn failures_in_the_background_fail_nobody() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Blocks from the first on, so many; whether they are computed, or given back at once.
+    /// The first block, the number of blocks, their use, and whether they are computed or released
+    /// at once.
     Ask(u32, u32, Use, bool),
     Hold(u32),
     Release,
@@ -394,12 +397,12 @@ fn from(first: u32, count: u32) -> Vec<BlockId> {
     (first..first + count).map(|block| BlockId(block % BLOCKS)).collect()
 }
 
-/// What has to hold whatever is done: kept beside the store as plain sets.
+/// What must hold after every step, kept beside the store in plain collections.
 struct Model {
-    /// By block: the token of its last use, if as decoding since it was read.
+    /// By block: the token of its last use by decoding since it was read, if any.
     used: Vec<Option<u64>>,
     token: u64,
-    /// Leased blocks and where their bytes are.
+    /// Leased blocks, and the addresses of their bytes.
     held: Vec<(Fetch, usize, *const u8)>,
 }
 
@@ -443,7 +446,7 @@ proptest! {
                         bench.store.start_as(&mut Fetch::new(), &list, how).unwrap();
                     }
                 }
-                // Two at most, so that asking always has room.
+                // Two leases at most, so that a fetch always finds a slot.
                 Step::Hold(block) if model.held.len() < 2 => {
                     let mut fetch = Fetch::new();
                     prop_assert_eq!(bench.store.start(&mut fetch, &[BlockId(block)]).unwrap(), 1);
@@ -464,7 +467,7 @@ proptest! {
                 Step::Fill(first) => bench.store.fill(from(first, BLOCKS / 2)).unwrap(),
             }
             let (resident, stats) = (bench.resident(), bench.stats());
-            // What is read again, for whatever reason, begins anew.
+            // A block that is read again has not been used since.
             let reread = stats.misses + stats.speculated + stats.filled != before.1.misses + before.1.speculated + before.1.filled;
             for block in 0..BLOCKS {
                 let swept = reread && !decodes && asked.contains(&BlockId(block));
@@ -475,13 +478,13 @@ proptest! {
             prop_assert!(stats.resident <= stats.budget, "{stats:?}");
             for (_, block, data) in &model.held {
                 let Extent { offset, len, .. } = bench.extents[*block];
-                // SAFETY: the fetch beside it holds the block.
+                // SAFETY: the fetch beside it holds a lease on the block.
                 let now = unsafe { std::slice::from_raw_parts(*data, len as usize) };
                 prop_assert!(now == &bench.oracle[offset as usize..][..len as usize], "a leased block's bytes changed");
                 prop_assert!(resident.contains(&(*block as u32)));
             }
             if !asks {
-                // Nobody was asked for: nothing that was used in this token or the last has gone.
+                // Without a demand, no block that was used in this token or the last is evicted.
                 for lost in before.0.difference(&resident) {
                     let used = model.used[*lost as usize];
                     prop_assert!(used.is_none_or(|used| used + 1 < model.token), "warm block {lost} has gone");
@@ -497,7 +500,7 @@ proptest! {
             prop_assert_eq!(layers.iter().map(|layer| layer.bytes_read.0).sum::<u64>(), stats.bytes_read.0);
             prop_assert!(stats.speculation_used + stats.speculation_wasted <= stats.speculated);
         }
-        // Everything can be had in the end, and every byte of it is right.
+        // At the end all blocks can be fetched, with the right bytes.
         model.held.clear();
         bench.ask(&ids(0..BLOCKS), Use::Decode, 4);
         bench.store.expire_speculation();

@@ -1,4 +1,4 @@
-//! Tests of the store over real files.
+//! Tests of the store on real files.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 

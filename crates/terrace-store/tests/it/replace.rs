@@ -1,4 +1,4 @@
-//! Blocks that become other bytes: another file, another length, under a store that goes on reading.
+//! Blocks replaced by bytes of another file and length while the store reads.
 
 use crate::common::{dir, engines, extent, fetch_one, file, label, row, specs};
 use terrace_model::{ByteSize, Extent, FileIndex};
@@ -6,7 +6,7 @@ use terrace_store::{BlockId, Fetch, Store, StoreConfig, StoreError};
 
 const BLOCK: u64 = 70_000;
 
-/// A number in `0..n` out of a sequence.
+/// Returns the next number of a pseudo-random sequence, in `0..n`.
 fn pick(state: &mut u64, n: u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
     (*state >> 33) % n
@@ -18,7 +18,7 @@ fn every_block_reads_as_what_it_was_last_made() {
         let dir = dir();
         let (path, bytes) = file(dir.path(), "model", 1 << 20);
         let extents = row(100, BLOCK, 10);
-        // Room for four of ten: most fetches read.
+        // There are slots for four of the ten blocks, so most fetches read.
         let config = StoreConfig { budget: ByteSize(4 * 80_000), speculation: ByteSize(160_000), ..config };
         let mut store = Store::open(vec![path], specs(&extents), config.clone()).unwrap();
         let slice = |bytes: &[u8], e: Extent| bytes[e.offset as usize..e.end() as usize].to_vec();
@@ -29,7 +29,7 @@ fn every_block_reads_as_what_it_was_last_made() {
         for round in 0..120 {
             let block = pick(&mut state, 10) as usize;
             if round % 3 == 0 {
-                // Something is on its way that nobody waits for.
+                // A read that no fetch waits for is in flight.
                 store.speculate(&[BlockId(block as u32), BlockId((block as u32 + 1) % 10)]).unwrap();
             }
             if round % 20 == 5 {

@@ -1,4 +1,4 @@
-//! A budget that changes while blocks are leased, read, guessed and filled.
+//! Changes of the budget while blocks are leased, read, guessed and filled.
 
 use crate::common::*;
 use proptest::prelude::*;
@@ -11,7 +11,8 @@ use terrace_store::{
 
 const BLOCKS: u32 = 24;
 
-/// Blocks of one to four pages, one behind the other, four of them in a layer; or all of `pages`.
+/// Returns consecutive blocks of `pages` pages, or of one to four pages if `None`, four in each
+/// layer.
 fn blocks(pages: Option<u64>) -> (Vec<Extent>, Vec<BlockSpec>) {
     let mut at = 0;
     let sizes = (0..u64::from(BLOCKS)).map(|i| pages.unwrap_or(1 + i * 7 % 4) * PAGE);
@@ -31,9 +32,9 @@ struct Bench {
     budget: BudgetHandle,
     oracle: Vec<u8>,
     extents: Vec<Extent>,
-    /// The arena's first byte.
+    /// Address of the arena's first byte.
     base: u64,
-    /// What is leased, with what was handed out of it.
+    /// Fetches with leases, and the blocks that they have returned.
     held: VecDeque<(Fetch, Vec<Ready>)>,
     _dir: tempfile::TempDir,
 }
@@ -47,7 +48,7 @@ impl Bench {
         let budget = store.budget_handle(ByteSize(0));
         let mut fetch = Fetch::new();
         store.start(&mut fetch, &[BlockId(0)]).unwrap();
-        // The first block is at the arena's begin, and its bytes at its own.
+        // The first block is at the arena's start, and its bytes are at its own start.
         let base = store.next(&mut fetch).unwrap().unwrap().data as u64;
         Self { store, budget, oracle, extents, base, held: VecDeque::new(), _dir: dir }
     }
@@ -59,7 +60,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Takes what the newest fetch has.
+    /// Takes all blocks of the newest fetch.
     fn take(&mut self) {
         let Some((fetch, seen)) = self.held.back_mut() else { return };
         while let Some(ready) = self.store.next(fetch).unwrap() {
@@ -67,7 +68,7 @@ impl Bench {
         }
     }
 
-    /// Every byte that is leased is what it should be.
+    /// Checks every leased byte.
     fn check_leased(&self) {
         for ready in self.held.iter().flat_map(|(_, seen)| seen) {
             let Extent { offset, len, .. } = self.extents[ready.block.index()];
@@ -83,7 +84,7 @@ impl Bench {
         (0..BLOCKS).filter(|block| self.store.is_resident(BlockId(*block))).collect()
     }
 
-    /// Ends every lease, and lets everything in flight arrive.
+    /// Ends all leases, and waits for all reads in flight.
     fn settle(&mut self) {
         self.held.clear();
         self.store.expire_speculation();
@@ -99,12 +100,12 @@ impl Bench {
         self.store.next_token();
     }
 
-    /// Pages of the arena that are in RAM.
+    /// Returns the number of pages of the arena that are in RAM.
     fn pages(&self) -> u64 {
         let pagemap = std::fs::File::open("/proc/self/pagemap").unwrap();
         let mut entries = vec![0; (self.budget.most().bytes() / PAGE * 8) as usize];
         pagemap.read_exact_at(&mut entries, self.base / PAGE * 8).unwrap();
-        // Bit 63: in RAM.
+        // Bit 63 of an entry: the page is in RAM.
         entries.as_chunks::<8>().0.iter().filter(|entry| entry[7] >> 7 == 1).count() as u64
     }
 }
@@ -137,7 +138,7 @@ fn ids_of(list: &[u32]) -> Vec<BlockId> {
     list.iter().copied().map(BlockId).collect()
 }
 
-/// Direct with io_uring, and buffered with a pool and late answers.
+/// Returns direct reads with io_uring, and buffered ones with a thread pool and delays.
 fn configs() -> Vec<StoreConfig> {
     let mut all = engines();
     let (mut late, quick) = (all.pop().unwrap(), all.swap_remove(0));
@@ -148,8 +149,8 @@ fn configs() -> Vec<StoreConfig> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whatever happens meanwhile: leased bytes stay what and where they are, a consumer gets what it asks for, and once
-    /// nothing is leased or on its way the budget holds, in slots and in pages.
+    /// In any sequence of steps, leased bytes neither change nor move, and a consumer gets what it
+    /// fetches. When nothing is leased or in flight, slots and pages in RAM are within the budget.
     #[test]
     fn a_budget_that_changes_loses_nothing(steps in prop::collection::vec(step(), 1..60)) {
         for (policy, config) in PolicyKind::SELF_CONTAINED.iter().flat_map(|p| configs().into_iter().map(move |c| (p, c))) {
@@ -179,7 +180,7 @@ proptest! {
             prop_assert!(stats.resident <= stats.capacity && stats.capacity <= wanted, "{policy}: {stats:?}, {wanted}");
             prop_assert!(bench.pages() * PAGE <= wanted.bytes(), "{policy}: {} pages, {wanted}", bench.pages());
             prop_assert!(bench.budget.held() <= wanted && wanted >= bench.budget.least());
-            // And everything can still be had, with the least as well.
+            // All blocks can still be fetched, even with the smallest budget.
             for budget in [wanted, bench.budget.set(ByteSize(0)), bench.budget.set(bench.budget.most())] {
                 bench.budget.set(budget);
                 fetch_all(&mut bench.store, &bench.oracle, &bench.extents, &ids(0..BLOCKS));
@@ -190,7 +191,7 @@ proptest! {
     }
 }
 
-/// Uses blocks one after the other.
+/// Uses blocks one after another.
 fn ask(bench: &mut Bench, list: impl IntoIterator<Item = u32>, how: Use) {
     for block in list {
         bench.start(&[BlockId(block)], how).unwrap();
@@ -199,7 +200,8 @@ fn ask(bench: &mut Bench, list: impl IntoIterator<Item = u32>, how: Use) {
     }
 }
 
-/// Of blocks of equal sizes, those go that the order says, wherever they are; the others are moved, not read again.
+/// Blocks of equal size are evicted in the policy's order, wherever they are; the others are moved,
+/// not read again.
 #[test]
 fn what_goes_is_the_orders_choice() {
     for policy in PolicyKind::SELF_CONTAINED {
@@ -209,7 +211,7 @@ fn what_goes_is_the_orders_choice() {
         ask(&mut bench, 0..8, Use::Decode);
         ask(&mut bench, 8..12, Use::Sweep);
         for _ in 0..4 {
-            // Used again, and so kept by any order; the last of them behind all others.
+            // Every policy keeps blocks that were used again, here the last of them longest.
             ask(&mut bench, [3, 5, 6, 1], Use::Decode);
         }
         bench.store.next_token();
@@ -235,7 +237,8 @@ fn what_goes_is_the_orders_choice() {
     }
 }
 
-/// What is leased stays, and so does what was counted on when the graph began; with the next graph, the budget holds.
+/// Leases stay, and so does the budget that a graph began with; the new budget applies from the
+/// next graph.
 #[test]
 fn leases_taken_under_a_larger_budget_end_in_their_own_time() {
     let config = StoreConfig { budget: ByteSize(16 * 2 * PAGE), ..configs().remove(0) };
@@ -244,7 +247,7 @@ fn leases_taken_under_a_larger_budget_end_in_their_own_time() {
     bench.start(&ids(0..10), Use::Decode).unwrap();
     bench.take();
     bench.budget.set(ByteSize(4 * 2 * PAGE));
-    // All that fits the budget is leased, and this graph needs more.
+    // More than the new budget is leased already, and this graph needs more.
     bench.start(&ids(12..14), Use::Decode).unwrap();
     bench.take();
     bench.check_leased();
@@ -256,7 +259,7 @@ fn leases_taken_under_a_larger_budget_end_in_their_own_time() {
     assert_eq!(bench.store.start(&mut Fetch::new(), &[BlockId(20)]).unwrap(), 0, "no exception any more");
 }
 
-/// Never less than the consumer can work with, and never more than the store was opened with.
+/// A budget is at least what the consumer needs, and at most what the store was opened with.
 #[test]
 fn budgets_have_bounds() {
     let config = StoreConfig { budget: ByteSize(16 * 2 * PAGE), ..configs().remove(0) };
@@ -265,7 +268,7 @@ fn budgets_have_bounds() {
     assert!(budget.set(ByteSize(0)) >= ByteSize(6 * PAGE) && budget.least() < ByteSize(8 * PAGE));
     assert_eq!(budget.set(ByteSize(u64::MAX)), budget.most());
     assert_eq!((budget.most(), budget.wanted()), (ByteSize(16 * 2 * PAGE), bench.budget.wanted()));
-    // What is lent is not there, whatever is set.
+    // Lent bytes are not available, whatever is set.
     assert_eq!(budget.lend(ByteSize(4 * PAGE)), Ok(()));
     assert_eq!(budget.set(ByteSize(u64::MAX)), ByteSize((16 * 2 - 4) * PAGE));
     assert_eq!(budget.set(ByteSize(10 * PAGE)), ByteSize(10 * PAGE));

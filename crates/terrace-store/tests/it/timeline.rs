@@ -1,4 +1,4 @@
-//! The timeline of a store, as a trace viewer reads it.
+//! The timeline of a store, in the format of trace viewers.
 
 use crate::common::*;
 use serde_json::Value;
@@ -20,7 +20,7 @@ fn open(config: StoreConfig) -> (Store, tempfile::TempDir) {
     (Store::open(vec![path], specs, config).unwrap(), dir)
 }
 
-/// Some of everything that reads, in a store whose delays pass on the clock.
+/// Causes reads of every purpose, in a store whose delays pass on the clock.
 fn work(store: &mut Store, clock: &Clock) {
     let poll = |store: &mut Store| {
         store.poll().unwrap();
@@ -64,7 +64,7 @@ fn a_timeline_opens_in_a_viewer() {
         assert!(store.timeline_mut().is_none() && store.take_timeline().is_none());
         store.record_timeline(4096);
         work(&mut store, &clock);
-        // As the backend does.
+        // A span of another thread, as the backend records it.
         let timeline = store.timeline_mut().unwrap();
         let start = timeline.now();
         timeline.since(start, Track::Thread(1), What::Experts { layer: Some(LayerId(3)) });
@@ -75,7 +75,7 @@ fn a_timeline_opens_in_a_viewer() {
             let is = |span: &&Span| matches!(span.what, What::Read { purpose, .. } if purpose == wanted);
             timeline.spans().iter().filter(is).copied().collect()
         };
-        // Two requests for each block, in hulls.
+        // Each block is read in whole pages, so more bytes are read than it has.
         let bytes = |purpose| -> u64 {
             let of = |span: Span| if let What::Read { bytes, .. } = span.what { bytes.0 } else { 0 };
             reads(purpose).into_iter().map(of).sum()

@@ -1,4 +1,4 @@
-//! A store reads with what was measured on its device, unless it was told otherwise.
+//! A store reads with the settings measured on its device, unless it is configured otherwise.
 
 use crate::common::{dir, extent, fetch_one, file, specs};
 use std::fs;
@@ -85,7 +85,7 @@ fn a_broken_settings_file_is_no_reason_to_fail() {
 fn a_large_model_on_an_unknown_device_is_probed_once() {
     let dir = dir();
     let path = dir.path().join("large");
-    // Holes are quickly read: how long a result takes is injected.
+    // Holes are read quickly, so delays are injected.
     fs::File::create(&path).unwrap().set_len((1 << 30) + 4096).unwrap();
     let settings_file = dir.path().join("io.json");
     let open = |latency: &str, clock: Clock| {
@@ -101,18 +101,18 @@ fn a_large_model_on_an_unknown_device_is_probed_once() {
         assert!(info.reason.contains("by default") && info.gbps.is_none(), "{info:?}");
         assert!(!settings_file.exists(), "nothing is kept");
     };
-    // Delays that are injected are not what the device does.
+    // With the real clock, injected delays say nothing about the device, so it is not probed.
     let first = open("latency=15ms@1..", Clock::default());
     by_default(&first);
     if !first.direct {
         return eprintln!("no direct I/O here: nothing is probed through the page cache");
     }
-    // Not told in time of a disk of 0.2 GB/s (8 MiB in 40 ms); the next store tries again.
+    // A disk with 0.2 GB/s (8 MiB in 40 ms) takes too long for a probe; the next store tries again.
     by_default(&open("latency=40ms@1..", Clock::still()));
     let first = open("latency=15ms@1..", Clock::still());
     assert!(first.reason.contains("32 requests of 1 MiB in flight, as a probe just found best"), "{first:?}");
     assert!(settings_file.exists());
-    // It is kept, whatever the disk does later.
+    // The result is kept, however fast the disk is later.
     let second = open("latency=40ms@1..", Clock::still());
     assert!(second.reason.contains("32 requests of 1 MiB in flight, as an earlier probe"), "{second:?}");
     let found = (32 << 20) as f64 / 15e6;

@@ -1,11 +1,11 @@
-//! Files put together from pools.
+//! Files assembled from pools of blocks.
 
 use crate::common::run;
 use std::fs;
 use terrace_testkit::big::{self, Data, Preset};
 use terrace_testkit::{Routing, Spec};
 
-/// A preset made small enough for a test, all of its ways of filling tensors kept.
+/// Returns a preset shrunk for a test, with all of its ways of filling tensors.
 fn small(preset: Preset) -> Spec {
     let spec = preset.spec();
     Spec {

@@ -9,7 +9,7 @@ pub const PROMPT: &str = "The terraces of the hill hold what the valley needs: w
     the middle, and at the river the mill. In a dry year the upper terraces are closed first, and those who live \
     below learn to wait; in a wet one nobody asks where the water is.";
 
-/// Logits of the prompt's last token and of every generated one, and the generated tokens.
+/// The generated tokens, and the logits of the prompt's last token and of every generated one.
 #[derive(PartialEq)]
 pub struct Run {
     pub prompt: usize,
@@ -17,7 +17,7 @@ pub struct Run {
     pub logits: Vec<Vec<f32>>,
 }
 
-/// Greedy generation on the CPU, weights not repacked.
+/// Generates greedily on the CPU, without repacking of weights.
 pub fn run(path: &Path, generate: usize) -> Run {
     let model = Arc::new(Model::load(path, &LoadParams::default()).unwrap_or_else(|e| panic!("{e}")));
     let params = ContextParams {
@@ -26,7 +26,8 @@ pub fn run(path: &Path, generate: usize) -> Run {
         context: 512,
         batch: 512,
         ubatch: 512,
-        // One: threads that spin on a busy machine cost more than they bring for models this small.
+        // One thread: on a busy machine, spinning threads cost more than they save for models this
+        // small.
         threads: 1,
         threads_batch: 1,
         flash_attention: FlashAttention::Auto,

@@ -1,4 +1,4 @@
-//! Broken files are broken in the way that their name says, and readers refuse them.
+//! Broken files have the defect that they are named after, and readers refuse them.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,8 @@ use std::process::{Command, Stdio};
 use terrace_testkit::hostile::{self, Defect};
 use terrace_testkit::{Arch, Spec, write, write_split};
 
-/// In a process of its own: stock llama.cpp answers some of these files with an abort.
+/// Returns whether stock llama.cpp runs the file, in another process, because it aborts on some of
+/// these files.
 fn stock_runs(path: &Path) -> bool {
     let mut command = Command::new(env!("CARGO_BIN_EXE_terrace-testkit"));
     command.args(["routing", "--generate", "2", "--threads", "1"]).arg(path);
@@ -38,7 +39,8 @@ fn split_models_with_wrong_shards_are_refused() {
     assert!(!stock_runs(&missing));
     let swapped = hostile::swapped_shards(&shards, &dir.path().join("swapped")).unwrap();
     assert!(!stock_runs(&swapped));
-    // Other tensors: stock notices. Another seed of the same spec would look right to any reader of headers.
+    // The other model has another number of layers, which stock llama.cpp notices. A shard of the
+    // same spec with another seed would look right to any reader of headers.
     let other = write_split(&Spec { layers: 3, ..spec }, dir.path().join("b"), 3).unwrap();
     let mixed = hostile::mixed_shards(&shards, &other, &dir.path().join("mixed")).unwrap();
     assert!(!stock_runs(&mixed));

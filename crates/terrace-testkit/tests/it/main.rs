@@ -1,4 +1,4 @@
-//! Tests of the models of the test kit.
+//! Tests of the test kit's models.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 

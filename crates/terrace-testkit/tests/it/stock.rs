@@ -36,7 +36,8 @@ fn every_architecture_runs_and_repeats() {
 #[test]
 fn every_type_runs() {
     let dir = tempfile::tempdir().unwrap();
-    // Types without the vector kernels of the others are slow to quantise or rarely used for whole models.
+    // Other types lack vector kernels and are slow to quantise, or are rarely used for whole
+    // models.
     for ty in [
         WeightType::F32,
         WeightType::F16,
