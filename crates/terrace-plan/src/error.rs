@@ -89,7 +89,7 @@ pub struct Need {
     pub resident: ByteSize,
     /// Slots for the weights that one operation needs at once.
     pub slots: ByteSize,
-    /// Those weights: a tensor, or some experts of one; empty if nothing is streamed.
+    /// The weights in these slots: a tensor, or some experts of one; empty if nothing is streamed.
     pub what: String,
 }
 

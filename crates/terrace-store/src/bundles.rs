@@ -96,7 +96,7 @@ impl Bundles {
     /// `touched` experts as have room.
     ///
     /// # Errors
-    /// Those of [`Store::start`].
+    /// The same as [`Store::start`].
     pub fn begin(
         &mut self,
         store: &mut Store,
@@ -146,7 +146,7 @@ impl Bundles {
     /// steps.
     ///
     /// # Errors
-    /// Those of [`Store::next`].
+    /// The same as [`Store::next`].
     pub fn try_next(&mut self, store: &mut Store, now: u64) -> Result<Option<Arrived>, StoreError> {
         for at in 0..self.portions.len() {
             while let Some(ready) = store.try_next(&mut self.portions[at].fetch)? {
@@ -161,7 +161,7 @@ impl Bundles {
     /// Waits for a matrix; `None` if none is in progress.
     ///
     /// # Errors
-    /// Those of [`Store::next`].
+    /// The same as [`Store::next`].
     pub fn next(&mut self, store: &mut Store, now: u64) -> Result<Option<Arrived>, StoreError> {
         if let Some(arrived) = self.try_next(store, now)? {
             return Ok(Some(arrived));
@@ -181,7 +181,7 @@ impl Bundles {
     /// progress, and there is no room.
     ///
     /// # Errors
-    /// Those of [`Store::start`].
+    /// The same as [`Store::start`].
     pub fn go_on(&mut self, store: &mut Store, through: u64) -> Result<bool, StoreError> {
         while self.asked < self.touched.len() {
             let computed =

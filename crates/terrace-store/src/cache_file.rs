@@ -7,7 +7,7 @@ use std::path::Path;
 /// Reads the file's text, up to `most` bytes; `None` if the file does not exist.
 ///
 /// # Errors
-/// Those of the system, and [`ErrorKind::InvalidData`] if the file is not text.
+/// Errors of the system, and [`ErrorKind::InvalidData`] if the file is not text.
 pub fn read_cache_file(path: &Path, most: u64) -> io::Result<Option<String>> {
     let mut text = String::new();
     match File::open(path) {
@@ -20,7 +20,7 @@ pub fn read_cache_file(path: &Path, most: u64) -> io::Result<Option<String>> {
 /// Writes the file and its directories. Readers see the old file or the new one, never a part.
 ///
 /// # Errors
-/// Those of the system.
+/// Errors of the system.
 pub fn replace_cache_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = beside(path)?;
     file.write_all(bytes)?;

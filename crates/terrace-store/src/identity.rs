@@ -13,7 +13,7 @@ const MOST_HEADER: u64 = 64 << 20;
 /// Returns the current state of the file at `path`.
 ///
 /// # Errors
-/// Those of the system.
+/// Errors of the system.
 pub fn file_state(path: &Path) -> io::Result<FileState> {
     let meta = std::fs::metadata(path)?;
     let nanos = |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
@@ -29,7 +29,7 @@ pub fn file_state(path: &Path) -> io::Result<FileState> {
 /// Returns the identity of a model. Reads the bytes of its header again.
 ///
 /// # Errors
-/// Those of the system, and an error for a model without files.
+/// Errors of the system, and an error for a model without files.
 pub fn file_identity(model: &ModelFile) -> io::Result<FileIdentity> {
     let none = || io::Error::other("the model has no files");
     let first = model.shards.first().ok_or_else(none)?;

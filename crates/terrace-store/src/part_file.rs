@@ -22,7 +22,7 @@ impl PartFile {
     /// Opens a file that will become `path`, in the same directory.
     ///
     /// # Errors
-    /// Those of the system, and an error if `path` exists and is not a regular file.
+    /// Errors of the system, and an error if `path` exists and is not a regular file.
     pub fn create(path: &Path) -> io::Result<Self> {
         let mut part = path.to_owned().into_os_string();
         part.push(".part");
@@ -45,7 +45,7 @@ impl PartFile {
     /// Writes the contents, gives the file its name, and returns its size in bytes.
     ///
     /// # Errors
-    /// Those of the system and of `write`.
+    /// Errors of the system and of `write`.
     pub fn finish(mut self, write: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>) -> io::Result<u64> {
         let mut out = BufWriter::new(&self.file);
         write(&mut out)?;
@@ -66,7 +66,7 @@ impl PartFile {
     /// its name ends in `.part`.
     ///
     /// # Errors
-    /// Those of the system.
+    /// Errors of the system.
     pub fn seal(mut self) -> io::Result<SealedFile> {
         self.file.sync_all()?;
         self.link()?;
@@ -129,7 +129,7 @@ impl SealedFile {
     /// Gives the file its name.
     ///
     /// # Errors
-    /// Those of the system.
+    /// Errors of the system.
     pub fn publish(mut self) -> io::Result<()> {
         std::fs::rename(&self.part, &self.path)?;
         self.named = false;

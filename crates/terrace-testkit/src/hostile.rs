@@ -131,7 +131,7 @@ pub fn make(defect: Defect, from: &Path, to: &Path) -> Result<(), Error> {
 /// their defects.
 ///
 /// # Errors
-/// Those of [`make`].
+/// The same as [`make`].
 pub fn write_all(from: &Path, dir: &Path) -> Result<Vec<(Defect, PathBuf)>, Error> {
     fs::create_dir_all(dir).map_err(Error::io(dir))?;
     let made = Defect::ALL.iter().map(|&defect| {

@@ -15,8 +15,8 @@ use terrace_model::{ByteSize, ModelFile};
 /// alternatives would cost.
 ///
 /// # Errors
-/// Those of [`plan`](crate::plan()), and [`PlanError::NoTensor`] for a tensor that the model does
-/// not have, with the most similar name.
+/// The errors of [`plan`](crate::plan()), and [`PlanError::NoTensor`] for a tensor that the model
+/// does not have, with the most similar name.
 pub fn explain(
     model: &ModelFile,
     machine: &MachineProfile,

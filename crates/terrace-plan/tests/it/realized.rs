@@ -175,7 +175,7 @@ fn what_is_asked_of_devices_holds() {
             plan(&model, &machine, &Wishes { device_layers: Some(layers), ..Wishes::default() }).unwrap();
         let there = placed.layers.iter().filter(|layer| layer.home == "gpu0").count();
         assert_eq!(there, layers as usize, "{placed:#}");
-        assert!(!placed.layers.iter().any(part) && placed.hot.is_empty(), "no lanes were asked for");
+        assert!(!placed.layers.iter().any(part) && placed.hot.is_empty(), "no lanes were requested");
         let on_devices: u32 = placed.devices.layers.iter().map(|(_, layers)| layers).sum();
         assert_eq!(on_devices, layers);
     }

@@ -21,7 +21,7 @@ impl Store {
     /// Calls [`Store::start_as`] with [`Use::Decode`].
     ///
     /// # Errors
-    /// Those of [`Store::start_as`].
+    /// The same as [`Store::start_as`].
     pub fn start(&mut self, fetch: &mut Fetch, blocks: &[BlockId]) -> Result<usize, StoreError> {
         self.start_as(fetch, blocks, Use::Decode)
     }
@@ -103,7 +103,7 @@ impl Store {
     /// ([`Fetch::is_exhausted`] distinguishes the two).
     ///
     /// # Errors
-    /// Those of [`Store::next`].
+    /// The same as [`Store::next`].
     pub fn try_next(&mut self, fetch: &mut Fetch) -> Result<Option<Ready>, StoreError> {
         if !fetch.is_empty() {
             self.adopt(fetch)?;

@@ -73,7 +73,7 @@ impl Timeline {
     /// ([`Store::spec`](crate::Store::spec)).
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Errors of `out`.
     pub fn write_chrome<'a>(
         &self,
         names: impl Fn(BlockId) -> &'a BlockSpec,

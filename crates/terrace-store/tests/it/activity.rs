@@ -86,7 +86,7 @@ fn what_nobody_asked_for_is_no_demand() {
         let stats = store.stats();
         assert_eq!((stats.demand_busy, stats.demand_read), (Duration::ZERO, ByteSize::ZERO), "{label}");
         assert!(stats.io_busy > Duration::ZERO && stats.bytes_read.0 >= 60_000, "{label}: {stats:?}");
-        assert_eq!(stats.hidden, Duration::ZERO, "{label}: nobody computed");
+        assert_eq!(stats.hidden, Duration::ZERO, "{label}: nothing was computed");
         let layers = store.layer_stats();
         assert!(layers[0].io_busy > Duration::ZERO && layers[3].io_busy > Duration::ZERO, "{label}");
     }

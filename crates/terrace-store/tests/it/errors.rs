@@ -274,7 +274,7 @@ fn misuse_is_caught() {
     assert!(matches!(two.start(&mut fetch, &[BlockId(0)]), Err(StoreError::Misuse(_))));
     assert!(matches!(two.next(&mut fetch), Err(StoreError::Misuse(_))));
     one.release(&mut fetch);
-    assert!(two.start(&mut fetch, &[BlockId(0)]).is_ok(), "an empty fetch belongs to nobody");
+    assert!(two.start(&mut fetch, &[BlockId(0)]).is_ok(), "an empty fetch belongs to no store");
     let mut small = [0; 5];
     let mut reads = [ReadInto { extent: extent(0, 6), dst: &mut small, name: "row" }];
     let error = one.read_into(&mut reads, &mut |_| ControlFlow::Continue(())).unwrap_err();
