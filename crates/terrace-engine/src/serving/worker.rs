@@ -237,14 +237,16 @@ impl Worker {
     }
 
     fn show(&self) {
+        // These wait for the store's lock, so the status is not locked meanwhile: whoever asks for
+        // it would wait as well.
+        let (store, hot) = (self.engine.store_stats(), self.engine.hot_totals());
+        let epoch = self.engine.epoch();
         self.queue.show(|status| {
             for (shown, slot) in status.slots.iter_mut().zip(&self.slots) {
                 *shown = slot.status();
             }
             status.totals = self.totals;
-            status.epoch = self.engine.epoch();
-            status.store = self.engine.store_stats();
-            status.hot = self.engine.hot_totals();
+            (status.epoch, status.store, status.hot) = (epoch, store, hot);
         });
     }
 }
