@@ -7,6 +7,8 @@ use terrace_engine::{EngineError, ReloadError};
 pub enum Reason<'r> {
     /// A web page from this origin may not use the server.
     ForeignOrigin(&'r str),
+    /// The server was called by this name, with or without a port, which is not one of its names.
+    ForeignHost(&'r str),
     /// The answer took longer than the time limit.
     TimeLimit,
     /// The context has fewer tokens than were asked for.

@@ -3,6 +3,7 @@
 use crate::advice::{Advice, Reason};
 use crate::config::ServerConfig;
 use crate::error::ApiError;
+use crate::hosts::Hosts;
 use crate::keys::Keys;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -17,6 +18,8 @@ use terrace_ggml::llama::Sampling;
 pub struct App {
     pub(crate) keys: Keys,
     /// Who else's web pages may ask; `*`: everybody's.
+    /// Names by which the server may be called where it needs no key.
+    pub(crate) hosts: Hosts,
     pub(crate) cors_origins: Vec<String>,
     /// How long an answer may take.
     pub(crate) timeout: Option<Duration>,
@@ -45,6 +48,7 @@ impl App {
             timeout: config.timeout,
             sampling: config.sampling,
             seed: config.seed,
+            hosts: Hosts::new(&config.hosts),
             n_max: config.n_max,
             hotswap: config.hotswap,
             name: config.name.clone(),

@@ -1,9 +1,11 @@
-//! Which requests are answered: those with a key, and those of no other site's web pages.
+//! Which requests are answered: those with a key, those to a name that is the server's, and those of no other site's web
+//! pages.
 
 use crate::advice::Reason;
 use crate::app::App;
 use crate::error::ApiError;
 use axum::extract::{Request, State};
+use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Method, header};
 use axum::middleware::Next;
 use axum::response::Response;
@@ -15,9 +17,16 @@ const PUBLIC: [&str; 5] = ["/", "/health", "/v1/health", "/v1/models", "/models"
 /// Lets requests pass that may be answered.
 ///
 /// # Errors
-/// 401 without a key where one is needed; 403 for web pages of others, which browsers let send requests, though not read answers.
+/// 401 without a key where one is needed; 403 for web pages of others, which browsers let send requests, though not read
+/// answers. Where no key is needed, 403 for other names than the server's: a page of a site whose name leads here is of the
+/// same origin to the browser, which lets it read answers too.
 pub async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Result<Response, ApiError> {
     let headers = request.headers();
+    if app.keys.are_none()
+        && let Some(host) = named(&request).find(|host| !app.hosts.allow(host))
+    {
+        return Err(ApiError::foreign_host(host).with(app.advise(Reason::ForeignHost(host))));
+    }
     let public = PUBLIC.contains(&request.uri().path()) && *request.method() == Method::GET;
     if !public && !app.keys.allow(headers) {
         return Err(ApiError::unauthorized());
@@ -31,6 +40,13 @@ pub async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) ->
         return Err(ApiError::foreign_origin(origin).with(app.advise(Reason::ForeignOrigin(origin))));
     }
     Ok(next.run(request).await)
+}
+
+/// The names that a request was sent to: it should have one, and HTTP/1.0 has none.
+fn named(request: &Request) -> impl Iterator<Item = &str> {
+    let hosts = request.headers().get_all(header::HOST).iter();
+    let hosts = hosts.map(|host| host.to_str().unwrap_or("an unreadable name"));
+    hosts.chain(request.uri().authority().map(Authority::as_str))
 }
 
 /// Whether the page came from the server itself.

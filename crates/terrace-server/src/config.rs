@@ -11,6 +11,9 @@ pub struct ServerConfig {
     pub keys: Vec<String>,
     /// Origins of web pages that may use the server, beside its own page; `*`: all.
     pub origins: Vec<String>,
+    /// Names by which clients without a key may call the server, beside numbers and `localhost`; `*`: all. They matter only
+    /// where no key is needed.
+    pub hosts: Vec<String>,
     /// Time limit per answer. `None`: there is none.
     pub timeout: Option<Duration>,
     /// Sampling where a request does not say, the seed aside.

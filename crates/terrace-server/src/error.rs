@@ -62,6 +62,13 @@ impl ApiError {
     /// No such endpoint.
     pub fn not_found(path: &str) -> Self {
         Self::new(StatusCode::NOT_FOUND, "not_found_error", format!("there is no {path}"))
+    /// A name that is not the server's.
+    pub fn foreign_host(host: &str) -> Self {
+        let message = format!("this server is not called {host}");
+        let error = Self::new(StatusCode::FORBIDDEN, "permission_error", message);
+        Self { code: Some("unknown_host"), ..error }
+    }
+
     }
 
     /// No such model.

@@ -16,6 +16,7 @@ mod auth;
 mod config;
 mod error;
 mod keys;
+mod hosts;
 mod listener;
 mod nearest;
 mod request;

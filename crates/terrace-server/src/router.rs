@@ -99,7 +99,7 @@ mod tests {
     }
 
     fn allowing(origin: &str) -> ServerConfig {
-        ServerConfig { origins: vec![origin.into()], ..ServerConfig::default() }
+        ServerConfig { origins: vec![origin.into()], hosts: vec!["here".into()], ..ServerConfig::default() }
     }
 
     fn ask(router: &Router, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Response {

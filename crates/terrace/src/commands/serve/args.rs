@@ -29,6 +29,10 @@ pub struct ServeArgs {
     #[arg(long, value_name = "ORIGIN", env = "TERRACE_CORS_ORIGIN", value_delimiter = ',', action = ArgAction::Append, value_parser = origin)]
     pub cors_origin: Vec<String>,
 
+    /// Let clients without a key call the server by this name (* for any), beside numbers, localhost and --host; may be repeated.
+    /// Needed behind a proxy that passes its own name on; with --api-key all names are allowed
+    #[arg(long, value_name = "NAME", env = "TERRACE_ALLOWED_HOST", value_delimiter = ',', action = ArgAction::Append, value_parser = host_name)]
+    pub allowed_host: Vec<String>,
     /// Answers at the same time. Each has a context of --ctx tokens of its own
     #[arg(long, value_name = "N", env = "TERRACE_PARALLEL", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub parallel: u32,
@@ -94,3 +98,11 @@ fn origin(text: &str) -> Result<String, String> {
         _ => Err("origins are like https://example.org or http://localhost:3000, or *".into()),
     }
 }
+fn host_name(text: &str) -> Result<String, String> {
+    let name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+    if text == "*" || !text.is_empty() && text.bytes().all(name) {
+        return Ok(text.to_owned());
+    }
+    Err("names are like box.lan, without a port, or *".into())
+}
+

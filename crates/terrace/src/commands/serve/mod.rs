@@ -81,6 +81,7 @@ fn config(args: &ServeArgs, hotswap: bool) -> ServerConfig {
         keys: args.api_key.clone(),
         origins: args.cors_origin.clone(),
         timeout: args.timeout,
+        hosts: args.allowed_host.iter().chain([&args.host]).cloned().collect(),
         sampling: loading::sampling(&args.sampling),
         seed: args.sampling.seed,
         n_max: args.n,

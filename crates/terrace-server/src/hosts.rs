@@ -1,0 +1,83 @@
+//! Names that requests may be sent to.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// Names by which clients may call a server, beside numbers and `localhost`. A name outside of these can be anybody's: who owns
+/// it can have it lead here (DNS rebinding).
+pub struct Hosts(Vec<String>);
+
+impl Hosts {
+    /// Takes these names, in any case; `*` stands for all.
+    pub fn new(names: &[String]) -> Self {
+        Self(names.iter().map(|name| plain(name)).collect())
+    }
+
+    /// Whether a request with this `Host`, a name with or without a port, may be answered.
+    pub fn allow(&self, host: &str) -> bool {
+        let name = plain(without_port(host));
+        is_number(&name)
+            || name == "localhost"
+            || name.ends_with(".localhost")
+            || self.0.iter().any(|allowed| allowed == "*" || *allowed == name)
+    }
+}
+
+/// Names are the same with a dot at their end, and in capitals.
+fn plain(name: &str) -> String {
+    name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
+}
+
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    }
+}
+
+/// Whether it is an address and no name: nobody else can have it lead here.
+fn is_number(name: &str) -> bool {
+    let six = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+    six.map_or_else(|| name.parse::<Ipv4Addr>().is_ok(), |six| six.parse::<Ipv6Addr>().is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_localhost_and_what_was_named_are_allowed() {
+        let hosts = Hosts::new(&["Box.lan".into(), "terrace".into()]);
+        for host in [
+            "127.0.0.1",
+            "127.0.0.1:8080",
+            "192.168.1.7:80",
+            "[::1]",
+            "[::1]:8080",
+            "localhost",
+            "LOCALHOST:8080",
+            "localhost.:1",
+            "a.localhost:1",
+            "box.lan:8080",
+            "terrace",
+        ] {
+            assert!(hosts.allow(host), "{host}");
+        }
+        for host in [
+            "",
+            ":8080",
+            "evil.example",
+            "evil.example:8080",
+            "localhost.evil.example",
+            "evillocalhost",
+            "127.0.0.1.evil.example",
+            "127.0.0.1:80:evil",
+            "[::1].evil.example",
+            "[evil.example]",
+            "lan",
+            "1.2.3",
+        ] {
+            assert!(!hosts.allow(host), "{host}");
+        }
+        assert!(Hosts::new(&["*".into()]).allow("any.example:1"));
+    }
+}
