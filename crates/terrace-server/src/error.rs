@@ -117,6 +117,27 @@ impl ApiError {
     /// The server's own fault.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
+    /// Bodies of others take the memory for them.
+    pub fn busy() -> Self {
+        let message = "too many large requests are being read";
+        let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable_error", message);
+        Self { code: Some("busy"), retry_after: Some(RETRY_FULL), ..error }
+    }
+
+    /// The body did not come in time.
+    pub fn slow_body() -> Self {
+        let message = "the request's body was not complete within the server's time limit";
+        let error = Self::new(StatusCode::REQUEST_TIMEOUT, "timeout_error", message);
+        Self { code: Some("slow_body"), ..error }
+    }
+
+    /// The client does not read what it asked for.
+    pub fn slow_client() -> Self {
+        let message = "the answer was ended: it was read too slowly";
+        let error = Self::new(StatusCode::REQUEST_TIMEOUT, "timeout_error", message);
+        Self { code: Some("slow_client"), ..error }
+    }
+
     }
 
     /// With what can be done about it, if that is known.

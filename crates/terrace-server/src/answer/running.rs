@@ -1,25 +1,24 @@
 //! A prompt's way through the engine: submitted, and its events as they come.
 
+use super::claim::Claim;
+use super::events::{Backlog, Events, events};
 use crate::advice::Reason;
 use crate::app::{App, Ready};
 use crate::error::ApiError;
-use std::ops::ControlFlow;
 use std::sync::Arc;
-use terrace_engine::serving::{Event, Job, Ticket};
+use terrace_engine::serving::{Event, Job};
 use terrace_engine::{Answer, EngineError, Utf8Stream};
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{Instant, timeout_at};
 
 /// A job that was taken. Dropped, as it is when the client goes away, it leaves the queue, or ends at its next token.
 pub struct Running {
     ready: Arc<Ready>,
-    /// Not bounded: the worker must not wait for a slow client, and there is no more than one answer's text.
-    events: UnboundedReceiver<Event>,
+    events: Events,
     text: Utf8Stream,
     /// The answer, while the rest of the text goes out before it.
     answer: Option<Box<Answer>>,
     deadline: Option<Instant>,
-    _ticket: Ticket,
+    _claim: Claim,
 }
 
 /// What a job has when it has a slot.
@@ -44,18 +43,15 @@ impl Running {
     /// It was not taken.
     pub fn submit(app: &App, ready: &Arc<Ready>, job: Job) -> Result<Self, ApiError> {
         let deadline = app.timeout.map(|timeout| Instant::now() + timeout);
-        let (send, events) = unbounded_channel();
-        let sink = move |event| {
-            if send.send(event).is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        };
-        let ticket = ready.ask(|serving| serving.submit(job, Box::new(sink)))??;
+        let (sink, events) = events();
+        let ticket = ready.ask(|serving| serving.submit(job, sink))??;
         Ok(Self {
             ready: Arc::clone(ready),
             events,
             text: Utf8Stream::default(),
             answer: None,
             deadline,
-            _ticket: ticket,
+            _claim: Claim::new(ticket, deadline),
         })
     }
 
@@ -113,14 +109,23 @@ impl Running {
     }
 
     async fn event(&mut self) -> Result<Event, ApiError> {
-        let coming = self.events.recv();
+        let coming = self.events.next();
         let event = match self.deadline {
             None => coming.await,
-            Some(deadline) => timeout_at(deadline, coming)
-                .await
-                .map_err(|_| ApiError::timed_out().with(self.ready.advise(Reason::TimeLimit)))?,
+            Some(deadline) => timeout_at(deadline, coming).await.map_err(|_| self.timed_out())?,
         };
-        event.ok_or_else(|| ApiError::internal("the engine ended without an answer"))
+        event.map_err(|backlog| match backlog {
+            Backlog::Full => ApiError::slow_client(),
+            // The claim was given up while the client did not read what there was.
+            Backlog::Read if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) => {
+                self.timed_out()
+            }
+            Backlog::Read => ApiError::internal("the engine ended without an answer"),
+        })
+    }
+
+    fn timed_out(&self) -> ApiError {
+        ApiError::timed_out().with(self.ready.advise(Reason::TimeLimit))
     }
 
     fn failed(&self, error: EngineError) -> ApiError {
