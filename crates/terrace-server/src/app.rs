@@ -1,10 +1,11 @@
 //! What all handlers share: the server's settings, and the model once it is loaded.
 
 use crate::advice::{Advice, Reason};
-use crate::config::ServerConfig;
+use crate::config::{Limits, ServerConfig};
 use crate::error::ApiError;
 use crate::hosts::Hosts;
 use crate::keys::Keys;
+use crate::request::allowed::{Allowed, Bodies};
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,9 +18,9 @@ use terrace_ggml::llama::Sampling;
 /// What all handlers share.
 pub struct App {
     pub(crate) keys: Keys,
-    /// Who else's web pages may ask; `*`: everybody's.
     /// Names by which the server may be called where it needs no key.
     pub(crate) hosts: Hosts,
+    /// Who else's web pages may ask; `*`: everybody's.
     pub(crate) cors_origins: Vec<String>,
     /// How long an answer may take.
     pub(crate) timeout: Option<Duration>,
@@ -33,6 +34,9 @@ pub struct App {
     pub(crate) hotswap: bool,
     name: Option<String>,
     advice: Option<Advice>,
+    pub(crate) limits: Limits,
+    /// The memory for requests' bodies.
+    pub(crate) bodies: Bodies,
     pub(crate) started: Instant,
     /// Responses so far by the hundreds of their status.
     responses: [AtomicU64; 6],
@@ -44,15 +48,17 @@ impl App {
     pub fn new(config: &ServerConfig) -> Self {
         Self {
             keys: Keys::new(&config.keys),
+            hosts: Hosts::new(&config.hosts),
             cors_origins: config.origins.clone(),
             timeout: config.timeout,
             sampling: config.sampling,
             seed: config.seed,
-            hosts: Hosts::new(&config.hosts),
             n_max: config.n_max,
             hotswap: config.hotswap,
             name: config.name.clone(),
             advice: config.advice,
+            limits: config.limits,
+            bodies: Bodies::new(config.limits.bodies),
             started: Instant::now(),
             responses: Default::default(),
             ready: OnceLock::new(),
@@ -109,6 +115,8 @@ pub struct Ready {
     pub created: u64,
     /// What does not change.
     pub facts: ModelFacts,
+    /// How large requests may be.
+    pub(crate) allowed: Allowed,
     /// None: the model has no chat template.
     template: Option<Result<ChatTemplate, String>>,
     advice: Option<Advice>,
@@ -121,6 +129,9 @@ impl Ready {
     fn new(serving: Serving, name: Option<String>, advice: Option<Advice>) -> Self {
         let facts = serving.facts().clone();
         let stem = facts.file.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+        let tokens = 0..i32::try_from(facts.vocabulary).unwrap_or(i32::MAX);
+        let longest =
+            tokens.map(|token| serving.detokenize(&[token]).map_or(0, |text| text.len())).max().unwrap_or(0);
         let parse = |source: &String| {
             let special = &facts.special_tokens;
             ChatTemplate::parse(source, special.bos.as_deref(), special.eos.as_deref())
@@ -129,6 +140,7 @@ impl Ready {
         Self {
             name: name.or(stem).unwrap_or_default(),
             created: unix_seconds(),
+            allowed: Allowed::of(&facts, longest),
             template: facts.chat_template.as_ref().map(parse),
             facts,
             advice,

@@ -28,4 +28,33 @@ pub struct ServerConfig {
     pub name: Option<String>,
     /// What clients are told after errors. `None`: nothing.
     pub advice: Option<Advice>,
+    /// What clients may take of the server's time and memory.
+    pub limits: Limits,
+}
+
+/// What clients may take of the server's time and memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Connections at the same time; further ones wait to be accepted.
+    pub connections: usize,
+    /// Time for a request's head, and time that a connection may be idle before it.
+    pub idle: Duration,
+    /// Time for a request's body.
+    pub body: Duration,
+    /// Time in which a client has to take something of what is sent to it.
+    pub write: Duration,
+    /// Bytes of requests' bodies in memory, all together; small ones are not counted.
+    pub bodies: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 512,
+            idle: Duration::from_secs(30),
+            body: Duration::from_secs(60),
+            write: Duration::from_secs(60),
+            bodies: 64 << 20,
+        }
+    }
 }

@@ -23,12 +23,15 @@ pub struct ApiError {
 
 /// When a client whose request found the queue full may come again: a guess, since the length of answers is not known.
 const RETRY_FULL: u32 = 2;
+/// Bytes of a message at most: what it quotes is the client's.
+const MESSAGE: usize = 1000;
 /// When one that came before the model was loaded may.
 const RETRY_LOADING: u32 = 1;
 
 impl ApiError {
     fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
-        Self { status, kind, code: None, param: None, message: message.into(), retry_after: None }
+        let message = shortened(message.into());
+        Self { status, kind, code: None, param: None, message, retry_after: None }
     }
 
     /// The request as a whole is wrong.
@@ -38,7 +41,7 @@ impl ApiError {
 
     /// A field of it is.
     pub fn field(param: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { param: Some(param.into()), ..Self::request(message) }
+        Self { param: Some(shortened(param.into())), ..Self::request(message) }
     }
 
     /// A field that this server does not know, or cannot do.
@@ -59,9 +62,6 @@ impl ApiError {
         Self::new(StatusCode::FORBIDDEN, "permission_error", message)
     }
 
-    /// No such endpoint.
-    pub fn not_found(path: &str) -> Self {
-        Self::new(StatusCode::NOT_FOUND, "not_found_error", format!("there is no {path}"))
     /// A name that is not the server's.
     pub fn foreign_host(host: &str) -> Self {
         let message = format!("this server is not called {host}");
@@ -69,6 +69,9 @@ impl ApiError {
         Self { code: Some("unknown_host"), ..error }
     }
 
+    /// No such endpoint.
+    pub fn not_found(path: &str) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not_found_error", format!("there is no {path}"))
     }
 
     /// No such model.
@@ -114,9 +117,6 @@ impl ApiError {
         Self { code: Some("timeout"), ..error }
     }
 
-    /// The server's own fault.
-    pub fn internal(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
     /// Bodies of others take the memory for them.
     pub fn busy() -> Self {
         let message = "too many large requests are being read";
@@ -138,6 +138,9 @@ impl ApiError {
         Self { code: Some("slow_client"), ..error }
     }
 
+    /// The server's own fault.
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
     }
 
     /// With what can be done about it, if that is known.
@@ -157,6 +160,16 @@ impl ApiError {
     pub fn message(&self) -> &str {
         &self.message
     }
+}
+
+/// A text of [`MESSAGE`] bytes at most.
+fn shortened(mut text: String) -> String {
+    if text.len() > MESSAGE {
+        text.truncate(text.floor_char_boundary(MESSAGE));
+        text.push('…');
+        text.shrink_to_fit();
+    }
+    text
 }
 
 impl IntoResponse for ApiError {
@@ -228,6 +241,14 @@ mod tests {
         assert!(full.headers().contains_key(header::RETRY_AFTER));
         assert!(ApiError::loading().into_response().headers().contains_key(header::RETRY_AFTER));
         assert!(!ApiError::request("x").into_response().headers().contains_key(header::RETRY_AFTER));
+    }
+
+    #[test]
+    fn messages_are_short_whatever_they_quote() {
+        let long = "ä".repeat(1 << 20);
+        let error = ApiError::unsupported(&long, format!("unknown field `{long}`"));
+        assert!(error.body().to_string().len() < 3 * MESSAGE, "{}", error.message().len());
+        assert!(error.message().starts_with("unknown field `ä"));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The thread that listens and answers, from its first connection to its last.
 
+use crate::config::Limits;
+use crate::connections::{Phase, answer};
 use axum::Router;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -66,17 +68,6 @@ impl Listening {
     }
 }
 
-/// How far the server is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
-enum Phase {
-    /// It answers.
-    Open,
-    /// It answers what was asked, and listens no more.
-    Draining,
-    /// It ends now.
-    Closed,
-}
-
 /// The thread.
 pub struct Server {
     thread: JoinHandle<()>,
@@ -93,6 +84,7 @@ impl Server {
     pub fn start(
         listening: Listening,
         router: Router,
+        limits: Limits,
         on_end: impl FnOnce() + Send + 'static,
     ) -> Result<Self, ServerError> {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -106,7 +98,7 @@ impl Server {
         let run = move || {
             // Dropped last, also by a panic.
             let _alive = (WhenEnded(Some(on_end)), alive);
-            if let Err(error) = runtime.block_on(answer(listening.socket, router, seen)) {
+            if let Err(error) = runtime.block_on(answer(listening.socket, router, limits, seen)) {
                 tracing::error!("the server ended: {error}");
             }
             runtime.shutdown_background();
@@ -149,21 +141,5 @@ impl<F: FnOnce()> Drop for WhenEnded<F> {
         if let Some(on_end) = self.0.take() {
             on_end();
         }
-    }
-}
-
-async fn answer(socket: TcpListener, router: Router, phase: watch::Receiver<Phase>) -> io::Result<()> {
-    let socket = tokio::net::TcpListener::from_std(socket)?;
-    let reached = |wanted: Phase| {
-        let mut phase = phase.clone();
-        async move {
-            // An error: whoever could say so is gone.
-            let _ = phase.wait_for(|phase| *phase >= wanted).await;
-        }
-    };
-    let answering = axum::serve(socket, router).with_graceful_shutdown(reached(Phase::Draining));
-    tokio::select! {
-        result = answering.into_future() => result,
-        () = reached(Phase::Closed) => Ok(()),
     }
 }

@@ -1,14 +1,13 @@
 //! Which path is whose.
 
 use crate::admin::{health, introspect, metrics, page, reload};
-use crate::api::{native, ollama, openai};
+use crate::api::{native, ollama, openai, tokens};
 use crate::app::App;
 use crate::auth;
 use crate::error::ApiError;
-use crate::request::body::MAX_BODY;
 use crate::response::EPOCH;
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{HeaderValue, Method, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
@@ -31,8 +30,8 @@ pub fn router(app: &Arc<App>) -> Router {
         .route("/v1/completions", post(openai::text))
         .route("/completion", post(native::completion))
         .route("/completions", post(native::completion))
-        .route("/tokenize", post(native::tokenize))
-        .route("/detokenize", post(native::detokenize))
+        .route("/tokenize", post(tokens::tokenize))
+        .route("/detokenize", post(tokens::detokenize))
         .route("/apply-template", post(native::apply_template))
         .route("/v1/tensors/reload", post(reload::tensors_reload))
         .route("/props", get(introspect::props))
@@ -48,7 +47,6 @@ pub fn router(app: &Arc<App>) -> Router {
         .method_not_allowed_fallback(async |method: Method, uri: Uri| {
             ApiError::method_not_allowed(method.as_str(), uri.path())
         })
-        .layer(DefaultBodyLimit::max(MAX_BODY))
         .layer(from_fn_with_state(Arc::clone(app), auth::guard))
         .layer(cors(&app.cors_origins))
         .layer(CatchPanicLayer::custom(|_| {

@@ -3,3 +3,4 @@
 pub mod native;
 pub mod ollama;
 pub mod openai;
+pub mod tokens;

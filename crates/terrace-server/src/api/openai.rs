@@ -40,7 +40,7 @@ pub async fn text(
 async fn complete(kind: Kind, app: &Arc<App>, ready: &Arc<Ready>, body: Body) -> Result<Response, ApiError> {
     let request = {
         let (app, ready) = (Arc::clone(app), Arc::clone(ready));
-        off_thread(move || Request::parse(kind, &body.0, &app, &ready)).await?
+        off_thread(move || Request::parse(kind, &body, &app, &ready)).await?
     };
     let form = Completion::new(kind, ready.name.clone(), request.include_usage);
     respond(app, ready, request.job, request.stream, form).await
@@ -61,8 +61,8 @@ struct Request {
 }
 
 impl Request {
-    fn parse(kind: Kind, body: &[u8], app: &App, ready: &Ready) -> Result<Self, ApiError> {
-        let mut fields = Fields::parse(body)?;
+    fn parse(kind: Kind, body: &Body, app: &App, ready: &Ready) -> Result<Self, ApiError> {
+        let mut fields = body.fields()?;
         // Before the prompt, which may take time.
         let sampling = sampling::sampling(&mut fields, app)?;
         let stop = sampling::stop(&mut fields)?;

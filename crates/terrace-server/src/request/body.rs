@@ -1,33 +1,59 @@
 //! JSON bodies: read field by field, so that an error can name the field.
 
+use super::allowed::Allowed;
 use super::inert::{Known, known};
+use crate::app::App;
 use crate::error::ApiError;
 use crate::nearest::nearest;
-use axum::body::Bytes;
+use axum::body::{Bytes, to_bytes};
 use axum::extract::{FromRequest, Request};
-use axum::http::{StatusCode, header};
+use axum::http::header;
+use http_body_util::LengthLimitError;
 use serde_json::{Map, Value};
+use std::error::Error;
 use std::ops::RangeInclusive;
-
-/// Bytes of a request's body at most: far above the text of any context, far below what hurts.
-pub const MAX_BODY: usize = 16 << 20;
+use std::sync::Arc;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
 
 /// The body of a request, whole.
-pub struct Body(pub Bytes);
+pub struct Body {
+    bytes: Bytes,
+    allowed: Allowed,
+    /// Its part of the memory for bodies, as long as anything is made of it.
+    _share: Option<OwnedSemaphorePermit>,
+}
 
-impl<S: Send + Sync> FromRequest<S> for Body {
+impl Body {
+    /// Its fields.
+    ///
+    /// # Errors
+    /// It is not a JSON object, or has more parts than a request can need.
+    pub fn fields(&self) -> Result<Fields, ApiError> {
+        self.allowed.check(&self.bytes)?;
+        Fields::parse(&self.bytes)
+    }
+}
+
+impl FromRequest<Arc<App>> for Body {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        // By its own word: who sends that much need not be listened to.
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, ApiError> {
+        let allowed = app.ready()?.allowed;
         let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
-        if length.and_then(|length| length.parse().ok()).is_some_and(|length: u64| length > MAX_BODY as u64) {
-            return Err(ApiError::too_large(MAX_BODY));
+        let length: Option<u64> = length.and_then(|length| length.parse().ok());
+        let length = length.map_or(allowed.bytes, |length| usize::try_from(length).unwrap_or(usize::MAX));
+        // By its own word: who sends that much need not be listened to.
+        if length > allowed.bytes {
+            return Err(ApiError::too_large(allowed.bytes));
         }
-        match Bytes::from_request(request, state).await {
-            Ok(bytes) => Ok(Self(bytes)),
-            Err(error) if error.status() == StatusCode::PAYLOAD_TOO_LARGE => {
-                Err(ApiError::too_large(MAX_BODY))
+        let patience = app.limits.body;
+        let share = timeout(patience, app.bodies.share(length)).await.map_err(|_| ApiError::busy())?;
+        let read = timeout(patience, to_bytes(request.into_body(), allowed.bytes)).await;
+        match read.map_err(|_| ApiError::slow_body())? {
+            Ok(bytes) => Ok(Self { bytes, allowed, _share: share }),
+            Err(error) if error.source().is_some_and(|source| source.is::<LengthLimitError>()) => {
+                Err(ApiError::too_large(allowed.bytes))
             }
             Err(error) => Err(ApiError::request(format!("the request's body cannot be read: {error}"))),
         }

@@ -19,6 +19,7 @@ mod quantize;
 mod reference;
 mod reload_loop;
 mod serve;
+mod serve_clients;
 mod serve_reload;
 mod server;
 mod sweep;

@@ -213,14 +213,18 @@ fn hostile_bodies_do_no_harm() {
     }
     // Too large by its own word, which is enough: the body is not read.
     let mut stream = std::net::TcpStream::connect(&server.address).unwrap();
-    write!(stream, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 999999999999\r\n\r\n{{")
-        .unwrap();
+    write!(
+        stream,
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999999999999\r\n\r\n{{"
+    )
+    .unwrap();
     let mut start = [0; 12];
     stream.read_exact(&mut start).unwrap();
     assert_eq!(&start, b"HTTP/1.1 413");
     // And by its bytes, without saying so.
     let mut stream = std::net::TcpStream::connect(&server.address).unwrap();
-    write!(stream, "POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n").unwrap();
+    write!(stream, "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
+        .unwrap();
     let chunk = [b"100000\r\n".to_vec(), vec![b' '; 1 << 20], b"\r\n".to_vec()].concat();
     // It may hang up before it has all.
     let _ = (0..20).try_for_each(|_| stream.write_all(&chunk));

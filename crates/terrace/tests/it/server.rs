@@ -148,7 +148,7 @@ impl Server {
         let length = body.len();
         write!(
             stream,
-            "POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
         )
         .unwrap();
         stream
@@ -163,6 +163,13 @@ impl Server {
     /// Requests that wait for a slot.
     pub fn waiting(&self) -> u64 {
         self.get("/health").ok()["waiting"].as_u64().unwrap()
+    }
+
+    /// The most memory that it has had so far, in bytes.
+    pub fn peak_memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
     }
 
     pub fn signal(&self, name: &str) {

@@ -47,7 +47,7 @@ async fn answer(kind: Kind, app: &Arc<App>, ready: &Arc<Ready>, body: Body) -> R
     let begin = Instant::now();
     let request = {
         let (app, ready) = (Arc::clone(app), Arc::clone(ready));
-        off_thread(move || parse(kind, &body.0, &app, &ready)).await?
+        off_thread(move || parse(kind, &body, &app, &ready)).await?
     };
     let form = Ollama { kind, model: ready.name.clone(), begin };
     match request.job {
@@ -73,8 +73,8 @@ struct Request {
     stream: bool,
 }
 
-fn parse(kind: Kind, body: &[u8], app: &App, ready: &Ready) -> Result<Request, ApiError> {
-    let mut fields = Fields::parse(body)?;
+fn parse(kind: Kind, body: &Body, app: &App, ready: &Ready) -> Result<Request, ApiError> {
+    let mut fields = body.fields()?;
     let stream = fields.flag("stream")?.unwrap_or(true);
     let options = fields.take("options").unwrap_or_else(|| object!({}));
     let (sampling, stop, n_max) = options_of(Fields::within("options", options)?, app, ready)?;

@@ -4,6 +4,7 @@ use crate::args::{EngineArgs, MODEL_HELP, SamplingArgs, TestingArgs};
 use clap::{ArgAction, Args};
 use std::time::Duration;
 use terrace_engine::OnReload;
+use terrace_model::ByteSize;
 
 /// `terrace serve`.
 #[derive(Debug, Args)]
@@ -28,11 +29,11 @@ pub struct ServeArgs {
     /// Let web pages from this origin (https://host, or * for all) use the server; may be repeated [default: none but its own]
     #[arg(long, value_name = "ORIGIN", env = "TERRACE_CORS_ORIGIN", value_delimiter = ',', action = ArgAction::Append, value_parser = origin)]
     pub cors_origin: Vec<String>,
-
     /// Let clients without a key call the server by this name (* for any), beside numbers, localhost and --host; may be repeated.
     /// Needed behind a proxy that passes its own name on; with --api-key all names are allowed
     #[arg(long, value_name = "NAME", env = "TERRACE_ALLOWED_HOST", value_delimiter = ',', action = ArgAction::Append, value_parser = host_name)]
     pub allowed_host: Vec<String>,
+
     /// Answers at the same time. Each has a context of --ctx tokens of its own
     #[arg(long, value_name = "N", env = "TERRACE_PARALLEL", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub parallel: u32,
@@ -49,6 +50,23 @@ pub struct ServeArgs {
     /// Seconds that running answers may go on after Ctrl-C or SIGTERM before they are cut
     #[arg(long, value_name = "SECONDS", env = "TERRACE_GRACE", default_value = "10", value_parser = seconds)]
     pub grace: Duration,
+
+    /// Connections at the same time; further ones wait to be accepted
+    #[arg(long, value_name = "N", env = "TERRACE_MAX_CONNECTIONS", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub max_connections: u32,
+    /// Close a connection that sends no request, or not the whole head of one, for this many seconds
+    #[arg(long, value_name = "SECONDS", env = "TERRACE_IDLE_TIMEOUT", default_value = "30", value_parser = some_seconds)]
+    pub idle_timeout: Duration,
+    /// Refuse a request (408) whose body is not complete after this many seconds
+    #[arg(long, value_name = "SECONDS", env = "TERRACE_BODY_TIMEOUT", default_value = "60", value_parser = some_seconds)]
+    pub body_timeout: Duration,
+    /// End an answer, and close its connection, when the client reads nothing of it for this many seconds
+    #[arg(long, value_name = "SECONDS", env = "TERRACE_WRITE_TIMEOUT", default_value = "60", value_parser = some_seconds)]
+    pub write_timeout: Duration,
+    /// RAM for the bodies of requests that are being read, all together; small ones are not counted. What finds none waits, for
+    /// as long as a body may take (503)
+    #[arg(long, value_name = "SIZE", env = "TERRACE_BODY_MEMORY", default_value = "64MiB", value_parser = body_memory)]
+    pub body_memory: ByteSize,
 
     /// Take tensors over that change in the model's files while it runs. SIGHUP and POST /v1/tensors/reload look for them in any
     /// case, but then files have to be renamed into place: with this option nothing is computed from a mapping of them, and they
@@ -81,11 +99,30 @@ fn seconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "seconds are a number like 30 or 0.5".into())
 }
 
+fn some_seconds(text: &str) -> Result<Duration, String> {
+    let some = seconds(text)?;
+    if some.is_zero() { Err("it has to be longer than 0 seconds".into()) } else { Ok(some) }
+}
+
+fn body_memory(text: &str) -> Result<ByteSize, String> {
+    let size: ByteSize = text.parse().map_err(|error| format!("{error}"))?;
+    let least = ByteSize::mib(16);
+    if size < least { Err(format!("one body may have {least}")) } else { Ok(size) }
+}
+
 fn key(text: &str) -> Result<String, String> {
     if text.is_empty() || text.bytes().any(|byte| !byte.is_ascii_graphic()) {
         return Err("keys are visible ASCII characters without spaces".into());
     }
     Ok(text.to_owned())
+}
+
+fn host_name(text: &str) -> Result<String, String> {
+    let name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+    if text == "*" || !text.is_empty() && text.bytes().all(name) {
+        return Ok(text.to_owned());
+    }
+    Err("names are like box.lan, without a port, or *".into())
 }
 
 fn origin(text: &str) -> Result<String, String> {
@@ -98,11 +135,3 @@ fn origin(text: &str) -> Result<String, String> {
         _ => Err("origins are like https://example.org or http://localhost:3000, or *".into()),
     }
 }
-fn host_name(text: &str) -> Result<String, String> {
-    let name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
-    if text == "*" || !text.is_empty() && text.bytes().all(name) {
-        return Ok(text.to_owned());
-    }
-    Err("names are like box.lan, without a port, or *".into())
-}
-

@@ -15,7 +15,7 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 use terrace_engine::serving::{Serving, ServingOptions};
-use terrace_server::{App, Listening, Server, ServerConfig, router};
+use terrace_server::{App, Limits, Listening, Server, ServerConfig, router};
 
 /// How long clients have to take what they were sent when the server has ended.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -32,9 +32,10 @@ pub fn serve(args: &ServeArgs, verbose: bool) -> Result<(), CliError> {
         tracing::warn!("everybody who reaches {address} can use the model; --api-key would ask for a key");
     }
     let hotswap = hotswap_env::hotswap();
-    let app = Arc::new(App::new(&config(args, hotswap)));
+    let config = config(args, hotswap);
+    let app = Arc::new(App::new(&config));
     signals::on_terminate()?;
-    let server = Server::start(listening, router(&app), signals::wake)?;
+    let server = Server::start(listening, router(&app), config.limits, signals::wake)?;
     // Nobody may be there to read it.
     let mut stdout = std::io::stdout().lock();
     let _ = writeln!(stdout, "listening on http://{address}").and_then(|()| stdout.flush());
@@ -80,13 +81,20 @@ fn config(args: &ServeArgs, hotswap: bool) -> ServerConfig {
     ServerConfig {
         keys: args.api_key.clone(),
         origins: args.cors_origin.clone(),
-        timeout: args.timeout,
         hosts: args.allowed_host.iter().chain([&args.host]).cloned().collect(),
+        timeout: args.timeout,
         sampling: loading::sampling(&args.sampling),
         seed: args.sampling.seed,
         n_max: args.n,
         hotswap,
         name: args.alias.clone(),
         advice: Some(advice::to_clients),
+        limits: Limits {
+            connections: args.max_connections as usize,
+            idle: args.idle_timeout,
+            body: args.body_timeout,
+            write: args.write_timeout,
+            bodies: usize::try_from(args.body_memory.bytes()).unwrap_or(usize::MAX),
+        },
     }
 }
