@@ -8,7 +8,6 @@ use terrace_backend::{Cut, Layout, Terrace, Weights};
 use terrace_ggml::llama::{CacheType, Context, ContextParams, FlashAttention, LoadParams, Model, Token};
 use terrace_model::ByteSize;
 use terrace_store::{Store, StoreConfig};
-use terrace_test_env as _;
 
 const PROMPT: &str = "In the beginning God created the heaven and the earth. And the earth was without form, and void; \
 and darkness was upon the face of the deep. And the Spirit of God moved upon the face of the waters. And God said, Let \

@@ -3,3 +3,5 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod bundled;
+
+use terrace_test_env as _;

@@ -36,16 +36,19 @@ impl<'a> Scene<'a> {
     /// probe.
     pub fn of(header: &'a Header, options: &'a Options) -> Self {
         let file = &header.file;
-        let available = available_memory();
+        let available = options.placement.available.unwrap_or_else(available_memory);
         let mut wishes = Wishes { written: header.written.clone(), ..wishes_of(options) };
         let decides = decides(file, options, available);
         if decides {
             wishes.measured = measured_contexts(&options.model, file, &wishes, available);
         }
-        let machine = match decides {
+        let mut machine = match decides {
             true => machine_profile(file, &options.user),
             false => known_machine(file, &options.user),
         };
+        if let Some(available) = options.placement.available {
+            machine.set_available(available);
+        }
         Self {
             options,
             file,

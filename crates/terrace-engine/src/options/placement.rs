@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use terrace_host::pressure::Adapt;
+use terrace_model::ByteSize;
 use terrace_plan::{Budget, Manage, TensorRule};
 
 /// Placement of weights in RAM.
@@ -13,6 +14,8 @@ pub struct PlacementOptions {
     pub mapping: bool,
     /// RAM for weights: resident ones and slots together.
     pub ram_budget: Budget,
+    /// RAM that can be taken; `None` means what the system says.
+    pub available: Option<ByteSize>,
     /// Whether the budget adapts to available memory.
     pub adapt: Adapt,
     /// A plan file (JSON), which is followed instead of [`PlacementOptions::stream`] and
@@ -28,6 +31,7 @@ impl Default for PlacementOptions {
             stream: Manage::Auto,
             mapping: true,
             ram_budget: Budget::Auto,
+            available: None,
             adapt: Adapt::default(),
             plan: None,
             rules: Vec::new(),

@@ -54,6 +54,7 @@ fn run(options: Options) -> (Trace, Option<StoreStats>) {
 fn options(model: &Path) -> Options {
     Options {
         model: model.into(),
+        placement: PlacementOptions { available: Some(ByteSize::gib(8)), ..PlacementOptions::default() },
         context: ContextOptions { tokens: Some(256), ..ContextOptions::default() },
         compute: ComputeOptions { threads: Some(2), ..ComputeOptions::default() },
         ..Options::default()

@@ -23,7 +23,12 @@ pub fn options(model: &Path, manage: Manage) -> Options {
     };
     Options {
         model: model.into(),
-        placement: PlacementOptions { stream: manage, ram_budget, ..PlacementOptions::default() },
+        placement: PlacementOptions {
+            stream: manage,
+            ram_budget,
+            available: Some(ByteSize::gib(8)),
+            ..PlacementOptions::default()
+        },
         context: ContextOptions { tokens: Some(256), ..ContextOptions::default() },
         compute: ComputeOptions { threads: Some(1), ..ComputeOptions::default() },
         ..Options::default()

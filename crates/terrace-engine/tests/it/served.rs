@@ -21,6 +21,7 @@ pub fn options(streamed: bool) -> Options {
         placement: PlacementOptions {
             stream: if streamed { Manage::Experts } else { Manage::None },
             ram_budget: if streamed { Budget::Bytes(ByteSize::mib(4)) } else { Budget::Auto },
+            available: Some(ByteSize::gib(8)),
             ..PlacementOptions::default()
         },
         context: ContextOptions {

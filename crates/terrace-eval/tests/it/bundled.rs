@@ -2,8 +2,9 @@
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use terrace_engine::options::ComputeOptions;
+use terrace_engine::options::{ComputeOptions, PlacementOptions};
 use terrace_engine::{Engine, Options};
+use terrace_model::ByteSize;
 
 /// The directory of the bundled files.
 pub fn models() -> PathBuf {
@@ -15,6 +16,7 @@ pub fn load(options: Options) -> Engine {
     terrace_testkit::needs_own_process();
     let options = Options {
         model: models().join("tiny-moe-Q4_K.gguf"),
+        placement: PlacementOptions { available: Some(ByteSize::gib(8)), ..options.placement },
         compute: ComputeOptions { threads: Some(1), ..options.compute },
         ..options
     };

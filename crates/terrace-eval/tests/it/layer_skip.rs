@@ -20,6 +20,7 @@ const TEXT: &str =
 fn options(model: &Path) -> Options {
     Options {
         model: model.into(),
+        placement: PlacementOptions { available: Some(ByteSize::gib(8)), ..PlacementOptions::default() },
         context: ContextOptions { tokens: Some(256), ..ContextOptions::default() },
         compute: ComputeOptions { threads: Some(1), ..ComputeOptions::default() },
         ..Options::default()

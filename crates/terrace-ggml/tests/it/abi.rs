@@ -6,7 +6,6 @@ use std::mem::offset_of;
 use std::path::PathBuf;
 use std::process::Command;
 use terrace_ggml::testing::abi;
-use terrace_test_env as _;
 
 /// The directory where cargo unpacked the pinned llama-cpp-sys-2 with its headers.
 fn sources() -> PathBuf {

@@ -5,7 +5,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use terrace_ggml::gguf::{self, GgufError};
 use terrace_model::{Extent, FileIndex, MetaValue, Shape};
-use terrace_test_env as _;
 
 const F32: u32 = 0;
 const Q4_0: u32 = 2;

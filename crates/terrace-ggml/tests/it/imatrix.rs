@@ -7,7 +7,6 @@ use terrace_ggml::gguf::write::Header;
 use terrace_ggml::quantize::WeightType;
 use terrace_ggml::quantize::imatrix::Imatrix;
 use terrace_model::Shape;
-use terrace_test_env as _;
 
 /// Tensors of F32: name, shape, values.
 type Tensors<'a> = &'a [(&'a str, [u64; 2], &'a [f32])];

@@ -8,3 +8,5 @@ mod imatrix;
 mod outputs;
 mod tokenize;
 mod vocabulary;
+
+use terrace_test_env as _;

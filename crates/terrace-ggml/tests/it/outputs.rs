@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use terrace_ggml::llama::{CacheType, Context, ContextParams, FlashAttention, LoadParams, Model};
-use terrace_test_env as _;
 
 /// Rows belong to the call's last tokens, in order, however many are kept, even if graphs have
 /// fewer tokens than the call.

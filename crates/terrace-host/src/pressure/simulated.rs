@@ -16,13 +16,24 @@ pub struct ReadingsError {
 
 /// Simulated readings. The first line of the file is the reserve (a size). Each further line is a
 /// reading: the memory that the process could have in all (a size), followed by `pressed` if a task
-/// waits for memory. The last line is repeated.
+/// waits for memory, or by `until` and a size if the reading is repeated until the slots hold that
+/// much. The last line is repeated.
 #[derive(Debug)]
 pub struct Simulated {
     /// Bytes to leave free for other processes.
     pub reserve: u64,
-    lines: Vec<(u64, bool)>,
+    lines: Vec<Line>,
     next: usize,
+}
+
+/// A reading.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    /// Bytes that the process could have.
+    room: u64,
+    pressed: bool,
+    /// It stays until the slots hold this many bytes.
+    until: u64,
 }
 
 impl Simulated {
@@ -34,15 +45,18 @@ impl Simulated {
         let failed = |reason: String| ReadingsError { path: path.to_owned(), reason };
         let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
         let line = |(number, line): (usize, &str)| {
-            let (size, pressed) = line.strip_suffix("pressed").map_or((line, false), |size| (size, true));
-            let size: Result<ByteSize, _> = size.trim().parse();
-            let size = size.map_err(|error| failed(format!("line {}: {error}", number + 1)))?;
-            Ok((size.bytes(), pressed))
+            let (line, pressed) = line.strip_suffix("pressed").map_or((line, false), |line| (line, true));
+            let (room, until) = line.split_once("until").unwrap_or((line, "0"));
+            let size = |text: &str| -> Result<u64, ReadingsError> {
+                let size: Result<ByteSize, _> = text.trim().parse();
+                Ok(size.map_err(|error| failed(format!("line {}: {error}", number + 1)))?.bytes())
+            };
+            Ok(Line { room: size(room)?, pressed, until: size(until)? })
         };
         let lines = text.lines().enumerate().map(line).collect::<Result<Vec<_>, ReadingsError>>()?;
         match lines.as_slice() {
-            [(reserve, _), readings @ ..] if !readings.is_empty() => {
-                Ok(Self { reserve: *reserve, lines: readings.to_vec(), next: 0 })
+            [first, readings @ ..] if !readings.is_empty() => {
+                Ok(Self { reserve: first.room, lines: readings.to_vec(), next: 0 })
             }
             _ => Err(failed("there is no reading".into())),
         }
@@ -51,8 +65,8 @@ impl Simulated {
 
 impl Source for Simulated {
     fn read(&mut self, held: u64) -> Reading {
-        let (room, pressed) = self.lines[self.next.min(self.lines.len() - 1)];
-        self.next += 1;
+        let Line { room, pressed, until } = self.lines[self.next.min(self.lines.len() - 1)];
+        self.next += usize::from(held >= until);
         Reading { headroom: Some(room.saturating_sub(held)), pressed }
     }
 }
@@ -65,14 +79,17 @@ mod tests {
     fn a_line_is_a_reading_and_the_last_one_stays() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("readings");
-        std::fs::write(&path, "2KiB\n1KiB\n4 KiB pressed\n").unwrap();
+        std::fs::write(&path, "2KiB\n1KiB until 90B\n4 KiB pressed\n").unwrap();
         let mut readings = Simulated::read(&path).unwrap();
         assert_eq!(readings.reserve, 2048);
         let reading = |headroom, pressed| Reading { headroom: Some(headroom), pressed };
         assert_eq!(readings.read(24), reading(1000, false));
+        assert_eq!(readings.read(90), reading(934, false));
         assert_eq!(readings.read(96), reading(4000, true));
         assert_eq!(readings.read(5000), reading(0, true));
-        for (text, part) in [("1KiB\nlots\n", "line 2"), ("1KiB\n", "no reading")] {
+        for (text, part) in
+            [("1KiB\nlots\n", "line 2"), ("1KiB\n1KiB until full\n", "line 2"), ("1KiB\n", "no reading")]
+        {
             std::fs::write(&path, text).unwrap();
             let error = Simulated::read(&path).unwrap_err().to_string();
             assert!(error.contains(part) && error.contains("readings"), "{error}");

@@ -125,6 +125,14 @@ impl Thread {
         let mut readings = 0;
         loop {
             let held = self.budget.held().bytes();
+            // A simulated reading waits until the store has done what the last one came to: how long that takes is the machine's.
+            if self.simulated && held > self.budget.wanted().bytes() {
+                (self.settle)();
+                if self.wait(stop, SIMULATED_INTERVAL) {
+                    return;
+                }
+                continue;
+            }
             let all = self.sources.iter_mut().map(|source| source.read(held));
             let reading = all.fold(Reading::default(), Reading::and);
             // Taken before and after the readings: what was read into slots in between must not

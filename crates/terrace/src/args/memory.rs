@@ -4,6 +4,7 @@ use super::FollowingArgs;
 use crate::error::CliError;
 use clap::{Args, ValueEnum};
 use terrace_engine::options::PlacementOptions;
+use terrace_model::ByteSize;
 use terrace_plan::{Budget, Manage, TensorRule};
 
 /// How much RAM weights may have, and which of them stream.
@@ -23,6 +24,9 @@ pub struct MemoryArgs {
     /// first match decides
     #[arg(long = "override-tensor", value_name = "REGEX=WHERE", env = "TERRACE_OVERRIDE_TENSOR")]
     pub override_tensor: Vec<TensorRule>,
+    /// RAM that can be taken, whatever the system says
+    #[arg(long, hide = true, value_name = "SIZE")]
+    pub available_memory: Option<ByteSize>,
 }
 
 /// Whether weights are left to the page cache.
@@ -43,12 +47,13 @@ impl MemoryArgs {
     /// # Errors
     /// Weights that are to stream and to be mapped.
     pub fn options(&self, following: &FollowingArgs) -> Result<PlacementOptions, CliError> {
-        let Self { ram_budget, stream: _, mmap, override_tensor } = self;
+        let Self { ram_budget, stream: _, mmap, override_tensor, available_memory } = self;
         let FollowingArgs { plan, adapt } = following;
         Ok(PlacementOptions {
             stream: self.streamed()?,
             mapping: *mmap != Mmap::Off,
             ram_budget: *ram_budget,
+            available: *available_memory,
             adapt: *adapt,
             plan: plan.clone(),
             rules: override_tensor.clone(),

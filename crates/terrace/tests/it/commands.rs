@@ -33,7 +33,7 @@ fn streamed_stock_and_resident_text_are_the_same() {
 fn what_fits_is_left_to_the_page_cache_unless_reading_is_asked_for() {
     let size = fs::metadata(bundled()).unwrap().len().to_string();
     let mapped = |more: &[&str]| {
-        let report = json(&generate(&[more, &["--json"]].concat()));
+        let report = json(&generate(&[more, &["--available-memory", "8GiB", "--json"]].concat()));
         assert_eq!(report["plan"]["mode"], report["mode"]);
         (report["mode"].as_str().unwrap().to_owned(), report["plan"]["io"].is_null())
     };

@@ -3,6 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
+use terrace_ggml::quantize::WeightType;
+use terrace_host::machine::{Hardware, StoredProfile};
+use terrace_plan::MachineProfile;
+use terrace_plan::machine::{MatmulRate, ThreadBandwidth};
 use terrace_test_env as _;
 
 /// The trained model that comes with the project.
@@ -28,7 +32,8 @@ pub fn command(program: &Path) -> Command {
     command
 }
 
-/// An empty home of this process's own; it stays empty of what a test does not ask to be kept.
+/// A home of this process's own. It has nothing in it but the profile of a machine of given rates, so that no plan depends
+/// on how fast a probe found this one.
 fn home() -> &'static Path {
     static HOME: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
     HOME.get_or_init(|| {
@@ -36,8 +41,24 @@ fn home() -> &'static Path {
         // Of an earlier process with this number.
         let _ = std::fs::remove_dir_all(&home);
         std::fs::create_dir_all(&home).unwrap();
+        let profile = StoredProfile::new(known_machine());
+        profile.write(&home.join(".config/terrace/profile.json")).unwrap();
         home
     })
+}
+
+/// A laptop's rates, under this machine's name.
+fn known_machine() -> MachineProfile {
+    let Hardware { cores, memory, .. } = Hardware::here();
+    let mut machine = MachineProfile::unmeasured("the tests' machine", cores, memory, memory);
+    machine.memory.bandwidth.push(ThreadBandwidth { threads: cores, bytes_per_s: 30e9 });
+    machine.cpu.layer_overhead_s = Some(2e-5);
+    for ty in WeightType::ALL {
+        let rate =
+            MatmulRate { decode_bytes_per_s: Some(10e9), prefill_flops: Some(1e11), ..Default::default() };
+        machine.cpu.matmul.insert(ty.name().into(), rate);
+    }
+    machine
 }
 
 /// Runs it with arguments to its end.

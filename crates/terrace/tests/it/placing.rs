@@ -16,7 +16,7 @@ fn generate(more: &[&str]) -> Output {
 }
 
 fn report(more: &[&str]) -> Value {
-    json(&generate(&[more, &["--json"]].concat()))
+    json(&generate(&[more, &["--available-memory", "8GiB", "--json"]].concat()))
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn a_plan_is_what_a_run_does() {
         [&rpc[..], &["-ngl", "0", "--ram-budget", "6MiB", "--hot-cache", "2MiB"]].concat(),
     ] {
         let args = [&args[..], &["--ctx", "256"]].concat();
-        let fixed = ["plan", bundled.to_str().unwrap(), "--json"];
+        let fixed = ["plan", bundled.to_str().unwrap(), "--available-memory", "8GiB", "--json"];
         let plan = json(&run(fixed.iter().chain(&args)));
         let run = report(&args)["plan"]["placement"].clone();
         for field in [

@@ -152,7 +152,17 @@ fn the_drawing_is_well_formed() {
 
 #[test]
 fn this_machine_is_probed_and_says_so() {
-    let output = run(["plan", bundled().to_str().unwrap(), "--json", "--what-if", "nvme=7GB/s"]);
+    let home = TempDir::new().unwrap();
+    let unmeasured = |more: &[&str]| {
+        let mut command = terrace();
+        command
+            .env("HOME", home.path())
+            .args(["plan", bundled().to_str().unwrap()])
+            .args(more)
+            .output()
+            .unwrap()
+    };
+    let output = unmeasured(&["--json", "--what-if", "nvme=7GB/s", "--available-memory", "8GiB"]);
     let report = json(&output);
     assert_eq!((report["machine"].as_str(), report["mode"].as_str()), (Some("this machine"), Some("mapped")));
     assert!(report["estimate"]["decode_tok_s"].as_f64().unwrap() > 0.0);
@@ -166,7 +176,7 @@ fn this_machine_is_probed_and_says_so() {
         assert!(source == "quick probe" && value > 0.0, "{what}: {value} by {source}");
     }
     assert_eq!(rate("disk"), ("--what-if", 7e9));
-    let text = run(["plan", bundled().to_str().unwrap()]);
+    let text = unmeasured(&[]);
     assert!(stdout(&text).contains("quick probe: memory "), "{}", stdout(&text));
 }
 

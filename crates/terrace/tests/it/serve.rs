@@ -311,13 +311,21 @@ fn streams_are_text_whatever_the_tokens_are() {
 #[test]
 fn answers_that_take_too_long_are_given_up() {
     let dir = dir();
-    let server = Server::start(&endless(dir.path()), LONG.iter().chain(&["--timeout", "0.5"]));
-    assert_eq!(server.post("/v1/completions", &json!({"prompt": PROMPT})).error(504)["code"], "timeout");
-    server.wait_for(|server| server.processing() == 0);
-    let stream = server.post("/v1/completions", &json!({"prompt": PROMPT, "stream": true}));
-    assert_eq!(stream.status, 200, "it had begun");
-    let last = stream.text.lines().rfind(|line| line.starts_with("data: ")).unwrap();
-    assert!(last.contains("\"code\":\"timeout\""), "{last}");
+    let model = endless(dir.path());
+    // A busy machine may take longer than the first of these to begin.
+    for timeout in ["0.5", "4", "32"] {
+        let server = Server::start(&model, LONG.iter().chain(&["--timeout", timeout]));
+        assert_eq!(server.post("/v1/completions", &json!({"prompt": PROMPT})).error(504)["code"], "timeout");
+        server.wait_for(|server| server.processing() == 0);
+        let stream = server.post("/v1/completions", &json!({"prompt": PROMPT, "stream": true}));
+        if stream.status == 200 {
+            let last = stream.text.lines().rfind(|line| line.starts_with("data: ")).unwrap();
+            assert!(last.contains("\"code\":\"timeout\""), "{last}");
+            return;
+        }
+        assert_eq!(stream.error(504)["code"], "timeout", "it had not begun");
+    }
+    panic!("no stream begins within 32 s");
 }
 
 #[test]
@@ -405,7 +413,7 @@ fn it_ends_when_it_is_told_to() {
     let dir = dir();
     let model = endless(dir.path());
     // What runs may end, if it does in time.
-    let server = Server::start(&model, LONG.iter().chain(&["--grace", "60"]));
+    let server = Server::start(&model, LONG.iter().chain(&["--grace", "300"]));
     let mut running =
         server.begin("/v1/completions", &json!({"prompt": PROMPT, "max_tokens": 2000, "stream": true}));
     let mut begun = [0; 64];

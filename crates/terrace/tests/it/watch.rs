@@ -59,7 +59,7 @@ impl Running {
 
     /// Waits for a line with this text.
     fn expect(&mut self, text: &str) -> String {
-        let until = Instant::now() + Duration::from_secs(60);
+        let until = Instant::now() + Duration::from_secs(300);
         let mut seen = Vec::new();
         while let Ok(line) = self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
             if line.contains(text) {

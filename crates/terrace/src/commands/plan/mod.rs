@@ -102,7 +102,7 @@ fn options(args: &PlanArgs) -> Result<Options, CliError> {
 
 /// The machine that is asked about, and the rates that it gives this model.
 fn machine(args: &PlanArgs, model: &ModelFile) -> Result<(MachineProfile, Vec<PlanRate>), CliError> {
-    let machine = match &args.machine {
+    let mut machine = match &args.machine {
         None => terrace_host::machine::machine_profile(model, &user_dirs()),
         Some(path) => {
             let name = path.display().to_string();
@@ -113,6 +113,9 @@ fn machine(args: &PlanArgs, model: &ModelFile) -> Result<(MachineProfile, Vec<Pl
             })?
         }
     };
+    if let Some(available) = args.placement.memory.available_memory {
+        machine.set_available(available);
+    }
     let rates = rates::of(model, &machine);
     let Some(change) = &args.what_if else { return Ok((machine, rates)) };
     let changed = change.apply(&machine);
