@@ -143,6 +143,7 @@ impl Executor {
             store.computing(Computing::Dense(self.nodes.next_managed(from)));
             self.nodes.matrices.ask_ahead(store, self.room_for_matrices(store))?;
             let to = self.nodes.matrices.bind(store, graph)?;
+            let to = self.nodes.end_with_room(graph, store, from, to);
             if to > from {
                 let stop = self.cpu.stop_flag();
                 if self.nodes.fused.is_empty() {

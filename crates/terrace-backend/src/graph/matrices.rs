@@ -68,13 +68,14 @@ impl MatrixQueue {
             // SAFETY: the layout outlives the graph's call.
             let tensor = unsafe { &*next.tensor };
             let first = self.asked == self.released;
-            if !first && self.leased_bytes + tensor.extent.len > limit {
+            let size = store.slot_size(tensor.block(0)).bytes();
+            if !first && self.leased_bytes + size > limit {
                 return Ok(());
             }
             if store.start(&mut self.fetches[self.asked], &[tensor.block(0)])? == 0 {
                 return Ok(());
             }
-            self.leased_bytes += tensor.extent.len;
+            self.leased_bytes += size;
             self.asked += 1;
         }
         Ok(())
@@ -102,6 +103,33 @@ impl MatrixQueue {
         Ok(self.uses.get(self.bound).map_or(graph.len(), |u| u.node))
     }
 
+    /// Whether these blocks would find room at once beside the matrices that are leased.
+    pub fn leave_room_for(&self, store: &Store, needed: impl Iterator<Item = BlockId>) -> bool {
+        let leased = &self.uses[self.released..self.asked];
+        // SAFETY: the layout outlives the graph's call.
+        leased.is_empty() || store.fits_beside(leased.iter().map(|u| unsafe { (*u.tensor).block(0) }), needed)
+    }
+
+    /// Gives back what was asked for ahead of the nodes after `node`, which run later than it: they are asked for again.
+    pub fn give_back_after(&mut self, store: &mut Store, graph: &terrace_ggml::Graph<'_>, node: usize) {
+        let kept = self.released + self.uses[self.released..self.asked].partition_point(|u| u.node <= node);
+        for index in (kept..self.asked).rev() {
+            let given = &self.uses[index];
+            let used_before = self.uses[self.released..kept].iter().any(|u| u.operand == given.operand);
+            if index < self.bound
+                && !used_before
+                && let Some(operand) = operand_of(graph, given.node, given.operand)
+            {
+                operand.set_data(given.saved);
+            }
+            // SAFETY: the layout outlives the graph's call.
+            self.leased_bytes -= store.slot_size(unsafe { (*given.tensor).block(0) }).bytes();
+            store.release(&mut self.fetches[index]);
+        }
+        self.asked = kept;
+        self.bound = self.bound.min(kept);
+    }
+
     /// Releases the matrices of nodes before `node`, which have run.
     pub fn release_before(&mut self, store: &mut Store, graph: &terrace_ggml::Graph<'_>, node: usize) {
         while self.released < self.bound && self.uses[self.released].node < node {
@@ -114,7 +142,7 @@ impl MatrixQueue {
                 operand.set_data(done.saved);
             }
             // SAFETY: the layout outlives the graph's call.
-            self.leased_bytes -= unsafe { (*done.tensor).extent.len };
+            self.leased_bytes -= store.slot_size(unsafe { (*done.tensor).block(0) }).bytes();
             store.release(&mut self.fetches[self.released]);
             self.released += 1;
         }
@@ -128,7 +156,7 @@ impl MatrixQueue {
         for (next, fetch) in self.uses.iter().zip(&mut self.fetches) {
             // SAFETY: the layout outlives the graph's call.
             let tensor = unsafe { &*next.tensor };
-            bytes += tensor.extent.len;
+            bytes += store.slot_size(tensor.block(0)).bytes();
             if bytes > limit {
                 break;
             }

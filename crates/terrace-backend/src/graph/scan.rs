@@ -194,6 +194,27 @@ impl Nodes {
         }
     }
 
+    /// The end of the nodes from `from` on that can run before `to`, with matrices in slots, such that experts find room beside
+    /// those: matrices that are not used yet are given back for them, and their nodes run later.
+    pub fn end_with_room(&mut self, graph: &Graph<'_>, store: &mut Store, from: usize, to: usize) -> usize {
+        let Self { experts, fused, rewrites, matrices, .. } = self;
+        let crowded = rewrites.iter().filter(|(node, _)| (from..to).contains(node)).filter(|(_, kind)| {
+            !match *kind {
+                Kind::Expert(i) => matrices.leave_room_for(store, std::iter::once(experts[i].a_block())),
+                Kind::Fused(i) => matrices.leave_room_for(store, fused[i].fused.block.first_blocks()),
+                Kind::Nothing | Kind::Rows(_) => true,
+            }
+        });
+        match crowded.map(|(node, _)| node).min() {
+            None => to,
+            Some(node) if node > from => node,
+            Some(node) => {
+                matrices.give_back_after(store, graph, node);
+                node + 1
+            }
+        }
+    }
+
     /// Whether the graph needs experts from the store.
     pub fn has_experts(&self) -> bool {
         !self.experts.is_empty() || !self.fused.is_empty()

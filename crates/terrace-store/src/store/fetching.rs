@@ -38,14 +38,34 @@ impl Store {
     /// [`StoreError::Engine`] if the engine stopped working; [`StoreError::Misuse`] for ids that
     /// the store does not have.
     pub fn start_as(&mut self, fetch: &mut Fetch, blocks: &[BlockId], how: Use) -> Result<usize, StoreError> {
+        self.start_at_least(fetch, blocks, how, 1)
+    }
+
+    /// [`Store::start_as`] for a consumer that can do nothing with fewer than `least` blocks. If `fetch` holds none, fewer are
+    /// accepted only where so many have no room at once beside what is leased: guesses and reads that a consumer
+    /// gave up are waited for, and everything that is not leased is evicted if it stands in the way.
+    ///
+    /// # Errors
+    /// As [`Store::start_as`].
+    pub fn start_at_least(
+        &mut self,
+        fetch: &mut Fetch,
+        blocks: &[BlockId],
+        how: Use,
+        least: usize,
+    ) -> Result<usize, StoreError> {
         self.adopt(fetch)?;
         self.check_ids(blocks)?;
         self.heed_budget();
+        let least = least.min(blocks.len());
+        let adds = !fetch.is_empty();
+        let mut accepted = 0;
+        let mut cleared = false;
         loop {
             let events = self.slots.events;
-            let accepted = self.accept(fetch, blocks, how);
+            accepted += self.accept(fetch, blocks, accepted, how);
             self.drive(false)?;
-            if accepted > 0 || blocks.is_empty() || !fetch.is_empty() {
+            if accepted >= least || adds {
                 return Ok(accepted);
             }
             if self.slots.events != events {
@@ -55,12 +75,27 @@ impl Store {
             if self.slots.any_abandoned() {
                 // Such reads hold the room; when they have ended, their blocks can be evicted.
                 self.drive(true)?;
-            } else if self.slots.leases.any_leased() {
-                let accepted = self.overdraw(|store| store.accept(fetch, blocks, how));
+                continue;
+            }
+            if accepted == 0 && !self.slots.leases.any_leased() {
+                return Err(self.too_small(blocks[0]));
+            }
+            accepted += self.overdraw(|store| store.accept(fetch, blocks, accepted, how));
+            if accepted == 0 || accepted >= least || cleared {
                 self.drive(false)?;
                 return Ok(accepted);
-            } else {
-                return Err(self.too_small(blocks[0]));
+            }
+            // Some found room: where they are, perhaps the others have none.
+            cleared = true;
+            fetch.let_go();
+            accepted = 0;
+            while self.slots.any_abandoned() {
+                self.drive(true)?;
+            }
+            while let Some(block) = self.order.first_out(&self.slots, &self.ranges) {
+                if self.evict(block).is_none() {
+                    break;
+                }
             }
         }
     }
@@ -158,8 +193,9 @@ impl Store {
         Ok(())
     }
 
-    /// Accepts blocks as `start` does, without processing requests.
-    fn accept(&mut self, fetch: &mut Fetch, blocks: &[BlockId], how: Use) -> usize {
+    /// Accepts blocks from the `first` on as `start` does, without processing requests.
+    fn accept(&mut self, fetch: &mut Fetch, blocks: &[BlockId], first: usize, how: Use) -> usize {
+        let blocks = &blocks[first..];
         // Resident blocks are leased ahead, so that they are not evicted for blocks before them in
         // the list.
         let mut ahead = std::mem::take(&mut self.ahead);
@@ -188,14 +224,14 @@ impl Store {
             };
             match took {
                 Accepted::Hit(generation) => {
-                    let entry = Entry { index, block, generation };
+                    let entry = Entry { index: first + index, block, generation };
                     self.counters.hit(block);
                     self.touch(block, how);
                     fetch.held.push(entry);
                     fetch.ready.push_back(entry);
                 }
                 Accepted::Waiting(generation) => {
-                    let entry = Entry { index, block, generation };
+                    let entry = Entry { index: first + index, block, generation };
                     fetch.held.push(entry);
                     fetch.waiting.push(entry);
                 }

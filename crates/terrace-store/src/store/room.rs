@@ -2,7 +2,7 @@
 
 use super::Store;
 use crate::block::BlockId;
-use crate::ranges::Place;
+use crate::ranges::{GRANULE, Place};
 
 impl Store {
     /// Finds a place of `needed` bytes for `incoming`, which was requested, and evicts blocks if
@@ -32,6 +32,32 @@ impl Store {
             let victim = self.order.cold_victim(incoming, needed, &self.slots, &self.ranges)?;
             self.evict(victim)?;
         }
+    }
+
+    /// Whether `needed` would all find room at once if no other blocks than `beside` had slots. Sizes are
+    /// taken with a page to spare, because the slots of equally long blocks may differ by one.
+    pub fn fits_beside(
+        &self,
+        beside: impl Iterator<Item = BlockId>,
+        needed: impl Iterator<Item = BlockId>,
+    ) -> bool {
+        let mut taken: Vec<Place> = beside.filter_map(|block| self.slots.state(block).place()).collect();
+        taken.sort_unstable_by_key(|place| place.offset);
+        let limit = self.ranges.limit();
+        let mut holes = Vec::with_capacity(taken.len() + 1);
+        let mut from = 0;
+        for place in taken {
+            holes.push(place.offset.min(limit).saturating_sub(from));
+            from = from.max(place.end());
+        }
+        holes.push(limit.saturating_sub(from));
+        let spare = if self.files.direct { GRANULE } else { 0 };
+        for block in needed {
+            let size = self.slot_size(block).0 + spare;
+            let Some(hole) = holes.iter_mut().filter(|hole| **hole >= size).min() else { return false };
+            *hole -= size;
+        }
+        true
     }
 
     /// Allocates a free place.

@@ -77,3 +77,59 @@ fn slots_for_less_than_two_experts_do_not_suit() {
     let (store, ..) = open(6);
     assert!(Bundles::suit(&store, firsts()));
 }
+
+/// Reads that take this long, and experts whose matrices have these lengths, in pages.
+fn open_uneven(pages: [u64; 3], slots: u64, faults: &str) -> Store {
+    let dir = dir();
+    let mut extents = Vec::new();
+    let mut offset = 0;
+    for len in pages.map(|pages| pages * 4096) {
+        extents.extend(row(offset, len, u64::from(EXPERTS)));
+        offset += len * u64::from(EXPERTS);
+    }
+    let (path, _) = file(dir.path(), "model", offset as usize);
+    let config = waited_for(StoreConfig { budget: ByteSize(slots * 4096), ..engines().remove(0) }, faults);
+    Store::open(vec![path], specs(&extents), config).unwrap()
+}
+
+#[test]
+fn an_expert_waits_for_reads_that_were_given_up() {
+    let mut store = open_uneven([2; 3], 12, "latency=20ms@1,latency=40ms@2,latency=60ms@3,latency=80ms@4..");
+    let mut bundles = Bundles::default();
+    bundles.begin(&mut store, firsts(), &[0, 1], Use::Decode).unwrap();
+    // The graph has failed: all slots are full of reads that nothing waits for.
+    bundles.end(&mut store);
+    bundles.begin(&mut store, firsts(), &[2], Use::Decode).unwrap();
+    assert!(bundles.go_on(&mut store, 0).unwrap(), "there is room as soon as the reads are over");
+    let mut here = 0;
+    while bundles.next(&mut store, 0).unwrap().is_some() {
+        here += 1;
+    }
+    assert_eq!(here, 3);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn two_experts_of_slots_always_hold_one(
+        pages in [1u64..3, 1u64..3, 3u64..12],
+        blocks in prop::collection::vec((0..EXPERTS, 0..EXPERTS, 0u32..4), 1..40),
+    ) {
+        let mut store = open_uneven(pages, 2 * pages.iter().sum::<u64>(), "latency=100us@1..");
+        let mut bundles = Bundles::default();
+        for (one, other, wait) in blocks {
+            let touched = BTreeSet::from([one, other]).into_iter().collect::<Vec<_>>();
+            bundles.begin(&mut store, firsts(), &touched, Use::Decode).unwrap();
+            for now in 0..u64::from(wait) {
+                prop_assert!(bundles.go_on(&mut store, now).unwrap());
+                while bundles.next(&mut store, now).unwrap().is_some() {}
+            }
+            bundles.end(&mut store);
+            // Parts of experts, as another consumer may ask for them, leave holes.
+            let mut fetch = terrace_store::Fetch::new();
+            store.start(&mut fetch, &[BlockId(wait % 2 * EXPERTS + other)]).unwrap();
+            store.release(&mut fetch);
+        }
+    }
+}

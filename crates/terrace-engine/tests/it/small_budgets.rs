@@ -1,0 +1,53 @@
+//! Budgets that a plan accepts hold every graph.
+
+use crate::reloading::{dir, load, options, write};
+use std::ops::ControlFlow;
+use std::path::Path;
+use terrace_engine::Options;
+use terrace_engine::options::PlacementOptions;
+use terrace_ggml::llama::Sampling;
+use terrace_model::ByteSize;
+use terrace_plan::{Budget, Manage};
+use terrace_testkit::{Arch, Spec};
+
+/// The smallest budget for streaming everything.
+fn minimum(model: &Path) -> u64 {
+    let file = terrace_ggml::gguf::read(model).unwrap();
+    let all = ByteSize::gib(1 << 20);
+    let wishes = terrace_plan::Wishes {
+        mapping: false,
+        manage: Manage::All,
+        ram_budget: Budget::Bytes(all),
+        ..Default::default()
+    };
+    let machine = terrace_plan::MachineProfile::unmeasured("m", 2, all, all);
+    terrace_plan::plan(&file, &machine, &wishes).unwrap().minimum.bytes()
+}
+
+/// A prompt's tokens and a few after it; with little room, where parts of experts and whole matrices meet in the slots.
+#[test]
+fn everything_streams_through_the_smallest_slots() {
+    for &arch in Arch::ALL.iter().filter(|arch| arch.is_moe()) {
+        let dir = dir();
+        // Two experts, both used: half of a bundle more or less is much of the slots.
+        let spec = Spec { experts: 2, top_k: 2, ..Spec::new(arch) };
+        let model = write(&spec, dir.path().join("model.gguf"));
+        let answer = |options: Options| {
+            let mut engine = load(options);
+            let mut session = engine.session();
+            let prompt: Vec<i32> = (0..10).map(|i| 3 + 7 * i).collect();
+            let go_on = &mut |_: &[u8]| ControlFlow::Continue(());
+            engine.generate(&mut session, &prompt, Some(3), &Sampling::greedy(), go_on).map(|a| a.tokens)
+        };
+        let expected = answer(options(&model, Manage::None)).unwrap();
+        let least = minimum(&model);
+        for thirtieths in [0, 1, 2, 3, 4, 6, 9] {
+            let ram_budget = Budget::Bytes(ByteSize(least + least * thirtieths / 30));
+            let placement =
+                PlacementOptions { stream: Manage::All, ram_budget, ..PlacementOptions::default() };
+            let tokens = answer(Options { placement, ..options(&model, Manage::All) });
+            let tokens = tokens.unwrap_or_else(|error| panic!("{arch}, {thirtieths} thirtieths: {error}"));
+            assert_eq!(tokens, expected, "{arch}, {thirtieths} thirtieths");
+        }
+    }
+}
