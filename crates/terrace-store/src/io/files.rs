@@ -40,11 +40,13 @@ pub(crate) struct Files {
 impl Files {
     /// Duplicates the descriptors for an engine.
     pub fn handles(&self) -> Result<Vec<File>, StoreError> {
-        let open = self.all.iter().filter_map(|fd| Some((fd, fd.file.as_ref()?)));
-        let dup = |(fd, file): (&ModelFd, &File)| {
-            file.try_clone().map_err(|source| StoreError::Open { path: fd.path.clone(), source })
+        // Indices are positions: none may be left out.
+        let dup = |fd: &ModelFd| {
+            let file = fd.file.as_ref().ok_or_else(|| io::Error::other("it is simulated"));
+            file.and_then(File::try_clone)
+                .map_err(|source| StoreError::Open { path: fd.path.clone(), source })
         };
-        open.map(dup).collect()
+        self.all.iter().map(dup).collect()
     }
 
     /// Opens another file. It is read as the others if possible, otherwise through the page cache.
@@ -69,10 +71,16 @@ impl Files {
 
     /// Closes a file, so that its index can be reused.
     pub fn remove(&mut self, index: FileIndex) {
-        if let Some(fd) = self.all.get_mut(index.index()) {
-            // A dummy keeps its place among the handles, whose indices are positions.
-            (fd.closed, fd.len) = (true, 0);
-            fd.file = File::open("/dev/null").ok();
+        self.close(index, File::open("/dev/null"));
+    }
+
+    /// Marks a file as closed, and keeps its place among the handles: by `placeholder`, or, without one, by staying open.
+    fn close(&mut self, index: FileIndex, placeholder: io::Result<File>) {
+        let Some(fd) = self.all.get_mut(index.index()) else { return };
+        (fd.closed, fd.len) = (true, 0);
+        match placeholder {
+            Ok(placeholder) => fd.file = Some(placeholder),
+            Err(error) => tracing::debug!(%error, "{} stays open until another file takes its place", fd.path.display()),
         }
     }
 
@@ -212,4 +220,36 @@ fn stated_alignment(file: &File) -> Option<u64> {
     }
     let offset = u64::from(stat.stx_dio_offset_align);
     Some(if offset == 0 { 0 } else { offset.max(u64::from(stat.stx_dio_mem_align)) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::io::Errno;
+    use std::os::unix::fs::FileExt;
+
+    #[test]
+    fn a_file_that_is_closed_without_a_placeholder_keeps_its_place() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let paths = ["a", "b", "c"].map(|name| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, name).unwrap();
+            path
+        });
+        let mut files = open_files(paths.to_vec(), DirectChoice::Off).unwrap();
+        // As if no more descriptors could be had.
+        files.close(FileIndex(1), Err(Errno::MFILE.into()));
+        let handles = files.handles().unwrap();
+        assert_eq!(handles.len(), 3);
+        let mut byte = [0];
+        handles[2].read_exact_at(&mut byte, 0).unwrap();
+        assert_eq!(byte, *b"c");
+        // What is closed has no bytes, and its place is for the next file.
+        let extent = Extent { file: FileIndex(1), offset: 0, len: 1 };
+        assert!(files.check(extent, &"t").is_err());
+        let again = files.add(paths[0].clone()).unwrap();
+        assert_eq!(again, FileIndex(1));
+        files.handles().unwrap()[1].read_exact_at(&mut byte, 0).unwrap();
+        assert_eq!(byte, *b"a");
+    }
 }
