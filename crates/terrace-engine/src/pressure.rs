@@ -9,10 +9,15 @@ use terrace_model::{ByteSize, LayerId, PAGE};
 use terrace_plan::Plan;
 use terrace_store::{BlockId, Bundles, Store};
 
-/// The smallest budget for slots: the plan's minimum and, if MoE blocks are computed as a whole,
-/// what that takes, because the way a graph is computed is not decided again for each graph.
-pub fn least_slots(plan: &Plan, layout: &Layout, store: &Store) -> ByteSize {
-    let least = plan.minimum.saturating_sub(plan.resident.saturating_sub(plan.pinned));
+/// The slots of the plan's minimum.
+pub fn planned_least(plan: &Plan) -> ByteSize {
+    plan.minimum.saturating_sub(plan.resident.saturating_sub(plan.pinned))
+}
+
+/// The smallest budget for slots, as blocks are now: at least the plan's (`least`) and, if MoE
+/// blocks are computed as a whole, what that takes, because the way a graph is computed is not
+/// decided again for each graph.
+pub fn least_slots(least: ByteSize, layout: &Layout, store: &Store) -> ByteSize {
     let mut layers: BTreeMap<Option<LayerId>, Vec<BlockId>> = BTreeMap::new();
     for tensor in layout.tensors().iter().filter(|tensor| tensor.cut != Cut::Whole) {
         layers.entry(tensor.layer).or_default().push(tensor.block(0));
@@ -27,7 +32,7 @@ pub fn least_slots(plan: &Plan, layout: &Layout, store: &Store) -> ByteSize {
     // In a graph that also has experts, matrices have half of the slots.
     let matrices = layout.tensors().iter().any(|tensor| tensor.cut == Cut::Whole);
     let whole = if matrices { whole + whole } else { whole };
-    if whole <= store.capacity() { least.max(whole) } else { least }
+    if whole <= store.most_capacity() { least.max(whole) } else { least }
 }
 
 /// Lets the slots' budget follow available memory; `None` if there are no slots. `simulated` is a
@@ -45,7 +50,7 @@ pub fn follow(
     }
     let budget = {
         let store = weights.store();
-        store.budget_handle(least_slots(plan, &weights.layout(), &store))
+        store.budget_handle(least_slots(planned_least(plan), &weights.layout(), &store))
     };
     let weights = Arc::downgrade(weights);
     let settle = move || {

@@ -14,7 +14,6 @@ use terrace_model::ByteSize;
 #[derive(Clone, Debug)]
 pub struct BudgetHandle {
     shared: Arc<Shared>,
-    least: u64,
 }
 
 /// Numbers that a store and its handles share. All accesses are relaxed, because each number is
@@ -24,6 +23,8 @@ pub(crate) struct Shared {
     wanted: AtomicU64,
     lent: AtomicU64,
     held: AtomicU64,
+    /// Below this the consumer cannot work.
+    least: AtomicU64,
     most: u64,
 }
 
@@ -33,13 +34,23 @@ impl Shared {
             wanted: AtomicU64::new(most),
             lent: AtomicU64::new(0),
             held: AtomicU64::new(0),
+            least: AtomicU64::new(0),
             most,
         })
     }
 
     /// Returns the budget that the store must keep to.
     pub fn wanted(&self) -> u64 {
-        self.wanted.load(Ordering::Relaxed).min(self.most - self.lent())
+        self.wanted.load(Ordering::Relaxed).max(self.least()).min(self.most - self.lent())
+    }
+
+    fn least(&self) -> u64 {
+        self.least.load(Ordering::Relaxed)
+    }
+
+    /// What is not lent.
+    pub fn most_unlent(&self) -> u64 {
+        self.most - self.lent()
     }
 
     fn lent(&self) -> u64 {
@@ -54,13 +65,14 @@ impl Shared {
 
 impl BudgetHandle {
     pub(crate) fn new(shared: &Arc<Shared>, least: u64) -> Self {
-        Self { shared: Arc::clone(shared), least: least.min(shared.most) }
+        shared.least.store(least.min(shared.most), Ordering::Relaxed);
+        Self { shared: Arc::clone(shared) }
     }
 
     /// Sets the bytes of all slots together, limited to at least [`BudgetHandle::least`] and at
     /// most [`BudgetHandle::most`] less what is lent. Returns the resulting budget.
     pub fn set(&self, bytes: ByteSize) -> ByteSize {
-        let bytes = bytes.bytes().clamp(self.least, self.shared.most);
+        let bytes = bytes.bytes().clamp(self.shared.least(), self.shared.most);
         self.shared.wanted.store(bytes, Ordering::Relaxed);
         self.wanted()
     }
@@ -71,7 +83,7 @@ impl BudgetHandle {
     /// # Errors
     /// If that is more than can be lent: returns the most that can be. Nothing changes then.
     pub fn lend(&self, bytes: ByteSize) -> Result<(), ByteSize> {
-        let lendable = self.shared.most - self.least;
+        let lendable = self.shared.most - self.shared.least();
         if bytes.bytes() > lendable {
             return Err(ByteSize(lendable));
         }
@@ -91,7 +103,7 @@ impl BudgetHandle {
 
     /// Returns the smallest budget that the consumer can work with.
     pub fn least(&self) -> ByteSize {
-        ByteSize(self.least)
+        ByteSize(self.shared.least())
     }
 
     /// Returns the budget that the store was opened with.

@@ -1,7 +1,7 @@
 //! The share of the RAM budget that replaced tensors take.
 
 use super::error::ReloadError;
-use crate::pressure::least_slots;
+use crate::pressure::{least_slots, planned_least};
 use terrace_backend::Weights;
 use terrace_model::ByteSize;
 use terrace_plan::Plan;
@@ -15,6 +15,8 @@ pub struct WeightBudget {
     spare: ByteSize,
     /// Slots can lend some; `None` means there are no slots.
     slots: Option<BudgetHandle>,
+    /// The least that the plan leaves for slots.
+    least: ByteSize,
 }
 
 impl WeightBudget {
@@ -28,9 +30,18 @@ impl WeightBudget {
         let taken = plan.resident + plan.mapped + plan.slots;
         let slots = streams.then(|| {
             let store = weights.store();
-            store.budget_handle(least_slots(plan, &weights.layout(), &store))
+            store.budget_handle(least_slots(planned_least(plan), &weights.layout(), &store))
         });
-        Some(Self { budget: plan.budget, spare: plan.budget.saturating_sub(taken), slots })
+        Some(Self { budget: plan.budget, spare: plan.budget.saturating_sub(taken), slots, least: planned_least(plan) })
+    }
+
+    /// Has the slots never become fewer than a graph needs of the blocks as they are now: tensors
+    /// of other types have other blocks.
+    fn blocks_changed(&self, weights: &Weights) {
+        if self.slots.is_some() {
+            let store = weights.store();
+            store.budget_handle(least_slots(self.least, &weights.layout(), &store));
+        }
     }
 
     /// Sets aside `needed` bytes of the budget for replaced tensors.
@@ -81,6 +92,9 @@ impl Taken {
 /// if a device had no room for a tensor, main memory may exceed the budget, which is a warning.
 pub fn settle(budget: Option<&WeightBudget>, weights: Option<&Weights>, own: ByteSize) {
     let Some(budget) = budget else { return };
+    if let Some(weights) = weights {
+        budget.blocks_changed(weights);
+    }
     if let Err(error) = budget.hold(own) {
         tracing::warn!("over the RAM budget: {error}");
     }

@@ -50,11 +50,17 @@ impl Resize {
 impl Store {
     /// Makes a handle for changing the budget from outside. `least` is the smallest budget that the
     /// consumer can work with; the handle allows no less than the largest block.
+    /// It also holds for earlier handles from now on: replaced blocks may need more.
     pub fn budget_handle(&self, least: ByteSize) -> BudgetHandle {
         let least = least.max(self.min_budget()).bytes();
         // A page more, because limits are rounded down to whole pages.
         let page = if least >= LARGE { HUGE } else { GRANULE };
         BudgetHandle::new(&self.resize.shared, least.saturating_add(page))
+    }
+
+    /// Bytes of slots that there could be: what the store was opened with, without what is lent.
+    pub fn most_capacity(&self) -> ByteSize {
+        ByteSize(self.resize.shared.most_unlent())
     }
 
     /// Applies the current budget. Costs one atomic load if nothing has changed.

@@ -277,6 +277,12 @@ fn budgets_have_bounds() {
     assert_eq!((budget.lent(), budget.lend(lendable)), (ByteSize(4 * PAGE), Ok(())));
     assert_eq!((budget.wanted(), budget.lend(ByteSize(0))), (budget.least(), Ok(())));
     assert_eq!(budget.wanted(), ByteSize(10 * PAGE));
+    // Larger blocks took the place of others: what is needed now holds for every handle, set or not.
+    let earlier = budget;
+    earlier.set(ByteSize(0));
+    let budget = bench.store.budget_handle(ByteSize(20 * PAGE));
+    assert!(earlier.wanted() >= ByteSize(20 * PAGE), "{}", earlier.wanted());
+    assert_eq!((earlier.set(ByteSize(0)), earlier.least()), (budget.least(), budget.least()));
     let budget = bench.store.budget_handle(ByteSize(u64::MAX));
     assert_eq!(budget.set(ByteSize(0)), budget.most(), "a consumer that needs all");
 }
