@@ -219,10 +219,14 @@ impl Context {
             }
         };
         match code {
-            0 => {
-                self.outputs = outputs;
-                Ok(())
-            }
+            // llama.cpp does not always pass a failure on: a graph that an observer ends early counts as computed.
+            0 => match parked::take() {
+                Some(error) => Err(ContextError::Backend(error)),
+                None => {
+                    self.outputs = outputs;
+                    Ok(())
+                }
+            },
             _ if self.interrupt.load(Ordering::Relaxed) => Err(ContextError::Interrupted),
             1 => Err(ContextError::Full),
             code => Err(match parked::take() {
