@@ -135,6 +135,11 @@ fn class(tensor: &TensorInfo, experts: Option<u64>) -> TensorClass {
     }
 }
 
+/// Experts of a tensor at most: a hundred times those of any known model. A file that claims more,
+/// as a sparse one of a few bytes can, would need tables of that length; its tensor is taken as a
+/// whole.
+const MOST_EXPERTS: u64 = 1 << 16;
+
 /// Returns whether a weight holds one matrix per expert: it has three dimensions, and the slowest
 /// is the layer's number of experts, or a divisor of it if groups of experts share a matrix
 /// (`ffn_up_chexps`).
@@ -142,6 +147,7 @@ fn is_expert_weight(tensor: &TensorInfo, name: Name<'_>, experts: Option<u64>) -
     let slices = tensor.shape.0[2];
     name.kind == "weight"
         && tensor.shape.dims() == 3
+        && slices <= MOST_EXPERTS
         && experts.is_some_and(|n| n.is_multiple_of(slices))
         && tensor.extent.len.is_multiple_of(slices)
 }
