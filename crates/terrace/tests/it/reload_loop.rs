@@ -117,6 +117,18 @@ fn measured_until_nothing_changes() {
     assert_eq!(passes(&scene.perplexity().args(["--reload-loop", "--json"]).output().unwrap()).len(), 1);
 }
 
+/// The first call writes the same bytes again, the second does nothing.
+#[test]
+fn the_same_bytes_written_again_are_measured_again() {
+    let scene = Scene::new();
+    scene.script("if [ ! -e done ]; then cp model.gguf new; mv new model.gguf; touch done; fi");
+    let output = scene.perplexity().args(["--json", "--reload-loop", "--pre-reload", "./script.sh"]).output();
+    let passes = passes(&output.unwrap());
+    assert_eq!(passes.len(), 2);
+    assert_eq!(passes[0]["perplexity"], passes[1]["perplexity"]);
+    assert_eq!(passes[1]["reloaded"]["swapped"].as_array().unwrap().len(), 0);
+}
+
 #[test]
 fn other_measurements_are_repeated_too() {
     let scene = Scene::new();

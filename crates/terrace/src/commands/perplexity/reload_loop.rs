@@ -67,7 +67,8 @@ impl ReloadLoop {
                 run_script(script, model)?;
             }
             reloaded = reload(engine)?;
-            if reloaded.is_empty() {
+            // A file that was written again with the bytes that it had is a reason to measure, too: its writer wants to see it.
+            if reloaded.is_empty() && reloaded.unchanged == 0 {
                 break;
             }
         }
@@ -77,7 +78,7 @@ impl ReloadLoop {
 
 fn reload(engine: &mut Engine) -> Result<ReloadReport, CliError> {
     let report = engine.reload_changed().map_err(EngineError::from)?;
-    if !report.is_empty() {
+    if !report.is_empty() || report.unchanged > 0 {
         eprintln!("{report}");
     }
     Ok(report)
