@@ -71,6 +71,7 @@ impl Engine {
             Err(error) => {
                 let held = before.min(session.held);
                 session.cut(self.context(), held);
+                session.known = session.known.min(before);
                 session.settle();
                 Err(error)
             }
@@ -126,6 +127,7 @@ impl Engine {
         session.add_to(batch, n);
         let Err(error) = self.context().decode_batch(batch) else {
             session.evaluated(n, self.epoch());
+            self.reloads().cut_short = 0;
             return Ok(if session.is_evaluated() { Evaluated::All } else { Evaluated::Part });
         };
         let held = session.held;

@@ -15,6 +15,9 @@ pub struct Session {
     pub(crate) tokens: Vec<i32>,
     /// Number of tokens with keys and values in the context.
     pub(crate) held: usize,
+    /// Number of tokens that were held when their keys and values were lost: they are evaluated
+    /// again, and stay if that is interrupted.
+    pub(crate) known: usize,
     /// Tokens before this index are evaluated in batches, later ones one by one.
     pub(crate) batched: usize,
     /// The epoch of the oldest keys and values.
@@ -45,7 +48,7 @@ impl Session {
 
     /// Replaces the tokens by a prompt that begins with the first `held` of them.
     pub(crate) fn put(&mut self, prompt: Vec<i32>, held: usize) {
-        (self.batched, self.tokens, self.held) = (prompt.len(), prompt, held);
+        (self.batched, self.tokens, self.held, self.known) = (prompt.len(), prompt, held, 0);
     }
 
     /// Whether a prompt has to be evaluated, or tokens held before a reload again.
@@ -101,18 +104,19 @@ impl Session {
     /// last `chosen`, which follow one by one. Returns the number of tokens that were held.
     pub(crate) fn forget(&mut self, chosen: usize) -> usize {
         self.batched = self.tokens.len() - chosen;
+        self.known = self.known.max(self.held);
         std::mem::take(&mut self.held)
     }
 
     /// Drops the tokens that were not evaluated.
     pub(crate) fn settle(&mut self) {
-        self.tokens.truncate(self.held);
-        self.batched = self.held;
+        self.tokens.truncate(self.held.max(self.known));
+        self.batched = self.tokens.len();
     }
 
     /// Drops all tokens. Those in the context are already gone, or will be cut.
     pub(crate) fn clear(&mut self) {
         self.tokens.clear();
-        (self.held, self.batched) = (0, 0);
+        (self.held, self.known, self.batched) = (0, 0, 0);
     }
 }

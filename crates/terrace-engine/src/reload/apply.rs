@@ -40,7 +40,7 @@ pub fn swap(
         tensor.state = state_of(&registry.entries[entry]);
     }
     registry.note_seen(staged.seen);
-    registry.overwritten = None;
+    registry.settle_overwritten();
     if !report.swapped.is_empty() {
         registry.epoch += 1;
     }

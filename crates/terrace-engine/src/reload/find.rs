@@ -147,7 +147,7 @@ impl Registry {
                 entry.intact = false;
             }
             if entry.current.path == path && overwritten(&entry.current.state) {
-                self.overwritten = Some(path.to_owned());
+                self.overwritten = Some((path.to_owned(), state));
             }
         }
     }

@@ -93,8 +93,8 @@ pub struct Registry {
     /// Number of times that tensors were replaced.
     pub epoch: u64,
     /// A file that was overwritten while tensors streamed from it, and whose new contents were
-    /// refused.
-    pub overwritten: Option<PathBuf>,
+    /// refused, with its state then.
+    pub overwritten: Option<(PathBuf, FileState)>,
 }
 
 impl Registry {
@@ -156,6 +156,18 @@ impl Registry {
     /// Records the states of files.
     pub fn note_seen(&mut self, states: Vec<(PathBuf, FileState)>) {
         self.seen.extend(states);
+    }
+
+    /// Forgets that a file was overwritten, unless tensors still stream bytes of it that are gone.
+    pub fn settle_overwritten(&mut self) {
+        self.overwritten.take_if(|(path, state)| {
+            !self.entries.iter().any(|entry| {
+                (entry.is_streamed() || entry.is_mapped())
+                    && entry.current.path == *path
+                    && !entry.current.state.is_some_and(|taken| taken.same_bytes(state))
+                    && !self.seen.get(path).is_some_and(|seen| seen.same_bytes(state))
+            })
+        });
     }
 
     /// Main memory that replaced tensors take beside what was loaded.

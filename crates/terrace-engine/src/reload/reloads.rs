@@ -20,10 +20,12 @@ pub struct Reloads {
     /// Set to request a reload.
     pub request: Arc<AtomicBool>,
     pub listener: Option<Listener>,
+    /// Number of computations in a row that met the end of a file.
+    pub cut_short: u32,
 }
 
 impl Reloads {
     pub fn new(then: OnReload, expected: bool) -> Self {
-        Self { then, expected, request: Arc::default(), listener: None }
+        Self { then, expected, request: Arc::default(), listener: None, cut_short: 0 }
     }
 }

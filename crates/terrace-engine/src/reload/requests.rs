@@ -10,6 +10,10 @@ use terrace_backend::BackendError;
 use terrace_ggml::llama::ContextError;
 use terrace_store::StoreError;
 
+/// How often in a row a computation that meets the end of a file is tried again. Each time a file
+/// that is being written is waited for, about 3 s.
+const MOST_TRIES: u32 = 8;
+
 impl Engine {
     /// A flag that, set from any thread, requests [`Engine::reload_changed`] at the next boundary
     /// between two batches of [`Engine::generate`], or at its next call.
@@ -49,14 +53,16 @@ impl Engine {
 
     /// Whether a computation failed because a file is being written and is therefore too short for
     /// the moment. If so, requests a reload, which waits for the writer; after that the computation
-    /// can be tried again.
+    /// can be tried again, but not for ever: a file may stay too short though nobody writes to it.
     pub(crate) fn is_being_written(&mut self, error: &ContextError) -> bool {
         let ContextError::Backend(error) = error else { return false };
         let shrank =
             matches!(error.downcast_ref(), Some(BackendError::Store(StoreError::UnexpectedEof { .. })));
-        let waits = shrank && self.reloads().expected;
+        let reloads = self.reloads();
+        let waits = shrank && reloads.expected && reloads.cut_short < MOST_TRIES;
         if waits {
-            self.reloads().request.store(true, Ordering::Relaxed);
+            reloads.cut_short += 1;
+            reloads.request.store(true, Ordering::Relaxed);
         }
         waits
     }
@@ -65,7 +71,7 @@ impl Engine {
     /// its old bytes are gone.
     pub(crate) fn check_files(&self) -> Result<(), EngineError> {
         match &self.registry().overwritten {
-            Some(path) => Err(EngineError::Overwritten { path: path.clone() }),
+            Some((path, _)) => Err(EngineError::Overwritten { path: path.clone() }),
             None => Ok(()),
         }
     }

@@ -6,6 +6,7 @@ mod exactness;
 mod hot_experts;
 mod hot_lost;
 mod hot_split;
+mod observers;
 mod reload;
 mod reload_budget;
 mod reload_devices;
@@ -18,6 +19,7 @@ mod served;
 mod serving;
 mod serving_reload;
 mod serving_slots;
+mod small_budgets;
 
 /// Started by `RpcServer::start`.
 #[test]

@@ -186,6 +186,90 @@ fn a_generation_waits_for_who_writes_to_the_file() {
     }
 }
 
+/// Reads meet the end of a file that nobody writes to.
+#[test]
+fn an_end_of_file_that_lasts_is_an_error() {
+    let scene = scene();
+    let options = scene.options(Manage::Experts);
+    let least = load(options.clone()).plan().placement.as_ref().unwrap().minimum;
+    let faulty = |from: u64| Options {
+        placement: PlacementOptions { ram_budget: Budget::Bytes(least), ..options.clone().placement },
+        testing: TestingOptions { faults: Some(format!("eof@{from}..")), ..options.clone().testing },
+        reload: ReloadOptions { allowed: true, ..options.clone().reload },
+        ..options.clone()
+    };
+    let mut engine = (1..)
+        .find_map(|i| Engine::load(faulty(100 * i), &mut |_| ControlFlow::Continue(())).ok())
+        .unwrap();
+    let interrupt = engine.interrupt_flag();
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_secs(20));
+        interrupt.store(true, Ordering::Relaxed);
+    });
+    let prompt = engine.tokenize("The water goes down from one terrace", true, false).unwrap();
+    let mut session = engine.session();
+    let answer = engine
+        .generate(&mut session, &prompt, Some(200), &Sampling::greedy(), &mut |_| ControlFlow::Continue(()));
+    let error = answer.expect_err("it was tried again until it was interrupted");
+    assert!(error.to_string().contains("model.gguf"), "{error}");
+}
+
+/// After a reload the conversation is evaluated again; Ctrl-C then must not cost what was said.
+#[test]
+fn an_interrupted_evaluation_after_a_reload_keeps_the_conversation() {
+    let scene = scene();
+    let mut engine = scene.engine(Manage::None);
+    let (interrupt, request) = (engine.interrupt_flag(), engine.reload_request());
+    let prompt = engine.tokenize("The water goes down from one terrace", true, false).unwrap();
+    let mut session = engine.session();
+    let greedy = Sampling::greedy();
+    let mut count = 0;
+    let answer = engine.generate(&mut session, &prompt, Some(24), &greedy, &mut |_| {
+        count += 1;
+        if count == 6 {
+            scene.rename_from(&scene.expert);
+            request.store(true, Ordering::Relaxed);
+            interrupt.store(true, Ordering::Relaxed);
+        }
+        ControlFlow::Continue(())
+    });
+    let said = [&prompt[..], &answer.unwrap().tokens].concat();
+    assert_eq!(engine.epoch(), 1);
+    // The token chosen last was never evaluated.
+    assert_eq!(session.tokens(), &said[..said.len() - 1]);
+    interrupt.store(false, Ordering::Relaxed);
+    let go_on = &mut |_: &[u8]| ControlFlow::Continue(());
+    let more = engine.generate(&mut session, &said[said.len() - 1..], Some(3), &greedy, go_on).unwrap();
+    assert_eq!(session.tokens().len(), said.len() + more.tokens.len() - 1);
+}
+
+/// A refused file that was overwritten in place stays refused, whatever else is replaced.
+#[test]
+fn another_transaction_does_not_make_lost_bytes_good() {
+    let scene = scene();
+    let mut engine = scene.engine(Manage::Experts);
+    let donor = scene.base.with_file_name("donor.gguf");
+    fs::copy(&scene.attention, &donor).unwrap();
+    let narrow = write(
+        &Spec { expert_ff: 256, ..Spec::new(Arch::Qwen3Moe) },
+        scene.model.with_file_name("narrow.gguf"),
+    );
+    scene.overwrite_from(&narrow);
+    engine.reload_changed().unwrap_err();
+    let mut generate = |engine: &mut Engine| {
+        let mut session = engine.session();
+        let go_on = &mut |_: &[u8]| ControlFlow::Continue(());
+        engine.generate(&mut session, &[5, 6, 7], Some(2), &Sampling::greedy(), go_on)
+    };
+    assert!(matches!(generate(&mut engine), Err(EngineError::Overwritten { .. })));
+    engine.swap(&[reloading::from_file(ATTENTION, &donor)]).unwrap();
+    let after = generate(&mut engine);
+    assert!(matches!(after, Err(EngineError::Overwritten { .. })), "{after:?}");
+    scene.overwrite_from(&scene.base);
+    engine.reload_changed().unwrap();
+    generate(&mut engine).unwrap();
+}
+
 #[test]
 fn what_is_wrong_with_a_file_is_said_and_nothing_changes() {
     let scene = scene();
