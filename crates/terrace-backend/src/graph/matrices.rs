@@ -110,7 +110,8 @@ impl MatrixQueue {
         leased.is_empty() || store.fits_beside(leased.iter().map(|u| unsafe { (*u.tensor).block(0) }), needed)
     }
 
-    /// Gives back what was asked for ahead of the nodes after `node`, which run later than it: they are asked for again.
+    /// Gives back what was asked for ahead of the nodes after `node`. They run later than it, and
+    /// ask again.
     pub fn give_back_after(&mut self, store: &mut Store, graph: &terrace_ggml::Graph<'_>, node: usize) {
         let kept = self.released + self.uses[self.released..self.asked].partition_point(|u| u.node <= node);
         for index in (kept..self.asked).rev() {

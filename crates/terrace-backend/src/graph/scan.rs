@@ -194,17 +194,17 @@ impl Nodes {
         }
     }
 
-    /// The end of the nodes from `from` on that can run before `to`, with matrices in slots, such that experts find room beside
-    /// those: matrices that are not used yet are given back for them, and their nodes run later.
+    /// Returns the end of the nodes that can run from `from` on, at most `to`, such that experts
+    /// find room beside the matrices in slots. Matrices that are not used yet are given back for
+    /// them; their nodes run later.
     pub fn end_with_room(&mut self, graph: &Graph<'_>, store: &mut Store, from: usize, to: usize) -> usize {
         let Self { experts, fused, rewrites, matrices, .. } = self;
-        let crowded = rewrites.iter().filter(|(node, _)| (from..to).contains(node)).filter(|(_, kind)| {
-            !match *kind {
+        let crowded =
+            rewrites.iter().filter(|(node, _)| (from..to).contains(node)).filter(|(_, kind)| !match *kind {
                 Kind::Expert(i) => matrices.leave_room_for(store, std::iter::once(experts[i].a_block())),
                 Kind::Fused(i) => matrices.leave_room_for(store, fused[i].fused.block.first_blocks()),
                 Kind::Nothing | Kind::Rows(_) => true,
-            }
-        });
+            });
         match crowded.map(|(node, _)| node).min() {
             None => to,
             Some(node) if node > from => node,

@@ -32,7 +32,12 @@ impl WeightBudget {
             let store = weights.store();
             store.budget_handle(least_slots(planned_least(plan), &weights.layout(), &store))
         });
-        Some(Self { budget: plan.budget, spare: plan.budget.saturating_sub(taken), slots, least: planned_least(plan) })
+        Some(Self {
+            budget: plan.budget,
+            spare: plan.budget.saturating_sub(taken),
+            slots,
+            least: planned_least(plan),
+        })
     }
 
     /// Has the slots never become fewer than a graph needs of the blocks as they are now: tensors

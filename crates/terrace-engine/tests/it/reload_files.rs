@@ -198,9 +198,8 @@ fn an_end_of_file_that_lasts_is_an_error() {
         reload: ReloadOptions { allowed: true, ..options.clone().reload },
         ..options.clone()
     };
-    let mut engine = (1..)
-        .find_map(|i| Engine::load(faulty(100 * i), &mut |_| ControlFlow::Continue(())).ok())
-        .unwrap();
+    let mut engine =
+        (1..).find_map(|i| Engine::load(faulty(100 * i), &mut |_| ControlFlow::Continue(())).ok()).unwrap();
     let interrupt = engine.interrupt_flag();
     std::thread::spawn(move || {
         std::thread::sleep(Duration::from_secs(20));
@@ -254,9 +253,12 @@ fn another_transaction_does_not_make_lost_bytes_good() {
         &Spec { expert_ff: 256, ..Spec::new(Arch::Qwen3Moe) },
         scene.model.with_file_name("narrow.gguf"),
     );
+    // As long as before: no read meets the end of the file.
+    let file = fs::OpenOptions::new().write(true).open(&narrow).unwrap();
+    file.set_len(fs::metadata(&scene.model).unwrap().len()).unwrap();
     scene.overwrite_from(&narrow);
     engine.reload_changed().unwrap_err();
-    let mut generate = |engine: &mut Engine| {
+    let generate = |engine: &mut Engine| {
         let mut session = engine.session();
         let go_on = &mut |_: &[u8]| ControlFlow::Continue(());
         engine.generate(&mut session, &[5, 6, 7], Some(2), &Sampling::greedy(), go_on)

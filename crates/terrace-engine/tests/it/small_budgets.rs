@@ -24,7 +24,7 @@ fn minimum(model: &Path) -> u64 {
     terrace_plan::plan(&file, &machine, &wishes).unwrap().minimum.bytes()
 }
 
-/// A prompt's tokens and a few after it; with little room, where parts of experts and whole matrices meet in the slots.
+/// A prompt's tokens and a few after it, where experts and whole matrices meet in few slots.
 #[test]
 fn everything_streams_through_the_smallest_slots() {
     for &arch in Arch::ALL.iter().filter(|arch| arch.is_moe()) {

@@ -74,13 +74,16 @@ impl Files {
         self.close(index, File::open("/dev/null"));
     }
 
-    /// Marks a file as closed, and keeps its place among the handles: by `placeholder`, or, without one, by staying open.
+    /// Marks a file as closed. Its place among the handles is kept by `placeholder` or, without one,
+    /// by the file itself.
     fn close(&mut self, index: FileIndex, placeholder: io::Result<File>) {
         let Some(fd) = self.all.get_mut(index.index()) else { return };
         (fd.closed, fd.len) = (true, 0);
         match placeholder {
             Ok(placeholder) => fd.file = Some(placeholder),
-            Err(error) => tracing::debug!(%error, "{} stays open until another file takes its place", fd.path.display()),
+            Err(error) => {
+                tracing::debug!(%error, "{} stays open until another file takes its place", fd.path.display())
+            }
         }
     }
 

@@ -41,9 +41,10 @@ impl Store {
         self.start_at_least(fetch, blocks, how, 1)
     }
 
-    /// [`Store::start_as`] for a consumer that can do nothing with fewer than `least` blocks. If `fetch` holds none, fewer are
-    /// accepted only where so many have no room at once beside what is leased: guesses and reads that a consumer
-    /// gave up are waited for, and everything that is not leased is evicted if it stands in the way.
+    /// [`Store::start_as`] for a consumer that can do nothing with fewer than `least` blocks. If
+    /// `fetch` holds none, fewer are accepted only if `least` blocks have no room at once beside
+    /// what is leased: guesses and abandoned reads are waited for, and everything that is not leased
+    /// is evicted if it is in the way.
     ///
     /// # Errors
     /// As [`Store::start_as`].

@@ -34,8 +34,8 @@ impl Store {
         }
     }
 
-    /// Whether `needed` would all find room at once if no other blocks than `beside` had slots. Sizes are
-    /// taken with a page to spare, because the slots of equally long blocks may differ by one.
+    /// Whether `needed` would all find room at once if no blocks but `beside` had slots. Sizes count
+    /// with a page to spare, because the slots of equally long blocks may differ by one.
     pub fn fits_beside(
         &self,
         beside: impl Iterator<Item = BlockId>,

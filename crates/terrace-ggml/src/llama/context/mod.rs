@@ -219,7 +219,8 @@ impl Context {
             }
         };
         match code {
-            // llama.cpp does not always pass a failure on: a graph that an observer ends early counts as computed.
+            // llama.cpp does not always pass a failure on: a graph that an observer ends early
+            // counts as computed.
             0 => match parked::take() {
                 Some(error) => Err(ContextError::Backend(error)),
                 None => {

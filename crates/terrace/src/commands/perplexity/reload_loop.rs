@@ -67,7 +67,7 @@ impl ReloadLoop {
                 run_script(script, model)?;
             }
             reloaded = reload(engine)?;
-            // A file that was written again with the bytes that it had is a reason to measure, too: its writer wants to see it.
+            // A file that was written again with the same bytes is a reason to measure, too.
             if reloaded.is_empty() && reloaded.unchanged == 0 {
                 break;
             }
