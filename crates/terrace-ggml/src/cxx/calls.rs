@@ -29,6 +29,7 @@ calls! {
     fn llama_model_load_from_file(path: *const c_char, params: llama_model_params) -> *mut llama_model;
     fn llama_init_from_model(model: *mut llama_model, params: llama_context_params) -> *mut llama_context;
     fn llama_model_quantize(from: *const c_char, to: *const c_char, params: *const llama_model_quantize_params) -> u32;
+    fn llama_model_meta_val_str(model: *const llama_model, key: *const c_char, out: *mut c_char, room: usize) -> i32;
     fn llama_model_chat_template(model: *const llama_model, name: *const c_char) -> *const c_char;
 
     fn llama_decode(context: *mut llama_context, batch: llama_batch) -> i32;

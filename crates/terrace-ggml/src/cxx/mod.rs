@@ -14,7 +14,8 @@
 //!   around all of it (devices, parameters, logs);
 //! * `llama_decode`: it reserves schedules and splits batches; all of `llama_memory_*` but the
 //!   getter: some kinds of memory throw on states that they do not expect;
-//! * text: `llama_tokenize`, `llama_token_to_piece`, `llama_model_chat_template`;
+//! * text: `llama_tokenize`, `llama_token_to_piece`, `llama_model_chat_template`,
+//!   `llama_model_meta_val_str`;
 //! * samplers: their constructors, `llama_sampler_chain_add`, `llama_sampler_sample`;
 //! * computing: `ggml_backend_graph_compute`, `ggml_backend_synchronize`, and all of
 //!   `ggml_backend_*_async`: the CPU backend allocates its work buffer, and devices' drivers throw

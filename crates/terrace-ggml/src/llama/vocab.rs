@@ -1,6 +1,7 @@
 //! Text to tokens and back.
 
 use super::load::Model;
+use super::stack::{self, TooLong};
 use super::token::Token;
 use crate::cxx::{CxxError, calls, guard};
 use llama_cpp_sys_2 as sys;
@@ -10,8 +11,13 @@ use std::ffi::{CStr, c_char};
 #[derive(Clone, Copy, Debug)]
 pub struct Vocab<'m> {
     ptr: *const sys::llama_vocab,
-    _model: &'m Model,
+    model: &'m Model,
 }
+
+// SAFETY: llama.cpp's vocabularies are read-only after loading, and have no thread affinity.
+unsafe impl Send for Vocab<'_> {}
+// SAFETY: as for Send.
+unsafe impl Sync for Vocab<'_> {}
 
 /// A text that could not be tokenised.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -29,6 +35,18 @@ pub enum TokenizeReason {
     /// There is no vocabulary.
     #[error("the model has no tokenizer")]
     NoTokenizer,
+    /// A run of characters without white space, or of white space, that takes the tokenizer too
+    /// much stack or time.
+    #[error("a run of {run} bytes without a word's end, or of white space (at most {most})")]
+    Run {
+        /// Its length in bytes.
+        run: usize,
+        /// The longest that this vocabulary's tokenizer is given.
+        most: usize,
+    },
+    /// No thread for a long run.
+    #[error("cannot start a thread: {0}")]
+    Thread(String),
     /// Bytes or tokens beyond what an `i32` can count.
     #[error("too long")]
     TooLong,
@@ -41,7 +59,7 @@ impl Model {
     /// The model's vocabulary.
     pub fn vocab(&self) -> Vocab<'_> {
         // SAFETY: the model is alive; the vocabulary is part of it.
-        Vocab { ptr: unsafe { sys::llama_model_get_vocab(self.as_ptr()) }, _model: self }
+        Vocab { ptr: unsafe { sys::llama_model_get_vocab(self.as_ptr()) }, model: self }
     }
 }
 
@@ -72,11 +90,27 @@ impl Vocab<'_> {
         if self.is_empty() {
             return Err(error(TokenizeReason::NoTokenizer));
         }
-        let len = i32::try_from(text.len()).map_err(|_| error(TokenizeReason::TooLong))?;
+        let run = self.pre_tokenizer(|name| stack::longest_match(text, name));
+        let run = run.map_err(|TooLong { run, most }| error(TokenizeReason::Run { run, most }))?;
+        let all = || self.tokenize_here(text, add_special, parse_special);
+        match stack::with_stack_for(run, all) {
+            Ok(tokens) => tokens.map_err(error),
+            Err(refused) => Err(error(TokenizeReason::Thread(refused.to_string()))),
+        }
+    }
+
+    /// Tokenises a text on the caller's stack.
+    fn tokenize_here(
+        self,
+        text: &str,
+        add_special: bool,
+        parse_special: bool,
+    ) -> Result<Vec<Token>, TokenizeReason> {
+        let len = i32::try_from(text.len()).map_err(|_| TokenizeReason::TooLong)?;
         // No token stands for less than a byte; BOS and EOS are added to that.
         let mut tokens = vec![0; text.len() + 2];
         loop {
-            let room = i32::try_from(tokens.len()).map_err(|_| error(TokenizeReason::TooLong))?;
+            let room = i32::try_from(tokens.len()).map_err(|_| TokenizeReason::TooLong)?;
             // SAFETY: text and tokens are valid for the lengths given.
             let n = guard(|| unsafe {
                 calls::llama_tokenize(
@@ -89,9 +123,9 @@ impl Vocab<'_> {
                     parse_special,
                 )
             });
-            let n = n.map_err(|thrown| error(thrown.into()))?;
+            let n = n?;
             if n == i32::MIN {
-                return Err(error(TokenizeReason::TooLong));
+                return Err(TokenizeReason::TooLong);
             }
             match usize::try_from(n) {
                 Ok(n) => {
@@ -102,6 +136,19 @@ impl Vocab<'_> {
                 Err(_) => tokens.resize(n.unsigned_abs() as usize, 0),
             }
         }
+    }
+
+    /// Hands on the name of its pre-tokenizer: empty if it has none, cut if it is long.
+    fn pre_tokenizer<R>(self, f: impl FnOnce(&[u8]) -> R) -> R {
+        let mut name = [0u8; 64];
+        let key = c"tokenizer.ggml.pre".as_ptr();
+        let (model, room) = (self.model.as_ptr(), name.len());
+        // SAFETY: the model is alive; the value is cut to the room that is given, and terminated.
+        let found = guard(|| unsafe {
+            calls::llama_model_meta_val_str(model, key, name.as_mut_ptr().cast::<c_char>(), room)
+        });
+        let len = found.map_or(0, |len| usize::try_from(len).unwrap_or(0));
+        f(&name[..len.min(room - 1)])
     }
 
     /// Appends the bytes of `token` to `out`. They may be part of a UTF-8 sequence. Control tokens

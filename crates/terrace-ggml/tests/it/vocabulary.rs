@@ -14,6 +14,24 @@ pub fn load(dir: &Path, describe: impl FnOnce(&mut Header)) -> Model {
     Model::load(&path, &LoadParams { vocabulary_only: true, ..LoadParams::default() }).unwrap()
 }
 
+/// A byte-level vocabulary with this pre-tokenizer: a token for each byte (its number), and one of
+/// two dashes.
+pub fn bytes(header: &mut Header, pre: &str) {
+    let printable = |b: u8| matches!(b, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
+    let mut others = (0x100..).filter_map(char::from_u32);
+    let mut byte = |b| if printable(b) { char::from(b) } else { others.next().unwrap() };
+    let mut tokens: Vec<String> = (0..=255).map(|b| byte(b).to_string()).collect();
+    tokens.push("--".into());
+    header.set("tokenizer.ggml.model", "gpt2").unwrap();
+    header.set("tokenizer.ggml.pre", pre).unwrap();
+    header.set("tokenizer.ggml.token_type", vec![1; tokens.len()]).unwrap();
+    header.set("tokenizer.ggml.tokens", tokens).unwrap();
+    header.set("tokenizer.ggml.merges", vec!["- -".to_owned()]).unwrap();
+    header.set("tokenizer.ggml.add_bos_token", false).unwrap();
+    header.set("tokenizer.ggml.bos_token_id", 0u32).unwrap();
+    header.set("tokenizer.ggml.eos_token_id", 0u32).unwrap();
+}
+
 /// A SentencePiece vocabulary of these pieces, after the unknown token and the two that frame a text.
 pub fn sentence_pieces(header: &mut Header, pieces: &[&str]) {
     let [unknown, control, normal] = [2, 3, 1];
