@@ -1,4 +1,4 @@
-//! Reasons of errors, of which the program that runs the server may know what can be done about them.
+//! Reasons of errors for which the program that runs the server may know a remedy.
 
 use terrace_engine::{EngineError, ReloadError};
 
@@ -11,7 +11,7 @@ pub enum Reason<'r> {
     ForeignHost(&'r str),
     /// The answer took longer than the time limit.
     TimeLimit,
-    /// The context has fewer tokens than were asked for.
+    /// The context is too small for the request.
     ContextTooSmall,
     /// The engine failed.
     Engine(&'r EngineError),
@@ -19,5 +19,5 @@ pub enum Reason<'r> {
     Reload(&'r ReloadError),
 }
 
-/// Says what can be done about it, in a few words that clients are told after the error.
+/// Returns a hint for the reason, which clients get after the error.
 pub type Advice = fn(Reason<'_>) -> Option<String>;

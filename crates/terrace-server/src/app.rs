@@ -1,4 +1,4 @@
-//! What all handlers share: the server's settings, and the model once it is loaded.
+//! State that all handlers share: the server's settings, and the model once it is loaded.
 
 use crate::advice::{Advice, Reason};
 use crate::config::{Limits, ServerConfig};
@@ -15,22 +15,22 @@ use terrace_engine::serving::{ModelFacts, Serving, ServingStatus};
 use terrace_engine::{ChatTemplate, ChatTemplateError, Engine};
 use terrace_ggml::llama::Sampling;
 
-/// What all handlers share.
+/// State that all handlers share.
 pub struct App {
     pub(crate) keys: Keys,
     /// Names by which the server may be called where it needs no key.
     pub(crate) hosts: Hosts,
     /// Who else's web pages may ask; `*`: everybody's.
     pub(crate) cors_origins: Vec<String>,
-    /// How long an answer may take.
+    /// Time limit per answer.
     pub(crate) timeout: Option<Duration>,
-    /// Sampling where a request does not say.
+    /// Sampling for requests that do not set it.
     sampling: Sampling,
-    /// `None`: each request has its own.
+    /// `None`: each request has a random seed.
     seed: Option<u32>,
-    /// Tokens of an answer at most where a request does not say.
+    /// Token limit per answer, for requests that set none.
     pub(crate) n_max: Option<usize>,
-    /// Whether asking for the server's health makes it look for changed tensors.
+    /// Whether `GET /health` reloads changed tensors.
     pub(crate) hotswap: bool,
     name: Option<String>,
     advice: Option<Advice>,
@@ -38,13 +38,13 @@ pub struct App {
     /// The memory for requests' bodies.
     pub(crate) bodies: Bodies,
     pub(crate) started: Instant,
-    /// Responses so far by the hundreds of their status.
+    /// Number of responses so far, by status class (the hundreds of their status).
     responses: [AtomicU64; 6],
     ready: OnceLock<Arc<Ready>>,
 }
 
 impl App {
-    /// Of a server whose model is not loaded yet.
+    /// Creates the state of a server whose model is not loaded yet.
     pub fn new(config: &ServerConfig) -> Self {
         Self {
             keys: Keys::new(&config.keys),
@@ -65,17 +65,17 @@ impl App {
         }
     }
 
-    /// From now on requests are answered.
+    /// Starts to answer requests.
     ///
     /// # Panics
-    /// The second time.
+    /// It was called before.
     pub fn serve(&self, serving: Serving) -> Arc<Ready> {
         let ready = Arc::new(Ready::new(serving, self.name.clone(), self.advice));
         assert!(self.ready.set(Arc::clone(&ready)).is_ok(), "a model is loaded once");
         ready
     }
 
-    /// What can be done about an error.
+    /// The hint for an error, if there is one.
     pub(crate) fn advise(&self, reason: Reason<'_>) -> Option<String> {
         self.advice.and_then(|advice| advice(reason))
     }
@@ -83,12 +83,12 @@ impl App {
     /// The model.
     ///
     /// # Errors
-    /// It is still being loaded.
+    /// The model is still loading.
     pub(crate) fn ready(&self) -> Result<Arc<Ready>, ApiError> {
         self.ready.get().cloned().ok_or_else(ApiError::loading)
     }
 
-    /// Sampling where a request does not say.
+    /// Sampling for requests that do not set it.
     pub(crate) fn sampling(&self) -> Sampling {
         let seed = self.seed.unwrap_or_else(|| Sampling::default().seed);
         Sampling { seed, ..self.sampling }
@@ -101,7 +101,7 @@ impl App {
         }
     }
 
-    /// Responses so far, by the hundreds of their status: `(2, 17)` are 17 that went well.
+    /// Number of responses so far, by the hundreds of their status: `(2, 17)` means 17 successes.
     pub(crate) fn responses(&self) -> impl Iterator<Item = (usize, u64)> {
         self.responses.iter().map(|count| count.load(Ordering::Relaxed)).enumerate().skip(1)
     }
@@ -109,23 +109,23 @@ impl App {
 
 /// A loaded model.
 pub struct Ready {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// When it was loaded, in seconds of Unix time.
     pub created: u64,
-    /// What does not change.
+    /// Facts about it that do not change.
     pub facts: ModelFacts,
     /// How large requests may be.
     pub(crate) allowed: Allowed,
     /// None: the model has no chat template.
     template: Option<Result<ChatTemplate, String>>,
     advice: Option<Advice>,
-    /// None: the server ends.
+    /// `None`: the server is shutting down.
     serving: RwLock<Option<Serving>>,
 }
 
 impl Ready {
-    /// A model that is served under this name, or that of its file.
+    /// A model that is served under this name, or under its file's name.
     fn new(serving: Serving, name: Option<String>, advice: Option<Advice>) -> Self {
         let facts = serving.facts().clone();
         let stem = facts.file.file_stem().map(|stem| stem.to_string_lossy().into_owned());
@@ -148,29 +148,29 @@ impl Ready {
         }
     }
 
-    /// What can be done about an error.
+    /// The hint for an error, if there is one.
     pub(crate) fn advise(&self, reason: Reason<'_>) -> Option<String> {
         self.advice.and_then(|advice| advice(reason))
     }
 
-    /// Asks the engine's worker.
+    /// Calls `ask` with the engine's worker.
     ///
     /// # Errors
-    /// The server ends.
+    /// The server is shutting down.
     pub(crate) fn ask<T>(&self, ask: impl FnOnce(&Serving) -> T) -> Result<T, ApiError> {
         let serving = self.serving.read().unwrap_or_else(PoisonError::into_inner);
         serving.as_ref().map(ask).ok_or_else(ApiError::stopping)
     }
 
-    /// What the worker does now.
+    /// The state of the worker.
     ///
     /// # Errors
-    /// The server ends.
+    /// The server is shutting down.
     pub(crate) fn status(&self) -> Result<ServingStatus, ApiError> {
         self.ask(Serving::status)
     }
 
-    /// Whether the worker has ended without being asked to.
+    /// Whether the worker has ended without being stopped.
     pub fn has_failed(&self) -> bool {
         self.ask(Serving::has_failed).unwrap_or(false)
     }
@@ -178,7 +178,7 @@ impl Ready {
     /// The model's chat template.
     ///
     /// # Errors
-    /// It has none, or one that cannot be used.
+    /// The model has no template, or an unusable one.
     pub(crate) fn template(&self) -> Result<&ChatTemplate, ApiError> {
         let hint = "send the whole prompt to /v1/completions instead";
         match &self.template {
@@ -188,14 +188,14 @@ impl Ready {
         }
     }
 
-    /// Ends what is running, and gives the engine back.
+    /// Ends running answers, and returns the engine.
     pub fn stop(&self) -> Option<Engine> {
         let serving = self.serving.write().unwrap_or_else(PoisonError::into_inner).take();
         serving.map(Serving::stop)
     }
 }
 
-/// Handlers that need the model ask for it as an argument: until it is loaded, they are not called.
+/// Handlers that need the model take it as an argument: they are not called before it is loaded.
 impl FromRequestParts<Arc<App>> for LoadedModel {
     type Rejection = ApiError;
 
@@ -204,10 +204,10 @@ impl FromRequestParts<Arc<App>> for LoadedModel {
     }
 }
 
-/// The loaded model, of a request that came when it was.
+/// The loaded model.
 pub struct LoadedModel(pub Arc<Ready>);
 
-/// Seconds of Unix time.
+/// Unix time in seconds.
 pub fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }

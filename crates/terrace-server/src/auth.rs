@@ -11,10 +11,11 @@ use axum::middleware::Next;
 use axum::response::Response;
 use std::sync::Arc;
 
-/// Paths that need no key: what tells whether the server is there, and a page that asks for the key itself.
+/// Paths that need no key: those that show whether the server runs, and a page that asks for the
+/// key itself.
 const PUBLIC: [&str; 5] = ["/", "/health", "/v1/health", "/v1/models", "/models"];
 
-/// Lets requests pass that may be answered.
+/// Passes requests on if they may be answered.
 ///
 /// # Errors
 /// 401 without a key where one is needed; 403 for web pages of others, which browsers let send requests, though not read

@@ -1,32 +1,33 @@
-//! What a server is told when it starts.
+//! The configuration of a server.
 
 use crate::advice::Advice;
 use std::time::Duration;
 use terrace_ggml::llama::Sampling;
 
-/// What a server is told when it starts.
+/// The configuration of a server.
 #[derive(Clone, Debug, Default)]
 pub struct ServerConfig {
-    /// Requests need one of these keys. Empty: none is needed.
+    /// Requests need one of these keys. If there are none, no key is needed.
     pub keys: Vec<String>,
-    /// Origins of web pages that may use the server, beside its own page; `*`: all.
+    /// Origins of web pages that may use the server, besides its own page; `*`: all.
     pub origins: Vec<String>,
     /// Names by which clients without a key may call the server, beside numbers and `localhost`; `*`: all. They matter only
     /// where no key is needed.
     pub hosts: Vec<String>,
     /// Time limit per answer. `None`: there is none.
     pub timeout: Option<Duration>,
-    /// Sampling where a request does not say, the seed aside.
+    /// Sampling for requests that do not set it, except the seed.
     pub sampling: Sampling,
-    /// The seed where a request does not say. `None`: each request has a random one.
+    /// The seed for requests that do not set it. `None`: a random one for each request.
     pub seed: Option<u32>,
-    /// Token limit per answer where a request does not say. `None`: until the model ends or the context is full.
+    /// Token limit per answer, for requests that set none. `None`: until the model ends the text or
+    /// the context is full.
     pub n_max: Option<usize>,
-    /// Whether asking for the server's health makes it look for changed tensors.
+    /// Whether `GET /health` reloads changed tensors.
     pub hotswap: bool,
-    /// What the model is called. `None`: as its file.
+    /// The model's name. `None`: its file's name.
     pub name: Option<String>,
-    /// What clients are told after errors. `None`: nothing.
+    /// Hints for errors. `None`: there are none.
     pub advice: Option<Advice>,
     /// What clients may take of the server's time and memory.
     pub limits: Limits,

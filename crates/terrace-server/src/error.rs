@@ -1,4 +1,4 @@
-//! What a request that cannot be answered gets: a status, and OpenAI's error object.
+//! Errors of requests: a status, and OpenAI's error object.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -6,22 +6,23 @@ use serde_json::{Value, json};
 use terrace_engine::serving::Refused;
 use terrace_engine::{ChatTemplateError, EngineError, ReloadError};
 
-/// Why there is no answer.
+/// Why a request is not answered.
 #[derive(Debug)]
 pub struct ApiError {
     pub status: StatusCode,
-    /// The kind of error, in OpenAI's names.
+    /// The kind of error, as OpenAI names it.
     kind: &'static str,
-    /// What programs may tell apart.
+    /// A code for programs.
     code: Option<&'static str>,
     /// The field that is wrong.
     param: Option<String>,
     message: String,
-    /// Seconds after which it may be otherwise.
+    /// Seconds after which the client may try again.
     retry_after: Option<u32>,
 }
 
-/// When a client whose request found the queue full may come again: a guess, since the length of answers is not known.
+/// Seconds until a client that found the queue full may try again: a guess, since the length of
+/// answers is not known.
 const RETRY_FULL: u32 = 2;
 /// Bytes of a message at most: what it quotes is the client's.
 const MESSAGE: usize = 1000;
@@ -39,24 +40,24 @@ impl ApiError {
         Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", message)
     }
 
-    /// A field of it is.
+    /// A field of the request is wrong.
     pub fn field(param: impl Into<String>, message: impl Into<String>) -> Self {
         Self { param: Some(shortened(param.into())), ..Self::request(message) }
     }
 
-    /// A field that this server does not know, or cannot do.
+    /// A field is unknown or not supported.
     pub fn unsupported(param: &str, message: impl Into<String>) -> Self {
         Self { code: Some("unsupported_parameter"), ..Self::field(param, message) }
     }
 
-    /// No key, or a wrong one.
+    /// The key is missing or wrong.
     pub fn unauthorized() -> Self {
-        let message = "a valid API key is needed: send it as `Authorization: Bearer KEY`";
+        let message = "a valid API key is required: send it as `Authorization: Bearer KEY`";
         let error = Self::new(StatusCode::UNAUTHORIZED, "authentication_error", message);
         Self { code: Some("invalid_api_key"), ..error }
     }
 
-    /// A web page of another site.
+    /// The request comes from a web page of another site.
     pub fn foreign_origin(origin: &str) -> Self {
         let message = format!("web pages from {origin} may not use this server");
         Self::new(StatusCode::FORBIDDEN, "permission_error", message)
@@ -71,48 +72,47 @@ impl ApiError {
 
     /// No such endpoint.
     pub fn not_found(path: &str) -> Self {
-        Self::new(StatusCode::NOT_FOUND, "not_found_error", format!("there is no {path}"))
+        Self::new(StatusCode::NOT_FOUND, "not_found_error", format!("no such endpoint: {path}"))
     }
 
-    /// No such model.
+    /// There is no such model.
     pub fn no_model(name: &str) -> Self {
-        let error =
-            Self::new(StatusCode::NOT_FOUND, "not_found_error", format!("there is no model `{name}`"));
+        let error = Self::new(StatusCode::NOT_FOUND, "not_found_error", format!("no such model: `{name}`"));
         Self { code: Some("model_not_found"), param: Some("model".into()), ..error }
     }
 
-    /// An endpoint, asked in another way.
+    /// The endpoint does not accept this method.
     pub fn method_not_allowed(method: &str, path: &str) -> Self {
         Self::new(
             StatusCode::METHOD_NOT_ALLOWED,
             "invalid_request_error",
-            format!("{path} does not take {method}"),
+            format!("{path} does not accept {method}"),
         )
     }
 
-    /// A body over the limit, in bytes.
+    /// The body exceeds the limit, in bytes.
     pub fn too_large(limit: usize) -> Self {
-        let message = format!("the request's body has more than {limit} bytes");
+        let message = format!("the request body exceeds {limit} bytes");
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid_request_error", message)
     }
 
-    /// The model is not there yet.
+    /// The model is not loaded yet.
     pub fn loading() -> Self {
         let error =
-            Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable_error", "the model is being loaded");
+            Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable_error", "the model is still loading");
         Self { code: Some("loading"), retry_after: Some(RETRY_LOADING), ..error }
     }
 
-    /// The server ends.
+    /// The server is shutting down.
     pub fn stopping() -> Self {
         let error =
-            Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable_error", "the server is being stopped");
+            Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable_error", "the server is shutting down");
         Self { code: Some("stopping"), ..error }
     }
 
-    /// It took too long.
+    /// The answer exceeded the time limit.
     pub fn timed_out() -> Self {
-        let message = "the answer was not complete within the server's time limit; ask for fewer tokens";
+        let message = "the answer exceeded the server's time limit; ask for fewer tokens";
         let error = Self::new(StatusCode::GATEWAY_TIMEOUT, "timeout_error", message);
         Self { code: Some("timeout"), ..error }
     }
@@ -143,7 +143,7 @@ impl ApiError {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
     }
 
-    /// With what can be done about it, if that is known.
+    /// Adds a hint, if there is one.
     pub fn with(mut self, advice: Option<String>) -> Self {
         if let Some(advice) = advice {
             self.message = format!("{} ({advice})", self.message);
@@ -151,12 +151,12 @@ impl ApiError {
         self
     }
 
-    /// OpenAI's error object; clients show the message and nothing else, so it says all.
+    /// OpenAI's error object. Clients show only the message, so it contains everything.
     pub fn body(&self) -> Value {
         json!({"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}})
     }
 
-    /// In one line.
+    /// The message, in one line.
     pub fn message(&self) -> &str {
         &self.message
     }

@@ -3,11 +3,11 @@
 use axum::http::HeaderMap;
 use sha2::{Digest, Sha256};
 
-/// The keys, of which digests are kept: comparing those tells nothing of a key by the time it takes.
+/// Digests of the keys: the time that it takes to compare them says nothing about a key.
 pub struct Keys(Vec<[u8; 32]>);
 
 impl Keys {
-    /// Takes digests of these keys. If there are none, no request needs one.
+    /// Stores digests of these keys. If there are none, no request needs a key.
     pub fn new(keys: &[String]) -> Self {
         Self(keys.iter().map(|key| digest(key)).collect())
     }
@@ -17,7 +17,7 @@ impl Keys {
         self.0.is_empty()
     }
 
-    /// Whether a request with these headers may ask.
+    /// Whether a request with these headers has a valid key.
     pub fn allow(&self, headers: &HeaderMap) -> bool {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let bearer = text("authorization").and_then(|value| {

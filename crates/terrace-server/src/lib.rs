@@ -1,11 +1,13 @@
 //! One model for many clients, over HTTP.
 //!
-//! Data flow: `router` says whose a request is; `request` reads its fields and makes a job of them, for one of the APIs in
-//! `api`; `answer` has it done by the engine's worker, and writes what comes of it in the form of the API that was asked.
-//! `admin` is for those who run the server. Everything that HTTP and JSON know of stays here.
+//! Data flow: `router` maps a path to a handler; `request` reads the fields and makes a job of
+//! them, for one of the APIs in `api`; `answer` passes the job to the engine's worker and writes
+//! the answer in the form of that API. `admin` is for whoever runs the server. The engine
+//! knows nothing of HTTP or JSON.
 //!
-//! [`Listening`] takes an address, [`Server`] answers on a thread of its own with [`router`] over an [`App`], which gets the
-//! model with [`App::serve`] when that is loaded: until then clients are asked to wait.
+//! [`Listening`] binds an address, and [`Server`] answers on a thread of its own with [`router`]
+//! over an [`App`]. The app gets the model with [`App::serve`] when it is loaded; until then,
+//! clients are told to wait.
 
 mod admin;
 mod advice;

@@ -1,4 +1,4 @@
-//! The thread that listens and answers, from its first connection to its last.
+//! The thread that listens and answers.
 
 use crate::config::Limits;
 use crate::connections::{Phase, answer};
@@ -13,17 +13,17 @@ use tokio::sync::watch;
 /// Why a server cannot listen.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// The address cannot be had.
+    /// The address cannot be bound.
     #[error("cannot listen on {host}:{port}: {source}")]
     Listen {
-        /// The address that was asked for.
+        /// The host that was asked for.
         host: String,
-        /// Its port.
+        /// The port.
         port: u16,
         /// The system's reason.
         source: io::Error,
     },
-    /// Its thread cannot be started.
+    /// The server's thread or its runtime cannot be started.
     #[error("cannot start the server: {0}")]
     Start(
         /// The system's reason.
@@ -31,20 +31,20 @@ pub enum ServerError {
     ),
 }
 
-/// Threads that read requests' fields and tokenise at most: computing needs the processor more.
+/// Maximum number of threads that read fields and tokenise: computing needs the CPU more.
 const READERS: usize = 2;
 
-/// An address that is ours.
+/// A bound address.
 pub struct Listening {
     socket: TcpListener,
     address: SocketAddr,
 }
 
 impl Listening {
-    /// Takes an address.
+    /// Binds an address.
     ///
     /// # Errors
-    /// There is no such address, or another program has it.
+    /// There is no such address, or another program uses it.
     pub fn start(host: &str, port: u16) -> Result<Self, ServerError> {
         let bound = || {
             let socket = TcpListener::bind((host, port))?;
@@ -54,7 +54,7 @@ impl Listening {
         };
         bound().map_err(|source: io::Error| {
             let source = if source.kind() == io::ErrorKind::AddrInUse {
-                io::Error::new(source.kind(), "the address is in use")
+                io::Error::new(source.kind(), "the address is already in use")
             } else {
                 source
             };
@@ -72,15 +72,15 @@ impl Listening {
 pub struct Server {
     thread: JoinHandle<()>,
     phase: watch::Sender<Phase>,
-    /// Of a sender that the thread drops at its end.
+    /// Disconnected when the thread drops the sender at its end.
     ended: Receiver<()>,
 }
 
 impl Server {
-    /// Answers from now on. `on_end` is called on the server's thread when that ends, also by a panic.
+    /// Starts to answer. `on_end` is called on the server's thread when that ends, also by a panic.
     ///
     /// # Errors
-    /// The system's.
+    /// The thread or its runtime cannot be started.
     pub fn start(
         listening: Listening,
         router: Router,
@@ -96,7 +96,7 @@ impl Server {
         let (phase, seen) = watch::channel(Phase::Open);
         let (alive, ended) = channel();
         let run = move || {
-            // Dropped last, also by a panic.
+            // Dropped last, even on a panic.
             let _alive = (WhenEnded(Some(on_end)), alive);
             if let Err(error) = runtime.block_on(answer(listening.socket, router, limits, seen)) {
                 tracing::error!("the server ended: {error}");
@@ -112,17 +112,17 @@ impl Server {
         self.thread.is_finished()
     }
 
-    /// Listens no more, and waits until what was asked is answered, or so long.
+    /// Accepts no more requests, and waits until all are answered, at most for `patience`.
     pub fn drain(&self, patience: Duration) {
         self.phase.send_replace(Phase::Draining);
         self.wait(patience);
     }
 
-    /// Ends, when what was answered is sent, or after so long.
+    /// Ends the server once all answers are sent, or after `patience`.
     pub fn end(self, patience: Duration) {
         self.wait(patience);
         self.phase.send_replace(Phase::Closed);
-        // A panic has been told.
+        // The panic hook has printed the message of a panic.
         let _ = self.thread.join();
     }
 
@@ -133,7 +133,7 @@ impl Server {
     }
 }
 
-/// Calls what is to be called at the server's end.
+/// Calls a function when dropped.
 struct WhenEnded<F: FnOnce()>(Option<F>);
 
 impl<F: FnOnce()> Drop for WhenEnded<F> {

@@ -1,4 +1,4 @@
-//! Names that mean nothing, and the nearest that would.
+//! The nearest known name for an unknown one.
 
 /// Bytes of the longest name that is compared with others: no known one is as long.
 const LONGEST: usize = 64;

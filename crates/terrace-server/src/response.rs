@@ -1,10 +1,10 @@
-//! What all responses have in common.
+//! Parts that all responses share.
 
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
-/// Carries the model's epoch.
+/// The header with the model's epoch.
 pub const EPOCH: HeaderName = HeaderName::from_static("x-terrace-epoch");
 
 /// A response with a JSON body.

@@ -1,4 +1,4 @@
-//! Which path is whose.
+//! Routes.
 
 use crate::admin::{health, introspect, metrics, page, reload};
 use crate::api::{native, ollama, openai, tokens};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
-/// All endpoints. Until the model is loaded, those that need it answer 503.
+/// All endpoints. Until the model is loaded, those that need it answer with 503.
 pub fn router(app: &Arc<App>) -> Router {
     Router::new()
         .route("/", get(page::page))
@@ -50,13 +50,13 @@ pub fn router(app: &Arc<App>) -> Router {
         .layer(from_fn_with_state(Arc::clone(app), auth::guard))
         .layer(cors(&app.cors_origins))
         .layer(CatchPanicLayer::custom(|_| {
-            ApiError::internal("an error of Terrace itself; the server's log has it").into_response()
+            ApiError::internal("internal error in Terrace; see the server's log").into_response()
         }))
         .layer(from_fn_with_state(Arc::clone(app), observe))
         .with_state(Arc::clone(app))
 }
 
-/// What browsers are told of other pages' requests.
+/// Which web pages of other origins browsers let use the server.
 fn cors(origins: &[String]) -> CorsLayer {
     let allowed = if origins.iter().any(|origin| origin == "*") {
         AllowOrigin::any()
@@ -70,7 +70,7 @@ fn cors(origins: &[String]) -> CorsLayer {
         .expose_headers([EPOCH])
 }
 
-/// Counts the response, and says of which epoch the model is where the answer has not said more exactly.
+/// Counts the response, and adds the model's epoch unless the handler has set it.
 async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     app.count(response.status().as_u16());

@@ -1,4 +1,5 @@
-//! What the user can do about an error: the only place where reasons, which libraries state as facts, become options.
+//! Hints: what the user can do about an error. Libraries state reasons as facts; only this file
+//! turns them into options.
 
 use crate::error::CliError;
 use terrace_backend::BackendError;
@@ -11,20 +12,20 @@ use terrace_plan::{PlanError, RuleError, Warning};
 use terrace_quantize::QuantizeError;
 use terrace_server::{Reason, ServerError};
 
-/// How the standard library ends messages of EMFILE, whoever got it.
+/// How the standard library ends messages of EMFILE.
 const TOO_MANY_FILES: &str = "(os error 24)";
 
-/// What can be done about a mapped file that can no longer be read, which ends the process where it stands.
-pub const MAPPED_FILE_FAILED: &str = "--stream none reads weights into memory once";
+/// The hint for a mapped file that can no longer be read, which ends the process at once.
+pub const MAPPED_FILE_FAILED: &str = "--stream none reads weights into RAM once, at load";
 
-/// What can be done about a kept description of another machine.
-pub const STALE_MACHINE: &str = "`terrace machine --refresh` measures this machine";
+/// The hint for a saved description of another machine.
+pub const STALE_MACHINE: &str = "run `terrace machine --refresh` to measure this machine";
 
-/// What could be done about it.
+/// The hint for an error, if there is one.
 pub fn hint(error: &CliError) -> Option<String> {
     if error.to_string().contains(TOO_MANY_FILES) {
         return Some(
-            "`ulimit -n` may be raised by the administrator; `terrace quantize MODEL OUT --type COPY` makes one file of many".into(),
+            "ask the administrator to raise `ulimit -n`, or merge the model's files with `terrace quantize MODEL OUT --type COPY`".into(),
         );
     }
     match error {
@@ -32,42 +33,42 @@ pub fn hint(error: &CliError) -> Option<String> {
         CliError::Server(ServerError::Start(_)) => None,
         CliError::Server(ServerError::Listen { port, source, .. }) => Some(match source.kind() {
             std::io::ErrorKind::AddrInUse => {
-                format!("end who listens there (`ss -ltnp 'sport = :{port}'` names it), or take another --port; 0 is a free one")
+                format!("stop the program that listens there (`ss -ltnp 'sport = :{port}'` names it), or use another --port; 0 picks a free one")
             }
-            std::io::ErrorKind::PermissionDenied => "ports below 1024 are the system's: take another --port".into(),
-            _ => "--host is an address of this machine, such as 127.0.0.1 or 0.0.0.0".into(),
+            std::io::ErrorKind::PermissionDenied => "ports below 1024 need root: use another --port".into(),
+            _ => "set --host to an address of this machine, such as 127.0.0.1 or 0.0.0.0".into(),
         }),
-        CliError::Trace { .. } => Some("traces are written by `terrace trace record`".into()),
+        CliError::Trace { .. } => Some("record a trace with `terrace trace record`".into()),
         CliError::Usage { hint, .. } => Some(hint.clone()),
         CliError::Tasks { .. } => Some(
-            "a task is six lines, as llama-perplexity reads them: the context, the number of the right ending, four endings".into(),
+            "a task has six lines, as in llama-perplexity: the context, the number of the right ending, four endings".into(),
         ),
-        CliError::Script(_) => Some("it is run by its path, so it has to be executable and to begin with `#!`".into()),
-        CliError::NotUtf8 { .. } => Some("prompts are UTF-8 text; convert the input, e.g. with iconv".into()),
+        CliError::Script(_) => Some("the script must be executable and begin with `#!`".into()),
+        CliError::NotUtf8 { .. } => Some("convert the input to UTF-8, e.g. with iconv".into()),
         CliError::Engine(error) => on_engine(error),
         CliError::Chat(_) => Some("run without --chat to complete plain text".into()),
         CliError::Hub(e) => e.hint(),
         CliError::NoBundledModel(_) => {
-            Some("name a .gguf file or hf:owner/repo, or set TERRACE_BUNDLED_MODEL".into())
+            Some("give a .gguf file or hf:owner/repo, or set TERRACE_BUNDLED_MODEL".into())
         }
         CliError::IoBench(terrace_store::tools::iobench::IoBenchError::NoRoom { .. }) => {
-            Some("measure with a smaller file (--size), or a file that is there already".into())
+            Some("use a smaller --size, or give an existing file as PATH".into())
         }
         CliError::IoBench(_) => None,
         CliError::Plan(error) => on_planning(error),
         CliError::Measure(_) | CliError::Profile(_) => None,
         CliError::Rpc(_) => {
-            Some("servers are started with ggml's rpc-server, of the same release of llama.cpp".into())
+            Some("start the server with rpc-server from the same release of llama.cpp".into())
         }
         CliError::Quantize(error) => on_quantizing(error),
-        CliError::Recipe(_) => Some("a recipe has a line REGEX=TYPE per rule, as --tensor takes them".into()),
+        CliError::Recipe(_) => Some("a recipe has one rule per line, REGEX=TYPE, as for --tensor".into()),
         CliError::Eval(error) => on_evaluating(error),
         CliError::Sweep(error) => on_sweeping(error),
         CliError::Bench(e) => e.hint(),
     }
 }
 
-/// What clients of a server are told after an error.
+/// The hint that the server adds to an error for its clients.
 pub fn to_clients(reason: Reason<'_>) -> Option<String> {
     match reason {
         Reason::ForeignOrigin(origin) => Some(format!("start it with --cors-origin {origin}")),
@@ -84,12 +85,12 @@ fn on_engine(error: &EngineError) -> Option<String> {
         EngineError::Unfit(unfit) => on_unfit(unfit),
         EngineError::File(FileError { role, .. }) => match role {
             FileRole::Plan => Some(
-                "make one with `terrace plan MODEL --json > FILE`; of an edited one, what it streams, its expert cache and \
-                 its context count"
+                "write a plan with `terrace plan MODEL --json > FILE`; in an edited plan, only what it streams, its expert \
+                 cache and its context are used"
                     .into(),
             ),
             FileRole::LayerSkip => {
-                Some("make one with `terrace calibrate-skip MODEL -f TEXT -o FILE`".into())
+                Some("write one with `terrace calibrate-skip MODEL -f TEXT -o FILE`".into())
             }
             FileRole::Readings | FileRole::Trace | FileRole::Timeline => None,
         },
@@ -98,10 +99,10 @@ fn on_engine(error: &EngineError) -> Option<String> {
         }
         EngineError::EmptyPrompt => Some("give a prompt with -p TEXT or -f FILE".into()),
         EngineError::Context(ContextError::Create { .. }) => {
-            Some("a smaller --ctx or --ubatch needs less memory".into())
+            Some("use a smaller --ctx or --ubatch, which need less memory".into())
         }
         EngineError::Backend(BackendError::WholeExperts { .. }) => {
-            Some("run with --stream none, or --stream ffn with a larger --ram-budget".into())
+            Some("use --stream none, or --stream ffn with a larger --ram-budget".into())
         }
         EngineError::Reload(error) => on_reload(error),
         _ => error.hint(),
@@ -110,9 +111,9 @@ fn on_engine(error: &EngineError) -> Option<String> {
 
 fn on_reload(error: &ReloadError) -> Option<String> {
     match error {
-        ReloadError::OverBudget { .. } => {
-            Some("a larger --ram-budget; weights that stream (--stream) need none for it".into())
-        }
+        ReloadError::OverBudget { .. } => Some(
+            "use a larger --ram-budget, or stream these weights (--stream), which needs no extra RAM".into(),
+        ),
         _ => error.hint(),
     }
 }
@@ -121,7 +122,7 @@ fn on_unfit(unfit: &Unfit) -> Option<String> {
     match unfit {
         Unfit::Plan(error) => on_planning(error),
         Unfit::EmptySlice { .. } => {
-            Some("--split-mode tensor needs wider matrices: use --split-mode layer, or fewer devices".into())
+            Some("use --split-mode layer, or fewer devices: --split-mode tensor needs wider matrices".into())
         }
         Unfit::MappedAndRead { choice } => {
             let option = match choice {
@@ -131,19 +132,19 @@ fn on_unfit(unfit: &Unfit) -> Option<String> {
                 ReadingChoice::Faults => "--inject-fault",
                 ReadingChoice::Reloads => "--watch or --reload-loop",
             };
-            Some(format!("leave out --mmap, or {option}"))
+            Some(format!("leave out --mmap or {option}"))
         }
         Unfit::RepackTooLarge { .. } => Some("leave out --repack".into()),
         Unfit::ContextTooLarge { .. } => Some("use a smaller --ctx".into()),
-        Unfit::StockLayers => Some("leave out --layer-skip, or --stock".into()),
+        Unfit::StockLayers => Some("leave out --layer-skip or --stock".into()),
         _ => None,
     }
 }
 
-/// A warning of a plan, with what could be done about it.
+/// A warning of a plan, with a hint.
 pub fn warning(warning: &Warning) -> String {
     match warning {
-        Warning::MappedBeyondMemory { .. } => format!("{warning} (--stream auto)"),
+        Warning::MappedBeyondMemory { .. } => format!("{warning} (use --stream auto)"),
         _ => warning.to_string(),
     }
 }
@@ -155,21 +156,20 @@ fn on_planning(error: &PlanError) -> Option<String> {
             Some(format!("use --ram-budget {minimum}MiB or more, or a smaller quantisation"))
         }
         PlanError::AutoNoRoom { .. } => {
-            Some("take a smaller context (--ctx, --kv-type), or a smaller quantisation".into())
+            Some("use a smaller context (--ctx, --kv-type), or a smaller quantisation".into())
         }
         PlanError::NoDeviceRoom { .. } => {
-            Some("use a smaller --n-gpu-layers, or leave it out: as many as pay are chosen".into())
+            Some("use a smaller --n-gpu-layers, or leave it out: as many layers as pay off are chosen".into())
         }
         PlanError::NoAccelerator => Some(
-            "`terrace doctor` shows the devices; --rpc HOST:PORT uses those of a server, --n-gpu-layers 0 none".into(),
+            "`terrace doctor` lists the devices; --rpc HOST:PORT adds those of a server, --n-gpu-layers 0 uses none".into(),
         ),
         PlanError::Rule(RuleError::Unused { .. }) => Some(
-            "rules are given with -ot; `terrace plan MODEL --json` and `terrace inspect MODEL` show a model's tensors"
-                .into(),
+            "check the -ot rules; `terrace quantize MODEL --type COPY --dry-run -v` lists a model's tensors".into(),
         ),
-        PlanError::Rule(_) => Some("rules are given with -ot".into()),
+        PlanError::Rule(_) => Some("check the -ot rules".into()),
         PlanError::NoTensor { .. } => {
-            Some("tensors are named as in the file, e.g. blk.0.ffn_down.weight".into())
+            Some("use a name from the file, such as blk.0.ffn_down.weight".into())
         }
         PlanError::NoDevice { .. } | PlanError::Profile(_) | PlanError::File(_) => None,
     }
@@ -180,7 +180,7 @@ fn on_evaluating(error: &EvalError) -> Option<String> {
         EvalError::Engine(error) => on_engine(error),
         EvalError::TextTooShort { .. } => Some("give a longer text, or a smaller --ctx".into()),
         EvalError::ChunkTooSmall { .. } => Some("use --ctx 4 or more".into()),
-        EvalError::TaskTooLong { tokens, .. } => Some(format!("use --ctx {tokens} or more, and --batch too")),
+        EvalError::TaskTooLong { tokens, .. } => Some(format!("set --ctx and --batch to {tokens} or more")),
         EvalError::BaseLogits(error) => on_base_logits(&error.fault),
         _ => None,
     }
@@ -193,16 +193,16 @@ fn on_base_logits(fault: &BaseLogitsFault) -> Option<String> {
         | BaseLogitsFault::Size { .. }
         | BaseLogitsFault::Token { .. }
         | BaseLogitsFault::Row { .. } => {
-            Some("make one with `terrace perplexity MODEL -f TEXT --save-logits FILE`".into())
+            Some("write a base with `terrace perplexity MODEL -f TEXT --save-logits FILE`".into())
         }
         BaseLogitsFault::Vocab { .. } => {
-            Some("compare models of one vocabulary: quantisations of the same model".into())
+            Some("compare models with the same vocabulary, such as quantisations of one model".into())
         }
         BaseLogitsFault::Context { base, .. } => Some(format!("use --ctx {base}, or leave it out")),
-        BaseLogitsFault::Chunks { base, .. } => Some(format!("use --chunks {base} or less")),
-        BaseLogitsFault::Text { .. } | BaseLogitsFault::TextLength { .. } => {
-            Some("give the text that the file was made of, or leave -f out: the file has its tokens".into())
-        }
+        BaseLogitsFault::Chunks { base, .. } => Some(format!("use --chunks {base} or fewer")),
+        BaseLogitsFault::Text { .. } | BaseLogitsFault::TextLength { .. } => Some(
+            "give the text that the base was made from, or leave out -f: the base contains its tokens".into(),
+        ),
         _ => None,
     }
 }
@@ -210,16 +210,15 @@ fn on_base_logits(fault: &BaseLogitsFault) -> Option<String> {
 fn on_sweeping(error: &SweepError) -> Option<String> {
     match error {
         SweepError::Eval(error) => on_evaluating(error),
-        SweepError::Other { .. } | SweepError::Journal { .. } => Some("write to another file".into()),
+        SweepError::Other { .. } | SweepError::Journal { .. } => Some("use another file for --out".into()),
         SweepError::NotRestored { .. } => Some(
-            "figures are the same only with the same threads and kernels; if those are, please report this"
-                .into(),
+            "results are equal only with the same threads and kernels; if nothing of that changed, please report this".into(),
         ),
         SweepError::NoSubjects(_) => {
-            Some("`terrace quantize MODEL --type copy --dry-run -v` lists its tensors".into())
+            Some("`terrace quantize MODEL --type COPY --dry-run -v` lists the tensors".into())
         }
         SweepError::Mix(MixError::NoneFits { smallest, .. }) => {
-            Some(format!("give --budget {}MiB or more, or smaller donors", smallest.div_ceil(1 << 20)))
+            Some(format!("use --budget {}MiB or more, or smaller donors", smallest.div_ceil(1 << 20)))
         }
         _ => None,
     }
@@ -228,15 +227,15 @@ fn on_sweeping(error: &SweepError) -> Option<String> {
 fn on_quantizing(error: &QuantizeError) -> Option<String> {
     match error {
         QuantizeError::Requantize { .. } => {
-            Some("start from an F16, BF16 or F32 model, or say --allow-requantize".into())
+            Some("start from an F16, BF16 or F32 model, or add --allow-requantize".into())
         }
         QuantizeError::NeedsImportance { .. } => Some(
-            "give one with --imatrix (llama.cpp's llama-imatrix makes them), or take a larger type".into(),
+            "give one with --imatrix (llama-imatrix of llama.cpp computes them), or use a larger type".into(),
         ),
         QuantizeError::ImportanceSize { .. } => {
-            Some("the importance matrix was made for another model".into())
+            Some("use the importance matrix of this model; this one was computed for another".into())
         }
-        QuantizeError::UnusedRule { .. } => Some("quantize --dry-run -v lists the tensors".into()),
+        QuantizeError::UnusedRule { .. } => Some("`terrace quantize --dry-run -v` lists the tensors".into()),
         QuantizeError::OntoInput(_) => Some("write to another file".into()),
         _ => None,
     }

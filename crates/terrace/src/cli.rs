@@ -1,7 +1,7 @@
 //! The command line.
 //!
-//! Every option that may also stand in the environment or the configuration file says so with `env`; the layers are
-//! put together in [`crate::config`].
+//! Options with `env` can also be set in the environment or in the configuration file;
+//! [`crate::config`] combines these layers.
 
 use crate::args::EngineArgs;
 use crate::commands::bench::BenchArgs;
@@ -31,7 +31,7 @@ pub struct Cli {
     #[arg(long, global = true, value_name = "FILE", env = "TERRACE_CONFIG")]
     pub config: Option<PathBuf>,
 
-    /// Show logs on stderr, and what will live where; twice for more
+    /// Print logs and the plan to stderr; -vv prints more
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub verbose: u8,
 
@@ -45,42 +45,44 @@ pub struct Cli {
 pub enum Command {
     /// Generate text
     Run(RunArgs),
-    /// Answer requests over HTTP, as OpenAI's API and llama.cpp's server do
+    /// Answer requests over HTTP, with the APIs of OpenAI, llama.cpp's server and Ollama
     Serve(ServeArgs),
-    /// Show what a model file holds
+    /// Show what a model file contains
     Inspect(InspectArgs),
-    /// Say what would live where on a machine, and how fast that should be
+    /// Show where a model's weights would live on a machine, and the expected speed
     Plan(PlanArgs),
-    /// Measure generation, alone or against stock llama.cpp
+    /// Measure the speed of generation, alone or against stock llama.cpp
     Bench(BenchArgs),
-    /// Search for the settings that run a model fastest here, and keep them for later runs
+    /// Search for the settings that run a model fastest on this machine, and save them for later
+    /// runs
     Optimize(OptimizeArgs),
-    /// Measure how well a model predicts a text, as llama.cpp's perplexity does
+    /// Measure how well a model predicts a text, as llama.cpp's perplexity tool does
     Perplexity(PerplexityArgs),
-    /// Find layers that could be left out, and measure what that costs
+    /// Find layers that can be skipped, and measure the cost
     CalibrateSkip(CalibrateSkipArgs),
-    /// Write a model in other types, as llama.cpp's quantize does; or one file per tensor
+    /// Write a model in other types, as llama-quantize does, or as one file per tensor
     Quantize(QuantizeArgs),
-    /// Measure what each tensor's type costs, in the running model, and find the best mix of types within a size
+    /// Measure the cost of each tensor's type in the running model, and find the best mix of types
+    /// within a size
     Sweep(SweepArgs),
-    /// Record which experts a model uses, and replay that against cache policies
+    /// Record which experts a model uses, and replay the record with other cache policies
     #[command(subcommand)]
     Trace(TraceCommand),
-    /// Measure how fast a file or a disk can be read, and keep what reads it best
+    /// Measure how fast a file or a disk can be read, and save the best settings
     Iobench(IobenchArgs),
-    /// Measure memory, processor, devices and storage for `plan`, and keep that
+    /// Measure memory, processor, devices and storage for `plan`, and save the result
     #[command(alias = "profile")]
     Machine(MachineArgs),
-    /// Say what keeps this machine from running models well, and what to do about it
+    /// Find what keeps this machine from running models well, and how to fix it
     Doctor(DoctorArgs),
-    /// Print the completion script of a shell
+    /// Print the completion script for a shell
     Completions(CompletionsArgs),
-    /// Print the manual page, or write one for each command
+    /// Print the manual page, or write one page per command
     Man(ManArgs),
 }
 
 impl Cli {
-    /// The model and its options, where a stored preset is used.
+    /// The model and its options, for commands that use a saved preset.
     pub fn presettable(&mut self) -> Option<(Option<&str>, &mut EngineArgs)> {
         match &mut self.command {
             Command::Run(args) => Some((args.model.as_deref(), &mut args.engine)),
@@ -90,7 +92,7 @@ impl Cli {
         }
     }
 
-    /// The options of what runs other processes by them.
+    /// The options, for commands that start child processes with them.
     pub fn engine(&mut self) -> Option<&mut EngineArgs> {
         match &mut self.command {
             Command::Bench(args) => Some(&mut args.engine),

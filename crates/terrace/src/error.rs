@@ -1,22 +1,22 @@
-//! What ends a command: one line for people, a hint where there is one, and the exit code.
+//! The errors of commands: one line for people, and the exit code.
 
 use std::path::PathBuf;
 use terrace_engine::{ChatTemplateError, EngineError};
 use terrace_eval::sweep::SweepError;
 use terrace_eval::{BaseLogitsError, EvalError};
 
-/// Any reason for a command to end early.
+/// Why a command ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
     /// Ctrl-C.
     #[error("interrupted")]
     Interrupted,
-    /// The command line, environment or configuration file asks for something that does not exist.
+    /// The command line, the environment or the configuration file is wrong.
     #[error("{message}")]
     Usage {
         /// What is wrong, and where.
         message: String,
-        /// What to write instead.
+        /// What to do instead.
         hint: String,
     },
     /// Reading input or writing output failed.
@@ -27,18 +27,18 @@ pub enum CliError {
         /// The system's reason.
         source: std::io::Error,
     },
-    /// A server cannot listen.
+    /// The server cannot listen.
     #[error(transparent)]
     Server(#[from] terrace_server::ServerError),
-    /// A prompt that is not text.
+    /// The input is not text.
     #[error("{what}: invalid UTF-8 at byte offset {offset}")]
     NotUtf8 {
         /// The file or stream.
         what: String,
-        /// Of the first byte that belongs to no character.
+        /// The first byte that is not part of a character.
         offset: usize,
     },
-    /// A file that is no tasks to be solved.
+    /// The file does not contain HellaSwag tasks.
     #[error("{}: {reason}", path.display())]
     Tasks {
         /// The file.
@@ -46,28 +46,28 @@ pub enum CliError {
         /// What is wrong with it, and where.
         reason: terrace_eval::HellaSwagError,
     },
-    /// A script that was run between two measurements.
+    /// A pre-reload script failed.
     #[error(transparent)]
     Script(#[from] crate::commands::perplexity::script_error::ScriptError),
-    /// The model or the generation.
+    /// The engine failed to load the model or to use it.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// A header that cannot be read.
+    /// The header of a model cannot be read.
     #[error(transparent)]
     Gguf(#[from] terrace_ggml::gguf::GgufError),
-    /// The chat template.
+    /// The chat template failed.
     #[error(transparent)]
     Chat(#[from] ChatTemplateError),
-    /// The model cannot be had from the hub.
+    /// The model cannot be downloaded from the hub.
     #[error(transparent)]
     Hub(#[from] crate::source::hub::error::HubError),
-    /// No model was named and there is no bundled one.
-    #[error("no MODEL given, and the bundled model {} is not there", .0.display())]
+    /// No model was given, and there is no bundled one.
+    #[error("no MODEL given, and the bundled model {} does not exist", .0.display())]
     NoBundledModel(PathBuf),
-    /// Reading cannot be measured.
+    /// The read rate cannot be measured.
     #[error(transparent)]
     IoBench(#[from] terrace_store::tools::iobench::IoBenchError),
-    /// A file that is no routing trace.
+    /// The file is not a usable routing trace.
     #[error("{}: {reason}", path.display())]
     Trace {
         /// The file.
@@ -75,34 +75,34 @@ pub enum CliError {
         /// What is wrong with it, and where.
         reason: String,
     },
-    /// What a replay asks for cannot be.
+    /// The replay is impossible.
     #[error(transparent)]
     Replay(#[from] terrace_store::StoreError),
-    /// A plan that cannot be.
+    /// There is no such plan.
     #[error(transparent)]
     Plan(#[from] terrace_plan::PlanError),
-    /// A server's devices cannot be used.
+    /// The devices of an RPC server cannot be used.
     #[error(transparent)]
     Rpc(#[from] terrace_ggml::devices::rpc::RpcError),
     /// The machine cannot be measured.
     #[error(transparent)]
     Measure(#[from] terrace_host::machine::MeasureError),
-    /// The machine's profile cannot be kept.
+    /// The description of the machine cannot be saved.
     #[error("{}: {}", .0.path.display(), .0.reason)]
     Profile(terrace_host::machine::StoredProfileError),
-    /// A model cannot be quantised so.
+    /// The model cannot be quantised.
     #[error(transparent)]
     Quantize(#[from] terrace_quantize::QuantizeError),
-    /// A recipe for that cannot be read.
+    /// The recipe cannot be read.
     #[error(transparent)]
     Recipe(#[from] terrace_quantize::RecipeError),
-    /// An evaluation.
+    /// The evaluation failed.
     #[error(transparent)]
     Eval(EvalError),
-    /// A sweep.
+    /// The sweep failed.
     #[error(transparent)]
     Sweep(SweepError),
-    /// A measurement that does not hold.
+    /// The benchmark failed, or its runs disagree.
     #[error(transparent)]
     Bench(#[from] crate::commands::bench::error::BenchError),
 }
@@ -132,7 +132,7 @@ impl From<SweepError> for CliError {
 }
 
 impl CliError {
-    /// A [`CliError::Io`] maker for `map_err`.
+    /// Makes a [`CliError::Io`] for `map_err`.
     pub fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
         let what = what.into();
         move |source| Self::Io { what, source }

@@ -1,11 +1,11 @@
-//! The variable by which llama.cpp's patch for replaced tensors is switched on; what is switched on there is here, too.
+//! The variable that switches on llama.cpp's hotswap patch; it switches on the same here.
 
 use std::ffi::OsStr;
 
-/// Its name.
+/// The name of the variable.
 pub const HOTSWAP: &str = "LLAMA_HOTSWAP_ENABLED";
 
-/// Whether it is set, and not to a no.
+/// Whether the variable is set to anything but `0`, `false`, `off` or `no`.
 pub fn hotswap() -> bool {
     std::env::var_os(HOTSWAP).is_some_and(|value| is_on(&value))
 }

@@ -1,4 +1,4 @@
-//! An engine from the command line's options.
+//! Loads an engine as the command line's options say.
 
 use crate::advice;
 use crate::args::{EngineArgs, SamplingArgs, TestingArgs};
@@ -10,11 +10,11 @@ use std::ops::ControlFlow;
 use terrace_engine::{Engine, EngineError, LoadProgress, Options};
 use terrace_ggml::llama::Sampling;
 
-/// Finds the model and loads it, with a progress bar while weights that stay are read. `adjust` has the last word on the
-/// options.
+/// Finds the model and loads it, with a progress bar while resident weights are read. `adjust` can
+/// change the options last.
 ///
 /// # Errors
-/// The model's source or the engine; [`CliError::Interrupted`] after Ctrl-C.
+/// The model cannot be found or loaded; [`CliError::Interrupted`] after Ctrl-C.
 pub fn load(
     model: Option<&str>,
     engine: &EngineArgs,
@@ -31,7 +31,7 @@ pub fn load(
             [("queue-depth", args.io.queue_depth.is_some()), ("request-size", args.io.request_size.is_some())]
         {
             if given && by_hand(name) {
-                tracing::warn!("--{name} does nothing: all weights are mapped, and the kernel reads them");
+                tracing::warn!("--{name} has no effect: all weights are mapped, and the kernel reads them");
             }
         }
     }
@@ -47,7 +47,7 @@ pub fn load(
     Ok(engine)
 }
 
-/// Like [`load`], with another loader; what it loaded is to be announced with [`loaded`].
+/// Like [`load`], with another loader. The caller announces what was loaded with [`loaded`].
 ///
 /// # Errors
 /// As [`load`].
@@ -76,7 +76,7 @@ pub fn load_with<T>(
     }
 }
 
-/// From now on Ctrl-C ends the engine's work; and what was decided, for who wants to know.
+/// Lets Ctrl-C end the engine's work from now on, and prints warnings and the plan.
 pub fn loaded(engine: &Engine, announce: Announce) {
     signals::set_engine(engine.interrupt_flag());
     for warning in engine.plan().placement.iter().flat_map(|plan| &plan.warnings) {
@@ -89,10 +89,10 @@ pub fn loaded(engine: &Engine, announce: Announce) {
     }
 }
 
-/// What is said on stderr of what was decided.
+/// How much of the plan is printed on stderr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Announce {
-    /// Nothing: the report says it.
+    /// Nothing: the report contains the plan.
     Nothing,
     /// One line.
     Line,
@@ -101,7 +101,7 @@ pub enum Announce {
 }
 
 impl Announce {
-    /// All of it for who wants to know; for others a line, unless a report follows.
+    /// All of it if `verbose`, nothing if a JSON report follows, else one line.
     pub const fn of(verbose: bool, json: bool) -> Self {
         match (verbose, json) {
             (true, _) => Self::Whole,
@@ -111,7 +111,7 @@ impl Announce {
     }
 }
 
-/// The sampler's settings; without a seed each run has its own.
+/// The sampler's settings. Without `--seed` each run has a random seed.
 pub fn sampling(args: &SamplingArgs) -> Sampling {
     let random = Sampling::default();
     Sampling {

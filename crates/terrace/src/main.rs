@@ -1,8 +1,9 @@
 //! Runs GGUF models that do not fit in memory.
 //!
-//! Data flow: [`config`] puts the command line together, [`source`] turns MODEL into a file (through a hub where it
-//! is remote), and one module of [`commands`] per subcommand drives the engine. Text goes to stdout; everything about the
-//! run - progress, warnings, errors - goes to stderr.
+//! Data flow: [`config`] combines the layers of configuration into a command line, [`source`] turns
+//! MODEL into a file (downloading it from a hub if necessary), and one module of [`commands`] per
+//! subcommand drives the engine. Text goes to stdout; everything about the run - progress,
+//! warnings, errors - goes to stderr.
 
 mod advice;
 mod args;
@@ -39,11 +40,9 @@ fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map_or_else(String::new, |at| format!(" ({}:{})", at.file(), at.line()));
         let message = panic.payload_as_str().unwrap_or("no message").lines().next().unwrap_or_default();
-        eprintln!(
-            "error: internal: {message}{place}\nhint: this is a defect in terrace itself; please report it"
-        );
+        eprintln!("error: internal: {message}{place}\nhint: this is a bug in terrace; please report it");
     }));
-    // The hook has said what there is to say.
+    // The hook has already printed the message.
     let ended = std::panic::catch_unwind(run_command).unwrap_or(ExitCode::FAILURE);
     signals::finish(ended)
 }
@@ -80,7 +79,7 @@ fn run_command() -> ExitCode {
         Command::Man(args) => man::man(args, Cli::command()),
         Command::Doctor(args) => match doctor::doctor(args) {
             Ok(true) => Ok(()),
-            // It has said why.
+            // The findings have been printed.
             Ok(false) => return ExitCode::FAILURE,
             Err(error) => Err(error),
         },
@@ -91,10 +90,11 @@ fn run_command() -> ExitCode {
     }
 }
 
-/// clap's own message for a wrong command line, in the form of all other errors; help and version as they are.
+/// Prints clap's message for a wrong command line in the form of all other errors; prints help and
+/// version unchanged.
 fn explain(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
-        // Nobody is left to tell if stdout is closed.
+        // If stdout is closed, there is no way to report that.
         let _ = error.print();
         return ExitCode::SUCCESS;
     }
@@ -105,12 +105,12 @@ fn explain(error: &clap::Error) -> ExitCode {
     let text = error.render().to_string();
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let lines = lines.take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
-    // Missing arguments and possible values are listed below the first line, advice behind them.
+    // Missing arguments and possible values are listed below the first line, tips after them.
     let (tips, message): (Vec<&str>, Vec<&str>) = lines.partition(|line| line.starts_with("tip: "));
     eprintln!("{}", message.join(" "));
     match tips.first() {
         Some(tip) => eprintln!("hint: {}", tip.trim_start_matches("tip: ")),
-        None => eprintln!("hint: `terrace --help`, `terrace run --help`, ... list the options"),
+        None => eprintln!("hint: `terrace --help` and `terrace COMMAND --help` list the options"),
     }
     ExitCode::from(2)
 }
@@ -125,13 +125,14 @@ fn fail(error: &CliError) -> ExitCode {
     ExitCode::from(error.exit_code())
 }
 
-/// Causes come from many places; a line break in one must not make two errors of it.
+/// Joins lines: causes come from many places, and a line break in one must not look like a second
+/// error.
 fn one_line(text: &str) -> String {
     text.split(['\n', '\r']).map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ")
 }
 
-/// Warnings of Terrace itself always show; the libraries under it speak through the errors that they cause, and in
-/// full under `-v`.
+/// Warnings of Terrace itself always show. The libraries below it show only through the errors that
+/// they cause, unless `-v` asks for everything.
 fn start_logging(verbose: u8) {
     let default = match verbose {
         0 => {

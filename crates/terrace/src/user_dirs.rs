@@ -1,4 +1,4 @@
-//! The directories of whoever started the program: nothing else asks the environment for them.
+//! The user's directories. Only this file asks the environment for them.
 
 use std::path::PathBuf;
 use terrace_store::UserDirs;

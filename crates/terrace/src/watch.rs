@@ -1,4 +1,4 @@
-//! `--watch`: the engine looks for changed tensors when the model's files change, and when SIGHUP comes.
+//! `--watch`: the engine looks for changed tensors when the model's files change, and on SIGHUP.
 
 use crate::error::CliError;
 use notify_debouncer_mini::notify::{RecommendedWatcher, RecursiveMode};
@@ -13,60 +13,61 @@ use terrace_engine::Engine;
 use terrace_model::identity::FileState;
 use terrace_store::identity::file_state;
 
-/// How long a file must have been quiet. Whether it is complete is found out when it is read.
+/// How long a file must have been unchanged. Whether it is complete shows when it is read.
 const QUIET: Duration = Duration::from_millis(200);
 
-/// Watches until it is dropped.
+/// Watches the model's files until it is dropped.
 pub struct Watch {
     _debouncer: Debouncer<RecommendedWatcher>,
 }
 
 impl Watch {
-    /// Watches the engine's files, and says on stderr what came of each change.
+    /// Watches the engine's files, and prints the outcome of each reload on stderr.
     ///
     /// # Errors
-    /// A directory that cannot be watched; a signal that cannot be handled.
+    /// A directory cannot be watched, or a signal cannot be handled.
     pub fn start(engine: &mut Engine) -> Result<Self, CliError> {
         let request = on_hangup(engine)?;
         let first = Arc::clone(&request);
-        // As they are named, and as they are, where one of them is a link.
+        // The paths as given, and with links resolved.
         let named: HashSet<PathBuf> = engine.files().into_iter().map(absolute).collect();
         let real = named.iter().filter_map(|path| path.canonicalize().ok());
         let files: HashSet<PathBuf> = real.chain(named.iter().cloned()).collect();
-        // Files that are renamed into place are seen in their directory only.
+        // A file that is renamed into place only shows as an event of its directory.
         let directories: BTreeSet<PathBuf> =
             files.iter().filter_map(|path| path.parent()).map(Path::to_owned).collect();
-        // Looking at a file is an event as well: only what has changed is looked at again.
+        // Opening a file is an event as well, so events count only if the file's state has changed.
         let mut seen: HashMap<PathBuf, Option<FileState>> = HashMap::new();
         let mut debouncer = new_debouncer(QUIET, move |events: DebounceEventResult| match events {
             Ok(events) => {
                 for path in events.into_iter().map(|event| event.path).filter(|path| files.contains(path)) {
-                    // None: there is no such file.
+                    // `None`: there is no such file.
                     let now = file_state(&path).ok();
                     if seen.insert(path, now) != Some(now) {
                         request.store(true, Ordering::Relaxed);
                     }
                 }
             }
-            Err(error) => tracing::warn!("watching the model's files: {error}"),
+            Err(error) => tracing::warn!("cannot watch the model's files: {error}"),
         })
-        .map_err(cannot_watch(Path::new("files")))?;
+        .map_err(cannot_watch(Path::new("the model's files")))?;
         for directory in &directories {
             debouncer
                 .watcher()
                 .watch(directory, RecursiveMode::NonRecursive)
                 .map_err(cannot_watch(directory))?;
         }
-        // What changed since the load began, nobody has seen.
+        // Changes between the start of the load and now went unseen.
         first.store(true, Ordering::Relaxed);
         Ok(Self { _debouncer: debouncer })
     }
 }
 
-/// Has the engine look for changed tensors when SIGHUP comes, or the flag is set, and says on stderr what came of it.
+/// Lets the engine look for changed tensors on SIGHUP or when the returned flag is set, and print
+/// the outcome on stderr.
 ///
 /// # Errors
-/// A signal that cannot be handled.
+/// A signal cannot be handled.
 pub fn on_hangup(engine: &mut Engine) -> Result<Arc<AtomicBool>, CliError> {
     let request = engine.reload_request();
     engine.on_reloads(|outcome| match outcome {

@@ -1,7 +1,7 @@
 //! Chores of the repository.
 //!
-//! `cargo xtask docs` writes `docs/reference/cli.md` from the program's own definitions. A test of the binary fails
-//! while the page is stale.
+//! `cargo xtask docs` writes `docs/reference/cli.md` from the program's own definitions. A test of
+//! the binary fails if the page is stale.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};

@@ -11,7 +11,8 @@ use serde_json::json as object;
 use std::sync::Arc;
 use terrace_engine::serving::SlotState;
 
-/// `GET /health`. It changes nothing, unless `LLAMA_HOTSWAP_ENABLED` is set, and whoever asks may ask for anything.
+/// `GET /health`. Changes nothing, unless `LLAMA_HOTSWAP_ENABLED` is set and the request has a key,
+/// where keys are required.
 pub async fn health(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
     let Ok(ready) = app.ready() else {
         let error = ApiError::loading();

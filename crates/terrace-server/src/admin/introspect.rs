@@ -1,4 +1,4 @@
-//! What the server says of itself: models, properties, slots.
+//! What the server reports about itself: models, properties, server slots.
 
 use crate::app::{App, LoadedModel, Ready};
 use crate::error::ApiError;
@@ -17,7 +17,7 @@ pub async fn models(LoadedModel(ready): LoadedModel) -> Response {
 /// `GET /v1/models/{name}`.
 ///
 /// # Errors
-/// Another model.
+/// It is another model's name.
 pub async fn model(LoadedModel(ready): LoadedModel, Path(name): Path<String>) -> Result<Response, ApiError> {
     if name == ready.name { Ok(json(&model_object(&ready))) } else { Err(ApiError::no_model(&name)) }
 }
@@ -39,7 +39,7 @@ fn model_object(ready: &Ready) -> Value {
 /// `GET /props`.
 ///
 /// # Errors
-/// The server ends.
+/// The server is shutting down.
 pub async fn props(
     State(app): State<Arc<App>>,
     LoadedModel(ready): LoadedModel,
@@ -76,7 +76,7 @@ pub async fn props(
 /// `GET /slots`.
 ///
 /// # Errors
-/// The server ends.
+/// The server is shutting down.
 pub async fn slots(LoadedModel(ready): LoadedModel) -> Result<Response, ApiError> {
     let status = ready.status()?;
     let slots: Vec<Value> = status

@@ -14,7 +14,7 @@ use terrace_store::StoreStats;
 /// `GET /metrics`.
 ///
 /// # Errors
-/// The server ends.
+/// The server is shutting down.
 pub async fn metrics(
     State(app): State<Arc<App>>,
     LoadedModel(ready): LoadedModel,
@@ -22,7 +22,7 @@ pub async fn metrics(
     let status = ready.status()?;
     let mut text = Exposition::default();
     text.gauge("uptime_seconds", "Time since the server started", app.started.elapsed().as_secs_f64());
-    text.family("http_responses_total", "counter", "Responses by the hundreds of their status");
+    text.family("http_responses_total", "counter", "Responses by status class");
     for (hundreds, count) in app.responses() {
         text.sample("http_responses_total", &[("status", &format!("{hundreds}xx"))], count);
     }
@@ -38,10 +38,10 @@ pub async fn metrics(
 
 fn serving(text: &mut Exposition, status: &ServingStatus) {
     let totals = &status.totals;
-    text.counter("prompt_tokens_total", "Prompt tokens that were evaluated", totals.prompt_tokens);
+    text.counter("prompt_tokens_total", "Prompt tokens evaluated", totals.prompt_tokens);
     text.counter(
         "prompt_tokens_reused_total",
-        "Prompt tokens that were in a slot already",
+        "Prompt tokens that a server slot still held",
         totals.reused_tokens,
     );
     text.counter(
@@ -49,7 +49,7 @@ fn serving(text: &mut Exposition, status: &ServingStatus) {
         "Tokens evaluated again after a reload",
         totals.recomputed_tokens,
     );
-    text.counter("generated_tokens_total", "Tokens that were generated", totals.generated_tokens);
+    text.counter("generated_tokens_total", "Tokens generated", totals.generated_tokens);
     text.counter("prefill_seconds_total", "Time spent on prompts", totals.prefill_seconds);
     text.counter("decode_seconds_total", "Time spent on generating", totals.decode_seconds);
     text.family("requests_total", "counter", "Requests by how they ended");
@@ -64,8 +64,8 @@ fn serving(text: &mut Exposition, status: &ServingStatus) {
     ] {
         text.sample("requests_total", &[("end", end)], count);
     }
-    text.gauge("requests_waiting", "Requests that wait for a slot", status.waiting);
-    text.family("slots", "gauge", "Slots by what they do");
+    text.gauge("requests_waiting", "Requests waiting for a server slot", status.waiting);
+    text.family("slots", "gauge", "Server slots by state");
     for (name, state) in
         [("idle", SlotState::Idle), ("prefill", SlotState::Prefill), ("decode", SlotState::Decode)]
     {
@@ -78,8 +78,8 @@ fn serving(text: &mut Exposition, status: &ServingStatus) {
 fn weights(text: &mut Exposition, store: &StoreStats) {
     text.counter("store_hits_total", "Uses of weights that were in RAM", store.hits);
     text.counter("store_misses_total", "Uses of weights that had to be read", store.misses);
-    text.counter("store_joined_total", "Uses of weights that were on their way", store.joined);
-    text.counter("store_evictions_total", "Blocks of weights that gave up their slot", store.evictions);
+    text.counter("store_joined_total", "Uses of weights that were already being read", store.joined);
+    text.counter("store_evictions_total", "Blocks of weights evicted", store.evictions);
     text.counter("store_read_bytes_total", "Bytes read from the model's files", store.bytes_read.bytes());
     text.counter("store_reads_total", "Read requests", store.requests);
     text.counter(
@@ -95,15 +95,15 @@ fn weights(text: &mut Exposition, store: &StoreStats) {
 }
 
 fn experts(text: &mut Exposition, hot: &HotTotals) {
-    text.family("expert_pairs_total", "counter", "Decoded pairs of token and expert, by what computed them");
+    text.family("expert_pairs_total", "counter", "Decoded pairs of token and expert by what computed them");
     text.sample("expert_pairs_total", &[("on", "device")], hot.hot);
     text.sample("expert_pairs_total", &[("on", "cpu")], hot.cold);
     text.counter("hot_filled_total", "Experts copied into empty slots of devices", hot.filled);
-    text.counter("hot_exchanged_total", "Experts that took others' slots on devices", hot.exchanged);
+    text.counter("hot_exchanged_total", "Experts copied to devices in place of others", hot.exchanged);
     let copied = hot.filled_bytes + hot.exchanged_bytes;
     text.counter("hot_copied_bytes_total", "Bytes of experts copied to devices", copied.bytes());
     text.counter("hot_wait_seconds_total", "Time that the CPU waited for devices", hot.waited.as_secs_f64());
-    text.gauge("hot_memory_bytes", "Memory of devices that copies of experts have", hot.memory.bytes());
+    text.gauge("hot_memory_bytes", "Device memory for copies of experts", hot.memory.bytes());
 }
 
 /// Text in Prometheus' format; all names begin with `terrace_`.

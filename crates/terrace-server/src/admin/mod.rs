@@ -1,4 +1,4 @@
-//! What those who run the server ask of it.
+//! Endpoints for whoever runs the server.
 
 pub mod health;
 pub mod introspect;

@@ -1,9 +1,9 @@
-//! A page to look at the server, and to talk to the model.
+//! A page that shows the server's state, with a chat.
 
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 
-/// `GET /`: a page to look at the server, and to talk to the model. It loads nothing from elsewhere.
+/// `GET /`: a page that shows the server's state, with a chat. It loads nothing from other servers.
 pub async fn page() -> Response {
     const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; \
         base-uri 'none'; form-action 'none'; frame-ancestors 'none'";

@@ -10,17 +10,18 @@ use serde_json::{Value, json as object};
 use terrace_engine::{ReloadError, ReloadOutcome};
 use tokio::sync::oneshot;
 
-/// `POST /v1/tensors/reload`: looks for tensors that have changed in the model's files, and says what came of it.
+/// `POST /v1/tensors/reload`: reloads tensors that changed in the model's files, and reports the
+/// outcome.
 ///
 /// # Errors
-/// The server ends.
+/// The server is shutting down.
 pub async fn tensors_reload(LoadedModel(ready): LoadedModel) -> Result<Response, ApiError> {
     let outcome = reload(&ready).await?;
     let body = describe(&outcome);
     let mut response = match outcome {
         Ok(_) => json(&body),
         Err(error) => {
-            // The error's object, and beside it what was refused.
+            // The error object, extended by the refusals.
             let advice = ready.advise(Reason::Reload(&error));
             let error = ApiError::from(error).with(advice);
             let mut both = error.body();
@@ -32,22 +33,22 @@ pub async fn tensors_reload(LoadedModel(ready): LoadedModel) -> Result<Response,
     Ok(response)
 }
 
-/// Has the worker look for changed tensors.
+/// Lets the worker reload changed tensors.
 ///
 /// # Errors
-/// The server ends.
+/// The server is shutting down.
 pub async fn reload(ready: &Ready) -> Result<ReloadOutcome, ApiError> {
     let (send, outcome) = oneshot::channel();
     ready.ask(|serving| {
         serving.reload(Box::new(move |outcome| {
-            // Who asked may be gone.
+            // The client may have disconnected.
             let _ = send.send(outcome);
         }))
     })?;
     outcome.await.map_err(|_| ApiError::stopping())
 }
 
-/// What came of a reload.
+/// The outcome of a reload as JSON.
 pub fn describe(outcome: &ReloadOutcome) -> Value {
     match outcome {
         Ok(report) => serde_json::to_value(report).expect("plain data"),

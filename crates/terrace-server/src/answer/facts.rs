@@ -1,9 +1,10 @@
-//! What every API's answers have beside what the API says.
+//! Facts about an answer that go beyond the APIs.
 
 use serde_json::{Value, json as object};
 use terrace_engine::Answer;
 
-/// What the objects of the APIs have no place for. The tokens are of one state of the model if the two epochs are equal.
+/// Facts for which the objects of the APIs have no field. One state of the model computed all
+/// tokens if the two epochs are equal.
 pub fn facts(answer: &Answer) -> Value {
     object!({
         "epoch_first": answer.epochs.0,

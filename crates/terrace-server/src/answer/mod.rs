@@ -1,4 +1,4 @@
-//! Answers: a job is done by the engine, and what comes of it goes out in the form of an API.
+//! Answers: the engine does a job, and its answer is sent in the form of an API.
 
 mod claim;
 mod events;

@@ -1,4 +1,4 @@
-//! Answers in the forms of several APIs: whole, or piece by piece as they come.
+//! Answers in the forms of several APIs, whole or streamed in pieces.
 
 use super::running::{Piece, Running};
 use crate::app::{App, Ready};
@@ -18,40 +18,40 @@ use terrace_engine::serving::Job;
 
 /// An API's form of an answer.
 pub trait Form: Send + 'static {
-    /// An answer in one piece.
+    /// The whole answer.
     fn whole(&mut self, text: String, answer: &Answer) -> Value;
-    /// What comes before the first piece.
+    /// Objects before the first piece.
     fn begin(&mut self) -> Vec<Value> {
         Vec::new()
     }
-    /// A piece.
+    /// A piece of the text.
     fn piece(&mut self, text: String) -> Value;
-    /// What comes after the last one.
+    /// Objects after the last piece.
     fn end(&mut self, answer: &Answer) -> Vec<Value>;
-    /// What comes instead of it if the answer fails.
+    /// The object in place of [`Form::end`] if the answer fails.
     fn error(&self, error: &ApiError) -> Value {
         error.body()
     }
-    /// How pieces go out.
+    /// How pieces are sent.
     fn framing(&self) -> Framing;
 }
 
-/// How pieces go out.
+/// How pieces are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// As server-sent events; OpenAI's end with `[DONE]`.
+    /// Server-sent events; OpenAI's end with `[DONE]`.
     Events {
-        /// Whether they do.
+        /// Whether they end with `[DONE]`.
         done: bool,
     },
-    /// As lines of JSON.
+    /// Lines of JSON.
     Lines,
 }
 
-/// Has a job done, and answers.
+/// Submits a job, and answers the request.
 ///
 /// # Errors
-/// It was not taken, or failed before anything went out.
+/// The job was refused, or it failed before anything was sent.
 pub async fn respond(
     app: &App,
     ready: &Arc<Ready>,
@@ -82,7 +82,7 @@ fn pieces(running: Running, form: impl Form) -> Response {
                     Some((Ok::<_, Infallible>(sse::Event::default().data(text)), pieces))
                 });
             let mut response = Sse::new(events).keep_alive(KeepAlive::default()).into_response();
-            // Proxies must not wait for more.
+            // Proxies must not buffer the events.
             response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
             response
         }
@@ -100,12 +100,12 @@ fn lines(pieces: Pieces<impl Form>) -> impl Stream<Item = Result<Bytes, Infallib
     })
 }
 
-/// An answer on its way out.
+/// The pieces of a running answer.
 struct Pieces<F> {
-    /// None: it has ended.
+    /// `None`: the answer has ended.
     running: Option<Running>,
     form: F,
-    /// What goes out next.
+    /// What is sent next.
     ready: VecDeque<String>,
     done: Option<&'static str>,
 }
@@ -116,7 +116,8 @@ impl<F: Form> Pieces<F> {
         Self { running: Some(running), form, ready, done }
     }
 
-    /// The next text to go out; none after the last. An error is the last one, and then there is no `[DONE]`.
+    /// The next text to send. `None` after the last. An error is the last text, without `[DONE]`
+    /// after it.
     async fn next(&mut self) -> Option<String> {
         if let Some(text) = self.ready.pop_front() {
             return Some(text);

@@ -1,4 +1,4 @@
-//! A prompt's way through the engine: submitted, and its events as they come.
+//! A job in the engine, from its submission to its last event.
 
 use super::claim::Claim;
 use super::events::{Backlog, Events, events};
@@ -10,27 +10,28 @@ use terrace_engine::serving::{Event, Job};
 use terrace_engine::{Answer, EngineError, Utf8Stream};
 use tokio::time::{Instant, timeout_at};
 
-/// A job that was taken. Dropped, as it is when the client goes away, it leaves the queue, or ends at its next token.
+/// An accepted job. When dropped, for example because the client disconnects, it leaves the queue
+/// or ends at its next token.
 pub struct Running {
     ready: Arc<Ready>,
     events: Events,
     text: Utf8Stream,
-    /// The answer, while the rest of the text goes out before it.
+    /// The answer, while the rest of its text is sent first.
     answer: Option<Box<Answer>>,
     deadline: Option<Instant>,
     _claim: Claim,
 }
 
-/// What a job has when it has a slot.
+/// What is known of a job when it gets a server slot.
 #[derive(Clone, Copy, Debug)]
 pub struct Begun {
     /// The model's epoch.
     pub epoch: u64,
 }
 
-/// What comes of a job, piece by piece.
+/// A part of a running answer.
 pub enum Piece {
-    /// More text, never empty; characters are whole.
+    /// More text, never empty and never ending within a character.
     Text(String),
     /// The end.
     End(Box<Answer>),
@@ -40,7 +41,7 @@ impl Running {
     /// Submits a job.
     ///
     /// # Errors
-    /// It was not taken.
+    /// The job was refused.
     pub fn submit(app: &App, ready: &Arc<Ready>, job: Job) -> Result<Self, ApiError> {
         let deadline = app.timeout.map(|timeout| Instant::now() + timeout);
         let (sink, events) = events();
@@ -55,15 +56,16 @@ impl Running {
         })
     }
 
-    /// Waits until it has a slot. What goes wrong before is told by a status; after it, it is too late for that.
+    /// Waits until the job has a server slot. Errors up to here become the response's status; later
+    /// ones cannot.
     ///
     /// # Errors
-    /// It ended before.
+    /// The job ended before that.
     pub async fn begun(&mut self) -> Result<Begun, ApiError> {
         match self.event().await? {
             Event::Started { epoch, .. } => Ok(Begun { epoch }),
             Event::Failed(error) => Err(self.failed(error)),
-            // Only the server's end cancels what waits.
+            // Waiting jobs are only cancelled by the end of the server.
             Event::Finished(_) | Event::Text(_) | Event::Progress { .. } => Err(ApiError::stopping()),
         }
     }
@@ -71,7 +73,7 @@ impl Running {
     /// The next piece; nothing comes after [`Piece::End`].
     ///
     /// # Errors
-    /// It failed, or took too long.
+    /// The job failed, or exceeded the time limit.
     pub async fn next(&mut self) -> Result<Piece, ApiError> {
         if let Some(answer) = self.answer.take() {
             return Ok(Piece::End(answer));
@@ -96,7 +98,7 @@ impl Running {
         }
     }
 
-    /// All of it.
+    /// Waits for the whole answer.
     ///
     /// # Errors
     /// As [`Running::next`].

@@ -1,4 +1,4 @@
-//! The APIs, each with its paths, fields and form of answers.
+//! The APIs, each with its paths, its fields and its form of answers.
 
 pub mod native;
 pub mod ollama;

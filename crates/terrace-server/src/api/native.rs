@@ -16,7 +16,7 @@ use terrace_engine::{Answer, StopReason};
 /// `POST /completion`.
 ///
 /// # Errors
-/// A request that cannot be answered.
+/// The request cannot be answered.
 pub async fn completion(
     State(app): State<Arc<App>>,
     LoadedModel(ready): LoadedModel,
@@ -43,7 +43,7 @@ fn parse(body: &Body, app: &App, ready: &Ready) -> Result<(Job, bool, bool), Api
     Ok((Job { prompt, n_max, sampling, stop, reuse }, stream, return_tokens))
 }
 
-/// The form of its answers.
+/// Answers in llama-server's form.
 struct Native {
     model: String,
     return_tokens: bool,
@@ -108,7 +108,7 @@ const fn stop_type(stop: StopReason) -> &'static str {
 /// `POST /apply-template`: `{"messages": [...]}` to `{"prompt": TEXT}`.
 ///
 /// # Errors
-/// No conversation, or none that the template takes.
+/// There is no conversation, or the template refuses it.
 pub async fn apply_template(LoadedModel(ready): LoadedModel, body: Body) -> Result<Response, ApiError> {
     off_thread(move || {
         let mut fields = body.fields()?;

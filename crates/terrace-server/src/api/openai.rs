@@ -1,4 +1,4 @@
-//! OpenAI's completions: of conversations, and of plain text.
+//! OpenAI's completions, of conversations and of plain text.
 
 use crate::answer::{Form, Framing, facts, respond};
 use crate::app::{App, LoadedModel, Ready, unix_seconds};
@@ -16,7 +16,7 @@ use terrace_engine::{Answer, StopReason};
 /// `POST /v1/chat/completions`.
 ///
 /// # Errors
-/// A request that cannot be answered.
+/// The request cannot be answered.
 pub async fn chat(
     State(app): State<Arc<App>>,
     LoadedModel(ready): LoadedModel,
@@ -28,7 +28,7 @@ pub async fn chat(
 /// `POST /v1/completions`.
 ///
 /// # Errors
-/// A request that cannot be answered.
+/// The request cannot be answered.
 pub async fn text(
     State(app): State<Arc<App>>,
     LoadedModel(ready): LoadedModel,
@@ -46,14 +46,14 @@ async fn complete(kind: Kind, app: &Arc<App>, ready: &Arc<Ready>, body: Body) ->
     respond(app, ready, request.job, request.stream, form).await
 }
 
-/// Which of the two.
+/// Which of the two endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Chat,
     Text,
 }
 
-/// What was asked for.
+/// A parsed request.
 struct Request {
     job: Job,
     stream: bool,
@@ -87,7 +87,7 @@ impl Request {
     }
 }
 
-/// The form of answers.
+/// Answers in OpenAI's form.
 struct Completion {
     kind: Kind,
     id: String,
@@ -102,7 +102,7 @@ impl Completion {
             Kind::Chat => "chatcmpl",
             Kind::Text => "cmpl",
         };
-        // Seeded by the system each time.
+        // Each state has a random seed from the system.
         let random = || RandomState::new().hash_one(0_u8);
         let id = format!("{prefix}-{:016x}{:016x}", random(), random());
         Self { kind, id, created: unix_seconds(), model, include_usage }
@@ -122,7 +122,7 @@ impl Completion {
             "system_fingerprint": concat!("terrace-", env!("CARGO_PKG_VERSION")),
             "choices": choices,
         });
-        // With usage asked for, all pieces but the last have none.
+        // If usage is requested, all chunks except the last have a null `usage`.
         if of_stream && self.include_usage {
             value["usage"] = Value::Null;
         }
@@ -180,7 +180,7 @@ impl Form for Completion {
     }
 }
 
-/// Why it ended, in OpenAI's words: an answer that was cut, by whatever, has the "length" that it has.
+/// The reason in OpenAI's terms: "length" for every answer that was cut off, for whatever reason.
 const fn finish_reason(stop: StopReason) -> &'static str {
     match stop {
         StopReason::EndOfText | StopReason::StopString => "stop",

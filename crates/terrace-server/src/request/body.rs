@@ -1,4 +1,4 @@
-//! JSON bodies: read field by field, so that an error can name the field.
+//! JSON bodies, read field by field so that an error can name the field.
 
 use super::allowed::Allowed;
 use super::inert::{Known, known};
@@ -55,39 +55,40 @@ impl FromRequest<Arc<App>> for Body {
             Err(error) if error.source().is_some_and(|source| source.is::<LengthLimitError>()) => {
                 Err(ApiError::too_large(allowed.bytes))
             }
-            Err(error) => Err(ApiError::request(format!("the request's body cannot be read: {error}"))),
+            Err(error) => Err(ApiError::request(format!("cannot read the request body: {error}"))),
         }
     }
 }
 
-/// The fields of a JSON object. A handler takes those that it knows, and ends with [`Fields::finish`].
+/// The fields of a JSON object. A handler takes the fields that it knows, and ends with
+/// [`Fields::finish`].
 pub struct Fields {
     map: Map<String, Value>,
-    /// Where the object is in the body, with the dot after it.
+    /// Path of the object in the body, with a dot at its end.
     path: String,
     asked: Vec<&'static str>,
 }
 
 impl Fields {
-    /// Of a body.
+    /// Reads the fields of a body.
     ///
     /// # Errors
     /// It is not a JSON object.
     pub fn parse(body: &[u8]) -> Result<Self, ApiError> {
         let value: Value = serde_json::from_slice(body)
-            .map_err(|error| ApiError::request(format!("the request's body is not JSON: {error}")))?;
+            .map_err(|error| ApiError::request(format!("the request body is not JSON: {error}")))?;
         match value {
             Value::Object(map) => Ok(Self { map, path: String::new(), asked: Vec::new() }),
             other => {
-                Err(ApiError::request(format!("the request's body is {}, not a JSON object", kind(&other))))
+                Err(ApiError::request(format!("the request body is {}, not a JSON object", kind(&other))))
             }
         }
     }
 
-    /// Of an object in a body.
+    /// Reads the fields of an object within a body.
     ///
     /// # Errors
-    /// It is none.
+    /// The value is not an object.
     pub fn within(path: &str, value: Value) -> Result<Self, ApiError> {
         match value {
             Value::Object(map) => Ok(Self { map, path: format!("{path}."), asked: Vec::new() }),
@@ -95,21 +96,21 @@ impl Fields {
         }
     }
 
-    /// A field as it is; null is as good as none.
+    /// Takes a field as it is; null means that it is missing.
     pub fn take(&mut self, name: &'static str) -> Option<Value> {
         self.asked.push(name);
         self.map.remove(name).filter(|value| !value.is_null())
     }
 
-    /// Where a field is in the body.
+    /// Path of a field in the body.
     pub fn place(&self, name: &str) -> String {
         format!("{}{name}", self.path)
     }
 
-    /// A text.
+    /// Takes a string.
     ///
     /// # Errors
-    /// It is something else.
+    /// The field has another type.
     pub fn text(&mut self, name: &'static str) -> Result<Option<String>, ApiError> {
         self.take(name).map_or(Ok(None), |value| match value {
             Value::String(text) => Ok(Some(text)),
@@ -117,21 +118,21 @@ impl Fields {
         })
     }
 
-    /// Yes or no.
+    /// Takes a boolean.
     ///
     /// # Errors
-    /// It is something else.
+    /// The field has another type.
     pub fn flag(&mut self, name: &'static str) -> Result<Option<bool>, ApiError> {
         self.take(name).map_or(Ok(None), |value| match value {
             Value::Bool(flag) => Ok(Some(flag)),
-            other => Err(wrong(&self.place(name), &other, "true or false")),
+            other => Err(wrong(&self.place(name), &other, "a boolean")),
         })
     }
 
-    /// A number.
+    /// Takes a number.
     ///
     /// # Errors
-    /// It is something else, or out of range.
+    /// The field has another type, or is out of range.
     pub fn number(
         &mut self,
         name: &'static str,
@@ -145,10 +146,10 @@ impl Fields {
         Ok(Some(number as f32))
     }
 
-    /// A whole number.
+    /// Takes a whole number.
     ///
     /// # Errors
-    /// It is something else, or out of range.
+    /// The field has another type, or is out of range.
     pub fn integer(
         &mut self,
         name: &'static str,
@@ -164,10 +165,10 @@ impl Fields {
         }
     }
 
-    /// Ends reading: of the fields that were not taken, harmless ones are ignored.
+    /// Ends reading. Fields that were not taken are ignored if they are harmless.
     ///
     /// # Errors
-    /// One that would change the answer if it were known.
+    /// A remaining field is unknown, or would change the answer if it were supported.
     pub fn finish(self) -> Result<(), ApiError> {
         for (name, value) in &self.map {
             if value.is_null() {
@@ -180,7 +181,7 @@ impl Fields {
                 Some(Known::Neutral(_)) => {
                     return Err(ApiError::unsupported(
                         &place,
-                        format!("`{place}` is not supported with this value"),
+                        format!("this value of `{place}` is not supported"),
                     ));
                 }
                 None => {
@@ -193,19 +194,19 @@ impl Fields {
     }
 }
 
-/// A field of another type than it should have.
+/// The error for a field of the wrong type.
 pub fn wrong(place: &str, value: &Value, wanted: &str) -> ApiError {
     ApiError::field(place, format!("`{place}` is {}, not {wanted}", kind(value)))
 }
 
 fn out_of<T: std::fmt::Display>(place: &str, value: &Value, low: T, high: T) -> ApiError {
-    ApiError::field(place, format!("`{place}` is {value}, and has to be from {low} to {high}"))
+    ApiError::field(place, format!("`{place}` is {value}, but must be from {low} to {high}"))
 }
 
 fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
-        Value::Bool(_) => "true or false",
+        Value::Bool(_) => "a boolean",
         Value::Number(_) => "a number",
         Value::String(_) => "a string",
         Value::Array(_) => "an array",
@@ -227,7 +228,7 @@ mod tests {
         assert_eq!(error.body()["error"]["param"], "temperature");
         assert_eq!(error.message(), "`temperature` is a string, not a number");
         let error = fields(r#"{"top_p": 1.5}"#).number("top_p", 0.0..=1.0).unwrap_err();
-        assert_eq!(error.message(), "`top_p` is 1.5, and has to be from 0 to 1");
+        assert_eq!(error.message(), "`top_p` is 1.5, but must be from 0 to 1");
         let mut options = Fields::within("options", serde_json::json!({"seed": 1.5})).unwrap();
         let error = options.integer("seed", -1..=10).unwrap_err();
         assert_eq!(error.message(), "`options.seed` is a number, not a whole number");
@@ -245,8 +246,8 @@ mod tests {
     fn what_would_change_the_answer_is_refused() {
         for (text, refused) in [
             (r#"{"user": "me", "logit_bias": {}, "n": 1, "tools": []}"#, None),
-            (r#"{"logit_bias": {"5": 1}}"#, Some("`logit_bias` is not supported with this value")),
-            (r#"{"n": 2}"#, Some("`n` is not supported with this value")),
+            (r#"{"logit_bias": {"5": 1}}"#, Some("this value of `logit_bias` is not supported")),
+            (r#"{"n": 2}"#, Some("this value of `n` is not supported")),
             (r#"{"temprature": 0}"#, Some("unknown field `temprature`; did you mean `temperature`?")),
         ] {
             let mut all = fields(text);

@@ -1,25 +1,26 @@
-//! Fields that are known and do nothing: harmless ones, and those that are refused unless they ask for nothing.
+//! Known fields without effect: harmless ones, and those that are refused unless they ask for
+//! nothing.
 
 use serde_json::Value;
 
-/// What becomes of a field.
+/// How a field without effect is treated.
 #[derive(Clone, Copy)]
 pub enum Known {
-    /// It has no influence on the answer.
+    /// Ignored: it has no influence on the answer.
     Harmless,
-    /// It has none if it has such a value.
+    /// Ignored if the function returns true for its value, and otherwise refused.
     Neutral(fn(&Value) -> bool),
 }
 
-/// What is known of a field; none: nothing.
+/// How a field is treated. `None` if it is unknown.
 pub fn known(name: &str) -> Option<Known> {
     TABLE.iter().find(|(names, _)| names.contains(&name)).map(|(_, known)| *known)
 }
 
 const TABLE: &[(&[&str], Known)] = &[
-    // Who asks, what for, how it is kept or accounted for.
+    // Who sends the request and why, and how it is stored or billed.
     (&["model", "user", "metadata", "store", "service_tier", "safety_identifier"], Known::Harmless),
-    // Where and how fast an answer is made. A prediction only makes it faster.
+    // Where and how fast an answer is computed. A prediction only makes it faster.
     (
         &["keep_alive", "id_slot", "slot_id", "prompt_cache_key", "prompt_cache_retention", "prediction"],
         Known::Harmless,
@@ -40,12 +41,12 @@ const TABLE: &[(&[&str], Known)] = &[
         ],
         Known::Harmless,
     ),
-    // What else is told of it: less than asked for, or what is told anyway.
+    // Additional output: less than was asked for, or what is reported anyway.
     (
         &["timings_per_token", "return_progress", "include_obfuscation", "post_sampling_probs"],
         Known::Harmless,
     ),
-    // Details of what is refused below unless it is off.
+    // Parameters of features that are refused below unless they are off.
     (
         &[
             "parallel_tool_calls",

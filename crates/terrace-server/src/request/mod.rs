@@ -1,4 +1,4 @@
-//! Requests: their fields become jobs for the engine.
+//! Requests: turns their fields into jobs for the engine.
 
 pub mod allowed;
 pub mod body;
@@ -13,7 +13,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 /// is not done.
 ///
 /// # Errors
-/// What `work` comes to, or an internal error if it panics.
+/// The error of `work`, or an internal error if it panics.
 pub async fn off_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {

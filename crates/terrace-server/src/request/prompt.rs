@@ -1,4 +1,4 @@
-//! Prompts: texts, tokens and conversations become tokens.
+//! Prompts: turns texts, tokens and conversations into tokens.
 
 use super::body::{Fields, wrong};
 use crate::advice::Reason;
@@ -8,16 +8,16 @@ use serde_json::Value;
 use terrace_engine::Message;
 use terrace_engine::serving::{Prompt, Refused};
 
-/// The prompt of a completion: a text, or tokens.
+/// The prompt of a completion: a text or tokens.
 ///
 /// # Errors
-/// There is none, or several.
+/// There is no prompt, or more than one.
 pub fn prompt(fields: &mut Fields, ready: &Ready) -> Result<Prompt, ApiError> {
     let value = fields.take("prompt").ok_or_else(|| ApiError::field("prompt", "`prompt` is missing"))?;
     known(prompt_of(value, ready)?, ready)
 }
 
-/// A prompt of tokens that the model has, if they are.
+/// Checks that the model can be given these tokens as a prompt.
 fn known(tokens: Vec<i32>, ready: &Ready) -> Result<Prompt, ApiError> {
     Prompt::new(tokens, &ready.facts).map_err(|refused| {
         let small = matches!(refused, Refused::TooLong { .. });
@@ -36,17 +36,17 @@ fn prompt_of(value: Value, ready: &Ready) -> Result<Vec<i32>, ApiError> {
             (Some(_), true) => Err(ApiError::field("prompt", "`prompt` is neither text nor tokens")),
             (Some(_), false) => Err(ApiError::unsupported(
                 "prompt",
-                "one request is one prompt; send several requests for several",
+                "a request takes one prompt; send several requests for several prompts",
             )),
         },
         other => Err(wrong("prompt", &other, "a string or an array of tokens")),
     }
 }
 
-/// A document's beginning.
+/// Tokenises a text as the beginning of a document.
 ///
 /// # Errors
-/// The tokenizer's; a prompt that the model cannot be asked.
+/// The tokenizer fails, or the prompt is not valid for the model.
 pub fn text_tokens(text: &str, ready: &Ready) -> Result<Prompt, ApiError> {
     known(tokens_of(text, true, ready)?, ready)
 }
@@ -55,22 +55,24 @@ fn tokens_of(text: &str, add_special: bool, ready: &Ready) -> Result<Vec<i32>, A
     Ok(ready.ask(|serving| serving.tokenize(text, add_special, true))??)
 }
 
-/// Tokens by their numbers. Whether the model has them is not looked at.
+/// Reads tokens by number. Whether the vocabulary has them is not checked.
 ///
 /// # Errors
-/// Something else is among them.
+/// A value is not a token.
 pub fn tokens(place: &str, values: &[Value]) -> Result<Vec<i32>, ApiError> {
     let token = |value: &Value| {
         let token = value.as_i64().and_then(|token| i32::try_from(token).ok());
-        token.ok_or_else(|| ApiError::field(place, format!("`{place}` has {value} among its tokens")))
+        token.ok_or_else(|| {
+            ApiError::field(place, format!("`{place}` contains {value}, which is not a token"))
+        })
     };
     values.iter().map(token).collect()
 }
 
-/// The conversation of a request, as the model's template writes it.
+/// Renders the conversation of a request with the model's template.
 ///
 /// # Errors
-/// No conversation, or none that the template takes.
+/// There is no conversation, or the template refuses it.
 pub fn conversation(fields: &mut Fields, ready: &Ready) -> Result<String, ApiError> {
     let value =
         fields.take("messages").ok_or_else(|| ApiError::field("messages", "`messages` is missing"))?;
@@ -78,18 +80,18 @@ pub fn conversation(fields: &mut Fields, ready: &Ready) -> Result<String, ApiErr
     render(&messages(value)?, answers, ready)
 }
 
-/// A conversation as the model's template writes it.
+/// Renders a conversation with the model's template.
 ///
 /// # Errors
-/// None that the template takes.
+/// The template refuses the conversation.
 pub fn render(messages: &[Message], answers: bool, ready: &Ready) -> Result<String, ApiError> {
     Ok(ready.template()?.render(messages, answers)?)
 }
 
-/// A conversation that the template has written.
+/// Tokenises a rendered conversation.
 ///
 /// # Errors
-/// The tokenizer's; a prompt that the model cannot be asked.
+/// The tokenizer fails, or the prompt is not valid for the model.
 pub fn chat_tokens(text: &str, ready: &Ready) -> Result<Prompt, ApiError> {
     known(tokens_of(text, !ready.facts.special_tokens.begin(text), ready)?, ready)
 }
@@ -97,7 +99,7 @@ pub fn chat_tokens(text: &str, ready: &Ready) -> Result<Prompt, ApiError> {
 /// The turns of a conversation.
 ///
 /// # Errors
-/// One that is none, or has what is not supported.
+/// A turn is not valid, or has unsupported content.
 pub fn messages(value: Value) -> Result<Vec<Message>, ApiError> {
     let Value::Array(values) = value else { return Err(wrong("messages", &value, "an array")) };
     if values.is_empty() {
@@ -114,14 +116,14 @@ fn message(path: &str, value: Value) -> Result<Message, ApiError> {
     let mut fields = Fields::within(path, value)?;
     let missing = |name| ApiError::field(format!("{path}.{name}"), format!("`{path}.{name}` is missing"));
     let role = match fields.text("role")?.ok_or_else(|| missing("role"))?.as_str() {
-        // OpenAI's later name for it, which templates do not know.
+        // OpenAI's later name, which templates do not know.
         "developer" => "system",
         "system" => "system",
         "user" => "user",
         "assistant" => "assistant",
         other => {
             let message =
-                format!("`{path}.role` is `{other}`; there are system, developer, user and assistant");
+                format!("`{path}.role` is `{other}`, but must be system, developer, user or assistant");
             return Err(ApiError::unsupported(&format!("{path}.role"), message));
         }
     };
@@ -138,7 +140,7 @@ fn message(path: &str, value: Value) -> Result<Message, ApiError> {
         }
         other => return Err(wrong(&place, &other, "a string or an array of parts")),
     };
-    // What else a turn may have (a name, a refusal, thoughts) templates leave out.
+    // Other fields of a turn (a name, a refusal, thoughts) are not part of templates.
     Ok(Message::new(role, content))
 }
 
@@ -146,7 +148,7 @@ fn text_part(place: &str, value: Value) -> Result<String, ApiError> {
     let mut part = Fields::within(place, value)?;
     match part.text("type")?.as_deref() {
         Some("text" | "input_text") => {}
-        _ => return Err(ApiError::unsupported(place, format!("`{place}` has a part that is no text"))),
+        _ => return Err(ApiError::unsupported(place, format!("`{place}` has a part that is not text"))),
     }
     part.text("text")?
         .ok_or_else(|| ApiError::field(place, format!("`{place}` has a text part without text")))
@@ -178,7 +180,7 @@ mod tests {
             (json!([{"content": "x"}]), "`messages[0].role` is missing"),
             (json!([{"role": "user", "content": 5}]), "`messages[0].content` is a number"),
             (json!([{"role": "tool", "content": "5"}]), "`messages[0].role` is `tool`"),
-            (json!([{"role": "user", "content": [{"type": "image_url"}]}]), "a part that is no text"),
+            (json!([{"role": "user", "content": [{"type": "image_url"}]}]), "a part that is not text"),
             (json!([{"role": "assistant", "content": "x", "tool_calls": [{}]}]), "tools are not supported"),
         ] {
             let error = messages(value).unwrap_err();

@@ -12,24 +12,25 @@ use terrace_store::PolicyKind;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Memory and I/O")]
 pub struct CacheArgs {
-    /// Percent of the RAM budget's slots that are used; the page cache may have the rest
+    /// Percentage of the RAM budget's slots to use; the rest is left to the page cache
     #[arg(long, value_name = "PERCENT", env = "TERRACE_SLOTS_SHARE", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub slots_share: u32,
-    // The policies by name are the store's to list.
+    // The store lists its policies by name.
     #[arg(long, value_name = "POLICY", env = "TERRACE_CACHE_POLICY", default_value = "lru",
-        help = format!("Which weights make room for others: {} (a list by `trace hot`)", PolicyKind::CHOICES))]
+        help = format!("Which weights are evicted: {} (FILE is a list from `trace hot`)", PolicyKind::CHOICES))]
     pub cache_policy: PolicyKind,
-    /// Room for experts that are read ahead on a guess of what the next layer needs: a size, off or auto
+    /// Room for experts read ahead on a guess of what the next layer needs: a size, off or auto
+    /// (8MiB)
     #[arg(long, value_name = "SIZE|off|auto", env = "TERRACE_LOOKAHEAD", default_value = "auto")]
     pub lookahead: Lookahead,
-    /// Keep which experts the model uses, and read the hottest of them ahead in the next run: on or off [default: on; of
-    /// bench off]
+    /// Record which experts the model uses, and read the hottest of them ahead in the next run
+    /// [default: on; for bench: off]
     #[arg(long, value_name = "on|off", env = "TERRACE_WARM_START")]
     pub warm_start: Option<OnOff>,
 }
 
 impl CacheArgs {
-    /// As the engine takes them.
+    /// Converts these to the engine's options.
     pub fn options(&self) -> CacheOptions {
         let Self { slots_share, cache_policy, lookahead, warm_start } = self;
         CacheOptions {
@@ -41,7 +42,8 @@ impl CacheArgs {
     }
 }
 
-/// Where statistics of experts are kept: in the user's cache directory, if anywhere.
+/// The folder for statistics of experts, in the user's cache directory. `None` if there is no such
+/// directory.
 fn statistics() -> Option<PathBuf> {
     user_dirs().cache.map(|dir| dir.join("experts"))
 }

@@ -11,20 +11,21 @@ pub struct ComputeArgs {
     /// CPU threads [default: one per core]
     #[arg(short, long, value_name = "N", env = "TERRACE_THREADS", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: Option<u32>,
-    /// CPU threads for prompts [default: as --threads]
+    /// CPU threads for prompts [default: the value of --threads]
     #[arg(long, value_name = "N", env = "TERRACE_THREADS_BATCH", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads_batch: Option<u32>,
-    /// Leave out the layers that a file of `calibrate-skip` names: faster, and other tokens
+    /// Skip the layers listed in a file from `calibrate-skip` (lossy: faster, but other tokens)
     #[arg(long, value_name = "FILE", env = "TERRACE_LAYER_SKIP")]
     pub layer_skip: Option<PathBuf>,
-    /// Have llama.cpp keep the weights of a model that fits twice over in its repacked layouts, as its own programs do: on some
-    /// processors it decodes faster then, and other rounding gives other tokens
+    /// Let llama.cpp keep all weights in its repacked layouts, as its own programs do: on some
+    /// processors this decodes faster; it rounds differently, so tokens differ, and memory must
+    /// hold the model twice
     #[arg(long, env = "TERRACE_REPACK", conflicts_with_all = ["ram_budget", "stream", "mmap", "plan", "n_gpu_layers", "rpc", "hot_cache", "override_tensor", "layer_skip"])]
     pub repack: bool,
 }
 
 impl ComputeArgs {
-    /// As the engine takes them; that a stock run repacks is its [`terrace_engine::Mode`].
+    /// Converts these to the engine's options. Repacking is part of [`terrace_engine::Mode`].
     pub fn options(&self) -> ComputeOptions {
         let Self { threads, threads_batch, layer_skip, repack: _ } = self;
         ComputeOptions { threads: *threads, threads_batch: *threads_batch, layer_skip: layer_skip.clone() }

@@ -9,22 +9,22 @@ use terrace_store::{DirectChoice, IoChoice};
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Memory and I/O")]
 pub struct IoArgs {
-    /// How weights are read: uring, pread or auto
-    #[arg(long, value_name = "ENGINE", env = "TERRACE_IO", default_value = "auto")]
+    /// I/O engine that reads weights: uring, pread or auto
+    #[arg(long, value_name = "uring|pread|auto", env = "TERRACE_IO", default_value = "auto")]
     pub io: IoChoice,
     /// Read past the page cache: on, off or auto
-    #[arg(long, value_name = "MODE", env = "TERRACE_DIRECT", default_value = "auto")]
+    #[arg(long, value_name = "on|off|auto", env = "TERRACE_DIRECT", default_value = "auto")]
     pub direct: DirectChoice,
-    /// Reads in flight at once at most [default: as measured by iobench, or 32]
+    /// Maximum number of reads in flight [default: as measured by iobench, or 32]
     #[arg(long, value_name = "N", env = "TERRACE_QUEUE_DEPTH", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub queue_depth: Option<u32>,
-    /// Weights are read in requests of this size at most [default: as measured by iobench, or 1MiB]
+    /// Maximum size of a read request [default: as measured by iobench, or 1MiB]
     #[arg(long, value_name = "SIZE", env = "TERRACE_REQUEST_SIZE", value_parser = request_size)]
     pub request_size: Option<ByteSize>,
 }
 
 impl IoArgs {
-    /// As the engine takes them.
+    /// Converts these to the engine's options.
     pub fn options(&self) -> IoOptions {
         let Self { io, direct, queue_depth, request_size } = self;
         IoOptions { engine: *io, direct: *direct, queue_depth: *queue_depth, request_size: *request_size }
@@ -36,5 +36,5 @@ fn request_size(text: &str) -> Result<ByteSize, String> {
     if (4096..=1 << 30).contains(&size.bytes()) {
         return Ok(size);
     }
-    Err("requests have 4KiB to 1GiB".into())
+    Err("must be from 4KiB to 1GiB".into())
 }

@@ -11,17 +11,18 @@ use terrace_plan::{Budget, Manage, TensorRule};
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Memory and I/O")]
 pub struct MemoryArgs {
-    /// RAM for weights, resident ones and those that stream: a size like 512MiB, or auto
+    /// RAM for weights, both resident and streamed: a size like 512MiB, or auto
     #[arg(long, value_name = "SIZE|auto", env = "TERRACE_RAM_BUDGET", default_value = "auto")]
     pub ram_budget: Budget,
-    /// What streams from disk: experts, ffn, all, none, or auto: as little as the budget makes necessary
+    /// What streams from disk: experts, ffn, all, none, or auto: no more than the budget requires
     #[arg(long, value_name = "WHAT", env = "TERRACE_STREAM", default_value = "auto", value_parser = stream)]
     pub stream: Manage,
-    /// Whether weights stay in the page cache, mapped: on, all of them; off, none; auto: where all fit
+    /// Which weights are mapped, that is, left to the page cache: on: all; off: none; auto: all, if
+    /// they fit
     #[arg(long, value_name = "on|off|auto", env = "TERRACE_MMAP", default_value = "auto", num_args = 0..=1, require_equals = true, default_missing_value = "on")]
     pub mmap: Mmap,
-    /// Where tensors go whose names match: REGEX=ram (stay), REGEX=disk (streamed) or REGEX=DEVICE; may be repeated, the
-    /// first match decides
+    /// Home of the tensors whose names match REGEX: REGEX=ram (resident), REGEX=disk (streamed) or
+    /// REGEX=DEVICE; may be repeated, the first match decides
     #[arg(long = "override-tensor", value_name = "REGEX=WHERE", env = "TERRACE_OVERRIDE_TENSOR")]
     pub override_tensor: Vec<TensorRule>,
     /// RAM that can be taken, whatever the system says
@@ -29,23 +30,23 @@ pub struct MemoryArgs {
     pub available_memory: Option<ByteSize>,
 }
 
-/// Whether weights are left to the page cache.
+/// Which weights are left to the page cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Mmap {
     /// All.
     On,
     /// None.
     Off,
-    /// All, where they fit.
+    /// All, if they fit.
     #[default]
     Auto,
 }
 
 impl MemoryArgs {
-    /// As the engine takes them.
+    /// Converts these to the engine's options.
     ///
     /// # Errors
-    /// Weights that are to stream and to be mapped.
+    /// The options ask for weights to be both mapped and streamed.
     pub fn options(&self, following: &FollowingArgs) -> Result<PlacementOptions, CliError> {
         let Self { ram_budget, stream: _, mmap, override_tensor, available_memory } = self;
         let FollowingArgs { plan, adapt } = following;
@@ -60,30 +61,29 @@ impl MemoryArgs {
         })
     }
 
-    /// What streams, or that all is mapped.
+    /// What streams; [`Manage::Mapped`] if all weights are mapped.
     ///
     /// # Errors
-    /// Both.
+    /// The options ask for both.
     pub fn streamed(&self) -> Result<Manage, CliError> {
         match (self.mmap, self.stream) {
             (Mmap::On, Manage::Auto | Manage::None | Manage::Mapped) => Ok(Manage::Mapped),
             (Mmap::On, stream) => Err(CliError::Usage {
                 message: format!(
-                    "--mmap leaves all weights to the page cache, and --stream {stream} streams some"
+                    "--mmap leaves all weights to the page cache, but --stream {stream} streams some of them"
                 ),
-                hint: "leave one of the two out".into(),
+                hint: "use only one of the two".into(),
             }),
             (Mmap::Off, Manage::Mapped) => Err(CliError::Usage {
-                message: "--mmap off and mapped weights exclude each other".into(),
-                hint: "leave one of the two out".into(),
+                message: "--mmap=off and --stream mapped contradict each other".into(),
+                hint: "use only one of the two".into(),
             }),
             (_, stream) => Ok(stream),
         }
     }
 }
 
-/// What streams; `mapped` is what `--manage` took before it was `--mmap`.
+/// Reads what streams. `mapped` is the old value of `--manage` that is `--mmap` now.
 fn stream(text: &str) -> Result<Manage, String> {
-    text.parse()
-        .map_err(|_| format!("`{text}` does not say what streams: use experts, ffn, all, none or auto"))
+    text.parse().map_err(|_| "must be experts, ffn, all, none or auto".into())
 }

@@ -1,5 +1,6 @@
-//! The options that commands share, a file for each group. A field's doc comment is the option's help; `env` says that it may
-//! also stand in the environment and in the configuration file ([`crate::config`]).
+//! The options that commands share, one file per group. A field's doc comment is the option's help;
+//! an option with `env` can also be set in the environment and in the configuration file
+//! ([`crate::config`]).
 
 mod cache;
 mod compute;
@@ -36,10 +37,10 @@ use std::path::PathBuf;
 use terrace_engine::Options;
 use terrace_engine::options::{RecordOptions, ReloadOptions};
 
-/// MODEL, as all commands take it.
-pub const MODEL_HELP: &str = "A .gguf file (of a split model: its first), or hf:owner/repo[:file]";
+/// Help of MODEL, the same for all commands.
+pub const MODEL_HELP: &str = "A .gguf file (for a split model, its first shard), or hf:owner/repo[:file]";
 
-/// What lives where: what `terrace plan` and every command that loads a model are asked in the same words.
+/// What lives where: the options that `terrace plan` shares with every command that loads a model.
 #[derive(Debug, Clone, Args)]
 pub struct PlacementArgs {
     /// RAM.
@@ -59,13 +60,13 @@ pub struct PlacementArgs {
     pub estimates: EstimateArgs,
 }
 
-/// All that decides how a model is loaded and computed.
+/// Everything that decides how a model is loaded and computed.
 #[derive(Debug, Clone, Args)]
 pub struct EngineArgs {
     /// What lives where.
     #[command(flatten)]
     pub placement: PlacementArgs,
-    /// What placement follows.
+    /// What the placement follows.
     #[command(flatten)]
     pub following: FollowingArgs,
     /// Reading.
@@ -80,19 +81,20 @@ pub struct EngineArgs {
     /// Presets.
     #[command(flatten)]
     pub presets: PresetArgs,
-    /// The same in words.
+    /// The same options as words of a command line.
     #[arg(skip)]
     pub words: Words,
 }
 
 impl EngineArgs {
-    /// As the engine takes them: one sequence, nothing recorded, nothing replaced. A command that wants it otherwise says so.
-    /// Every struct of options is taken apart and put together whole, so that a forgotten option does not compile.
+    /// Converts these to the engine's options: one sequence, nothing recorded, nothing replaced.
+    /// Commands adjust what they need otherwise. Every struct of options is destructured and built
+    /// exhaustively, so that a forgotten option does not compile.
     ///
     /// # Errors
-    /// Options that exclude each other; a trace that is none.
+    /// The options contradict each other, or the file of a trace cannot be read as one.
     pub fn options(&self, model: PathBuf, testing: &TestingArgs) -> Result<Options, CliError> {
-        // Presets have been made options before these were parsed.
+        // Presets became default values before these options were parsed.
         let Self { placement, following, io, cache, compute, presets: _, words: _ } = self;
         let PlacementArgs { memory, devices, hot, context, estimates } = placement;
         let (testing, mode, prompt) = testing.options(compute.repack);
@@ -115,7 +117,7 @@ impl EngineArgs {
     }
 }
 
-/// A switch that takes its state.
+/// The value of a switch that is given as `on` or `off`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum OnOff {
     /// Yes.
@@ -125,7 +127,7 @@ pub enum OnOff {
 }
 
 impl OnOff {
-    /// As clap reads it.
+    /// The name as clap reads it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::On => "on",

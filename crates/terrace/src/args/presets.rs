@@ -11,27 +11,28 @@ use std::str::FromStr;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Memory and I/O")]
 pub struct PresetArgs {
-    /// Whether `run`, `serve` and `bench` take what `optimize` found, where nothing else is said: auto or off
+    /// Whether `run`, `serve` and `bench` use the settings that `optimize` found, for options that
+    /// are not set: auto or off
     #[arg(long, value_name = "auto|off", env = "TERRACE_PRESET", default_value = "auto")]
     pub preset: PresetUse,
-    /// What they took.
+    /// The values that were used.
     #[arg(skip)]
     pub from_preset: Option<Applied>,
 }
 
-/// Whether stored presets are used.
+/// Whether saved presets are used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PresetUse {
-    /// Where there is one for the model and the machine.
+    /// If there is one for the model on this machine.
     #[default]
     Auto,
     /// Never.
     Off,
 }
 
-/// Text that is no [`PresetUse`].
+/// The text is not a [`PresetUse`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` does not say whether a preset is used: use auto or off")]
+#[error("`{0}` is not auto or off")]
 pub struct ParsePresetUseError(String);
 
 impl FromStr for PresetUse {
@@ -55,12 +56,12 @@ impl fmt::Display for PresetUse {
     }
 }
 
-/// The values of a preset that a run uses: those that nothing else sets.
+/// The values of a preset that a run uses: those of options that nothing else sets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Applied {
-    /// The file that they are from.
+    /// The file of the preset.
     pub path: PathBuf,
-    /// By option, without dashes.
+    /// Values by option, without dashes.
     pub settings: BTreeMap<String, String>,
 }
 

@@ -12,7 +12,7 @@ pub struct SamplingArgs {
     /// Sample from the K most likely tokens; 0 for all
     #[arg(long, value_name = "K", env = "TERRACE_TOP_K", default_value_t = 40, value_parser = clap::value_parser!(i32).range(0..))]
     pub top_k: i32,
-    /// Sample from the most likely tokens that together have probability P
+    /// Sample from the most likely tokens whose probabilities add up to P
     #[arg(long, value_name = "P", env = "TERRACE_TOP_P", default_value_t = 0.95, value_parser = probability)]
     pub top_p: f32,
     /// Leave out tokens less likely than P times the most likely one
@@ -26,13 +26,13 @@ pub struct SamplingArgs {
 fn temperature(text: &str) -> Result<f32, String> {
     match text.parse::<f32>() {
         Ok(t) if t.is_finite() && t >= 0.0 => Ok(t),
-        _ => Err("a temperature is a number of 0 or more".into()),
+        _ => Err("must be a number of 0 or more".into()),
     }
 }
 
 fn probability(text: &str) -> Result<f32, String> {
     match text.parse::<f32>() {
         Ok(p) if (0.0..=1.0).contains(&p) => Ok(p),
-        _ => Err("a probability is a number from 0 to 1".into()),
+        _ => Err("must be a number from 0 to 1".into()),
     }
 }

@@ -9,16 +9,17 @@ use terrace_engine::options::TestingOptions;
 /// What tests and comparisons need.
 #[derive(Debug, Clone, Args)]
 pub struct TestingArgs {
-    /// Run stock llama.cpp, without Terrace (what `bench --baseline` measures)
+    /// Run stock llama.cpp without Terrace, as `bench --baseline` does
     #[arg(long, hide = true, conflicts_with = "repack")]
     pub stock: bool,
     /// Whether stock llama.cpp repacks weights
     #[arg(long, hide = true, requires = "stock", default_value = "off")]
     pub stock_repack: OnOff,
-    /// Readings of memory: a line with the size that is left to others, then lines with what the process could have
+    /// Simulated readings of memory: a line with the size left to other programs, then a line per
+    /// reading with the size that this process could use
     #[arg(long, hide = true, value_name = "FILE")]
     pub simulated_memory: Option<PathBuf>,
-    /// Tokens of the prompt that estimates are for
+    /// Length of the prompt that the estimates assume
     #[arg(long, hide = true, value_name = "TOKENS", default_value_t = 512)]
     pub expected_prompt: u32,
     /// Faults to inject into reads
@@ -27,8 +28,9 @@ pub struct TestingArgs {
 }
 
 impl TestingArgs {
-    /// As the engine takes them, which backend runs the model, and the tokens that estimates are for. llama.cpp alone repacks:
-    /// who asks for that asks for it.
+    /// Converts these to the engine's options, the backend that runs the model, and the length of
+    /// the prompt for estimates. Only llama.cpp itself repacks, so `repack` selects stock
+    /// llama.cpp.
     pub fn options(&self, repack: bool) -> (TestingOptions, Mode, u32) {
         let Self { stock, stock_repack, simulated_memory, expected_prompt, inject_fault } = self;
         let mode = match (stock, repack) {

@@ -1,4 +1,4 @@
-//! The commands, a folder each: its options in `args`, what it prints in `show`.
+//! The commands, one folder each: options in `args`, output in `show`.
 
 pub mod bench;
 pub mod calibrate_skip;

@@ -1,20 +1,22 @@
-//! Other spellings of our options, in one table: llama.cpp's, which users have in their fingers, and those that Terrace had before.
+//! Other spellings of Terrace's options, in one table: llama.cpp's, which users know by heart, and
+//! Terrace's own old ones.
 //!
-//! Each is honoured or refused with the reason; none is parsed and ignored. The command line is rewritten by the table before
-//! clap sees it: words after `--` and options' values stay as they are.
+//! Each is either honoured or refused with the reason; none is parsed and ignored. The command line
+//! is rewritten by this table before clap sees it. Words after `--` and values of options are not
+//! rewritten.
 
-/// Why an option of llama.cpp's is not taken, and what to do.
+/// Why an option of llama.cpp is refused, and what to do instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The reason.
     pub why: &'static str,
-    /// What to write.
+    /// What to do instead.
     pub hint: &'static str,
 }
 
 /// A line of the table.
 pub struct Alias {
-    /// The spellings, with their dashes.
+    /// The spellings, with their leading dashes.
     pub names: &'static [&'static str],
     /// What they mean.
     pub means: Means,
@@ -22,25 +24,25 @@ pub struct Alias {
 
 /// What a spelling means.
 pub enum Means {
-    /// Our option of this long name, with the same value.
+    /// The option of this long name, with the same value.
     Option(&'static str),
-    /// The same, but these values are said by leaving it out.
+    /// The option of this long name, except with one of these values, which mean its default.
     OptionUnless(&'static str, &'static [&'static str]),
-    /// A switch of theirs: our option with this value, or our own switch.
+    /// A switch of llama.cpp: the option of this long name, with this value if there is one.
     Switch(&'static str, Option<&'static str>),
-    /// Our options that their value comes to, where the command has the one that is named.
+    /// The words that the function makes of the value, in commands that have the named option.
     Parsed(&'static str, fn(&str) -> Result<Vec<String>, Refusal>),
-    /// What Terrace does in any case, in commands that have this option.
+    /// What Terrace always does, in commands that have this option.
     Always(&'static str),
-    /// MODEL: a path.
+    /// MODEL, as a path.
     Model,
-    /// MODEL: a repository of the hub.
+    /// MODEL, as a repository on the hub.
     Hub,
-    /// The file in it.
+    /// The file in that repository.
     HubFile,
-    /// Nothing, in commands that have this option.
+    /// A refusal, in commands that have this option.
     Refused(&'static str, Refusal),
-    /// Our own option, which was called so: the first of these that the command has.
+    /// An old name of the first of these options that the command has.
     Renamed(&'static [&'static str]),
 }
 
@@ -58,10 +60,10 @@ const fn no(names: &'static [&'static str], why: &'static str, hint: &'static st
 /// The matrices of routed experts, as llama.cpp matches them.
 const EXPERTS: &str = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps";
 
-/// Samplers that are not there.
+/// The refusal of samplers that Terrace lacks.
 const SAMPLERS: Refusal = Refusal {
-    why: "the sampler has temperature, top-k, top-p and min-p only",
-    hint: "leave it out; --temp, --top-k, --top-p and --min-p choose tokens",
+    why: "only temperature, top-k, top-p and min-p are supported",
+    hint: "leave it out, and use --temp, --top-k, --top-p and --min-p",
 };
 
 /// The table.
@@ -70,37 +72,33 @@ pub const ALIASES: &[Alias] = &[
     alias(&["-m", "--model"], Model),
     alias(&["-hf", "-hfr", "--hf-repo"], Hub),
     alias(&["-hff", "--hf-file"], HubFile),
-    no(&["-hft", "--hf-token"], "other users see tokens on a command line", "set HF_TOKEN"),
+    no(&["-hft", "--hf-token"], "other users can see a token on the command line", "set HF_TOKEN"),
     no(
         &["-mu", "--model-url"],
-        "models come from files or from a Hugging Face hub",
-        "download it, or use hf:owner/repo:FILE",
+        "models are loaded from files or from a Hugging Face hub only",
+        "download the model, or use hf:owner/repo:FILE",
     ),
     no(
         &["--override-kv"],
-        "Terrace plans by the file's own header, and llama.cpp would run by another one",
-        "write the value into a copy of the file (gguf-py's gguf_set_metadata.py, gguf_new_metadata.py)",
+        "Terrace plans from the file's header, and llama.cpp would use other values",
+        "write the value to a copy of the file (gguf-py's gguf_set_metadata.py, gguf_new_metadata.py)",
     ),
     no(
         &["--lora", "--lora-scaled"],
-        "adapters are not applied",
-        "merge it into the model (llama.cpp's llama-export-lora)",
+        "adapters are not supported",
+        "merge the adapter into the model (llama.cpp's llama-export-lora)",
     ),
-    no(&["--control-vector", "--control-vector-scaled"], "control vectors are not applied", "leave it out"),
-    no(
-        &["-mm", "--mmproj", "-mmu", "--mmproj-url"],
-        "there is text only, no images or sound",
-        "leave it out",
-    ),
+    no(&["--control-vector", "--control-vector-scaled"], "control vectors are not supported", "leave it out"),
+    no(&["-mm", "--mmproj", "-mmu", "--mmproj-url"], "images and audio are not supported", "leave it out"),
     no(
         &["-md", "--model-draft", "--spec-draft-model"],
-        "there is no speculative decoding",
-        "leave it out; experts are read ahead on a guess by --lookahead",
+        "speculative decoding is not supported",
+        "leave it out; --lookahead reads experts ahead on a guess",
     ),
     no(
         &["--rope-scaling", "--rope-scale", "--rope-freq-base", "--rope-freq-scale"],
-        "positions are encoded as the model's file says",
-        "write the value into a copy of the file (gguf-py's gguf_new_metadata.py)",
+        "positions are always encoded as the model's file specifies",
+        "write the value to a copy of the file (gguf-py's gguf_new_metadata.py)",
     ),
     // The context.
     alias(&["-c", "--ctx-size"], Opt("ctx")),
@@ -114,8 +112,8 @@ pub const ALIASES: &[Alias] = &[
     alias(&["--no-context-shift"], Always("stream")),
     no(
         &["--context-shift"],
-        "a context that is full ends the answer: what was forgotten would change what follows",
-        "take a larger --ctx",
+        "an answer ends when the context is full: dropping earlier tokens would change what follows",
+        "use a larger --ctx",
     ),
     // What lives where.
     alias(&["-ngl", "--gpu-layers", "--n-gpu-layers"], OptionUnless("n-gpu-layers", &["auto", "-1"])),
@@ -127,24 +125,28 @@ pub const ALIASES: &[Alias] = &[
     ),
     alias(&["-ncmoe", "--n-cpu-moe"], Parsed("override-tensor", cpu_moe)),
     alias(&["--no-mmap"], Switch("mmap", Some("off"))),
-    no(&["-lm", "--load-mode"], "weights are mapped or read, as --mmap says", "use --mmap=on or --mmap=off"),
+    no(
+        &["-lm", "--load-mode"],
+        "--mmap decides whether weights are mapped or read",
+        "use --mmap=on or --mmap=off",
+    ),
     no(
         &["--mlock"],
-        "memory that is locked could not be given back when others need it, which --adapt does",
-        "leave it out; --adapt off keeps the budget, and without swap nothing of it leaves RAM",
+        "locked memory cannot be released when other programs need it, as --adapt does",
+        "leave it out; --adapt off keeps the budget, and without swap all of it stays in RAM",
     ),
     no(
         &["-dev", "--device"],
-        "all accelerators are planned with",
-        "use --n-gpu-layers 0 for none, --override-tensor REGEX=DEVICE for one",
+        "the plan uses all accelerators",
+        "use --n-gpu-layers 0 for none, or --override-tensor REGEX=DEVICE for one",
     ),
     no(
         &["-ts", "--tensor-split"],
-        "accelerators get what fits and pays",
-        "limit them with --vram-budget, or use --override-tensor REGEX=DEVICE",
+        "the plan gives each accelerator what fits and pays off",
+        "limit accelerators with --vram-budget, or use --override-tensor REGEX=DEVICE",
     ),
-    no(&["-mg", "--main-gpu"], "no accelerator comes before others", "use --override-tensor REGEX=DEVICE"),
-    no(&["--numa"], "memory is taken where the kernel gives it", "start terrace with numactl"),
+    no(&["-mg", "--main-gpu"], "there is no main accelerator", "use --override-tensor REGEX=DEVICE"),
+    no(&["--numa"], "the kernel decides where memory is allocated", "start terrace with numactl"),
     alias(&["-nr", "--no-repack"], Always("stream")),
     // Computing.
     alias(&["-tb"], Opt("threads-batch")),
@@ -162,8 +164,8 @@ pub const ALIASES: &[Alias] = &[
         Refused(
             "chat",
             Refusal {
-                why: "prompts are taken as they are, without escapes",
-                hint: "have the shell write line breaks: $'one\\ntwo'",
+                why: "escapes in prompts are not processed",
+                hint: "let the shell process escapes: $'one\\ntwo'",
             },
         ),
     ),
@@ -207,8 +209,8 @@ pub const ALIASES: &[Alias] = &[
         Refused(
             "temp",
             Refusal {
-                why: "an answer ends where the model ends it",
-                hint: "leave it out; `terrace bench` measures N tokens",
+                why: "an answer always ends when the model ends it",
+                hint: "leave it out; `terrace bench -n N` measures N tokens",
             },
         ),
     ),
@@ -220,7 +222,7 @@ pub const ALIASES: &[Alias] = &[
     alias(&["-cb", "--cont-batching"], Switch("batch-slots", None)),
     alias(&["-nocb", "--no-cont-batching"], Always("batch-slots")),
     alias(&["--jinja"], Always("stream")),
-    no(&["--no-jinja"], "chat templates are Jinja", "leave it out"),
+    no(&["--no-jinja"], "chat templates are always Jinja", "leave it out"),
     alias(&["--metrics"], Always("batch-slots")),
     alias(
         &["--threads-http"],
@@ -232,23 +234,24 @@ pub const ALIASES: &[Alias] = &[
         Refused(
             "save-logits",
             Refusal {
-                why: "the same option writes a base and reads it, by another one",
-                hint: "--save-logits FILE writes a base, --kld FILE compares with it",
+                why: "it writes a base or reads one, depending on another option",
+                hint: "use --save-logits FILE to write a base, or --kld FILE to compare with one",
             },
         ),
     ),
     alias(
         &["--kl-divergence"],
-        Refused("save-logits", Refusal { why: "the base is named with it", hint: "use --kld FILE" }),
+        Refused("save-logits", Refusal { why: "it needs the file of the base", hint: "use --kld FILE" }),
     ),
-    // Ours, before.
+    // Old names of Terrace's own options.
     alias(&["--manage"], Renamed(&["stream"])),
     alias(&["--profile"], Renamed(&["timeline", "machine"])),
     alias(&["--no-profile"], Renamed(&["no-timeline"])),
     alias(&["--hotswap"], Renamed(&["reload-loop"])),
 ];
 
-/// What an option was renamed to, of those that may stand in the environment and the configuration file, without dashes.
+/// The new name of an option that can be set in the environment and in the configuration file, both
+/// without dashes.
 pub fn renamed(name: &str) -> Option<&'static str> {
     let spelling = |alias: &&Alias| alias.names.iter().any(|known| known.strip_prefix("--") == Some(name));
     match ALIASES.iter().find(spelling)?.means {
@@ -257,7 +260,7 @@ pub fn renamed(name: &str) -> Option<&'static str> {
     }
 }
 
-/// Variables that were renamed: the old name with the option's.
+/// Variables that were renamed: the old name, with the option's new name.
 pub fn renamed_variables() -> impl Iterator<Item = (String, &'static str)> {
     let old = ALIASES.iter().filter(|alias| matches!(alias.means, Renamed(_)));
     old.flat_map(|alias| alias.names).filter_map(|name| {
@@ -270,14 +273,14 @@ fn flash_attention(value: &str) -> Result<Vec<String>, Refusal> {
     match value {
         "on" | "auto" | "1" | "true" | "enabled" | "-1" => Ok(Vec::new()),
         "off" | "0" | "false" | "disabled" => Err(Refusal {
-            why: "attention is computed fused, and memory is counted for that",
+            why: "attention is always fused, and the memory estimates rely on that",
             hint: "leave it out",
         }),
-        _ => Err(Refusal { why: "it takes on, off or auto", hint: "leave it out: it is on" }),
+        _ => Err(Refusal { why: "must be on, off or auto", hint: "leave it out: it is always on" }),
     }
 }
 
-/// Rules after commas; llama.cpp's CPU is RAM.
+/// Makes one rule of each item of a list separated by commas. llama.cpp's `CPU` is `ram`.
 fn override_tensor(value: &str) -> Result<Vec<String>, Refusal> {
     let rules: Vec<&str> = match value.split(',').all(|rule| rule.contains('=')) {
         true => value.split(',').collect(),
@@ -290,18 +293,23 @@ fn override_tensor(value: &str) -> Result<Vec<String>, Refusal> {
     Ok(rules.into_iter().map(ours).collect())
 }
 
-/// The experts of the first layers stay in RAM.
+/// Makes the rule that keeps the experts of the first layers in RAM.
 fn cpu_moe(value: &str) -> Result<Vec<String>, Refusal> {
     let layers: u32 = match value.parse() {
         Ok(layers) if layers <= 4096 => layers,
-        _ => return Err(Refusal { why: "it takes a number of layers", hint: "use e.g. --n-cpu-moe 10" }),
+        _ => {
+            return Err(Refusal {
+                why: "must be a number of layers, at most 4096",
+                hint: "use e.g. --n-cpu-moe 10",
+            });
+        }
     };
     let numbers: Vec<String> = (0..layers).map(|layer| layer.to_string()).collect();
     let rule = format!(r"--override-tensor=blk\.({}){EXPERTS}=ram", numbers.join("|"));
     Ok((layers > 0).then_some(rule).into_iter().collect())
 }
 
-/// The variable of an option.
+/// The environment variable of an option.
 pub fn variable(option: &str) -> String {
     format!("TERRACE_{}", option.replace('-', "_").to_uppercase())
 }

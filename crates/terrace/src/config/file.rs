@@ -1,4 +1,4 @@
-//! The configuration file: values of options, read as the options are.
+//! The configuration file: values of options, parsed in the same way as on the command line.
 
 use super::aliases::renamed;
 use super::names::one_line;
@@ -10,14 +10,15 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use terrace_server::nearest;
 
-/// The subcommands whose options the file may set.
+/// The subcommands whose options the file can set.
 pub const CONFIGURABLE: [&str; 7] =
     ["run", "serve", "bench", "optimize", "perplexity", "calibrate-skip", "plan"];
 
-/// The file's text: a named one must be there, the default one may.
+/// Reads the file and returns its path and text. A file named by the user must exist; the default
+/// one need not.
 ///
 /// # Errors
-/// It cannot be read.
+/// The file cannot be read.
 pub fn read_file(named: Option<&Path>) -> Result<Option<(PathBuf, String)>, CliError> {
     let path = match named {
         Some(path) => path.to_owned(),
@@ -31,7 +32,7 @@ pub fn read_file(named: Option<&Path>) -> Result<Option<(PathBuf, String)>, CliE
         Err(e) if named.is_none() && e.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(CliError::Usage {
             message: format!("configuration file {}: {e}", path.display()),
-            hint: "it is UTF-8 text in TOML, e.g. `ram-budget = \"8GiB\"`".into(),
+            hint: "the file must be TOML in UTF-8, with lines such as `ram-budget = \"8GiB\"`".into(),
         }),
     }
 }
@@ -40,7 +41,7 @@ fn default_path() -> Option<PathBuf> {
     Some(user_dirs().config?.join("config.toml"))
 }
 
-/// Names of the options that the file may set, with the subcommand that shows how they are read.
+/// Names of the options that the file can set, each with a subcommand that has it.
 fn known_keys() -> BTreeMap<String, &'static str> {
     let command = Cli::command();
     let mut keys = BTreeMap::new();
@@ -53,10 +54,10 @@ fn known_keys() -> BTreeMap<String, &'static str> {
     keys
 }
 
-/// The values of the file in the form of command-line words, and warnings.
+/// The values of the file as words of a command line, and warnings.
 ///
 /// # Errors
-/// It is no TOML; a value that its option does not take.
+/// The file is not TOML, or a value is not valid for its option.
 pub fn values_of(path: &Path, text: &str) -> Result<(BTreeMap<String, String>, Vec<String>), CliError> {
     let usage = |message: String, hint: String| CliError::Usage {
         message: format!("configuration file {}: {message}", path.display()),
@@ -64,7 +65,7 @@ pub fn values_of(path: &Path, text: &str) -> Result<(BTreeMap<String, String>, V
     };
     let table: toml::Table = text.parse().map_err(|e: toml::de::Error| {
         let line = e.span().map_or(1, |span| 1 + text[..span.start.min(text.len())].matches('\n').count());
-        usage(format!("line {line}: {}", one_line(e.message())), "lines are like `ctx = 4096`".into())
+        usage(format!("line {line}: {}", one_line(e.message())), "write lines such as `ctx = 4096`".into())
     })?;
     let known = known_keys();
     let (mut values, mut warnings) = (BTreeMap::new(), Vec::new());
@@ -81,7 +82,7 @@ pub fn values_of(path: &Path, text: &str) -> Result<(BTreeMap<String, String>, V
             toml::Value::Integer(_) | toml::Value::Float(_) => value.to_string(),
             toml::Value::Boolean(on) if is_switch(&option(subcommand, &name)) => on.to_string(),
             other => {
-                let message = format!("key `{key}`: {} is neither text nor a number", other.type_str());
+                let message = format!("key `{key}`: {} is neither a string nor a number", other.type_str());
                 return Err(usage(message, format!("write `{key} = \"...\"`")));
             }
         };
@@ -93,13 +94,13 @@ pub fn values_of(path: &Path, text: &str) -> Result<(BTreeMap<String, String>, V
 }
 
 fn see(subcommand: &str) -> String {
-    format!("`terrace {subcommand} --help` lists what the option takes")
+    format!("`terrace {subcommand} --help` describes the option's values")
 }
 
-/// Reads one value as its option would.
+/// Parses one value as its option would.
 ///
 /// # Errors
-/// Why it would not.
+/// Why the value is not valid.
 pub fn check(subcommand: &str, key: &str, word: &str) -> Result<(), String> {
     let arg = option(subcommand, key);
     if is_switch(&arg) {
@@ -108,7 +109,7 @@ pub fn check(subcommand: &str, key: &str, word: &str) -> Result<(), String> {
             other => Err(format!("`{other}` is neither true nor false")),
         };
     }
-    // Alone in a command of its own: no other option or variable can then be what fails.
+    // In a command with this option only, so that no other option or variable can fail.
     let arg = arg.env(None::<&str>).required(false);
     let words = if arg.is_positional() {
         vec!["terrace".to_owned(), "--".into(), word.into()]
@@ -122,7 +123,7 @@ pub fn check(subcommand: &str, key: &str, word: &str) -> Result<(), String> {
     })
 }
 
-/// A subcommand's option that a key of the file stands for.
+/// The option of a subcommand that a key of the file sets.
 fn option(subcommand: &str, key: &str) -> Arg {
     let command = Cli::command();
     let sub = command.find_subcommand(subcommand).expect("a subcommand of ours");
@@ -130,7 +131,7 @@ fn option(subcommand: &str, key: &str) -> Arg {
     sub.get_arguments().find(|a| a.get_id() == id.as_str()).expect("a known key").clone()
 }
 
-/// Whether it is on or off, and takes no value on the command line.
+/// Whether the option is a switch, which takes no value on the command line.
 fn is_switch(arg: &Arg) -> bool {
     matches!(arg.get_action(), ArgAction::SetTrue)
 }
@@ -155,7 +156,7 @@ mod tests {
         for (text, part) in [
             ("ctx = 0", "key `ctx`"),
             ("ram-budget = \"lots\"", "lots"),
-            ("temp = true", "neither text nor a number"),
+            ("temp = true", "neither a string nor a number"),
             ("watch = \"perhaps\"", "`perhaps` is neither true nor false"),
             ("ctx = [", "line 1"),
             ("a = 1\nb ==", "line 2"),

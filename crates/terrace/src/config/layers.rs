@@ -1,4 +1,4 @@
-//! The layers, put together: the values of those below become clap's default values.
+//! Combines the layers: the values of lower layers become clap's default values.
 
 use super::aliases::{renamed_variables, variable};
 use super::file::{CONFIGURABLE, check, read_file, values_of};
@@ -14,10 +14,12 @@ use clap::{ArgMatches, Command, CommandFactory, FromArgMatches};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-/// The command line over its layers, and warnings about what nothing reads.
+/// Parses the command line on top of its layers. Also returns warnings about names that no option
+/// has.
 ///
 /// # Errors
-/// clap's own (help and version among them), or [`CliError::Usage`] for the configuration file.
+/// clap's own errors (help and version among them), or [`CliError::Usage`] for the configuration
+/// file.
 pub fn parse(args: Vec<OsString>) -> Result<(Cli, Vec<String>), ParseError> {
     let written = args.clone();
     let args = rewrite(&Cli::command(), args).map_err(|refused| CliError::Usage {
@@ -41,7 +43,7 @@ pub fn parse(args: Vec<OsString>) -> Result<(Cli, Vec<String>), ParseError> {
     }
 }
 
-/// The command line as clap reads it. Where only the old name of a variable is set, that is read.
+/// The command that clap parses. If only the old name of a variable is set, that one is read.
 fn command() -> Command {
     let set = |name: &str| std::env::var_os(name).is_some();
     let old = renamed_variables().filter(|(old, option)| set(old) && !set(&variable(option)));
@@ -57,8 +59,8 @@ fn command() -> Command {
     Cli::command().mut_subcommands(|sub| fill(sub).mut_subcommands(fill))
 }
 
-/// llama.cpp's server divides its context among its slots, and here each has one of that size: where both are asked for, the
-/// words would mean something else.
+/// Refuses `--ctx-size` with `--parallel`: llama.cpp's server divides its context among its slots,
+/// while each server slot of Terrace has a context of that size.
 fn one_context_each(cli: &Cli, written: &[OsString]) -> Result<(), CliError> {
     let theirs = |word: &OsString| {
         let word = word.to_string_lossy();
@@ -67,18 +69,17 @@ fn one_context_each(cli: &Cli, written: &[OsString]) -> Result<(), CliError> {
     match &cli.command {
         crate::cli::Command::Serve(args) if args.parallel > 1 && written.iter().any(theirs) => {
             Err(CliError::Usage {
-                message:
-                    "--ctx-size is what llama.cpp's slots share, and here each slot has a context of its own"
-                        .into(),
-                hint: "use --ctx with the tokens of one slot".into(),
+                message: "--ctx-size with --parallel is ambiguous: llama.cpp divides it among its slots, Terrace does not"
+                    .into(),
+                hint: "use --ctx with the number of tokens for each answer".into(),
             })
         }
         _ => Ok(()),
     }
 }
 
-/// The stored preset for what is to be run, if there is one that is wanted. What is wrong with it is a warning; what is wrong
-/// with the model is told by whoever loads it.
+/// The saved preset for the model, unless presets are off. Faults of the preset are warnings;
+/// faults of the model are reported when it is loaded.
 fn preset_of(cli: &mut Cli, warnings: &mut Vec<String>) -> Option<Applied> {
     let (model, engine) = cli.presettable()?;
     if engine.presets.preset == PresetUse::Off || !preset::any() {
@@ -95,14 +96,15 @@ fn preset_of(cli: &mut Cli, warnings: &mut Vec<String>) -> Option<Applied> {
     settings.retain(|name, value| match check("run", name, value) {
         Ok(()) => true,
         Err(reason) => {
-            warnings.push(format!("{}: `{name}`: {reason}; it is not used", place.path().display()));
+            warnings.push(format!("{}: `{name}` is ignored: {reason}", place.path().display()));
             false
         }
     });
     (!settings.is_empty()).then(|| Applied { path: place.path().to_owned(), settings })
 }
 
-/// The command line over its layers, of which a preset is the last. What nothing else has set is noted.
+/// Parses the command line on top of its layers, with a preset as the lowest. Records the values of
+/// the preset that nothing else sets.
 fn with_preset(
     mut preset: Applied,
     mut values: BTreeMap<String, String>,
@@ -124,12 +126,12 @@ fn with_preset(
     Ok(cli)
 }
 
-/// Why there is nothing to run.
+/// Why there is no command to run.
 #[derive(Debug)]
 pub enum ParseError {
-    /// clap explains it, or was asked for help.
+    /// clap reports an error, or prints help.
     Clap(clap::Error),
-    /// The file.
+    /// The configuration file, or an option of llama.cpp, is refused.
     Config(Box<CliError>),
 }
 
@@ -150,7 +152,7 @@ impl Cli {
         Self::told(&command.try_get_matches_from(args)?)
     }
 
-    /// With the words by which other processes are told the same.
+    /// Parses the matches, and collects the words by which child processes get the same options.
     fn told(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let mut cli = Self::from_arg_matches(matches)?;
         if let (Some(engine), Some((_, matches))) = (cli.engine(), matches.subcommand()) {
@@ -163,7 +165,8 @@ impl Cli {
 fn with_defaults(mut command: Command, values: &BTreeMap<String, String>) -> Command {
     let fill = |mut sub: Command| {
         for (id, value) in values {
-            // Another subcommand may have an option of the same name that the file does not set.
+            // Only an option with a variable: another subcommand may have an option of the same
+            // name that the file does not set.
             if sub.get_arguments().any(|a| a.get_id() == id.as_str() && a.get_env().is_some()) {
                 sub = sub.mut_arg(id.as_str(), |a| a.default_value(value.clone()));
             }
@@ -173,7 +176,7 @@ fn with_defaults(mut command: Command, values: &BTreeMap<String, String>) -> Com
     for name in CONFIGURABLE {
         command = command.mut_subcommand(name, fill);
     }
-    // Recording is a run.
+    // `trace record` is a run.
     command.mut_subcommand("trace", |trace| trace.mut_subcommand("record", fill))
 }
 
@@ -203,7 +206,7 @@ mod tests {
         assert!(warnings.is_empty(), "{warnings:?}");
         let parse = |subcommand: &str| {
             let words = ["terrace", subcommand, "-f", "x"];
-            // A server reads no file.
+            // `serve` has no option -f.
             let words = if subcommand == "serve" { &words[..2] } else { &words };
             let args: Vec<OsString> = words.iter().map(Into::into).collect();
             Cli::try_parse_from_layers(with_defaults(Cli::command(), &values), &args).unwrap().command
@@ -213,7 +216,7 @@ mod tests {
         assert_eq!((serve.parallel, serve.api_key), (3, vec!["a".to_owned(), "b".into()]));
         let crate::cli::Command::Run(run) = parse("run") else { panic!("run") };
         assert!(run.watch);
-        // Not the option of the same name, which is no variable's.
+        // The option of the same name that the file does not set.
         let crate::cli::Command::Perplexity(perplexity) = parse("perplexity") else { panic!("perplexity") };
         assert_eq!(perplexity.parallel, terrace_eval::HELLASWAG_SEQUENCES);
     }

@@ -1,7 +1,8 @@
-//! Flags, then environment, then configuration file, then defaults.
+//! The layers of configuration: flags, then environment, then configuration file, then preset, then
+//! defaults.
 //!
-//! The file's values become clap's default values, so that all layers are read by the same parsers. What is in the
-//! file or the environment and means nothing is reported with the nearest name that would.
+//! The values of lower layers become clap's default values, so that one set of parsers reads all
+//! layers. Unknown names in the file or the environment are reported with the nearest known name.
 
 mod aliases;
 mod file;

@@ -1,4 +1,4 @@
-//! Names that mean nothing, and the nearest that would.
+//! Unknown names, and the nearest known ones.
 
 use super::aliases::{renamed_variables, variable};
 use crate::cli::Cli;
@@ -6,10 +6,10 @@ use clap::CommandFactory;
 use std::ffi::OsString;
 use terrace_server::nearest;
 
-/// Environment variables that are no option's.
+/// Environment variables that belong to no option.
 const OTHER_VARIABLES: [&str; 2] = ["TERRACE_BUNDLED_MODEL", "TERRACE_LOG"];
 
-/// Warnings about `TERRACE_…` variables that nothing reads.
+/// Warnings about unknown `TERRACE_…` variables.
 pub fn unknown_variables(names: impl Iterator<Item = OsString>) -> Vec<String> {
     let command = Cli::command();
     let mut known: Vec<String> = OTHER_VARIABLES.map(String::from).to_vec();
@@ -34,7 +34,7 @@ pub fn unknown_variables(names: impl Iterator<Item = OsString>) -> Vec<String> {
     warnings
 }
 
-/// Words in one line.
+/// The words of a text on one line.
 pub fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -1,6 +1,8 @@
-//! What `optimize` found best for a model on this machine, kept for later runs.
+//! Presets: the best settings that `optimize` found for a model on this machine, saved for later
+//! runs.
 //!
-//! A preset takes the place of options' defaults: a flag, a variable and the configuration file all win over it.
+//! A preset replaces the defaults of options: flags, variables and the configuration file override
+//! it.
 
 use crate::error::CliError;
 use crate::user_dirs::user_dirs;
@@ -14,12 +16,12 @@ use terrace_store::{read_cache_file, replace_cache_file};
 
 const FORMAT: &str = "terrace-preset";
 const VERSION: u32 = 1;
-/// Bytes of a file at most; it holds a handful of settings for each machine.
+/// Maximum size of a file in bytes; it holds a handful of settings for each machine.
 const MAX_FILE: u64 = 256 << 10;
-/// Machines that are kept of a model.
+/// Maximum number of machines in a model's file.
 const MAX_MACHINES: usize = 32;
 
-/// The options that a preset may set, without dashes.
+/// The options that a preset can set, without dashes.
 pub const OPTIONS: [&str; 7] =
     ["threads", "ubatch", "queue-depth", "request-size", "lookahead", "cache-policy", "slots-share"];
 
@@ -27,17 +29,17 @@ pub const OPTIONS: [&str; 7] =
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Preset {
     hardware: Hardware,
-    /// By option, without dashes.
+    /// Values by option, without dashes.
     pub settings: BTreeMap<String, String>,
     /// Time of a run with the defaults, in milliseconds.
     pub default_ms: f64,
-    /// The same with these settings.
+    /// Time of a run with these settings, in milliseconds.
     pub best_ms: f64,
-    /// What the runs were given besides.
+    /// Other options of these runs, for people.
     pub options: String,
 }
 
-/// A file: of one model, on all machines that share the directory.
+/// A file: the presets of one model, for all machines that share the directory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Wire {
     format: String,
@@ -46,14 +48,14 @@ struct Wire {
     presets: Vec<Preset>,
 }
 
-/// Where presets of a model are.
+/// The file for presets of a model.
 pub struct Place {
     path: PathBuf,
     model: FileIdentity,
 }
 
 impl Place {
-    /// Of the model in the file `model`. None without a home.
+    /// Finds the file for the model in the file `model`. `None` if there is no home directory.
     ///
     /// # Errors
     /// The model's header cannot be read.
@@ -64,21 +66,21 @@ impl Place {
         Ok(Some(Self { path: dir.join(identity.file_stem()).with_added_extension("json"), model: identity }))
     }
 
-    /// The file.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The preset for this machine; none was kept: none.
+    /// The preset for this machine. `None` if there is none.
     ///
     /// # Errors
-    /// What is wrong with the file, in a line.
+    /// What is wrong with the file, in one line.
     pub fn read(&self) -> Result<Option<Preset>, String> {
         let here = Hardware::here();
         let mut all = self.read_all()?.into_iter().filter(|preset| preset.hardware.differs(&here).is_none());
         let Some(preset) = all.next() else { return Ok(None) };
         if let Some(name) = preset.settings.keys().find(|name| !OPTIONS.contains(&name.as_str())) {
-            return Err(self.wrong(&format!("`{name}` is no option that a preset sets")));
+            return Err(self.wrong(&format!("a preset cannot set `{name}`")));
         }
         Ok(Some(preset))
     }
@@ -86,33 +88,35 @@ impl Place {
     fn read_all(&self) -> Result<Vec<Preset>, String> {
         let text = read_cache_file(&self.path, MAX_FILE).map_err(|error| self.wrong(&error.to_string()))?;
         let Some(text) = text else { return Ok(Vec::new()) };
-        // The version first: another one may look different.
+        // The version first, since the rest of another version may differ.
         #[derive(Deserialize)]
         struct Head {
             format: String,
             version: u32,
         }
-        let unreadable = |error: serde_json::Error| self.wrong(&format!("not a file of presets: {error}"));
+        let unreadable = |error: serde_json::Error| self.wrong(&format!("not a preset file: {error}"));
         let Head { format, version } = serde_json::from_str(&text).map_err(unreadable)?;
         if format != FORMAT || version != VERSION {
-            let reason = format!("it is `{format}` version {version}, not `{FORMAT}` version {VERSION}");
+            let reason =
+                format!("the format is `{format}` version {version}, not `{FORMAT}` version {VERSION}");
             return Err(self.wrong(&reason));
         }
         let wire: Wire = serde_json::from_str(&text).map_err(unreadable)?;
         if wire.model != self.model {
-            return Err(self.wrong(&format!("it is about another model, `{}`", wire.model.name)));
+            return Err(self.wrong(&format!("it belongs to another model, `{}`", wire.model.name)));
         }
         Ok(wire.presets)
     }
 
     fn wrong(&self, reason: &str) -> String {
-        format!("{}: {reason}; no preset is used", self.path.display())
+        format!("{}: {reason}; the preset is ignored", self.path.display())
     }
 
-    /// Keeps what was found on this machine, in the place of what was kept: readers see the old file or the new one.
+    /// Saves the settings for this machine, in place of earlier ones. The file is replaced at once:
+    /// readers see the old one or the new one.
     ///
     /// # Errors
-    /// The system's.
+    /// The file cannot be written.
     pub fn write(
         &self,
         settings: BTreeMap<String, String>,
@@ -121,7 +125,7 @@ impl Place {
     ) -> Result<(), CliError> {
         let hardware = Hardware::here();
         let mut presets = self.read_all().unwrap_or_else(|warning| {
-            tracing::warn!("{warning}; it is written anew");
+            tracing::warn!("{warning}, and the file is overwritten");
             Vec::new()
         });
         presets.retain(|preset| preset.hardware.differs(&hardware).is_some());
@@ -138,7 +142,7 @@ fn user_dir() -> Option<PathBuf> {
     Some(user_dirs().config?.join("presets"))
 }
 
-/// Whether anything is kept at all: where nothing is, the model's header need not be read for it.
+/// Whether there are presets at all; if not, the model's header need not be read.
 pub fn any() -> bool {
     user_dir().and_then(|dir| std::fs::read_dir(dir).ok()).is_some_and(|mut files| files.next().is_some())
 }

@@ -1,27 +1,27 @@
-//! The command line in our own spellings.
+//! Rewrites the command line into Terrace's own spellings.
 
 use super::aliases::{ALIASES, Alias, Means, Refusal};
 use clap::{Arg, ArgAction, Command};
 use std::ffi::OsString;
 
-/// A spelling that is known and not taken.
+/// A known spelling that is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// As it was written.
+    /// The spelling as it was written.
     pub spelling: String,
-    /// Why.
+    /// The reason.
     pub refusal: Refusal,
 }
 
 const OF_ANOTHER_COMMAND: Refusal = Refusal {
     why: "this command has no such option",
-    hint: "`terrace --help`, `terrace run --help`, ... list the options",
+    hint: "`terrace --help` and `terrace COMMAND --help` list the options",
 };
 
-/// Rewrites the words of a command line by the table of [`super::aliases`].
+/// Rewrites the words of a command line with the table in [`super::aliases`].
 ///
 /// # Errors
-/// A spelling that the table refuses.
+/// The table refuses a spelling.
 pub fn rewrite(cli: &Command, words: Vec<OsString>) -> Result<Vec<OsString>, Refused> {
     let mut words = words.into_iter();
     let mut out: Vec<OsString> = words.by_ref().take(1).collect();
@@ -48,13 +48,14 @@ pub fn rewrite(cli: &Command, words: Vec<OsString>) -> Result<Vec<OsString>, Ref
             None => (text.as_str(), None),
         };
         let mut known_spellings = ALIASES.iter().filter(|alias| alias.names.contains(&name)).peekable();
-        // clap would read a short option of ours with a value into it: `-np 2` as `-n p`.
+        // clap would parse such a spelling as a short option with a value: `-np 2` as `-n p`.
         let is_theirs = known_spellings.peek().is_some() && name.len() > 2 && !name.starts_with("--");
         let alias = known_spellings.find(|alias| applies(alias, command));
         if alias.is_none() && is_theirs {
             return Err(Refused { spelling: name.to_owned(), refusal: OF_ANOTHER_COMMAND });
         }
-        // An option of the command itself is ours, unless they say more with it.
+        // A name that the command itself has is Terrace's own, unless llama.cpp's values for it
+        // differ.
         let alias = alias.filter(|alias| {
             matches!(alias.means, Means::Parsed(..) | Means::OptionUnless(..))
                 || known(cli, command, &text).is_none()
@@ -107,14 +108,16 @@ pub fn rewrite(cli: &Command, words: Vec<OsString>) -> Result<Vec<OsString>, Ref
     Ok(out)
 }
 
-/// MODEL of a repository and a file in it.
+/// The word for MODEL from a repository and a file in it.
 fn of_hub((repo, file): (Option<String>, Option<String>)) -> Result<Option<OsString>, Refused> {
     let refused = |spelling: &str, why, hint| {
         Err(Refused { spelling: spelling.to_owned(), refusal: Refusal { why, hint } })
     };
     match (repo, file) {
         (None, None) => Ok(None),
-        (None, Some(_)) => refused("--hf-file", "it is a file of a repository", "name that with --hf-repo"),
+        (None, Some(_)) => {
+            refused("--hf-file", "the repository is missing", "add the repository with --hf-repo")
+        }
         (Some(repo), Some(file)) => {
             let repo = repo.split(':').next().unwrap_or_default();
             Ok(Some(format!("hf:{repo}:{file}").into()))
@@ -122,15 +125,15 @@ fn of_hub((repo, file): (Option<String>, Option<String>)) -> Result<Option<OsStr
         (Some(repo), None) => match repo.split_once(':') {
             Some((_, tag)) if !tag.ends_with(".gguf") => refused(
                 "--hf-repo",
-                "files are named, not their types",
-                "use hf:owner/repo:FILE; without FILE the choices are listed",
+                "a file cannot be chosen by its type",
+                "use hf:owner/repo:FILE; hf:owner/repo alone lists the files",
             ),
             _ => Ok(Some(format!("hf:{repo}").into())),
         },
     }
 }
 
-/// A path stays one where MODEL could be something else.
+/// Keeps a path a path where MODEL would read it as something else.
 fn path(value: OsString) -> OsString {
     let text = value.to_string_lossy();
     if text.starts_with('-') || text.starts_with("hf:") {
@@ -140,7 +143,7 @@ fn path(value: OsString) -> OsString {
 }
 
 fn say(out: &mut Vec<OsString>, ours: &str, value: Option<OsString>) {
-    // clap says what is missing.
+    // clap reports the missing value.
     let Some(value) = value else { return out.push(dashed(ours).into()) };
     let mut word = OsString::from(dashed(ours));
     if ours.len() > 1 {
@@ -154,7 +157,7 @@ fn dashed(name: &str) -> String {
     if name.len() == 1 { format!("-{name}") } else { format!("--{name}") }
 }
 
-/// Whether the command has what the spelling stands for.
+/// Whether the command has the option that the alias stands for.
 fn applies(alias: &Alias, command: &Command) -> bool {
     let has = |name: &str| option(command, name).is_some();
     match &alias.means {
@@ -180,7 +183,7 @@ fn takes_value(arg: &Arg) -> bool {
     matches!(arg.get_action(), ArgAction::Set | ArgAction::Append) && !arg.is_require_equals_set()
 }
 
-/// Whether the next word is the value of an option of ours; none if the word is no option of ours.
+/// Whether the next word is the value of this option. `None` if the command has no such option.
 fn known(cli: &Command, command: &Command, text: &str) -> Option<bool> {
     let all = || command.get_arguments().chain(cli.get_arguments().filter(|arg| arg.is_global_set()));
     if let Some(long) = text.strip_prefix("--") {
@@ -194,11 +197,11 @@ fn known(cli: &Command, command: &Command, text: &str) -> Option<bool> {
         };
         return all().find(named).map(|arg| !attached && takes_value(arg));
     }
-    // `-vn5` is -v, and -n with its value.
+    // `-vn5` is `-v` and `-n 5`.
     let mut letters = text.strip_prefix('-')?.chars();
     while let Some(letter) = letters.next() {
         if matches!(letter, 'h' | 'V') {
-            // Alone; theirs begin with the same letter.
+            // Only alone: spellings of llama.cpp begin with the same letter.
             if text.len() == 2 {
                 return Some(false);
             }
@@ -207,7 +210,7 @@ fn known(cli: &Command, command: &Command, text: &str) -> Option<bool> {
         let arg = all().find(|arg| arg.get_short() == Some(letter))?;
         if takes_value(arg) {
             let rest = letters.as_str();
-            // A spelling of the table is not a letter with a value behind it.
+            // A spelling of the table, rather than a letter followed by its value.
             let name = text.split('=').next().unwrap_or(text);
             if !rest.is_empty()
                 && ALIASES.iter().any(|alias| alias.names.contains(&name) && applies(alias, command))
@@ -233,7 +236,7 @@ mod tests {
         Ok(out.into_iter().map(|word| word.into_string().unwrap()).collect())
     }
 
-    /// What clap makes of a line, without the line's own words.
+    /// What clap makes of a command line; the line's words for child processes aside.
     fn parsed(line: &str) -> String {
         let words = rewritten(line).unwrap_or_else(|refused| panic!("{line}: {refused:?}"));
         format!("{:?}", Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{line}: {error}")))

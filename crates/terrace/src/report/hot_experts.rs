@@ -1,61 +1,62 @@
-//! What devices did with copies of experts, as `run --json` prints and `run -v` says it.
+//! What devices did with copies of experts, for `run --json` and `run -v`.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use terrace_engine::Engine;
 use terrace_model::ByteSize;
 
-/// Of a run so far.
+/// Copies of experts on devices, over all runs of an engine so far.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HotExpertsReport {
-    /// Bytes of devices' memory that the copies have room in.
+    /// Bytes of device memory for copies.
     pub memory: u64,
-    /// Share of the decoded pairs of token and expert that devices computed, of layers with copies.
+    /// Share of the decoded pairs that devices computed, in layers with copies.
     pub hit_rate: f64,
     /// Pairs that devices computed.
     pub hot: u64,
-    /// Pairs that the processor computed.
+    /// Pairs that the CPU computed.
     pub cold: u64,
-    /// Pairs of prompts, which devices are not asked for.
+    /// Pairs of prompts, which devices do not compute.
     pub bypassed: u64,
-    /// Time that the processor, done with its own part of a layer, waited for devices, in milliseconds.
+    /// Time that the CPU waited for devices after finishing its own part of a layer, in
+    /// milliseconds.
     pub waited_ms: f64,
-    /// Experts that came into empty slots, and their bytes.
+    /// Experts copied into empty slots.
     pub filled: u64,
-    /// See `filled`.
+    /// Bytes of these.
     pub filled_bytes: u64,
-    /// Experts that took the places of others, and their bytes.
+    /// Experts copied in place of others.
     pub exchanged: u64,
-    /// See `exchanged`.
+    /// Bytes of these.
     pub exchanged_bytes: u64,
-    /// Bytes of all these that had to be read from disk.
+    /// Bytes of all these that were read from disk.
     pub read_bytes: u64,
-    /// By layer.
+    /// Counters by layer.
     pub layers: Vec<HotLayer>,
 }
 
 /// One layer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HotLayer {
-    /// Its number.
+    /// The layer's number.
     pub layer: u32,
-    /// Where its copies are.
+    /// The device that holds the copies.
     pub device: String,
-    /// Experts that have room there.
+    /// Slots for copies.
     pub slots: u32,
-    /// Experts that are there.
+    /// Copies held.
     pub held: u32,
     /// Pairs that the device computed.
     pub hot: u64,
-    /// Pairs that the processor computed.
+    /// Pairs that the CPU computed.
     pub cold: u64,
-    /// Why the device computes nothing of this layer.
+    /// Why the device computes nothing of this layer. `None` if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
 
 impl HotExpertsReport {
-    /// Of an engine's runs so far; none if devices hold no copies.
+    /// Reads the counters of an engine. `None` if devices hold no copies.
     pub fn of(engine: &Engine) -> Option<Self> {
         let report = engine.hot_experts()?;
         let layer = |layer: &terrace_backend::HotLayerReport| HotLayer {
@@ -91,7 +92,7 @@ impl fmt::Display for HotExpertsReport {
         let slots: u32 = self.layers.iter().map(|layer| layer.slots).sum();
         write!(
             f,
-            "devices: {held} experts in {slots} slots ({}) computed {:.1}% of the decoded pairs, waited for {:.2} s; {} filled, {} exchanged, {} read for it",
+            "devices: {held} copies in {slots} slots ({}) computed {:.1}% of the decoded pairs; the CPU waited {:.2} s; {} filled, {} exchanged, {} read from disk for them",
             ByteSize(self.memory),
             self.hit_rate * 100.0,
             self.waited_ms / 1e3,
@@ -101,7 +102,7 @@ impl fmt::Display for HotExpertsReport {
         )?;
         let without = self.layers.iter().filter(|layer| layer.problem.is_some()).count();
         if without > 0 {
-            write!(f, "; {without} layers without")?;
+            write!(f, "; {without} layers computed without devices")?;
         }
         Ok(())
     }

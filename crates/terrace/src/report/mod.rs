@@ -14,54 +14,54 @@ use terrace_store::{LayerStats, StoreStats};
 /// One run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunReport {
-    /// What was generated; U+FFFD where it is no text.
+    /// The generated text, with U+FFFD in place of bytes that are not UTF-8.
     pub text: String,
-    /// The same in tokens.
+    /// The generated tokens.
     pub tokens: Vec<i32>,
-    /// Tokens of the prompt.
+    /// Number of tokens of the prompt.
     pub prompt_tokens: usize,
-    /// Why it ended.
+    /// Why generation ended.
     pub stop: String,
-    /// How often tensors had been replaced at the first token, and at the last.
+    /// The model's epochs at the first and at the last token.
     #[serde(default)]
     pub epochs: (u64, u64),
     /// `full-resident`, `expert-streaming`, ... or `stock`.
     pub mode: String,
-    /// What lives where.
+    /// The plan.
     pub plan: serde_json::Value,
-    /// How long it took.
+    /// Times.
     pub timings: TimingReport,
-    /// What was read; none in stock runs and where nothing is managed.
+    /// Counters of the store. `None` in stock runs and if nothing streams.
     pub store: Option<StoreReport>,
-    /// Of that, what was done from the first token to the last.
+    /// The part of these counters from the first token to the last.
     #[serde(default)]
     pub decode: Option<StoreReport>,
-    /// How well the next layer's experts were foretold; none in stock runs.
+    /// How well the next layer's experts were guessed. `None` in stock runs.
     #[serde(default)]
     pub foretold: Option<ForetoldReport>,
-    /// What devices did with copies of experts; none if they hold none.
+    /// What devices did with copies of experts. `None` if they hold none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hot_experts: Option<HotExpertsReport>,
-    /// What was read, by layer, in order; weights that belong to none come last.
+    /// Counters by layer, in order; weights of no layer come last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<LayerReport>,
-    /// What a stored preset has set; none: nothing.
+    /// What a preset has set. `None` if nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preset: Option<Applied>,
-    /// Most memory that the process had.
+    /// Peak resident memory of the process.
     pub peak_rss_bytes: u64,
 }
 
 /// Times of one run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct TimingReport {
-    /// Until the model could be used, in milliseconds.
+    /// Time until the model could be used, in milliseconds.
     pub load_ms: f64,
     /// Prompt tokens per second.
     pub prompt_tps: f64,
     /// Generated tokens per second.
     pub decode_tps: f64,
-    /// From the prompt to the first token, in milliseconds.
+    /// Time from the prompt to the first token, in milliseconds.
     pub ttft_ms: f64,
     /// Wall time of evaluating the prompt, in milliseconds.
     #[serde(default)]
@@ -78,102 +78,103 @@ pub struct StoreReport {
     pub bytes_read: u64,
     /// Read requests.
     pub requests: u64,
-    /// Uses of weights that were there.
+    /// Uses of weights that were in slots.
     pub hits: u64,
     /// Uses of weights that had to be read.
     pub misses: u64,
-    /// Share of the uses that neither read nor waited.
+    /// Share of the uses that neither read nor waited, from 0 to 1.
     pub hit_rate: f64,
-    /// 10^9 bytes per second while reading.
+    /// Read rate in 10^9 bytes per second, over the time with a request in flight.
     pub read_gbps: f64,
     /// Time that computing waited for reading, in milliseconds.
     pub stall_ms: f64,
-    /// Uses of weights that were on their way already.
+    /// Uses of weights that were already being read.
     #[serde(default)]
     pub joined: u64,
-    /// Blocks of weights that gave up their slot.
+    /// Blocks evicted.
     #[serde(default)]
     pub evictions: u64,
-    /// Time that the computing thread was at experts, waiting left out, in milliseconds.
+    /// Time that the computing thread spent on experts, without waiting, in milliseconds.
     #[serde(default)]
     pub experts_ms: f64,
-    /// Time that it was at anything else, waiting left out, in milliseconds.
+    /// Time that it spent on everything else, without waiting, in milliseconds.
     #[serde(default)]
     pub dense_ms: f64,
-    /// Time with at least one request in flight, in milliseconds. A request counts until its end is noticed, here and below.
+    /// Time with at least one request in flight, in milliseconds. Here and below, a request counts
+    /// until its completion is noticed.
     #[serde(default)]
     pub io_busy_ms: f64,
-    /// Share of that time in which the lanes computed and did not wait; 0 if nothing was read.
+    /// Share of that time in which something was computed; 0 if nothing was read.
     #[serde(default)]
     pub overlap: f64,
-    /// Bytes that were read because they were asked for; what is read ahead is left out.
+    /// Bytes of demand reads; what was read ahead is left out.
     #[serde(default)]
     pub demand_bytes: u64,
-    /// Time with at least one such request in flight: something is missing, in milliseconds.
+    /// Time with at least one demand read in flight, in milliseconds.
     #[serde(default)]
     pub demand_busy_ms: f64,
-    /// 10^9 bytes per second of such bytes in that time.
+    /// 10^9 bytes per second of demand reads in that time.
     #[serde(default)]
     pub demand_gbps: f64,
-    /// The disk's duty while something is missing: `demand_gbps` as a share of what the device gave when its settings were
-    /// measured (`plan.tuned_gbps`); none if they never were.
+    /// The disk's duty during demand reads: `demand_gbps` as a share of the rate that was measured
+    /// for the device (`plan.tuned_gbps`). `None` if that was never measured.
     #[serde(default)]
     pub duty: Option<f64>,
-    /// What was read before it was asked for.
+    /// What was read ahead.
     #[serde(default)]
     pub ahead: AheadReport,
-    /// Whether the RAM budget followed the memory that there was.
+    /// Whether the RAM budget adapted to free memory.
     #[serde(default)]
     pub adapts: bool,
-    /// Bytes of RAM that weights may take at the end.
+    /// The RAM budget at the end, in bytes.
     #[serde(default)]
     pub budget_now: u64,
-    /// Times that it became less, for want of memory.
+    /// How often the budget shrank, for lack of memory.
     #[serde(default)]
     pub shrinks: u64,
-    /// Times that it became more again.
+    /// How often it grew again.
     #[serde(default)]
     pub grows: u64,
 }
 
-/// Counters of reads that nobody had asked for yet.
+/// Counters of reads ahead.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct AheadReport {
-    /// Blocks that might be asked for soon.
+    /// Blocks read on a guess.
     pub speculated: u64,
     /// Their bytes.
     pub speculated_bytes: u64,
-    /// Those that were asked for in time.
+    /// Guesses that were used.
     pub used: u64,
-    /// Those that were not.
+    /// Guesses that expired or were evicted before they were used.
     pub wasted: u64,
     /// Guesses that were never read.
     pub expired: u64,
-    /// Bytes read into room that was free.
+    /// Bytes filled into free slots.
     pub filled_bytes: u64,
-    /// Reads among all these that failed.
+    /// Reads ahead that failed.
     pub failures: u64,
 }
 
-/// How well the routers' choices were foretold.
+/// How well the routers' choices were guessed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct ForetoldReport {
-    /// Experts that were chosen in blocks that there was a guess for.
+    /// Experts chosen in MoE blocks for which there was a guess.
     pub chosen: u64,
-    /// Of these, those that were guessed.
+    /// Those of them that were guessed.
     pub guessed: u64,
 }
 
 /// Counters of one layer's weights.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LayerReport {
-    /// Its number; none: weights that belong to no layer.
+    /// The layer's number. `None` for weights that belong to no layer.
     pub layer: Option<u32>,
-    /// Uses of weights that were there.
+    /// Uses of weights that were in slots.
     pub hits: u64,
     /// Uses of weights that had to be read.
     pub misses: u64,
-    /// Uses of weights that were on their way already.
+    /// Uses of weights that were already being read.
     pub joined: u64,
     /// Bytes read from the model's files.
     pub bytes_read: u64,
@@ -181,17 +182,18 @@ pub struct LayerReport {
     pub requests: u64,
     /// Time that computing waited, in milliseconds.
     pub stall_ms: f64,
-    /// Time that the computing thread was at this layer's experts, waiting left out, in milliseconds.
+    /// Time that the computing thread spent on this layer's experts, without waiting, in
+    /// milliseconds.
     #[serde(default)]
     pub experts_ms: f64,
     /// Time with at least one request for this layer in flight, in milliseconds.
     #[serde(default)]
     pub io_busy_ms: f64,
-    /// Blocks read because they might be asked for soon.
+    /// Blocks read on a guess.
     pub speculated: u64,
-    /// Those that were asked for in time.
+    /// Guesses that were used.
     pub used: u64,
-    /// Those that were not.
+    /// Guesses that expired or were evicted before they were used.
     pub wasted: u64,
 }
 
@@ -200,7 +202,7 @@ fn millis(time: Duration) -> f64 {
 }
 
 impl ForetoldReport {
-    /// Of an engine's runs so far.
+    /// Reads the counters of an engine. `None` in stock runs.
     pub fn of(engine: &Engine) -> Option<Self> {
         engine.foretold().map(|f| Self { chosen: f.chosen, guessed: f.guessed })
     }
@@ -226,7 +228,7 @@ impl From<&LayerStats> for LayerReport {
 }
 
 impl StoreReport {
-    /// Of an engine's runs so far; none in stock runs.
+    /// Reads the counters of an engine. `None` in stock runs.
     pub fn of(engine: &Engine) -> Option<Self> {
         let stats = engine.store_stats()?;
         Some(Self {
@@ -236,7 +238,7 @@ impl StoreReport {
         })
     }
 
-    /// Of a store whose device gave `tuned` 10^9 bytes per second when it was measured.
+    /// Converts counters of a store whose device was measured at `tuned` 10^9 bytes per second.
     fn new(stats: &StoreStats, tuned: Option<f64>) -> Self {
         Self {
             bytes_read: stats.bytes_read.bytes(),
@@ -287,7 +289,7 @@ impl TimingReport {
 }
 
 impl RunReport {
-    /// Of a generation that just ended.
+    /// Reports a generation that has just ended.
     pub fn new(engine: &Engine, generation: &Answer) -> Self {
         let plan = engine.plan();
         let stop = serde_json::to_value(generation.stop).ok();

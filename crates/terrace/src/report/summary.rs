@@ -1,4 +1,4 @@
-//! What `run -v` says at its end, for people.
+//! The summary at the end of `run -v`.
 
 use super::hot_experts::HotExpertsReport;
 use super::{ForetoldReport, StoreReport};
@@ -8,7 +8,7 @@ use terrace_model::ByteSize;
 
 /// A few lines about a run, or about all answers of a conversation.
 pub struct Summary {
-    /// Tokens of the prompt, tokens generated, and how long they took; none of a conversation.
+    /// Tokens of the prompt, tokens generated, and times. `None` for a conversation.
     run: Option<(usize, usize, Timings)>,
     store: Option<StoreReport>,
     tuned_gbps: Option<f64>,
@@ -17,7 +17,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of what the engine did so far.
+    /// Summarises what the engine has done so far.
     pub fn of(engine: &Engine, generation: Option<&Answer>) -> Self {
         Self {
             run: generation.map(|g| (g.prompt_tokens, g.tokens.len(), g.timings)),
@@ -43,7 +43,7 @@ impl fmt::Display for Summary {
         }
         let Some(store) = &self.store else { return Ok(()) };
         if store.hits + store.misses + store.joined == 0 {
-            return writeln!(f, "weights: nothing was asked of the store");
+            return writeln!(f, "weights: the store was not used");
         }
         write!(
             f,
@@ -53,16 +53,14 @@ impl fmt::Display for Summary {
             store.read_gbps
         )?;
         match (store.duty, self.tuned_gbps) {
-            (Some(duty), Some(tuned)) => writeln!(
-                f,
-                "; {:.0}% of this disk's {tuned:.2} GB/s while something was missing",
-                duty * 100.0
-            )?,
+            (Some(duty), Some(tuned)) => {
+                writeln!(f, "; {:.0}% of this disk's {tuned:.2} GB/s during demand reads", duty * 100.0)?
+            }
             _ => writeln!(f)?,
         }
         writeln!(
             f,
-            "time: computing experts {:.2} s, the rest {:.2} s, waiting {:.2} s; {:.0}% of the reading hidden behind computing",
+            "time: {:.2} s computing experts, {:.2} s computing the rest, {:.2} s waiting; {:.0}% of the reading hidden by computing",
             store.experts_ms / 1e3,
             store.dense_ms / 1e3,
             store.stall_ms / 1e3,
@@ -77,9 +75,9 @@ impl fmt::Display for Summary {
         if let Some(ForetoldReport { chosen, guessed }) = self.foretold
             && chosen > 0
         {
-            write!(f, "; {:.1}% of the experts foretold", guessed as f64 / chosen as f64 * 100.0)?;
+            write!(f, "; {:.1}% of the experts guessed", guessed as f64 / chosen as f64 * 100.0)?;
         }
-        writeln!(f, "; {} MB filled into free room", megabytes(ahead.filled_bytes))?;
+        writeln!(f, "; {} MB filled into free slots", megabytes(ahead.filled_bytes))?;
         if let Some(hot) = &self.hot {
             writeln!(f, "{hot}")?;
         }
@@ -99,12 +97,12 @@ fn megabytes(bytes: u64) -> u64 {
     bytes / 1_000_000
 }
 
-/// Where the timeline is, and what is missing of it.
+/// One line about a timeline: its file, and what is missing from it.
 pub fn timeline(saved: &SavedTimeline) -> String {
     let SavedTimeline { path, size, spans, dropped } = saved;
     let mut text = format!("timeline: {spans} spans, {size} in {}", path.display());
     if *dropped > 0 {
-        text += &format!("; it was full, {dropped} spans that came later are missing");
+        text += &format!("; it is full, and {dropped} later spans are missing");
     }
     if *spans == 0 {
         text += "; nothing streamed in this run";

@@ -1,4 +1,4 @@
-//! How experts are reused: a formula, or what a recorded run did.
+//! How often experts are reused: a formula, or what a recorded run did.
 
 use super::trace_file;
 use crate::error::CliError;
@@ -11,17 +11,17 @@ use terrace_plan::HitCurve;
 use terrace_store::PolicyKind;
 use terrace_store::tools::replay::{Replay, ReplayPolicy};
 
-/// Residencies at which a trace is replayed, in percent of the experts' bytes.
+/// Sizes of the slots with which a trace is replayed, in percent of the experts' bytes.
 const BUDGETS: [u64; 7] = [5, 10, 20, 30, 45, 60, 80];
 
-/// Where the curve comes from.
+/// The source of the hit curve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hits {
-    /// What trained models do.
+    /// Trained models.
     Typical,
-    /// All experts alike.
+    /// Uniform use of all experts.
     Uniform,
-    /// A recorded run's.
+    /// A recorded run.
     Trace(PathBuf),
 }
 
@@ -48,10 +48,10 @@ impl fmt::Display for Hits {
 }
 
 impl Hits {
-    /// The curve; none: the model's usual one.
+    /// The hit curve. `None` stands for the model's usual one.
     ///
     /// # Errors
-    /// A file that is no trace, or has no experts.
+    /// The file is not a trace, or contains no experts.
     pub fn curve(&self) -> Result<Option<HitCurve>, CliError> {
         let file = match self {
             Self::Typical => return Ok(None),
@@ -61,14 +61,14 @@ impl Hits {
         let trace = trace_file::read(file)?;
         let bad = |reason: String| CliError::Trace { path: file.clone(), reason };
         if trace.groups.is_empty() {
-            return Err(bad("it holds no MoE block, so there is nothing to replay".into()));
+            return Err(bad("the trace has no MoE block, so there is nothing to replay".into()));
         }
         let replay = Replay::new(&trace);
         let all = trace.managed_bytes();
         let mut points = Vec::new();
         for percent in BUDGETS {
             let slots = ByteSize(all.bytes() / 100 * percent);
-            // Budgets that do not hold one block have no hits.
+            // Slots too small for one block have no hits.
             let Ok(result) = replay.run(&ReplayPolicy::Online(PolicyKind::Lru), slots) else { continue };
             let counts = if result.decode.passes > 0 { result.decode } else { result.total() };
             points.push((percent as f64 / 100.0, counts.hit_rate()));

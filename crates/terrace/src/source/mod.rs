@@ -1,4 +1,4 @@
-//! MODEL: a path, something on the hub, or nothing, which means the bundled model.
+//! MODEL: a path, a model on the hub, or nothing, which means the bundled model.
 
 pub mod hit_curve;
 pub mod hub;
@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 /// File name of the bundled model.
 const BUNDLED: &str = "tiny-moe-Q4_K.gguf";
 
-/// The local file (of a split model: the first) of what was asked for; downloads it if it must.
+/// The local file of a model (for a split model, its first shard); downloads it if necessary.
 ///
 /// # Errors
-/// The hub's, or [`CliError::NoBundledModel`].
+/// Errors of the hub, or [`CliError::NoBundledModel`].
 pub fn resolve(model: Option<&str>) -> Result<PathBuf, CliError> {
     match model {
         Some(name) => match name.strip_prefix("hf:") {
@@ -26,13 +26,13 @@ pub fn resolve(model: Option<&str>) -> Result<PathBuf, CliError> {
         },
         None => {
             let path = bundled()?;
-            eprintln!("no MODEL given: running the bundled {}", path.display());
+            eprintln!("no MODEL given: using the bundled {}", path.display());
             Ok(path)
         }
     }
 }
 
-/// The file of what was asked for, if it is here already.
+/// The local file of a model. `None` if it would have to be downloaded.
 pub fn local(model: Option<&str>) -> Option<PathBuf> {
     let path = match model {
         None => bundled().ok()?,
@@ -44,16 +44,16 @@ pub fn local(model: Option<&str>) -> Option<PathBuf> {
     path.is_file().then_some(path)
 }
 
-/// A model's header: a local file, or what was fetched of a remote one.
+/// A model's header: a local file, or the downloaded beginning of a remote one.
 pub enum Header {
-    /// The file.
+    /// The model's file.
     Local(PathBuf),
-    /// Its beginning.
+    /// The beginning of the file.
     Remote(RemoteHeader),
 }
 
 impl Header {
-    /// What to read.
+    /// The file to read.
     pub fn path(&self) -> &Path {
         match self {
             Self::Local(path) => path,
@@ -62,16 +62,16 @@ impl Header {
     }
 }
 
-/// The header of what was asked for; of a remote model nothing else is downloaded.
+/// The header of a model. Of a remote model, nothing else is downloaded.
 ///
 /// # Errors
-/// The hub's.
+/// Errors of the hub.
 pub fn header(model: &str) -> Result<Header, CliError> {
     match model.strip_prefix("hf:") {
         None => Ok(Header::Local(PathBuf::from(model))),
         Some(remote) => {
             let (hub, remote) = (Hub::from_environment()?, RemoteModel::parse(remote)?);
-            // What was downloaded before need not be asked for again.
+            // An earlier download makes another request unnecessary.
             match hub.cached(&remote) {
                 Some(path) => Ok(Header::Local(path)),
                 None => Ok(Header::Remote(crate::term::signals::busy(|| hub.header(&remote))?)),
@@ -80,7 +80,8 @@ pub fn header(model: &str) -> Result<Header, CliError> {
     }
 }
 
-/// `$TERRACE_BUNDLED_MODEL`, beside the program, in its installation's share, or in the source tree it was built of.
+/// Finds the bundled model: `$TERRACE_BUNDLED_MODEL`, beside the program, in the installation's
+/// `share`, or in the source tree.
 fn bundled() -> Result<PathBuf, CliError> {
     if let Some(path) = std::env::var_os("TERRACE_BUNDLED_MODEL").filter(|p| !p.is_empty()) {
         let path = PathBuf::from(path);
@@ -94,7 +95,7 @@ fn bundled() -> Result<PathBuf, CliError> {
         .chain([source.clone()]);
     for path in candidates {
         if path.is_file() {
-            // Without the `..` steps it reads better in messages.
+            // Without `..`, the path reads better in messages.
             return Ok(path.canonicalize().unwrap_or(path));
         }
     }

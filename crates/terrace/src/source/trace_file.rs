@@ -1,24 +1,24 @@
-//! Routing traces in files.
+//! Files of routing traces.
 
 use crate::error::CliError;
 use std::path::Path;
 use terrace_model::ByteSize;
 use terrace_model::trace::Trace;
 
-/// A trace is written from memory, where it is limited to a quarter of this.
+/// Maximum size of a file. Traces are written from memory, where the limit is a quarter of this.
 const MOST: u64 = 1 << 30;
 
-/// Reads a trace's file.
+/// Reads the file of a trace.
 ///
 /// # Errors
-/// A file that cannot be read, or is no trace.
+/// The file cannot be read, or is not a trace.
 pub fn read(path: &Path) -> Result<Trace, CliError> {
     let name = path.display().to_string();
     let len = std::fs::metadata(path).map_err(CliError::io(&name))?.len();
     if len > MOST {
         return Err(CliError::Trace {
             path: path.to_owned(),
-            reason: format!("{} are too many", ByteSize(len)),
+            reason: format!("the file has {}, and a trace has at most {}", ByteSize(len), ByteSize(MOST)),
         });
     }
     let bytes = std::fs::read(path).map_err(CliError::io(&name))?;

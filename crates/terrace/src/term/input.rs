@@ -1,9 +1,9 @@
-//! Texts from files and stdin.
+//! Text from files and stdin.
 
 use crate::error::CliError;
 use std::path::Path;
 
-/// A prompt file's text, less one newline at its end.
+/// Reads a text file, without one newline at its end.
 ///
 /// # Errors
 /// The file cannot be read or is not UTF-8.
@@ -13,10 +13,10 @@ pub fn file(path: &Path) -> Result<String, CliError> {
     text(bytes, &what)
 }
 
-/// The text that bytes of `what` are, less one newline at its end.
+/// Reads bytes of `what` as text, without one newline at the end.
 ///
 /// # Errors
-/// They are not UTF-8.
+/// The bytes are not UTF-8.
 pub fn text(bytes: Vec<u8>, what: &str) -> Result<String, CliError> {
     let mut text = String::from_utf8(bytes)
         .map_err(|error| CliError::NotUtf8 { what: what.into(), offset: error.utf8_error().valid_up_to() })?;

@@ -1,12 +1,12 @@
-//! Texts onto stdout.
+//! Text to stdout.
 
 use crate::error::CliError;
 use std::io::{ErrorKind, Write};
 
-/// A whole text and a line end onto stdout.
+/// Prints a text and a line end to stdout.
 ///
 /// # Errors
-/// [`CliError::Io`], unless the reader has simply read enough.
+/// [`CliError::Io`], except if the reader has closed the pipe.
 pub fn print(text: &str) -> Result<(), CliError> {
     let mut stdout = std::io::stdout().lock();
     match writeln!(stdout, "{}", text.trim_end()).and_then(|()| stdout.flush()) {

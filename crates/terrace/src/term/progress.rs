@@ -3,7 +3,7 @@
 use indicatif::ProgressDrawTarget;
 use std::io::IsTerminal;
 
-/// A terminal on stderr; elsewhere nothing is drawn.
+/// Stderr if it is a terminal; otherwise nothing is drawn.
 pub fn target() -> ProgressDrawTarget {
     if std::io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() }
 }

@@ -1,4 +1,5 @@
-//! Ctrl-C: ends what is running cleanly the first time, the program the second time. A server takes SIGTERM for the same.
+//! Ctrl-C: the first one ends the running work cleanly, the second one ends the program. For a
+//! server, SIGTERM does the same.
 
 use crate::error::CliError;
 use signal_hook::consts::SIGTERM;
@@ -8,35 +9,36 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Set by the first Ctrl-C, until somebody [`take`]s it.
+/// Set by the first Ctrl-C, and cleared by [`take`].
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-/// Whether anything is running that looks at [`INTERRUPTED`] or at [`ENGINE`]'s flag.
+/// Whether work is running that checks [`INTERRUPTED`] or the flag in [`ENGINE`].
 static BUSY: AtomicBool = AtomicBool::new(false);
-/// The engine's own flag, while there is one.
+/// The flag that ends the engine's work, while there is an engine.
 static ENGINE: Mutex<Option<Arc<AtomicBool>>> = Mutex::new(None);
 
-/// Told when one of these changes.
+/// Notified when one of these changes.
 static NEWS: Condvar = Condvar::new();
 
 /// Exit code of an interrupted program, as shells count it: 128 + SIGINT.
 const CODE: u8 = 130;
 
-/// From now on Ctrl-C is ours.
+/// Handles Ctrl-C from now on.
 pub fn install() {
     if let Err(error) = ctrlc::set_handler(interrupt) {
-        tracing::warn!("Ctrl-C will end the program at once: {error}");
+        tracing::warn!("cannot handle Ctrl-C, so it will end the program at once: {error}");
     }
 }
 
-/// Does what Ctrl-C does.
+/// Acts as on Ctrl-C.
 pub fn interrupt() {
     let again = INTERRUPTED.swap(true, Ordering::SeqCst);
     if again {
-        // It takes too long for the person waiting. Nothing is destroyed: ggml's threads may be computing with it.
+        // The user does not want to wait. Nothing is freed: ggml's threads may still be computing
+        // with it.
         signal_hook::low_level::exit(CODE.into());
     }
     if !BUSY.load(Ordering::SeqCst) {
-        // There is nothing to end cleanly.
+        // There is no work to end cleanly.
         std::process::exit(CODE.into());
     }
     if let Some(flag) = &*engine() {
@@ -45,10 +47,10 @@ pub fn interrupt() {
     wake();
 }
 
-/// From now on SIGTERM does what Ctrl-C does.
+/// Lets SIGTERM act like Ctrl-C from now on.
 ///
 /// # Errors
-/// A signal that cannot be handled.
+/// The signal cannot be handled.
 pub fn on_terminate() -> Result<(), CliError> {
     let mut signals = Signals::new([SIGTERM]).map_err(CliError::io("SIGTERM"))?;
     let handle = move || signals.forever().for_each(|_| interrupt());
@@ -56,7 +58,8 @@ pub fn on_terminate() -> Result<(), CliError> {
     thread.map(drop).map_err(CliError::io("SIGTERM"))
 }
 
-/// Waits for Ctrl-C, or until something else has ended: that is seen at once by [`wake`], or within a second.
+/// Waits for Ctrl-C or until `ended` returns true, which is checked after each [`wake`] and every
+/// second.
 pub fn wait(ended: impl Fn() -> bool) {
     const LOOK: Duration = Duration::from_secs(1);
     let mut guard = engine();
@@ -65,18 +68,18 @@ pub fn wait(ended: impl Fn() -> bool) {
     }
 }
 
-/// Has whoever waits look again.
+/// Makes [`wait`] check again.
 pub fn wake() {
     let _guard = engine();
     NEWS.notify_all();
 }
 
-/// Names the flag that ends the engine's work.
+/// Sets the flag that ends the engine's work.
 pub fn set_engine(flag: Arc<AtomicBool>) {
     *engine() = Some(flag);
 }
 
-/// From now on Ctrl-C leaves the engine alone.
+/// Leaves the engine alone on Ctrl-C from now on.
 pub fn forget_engine() {
     *engine() = None;
 }
@@ -85,12 +88,13 @@ fn engine() -> MutexGuard<'static, Option<Arc<AtomicBool>>> {
     ENGINE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether Ctrl-C was pressed.
+/// Whether Ctrl-C was pressed since the start or the last [`take`].
 pub fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::SeqCst)
 }
 
-/// Whether Ctrl-C was pressed, forgotten from now on: a conversation goes on behind a stopped answer.
+/// Whether Ctrl-C was pressed; clears that, so that a conversation continues after a stopped
+/// answer.
 pub fn take() -> bool {
     if let Some(flag) = &*engine() {
         flag.store(false, Ordering::SeqCst);
@@ -98,8 +102,8 @@ pub fn take() -> bool {
     INTERRUPTED.swap(false, Ordering::SeqCst)
 }
 
-/// Runs `work`, which promises to look at [`interrupted`] or to end by the engine's flag: Ctrl-C then waits for it. One may be
-/// within another.
+/// Runs `work`, which must check [`interrupted`] or end when the engine's flag is set; Ctrl-C waits
+/// for it. Calls can be nested.
 pub fn busy<T>(work: impl FnOnce() -> T) -> T {
     struct AsBefore(bool);
     impl Drop for AsBefore {
@@ -111,7 +115,7 @@ pub fn busy<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// The program's exit code: an interrupted one says so, whatever else it came to.
+/// The program's exit code: 130 after Ctrl-C, whatever else happened.
 pub fn finish(code: ExitCode) -> ExitCode {
     if interrupted() { ExitCode::from(CODE) } else { code }
 }

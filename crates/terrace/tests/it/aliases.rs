@@ -52,13 +52,13 @@ fn keys_and_values_have_types_of_their_own() {
 #[test]
 fn what_is_not_to_be_had_is_refused_with_the_reason() {
     for (words, reason) in [
-        (vec!["run", "--mlock"], "--mlock: memory that is locked"),
-        (vec!["run", "-ts", "3,1"], "-ts: accelerators get what fits"),
+        (vec!["run", "--mlock"], "--mlock: locked memory"),
+        (vec!["run", "-ts", "3,1"], "-ts: the plan gives each accelerator what fits"),
         (vec!["run", "-np", "2"], "-np: this command has no such option"),
-        (vec!["run", "--override-kv", "a.b=int:1"], "--override-kv: Terrace plans by the file's own header"),
-        (vec!["run", "--flash-attn=off"], "--flash-attn: attention is computed fused"),
-        (vec!["run", "-hf", "a/b:Q4_K_M"], "--hf-repo: files are named"),
-        (vec!["serve", "-np", "2", "-c", "512"], "each slot has a context of its own"),
+        (vec!["run", "--override-kv", "a.b=int:1"], "--override-kv: Terrace plans from the file's header"),
+        (vec!["run", "--flash-attn=off"], "--flash-attn: attention is always fused"),
+        (vec!["run", "-hf", "a/b:Q4_K_M"], "--hf-repo: a file cannot be chosen by its type"),
+        (vec!["serve", "-np", "2", "-c", "512"], "--ctx-size with --parallel is ambiguous"),
         (vec!["run", "--mmap", "--stream", "experts", "x.gguf", "-p", "x"], "--mmap leaves all weights"),
     ] {
         let output = run(&words);
@@ -105,7 +105,10 @@ fn variables_and_keys_have_their_old_names_as_well() {
     let file = dir.path().join("config.toml");
     fs::write(&file, "manage = \"everything\"\n").unwrap();
     let error = failure(&run(["run", "x", "--config", file.to_str().unwrap()]), 2);
-    assert!(error.contains("key `manage`") && error.contains("what streams"), "{error}");
+    assert!(
+        error.contains("key `manage`") && error.contains("must be experts, ffn, all, none or auto"),
+        "{error}"
+    );
     let output = terrace().args(["run", "x"]).env("TERRACE_MANAGE", "everything").output().unwrap();
     assert!(failure(&output, 2).contains("everything"), "{}", stderr(&output));
     let mut both = terrace();

@@ -195,21 +195,21 @@ fn runs_do_what_is_planned() {
 #[test]
 fn why_there_are_none_is_said() {
     let text = stderr(&generate(&["--ram-budget", "6MiB", "--hot-cache", "2MiB"]));
-    assert!(text.contains("--hot-cache does nothing: no device has memory"), "{text}");
+    assert!(text.contains("--hot-cache has no effect: no device has memory"), "{text}");
     let text = stderr(&generate(&["--hot-cache", "2MiB"]));
-    assert!(text.contains("--hot-cache does nothing: no experts are streamed"), "{text}");
+    assert!(text.contains("--hot-cache has no effect: no experts are streamed"), "{text}");
     let text = failure(&generate(&["--hot-cache", "much"]), 2);
     assert!(text.contains("--hot-cache"), "{text}");
     let server = RpcServer::start(ByteSize::mib(64)).unwrap();
     let with = [&STREAMED[..], &["--rpc", server.endpoint(), "--hot-split", "on"]].concat();
     let text = stderr(&generate(&with));
-    assert!(text.contains("--hot-split does nothing without a size of --hot-cache"), "{text}");
+    assert!(text.contains("--hot-split has no effect without a size for --hot-cache"), "{text}");
     let text = stderr(&generate(&[&with[..], &["--hot-cache", "2MiB"]].concat()));
-    assert!(text.contains("--hot-split does nothing: there is only one device"), "{text}");
+    assert!(text.contains("--hot-split has no effect: there is only one device"), "{text}");
     let other = RpcServer::start(ByteSize::mib(64)).unwrap();
     let with = [&with[..], &["--rpc", other.endpoint(), "--hot-cache", "2MiB"]].concat();
     let text = stderr(&generate(&with));
-    assert!(text.contains("--hot-split does nothing: the experts of layer 0 are too small"), "{text}");
+    assert!(text.contains("--hot-split has no effect: the experts of layer 0 are too small"), "{text}");
 }
 
 #[test]

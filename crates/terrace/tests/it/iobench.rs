@@ -55,7 +55,11 @@ fn json_has_the_promised_fields_and_a_short_file_leaves_nothing_behind() {
     }
     assert!(report["kept_in"].is_null());
     assert!(report["not_kept_because"].as_str().unwrap().contains("2 MiB"));
-    assert!(stderr(&output).contains("warning: the recommendation is not kept"), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("warning: the recommended settings are not saved"),
+        "{}",
+        stderr(&output)
+    );
     assert!(!dir.path().join("terrace").exists());
 }
 
@@ -70,7 +74,7 @@ fn a_directory_is_measured_and_what_was_found_is_kept_for_its_device() {
         assert!(text.contains(part), "{part}: {text}");
     }
     let kept = cache.path().join("terrace/io.json");
-    assert!(text.contains(&format!("kept for this device in {}", kept.display())), "{text}");
+    assert!(text.contains(&format!("saved for this device in {}", kept.display())), "{text}");
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "the temporary file is gone");
     let settings: Value = serde_json::from_slice(&fs::read(&kept).unwrap()).unwrap();
     let depth = settings["devices"][0]["queue_depth"].as_u64().unwrap();

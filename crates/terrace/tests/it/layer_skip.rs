@@ -76,7 +76,7 @@ fn what_cannot_be_skipped_is_refused() {
     // No layer is as similar as that: an empty list, which changes nothing.
     let table = calibrate(&file, "1.0");
     assert!(
-        table.status.success() && stdout(&table).contains("no streamed layer is above 1"),
+        table.status.success() && stdout(&table).contains("no streamed layer has a similarity above 1"),
         "{}",
         stdout(&table)
     );
@@ -89,7 +89,7 @@ fn what_cannot_be_skipped_is_refused() {
     let output = run(["run", other.to_str().unwrap(), "-p", "x", "-n", "1", "--layer-skip", path]);
     let error = failure(&output, 1);
     assert!(error.contains("skip.json") && error.contains("terrace-tiny-moe"), "{error}");
-    assert!(stderr(&output).contains("hint: make one with"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("hint: write one with"), "{}", stderr(&output));
 
     assert!(failure(&run(base.iter().chain(&["--stock", "--layer-skip", path])), 1).contains("stock"));
     let bench = ["bench", model.to_str().unwrap(), "--baseline", "--layer-skip", path];
@@ -100,5 +100,5 @@ fn what_cannot_be_skipped_is_refused() {
     std::fs::write(&file, "{}").unwrap();
     assert!(failure(&run(base.iter().chain(&["--layer-skip", path])), 1).contains("not a layer skip file"));
     assert!(failure(&calibrate(&file, "2"), 2).contains("from -1 to 1"));
-    assert!(failure(&on_text("calibrate-skip", &["--stock"]), 2).contains("calibration"));
+    assert!(failure(&on_text("calibrate-skip", &["--stock"]), 2).contains("calibrate-skip needs all layers"));
 }

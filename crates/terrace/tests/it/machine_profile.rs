@@ -51,7 +51,7 @@ fn what_is_measured_is_kept_and_used_until_it_is_stale() {
     let more = json(&profile(home, &["--no-storage", "--types", "f16", "--json"]));
     assert!(more["cpu"]["matmul"]["f16"].is_object() && more["cpu"]["matmul"]["q4_K"].is_object());
     let shown = profile(home, &[]);
-    assert!(stdout(&shown).contains("measured before; from") && stdout(&shown).contains("q4_K"));
+    assert!(stdout(&shown).contains("measured earlier, from") && stdout(&shown).contains("q4_K"));
     // It is a machine's description, too.
     let given = at(home).arg("plan").arg(bundled()).arg("--machine").arg(&file).output().unwrap();
     assert!(given.status.success(), "{}", stderr(&given));
@@ -75,7 +75,7 @@ fn what_is_measured_is_kept_and_used_until_it_is_stale() {
         assert!(warning.contains(part) && warning.contains("--refresh"), "{warning}");
     }
     let anew = profile(home, &["--no-storage", "--types", "q8_0", "--json"]);
-    assert!(stderr(&anew).contains("written anew"), "{}", stderr(&anew));
+    assert!(stderr(&anew).contains("overwritten"), "{}", stderr(&anew));
     assert!(json(&anew)["cpu"]["matmul"]["q4_K"].is_null());
 }
 
@@ -167,7 +167,7 @@ fn the_doctor_examines_this_machine() {
         let line = line.unwrap_or_else(|| panic!("no {check} in {lines:#?}"));
         assert!(line.starts_with("ok ") || line.starts_with("warn "), "{line}");
     }
-    assert!(stdout(&output).contains("never measured: terrace machine"));
+    assert!(stdout(&output).contains("never measured: run terrace machine"));
     let report = json(&doctor(&["--json", home.path().to_str().unwrap()]));
     assert_eq!(report["findings"].as_array().unwrap().len(), lines.len());
     assert!(failure(&doctor(&["/nonexistent/m.gguf"]), 1).contains("/nonexistent/m.gguf"));

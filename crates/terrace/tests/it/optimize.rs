@@ -91,7 +91,7 @@ fn what_is_found_is_kept_and_later_runs_take_it() {
     let text = stderr(&output);
     for trial in trials {
         let line = format!("{}: ", trial["settings"].as_str().unwrap());
-        assert!(text.lines().any(|l| l.starts_with(&line) && l.contains(" against ")), "{line}: {text}");
+        assert!(text.lines().any(|l| l.starts_with(&line) && l.contains(", best so far ")), "{line}: {text}");
     }
     assert!(text.lines().any(|line| line.starts_with("--queue-depth: auto or 8, ")), "{text}");
     let file: Value = serde_json::from_slice(&fs::read(kept(config.path())).unwrap()).unwrap();
@@ -149,7 +149,7 @@ fn what_is_wrong_with_a_preset_is_a_warning() {
         "{text}"
     );
     for (bad, part) in [
-        ("{".to_owned(), "not a file of presets"),
+        ("{".to_owned(), "not a preset file"),
         (good.replace("\"version\": 1", "\"version\": 7"), "version 7"),
         (good.replace("tiny-moe", "other"), "another model"),
     ] {
@@ -183,12 +183,12 @@ fn an_interrupted_search_keeps_what_it_has() {
     let mut child = command.spawn().unwrap();
     // The first value that was judged: the defaults have their times by then.
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-    assert!(lines.any(|line| line.unwrap().contains(" against ")));
+    assert!(lines.any(|line| line.unwrap().contains(", best so far ")));
     Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130));
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("ended before all was tried") && text.contains("kept in "), "{text}");
+    assert!(text.contains("stopped before all values were tried") && text.contains("saved in "), "{text}");
     assert!(kept(config.path()).is_file());
 }
 

@@ -243,7 +243,7 @@ fn wrong_input_is_one_line() {
             "storage": [{"sequential_bytes_per_s": -1}]}"#,
     );
     for (args, code, part) in [
-        (vec!["--profile", &no_profile], 2, "no machine profile"),
+        (vec!["--profile", &no_profile], 2, "not a description of a machine"),
         (vec!["--profile", &stale], 1, "version 9"),
         (vec!["--profile", &slow], 1, "sequential_bytes_per_s is -1"),
         (vec!["--profile", "/nonexistent/p.json"], 1, "/nonexistent/p.json"),

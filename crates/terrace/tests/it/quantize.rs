@@ -53,7 +53,7 @@ fn a_model_of_one_file_per_tensor_runs() {
     let output = limited(32);
     let error = failure(&output, 1);
     assert!(error.contains(".gguf") && error.contains("Too many open files"), "{error}");
-    assert!(stderr(&output).contains("hint: `ulimit -n`"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("raise `ulimit -n`"), "{}", stderr(&output));
 }
 
 #[test]

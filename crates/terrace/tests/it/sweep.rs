@@ -139,7 +139,7 @@ fn what_cannot_be_swept() {
     let dir = TempDir::new().unwrap();
     let (model, out) = (bundled(), dir.path().join("s.jsonl"));
     let cases: [(&[&str], i32, &str); 7] = [
-        (&[], 2, "replace tensors by"),
+        (&[], 2, "no donor"),
         (&["--type", "q9"], 2, "q4_K"),
         (&["--type", "q2_K"], 1, "already q4_K"),
         (&["--donor", "/nonexistent.gguf"], 1, "/nonexistent.gguf"),
@@ -158,7 +158,7 @@ fn what_cannot_be_swept() {
     let output = sweep(&out, &[&q2], &tight);
     let error = failure(&output, 1);
     assert!(
-        error.contains("smallest mix") && stderr(&output).contains("hint: give --budget"),
+        error.contains("smallest mix") && stderr(&output).contains("hint: use --budget"),
         "{}",
         stderr(&output)
     );

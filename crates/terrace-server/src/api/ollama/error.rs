@@ -5,7 +5,7 @@ use crate::response::json;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json as object};
 
-/// An error in Ollama's form: its text alone.
+/// An error in Ollama's form, which is only its text.
 pub struct OllamaError(ApiError);
 
 impl From<ApiError> for OllamaError {
@@ -25,7 +25,7 @@ impl IntoResponse for OllamaError {
     }
 }
 
-/// What stands for an error in a stream of pieces.
+/// The object for an error within a stream.
 pub fn error_object(error: &ApiError) -> Value {
     object!({"error": error.message()})
 }

@@ -1,4 +1,4 @@
-//! Ollama's completions: of a prompt, and of conversations.
+//! Ollama's completions, of prompts and of conversations.
 
 use super::error::{OllamaError, error_object};
 use super::time::time;
@@ -22,7 +22,7 @@ use terrace_ggml::llama::Sampling;
 /// `POST /api/generate`.
 ///
 /// # Errors
-/// A request that cannot be answered.
+/// The request cannot be answered.
 pub async fn generate(
     State(app): State<Arc<App>>,
     LoadedModel(ready): LoadedModel,
@@ -34,7 +34,7 @@ pub async fn generate(
 /// `POST /api/chat`.
 ///
 /// # Errors
-/// A request that cannot be answered.
+/// The request cannot be answered.
 pub async fn chat(
     State(app): State<Arc<App>>,
     LoadedModel(ready): LoadedModel,
@@ -52,7 +52,7 @@ async fn answer(kind: Kind, app: &Arc<App>, ready: &Arc<Ready>, body: Body) -> R
     let form = Ollama { kind, model: ready.name.clone(), begin };
     match request.job {
         Some(job) => Ok(respond(app, ready, job, request.stream, form).await?),
-        // Without a prompt it is a wish that the model be loaded.
+        // Ollama's clients load a model by a request without a prompt.
         None => {
             let mut value = form.object(String::new(), true);
             value["done_reason"] = "load".into();
@@ -61,7 +61,7 @@ async fn answer(kind: Kind, app: &Arc<App>, ready: &Arc<Ready>, body: Body) -> R
     }
 }
 
-/// Which of the two.
+/// Which of the two endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Generate,
@@ -94,7 +94,7 @@ fn options_of(mut options: Fields, app: &App, ready: &Ready) -> Result<Chosen, A
     let n_max = sampling::n_max(&mut options, app, &["num_predict"])?;
     let context = i64::try_from(ready.facts.context).unwrap_or(i64::MAX);
     if let Some(wanted) = options.integer("num_ctx", 1..=i64::MAX)?.filter(|&wanted| wanted > context) {
-        let message = format!("`options.num_ctx` is {wanted}, and the server's context has {context} tokens");
+        let message = format!("`options.num_ctx` is {wanted}, but the server's context has {context} tokens");
         return Err(
             ApiError::unsupported("options.num_ctx", message).with(ready.advise(Reason::ContextTooSmall))
         );
@@ -112,7 +112,8 @@ fn conversation(fields: &mut Fields, ready: &Ready) -> Result<Option<Prompt>, Ap
     chat_tokens(&prompt::messages(messages)?, ready).map(Some)
 }
 
-/// One prompt, as a conversation of its own: unless it is raw, or the model knows of no conversations.
+/// A single prompt, as a conversation of its own; as plain text if `raw` is set or the model has no
+/// chat template.
 fn single(fields: &mut Fields, ready: &Ready) -> Result<Option<Prompt>, ApiError> {
     let text = fields.text("prompt")?.unwrap_or_default();
     let system = fields.text("system")?.filter(|system| !system.is_empty());
@@ -124,7 +125,7 @@ fn single(fields: &mut Fields, ready: &Ready) -> Result<Option<Prompt>, ApiError
         if system.is_some() {
             return Err(ApiError::field(
                 "system",
-                "a system message needs the model's chat template, which is not used here",
+                "a system message needs a chat template, but the request is raw or the model has none",
             ));
         }
         return prompt::text_tokens(&text, ready).map(Some);
@@ -137,7 +138,7 @@ fn chat_tokens(messages: &[Message], ready: &Ready) -> Result<Prompt, ApiError> 
     prompt::chat_tokens(&prompt::render(messages, true, ready)?, ready)
 }
 
-/// The form of answers.
+/// Answers in Ollama's form.
 struct Ollama {
     kind: Kind,
     model: String,

@@ -1,4 +1,4 @@
-//! What Ollama says of its models: here there is one.
+//! Ollama's endpoints about models, of which there is one.
 
 use super::error::OllamaError;
 use super::time::time;
@@ -23,7 +23,7 @@ pub async fn version() -> Response {
 /// `GET /api/tags`.
 ///
 /// # Errors
-/// The model's file cannot be read any more.
+/// The model's file can no longer be read.
 pub async fn tags(LoadedModel(ready): LoadedModel) -> Result<Response, OllamaError> {
     models(ready, |_| {}).await
 }
@@ -31,10 +31,10 @@ pub async fn tags(LoadedModel(ready): LoadedModel) -> Result<Response, OllamaErr
 /// `GET /api/ps`.
 ///
 /// # Errors
-/// The model's file cannot be read any more.
+/// The model's file can no longer be read.
 pub async fn ps(LoadedModel(ready): LoadedModel) -> Result<Response, OllamaError> {
     models(ready, |model| {
-        // It stays for as long as the server does.
+        // The model stays loaded for as long as the server runs.
         model["expires_at"] = time(DateTime::<Utc>::MAX_UTC).into();
         model["size_vram"] = 0.into();
     })
@@ -64,7 +64,7 @@ async fn models(
 /// `POST /api/show`.
 ///
 /// # Errors
-/// The model's file cannot be read any more.
+/// The model's file can no longer be read.
 pub async fn show(LoadedModel(ready): LoadedModel, _: Body) -> Result<Response, OllamaError> {
     Ok(off_thread(move || {
         let summary = summary(&ready)?;
@@ -112,7 +112,8 @@ fn parameters(count: u64) -> String {
     }
 }
 
-/// A name for the model that others do not have. It is no digest of its bytes, which would take as long as reading them.
+/// An identifier of the model. It is not a digest of its bytes, which would take as long as reading
+/// them.
 fn digest(ready: &Ready) -> String {
     let identity = &ready.facts.identity;
     let text =

@@ -1,4 +1,4 @@
-//! Ollama's API over the one model that is served: whatever it is called in a request, it answers.
+//! Ollama's API. The one loaded model answers, whatever name a request has for it.
 
 mod error;
 mod generate;

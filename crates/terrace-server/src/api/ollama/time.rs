@@ -1,4 +1,4 @@
-//! Times as Ollama writes them.
+//! Times in Ollama's format.
 
 use chrono::{DateTime, SecondsFormat, Utc};
 

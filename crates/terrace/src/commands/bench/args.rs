@@ -11,31 +11,33 @@ pub struct BenchArgs {
     #[doc = "MODEL."]
     #[arg(value_name = "MODEL", env = "TERRACE_MODEL", help = MODEL_HELP)]
     pub model: Option<String>,
-    /// The prompt [default: a paragraph of English]
+    /// File with the prompt [default: a paragraph of English]
     #[arg(long, value_name = "FILE")]
     pub prompt_file: Option<PathBuf>,
     /// Tokens to generate in each run
     #[arg(short, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     pub n: u32,
-    /// Measured runs of each side, after one to warm up
+    /// Measured runs of each side, after one warm-up run
     #[arg(short, long, value_name = "R", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub repetitions: u32,
-    /// Compare with stock llama.cpp in the same binary, run for run
+    /// Compare with stock llama.cpp in the same binary, in alternating runs
     #[arg(long)]
     pub baseline: bool,
-    /// Whether the baseline repacks weights (other rounding: tokens may then differ)
+    /// Whether the baseline repacks weights, which rounds differently, so that tokens may differ
     #[arg(long, value_name = "on|off", requires = "baseline", default_value = "off")]
     pub baseline_repack: OnOff,
-    /// After the measured runs, write the timeline of one more of Terrace, for Perfetto or chrome://tracing
+    /// After the measured runs, record the timeline of one more Terrace run, for Perfetto or
+    /// chrome://tracing
     #[arg(long, value_name = "FILE", env = "TERRACE_TIMELINE")]
     pub timeline: Option<PathBuf>,
     /// Empty the page cache before each run (needs root)
     #[arg(long)]
     pub cold: bool,
-    /// Limit each run's memory, page cache included, by a control group (needs root); implies --cold
+    /// Limit each run's memory, page cache included, with a control group (needs root); implies
+    /// --cold
     #[arg(long, value_name = "SIZE")]
     pub memory_cap: Option<ByteSize>,
-    /// Compare the plan's estimates with what was measured, term by term
+    /// Compare the plan's estimates with the measurements, term by term
     #[arg(long)]
     pub check_plan: bool,
     /// Print one JSON object instead of the table

@@ -1,18 +1,18 @@
-//! What a run of `bench` is told.
+//! The command line of a run that `bench` starts.
 
 use crate::args::{EngineArgs, OnOff};
 use std::ffi::OsString;
 use std::path::Path;
 
-/// What this process was told of loading and computing, its children are told in the same words.
+/// Builds the command line of a child process, which gets the engine's options of this process.
 pub fn arguments(engine: &EngineArgs, n: u32, model: &Path, prompt: &Path) -> Vec<OsString> {
     let mut words = engine.words.clone();
-    // Of a preset they have all by name.
+    // The child gets the settings of a preset by name.
     for (name, value) in engine.presets.from_preset.iter().flat_map(|preset| &preset.settings) {
         words.set(name, value);
     }
     words.set("preset", "off");
-    // What one run keeps would make the next one, of the same text, foreknow all.
+    // A warm start would let each run know the experts of the one before, which had the same text.
     words.set("warm-start", engine.cache.warm_start.unwrap_or(OnOff::Off).name());
     let mut all: Vec<OsString> = ["run", "--json", "--temp=0", "--seed=1"].map(OsString::from).into();
     all.extend(["-n".into(), n.to_string().into(), "--file".into(), prompt.into()]);
@@ -42,11 +42,11 @@ mod tests {
         engine
     }
 
-    /// What a child makes of what it is told, its words aside.
+    /// The options as a child parses them, apart from its words.
     fn told(engine: &EngineArgs) -> EngineArgs {
         let run = arguments(engine, 5, Path::new("m.gguf"), Path::new("prompt"));
         let told = self::engine([OsString::from("terrace")].into_iter().chain(run));
-        // A preset is the bench's, and its runs have all of it by name.
+        // Only the bench reads presets; its runs get their settings by name.
         assert_eq!(told.presets.preset.to_string(), "off");
         EngineArgs { presets: engine.presets.clone(), words: engine.words.clone(), ..told }
     }

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use terrace_model::ByteSize;
 
-/// Names of one version's files.
+/// Names of the files of one version of control groups.
 struct Layout {
     root: &'static str,
-    /// Sets the limit.
+    /// The file that sets the limit.
     limit: &'static str,
-    /// Files that keep the limit from being evaded by swapping, where the kernel has them, with their value.
+    /// The file that disables swap by the value 0, if the kernel has it.
     no_swap: &'static str,
 }
 
@@ -19,16 +19,16 @@ const V2: Layout = Layout { root: "/sys/fs/cgroup", limit: "memory.max", no_swap
 const V1: Layout =
     Layout { root: "/sys/fs/cgroup/memory", limit: "memory.limit_in_bytes", no_swap: "memory.swappiness" };
 
-/// A control group of our own; removed when dropped.
+/// A control group for the runs; removed when dropped.
 pub struct MemoryCap {
     group: PathBuf,
 }
 
 impl MemoryCap {
-    /// A group for runs of at most `limit`.
+    /// Creates a group whose processes have at most `limit`.
     ///
     /// # Errors
-    /// No control groups, or none that this process may make.
+    /// There are no control groups, or this process cannot create one.
     pub fn new(limit: ByteSize) -> Result<Self, BenchError> {
         let v1 = Path::new(V1.root).join("memory.limit_in_bytes").exists();
         let layout = if v1 { V1 } else { V2 };
@@ -39,14 +39,16 @@ impl MemoryCap {
             move |source: io::Error| BenchError::Prepare { what: "--memory-cap", path, source }
         };
         if !v1 {
-            // Often already so; where it is neither so nor allowed, the limit's file below is missing.
+            // Often enabled already. If it is neither enabled nor allowed, the limit's file is
+            // missing below.
             let _ = std::fs::write(Path::new(layout.root).join("cgroup.subtree_control"), "+memory");
         }
         let group = Path::new(layout.root).join(format!("terrace-bench-{}", std::process::id()));
         std::fs::create_dir(&group).map_err(failed(group.clone()))?;
         let cap = Self { group };
         let path = cap.group.join(layout.limit);
-        // Opened as it is, not created: on this file system a missing file means a missing feature.
+        // Opens the file without creating it: on this file system a missing file means a missing
+        // feature.
         write_existing(&path, &limit.bytes().to_string()).map_err(failed(path))?;
         let path = cap.group.join(layout.no_swap);
         match write_existing(&path, "0") {
@@ -55,8 +57,8 @@ impl MemoryCap {
         }
     }
 
-    /// A command that becomes `program` within the group: it enters before it becomes it, so that nothing of the
-    /// program is outside the limit.
+    /// A command that enters the group and then executes `program`, so that all of the program is
+    /// within the limit.
     pub fn command(&self, program: &Path) -> Command {
         let mut command = Command::new("/bin/sh");
         command
@@ -70,14 +72,14 @@ impl MemoryCap {
 
 impl Drop for MemoryCap {
     fn drop(&mut self) {
-        // A group lives until its last process is reaped, which may be a moment away.
+        // A group can be removed only after its last process was reaped, which may take a moment.
         for _ in 0..20 {
             if std::fs::remove_dir(&self.group).is_ok() {
                 return;
             }
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
-        tracing::warn!("{} could not be removed", self.group.display());
+        tracing::warn!("cannot remove the control group {}", self.group.display());
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the plan expected, beside what was measured.
+//! Compares the plan's estimates with measurements.
 
 use super::stats::Spread;
 use crate::report::{RunReport, StoreReport};
@@ -6,22 +6,23 @@ use serde::Serialize;
 use std::fmt::Write;
 use terrace_plan::parts::{Estimate, TermKind};
 
-/// One thing that the plan estimated.
+/// One estimate, and the measurement.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Check {
-    /// What.
+    /// What is compared.
     pub term: &'static str,
-    /// By the plan.
+    /// The plan's estimate.
     pub estimate: f64,
-    /// Median of the runs.
+    /// Median of the measured runs.
     pub measured: f64,
-    /// `estimate / measured - 1`, in percent; none where nothing was measured.
+    /// `estimate / measured - 1`, in percent. `None` if the measurement is 0.
     pub error_percent: Option<f64>,
 }
 
-/// The terms of Terrace's runs, the first of which is left out; none if the model has no plan with estimates.
+/// Compares the estimates with Terrace's runs, of which the first is left out. `None` if the plan
+/// has no estimates.
 pub fn checks(runs: &[RunReport]) -> Option<Vec<Check>> {
-    // The last run knew the prompt's length.
+    // The plan of the last run knows the length of the prompt.
     let estimate = runs.last()?.plan.get("placement")?.get("estimate")?.clone();
     let estimate: &Estimate = &serde_json::from_value(estimate).ok()?;
     let mut checks = Vec::new();
@@ -34,7 +35,7 @@ pub fn checks(runs: &[RunReport]) -> Option<Vec<Check>> {
     };
     check("decode, tokens/s", estimate.decode_tok_s, &|run| Some(run.timings.decode_tps));
     check("prefill, tokens/s", estimate.prefill_tok_s, &|run| Some(run.timings.prompt_tps));
-    check("a token, ms", 1e3 / estimate.decode_tok_s, &|run| Some(run.timings.decode_ms / tokens(run)?));
+    check("per token, ms", 1e3 / estimate.decode_tok_s, &|run| Some(run.timings.decode_ms / tokens(run)?));
     let streams = estimate.read_per_token.bytes() > 0;
     if !streams {
         return Some(checks);
@@ -47,7 +48,9 @@ pub fn checks(runs: &[RunReport]) -> Option<Vec<Check>> {
     check("computing experts, ms", part(TermKind::Experts, false), &|run| {
         per_token(run, |store| store.experts_ms)
     });
-    check("computing else, ms", part(TermKind::Dense, false), &|run| per_token(run, |store| store.dense_ms));
+    check("computing the rest, ms", part(TermKind::Dense, false), &|run| {
+        per_token(run, |store| store.dense_ms)
+    });
     check("waiting, ms", part(TermKind::Waiting, false), &|run| per_token(run, |store| store.stall_ms));
     check("reading hidden, %", hidden(estimate) * 100.0, &|run| Some(run.decode?.overlap * 100.0));
     if let Some(hits) = estimate.hit_rate {
@@ -58,20 +61,20 @@ pub fn checks(runs: &[RunReport]) -> Option<Vec<Check>> {
 
 const MIB: f64 = 1048576.0;
 
-/// Tokens after the first: it comes with the prompt.
+/// Tokens after the first one, which is part of the prefill.
 fn tokens(run: &RunReport) -> Option<f64> {
     let tokens = run.tokens.len().saturating_sub(1);
     (tokens > 0).then_some(tokens as f64)
 }
 
-/// Share of the reading that nobody waits for.
+/// Share of the reading time during which nothing waits.
 fn hidden(estimate: &Estimate) -> f64 {
     let reading = estimate.ms(|term| term.kind == TermKind::Reading);
     let waiting = estimate.ms(|term| term.kind == TermKind::Waiting && !term.beside);
     if reading > 0.0 { (1.0 - waiting / reading).max(0.0) } else { 0.0 }
 }
 
-/// The checks as a table.
+/// Formats the comparison as a table.
 pub fn table(checks: &[Check]) -> String {
     let mut out =
         format!("\n{:<24} {:>11} {:>11} {:>8}\n", "plan against reality", "estimate", "measured", "error");

@@ -1,4 +1,4 @@
-//! Child processes and their preparation.
+//! Child processes, and the preparation of their runs.
 
 use super::arguments::arguments;
 use super::cap::MemoryCap;
@@ -10,23 +10,23 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The first index at which two runs differ, with what each has there.
+/// The first index at which two runs differ, with the tokens of both.
 pub fn first_difference(a: &[i32], b: &[i32]) -> Option<(usize, Option<i32>, Option<i32>)> {
     let len = a.len().max(b.len());
     (0..len).map(|i| (i, a.get(i).copied(), b.get(i).copied())).find(|(_, a, b)| a != b)
 }
 
-/// One of the things compared.
+/// One side of the comparison.
 pub struct Side {
     /// `terrace` or `stock`.
     pub name: &'static str,
-    /// Of stock: whether it repacks.
+    /// Whether stock llama.cpp repacks. `None` for Terrace.
     pub repack: Option<OnOff>,
     args: Vec<OsString>,
 }
 
 impl Side {
-    /// Terrace, with the options of the bench.
+    /// Terrace, with the bench's options.
     pub fn terrace(args: &BenchArgs, model: &Path, prompt: &Path) -> Self {
         Self { name: "terrace", repack: None, args: arguments(&args.engine, args.n, model, prompt) }
     }
@@ -45,18 +45,18 @@ impl Side {
         Self { name: "stock", repack: Some(args.baseline_repack), args: all }
     }
 
-    /// From now on estimates are for a prompt of so many tokens.
+    /// Sets the length of the prompt that estimates assume from now on.
     pub fn expect_prompt(&mut self, tokens: usize) {
         self.args.insert(1, tokens.max(1).to_string().into());
         self.args.insert(1, "--expected-prompt".into());
     }
 
-    /// Runs it once, to be measured.
+    /// Runs once, to be measured.
     pub fn run(&self, cap: Option<&MemoryCap>) -> Result<RunReport, BenchError> {
         self.start(cap, "--no-timeline".into())
     }
 
-    /// Runs it once more, to have its timeline in `path`.
+    /// Runs once more, and writes the timeline to `path`.
     pub fn timeline(&self, cap: Option<&MemoryCap>, path: &Path) -> Result<RunReport, BenchError> {
         let mut option = OsString::from("--timeline=");
         option.push(path);
@@ -64,7 +64,7 @@ impl Side {
     }
 
     fn start(&self, cap: Option<&MemoryCap>, timeline: OsString) -> Result<RunReport, BenchError> {
-        // The running binary, even if the file was replaced meanwhile.
+        // The running binary, even if the file was replaced in the meantime.
         let program = PathBuf::from("/proc/self/exe");
         let program = program.canonicalize().unwrap_or(program);
         let mut command = match cap {
@@ -82,7 +82,7 @@ impl Side {
         if !output.status.success() {
             let line =
                 stderr.lines().find_map(|l| l.strip_prefix("error: ")).or_else(|| stderr.lines().last());
-            let reason = line.unwrap_or("it gave no reason").to_owned();
+            let reason = line.unwrap_or("it printed no error").to_owned();
             let hint = stderr.lines().find_map(|l| l.strip_prefix("hint: ")).map(String::from);
             return Err(BenchError::Failed {
                 side: self.name,
@@ -91,7 +91,7 @@ impl Side {
                 hint,
             });
         }
-        // What a run warns of concerns its numbers.
+        // Warnings of a run concern its numbers.
         if !stderr.is_empty() {
             eprint!("{stderr}");
         }
@@ -100,7 +100,7 @@ impl Side {
     }
 }
 
-/// Empties the page cache, so that every byte comes from the disk.
+/// Empties the page cache, so that every byte is read from disk.
 pub fn drop_page_cache() -> Result<(), BenchError> {
     let path = PathBuf::from("/proc/sys/vm/drop_caches");
     rustix::fs::sync();

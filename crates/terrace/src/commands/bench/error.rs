@@ -1,4 +1,4 @@
-//! What ends a measurement.
+//! Errors of measurements.
 
 use std::path::PathBuf;
 
@@ -8,80 +8,80 @@ pub enum BenchError {
     /// A run could not be started.
     #[error("cannot start {}: {source}", .program.display())]
     Start {
-        /// This binary.
+        /// The program, which is this binary.
         program: PathBuf,
         /// The system's reason.
         source: std::io::Error,
     },
     /// A run failed.
-    #[error("the {side} run ended with {status}: {reason}")]
+    #[error("the {side} run failed ({status}): {reason}")]
     Failed {
         /// `terrace` or `stock`.
         side: &'static str,
         /// Exit code or signal.
         status: String,
-        /// Its own error line.
+        /// Its error line.
         reason: String,
-        /// Its own hint.
+        /// Its hint.
         hint: Option<String>,
     },
-    /// A run printed something else than a report.
-    #[error("the {side} run printed no report: {reason}")]
+    /// A run printed something other than a report.
+    #[error("the {side} run printed no valid report: {reason}")]
     NoReport {
         /// `terrace` or `stock`.
         side: &'static str,
-        /// Why it is none.
+        /// Why it is not a report.
         reason: String,
     },
-    /// Runs that should be equal are not.
+    /// Runs generated different tokens.
     #[error(
-        "the runs do not agree, so their times mean nothing: {side} run {run} has {} as token {at}, terrace run 0 has {}",
+        "the runs generated different tokens, so their times cannot be compared: token {at} is {} in {side} run {run} and {} in terrace run 0",
         token(*got), token(*expected)
     )]
     Disagree {
         /// `terrace` or `stock`.
         side: String,
-        /// Which of its runs, 0 to warm up.
+        /// The number of the run; 0 is the warm-up.
         run: usize,
-        /// The first token that differs, from 0.
+        /// The first token that differs, counted from 0.
         at: usize,
-        /// What the first run has there.
+        /// The token of the first run.
         expected: Option<i32>,
-        /// What this one has.
+        /// The token of this run.
         got: Option<i32>,
-        /// Whether the baseline was allowed other rounding.
+        /// Whether the baseline was allowed to round differently.
         repacked: bool,
     },
-    /// The machine does not let itself be prepared.
+    /// The machine cannot be prepared for a run.
     #[error("{what}: {}: {source}", .path.display())]
     Prepare {
-        /// What was tried.
+        /// The option that asked for it.
         what: &'static str,
-        /// Where.
+        /// The file that failed.
         path: PathBuf,
         /// The system's reason.
         source: std::io::Error,
     },
-    /// There is no control group to limit memory with.
+    /// There is no control group that could limit memory.
     #[error("--memory-cap: no memory control group is mounted under /sys/fs/cgroup")]
     NoControlGroup,
 }
 
 fn token(token: Option<i32>) -> String {
-    token.map_or_else(|| "the end".into(), |t| t.to_string())
+    token.map_or_else(|| "missing".into(), |t| t.to_string())
 }
 
 impl BenchError {
-    /// What the user can do.
+    /// The hint for the error, if there is one.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Failed { hint, .. } => hint.clone(),
             Self::Disagree { repacked: true, .. } => {
                 Some("repacked weights round differently: use --baseline-repack off".into())
             }
-            Self::Disagree { .. } => Some("this is a defect in terrace itself; please report it".into()),
+            Self::Disagree { .. } => Some("this is a bug in terrace; please report it".into()),
             Self::Prepare { .. } | Self::NoControlGroup => {
-                Some("--cold and --memory-cap need root, and control groups that may be written".into())
+                Some("run as root; --memory-cap also needs control groups that can be written".into())
             }
             _ => None,
         }

@@ -1,5 +1,5 @@
-//! `terrace bench`: runs of this same binary as child processes, so that each has its own memory, its own peak of
-//! it, and no warm pages of the one before.
+//! `terrace bench`: starts this binary as child processes, so that each run has its own memory and
+//! its own peak of it, and finds no warm pages of the run before.
 
 mod args;
 mod arguments;
@@ -28,28 +28,29 @@ use std::io::Write;
 use std::path::Path;
 use terrace_engine::TimelineFile;
 
-/// Prompt of runs that bring none: prose, since repeated tokens route unlike any real text.
+/// The default prompt: prose, because repeated tokens are routed unlike real text.
 const PROMPT: &str = "The lighthouse keeper had counted the ships that passed since his first winter on the rock, \
     and wrote each of them into a ledger with the hour, the weather and the flag. Most nights the page stayed \
     empty. When the fog came in from the north he lit the second lamp, wound the bell, and sat by the window with \
     his coat on, listening for the engines that sometimes answered. It was on such a night, late in October, that";
 
-/// Measures, and prints the numbers only if all runs said the same.
+/// Measures, and prints the numbers if all runs generated the same tokens.
 ///
 /// # Errors
-/// A run that fails; runs that disagree; a machine that does not let itself be prepared as asked.
+/// A run fails, runs disagree, or the machine cannot be prepared.
 pub fn bench(args: &BenchArgs) -> Result<(), CliError> {
     if args.baseline && args.engine.compute.layer_skip.is_some() {
         return Err(CliError::Usage {
-            message: "--layer-skip changes the tokens, so there is nothing to compare with --baseline".into(),
-            hint: "measure with and without --layer-skip; `terrace perplexity` tells what it costs".into(),
+            message: "--layer-skip changes the tokens, so they cannot be compared with --baseline".into(),
+            hint: "measure with and without --layer-skip; `terrace perplexity` measures its cost".into(),
         });
     }
     let model = source::resolve(args.model.as_deref())?;
     let prompt = prompt(args.prompt_file.as_deref())?;
     let cap = args.memory_cap.map(MemoryCap::new).transpose()?;
     let cold = args.cold || cap.is_some();
-    // Not at the end of all runs: can it be written? Whatever was begun there goes at once.
+    // Checks that the timeline can be written before any run, rather than after all of them. The
+    // check leaves no file.
     args.timeline.as_deref().map(TimelineFile::create).transpose()?;
     let mut sides = vec![Side::terrace(args, &model, prompt.path())];
     if args.baseline {
@@ -79,16 +80,16 @@ pub fn bench(args: &BenchArgs) -> Result<(), CliError> {
     print(&text)
 }
 
-/// The plan against reality.
+/// Compares the plan's estimates with the measurements.
 fn checked(runs: &[RunReport]) -> Result<Vec<Check>, CliError> {
     check_plan::checks(runs).ok_or_else(|| CliError::Usage {
-        message: "--check-plan: there are no estimates for this model, which has no layers".into(),
+        message: "--check-plan: the plan has no estimates, because the model has no layers".into(),
         hint: "leave out --check-plan".into(),
     })
 }
 
-/// One run of each side to warm up, then `repetitions` of each in turn (A, B, A, B): what drifts, drifts for both.
-/// The runs of each side in order, the first to warm up.
+/// Runs each side once as a warm-up, then `repetitions` times in turn (A, B, A, B), so that drift
+/// affects both sides alike. Returns the runs by side, the warm-up first.
 fn measure(
     sides: &mut [Side],
     repetitions: u32,
@@ -123,7 +124,7 @@ fn measure(
     Ok(runs)
 }
 
-/// Every run, the warm-up too, must have generated the same tokens.
+/// Checks that all runs, warm-ups included, generated the same tokens.
 fn agree(sides: &[Side], runs: &[Vec<RunReport>]) -> Result<(), BenchError> {
     let reference = &runs[0][0].tokens;
     for (side, runs) in sides.iter().zip(runs) {
@@ -153,10 +154,10 @@ fn bar(runs: u64) -> ProgressBar {
     ProgressBar::with_draw_target(Some(runs), progress::target()).with_style(style)
 }
 
-/// The prompt that is measured with: the file's, or one of ours.
+/// A temporary file with the prompt: the text of the file, or the default prompt.
 ///
 /// # Errors
-/// The file cannot be read, or ours not written.
+/// The file cannot be read, or the temporary file cannot be written.
 pub fn prompt(path: Option<&Path>) -> Result<tempfile::NamedTempFile, CliError> {
     prompt_file(&match path {
         Some(path) => input::file(path)?,
@@ -164,11 +165,12 @@ pub fn prompt(path: Option<&Path>) -> Result<tempfile::NamedTempFile, CliError> 
     })
 }
 
-/// The prompt in a file of its own, so that nothing can change it between two runs; gone when dropped.
+/// Writes the prompt to a temporary file, so that nothing can change it between two runs; deleted
+/// when dropped.
 fn prompt_file(text: &str) -> Result<tempfile::NamedTempFile, CliError> {
     let failed = || CliError::io("temporary prompt file");
     let mut file = tempfile::NamedTempFile::new().map_err(failed())?;
-    // Runs drop one newline at a file's end; this one is theirs to drop.
+    // Runs drop one newline at the end of a file.
     file.write_all(format!("{text}\n").as_bytes()).and_then(|()| file.flush()).map_err(failed())?;
     Ok(file)
 }
@@ -199,7 +201,7 @@ mod tests {
         let mut other = same.clone();
         other[1][2] = report(&[1, 2, 4]);
         let error = agree(&sides, &other).unwrap_err();
-        assert!(error.to_string().contains("stock run 2 has 4 as token 2, terrace run 0 has 3"), "{error}");
+        assert!(error.to_string().contains("token 2 is 4 in stock run 2 and 3 in terrace run 0"), "{error}");
         assert!(error.hint().unwrap().contains("--baseline-repack off"));
         let numbers = Comparison::of(&sides, &same);
         assert_eq!(numbers.rows[0].ratio.as_ref().map(|r| r.median), Some(1.0));

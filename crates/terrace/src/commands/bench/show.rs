@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A table: one row per metric, one column per side, the ratio behind.
+/// A table with a row per metric, a column per side, and the ratio last.
 pub fn table(args: &BenchArgs, model: &Path, runs: &[Vec<RunReport>], comparison: &Comparison) -> String {
     let first = &runs[0][0];
     let mut out = String::new();
@@ -56,7 +56,7 @@ fn cell(spread: Option<&Spread>, scale: f64) -> String {
     format!("{} [{} - {}]", number(spread.median), number(spread.min), number(spread.max))
 }
 
-/// One object with everything, each run's values included.
+/// One JSON object with everything, including the values of each run.
 pub fn json(args: &BenchArgs, model: &Path, runs: &[Vec<RunReport>], comparison: &Comparison) -> Value {
     let first = &runs[0][0];
     let mut sides = Map::new();
@@ -93,7 +93,7 @@ pub fn json(args: &BenchArgs, model: &Path, runs: &[Vec<RunReport>], comparison:
     })
 }
 
-/// Processor, cores and memory.
+/// The CPU, its cores and the memory.
 fn machine() -> Option<String> {
     let info = std::fs::read_to_string("/proc/cpuinfo").ok()?;
     let model = info.lines().find_map(|l| l.strip_prefix("model name")).and_then(|l| l.split_once(": "));

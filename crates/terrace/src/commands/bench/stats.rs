@@ -4,18 +4,18 @@ use super::child::Side;
 use crate::report::RunReport;
 use serde::Serialize;
 
-/// What is measured of each run: name, unit, whether more is better, and how it is read.
+/// A number that is read from each run's report.
 pub struct Metric {
-    /// Key in JSON.
+    /// The key in JSON.
     pub key: &'static str,
-    /// Name and unit for people.
+    /// Name and unit, for the table.
     pub label: &'static str,
-    /// Divides the value for people.
+    /// Divisor of the value in the table.
     pub scale: f64,
     read: fn(&RunReport) -> Option<f64>,
 }
 
-/// All of them, the most important first.
+/// All metrics, the most important first.
 pub const METRICS: [Metric; 16] = [
     Metric { key: "decode_tps", label: "decode, tokens/s", scale: 1.0, read: |r| Some(r.timings.decode_tps) },
     Metric {
@@ -55,7 +55,7 @@ pub const METRICS: [Metric; 16] = [
     },
     Metric {
         key: "dense_ms",
-        label: "computing else, ms",
+        label: "computing the rest, ms",
         scale: 1.0,
         read: |r| r.store.map(|s| s.dense_ms),
     },
@@ -64,27 +64,27 @@ pub const METRICS: [Metric; 16] = [
     Metric { key: "overlap", label: "reading hidden, %", scale: 0.01, read: |r| r.store.map(|s| s.overlap) },
     Metric {
         key: "duty",
-        label: "disk while missing, %",
+        label: "disk during demand, %",
         scale: 0.01,
         read: |r| r.store.and_then(|s| s.duty),
     },
 ];
 
-/// The middle and the ends of some values.
+/// Median, minimum and maximum of some values.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Spread {
-    /// Middle value; of an even number, the mean of the two in the middle.
+    /// The median; for an even number of values, the mean of the two in the middle.
     pub median: f64,
-    /// Least.
+    /// The minimum.
     pub min: f64,
-    /// Most.
+    /// The maximum.
     pub max: f64,
-    /// All, in the order of the runs.
+    /// All values, in the order of the runs.
     pub values: Vec<f64>,
 }
 
 impl Spread {
-    /// Of at least one value.
+    /// Computes the spread. `None` without values.
     pub fn of(values: Vec<f64>) -> Option<Self> {
         let mut sorted = values.clone();
         sorted.sort_by(f64::total_cmp);
@@ -96,24 +96,25 @@ impl Spread {
 
 /// One metric over all sides.
 pub struct Row {
-    /// Which.
+    /// The metric.
     pub metric: &'static Metric,
-    /// Of each side; none where a side has no such number.
+    /// The spread of each side. `None` if a side has no such number.
     pub sides: Vec<Option<Spread>>,
-    /// Of the pairs of runs, terrace / stock; none without a baseline or where stock's number is 0.
+    /// Ratios terrace / stock of the pairs of runs. `None` without a baseline, or if one of stock's
+    /// numbers is 0.
     pub ratio: Option<Spread>,
 }
 
-/// All numbers of a bench, warm-up left out.
+/// All numbers of a bench, without the warm-ups.
 pub struct Comparison {
     /// Names of the sides.
     pub names: Vec<&'static str>,
-    /// The numbers.
+    /// One row per metric.
     pub rows: Vec<Row>,
 }
 
 impl Comparison {
-    /// Puts the runs side by side.
+    /// Compares the sides' runs.
     pub fn of(sides: &[Side], runs: &[Vec<RunReport>]) -> Self {
         let rows = METRICS.iter().map(|metric| {
             let values: Vec<Option<Vec<f64>>> =

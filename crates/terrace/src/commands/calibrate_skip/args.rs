@@ -1,4 +1,4 @@
-//! The command line of `terrace calibrate-skip`.
+//! The options of `terrace calibrate-skip`.
 
 use crate::args::{EngineArgs, MODEL_HELP, TestingArgs};
 use clap::Args;
@@ -10,19 +10,20 @@ pub struct CalibrateSkipArgs {
     #[doc = "MODEL."]
     #[arg(value_name = "MODEL", env = "TERRACE_MODEL", help = MODEL_HELP)]
     pub model: Option<String>,
-    /// The text to measure on
+    /// Text to measure on
     #[arg(short, long, value_name = "FILE")]
     pub file: PathBuf,
-    /// The file to write, for --layer-skip
+    /// File to write, for --layer-skip
     #[arg(short, long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// Skip streamed layers whose output is more similar to their input than this (mean cosine similarity)
+    /// Skip streamed layers whose output is more similar to their input than this (mean cosine
+    /// similarity)
     #[arg(long, value_name = "X", default_value_t = 0.98, value_parser = similarity)]
     pub threshold: f64,
     /// Chunks of the text to evaluate, --ctx tokens each [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub chunks: Option<u32>,
-    /// Print one JSON object instead of the table: what --out writes
+    /// Print the JSON object that --out writes instead of the table
     #[arg(long)]
     pub json: bool,
     /// Placement.
@@ -36,6 +37,6 @@ pub struct CalibrateSkipArgs {
 fn similarity(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(x) if (-1.0..=1.0).contains(&x) => Ok(x),
-        _ => Err("a cosine similarity is a number from -1 to 1".into()),
+        _ => Err("must be a number from -1 to 1".into()),
     }
 }

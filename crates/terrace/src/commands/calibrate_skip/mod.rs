@@ -13,18 +13,18 @@ use std::ops::ControlFlow;
 use terrace_engine::{LayerSkip, Measured};
 use terrace_eval::{CalibrationPass, Calibrator};
 
-/// Measures which layers change little, and what leaving them out costs.
+/// Measures which layers change little, and the cost of skipping them.
 ///
 /// # Errors
-/// The text's, the engine's, or the file's.
+/// Errors of the text, the engine or the output file.
 pub fn calibrate_skip(args: &CalibrateSkipArgs, verbose: bool) -> Result<(), CliError> {
     if args.testing.stock || args.engine.compute.layer_skip.is_some() {
         return Err(CliError::Usage {
-            message: "calibration measures the whole model, with Terrace".into(),
+            message: "calibrate-skip needs all layers of the model, computed by Terrace".into(),
             hint: "leave out --stock and --layer-skip".into(),
         });
     }
-    // Before the model: bad input should not cost a load.
+    // Before the load, so that bad input costs no load.
     let text = input::file(&args.file)?;
     let (adjust, options) = chunk_options(&args.engine, args.chunks);
     let model = args.model.as_deref();
@@ -34,7 +34,7 @@ pub fn calibrate_skip(args: &CalibrateSkipArgs, verbose: bool) -> Result<(), Cli
     let streamed = calibrator.engine().streamed_layers();
     if streamed.is_empty() {
         eprintln!("warning: no layer streams with these options, so none will be skipped");
-        eprintln!("hint: calibrate with the --ram-budget and --stream that the model will run with");
+        eprintln!("hint: calibrate with the --ram-budget and --stream of later runs");
     }
     let mut bar = ChunkBar::new();
     let measured = signals::busy(|| {
@@ -61,7 +61,7 @@ pub fn calibrate_skip(args: &CalibrateSkipArgs, verbose: bool) -> Result<(), Cli
     })
 }
 
-/// A line per layer, then what it comes to.
+/// A table with a line per layer, then the perplexities.
 fn table(skip: &LayerSkip, streamed: &[u32]) -> String {
     let mut text = String::from("layer  similarity\n");
     for (layer, similarity) in (0..).zip(&skip.similarity) {
@@ -79,7 +79,7 @@ fn table(skip: &LayerSkip, streamed: &[u32]) -> String {
     };
     let _ = writeln!(text, "all layers: perplexity {}", show(&skip.without));
     if skip.skip.is_empty() {
-        let _ = writeln!(text, "no streamed layer is above {}", skip.threshold);
+        let _ = writeln!(text, "no streamed layer has a similarity above {}", skip.threshold);
     } else {
         let layers: Vec<String> = skip.skip.iter().map(u32::to_string).collect();
         let _ = writeln!(text, "without {}: perplexity {}", layers.join(", "), show(&skip.with));

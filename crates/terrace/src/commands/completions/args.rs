@@ -6,6 +6,6 @@ use clap_complete::Shell;
 /// `terrace completions`.
 #[derive(Debug, Args)]
 pub struct CompletionsArgs {
-    /// The shell that the script is for
+    /// Shell to print the script for
     pub shell: Shell,
 }

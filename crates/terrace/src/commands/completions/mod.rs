@@ -11,7 +11,7 @@ use clap::Command;
 /// Prints a shell's completion script for `command`.
 ///
 /// # Errors
-/// Stdout's.
+/// Stdout cannot be written.
 pub fn completions(args: &CompletionsArgs, mut command: Command) -> Result<(), CliError> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "terrace", &mut script);

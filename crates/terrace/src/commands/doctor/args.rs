@@ -5,10 +5,11 @@ use clap::Args;
 /// `terrace doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// A model, or a file or directory where models are [default: the current directory]
+    /// A model, or a file or directory on the disk that holds models [default: the current
+    /// directory]
     #[arg(value_name = "MODEL|PATH")]
     pub place: Option<String>,
-    /// Print one JSON object instead of the lines
+    /// Print one JSON object instead of text
     #[arg(long)]
     pub json: bool,
 }

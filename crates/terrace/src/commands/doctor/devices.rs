@@ -5,12 +5,12 @@ use std::path::Path;
 use terrace_ggml::devices::devices;
 use terrace_model::ByteSize;
 
-/// With less free than this share, somebody else uses the device.
+/// With a smaller share of its memory free, another program uses the device.
 const LITTLE: f64 = 0.25;
 
 pub struct Devices {
     all: Vec<Device>,
-    /// Drivers of the system for whose devices ggml may have been built without support.
+    /// Drivers of the system for devices that ggml may have been built without support for.
     system: Vec<&'static str>,
 }
 
@@ -46,14 +46,14 @@ impl Checks for Devices {
     fn judge(&self) -> Vec<Finding> {
         if self.all.is_empty() {
             return vec![match self.system.as_slice() {
-                [] => Finding::ok("devices", "no accelerator; the processor computes"),
+                [] => Finding::ok("devices", "no accelerator; the CPU computes everything"),
                 drivers => Finding::warn(
                     "devices",
                     format!(
-                        "the system has a driver for {} devices, this build uses none",
+                        "the system has a driver for {} devices, but this build cannot use them",
                         drivers.join(" and ")
                     ),
-                    "build ggml with support for it",
+                    "build ggml with support for them",
                 ),
             }];
         }

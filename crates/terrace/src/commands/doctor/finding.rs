@@ -1,4 +1,4 @@
-//! What a check comes to.
+//! The findings of checks.
 
 use serde::Serialize;
 use std::fmt;
@@ -9,7 +9,7 @@ use std::fmt;
 pub enum Level {
     /// As it should be.
     Ok,
-    /// Runs work, slower or with less than there could be.
+    /// Runs work, but slower than necessary or with less memory.
     Warn,
     /// Runs are impossible.
     Bad,
@@ -25,10 +25,10 @@ impl fmt::Display for Level {
     }
 }
 
-/// One line.
+/// One finding, which is one line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What was looked at.
+    /// What was checked.
     pub check: &'static str,
     /// How serious it is.
     pub level: Level,
@@ -39,17 +39,17 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// As it should be.
+    /// A finding without anything to do.
     pub fn ok(check: &'static str, text: impl Into<String>) -> Self {
         Self { check, level: Level::Ok, text: text.into(), advice: None }
     }
 
-    /// It could be better, and this is how.
+    /// A finding about something that could be better, with advice.
     pub fn warn(check: &'static str, text: impl Into<String>, advice: impl Into<String>) -> Self {
         Self { check, level: Level::Warn, text: text.into(), advice: Some(advice.into()) }
     }
 
-    /// Nothing runs until this is done.
+    /// A finding that makes runs impossible, with advice.
     pub fn bad(check: &'static str, text: impl Into<String>, advice: impl Into<String>) -> Self {
         Self { check, level: Level::Bad, text: text.into(), advice: Some(advice.into()) }
     }

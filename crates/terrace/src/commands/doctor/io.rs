@@ -1,20 +1,20 @@
-//! How weights can be read: io_uring, and the limits that the system sets to a process.
+//! How weights can be read: io_uring, and the system's limits for a process.
 
 use super::{Checks, Finding};
 use std::fs;
 use std::path::Path;
 use terrace_model::ByteSize;
 
-/// Files of a model in many shards, and what the program itself opens.
+/// Enough for the files of a model in many shards and those of the program itself.
 const MANY_FILES: u64 = 1024;
 const LEAST_FILES: u64 = 32;
-/// Below this little can be pinned; rings of current kernels do not count against it.
+/// Below this limit little memory can be locked. Rings of current kernels do not count against it.
 const LITTLE_LOCKED: u64 = 8 << 20;
 
 pub struct Io {
-    /// Why it is not to be had.
+    /// The reason if io_uring cannot be used.
     io_uring: Result<(), String>,
-    /// Bytes; none: no limit.
+    /// Bytes. `None`: no limit.
     locked: Option<u64>,
     files: Option<u64>,
 }
@@ -36,21 +36,21 @@ impl Checks for Io {
                 "io_uring",
                 reason.clone(),
                 "set the sysctl kernel.io_uring_disabled=0, or let the container's seccomp profile allow it; \
-                 until then threads read",
+                 until then, threads read with pread",
             ),
         };
         let locked = match self.locked {
             Some(bytes) if bytes < LITTLE_LOCKED => Finding::warn(
                 "memlock",
                 format!("{} may be locked", ByteSize(bytes)),
-                "raise it (ulimit -l, LimitMEMLOCK=): old kernels count io_uring's memory, and slots cannot be pinned",
+                "raise the limit (ulimit -l, LimitMEMLOCK=): old kernels count io_uring's memory, and slots cannot be locked",
             ),
             Some(bytes) => Finding::ok("memlock", format!("{} may be locked", ByteSize(bytes))),
             None => Finding::ok("memlock", "no limit"),
         };
         let files = match self.files {
             Some(count) if count < LEAST_FILES => {
-                Finding::bad("open files", format!("at most {count}"), "raise it: ulimit -n 4096")
+                Finding::bad("open files", format!("at most {count}"), "raise the limit: ulimit -n 4096")
             }
             Some(count) if count < MANY_FILES => Finding::warn(
                 "open files",
@@ -64,7 +64,7 @@ impl Checks for Io {
     }
 }
 
-/// The soft limit of a line of `/proc/self/limits`; none where there is none.
+/// The soft limit in a line of `/proc/self/limits`. `None`: no limit.
 fn limit(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
 }

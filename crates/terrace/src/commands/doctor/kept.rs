@@ -1,4 +1,4 @@
-//! What was measured before and is kept: the machine's profile, and the device's I/O settings.
+//! Saved measurements: the description of the machine, and the I/O settings of the device.
 
 use super::{Checks, Finding};
 use crate::user_dirs::user_dirs;
@@ -7,13 +7,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use terrace_host::machine::{Hardware, StoredProfile};
 use terrace_store::kept::MeasuredBy;
 
-/// Days after which kernels, drivers and disks may have changed.
+/// Age in days above which kernels, drivers and disks may have changed.
 const OLD: u64 = 180;
 
 pub struct Kept {
-    /// Days since the profile was measured; none: there is none; or why it is not used.
+    /// Days since the machine was measured, `None` if it never was; or the reason why the
+    /// description is not used.
     profile: Result<Option<u64>, String>,
-    /// The same of the settings, with what measured them and 10^9 bytes per second.
+    /// Days since the I/O settings were measured, what measured them, and 10^9 bytes per second.
     settings: Option<(u64, MeasuredBy, f64)>,
 }
 
@@ -39,29 +40,31 @@ impl Checks for Kept {
     fn judge(&self) -> Vec<Finding> {
         let profile = match &self.profile {
             Ok(Some(days)) if *days > OLD => {
-                Finding::warn("profile", format!("{days} days old"), "terrace machine --refresh")
+                Finding::warn("profile", format!("{days} days old"), "run terrace machine --refresh")
             }
-            Ok(Some(days)) => Finding::ok("profile", format!("of this machine, {days} days old")),
+            Ok(Some(days)) => Finding::ok("profile", format!("matches this machine, {days} days old")),
             Ok(None) => Finding::warn(
                 "profile",
                 "this machine was never measured",
-                "terrace machine makes plans exact",
+                "run terrace machine for more accurate plans",
             ),
-            Err(reason) => Finding::warn("profile", reason.clone(), "terrace machine --refresh"),
+            Err(reason) => Finding::warn("profile", reason.clone(), "run terrace machine --refresh"),
         };
         let settings = match self.settings {
             Some((days, MeasuredBy::Iobench, gbps)) if days <= OLD => {
-                Finding::ok("I/O settings", format!("by iobench, {gbps:.2} GB/s, {days} days old"))
+                Finding::ok("I/O settings", format!("from iobench, {gbps:.2} GB/s, {days} days old"))
             }
             Some((days, MeasuredBy::Iobench, _)) => {
-                Finding::warn("I/O settings", format!("{days} days old"), "terrace iobench PATH")
+                Finding::warn("I/O settings", format!("{days} days old"), "run terrace iobench PATH")
             }
             Some((days, MeasuredBy::Probe, gbps)) => Finding::warn(
                 "I/O settings",
-                format!("by a short probe, {gbps:.2} GB/s, {days} days old"),
-                "terrace iobench PATH tells more",
+                format!("from a short probe, {gbps:.2} GB/s, {days} days old"),
+                "run terrace iobench PATH to measure the device fully",
             ),
-            None => Finding::warn("I/O settings", "this device was never measured", "terrace iobench PATH"),
+            None => {
+                Finding::warn("I/O settings", "this device was never measured", "run terrace iobench PATH")
+            }
         };
         vec![profile, settings]
     }

@@ -1,13 +1,13 @@
-//! Memory: how much there is, who limits it, what the kernel says when it runs out.
+//! Memory: its size, its limits, and whether the kernel reports pressure.
 
 use super::{Checks, Finding};
 use std::fs;
 use std::path::Path;
 use terrace_model::ByteSize;
 
-/// A tiny model, its context and the program.
+/// Enough for a tiny model, its context and the program.
 const LEAST: ByteSize = ByteSize::mib(128);
-/// Share of the memory below which little is left for weights.
+/// Share of available memory below which little is left for weights.
 const LITTLE: f64 = 0.25;
 
 pub struct Memory {
@@ -31,7 +31,7 @@ impl Checks for Memory {
             swap_total: field(&meminfo, "SwapTotal:"),
             swap_free: field(&meminfo, "SwapFree:"),
             huge_pages: huge.as_deref().and_then(chosen),
-            // The file may be there and refuse to be read.
+            // The file may exist without being readable.
             pressure: fs::read_to_string("/proc/pressure/memory").is_ok(),
         }
     }
@@ -40,9 +40,9 @@ impl Checks for Memory {
         let Self { total, available, .. } = *self;
         let text = format!("{available} available of {total}");
         let free = if available < LEAST {
-            Finding::bad("memory", text, format!("end other programs; runs take {LEAST} at the least"))
+            Finding::bad("memory", text, format!("end other programs; a run needs at least {LEAST}"))
         } else if (available.bytes() as f64) < total.bytes() as f64 * LITTLE {
-            Finding::warn("memory", text, "others use most of it; what they free makes room for weights")
+            Finding::warn("memory", text, "other programs use most of it; ending some makes room for weights")
         } else {
             Finding::ok("memory", text)
         };
@@ -50,7 +50,7 @@ impl Checks for Memory {
             Some(limit) if limit < total => Finding::warn(
                 "cgroup",
                 format!("a control group limits this process to {limit} of {total}"),
-                "budgets follow the limit; raise memory.max (of a container: --memory) to use more",
+                "budgets stay within the limit; raise memory.max (for a container: --memory) to use more",
             ),
             _ => Finding::ok("cgroup", "no memory limit below the machine's"),
         };
@@ -69,24 +69,24 @@ impl Checks for Memory {
         };
         let huge = match self.huge_pages.as_deref() {
             Some(mode @ ("always" | "madvise")) => {
-                Finding::ok("huge pages", format!("transparent ones: {mode}"))
+                Finding::ok("huge pages", format!("transparent huge pages: {mode}"))
             }
             Some(mode) => Finding::warn(
                 "huge pages",
-                format!("transparent ones: {mode}"),
-                "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
+                format!("transparent huge pages: {mode}"),
+                "as root, echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
             ),
             None => Finding::warn(
                 "huge pages",
-                "the kernel does not offer them",
-                "nothing; slots use small pages",
+                "the kernel has no transparent huge pages",
+                "slots use small pages; nothing to do",
             ),
         };
         let pressure = if self.pressure {
-            Finding::ok("pressure", "the kernel tells when memory is short (PSI)")
+            Finding::ok("pressure", "the kernel reports memory pressure (PSI)")
         } else {
             let advice = "boot with psi=1 (CONFIG_PSI), so that budgets can shrink in time";
-            Finding::warn("pressure", "the kernel does not tell when memory is short", advice)
+            Finding::warn("pressure", "the kernel does not report memory pressure", advice)
         };
         vec![free, limit, swap, huge, pressure]
     }

@@ -1,6 +1,8 @@
-//! `terrace doctor`: what of this machine keeps Terrace from running, or from running well, and what to do about it.
+//! `terrace doctor`: finds what keeps Terrace from running on this machine, or from running well,
+//! and what to do about it.
 //!
-//! One file per group of checks. Each gathers facts and, in a function of those alone, judges them.
+//! One file per group of checks. Each gathers facts, and judges them in a function that depends on
+//! nothing else.
 
 mod args;
 mod devices;
@@ -22,10 +24,10 @@ use std::path::{Path, PathBuf};
 
 /// A group of checks.
 trait Checks: Sized {
-    /// Looks at the machine; models are at `place`.
+    /// Gathers the facts; models are at `place`.
     fn gather(place: &Path) -> Self;
 
-    /// What there is to say.
+    /// Judges the facts.
     fn judge(&self) -> Vec<Finding>;
 }
 
@@ -33,13 +35,13 @@ fn examine<C: Checks>(place: &Path) -> Vec<Finding> {
     C::gather(place).judge()
 }
 
-/// Examines the machine and prints a line for each finding. `false`: something makes runs impossible.
+/// Examines the machine and prints one line per finding. Returns `false` if runs are impossible.
 ///
 /// # Errors
-/// A place that is not there.
+/// The place does not exist.
 pub fn doctor(args: &DoctorArgs) -> Result<bool, CliError> {
     let place = match &args.place {
-        // A directory is no model, but a place.
+        // A directory is a place, not a model.
         Some(path) if Path::new(path).exists() => PathBuf::from(path),
         Some(model) => source::resolve(Some(model))?,
         None => std::env::current_dir().map_err(CliError::io("the current directory"))?,

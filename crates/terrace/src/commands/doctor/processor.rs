@@ -1,4 +1,4 @@
-//! The processor against what ggml was built for.
+//! The CPU's features, compared with those that ggml was built for.
 
 use super::{Checks, Finding};
 use std::path::Path;
@@ -24,10 +24,10 @@ impl Checks for Processor {
         };
         let (lacking, idle) = (without(&self.built, &self.has), without(&self.has, &self.built));
         let simd = if !lacking.is_empty() {
-            let text = format!("kernels were built for {lacking}, which this processor does not have");
+            let text = format!("kernels were built for {lacking}, which this CPU lacks");
             Finding::bad("cpu features", text, "build on this machine")
         } else if !idle.is_empty() {
-            let text = format!("kernels were built without {idle}");
+            let text = format!("kernels were built without {idle}, which this CPU has");
             Finding::warn(
                 "cpu features",
                 text,

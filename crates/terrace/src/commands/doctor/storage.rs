@@ -1,4 +1,4 @@
-//! Where models are: the file system, and reading around the page cache.
+//! The place of the models: its file system, and direct I/O.
 
 use super::{Checks, Finding};
 use std::path::Path;
@@ -6,16 +6,16 @@ use terrace_model::ByteSize;
 use terrace_store::check_direct_io;
 use terrace_store::kept::BlockDevice;
 
-/// File systems that are reached over a network.
+/// Network file systems.
 const REMOTE: [&str; 8] = ["nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "fuse.sshfs", "glusterfs"];
-/// Those that are memory.
+/// File systems in memory.
 const MEMORY: [&str; 2] = ["tmpfs", "ramfs"];
 
 pub struct Storage {
     place: String,
     readable: Result<(), String>,
     device: Option<BlockDevice>,
-    /// The alignment, or why there is none.
+    /// The alignment of direct I/O, or the reason if there is none.
     direct: Result<ByteSize, String>,
 }
 
@@ -37,7 +37,11 @@ impl Checks for Storage {
     fn judge(&self) -> Vec<Finding> {
         let Self { place, .. } = self;
         if let Err(error) = &self.readable {
-            return vec![Finding::bad("storage", format!("{place}: {error}"), "let this user read it")];
+            return vec![Finding::bad(
+                "storage",
+                format!("{place}: {error}"),
+                "make it readable for this user",
+            )];
         }
         let kind = self.device.as_ref().map_or("", |device| device.file_system.as_str());
         let on = self.device.as_ref().map_or_else(|| "an unknown device".into(), ToString::to_string);
@@ -49,7 +53,7 @@ impl Checks for Storage {
                 "weights stream at the network's speed; copy models to a local disk",
             )
         } else if MEMORY.contains(&kind) {
-            Finding::warn("storage", text, "a model there takes its size of RAM; keep models on a disk")
+            Finding::warn("storage", text, "models there take up RAM; keep them on a disk")
         } else {
             Finding::ok("storage", text)
         };
@@ -58,7 +62,7 @@ impl Checks for Storage {
             Err(reason) => Finding::warn(
                 "direct I/O",
                 reason.clone(),
-                "weights are read through the page cache; ext4, xfs or btrfs on a local disk offer it",
+                "weights are read through the page cache; ext4, xfs and btrfs on a local disk support direct I/O",
             ),
         };
         vec![storage, direct]

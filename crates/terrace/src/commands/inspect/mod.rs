@@ -9,10 +9,10 @@ use crate::source;
 use crate::term::print;
 use terrace_plan::model::Summary;
 
-/// Prints what a model's header says.
+/// Prints what a model's header contains.
 ///
 /// # Errors
-/// The header's or stdout's.
+/// The header cannot be read, or stdout cannot be written.
 pub fn inspect(args: &InspectArgs) -> Result<(), CliError> {
     let path = source::resolve(Some(&args.model))?;
     let summary = Summary::of(&terrace_ggml::gguf::read(&path)?);

@@ -7,17 +7,17 @@ use terrace_model::ByteSize;
 /// `terrace iobench`.
 #[derive(Debug, Args)]
 pub struct IobenchArgs {
-    /// A file, such as a model; or a directory, to which a temporary file is written
+    /// A file, such as a model, or a directory, in which a temporary file is written
     ///
-    /// The page cache is asked to forget the file, several times. What reads the device best is kept in
-    /// $XDG_CACHE_HOME/terrace/io.json, and used whenever models on it are read.
+    /// The file is dropped from the page cache several times. The best settings for the device are
+    /// saved in $XDG_CACHE_HOME/terrace/io.json and used whenever a model on that device is read.
     #[arg(value_name = "PATH")]
     pub path: PathBuf,
     /// Size of the temporary file
     #[arg(long, value_name = "SIZE", default_value = "4GiB")]
     pub size: ByteSize,
-    /// How long the measurements take together, about
-    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    /// Approximate duration of all measurements, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub seconds: u32,
     /// Print one JSON object instead of the table
     #[arg(long)]

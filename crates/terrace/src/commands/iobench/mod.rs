@@ -16,26 +16,26 @@ use terrace_model::ByteSize;
 use terrace_store::kept::BlockDevice;
 use terrace_store::tools::iobench::{IoBench, IoBenchError, IoReport};
 
-/// What was measured and what came of it, for [`show`].
+/// The measurements and their outcome, for [`show`].
 struct Outcome {
     path: PathBuf,
-    /// The file was written for this.
+    /// Whether the file was written for the measurement.
     temporary: bool,
     size: ByteSize,
     device: Option<BlockDevice>,
     report: IoReport,
-    /// The file that the recommendation is kept in, or why it is not kept.
+    /// The file in which the settings are saved, or the reason if they are not.
     kept: Result<PathBuf, String>,
 }
 
-/// Measures how fast a file, or a directory's device, can be read, and keeps what reads it best.
+/// Measures how fast a file, or a directory's device, can be read, and saves the best settings.
 ///
 /// # Errors
-/// Of the file, the disk or stdout.
+/// Errors of the file, the disk or stdout.
 pub fn iobench(args: &IobenchArgs) -> Result<(), CliError> {
     let outcome = signals::busy(|| measure(args))?;
     if let Err(reason) = &outcome.kept {
-        eprintln!("warning: the recommendation is not kept: {reason}");
+        eprintln!("warning: the recommended settings are not saved: {reason}");
     }
     if args.json { print(&show::json(&outcome).to_string()) } else { print(&show::text(&outcome)) }
 }
@@ -71,10 +71,10 @@ fn keep(args: &IobenchArgs, report: &IoReport) -> Result<PathBuf, String> {
     if let Some(reason) = &report.not_telling {
         return Err(reason.clone());
     }
-    let settings = report.recommended.as_ref().ok_or("nothing was measured that it could come from")?;
+    let settings = report.recommended.as_ref().ok_or("there are none, for want of measurements")?;
     let kept = user_dirs().device_settings().keep(&args.path, settings);
     let kept = kept.map_err(|error| error.to_string())?;
-    kept.ok_or_else(|| "there is no cache directory, or the system does not tell the device".into())
+    kept.ok_or_else(|| "there is no cache directory, or the device is unknown".into())
 }
 
 fn go_on() -> ControlFlow<()> {

@@ -8,10 +8,10 @@ use terrace_store::IoChoice;
 use terrace_store::kept::IoSettings;
 use terrace_store::tools::iobench::{Cache, Row};
 
-/// Of the JSON object.
+/// Version of the JSON object.
 const VERSION: u32 = 1;
 
-/// A table by question, and what comes of it.
+/// A table per question, then the summary.
 pub fn text(outcome: &Outcome) -> String {
     let Outcome { path, temporary, size, device, report, .. } = outcome;
     let what = if *temporary { "a temporary file in " } else { "" };
@@ -19,7 +19,7 @@ pub fn text(outcome: &Outcome) -> String {
     let mut out = format!("{what}{} ({size}) on {device}\n", path.display());
     let _ = writeln!(
         out,
-        "GB are 10^9 bytes; median [min - max] of {} rounds; latencies from a request's submission to its result",
+        "GB are 10^9 bytes; median [min - max] of {} rounds; latencies are from submission to completion",
         report.rounds
     );
     let mut last = None;
@@ -30,7 +30,7 @@ pub fn text(outcome: &Outcome) -> String {
     out + &summary(outcome)
 }
 
-/// One line; above the first of a question, what the question is.
+/// One row; the first row of a question follows the question and a header.
 fn row(row: &Row, first: bool) -> String {
     let case = &row.case;
     let mut out = String::new();
@@ -64,16 +64,16 @@ fn row(row: &Row, first: bool) -> String {
     match row.cache {
         Cache::Bypassed => {}
         Cache::Cold => out.push_str("  cold"),
-        Cache::Warm => out.push_str("  cache-warm: not the device's speed"),
-        Cache::Unknown => out.push_str("  perhaps cache-warm"),
+        Cache::Warm => out.push_str("  from the page cache: not the device's rate"),
+        Cache::Unknown => out.push_str("  possibly from the page cache"),
     }
     if let Some(gbps) = row.compute_gbps {
-        let _ = write!(out, "  beside computation at {gbps:.1} GB/s");
+        let _ = write!(out, "  during computation at {gbps:.1} GB/s");
     }
     out
 }
 
-/// What comes of it.
+/// Notes and the recommended settings.
 fn summary(outcome: &Outcome) -> String {
     let report = &outcome.report;
     let mut out = String::from("\n");
@@ -84,7 +84,7 @@ fn summary(outcome: &Outcome) -> String {
         let _ = writeln!(out, "note: {note}");
     }
     let Some(settings) = &report.recommended else {
-        out.push_str("no recommendation: nothing was measured that it could come from\n");
+        out.push_str("no recommended settings, for want of measurements\n");
         return out;
     };
     let IoSettings { engine, direct, request_size, queue_depth, gbps, coalesce_below, .. } = settings;
@@ -98,18 +98,18 @@ fn summary(outcome: &Outcome) -> String {
     line("request size", request_size.to_string());
     line("requests in flight", queue_depth.to_string());
     line("scattered reads", format!("{gbps:.2} GB/s"));
-    let pays = |size: &ByteSize| format!("pays up to {}", ByteSize(size.0 - 1));
-    line("joining neighbours", coalesce_below.as_ref().map_or_else(|| "does not pay".into(), pays));
+    let pays = |size: &ByteSize| format!("pays off up to {}", ByteSize(size.0 - 1));
+    line("joining neighbours", coalesce_below.as_ref().map_or_else(|| "does not pay off".into(), pays));
     for reason in &report.reasons {
         let _ = writeln!(out, "  because: {reason}");
     }
     if let Ok(path) = &outcome.kept {
-        let _ = writeln!(out, "kept for this device in {}", path.display());
+        let _ = writeln!(out, "saved for this device in {}", path.display());
     }
     out
 }
 
-/// Everything in one object.
+/// Everything in one JSON object.
 pub fn json(outcome: &Outcome) -> Value {
     let Outcome { path, temporary, size, device, report, kept } = outcome;
     let recommended = report.recommended.as_ref().map(|settings| {
@@ -147,7 +147,7 @@ fn engine_name(engine: IoChoice) -> &'static str {
     }
 }
 
-/// Without the space.
+/// The size without a space.
 fn short(size: ByteSize) -> String {
     size.to_string().replace(' ', "")
 }

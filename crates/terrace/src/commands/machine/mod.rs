@@ -1,4 +1,4 @@
-//! `terrace machine`: measures what plans need to know of this machine, and keeps it.
+//! `terrace machine`: measures what plans need to know about this machine, and saves it.
 
 mod args;
 mod show;
@@ -17,16 +17,18 @@ use terrace_host::machine::{
     Hardware, MeasureError, MeasureOptions, StoredProfile, measure_machine, merge_profiles,
 };
 
-/// Prints the machine's profile, measured now if there is none or if more is asked for than it holds.
+/// Prints the description of this machine. Measures first if there is no description, or if the
+/// options name something that it lacks.
 ///
 /// # Errors
-/// Paths that are not there; servers that do not answer; the file that it is kept in; Ctrl-C.
+/// A path does not exist, a server does not answer, the file cannot be written, or Ctrl-C was
+/// pressed.
 pub fn machine(args: &MachineArgs) -> Result<(), CliError> {
     let file = match &args.out {
         Some(path) => path.clone(),
         None => StoredProfile::kept_in(&user_dirs()).ok_or_else(|| CliError::Usage {
-            message: "there is no directory to keep the profile in".into(),
-            hint: "name a file with --out, or set XDG_CONFIG_HOME".into(),
+            message: "there is no directory to save the machine's description in".into(),
+            hint: "give a file with --out, or set HOME or XDG_CONFIG_HOME".into(),
         })?,
     };
     for endpoint in &args.rpc {
@@ -73,15 +75,15 @@ pub fn machine(args: &MachineArgs) -> Result<(), CliError> {
     show(args, &stored, &file, true)
 }
 
-/// The profile that is there, if it is of this machine.
+/// The saved description, if it is of this machine.
 fn kept(file: &std::path::Path) -> Option<StoredProfile> {
     StoredProfile::read(file, &Hardware::here()).unwrap_or_else(|error| {
-        eprintln!("warning: {error}; it is written anew");
+        eprintln!("warning: {error}; the file is overwritten");
         None
     })
 }
 
-/// Whose storage is read.
+/// The paths whose storage is measured.
 fn paths(args: &MachineArgs) -> Result<Vec<PathBuf>, CliError> {
     if args.no_storage {
         return Ok(Vec::new());

@@ -1,4 +1,4 @@
-//! A profile for people.
+//! Tables of a machine's description.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -6,7 +6,7 @@ use terrace_host::machine::StoredProfile;
 use terrace_model::ByteSize;
 use terrace_plan::machine::{DeviceProfile, MatmulRate, StorageProfile};
 
-/// Tables of what is known.
+/// Formats the description as tables.
 pub fn text(stored: &StoredProfile, file: &Path, new: bool) -> String {
     let machine = &stored.machine;
     let (cpu, memory) = (&machine.cpu, &machine.memory);
@@ -32,7 +32,7 @@ pub fn text(stored: &StoredProfile, file: &Path, new: bool) -> String {
     for each in &machine.storage {
         storage(&mut out, each);
     }
-    let (what, age) = (if new { "kept in" } else { "measured before; from" }, stored.age_days());
+    let (what, age) = (if new { "saved in" } else { "measured earlier, from" }, stored.age_days());
     let _ = write!(out, "\n{what} {}", file.display());
     if !new {
         let _ = write!(out, ", {age} days old; --refresh measures again");
@@ -63,8 +63,8 @@ fn device(out: &mut String, device: &DeviceProfile) {
     let (free, total) = (device.memory_free, device.memory_total);
     let _ = writeln!(out, "\n{}{at}: {total}, {free} free", device.name);
     if let (Some(there), Some(back)) = (device.h2d_bytes_per_s, device.d2h_bytes_per_s) {
-        let _ = write!(out, "  copies there {:.2} GB/s, back {:.2} GB/s", there / 1e9, back / 1e9);
-        let _ = writeln!(out, ", a small one {:.0} µs", device.latency_s.unwrap_or_default() * 1e6);
+        let _ = write!(out, "  copies to it {:.2} GB/s, from it {:.2} GB/s", there / 1e9, back / 1e9);
+        let _ = writeln!(out, ", a small copy {:.0} µs", device.latency_s.unwrap_or_default() * 1e6);
     }
     if let Some(seconds) = device.layer_overhead_s {
         let _ = writeln!(out, "  layer overhead {:.1} µs", seconds * 1e6);
@@ -72,7 +72,8 @@ fn device(out: &mut String, device: &DeviceProfile) {
     products(out, &device.name, device.matmul.iter());
 }
 
-/// A row for each request size: at random places the best depth and one at a time, then from front to back.
+/// One row per request size: random reads at the best depth and one at a time, then sequential
+/// reads.
 fn storage(out: &mut String, storage: &StorageProfile) {
     let _ = writeln!(out, "\nstorage {}: {:.2} GB/s sequential", storage.path, storage.sequential() / 1e9);
     let mut sizes: Vec<ByteSize> = storage.reads.iter().map(|read| read.request).collect();

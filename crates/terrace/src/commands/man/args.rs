@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// `terrace man`.
 #[derive(Debug, Args)]
 pub struct ManArgs {
-    /// Write a page for each command into this directory, instead of printing the first
+    /// Write one page per command into this directory instead of printing the main page
     #[arg(long, value_name = "DIR", conflicts_with = "markdown")]
     pub out: Option<PathBuf>,
     /// Print the reference of all commands as Markdown

@@ -10,10 +10,11 @@ use crate::term::print;
 use clap::Command;
 use std::path::Path;
 
-/// Prints the manual page, writes one page per command, or prints the reference, of `command` and all below it.
+/// Prints the manual page of `command`, writes one page for it and for each of its subcommands, or
+/// prints the reference.
 ///
 /// # Errors
-/// Stdout's, or those of the directory.
+/// Stdout or the directory cannot be written.
 pub fn man(args: &ManArgs, command: Command) -> Result<(), CliError> {
     let command = documented(command);
     if args.markdown {
@@ -35,7 +36,8 @@ fn write(command: Command, dir: &Path) -> Result<(), CliError> {
     clap_mangen::generate_to(command, dir).map_err(failed)
 }
 
-/// The command with nothing in its help that depends on who asks: variables by name, without their values.
+/// The command with help that does not depend on the environment: variables by name, without their
+/// values.
 fn documented(command: Command) -> Command {
     let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
     let command = command.mut_args(|arg| arg.hide_env_values(true)).term_width(100);

@@ -11,10 +11,11 @@ pub struct OptimizeArgs {
     #[doc = "MODEL."]
     #[arg(value_name = "MODEL", env = "TERRACE_MODEL", help = MODEL_HELP)]
     pub model: Option<String>,
-    /// How long the search takes at most
-    #[arg(long, value_name = "N", default_value_t = 5.0, value_parser = minutes)]
+    /// Time limit of the search, in minutes
+    #[arg(long, value_name = "MINUTES", default_value_t = 5.0, value_parser = minutes)]
     pub minutes: f64,
-    /// A prompt as they will be: what is best depends on its length [default: a paragraph of English]
+    /// File with a typical prompt; the best settings depend on its length [default: a paragraph of
+    /// English]
     #[arg(long, value_name = "FILE")]
     pub prompt_file: Option<PathBuf>,
     /// Tokens to generate in each run
@@ -23,13 +24,14 @@ pub struct OptimizeArgs {
     /// Empty the page cache before each run (needs root)
     #[arg(long)]
     pub cold: bool,
-    /// Limit each run's memory, page cache included, by a control group (needs root); implies --cold
+    /// Limit each run's memory, page cache included, with a control group (needs root); implies
+    /// --cold
     #[arg(long, value_name = "SIZE")]
     pub memory_cap: Option<ByteSize>,
-    /// Print one JSON object instead of the result
+    /// Print one JSON object instead of text
     #[arg(long)]
     pub json: bool,
-    /// What is given here is not searched for.
+    /// Options that are set here are not searched.
     #[command(flatten)]
     pub engine: EngineArgs,
 }
@@ -37,6 +39,6 @@ pub struct OptimizeArgs {
 fn minutes(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(minutes) if minutes.is_finite() && minutes > 0.0 => Ok(minutes),
-        _ => Err("it is a number of minutes above 0".into()),
+        _ => Err("must be a number above 0".into()),
     }
 }

@@ -1,4 +1,4 @@
-//! What can be turned, and to which values.
+//! Which settings are searched, and over which values.
 
 use super::search::{Knob, Settings};
 use crate::args::EngineArgs;
@@ -6,7 +6,8 @@ use crate::report::RunReport;
 use terrace_engine::Lookahead;
 use terrace_store::PolicyKind;
 
-/// What is worth trying, by a run with the defaults; what the user set himself stays.
+/// The settings worth trying, judged by a run with the defaults; options that the user set are left
+/// out.
 pub fn of(run: &RunReport, args: &EngineArgs) -> Vec<Knob> {
     let threads = run.plan["threads"].as_u64().unwrap_or(1);
     let direct = run.plan["direct"].as_bool().unwrap_or(false);
@@ -21,7 +22,7 @@ pub fn of(run: &RunReport, args: &EngineArgs) -> Vec<Knob> {
             all.push(Knob { name, default: default.into(), values });
         }
     };
-    // Half leaves the other half to a sibling of each core; one less, to whoever else is at work.
+    // Half the threads leaves out the siblings of cores; one less leaves a core to other programs.
     let fewer = [threads.saturating_sub(1), threads / 2].map(|n| n.max(1).to_string());
     knob("threads", args.compute.threads.is_none(), &threads.to_string(), &[&fewer[0], &fewer[1]]);
     knob("queue-depth", streams && args.io.queue_depth.is_none(), "auto", &["8", "16", "64", "128"]);
@@ -41,9 +42,9 @@ pub fn of(run: &RunReport, args: &EngineArgs) -> Vec<Knob> {
     let policies: Vec<String> = PolicyKind::SELF_CONTAINED.iter().map(ToString::to_string).collect();
     let policies: Vec<&str> = policies.iter().map(String::as_str).collect();
     knob("cache-policy", experts && args.cache.cache_policy == policy, &policy.to_string(), &policies);
-    // What slots do not take, the page cache may; direct reads do not use it.
+    // The page cache can use what the slots leave; direct reads bypass it.
     knob("slots-share", streams && !direct && args.cache.slots_share == 100, "100", &["75", "50"]);
-    // A graph of more tokens than the prompt has is the same graph.
+    // All graphs with at least as many tokens as the prompt are the same.
     let tokens = run.plan["ubatch"].as_u64().unwrap_or(512);
     let sizes = [256, 512, 1024, 2048u64].map(|size| (size, size.to_string()));
     let differ = |size: u64| size.min(run.prompt_tokens as u64) != tokens.min(run.prompt_tokens as u64);
@@ -53,7 +54,7 @@ pub fn of(run: &RunReport, args: &EngineArgs) -> Vec<Knob> {
     all
 }
 
-/// The options with these settings, as a run is told of them.
+/// The options with these settings, as words for a run.
 pub fn apply(args: &EngineArgs, settings: &Settings) -> EngineArgs {
     let mut args = args.clone();
     for (name, value) in &settings.0 {
@@ -103,7 +104,7 @@ mod tests {
             of(&report("dense-ffn-streaming", 9, true), &args(&["--queue-depth", "4", "--threads", "2"]));
         assert_eq!(names(&dense), ["request-size", "ubatch"]);
         assert_eq!(all[0].values, ["3", "2"]);
-        // Of 600 tokens, graphs of 1,024 and 2,048 are one graph.
+        // For 600 tokens, graphs of 1,024 and 2,048 are the same.
         assert_eq!(all.last().unwrap().values, ["256", "1024", "2048"]);
         for knob in &all {
             for value in &knob.values {

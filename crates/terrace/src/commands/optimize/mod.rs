@@ -1,4 +1,5 @@
-//! `terrace optimize`: searches, by short runs, for settings that neither the model nor the machine tells.
+//! `terrace optimize`: searches, with short runs, for settings that cannot be derived from the
+//! model or the machine.
 
 mod args;
 mod knobs;
@@ -18,12 +19,13 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use terrace_plan::Budget;
 
-/// Searches, shows each value that was tried on a line, and keeps the best as a preset.
+/// Searches, prints one line per value that was tried, and saves the best settings as a preset.
 ///
 /// # Errors
-/// The model cannot run with its defaults; the preset cannot be kept. After Ctrl-C the best so far is kept.
+/// The model cannot run with its defaults, or the preset cannot be saved. After Ctrl-C the best
+/// settings so far are saved.
 pub fn optimize(args: &OptimizeArgs) -> Result<(), CliError> {
-    // Also between two runs, whoever looks at them.
+    // Ctrl-C between two runs must not end the program either.
     signals::busy(|| search_and_keep(args))
 }
 
@@ -31,7 +33,7 @@ fn search_and_keep(args: &OptimizeArgs) -> Result<(), CliError> {
     let until = Instant::now() + Duration::from_secs_f64(args.minutes.min(1e6) * 60.0);
     let model = source::resolve(args.model.as_deref())?;
     let place = Place::of(&model)?.ok_or_else(|| CliError::Usage {
-        message: "there is no place to keep what is found".into(),
+        message: "there is no directory to save the preset in".into(),
         hint: "set HOME or XDG_CONFIG_HOME".into(),
     })?;
     let prompt = bench::prompt(args.prompt_file.as_deref())?;
@@ -48,8 +50,7 @@ fn search_and_keep(args: &OptimizeArgs) -> Result<(), CliError> {
             true => CliError::Interrupted,
             false => CliError::Usage {
                 message: format!("{} minutes are not enough for four runs with the defaults", args.minutes),
-                hint: "give it more time with --minutes, or take fewer tokens (-n) or a shorter prompt"
-                    .into(),
+                hint: "use more --minutes, fewer tokens (-n) or a shorter prompt".into(),
             },
         });
     };
@@ -70,7 +71,7 @@ fn search_and_keep(args: &OptimizeArgs) -> Result<(), CliError> {
     print(&text)
 }
 
-/// What decides what is best besides: for who reads the preset.
+/// The other options that influence the result, for people who read the preset.
 fn given(args: &OptimizeArgs) -> String {
     let engine = &args.engine;
     let budget = match engine.placement.memory.ram_budget {
@@ -82,15 +83,15 @@ fn given(args: &OptimizeArgs) -> String {
     format!("-n {n} --ram-budget {budget} --stream {stream} --io {io} --direct {direct}{cap}")
 }
 
-/// What was found, for people.
+/// Formats the result.
 fn result(found: &Found, runs: &Runs<'_>, place: &Place) -> String {
     let Found { settings, default_ms, best_ms, complete } = found;
-    let end = if *complete { "nothing is left to try" } else { "ended before all was tried" };
+    let end = if *complete { "all values were tried" } else { "stopped before all values were tried" };
     let (default_s, best_s) = (default_ms / 1e3, best_ms / 1e3);
     let best = if settings.0.is_empty() {
         format!("the defaults are best: {default_s:.2} s")
     } else {
-        format!("best: {settings}\n{best_s:.2} s a run, against {default_s:.2} s with the defaults")
+        format!("best: {settings}\n{best_s:.2} s per run, {default_s:.2} s with the defaults")
     };
-    format!("{best}\n{} runs, {end}\nkept in {}\n", runs.count, place.path().display())
+    format!("{best}\n{} runs, {end}\nsaved in {}\n", runs.count, place.path().display())
 }

@@ -1,4 +1,4 @@
-//! The real runs behind the search.
+//! The real runs of the search.
 
 use super::knobs;
 use super::search::{Outcome, Settings, Trials, Verdict};
@@ -11,20 +11,20 @@ use serde::Serialize;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How a value did, for programs.
+/// The result for one value, for programs.
 #[derive(Debug, Serialize)]
 pub struct Trial {
     /// The settings.
     pub settings: String,
-    /// Median time of a run in milliseconds; none where none was measured.
+    /// Median time of a run in milliseconds. `None` if none was measured.
     pub ms: Option<f64>,
-    /// The best so far, in the same way.
+    /// Median time of the best settings so far, in milliseconds.
     pub best_ms: f64,
     /// `better`, `no`, `unfit` or `over`.
     pub verdict: &'static str,
 }
 
-/// Runs children, until the time is over.
+/// Runs child processes until the time is over.
 pub struct Runs<'a> {
     args: &'a EngineArgs,
     n: u32,
@@ -33,20 +33,20 @@ pub struct Runs<'a> {
     cap: Option<MemoryCap>,
     cold: bool,
     until: Instant,
-    /// How long the longest run took in all.
+    /// Duration of the longest run, the load included.
     longest: Duration,
-    /// What every run has to say.
+    /// The tokens that every run must generate.
     tokens: Option<Vec<i32>>,
-    /// Why the last one could not be used.
+    /// Why the last run could not be used.
     unfit: String,
-    /// Runs so far.
+    /// Number of runs so far.
     pub count: usize,
-    /// What was judged.
+    /// The values that were judged.
     pub trials: Vec<Trial>,
 }
 
 impl<'a> Runs<'a> {
-    /// Runs of `n` tokens that end at `until`.
+    /// Prepares runs of `n` tokens that end before `until`.
     pub fn new(
         args: &'a EngineArgs,
         n: u32,
@@ -71,10 +71,10 @@ impl<'a> Runs<'a> {
         }
     }
 
-    /// The first run: with the defaults, to warm up and to see what there is to be turned.
+    /// The first run, with the defaults: a warm-up that shows what can be searched.
     ///
     /// # Errors
-    /// It failed.
+    /// The run failed.
     pub fn first(&mut self) -> Result<RunReport, CliError> {
         let report = self.start(&Settings::default())?;
         if signals::interrupted() {
@@ -113,12 +113,12 @@ impl Trials for Runs<'_> {
             Ok(report) => {
                 let expected = self.tokens.get_or_insert_with(|| report.tokens.clone());
                 if let Some((at, ..)) = first_difference(expected, &report.tokens) {
-                    self.unfit = format!("it says something else from token {at} on");
+                    self.unfit = format!("other tokens from token {at} on");
                     return Ok(Outcome::Unfit);
                 }
                 Ok(Outcome::Took(report.timings.prompt_ms + report.timings.decode_ms))
             }
-            // With the defaults nothing is left to compare with.
+            // Without a run of the defaults there is nothing to compare with.
             Err(error) if settings.0.is_empty() => Err(error.into()),
             Err(error) => {
                 self.unfit = error.to_string();
@@ -131,12 +131,12 @@ impl Trials for Runs<'_> {
         let time_of = |ms: f64| format!("{:.2} s", ms / 1e3);
         let (name, words) = match verdict {
             Verdict::Better => ("better", "better".to_owned()),
-            Verdict::No => ("no", "no better".to_owned()),
+            Verdict::No => ("no", "not better".to_owned()),
             Verdict::Unfit => ("unfit", std::mem::take(&mut self.unfit)),
-            Verdict::Over => ("over", "not measured to the end".to_owned()),
+            Verdict::Over => ("over", "not completed".to_owned()),
         };
         let ms = time.map_or_else(|| "-".to_owned(), time_of);
-        eprintln!("{settings}: {ms} against {}, {words}", time_of(best));
+        eprintln!("{settings}: {ms}, best so far {}: {words}", time_of(best));
         self.trials.push(Trial { settings: settings.to_string(), ms: time, best_ms: best, verdict: name });
     }
 }

@@ -1,44 +1,47 @@
-//! Coordinate descent over settings: pure, and given the times of runs.
+//! Coordinate descent over settings; pure, with the times of runs as input.
 //!
-//! From the defaults on, one knob after the other is turned. A value is measured against the best so far in turn, since what
-//! drifts, drifts for both: once, and if it was the faster one, [`DUEL`] times each. It wins if its median is at least [`GAIN`] better, and
-//! by more than the times of either side differ among themselves. If it is better by less than that, [`LONG_DUEL`] times of
-//! each decide, the slowest of each left out: somebody else may have been at work. Rounds follow until one changes nothing, or
-//! there is no time left; in the end, the best is measured against the defaults once more.
+//! Starting from the defaults, one knob is turned after the other. A value is compared with the
+//! best so far in alternating runs, so that drift affects both alike: once, and if the value was
+//! faster, [`DUEL`] times each. It wins if its median is at least [`GAIN`] better, and by more than
+//! the spread of either side's times. If it is better by less than the spread, [`LONG_DUEL`] runs
+//! of each decide, without the slowest of each, which another program may have slowed down. Rounds
+//! follow until one changes nothing or the time is over; at the end, the best is compared with the
+//! defaults once more.
 
 use std::fmt;
 
-/// Times of each side that decide.
+/// Runs of each side that decide.
 pub const DUEL: usize = 3;
-/// The same where the first ones do not.
+/// Runs of each side if the first ones do not decide.
 const LONG_DUEL: usize = 5;
-/// Rounds at most: later ones find what noise is left.
+/// Maximum number of rounds: later ones only find noise.
 const ROUNDS: usize = 3;
-/// How much less time a value must take, or it is noise: medians of three of runs of some seconds differ by 1 to 2 %.
+/// Share of the time that a value must save, or the difference is noise: medians of three runs of a
+/// few seconds differ by 1 to 2 %.
 pub const GAIN: f64 = 0.03;
 
-/// A setting that the model and the machine do not tell, with the values to be tried.
+/// A setting that cannot be derived from the model or the machine, with the values to try.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Knob {
     /// The option, without dashes.
     pub name: &'static str,
-    /// How the default shows.
+    /// The default as it is printed.
     pub default: String,
-    /// Others.
+    /// The other values.
     pub values: Vec<String>,
 }
 
-/// One value for each knob that is not at its default, in the order of knobs.
+/// A value for each knob that is not at its default, in the order of the knobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings(pub Vec<(&'static str, String)>);
 
 impl Settings {
-    /// The value of a knob; none: the default.
+    /// The value of a knob. `None`: its default.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(knob, _)| *knob == name).map(|(_, value)| value.as_str())
     }
 
-    /// The same with another value, or the default.
+    /// The same settings with another value of a knob. `None`: its default.
     fn with(&self, knob: &Knob, value: Option<&str>) -> Self {
         let mut all = self.0.clone();
         all.retain(|(name, _)| *name != knob.name);
@@ -57,33 +60,33 @@ impl fmt::Display for Settings {
     }
 }
 
-/// What came of a run.
+/// The outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Outcome {
-    /// It took so many milliseconds.
+    /// Its time in milliseconds.
     Took(f64),
-    /// It cannot be used: it failed, or said something else.
+    /// It failed, or generated other tokens.
     Unfit,
-    /// There is no time for it, or nobody wants to wait any more.
+    /// There is no time left for it, or Ctrl-C was pressed.
     Over,
 }
 
-/// How a value did.
+/// The verdict on a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Verdict {
-    /// It is the best from now on.
+    /// It is the best so far.
     Better,
-    /// It is not.
+    /// It is not better.
     No,
     /// It cannot be used.
     Unfit,
-    /// It was not measured to the end.
+    /// Its comparison was not completed.
     Over,
 }
 
-/// Who runs, and is told.
+/// Runs settings, and is told the verdicts.
 pub trait Trials {
-    /// Why there can be no result at all.
+    /// Why the search has no result.
     type Error;
 
     /// Runs once.
@@ -92,24 +95,24 @@ pub trait Trials {
     /// What ends the search without a result.
     fn run(&mut self, settings: &Settings) -> Result<Outcome, Self::Error>;
 
-    /// A value was judged; both medians are in milliseconds, as far as there are any.
+    /// Reports a verdict; both medians are in milliseconds.
     fn judged(&mut self, settings: &Settings, time: Option<f64>, best: f64, verdict: Verdict);
 }
 
-/// What was found.
+/// The result of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found {
-    /// The best.
+    /// The best settings.
     pub settings: Settings,
-    /// Of the defaults: median of [`DUEL`] runs at the beginning, milliseconds.
+    /// Median time of [`DUEL`] runs with the defaults at the beginning, in milliseconds.
     pub default_ms: f64,
-    /// Of the best: median, when it won.
+    /// Median time with the best settings when they won, in milliseconds.
     pub best_ms: f64,
-    /// It all ended because nothing was left to try.
+    /// Whether all values were tried.
     pub complete: bool,
 }
 
-/// Searches; something was run before, to warm up. None if there was no time for the defaults.
+/// Searches. A warm-up run must have happened before. `None` if there was no time for the defaults.
 ///
 /// # Errors
 /// As [`Trials::run`].
@@ -154,7 +157,7 @@ pub fn search<T: Trials>(knobs: &[Knob], trials: &mut T) -> Result<Option<Found>
     confirm(found, trials).map(Some)
 }
 
-/// The best against the defaults, once more: times of the beginning may be of another hour.
+/// Compares the best with the defaults once more: the times of the beginning may no longer hold.
 fn confirm<T: Trials>(mut found: Found, trials: &mut T) -> Result<Found, T::Error> {
     found.complete = true;
     if found.settings == Settings::default() {
@@ -179,7 +182,8 @@ struct Duel {
     verdict: Verdict,
 }
 
-/// `best_ms`: what the best took so far, where it does not come to run. Never what decides: machines drift.
+/// `best_ms` is the time of the best so far, reported if the best does not run again. It never
+/// decides, because machines drift.
 fn duel<T: Trials>(
     best: &Settings,
     best_ms: f64,
@@ -217,12 +221,12 @@ fn duel<T: Trials>(
     end(&theirs, median(&ours), if clear { Verdict::Better } else { Verdict::No })
 }
 
-/// Whether the median is enough better.
+/// Whether the median is better by at least [`GAIN`].
 fn is_less(theirs: &[f64], ours: &[f64]) -> bool {
     median(theirs) <= median(ours) * (1.0 - GAIN)
 }
 
-/// And by more than the times of a side differ.
+/// Whether it is also better by more than the spread of each side.
 fn is_clear(theirs: &[f64], ours: &[f64]) -> bool {
     let spread = |times: &[f64]| {
         let (least, most) = times.iter().fold((f64::MAX, f64::MIN), |(a, b), t| (a.min(*t), b.max(*t)));
@@ -238,7 +242,7 @@ fn without_slowest(times: &[f64]) -> Vec<f64> {
     sorted
 }
 
-/// Of at least one number.
+/// The median of at least one number.
 fn median(times: &[f64]) -> f64 {
     let mut sorted = times.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -255,7 +259,8 @@ mod tests {
         Knob { name, default: "auto".into(), values: values.iter().map(|v| (*v).to_owned()).collect() }
     }
 
-    /// A machine whose times are a function of the settings, with noise in turn, for so many runs.
+    /// A machine whose times are a function of the settings, multiplied with noise, for a number of
+    /// runs.
     struct Machine<F> {
         time: F,
         noise: Vec<f64>,
@@ -291,7 +296,8 @@ mod tests {
         vec![knob("threads", &["1", "2", "4"]), knob("lookahead", &["off", "16MiB"])]
     }
 
-    /// Two threads help; without lookahead it is faster only with two threads; four say something else.
+    /// Two threads help; switching lookahead off helps only with two threads; four threads generate
+    /// other tokens.
     fn time(settings: &Settings) -> Option<f64> {
         let threads = match settings.get("threads") {
             Some("1") => 1200.0,
@@ -341,7 +347,8 @@ mod tests {
     }
 
     proptest! {
-        /// Noise of 1.5 % in either direction never beats the defaults where nothing makes a difference.
+        /// Noise of 1.5 % in either direction never beats the defaults if no setting makes a
+        /// difference.
         #[test]
         fn noise_does_not_win(noise in prop::collection::vec(0.985f64..1.015, 1..50)) {
             let mut machine = Machine { noise, ..Machine::new(|_| Some(1000.0)) };
@@ -350,7 +357,7 @@ mod tests {
             prop_assert!(found.complete);
         }
 
-        /// What is clearly better wins, whatever the noise.
+        /// A clearly better value wins in spite of noise.
         #[test]
         fn what_is_better_wins(noise in prop::collection::vec(0.985f64..1.015, 1..50)) {
             let mut machine = Machine { noise, ..Machine::new(time) };

@@ -3,14 +3,14 @@
 use std::fmt::Write as _;
 use terrace_eval::{DivergenceProgress, DivergenceReport, DivergenceSummary, Estimate, Percentiles};
 
-/// What stands above the running values.
+/// The header above the running values.
 const HEADER: &str = "chunk             PPL               ln(PPL(Q)/PPL(base))          KL Divergence              \
                           Δp RMS            Same top p";
 
-/// Tokens below which there are no statistics worth the name: llama-perplexity's.
+/// With fewer scored tokens, llama-perplexity prints no statistics.
 const ENOUGH: usize = 100;
 
-/// One line of running values; above the first, what they are.
+/// One line of running values; the first line follows a header.
 pub fn running(progress: &DivergenceProgress) -> String {
     let DivergenceSummary { perplexity, ln_ratio, kld, delta_p_rms, same_top, .. } = progress.so_far;
     let header = if progress.done == 1 { format!("{HEADER}\n") } else { String::new() };
@@ -29,7 +29,7 @@ pub fn running(progress: &DivergenceProgress) -> String {
 pub fn statistics(report: &DivergenceReport) -> String {
     let all = &report.summary;
     if all.scored < ENOUGH {
-        // The running values are all that can be said.
+        // The running values are all there is.
         return String::new();
     }
     let mut out = String::from("\n");
@@ -61,7 +61,8 @@ pub fn statistics(report: &DivergenceReport) -> String {
     out
 }
 
-/// Percentiles from the top, with llama-perplexity's names; quartiles among them where it has them.
+/// Percentiles in descending order, with llama-perplexity's names; the quartiles only where it
+/// prints them.
 fn named(p: &Percentiles, quartiles: bool) -> Vec<(&'static str, f64)> {
     let all = [
         ("Maximum", p.maximum),
@@ -90,7 +91,7 @@ fn pair(estimate: Estimate, width: usize, digits: usize) -> String {
     pair_of(estimate, width, width, digits)
 }
 
-/// `1.2345 ± 0.0123`; an error of 0 where there is none.
+/// `1.2345 ± 0.0123`; without an error, it is 0.
 fn pair_of(Estimate { value, error }: Estimate, width: usize, of_error: usize, digits: usize) -> String {
     format!("{value:width$.digits$} ± {:of_error$.digits$}", error.unwrap_or(0.0))
 }

@@ -2,10 +2,10 @@
 
 use terrace_eval::Score;
 
-/// What stands above the lines.
+/// The header above the lines.
 const HEADER: &str = "task\tacc_norm\t95% confidence interval";
 
-/// The score after a task; above the first, what it is.
+/// The score after a task; the first line follows a header.
 pub fn running(score: &Score) -> String {
     let Score { tasks, accuracy, low, high, .. } = score;
     let header = if *tasks == 1 { format!("{HEADER}\n") } else { String::new() };

@@ -1,4 +1,4 @@
-//! One measurement, and what is printed of it.
+//! One measurement, and its output.
 
 use super::{ChunkBar, PerplexityArgs, divergence, hellaswag};
 use crate::error::CliError;
@@ -16,13 +16,13 @@ use terrace_eval::{
     PerplexityReport, perplexity, save_logits,
 };
 
-/// What is to be measured.
+/// What is measured.
 pub enum Task {
-    /// How well a text is predicted; with a file for the predictions, which takes one measurement.
+    /// Perplexity. The file, if there is one, gets the predictions of one measurement.
     Perplexity(Option<LogitsFile>),
-    /// How far predictions are from those of a base.
+    /// Divergence of the predictions from a base.
     Divergence(Box<BaseLogits>),
-    /// How many tasks are solved.
+    /// Accuracy on HellaSwag tasks.
     HellaSwag(Vec<HellaSwagTask>),
 }
 
@@ -32,9 +32,9 @@ pub struct Measurement<'a> {
     pub args: &'a PerplexityArgs,
     /// The model's file.
     pub model: PathBuf,
-    /// The text.
+    /// The tokens of the text.
     pub tokens: Vec<i32>,
-    /// How it is cut.
+    /// How the text is cut into chunks.
     pub options: PerplexityOptions,
     /// What to measure.
     pub task: Task,
@@ -48,13 +48,13 @@ type Pass<'a> = Option<(usize, &'a ReloadReport)>;
 struct Report<'a, M, R> {
     model: &'a PathBuf,
     text: Option<&'a PathBuf>,
-    /// What the model is compared with.
+    /// The base that the model is compared with.
     #[serde(skip_serializing_if = "Option::is_none")]
     base: Option<&'a Path>,
-    /// Where log probabilities were kept.
+    /// The file of the log probabilities.
     #[serde(skip_serializing_if = "Option::is_none")]
     logits: Option<&'a PathBuf>,
-    /// The number of the measurement, where there may be many.
+    /// The number of the measurement, if there can be several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pass: Option<usize>,
     /// What was reloaded before it.
@@ -71,10 +71,10 @@ struct Report<'a, M, R> {
 }
 
 impl Measurement<'_> {
-    /// Measures and prints.
+    /// Measures, and prints the results.
     ///
     /// # Errors
-    /// The engine's; [`CliError::Interrupted`] after Ctrl-C; stdout's.
+    /// The engine or stdout fails; [`CliError::Interrupted`] after Ctrl-C.
     pub fn run(&mut self, engine: &mut Engine, pass: Pass<'_>) -> Result<(), CliError> {
         match &mut self.task {
             Task::Perplexity(save) => {
@@ -147,7 +147,7 @@ impl Measurement<'_> {
                 running.push(score);
                 time_left(self.args, score.tasks, progress.tasks, progress.seconds);
                 say(self.args, &bar, || print(&hellaswag::running(&score)));
-                let message = format!("choosing, {:.2} % right", 100.0 * score.accuracy);
+                let message = format!("choosing, {:.2} % correct", 100.0 * score.accuracy);
                 bar.at(score.tasks, progress.tasks, message);
                 go_on()
             })
@@ -164,7 +164,7 @@ impl Measurement<'_> {
         })
     }
 
-    /// Prints what came out: all of it as JSON, or `text`.
+    /// Prints the results: everything as JSON, or `text`.
     fn end<M: Serialize, R: Serialize>(
         &self,
         engine: &Engine,
@@ -197,14 +197,14 @@ impl Measurement<'_> {
     }
 }
 
-/// Writes a line of running values, where they are wanted.
+/// Prints a line of running values, unless `--json` asks for one object.
 fn say(args: &PerplexityArgs, bar: &ChunkBar, line: impl FnOnce() -> Result<(), CliError>) {
     if !args.json {
         bar.suspend(line);
     }
 }
 
-/// Once it can be told, how long all will take, for whoever sees no bar.
+/// Prints the expected duration after the first chunk or task, where no progress bar shows it.
 fn time_left(args: &PerplexityArgs, done: usize, of: usize, seconds: f64) {
     if done == 1 && of > 1 && !args.json && !std::io::stderr().is_terminal() {
         let left = Duration::from_secs_f64(seconds * (of - 1) as f64);
@@ -212,10 +212,10 @@ fn time_left(args: &PerplexityArgs, done: usize, of: usize, seconds: f64) {
     }
 }
 
-/// Runs what Ctrl-C may interrupt.
+/// Runs work that Ctrl-C can interrupt.
 ///
 /// # Errors
-/// The engine's; [`CliError::Interrupted`] after Ctrl-C.
+/// The engine fails; [`CliError::Interrupted`] after Ctrl-C.
 fn measured<T>(work: impl FnOnce() -> Result<T, EvalError>) -> Result<T, CliError> {
     Ok(signals::busy(work)?)
 }

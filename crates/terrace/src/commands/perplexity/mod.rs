@@ -20,21 +20,21 @@ use std::path::PathBuf;
 use terrace_engine::Options;
 use terrace_eval::{BaseLogits, HellaSwagTask, LogitsFile, PerplexityOptions, PerplexityProgress};
 
-/// Tokens in a chunk when nobody says: llama.cpp's.
+/// Default length of a chunk in tokens, as in llama.cpp.
 const CONTEXT: u32 = 512;
-/// Tokens of tasks that are evaluated together when nobody says: a few of them.
+/// Default number of tokens of HellaSwag tasks that are evaluated together: enough for a few tasks.
 const TASKS_CONTEXT: u32 = 2048;
 
-/// What llama.cpp rounds contexts up to.
+/// llama.cpp rounds contexts up to multiples of this.
 const CONTEXT_STEP: u32 = 256;
 
-/// Measures and prints the perplexity of a text, how far predictions are from those of a base, or how many tasks are solved; once,
-/// or as long as the model changes.
+/// Measures and prints the perplexity of a text, the divergence from a base, or the accuracy on
+/// tasks: once, or for as long as the model changes.
 ///
 /// # Errors
-/// The text's, the base's, the engine's, the script's, or stdout's.
+/// Errors of the text, the base, the engine, the script or stdout.
 pub fn perplexity(args: &PerplexityArgs, verbose: bool) -> Result<(), CliError> {
-    // Before the model: bad input should not cost a load.
+    // Before the load, so that bad input costs no load.
     let text = args.file.as_deref().map(input::file).transpose()?;
     let reload_loop = ReloadLoop::asked(args)?;
     let (task, context) = task(args, text.as_deref().unwrap_or_default())?;
@@ -65,10 +65,10 @@ pub fn perplexity(args: &PerplexityArgs, verbose: bool) -> Result<(), CliError> 
     }
 }
 
-/// What the options ask for, and how many tokens are evaluated together for it.
+/// The task that the options ask for, and the number of tokens that it evaluates together.
 ///
 /// # Errors
-/// Files that cannot be opened; a text that holds no tasks.
+/// A file cannot be opened, or the text contains no tasks.
 fn task(args: &PerplexityArgs, text: &str) -> Result<(Task, u32), CliError> {
     let context = args.engine.placement.context.ctx;
     if args.hellaswag {
@@ -86,7 +86,8 @@ fn task(args: &PerplexityArgs, text: &str) -> Result<(Task, u32), CliError> {
     Ok((Task::Perplexity(save), context.unwrap_or(CONTEXT)))
 }
 
-/// Chunks of `--ctx` tokens, 512 if nobody says, and what the engine's options have to be for them.
+/// The options of chunks of `--ctx` tokens (512 by default), and a function that adjusts the
+/// engine's options for them.
 pub fn chunk_options(
     engine: &EngineArgs,
     chunks: Option<u32>,
@@ -96,39 +97,39 @@ pub fn chunk_options(
 
 fn chunks_of(context: u32, chunks: Option<u32>) -> (impl FnOnce(&mut Options) + use<>, PerplexityOptions) {
     let adjust = move |options: &mut Options| {
-        // llama.cpp rounds contexts up, and says so; chunks are as long as was asked for.
+        // llama.cpp rounds contexts up and logs that; chunks keep the length that was asked for.
         options.context.tokens = Some(context.checked_next_multiple_of(CONTEXT_STEP).unwrap_or(context));
         options.context.outputs = options.context.batch.min(context);
     };
     (adjust, PerplexityOptions { context: context as usize, chunks: chunks.map(|n| n as usize) })
 }
 
-/// How far a measurement over chunks has come, with the time that is left.
+/// Progress of a measurement, with the time left.
 pub struct ChunkBar {
     bar: ProgressBar,
 }
 
 impl ChunkBar {
-    /// Nothing is shown yet.
+    /// A hidden progress bar over chunks.
     pub fn new() -> Self {
         Self::over("chunk")
     }
 
-    /// Over other things than chunks.
+    /// A hidden progress bar over other things.
     fn over(what: &str) -> Self {
         let template = format!("{{msg}} {{wide_bar}} {what} {{pos}}/{{len}}, {{eta}} left");
         let style = ProgressStyle::with_template(&template).expect("a constant template");
         Self { bar: ProgressBar::with_draw_target(None, progress::target()).with_style(style) }
     }
 
-    /// Shows it, and what is being done.
+    /// Shows the progress, and what is being done.
     pub fn show(&mut self, progress: &PerplexityProgress, what: &str) {
         let error = progress.error.map_or(String::new(), |error| format!(" ± {error:.4}"));
         let message = format!("{what}, perplexity {:.4}{error}", progress.perplexity);
         self.at(progress.done, progress.chunks, message);
     }
 
-    /// Shows `message`, and what is done of all.
+    /// Shows `message` and the progress.
     fn at(&mut self, done: usize, of: usize, message: String) {
         if done == 1 {
             // The time left is counted from the beginning of this measurement.
@@ -139,12 +140,13 @@ impl ChunkBar {
         self.bar.set_message(message);
     }
 
-    /// Takes it away while a line is written. A reader who has read enough is no failure.
+    /// Hides the bar while a line is written. If the reader has closed the pipe, that is no
+    /// failure.
     fn suspend(&self, write: impl FnOnce() -> Result<(), CliError>) {
         self.bar.suspend(write).ok();
     }
 
-    /// It goes away.
+    /// Removes the bar.
     pub fn end(&mut self) {
         self.bar.finish_and_clear();
     }

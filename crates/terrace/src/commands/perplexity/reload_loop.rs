@@ -1,4 +1,5 @@
-//! `terrace perplexity --reload-loop`: measures again and again, as long as the model's files change in between.
+//! `terrace perplexity --reload-loop`: repeats the measurement for as long as the model's files
+//! change in between.
 
 use super::PerplexityArgs;
 use super::script_error::{ScriptError, ScriptFault};
@@ -10,20 +11,20 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use terrace_engine::{Engine, EngineError, ReloadReport};
 
-/// The variable of the patch to llama.cpp that this loop comes from which says what it runs.
+/// The variable that names the script; llama.cpp's hotswap patch reads the same one.
 const SCRIPT: &str = "LLAMA_PERPLEXITY_PRE_RELOAD_SCRIPT";
 
-/// The loop that was asked for.
+/// The reload loop, as configured.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ReloadLoop {
     script: Option<PathBuf>,
 }
 
 impl ReloadLoop {
-    /// By options or variables; none: one measurement.
+    /// The loop that options or variables ask for. `None`: one measurement only.
     ///
     /// # Errors
-    /// Options that mean nothing together.
+    /// The options contradict each other.
     pub fn asked(args: &PerplexityArgs) -> Result<Option<Self>, CliError> {
         let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         let usage = |message: &str, hint: &str| {
@@ -32,27 +33,28 @@ impl ReloadLoop {
         if !args.reload_loop && !hotswap_env::hotswap() {
             if args.pre_reload.is_some() {
                 return usage(
-                    "--pre-reload does nothing without --reload-loop",
-                    "add --reload-loop, or leave it out",
+                    "--pre-reload has no effect without --reload-loop",
+                    "add --reload-loop, or leave out --pre-reload",
                 );
             }
             if set(SCRIPT).is_some() {
-                tracing::warn!("{SCRIPT} does nothing without --reload-loop or {HOTSWAP}=1");
+                tracing::warn!("{SCRIPT} has no effect without --reload-loop or {HOTSWAP}=1");
             }
             return Ok(None);
         }
         if args.save_logits.is_some() {
             let hint = format!("leave out --save-logits, or --reload-loop and {HOTSWAP}");
-            return usage("--save-logits keeps one measurement, and --reload-loop makes many", &hint);
+            return usage("--save-logits saves one measurement, but --reload-loop makes many", &hint);
         }
         Ok(Some(Self { script: args.pre_reload.clone().or_else(|| set(SCRIPT).map(PathBuf::from)) }))
     }
 
-    /// Takes what has changed, measures, runs the script, takes what has changed; and measures again until nothing has.
-    /// `measure` is told the number of the measurement, from 0, and what was taken before it.
+    /// Reloads what has changed, measures, runs the script, reloads again, and repeats until
+    /// nothing has changed. `measure` gets the number of the measurement, from 0, and what was
+    /// reloaded before it.
     ///
     /// # Errors
-    /// A reload that is refused, a script that fails, those of `measure`.
+    /// A reload is refused, the script fails, or `measure` does.
     pub fn run(
         &self,
         engine: &mut Engine,
@@ -84,8 +86,9 @@ fn reload(engine: &mut Engine) -> Result<ReloadReport, CliError> {
     Ok(report)
 }
 
-/// Runs the script to its end, in this process's environment and folder, and with the model's file in `TERRACE_MODEL`. What it
-/// says goes to stderr: stdout is for measurements.
+/// Runs the script in this process's environment and folder, with the model's file in
+/// `TERRACE_MODEL`, and waits for its end. Its stdout goes to stderr, since stdout is for
+/// measurements.
 fn run_script(script: &Path, model: &Path) -> Result<(), CliError> {
     let error = |fault| ScriptError { script: script.to_owned(), fault };
     let status = Command::new(script)
@@ -96,7 +99,7 @@ fn run_script(script: &Path, model: &Path) -> Result<(), CliError> {
         .map_err(|source| error(ScriptFault::Start(source)))?;
     match status.success() {
         true => Ok(()),
-        // Ctrl-C reaches the script as well.
+        // Ctrl-C reaches the script too.
         false if signals::interrupted() => Err(CliError::Interrupted),
         false => Err(error(ScriptFault::Failed(status)).into()),
     }

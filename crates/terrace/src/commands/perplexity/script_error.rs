@@ -1,26 +1,26 @@
-//! What a pre-reload script can do wrong.
+//! Errors of pre-reload scripts.
 
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 
-/// A pre-reload script that did not do its work.
+/// A pre-reload script failed.
 #[derive(Debug, thiserror::Error)]
 #[error("pre-reload script {}: {fault}", script.display())]
 pub struct ScriptError {
     /// The script.
     pub script: PathBuf,
-    /// What it did.
+    /// How it failed.
     pub fault: ScriptFault,
 }
 
 /// How it failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ScriptFault {
-    /// It did not start.
+    /// The script could not be started.
     #[error("{0}")]
     Start(io::Error),
-    /// It ended so.
+    /// The script ended with a failure.
     #[error("{0}")]
     Failed(ExitStatus),
 }

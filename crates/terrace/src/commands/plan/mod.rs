@@ -1,4 +1,4 @@
-//! `terrace plan`: what would live where, and how fast that should be, before anything is loaded.
+//! `terrace plan`: what would live where, and the expected speed, before anything is loaded.
 
 mod args;
 mod picture;
@@ -28,7 +28,7 @@ use terrace_plan::advice::{Advice, advise, explain};
 use terrace_plan::machine::PlanRate;
 use terrace_plan::{MachineProfile, Plan, PlanError, Wishes};
 
-/// What `--json` prints: the plan, which reads back, with what would help.
+/// What `--json` prints: the plan, which `--plan` reads, and the changes that would help.
 #[derive(Serialize)]
 struct Report<'a> {
     #[serde(flatten)]
@@ -40,7 +40,8 @@ struct Report<'a> {
 /// Prints the plan of a model.
 ///
 /// # Errors
-/// The model's, the profile's or the trace's file; a machine without room; a tensor that is not there.
+/// A file of the model, the machine or the trace cannot be used, the machine has too little room,
+/// or there is no such tensor.
 pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
     let header = source::header(&args.model)?;
     let model = terrace_ggml::gguf::read(header.path())?;
@@ -68,7 +69,7 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
         let colours =
             std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()) && std::io::stdout().is_terminal();
         let picture = picture::draw(&plan, colours);
-        // What a file describes is in the file.
+        // A description from a file says itself where its rates come from.
         let rates = if args.machine.is_none() { rates::sentence(&rates) } else { String::new() };
         let warnings: String =
             plan.warnings.iter().map(|warning| format!("warning: {}\n", advice::warning(warning))).collect();
@@ -77,7 +78,7 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
     print(&text)
 }
 
-/// What `run` would be asked, so that its plan is this one.
+/// The options that `run` would have, so that its plan is this one.
 fn options(args: &PlanArgs) -> Result<Options, CliError> {
     let PlacementArgs { memory, devices, hot, context, estimates } = &args.placement;
     let following = FollowingArgs { plan: None, adapt: Adapt::default() };
@@ -87,7 +88,7 @@ fn options(args: &PlanArgs) -> Result<Options, CliError> {
         hot: hot.options(),
         context: context.options(),
         estimates: estimates.options(args.prompt)?,
-        // What a plan does not go by.
+        // Options that plans do not depend on.
         model: PathBuf::new(),
         mode: Mode::default(),
         io: IoOptions::default(),
@@ -100,7 +101,7 @@ fn options(args: &PlanArgs) -> Result<Options, CliError> {
     })
 }
 
-/// The machine that is asked about, and the rates that it gives this model.
+/// The machine to plan for, and its rates for this model.
 fn machine(args: &PlanArgs, model: &ModelFile) -> Result<(MachineProfile, Vec<PlanRate>), CliError> {
     let mut machine = match &args.machine {
         None => terrace_host::machine::machine_profile(model, &user_dirs()),
@@ -108,8 +109,8 @@ fn machine(args: &PlanArgs, model: &ModelFile) -> Result<(MachineProfile, Vec<Pl
             let name = path.display().to_string();
             let text = std::fs::read_to_string(path).map_err(CliError::io(&name))?;
             serde_json::from_str(&text).map_err(|error| CliError::Usage {
-                message: format!("{name} is no machine profile: {error}"),
-                hint: "a profile is JSON with version, name, cpu, memory, devices and storage".into(),
+                message: format!("{name}: not a description of a machine: {error}"),
+                hint: "a description is JSON with version, name, cpu, memory, devices and storage".into(),
             })?
         }
     };
@@ -126,7 +127,7 @@ fn machine(args: &PlanArgs, model: &ModelFile) -> Result<(MachineProfile, Vec<Pl
 fn sentences(advice: &[Advice]) -> String {
     let mut out = String::new();
     if advice.is_empty() {
-        out.push_str("\nnone of the usual changes would make it 5 % faster\n");
+        out.push_str("\nnone of the usual changes would make decoding 5 % faster\n");
     } else {
         out.push_str("\nwhat would help, the cheapest first\n");
     }

@@ -1,15 +1,15 @@
-//! Layers and tiers as a picture in the terminal.
+//! Layers and tiers as a picture for the terminal.
 
 use std::fmt::Write;
 use terrace_plan::Plan;
 use terrace_plan::parts::PlannedLayer;
 
-/// Columns at most; more layers share them.
+/// Maximum number of columns; with more layers, several share a column.
 const WIDTH: usize = 96;
-/// Nothing, some, ..., all of a layer.
+/// From none to all of a layer's bytes.
 const SHADES: [char; 5] = [' ', '░', '▒', '▓', '█'];
 
-/// What a tier is to a picture.
+/// The kind of a tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Device,
@@ -18,7 +18,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Of a tier by its name.
+    /// The kind of the tier with this name.
     pub fn of(tier: &str) -> Self {
         match tier {
             "ram" => Self::Ram,
@@ -27,7 +27,7 @@ impl Kind {
         }
     }
 
-    /// ANSI colour.
+    /// The ANSI colour.
     const fn ansi(self) -> u8 {
         match self {
             Self::Device => 32,
@@ -37,15 +37,15 @@ impl Kind {
     }
 }
 
-/// Tiers from the fastest to the disk.
+/// The tiers, from the fastest to the disk.
 pub fn tiers(plan: &Plan) -> Vec<&str> {
     let mut names: Vec<&str> = plan.tiers.iter().map(|tier| tier.tier.as_str()).collect();
-    // Devices in front of RAM.
+    // Devices come before RAM.
     names.sort_by_key(|name| Kind::of(name) as u8);
     names
 }
 
-/// A layer's bytes in a tier, and all of them.
+/// A layer's bytes in a tier, and its bytes in all tiers.
 pub fn share(layer: &PlannedLayer, tier: &str) -> (f64, f64) {
     let (resident, streamed) = (layer.resident.bytes() as f64, layer.streamed.bytes() as f64);
     let mut held = if layer.home == tier { resident } else { 0.0 };
@@ -68,7 +68,7 @@ pub fn share(layer: &PlannedLayer, tier: &str) -> (f64, f64) {
     (held, all)
 }
 
-/// A row per tier, a column per layer, darker where more of the layer's bytes are.
+/// A row per tier and a column per layer, darker where the tier has more of the layer's bytes.
 pub fn draw(plan: &Plan, colours: bool) -> String {
     let layers = &plan.layers;
     let columns = layers.len().min(WIDTH);

@@ -1,4 +1,4 @@
-//! What a plan is reckoned with, for people.
+//! The rates that a plan is computed with, for people.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -6,10 +6,10 @@ use terrace_model::ModelFile;
 use terrace_plan::MachineProfile;
 use terrace_plan::machine::PlanRate;
 
-/// Types with a smaller share of the bytes hardly count.
+/// Types with a smaller share of the bytes hardly matter.
 const TELLING_SHARE: f64 = 0.01;
 
-/// The rates of the machine for the model's types, those with the most bytes first.
+/// The machine's rates for the model's types, those with the most bytes first.
 pub fn of(model: &ModelFile, machine: &MachineProfile) -> Vec<PlanRate> {
     let mut bytes: BTreeMap<&str, u64> = BTreeMap::new();
     for tensor in &model.tensors {
@@ -23,7 +23,7 @@ pub fn of(model: &ModelFile, machine: &MachineProfile) -> Vec<PlanRate> {
     machine.plan_rates(&types)
 }
 
-/// Rates of the changed machine: those that the change is about say so.
+/// Sets the source of the rates that `--what-if` has changed.
 pub fn changed(before: &[PlanRate], mut after: Vec<PlanRate>) -> Vec<PlanRate> {
     for rate in &mut after {
         if !before.iter().any(|old| old.what == rate.what && old.value == rate.value) {
@@ -33,7 +33,7 @@ pub fn changed(before: &[PlanRate], mut after: Vec<PlanRate>) -> Vec<PlanRate> {
     after
 }
 
-/// A line for each source, with its rates.
+/// A line per source, with its rates.
 pub fn sentence(rates: &[PlanRate]) -> String {
     let mut sources: Vec<(&str, Vec<String>)> = Vec::new();
     for rate in rates {
@@ -42,7 +42,7 @@ pub fn sentence(rates: &[PlanRate]) -> String {
             None => sources.push((&rate.source, vec![rate.to_string()])),
         }
     }
-    let mut out = String::from("\nreckoned with\n");
+    let mut out = String::from("\nrates used\n");
     for (source, rates) in sources {
         let _ = writeln!(out, "  {source}: {}", rates.join(", "));
     }
@@ -66,7 +66,7 @@ mod tests {
         let after = changed(&before, vec![before[0].clone(), rate("disk", 7e9, "default")]);
         assert_eq!(
             sentence(&after),
-            "\nreckoned with\n  quick probe: memory 10 GB/s\n  --what-if: disk 7.0 GB/s\n"
+            "\nrates used\n  quick probe: memory 10 GB/s\n  --what-if: disk 7.0 GB/s\n"
         );
     }
 }

@@ -1,11 +1,12 @@
-//! Layers and tiers as a drawing in a file.
+//! Layers and tiers as an SVG drawing.
 
 use super::picture::{Kind, share, tiers};
 use std::fmt::Write;
 use terrace_plan::Plan;
 use terrace_plan::parts::Estimate;
 
-/// In pixels: a layer's column with its gap, the height of one that is full, the margin.
+/// In pixels: the width of a layer's column with its gap, the height of the largest layer, the
+/// margin.
 const COLUMN: usize = 10;
 const GAP: usize = 2;
 const HEIGHT: f64 = 200.0;
@@ -13,13 +14,13 @@ const MARGIN: usize = 40;
 /// Room for the title above and the legend below.
 const HEAD: usize = 60;
 const FOOT: usize = 50;
-/// The least that the title needs.
+/// Minimum width, for the title.
 const LEAST_WIDTH: usize = 640;
 
-/// Colours of devices, in their order.
+/// Colours of the devices, in their order.
 const DEVICES: [&str; 4] = ["#2e8b57", "#66b447", "#9acd32", "#20b2aa"];
 
-/// A column per layer, its bytes stacked by tier: devices at the bottom, the disk on top.
+/// A column per layer, with its bytes stacked by tier: devices at the bottom, the disk on top.
 pub fn draw(plan: &Plan) -> String {
     let names = tiers(plan);
     let width = (plan.layers.len() * COLUMN + 2 * MARGIN).max(LEAST_WIDTH);
@@ -90,7 +91,7 @@ fn text(out: &mut String, x: usize, y: usize, size: usize, text: &str) {
     let _ = writeln!(out, "<text x=\"{x}\" y=\"{y}\" font-size=\"{size}\">{}</text>", escaped(text));
 }
 
-/// Text from a file's header must not become markup.
+/// Escapes text from a file's header, which must not become markup.
 fn escaped(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {

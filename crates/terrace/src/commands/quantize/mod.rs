@@ -15,10 +15,11 @@ use terrace_quantize::{
     QuantizeError, QuantizeOptions, QuantizePlan, QuantizeProgress, Written, read_recipe,
 };
 
-/// Writes a model in other types, or says what that would be.
+/// Writes a model in other types, or prints what would be written.
 ///
 /// # Errors
-/// Of the model, the recipe or the importance matrix, all before anything is written; of the disk.
+/// Errors of the model, the recipe or the importance matrix, all before anything is written; errors
+/// of the disk.
 pub fn quantize(args: &QuantizeArgs, verbose: bool) -> Result<(), CliError> {
     let options = options(args)?;
     let plan = QuantizePlan::new(&options).map_err(stopped)?;
@@ -59,7 +60,7 @@ fn options(args: &QuantizeArgs) -> Result<QuantizeOptions, CliError> {
     Ok(options)
 }
 
-/// Writes with a progress bar.
+/// Writes the model, with a progress bar.
 fn write(
     args: &QuantizeArgs,
     input: &Path,
@@ -84,8 +85,8 @@ fn write(
     written
 }
 
-/// What the names of a split model's files begin with. In a folder, after the model and its type; `SPECIAL_TENSOR` is how models
-/// of one tensor per file are known.
+/// The prefix of the names of a split model's files. In a folder, it consists of the model's name,
+/// the type and `SPECIAL_TENSOR`, by which models with one tensor per file are recognised.
 fn prefix(args: &QuantizeArgs, input: &Path, out: &Path) -> PathBuf {
     let text = out.to_string_lossy();
     if out.is_dir() || text.ends_with(MAIN_SEPARATOR) {

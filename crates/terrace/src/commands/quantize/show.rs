@@ -1,4 +1,4 @@
-//! What became of a model, for people and for programs.
+//! The result, for people and for programs.
 
 use super::QuantizeArgs;
 use crate::error::CliError;
@@ -9,7 +9,7 @@ use std::path::Path;
 use terrace_model::ByteSize;
 use terrace_quantize::{QuantizePlan, Written};
 
-/// A table of types, and the size; `each` tensor before that.
+/// A table of types, and the size; before that, each tensor if `each`.
 pub fn text(plan: &QuantizePlan, written: Option<&Written>, each: bool) -> Result<String, CliError> {
     let mut out = String::new();
     if each {
@@ -45,7 +45,7 @@ pub fn text(plan: &QuantizePlan, written: Option<&Written>, each: bool) -> Resul
     Ok(out)
 }
 
-/// All of it.
+/// Everything in one JSON object.
 pub fn json(
     args: &QuantizeArgs,
     input: &Path,

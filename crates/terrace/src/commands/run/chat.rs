@@ -8,10 +8,10 @@ use rustyline::error::ReadlineError;
 use terrace_engine::{ChatTemplate, Engine, EngineError, Message, Session, StopReason};
 use terrace_ggml::llama::Sampling;
 
-/// Asks, answers, and remembers both, until Ctrl-D. Ctrl-C ends an answer, or, at the prompt, the conversation.
+/// Holds a conversation until Ctrl-D. Ctrl-C ends an answer or, at the prompt, the conversation.
 ///
 /// # Errors
-/// The terminal's, the template's or the engine's.
+/// The terminal, the template or the engine fails.
 pub fn converse(
     engine: &mut Engine,
     template: &ChatTemplate,
@@ -41,8 +41,8 @@ pub fn converse(
     }
 }
 
-/// One line from the user. The editor lives no longer than that: while it does, it handles Ctrl-C itself, and an
-/// answer could not be stopped.
+/// Reads one line from the user. The editor lives no longer than this call: while it exists it
+/// handles Ctrl-C itself, so that an answer could not be stopped.
 fn ask(history: &[String]) -> Result<String, ReadlineError> {
     let mut editor = DefaultEditor::new()?;
     for line in history {
@@ -55,8 +55,9 @@ fn terminal(error: ReadlineError) -> CliError {
     CliError::io("terminal")(std::io::Error::other(error.to_string()))
 }
 
-/// A conversation's session, and what of it is there as text: the conversation goes on after it where its template lets it, and
-/// in a new session where it does not (templates may rewrite earlier turns, e.g. drop their thoughts).
+/// A conversation's session, and its tokens as text. A new turn continues the session if the
+/// rendered conversation begins with that text, and otherwise starts a new session (templates may
+/// rewrite earlier turns, e.g. drop their thoughts).
 struct Held {
     session: Session,
     text: Vec<u8>,
@@ -85,7 +86,7 @@ impl Held {
             let full = before + prompt.len() >= engine.context_size();
             if full && forget_oldest(talk) {
                 eprintln!(
-                    "(the context of {} tokens is full: forgetting the oldest turn)",
+                    "(the context of {} tokens is full: dropping the oldest turn)",
                     engine.context_size()
                 );
                 self.text.clear();
@@ -97,11 +98,11 @@ impl Held {
             }
             let generation =
                 generate(engine, &mut self.session, &prompt, n, sampling, &mut Output::new(true))?;
-            // A conversation ends with Ctrl-C as often as not.
+            // Many conversations end with Ctrl-C.
             engine.save_warm_start();
             let text = String::from_utf8_lossy(&generation.text).into_owned();
-            // Only an answer that the model ended itself is in the context whole: the last token of another one was
-            // chosen but not evaluated.
+            // Only an answer that the model ended itself is in the context completely: the last
+            // token of any other was chosen but not evaluated.
             let whole = self.session.position() == before + prompt.len() + generation.tokens.len();
             self.text.clear();
             if whole && generation.stop == StopReason::EndOfText {
@@ -113,13 +114,13 @@ impl Held {
     }
 }
 
-/// What of `rendered` comes behind `held`, if it begins with it.
+/// The part of `rendered` after `held`. `None` if it does not begin with `held`.
 fn continuation<'a>(held: &[u8], rendered: &'a str) -> Option<&'a str> {
     let held = std::str::from_utf8(held).ok()?;
     rendered.strip_prefix(held).filter(|rest| !rest.is_empty())
 }
 
-/// Drops the first question with its answer; false if only the last question is left.
+/// Drops the first question and its answer. Returns false if only the last question is left.
 fn forget_oldest(talk: &mut Vec<Message>) -> bool {
     let first = usize::from(talk.first().is_some_and(|m| m.role == "system"));
     if talk.len() < first + 3 {

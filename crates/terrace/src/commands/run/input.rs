@@ -6,19 +6,20 @@ use crate::term::input;
 use std::io::{IsTerminal, Read};
 use std::path::Path;
 
-/// What the user wants continued.
+/// The input of a run.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Input {
-    /// This text.
+    /// A prompt.
     Text(String),
-    /// A conversation, line by line.
+    /// A conversation on the terminal.
     Conversation,
 }
 
-/// Finds the prompt: `-p`, `-f`, stdin where it is not a terminal; else a conversation, if `--chat` asked for one.
+/// Finds the prompt: `-p`, `-f`, or stdin unless it is a terminal; otherwise a conversation, if
+/// `--chat` is set.
 ///
 /// # Errors
-/// Input that cannot be read, is not UTF-8 or is not there.
+/// The input cannot be read, is not UTF-8, or is missing.
 pub fn input(args: &RunArgs) -> Result<Input, CliError> {
     if let Some(text) = &args.prompt {
         return non_empty(text.clone(), "-p");
@@ -38,7 +39,7 @@ pub fn input(args: &RunArgs) -> Result<Input, CliError> {
     }
     Err(CliError::Usage {
         message: "no prompt".into(),
-        hint: "give one with -p TEXT, -f FILE or on stdin, or hold a conversation with --chat".into(),
+        hint: "give one with -p TEXT, -f FILE or on stdin, or start a conversation with --chat".into(),
     })
 }
 
@@ -50,7 +51,7 @@ fn from_stdin() -> Result<Input, CliError> {
 
 fn non_empty(text: String, what: &str) -> Result<Input, CliError> {
     if text.is_empty() {
-        let hint = "there must be something to continue or to answer".into();
+        let hint = "give a text to continue or to answer".into();
         return Err(CliError::Usage { message: format!("the prompt ({what}) is empty"), hint });
     }
     Ok(Input::Text(text))

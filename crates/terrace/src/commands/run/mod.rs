@@ -20,32 +20,33 @@ use std::path::PathBuf;
 use terrace_engine::{Answer, ChatTemplate, Engine, Message, SavedTrace, Session, Utf8Stream};
 use terrace_ggml::llama::Sampling;
 
-/// Generates text as the options say.
+/// Runs the command: generates text as the options say.
 ///
 /// # Errors
-/// Any of the ways in which there is no text, or not all of it.
+/// The input, the model, the generation or the output fails.
 pub fn run(args: &RunArgs, verbose: bool) -> Result<(), CliError> {
     record(args, verbose, None).map(|_| ())
 }
 
-/// Like [`run`], and writes what the routers chose to `trace` if there is one; none if the run had nothing to record.
+/// Like [`run`], and also records the routers' choices in the file `trace`. `None` if nothing was
+/// recorded.
 ///
 /// # Errors
 /// As [`run`], or the trace cannot be written.
 pub fn record(args: &RunArgs, verbose: bool, trace: Option<PathBuf>) -> Result<Option<SavedTrace>, CliError> {
-    // Before the model: bad input should not cost a load.
+    // Before the load, so that bad input costs no load.
     let input = input(args)?;
     if input == Input::Conversation && args.json {
         return Err(CliError::Usage {
-            message: "--json prints one object at the end, and a conversation has none".into(),
+            message: "--json prints one object at the end, but a conversation has no end".into(),
             hint: "give the message with -p TEXT, -f FILE or on stdin".into(),
         });
     }
     let timeline = args.timeline.clone().filter(|_| !args.no_timeline);
     if timeline.is_some() && args.testing.stock {
         return Err(CliError::Usage {
-            message: "--timeline records what Terrace reads and computes, and --stock is without it".into(),
-            hint: "leave one of the two out".into(),
+            message: "--timeline records what Terrace reads and computes, but --stock runs without it".into(),
+            hint: "use only one of the two".into(),
         });
     }
     let announce = Announce::of(verbose, args.json);
@@ -58,7 +59,7 @@ pub fn record(args: &RunArgs, verbose: bool, trace: Option<PathBuf>) -> Result<O
         })?;
     let _watch = args.watch.then(|| Watch::start(&mut engine)).transpose()?;
     let answered = answer(&mut engine, args, input, verbose);
-    // What led to an error, or to Ctrl-C, is worth a look as well.
+    // A timeline that ends with an error or with Ctrl-C is of interest too.
     let recorded = engine.save_timeline();
     answered?;
     if let Some(saved) = recorded? {
@@ -105,7 +106,7 @@ fn answer(engine: &mut Engine, args: &RunArgs, input: Input, verbose: bool) -> R
 /// The model's own chat template.
 ///
 /// # Errors
-/// There is none, or it does not parse.
+/// The model has no template, or its template does not parse.
 fn chat_template(engine: &Engine) -> Result<ChatTemplate, CliError> {
     let Some(source) = engine.chat_template() else {
         return Err(CliError::Usage {
@@ -121,18 +122,18 @@ fn system_message(args: &RunArgs) -> Vec<Message> {
     args.system.iter().map(|text| Message::new("system", text)).collect()
 }
 
-/// Tokens of a rendered conversation.
+/// Tokenises a rendered conversation.
 ///
 /// # Errors
-/// The tokenizer's.
+/// The tokenizer fails.
 pub fn chat_tokens(engine: &Engine, text: &str) -> Result<Vec<i32>, CliError> {
     Ok(engine.tokenize(text, !engine.special_tokens().begin(text), true)?)
 }
 
-/// Generates after a session and `prompt`, onto `out` while it comes.
+/// Generates after a session and `prompt`, and writes the text to `out` as it comes.
 ///
 /// # Errors
-/// The engine's, or stdout's.
+/// The engine or stdout fails.
 pub fn generate(
     engine: &mut Engine,
     session: &mut Session,
@@ -156,7 +157,7 @@ pub fn generate(
     });
     if out.streams {
         out.write(&text.finish());
-        // A prompt that was refused leaves stdout as it was.
+        // For a prompt that was refused, nothing is printed.
         if result.is_ok() || out.written {
             out.write("\n");
         }
@@ -165,17 +166,17 @@ pub fn generate(
     Ok(result?)
 }
 
-/// Stdout, remembering what went wrong with it: whoever generates has no use for the error.
+/// Stdout, with the first error of a write, which the generating loop cannot return.
 pub struct Output {
-    /// Whether text goes out as it is generated.
+    /// Whether text is printed as it is generated.
     streams: bool,
-    /// Whether anything went out.
+    /// Whether anything was printed.
     written: bool,
     error: Option<std::io::Error>,
 }
 
 impl Output {
-    /// Of a run that streams, or of one that is silent until its report.
+    /// The output of a run that streams its text, or of one that prints only a report.
     pub const fn new(streams: bool) -> Self {
         Self { streams, written: false, error: None }
     }
@@ -188,7 +189,7 @@ impl Output {
         }
     }
 
-    /// What went wrong. A reader that has read enough (`| head`) is no failure.
+    /// Returns the error, if there was one. A reader that closes the pipe (`| head`) is no error.
     fn failed(&mut self) -> Result<(), CliError> {
         match self.error.take() {
             Some(error) if error.kind() != ErrorKind::BrokenPipe => {

@@ -13,20 +13,22 @@ pub struct ServeArgs {
     #[arg(value_name = "MODEL", env = "TERRACE_MODEL", help = MODEL_HELP)]
     pub model: Option<String>,
 
-    /// Address to listen on: a name or number; 0.0.0.0 for all of this machine's
+    /// Address to listen on, a host name or an IP address; 0.0.0.0 for all addresses of this
+    /// machine
     #[arg(long, value_name = "HOST", env = "TERRACE_HOST", default_value = "127.0.0.1")]
     pub host: String,
-    /// Port to listen on; 0 for a free one, which is told on stdout
+    /// Port to listen on; 0 picks a free one, which is printed on stdout
     #[arg(long, value_name = "PORT", env = "TERRACE_PORT", default_value_t = 8080)]
     pub port: u16,
-    /// What the model is called in answers [default: its file's name]
+    /// Name of the model in answers [default: its file's name]
     #[arg(long, value_name = "NAME", env = "TERRACE_ALIAS")]
     pub alias: Option<String>,
-    /// Answer only who gives this key (`Authorization: Bearer KEY`); may be repeated. In the environment, where other users do
-    /// not see it, keys are separated by commas
+    /// Answer only requests with this key (`Authorization: Bearer KEY`); may be repeated. In the
+    /// environment, where other users cannot see them, keys are separated by commas
     #[arg(long, value_name = "KEY", env = "TERRACE_API_KEY", hide_env_values = true, value_delimiter = ',', action = ArgAction::Append, value_parser = key)]
     pub api_key: Vec<String>,
-    /// Let web pages from this origin (https://host, or * for all) use the server; may be repeated [default: none but its own]
+    /// Let web pages from this origin (https://host, or * for all) use the server; may be repeated
+    /// [default: only the server's own page]
     #[arg(long, value_name = "ORIGIN", env = "TERRACE_CORS_ORIGIN", value_delimiter = ',', action = ArgAction::Append, value_parser = origin)]
     pub cors_origin: Vec<String>,
     /// Let clients without a key call the server by this name (* for any), beside numbers, localhost and --host; may be repeated.
@@ -34,20 +36,20 @@ pub struct ServeArgs {
     #[arg(long, value_name = "NAME", env = "TERRACE_ALLOWED_HOST", value_delimiter = ',', action = ArgAction::Append, value_parser = host_name)]
     pub allowed_host: Vec<String>,
 
-    /// Answers at the same time. Each has a context of --ctx tokens of its own
+    /// Number of answers computed at the same time, each with a context of its own of --ctx tokens
     #[arg(long, value_name = "N", env = "TERRACE_PARALLEL", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub parallel: u32,
-    /// Requests that may wait for one of these; more are refused (429)
+    /// Number of requests that may wait; further ones are refused (429)
     #[arg(long, value_name = "N", env = "TERRACE_QUEUE", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub queue: u32,
-    /// Compute the next tokens of all answers together: faster where weights stream; rounding, and so a token now and then,
-    /// may differ from an answer alone
+    /// Compute the next tokens of all answers together: faster where weights stream, but rounding,
+    /// and thus an occasional token, may differ from those of an answer computed alone
     #[arg(long, env = "TERRACE_BATCH_SLOTS")]
     pub batch_slots: bool,
-    /// Give up on an answer (504) that is not complete after this many seconds [default: never]
+    /// Time limit per answer in seconds; an answer that exceeds it fails (504) [default: none]
     #[arg(long, value_name = "SECONDS", env = "TERRACE_TIMEOUT", value_parser = seconds)]
     pub timeout: Option<Duration>,
-    /// Seconds that running answers may go on after Ctrl-C or SIGTERM before they are cut
+    /// Seconds that running answers have to finish after Ctrl-C or SIGTERM
     #[arg(long, value_name = "SECONDS", env = "TERRACE_GRACE", default_value = "10", value_parser = seconds)]
     pub grace: Duration,
 
@@ -73,15 +75,16 @@ pub struct ServeArgs {
     /// may be written to
     #[arg(long, env = "TERRACE_WATCH")]
     pub watch: bool,
-    /// What becomes of contexts when tensors are replaced: `clear` computes them anew with the new weights, `keep` leaves them
-    /// as the old ones made them
-    #[arg(long, value_name = "WHAT", env = "TERRACE_ON_RELOAD", default_value = "clear")]
+    /// What happens to contexts when tensors are replaced: `clear` computes them again with the new
+    /// weights, `keep` leaves what the old weights computed
+    #[arg(long, value_name = "clear|keep", env = "TERRACE_ON_RELOAD", default_value = "clear")]
     pub on_reload: OnReload,
 
-    /// Tokens of an answer at most where a request does not say [default: until the model ends or the context is full]
+    /// Token limit per answer, for requests that set none [default: until the model ends the text
+    /// or the context is full]
     #[arg(short, value_name = "N", env = "TERRACE_N")]
     pub n: Option<usize>,
-    /// Sampling where a request does not say.
+    /// Sampling, for requests that do not set it.
     #[command(flatten)]
     pub sampling: SamplingArgs,
     /// Placement.
@@ -96,7 +99,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     seconds
         .filter(|time| *time < Duration::from_secs(1 << 32))
-        .ok_or_else(|| "seconds are a number like 30 or 0.5".into())
+        .ok_or_else(|| "must be a number like 30 or 0.5".into())
 }
 
 fn some_seconds(text: &str) -> Result<Duration, String> {
@@ -112,7 +115,7 @@ fn body_memory(text: &str) -> Result<ByteSize, String> {
 
 fn key(text: &str) -> Result<String, String> {
     if text.is_empty() || text.bytes().any(|byte| !byte.is_ascii_graphic()) {
-        return Err("keys are visible ASCII characters without spaces".into());
+        return Err("must be visible ASCII characters without spaces".into());
     }
     Ok(text.to_owned())
 }
@@ -132,6 +135,6 @@ fn origin(text: &str) -> Result<String, String> {
         Some(host) if !host.is_empty() && host.bytes().all(|b| b.is_ascii_graphic() && b != b'/') => {
             Ok(text.to_owned())
         }
-        _ => Err("origins are like https://example.org or http://localhost:3000, or *".into()),
+        _ => Err("must be like https://example.org or http://localhost:3000, or *".into()),
     }
 }

@@ -17,19 +17,19 @@ use std::time::Duration;
 use terrace_engine::serving::{Serving, ServingOptions};
 use terrace_server::{App, Limits, Listening, Server, ServerConfig, router};
 
-/// How long clients have to take what they were sent when the server has ended.
+/// Time for clients to receive the rest of their answers after the server has stopped.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Serves until Ctrl-C or SIGTERM.
 ///
 /// # Errors
-/// The address, or the model.
+/// The server cannot listen, or the model cannot be loaded.
 pub fn serve(args: &ServeArgs, verbose: bool) -> Result<(), CliError> {
-    // Before the load: clients can wait for it, and it is in vain where nobody could ask.
+    // Listen before the load: clients can wait for it, and an address in use costs no load.
     let listening = Listening::start(&args.host, args.port)?;
     let address = listening.address();
     if !address.ip().is_loopback() && args.api_key.is_empty() {
-        tracing::warn!("everybody who reaches {address} can use the model; --api-key would ask for a key");
+        tracing::warn!("anyone who can reach {address} can use the model; --api-key requires a key");
     }
     let hotswap = hotswap_env::hotswap();
     let config = config(args, hotswap);
@@ -48,7 +48,7 @@ pub fn serve(args: &ServeArgs, verbose: bool) -> Result<(), CliError> {
             options.reload.allowed = args.watch || hotswap;
             options.reload.contexts = args.on_reload;
         })?;
-    // Ctrl-C ends the server, not what it computes.
+    // From now on Ctrl-C ends the server, not the engine's current work.
     signals::forget_engine();
     let _watch = if args.watch {
         Some(Watch::start(&mut engine)?)
@@ -59,15 +59,15 @@ pub fn serve(args: &ServeArgs, verbose: bool) -> Result<(), CliError> {
     let (slots, queue) = (args.parallel, args.queue as usize);
     let options = ServingOptions { slots, queue, batch_slots: args.batch_slots };
     let ready = app.serve(Serving::start(engine, options));
-    eprintln!("ready: {}, {slots} at a time with {} tokens each", ready.name, ready.facts.context);
+    eprintln!("ready: {}, {slots} server slots of {} tokens each", ready.name, ready.facts.context);
 
     signals::busy(|| {
-        // Without one of its threads it is of no use: whoever has started it can start it again.
+        // The server is useless without one of its threads, so it ends.
         signals::wait(|| server.has_ended() || ready.has_failed());
         server.drain(args.grace);
         let engine = ready.stop();
         server.end(FAREWELL);
-        // That was the first Ctrl-C; ending was what it asked for.
+        // The first Ctrl-C asked for this end, so the exit code is not that of an interruption.
         signals::take();
         if let (true, Some(engine)) = (verbose, &engine) {
             eprint!("{}", Summary::of(engine, None));
@@ -76,7 +76,7 @@ pub fn serve(args: &ServeArgs, verbose: bool) -> Result<(), CliError> {
     Ok(())
 }
 
-/// What the server is told.
+/// The configuration of the server, from the options.
 fn config(args: &ServeArgs, hotswap: bool) -> ServerConfig {
     ServerConfig {
         keys: args.api_key.clone(),

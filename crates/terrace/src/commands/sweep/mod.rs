@@ -26,42 +26,42 @@ use terrace_model::identity::ModelIdentity;
 use terrace_model::{ByteSize, ModelFile};
 use terrace_quantize::{QuantizeError, QuantizeOptions, QuantizePlan, QuantizeProgress, TypeRule};
 
-/// Logits of the base that are kept in memory rather than read for each step.
+/// Logits of the base that are kept in memory instead of being read again for each step.
 const KEPT_LOGITS: ByteSize = ByteSize::mib(512);
 
-/// What is found out; in the order of the work.
+/// The state of a sweep.
 struct Swept {
     subjects: Subjects,
     donors: Vec<Donor>,
     journal: Journal,
-    /// Measured mixes, the best first.
+    /// The measured mixes, the best first.
     mixes: Vec<MixRecord>,
 }
 
-/// Measures what each tensor's type costs, and finds the mix that costs least within a size.
+/// Measures the cost of each tensor's type, and finds the best mix of types within a size.
 ///
 /// # Errors
-/// Of the model, the text, the donors or the disk. What was measured until then stays.
+/// Errors of the model, the text, the donors or the disk. Earlier measurements are kept.
 pub fn sweep(args: &SweepArgs, verbose: bool) -> Result<(), CliError> {
     if args.donor.is_empty() && args.types.is_empty() {
         return Err(CliError::Usage {
-            message: "nothing to replace tensors by".into(),
-            hint: "name models of other types with --donor, or types to make with --type".into(),
+            message: "there is no donor to take tensors from".into(),
+            hint: "give models of other types with --donor, or types to make with --type".into(),
         });
     }
     if args.testing.stock {
         return Err(CliError::Usage {
-            message: "tensors of stock llama.cpp are not replaced".into(),
+            message: "stock llama.cpp cannot replace tensors".into(),
             hint: "leave out --stock".into(),
         });
     }
-    // Before the model: bad input should not cost a load.
+    // Before the load, so that bad input costs no load.
     let text = input::file(&args.file)?;
     let path = source::resolve(Some(&args.model))?;
     let model = terrace_ggml::gguf::read(&path)?;
     let pattern = regex::Regex::new(&args.tensor).map_err(|error| CliError::Usage {
         message: format!("--tensor: {}", error.to_string().lines().last().unwrap_or_default().trim()),
-        hint: "it is a regular expression that is searched in tensors' names".into(),
+        hint: "give a regular expression that matches tensors' names".into(),
     })?;
     let subjects = Subjects::of(&model, &pattern, args.group)?;
     let scratch = scratch(&args.out)?;
@@ -71,7 +71,7 @@ pub fn sweep(args: &SweepArgs, verbose: bool) -> Result<(), CliError> {
         if lacking > 0 {
             let all = subjects.0.len();
             eprintln!(
-                "warning: {} lacks {lacking} of {all} that are swept, or has them in other shapes",
+                "warning: donor {}: {lacking} of {all} subjects are missing or have other shapes",
                 donor.name
             );
         }
@@ -96,7 +96,7 @@ pub fn sweep(args: &SweepArgs, verbose: bool) -> Result<(), CliError> {
     report(args, &path, &model, &swept)
 }
 
-/// Where donors are made, beside the journal; it goes when the sweep ends.
+/// A folder for donors, beside the journal; deleted when the sweep ends.
 fn scratch(out: &Path) -> Result<TempDir, CliError> {
     let folder = match out.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -108,7 +108,7 @@ fn scratch(out: &Path) -> Result<TempDir, CliError> {
         .map_err(CliError::io(folder.display().to_string()))
 }
 
-/// Opens those that are there, and makes the others.
+/// Opens the donors that exist, and makes the others.
 fn donors(
     args: &SweepArgs,
     model: &Path,
@@ -140,14 +140,14 @@ fn donors(
     names.sort();
     if let Some(twice) = names.windows(2).find(|two| two[0] == two[1]) {
         return Err(CliError::Usage {
-            message: format!("two donors are called `{}`", twice[0]),
-            hint: "give them names: --donor NAME=FILE".into(),
+            message: format!("two donors have the name `{}`", twice[0]),
+            hint: "give them different names with --donor NAME=FILE".into(),
         });
     }
     Ok(donors)
 }
 
-/// What the model is compared with: a file, or itself as it was loaded.
+/// The base that the model is compared with: a file, or the model itself as loaded.
 fn base_logits(
     args: &SweepArgs,
     engine: &mut Engine,
@@ -178,7 +178,7 @@ fn base_logits(
     Ok(base)
 }
 
-/// All steps that are not measured yet, then the mixes.
+/// Runs all steps that are not measured yet, then the mixes.
 #[expect(clippy::too_many_arguments, reason = "everything that a sweep is made of, once")]
 fn measure(
     args: &SweepArgs,
@@ -213,7 +213,7 @@ fn measure(
     Ok(done?)
 }
 
-/// Files beside the journal, the model, and the tables.
+/// Writes the files beside the journal and the model, and prints the tables.
 fn report(args: &SweepArgs, path: &Path, model: &ModelFile, swept: &Swept) -> Result<(), CliError> {
     let beside = |ending: &str| args.out.with_extension(ending);
     let (csv, svg) = (beside("csv"), beside("svg"));
@@ -243,7 +243,7 @@ fn write(path: &PathBuf, text: &str) -> Result<(), CliError> {
     fs::write(path, text).map_err(CliError::io(path.display().to_string()))
 }
 
-/// Rules for `terrace quantize --recipe`, a line for each tensor that changes.
+/// Rules for `terrace quantize --recipe`, one line per tensor that changes.
 fn recipe_of(best: &MixRecord, budget: ByteSize, swept: &Swept) -> String {
     let mut out = format!(
         "# the least divergence within {budget}: {:.6}\n# terrace quantize MODEL OUT --type COPY --recipe THIS\n",
@@ -260,7 +260,7 @@ fn recipe_of(best: &MixRecord, budget: ByteSize, swept: &Swept) -> String {
     out
 }
 
-/// Tensors that change, and where to.
+/// The tensors that a mix changes, each with its donor.
 fn chosen<'s>(mix: &'s MixRecord, swept: &'s Swept) -> impl Iterator<Item = (&'s str, &'s Donor)> {
     swept.subjects.0.iter().flat_map(|subject| {
         let name = mix.choice.get(&subject.name);
@@ -269,7 +269,7 @@ fn chosen<'s>(mix: &'s MixRecord, swept: &'s Swept) -> impl Iterator<Item = (&'s
     })
 }
 
-/// The model with the donors' tensors as they were measured.
+/// Writes the model with the donors' tensors that were measured.
 fn write_model(path: &Path, out: &Path, best: &MixRecord, swept: &Swept) -> Result<(), CliError> {
     let mut plan = QuantizePlan::new(&QuantizeOptions::new(path, FileType::COPY)).map_err(stopped)?;
     for (tensor, donor) in chosen(best, swept) {

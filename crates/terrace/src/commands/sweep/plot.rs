@@ -1,4 +1,4 @@
-//! Divergence by layer, a panel per donor, a line per role.
+//! A plot of divergence by layer, with a panel per donor and a line per role.
 
 use super::Swept;
 use plotters::prelude::*;
@@ -10,7 +10,8 @@ const WIDTH: u32 = 900;
 const PANEL: u32 = 260;
 const HEAD: u32 = 40;
 
-/// Told apart by most eyes: Okabe and Ito, "Color Universal Design", without black, the dark ones first.
+/// Distinguishable for most eyes: Okabe and Ito, "Color Universal Design", without black, the dark
+/// ones first.
 const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -21,10 +22,10 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(240, 228, 66),
 ];
 
-/// By role: layers and divergences.
+/// Layers and divergences, by role.
 type Lines<'s> = BTreeMap<&'s str, Vec<(u32, f64)>>;
 
-/// The drawing. Subjects without a layer are not on it.
+/// Draws the plot, without subjects that belong to no layer.
 pub fn draw(swept: &Swept, model: &str) -> String {
     let mut svg = String::new();
     let panels: Vec<(&Donor, Lines<'_>)> = swept
@@ -34,9 +35,9 @@ pub fn draw(swept: &Swept, model: &str) -> String {
         .filter(|(_, lines)| !lines.is_empty())
         .collect();
     let height = HEAD + PANEL * u32::try_from(panels.len()).unwrap_or(1);
-    // Into a string there is nothing that fails; without a plot a sweep is still a sweep.
+    // Drawing into a string should not fail, and a sweep is of use without its plot.
     if let Err(error) = draw_into(&mut svg, height, &panels, model) {
-        tracing::warn!("the plot is not complete: {error}");
+        tracing::warn!("the plot is incomplete: {error}");
     }
     svg
 }
@@ -49,7 +50,7 @@ fn draw_into(
 ) -> Result<(), Box<dyn std::error::Error>> {
     let root = SVGBackend::with_string(svg, (WIDTH, height)).into_drawing_area();
     root.fill(&WHITE)?;
-    let root = root.titled(&format!("What types cost: {model}"), ("sans-serif", 20))?;
+    let root = root.titled(&format!("Cost of types: {model}"), ("sans-serif", 20))?;
     let areas = root.split_evenly((panels.len().max(1), 1));
     for ((donor, lines), area) in panels.iter().zip(&areas) {
         let points = || lines.values().flatten();

@@ -1,4 +1,4 @@
-//! What a sweep found, for people, spreadsheets and programs.
+//! The results of a sweep, for people, spreadsheets and programs.
 
 use super::Swept;
 use serde_json::{Value, json};
@@ -38,7 +38,7 @@ pub fn csv(swept: &Swept) -> String {
     out
 }
 
-/// As RFC 4180 has it.
+/// Quotes a field as RFC 4180 requires.
 fn field(text: &str) -> String {
     if text.contains([',', '"', '\n']) {
         format!("\"{}\"", text.replace('"', "\"\""))
@@ -93,13 +93,13 @@ pub fn text(swept: &Swept, model: &ModelFile, files: &[PathBuf]) -> String {
     out
 }
 
-/// Bytes of all tensors of the model with the mix.
+/// Bytes of all tensors of the model with this mix.
 fn size(swept: &Swept, model: &ModelFile, mix: &MixRecord) -> ByteSize {
     let own: u64 = swept.subjects.0.iter().map(|subject| subject.bytes).sum();
     ByteSize(model.size().bytes() - own + mix.bytes)
 }
 
-/// How many subjects come from where.
+/// The number of subjects by donor.
 fn counts(swept: &Swept, mix: &MixRecord) -> String {
     let of = |name: &str| mix.choice.values().filter(|donor| *donor == name).count();
     let named = swept.donors.iter().map(|donor| (donor.name.as_str(), of(&donor.name)));
@@ -108,7 +108,7 @@ fn counts(swept: &Swept, mix: &MixRecord) -> String {
     all.map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(", ")
 }
 
-/// All of it.
+/// Everything in one JSON object.
 pub fn json(swept: &Swept, model: &ModelFile, files: &[PathBuf]) -> Value {
     let mixes = swept.mixes.iter().map(|mix| {
         let mut value = serde_json::to_value(mix).expect("records are plain data");

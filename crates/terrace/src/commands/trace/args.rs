@@ -1,4 +1,4 @@
-//! The command line of `terrace trace`.
+//! The options of `terrace trace`.
 
 use crate::commands::run::RunArgs;
 use clap::{Args, Subcommand};
@@ -11,9 +11,9 @@ use terrace_store::tools::replay::ReplayPolicy;
 /// What to do with a trace.
 #[derive(Debug, Subcommand)]
 pub enum TraceCommand {
-    /// Generate text as `run` does, and write down which experts were chosen
+    /// Generate text as `run` does, and record which experts are chosen
     Record(Box<RecordArgs>),
-    /// Count what a recorded run would have read under other policies and budgets
+    /// Count what a recorded run would have read with other policies and budgets
     Replay(ReplayArgs),
     /// List a recorded run's experts, the most used first, for --cache-policy static:FILE
     Hot(HotArgs),
@@ -22,7 +22,7 @@ pub enum TraceCommand {
 /// `terrace trace record`.
 #[derive(Debug, Args)]
 pub struct RecordArgs {
-    /// The trace to write
+    /// Trace to write
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
     /// The run.
@@ -36,18 +36,19 @@ pub struct ReplayArgs {
     /// A trace written by `terrace trace record`
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    // The policies by name are the store's to list.
-    #[arg(long, value_name = "P",
-        help = format!("A policy: {}, or belady; may be repeated [default: all but static]", PolicyKind::CHOICES))]
+    // The store lists its policies by name.
+    #[arg(long, value_name = "POLICY",
+        help = format!("Policy to replay: {}, or belady; may be repeated [default: all but static]", PolicyKind::CHOICES))]
     pub policy: Vec<ReplayPolicy>,
-    /// RAM for the slots of managed weights: a size, or a share of these weights like 40%; may be repeated [default: what the run had]
+    /// RAM for slots: a size, or a share of the streamed weights like 40%; may be repeated
+    /// [default: what the run had]
     #[arg(long, value_name = "SIZE")]
     pub budget: Vec<Slots>,
-    /// Speed of reading, in 10^9 bytes per second [default: what the run measured]
-    #[arg(long, value_name = "X", value_parser = positive)]
+    /// Read rate, in 10^9 bytes per second [default: the rate that the run measured]
+    #[arg(long, value_name = "RATE", value_parser = positive)]
     pub gbps: Option<f64>,
-    /// Time for computing a token when everything is there
-    #[arg(long, value_name = "Y", default_value_t = 0.0, value_parser = not_negative)]
+    /// Time to compute a token when all its weights are in slots, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 0.0, value_parser = not_negative)]
     pub compute_ms: f64,
     /// Print one JSON object instead of the table
     #[arg(long)]
@@ -60,7 +61,7 @@ pub struct HotArgs {
     /// A trace written by `terrace trace record`
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// The list to write [default: stdout]
+    /// List to write [default: stdout]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Only the N most used [default: all that were used]
@@ -68,17 +69,17 @@ pub struct HotArgs {
     pub top: Option<usize>,
 }
 
-/// RAM for slots.
+/// RAM for slots, as given.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Slots {
-    /// So many bytes.
+    /// A size in bytes.
     Bytes(ByteSize),
-    /// So many percent of the managed weights.
+    /// Percent of the streamed weights.
     Percent(f64),
 }
 
 impl Slots {
-    /// In bytes.
+    /// The size in bytes, where `managed` bytes of weights stream.
     pub fn of(self, managed: ByteSize) -> ByteSize {
         match self {
             Self::Bytes(bytes) => bytes,
@@ -94,7 +95,7 @@ impl FromStr for Slots {
         match text.strip_suffix('%') {
             Some(number) => match number.trim().parse::<f64>() {
                 Ok(percent) if percent > 0.0 && percent <= 100.0 => Ok(Self::Percent(percent)),
-                _ => Err("a share is a number above 0 % and up to 100 %".into()),
+                _ => Err("a share must be above 0 % and at most 100 %".into()),
             },
             None => text
                 .parse()
@@ -105,11 +106,14 @@ impl FromStr for Slots {
 }
 
 fn positive(text: &str) -> Result<f64, String> {
-    text.parse().ok().filter(|x: &f64| x.is_finite() && *x > 0.0).ok_or("not a number above 0".into())
+    text.parse().ok().filter(|x: &f64| x.is_finite() && *x > 0.0).ok_or("must be a number above 0".into())
 }
 
 fn not_negative(text: &str) -> Result<f64, String> {
-    text.parse().ok().filter(|x: &f64| x.is_finite() && *x >= 0.0).ok_or("not a number of 0 or more".into())
+    text.parse()
+        .ok()
+        .filter(|x: &f64| x.is_finite() && *x >= 0.0)
+        .ok_or("must be a number of 0 or more".into())
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `terrace trace`: what a model's routers choose, recorded, and replayed against cache policies.
+//! `terrace trace`: records the routers' choices, and replays them with other cache policies.
 
 mod args;
 mod show;
@@ -19,7 +19,7 @@ use terrace_store::{HotList, PolicyKind};
 /// Runs the subcommand.
 ///
 /// # Errors
-/// The run's; a trace that is none; policies and budgets that cannot be.
+/// The run fails, a file is not a trace, or a policy or budget is impossible.
 pub fn trace(command: &TraceCommand, verbose: bool) -> Result<(), CliError> {
     match command {
         TraceCommand::Record(args) => record(args, verbose),
@@ -32,12 +32,12 @@ fn record(args: &RecordArgs, verbose: bool) -> Result<(), CliError> {
     let RecordArgs { output, run } = args;
     match run::record(run, verbose, Some(output.clone()))? {
         Some(saved) => {
-            let end = if saved.cut_off { "; it became too long, the end is missing" } else { "" };
+            let end = if saved.cut_off { "; it reached the size limit, so the end is missing" } else { "" };
             eprintln!("routing trace: {} in {}{end}", saved.size, saved.path.display());
             Ok(())
         }
         None => Err(CliError::Usage {
-            message: "nothing was recorded: this run has no managed experts".into(),
+            message: "nothing was recorded: no experts stream in this run".into(),
             hint: "use --stream experts, or a --ram-budget below the model's size".into(),
         }),
     }
@@ -46,7 +46,7 @@ fn record(args: &RecordArgs, verbose: bool) -> Result<(), CliError> {
 fn replay(args: &ReplayArgs) -> Result<(), CliError> {
     let trace = trace_file::read(&args.file)?;
     if trace.groups.is_empty() {
-        let reason = "it holds no MoE block, so there is nothing to replay".into();
+        let reason = "the trace has no MoE block, so there is nothing to replay".into();
         return Err(CliError::Trace { path: args.file.clone(), reason });
     }
     let policies: Vec<ReplayPolicy> = match args.policy.as_slice() {
@@ -63,7 +63,7 @@ fn replay(args: &ReplayArgs) -> Result<(), CliError> {
         if let Some(warning) = token_cycle_warning(slots, trace.token_cycle()) {
             eprintln!("warning: {warning}");
         }
-        // The oracle is run for every budget: the others are measured by it.
+        // The oracle is replayed for every budget, because the others are compared with it.
         let best = replay.run(&ReplayPolicy::Belady, slots)?;
         for policy in &policies {
             let result = replay.run(policy, slots)?;
@@ -87,11 +87,12 @@ fn replay(args: &ReplayArgs) -> Result<(), CliError> {
     print(&text)
 }
 
-/// Whether a replay as the run was counts what the run counted; or why that cannot be told.
+/// Whether a replay with the run's policy and budget gives the run's counts. An error says why they
+/// cannot be compared.
 fn reproduced(trace: &Trace, replay: &Replay<'_>) -> Result<bool, String> {
     if trace.whole_tensors() > 0 {
         return Err(format!(
-            "{} whole tensors shared the slots, which a replay leaves out",
+            "{} whole tensors shared the slots, and a replay leaves them out",
             trace.whole_tensors()
         ));
     }

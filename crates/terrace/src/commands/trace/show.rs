@@ -1,4 +1,4 @@
-//! What a replay found, as a table and as JSON.
+//! The results of a replay, as a table and as JSON.
 
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -7,35 +7,35 @@ use terrace_model::ByteSize;
 use terrace_model::trace::Trace;
 use terrace_store::tools::replay::{Counts, ReplayPolicy, ReplayResult};
 
-/// One policy under one budget.
+/// The result for one policy and one budget.
 pub struct Outcome {
     pub slots: ByteSize,
     pub policy: ReplayPolicy,
     pub result: ReplayResult,
-    /// The oracle's under the same budget.
+    /// The oracle's result for the same budget.
     pub best: ReplayResult,
 }
 
-/// All of it.
+/// Everything that is printed.
 pub struct Report<'a> {
     pub trace: &'a Trace,
-    /// Whether the recorded run's own counts came out; or why that is not known.
+    /// Whether a replay gave the recorded run's counts, or why they cannot be compared.
     pub reproduced: Result<bool, String>,
-    /// 10^9 bytes per second.
+    /// Read rate in 10^9 bytes per second.
     pub gbps: f64,
-    /// The run measured it.
+    /// Whether the run measured that rate.
     pub measured: bool,
     pub compute_ms: f64,
     pub outcomes: Vec<Outcome>,
 }
 
 impl Outcome {
-    /// Decoding alone; the prompt too if nothing was decoded.
+    /// The counts of decoding; those of the prompt if nothing was decoded.
     fn counted<'r>(&self, result: &'r ReplayResult) -> &'r Counts {
         if self.result.decode.passes > 0 { &result.decode } else { &result.prompt }
     }
 
-    /// Misses in relation to the oracle's; none if that has none.
+    /// Misses as a multiple of the oracle's. `None` if the oracle has none.
     fn misses_to_best(&self) -> Option<f64> {
         let (own, best) = (self.counted(&self.result).misses, self.counted(&self.best).misses);
         (best > 0).then(|| own as f64 / best as f64)
@@ -55,7 +55,7 @@ impl Report<'_> {
         )
     }
 
-    /// For terminals.
+    /// A table for people.
     pub fn table(&self, file: &Path) -> String {
         let (trace, run) = (self.trace, &self.trace.run);
         let (prompt, decoded) = self.tokens();
@@ -80,7 +80,7 @@ impl Report<'_> {
                 trace.token_cycle()
             ),
         );
-        row("tokens", format!("{prompt} of prompts, {decoded} one by one, in {} passes", trace.passes.len()));
+        row("tokens", format!("{prompt} in prompts, {decoded} decoded, in {} passes", trace.passes.len()));
         row(
             "recorded",
             format!(
@@ -91,12 +91,12 @@ impl Report<'_> {
         row(
             "replayed",
             match &self.reproduced {
-                Ok(true) => "the same counts".into(),
-                Ok(false) => "other counts".into(),
+                Ok(true) => "with the same counts".into(),
+                Ok(false) => "with other counts".into(),
                 Err(reason) => format!("not compared: {reason}"),
             },
         );
-        let measured = if self.measured { " (as the run measured)" } else { "" };
+        let measured = if self.measured { " (measured by the run)" } else { "" };
         row(
             "tok/s for",
             format!("{:.2} GB/s{measured}, {} ms of computing per token", self.gbps, self.compute_ms),
@@ -135,7 +135,7 @@ impl Report<'_> {
         out
     }
 
-    /// For programs.
+    /// A JSON object for programs.
     pub fn json(&self) -> Value {
         let trace = self.trace;
         let (prompt, decoded) = self.tokens();

@@ -87,7 +87,7 @@ impl Download<'_> {
             if failures >= ATTEMPTS {
                 return Err(self.broken(have, reason));
             }
-            tracing::info!("{}: {reason} at byte {have} of {size}; going on", self.url);
+            tracing::info!("{}: {reason} at byte {have} of {size}; resuming", self.url);
             self.http.pause(wait)?;
             wait *= 2;
         }
@@ -114,7 +114,7 @@ impl Download<'_> {
         match answer.status {
             StatusCode::OK | StatusCode::PARTIAL_CONTENT => {}
             status => {
-                let reason = format!("the server answers {status}");
+                let reason = format!("the server answered {status}");
                 let passing = answer.is_passing();
                 return Err(if passing {
                     Attempt::Again(reason)
@@ -129,7 +129,7 @@ impl Download<'_> {
             if same != &known[..same.len()] {
                 file.set_len(0).map_err(cache)?;
                 *have = 0;
-                return Err(Attempt::Again("the server did not go on where the file had stopped".into()));
+                return Err(Attempt::Again("the server did not resume where the file ended".into()));
             }
             known = &known[same.len()..];
             if new.len() as u64 > self.remote.size - *have {
@@ -203,7 +203,7 @@ impl Download<'_> {
                 Err(TryLockError::Error(e)) => return Err(cache(e)),
             }
             if !told {
-                eprintln!("waiting for another process that downloads the same file");
+                eprintln!("waiting for another process that is downloading the same file");
                 told = true;
             }
             self.http.pause(LOCK_LOOK)?;

@@ -35,7 +35,7 @@ pub enum HubError {
         reason: String,
     },
     /// No such repository.
-    #[error("hf:{repo}: there is no such repository on {endpoint}")]
+    #[error("hf:{repo}: no such repository on {endpoint}")]
     NoRepo {
         /// `owner/repo`.
         repo: String,
@@ -67,7 +67,7 @@ pub enum HubError {
         files: usize,
     },
     /// More than one to run.
-    #[error("hf:{repo}: which of its {} models? {}", .choices.len(), .choices.join(", "))]
+    #[error("hf:{repo}: the repository has {} models: {}", .choices.len(), .choices.join(", "))]
     Ambiguous {
         /// `owner/repo`.
         repo: String,
@@ -103,7 +103,7 @@ pub enum HubError {
         reason: String,
     },
     /// A file that is not as long as the hub said.
-    #[error("{file}: the file should have {expected} bytes and has {got}")]
+    #[error("{file}: the file has {got} bytes instead of {expected}")]
     WrongSize {
         /// The file.
         file: String,
@@ -113,7 +113,7 @@ pub enum HubError {
         got: u64,
     },
     /// A file whose content is not what the hub says.
-    #[error("{url}: the downloaded bytes have SHA-256 {got}, not {expected}")]
+    #[error("{url}: the SHA-256 of the download is {got}, not {expected}")]
     WrongContent {
         /// The file.
         url: String,
@@ -123,7 +123,7 @@ pub enum HubError {
         got: String,
     },
     /// The disk is too full.
-    #[error("{url}: {needed} are still to download, and {} has {free} free", .folder.display())]
+    #[error("{url}: {needed} remain to be downloaded, but {} has only {free} free", .folder.display())]
     NoSpace {
         /// The file.
         url: String,
@@ -135,7 +135,7 @@ pub enum HubError {
         folder: PathBuf,
     },
     /// The cache cannot be written or read.
-    #[error("the download cache: {}: {source}", .path.display())]
+    #[error("download cache: {}: {source}", .path.display())]
     Cache {
         /// Where.
         path: PathBuf,
@@ -168,21 +168,23 @@ impl HubError {
                 Some("check the name; private and gated repositories need a token in HF_TOKEN".into())
             }
             Self::Refused { .. } => {
-                Some("check the name, and set HF_TOKEN to a token that may read it".into())
+                Some("check the name, and set HF_TOKEN to a token with read access".into())
             }
             Self::NoFile { choices, .. } if !choices.is_empty() => {
-                Some(format!("it has {}", choices.join(", ")))
+                Some(format!("the repository has {}", choices.join(", ")))
             }
             Self::NoModel { .. } => {
                 Some("look for a repository with GGUF files (often named ...-GGUF)".into())
             }
-            Self::Ambiguous { repo, choices } => Some(format!("e.g. hf:{repo}:{}", choices.first()?)),
-            Self::Broken { .. } => Some("run the same command again: it goes on where it stopped".into()),
+            Self::Ambiguous { repo, choices } => {
+                Some(format!("name one of them, e.g. hf:{repo}:{}", choices.first()?))
+            }
+            Self::Broken { .. } => Some("run the same command again to resume the download".into()),
             Self::WrongSize { .. } | Self::WrongContent { .. } => {
-                Some("the file on the hub may be changing or damaged; try again later".into())
+                Some("try again later; the file on the hub may be damaged, or may be changing".into())
             }
             Self::NoSpace { .. } | Self::Cache { .. } => {
-                Some("make room, or choose another folder with HF_HUB_CACHE".into())
+                Some("free some space, or set HF_HUB_CACHE to another folder".into())
             }
             _ => None,
         }

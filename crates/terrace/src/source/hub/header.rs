@@ -71,7 +71,7 @@ impl Hub {
             let skipped = match answer.status {
                 StatusCode::PARTIAL_CONTENT => 0,
                 StatusCode::OK => have,
-                status => return Err(broken(format!("the server answers {status}"))),
+                status => return Err(broken(format!("the server answered {status}"))),
             };
             let (mut ignored, mut got) = (0, have);
             while got < want {

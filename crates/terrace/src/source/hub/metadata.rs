@@ -60,7 +60,7 @@ impl Hub {
             404 => return Err(HubError::NoFile { repo: model.id(), file: name.into(), choices: Vec::new() }),
             _ if status.is_success() || status.is_redirection() => {}
             _ => {
-                let reason = format!("{name}: the hub answers {status}");
+                let reason = format!("{name}: the hub answered {status}");
                 return Err(HubError::Hub { repo: model.id(), reason });
             }
         }
@@ -88,7 +88,7 @@ impl Hub {
                 Err(HubError::NoRepo { repo: model.id(), endpoint: self.endpoint.clone() })
             }
             401 | 403 => Err(HubError::Refused { repo: model.id() }),
-            _ if answer.is_passing() => Err(self.unreachable(format!("it answers {status}"))),
+            _ if answer.is_passing() => Err(self.unreachable(format!("it answered {status}"))),
             _ => Ok(()),
         }
     }

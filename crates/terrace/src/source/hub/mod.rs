@@ -108,7 +108,7 @@ impl Hub {
         self.refusal(model, &answer)?;
         let hub = |reason| HubError::Hub { repo: model.id(), reason };
         if !answer.status.is_success() {
-            return Err(hub(format!("the hub answers {}", answer.status)));
+            return Err(hub(format!("the hub answered {}", answer.status)));
         }
         let body = answer.whole(LONGEST_LIST).map_err(|e| self.no_answer(e))?;
         let found: Repository =

@@ -73,7 +73,7 @@ fn an_abandoned_download_is_taken_up_by_the_next_program() {
     let error = fetch(&stand_in, &cache, REPO).unwrap_err();
     let HubError::Broken { at, size, .. } = &error else { panic!("{error:?}") };
     assert!(*at > 0 && *at <= 600_000 && *size == 1_000_000, "{error}");
-    assert!(error.hint().unwrap().contains("goes on"), "{error}");
+    assert!(error.hint().unwrap().contains("resume"), "{error}");
 
     stand_in.behave(Behaviour::default());
     stand_in.take_log();
@@ -120,7 +120,7 @@ fn what_is_not_there_is_named_with_what_is() {
     let cache = TempDir::new().unwrap();
     let error = fetch(&stand_in, &cache, &model("c.gguf")).unwrap_err();
     assert!(matches!(error, HubError::NoFile { .. }) && error.to_string().contains("c.gguf"), "{error}");
-    assert_eq!(error.hint().unwrap(), "it has a.gguf, b.gguf");
+    assert_eq!(error.hint().unwrap(), "the repository has a.gguf, b.gguf");
     let error = fetch(&stand_in, &cache, REPO).unwrap_err();
     assert!(matches!(error, HubError::Ambiguous { .. }), "{error:?}");
     assert!(error.to_string().ends_with("a.gguf, b.gguf"), "{error}");
