@@ -1,9 +1,9 @@
-# Two commands on a fresh Debian machine: `make demo` and `make test`. Both install what is missing, with apt if they may.
+# On a fresh Debian machine, `make demo` and `make test` are all that is needed: both install missing packages with apt.
 #
-#   make demo    builds, runs the bundled model through streaming, and shows that it streamed
-#   make test    lints and all tests
-#   make test-all  also the long ones
-#   make build   the release binary: target/release/terrace
+#   make demo      builds, runs the bundled model with streamed experts, and shows what was read
+#   make test      lints and all tests
+#   make test-all  the same, and what takes too long for every change
+#   make build     the release binary: target/release/terrace
 
 CARGO ?= cargo
 
@@ -12,12 +12,12 @@ CARGO ?= cargo
 demo: build
 	@scripts/demo
 
-# .config/nextest.toml says which tests run beside others.
+# .config/nextest.toml says which tests run in parallel.
 test: prerequisites lint
 	@scripts/prerequisites nextest
 	$(CARGO) nextest run --release --workspace
 
-# Also what takes too long for every change: all combinations of the exactness tests, many more reloads.
+# Adds what takes too long for every change: all combinations of the exactness tests, many more reloads.
 test-all: test
 	THOROUGH_TESTS=1 $(CARGO) nextest run --release --package terrace-engine -- exactness reload
 

@@ -1,5 +1,5 @@
-//! Which requests are answered: those with a key, those to a name that is the server's, and those of no other site's web
-//! pages.
+//! Which requests are answered: those with a key, those to a name that is the server's, and those
+//! of no other site's web pages.
 
 use crate::advice::Reason;
 use crate::app::App;
@@ -18,9 +18,10 @@ const PUBLIC: [&str; 5] = ["/", "/health", "/v1/health", "/v1/models", "/models"
 /// Passes requests on if they may be answered.
 ///
 /// # Errors
-/// 401 without a key where one is needed; 403 for web pages of others, which browsers let send requests, though not read
-/// answers. Where no key is needed, 403 for other names than the server's: a page of a site whose name leads here is of the
-/// same origin to the browser, which lets it read answers too.
+/// 401 without a key where one is needed; 403 for web pages of others, which browsers let send
+/// requests, though not read answers. Where no key is needed, 403 for other names than the
+/// server's: a page of a site whose name leads here is of the same origin to the browser, which
+/// lets it read answers too.
 pub async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Result<Response, ApiError> {
     let headers = request.headers();
     if app.keys.are_none()

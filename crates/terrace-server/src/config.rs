@@ -11,8 +11,8 @@ pub struct ServerConfig {
     pub keys: Vec<String>,
     /// Origins of web pages that may use the server, besides its own page; `*`: all.
     pub origins: Vec<String>,
-    /// Names by which clients without a key may call the server, beside numbers and `localhost`; `*`: all. They matter only
-    /// where no key is needed.
+    /// Names by which clients without a key may call the server, beside numbers and `localhost`;
+    /// `*`: all. They matter only where no key is needed.
     pub hosts: Vec<String>,
     /// Time limit per answer. `None`: there is none.
     pub timeout: Option<Duration>,

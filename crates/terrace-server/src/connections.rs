@@ -1,4 +1,5 @@
-//! Connections: accepted up to a number, answered, and closed when their client keeps the server waiting.
+//! Connections: accepted up to a number, answered, and closed when their client keeps the server
+//! waiting.
 
 use crate::config::Limits;
 use axum::Router;
@@ -16,7 +17,8 @@ use tokio_io_timeout::TimeoutStream;
 
 /// Bytes of a connection's buffers at most, and so of a request's head.
 const BUFFER: usize = 64 << 10;
-/// How long to wait when the system cannot give a connection (too many files are open, for instance).
+/// How long to wait when the system cannot give a connection (too many files are open, for
+/// instance).
 const BREATH: Duration = Duration::from_secs(1);
 
 /// How far the server is.
@@ -58,7 +60,8 @@ pub async fn answer(
                 TowerToHyperService::new(router.clone()),
             ));
             tokio::spawn(async move {
-                // What ends a connection early is its client's doing, and nobody is left to be told.
+                // What ends a connection early is its client's doing, and nobody is left to be
+                // told.
                 if let Err(error) = answered.await {
                     tracing::debug!("a connection ended early: {error}");
                 }
@@ -81,7 +84,8 @@ pub async fn answer(
 /// How connections are spoken to.
 fn http(limits: Limits) -> http1::Builder {
     let mut http = http1::Builder::new();
-    // Its time begins with the connection, and again with the end of each answer: it limits idling as well.
+    // Its time begins with the connection, and again with the end of each answer: it limits idling
+    // as well.
     http.timer(TokioTimer::new()).header_read_timeout(limits.idle).max_buf_size(BUFFER);
     http
 }
@@ -95,7 +99,8 @@ async fn accept(
     loop {
         match socket.accept().await {
             Ok((stream, _)) => {
-                // A token is a small packet that must not wait for the next one. It is as good without.
+                // A token is a small packet that must not wait for the next one. It is as good
+                // without.
                 let _ = stream.set_nodelay(true);
                 return (stream, place);
             }

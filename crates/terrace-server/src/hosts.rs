@@ -2,8 +2,8 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Names by which clients may call a server, beside numbers and `localhost`. A name outside of these can be anybody's: who owns
-/// it can have it lead here (DNS rebinding).
+/// Names by which clients may call a server, beside numbers and `localhost`. A name outside of
+/// these can be anybody's: who owns it can have it lead here (DNS rebinding).
 pub struct Hosts(Vec<String>);
 
 impl Hosts {

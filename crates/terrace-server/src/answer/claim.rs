@@ -5,8 +5,9 @@ use terrace_engine::serving::Ticket;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
-/// A job's ticket, given up when it is dropped or at the deadline, whichever is first. The deadline has a task of its own:
-/// responses are not polled while their client does not read, and a job must not keep its slot for that.
+/// A job's ticket, given up when it is dropped or at the deadline, whichever is first. The deadline
+/// has a task of its own: responses are not polled while their client does not read, and a job must
+/// not keep its slot for that.
 pub struct Claim<T = Ticket> {
     ticket: Arc<Mutex<Option<T>>>,
     timer: Option<AbortHandle>,

@@ -1,4 +1,5 @@
-//! The events of a job on their way from the engine's worker to a client, which may read them slowly or not at all.
+//! The events of a job on their way from the engine's worker to a client, which may read them
+//! slowly or not at all.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -7,8 +8,8 @@ use terrace_engine::serving::{Event, Sink};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, channel};
 
-/// Events that may wait for a client: a token is one at most, so this is some 2 MiB. The worker never waits: beyond this, the
-/// job ends.
+/// Events that may wait for a client: a token is one at most, so this is some 2 MiB. The worker
+/// never waits: beyond this, the job ends.
 const BACKLOG: usize = 16_384;
 
 /// What is left of a job's events, until the worker drops their sink.

@@ -17,7 +17,8 @@ use std::sync::Arc;
 /// Tokens that are written at once; more are sent as they are written.
 const AT_ONCE: usize = 4096;
 
-/// `POST /tokenize`: `{"content": TEXT}` to `{"tokens": [...]}`, with their texts where `with_pieces`.
+/// `POST /tokenize`: `{"content": TEXT}` to `{"tokens": [...]}`, with their texts where
+/// `with_pieces`.
 ///
 /// # Errors
 /// No text.
@@ -62,7 +63,8 @@ pub async fn detokenize(LoadedModel(ready): LoadedModel, body: Body) -> Result<R
     .await
 }
 
-/// An answer with tokens on its way: it is written part by part, since a text of some megabytes has as many tokens.
+/// An answer with tokens on its way: it is written part by part, since a text of some megabytes has
+/// as many tokens.
 struct Written {
     ready: Arc<Ready>,
     tokens: Vec<i32>,

@@ -1,5 +1,5 @@
-//! How large requests may be: as large as a prompt of the model's context can make them, and all together no larger than the
-//! memory that is set aside for them.
+//! How large requests may be: as large as a prompt of the model's context can make them, and all
+//! together no larger than the memory that is set aside for them.
 
 use crate::error::ApiError;
 use std::sync::Arc;
@@ -10,7 +10,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 pub const MOST_BYTES: usize = 16 << 20;
 /// Bytes of a body that are allowed with the smallest context: what clients send beside prompts.
 const LEAST_BYTES: usize = 2 << 20;
-/// Bytes of JSON for a byte of text: quotes, line breaks and letters beyond ASCII are written with more.
+/// Bytes of JSON for a byte of text: quotes, line breaks and letters beyond ASCII are written with
+/// more.
 const ESCAPED: usize = 2;
 /// Bytes of JSON for a token by its number.
 const NUMBER: usize = 8;
@@ -48,7 +49,8 @@ impl Allowed {
         }
     }
 
-    /// Counts the values of a JSON text before anything is made of them; whether it is JSON is not looked at.
+    /// Counts the values of a JSON text before anything is made of them; whether it is JSON is not
+    /// looked at.
     ///
     /// # Errors
     /// There are more than allowed.
@@ -91,7 +93,8 @@ impl Bodies {
         Self(Arc::new(Semaphore::new(bytes.clamp(MOST_BYTES, Semaphore::MAX_PERMITS))))
     }
 
-    /// Waits for the memory of a body of this many bytes, [`MOST_BYTES`] at most. `None` means that it needs none.
+    /// Waits for the memory of a body of this many bytes, [`MOST_BYTES`] at most. `None` means that
+    /// it needs none.
     pub async fn share(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         if bytes <= SMALL {
             return None;

@@ -9,8 +9,8 @@ pub mod sampling;
 use crate::error::ApiError;
 use tokio::task::{JoinHandle, spawn_blocking};
 
-/// Has something done that may take its time: one thread answers all clients. When the client goes away before it has begun, it
-/// is not done.
+/// Has something done that may take its time: one thread answers all clients. When the client goes
+/// away before it has begun, it is not done.
 ///
 /// # Errors
 /// The error of `work`, or an internal error if it panics.

@@ -31,8 +31,9 @@ pub struct ServeArgs {
     /// [default: only the server's own page]
     #[arg(long, value_name = "ORIGIN", env = "TERRACE_CORS_ORIGIN", value_delimiter = ',', action = ArgAction::Append, value_parser = origin)]
     pub cors_origin: Vec<String>,
-    /// Let clients without a key call the server by this name (* for any), beside numbers, localhost and --host; may be repeated.
-    /// Needed behind a proxy that passes its own name on; with --api-key all names are allowed
+    /// Let clients without a key call the server by this name (* for any), beside numbers,
+    /// localhost and --host; may be repeated. Needed behind a proxy that passes its own name on;
+    /// with --api-key all names are allowed
     #[arg(long, value_name = "NAME", env = "TERRACE_ALLOWED_HOST", value_delimiter = ',', action = ArgAction::Append, value_parser = host_name)]
     pub allowed_host: Vec<String>,
 
@@ -56,23 +57,25 @@ pub struct ServeArgs {
     /// Connections at the same time; further ones wait to be accepted
     #[arg(long, value_name = "N", env = "TERRACE_MAX_CONNECTIONS", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub max_connections: u32,
-    /// Close a connection that sends no request, or not the whole head of one, for this many seconds
+    /// Close a connection that sends no request, or not the whole head of one, for this many
+    /// seconds
     #[arg(long, value_name = "SECONDS", env = "TERRACE_IDLE_TIMEOUT", default_value = "30", value_parser = some_seconds)]
     pub idle_timeout: Duration,
     /// Refuse a request (408) whose body is not complete after this many seconds
     #[arg(long, value_name = "SECONDS", env = "TERRACE_BODY_TIMEOUT", default_value = "60", value_parser = some_seconds)]
     pub body_timeout: Duration,
-    /// End an answer, and close its connection, when the client reads nothing of it for this many seconds
+    /// End an answer, and close its connection, when the client reads nothing of it for this many
+    /// seconds
     #[arg(long, value_name = "SECONDS", env = "TERRACE_WRITE_TIMEOUT", default_value = "60", value_parser = some_seconds)]
     pub write_timeout: Duration,
-    /// RAM for the bodies of requests that are being read, all together; small ones are not counted. What finds none waits, for
-    /// as long as a body may take (503)
+    /// RAM for the bodies of requests that are being read, all together; small ones are not
+    /// counted. What finds none waits, for as long as a body may take (503)
     #[arg(long, value_name = "SIZE", env = "TERRACE_BODY_MEMORY", default_value = "64MiB", value_parser = body_memory)]
     pub body_memory: ByteSize,
 
-    /// Take tensors over that change in the model's files while it runs. SIGHUP and POST /v1/tensors/reload look for them in any
-    /// case, but then files have to be renamed into place: with this option nothing is computed from a mapping of them, and they
-    /// may be written to
+    /// Take tensors over that change in the model's files while it runs. SIGHUP and POST
+    /// /v1/tensors/reload look for them in any case, but then files have to be renamed into place:
+    /// with this option nothing is computed from a mapping of them, and they may be written to
     #[arg(long, env = "TERRACE_WATCH")]
     pub watch: bool,
     /// What happens to contexts when tensors are replaced: `clear` computes them again with the new
