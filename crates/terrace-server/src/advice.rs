@@ -7,7 +7,7 @@ use terrace_engine::{EngineError, ReloadError};
 pub enum Reason<'r> {
     /// A web page from this origin may not use the server.
     ForeignOrigin(&'r str),
-    /// The server was called by this name, with or without a port, which is not one of its names.
+    /// The request was sent to this name, with or without a port, which is not one of the server's.
     ForeignHost(&'r str),
     /// The answer took longer than the time limit.
     TimeLimit,

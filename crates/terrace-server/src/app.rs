@@ -18,9 +18,9 @@ use terrace_ggml::llama::Sampling;
 /// State that all handlers share.
 pub struct App {
     pub(crate) keys: Keys,
-    /// Names by which the server may be called where it needs no key.
+    /// Names of the server, which matter if it needs no key.
     pub(crate) hosts: Hosts,
-    /// Who else's web pages may ask; `*`: everybody's.
+    /// Origins of other web pages that may use the server; `*`: all.
     pub(crate) cors_origins: Vec<String>,
     /// Time limit per answer.
     pub(crate) timeout: Option<Duration>,
@@ -35,7 +35,7 @@ pub struct App {
     name: Option<String>,
     advice: Option<Advice>,
     pub(crate) limits: Limits,
-    /// The memory for requests' bodies.
+    /// The memory for request bodies.
     pub(crate) bodies: Bodies,
     pub(crate) started: Instant,
     /// Number of responses so far, by status class (the hundreds of their status).
@@ -115,9 +115,9 @@ pub struct Ready {
     pub created: u64,
     /// Facts about it that do not change.
     pub facts: ModelFacts,
-    /// How large requests may be.
+    /// Maximum size of requests.
     pub(crate) allowed: Allowed,
-    /// None: the model has no chat template.
+    /// `None`: the model has no chat template.
     template: Option<Result<ChatTemplate, String>>,
     advice: Option<Advice>,
     /// `None`: the server is shutting down.

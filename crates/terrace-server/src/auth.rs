@@ -1,5 +1,5 @@
-//! Which requests are answered: those with a key, those to a name that is the server's, and those
-//! of no other site's web pages.
+//! Decides which requests are answered: those with a key, sent to one of the server's names, and
+//! not from another site's web page.
 
 use crate::advice::Reason;
 use crate::app::App;
@@ -18,10 +18,10 @@ const PUBLIC: [&str; 5] = ["/", "/health", "/v1/health", "/v1/models", "/models"
 /// Passes requests on if they may be answered.
 ///
 /// # Errors
-/// 401 without a key where one is needed; 403 for web pages of others, which browsers let send
-/// requests, though not read answers. Where no key is needed, 403 for other names than the
-/// server's: a page of a site whose name leads here is of the same origin to the browser, which
-/// lets it read answers too.
+/// 401 without a required key; 403 for other sites' web pages, whose requests browsers send
+/// although the pages cannot read the answers. If no key is required, 403 for names that are not
+/// the server's: to a browser, a page of a site whose name points to this machine has the same
+/// origin, so that the page could read answers too.
 pub async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Result<Response, ApiError> {
     let headers = request.headers();
     if app.keys.are_none()
@@ -44,14 +44,14 @@ pub async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) ->
     Ok(next.run(request).await)
 }
 
-/// The names that a request was sent to: it should have one, and HTTP/1.0 has none.
+/// The names that a request was sent to. There should be one; HTTP/1.0 has none.
 fn named(request: &Request) -> impl Iterator<Item = &str> {
     let hosts = request.headers().get_all(header::HOST).iter();
     let hosts = hosts.map(|host| host.to_str().unwrap_or("an unreadable name"));
     hosts.chain(request.uri().authority().map(Authority::as_str))
 }
 
-/// Whether the page came from the server itself.
+/// Whether the page is the server's own.
 fn is_own(origin: &str, headers: &HeaderMap) -> bool {
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
     origin.split_once("://").is_some_and(|(_, from)| host == Some(from))

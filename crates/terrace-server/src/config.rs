@@ -11,10 +11,10 @@ pub struct ServerConfig {
     pub keys: Vec<String>,
     /// Origins of web pages that may use the server, besides its own page; `*`: all.
     pub origins: Vec<String>,
-    /// Names by which clients without a key may call the server, beside numbers and `localhost`;
-    /// `*`: all. They matter only where no key is needed.
+    /// Names under which clients without a key may address the server, besides IP addresses and
+    /// `localhost`; `*`: all. They matter only if no key is required.
     pub hosts: Vec<String>,
-    /// Time limit per answer. `None`: there is none.
+    /// Time limit per answer. `None`: no limit.
     pub timeout: Option<Duration>,
     /// Sampling for requests that do not set it, except the seed.
     pub sampling: Sampling,
@@ -29,22 +29,22 @@ pub struct ServerConfig {
     pub name: Option<String>,
     /// Hints for errors. `None`: there are none.
     pub advice: Option<Advice>,
-    /// What clients may take of the server's time and memory.
+    /// Limits on the server's time and memory that clients can use.
     pub limits: Limits,
 }
 
-/// What clients may take of the server's time and memory.
+/// Limits on the server's time and memory that clients can use.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections at the same time; further ones wait to be accepted.
+    /// Maximum number of open connections; further ones wait to be accepted.
     pub connections: usize,
-    /// Time for a request's head, and time that a connection may be idle before it.
+    /// Time limit for a request's head, and for the idle time before it.
     pub idle: Duration,
-    /// Time for a request's body.
+    /// Time limit for a request's body.
     pub body: Duration,
-    /// Time in which a client has to take something of what is sent to it.
+    /// Time within which a client must read something of what is sent.
     pub write: Duration,
-    /// Bytes of requests' bodies in memory, all together; small ones are not counted.
+    /// Bytes of all request bodies in memory; small ones are not counted.
     pub bodies: usize,
 }
 

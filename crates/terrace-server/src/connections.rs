@@ -1,5 +1,5 @@
-//! Connections: accepted up to a number, answered, and closed when their client keeps the server
-//! waiting.
+//! Connections: accepted up to a maximum number, served, and closed if their client keeps the
+//! server waiting.
 
 use crate::config::Limits;
 use axum::Router;
@@ -15,27 +15,26 @@ use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_io_timeout::TimeoutStream;
 
-/// Bytes of a connection's buffers at most, and so of a request's head.
+/// Maximum size of a connection's buffers in bytes, and thus of a request's head.
 const BUFFER: usize = 64 << 10;
-/// How long to wait when the system cannot give a connection (too many files are open, for
-/// instance).
+/// Pause after the system cannot provide a connection, for example because too many files are open.
 const BREATH: Duration = Duration::from_secs(1);
 
-/// How far the server is.
+/// The phase of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 pub enum Phase {
-    /// It answers.
+    /// It accepts requests.
     Open,
-    /// It answers what was asked, and listens no more.
+    /// It answers the requests that it has, and accepts no others.
     Draining,
     /// It ends now.
     Closed,
 }
 
-/// Accepts and answers until `phase` says otherwise.
+/// Accepts and serves connections until `phase` ends that.
 ///
 /// # Errors
-/// The system's, about the socket.
+/// The system's error about the socket.
 pub async fn answer(
     socket: TcpListener,
     router: Router,
@@ -46,7 +45,7 @@ pub async fn answer(
     let reached = |wanted: Phase| {
         let mut phase = phase.clone();
         async move {
-            // An error: whoever could say so is gone.
+            // An error means that the sender is gone.
             let _ = phase.wait_for(|phase| *phase >= wanted).await;
         }
     };
@@ -60,8 +59,7 @@ pub async fn answer(
                 TowerToHyperService::new(router.clone()),
             ));
             tokio::spawn(async move {
-                // What ends a connection early is its client's doing, and nobody is left to be
-                // told.
+                // A connection ends early because of its client, which can no longer be told.
                 if let Err(error) = answered.await {
                     tracing::debug!("a connection ended early: {error}");
                 }
@@ -81,16 +79,17 @@ pub async fn answer(
     Ok(())
 }
 
-/// How connections are spoken to.
+/// The settings of HTTP.
 fn http(limits: Limits) -> http1::Builder {
     let mut http = http1::Builder::new();
-    // Its time begins with the connection, and again with the end of each answer: it limits idling
-    // as well.
+    // The timeout starts with the connection and again after each answer, so it limits idle time
+    // too.
     http.timer(TokioTimer::new()).header_read_timeout(limits.idle).max_buf_size(BUFFER);
     http
 }
 
-/// The next connection, when there is a place for it; until then it waits in the system's queue.
+/// Accepts the next connection when there is room for it; until then it waits in the system's
+/// queue.
 async fn accept(
     socket: &tokio::net::TcpListener,
     places: &Arc<Semaphore>,
@@ -99,8 +98,8 @@ async fn accept(
     loop {
         match socket.accept().await {
             Ok((stream, _)) => {
-                // A token is a small packet that must not wait for the next one. It is as good
-                // without.
+                // A token is a small packet that must not wait for the next one. An error does not
+                // matter.
                 let _ = stream.set_nodelay(true);
                 return (stream, place);
             }
@@ -113,13 +112,13 @@ async fn accept(
     }
 }
 
-/// Whether the connection is at fault that was to be accepted, and not the server.
+/// Whether the error concerns only the connection that was to be accepted, rather than the server.
 fn is_of_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-/// A connection that fails when its client takes nothing of what is sent for this long.
+/// A connection that fails if its client reads nothing of what is sent for this long.
 fn impatient(stream: TcpStream, patience: Duration) -> std::pin::Pin<Box<TimeoutStream<TcpStream>>> {
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(patience));

@@ -24,9 +24,9 @@ pub struct ApiError {
 /// Seconds until a client that found the queue full may try again: a guess, since the length of
 /// answers is not known.
 const RETRY_FULL: u32 = 2;
-/// Bytes of a message at most: what it quotes is the client's.
+/// Maximum size of a message in bytes, because it may quote text of the client.
 const MESSAGE: usize = 1000;
-/// When one that came before the model was loaded may.
+/// Seconds until a client may try again while the model is loading.
 const RETRY_LOADING: u32 = 1;
 
 impl ApiError {
@@ -63,14 +63,14 @@ impl ApiError {
         Self::new(StatusCode::FORBIDDEN, "permission_error", message)
     }
 
-    /// A name that is not the server's.
+    /// The request was sent to a name that is not the server's.
     pub fn foreign_host(host: &str) -> Self {
-        let message = format!("this server is not called {host}");
+        let message = format!("{host} is not a name of this server");
         let error = Self::new(StatusCode::FORBIDDEN, "permission_error", message);
         Self { code: Some("unknown_host"), ..error }
     }
 
-    /// No such endpoint.
+    /// There is no such endpoint.
     pub fn not_found(path: &str) -> Self {
         Self::new(StatusCode::NOT_FOUND, "not_found_error", format!("no such endpoint: {path}"))
     }
@@ -117,28 +117,28 @@ impl ApiError {
         Self { code: Some("timeout"), ..error }
     }
 
-    /// Bodies of others take the memory for them.
+    /// Other requests' bodies take up the memory for bodies.
     pub fn busy() -> Self {
         let message = "too many large requests are being read";
         let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable_error", message);
         Self { code: Some("busy"), retry_after: Some(RETRY_FULL), ..error }
     }
 
-    /// The body did not come in time.
+    /// The body was not complete in time.
     pub fn slow_body() -> Self {
-        let message = "the request's body was not complete within the server's time limit";
+        let message = "the request body was not complete within the server's time limit";
         let error = Self::new(StatusCode::REQUEST_TIMEOUT, "timeout_error", message);
         Self { code: Some("slow_body"), ..error }
     }
 
-    /// The client does not read what it asked for.
+    /// The client does not read its answer.
     pub fn slow_client() -> Self {
-        let message = "the answer was ended: it was read too slowly";
+        let message = "the answer was ended because the client read it too slowly";
         let error = Self::new(StatusCode::REQUEST_TIMEOUT, "timeout_error", message);
         Self { code: Some("slow_client"), ..error }
     }
 
-    /// The server's own fault.
+    /// The server failed.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
     }
@@ -162,7 +162,7 @@ impl ApiError {
     }
 }
 
-/// A text of [`MESSAGE`] bytes at most.
+/// Shortens a text to [`MESSAGE`] bytes.
 fn shortened(mut text: String) -> String {
     if text.len() > MESSAGE {
         text.truncate(text.floor_char_boundary(MESSAGE));

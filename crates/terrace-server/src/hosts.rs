@@ -1,13 +1,13 @@
-//! Names that requests may be sent to.
+//! The names that requests may be sent to.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Names by which clients may call a server, beside numbers and `localhost`. A name outside of
-/// these can be anybody's: who owns it can have it lead here (DNS rebinding).
+/// Names under which clients may address the server, besides IP addresses and `localhost`. The
+/// owner of any other name can make it point to this machine (DNS rebinding).
 pub struct Hosts(Vec<String>);
 
 impl Hosts {
-    /// Takes these names, in any case; `*` stands for all.
+    /// Takes these names, in upper or lower case; `*` stands for all.
     pub fn new(names: &[String]) -> Self {
         Self(names.iter().map(|name| plain(name)).collect())
     }
@@ -22,7 +22,7 @@ impl Hosts {
     }
 }
 
-/// Names are the same with a dot at their end, and in capitals.
+/// Normalises a name: without a dot at its end, in lower case.
 fn plain(name: &str) -> String {
     name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
 }
@@ -34,7 +34,8 @@ fn without_port(host: &str) -> &str {
     }
 }
 
-/// Whether it is an address and no name: nobody else can have it lead here.
+/// Whether the text is an IP address rather than a name, so that nobody can make it point
+/// elsewhere.
 fn is_number(name: &str) -> bool {
     let six = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
     six.map_or_else(|| name.parse::<Ipv4Addr>().is_ok(), |six| six.parse::<Ipv6Addr>().is_ok())

@@ -68,7 +68,7 @@ impl Listening {
     }
 }
 
-/// The thread.
+/// A running server.
 pub struct Server {
     thread: JoinHandle<()>,
     phase: watch::Sender<Phase>,

@@ -72,7 +72,7 @@ pub fn hint(error: &CliError) -> Option<String> {
 pub fn to_clients(reason: Reason<'_>) -> Option<String> {
     match reason {
         Reason::ForeignOrigin(origin) => Some(format!("start it with --cors-origin {origin}")),
-        Reason::ForeignHost(_) => Some("start it with --allowed-host NAME, or with --api-key".into()),
+        Reason::ForeignHost(_) => Some("start the server with --allowed-host NAME or with --api-key".into()),
         Reason::TimeLimit => Some("--timeout sets the limit".into()),
         Reason::ContextTooSmall => Some("start the server with a larger --ctx".into()),
         Reason::Engine(error) => on_engine(error),

@@ -1,20 +1,20 @@
-//! The claim on a job's slot, which ends in time whatever the client does.
+//! The claim of a response on a job, which ends in time whatever the client does.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use terrace_engine::serving::Ticket;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
-/// A job's ticket, given up when it is dropped or at the deadline, whichever is first. The deadline
-/// has a task of its own: responses are not polled while their client does not read, and a job must
-/// not keep its slot for that.
+/// A job's ticket, given up when the claim is dropped or at the deadline, whichever comes first. A
+/// task of its own watches the deadline: a response is not polled while its client does not read,
+/// and the job must not keep its server slot for that long.
 pub struct Claim<T = Ticket> {
     ticket: Arc<Mutex<Option<T>>>,
     timer: Option<AbortHandle>,
 }
 
 impl<T: Send + 'static> Claim<T> {
-    /// Holds a ticket until the deadline; `None` means that there is none.
+    /// Holds a ticket until the deadline. `None` means that there is none.
     pub fn new(ticket: T, deadline: Option<Instant>) -> Self {
         let ticket = Arc::new(Mutex::new(Some(ticket)));
         let timer = deadline.map(|deadline| {

@@ -1,5 +1,4 @@
-//! The events of a job on their way from the engine's worker to a client, which may read them
-//! slowly or not at all.
+//! The events of a job, from the engine's worker to a client that may read slowly or not at all.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -8,27 +7,27 @@ use terrace_engine::serving::{Event, Sink};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, channel};
 
-/// Events that may wait for a client: a token is one at most, so this is some 2 MiB. The worker
-/// never waits: beyond this, the job ends.
+/// Maximum number of events that wait for a client: at most one per token, so about 2 MiB. The
+/// worker never waits; with more events waiting, the job ends.
 const BACKLOG: usize = 16_384;
 
-/// What is left of a job's events, until the worker drops their sink.
+/// The events of a job that are still to come.
 pub struct Events {
     events: Receiver<Event>,
-    /// Whether the job ended since too many events waited.
+    /// Whether the job ended because too many events waited.
     full: Arc<AtomicBool>,
 }
 
-/// Why no further events come.
+/// Why there are no more events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backlog {
-    /// Too many waited.
+    /// Too many events waited.
     Full,
-    /// The worker has dropped the sink; all events have been read.
+    /// The worker has dropped the sink, and all events were read.
     Read,
 }
 
-/// Where the worker puts the events of a job, and where they come out.
+/// Creates the sink that takes a job's events, and the receiver that returns them.
 pub fn events() -> (Sink, Events) {
     let (send, events) = channel(BACKLOG);
     let full = Arc::<AtomicBool>::default();
@@ -45,13 +44,13 @@ pub fn events() -> (Sink, Events) {
 }
 
 impl Events {
-    /// The next event.
+    /// Waits for the next event.
     ///
     /// # Errors
     /// There is none, and none will come.
     pub async fn next(&mut self) -> Result<Event, Backlog> {
         self.events.recv().await.ok_or_else(|| {
-            // The sink was dropped after it set this, and that was seen.
+            // The flag was set before the sink was dropped, so it is visible now.
             if self.full.load(Ordering::Relaxed) { Backlog::Full } else { Backlog::Read }
         })
     }

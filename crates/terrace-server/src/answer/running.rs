@@ -118,7 +118,7 @@ impl Running {
         };
         event.map_err(|backlog| match backlog {
             Backlog::Full => ApiError::slow_client(),
-            // The claim was given up while the client did not read what there was.
+            // The claim ended at the deadline while the client did not read.
             Backlog::Read if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) => {
                 self.timed_out()
             }

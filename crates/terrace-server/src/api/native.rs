@@ -105,7 +105,7 @@ const fn stop_type(stop: StopReason) -> &'static str {
     }
 }
 
-/// `POST /apply-template`: `{"messages": [...]}` to `{"prompt": TEXT}`.
+/// `POST /apply-template`: turns `{"messages": [...]}` into `{"prompt": TEXT}`.
 ///
 /// # Errors
 /// There is no conversation, or the template refuses it.

@@ -63,7 +63,7 @@ struct Request {
 impl Request {
     fn parse(kind: Kind, body: &Body, app: &App, ready: &Ready) -> Result<Self, ApiError> {
         let mut fields = body.fields()?;
-        // Before the prompt, which may take time.
+        // Before the prompt, which takes longest to check.
         let sampling = sampling::sampling(&mut fields, app)?;
         let stop = sampling::stop(&mut fields)?;
         let n_max = sampling::n_max(&mut fields, app, &["max_completion_tokens", "max_tokens", "n_predict"])?;

@@ -1,4 +1,4 @@
-//! llama-server's endpoints for texts as tokens, and tokens as text.
+//! llama-server's endpoints that turn text into tokens, and tokens into text.
 
 use crate::app::{LoadedModel, Ready};
 use crate::error::ApiError;
@@ -14,14 +14,14 @@ use std::fmt::Write;
 use std::io;
 use std::sync::Arc;
 
-/// Tokens that are written at once; more are sent as they are written.
+/// Number of tokens that are written at once; the response to more is sent in parts.
 const AT_ONCE: usize = 4096;
 
-/// `POST /tokenize`: `{"content": TEXT}` to `{"tokens": [...]}`, with their texts where
-/// `with_pieces`.
+/// `POST /tokenize`: turns `{"content": TEXT}` into `{"tokens": [...]}`, with the text of each
+/// token if `with_pieces` is set.
 ///
 /// # Errors
-/// No text.
+/// There is no text.
 pub async fn tokenize(LoadedModel(ready): LoadedModel, body: Body) -> Result<Response, ApiError> {
     off_thread(move || {
         let mut fields = body.fields()?;
@@ -37,10 +37,10 @@ pub async fn tokenize(LoadedModel(ready): LoadedModel, body: Body) -> Result<Res
     .await
 }
 
-/// `POST /detokenize`: `{"tokens": [...]}` to `{"content": TEXT}`.
+/// `POST /detokenize`: turns `{"tokens": [...]}` into `{"content": TEXT}`.
 ///
 /// # Errors
-/// No tokens.
+/// There are no tokens.
 pub async fn detokenize(LoadedModel(ready): LoadedModel, body: Body) -> Result<Response, ApiError> {
     off_thread(move || {
         let mut fields = body.fields()?;
@@ -54,7 +54,7 @@ pub async fn detokenize(LoadedModel(ready): LoadedModel, body: Body) -> Result<R
             let vocabulary = ready.facts.vocabulary;
             return Err(ApiError::field(
                 "tokens",
-                format!("{wrong} is not a token: the vocabulary has {vocabulary}"),
+                format!("{wrong} is not a token: the vocabulary has {vocabulary} tokens"),
             ));
         }
         let bytes = ready.ask(|serving| serving.detokenize(&tokens))??;
@@ -63,14 +63,14 @@ pub async fn detokenize(LoadedModel(ready): LoadedModel, body: Body) -> Result<R
     .await
 }
 
-/// An answer with tokens on its way: it is written part by part, since a text of some megabytes has
-/// as many tokens.
+/// A response with tokens that is written in parts, because a text of some megabytes has as many
+/// tokens.
 struct Written {
     ready: Arc<Ready>,
     tokens: Vec<i32>,
-    /// Whether the tokens' texts are written as well.
+    /// Whether the texts of the tokens are written too.
     with_pieces: bool,
-    /// Tokens that are written. `None` means that nothing is; after the last one nothing is left.
+    /// Number of tokens written. `None`: nothing is written yet, not even the beginning.
     at: Option<usize>,
 }
 
@@ -94,7 +94,7 @@ impl Written {
         }
         let bytes = self.ready.ask(|serving| serving.detokenize(&[token])).and_then(|bytes| Ok(bytes?));
         let bytes = bytes.map_err(|error| io::Error::other(error.message().to_owned()))?;
-        // Part of a character is no text; llama-server gives its bytes.
+        // Bytes that are not whole characters are not text; llama-server returns them as an array.
         let piece = match std::str::from_utf8(&bytes) {
             Ok(text) => serde_json::to_string(text),
             Err(_) => serde_json::to_string(&bytes),

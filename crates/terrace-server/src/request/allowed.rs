@@ -1,40 +1,42 @@
-//! How large requests may be: as large as a prompt of the model's context can make them, and all
-//! together no larger than the memory that is set aside for them.
+//! Maximum size of requests: as large as a prompt for the model's context can make them, and all
+//! together no larger than the memory set aside for them.
 
 use crate::error::ApiError;
 use std::sync::Arc;
 use terrace_engine::serving::ModelFacts;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Bytes of a body at most, whatever the context.
+/// Maximum size of a body in bytes, whatever the context.
 pub const MOST_BYTES: usize = 16 << 20;
-/// Bytes of a body that are allowed with the smallest context: what clients send beside prompts.
+/// Size of a body in bytes that is allowed with the smallest context: what clients send besides
+/// prompts.
 const LEAST_BYTES: usize = 2 << 20;
-/// Bytes of JSON for a byte of text: quotes, line breaks and letters beyond ASCII are written with
-/// more.
+/// Bytes of JSON for a byte of text: quotes, line breaks and letters beyond ASCII take more than
+/// one.
 const ESCAPED: usize = 2;
-/// Bytes of JSON for a token by its number.
+/// Bytes of JSON for a token number.
 const NUMBER: usize = 8;
-/// Parts of a body, and objects in it, that are allowed with the smallest context.
+/// Number of values in a body, and of objects, that are allowed with the smallest context.
 const LEAST_PARTS: usize = 8192;
-/// Objects in a body at most: in memory each is some hundred times as large as in the body.
+/// Maximum number of objects in a body: in memory each takes about a hundred times its size in the
+/// body.
 const MOST_OBJECTS: usize = 1 << 16;
-/// Bodies up to this size are read without a share: connections are bounded, so these are.
+/// Bodies up to this size are read without a share: the number of connections limits their total.
 const SMALL: usize = 64 << 10;
 
-/// How large a request may be.
+/// Maximum size of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allowed {
     /// Bytes of its body.
     pub bytes: usize,
-    /// Values in it.
+    /// Number of values in it.
     parts: usize,
-    /// Objects in it.
+    /// Number of objects in it.
     objects: usize,
 }
 
 impl Allowed {
-    /// Derives it from a model's context and the bytes of its longest token.
+    /// Derives the limits from a model's context and the bytes of its longest token.
     pub fn of(facts: &ModelFacts, longest: usize) -> Self {
         Self::for_context(facts.context, longest)
     }
@@ -43,17 +45,17 @@ impl Allowed {
         let bytes = context.saturating_mul(longest.saturating_mul(ESCAPED).max(NUMBER));
         Self {
             bytes: bytes.saturating_add(LEAST_BYTES).min(MOST_BYTES),
-            // Tokens by number, or turns, which have a few values each.
+            // Token numbers, or turns, which have a few values each.
             parts: context.saturating_mul(2).saturating_add(LEAST_PARTS),
             objects: context.saturating_add(LEAST_PARTS).min(MOST_OBJECTS),
         }
     }
 
-    /// Counts the values of a JSON text before anything is made of them; whether it is JSON is not
-    /// looked at.
+    /// Counts the values of a JSON text before it is parsed. Whether it is valid JSON is not
+    /// checked.
     ///
     /// # Errors
-    /// There are more than allowed.
+    /// There are more values than allowed.
     pub fn check(self, text: &[u8]) -> Result<(), ApiError> {
         let (mut parts, mut objects) = (0, 0);
         let mut bytes = text.iter();
@@ -67,7 +69,7 @@ impl Allowed {
         }
         if parts > self.parts || objects > self.objects {
             return Err(ApiError::request(
-                "the request's body has more values than a prompt for this context can need",
+                "the request body has more values than a prompt for this context can need",
             ));
         }
         Ok(())
@@ -84,16 +86,16 @@ fn skip_string(bytes: &mut std::slice::Iter<'_, u8>) {
     }
 }
 
-/// The memory that bodies may take, all together.
+/// The memory for all bodies together.
 pub struct Bodies(Arc<Semaphore>);
 
 impl Bodies {
-    /// Sets this many bytes aside, and at least those of one body.
+    /// Sets aside this many bytes, or the size of one body if that is more.
     pub fn new(bytes: usize) -> Self {
         Self(Arc::new(Semaphore::new(bytes.clamp(MOST_BYTES, Semaphore::MAX_PERMITS))))
     }
 
-    /// Waits for the memory of a body of this many bytes, [`MOST_BYTES`] at most. `None` means that
+    /// Waits for the memory of a body of this many bytes, at most [`MOST_BYTES`]. `None` means that
     /// it needs none.
     pub async fn share(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         if bytes <= SMALL {
@@ -115,7 +117,7 @@ mod tests {
         let (small, large) = (Allowed::for_context(512, 16), Allowed::for_context(32_768, 64));
         assert!(small.bytes >= LEAST_BYTES && small.bytes < large.bytes && large.bytes < MOST_BYTES);
         assert_eq!(Allowed::for_context(1 << 24, 1 << 10).bytes, MOST_BYTES);
-        // All of a context's tokens, by number or as text.
+        // All tokens of a context, as numbers or as text.
         assert!(large.bytes > 32_768 * 64 && large.parts > 32_768);
     }
 

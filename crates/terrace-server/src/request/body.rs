@@ -16,19 +16,19 @@ use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
-/// The body of a request, whole.
+/// The complete body of a request.
 pub struct Body {
     bytes: Bytes,
     allowed: Allowed,
-    /// Its part of the memory for bodies, as long as anything is made of it.
+    /// Its share of the memory for bodies, held while the request is read.
     _share: Option<OwnedSemaphorePermit>,
 }
 
 impl Body {
-    /// Its fields.
+    /// Reads the fields.
     ///
     /// # Errors
-    /// It is not a JSON object, or has more parts than a request can need.
+    /// The body is not a JSON object, or has more values than a request can need.
     pub fn fields(&self) -> Result<Fields, ApiError> {
         self.allowed.check(&self.bytes)?;
         Fields::parse(&self.bytes)
@@ -43,7 +43,7 @@ impl FromRequest<Arc<App>> for Body {
         let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
         let length: Option<u64> = length.and_then(|length| length.parse().ok());
         let length = length.map_or(allowed.bytes, |length| usize::try_from(length).unwrap_or(usize::MAX));
-        // By its own word: who sends that much need not be listened to.
+        // A client that announces too much is refused before its body is read.
         if length > allowed.bytes {
             return Err(ApiError::too_large(allowed.bytes));
         }

@@ -9,8 +9,8 @@ pub mod sampling;
 use crate::error::ApiError;
 use tokio::task::{JoinHandle, spawn_blocking};
 
-/// Has something done that may take its time: one thread answers all clients. When the client goes
-/// away before it has begun, it is not done.
+/// Runs work that may take time on another thread, because one thread answers all clients. If the
+/// client disconnects before the work begins, it is not done.
 ///
 /// # Errors
 /// The error of `work`, or an internal error if it panics.
@@ -22,7 +22,7 @@ pub async fn off_thread<T: Send + 'static>(
     done.unwrap_or_else(|_| Err(ApiError::internal("an error of Terrace itself; the server's log has it")))
 }
 
-/// Work that is taken out of the queue when nothing waits for it any more.
+/// Work that leaves the queue when nothing waits for it any more.
 struct Abandoned<T>(JoinHandle<T>);
 
 impl<T> Drop for Abandoned<T> {

@@ -31,8 +31,8 @@ pub struct ServeArgs {
     /// [default: only the server's own page]
     #[arg(long, value_name = "ORIGIN", env = "TERRACE_CORS_ORIGIN", value_delimiter = ',', action = ArgAction::Append, value_parser = origin)]
     pub cors_origin: Vec<String>,
-    /// Let clients without a key call the server by this name (* for any), beside numbers,
-    /// localhost and --host; may be repeated. Needed behind a proxy that passes its own name on;
+    /// Let clients without a key address the server by this name (* for any), besides IP addresses,
+    /// localhost and --host; may be repeated. Needed behind a proxy that passes on its own name;
     /// with --api-key all names are allowed
     #[arg(long, value_name = "NAME", env = "TERRACE_ALLOWED_HOST", value_delimiter = ',', action = ArgAction::Append, value_parser = host_name)]
     pub allowed_host: Vec<String>,
@@ -54,28 +54,27 @@ pub struct ServeArgs {
     #[arg(long, value_name = "SECONDS", env = "TERRACE_GRACE", default_value = "10", value_parser = seconds)]
     pub grace: Duration,
 
-    /// Connections at the same time; further ones wait to be accepted
+    /// Maximum number of open connections; further ones wait to be accepted
     #[arg(long, value_name = "N", env = "TERRACE_MAX_CONNECTIONS", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub max_connections: u32,
-    /// Close a connection that sends no request, or not the whole head of one, for this many
-    /// seconds
+    /// Close a connection that sends no request, or only part of its head, for this many seconds
     #[arg(long, value_name = "SECONDS", env = "TERRACE_IDLE_TIMEOUT", default_value = "30", value_parser = some_seconds)]
     pub idle_timeout: Duration,
     /// Refuse a request (408) whose body is not complete after this many seconds
     #[arg(long, value_name = "SECONDS", env = "TERRACE_BODY_TIMEOUT", default_value = "60", value_parser = some_seconds)]
     pub body_timeout: Duration,
-    /// End an answer, and close its connection, when the client reads nothing of it for this many
+    /// End an answer and close its connection if the client reads nothing of it for this many
     /// seconds
     #[arg(long, value_name = "SECONDS", env = "TERRACE_WRITE_TIMEOUT", default_value = "60", value_parser = some_seconds)]
     pub write_timeout: Duration,
-    /// RAM for the bodies of requests that are being read, all together; small ones are not
-    /// counted. What finds none waits, for as long as a body may take (503)
+    /// RAM for the bodies of all requests that are being read, without those of at most 64 KiB; a
+    /// body that finds no room waits for up to --body-timeout (503)
     #[arg(long, value_name = "SIZE", env = "TERRACE_BODY_MEMORY", default_value = "64MiB", value_parser = body_memory)]
     pub body_memory: ByteSize,
 
-    /// Take tensors over that change in the model's files while it runs. SIGHUP and POST
-    /// /v1/tensors/reload look for them in any case, but then files have to be renamed into place:
-    /// with this option nothing is computed from a mapping of them, and they may be written to
+    /// Reload tensors when the model's files change. SIGHUP and POST /v1/tensors/reload look for
+    /// changes even without this option, but then files must be renamed into place; with it, no
+    /// file is mapped, and files may be written to in place
     #[arg(long, env = "TERRACE_WATCH")]
     pub watch: bool,
     /// What happens to contexts when tensors are replaced: `clear` computes them again with the new
@@ -107,13 +106,13 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 fn some_seconds(text: &str) -> Result<Duration, String> {
     let some = seconds(text)?;
-    if some.is_zero() { Err("it has to be longer than 0 seconds".into()) } else { Ok(some) }
+    if some.is_zero() { Err("must be more than 0 seconds".into()) } else { Ok(some) }
 }
 
 fn body_memory(text: &str) -> Result<ByteSize, String> {
     let size: ByteSize = text.parse().map_err(|error| format!("{error}"))?;
     let least = ByteSize::mib(16);
-    if size < least { Err(format!("one body may have {least}")) } else { Ok(size) }
+    if size < least { Err(format!("must be at least {least}, the size of one body")) } else { Ok(size) }
 }
 
 fn key(text: &str) -> Result<String, String> {
@@ -128,7 +127,7 @@ fn host_name(text: &str) -> Result<String, String> {
     if text == "*" || !text.is_empty() && text.bytes().all(name) {
         return Ok(text.to_owned());
     }
-    Err("names are like box.lan, without a port, or *".into())
+    Err("must be a name like box.lan, without a port, or *".into())
 }
 
 fn origin(text: &str) -> Result<String, String> {
