@@ -218,7 +218,7 @@ fn a_small_device_gets_what_it_has_room_for() {
     let with = ["--rpc", server.endpoint(), "--hot-cache", "64MiB"];
     let output = generate(&[&STREAMED[..], &with, &["--json"]].concat());
     let text = stderr(&output);
-    assert!(text.contains("RPC0 has") && text.contains("not 64"), "{text}");
+    assert!(text.contains("RPC0 has room for") && text.contains("less than the requested 64 MiB"), "{text}");
     let hot = json(&output)["hot_experts"].clone();
     assert!(hot["memory"].as_u64().unwrap() <= 3 << 20 && hot["hot"].as_u64().unwrap() > 0, "{hot:#}");
 }
