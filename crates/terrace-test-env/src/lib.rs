@@ -5,6 +5,8 @@
 //! process runs, and so for the processes that a test starts as well. What a test wants to be set, it sets for its own
 //! children. Accelerators are not looked for: a test that needs a device starts one.
 
+#![allow(clippy::disallowed_methods, reason = "it is about the environment")]
+
 use std::ffi::OsStr;
 
 /// Variables whose names begin so are the user's.

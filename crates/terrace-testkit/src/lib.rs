@@ -10,6 +10,8 @@
 //! * [`each_architecture`] and its siblings make one test for each subject.
 //! * [`rpc`] runs a remote device on this machine.
 
+#![allow(clippy::disallowed_methods, reason = "tests are told things by the environment")]
+
 pub mod big;
 mod drawn;
 mod each;

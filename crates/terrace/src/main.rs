@@ -5,6 +5,8 @@
 //! subcommand drives the engine. Text goes to stdout; everything about the run - progress,
 //! warnings, errors - goes to stderr.
 
+#![allow(clippy::disallowed_methods, reason = "the program reads the environment")]
+
 mod advice;
 mod args;
 mod cli;

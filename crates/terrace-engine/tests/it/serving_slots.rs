@@ -4,10 +4,10 @@
 use crate::served::{Job, PLAIN, ask, job, load, lone, options, serve, text};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use terrace_engine::options::{ContextOptions, PlacementOptions, TestingOptions};
-use terrace_engine::serving::{Event, Serving, ServingOptions, SlotState};
+use terrace_engine::serving::{Event, Serving, ServingOptions};
 use terrace_engine::{Engine, EngineError, Logits, Options, Unfit};
 use terrace_ggml::llama::Sampling;
 use terrace_testkit::{Arch, Spec};
@@ -286,25 +286,31 @@ fn a_long_prompt_does_not_keep_others_from_going_on() {
     let prompt = text(&engine, 0, 480);
     let serving = Serving::start(engine, ServingOptions { slots: 2, ..PLAIN });
     let log = Arc::new(Mutex::new(String::new()));
-    let logged = |job: Job| {
+    let logged = |job: Job, held: Option<Receiver<()>>| {
         let (send, end) = channel();
         let log = Arc::clone(&log);
         let sink = move |event: Event| {
             match event {
                 Event::Started { .. } | Event::Progress { .. } => log.lock().unwrap().push('p'),
-                Event::Text(_) => log.lock().unwrap().push('t'),
+                Event::Text(_) => {
+                    log.lock().unwrap().push('t');
+                    held.as_ref().map(Receiver::recv);
+                }
                 _ => send.send(()).unwrap(),
             }
             ControlFlow::Continue(())
         };
         (end, job.submit(&serving, Box::new(sink)).unwrap())
     };
-    let (first, _ticket) = logged(job(&prompt[..4], 500));
-    while serving.status().slots.iter().all(|slot| slot.state != SlotState::Decode) {
+    // Its first token is held up until the other has asked.
+    let (go, held) = channel();
+    let (first, _ticket) = logged(job(&prompt[..4], 100), Some(held));
+    while !log.lock().unwrap().contains('t') {
         std::thread::yield_now();
     }
     log.lock().unwrap().clear();
-    let (long, _other) = logged(job(&prompt, 1));
+    let (long, _other) = logged(job(&prompt, 1), None);
+    drop(go);
     long.recv().unwrap();
     first.recv().unwrap();
     let log = log.lock().unwrap().clone();

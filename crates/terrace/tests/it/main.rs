@@ -1,5 +1,6 @@
 //! Tests of the program, started as a user starts it.
 
+#![allow(clippy::disallowed_methods, reason = "tests are told things by the environment")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod adapt;
