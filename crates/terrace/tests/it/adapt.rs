@@ -1,4 +1,4 @@
-//! The RAM budget follows the memory that there is.
+//! The RAM budget adapts to free memory.
 
 use crate::common;
 use crate::common::{bundled, failure, json, run, stderr, terrace};
@@ -15,7 +15,8 @@ use terrace_testkit::big::{self, Data, Preset};
 
 const PROMPT: &str = "And it came to pass in those days, that there went out a decree";
 
-/// A run of the bundled model, all of whose experts would fit, with readings of memory, if any.
+/// Runs the bundled model, all of whose experts would fit, with simulated readings of memory, if
+/// any.
 fn generate(readings: Option<&str>, more: &[&str]) -> Output {
     let dir = TempDir::new().unwrap();
     let mut command = terrace();
@@ -33,7 +34,7 @@ fn bytes(value: &Value) -> u64 {
     value.as_u64().unwrap()
 }
 
-/// Somebody takes memory in two steps, and gives it back.
+/// Another program takes memory in two steps, and gives it back.
 #[test]
 fn a_run_shrinks_and_grows_and_says_the_same() {
     let plain = json(&generate(None, &["--adapt", "off"]));
@@ -42,7 +43,7 @@ fn a_run_shrinks_and_grows_and_says_the_same() {
     assert_eq!((&store["adapts"], bytes(&store["shrinks"])), (&false.into(), 0));
     assert_eq!(bytes(&store["budget_now"]), budget);
 
-    // 8 MiB are left to others. Nothing is taken before most of the slots are in use.
+    // 8 MiB are left to other programs. Memory is taken only once most slots are in use.
     let output = generate(Some("8MiB\n64MiB until 14MiB\n20MiB\n10MiB\n64MiB\n"), &["-v"]);
     let adapted = json(&output);
     assert_eq!(adapted["tokens"], plain["tokens"]);
@@ -61,7 +62,7 @@ fn a_run_shrinks_and_grows_and_says_the_same() {
     }
 }
 
-/// Without `-v`, one line; and a budget stays what the model needs.
+/// Without `-v` there is one line, and the budget never falls below what the model needs.
 #[test]
 fn slots_never_shrink_below_what_is_needed() {
     let plain = json(&generate(None, &["--adapt", "off"]));
@@ -84,7 +85,7 @@ fn stalls_shrink_where_little_is_left() {
     assert_eq!(bytes(&elsewhere["store"]["shrinks"]), 0);
 }
 
-/// A budget that was given is somebody's word, unless he says otherwise; what is not streamed has no slots.
+/// A given budget stays unless `--adapt on`; without streaming there are no slots to shrink.
 #[test]
 fn budgets_that_were_given_stay() {
     let scarce = "8MiB\n9MiB\n";
@@ -119,7 +120,7 @@ fn what_is_wrong_is_said() {
     assert!(line.contains("readings") && line.contains("line 1"), "{line}");
 }
 
-/// A process that ends with this.
+/// A process that ends when this is dropped.
 struct Running(Child);
 
 impl Drop for Running {
@@ -130,7 +131,7 @@ impl Drop for Running {
 }
 
 impl Running {
-    /// Resident bytes.
+    /// Resident memory in bytes.
     fn rss(&self) -> u64 {
         let text = fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap_or_default();
         let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -138,7 +139,7 @@ impl Running {
         kib.unwrap_or(0) << 10
     }
 
-    /// Waits until `done` says so of the resident bytes. Minutes pass before it is given up.
+    /// Waits until `done` returns true for the resident bytes, for some minutes at most.
     fn until(&mut self, what: &str, done: impl Fn(u64) -> bool) {
         for _ in 0..1200 {
             if done(self.rss()) {
@@ -151,7 +152,8 @@ impl Running {
     }
 }
 
-/// A control group with a limit of so many bytes; none, and a line on why, where there can be none.
+/// A control group with a limit in bytes. If there cannot be one, `None` and a line with the
+/// reason.
 struct Group(PathBuf);
 
 impl Group {
@@ -172,7 +174,7 @@ impl Group {
         made.inspect_err(|error| eprintln!("skipped: {}: {error}", group.display())).ok()
     }
 
-    /// A command within the group.
+    /// A command that runs within the group.
     fn command(&self, program: &str) -> Command {
         let mut command = common::command(Path::new("/bin/sh"));
         command
@@ -182,7 +184,8 @@ impl Group {
         command
     }
 
-    /// Takes so many bytes, and keeps them until it is dropped: it has to read to the end, and nobody reads what it writes.
+    /// Takes this many bytes until it is dropped: the process must read all its input, and nothing
+    /// reads its output.
     fn hog(&self, bytes: u64) -> Running {
         let mut command = self.command("/bin/sh");
         command.args(["-c", &format!("head -c {bytes} /dev/zero | tail -c {bytes}")]);
@@ -203,7 +206,7 @@ impl Drop for Group {
 
 const MIB: u64 = 1 << 20;
 
-/// Some 700 MB of experts, of 1.4 MB each.
+/// About 700 MB of experts, 1.4 MB each.
 fn model(dir: &Path) -> PathBuf {
     let spec = Spec {
         layers: 8,
@@ -219,7 +222,8 @@ fn model(dir: &Path) -> PathBuf {
     big::write(&spec, dir.join("model.gguf"), Data::Pooled).unwrap()
 }
 
-/// Beside a run in a control group, others take more memory than would be left without it becoming smaller.
+/// Other processes in the control group take more memory than a run would leave them without
+/// shrinking.
 #[test]
 fn a_run_in_a_full_group_shrinks_and_survives() {
     let Some(group) = Group::new(1024 * MIB) else { return };
@@ -228,7 +232,7 @@ fn a_run_in_a_full_group_shrinks_and_survives() {
     let model = model.to_str().unwrap();
     let arguments = |n: &'static str| ["run", model, "-p", PROMPT, "--temp", "0", "--ctx", "16384", "-n", n];
 
-    // Alone, the model would be mapped: it is the group's limit that makes it stream.
+    // Without the group, the model would be mapped: the group's limit makes it stream.
     let plain = run(arguments("200").into_iter().chain(["--json"]));
     let plain = json(&plain);
     let binary = env!("CARGO_BIN_EXE_terrace");
@@ -269,7 +273,7 @@ fn a_run_in_a_full_group_shrinks_and_survives() {
         assert_eq!(status.code(), Some(130), "{err}");
         let plain = plain["text"].as_str().unwrap();
         let same = out.bytes().zip(plain.bytes()).take_while(|(a, b)| a == b).count();
-        // The last character may be cut.
+        // The last character may be incomplete.
         assert!(
             same + 4 > plain.len().min(out.len()) && same > 100,
             "{same} bytes of {} are equal",

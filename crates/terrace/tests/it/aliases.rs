@@ -1,4 +1,4 @@
-//! Other spellings of options, with the real binary: llama.cpp's, and those that Terrace had before.
+//! Other spellings of options, with the real binary: llama.cpp's, and Terrace's old ones.
 
 use crate::common::{bundled, failure, json, run, stderr, stdout, terrace};
 use std::fs;

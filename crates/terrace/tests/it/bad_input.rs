@@ -1,4 +1,5 @@
-//! Bad input ends in one line that names what and where, and in an exit code: no crash, no backtrace, no silence.
+//! Bad input ends in one line that names what is wrong and where, and in an exit code: no crash, no
+//! backtrace, no silence.
 
 use crate::common;
 use crate::common::{bundled, error_line, failure, run, stderr, terrace, tiny};
@@ -37,7 +38,7 @@ fn every_defect_of_a_file_is_refused() {
         let error = failure(&run(["run", path(&bad), "-p", "x", "-n", "1"]), 1);
         assert!(error.contains(defect.name()), "{defect:?}: no file in: {error}");
         let inspected = run(["inspect", path(&bad)]);
-        // The header of an architecture that nobody knows is still a header.
+        // The header of an unknown architecture is still a header.
         if defect == Defect::UnknownArchitecture {
             assert!(inspected.status.success(), "{}", stderr(&inspected));
         } else {
@@ -68,7 +69,7 @@ fn shards_that_do_not_belong_together() {
         let error = failure(&run(["run", path(&first), "-p", "x", "-n", "1"]), 1);
         assert!(error.contains(named), "{error}");
     }
-    // Not the first shard: say which one is.
+    // This is not the first shard, and the error names it.
     let error = failure(&run(["run", path(&shards[1]), "-p", "x", "-n", "1"]), 1);
     assert!(error.contains(second), "{error}");
 }
@@ -80,7 +81,8 @@ fn an_unreadable_file() {
     fs::set_permissions(&model, fs::Permissions::from_mode(0o000)).unwrap();
     let mut command = terrace();
     if File::open(&model).is_ok() {
-        // root reads everything: become somebody else, with a copy of the program that somebody else may start.
+        // root can read everything: run as another user, with a copy of the program that this user
+        // can start.
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let program = dir.path().join("terrace");
         fs::copy(env!("CARGO_BIN_EXE_terrace"), &program).unwrap();
@@ -189,7 +191,7 @@ fn mapped_weights_and_options_that_they_contradict() {
         let hint = stderr(&output);
         assert!(hint.contains("hint: leave out --mmap") && hint.contains(option), "{hint}");
     }
-    // Mapped pages that are in memory count: a budget that cannot hold them is refused.
+    // Mapped pages in memory count: a budget that cannot hold them is refused.
     let output = run(["run", path(&model), "-p", "x", "--manage", "mapped", "--ram-budget", "4MiB"]);
     assert!(failure(&output, 1).contains("4 MiB") && stderr(&output).contains("hint: use --ram-budget"));
 }
@@ -217,7 +219,7 @@ fn spawn(args: &[&str]) -> Child {
     command.spawn().unwrap()
 }
 
-/// A run that streams slowly, when its first text is there.
+/// Starts a run that streams slowly, and returns after its first text.
 fn streaming(model: &Path, n: &str) -> Child {
     let slow = ["--inject-fault", "latency=2ms@1..", "--stream", "experts", "--ram-budget", "4MiB"];
     let args = ["run", path(model), "-p", "In the beginning", "--temp", "0", "-n", n];

@@ -1,4 +1,4 @@
-//! What the commands do when all is well, and how their settings come together.
+//! What the commands do if nothing is wrong, and how their settings are combined.
 
 use crate::common::{bundled, failure, json, run, stderr, stdout, terrace};
 use serde_json::Value;
@@ -74,7 +74,7 @@ fn run_json_is_one_object_with_the_promised_fields() {
     for key in ["bytes_read", "requests", "hits", "misses", "joined"] {
         let sum: u64 = layers.iter().map(|layer| layer[key].as_u64().unwrap()).sum();
         let total = store[key].as_u64().unwrap();
-        // Weights that stay are read past the layers' blocks.
+        // Resident weights are read outside of the layers' blocks.
         let besides = matches!(key, "bytes_read" | "requests");
         assert!(if besides { sum <= total && sum > 0 } else { sum == total }, "{key}: {sum} of {total}");
     }

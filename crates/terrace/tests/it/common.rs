@@ -1,4 +1,4 @@
-//! Starts the real binary, away from this machine's own settings.
+//! Starts the real binary, isolated from this machine's settings.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -14,16 +14,18 @@ pub fn bundled() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/tiny-moe-Q4_K.gguf").canonicalize().unwrap()
 }
 
-/// A command without the files that would change what it does; the variables are not in this process either.
+/// A command that sees none of the user's files. This process has none of the user's variables
+/// either.
 pub fn terrace() -> Command {
     command(Path::new(env!("CARGO_BIN_EXE_terrace")))
 }
 
 pub fn command(program: &Path) -> Command {
     let mut command = Command::new(program);
-    // What earlier runs of this user have kept is not this test's.
+    // Earlier runs of the user may have saved something.
     command.env("HOME", home());
-    // One thread unless a test says otherwise: threads of ggml spin, and another test computes on the other core.
+    // One thread unless a test sets another number: ggml's threads spin, and another test computes
+    // on the other core.
     command
         .env("TERRACE_THREADS", "1")
         .env("TERRACE_WARM_START", "off")
@@ -32,13 +34,13 @@ pub fn command(program: &Path) -> Command {
     command
 }
 
-/// A home of this process's own. It has nothing in it but the profile of a machine of given rates, so that no plan depends
-/// on how fast a probe found this one.
+/// A home directory of this process. It contains only the description of a machine with fixed
+/// rates, so that no plan depends on how fast a probe finds this machine.
 fn home() -> &'static Path {
     static HOME: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
     HOME.get_or_init(|| {
         let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("home-{}", std::process::id()));
-        // Of an earlier process with this number.
+        // Left by an earlier process with the same number.
         let _ = std::fs::remove_dir_all(&home);
         std::fs::create_dir_all(&home).unwrap();
         let profile = StoredProfile::new(known_machine());
@@ -47,7 +49,7 @@ fn home() -> &'static Path {
     })
 }
 
-/// A laptop's rates, under this machine's name.
+/// The rates of a laptop, under this machine's name.
 fn known_machine() -> MachineProfile {
     let Hardware { cores, memory, .. } = Hardware::here();
     let mut machine = MachineProfile::unmeasured("the tests' machine", cores, memory, memory);
@@ -61,7 +63,7 @@ fn known_machine() -> MachineProfile {
     machine
 }
 
-/// Runs it with arguments to its end.
+/// Runs the program with these arguments, to its end.
 pub fn run<S: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = S>) -> Output {
     terrace().args(args).output().unwrap()
 }
@@ -74,14 +76,14 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The JSON object on stdout of a run that went well.
+/// The JSON object on stdout of a successful run.
 pub fn json(output: &Output) -> serde_json::Value {
     assert!(output.status.success(), "{:?}: {}", output.status, stderr(output));
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Asserts that it failed as a program should - an exit code, nothing on stdout, one error line, at most one hint
-/// and no trace of a crash - and returns the error line.
+/// Asserts that the program failed as it should - an exit code, nothing on stdout, one error line,
+/// at most one hint and no trace of a crash - and returns the error line.
 #[track_caller]
 pub fn failure(output: &Output, code: i32) -> String {
     let text = stderr(output);
@@ -90,7 +92,7 @@ pub fn failure(output: &Output, code: i32) -> String {
     error_line(&text)
 }
 
-/// The one error line of what was written to stderr.
+/// The one error line in the text on stderr.
 #[track_caller]
 pub fn error_line(text: &str) -> String {
     assert!(!text.contains("panicked") && !text.contains("internal:"), "{text}");
@@ -98,7 +100,7 @@ pub fn error_line(text: &str) -> String {
     let (errors, hints) = (count("error: "), count("hint: "));
     assert!(errors == 1 && hints <= 1, "one error, at most one hint: {text}");
     let known = ["error: ", "hint: ", "warning: ", " WARN "];
-    // What was decided, before it went wrong.
+    // The plan, printed before the error.
     let plan = [
         "stock",
         "mapped: ",

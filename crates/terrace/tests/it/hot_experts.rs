@@ -1,4 +1,4 @@
-//! `--hot-cache`: experts on a device of another process, from the command line.
+//! `--hot-cache`: experts on a device of another process, by options of the command line.
 
 use crate::common;
 use crate::common::{bundled, failure, json, run, stderr};
@@ -21,7 +21,7 @@ fn report(more: &[&str]) -> Value {
     json(&generate(&[more, &["--json"]].concat()))
 }
 
-/// More tokens than a decode has.
+/// More tokens than a graph of decoding has.
 const PROMPT: &str =
     "In the beginning was the word, and the word was with all who would hear it in the morning";
 const STREAMED: [&str; 4] = ["--ram-budget", "6MiB", "-ngl", "0"];
@@ -61,13 +61,13 @@ fn what_earlier_runs_used_is_there_from_the_start() {
         })
         .collect();
     assert_eq!(runs[0]["tokens"], runs[1]["tokens"]);
-    // Nothing is exchanged, and of the first run nothing is known.
+    // Nothing is exchanged, and there are no statistics for the first run.
     assert_eq!(runs[0]["hot_experts"]["hot"], 0);
     assert!(runs[1]["hot_experts"]["hot"].as_u64().unwrap() > 0, "{:#}", runs[1]["hot_experts"]);
     assert!(runs[1]["hot_experts"]["filled"].as_u64().unwrap() > 0);
 }
 
-/// Dense weights and the hottest experts on the device, the others streamed: what a plan of hot lanes is.
+/// Dense weights and the hottest experts on the device, the others streamed: a plan with hot lanes.
 #[test]
 fn a_plan_with_copies_is_followed() {
     let dir = TempDir::new().unwrap();
@@ -131,12 +131,12 @@ fn several_devices_share_experts() {
     assert!(layers.iter().all(|layer| layer["device"] == "RPC0 + RPC1" && layer["held"] != 0), "{hot:#}");
     let both = &run["plan"]["hot"]["devices"];
     assert!(both.as_array().unwrap().len() == 1 && both[0]["device"] == "RPC0 + RPC1", "{both:#}");
-    // Twice the experts that either has room for.
+    // Twice the experts that either device has room for.
     let bytes = both[0]["bytes"].as_u64().unwrap();
     assert!(bytes > 2 << 20 && bytes <= 4 << 20, "{both:#}");
 }
 
-/// Starts a long generation, ends the server at its first words, and waits for the rest.
+/// Starts a long generation, ends the server at the first words, and waits for the rest.
 fn lose(server: RpcServer, with: &[&str]) -> (String, Output) {
     let bundled = bundled();
     let mut command = common::terrace();
@@ -179,7 +179,7 @@ fn a_server_of_weights_that_ends_is_one_line_and_a_hint() {
     );
 }
 
-/// Nobody asks for anything: a device with room for some experts gets them.
+/// Without any option, a device with room for some experts gets them.
 #[test]
 fn runs_do_what_is_planned() {
     let server = RpcServer::start(ByteSize::mib(16)).unwrap();

@@ -1,4 +1,4 @@
-//! `terrace iobench`: its table, its JSON, what it keeps and what it refuses.
+//! `terrace iobench`: its table, its JSON, what it saves and what it refuses.
 
 use crate::common;
 use crate::common::{failure, json, stderr, stdout, terrace};
@@ -81,7 +81,7 @@ fn a_directory_is_measured_and_what_was_found_is_kept_for_its_device() {
     assert!(text.contains(&format!("requests in flight  {depth}\n")), "{text}");
     assert_eq!(settings["devices"][0]["by"], "iobench");
 
-    // From now on models on this device are read so.
+    // From now on models on this device are read with these settings.
     let model = common::tiny(&dir);
     let args = ["run", model.to_str().unwrap(), "-p", "a", "-n", "1", "--stream", "experts", "--json"];
     let output = terrace().env("XDG_CACHE_HOME", cache.path()).args(args).arg("-vv").output().unwrap();

@@ -59,7 +59,7 @@ fn a_calibrated_skip_costs_what_was_measured_and_reads_less() {
     assert!(read(&some) < read(&all) / 2, "{} and {}", read(&some), read(&all));
     assert_eq!(some["plan"]["layer_skip"]["skip"], skip["skip"]);
 
-    // Generation, by flag and by environment, is another one.
+    // Generation differs, with the option and with the variable.
     let model = bundled();
     let base = ["run", model.to_str().unwrap(), "-p", "In the beginning", "-n", "12", "--temp", "0"];
     let generate = |more: &[&str]| run(base.iter().chain(more));
@@ -73,7 +73,7 @@ fn a_calibrated_skip_costs_what_was_measured_and_reads_less() {
 fn what_cannot_be_skipped_is_refused() {
     let dir = TempDir::new().unwrap();
     let file = dir.path().join("skip.json");
-    // No layer is as similar as that: an empty list, which changes nothing.
+    // No layer is that similar: the list is empty, and nothing changes.
     let table = calibrate(&file, "1.0");
     assert!(
         table.status.success() && stdout(&table).contains("no streamed layer has a similarity above 1"),

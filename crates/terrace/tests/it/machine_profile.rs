@@ -1,4 +1,5 @@
-//! `terrace machine` and `terrace doctor` with the real binary: what is measured, kept, used and refused.
+//! `terrace machine` and `terrace doctor` with the real binary: what is measured, saved, used and
+//! refused.
 
 use crate::common::{bundled, command, failure, json, stderr, stdout, terrace};
 use serde_json::Value;
@@ -47,12 +48,12 @@ fn what_is_measured_is_kept_and_used_until_it_is_stale() {
     for what in ["memory", "q4_K decode", "q4_K prefill", "layer overhead"] {
         assert!(source(&planned, what).starts_with("measured 20"), "{what}");
     }
-    // Another type joins what is there; without a wish it is shown.
+    // Another type is added to the description; without options it is shown.
     let more = json(&profile(home, &["--no-storage", "--types", "f16", "--json"]));
     assert!(more["cpu"]["matmul"]["f16"].is_object() && more["cpu"]["matmul"]["q4_K"].is_object());
     let shown = profile(home, &[]);
     assert!(stdout(&shown).contains("measured earlier, from") && stdout(&shown).contains("q4_K"));
-    // It is a machine's description, too.
+    // The saved file is also a description for `--machine`.
     let given = at(home).arg("plan").arg(bundled()).arg("--machine").arg(&file).output().unwrap();
     assert!(given.status.success(), "{}", stderr(&given));
 
@@ -83,7 +84,7 @@ fn what_is_measured_is_kept_and_used_until_it_is_stale() {
 fn storage_is_measured_where_it_is_asked_for() {
     let home = TempDir::new().unwrap();
     let out = home.path().join("machine.json");
-    // Beside the test's binary: on a disk, where /tmp may be memory.
+    // Beside the test's binary, which is on a disk; /tmp may be in memory.
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let args = [
         "--types",

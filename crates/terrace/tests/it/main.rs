@@ -1,4 +1,4 @@
-//! Tests of the program, started as a user starts it.
+//! Tests of the program, started as users start it.
 
 #![allow(clippy::disallowed_methods, reason = "tests are told things by the environment")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]

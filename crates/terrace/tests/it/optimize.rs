@@ -1,4 +1,4 @@
-//! `terrace optimize`, and the presets that later runs take.
+//! `terrace optimize`, and the presets that later runs use.
 
 use crate::common::{bundled, failure, json, run, stderr, terrace};
 use serde_json::Value;
@@ -16,7 +16,7 @@ fn at(config: &Path) -> Command {
     command
 }
 
-/// All knobs but one, given.
+/// All knobs but one, set.
 const GIVEN: [&str; 12] = [
     "--threads",
     "1",
@@ -32,14 +32,14 @@ const GIVEN: [&str; 12] = [
     "99",
 ];
 
-/// A search in little room, for as long as it takes unless `more` says otherwise.
+/// A search with a small budget, without a time limit unless `more` sets one.
 fn optimize(config: &Path, more: &[&str]) -> Output {
     let mut command = at(config);
     command.args(["optimize", bundled().to_str().unwrap(), "-n", "4", "--json"]).args(GIVEN);
     command.args(["--stream", "experts", "--ram-budget", "8MiB"]).args(more).output().unwrap()
 }
 
-/// Nothing to be turned: the defaults are kept.
+/// No knob is left: the defaults are saved.
 const NOTHING: [&str; 4] = ["--queue-depth", "16", "--minutes", "10"];
 
 fn generate(config: &Path, more: &[&str]) -> Output {
@@ -58,14 +58,14 @@ fn generate(config: &Path, more: &[&str]) -> Output {
     command.args(["--stream", "experts", "--ram-budget", "8MiB"]).args(more).output().unwrap()
 }
 
-/// The one file of presets.
+/// The only preset file.
 fn kept(config: &Path) -> PathBuf {
     let files: Vec<_> = fs::read_dir(config.join("terrace/presets")).unwrap().collect();
     assert_eq!(files.len(), 1, "{files:?}");
     files[0].as_ref().unwrap().path()
 }
 
-/// Puts settings in the place of what was found, which depends on the machine.
+/// Replaces the settings that were found, which depend on the machine.
 fn put(config: &Path, settings: &Value) {
     let path = kept(config);
     let mut file: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
@@ -87,7 +87,7 @@ fn what_is_found_is_kept_and_later_runs_take_it() {
     );
     let trials = report["trials"].as_array().unwrap();
     assert!(trials.len() >= 4, "{report}");
-    // Each on a line, behind those that say what there is to be turned.
+    // One line each, after those that list the knobs.
     let text = stderr(&output);
     for trial in trials {
         let line = format!("{}: ", trial["settings"].as_str().unwrap());
@@ -116,7 +116,7 @@ fn what_is_found_is_kept_and_later_runs_take_it() {
     assert_eq!(report["sides"]["terrace"]["plan"]["threads"], 1);
 }
 
-/// A flag, a variable and the configuration file all win.
+/// Flags, variables and the configuration file all override it.
 #[test]
 fn a_preset_is_the_last_layer() {
     let config = TempDir::new().unwrap();
@@ -159,12 +159,12 @@ fn what_is_wrong_with_a_preset_is_a_warning() {
         let text = stderr(&output);
         assert!(text.starts_with("warning: ") && text.contains(part) && text.lines().count() == 1, "{text}");
     }
-    // And it is written anew.
+    // The file is overwritten.
     json(&optimize(config.path(), &NOTHING));
     assert_eq!(stderr(&generate(config.path(), &[])), "");
 }
 
-/// Ctrl-C keeps the best so far.
+/// After Ctrl-C the best settings so far are saved.
 #[test]
 fn an_interrupted_search_keeps_what_it_has() {
     let config = TempDir::new().unwrap();
@@ -181,7 +181,7 @@ fn an_interrupted_search_keeps_what_it_has() {
     ]);
     command.args(["--ram-budget", "8MiB"]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // The first value that was judged: the defaults have their times by then.
+    // The first verdict: by then the defaults have been measured.
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     assert!(lines.any(|line| line.unwrap().contains(", best so far ")));
     Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();

@@ -33,7 +33,7 @@ fn streamed_is_stock_and_both_say_what_they_measured() {
     assert_eq!(streamed["mode"], "expert-streaming");
     assert!(streamed["model"].as_str().unwrap().ends_with("tiny-moe-Q4_K.gguf"));
     assert!(streamed["store"]["bytes_read"].as_u64().unwrap() > 4 << 20, "it streamed");
-    // What a trained model makes of text of its domain: far from the 2048 of guessing.
+    // A trained model on a text of its domain: far from the 2048 of guessing.
     let perplexity = streamed["perplexity"].as_f64().unwrap();
     assert!((5.0..40.0).contains(&perplexity), "{perplexity}");
 
@@ -46,8 +46,9 @@ fn streamed_is_stock_and_both_say_what_they_measured() {
     assert_eq!(lines[4], format!("Final estimate: PPL = {perplexity:.4} +/- {error:.5}"));
 }
 
-/// `llama-perplexity -c 256 -b 256 --chunks 20` of the release in use, built beside it, printed `PPL = 18.1527 +/- 0.92486`
-/// for this file and text on a machine with AVX-512, as this did; other kernels round otherwise.
+/// `llama-perplexity -c 256 -b 256 --chunks 20` of the pinned release, built beside it, printed
+/// `PPL = 18.1527 +/- 0.92486` for this file and text on a machine with AVX-512, as Terrace did;
+/// other kernels round differently.
 #[test]
 fn it_is_the_figure_of_llama_perplexity() {
     let (model, text) = (bundled(), sample());
@@ -92,7 +93,7 @@ fn a_base_is_kept_and_compared_with() {
     let vocab = 2048;
     assert_eq!(std::fs::metadata(base).unwrap().len(), 20 + 3 * (128 * 4 + 63 * (8 + 2 * vocab)));
 
-    // Streamed, of the base's own text and chunks.
+    // Streamed, with the text and the chunks of the base.
     let (model, text) = (bundled(), sample());
     let (model, text) = (model.to_str().unwrap(), text.to_str().unwrap());
     let compared = json(&run(["perplexity", model, "--kld", base, "--json", "--ram-budget", "8MiB"]));
@@ -105,7 +106,7 @@ fn a_base_is_kept_and_compared_with() {
     assert!(compared["same_top"]["value"].as_f64().unwrap() > 0.98);
     assert!(compared["kld_percentiles"]["maximum"].is_number());
 
-    // Another model; llama-perplexity's lines.
+    // Another model, with llama-perplexity's lines.
     let args = ["perplexity", model, "-f", text, "--kld", base, "--kv-type", "q4_0", "--chunks", "2"];
     let lines = run(args);
     assert!(lines.status.success(), "{}", stderr(&lines));
@@ -119,7 +120,7 @@ fn a_base_is_kept_and_compared_with() {
         assert_eq!(lines.lines().filter(|line| line.starts_with(start)).count(), 1, "{start}: {lines}");
     }
 
-    // What does not belong together is known before the model is loaded.
+    // Files that do not belong together are refused before the model is loaded.
     let refused = |args: &[&str], expected: &str| {
         let no_model = ["perplexity", "no-such-model.gguf", "--kld"];
         let output = run(no_model.iter().chain(args));
@@ -144,7 +145,8 @@ fn a_base_is_kept_and_compared_with() {
     assert!(failure(&output, 1).contains("/no/such/folder"), "{}", stderr(&output));
 }
 
-/// Verses cut in two, each with endings of others, as llama-perplexity's `--hellaswag` reads them.
+/// Verses cut in two, each with the endings of others, in the format of llama-perplexity's
+/// `--hellaswag`.
 fn tasks(count: usize) -> String {
     let text = std::fs::read_to_string(sample()).unwrap();
     let verses: Vec<(String, String)> = text

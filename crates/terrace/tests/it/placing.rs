@@ -1,4 +1,5 @@
-//! Runs that follow plans: the cost model's, edited ones, rules for tensors, and layers on devices.
+//! Runs that follow plans: those of the cost model, edited ones, rules for tensors, and layers on
+//! devices.
 
 use crate::common::{bundled, failure, json, run, stderr, stdout, tiny};
 use serde_json::Value;
@@ -182,7 +183,7 @@ fn layers_on_a_device_give_the_same_tokens() {
     assert!(failure(&refused, 1).contains("7 layers do not fit on RPC0"));
 }
 
-/// What `terrace plan` shows is what `run` does: with the same options, what lives where is the same.
+/// `run` does what `terrace plan` shows: with the same options, everything lives in the same place.
 #[test]
 fn a_plan_is_what_a_run_does() {
     let server = RpcServer::start(ByteSize::mib(512)).unwrap();
@@ -274,7 +275,7 @@ fn bench_holds_the_plan_against_reality() {
     for term in ["read, MiB", "reading, ms", "computing experts, ms", "hits, %"] {
         assert!(value(term, "measured") > 0.0 && value(term, "estimate") > 0.0, "{term}");
     }
-    // On a machine that is busy with other things, computing can hide all of the reading.
+    // On a busy machine, computing can hide all of the reading.
     assert!(value("waiting, ms", "measured") >= 0.0 && value("waiting, ms", "estimate") >= 0.0);
     let table = run(fixed);
     assert!(stdout(&table).contains("plan against reality"), "{}", stdout(&table));

@@ -1,6 +1,8 @@
-//! `terrace plan`: golden plans of well-known models on described machines, and what the options do.
+//! `terrace plan`: golden plans of well-known models on described machines, and the effects of
+//! options.
 //!
-//! `UPDATE_GOLDEN=1 cargo test --release -p terrace --test plan` writes the golden files anew; read the differences.
+//! `UPDATE_GOLDEN=1 cargo nextest run --release -p terrace -- plan::big_models` writes the golden
+//! files again; read the differences.
 
 use crate::common::{bundled, failure, json, run, stderr, stdout, terrace};
 use std::fs;
@@ -11,10 +13,10 @@ use tempfile::TempDir;
 use terrace_testkit::Mix;
 use terrace_testkit::big::{self, Data, Preset};
 
-/// The machines whose descriptions are beside this file.
+/// The machines described beside this file.
 const MACHINES: [&str; 4] = ["laptop-32", "desktop-64-gpu-12", "workstation-128-2x24", "server-768"];
 
-/// Headers of the models in the mixes that they are published in, and holes for their weights.
+/// The models' headers in their published mixes, with holes in place of the weights.
 const MODELS: [(Preset, Mix); 7] = [
     (Preset::Mixtral8x7b, Mix::Q5KM),
     (Preset::Llama70b, Mix::Q4KM),
@@ -33,7 +35,7 @@ fn profile(machine: &str) -> String {
     beside(&format!("machines/{machine}.json")).display().to_string()
 }
 
-/// A model's header, made once per run of the tests.
+/// A model's header, written once per test run.
 fn header(preset: Preset) -> String {
     static DIR: OnceLock<TempDir> = OnceLock::new();
     let path = DIR.get_or_init(|| TempDir::new().unwrap()).path().join(format!("{}.gguf", preset.name()));
@@ -48,7 +50,7 @@ fn plan(model: &str, machine: &str, more: &[&str]) -> Output {
     run(["plan", model, "--profile", &profile(machine)].iter().chain(more))
 }
 
-/// A tiny model with plenty of room does not care about the machine.
+/// A plan of the bundled model, which fits with plenty of room.
 fn bundled_plan(more: &[&str]) -> Output {
     plan(bundled().to_str().unwrap(), "laptop-32", more)
 }
@@ -74,7 +76,8 @@ fn big_models_on_four_machines() {
     assert!(different.is_empty(), "other plans than in {different:#?}");
 }
 
-/// The modes that the first storage-tiered scheduler measured on this machine, and about what it measured.
+/// Two published measurements of another storage-tiered scheduler on an Apple M1 Max with 32 GB:
+/// the plan has the same mode, and an estimate from 0.7 to 5 times the measured tokens per second.
 #[test]
 fn the_published_cases_land_in_their_modes() {
     for (preset, mode, measured) in
@@ -98,7 +101,7 @@ fn json_reads_back_and_holds_what_the_text_says() {
     assert!(!report["advice"].as_array().unwrap().is_empty());
     let text = plan(&model, "laptop-32", &[]);
     assert!(stdout(&text).starts_with(&plan_read.tables().to_string()), "{}", stdout(&text));
-    // Piped output has no colours, wherever the variables stand.
+    // Piped output has no colours, whatever the variables say.
     assert!(!stdout(&text).contains('\x1b'));
 }
 

@@ -1,4 +1,5 @@
-//! `terrace quantize`: what comes out runs, one file per tensor runs, and what cannot be is refused in a line.
+//! `terrace quantize`: its files run, as do those with one tensor each, and impossible wishes are
+//! refused in one line.
 
 use crate::common::{bundled, failure, json, run, stderr, stdout, terrace, tiny};
 use std::fs;
@@ -33,7 +34,8 @@ fn a_model_of_one_file_per_tensor_runs() {
     assert_eq!(report["bytes"], report["old_bytes"]);
     let expected = text(&model);
     assert_eq!(text(first), expected);
-    // Streamed, with fewer files allowed than it has: the limit is raised, as far as the system allows.
+    // Streamed, with a lower limit on open files than the model has files: the limit is raised as
+    // far as the system allows.
     let limited = |most: u64| {
         let mut command = terrace();
         command.args(["run", path(first), "-p", "In the beginning", "-n", "24", "--temp", "0"]);
@@ -136,7 +138,7 @@ fn a_disk_that_fills_up_leaves_nothing() {
     // SAFETY: between fork and exec only system calls are made.
     unsafe {
         command.pre_exec(|| {
-            // Files of a MiB at most, and an error instead of a signal for more.
+            // Files of at most one MiB, and an error instead of a signal for more.
             let limit = rustix::process::Rlimit { current: Some(1 << 20), maximum: Some(1 << 20) };
             rustix::process::setrlimit(rustix::process::Resource::Fsize, limit)?;
             libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
@@ -175,7 +177,7 @@ fn what_is_ended_or_killed_leaves_nothing() {
     }
 }
 
-/// A file that lies about its lengths costs no memory and ends in a line.
+/// A file with wrong lengths costs no memory and ends in one line.
 #[test]
 fn importance_files_that_lie() {
     let (dir, model) = (TempDir::new().unwrap(), bundled());

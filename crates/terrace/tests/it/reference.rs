@@ -1,4 +1,4 @@
-//! What the program says of itself: manual pages, completions, and the reference in the docs.
+//! Generated documentation: manual pages, completions, and the reference in the docs.
 
 use crate::common;
 use crate::common::{run, stderr, stdout};

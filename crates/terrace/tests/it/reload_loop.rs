@@ -11,7 +11,7 @@ use terrace_testkit::{Arch, Spec, WeightType};
 
 const TENSOR: &str = "blk.1.ffn_down_exps.weight";
 
-/// A model, a donor of one tensor of it, and a text.
+/// A model, a donor for one of its tensors, and a text.
 struct Scene {
     dir: TempDir,
     model: PathBuf,
@@ -32,7 +32,7 @@ impl Scene {
         Self { dir, model, text }
     }
 
-    /// An executable script in the scene's folder, which is also where it runs.
+    /// An executable script in the scene's folder, where it also runs.
     fn script(&self, lines: &str) -> PathBuf {
         script(self.dir.path(), lines)
     }
@@ -58,13 +58,13 @@ fn measure(model: &Path, text: &Path) -> Command {
     command
 }
 
-/// The objects on stdout, one a line.
+/// The JSON objects on stdout, one per line.
 fn passes(output: &Output) -> Vec<Value> {
     assert!(output.status.success(), "{}", stderr(output));
     stdout(output).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Takes the donor in the first call, what was there in the second, nothing in the third.
+/// The first call takes the donor, the second takes the original, the third changes nothing.
 const THERE_AND_BACK: &str = r#"
 echo "call of $1 for $TERRACE_MODEL"
 if [ -e model.bak ]; then mv model.bak model.gguf; touch done
@@ -105,7 +105,7 @@ fn measured_until_nothing_changes() {
         assert!(told.contains(&format!("reloaded {TENSOR}: ")), "{told}");
     }
 
-    // By options, and for people.
+    // With options, and in the form for people.
     fs::remove_file(scene.dir.path().join("done")).unwrap();
     let output = scene.perplexity().args(["--reload-loop", "--pre-reload", "./script.sh"]).output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
@@ -113,7 +113,7 @@ fn measured_until_nothing_changes() {
     assert_eq!(finals.len(), 3);
     assert!(finals[0] == finals[2], "{finals:?}");
 
-    // Without a script there is nothing to wait for.
+    // Without a script nothing changes in between.
     assert_eq!(passes(&scene.perplexity().args(["--reload-loop", "--json"]).output().unwrap()).len(), 1);
 }
 
@@ -160,7 +160,7 @@ fn what_goes_wrong_ends_it() {
     };
     ended(&scene.script("exit 3"), "script.sh: exit status: 3");
     ended(Path::new("./no-such-script"), "./no-such-script: No such file");
-    // A model that cannot be taken.
+    // A model that cannot replace the tensors.
     ended(&scene.script("echo nothing > new; mv new model.gguf"), "model.gguf");
 
     let usage = |args: &[&str], expected: &str| {
@@ -173,7 +173,8 @@ fn what_goes_wrong_ends_it() {
     assert!(error_line(&stderr(&output)).contains("--no-such"));
 }
 
-/// The example script over shards of one tensor each, as `terrace quantize --split-tensors` makes them.
+/// The example script, over files with one tensor each, as `terrace quantize --split-tensors`
+/// writes them.
 #[test]
 fn the_example_script_tries_one_tensor_after_the_other() {
     let dir = TempDir::new().unwrap();

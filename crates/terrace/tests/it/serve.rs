@@ -1,4 +1,4 @@
-//! `terrace serve`: what clients ask, what they are told, and how it ends.
+//! `terrace serve`: requests, answers, errors, and how it ends.
 
 use crate::common::{bundled, failure, json as json_of, run};
 use crate::server::{Server, streamed_text};
@@ -12,7 +12,7 @@ use terrace_testkit::{Arch, Spec};
 const NONE: [&str; 0] = [];
 const PROMPT: &str = "In the beginning God created the heaven and the earth.";
 
-/// A model with random weights, which never comes to an end, and a context that takes it minutes to fill.
+/// A model with random weights that never ends its text, with a context that takes minutes to fill.
 fn endless(dir: &Path) -> PathBuf {
     terrace_testkit::write(&Spec::new(Arch::Qwen3Moe), dir.join("endless.gguf")).unwrap()
 }
@@ -23,7 +23,7 @@ fn dir() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
-/// What `terrace run` says.
+/// The report of `terrace run`.
 fn run_report(more: &[&str]) -> Value {
     let model = bundled();
     let args =
@@ -71,7 +71,7 @@ fn answers_are_those_of_run_in_all_forms() {
     assert_eq!((&usage["choices"], &usage["usage"]), (&json!([]), &whole["usage"]));
     assert!(events[..events.len() - 1].iter().all(|event| event["usage"].is_null()));
 
-    // llama-server's form, by text and by tokens.
+    // llama-server's form, with text and with tokens as prompt.
     let tokens =
         server.post("/tokenize", &json!({"content": PROMPT, "add_special": true})).ok()["tokens"].clone();
     for prompt in [json!(PROMPT), tokens] {
@@ -86,7 +86,7 @@ fn answers_are_those_of_run_in_all_forms() {
         server.post("/completion", &json!({"prompt": rendered, "n_predict": 24, "cache_prompt": false}));
     assert_eq!(native.ok()["content"], chat["text"]);
 
-    // Ollama's, which streams unless told otherwise.
+    // Ollama's form, which streams by default.
     let asked =
         json!({"model": "any", "messages": messages, "stream": false, "options": {"num_predict": 24}});
     let ollama = server.post("/api/chat", &asked).ok();
@@ -125,7 +125,7 @@ fn requests_say_how_to_choose_and_when_to_stop() {
         assert_eq!(stopped["choices"][0]["finish_reason"], "stop");
         assert_eq!(stopped["terrace"]["stop"], "stop_string");
     }
-    // What was evaluated for the last one is there still, the last token left out.
+    // The tokens of the last request are still held, except the last one.
     let again = ask(json!({}));
     let cached = again["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap();
     assert!(cached > 0 && cached < again["usage"]["prompt_tokens"].as_u64().unwrap(), "{again}");
@@ -211,7 +211,7 @@ fn hostile_bodies_do_no_harm() {
             server.post_bytes(path, body).error(400);
         }
     }
-    // Too large by its own word, which is enough: the body is not read.
+    // The announced length is too large, so the body is not read.
     let mut stream = std::net::TcpStream::connect(&server.address).unwrap();
     write!(
         stream,
@@ -221,17 +221,17 @@ fn hostile_bodies_do_no_harm() {
     let mut start = [0; 12];
     stream.read_exact(&mut start).unwrap();
     assert_eq!(&start, b"HTTP/1.1 413");
-    // And by its bytes, without saying so.
+    // The bytes are too many, without an announced length.
     let mut stream = std::net::TcpStream::connect(&server.address).unwrap();
     write!(stream, "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
         .unwrap();
     let chunk = [b"100000\r\n".to_vec(), vec![b' '; 1 << 20], b"\r\n".to_vec()].concat();
-    // It may hang up before it has all.
+    // The server may close the connection before it has read everything.
     let _ = (0..20).try_for_each(|_| stream.write_all(&chunk));
     let mut start = [0; 12];
     stream.read_exact(&mut start).unwrap();
     assert_eq!(&start, b"HTTP/1.1 413");
-    // No HTTP at all.
+    // This is not HTTP.
     let mut stream = std::net::TcpStream::connect(&server.address).unwrap();
     stream.write_all(&[0xff; 4096]).unwrap();
     drop(stream);
@@ -264,7 +264,7 @@ fn a_full_queue_refuses_and_clients_that_leave_make_room() {
     let server = Server::start(&endless(dir.path()), LONG.iter().chain(&["--queue", "1"]));
     let body = json!({"prompt": PROMPT});
     let with_stream = json!({"prompt": PROMPT, "stream": true});
-    // One works, one waits, the third is refused.
+    // One is computed, one waits, the third is refused.
     let working = server.begin("/v1/completions", &body);
     server.wait_for(|server| server.processing() == 1);
     let waiting = server.begin("/v1/completions", &with_stream);
@@ -272,19 +272,19 @@ fn a_full_queue_refuses_and_clients_that_leave_make_room() {
     let refused = server.post("/v1/completions", &body);
     assert_eq!(refused.error(429)["code"], "queue_full");
     assert!(refused.header("retry-after").parse::<u32>().unwrap() > 0);
-    // Who leaves the queue makes room in it.
+    // A client that disconnects leaves the queue.
     drop(waiting);
     server.wait_for(|server| server.waiting() == 0);
     let mut waiting = server.begin("/v1/completions", &with_stream);
     server.wait_for(|server| server.waiting() == 1);
-    // The first goes away: the second has the slot, and begins to answer.
+    // The first client disconnects: the second gets the server slot and its answer begins.
     working.shutdown(Shutdown::Both).unwrap();
     drop(working);
     server.wait_for(|server| server.waiting() == 0 && server.processing() == 1);
     let mut some = [0; 256];
     waiting.read_exact(&mut some).unwrap();
     assert!(some.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&some));
-    // So does this one, in the middle of its stream.
+    // This one disconnects too, in the middle of its stream.
     drop(waiting);
     server.wait_for(|server| server.processing() == 0);
     server.post("/v1/completions", &json!({"prompt": PROMPT, "max_tokens": 2})).ok();
@@ -295,7 +295,7 @@ fn a_full_queue_refuses_and_clients_that_leave_make_room() {
 #[test]
 fn streams_are_text_whatever_the_tokens_are() {
     let dir = dir();
-    // Random weights choose tokens that are parts of characters, and none.
+    // With random weights, some tokens are parts of characters, and some are none.
     let server = Server::start(&endless(dir.path()), ["--stream", "none"]);
     for seed in 0..8 {
         let body = |stream: bool| {
@@ -312,7 +312,7 @@ fn streams_are_text_whatever_the_tokens_are() {
 fn answers_that_take_too_long_are_given_up() {
     let dir = dir();
     let model = endless(dir.path());
-    // A busy machine may take longer than the first of these to begin.
+    // A busy machine may need longer than the first of these limits to begin.
     for timeout in ["0.5", "4", "32"] {
         let server = Server::start(&model, LONG.iter().chain(&["--timeout", timeout]));
         assert_eq!(server.post("/v1/completions", &json!({"prompt": PROMPT})).error(504)["code"], "timeout");
@@ -361,7 +361,7 @@ fn several_are_answered_at_once() {
                 scope.spawn(|| {
                     let answer = server.post("/v1/completions", &body).ok();
                     assert_eq!(answer["usage"]["completion_tokens"], 24);
-                    // What is computed together may round otherwise.
+                    // Answers that are computed together may round differently.
                     if together.is_empty() {
                         assert_eq!(answer["choices"][0]["text"], expected["text"]);
                     }
@@ -412,7 +412,7 @@ fn it_says_what_it_is() {
 fn it_ends_when_it_is_told_to() {
     let dir = dir();
     let model = endless(dir.path());
-    // What runs may end, if it does in time.
+    // A running answer may finish if it does so in time.
     let server = Server::start(&model, LONG.iter().chain(&["--grace", "300"]));
     let mut running =
         server.begin("/v1/completions", &json!({"prompt": PROMPT, "max_tokens": 2000, "stream": true}));
@@ -429,7 +429,7 @@ fn it_ends_when_it_is_told_to() {
     let (status, stderr) = server.ended();
     assert_eq!(status.code(), Some(0), "{stderr}");
     assert!(!stderr.contains("error"), "{stderr}");
-    // What does not is cut, and says so.
+    // An answer that does not is cut off, and its reason says so.
     let server = Server::start(&model, LONG.iter().chain(&["--grace", "0", "--queue", "4"]));
     let mut running = server.begin("/v1/completions", &json!({"prompt": PROMPT, "stream": true}));
     server.wait_for(|server| server.processing() == 1);
@@ -443,7 +443,7 @@ fn it_ends_when_it_is_told_to() {
     assert!(refused.starts_with("HTTP/1.1 503"), "{refused}");
     let (status, stderr) = server.ended();
     assert_eq!(status.code(), Some(0), "{stderr}");
-    // The second Ctrl-C does not wait.
+    // After a second Ctrl-C the server does not wait.
     let mut server = Server::start(&model, LONG.iter().chain(&["--grace", "600"]));
     let _running = server.begin("/v1/completions", &json!({"prompt": PROMPT}));
     server.wait_for(|server| server.processing() == 1);

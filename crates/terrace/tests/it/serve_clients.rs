@@ -1,4 +1,4 @@
-//! Clients of `terrace serve` that keep it waiting: they take nothing from the others.
+//! Clients that keep `terrace serve` waiting take nothing from other clients.
 
 use crate::common::bundled;
 use crate::server::Server;
@@ -9,24 +9,24 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use terrace_testkit::{Arch, Spec};
 
-/// Longer than any limit that these tests set, shorter than what happens without them.
+/// Longer than any limit that these tests set, and shorter than what happens without the limits.
 const SOON: Duration = Duration::from_secs(60);
 const MIB: u64 = 1 << 20;
 
-/// A model with random weights, which never comes to an end.
+/// A model with random weights that never ends its text.
 fn endless(dir: &Path) -> PathBuf {
     terrace_testkit::write(&Spec::new(Arch::Qwen3Moe), dir.join("endless.gguf")).unwrap()
 }
 
-/// A server with one slot for answers that take minutes. The model's name is part of each piece, so that an answer of
-/// which nothing is read fills the buffers of its connection at once.
+/// A server with one server slot, for answers that take minutes. The model's name is part of each
+/// piece, so that an unread answer fills the buffers of its connection at once.
 fn wordy(dir: &Path, more: &[&str]) -> Server {
     let name = "x".repeat(120_000);
     let args = ["--ctx", "65536", "--stream", "none", "--parallel", "1", "--alias", &name];
     Server::start(&endless(dir), args.iter().chain(more))
 }
 
-/// Begins an answer of which nothing is read; returns when the slot is free again.
+/// Begins an answer and reads nothing of it; returns when the server slot is free again.
 #[track_caller]
 fn nothing_is_read(server: &Server) -> (TcpStream, Duration) {
     let stream = server.begin("/v1/completions", &json!({"prompt": "a", "stream": true}));
@@ -42,7 +42,7 @@ fn connect(server: &Server) -> TcpStream {
     stream
 }
 
-/// What comes until the server hangs up.
+/// Everything until the server closes the connection.
 #[track_caller]
 fn rest(mut stream: &TcpStream) -> String {
     let mut bytes = Vec::new();
@@ -58,7 +58,7 @@ fn an_answer_that_nobody_reads_ends_at_its_time_limit() {
     let server = wordy(dir.path(), &["--timeout", "3"]);
     let (stream, took) = nothing_is_read(&server);
     assert!(took < SOON, "the slot is taken after {took:?}");
-    // What was sent can still be read, and the last of it says why there is no more.
+    // What was sent can still be read, and its last part says why there is no more.
     let text = rest(&stream);
     let last = text.lines().rfind(|line| line.starts_with("data: ")).unwrap();
     assert!(last.contains("\"code\":\"timeout\""), "{last}");
@@ -70,7 +70,7 @@ fn an_answer_that_nobody_reads_ends_when_nothing_can_be_sent() {
     let server = wordy(dir.path(), &["--write-timeout", "2"]);
     let (stream, took) = nothing_is_read(&server);
     assert!(took < SOON, "the slot is taken after {took:?}");
-    // The connection is closed, in the middle of a piece.
+    // The connection is closed in the middle of a piece.
     assert!(!rest(&stream).contains("[DONE]"));
 }
 
@@ -92,7 +92,7 @@ fn connections_that_wait_for_nothing_are_closed() {
     slow.write_all(b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{\"").unwrap();
     let text = rest(&slow);
     assert!(text.starts_with("HTTP/1.1 408") && text.contains("slow_body"), "{text}");
-    // Each of these would keep a place for ever, and there are four.
+    // Each of these would hold a connection for ever, and there are four.
     let all: Vec<TcpStream> = (0..16).map(|_| connect(&server)).collect();
     server.post("/tokenize", &json!({"content": "a"})).ok();
     drop(all);
@@ -114,7 +114,7 @@ fn without_keys_a_server_is_called_by_its_own_names() {
         let text = ask(&server, own);
         assert!(text.starts_with("HTTP/1.1 200"), "{own}: {text}");
     }
-    // A page of this site has the origin that the request was sent to.
+    // A page of this site has the same origin as the request.
     let text = ask(&server, "evil.example:8080");
     assert!(text.starts_with("HTTP/1.1 403"), "{text}");
     let body: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
@@ -134,19 +134,19 @@ fn what_is_made_of_a_request_is_not_much_larger_than_it() {
         let grown = server.peak_memory() - before;
         assert!(grown < bound * MIB, "{} MiB more", grown / MIB);
     };
-    // Of objects, each has room for eleven fields.
+    // Each object in memory has room for eleven fields.
     grown(16, &|| {
         let objects = vec![r#"{"":0}"#; 250_000].join(",");
         server.post_bytes("/v1/completions", format!("{{\"prompt\":[{objects}]}}").as_bytes()).error(400);
     });
-    // A name is compared with others, and told.
+    // A name is compared with others, and quoted.
     grown(32, &|| {
         let body = format!("{{\"prompt\":\"a\",\"{}\":1}}", "x".repeat(1_900_000));
         let reply = server.post_bytes("/v1/completions", body.as_bytes());
         reply.error(400);
         assert!(reply.text.len() < 4096, "{} bytes", reply.text.len());
     });
-    // Tokens, and with them their texts.
+    // Tokens, and their texts as well.
     let text = "a b ".repeat(150_000);
     let body = |pieces: bool| json!({"content": text, "with_pieces": pieces});
     let plain = server.post("/tokenize", &body(false)).ok()["tokens"].as_array().unwrap().clone();
@@ -157,7 +157,7 @@ fn what_is_made_of_a_request_is_not_much_larger_than_it() {
         let whole: String = pieces.iter().map(|piece| piece["piece"].as_str().unwrap()).collect();
         assert_eq!(whole.trim(), text.trim());
     });
-    // More than a prompt can need is not read.
+    // A body larger than any prompt needs is not read.
     let mut stream = connect(&server);
     write!(stream, "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 15000000\r\n\r\n").unwrap();
     assert!(rest(&stream).starts_with("HTTP/1.1 413"));
@@ -167,7 +167,7 @@ fn what_is_made_of_a_request_is_not_much_larger_than_it() {
 fn bodies_wait_for_memory_and_small_ones_do_not_wait_for_them() {
     let server = Server::start(&bundled(), ["--body-memory", "16MiB"]);
     let before = server.peak_memory();
-    // All but the end of many large bodies.
+    // Many large bodies, each without its end.
     let length = 2 << 20;
     let head = format!("POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n");
     let part = vec![b' '; length - 1];
@@ -175,7 +175,7 @@ fn bodies_wait_for_memory_and_small_ones_do_not_wait_for_them() {
         let mut stream = connect(&server);
         stream.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
         stream.write_all(head.as_bytes()).unwrap();
-        // What the server does not read does not fit the buffers.
+        // What the server does not read does not fit in the buffers.
         let _ = stream.write_all(&part);
         stream
     };
@@ -183,7 +183,7 @@ fn bodies_wait_for_memory_and_small_ones_do_not_wait_for_them() {
     server.post("/tokenize", &json!({"content": "a"})).ok();
     let grown = server.peak_memory() - before;
     assert!(grown < 48 * MIB, "{} MiB more", grown / MIB);
-    // Who goes away gives back what it had.
+    // A client that disconnects returns its share.
     drop(streams);
     server.post("/tokenize", &json!({"content": "a ".repeat(100_000)})).ok();
 }

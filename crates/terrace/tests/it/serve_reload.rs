@@ -1,4 +1,5 @@
-//! `terrace serve` while tensors change in the model's files: whole answers are of one state of the model.
+//! `terrace serve` while tensors change in the model's files: one state of the model computes a
+//! whole answer.
 
 use crate::common;
 use crate::common::{bundled, json as json_of, run};
@@ -16,7 +17,7 @@ const PROMPTS: [&str; 4] =
     ["In the beginning God created", "There was a man in the land of", "The hacker", "A bit is"];
 const TOKENS: usize = 16;
 
-/// The bundled model, the same with one tensor in another type, and a place where one of them is served.
+/// The bundled model, a variant with one tensor of another type, and the path that is served.
 struct Scene {
     dir: tempfile::TempDir,
     variants: [PathBuf; 2],
@@ -27,7 +28,7 @@ impl Scene {
     fn new() -> Self {
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let changed = dir.path().join("changed.gguf");
-        // Another type for many tensors makes another text; one would not always.
+        // Other types for many tensors change the text; one other type would not always.
         let rule = "ffn_(up|down)_exps=q2_K";
         let (from, to) = (bundled(), changed.clone());
         let words = ["--type", "COPY", "--tensor", rule, "--allow-requantize"];
@@ -39,12 +40,12 @@ impl Scene {
         Self { dir, variants: [bundled(), changed], served }
     }
 
-    /// Renames a copy of a variant into the served one's place.
+    /// Renames a copy of a variant to the path that is served.
     fn put(&self, variant: usize) {
         put(&self.variants[variant], &self.served);
     }
 
-    /// What each variant says to each prompt, from fresh runs.
+    /// The answers of each variant to each prompt, from fresh runs.
     fn golden(&self) -> [Vec<String>; 2] {
         self.variants.each_ref().map(|variant| {
             let text = |prompt: &&str| {
@@ -87,7 +88,8 @@ fn answers_are_of_the_epoch_that_they_name() {
                         let (epochs, text) = ask(server, PROMPTS[which], client % 2 == 0);
                         let mut seen = seen.lock().unwrap();
                         if epochs.0 == epochs.1 {
-                            // The first variant was loaded, and each reload brings the other one.
+                            // The first variant was loaded first, and each reload brings the other
+                            // one.
                             let expected = &golden[usize::try_from(epochs.0 % 2).unwrap()][which];
                             assert_eq!(&text, expected, "epoch {}", epochs.0);
                             seen.0.insert(epochs.0);
@@ -105,7 +107,7 @@ fn answers_are_of_the_epoch_that_they_name() {
                 assert_eq!(report["swapped"].as_array().unwrap().len(), 12, "{report}");
                 let epoch = server.get("/health").ok()["epoch"].as_u64();
                 assert_eq!(epoch, Some(reload));
-                // Some reloads come upon each other, and some wait until an answer was whole.
+                // Some reloads follow at once, and some after a whole answer.
                 if reload % 3 == 0 {
                     server.wait_for(|_| seen.lock().unwrap().0.contains(&reload));
                 }
@@ -117,7 +119,7 @@ fn answers_are_of_the_epoch_that_they_name() {
     }
 }
 
-/// Has the clients stop, also when it is left by a panic.
+/// Stops the clients, even if the test panics.
 struct WhenDone<'a>(&'a AtomicBool);
 
 impl Drop for WhenDone<'_> {
@@ -126,7 +128,7 @@ impl Drop for WhenDone<'_> {
     }
 }
 
-/// The answer's epochs and its text.
+/// The epochs of an answer, and its text.
 fn ask(server: &Server, prompt: &str, stream: bool) -> ((u64, u64), String) {
     let body = json!({"prompt": prompt, "max_tokens": TOKENS, "cache_prompt": false, "stream": stream});
     let reply = server.post("/v1/completions", &body);
@@ -160,7 +162,7 @@ fn a_reload_says_what_it_did_or_why_not() {
     assert!(one["bytes"].as_u64().unwrap() > 0);
     assert_eq!(done.header("x-terrace-epoch"), "1");
     let before = ask(&server, PROMPTS[0], false);
-    // A model of another shape is refused, tensor by tensor, and the one that is there goes on.
+    // A model of another shape is refused, tensor by tensor, and the loaded one keeps answering.
     let other =
         terrace_testkit::write(&Spec::new(Arch::Qwen3Moe), scene.dir.path().join("other.gguf")).unwrap();
     put(&other, &scene.served);
@@ -203,7 +205,7 @@ fn health_reloads_only_where_it_is_told_to() {
     let swapped = answer["reload"]["swapped"].as_array().unwrap();
     let one = swapped.iter().find(|tensor| tensor["tensor"] == TENSOR).unwrap();
     assert_eq!((&one["from"], &one["to"]), (&json!("q4_K"), &json!("q2_K")));
-    // What cannot be taken does not make the server ill.
+    // A refused reload does not change the server's health.
     let other =
         terrace_testkit::write(&Spec::new(Arch::Qwen3Moe), scene.dir.path().join("other.gguf")).unwrap();
     put(&other, &scene.served);
@@ -211,7 +213,7 @@ fn health_reloads_only_where_it_is_told_to() {
     assert_eq!((&answer["epoch"], &answer["status"]), (&json!(1), &json!("ok")));
     assert!(answer["reload"]["error"].as_str().unwrap().contains("nothing was reloaded"), "{answer}");
     drop(server);
-    // Whoever has no key changes nothing.
+    // Without a key, nothing is reloaded.
     scene.put(0);
     let server = enabled(&["--api-key", "secret"]);
     scene.put(1);

@@ -1,4 +1,4 @@
-//! Starts `terrace serve`, and asks it.
+//! Starts `terrace serve`, and sends requests.
 
 use crate::common::terrace;
 use serde_json::Value;
@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long anything may take before it hangs.
+/// Time after which a step counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A running server.
@@ -20,7 +20,7 @@ pub struct Server {
     stderr: Option<ChildStderr>,
 }
 
-/// What it answered.
+/// A response.
 #[derive(Debug)]
 pub struct Reply {
     pub status: u16,
@@ -33,14 +33,14 @@ impl Reply {
         serde_json::from_str(&self.text).unwrap_or_else(|e| panic!("{e}: {}", self.text))
     }
 
-    /// The body of a request that went well.
+    /// The body of a successful response.
     #[track_caller]
     pub fn ok(&self) -> Value {
         assert_eq!(self.status, 200, "{}", self.text);
         self.json()
     }
 
-    /// The error of one that did not, which has the shape that it should have.
+    /// The error of a failed request, which must have OpenAI's form.
     #[track_caller]
     pub fn error(&self, status: u16) -> Value {
         assert_eq!(self.status, status, "{}", self.text);
@@ -54,7 +54,7 @@ impl Reply {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
 
-    /// The events of a stream; it ended with `[DONE]`.
+    /// The events of a stream, which must end with `[DONE]`.
     #[track_caller]
     pub fn events(&self) -> Vec<Value> {
         assert_eq!(self.status, 200, "{}", self.text);
@@ -85,7 +85,7 @@ impl Server {
         Self::start_with(model, args, |command| command)
     }
 
-    /// With `adjust` having the last word on how it is started.
+    /// Starts a server; `adjust` can change the command last.
     pub fn start_with<S: AsRef<OsStr>>(
         model: &Path,
         args: impl IntoIterator<Item = S>,
@@ -106,7 +106,7 @@ impl Server {
         this
     }
 
-    /// Asks again and again.
+    /// Repeats until the condition holds.
     #[track_caller]
     pub fn wait_for(&self, holds: impl Fn(&Self) -> bool) {
         let begin = Instant::now();
@@ -140,7 +140,7 @@ impl Server {
         reply(agent().run(request.body(body.to_owned()).unwrap()))
     }
 
-    /// A connection on which a request was sent whose answer nobody has read yet.
+    /// Sends a request, and returns the connection with its unread response.
     pub fn begin(&self, path: &str, body: &Value) -> TcpStream {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -154,18 +154,18 @@ impl Server {
         stream
     }
 
-    /// Slots that work.
+    /// Number of server slots that work.
     pub fn processing(&self) -> usize {
         let slots = self.get("/slots").ok();
         slots.as_array().unwrap().iter().filter(|slot| slot["is_processing"] == true).count()
     }
 
-    /// Requests that wait for a slot.
+    /// Number of requests that wait for a server slot.
     pub fn waiting(&self) -> u64 {
         self.get("/health").ok()["waiting"].as_u64().unwrap()
     }
 
-    /// The most memory that it has had so far, in bytes.
+    /// The server's peak memory so far, in bytes.
     pub fn peak_memory(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -181,7 +181,7 @@ impl Server {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// Waits for its end; with what it said on stderr.
+    /// Waits for the server's end, and returns its status and its text on stderr.
     pub fn ended(mut self) -> (ExitStatus, String) {
         let begin = Instant::now();
         let status = loop {

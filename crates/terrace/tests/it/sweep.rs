@@ -1,4 +1,4 @@
-//! `terrace sweep`: figures that are those of the models it would make, and a journal that goes on.
+//! `terrace sweep`: its figures are those of the models that it writes, and its journal resumes.
 
 use crate::common::{bundled, failure, json, run, stderr, stdout};
 use serde_json::Value;
@@ -47,7 +47,7 @@ fn a_sweep_finds_a_mix_and_its_model_is_what_was_measured() {
     let (q2, q8) = (donor(&dir, "q2_K"), donor(&dir, "q8_0"));
     let (out, model) = (dir.path().join("s.jsonl"), dir.path().join("mix.gguf"));
     let own = json(&run(["quantize", path(&bundled()), "--type", "copy", "--dry-run", "--json"]));
-    // Room for half of what q2_K would save on four tensors.
+    // Half of what q2_K would save on four tensors.
     let budget = (own["bytes"].as_u64().unwrap() - 1_000_000).to_string();
     let args = [&TENSORS[..], &["--budget", &budget, "--write", path(&model), "--json"]].concat();
     let report = json(&sweep(&out, &[&q2, &q8], &args));
@@ -66,7 +66,7 @@ fn a_sweep_finds_a_mix_and_its_model_is_what_was_measured() {
     let svg = fs::read_to_string(dir.path().join("s.svg")).unwrap();
     assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>") && svg.contains("ffn_down_exps"));
 
-    // The mix: within the size, and as a model what it was in place.
+    // The mix is within the size, and as a model it gives the figures that were measured in place.
     let mix = &report["mixes"][0];
     assert!(mix["model_bytes"].as_u64().unwrap() <= budget.parse().unwrap());
     assert!(!mix["choice"].as_object().unwrap().is_empty());
@@ -79,14 +79,14 @@ fn a_sweep_finds_a_mix_and_its_model_is_what_was_measured() {
     assert_eq!(compared["kld"]["value"], mix["kld"]);
     assert_eq!(compared["perplexity"]["value"], mix["perplexity"]);
 
-    // The recipe says the same.
+    // The recipe gives the same model.
     let recipe = dir.path().join("s.recipe");
     let again = dir.path().join("again.gguf");
     let args = ["--type", "copy", "--recipe", path(&recipe), "--allow-requantize"];
     let output = run(["quantize", path(&bundled()), path(&again)].iter().chain(&args));
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(fs::read(&again).unwrap() == fs::read(&model).unwrap());
-    // Nothing but what was asked for stays.
+    // Only the requested files remain.
     let mut left: Vec<String> =
         fs::read_dir(dir.path()).unwrap().map(|f| f.unwrap().file_name().into_string().unwrap()).collect();
     left.sort();
@@ -118,7 +118,7 @@ fn a_sweep_goes_on_streamed_where_it_was_mapped() {
     };
     assert_eq!(steps(&all).len(), 4);
 
-    // Two steps and half a third.
+    // Two steps, and half of a third.
     let text = fs::read_to_string(&out).unwrap();
     let third = text.match_indices("\"kind\":\"step\"").nth(2).unwrap().0;
     fs::write(&out, &text[..third + 100]).unwrap();
@@ -128,7 +128,7 @@ fn a_sweep_goes_on_streamed_where_it_was_mapped() {
     assert_eq!(steps(&lines(&out)), steps(&all), "bit by bit, streamed or not");
     assert_eq!(stdout(&rest), stdout(&whole));
 
-    // Of the same sweep only.
+    // Only the same sweep can resume.
     let other = [&TENSORS[..], &["--group", "layer"]].concat();
     let error = failure(&sweep(&out, &[&q2], &other), 1);
     assert!(error.contains("s.jsonl") && error.contains("choice of tensors"), "{error}");
@@ -152,7 +152,7 @@ fn what_cannot_be_swept() {
         assert!(error.contains(named), "{more:?}: {error}");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "{more:?}");
     }
-    // A size that nothing fits in: after the steps, which are kept.
+    // A size that no mix fits: refused after the steps, which are kept.
     let q2 = donor(&dir, "q2_K");
     let tight = [&TENSORS[..], &["--budget", "1MiB"]].concat();
     let output = sweep(&out, &[&q2], &tight);

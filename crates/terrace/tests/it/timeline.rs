@@ -1,4 +1,4 @@
-//! `--timeline` and the counters behind it, from runs of the real binary.
+//! `--timeline` and the counters that it is compared with, from runs of the real binary.
 
 use crate::common::{bundled, failure, json, run, stderr, stdout, terrace};
 use serde_json::Value;
@@ -20,7 +20,7 @@ fn generate(more: &[&str]) -> Output {
     run(args.iter().chain(more))
 }
 
-/// The events of a profile with times, and whether any were dropped.
+/// The events of a timeline that have times, and the number of dropped ones.
 fn events(path: &Path) -> (Vec<Value>, Value) {
     let json: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
     let all = json["traceEvents"].as_array().unwrap().iter();
@@ -31,7 +31,7 @@ fn total(events: &[Value], number: impl Fn(&Value) -> Option<f64>) -> f64 {
     events.iter().filter_map(number).sum()
 }
 
-/// Spans of lanes of a name, in milliseconds.
+/// Sum of the spans of lanes with this name, of one layer or of all, in milliseconds.
 fn millis(events: &[Value], name: &str, layer: Option<&Value>) -> f64 {
     total(events, |event| {
         let is = event["name"] == *name && event["cat"] == "lane";
@@ -64,7 +64,7 @@ fn a_profile_holds_what_the_run_counted() {
         &["--stream", "experts", "--ram-budget", "4MiB", "--io", "uring", "--direct", "on"],
         &["--stream", "experts", "--ram-budget", "4MiB", "--io", "pread", "--direct", "off"],
         &["--stream", "experts", "--ram-budget", "8MiB", "--lookahead", "1MiB"],
-        // Slots for less than two whole experts: their products one by one.
+        // Slots for fewer than two whole experts: their products are computed one by one.
         &["--stream", "experts", "--ram-budget", "1600KiB"],
         &["--stream", "all", "--ram-budget", "16MiB"],
     ];
@@ -84,7 +84,8 @@ fn a_profile_holds_what_the_run_counted() {
         let (store, layers) = (&report["store"], report["layers"].as_array().unwrap());
         let bytes = total(&events, |event| event["args"]["bytes"].as_f64());
         assert_eq!(bytes, store["bytes_read"].as_f64().unwrap(), "{way:?}");
-        // Times are the same clock's; what is left is rounding, and a little that is counted and not drawn.
+        // All times come from one clock; the difference is rounding, and a little that is counted
+        // but not drawn.
         let close = |name: &str, drawn: f64, counted: &Value| {
             let counted = counted.as_f64().unwrap();
             assert!((drawn - counted).abs() < 0.5, "{way:?}: {name}: {drawn} drawn, {counted} counted");
@@ -177,7 +178,7 @@ fn verbose_ends_with_a_summary() {
 fn a_place_that_cannot_be_written_is_noticed_before_the_load() {
     let dir = TempDir::new().unwrap();
     for place in [dir.path().join("no/such"), dir.path().to_owned(), "/dev/null".into()] {
-        // The load's first read would fail.
+        // The first read of the load would fail.
         let place = place.to_str().unwrap();
         let output = generate(&["--timeline", place, "--inject-fault", "eio@1.."]);
         let error = failure(&output, 1);
@@ -199,7 +200,7 @@ fn runs_that_end_early_leave_their_profile() {
     let mut command = terrace();
     command.args(["run", model.to_str().unwrap(), "-p", "In the beginning", "-n", "900", "--temp", "0"]);
     command.args(STREAMING).args(["--inject-fault", "latency=2ms@1.."]);
-    // By the environment, too.
+    // Also with the variable.
     let mut child =
         command.env("TERRACE_PROFILE", &path).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();

@@ -1,4 +1,4 @@
-//! Routing traces, from a real run to a replay of it.
+//! Routing traces, from a real run to its replay.
 
 use crate::common::{bundled, failure, json, run, stderr, stdout, terrace};
 use serde_json::Value;
@@ -36,8 +36,9 @@ fn result<'v>(report: &'v Value, policy: &str) -> &'v Value {
     report["results"].as_array().unwrap().iter().find(|result| result["policy"] == policy).unwrap()
 }
 
-/// Budgets from one with room for a few experts, where the prompt's experts come in waves and decoding hits nothing, to one
-/// that holds most; every policy; both engines. Not one count may differ from what the run's own store counted.
+/// Budgets from one with room for a few experts, where the prompt's experts come in waves and
+/// decoding never hits, to one that holds most experts; every policy; both engines. No count may
+/// differ from what the run's own store counted.
 #[test]
 fn replays_count_what_runs_counted() {
     let (dir, trace) = in_dir("a.trace");
@@ -81,7 +82,7 @@ fn a_trace_foretells_runs_under_other_policies_and_budgets() {
     assert_eq!(total["misses"], report["store"]["misses"], "{foretold:#}");
     assert_eq!(total["bytes_read"], report["store"]["bytes_read"]);
 
-    // The slower of reading and computing.
+    // The slower of reading and computing decides.
     let slow = replay(&trace, &["--compute-ms", "500", "--gbps", "5"]);
     let tps = result(&slow, "lru")["predicted_tps"].as_f64().unwrap();
     assert!((tps - 2.0).abs() < 1e-9, "{tps}");
@@ -134,10 +135,10 @@ fn runs_that_cannot_be_recorded_say_so_and_leave_files_alone() {
         let fixed = ["trace", "record", model, "-p", "In", "-n", "1", "-o", output.to_str().unwrap()];
         run(fixed.iter().chain(more))
     };
-    // Before the model is loaded.
+    // Refused before the model is loaded.
     let error = failure(&record(&dir.path().join("no/such"), &[]), 1);
     assert!(error.contains("no/such"), "{error}");
-    // What was there stays.
+    // An existing file is kept.
     fs::write(&trace, "mine").unwrap();
     for more in [&["--stream", "none"][..], &["--stock"]] {
         let output = record(&trace, more);

@@ -35,7 +35,7 @@ fn quiet(output: &Output) -> Value {
     json(output)
 }
 
-/// All uses of a layer's experts, in tokens.
+/// Sum of the uses of a layer's experts, in tokens.
 fn uses(path: &Path, layer: usize) -> f64 {
     let file: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
     let counts = file["layers"][layer]["counts"].as_array().unwrap();
@@ -50,7 +50,7 @@ fn the_second_run_reads_ahead_what_the_first_used() {
     let files = kept(cache.path());
     assert_eq!(files.len(), 1, "{files:?}");
     assert!(files[0].file_name().unwrap().to_str().unwrap().starts_with("tiny-moe-Q4_K-"), "{files:?}");
-    // Four of 32 experts for each token; the last token was not evaluated.
+    // Four of 32 experts per token; the last token was not evaluated.
     let tokens = first["prompt_tokens"].as_f64().unwrap() + 15.0;
     assert_eq!(uses(&files[0], 0), 4.0 * tokens);
 
@@ -58,10 +58,10 @@ fn the_second_run_reads_ahead_what_the_first_used() {
     assert!(filled(&second) > 0, "{second}");
     assert_eq!(second["tokens"], first["tokens"]);
     assert_eq!(kept(cache.path()), files);
-    // Old uses count half, rounded down for each of the experts.
+    // Old uses count half, rounded down per expert.
     assert!((uses(&files[0], 0) - 6.0 * tokens).abs() < 1.0);
 
-    // A model elsewhere of the same name is the same; one of another name is another.
+    // A model of the same name at another path is the same model; one of another name is not.
     let copy = cache.path().join("tiny-moe-Q4_K.gguf");
     fs::copy(bundled(), &copy).unwrap();
     let moved = |model: &Path| {
@@ -98,7 +98,7 @@ fn off_keeps_and_reads_nothing() {
     let before = fs::read(&kept(cache.path())[0]).unwrap();
     let off = quiet(&generate(cache.path(), &["--warm-start", "off"]));
     assert_eq!((filled(&off), &off["tokens"]), (0, &on["tokens"]));
-    // What is recorded is to be replayed, which starts with nothing.
+    // A trace is meant to be replayed from an empty cache, so nothing is read ahead.
     let trace = cache.path().join("a.trace");
     let mut command = terrace();
     command.env("XDG_CACHE_HOME", cache.path()).env("TERRACE_WARM_START", "on");
@@ -132,6 +132,6 @@ fn what_is_wrong_with_the_cache_is_one_warning() {
     warned(&generate(cache.path(), &[]), file.to_str().unwrap());
     assert!(filled(&quiet(&generate(cache.path(), &[]))) > 0, "it was written anew");
 
-    // No directory can be made there, not even by root.
+    // No directory can be created there, not even by root.
     warned(&generate(Path::new("/proc/self"), &[]), "cannot save expert statistics");
 }

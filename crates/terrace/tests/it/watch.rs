@@ -1,4 +1,4 @@
-//! `terrace run --watch`: tensors that change on disk are taken over by the running program.
+//! `terrace run --watch`: the running program reloads tensors that change on disk.
 
 use crate::common::{failure, json, run, stderr, terrace};
 use std::fs;
@@ -38,7 +38,7 @@ struct Running {
 }
 
 impl Running {
-    /// With a context that takes it minutes to fill.
+    /// Starts a run with a context that takes minutes to fill.
     fn start(model: &Path, more: &[&str]) -> Self {
         let mut child = terrace()
             .arg("run")
@@ -57,7 +57,7 @@ impl Running {
         this
     }
 
-    /// Waits for a line with this text.
+    /// Waits for a line that contains this text.
     fn expect(&mut self, text: &str) -> String {
         let until = Instant::now() + Duration::from_secs(300);
         let mut seen = Vec::new();
@@ -95,14 +95,14 @@ fn files_that_are_renamed_into_place_or_overwritten_are_taken_over() {
     fs::write(&scene.model, fs::read(&q6).unwrap()).unwrap();
     let line = running.expect(&format!("reloaded {TENSOR}"));
     assert!(line.contains("q8_0 -> q6_K"), "{line}");
-    // What cannot be taken is said, and the program goes on.
+    // A refused reload is reported, and the program continues.
     let bytes = fs::read(&q6).unwrap();
     fs::write(scene.dir.path().join("cut"), &bytes[..bytes.len() / 2]).unwrap();
     fs::rename(scene.dir.path().join("cut"), &scene.model).unwrap();
     let line = running.expect("warning: nothing was reloaded");
     assert!(line.contains("model.gguf"), "{line}");
     assert!(running.child.try_wait().unwrap().is_none());
-    // It is said once, not whenever the file was looked at.
+    // It is reported once, not whenever the file is looked at.
     std::thread::sleep(Duration::from_millis(1500));
     fs::rename(scene.donor("q5.gguf", WeightType::Q5_K), &scene.model).unwrap();
     let line = running.expect("reloaded");
