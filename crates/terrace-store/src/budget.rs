@@ -23,7 +23,7 @@ pub(crate) struct Shared {
     wanted: AtomicU64,
     lent: AtomicU64,
     held: AtomicU64,
-    /// Below this the consumer cannot work.
+    /// The smallest budget that the consumer can work with.
     least: AtomicU64,
     most: u64,
 }
@@ -48,7 +48,7 @@ impl Shared {
         self.least.load(Ordering::Relaxed)
     }
 
-    /// What is not lent.
+    /// Returns the largest budget less what is lent.
     pub fn most_unlent(&self) -> u64 {
         self.most - self.lent()
     }

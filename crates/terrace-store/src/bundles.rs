@@ -227,7 +227,7 @@ impl Bundles {
             self.blocks.extend(self.matrices.iter().map(|first| BlockId(first.0 + expert)));
         }
         let Some(mut portion) = self.spare.pop() else { return Ok(false) };
-        // What is under way makes room in time; if nothing is, one expert needs room now.
+        // Portions in progress will make room; without any, one expert must fit now.
         let least = if self.portions.is_empty() { self.matrices.len() } else { 1 };
         let accepted = store.start_at_least(&mut portion.fetch, &self.blocks, self.how, least);
         let experts = match &accepted {

@@ -32,7 +32,7 @@ struct Line {
     /// Bytes that the process could have.
     room: u64,
     pressed: bool,
-    /// It stays until the slots hold this many bytes.
+    /// The reading is repeated until the slots hold this many bytes.
     until: u64,
 }
 

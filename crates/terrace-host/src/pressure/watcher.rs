@@ -125,7 +125,8 @@ impl Thread {
         let mut readings = 0;
         loop {
             let held = self.budget.held().bytes();
-            // A simulated reading waits until the store has done what the last one came to: how long that takes is the machine's.
+            // The next simulated reading waits until the store has applied the last one, however
+            // long this machine takes.
             if self.simulated && held > self.budget.wanted().bytes() {
                 (self.settle)();
                 if self.wait(stop, SIMULATED_INTERVAL) {

@@ -143,7 +143,7 @@ impl MachineProfile {
         }
     }
 
-    /// Sets the RAM that can be taken, and raises the total to at least that.
+    /// Sets the available RAM, and raises the total to at least that.
     pub fn set_available(&mut self, available: ByteSize) {
         self.memory.total = self.memory.total.max(available);
         self.memory.available = available;

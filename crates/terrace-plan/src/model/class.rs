@@ -135,9 +135,9 @@ fn class(tensor: &TensorInfo, experts: Option<u64>) -> TensorClass {
     }
 }
 
-/// Experts of a tensor at most: a hundred times those of any known model. A file that claims more,
-/// as a sparse one of a few bytes can, would need tables of that length; its tensor is taken as a
-/// whole.
+/// Most experts of a tensor, a hundred times those of any known model. A file that claims more, as
+/// a sparse one of a few bytes can, would need tables of that length, so its tensor is treated as
+/// one without experts.
 const MOST_EXPERTS: u64 = 1 << 16;
 
 /// Returns whether a weight holds one matrix per expert: it has three dimensions, and the slowest

@@ -69,7 +69,7 @@ fn experts_need_the_shape() {
 
 #[test]
 fn a_count_beyond_reason_is_not_believed() {
-    // A sparse file of a few bytes can claim them; a table of as many entries fits no memory.
+    // A sparse file of a few bytes can claim this many; no memory holds a table of that length.
     let mut b = Builder::new("new").meta("expert_count", 1 << 31).meta("expert_used_count", 2);
     b.add("blk.0.ffn_up_exps.weight", &[1, 1, 1 << 31], F32);
     let model = b.build();

@@ -40,9 +40,9 @@ pub(crate) struct Files {
 impl Files {
     /// Duplicates the descriptors for an engine.
     pub fn handles(&self) -> Result<Vec<File>, StoreError> {
-        // Indices are positions: none may be left out.
+        // The indices are positions, so no file may be left out.
         let dup = |fd: &ModelFd| {
-            let file = fd.file.as_ref().ok_or_else(|| io::Error::other("it is simulated"));
+            let file = fd.file.as_ref().ok_or_else(|| io::Error::other("the file is simulated"));
             file.and_then(File::try_clone)
                 .map_err(|source| StoreError::Open { path: fd.path.clone(), source })
         };
@@ -74,8 +74,8 @@ impl Files {
         self.close(index, File::open("/dev/null"));
     }
 
-    /// Marks a file as closed. Its place among the handles is kept by `placeholder` or, without one,
-    /// by the file itself.
+    /// Marks a file as closed. Its place among the handles is kept by `placeholder` or, without
+    /// one, by the file itself.
     fn close(&mut self, index: FileIndex, placeholder: io::Result<File>) {
         let Some(fd) = self.all.get_mut(index.index()) else { return };
         (fd.closed, fd.len) = (true, 0);
@@ -240,14 +240,14 @@ mod tests {
             path
         });
         let mut files = open_files(paths.to_vec(), DirectChoice::Off).unwrap();
-        // As if no more descriptors could be had.
+        // Fails as if the process had no file descriptors left.
         files.close(FileIndex(1), Err(Errno::MFILE.into()));
         let handles = files.handles().unwrap();
         assert_eq!(handles.len(), 3);
         let mut byte = [0];
         handles[2].read_exact_at(&mut byte, 0).unwrap();
         assert_eq!(byte, *b"c");
-        // What is closed has no bytes, and its place is for the next file.
+        // The closed file has no bytes, and its index is reused for the next file.
         let extent = Extent { file: FileIndex(1), offset: 0, len: 1 };
         assert!(files.check(extent, &"t").is_err());
         let again = files.add(paths[0].clone()).unwrap();

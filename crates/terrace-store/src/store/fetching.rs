@@ -41,13 +41,13 @@ impl Store {
         self.start_at_least(fetch, blocks, how, 1)
     }
 
-    /// [`Store::start_as`] for a consumer that can do nothing with fewer than `least` blocks. If
-    /// `fetch` holds none, fewer are accepted only if `least` blocks have no room at once beside
-    /// what is leased: guesses and abandoned reads are waited for, and everything that is not leased
-    /// is evicted if it is in the way.
+    /// Does the same as [`Store::start_as`] for a consumer that cannot compute anything with fewer
+    /// than `least` blocks. If `fetch` holds no blocks, it accepts fewer only if `least` blocks do
+    /// not fit beside what is leased: it waits for guesses and abandoned reads, and evicts whatever
+    /// is not leased and in the way.
     ///
     /// # Errors
-    /// As [`Store::start_as`].
+    /// The same as [`Store::start_as`].
     pub fn start_at_least(
         &mut self,
         fetch: &mut Fetch,
@@ -86,7 +86,7 @@ impl Store {
                 self.drive(false)?;
                 return Ok(accepted);
             }
-            // Some found room: where they are, perhaps the others have none.
+            // Some blocks have slots, but where these are, the others may not fit beside them.
             cleared = true;
             fetch.let_go();
             accepted = 0;

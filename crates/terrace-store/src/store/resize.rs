@@ -50,7 +50,7 @@ impl Resize {
 impl Store {
     /// Makes a handle for changing the budget from outside. `least` is the smallest budget that the
     /// consumer can work with; the handle allows no less than the largest block.
-    /// It also holds for earlier handles from now on: replaced blocks may need more.
+    /// `least` then applies to earlier handles too, because replaced blocks may need more.
     pub fn budget_handle(&self, least: ByteSize) -> BudgetHandle {
         let least = least.max(self.min_budget()).bytes();
         // A page more, because limits are rounded down to whole pages.
@@ -58,7 +58,7 @@ impl Store {
         BudgetHandle::new(&self.resize.shared, least.saturating_add(page))
     }
 
-    /// Bytes of slots that there could be: what the store was opened with, without what is lent.
+    /// Returns the largest budget of the slots: what the store was opened with, less what is lent.
     pub fn most_capacity(&self) -> ByteSize {
         ByteSize(self.resize.shared.most_unlent())
     }

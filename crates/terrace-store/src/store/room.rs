@@ -34,8 +34,8 @@ impl Store {
         }
     }
 
-    /// Whether `needed` would all find room at once if no blocks but `beside` had slots. Sizes count
-    /// with a page to spare, because the slots of equally long blocks may differ by one.
+    /// Returns whether all of `needed` would fit at once if only the blocks `beside` had slots.
+    /// Sizes count with one page more, because slots of equally long blocks may differ by a page.
     pub fn fits_beside(
         &self,
         beside: impl Iterator<Item = BlockId>,

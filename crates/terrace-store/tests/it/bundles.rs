@@ -78,7 +78,7 @@ fn slots_for_less_than_two_experts_do_not_suit() {
     assert!(Bundles::suit(&store, firsts()));
 }
 
-/// Reads that take this long, and experts whose matrices have these lengths, in pages.
+/// Opens a store with delayed reads, and with experts whose matrices have `pages` pages.
 fn open_uneven(pages: [u64; 3], slots: u64, faults: &str) -> Store {
     let dir = dir();
     let mut extents = Vec::new();
@@ -97,10 +97,10 @@ fn an_expert_waits_for_reads_that_were_given_up() {
     let mut store = open_uneven([2; 3], 12, "latency=20ms@1,latency=40ms@2,latency=60ms@3,latency=80ms@4..");
     let mut bundles = Bundles::default();
     bundles.begin(&mut store, firsts(), &[0, 1], Use::Decode).unwrap();
-    // The graph has failed: all slots are full of reads that nothing waits for.
+    // The graph has failed, and abandoned reads occupy all slots.
     bundles.end(&mut store);
     bundles.begin(&mut store, firsts(), &[2], Use::Decode).unwrap();
-    assert!(bundles.go_on(&mut store, 0).unwrap(), "there is room as soon as the reads are over");
+    assert!(bundles.go_on(&mut store, 0).unwrap(), "there is room when the reads have ended");
     let mut here = 0;
     while bundles.next(&mut store, 0).unwrap().is_some() {
         here += 1;
@@ -126,7 +126,7 @@ proptest! {
                 while bundles.next(&mut store, now).unwrap().is_some() {}
             }
             bundles.end(&mut store);
-            // Parts of experts, as another consumer may ask for them, leave holes.
+            // Parts of experts, as another consumer may fetch them, leave holes.
             let mut fetch = terrace_store::Fetch::new();
             store.start(&mut fetch, &[BlockId(wait % 2 * EXPERTS + other)]).unwrap();
             store.release(&mut fetch);

@@ -277,7 +277,7 @@ fn budgets_have_bounds() {
     assert_eq!((budget.lent(), budget.lend(lendable)), (ByteSize(4 * PAGE), Ok(())));
     assert_eq!((budget.wanted(), budget.lend(ByteSize(0))), (budget.least(), Ok(())));
     assert_eq!(budget.wanted(), ByteSize(10 * PAGE));
-    // After a replacement by larger blocks, what is needed now holds for every handle.
+    // After a replacement by larger blocks, the new minimum applies to every handle.
     let earlier = budget;
     earlier.set(ByteSize(0));
     let budget = bench.store.budget_handle(ByteSize(20 * PAGE));
