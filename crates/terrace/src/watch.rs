@@ -16,6 +16,46 @@ use terrace_store::identity::file_state;
 /// How long a file must have been unchanged. Whether it is complete shows when it is read.
 const QUIET: Duration = Duration::from_millis(200);
 
+/// SIGHUP, handled from before the model is loaded: a load takes long, and the signal would end the
+/// program.
+pub struct Hangups(Arc<AtomicBool>);
+
+impl Hangups {
+    /// Handles SIGHUP from now on.
+    ///
+    /// # Errors
+    /// The signal cannot be handled.
+    pub fn handle() -> Result<Self, CliError> {
+        let came = Arc::new(AtomicBool::new(false));
+        set_on_hangup(&came)?;
+        Ok(Self(came))
+    }
+
+    /// Lets the engine look for changed tensors on SIGHUP, also on one that came during the load, and
+    /// print the outcome on stderr. The returned flag has the same effect when it is set.
+    ///
+    /// # Errors
+    /// The signal cannot be handled.
+    pub fn reload(self, engine: &mut Engine) -> Result<Arc<AtomicBool>, CliError> {
+        let request = engine.reload_request();
+        engine.on_reloads(|outcome| match outcome {
+            Ok(report) if report.is_empty() => {}
+            Ok(report) => eprintln!("{report}"),
+            Err(error) => eprintln!("warning: {error}"),
+        });
+        // In this order, so that no signal is lost between the two flags.
+        set_on_hangup(&request)?;
+        if self.0.load(Ordering::SeqCst) {
+            request.store(true, Ordering::SeqCst);
+        }
+        Ok(request)
+    }
+}
+
+fn set_on_hangup(flag: &Arc<AtomicBool>) -> Result<(), CliError> {
+    signal_hook::flag::register(SIGHUP, Arc::clone(flag)).map(drop).map_err(CliError::io("SIGHUP"))
+}
+
 /// Watches the model's files until it is dropped.
 pub struct Watch {
     _debouncer: Debouncer<RecommendedWatcher>,
@@ -25,9 +65,9 @@ impl Watch {
     /// Watches the engine's files, and prints the outcome of each reload on stderr.
     ///
     /// # Errors
-    /// A directory cannot be watched, or a signal cannot be handled.
-    pub fn start(engine: &mut Engine) -> Result<Self, CliError> {
-        let request = on_hangup(engine)?;
+    /// A directory cannot be watched, or the signal cannot be handled.
+    pub fn start(engine: &mut Engine, hangups: Hangups) -> Result<Self, CliError> {
+        let request = hangups.reload(engine)?;
         let first = Arc::clone(&request);
         // The paths as given, and with links resolved.
         let named: HashSet<PathBuf> = engine.files().into_iter().map(absolute).collect();
@@ -61,22 +101,6 @@ impl Watch {
         first.store(true, Ordering::Relaxed);
         Ok(Self { _debouncer: debouncer })
     }
-}
-
-/// Lets the engine look for changed tensors on SIGHUP or when the returned flag is set, and print
-/// the outcome on stderr.
-///
-/// # Errors
-/// A signal cannot be handled.
-pub fn on_hangup(engine: &mut Engine) -> Result<Arc<AtomicBool>, CliError> {
-    let request = engine.reload_request();
-    engine.on_reloads(|outcome| match outcome {
-        Ok(report) if report.is_empty() => {}
-        Ok(report) => eprintln!("{report}"),
-        Err(error) => eprintln!("warning: {error}"),
-    });
-    signal_hook::flag::register(SIGHUP, Arc::clone(&request)).map_err(CliError::io("SIGHUP"))?;
-    Ok(request)
 }
 
 fn absolute(path: PathBuf) -> PathBuf {

@@ -113,6 +113,7 @@ fn files_that_are_renamed_into_place_or_overwritten_are_taken_over() {
 fn a_signal_makes_it_look() {
     let scene = Scene::new();
     let mut running = Running::start(&scene.model, &["--stream", "none"]);
+    // It is handled from before the load, so the program does not end.
     running.signal("-HUP");
     let q8 = scene.donor("q8.gguf", WeightType::Q8_0);
     fs::rename(&q8, &scene.model).unwrap();

@@ -12,7 +12,7 @@ use crate::loading::Announce;
 use crate::report::RunReport;
 use crate::report::summary::{self, Summary};
 use crate::term::signals;
-use crate::watch::Watch;
+use crate::watch::{Hangups, Watch};
 use input::{Input, input};
 use std::io::{ErrorKind, Write};
 use std::ops::ControlFlow;
@@ -50,6 +50,7 @@ pub fn record(args: &RunArgs, verbose: bool, trace: Option<PathBuf>) -> Result<O
         });
     }
     let announce = Announce::of(verbose, args.json);
+    let hangups = args.watch.then(Hangups::handle).transpose()?;
     let mut engine =
         loading::load(args.model.as_deref(), &args.engine, &args.testing, announce, |options| {
             options.record.trace = trace;
@@ -57,7 +58,7 @@ pub fn record(args: &RunArgs, verbose: bool, trace: Option<PathBuf>) -> Result<O
             options.reload.allowed = args.watch;
             options.reload.contexts = args.on_reload;
         })?;
-    let _watch = args.watch.then(|| Watch::start(&mut engine)).transpose()?;
+    let _watch = hangups.map(|hangups| Watch::start(&mut engine, hangups)).transpose()?;
     let answered = answer(&mut engine, args, input, verbose);
     // A timeline that ends with an error or with Ctrl-C is of interest too.
     let recorded = engine.save_timeline();

@@ -10,7 +10,7 @@ use crate::hotswap_env;
 use crate::loading::{self, Announce};
 use crate::report::summary::Summary;
 use crate::term::signals;
-use crate::watch::{self, Watch};
+use crate::watch::{Hangups, Watch};
 use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +35,7 @@ pub fn serve(args: &ServeArgs, verbose: bool) -> Result<(), CliError> {
     let config = config(args, hotswap);
     let app = Arc::new(App::new(&config));
     signals::on_terminate()?;
+    let hangups = Hangups::handle()?;
     let server = Server::start(listening, router(&app), config.limits, signals::wake)?;
     // Nobody may be there to read it.
     let mut stdout = std::io::stdout().lock();
@@ -51,9 +52,9 @@ pub fn serve(args: &ServeArgs, verbose: bool) -> Result<(), CliError> {
     // From now on Ctrl-C ends the server, not the engine's current work.
     signals::forget_engine();
     let _watch = if args.watch {
-        Some(Watch::start(&mut engine)?)
+        Some(Watch::start(&mut engine, hangups)?)
     } else {
-        watch::on_hangup(&mut engine)?;
+        hangups.reload(&mut engine)?;
         None
     };
     let (slots, queue) = (args.parallel, args.queue as usize);
