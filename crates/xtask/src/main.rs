@@ -2,21 +2,32 @@
 //!
 //! `cargo xtask docs` writes `docs/reference/cli.md` from the program's own definitions. A test of
 //! the binary fails if the page is stale.
+//!
+//! `cargo xtask deny` checks the dependencies against `deny.toml`, and `cargo xtask licences` prints
+//! the licence texts that a distribution of the binary must carry.
 
 #![allow(clippy::disallowed_methods, reason = "a tool of the repository reads the environment")]
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+mod deny;
+mod docs;
+mod licences;
+mod metadata;
+
+use std::path::Path;
+use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let done = match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["docs"] => docs(),
-        _ => Err("usage: cargo xtask docs".into()),
+        ["docs"] => docs::write(&root),
+        ["deny"] => deny::check(&root),
+        ["licences"] => licences::list(&root),
+        _ => Err("usage: cargo xtask docs | deny | licences".into()),
     };
     match done {
-        Ok(path) => {
-            println!("{}", path.display());
+        Ok(said) => {
+            println!("{said}");
             ExitCode::SUCCESS
         }
         Err(reason) => {
@@ -24,22 +35,4 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// Writes the reference of all commands.
-fn docs() -> Result<PathBuf, String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
-        .args(["run", "--quiet", "--release", "--package", "terrace", "--", "man", "--markdown"])
-        .current_dir(&root)
-        .env("TERRACE_CONFIG", "/dev/null")
-        .output()
-        .map_err(|error| format!("cargo run: {error}"))?;
-    if !output.status.success() {
-        return Err(format!("terrace man: {}", String::from_utf8_lossy(&output.stderr).trim()));
-    }
-    let path = root.join("docs/reference/cli.md");
-    std::fs::write(&path, &output.stdout).map_err(|error| format!("{}: {error}", path.display()))?;
-    Ok(path)
 }

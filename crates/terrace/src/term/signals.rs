@@ -2,8 +2,9 @@
 //! server, SIGTERM does the same.
 
 use crate::error::CliError;
-use signal_hook::consts::SIGTERM;
+use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::ffi::c_int;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -24,7 +25,7 @@ const CODE: u8 = 130;
 
 /// Handles Ctrl-C from now on.
 pub fn install() {
-    if let Err(error) = ctrlc::set_handler(interrupt) {
+    if let Err(error) = interrupt_at(SIGINT) {
         tracing::warn!("cannot handle Ctrl-C, so it will end the program at once: {error}");
     }
 }
@@ -52,10 +53,13 @@ pub fn interrupt() {
 /// # Errors
 /// The signal cannot be handled.
 pub fn on_terminate() -> Result<(), CliError> {
-    let mut signals = Signals::new([SIGTERM]).map_err(CliError::io("SIGTERM"))?;
+    interrupt_at(SIGTERM).map_err(CliError::io("SIGTERM"))
+}
+
+fn interrupt_at(signal: c_int) -> std::io::Result<()> {
+    let mut signals = Signals::new([signal])?;
     let handle = move || signals.forever().for_each(|_| interrupt());
-    let thread = std::thread::Builder::new().name("terrace-signals".into()).spawn(handle);
-    thread.map(drop).map_err(CliError::io("SIGTERM"))
+    std::thread::Builder::new().name("terrace-signals".into()).spawn(handle).map(drop)
 }
 
 /// Waits for Ctrl-C or until `ended` returns true, which is checked after each [`wake`] and every

@@ -1,0 +1,55 @@
+//! `cargo xtask licences`: the texts that a distribution of the binary must carry.
+
+use crate::metadata::{Package, linked};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+/// Lists all packages that are linked into the binary, each text once, with whose it is.
+///
+/// # Errors
+/// A package without a text.
+pub fn list(root: &Path) -> Result<String, String> {
+    let mut texts: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for package in linked(root)? {
+        let name = format!("{} {}", package.name, package.version);
+        let found = texts_of(&package);
+        if found.is_empty() {
+            // Some packages of a larger repository leave the text out; what they name is known.
+            let licence = package.license.clone().unwrap_or_default();
+            texts.entry(format!("Licensed under {licence}.\n")).or_default().push(name);
+            continue;
+        }
+        for path in found {
+            let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+            texts.entry(text.trim().replace('\r', "") + "\n").or_default().push(name.clone());
+        }
+    }
+    let mut by_owner: Vec<(Vec<String>, String)> =
+        texts.into_iter().map(|(text, owners)| (owners, text)).collect();
+    by_owner.sort();
+    let mut all = String::from("Terrace's binary contains these packages, under these licences.\n");
+    for (owners, text) in by_owner {
+        write!(all, "\n{}\n{}\n\n{text}", "=".repeat(80), owners.join(", ")).expect("a string");
+    }
+    Ok(all)
+}
+
+/// A package's licence files, and those of what it brings along: `LICENSE-MIT`, `COPYING`, `llama.cpp/LICENSE`.
+fn texts_of(package: &Package) -> Vec<PathBuf> {
+    let folder = Path::new(&package.manifest_path).parent().unwrap_or(Path::new("."));
+    let mut found: Vec<PathBuf> = [folder.to_owned(), folder.join("llama.cpp")]
+        .iter()
+        .flat_map(|dir| std::fs::read_dir(dir).into_iter().flatten().flatten())
+        .map(|entry| entry.path())
+        .filter(|path| path.is_file() && is_licence(path))
+        .collect();
+    found.sort();
+    found
+}
+
+fn is_licence(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_ascii_lowercase();
+    ["license", "licence", "copying", "notice", "unlicense"].iter().any(|word| name.starts_with(word))
+        && !name.ends_with(".html")
+}
