@@ -4,10 +4,11 @@
 #   make test      lints and all tests
 #   make test-all  the same, and what takes too long for every change
 #   make build     the release binary: target/release/terrace
+#   make lint      format, clippy, documentation, licences of dependencies
 
 CARGO ?= cargo
 
-.PHONY: demo test test-all build lint prerequisites
+.PHONY: demo test test-all build lint deny prerequisites
 
 demo: build
 	@scripts/demo
@@ -18,12 +19,22 @@ test: prerequisites lint
 	$(CARGO) nextest run --release --workspace
 
 # Adds what takes too long for every change: all combinations of the exactness tests, many more reloads.
-test-all: test
+test-all: test deny
 	THOROUGH_TESTS=1 $(CARGO) nextest run --release --package terrace-engine -- exactness reload
 
 lint: prerequisites
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --release --no-deps --workspace --quiet
+	$(CARGO) xtask deny
+
+# The same rules and advisories, by the program that they are written for, where it is installed: building it takes
+# longer than Terrace. Advisories need the network.
+deny:
+	@if ! $(CARGO) deny --version >/dev/null 2>&1; then \
+	    echo "cargo-deny is not installed: no advisories (cargo install cargo-deny --locked)"; \
+	elif $(CARGO) deny fetch db; then $(CARGO) deny check; \
+	else echo "the advisory database cannot be fetched: no advisories"; $(CARGO) deny check licenses bans sources; fi
 
 build: prerequisites
 	$(CARGO) build --release --package terrace
