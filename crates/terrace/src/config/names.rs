@@ -6,8 +6,8 @@ use clap::CommandFactory;
 use std::ffi::OsString;
 use terrace_server::nearest;
 
-/// Environment variables that belong to no option.
-const OTHER_VARIABLES: [&str; 2] = ["TERRACE_BUNDLED_MODEL", "TERRACE_LOG"];
+/// Environment variables that belong to no option. `terrace-launcher` reads the last one.
+const OTHER_VARIABLES: [&str; 3] = ["TERRACE_BUNDLED_MODEL", "TERRACE_LOG", "TERRACE_VARIANT"];
 
 /// Warnings about unknown `TERRACE_…` variables.
 pub fn unknown_variables(names: impl Iterator<Item = OsString>) -> Vec<String> {

@@ -81,7 +81,7 @@ pub fn header(model: &str) -> Result<Header, CliError> {
 }
 
 /// Finds the bundled model: `$TERRACE_BUNDLED_MODEL`, beside the program, in the installation's
-/// `share`, or in the source tree.
+/// `share` (the program is in `bin` or in `lib/terrace`), or in the source tree.
 fn bundled() -> Result<PathBuf, CliError> {
     if let Some(path) = std::env::var_os("TERRACE_BUNDLED_MODEL").filter(|p| !p.is_empty()) {
         let path = PathBuf::from(path);
@@ -91,7 +91,9 @@ fn bundled() -> Result<PathBuf, CliError> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models").join(BUNDLED);
     let candidates = beside
         .iter()
-        .flat_map(|dir| [dir.join(BUNDLED), dir.join("../share/terrace").join(BUNDLED)])
+        .flat_map(|dir| {
+            ["", "../share/terrace", "../../share/terrace"].map(|way| dir.join(way).join(BUNDLED))
+        })
         .chain([source.clone()]);
     for path in candidates {
         if path.is_file() {

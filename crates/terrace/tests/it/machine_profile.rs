@@ -149,6 +149,7 @@ fn the_doctor_examines_this_machine() {
     assert!(output.status.success(), "{}", stdout(&output));
     let lines: Vec<&str> = stdout(&output).lines().collect();
     for check in [
+        "build",
         "cpu features",
         "memory",
         "cgroup",

@@ -1,0 +1,39 @@
+//! `bin/terrace` of a distribution: starts the best of the binaries in `lib/terrace` for this processor, in its own
+//! process. Built for any x86-64, and static, so that what it says about old processors and systems can be read there.
+
+#[cfg(target_arch = "x86_64")]
+mod variants;
+
+#[cfg(target_arch = "x86_64")]
+fn main() -> std::process::ExitCode {
+    let Err(error) = start();
+    eprintln!("error: {error}");
+    std::process::ExitCode::FAILURE
+}
+
+/// Becomes the chosen binary; comes back only with what was wrong.
+#[cfg(target_arch = "x86_64")]
+fn start() -> Result<std::convert::Infallible, String> {
+    use std::os::unix::process::CommandExt;
+    let wanted = std::env::var(variants::VARIABLE).ok().filter(|name| !name.is_empty());
+    let name = variants::choose(wanted.as_deref())?;
+    // Links to this file are resolved: the others stay where they were unpacked.
+    let here = std::env::current_exe().map_err(|e| format!("where this program is: {e}"))?;
+    let root = here.ancestors().nth(2).ok_or("this program is not in a bin folder")?;
+    let program = root.join("lib/terrace").join(format!("terrace-{name}"));
+    let mut arguments = std::env::args_os();
+    let mut command = std::process::Command::new(&program);
+    if let Some(own) = arguments.next() {
+        command.arg0(own);
+    }
+    let error = command.args(arguments).exec();
+    Err(format!(
+        "{}: {error} (unpack the whole archive, and link to bin/terrace if need be)",
+        program.display()
+    ))
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn main() {
+    eprintln!("error: distributions with several binaries are for x86-64");
+}
