@@ -1,5 +1,8 @@
-//! `bin/terrace` of a distribution: starts the best of the binaries in `lib/terrace` for this processor, in its own
-//! process. Built for any x86-64, and static, so that what it says about old processors and systems can be read there.
+//! `bin/terrace` of a distribution: starts the best of the binaries in `lib/terrace` for this
+//! processor, in its own process. Built for any x86-64, and static, so that what it says about old
+//! processors and systems can be read there.
+
+#![allow(clippy::disallowed_methods, reason = "a program reads the environment")]
 
 #[cfg(target_arch = "x86_64")]
 mod variants;

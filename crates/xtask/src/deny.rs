@@ -1,6 +1,8 @@
-//! `cargo xtask deny`: licences, sources and duplicates of all dependencies, by the rules of `deny.toml`.
+//! `cargo xtask deny`: licences, sources and duplicates of all dependencies, by the rules of
+//! `deny.toml`.
 //!
-//! That is what `cargo deny check licenses bans sources` does, without building a program of 400 crates for it.
+//! That is what `cargo deny check licenses bans sources` does, without building a program of 400
+//! crates for it.
 
 use crate::metadata::{Package, packages};
 use serde::Deserialize;

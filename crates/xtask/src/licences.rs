@@ -35,7 +35,8 @@ pub fn list(root: &Path) -> Result<String, String> {
     Ok(all)
 }
 
-/// A package's licence files, and those of what it brings along: `LICENSE-MIT`, `COPYING`, `llama.cpp/LICENSE`.
+/// A package's licence files, and those of what it brings along: `LICENSE-MIT`, `COPYING`,
+/// `llama.cpp/LICENSE`.
 fn texts_of(package: &Package) -> Vec<PathBuf> {
     let folder = Path::new(&package.manifest_path).parent().unwrap_or(Path::new("."));
     let mut found: Vec<PathBuf> = [folder.to_owned(), folder.join("llama.cpp")]

@@ -3,8 +3,8 @@
 //! `cargo xtask docs` writes `docs/reference/cli.md` from the program's own definitions. A test of
 //! the binary fails if the page is stale.
 //!
-//! `cargo xtask deny` checks the dependencies against `deny.toml`, and `cargo xtask licences` prints
-//! the licence texts that a distribution of the binary must carry.
+//! `cargo xtask deny` checks the dependencies against `deny.toml`, and `cargo xtask licences`
+//! prints the licence texts that a distribution of the binary must carry.
 
 #![allow(clippy::disallowed_methods, reason = "a tool of the repository reads the environment")]
 

@@ -1,7 +1,7 @@
 //! What arrives of an answer.
 //!
-//! A blocking read cannot be interrupted, so each request is a thread of its own that hands over what arrives; whoever
-//! takes it looks for Ctrl-C meanwhile.
+//! A blocking read cannot be interrupted, so each request is a thread of its own that hands over
+//! what arrives; whoever takes it looks for Ctrl-C meanwhile.
 
 use super::http::CONNECT;
 use std::io::Read;
@@ -55,7 +55,8 @@ pub struct Arriving {
 }
 
 impl Arriving {
-    /// Sends a request. Its waits end when `interrupted` says so; the thread then ends with its connection.
+    /// Sends a request. Its waits end when `interrupted` says so; the thread then ends with its
+    /// connection.
     ///
     /// # Errors
     /// [`NoAnswer::Unreachable`]: no thread.
@@ -87,7 +88,8 @@ impl Arriving {
     }
 }
 
-/// A request's thread: ends with the body, with its connection, or when its parts are wanted no more.
+/// A request's thread: ends with the body, with its connection, or when its parts are wanted no
+/// more.
 fn bring(agent: &Agent, request: Request<()>, parts: &SyncSender<Part>) {
     let answer = match agent.run(request) {
         Ok(answer) => answer,

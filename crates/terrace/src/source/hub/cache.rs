@@ -1,4 +1,5 @@
-//! The cache that all clients of a hub share: `blobs/` by content, `snapshots/COMMIT/` of links to them, `refs/`.
+//! The cache that all clients of a hub share: `blobs/` by content, `snapshots/COMMIT/` of links to
+//! them, `refs/`.
 
 use super::{HubError, REVISION, RemoteModel};
 use std::ffi::OsString;

@@ -14,8 +14,9 @@ use std::time::Duration;
 use terrace_model::ByteSize;
 use ureq::http::{StatusCode, Uri};
 
-/// Bytes fetched again when a download goes on, and compared with those on disk: a server that ignores the range
-/// and starts over, or sends something else by now, is found out before its bytes are mixed in.
+/// Bytes fetched again when a download goes on, and compared with those on disk: a server that
+/// ignores the range and starts over, or sends something else by now, is found out before its bytes
+/// are mixed in.
 const OVERLAP: u64 = 64 << 10;
 
 /// How often a download of another process is looked at.
@@ -36,8 +37,8 @@ pub struct Download<'a> {
 }
 
 impl Download<'_> {
-    /// Fetches what is missing. The file appears under its name only whole and verified; until then it is
-    /// `….incomplete` beside it, as other clients of the hub name it.
+    /// Fetches what is missing. The file appears under its name only whole and verified; until then
+    /// it is `….incomplete` beside it, as other clients of the hub name it.
     pub fn run(&self) -> Result<(), HubError> {
         let folder = self.blob.parent().expect("a blob has a folder");
         std::fs::create_dir_all(folder).map_err(|e| HubError::cache(folder, e))?;
@@ -185,7 +186,8 @@ impl Download<'_> {
         Err(HubError::WrongContent { url: self.url.to_string(), expected: expected.into(), got })
     }
 
-    /// Opens the partial file for this process alone; waits for another one that downloads the same.
+    /// Opens the partial file for this process alone; waits for another one that downloads the
+    /// same.
     fn open_locked(&self, path: &Path) -> Result<File, HubError> {
         let cache = |e| HubError::cache(path, e);
         let file = OpenOptions::new()

@@ -14,7 +14,8 @@ const FIRST_OF_SHARD: u64 = 1 << 20;
 /// A header that is longer is none.
 const MOST: u64 = 64 << 20;
 
-/// A model's files with nothing but their headers: holes of the right length stand for the data. Gone when dropped.
+/// A model's files with nothing but their headers: holes of the right length stand for the data.
+/// Gone when dropped.
 #[derive(Debug)]
 pub struct RemoteHeader {
     _dir: TempDir,
@@ -32,7 +33,8 @@ impl Hub {
     /// Fetches as much of a model's files as their headers take.
     ///
     /// # Errors
-    /// What the hub refuses; [`HubError::Interrupted`] after Ctrl-C. Files that are no models are not told here.
+    /// What the hub refuses; [`HubError::Interrupted`] after Ctrl-C. Files that are no models are
+    /// not told here.
     pub fn header(&self, model: &RemoteModel) -> Result<RemoteHeader, HubError> {
         self.headers(model, [FIRST, FIRST_OF_SHARD])
     }

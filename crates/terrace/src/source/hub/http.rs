@@ -29,8 +29,8 @@ pub struct Http {
 }
 
 impl Http {
-    /// Makes a client of the hub at `endpoint` that sends `token` to no other host. Its waits end when `interrupted`
-    /// says so, and connections that bring nothing for `stall` break.
+    /// Makes a client of the hub at `endpoint` that sends `token` to no other host. Its waits end
+    /// when `interrupted` says so, and connections that bring nothing for `stall` break.
     ///
     /// # Errors
     /// The reason: an endpoint that is no URL of HTTP, a token that no header can carry.
@@ -72,7 +72,8 @@ impl Http {
         self.send(&Method::HEAD, url, None)
     }
 
-    /// Asks for a body, or for `range` of it (the server may ignore that), wherever redirections lead.
+    /// Asks for a body, or for `range` of it (the server may ignore that), wherever redirections
+    /// lead.
     ///
     /// # Errors
     /// [`NoAnswer`].

@@ -1,5 +1,5 @@
-//! What a hub says about a file, from the one place that says it: the headers of the answer that *redirects* to the
-//! storage. (The storage knows neither commit nor checksum.)
+//! What a hub says about a file, from the one place that says it: the headers of the answer that
+//! *redirects* to the storage. (The storage knows neither commit nor checksum.)
 
 use super::arriving::NoAnswer;
 use super::http::{Answer, redirection};
@@ -35,7 +35,8 @@ impl Hub {
         for _ in 0..=MAX_RENAMES {
             let answer = self.http.patiently(|| self.http.head(&url)).map_err(|e| self.no_answer(e))?;
             if answer.text("x-linked-etag").is_none() {
-                // What has moved to another host is there for whoever is redirected; it says nothing more about itself.
+                // What has moved to another host is there for whoever is redirected; it says
+                // nothing more about itself.
                 let next = redirection(&url, &answer).filter(|next| next.authority() == url.authority());
                 if let Some(next) = next {
                     url = next;

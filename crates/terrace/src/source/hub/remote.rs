@@ -77,7 +77,8 @@ pub fn shards_of(file: &str) -> Vec<String> {
     }
 }
 
-/// The models among a repository's files, split ones by their first shard. Projectors for images are no models.
+/// The models among a repository's files, split ones by their first shard. Projectors for images
+/// are no models.
 pub fn choices(files: &[String]) -> Vec<String> {
     let models = files.iter().filter(|file| {
         let base = file.rsplit('/').next().unwrap_or(file);

@@ -1,6 +1,8 @@
-//! A hub for tests: a small HTTP server on this machine with one repository, which can break connections.
+//! A hub for tests: a small HTTP server on this machine with one repository, which can break
+//! connections.
 //!
-//! As on the real hub, a file's own address answers with a redirection to a storage that knows nothing of commits.
+//! As on the real hub, a file's own address answers with a redirection to a storage that knows
+//! nothing of commits.
 
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
