@@ -61,6 +61,17 @@ pub enum Unfit {
     /// The file is an encoder, or has no vocabulary.
     #[error("{} is not a text generation model", .0.display())]
     NotGenerative(PathBuf),
+    /// The model refines whole texts in steps.
+    #[error(
+        "{} is a diffusion model ({architecture}), which does not generate one token after another",
+        path.display()
+    )]
+    Diffusion {
+        /// The model.
+        path: PathBuf,
+        /// `general.architecture`.
+        architecture: String,
+    },
     /// Plain llama.cpp cannot skip layers.
     #[error("stock llama.cpp cannot skip layers")]
     StockLayers,

@@ -37,6 +37,8 @@ pub(crate) struct Map {
     pub header_end: usize,
     /// Offset of the data.
     pub data_at: usize,
+    /// Of the data, in bytes.
+    pub alignment: usize,
 }
 
 /// Offset of the number of tensors.
@@ -87,7 +89,7 @@ pub(crate) fn map(bytes: &[u8]) -> Result<Map, (&'static str, usize)> {
     if data_at > bytes.len() {
         return Err(("the header's padding is missing", bytes.len()));
     }
-    Ok(Map { entries, tensors, header_end, data_at })
+    Ok(Map { entries, tensors, header_end, data_at, alignment })
 }
 
 struct Cursor<'a> {

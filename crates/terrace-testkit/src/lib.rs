@@ -15,6 +15,7 @@
 pub mod big;
 mod drawn;
 mod each;
+mod edited;
 mod encoded;
 mod error;
 mod fill;
@@ -32,6 +33,7 @@ mod tensor;
 mod vocab;
 mod writer;
 
+pub use edited::write_edited;
 pub use error::Error;
 pub use mix::Mix;
 pub use routing::RoutingStats;

@@ -89,6 +89,7 @@ pub fn load(
             installed.load_model(&scene, &mut report)?
         }
     };
+    check_kind(&loaded.model, &scene)?;
     loaded.fill_resident(progress)?;
     let context = context(&loaded, &scene, &mut report, interrupt, observer)?;
     let load_ms = begin.elapsed().as_secs_f64() * 1e3;
@@ -140,6 +141,18 @@ fn check(scene: &Scene<'_>, report: &PlanReport) -> Result<(), EngineError> {
     }
 }
 
+/// Checks that llama.cpp knows how to generate text with a model of this kind.
+fn check_kind(model: &Model, scene: &Scene<'_>) -> Result<(), EngineError> {
+    let path = scene.options.model.clone();
+    if model.is_diffusion() {
+        return Err(Unfit::Diffusion { path, architecture: scene.file.architecture().into() }.into());
+    }
+    if !model.has_decoder() || model.vocab().is_empty() {
+        return Err(Unfit::NotGenerative(path).into());
+    }
+    Ok(())
+}
+
 /// Makes the context of a loaded model.
 fn context(
     loaded: &Loaded,
@@ -150,9 +163,6 @@ fn context(
 ) -> Result<Context, EngineError> {
     let Scene { options, tokens, .. } = *scene;
     let model = &loaded.model;
-    if !model.has_decoder() || model.vocab().is_empty() {
-        return Err(Unfit::NotGenerative(options.model.clone()).into());
-    }
     let stock = loaded.weights.is_none();
     let params = ContextParams {
         context: tokens,
@@ -171,6 +181,9 @@ fn context(
         flash_attention: if stock { FlashAttention::Auto } else { FlashAttention::On },
     };
     let mut context = Context::observed(Arc::clone(model), &params, Arc::clone(interrupt), observer)?;
+    if !context.keeps_sequences() {
+        return Err(Unfit::NotGenerative(options.model.clone()).into());
+    }
     if stock {
         context.attach_threads(report.threads.max(report.threads_batch));
     }

@@ -111,6 +111,12 @@ impl Model {
 }
 
 impl Drop for Model {
+
+    /// Whether the model refines whole texts in steps, instead of choosing one token after another.
+    pub fn is_diffusion(&self) -> bool {
+        // SAFETY: the model is alive.
+        unsafe { sys::llama_model_is_diffusion(self.as_ptr()) }
+    }
     fn drop(&mut self) {
         // SAFETY: owned; contexts hold an Arc of the model and are gone.
         unsafe { sys::llama_model_free(self.as_ptr()) }

@@ -18,6 +18,7 @@ mod placing;
 mod plan;
 mod quantize;
 mod reference;
+mod refused;
 mod reload_loop;
 mod serve;
 mod serve_clients;

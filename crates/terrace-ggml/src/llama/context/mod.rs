@@ -152,6 +152,13 @@ impl Context {
         unsafe { sys::llama_n_ctx_seq(self.ptr.as_ptr()) }
     }
 
+    /// Whether the context keeps what it has computed of a sequence. Without that, as with models that
+    /// embed or refine whole texts, llama.cpp asserts that each call is one graph.
+    pub fn keeps_sequences(&self) -> bool {
+        // SAFETY: the context is alive.
+        !unsafe { sys::llama_get_memory(self.ptr.as_ptr()) }.is_null()
+    }
+
     /// Maximum number of sequences.
     pub fn sequences(&self) -> u32 {
         // SAFETY: the context is alive.
