@@ -28,7 +28,7 @@ mod utf8;
 mod warm;
 
 pub use answer::{Answer, StopReason, Timings};
-pub use chat::{ChatTemplate, ChatTemplateError, Message, SpecialTokens};
+pub use chat::{ChatTemplate, ChatTemplateError, Message, SpecialTokens, enter_chat_worker};
 pub use engine::Engine;
 pub use error::EngineError;
 pub use file_error::{FileError, FileRole};

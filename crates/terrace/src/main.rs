@@ -39,6 +39,9 @@ use tracing_subscriber::EnvFilter;
 use terrace_test_env as _;
 
 fn main() -> ExitCode {
+    if let Some(code) = terrace_engine::enter_chat_worker() {
+        return code;
+    }
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map_or_else(String::new, |at| format!(" ({}:{})", at.file(), at.line()));
         let message = panic.payload_as_str().unwrap_or("no message").lines().next().unwrap_or_default();

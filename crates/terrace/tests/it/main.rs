@@ -25,6 +25,7 @@ mod serve_clients;
 mod serve_reload;
 mod server;
 mod sweep;
+mod templates;
 mod timeline;
 mod trace;
 mod warm_start;

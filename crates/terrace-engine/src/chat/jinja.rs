@@ -1,92 +1,33 @@
-//! Chat templates: applies the Jinja text in a GGUF as Hugging Face's `apply_chat_template` does.
-//!
-//! Templates come from model files and are untrusted: rendering is bounded in steps, and every
-//! failure is an error that names the template's line.
+//! Jinja as chat templates are written in it. Bounded in steps here, and in memory and time by the
+//! process that it runs in.
 
+use super::{ChatTemplateError, Message};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Serde, Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind};
-use serde::Serialize;
 
 /// Maximum number of template instructions per rendering: far above any real conversation, far
 /// below a hang.
 const FUEL: u64 = 20_000_000;
-
-/// One turn of a conversation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Message {
-    /// `system`, `user` or `assistant`; templates may accept others.
-    pub role: String,
-    /// The text of the turn.
-    pub content: String,
-}
-
-impl Message {
-    /// Makes a turn.
-    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
-        Self { role: role.into(), content: content.into() }
-    }
-}
-
-/// Texts of the tokens that chat templates refer to.
-#[derive(Clone, Debug, Default)]
-pub struct SpecialTokens {
-    /// Beginning of a document.
-    pub bos: Option<String>,
-    /// End of a document.
-    pub eos: Option<String>,
-}
-
-impl SpecialTokens {
-    /// Whether a text already begins with the beginning-of-document token, which most templates
-    /// write themselves.
-    pub fn begin(&self, text: &str) -> bool {
-        self.bos.as_ref().is_some_and(|bos| !bos.is_empty() && text.starts_with(bos))
-    }
-}
-
-/// Why a chat template could not be used.
-#[derive(Debug, thiserror::Error)]
-pub enum ChatTemplateError {
-    /// The template's text is not valid Jinja.
-    #[error("cannot parse the model's chat template: {detail} (line {line})")]
-    Syntax {
-        /// Line in the template, from 1.
-        line: usize,
-        /// The parser's message.
-        detail: String,
-    },
-    /// The template itself refused the conversation (`raise_exception`).
-    #[error("the model's chat template rejects this conversation: {0}")]
-    Refused(String),
-    /// The template failed while it was applied.
-    #[error("cannot apply the model's chat template: {detail} (line {line})")]
-    Render {
-        /// Line in the template, from 1.
-        line: usize,
-        /// What went wrong.
-        detail: String,
-    },
-}
 
 /// Prefix that distinguishes errors made by `raise_exception` from the template engine's own.
 const RAISED: &str = "raise_exception: ";
 
 /// A parsed chat template, with the texts of the tokens that it writes.
 #[derive(Debug)]
-pub struct ChatTemplate {
+pub(super) struct Jinja {
     env: Environment<'static>,
     bos: String,
     eos: String,
 }
 
-impl ChatTemplate {
+impl Jinja {
     /// Parses `source`; `bos` and `eos` are the texts that `{{ bos_token }}` and `{{ eos_token }}`
     /// write.
     ///
     /// # Errors
     /// [`ChatTemplateError::Syntax`] with the line.
-    pub fn parse(source: &str, bos: Option<&str>, eos: Option<&str>) -> Result<Self, ChatTemplateError> {
+    pub(super) fn parse(source: &str, bos: &str, eos: &str) -> Result<Self, ChatTemplateError> {
         let mut env = Environment::new();
         // As `transformers` sets them; templates are written for that.
         let mut syntax = SyntaxConfig::builder();
@@ -101,7 +42,7 @@ impl ChatTemplate {
         env.add_function("strftime_now", strftime_now);
         env.add_template_owned(NAME, without_generation_tags(source))
             .map_err(|e| ChatTemplateError::Syntax { line: e.line().unwrap_or(0), detail: describe(&e) })?;
-        Ok(Self { env, bos: bos.unwrap_or_default().into(), eos: eos.unwrap_or_default().into() })
+        Ok(Self { env, bos: bos.into(), eos: eos.into() })
     }
 
     /// Renders a conversation as prompt text. With `add_generation_prompt` it ends where the
@@ -110,7 +51,7 @@ impl ChatTemplate {
     /// # Errors
     /// [`ChatTemplateError::Refused`] with the template's own message,
     /// [`ChatTemplateError::Render`] for everything else.
-    pub fn render(
+    pub(super) fn render(
         &self,
         messages: &[Message],
         add_generation_prompt: bool,
@@ -228,5 +169,5 @@ fn dump(value: &Value, indent: Option<usize>, depth: usize, out: &mut String) ->
 }
 
 #[cfg(test)]
-#[path = "chat_tests.rs"]
+#[path = "jinja_tests.rs"]
 mod tests;

@@ -4,7 +4,7 @@
 use super::*;
 
 fn render(source: &str, messages: &[Message], generate: bool) -> Result<String, ChatTemplateError> {
-    ChatTemplate::parse(source, Some("<s>"), Some("</s>"))?.render(messages, generate)
+    Jinja::parse(source, "<s>", "</s>")?.render(messages, generate)
 }
 
 fn talk() -> Vec<Message> {
@@ -197,7 +197,7 @@ fn generation_tags_are_plain_blocks() {
 
 #[test]
 fn errors_are_one_line_and_name_the_template_line() {
-    let error = ChatTemplate::parse("a\n{% for x in %}", None, None).unwrap_err();
+    let error = Jinja::parse("a\n{% for x in %}", "", "").unwrap_err();
     assert!(matches!(error, ChatTemplateError::Syntax { line: 2, .. }), "{error:?}");
     let error = render("a\n\n{{ messages.foo.bar }}", &[], false).unwrap_err();
     assert!(matches!(error, ChatTemplateError::Render { line: 3, .. }), "{error:?}");

@@ -1,0 +1,145 @@
+//! A worker's process, seen from its parent.
+
+use super::worker::{self, ARGUMENT, Ask, MEMORY_MIB, SECONDS, Told, write_frame};
+use super::{ChatTemplateError, Limit};
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Time after which a worker that does not get its share of the machine is given up: many times what
+/// it may compute.
+const PATIENCE: Duration = Duration::from_secs(20 * SECONDS);
+
+/// Longest error message, as JSON, in bytes; also more than any text has in front.
+const MOST_ERROR: u64 = 1 << 20;
+
+/// SIGXCPU: the process has computed for as long as it may.
+const OUT_OF_TIME: i32 = rustix::process::Signal::XCPU.as_raw();
+
+/// A worker that has parsed its template.
+#[derive(Debug)]
+pub(super) struct Process {
+    /// Locked only to ask whether it is alive.
+    child: Mutex<Child>,
+    socket: UnixStream,
+}
+
+impl Process {
+    /// Starts a worker, and has it parse `source`.
+    ///
+    /// # Errors
+    /// [`ChatTemplateError`]: there is no process, or the template is refused.
+    pub(super) fn start(source: &Ask<'_>) -> Result<Self, ChatTemplateError> {
+        if !worker::entered() {
+            let reason = "this program does not begin with `enter_chat_worker`";
+            return Err(ChatTemplateError::Process(reason.into()));
+        }
+        let mut process = Self::spawn().map_err(|error| ChatTemplateError::Process(error.to_string()))?;
+        process.ask(source)?;
+        Ok(process)
+    }
+
+    fn spawn() -> io::Result<Self> {
+        let (socket, other) = UnixStream::pair()?;
+        // The running program, even if its file has been replaced.
+        let mut command = Command::new("/proc/self/exe");
+        command.arg(ARGUMENT).stdin(OwnedFd::from(other)).stdout(Stdio::null()).stderr(Stdio::null());
+        // In a group of its own, Ctrl-C at the terminal does not end it.
+        let child = command.process_group(0).spawn()?;
+        Ok(Self { child: Mutex::new(child), socket })
+    }
+
+    /// Whether it still runs.
+    pub(super) fn is_alive(&self) -> bool {
+        let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+        matches!(child.try_wait(), Ok(None))
+    }
+
+    /// Has it do what is asked. After [`ChatTemplateError::Limit`] of time or memory, and after
+    /// [`ChatTemplateError::Process`], it has ended.
+    ///
+    /// # Errors
+    /// Its own [`ChatTemplateError`], or why it ended.
+    pub(super) fn ask(&mut self, ask: &Ask<'_>) -> Result<String, ChatTemplateError> {
+        match self.exchange(ask) {
+            Ok(Ok(text)) => Ok(text),
+            Ok(Err(error)) => Err(error),
+            Err(error) => Err(self.end(&error)),
+        }
+    }
+
+    fn exchange(&mut self, ask: &Ask<'_>) -> io::Result<Result<String, ChatTemplateError>> {
+        // It reads a request to its end before it does anything else.
+        self.socket.set_write_timeout(Some(PATIENCE))?;
+        write_frame(&mut self.socket, ask)?;
+        let mut reader = Patient { socket: &self.socket, until: Instant::now() + PATIENCE };
+        let mut len = [0; 8];
+        reader.read_exact(&mut len)?;
+        let len = u64::from_le_bytes(len);
+        if len > MOST_ERROR {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let mut frame = Vec::new();
+        reader.by_ref().take(len).read_to_end(&mut frame)?;
+        match serde_json::from_slice(&frame)? {
+            Told::Error(error) => Ok(Err(error)),
+            Told::Text(len) => {
+                let mut text = String::new();
+                let got = reader.take(len).read_to_string(&mut text)?;
+                if got as u64 == len { Ok(Ok(text)) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+            }
+        }
+    }
+
+    /// Ends it after an exchange has failed, and says why that was.
+    fn end(&mut self, error: &io::Error) -> ChatTemplateError {
+        let child = self.child.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) {
+            let _ = child.kill();
+            let _ = child.wait();
+            return ChatTemplateError::Limit(Limit::Time(PATIENCE.as_secs()));
+        }
+        // If the socket has closed it is ending by itself, and the kernel knows why.
+        if error.kind() == io::ErrorKind::InvalidData {
+            let _ = child.kill();
+        }
+        match child.wait().map(|status| (status, status.signal())) {
+            Ok((_, Some(OUT_OF_TIME))) => ChatTemplateError::Limit(Limit::Time(SECONDS)),
+            // No memory, or no stack: both abort.
+            Ok((_, Some(_))) => ChatTemplateError::Limit(Limit::Memory(MEMORY_MIB)),
+            Ok((status, None)) => ChatTemplateError::Process(format!("it ended with {status}")),
+            Err(error) => ChatTemplateError::Process(error.to_string()),
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let child = self.child.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // It holds nothing that would be lost. Both fail only if it has been waited for.
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+/// Reads until a point in time.
+struct Patient<'a> {
+    socket: &'a UnixStream,
+    until: Instant,
+}
+
+impl Read for Patient<'_> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.socket.set_read_timeout(Some(left))?;
+        let mut socket = self.socket;
+        socket.read(to)
+    }
+}

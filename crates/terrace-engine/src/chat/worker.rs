@@ -1,0 +1,166 @@
+//! The process that applies chat templates: this program, started with [`ARGUMENT`] alone.
+//!
+//! It gets its requests on stdin, which is one end of a socket, and answers there. A template can
+//! make it run out of memory, stack or time, and then it ends, by a signal: there is no point at
+//! which a template engine could be stopped from outside, nor a bound on what a single one of its
+//! steps takes.
+
+use super::jinja::Jinja;
+use super::{ChatTemplateError, Limit, Message};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What makes this program a worker.
+pub(super) const ARGUMENT: &str = "chat-template-worker";
+
+/// Memory of a worker beyond what the program takes when it starts, in MiB: over ten times what the
+/// largest conversation needs that a server accepts.
+pub(super) const MEMORY_MIB: u64 = 512;
+
+/// Time that a worker may compute for a request, in seconds.
+pub(super) const SECONDS: u64 = 10;
+
+/// Longest text that is handed back, in MiB.
+const OUTPUT_MIB: usize = 32;
+
+/// Stack of the thread that renders, in bytes.
+const STACK: usize = 16 << 20;
+
+/// Whether [`enter`] was called: if not, this program would start itself as itself.
+static ENTERED: AtomicBool = AtomicBool::new(false);
+
+/// What is asked of a worker.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Ask<'a> {
+    /// The first request: to parse the template. The answer is empty.
+    Parse(Source),
+    /// To render.
+    Render(#[serde(borrow)] Conversation<'a>),
+}
+
+/// A template's text, and the texts of the tokens that it writes.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Source {
+    pub text: String,
+    pub bos: String,
+    pub eos: String,
+}
+
+/// A conversation, and whether its text ends where the assistant's answer begins.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Conversation<'a> {
+    pub messages: Cow<'a, [Message]>,
+    pub add_generation_prompt: bool,
+}
+
+/// A worker's answer: a text, which follows as it is, or an error.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Told {
+    /// Length of the text, in bytes.
+    Text(u64),
+    Error(ChatTemplateError),
+}
+
+/// Makes this program one that can apply chat templates. To be called first in `main`: if the
+/// process was started to apply them, it returns the process's exit code after having done so until
+/// its parent ended.
+pub fn enter() -> Option<ExitCode> {
+    ENTERED.store(true, Ordering::Relaxed);
+    let mut arguments = std::env::args_os().skip(1);
+    let worker = arguments.next().is_some_and(|first| first == ARGUMENT) && arguments.next().is_none();
+    worker.then(|| {
+        let work = std::thread::Builder::new().stack_size(STACK).spawn(|| {
+            let mut socket = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+            limit()?;
+            work(&mut socket)
+        });
+        let ended = work.map(|thread| thread.join());
+        if matches!(ended, Ok(Ok(Ok(())))) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    })
+}
+
+/// Whether this program can be started as a worker.
+pub(super) fn entered() -> bool {
+    ENTERED.load(Ordering::Relaxed)
+}
+
+/// Bounds the memory of this process.
+fn limit() -> io::Result<()> {
+    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
+    // The first number is the size of the address space, in pages.
+    let sizes = std::fs::read_to_string("/proc/self/statm")?;
+    let pages: Option<u64> = sizes.split(' ').next().and_then(|pages| pages.parse().ok());
+    let now = pages.ok_or(io::ErrorKind::InvalidData)? * rustix::param::page_size() as u64;
+    let most = Some(now + (MEMORY_MIB << 20));
+    // A system's smaller limit stays.
+    let maximum = [getrlimit(Resource::As).maximum, most].into_iter().flatten().min();
+    Ok(setrlimit(Resource::As, Rlimit { current: maximum, maximum })?)
+}
+
+/// Grants this process time for one more request; after it the kernel ends the process.
+fn grant_time() -> io::Result<()> {
+    let used = clock_gettime(ClockId::ProcessCPUTime).tv_sec.unsigned_abs();
+    let maximum = getrlimit(Resource::Cpu).maximum;
+    // Started seconds count as used.
+    let current = [maximum, Some(used + 1 + SECONDS)].into_iter().flatten().min();
+    Ok(setrlimit(Resource::Cpu, Rlimit { current, maximum })?)
+}
+
+/// Answers requests until there are no more.
+fn work(socket: &mut File) -> io::Result<()> {
+    let mut template = None;
+    while let Some(request) = read_frame(socket)? {
+        grant_time()?;
+        let answer = match (serde_json::from_slice(&request)?, &template) {
+            (Ask::Parse(source), _) => Jinja::parse(&source.text, &source.bos, &source.eos).map(|parsed| {
+                template = Some(parsed);
+                String::new()
+            }),
+            (Ask::Render(conversation), Some(template)) => {
+                template.render(&conversation.messages, conversation.add_generation_prompt)
+            }
+            (Ask::Render(_), None) => return Err(io::ErrorKind::InvalidData.into()),
+        };
+        let answer = match answer {
+            Ok(text) if text.len() > OUTPUT_MIB << 20 => {
+                Err(ChatTemplateError::Limit(Limit::Output(OUTPUT_MIB)))
+            }
+            answer => answer,
+        };
+        match answer {
+            Ok(text) => {
+                write_frame(socket, &Told::Text(text.len() as u64))?;
+                socket.write_all(text.as_bytes())?;
+            }
+            Err(error) => write_frame(socket, &Told::Error(error))?,
+        }
+    }
+    Ok(())
+}
+
+/// Writes a message as JSON after its length.
+pub(super) fn write_frame(to: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
+    let text = serde_json::to_vec(message)?;
+    to.write_all(&(text.len() as u64).to_le_bytes())?;
+    to.write_all(&text)
+}
+
+/// Reads a message's JSON. `None` means that there are no more.
+fn read_frame(from: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
+    let mut len = [0; 8];
+    match from.read_exact(&mut len) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        other => other?,
+    }
+    let len = u64::from_le_bytes(len);
+    let mut text = Vec::new();
+    let got = from.take(len).read_to_end(&mut text)?;
+    if got as u64 == len { Ok(Some(text)) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+}
