@@ -8,6 +8,7 @@
 mod control_group;
 mod cpu;
 mod devices;
+mod drivers;
 pub mod machine;
 mod memory;
 pub mod pressure;
@@ -15,6 +16,7 @@ pub mod pressure;
 pub use control_group::cgroup_memory_limit;
 pub use cpu::simd as cpu_features;
 pub use devices::separate_devices;
+pub use drivers::{FaultyDriver, faulty_driver};
 pub use memory::{available_memory, peak_rss, total_memory};
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::num::NonZeroU64;
 use terrace_ggml::devices::BufferTypeHandle;
 use terrace_ggml::devices::{DeviceHandle, devices};
 use terrace_ggml::llama::SplitMode;
+use terrace_host::faulty_driver;
 use terrace_model::ModelFile;
 use terrace_plan::OnDevices;
 use terrace_plan::model::override_patterns;
@@ -52,6 +53,7 @@ pub fn prepare(
         check(model, devices.len() as u64)?;
         // Each of them has a part of each layer.
         let layers: u32 = taken.iter().map(|(_, layers)| layers).sum();
+        warn_of_drivers(devices.iter().copied());
         return Ok(devices.into_iter().map(|device| (device, layers)).collect());
     }
     // Devices that hold single tensors compute as well.
@@ -60,7 +62,23 @@ pub fn prepare(
     {
         taken.push((find(name)?, 0));
     }
+    warn_of_drivers(taken.iter().map(|(device, _)| *device));
     Ok(taken)
+}
+
+/// Warns of drivers that are known to crash, which would end the process without a word.
+pub fn warn_of_drivers(devices: impl IntoIterator<Item = DeviceHandle>) {
+    for device in devices {
+        let (name, description) = (device.name(), device.description());
+        if let Some(warning) = driver_warning(&name, &description) {
+            tracing::warn!("{warning}");
+        }
+    }
+}
+
+fn driver_warning(name: &str, description: &str) -> Option<String> {
+    let faulty = faulty_driver(description)?;
+    Some(format!("{name} ({description}): {} {}; {}", faulty.name, faulty.fault, faulty.remedy))
 }
 
 /// Requests the kernel's read-ahead, which the loader's mapping switches off. If it fails, only
@@ -73,5 +91,19 @@ fn read_ahead(on_devices: &OnDevices, model: &ModelFile) {
             let len = NonZeroU64::new(extent.len);
             let _ = rustix::fs::fadvise(&file, extent.offset, len, rustix::fs::Advice::WillNeed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drivers_that_crash_are_warned_of() {
+        let warning = driver_warning("Vulkan0", "llvmpipe (LLVM 15.0.6, 256 bits)").unwrap();
+        assert!(
+            warning.starts_with("Vulkan0 (llvmpipe (LLVM 15.0.6, 256 bits)): llvmpipe of Mesa 22 crashes")
+        );
+        assert_eq!(driver_warning("CUDA0", "a card"), None);
     }
 }

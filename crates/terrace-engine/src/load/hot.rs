@@ -1,5 +1,6 @@
 //! Decides how many copies of the most used experts devices hold, and where.
 
+use super::devices::warn_of_drivers;
 use crate::options::HotCacheChoice;
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -121,6 +122,7 @@ fn decided(file: &ModelFile, weights: &Weights, asked: Asked<'_>) -> HotPlan {
         return HotPlan::none("not even one expert fits");
     }
     let used = groups.iter().map(|group| group.top_k(file)).max().unwrap_or(1);
+    warn_of_drivers(plans.iter().flat_map(|plan| plan.devices.iter().copied()));
     let lanes = Lanes::start(file, &layout, &plans, used, update);
     let plan = HotPlan { whole, ..described(&groups, &lanes) };
     if plan.inactive.is_none() {

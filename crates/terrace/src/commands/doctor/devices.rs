@@ -3,6 +3,7 @@
 use super::{Checks, Finding};
 use std::path::Path;
 use terrace_ggml::devices::devices;
+use terrace_host::faulty_driver;
 use terrace_model::ByteSize;
 
 /// With a smaller share of its memory free, another program uses the device.
@@ -60,6 +61,10 @@ impl Checks for Devices {
         let judge = |device: &Device| {
             let Device { name, description, driver, free, total } = device;
             let text = format!("{name} ({description}, {driver}): {free} of {total} free");
+            if let Some(faulty) = faulty_driver(description) {
+                let text = format!("{text}; {} {}", faulty.name, faulty.fault);
+                return Finding::warn("devices", text, faulty.remedy);
+            }
             if (free.bytes() as f64) < total.bytes() as f64 * LITTLE {
                 Finding::warn("devices", text, "another program uses its memory")
             } else {
@@ -74,6 +79,23 @@ impl Checks for Devices {
 mod tests {
     use super::super::finding::{Level, levels};
     use super::*;
+
+    #[test]
+    fn drivers_that_crash_are_told() {
+        let device = |description: &str| Device {
+            name: "Vulkan0".into(),
+            description: description.into(),
+            driver: "Vulkan".into(),
+            free: ByteSize::gib(4),
+            total: ByteSize::gib(4),
+        };
+        let all =
+            vec![device("llvmpipe (LLVM 15.0.6, 256 bits)"), device("llvmpipe (LLVM 19.1.7, 256 bits)")];
+        let found = Devices { all, system: Vec::new() }.judge();
+        assert_eq!(levels(&found), [("devices", Level::Warn), ("devices", Level::Ok)]);
+        assert!(found[0].text.contains("Mesa 22 crashes in graphs of 32 tokens"), "{}", found[0].text);
+        assert!(found[0].advice.as_ref().unwrap().contains("LP_NATIVE_VECTOR_WIDTH"));
+    }
 
     #[test]
     fn devices_are_told_with_their_memory() {
