@@ -1,6 +1,6 @@
 //! Routes.
 
-use crate::admin::{health, introspect, metrics, page, reload};
+use crate::admin::{health, introspect, metrics, openapi, page, reload};
 use crate::api::{native, ollama, openai, tokens};
 use crate::app::App;
 use crate::auth;
@@ -20,6 +20,7 @@ use tower_http::cors::{AllowOrigin, CorsLayer};
 pub fn router(app: &Arc<App>) -> Router {
     Router::new()
         .route("/", get(page::page))
+        .route("/openapi.json", get(openapi::openapi))
         .route("/health", get(health::health))
         .route("/v1/health", get(health::health))
         .route("/v1/models", get(introspect::models))

@@ -3,5 +3,6 @@
 pub mod health;
 pub mod introspect;
 pub mod metrics;
+pub mod openapi;
 pub mod page;
 pub mod reload;
