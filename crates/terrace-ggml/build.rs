@@ -1,7 +1,12 @@
 //! Compiles the functions of llama.cpp that have C++ linkage only, and what catches C++ exceptions.
 
-const SOURCES: [&str; 4] =
-    ["src/cxx/guard.cpp", "src/cxx/throws.cpp", "src/llama/memory_breakdown.cpp", "src/llama/tensor_map.cpp"];
+const SOURCES: [&str; 5] = [
+    "src/cxx/guard.cpp",
+    "src/cxx/throws.cpp",
+    "src/llama/memory_breakdown.cpp",
+    "src/llama/special_order.cpp",
+    "src/llama/tensor_map.cpp",
+];
 
 fn main() {
     for source in SOURCES {

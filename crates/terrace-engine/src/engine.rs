@@ -9,6 +9,7 @@ use crate::reload::reloads::Reloads;
 use crate::report::PlanReport;
 use crate::session::Session;
 use crate::timeline::{SavedTimeline, TimelineFile};
+use crate::token_lengths::TokenLengths;
 use crate::trace::{SavedTrace, TraceFile};
 use crate::unfit::Unfit;
 use crate::warm::WarmStart;
@@ -18,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_backend::{Foretold, HotReport, HotTotals, Lanes, Weights};
-use terrace_ggml::llama::{Context, Model, Observer, Vocab};
+use terrace_ggml::llama::{Context, Model, Observer, TokenizeReason, Vocab};
 use terrace_host::pressure::Watcher;
 use terrace_model::ByteSize;
 use terrace_model::identity::ModelIdentity;
@@ -150,7 +151,19 @@ impl Engine {
         add_special: bool,
         parse_special: bool,
     ) -> Result<Vec<i32>, EngineError> {
-        tokenize(&self.model, text, add_special, parse_special)
+        tokenize(&self.model, text, add_special, parse_special, &|| true)
+    }
+
+    /// Tokenises a text that is to fit the context, with control tokens in it recognised.
+    /// `add_special` adds the tokens that the model expects around a document.
+    ///
+    /// # Errors
+    /// [`EngineError::TextTooLong`], for most texts that do not fit before they are tokenised;
+    /// [`EngineError::Tokenize`].
+    pub fn tokenize_prompt(&self, text: &str, add_special: bool) -> Result<Vec<i32>, EngineError> {
+        // No token is shorter than a byte.
+        let lengths = (text.len() > self.context_size()).then(|| TokenLengths::of(self.vocab()));
+        tokenize_prompt(&self.model, lengths, self.context_size(), text, add_special, &|| true)
     }
 
     /// The model's chat template (Jinja source).
@@ -338,13 +351,39 @@ impl Engine {
     }
 }
 
+/// As [`Engine::tokenize_prompt`], without the engine. Ends with [`EngineError::Cancelled`] when it is
+/// no longer `wanted`. `lengths` may be left out for texts of no more bytes than the context has
+/// tokens.
+pub(crate) fn tokenize_prompt(
+    model: &Model,
+    lengths: Option<TokenLengths>,
+    context: usize,
+    text: &str,
+    add_special: bool,
+    wanted: &(dyn Fn() -> bool + Sync),
+) -> Result<Vec<i32>, EngineError> {
+    let too_long = |least| EngineError::TextTooLong { bytes: text.len(), least, context };
+    let least = lengths.map_or(0, |lengths| lengths.least(text));
+    if least > context {
+        return Err(too_long(least));
+    }
+    let go_on = |tokens| tokens <= context && wanted();
+    match model.vocab().tokenize_while(text, add_special, true, &go_on) {
+        Ok(tokens) => Ok(tokens.into_iter().map(|token| token.0).collect()),
+        Err(error) if error.reason != TokenizeReason::Stopped => Err(error.into()),
+        Err(_) if wanted() => Err(too_long(context + 1)),
+        Err(_) => Err(EngineError::Cancelled),
+    }
+}
+
 /// As [`Engine::tokenize`], without the engine: a model's vocabulary can be used from any thread.
 pub(crate) fn tokenize(
     model: &Model,
     text: &str,
     add_special: bool,
     parse_special: bool,
+    wanted: &(dyn Fn() -> bool + Sync),
 ) -> Result<Vec<i32>, EngineError> {
-    let tokens = model.vocab().tokenize(text, add_special, parse_special)?;
+    let tokens = model.vocab().tokenize_while(text, add_special, parse_special, &|_| wanted())?;
     Ok(tokens.into_iter().map(|token| token.0).collect())
 }

@@ -62,6 +62,17 @@ pub enum EngineError {
         /// Size of the context.
         context: usize,
     },
+    /// A text is so long that its tokens cannot fit the context; it was not tokenised, or not to its
+    /// end.
+    #[error("the prompt of {bytes} bytes has at least {least} tokens, but the context holds only {context}")]
+    TextTooLong {
+        /// Length of the text.
+        bytes: usize,
+        /// Tokens that it has at least.
+        least: usize,
+        /// Size of the context.
+        context: usize,
+    },
     /// There is nothing to evaluate.
     #[error("the prompt is empty")]
     EmptyPrompt,

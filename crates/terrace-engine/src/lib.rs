@@ -22,6 +22,7 @@ pub mod serving;
 mod session;
 mod stops;
 mod timeline;
+mod token_lengths;
 mod trace;
 mod unfit;
 mod utf8;
@@ -42,6 +43,7 @@ pub use reload::{
 pub use report::PlanReport;
 pub use session::Session;
 pub use timeline::{SavedTimeline, TimelineFile};
+pub use token_lengths::TokenLengths;
 pub use trace::SavedTrace;
 pub use unfit::{ReadingChoice, Unfit};
 pub use utf8::Utf8Stream;

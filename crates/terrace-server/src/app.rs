@@ -129,9 +129,6 @@ impl Ready {
     fn new(serving: Serving, name: Option<String>, advice: Option<Advice>) -> Self {
         let facts = serving.facts().clone();
         let stem = facts.file.file_stem().map(|stem| stem.to_string_lossy().into_owned());
-        let tokens = 0..i32::try_from(facts.vocabulary).unwrap_or(i32::MAX);
-        let longest =
-            tokens.map(|token| serving.detokenize(&[token]).map_or(0, |text| text.len())).max().unwrap_or(0);
         let parse = |source: &String| {
             let special = &facts.special_tokens;
             ChatTemplate::parse(source, special.bos.as_deref(), special.eos.as_deref())
@@ -140,7 +137,7 @@ impl Ready {
         Self {
             name: name.or(stem).unwrap_or_default(),
             created: unix_seconds(),
-            allowed: Allowed::of(&facts, longest),
+            allowed: Allowed::of(&facts),
             template: facts.chat_template.as_ref().map(parse),
             facts,
             advice,

@@ -208,6 +208,9 @@ impl From<EngineError> for ApiError {
     fn from(error: EngineError) -> Self {
         match error {
             EngineError::Tokenize(error) => Self::request(error.to_string()),
+            EngineError::TextTooLong { .. } => {
+                Self { code: Some("context_length_exceeded"), ..Self::request(error.to_string()) }
+            }
             error => Self::internal(error.to_string()),
         }
     }

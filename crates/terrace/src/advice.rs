@@ -97,6 +97,9 @@ fn on_engine(error: &EngineError) -> Option<String> {
         EngineError::PromptTooLong { prompt, used, .. } => {
             Some(format!("use --ctx {} or more, or shorten the prompt", prompt + used + 1))
         }
+        EngineError::TextTooLong { least, .. } => {
+            Some(format!("use --ctx {} or more, or shorten the prompt", least + 1))
+        }
         EngineError::EmptyPrompt => Some("give a prompt with -p TEXT or -f FILE".into()),
         EngineError::Context(ContextError::Create { .. }) => {
             Some("use a smaller --ctx or --ubatch, which need less memory".into())

@@ -3,6 +3,7 @@
 use crate::chat::SpecialTokens;
 use crate::engine::Engine;
 use crate::report::PlanReport;
+use crate::token_lengths::TokenLengths;
 use std::path::PathBuf;
 use terrace_model::identity::ModelIdentity;
 
@@ -21,6 +22,8 @@ pub struct ModelFacts {
     pub trained_context: u32,
     /// Size of the vocabulary.
     pub vocabulary: usize,
+    /// The lengths of its tokens.
+    pub token_lengths: TokenLengths,
     /// The model's chat template (Jinja source), if it has one.
     pub chat_template: Option<String>,
     /// Texts of the tokens that chat templates refer to.
@@ -40,6 +43,7 @@ impl ModelFacts {
             context: engine.context_size(),
             trained_context: engine.model().trained_context(),
             vocabulary: engine.vocab().len(),
+            token_lengths: TokenLengths::of(engine.vocab()),
             chat_template: engine.chat_template(),
             special_tokens: engine.special_tokens(),
             plan: engine.plan().clone(),

@@ -29,7 +29,7 @@ pub use queue::ReloadDone;
 pub use status::{Ended, ServingStatus, SlotState, SlotStatus, Totals};
 pub use ticket::Ticket;
 
-use crate::engine::{Engine, tokenize};
+use crate::engine::{Engine, tokenize, tokenize_prompt};
 use crate::error::EngineError;
 use queue::Queue;
 use std::sync::Arc;
@@ -115,7 +115,7 @@ impl Serving {
         &self.facts
     }
 
-    /// As [`Engine::tokenize`], on the caller's thread.
+    /// As [`Engine::tokenize`], on the caller's thread, for as long as it is `wanted`.
     ///
     /// # Errors
     /// [`EngineError::Tokenize`].
@@ -124,8 +124,24 @@ impl Serving {
         text: &str,
         add_special: bool,
         parse_special: bool,
+        wanted: &(dyn Fn() -> bool + Sync),
     ) -> Result<Vec<i32>, EngineError> {
-        tokenize(&self.model, text, add_special, parse_special)
+        tokenize(&self.model, text, add_special, parse_special, wanted)
+    }
+
+    /// As [`Engine::tokenize_prompt`], on the caller's thread, for as long as it is `wanted`.
+    ///
+    /// # Errors
+    /// [`EngineError::TextTooLong`], [`EngineError::Tokenize`]; [`EngineError::Cancelled`] if it was
+    /// not wanted any more.
+    pub fn tokenize_prompt(
+        &self,
+        text: &str,
+        add_special: bool,
+        wanted: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Vec<i32>, EngineError> {
+        let lengths = Some(self.facts.token_lengths);
+        tokenize_prompt(&self.model, lengths, self.facts.context, text, add_special, wanted)
     }
 
     /// The bytes of tokens, including control tokens; numbers that are not tokens are ignored. The

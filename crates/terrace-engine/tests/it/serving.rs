@@ -114,7 +114,7 @@ fn jobs_that_cannot_be_taken_are_refused() {
     assert_eq!(refused(&[1, beyond]), Refused::UnknownToken { token: beyond, vocabulary });
     assert_eq!(refused(&[-1]), Refused::UnknownToken { token: -1, vocabulary });
     assert!(serving.detokenize(&[-1, beyond]).unwrap().is_empty());
-    let tokens = serving.tokenize("In the beginning", false, false).unwrap();
+    let tokens = serving.tokenize("In the beginning", false, false, &|| true).unwrap();
     assert_eq!(serving.detokenize(&tokens).unwrap(), b"In the beginning");
 
     // One is being answered and held up by its caller; two wait.
@@ -176,7 +176,9 @@ fn a_caller_that_is_gone_ends_its_job_and_no_other() {
 #[test]
 fn stopping_ends_all_jobs_as_cancelled() {
     let serving = serve(options(true), ServingOptions { slots: 2, ..PLAIN });
-    let prompt = serving.tokenize("The water goes down from one terrace to the next, ", true, false).unwrap();
+    let prompt = serving
+        .tokenize("The water goes down from one terrace to the next, ", true, false, &|| true)
+        .unwrap();
     let told: Vec<_> = (0..5).map(|_| ask(&serving, job(&prompt, 400)).unwrap()).collect();
     while !serving.status().slots.iter().all(|slot| slot.state == SlotState::Decode && slot.generated > 2) {
         std::thread::sleep(Duration::from_millis(1));

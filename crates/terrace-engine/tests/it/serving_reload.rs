@@ -266,7 +266,8 @@ fn an_idle_worker_sees_that_a_reload_is_asked_for() {
     let (send, heard) = sync_channel(4);
     engine.on_reloads(move |outcome| send.send(outcome.as_ref().map(|report| report.epoch).ok()).unwrap());
     let serving = Serving::start(engine, ServingOptions { slots: 2, ..PLAIN });
-    let prompt = serving.tokenize("The water goes down from one terrace to the next", true, false).unwrap();
+    let prompt =
+        serving.tokenize("The water goes down from one terrace to the next", true, false, &|| true).unwrap();
     let warm = Job { reuse: true, ..job(&prompt, 3) };
     assert_eq!(ask(&serving, warm.clone()).unwrap().answer().reused, 0);
     assert_eq!(ask(&serving, warm.clone()).unwrap().answer().reused, prompt.len() - 1);
@@ -289,7 +290,7 @@ fn an_idle_worker_sees_that_a_reload_is_asked_for() {
 fn weights_that_are_gone_fail_jobs_and_not_the_worker() {
     let scene = scene();
     let serving = Serving::start(scene.load(true, 2), ServingOptions { slots: 2, ..PLAIN });
-    let prompt = serving.tokenize("The water goes down", true, false).unwrap();
+    let prompt = serving.tokenize("The water goes down", true, false, &|| true).unwrap();
     let before = ask(&serving, job(&prompt, 5)).unwrap().answer();
     let good = fs::read(&scene.base).unwrap();
     fs::write(&scene.model, &good[..good.len() / 2]).unwrap();

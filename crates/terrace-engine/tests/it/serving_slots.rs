@@ -208,7 +208,7 @@ fn a_failed_read_under_a_batch_of_slots_is_tried_again_one_by_one() {
             ..options(true)
         };
         let serving = serve(faulty, ServingOptions { batch_slots: true, ..FOUR });
-        let prompt = serving.tokenize("The water", true, false).unwrap();
+        let prompt = serving.tokenize("The water", true, false, &|| true).unwrap();
         let told: Vec<_> = (0..4).map(|_| ask(&serving, job(&prompt, 60)).unwrap()).collect();
         let answers: Vec<_> = told.into_iter().map(|told| told.all().end).collect();
         // The fault occurs once. If it hit a prompt, only that job failed.

@@ -3,6 +3,7 @@
 
 use super::fatal;
 use super::load_params::{LoadParams, Pointed};
+use super::specials::Specials;
 use crate::backend::parked::{self, ParkedError};
 use crate::cxx::{calls, guard};
 use crate::devices::remote;
@@ -12,7 +13,7 @@ use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
 
 /// Why a model was not loaded.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +43,8 @@ pub enum LoadError {
 #[derive(Debug)]
 pub struct Model {
     ptr: NonNull<sys::llama_model>,
+    /// Made when a text is tokenised first.
+    pub(super) specials: OnceLock<Specials>,
 }
 
 // SAFETY: llama.cpp models are read-only after loading; contexts synchronise their own state.
@@ -75,7 +78,7 @@ impl Model {
             Ok(model) => (NonNull::new(model), most_telling(&lines)),
             Err(thrown) => (None, thrown.to_string()),
         };
-        model.map(|ptr| Self { ptr }).ok_or_else(|| match parked::take() {
+        model.map(|ptr| Self { ptr, specials: OnceLock::new() }).ok_or_else(|| match parked::take() {
             Some(source) => LoadError::Parked { path: path.into(), source },
             None => LoadError::Refused { path: path.into(), reason },
         })
@@ -108,15 +111,15 @@ impl Model {
         // SAFETY: the model is alive.
         unsafe { sys::llama_model_has_decoder(self.as_ptr()) }
     }
-}
-
-impl Drop for Model {
 
     /// Whether the model refines whole texts in steps, instead of choosing one token after another.
     pub fn is_diffusion(&self) -> bool {
         // SAFETY: the model is alive.
         unsafe { sys::llama_model_is_diffusion(self.as_ptr()) }
     }
+}
+
+impl Drop for Model {
     fn drop(&mut self) {
         // SAFETY: owned; contexts hold an Arc of the model and are gone.
         unsafe { sys::llama_model_free(self.as_ptr()) }

@@ -11,6 +11,7 @@ mod memory;
 mod mixture;
 mod observer;
 mod sampler;
+mod specials;
 mod stack;
 mod token;
 mod vocab;

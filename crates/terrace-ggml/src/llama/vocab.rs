@@ -1,11 +1,14 @@
 //! Text to tokens and back.
 
 use super::load::Model;
+use super::specials::{Part, Specials};
 use super::stack::{self, TooLong};
 use super::token::Token;
 use crate::cxx::{CxxError, calls, guard};
 use llama_cpp_sys_2 as sys;
+use std::collections::HashMap;
 use std::ffi::{CStr, c_char};
+use std::ops::Range;
 
 /// A model's vocabulary.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +21,9 @@ pub struct Vocab<'m> {
 unsafe impl Send for Vocab<'_> {}
 // SAFETY: as for Send.
 unsafe impl Sync for Vocab<'_> {}
+
+/// Number of special tokens in a text up to which llama.cpp itself looks for them.
+const FEW: usize = 64;
 
 /// A text that could not be tokenised.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -44,6 +50,9 @@ pub enum TokenizeReason {
         /// The longest that this vocabulary's tokenizer is given.
         most: usize,
     },
+    /// The caller wants no more.
+    #[error("it was stopped")]
+    Stopped,
     /// No thread for a long run.
     #[error("cannot start a thread: {0}")]
     Thread(String),
@@ -70,9 +79,32 @@ impl Vocab<'_> {
         usize::try_from(unsafe { sys::llama_vocab_n_tokens(self.ptr) }).unwrap_or(0)
     }
 
-    /// Whether it has no tokens (a model without tokenizer).
+    /// Whether no text can be made of its tokens, or tokens of texts (a model without tokenizer).
     pub fn is_empty(self) -> bool {
-        self.len() == 0
+        // SAFETY: the vocabulary lives with the model.
+        self.len() == 0 || unsafe { sys::llama_vocab_type(self.ptr) } == sys::LLAMA_VOCAB_TYPE_NONE
+    }
+
+    /// The longest text of a token, in bytes. Looks at each token.
+    pub fn longest_token(self) -> usize {
+        let mut text = Vec::new();
+        let mut length = |token| {
+            text.clear();
+            self.piece(Token(token), true, &mut text).map_or(0, |()| text.len())
+        };
+        (0..i32::try_from(self.len()).unwrap_or(i32::MAX)).map(&mut length).max().unwrap_or(0)
+    }
+
+    /// Whether each byte of a text, other than white space, is part of one of its tokens' texts, so
+    /// that a text has at least as many tokens as its length over [`Vocab::longest_token`].
+    pub fn covers_texts(self) -> bool {
+        // SAFETY: the vocabulary lives with the model.
+        let kind = unsafe { sys::llama_vocab_type(self.ptr) };
+        kind == sys::LLAMA_VOCAB_TYPE_BPE || kind == sys::LLAMA_VOCAB_TYPE_SPM
+    }
+
+    pub(super) const fn as_ptr(self) -> *const sys::llama_vocab {
+        self.ptr
     }
 
     /// Tokenises a text. `add_special` adds the BOS and EOS tokens that the model expects;
@@ -86,16 +118,116 @@ impl Vocab<'_> {
         add_special: bool,
         parse_special: bool,
     ) -> Result<Vec<Token>, TokenizeError> {
-        let error = |reason| TokenizeError { bytes: text.len(), reason };
+        self.tokenize_while(text, add_special, parse_special, &|_| true)
+    }
+
+    /// Like [`Vocab::tokenize`], and asks, between the parts of a text with many special tokens,
+    /// whether to go on, with the number of tokens so far.
+    ///
+    /// # Errors
+    /// As [`Vocab::tokenize`], and [`TokenizeReason::Stopped`].
+    pub fn tokenize_while(
+        self,
+        text: &str,
+        add_special: bool,
+        parse_special: bool,
+        go_on: &(dyn Fn(usize) -> bool + Sync),
+    ) -> Result<Vec<Token>, TokenizeError> {
+        self.tokenize_cut(text, add_special, parse_special, go_on, FEW)
+            .map_err(|reason| TokenizeError { bytes: text.len(), reason })
+    }
+
+    /// As [`Vocab::tokenize`], of a text whose special tokens llama.cpp looks for if there are up to
+    /// `few` of them.
+    ///
+    /// # Errors
+    /// As [`Vocab::tokenize`].
+    #[cfg(feature = "testing")]
+    pub fn tokenize_with_few(
+        self,
+        text: &str,
+        add_special: bool,
+        parse_special: bool,
+        few: usize,
+    ) -> Result<Vec<Token>, TokenizeReason> {
+        self.tokenize_cut(text, add_special, parse_special, &|_| true, few)
+    }
+
+    /// Leaves texts with up to `few` special tokens to llama.cpp as they are.
+    fn tokenize_cut(
+        self,
+        text: &str,
+        add_special: bool,
+        parse_special: bool,
+        go_on: &(dyn Fn(usize) -> bool + Sync),
+        few: usize,
+    ) -> Result<Vec<Token>, TokenizeReason> {
         if self.is_empty() {
-            return Err(error(TokenizeReason::NoTokenizer));
+            return Err(TokenizeReason::NoTokenizer);
         }
-        let run = self.pre_tokenizer(|name| stack::longest_match(text, name));
-        let run = run.map_err(|TooLong { run, most }| error(TokenizeReason::Run { run, most }))?;
-        let all = || self.tokenize_here(text, add_special, parse_special);
-        match stack::with_stack_for(run, all) {
-            Ok(tokens) => tokens.map_err(error),
-            Err(refused) => Err(error(TokenizeReason::Thread(refused.to_string()))),
+        if !go_on(0) {
+            return Err(TokenizeReason::Stopped);
+        }
+        let specials = self.model.specials.get_or_init(|| Specials::of(self.model));
+        let parts = specials.cut(text, parse_special, few);
+        // A token's text may be half a character.
+        let parts = parts.filter(|parts| parts.iter().all(|part| part.text_of(text).is_some()));
+        let frame = parts.as_ref().and_then(|_| self.frame(add_special));
+        let (Some(parts), Some((before, after))) = (parts, frame) else {
+            let run = self.longest_match([text])?;
+            let all = || self.tokenize_here(text, add_special, parse_special);
+            return stack::with_stack_for(run, all)
+                .unwrap_or_else(|e| Err(TokenizeReason::Thread(e.to_string())));
+        };
+        let run = self.longest_match(parts.iter().filter_map(|part| part.text_of(text)))?;
+        let all = || {
+            let mut tokens: Vec<Token> = before.into_iter().collect();
+            // Where the tokens of a text are that was there before. Conversations repeat themselves, and
+            // llama.cpp compiles regular expressions for each text.
+            let mut seen: HashMap<&str, Range<usize>> = HashMap::new();
+            for part in &parts {
+                if !go_on(tokens.len()) {
+                    return Err(TokenizeReason::Stopped);
+                }
+                match part {
+                    Part::Token(id) => tokens.push(Token(*id)),
+                    Part::Text(range) => {
+                        let (part, from) = (&text[range.clone()], tokens.len());
+                        match seen.get(part) {
+                            Some(known) => tokens.extend_from_within(known.clone()),
+                            // It has no special tokens, so they need not be looked for.
+                            None => tokens.extend(self.tokenize_here(part, false, false)?),
+                        }
+                        seen.insert(part, from..tokens.len());
+                    }
+                }
+            }
+            tokens.extend(after);
+            Ok(tokens)
+        };
+        stack::with_stack_for(run, all).unwrap_or_else(|e| Err(TokenizeReason::Thread(e.to_string())))
+    }
+
+    /// The longest match that the pre-tokenizer can make in one of these texts, in bytes.
+    fn longest_match<'t>(self, texts: impl IntoIterator<Item = &'t str>) -> Result<usize, TokenizeReason> {
+        self.pre_tokenizer(|name| {
+            let mut longest = texts.into_iter().map(|text| stack::longest_match(text, name));
+            longest.try_fold(0, |longest, run| Ok(longest.max(run?)))
+        })
+        .map_err(|TooLong { run, most }| TokenizeReason::Run { run, most })
+    }
+
+    /// The tokens that go before and after a text. `None` means that they cannot be told apart.
+    fn frame(self, add_special: bool) -> Option<(Option<Token>, Option<Token>)> {
+        let frame = self.tokenize_here("", add_special, false).ok()?;
+        // SAFETY: the vocabulary lives with the model.
+        let first = unsafe { sys::llama_vocab_get_add_bos(self.ptr) };
+        match *frame {
+            [] => Some((None, None)),
+            [one] if first => Some((Some(one), None)),
+            [one] => Some((None, Some(one))),
+            [one, other] => Some((Some(one), Some(other))),
+            _ => None,
         }
     }
 

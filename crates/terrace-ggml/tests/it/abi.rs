@@ -8,7 +8,7 @@ use std::process::Command;
 use terrace_ggml::testing::abi;
 
 /// The directory where cargo unpacked the pinned llama-cpp-sys-2 with its headers.
-fn sources() -> PathBuf {
+pub fn sources() -> PathBuf {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--offline", "--filter-platform"])
         .arg(format!("{}-unknown-linux-gnu", std::env::consts::ARCH))

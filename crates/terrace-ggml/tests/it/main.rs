@@ -1,5 +1,6 @@
 //! Tests of the FFI layer with ggml itself.
 
+#![allow(clippy::disallowed_methods, reason = "tests are told things by the environment")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod abi;
@@ -7,6 +8,7 @@ mod gguf;
 mod imatrix;
 mod outputs;
 mod pre_tokenizers;
+mod specials;
 mod tokenize;
 mod vocabulary;
 

@@ -3,7 +3,7 @@
 use crate::app::{LoadedModel, Ready};
 use crate::error::ApiError;
 use crate::request::body::{Body, wrong};
-use crate::request::{off_thread, prompt};
+use crate::request::{Client, off_thread, prompt};
 use crate::response::json;
 use axum::body;
 use axum::http::{HeaderValue, header};
@@ -31,7 +31,9 @@ pub async fn tokenize(LoadedModel(ready): LoadedModel, body: Body) -> Result<Res
         let parse_special = fields.flag("parse_special")?.unwrap_or(true);
         let with_pieces = fields.flag("with_pieces")?.unwrap_or(false);
         fields.finish()?;
-        let tokens = ready.ask(|serving| serving.tokenize(&content, add_special, parse_special))??;
+        let client = Client::here();
+        let tokens = ready
+            .ask(|serving| serving.tokenize(&content, add_special, parse_special, &|| client.waits()))??;
         Ok(Written { ready, tokens, with_pieces, at: None }.respond())
     })
     .await

@@ -37,8 +37,8 @@ pub struct Allowed {
 
 impl Allowed {
     /// Derives the limits from a model's context and the bytes of its longest token.
-    pub fn of(facts: &ModelFacts, longest: usize) -> Self {
-        Self::for_context(facts.context, longest)
+    pub fn of(facts: &ModelFacts) -> Self {
+        Self::for_context(facts.context, facts.token_lengths.longest())
     }
 
     fn for_context(context: usize, longest: usize) -> Self {

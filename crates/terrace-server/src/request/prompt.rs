@@ -1,12 +1,13 @@
 //! Prompts: turns texts, tokens and conversations into tokens.
 
+use super::Client;
 use super::body::{Fields, wrong};
 use crate::advice::Reason;
 use crate::app::Ready;
 use crate::error::ApiError;
 use serde_json::Value;
-use terrace_engine::Message;
 use terrace_engine::serving::{Prompt, Refused};
+use terrace_engine::{EngineError, Message};
 
 /// The prompt of a completion: a text or tokens.
 ///
@@ -52,7 +53,12 @@ pub fn text_tokens(text: &str, ready: &Ready) -> Result<Prompt, ApiError> {
 }
 
 fn tokens_of(text: &str, add_special: bool, ready: &Ready) -> Result<Vec<i32>, ApiError> {
-    Ok(ready.ask(|serving| serving.tokenize(text, add_special, true))??)
+    let client = Client::here();
+    let tokens = ready.ask(|serving| serving.tokenize_prompt(text, add_special, &|| client.waits()))?;
+    tokens.map_err(|error| {
+        let small = matches!(error, EngineError::TextTooLong { .. });
+        ApiError::from(error).with(ready.advise(Reason::ContextTooSmall).filter(|_| small))
+    })
 }
 
 /// Reads tokens by number. Whether the vocabulary has them is not checked.

@@ -11,6 +11,7 @@ mod common;
 mod hot_experts;
 mod iobench;
 mod layer_skip;
+mod long_texts;
 mod machine_profile;
 mod optimize;
 mod perplexity;

@@ -28,7 +28,7 @@ const GREEDY: [(&str, &str, &str); 17] = [
     ),
     ("long lists", "{{ ([1] * 99000000)|list|length }}", "MiB"),
     ("numbers", "{{ range(2000000000)|list|length }}", ""),
-    ("recursion", "{% macro f(n) %}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}", "recursion"),
+    ("recursion", "{% macro f(n) %}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}", "recurs"),
     ("wide numbers", "{{ '%2000000000d'|format(1) }}", ""),
     ("wide fields", "{{ '{:>2000000000}'.format(1) }}", ""),
     (
@@ -42,7 +42,7 @@ const GREEDY: [(&str, &str, &str); 17] = [
         "MiB",
     ),
     ("indentation", "{{ ('x\n' * 1000000)|indent(1000000) }}", "MiB"),
-    ("indented JSON", "{{ range(100000)|list|tojson(indent=1000000) }}", "MiB"),
+    ("indented JSON", "{{ range(100000)|list|tojson(indent=1000000) }}", ""),
     (
         "loops",
         "{% for a in range(1000) %}{% for b in range(1000) %}{% for c in range(1000) %}x{% endfor %}{% endfor %}{% endfor %}",

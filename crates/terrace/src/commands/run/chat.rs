@@ -79,16 +79,19 @@ impl Held {
                 Some(text) => engine.tokenize(text, false, true)?,
                 None => {
                     self.session = engine.session();
-                    chat_tokens(engine, &rendered)?
+                    match chat_tokens(engine, &rendered) {
+                        Err(CliError::Engine(EngineError::TextTooLong { .. })) if forget_oldest(talk) => {
+                            say_forgotten(engine);
+                            continue;
+                        }
+                        tokens => tokens?,
+                    }
                 }
             };
             let before = self.session.position();
             let full = before + prompt.len() >= engine.context_size();
             if full && forget_oldest(talk) {
-                eprintln!(
-                    "(the context of {} tokens is full: dropping the oldest turn)",
-                    engine.context_size()
-                );
+                say_forgotten(engine);
                 self.text.clear();
                 continue;
             }
@@ -118,6 +121,10 @@ impl Held {
 fn continuation<'a>(held: &[u8], rendered: &'a str) -> Option<&'a str> {
     let held = std::str::from_utf8(held).ok()?;
     rendered.strip_prefix(held).filter(|rest| !rest.is_empty())
+}
+
+fn say_forgotten(engine: &Engine) {
+    eprintln!("(the context of {} tokens is full: dropping the oldest turn)", engine.context_size());
 }
 
 /// Drops the first question and its answer. Returns false if only the last question is left.

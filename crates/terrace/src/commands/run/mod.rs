@@ -72,7 +72,7 @@ pub fn record(args: &RunArgs, verbose: bool, trace: Option<PathBuf>) -> Result<O
 fn answer(engine: &mut Engine, args: &RunArgs, input: Input, verbose: bool) -> Result<(), CliError> {
     let sampling = loading::sampling(&args.sampling);
     let prompt = match input {
-        Input::Text(text) if !args.chat => engine.tokenize(&text, true, true)?,
+        Input::Text(text) if !args.chat => engine.tokenize_prompt(&text, true)?,
         Input::Text(text) => {
             let template = chat_template(engine)?;
             let mut talk = system_message(args);
@@ -128,7 +128,7 @@ fn system_message(args: &RunArgs) -> Vec<Message> {
 /// # Errors
 /// The tokenizer fails.
 pub fn chat_tokens(engine: &Engine, text: &str) -> Result<Vec<i32>, CliError> {
-    Ok(engine.tokenize(text, !engine.special_tokens().begin(text), true)?)
+    Ok(engine.tokenize_prompt(text, !engine.special_tokens().begin(text))?)
 }
 
 /// Generates after a session and `prompt`, and writes the text to `out` as it comes.
