@@ -1,0 +1,46 @@
+# Shortens the build of llama.cpp. CMake includes this after each `project()`: CMAKE_PROJECT_INCLUDE
+# in .cargo/config.toml, which llama-cpp-sys-2 hands on. Without it, or with a CMake older than 3.19,
+# the build takes longer and the result is as fast.
+#
+# Most of the time goes into libllama: headers of the C++ library, and optimising code that runs once
+# per load or per graph (builders of 130 models' graphs, loading, arguments). The sources listed here,
+# and all of ggml, keep CMake's -O3.
+
+if(NOT PROJECT_NAME STREQUAL "llama.cpp" OR CMAKE_VERSION VERSION_LESS 3.19)
+    return()
+endif()
+
+# What of libllama works per token, per byte of text, or per cell of the KV cache.
+set(TERRACE_HOT_SOURCES
+    llama-batch.cpp
+    llama-context.cpp
+    llama-grammar.cpp
+    llama-graph.cpp
+    llama-kv-cache.cpp
+    llama-kv-cache-dsa.cpp
+    llama-kv-cache-dsa-iswa.cpp
+    llama-kv-cache-dsv4.cpp
+    llama-kv-cache-iswa.cpp
+    llama-kv-cache-msa.cpp
+    llama-memory-recurrent.cpp
+    llama-sampler.cpp
+    llama-vocab.cpp
+    unicode.cpp)
+
+function(terrace_shorten)
+    list(TRANSFORM TERRACE_HOT_SOURCES PREPEND "${PROJECT_SOURCE_DIR}/src/")
+    # The last -O of a command line counts. A precompiled header is for one of them.
+    target_compile_options(llama PRIVATE -O1)
+    set_source_files_properties(${TERRACE_HOT_SOURCES} TARGET_DIRECTORY llama
+        PROPERTIES COMPILE_OPTIONS -O3 SKIP_PRECOMPILE_HEADERS ON)
+    target_precompile_headers(llama PRIVATE
+        <algorithm> <array> <cmath> <functional> <map> <memory> <regex> <set> <sstream> <string>
+        <unordered_map> <vector>)
+    # Of tools that are not built.
+    if(TARGET vendor-hash)
+        set_property(TARGET vendor-hash PROPERTY EXCLUDE_FROM_ALL ON)
+    endif()
+endfunction()
+
+# When all targets are there.
+cmake_language(DEFER CALL terrace_shorten)
