@@ -4,11 +4,13 @@
 #   make test      lints and all tests
 #   make test-all  the same, and what takes too long for every change
 #   make build     the release binary: target/release/terrace
+#   make dist      target/dist/terrace-VERSION-x86_64-linux.tar.gz, for other machines
+#   make dist-check  the same, and runs it on emulated processors (qemu-user)
 #   make lint      format, clippy, documentation, licences of dependencies
 
 CARGO ?= cargo
 
-.PHONY: demo test test-all build lint deny prerequisites
+.PHONY: demo test test-all build dist dist-check lint deny prerequisites
 
 demo: build
 	@scripts/demo
@@ -38,6 +40,13 @@ deny:
 
 build: prerequisites
 	$(CARGO) build --release --package terrace
+
+# Three builds, of which each takes as long as make build.
+dist: prerequisites
+	@scripts/dist
+
+dist-check: dist
+	@scripts/dist-check
 
 prerequisites:
 	@scripts/prerequisites

@@ -12,5 +12,11 @@ fn main() {
     for source in SOURCES {
         println!("cargo:rerun-if-changed={source}");
     }
-    cc::Build::new().cpp(true).std("c++17").files(SOURCES).compile("terrace_llama_internals");
+    let mut build = cc::Build::new();
+    build.cpp(true).std("c++17").files(SOURCES);
+    if cfg!(feature = "portable") {
+        // llama-cpp-sys-2 links the C++ library then, as an archive.
+        build.cpp_link_stdlib(None);
+    }
+    build.compile("terrace_llama_internals");
 }
