@@ -7,8 +7,12 @@ use crate::error::EngineError;
 use crate::generation::{Generation, Stop, Wanted};
 use crate::session::Session;
 use std::ops::ControlFlow;
-use std::time::Instant;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 use terrace_ggml::llama::{Batch, ContextError, Sampling};
+
+/// How often a generation that waits for the writer of a file looks whether it was interrupted.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Result of evaluating some of a session's tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,8 +21,8 @@ pub(crate) enum Evaluated {
     Part,
     /// All tokens are evaluated: the next one can be chosen.
     All,
-    /// Nothing was evaluated because a file is being written. A reload was requested, which waits
-    /// for the writer; then this can be tried again.
+    /// Nothing was evaluated because a file is being written. A reload is pending; after it, this
+    /// can be tried again.
     Again,
     /// An interrupt ended it; nothing was evaluated.
     Interrupted,
@@ -95,7 +99,12 @@ impl Engine {
                 return Ok(Stop::CANCELLED);
             }
             match self.evaluate(session, &mut batch)? {
-                Evaluated::Part | Evaluated::Again => continue,
+                Evaluated::Part => continue,
+                Evaluated::Again => {
+                    // Interrupts are heeded meanwhile.
+                    sleep(self.reload_wait().unwrap_or_default().min(LOOK));
+                    continue;
+                }
                 Evaluated::Interrupted => return Ok(Stop::CANCELLED),
                 Evaluated::All => {}
             }
@@ -121,6 +130,9 @@ impl Engine {
         session: &mut Session,
         batch: &mut Batch,
     ) -> Result<Evaluated, EngineError> {
+        if self.awaits_writer() {
+            return Ok(Evaluated::Again);
+        }
         self.check_files()?;
         let n = session.next(self.plan().ubatch as usize);
         batch.clear();

@@ -226,8 +226,8 @@ impl From<ChatTemplateError> for ApiError {
     }
 }
 
-impl From<ReloadError> for ApiError {
-    fn from(error: ReloadError) -> Self {
+impl From<&ReloadError> for ApiError {
+    fn from(error: &ReloadError) -> Self {
         let error = Self::new(StatusCode::CONFLICT, "conflict_error", error.to_string());
         Self { code: Some("reload_refused"), ..error }
     }

@@ -46,7 +46,7 @@ impl Engine {
     /// differ: all of them, or none if one cannot be replaced. Tensors that the report does not
     /// name keep their bytes.
     ///
-    /// Waits about 3 s for files that are still being written.
+    /// Sleeps up to about 3 s while a file is still being written.
     ///
     /// # Errors
     /// [`ReloadError`]; the model is then unchanged. Refused files are checked again the next time.

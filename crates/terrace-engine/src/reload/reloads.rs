@@ -5,11 +5,56 @@ use super::report::ReloadReport;
 use crate::options::OnReload;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
-/// The outcome of a requested reload.
-pub type ReloadOutcome = Result<ReloadReport, ReloadError>;
+/// The outcome of a requested reload, which all that requested it share.
+pub type ReloadOutcome = Result<ReloadReport, Arc<ReloadError>>;
 
 type Listener = Box<dyn FnMut(&ReloadOutcome) + Send>;
+
+/// Waits between tries while a file is being written, about 3 s in total.
+const WAITS: [Duration; 6] = [
+    Duration::from_millis(50),
+    Duration::from_millis(100),
+    Duration::from_millis(200),
+    Duration::from_millis(400),
+    Duration::from_millis(800),
+    Duration::from_millis(1600),
+];
+
+/// The tries of one reload: the first one at once, the others after growing waits.
+pub struct Tries {
+    pub begin: Instant,
+    /// When the next try is due.
+    pub next: Instant,
+    waits: std::slice::Iter<'static, Duration>,
+}
+
+impl Tries {
+    pub fn new() -> Self {
+        let now = Instant::now();
+        Self { begin: now, next: now, waits: WAITS.iter() }
+    }
+
+    /// Plans another try. Returns false if there were enough.
+    pub fn again(&mut self) -> bool {
+        let wait = self.waits.next();
+        self.next = Instant::now() + wait.copied().unwrap_or_default();
+        wait.is_some()
+    }
+
+    /// Time until the next try.
+    pub fn wait(&self) -> Duration {
+        self.next.saturating_duration_since(Instant::now())
+    }
+}
+
+/// A requested reload.
+pub struct Pending {
+    pub tries: Tries,
+    /// Whether the listener gets the outcome, because the flag was set.
+    pub heard: bool,
+}
 
 /// Pending requests, and the listener for their outcomes.
 pub struct Reloads {
@@ -20,12 +65,14 @@ pub struct Reloads {
     /// Set to request a reload.
     pub request: Arc<AtomicBool>,
     pub listener: Option<Listener>,
+    /// The requested reload that has not ended yet. Requests made meanwhile join it.
+    pub pending: Option<Pending>,
     /// Number of computations in a row that met the end of a file.
     pub cut_short: u32,
 }
 
 impl Reloads {
     pub fn new(then: OnReload, expected: bool) -> Self {
-        Self { then, expected, request: Arc::default(), listener: None, cut_short: 0 }
+        Self { then, expected, request: Arc::default(), listener: None, pending: None, cut_short: 0 }
     }
 }

@@ -1,17 +1,18 @@
 //! Reloads that are requested while the model generates. They wait for the next boundary between
 //! two batches.
 
-use super::reloads::ReloadOutcome;
+use super::reloads::{Pending, ReloadOutcome, Tries};
 use crate::engine::Engine;
 use crate::error::EngineError;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use terrace_backend::BackendError;
 use terrace_ggml::llama::ContextError;
 use terrace_store::StoreError;
 
-/// How often in a row a computation that meets the end of a file is tried again. Each time a file
-/// that is being written is waited for, about 3 s.
+/// How often in a row a computation that meets the end of a file is tried again, each time after a
+/// reload, whose tries end after about 3 s.
 const MOST_TRIES: u32 = 8;
 
 impl Engine {
@@ -26,29 +27,52 @@ impl Engine {
         self.reloads().listener = Some(Box::new(listener));
     }
 
-    /// Performs a requested reload, if there is one. Returns whether the context was cleared.
-    /// Refusals go to the listener, and the model stays unchanged.
+    /// Tries a requested reload, if there is one. Returns whether the context was cleared. Refusals
+    /// go to the listener, and the model stays unchanged.
     pub(crate) fn reload_if_asked(&mut self) -> bool {
+        self.step_reload().is_some_and(|outcome| outcome.is_ok_and(|report| report.cleared))
+    }
+
+    /// Requests a reload, as the flag does, or joins the one that is pending. Its outcome is
+    /// returned by [`Engine::step_reload`].
+    pub(crate) fn ask_reload(&mut self) {
+        self.reloads().pending.get_or_insert_with(|| Pending { tries: Tries::new(), heard: false });
+    }
+
+    /// Tries the requested reload once, if there is one and its next try is due. Never sleeps.
+    /// Returns its outcome, after the listener has got it; `None` if there is nothing to try, or if
+    /// a file is being written and another try follows.
+    pub(crate) fn step_reload(&mut self) -> Option<ReloadOutcome> {
+        let reloads = self.reloads();
         // Costs one atomic load if nothing was requested.
-        self.reload_is_asked() && self.requested_reload()
-    }
-
-    /// Whether a reload was requested.
-    pub(crate) fn reload_is_asked(&mut self) -> bool {
-        self.reloads().request.load(Ordering::Relaxed)
-    }
-
-    /// Performs the requested reload and calls the listener. Returns whether the context was
-    /// cleared.
-    pub(crate) fn requested_reload(&mut self) -> bool {
-        self.reloads().request.store(false, Ordering::Relaxed);
-        let outcome = self.reload_changed();
-        match (&mut self.reloads().listener, &outcome) {
-            (Some(listener), outcome) => listener(outcome),
-            (None, Err(error)) => tracing::warn!("{error}"),
-            (None, Ok(_)) => {}
+        if reloads.request.load(Ordering::Relaxed) {
+            let new = || Pending { tries: Tries::new(), heard: true };
+            reloads.pending.get_or_insert_with(new).heard = true;
         }
-        outcome.is_ok_and(|report| report.cleared)
+        let mut pending = reloads.pending.take_if(|pending| pending.tries.wait().is_zero())?;
+        if pending.heard {
+            reloads.request.store(false, Ordering::Relaxed);
+        }
+        let outcome = match self.attempt(&mut |registry| registry.changed(), pending.tries.begin) {
+            Err(error) if error.may_pass() && pending.tries.again() => {
+                self.reloads().pending = Some(pending);
+                return None;
+            }
+            other => other.map_err(Arc::new),
+        };
+        if pending.heard {
+            match (&mut self.reloads().listener, &outcome) {
+                (Some(listener), outcome) => listener(outcome),
+                (None, Err(error)) => tracing::warn!("{error}"),
+                (None, Ok(_)) => {}
+            }
+        }
+        Some(outcome)
+    }
+
+    /// Time until the next try of a reload; `None` if none is pending.
+    pub(crate) fn reload_wait(&mut self) -> Option<Duration> {
+        self.reloads().pending.as_ref().map(|pending| pending.tries.wait())
     }
 
     /// Whether a computation failed because a file is being written and is therefore too short for
@@ -59,12 +83,25 @@ impl Engine {
         let shrank =
             matches!(error.downcast_ref(), Some(BackendError::Store(StoreError::UnexpectedEof { .. })));
         let reloads = self.reloads();
-        let waits = shrank && reloads.expected && reloads.cut_short < MOST_TRIES;
+        if !shrank || !reloads.expected {
+            return false;
+        }
+        // Other slots meet the same end of the file.
+        if reloads.pending.is_some() || reloads.request.load(Ordering::Relaxed) {
+            return true;
+        }
+        let waits = reloads.cut_short < MOST_TRIES;
         if waits {
             reloads.cut_short += 1;
             reloads.request.store(true, Ordering::Relaxed);
         }
         waits
+    }
+
+    /// Whether nothing can be computed for the moment: the bytes of a file are gone, but it is being
+    /// written, and a reload is pending.
+    pub(crate) fn awaits_writer(&mut self) -> bool {
+        self.registry().overwritten.is_some() && self.reloads().pending.is_some()
     }
 
     /// Fails, before anything is computed, if a file that weights stream from was overwritten and

@@ -1,48 +1,36 @@
-//! One transaction: find, check, stage and swap, repeated while a file is being written.
+//! One transaction: find, check, stage and swap, tried again while a file is being written.
 
 use super::error::ReloadError;
 use super::find::Search;
 use super::registry::Registry;
+use super::reloads::Tries;
 use super::report::ReloadReport;
 use super::{apply, budget, check, stage};
 use crate::engine::Engine;
 use crate::options::OnReload;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
-
-/// Waits between tries while a file is being written, about 3 s in total.
-const WAITS: [Duration; 6] = [
-    Duration::from_millis(50),
-    Duration::from_millis(100),
-    Duration::from_millis(200),
-    Duration::from_millis(400),
-    Duration::from_millis(800),
-    Duration::from_millis(1600),
-];
+use std::time::Instant;
 
 impl Engine {
-    /// Runs one transaction over the result of `find`.
+    /// Runs one transaction over the result of `find`. Sleeps while a file is being written, so it
+    /// is only for callers that have nothing else to do.
     pub(super) fn transaction(
         &mut self,
         mut find: impl FnMut(&mut Registry) -> Result<Search, ReloadError>,
     ) -> Result<ReloadReport, ReloadError> {
-        let begin = Instant::now();
-        let mut waits = WAITS.iter();
+        let mut tries = Tries::new();
         loop {
-            let result = self.attempt(&mut find, begin);
-            match result {
-                Err(error) if error.may_pass() => match waits.next() {
-                    Some(wait) => sleep(*wait),
-                    None => return Err(error),
-                },
+            match self.attempt(&mut find, tries.begin) {
+                Err(error) if error.may_pass() && tries.again() => sleep(tries.wait()),
                 other => return other,
             }
         }
     }
 
-    fn attempt(
+    /// Tries a transaction once. `begin` is when the first try began.
+    pub(super) fn attempt(
         &mut self,
-        find: &mut impl FnMut(&mut Registry) -> Result<Search, ReloadError>,
+        find: &mut dyn FnMut(&mut Registry) -> Result<Search, ReloadError>,
         begin: Instant,
     ) -> Result<ReloadReport, ReloadError> {
         let keep = self.reloads().then == OnReload::Keep;

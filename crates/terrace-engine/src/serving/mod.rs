@@ -99,10 +99,15 @@ impl Serving {
         Ok(Ticket::new(Arc::clone(&self.queue), standing))
     }
 
-    /// Requests [`Engine::reload_changed`] before the next batch. `done` is called on the worker's
-    /// thread, or dropped if the worker has ended.
-    pub fn reload(&self, done: ReloadDone) {
-        drop(self.queue.reload(done));
+    /// Requests a reload of what changed ([`Engine::reload_changed`]) before the next batch.
+    /// Requests are merged: all that were made before a try share its outcome. While a file is
+    /// being written, the reload is tried again between batches, for about 3 s, and jobs go on.
+    /// `done` is called on the worker's thread, or dropped if the worker ends.
+    ///
+    /// # Errors
+    /// [`Refused::Full`] and [`Refused::Stopped`]; `done` is not called then.
+    pub fn reload(&self, done: ReloadDone) -> Result<(), Refused> {
+        self.queue.reload(done)
     }
 
     /// Current activity as of the last batch, and totals since the start.

@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 /// do not wake it.
 const NAP: Duration = Duration::from_millis(100);
 
+/// Maximum number of requests for a reload that wait for their outcome.
+const MOST_RELOADS: usize = 1000;
+
 /// Called with the outcome of a reload.
 pub type ReloadDone = Box<dyn FnOnce(ReloadOutcome) + Send>;
 
@@ -52,6 +55,8 @@ pub struct Queue {
 struct State {
     waiting: VecDeque<Request>,
     reloads: Vec<ReloadDone>,
+    /// Number of requests for a reload without an outcome, including those that the worker took.
+    unsettled: usize,
     /// Number of slots without a job.
     free: usize,
     /// Number of slots whose job ends before the next batch because its caller has left.
@@ -62,8 +67,14 @@ struct State {
 impl Queue {
     /// Makes the queue of a worker with this many slots, all free.
     pub fn new(slots: usize, most: usize, status: ServingStatus) -> Self {
-        let state =
-            State { waiting: VecDeque::new(), reloads: Vec::new(), free: slots, leaving: 0, stopping: false };
+        let state = State {
+            waiting: VecDeque::new(),
+            reloads: Vec::new(),
+            unsettled: 0,
+            free: slots,
+            leaving: 0,
+            stopping: false,
+        };
         Self { state: Mutex::new(state), news: Condvar::new(), most, status: Mutex::new(status) }
     }
 
@@ -110,12 +121,20 @@ impl Queue {
         }
     }
 
-    /// Requests a reload; returns `done` if the worker has ended.
-    pub fn reload(&self, done: ReloadDone) -> Result<(), ReloadDone> {
+    /// Requests a reload.
+    ///
+    /// # Errors
+    /// As [`Queue::submit`].
+    pub fn reload(&self, done: ReloadDone) -> Result<(), Refused> {
         let mut state = self.state();
         if state.stopping {
-            return Err(done);
+            return Err(Refused::Stopped);
         }
+        let waiting = state.unsettled;
+        if waiting >= MOST_RELOADS {
+            return Err(Refused::Full { waiting });
+        }
+        state.unsettled += 1;
         state.reloads.push(done);
         self.news.notify_one();
         Ok(())
@@ -157,9 +176,14 @@ impl Queue {
         }
     }
 
-    /// Takes the reloads that callers wait for.
+    /// Takes the requests for a reload, which count until [`Queue::settle`].
     pub fn take_reloads(&self) -> Vec<ReloadDone> {
         std::mem::take(&mut self.state().reloads)
+    }
+
+    /// Notes that this many of the taken requests for a reload get their outcome.
+    pub fn settle(&self, reloads: usize) {
+        self.state().unsettled -= reloads;
     }
 
     /// Takes all waiting jobs.
@@ -167,14 +191,14 @@ impl Queue {
         std::mem::take(&mut self.state().waiting)
     }
 
-    /// Sleeps until there is work or flags should be checked. Returns at once if there is work;
-    /// waiting jobs count only if `jobs` says that they can be taken.
-    pub fn nap(&self, jobs: bool) {
+    /// Sleeps until there is work or flags should be checked, but not longer than `most`. Returns at
+    /// once if there is work; waiting jobs count only if `jobs` says that they can be taken.
+    pub fn nap(&self, jobs: bool, most: Option<Duration>) {
         let state = self.state();
         if state.stopping || !state.reloads.is_empty() || jobs && !state.waiting.is_empty() {
             return;
         }
-        drop(self.news.wait_timeout(state, NAP));
+        drop(self.news.wait_timeout(state, most.unwrap_or(NAP).min(NAP)));
     }
 
     /// Publishes the worker's status.
@@ -199,6 +223,19 @@ mod tests {
             reuse: false,
         };
         queue.submit(job, Box::new(|_| ControlFlow::Continue(())))
+    }
+
+    #[test]
+    fn requests_for_reloads_are_bounded() {
+        let queue = Queue::new(1, 1, ServingStatus::default());
+        let ask = || queue.reload(Box::new(|_| ()));
+        (0..MOST_RELOADS).for_each(|_| ask().unwrap());
+        let taken = queue.take_reloads().len();
+        assert_eq!((taken, ask()), (MOST_RELOADS, Err(Refused::Full { waiting: MOST_RELOADS })));
+        queue.settle(taken);
+        ask().unwrap();
+        queue.stop();
+        assert_eq!(ask(), Err(Refused::Stopped));
     }
 
     #[test]

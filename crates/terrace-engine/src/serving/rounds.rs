@@ -46,8 +46,8 @@ impl Worker {
                 let evaluated = slot.session.held;
                 self.tell(index, Event::Progress { evaluated });
             }
-            // The next round begins with the requested reload.
-            Ok(Evaluated::Part | Evaluated::Again) => {}
+            Ok(Evaluated::Part) => {}
+            Ok(Evaluated::Again) => slot.stalled = true,
             Ok(Evaluated::Interrupted) => self.finish(index, Stop::CANCELLED),
             Err(error) => self.fail(index, error),
         }

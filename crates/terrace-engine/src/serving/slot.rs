@@ -14,6 +14,8 @@ pub struct Slot {
     /// The number of the last job that used the slot; jobs are numbered in order.
     pub used: u64,
     pub work: Option<Work>,
+    /// Whether the job waits for the pending reload, because a file is being written.
+    pub stalled: bool,
 }
 
 /// A job in a slot.
@@ -25,7 +27,7 @@ pub struct Work {
 
 impl Slot {
     pub fn new(sequence: u32) -> Self {
-        Self { session: Session::new(sequence), used: 0, work: None }
+        Self { session: Session::new(sequence), used: 0, work: None, stalled: false }
     }
 
     /// Puts a job into the slot, which already holds the job's first `reused` tokens.
@@ -45,12 +47,12 @@ impl Slot {
 
     /// Whether tokens have to be evaluated in batches.
     pub const fn wants_prefill(&self) -> bool {
-        self.work.is_some() && self.session.wants_prefill()
+        self.work.is_some() && !self.stalled && self.session.wants_prefill()
     }
 
     /// Whether the token chosen last has to be evaluated.
     pub const fn wants_decode(&self) -> bool {
-        self.work.is_some() && !self.session.wants_prefill()
+        self.work.is_some() && !self.stalled && !self.session.wants_prefill()
     }
 
     /// Whether it has a job without a generated token yet.
@@ -74,7 +76,7 @@ impl Slot {
     pub fn status(&self) -> SlotStatus {
         let state = match &self.work {
             None => SlotState::Idle,
-            Some(_) if self.wants_prefill() => SlotState::Prefill,
+            Some(_) if self.session.wants_prefill() => SlotState::Prefill,
             Some(_) => SlotState::Decode,
         };
         let session = &self.session;

@@ -2,7 +2,7 @@
 //! callers.
 
 use super::job::{Event, Sink};
-use super::queue::{Queue, Request};
+use super::queue::{Queue, ReloadDone, Request};
 use super::slot::{Slot, Work};
 use super::status::Totals;
 use crate::answer::Answer;
@@ -27,6 +27,8 @@ pub struct Worker {
     /// Whether all slots' tokens are computed together.
     pub(super) together: bool,
     interrupt: Arc<AtomicBool>,
+    /// Callers that wait for the outcome of the pending reload.
+    reloads: Vec<ReloadDone>,
     /// Number of jobs begun.
     begun: u64,
     /// The slot that evaluated part of a prompt last.
@@ -59,6 +61,7 @@ impl Worker {
             slots: (0..slots).map(Slot::new).collect(),
             together,
             interrupt,
+            reloads: Vec::new(),
             begun: 0,
             turn: 0,
             totals: Totals::default(),
@@ -81,7 +84,7 @@ impl Worker {
             } else {
                 self.admit();
             }
-            if self.slots.iter().all(Slot::is_idle) {
+            if self.slots.iter().all(|slot| slot.is_idle() || slot.stalled) {
                 self.idle(!interrupted);
                 continue;
             }
@@ -97,18 +100,21 @@ impl Worker {
         self.engine
     }
 
-    /// Performs requested reloads.
+    /// Tries the requested reload, if there is one. All that requested it before a try share its
+    /// outcome; while a file is being written, jobs go on until the next try.
     fn reload(&mut self) {
-        let epoch = self.engine.epoch();
-        if self.engine.reload_is_asked() {
-            self.engine.requested_reload();
-            self.reloaded(epoch);
+        let asked = self.queue.take_reloads();
+        if !asked.is_empty() {
+            self.engine.ask_reload();
+            self.reloads.extend(asked);
         }
-        for done in self.queue.take_reloads() {
-            let epoch = self.engine.epoch();
-            let outcome = self.engine.reload_changed();
-            self.reloaded(epoch);
-            done(outcome);
+        let epoch = self.engine.epoch();
+        let Some(outcome) = self.engine.step_reload() else { return };
+        self.reloaded(epoch);
+        self.slots.iter_mut().for_each(|slot| slot.stalled = false);
+        self.queue.settle(self.reloads.len());
+        for done in self.reloads.drain(..) {
+            done(outcome.clone());
         }
     }
 
@@ -194,6 +200,7 @@ impl Worker {
 
     fn take_with<T>(&mut self, index: usize, end: impl FnOnce(&mut Session, Generation) -> T) -> (Sink, T) {
         let slot = &mut self.slots[index];
+        slot.stalled = false;
         let Work { sink, generation, standing } = slot.work.take().expect("a job in the slot");
         let ended = end(&mut slot.session, generation);
         self.queue.free_slot(&standing);
@@ -227,13 +234,14 @@ impl Worker {
         let _ = (request.sink)(Event::Finished(Box::new(answer)));
     }
 
-    /// Waits for work, and writes statistics after a while.
+    /// Waits for work, and writes statistics after a while. Waiting jobs are work if `jobs`.
     fn idle(&mut self, jobs: bool) {
         if self.unsaved.is_some_and(|since| since.elapsed() >= QUIET) {
             self.unsaved = None;
             self.engine.save_warm_start();
         }
-        self.queue.nap(jobs);
+        let jobs = jobs && self.slots.iter().any(Slot::is_idle);
+        self.queue.nap(jobs, self.engine.reload_wait());
     }
 
     fn show(&self) {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{channel, sync_channel};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use terrace_engine::options::{ContextOptions, PlacementOptions, ReloadOptions};
 use terrace_engine::serving::{Event, Serving, ServingOptions};
 use terrace_engine::{Answer, Engine, EngineError, OnReload, Options, ReloadOutcome, StopReason};
@@ -80,7 +80,7 @@ impl Scene {
 
 fn reload(serving: &Serving) -> ReloadOutcome {
     let (send, outcome) = channel();
-    serving.reload(Box::new(move |outcome| send.send(outcome).unwrap()));
+    serving.reload(Box::new(move |outcome| send.send(outcome).unwrap())).unwrap();
     outcome.recv().unwrap()
 }
 
@@ -284,6 +284,113 @@ fn an_idle_worker_sees_that_a_reload_is_asked_for() {
     let again = ask(&serving, Job { reuse: false, ..warm.clone() }).unwrap().answer();
     assert_eq!((again.tokens, again.epochs), (answer.tokens, (1, 1)));
     assert!(ask(&serving, warm).unwrap().answer().reused > 0, "nothing was forgotten");
+}
+
+/// Puts the first half of a file at the model's path, as a program that is copying it does. It looks
+/// freshly written however long the test takes.
+fn begin_copy(scene: &Scene, in_place: bool) -> Vec<u8> {
+    let bytes = fs::read(&scene.other).unwrap();
+    let path = if in_place { scene.model.clone() } else { scene.model.with_extension("new") };
+    fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+    let later = SystemTime::now() + Duration::from_secs(3600);
+    fs::OpenOptions::new().write(true).open(&path).unwrap().set_modified(later).unwrap();
+    if !in_place {
+        fs::rename(&path, &scene.model).unwrap();
+    }
+    bytes
+}
+
+/// What the test below hears, in order.
+enum News {
+    Text,
+    Finished(Box<Answer>),
+    Reload(ReloadOutcome),
+}
+
+#[test]
+fn a_hundred_reloads_while_a_file_is_copied_hold_nothing_up() {
+    for streamed in [false, true] {
+        let scene = scene();
+        let serving = Serving::start(scene.load(streamed, 1), ServingOptions { slots: 1, ..PLAIN });
+        let prompt = serving.tokenize("The water goes down", true, false, &|| true).unwrap();
+        let (send, news) = channel();
+        let events = send.clone();
+        let sink = move |event: Event| {
+            to_flow(match event {
+                Event::Text(_) => events.send(News::Text).is_ok(),
+                Event::Finished(answer) => events.send(News::Finished(answer)).is_ok(),
+                Event::Failed(error) => panic!("{error}"),
+                _ => true,
+            })
+        };
+        let _ticket = job(&prompt, 300).submit(&serving, Box::new(sink)).unwrap();
+        assert!(matches!(news.recv().unwrap(), News::Text));
+        // In a new file: the bytes that stream are still there.
+        begin_copy(&scene, false);
+        for _ in 0..100 {
+            let send = send.clone();
+            let done = Box::new(move |outcome| send.send(News::Reload(outcome)).unwrap());
+            serving.reload(done).unwrap();
+        }
+        let (mut texts, mut outcomes, mut answer) = (0, Vec::new(), None);
+        while answer.is_none() || outcomes.len() < 100 {
+            match news.recv().unwrap() {
+                News::Text if outcomes.is_empty() => texts += 1,
+                News::Text => {}
+                News::Finished(finished) => answer = Some(finished),
+                News::Reload(outcome) => {
+                    // One round at least between two tries, however busy the machine is.
+                    assert!(texts > 4, "streamed {streamed}: {texts} tokens before the first answer");
+                    outcomes.push(outcome.unwrap_err());
+                }
+            }
+        }
+        assert!(outcomes.iter().all(|error| error.to_string().starts_with("nothing was reloaded")));
+        // The requests came while the first one was being tried.
+        let distinct: HashSet<_> = outcomes.iter().map(Arc::as_ptr).collect();
+        assert!(distinct.len() < 50, "streamed {streamed}: {} reloads", distinct.len());
+        assert_eq!(answer.unwrap().tokens.len(), 300);
+        scene.rename_from(&scene.other);
+        assert_eq!(reload(&serving).unwrap().swapped.len(), CHANGED);
+    }
+}
+
+/// A file that is overwritten in place takes the bytes that stream with it: jobs wait for its
+/// writer, and leave when their callers do.
+#[test]
+fn jobs_wait_for_the_writer_of_their_bytes() {
+    // The tries end after 3 s, which a busy machine may need to write the file.
+    assert!((0..10).any(|_| waited_for_the_writer()));
+}
+
+/// False if the tries ended before the file was complete.
+fn waited_for_the_writer() -> bool {
+    let scene = scene();
+    let mut engine = scene.load(true, 2);
+    let request = engine.reload_request();
+    let serving = Serving::start(engine, ServingOptions { slots: 2, ..PLAIN });
+    let prompt = serving.tokenize("The water goes down", true, false, &|| true).unwrap();
+    let told = ask(&serving, job(&prompt, 100)).unwrap();
+    let bytes = begin_copy(&scene, true);
+    request.store(true, Ordering::SeqCst);
+    let (send, outcome) = channel();
+    serving.reload(Box::new(move |outcome| send.send(outcome).unwrap())).unwrap();
+    // Another job can be begun and left meanwhile.
+    let (begun, started) = channel();
+    let sink = Box::new(move |_| to_flow(begun.send(()).is_ok()));
+    let other = job(&prompt, 100).submit(&serving, sink);
+    started.recv().unwrap();
+    drop(other.unwrap());
+    fs::write(&scene.model, &bytes).unwrap();
+    let (outcome, end) = (outcome.recv().unwrap(), told.all().end);
+    match (outcome, end) {
+        (Ok(_), Ok(answer)) => {
+            assert_eq!((answer.tokens.len(), answer.epochs.1), (100, 1));
+            true
+        }
+        (Err(_), Err(EngineError::Overwritten { .. })) => false,
+        (outcome, end) => panic!("{outcome:?}, {end:?}"),
+    }
 }
 
 #[test]

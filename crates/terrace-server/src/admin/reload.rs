@@ -23,7 +23,7 @@ pub async fn tensors_reload(LoadedModel(ready): LoadedModel) -> Result<Response,
         Err(error) => {
             // The error object, extended by the refusals.
             let advice = ready.advise(Reason::Reload(&error));
-            let error = ApiError::from(error).with(advice);
+            let error = ApiError::from(&*error).with(advice);
             let mut both = error.body();
             both["refused"] = body["refused"].clone();
             (StatusCode::CONFLICT, json(&both)).into_response()
@@ -36,7 +36,7 @@ pub async fn tensors_reload(LoadedModel(ready): LoadedModel) -> Result<Response,
 /// Lets the worker reload changed tensors.
 ///
 /// # Errors
-/// The server is shutting down.
+/// The server is shutting down, or too many clients wait for a reload.
 pub async fn reload(ready: &Ready) -> Result<ReloadOutcome, ApiError> {
     let (send, outcome) = oneshot::channel();
     ready.ask(|serving| {
@@ -44,7 +44,7 @@ pub async fn reload(ready: &Ready) -> Result<ReloadOutcome, ApiError> {
             // The client may have disconnected.
             let _ = send.send(outcome);
         }))
-    })?;
+    })??;
     outcome.await.map_err(|_| ApiError::stopping())
 }
 
@@ -53,7 +53,7 @@ pub fn describe(outcome: &ReloadOutcome) -> Value {
     match outcome {
         Ok(report) => serde_json::to_value(report).expect("plain data"),
         Err(error) => {
-            let refused = match error {
+            let refused = match &**error {
                 ReloadError::Refused(refusals) => object!(refusals),
                 _ => object!([]),
             };

@@ -10,6 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
 use terrace_testkit::{Arch, Spec};
 
 const TENSOR: &str = "blk.1.ffn_up_exps.weight";
@@ -177,6 +178,30 @@ fn a_reload_says_what_it_did_or_why_not() {
     assert!(back["swapped"].as_array().unwrap().iter().all(|one| one["state"] == "original"), "{back}");
     let expected = (2, 2);
     assert_eq!(ask(&server, PROMPTS[0], false).0, expected);
+}
+
+#[test]
+fn answers_go_on_while_a_file_is_copied_and_a_hundred_clients_reload() {
+    let scene = Scene::new();
+    let server = Server::start(&scene.served, ["--stream", "none"]);
+    let before = ask(&server, PROMPTS[0], false);
+    // Half of the file, which looks freshly written however long the test takes.
+    let bytes = fs::read(&scene.variants[1]).unwrap();
+    let half = scene.dir.path().join("half");
+    fs::write(&half, &bytes[..bytes.len() / 2]).unwrap();
+    let later = SystemTime::now() + Duration::from_secs(3600);
+    fs::OpenOptions::new().write(true).open(&half).unwrap().set_modified(later).unwrap();
+    fs::rename(&half, &scene.served).unwrap();
+    std::thread::scope(|scope| {
+        let reload = || server.post("/v1/tensors/reload", &json!({})).error(409)["code"].clone();
+        let clients: Vec<_> = (0..100).map(|_| scope.spawn(reload)).collect();
+        assert_eq!(ask(&server, PROMPTS[0], true), before);
+        for client in clients {
+            assert_eq!(client.join().unwrap(), "reload_refused");
+        }
+    });
+    fs::write(&scene.served, &bytes).unwrap();
+    assert_eq!(server.post("/v1/tensors/reload", &json!({})).ok()["epoch"], 1);
 }
 
 #[test]
