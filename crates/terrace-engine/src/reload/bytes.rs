@@ -49,23 +49,23 @@ impl Files {
         }
     }
 
-    /// Reads the tensor's bytes.
+    /// Reads the tensor's bytes from `offset` on.
     pub fn read(
         &self,
         weights: Option<&Weights>,
         found: &Found,
+        offset: u64,
         dst: &mut [u8],
-        name: &str,
     ) -> Result<(), ReloadError> {
+        let from = found.info.extent.offset + offset;
         match (weights, &self.opened[&found.path]) {
             (Some(weights), Opened::Stored(_)) => {
-                let mut reads = [ReadInto { extent: self.extent(found), dst, name }];
+                let extent = Extent { offset: from, len: dst.len() as u64, ..self.extent(found) };
+                let mut reads = [ReadInto { extent, dst, name: &found.info.name }];
                 weights.store().read_into(&mut reads, &mut |_| ControlFlow::Continue(()))?;
                 Ok(())
             }
-            (_, Opened::Plain(file)) => {
-                file.read_exact_at(dst, found.info.extent.offset).map_err(|source| gone(found, source))
-            }
+            (_, Opened::Plain(file)) => file.read_exact_at(dst, from).map_err(|source| gone(found, source)),
             (None, Opened::Stored(_)) => unreachable!("a store's file without a store"),
         }
     }

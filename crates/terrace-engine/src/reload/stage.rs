@@ -4,7 +4,7 @@ use super::budget::Taken;
 use super::bytes::Files;
 use super::error::ReloadError;
 use super::find::{Found, Search, Target, Wanted};
-use super::registry::{Entry, Registry, is_streamed};
+use super::registry::{Entry, Provenance, Registry, is_streamed};
 use std::path::PathBuf;
 use terrace_backend::Weights;
 use terrace_ggml::DataType;
@@ -14,6 +14,9 @@ use terrace_host::available_memory;
 use terrace_model::identity::FileState;
 use terrace_model::{ByteSize, Extent};
 use terrace_store::identity::file_state;
+
+/// Bytes that are compared at once.
+const PART: usize = 4 << 20;
 
 /// A tensor to swap, with everything that the swap needs.
 pub struct Step {
@@ -132,6 +135,26 @@ impl Stage<'_> {
         let Registry { budget, .. } = self.registry;
         self.taken.more(budget.as_ref(), self.weights, self.registry.own_memory(), bytes)
     }
+
+    /// Whether all of the tensor's weights hold what was found, by `holds`. Read in parts, outside
+    /// the budget.
+    fn all_hold(
+        &self,
+        entry: &Entry,
+        found: &Found,
+        holds: fn(&Weight, usize, &[u8]) -> bool,
+    ) -> Result<bool, ReloadError> {
+        let len = as_len(found.info.extent.len);
+        let mut part = vec![0; len.min(PART)];
+        for offset in (0..len).step_by(PART) {
+            let part = &mut part[..PART.min(len - offset)];
+            self.files.read(self.weights, found, offset as u64, part)?;
+            if !entry.weights.iter().all(|weight| holds(weight, offset, part)) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
 }
 
 /// Stages one tensor; `None` if it already has these bytes.
@@ -149,44 +172,26 @@ fn stage(
     // with.
     let comparable = !(found.in_place && (entry.is_streamed() || entry.is_mapped()));
     let extent = entry.is_streamed().then(|| with.files.extent(&found));
-    let mut bytes: Vec<Pages> = Vec::new();
-    // Most tensors of a changed file are the same; to find out, one at a time is read outside the
-    // budget.
-    let may_be_known = [&entry.current, &entry.original].iter().any(|known| known.info.ty == found.info.ty);
-    let certain = found.asked || !comparable || !may_be_known;
-    if certain {
-        with.count(own.len(), len)?;
+    if comparable && !found.asked {
+        let same_as = |known: &Provenance| known.info.ty == found.info.ty;
+        if same_as(&entry.current) && with.all_hold(entry, &found, Weight::holds)? {
+            return Ok(None);
+        }
+        let returns = entry.intact && !entry.is_streamed();
+        if returns && same_as(&entry.original) && with.all_hold(entry, &found, Weight::held)? {
+            return Ok(Some(Ready::Original));
+        }
     }
+    with.count(own.len(), len)?;
+    let mut bytes: Vec<Pages> = Vec::new();
     for _ in &own {
         let mut pages = memory(name, len)?;
         let room = &mut pages.as_mut_slice()[..as_len(len)];
         match bytes.first_mut() {
             Some(first) => room.copy_from_slice(&first.as_mut_slice()[..as_len(len)]),
-            None => with.files.read(weights, &found, room, name)?,
+            None => with.files.read(weights, &found, 0, room)?,
         }
         bytes.push(pages);
-    }
-    if comparable && !found.asked {
-        if bytes.is_empty() && found.info.ty == entry.current.info.ty {
-            let mut copy = memory(name, len)?;
-            with.files.read(weights, &found, &mut copy.as_mut_slice()[..as_len(len)], name)?;
-            bytes.push(copy);
-        }
-        if let Some(first) = bytes.first_mut() {
-            let first = &first.as_mut_slice()[..as_len(len)];
-            let same = |weight: &&Weight| found.info.ty == entry.current.info.ty && weight.holds(first);
-            if entry.weights.iter().all(|weight| same(&weight)) {
-                return Ok(None);
-            }
-            let returns = entry.intact && !entry.is_streamed();
-            if returns && entry.weights.iter().all(|weight| weight.held(first)) {
-                return Ok(Some(Ready::Original));
-            }
-        }
-        bytes.truncate(own.len());
-    }
-    if !certain {
-        with.count(own.len(), len)?;
     }
     Ok(Some(Ready::Found { found, ty, extent, bytes }))
 }

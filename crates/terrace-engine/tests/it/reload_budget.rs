@@ -6,6 +6,7 @@ use terrace_engine::options::PlacementOptions;
 use terrace_engine::{Engine, Options, ReloadError};
 use terrace_model::ByteSize;
 use terrace_plan::{Budget, Manage};
+use terrace_testkit::rpc::resident;
 use terrace_testkit::{Arch, Spec, WeightType};
 
 const TENSOR: &str = "blk.2.attn_q.weight";
@@ -73,6 +74,35 @@ fn slots_give_way_and_come_back() {
         assert_eq!((capacity(&engine), engine.budget_now()), (before, Some(budget)));
         assert!(trace(&mut engine) == golden);
     }
+}
+
+/// The most that this process had in RAM since the last call.
+fn peak() -> ByteSize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    std::fs::write("/proc/self/clear_refs", "5").unwrap();
+    ByteSize::kib(line.trim().trim_end_matches(" kB").parse().unwrap())
+}
+
+/// A tensor of a touched file is compared, and may be far larger than what the budget leaves.
+#[test]
+fn streamed_tensors_are_compared_in_parts() {
+    let dir = dir();
+    let spec = Spec { layers: 1, experts: 32, expert_ff: 8192, ..Spec::new(Arch::Qwen3Moe) };
+    let model = write(&spec, dir.path().join("model.gguf"));
+    let file = terrace_ggml::gguf::read(&model).unwrap();
+    let largest = file.tensors.iter().map(|tensor| tensor.extent.len).max().unwrap();
+    assert!(largest > 24 << 20, "{largest}");
+    let mut engine = load(options(&model, Manage::Experts));
+    let copy = dir.path().join("copy.gguf");
+    std::fs::copy(&model, &copy).unwrap();
+    std::fs::rename(&copy, &model).unwrap();
+    peak();
+    let before = resident("self").unwrap();
+    let report = engine.reload_changed().unwrap();
+    assert!(report.is_empty() && report.unchanged > 10, "{report}");
+    let peak = peak();
+    assert!(peak < before + ByteSize::mib(16), "{peak} with {before} before");
 }
 
 #[test]

@@ -170,25 +170,21 @@ impl Weight {
         }
     }
 
-    /// Whether its current bytes equal `bytes`. Bytes on a device, and a streamed weight's, are
-    /// fetched for the comparison.
-    ///
-    /// # Panics
-    /// If `bytes` has a different length.
-    pub fn holds(&self, bytes: &[u8]) -> bool {
-        assert_eq!(bytes.len(), self.bytes(), "{}", self.name());
+    /// Whether its current bytes from `offset` on equal `bytes`; false if it has fewer. Bytes on a
+    /// device, and a streamed weight's, are fetched for the comparison.
+    pub fn holds(&self, offset: usize, bytes: &[u8]) -> bool {
         // SAFETY: the model's tensor, which nothing writes to meanwhile.
-        unsafe { is_stored(&*self.tensor.as_ptr(), bytes) }
+        unsafe { is_stored(&*self.tensor.as_ptr(), offset, bytes) }
     }
 
-    /// Whether the loaded bytes equal `bytes`. False if the lengths differ.
-    pub fn held(&self, bytes: &[u8]) -> bool {
+    /// Whether the loaded bytes from `offset` on equal `bytes`; false if there were fewer.
+    pub fn held(&self, offset: usize, bytes: &[u8]) -> bool {
         // SAFETY: as in `holds`, with a copy of the tensor as the load left it, whose memory is
         // unchanged.
         unsafe {
             let mut tensor = *self.tensor.as_ptr();
             self.original.write_to(&raw mut tensor);
-            sys::ggml_nbytes(&raw const tensor) == bytes.len() && is_stored(&tensor, bytes)
+            is_stored(&tensor, offset, bytes)
         }
     }
 

@@ -51,17 +51,24 @@ impl Stored {
     }
 }
 
-/// Whether the tensor's bytes equal `bytes`, which has the same length.
+/// Whether the tensor's bytes from `offset` on equal `bytes`; false if it has fewer.
 ///
 /// # Safety
 /// The tensor is in a live buffer, and nothing is being computed.
-pub unsafe fn is_stored(tensor: &sys::ggml_tensor, bytes: &[u8]) -> bool {
+pub unsafe fn is_stored(tensor: &sys::ggml_tensor, offset: usize, bytes: &[u8]) -> bool {
     const PART: usize = 4 << 20;
+    // SAFETY: a live tensor.
+    let len = unsafe { sys::ggml_nbytes(tensor) };
+    if offset.checked_add(bytes.len()).is_none_or(|end| end > len) {
+        return false;
+    }
     let mut part = vec![0; bytes.len().min(PART)];
     bytes.chunks(PART).enumerate().all(|(i, expected)| {
         let own = &mut part[..expected.len()];
         // SAFETY: offset and length lie within the tensor; `own` has the same length.
-        unsafe { sys::ggml_backend_tensor_get(tensor, own.as_mut_ptr().cast(), i * PART, own.len()) };
+        unsafe {
+            sys::ggml_backend_tensor_get(tensor, own.as_mut_ptr().cast(), offset + i * PART, own.len())
+        };
         own == expected
     })
 }
