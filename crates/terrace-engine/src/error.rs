@@ -82,6 +82,12 @@ pub enum EngineError {
         /// The file.
         path: PathBuf,
     },
+    /// A reload replaced tensors of a block, and found no memory to slice the others to match.
+    #[error("the weights of {block} are not sliced alike since a reload ran out of memory")]
+    Unsliced {
+        /// Prefix of their names, `blk.3.`.
+        block: String,
+    },
     /// Tensors could not be replaced.
     #[error(transparent)]
     Reload(#[from] ReloadError),

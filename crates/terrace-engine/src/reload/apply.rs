@@ -1,9 +1,10 @@
-//! Applies a reload, between two batches. Nothing in it fails half-way.
+//! Applies a reload, between two batches. Nothing in it fails half-way, except that there may be no
+//! memory to slice the siblings of swapped tensors again.
 
 use super::error::ReloadError;
 use super::registry::{Entry, Provenance, Registry, is_streamed};
 use super::report::{ReloadReport, Swapped, state};
-use super::siblings;
+use super::siblings::{self, LeftBehind};
 use super::stage::{Ready, Staged, Step};
 use std::collections::BTreeSet;
 use terrace_backend::Weights;
@@ -13,12 +14,16 @@ use terrace_model::{ByteSize, Extent, FileIndex};
 
 /// Swaps all staged tensors. Tensors that return go first, so that their memory is free before
 /// others need some; within each kind, those whose type decides the borders of others go first.
+///
+/// # Errors
+/// Nothing was swapped. The error beside a report is [`ReloadError::LeftBehind`]: what it reports was
+/// swapped.
 pub fn swap(
     registry: &mut Registry,
     weights: Option<&Weights>,
     context: &mut Context,
     mut staged: Staged,
-) -> Result<ReloadReport, ReloadError> {
+) -> Result<(ReloadReport, Option<ReloadError>), ReloadError> {
     if let Some(weights) = weights
         && let Err(error) = restream(registry, weights, &staged.steps)
     {
@@ -35,7 +40,8 @@ pub fn swap(
         swapped.push(step.entry);
         report.swapped.push(swap_one(registry, context, step));
     }
-    let resynced = siblings::resync(registry, context, &swapped);
+    let (resplit, left) = siblings::resync(registry, context, &swapped);
+    report.resplit = resplit;
     for (tensor, &entry) in report.swapped.iter_mut().zip(&swapped) {
         tensor.state = state_of(&registry.entries[entry]);
     }
@@ -47,8 +53,11 @@ pub fn swap(
     if let Some(weights) = weights {
         close_unused(registry, weights, staged.files.indices().collect());
     }
-    report.resplit = resynced?;
-    Ok(report)
+    let left = left.map(|LeftBehind { tensor, source }| {
+        let swapped = report.swapped.len();
+        ReloadError::LeftBehind { swapped, tensor, source }
+    });
+    Ok((report, left))
 }
 
 fn state_of(entry: &Entry) -> &'static str {

@@ -28,7 +28,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Why nothing was replaced. Displays as one line.
+/// Why nothing was replaced, or ([`ReloadError::LeftBehind`]) not everything. Displays as one line.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReloadError {
@@ -87,6 +87,20 @@ pub enum ReloadError {
         /// The budget.
         budget: ByteSize,
     },
+    /// Tensors were replaced, but a weight that belongs to one of them could not be sliced again for
+    /// the devices, for want of memory. Nothing is computed until a reload finds that memory.
+    #[error(
+        "{} replaced, but {tensor} could not be sliced again to match: {source}",
+        if *swapped == 1 { "1 tensor was".into() } else { format!("{swapped} tensors were") }
+    )]
+    LeftBehind {
+        /// Number of tensors that were replaced.
+        swapped: usize,
+        /// The weight.
+        tensor: String,
+        /// The system's reason.
+        source: std::io::Error,
+    },
     /// Memory for the new bytes could not be allocated.
     #[error("nothing was reloaded: cannot allocate {len} bytes for {tensor}: {source}")]
     Memory {
@@ -122,6 +136,7 @@ impl ReloadError {
             Self::Unstable { .. } | Self::File { .. } => {
                 Some("write to another file, and rename it into place when it is complete".into())
             }
+            Self::LeftBehind { .. } => Some("free memory and reload again".into()),
             Self::OverBudget { .. } => Some(
                 "raise the RAM budget, or stream these weights: streamed ones need no extra memory".into(),
             ),

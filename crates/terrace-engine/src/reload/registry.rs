@@ -95,6 +95,9 @@ pub struct Registry {
     /// A file that was overwritten while tensors streamed from it, and whose new contents were
     /// refused, with its state then.
     pub overwritten: Option<(PathBuf, FileState)>,
+    /// Prefixes (`blk.3.`) of blocks whose weights are not all sliced at the same borders, because
+    /// memory was short.
+    pub unsliced: BTreeSet<String>,
 }
 
 impl Registry {
@@ -140,6 +143,7 @@ impl Registry {
             budget: None,
             epoch: 0,
             overwritten: None,
+            unsliced: BTreeSet::new(),
         }
     }
 

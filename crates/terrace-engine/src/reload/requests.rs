@@ -4,6 +4,7 @@
 use super::reloads::{Pending, ReloadOutcome, Tries};
 use crate::engine::Engine;
 use crate::error::EngineError;
+use crate::options::OnReload;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -30,7 +31,9 @@ impl Engine {
     /// Tries a requested reload, if there is one. Returns whether the context was cleared. Refusals
     /// go to the listener, and the model stays unchanged.
     pub(crate) fn reload_if_asked(&mut self) -> bool {
-        self.step_reload().is_some_and(|outcome| outcome.is_ok_and(|report| report.cleared))
+        let before = self.epoch();
+        self.step_reload();
+        self.epoch() != before && self.reloads().then == OnReload::Clear
     }
 
     /// Requests a reload, as the flag does, or joins the one that is pending. Its outcome is
@@ -105,10 +108,13 @@ impl Engine {
     }
 
     /// Fails, before anything is computed, if a file that weights stream from was overwritten and
-    /// its old bytes are gone.
+    /// its old bytes are gone, or if slices on devices do not match.
     pub(crate) fn check_files(&self) -> Result<(), EngineError> {
-        match &self.registry().overwritten {
-            Some((path, _)) => Err(EngineError::Overwritten { path: path.clone() }),
+        if let Some((path, _)) = &self.registry().overwritten {
+            return Err(EngineError::Overwritten { path: path.clone() });
+        }
+        match self.registry().unsliced.first() {
+            Some(block) => Err(EngineError::Unsliced { block: block.clone() }),
             None => Ok(()),
         }
     }

@@ -40,13 +40,13 @@ impl Engine {
         let swapped = stage::staged(parts.registry, parts.weights, accepted)
             .and_then(|staged| apply::swap(parts.registry, parts.weights, parts.context, staged));
         budget::settle(parts.registry.budget.as_ref(), parts.weights, parts.registry.own_memory());
-        let mut report = swapped?;
+        let (mut report, left) = swapped?;
         report.cleared = !report.swapped.is_empty() && !keep;
         if report.cleared {
             self.reset();
         }
         report.epoch = self.epoch();
         report.seconds = begin.elapsed().as_secs_f64();
-        Ok(report)
+        left.map_or(Ok(report), Err)
     }
 }

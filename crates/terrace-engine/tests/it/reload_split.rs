@@ -3,10 +3,11 @@
 
 use crate::reloading;
 use crate::reloading::{dir, from_file, load, original, servers, stays_flat, trace, with, write};
+use std::ops::ControlFlow;
 use std::path::Path;
 use terrace_engine::options::DeviceOptions;
-use terrace_engine::{Engine, EngineError, Options, ReloadError, Replacement, Unfit};
-use terrace_ggml::llama::SplitMode;
+use terrace_engine::{Engine, EngineError, Options, ReloadError, Replacement, Session, Unfit};
+use terrace_ggml::llama::{Sampling, SplitMode};
 use terrace_model::ByteSize;
 use terrace_plan::Manage;
 use terrace_testkit::rpc::RpcServer;
@@ -121,6 +122,52 @@ fn slices_on_two_devices_are_replaced() {
 #[test]
 fn slices_on_three_devices_are_replaced() {
     check(&servers(3, ByteSize::gib(1)), &[Arch::Mixtral]);
+}
+
+/// Sets the most address space that this process may have; `None` removes the limit.
+fn limit_address_space(most: Option<ByteSize>) {
+    let limit = most.map_or("unlimited".into(), |most| most.bytes().to_string());
+    let (this, limit) = (std::process::id().to_string(), format!("--as={limit}:"));
+    assert!(std::process::Command::new("prlimit").args(["--pid", &this, &limit]).status().unwrap().success());
+}
+
+/// Size of this process's address space.
+fn address_space() -> ByteSize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmSize:")).unwrap();
+    ByteSize::kib(line.trim().trim_end_matches(" kB").parse().unwrap())
+}
+
+/// The siblings of a swapped tensor cannot be sliced again, for want of memory: the tensor has been
+/// swapped all the same, and nothing is computed before the slices fit.
+#[test]
+fn siblings_that_are_left_behind_are_told_and_follow_later() {
+    let (dir, servers) = (dir(), servers(2, ByteSize::gib(1)));
+    let (gate, down) = ("blk.1.ffn_gate_exps.weight", "blk.1.ffn_down_exps.weight");
+    let spec = with(&Spec { experts: 8, ..spec(Arch::Qwen3Moe) }, gate, WeightType::F32);
+    let base = write(&spec, dir.path().join("base.gguf"));
+    let donor = write(&with(&spec, down, WeightType::Q4_K), dir.path().join("donor.gguf"));
+    let mut engine = load(options(&base, &servers));
+    trace(&mut engine);
+    let mut session = engine.session();
+    let generate = |engine: &mut Engine, session: &mut Session| {
+        let go_on = &mut |_: &[u8]| ControlFlow::Continue(());
+        engine.generate(session, &[5, 6, 7], Some(2), &Sampling::greedy(), go_on)
+    };
+    generate(&mut engine, &mut session).unwrap();
+    // Enough for the new tensor, but not for a copy of its sibling.
+    limit_address_space(Some(address_space() + ByteSize::mib(12)));
+    let error = engine.swap(&[from_file(down, &donor)]);
+    limit_address_space(None);
+    let error = error.unwrap_err().to_string();
+    assert!(!error.contains("nothing was reloaded") && error.contains("1 tensor"), "{error}");
+    assert!(error.contains(gate), "{error}");
+    assert_eq!(engine.epoch(), 1);
+    let error = generate(&mut engine, &mut session).unwrap_err().to_string();
+    assert!(error.contains("blk.1."), "{error}");
+    let report = engine.reload_changed().unwrap();
+    assert!(report.is_empty() && report.resplit > 0, "{report}");
+    assert!(trace(&mut engine) == trace(&mut load(options(&donor, &servers))));
 }
 
 #[test]
