@@ -3,8 +3,8 @@
 use llama_cpp_sys_2 as sys;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char};
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use terrace_model::{MetaValue, ModelFile, Shape};
 
@@ -30,10 +30,10 @@ impl Drop for Context {
 }
 
 impl Context {
-    /// Parses the header of a file; `None` if ggml refuses it (it logs why) or the path holds a
-    /// NUL.
-    pub fn open(path: &Path) -> Option<Self> {
-        let path = CString::new(path.as_os_str().as_bytes()).ok()?;
+    /// Parses the header of an open file; `None` if ggml refuses it (it logs why). ggml opens files
+    /// by path, and by this one it gets this file, whatever has been renamed to its old path.
+    pub fn open(file: &File) -> Option<Self> {
+        let path = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
         let params = sys::gguf_init_params { no_alloc: true, ctx: std::ptr::null_mut() };
         // SAFETY: `path` is zero-terminated and outlives the call; a null `ctx` asks for no
         // tensors.

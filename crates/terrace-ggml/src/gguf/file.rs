@@ -5,8 +5,9 @@ use super::error::{GgufError, printable};
 use super::{scan, types};
 use crate::log;
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use terrace_model::{Extent, FileIndex, MetaValue, Shard, TensorInfo};
 
@@ -14,7 +15,7 @@ use terrace_model::{Extent, FileIndex, MetaValue, Shard, TensorInfo};
 pub fn open_context(path: &Path) -> Result<Context, GgufError> {
     let (file, len) = open(path)?;
     let scan = scan::scan(path, &file, len)?;
-    let (context, lines) = log::capture(|| Context::open(path));
+    let (context, lines) = log::capture(|| Context::open(&file));
     context.ok_or_else(|| refused(path, &scan, &lines))
 }
 
@@ -30,8 +31,13 @@ pub struct FileHeader {
 /// Reads and checks the header.
 pub fn read_file(path: &Path, index: FileIndex) -> Result<FileHeader, GgufError> {
     let (file, len) = open(path)?;
-    let scan = scan::scan(path, &file, len)?;
-    let (context, lines) = log::capture(|| Context::open(path));
+    parse(path, &file, len, index)
+}
+
+/// Reads and checks the header of an open file, which was found at `path`.
+fn parse(path: &Path, file: &File, len: u64, index: FileIndex) -> Result<FileHeader, GgufError> {
+    let scan = scan::scan(path, file, len)?;
+    let (context, lines) = log::capture(|| Context::open(file));
     let Some(context) = context else {
         return Err(refused(path, &scan, &lines));
     };
@@ -86,8 +92,13 @@ pub fn open(path: &Path) -> Result<(File, u64), GgufError> {
     if !meta.is_file() {
         return Err(GgufError::NotRegular { path: path.into() });
     }
-    let file = File::open(path).map_err(failed)?;
-    let len = file.metadata().map_err(failed)?.len();
+    // A pipe may have been put there since; opening it must not wait either.
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(failed)?;
+    let meta = file.metadata().map_err(failed)?;
+    if !meta.is_file() {
+        return Err(GgufError::NotRegular { path: path.into() });
+    }
+    let len = meta.len();
     if len == 0 {
         return Err(GgufError::Empty { path: path.into() });
     }
@@ -119,4 +130,43 @@ fn refused(path: &Path, scan: &scan::Scan, lines: &[String]) -> GgufError {
         .filter(|(f, _)| f.starts_with("gguf_") || *f == "read")
         .map_or(line, |(_, r)| r);
     GgufError::Refused { path: path.into(), reason: printable(reason) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A header with one value and no tensors.
+    fn header(name: &str) -> Vec<u8> {
+        let mut bytes = b"GGUF".to_vec();
+        bytes.extend(3u32.to_le_bytes());
+        bytes.extend(0u64.to_le_bytes());
+        bytes.extend(1u64.to_le_bytes());
+        for text in ["general.name", name] {
+            if text == name {
+                // The type of a string.
+                bytes.extend(8u32.to_le_bytes());
+            }
+            bytes.extend((text.len() as u64).to_le_bytes());
+            bytes.extend(text.as_bytes());
+        }
+        bytes.resize(bytes.len().next_multiple_of(32), 0);
+        bytes
+    }
+
+    #[test]
+    fn a_file_that_is_swapped_between_the_walk_and_the_reader_is_not_read() {
+        let dir = std::env::temp_dir().join(format!("terrace-gguf-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let (path, other) = (dir.join("model.gguf"), dir.join("other.gguf"));
+        fs::write(&path, header("walked")).unwrap();
+        fs::write(&other, header("swapped")).unwrap();
+        let (file, len) = open(&path).unwrap();
+        fs::rename(&other, &path).unwrap();
+        let walked = parse(&path, &file, len, FileIndex(0)).unwrap();
+        let name = |header: &FileHeader| header.metadata["general.name"].clone();
+        assert_eq!(name(&walked), MetaValue::Str("walked".into()));
+        assert_eq!(name(&read_file(&path, FileIndex(0)).unwrap()), MetaValue::Str("swapped".into()));
+        fs::remove_dir_all(&dir).unwrap();
+    }
 }
