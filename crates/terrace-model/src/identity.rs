@@ -16,8 +16,15 @@ use std::fmt;
 /// The most characters of a file's name in [`FileIdentity::file_stem`].
 const MOST_NAME: usize = 80;
 
-/// The state of a file at one time. Equal states mean that the file was not touched; if it was,
-/// [`FileState::same_bytes`] says whether it was written to.
+/// Time after a change within which another change may bear the same time, in nanoseconds: the
+/// kernel's clock advances in ticks of up to 10 ms.
+const TICK: i128 = 20_000_000;
+/// The same where the file system keeps whole seconds, some of them every second one.
+const COARSE_TICK: i128 = 2_020_000_000;
+const SECOND: i128 = 1_000_000_000;
+
+/// The state of a file at one time. Equal states mean that the file was not touched in between, if
+/// the earlier one [is settled](FileState::is_settled).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileState {
     /// Device number of the file system.
@@ -39,9 +46,21 @@ impl FileState {
         (self.device, self.inode) == (other.device, other.inode)
     }
 
-    /// Returns whether this is the same file as `other`, and was not written to in between.
+    /// Returns whether this is the same file as `other`, and cannot have been written to in between.
+    /// False also if only its permissions, times or number of names changed: programs that copy a
+    /// file with its times leave no other trace of the write.
     pub fn same_bytes(&self, other: &Self) -> bool {
-        self.same_file(other) && (self.size, self.modified) == (other.size, other.modified)
+        self == other
+    }
+
+    /// Returns whether a write after `now` (when the state was read, or earlier; in nanoseconds since
+    /// 1970) is certain to give another state. It is not shortly after a change, since file times are
+    /// coarse.
+    pub const fn is_settled(&self, now: i128) -> bool {
+        let coarse = self.changed % SECOND == 0;
+        let tick = if coarse { COARSE_TICK } else { TICK };
+        // A time that lies far ahead is not that of the next write either.
+        (now - self.changed).unsigned_abs() > tick.unsigned_abs()
     }
 }
 
@@ -113,16 +132,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_touch_changes_the_state_and_not_the_bytes() {
+    fn any_change_may_be_a_write() {
         let state = FileState { device: 1, inode: 2, size: 3, modified: 4, changed: 5 };
-        let touched = FileState { changed: 6, ..state };
-        assert!(touched != state && touched.same_bytes(&state) && touched.same_file(&state));
-        for written in [FileState { size: 4, ..state }, FileState { modified: 5, ..state }] {
+        assert!(state.same_bytes(&state));
+        for written in [
+            FileState { size: 4, ..state },
+            FileState { modified: 5, ..state },
+            // Written to, and its time put back.
+            FileState { changed: 6, ..state },
+        ] {
             assert!(written.same_file(&state) && !written.same_bytes(&state));
         }
         for other in [FileState { device: 2, ..state }, FileState { inode: 3, ..state }] {
             assert!(!other.same_file(&state) && !other.same_bytes(&state));
         }
+    }
+
+    #[test]
+    fn a_state_is_settled_once_no_write_can_have_its_time() {
+        let changed = 1_700_000_000 * SECOND + 123_456_789;
+        let state = FileState { device: 1, inode: 2, size: 3, modified: 4, changed };
+        for (after, settled) in
+            [(0, false), (4_000_000, false), (TICK, false), (TICK + 1, true), (SECOND, true)]
+        {
+            assert_eq!(state.is_settled(changed + after), settled, "{after}");
+        }
+        // The clock was put back: the next write has an earlier time.
+        assert!(state.is_settled(changed - SECOND) && !state.is_settled(changed - 1));
+        let coarse = FileState { changed: 1_700_000_000 * SECOND, ..state };
+        assert!(
+            !coarse.is_settled(coarse.changed + SECOND) && coarse.is_settled(coarse.changed + 3 * SECOND)
+        );
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 use terrace_model::ModelFile;
 use terrace_model::identity::{FileIdentity, FileState};
 
@@ -24,6 +25,12 @@ pub fn file_state(path: &Path) -> io::Result<FileState> {
         modified: nanos(meta.mtime(), meta.mtime_nsec()),
         changed: nanos(meta.ctime(), meta.ctime_nsec()),
     })
+}
+
+/// Returns the current time, to which [`FileState::changed`] is compared, in nanoseconds since 1970.
+pub fn now() -> i128 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos());
+    i128::try_from(since).unwrap_or(i128::MAX)
 }
 
 /// Returns the identity of a model. Reads the bytes of its header again.

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use terrace_engine::Engine;
 use terrace_model::identity::FileState;
-use terrace_store::identity::file_state;
+use terrace_store::identity::{file_state, now};
 
 /// How long a file must have been unchanged. Whether it is complete shows when it is read.
 const QUIET: Duration = Duration::from_millis(200);
@@ -82,8 +82,9 @@ impl Watch {
             Ok(events) => {
                 for path in events.into_iter().map(|event| event.path).filter(|path| files.contains(path)) {
                     // `None`: there is no such file.
-                    let now = file_state(&path).ok();
-                    if seen.insert(path, now) != Some(now) {
+                    let state = file_state(&path).ok();
+                    let settled = state.is_none_or(|state| state.is_settled(now()));
+                    if seen.insert(path, state) != Some(state) || !settled {
                         request.store(true, Ordering::Relaxed);
                     }
                 }

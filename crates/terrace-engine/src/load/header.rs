@@ -7,12 +7,15 @@ use crate::options::{Mode, Options};
 use crate::timeline::TimelineFile;
 use crate::trace::TraceFile;
 use crate::unfit::Unfit;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
 use terrace_ggml::devices::rpc::add_rpc_server;
 use terrace_ggml::gguf;
 use terrace_model::ModelFile;
 use terrace_model::identity::FileState;
 use terrace_plan::PlanFile;
-use terrace_store::identity::file_state;
+use terrace_store::identity::{file_state, now};
 
 /// A model's header, and the files that belong to a run of it.
 pub struct Header {
@@ -29,8 +32,7 @@ pub struct Header {
 impl Header {
     /// Reads the header, connects to RPC servers, and opens the files that the run will write.
     pub fn read(options: &Options) -> Result<Self, EngineError> {
-        let file = gguf::read(&options.model)?;
-        let states = file.shards.iter().map(|shard| file_state(&shard.path).ok()).collect();
+        let (file, states) = read_settled(&options.model)?;
         for endpoint in &options.devices.rpc {
             add_rpc_server(endpoint)?;
         }
@@ -46,5 +48,27 @@ impl Header {
             _ => None,
         };
         Ok(Self { file, states, trace, timeline, layer_skip, written })
+    }
+}
+
+/// Time between two looks at a file that changed a moment ago, and how often it is looked at.
+const MOMENT: Duration = Duration::from_millis(25);
+const MOST_LOOKS: u32 = 100;
+
+/// Reads the header, and the states of the files such that a later write shows in them. Files that
+/// keep changing are taken as they are.
+fn read_settled(model: &Path) -> Result<(ModelFile, Vec<Option<FileState>>), EngineError> {
+    let mut looks = 0;
+    loop {
+        let begin = now();
+        let file = gguf::read(model)?;
+        let states: Vec<_> = file.shards.iter().map(|shard| file_state(&shard.path).ok()).collect();
+        looks += 1;
+        // Settled before the header was read, so the header is that of this state.
+        let settled = states.iter().flatten().all(|state| state.is_settled(begin));
+        if settled || looks == MOST_LOOKS {
+            return Ok((file, states));
+        }
+        sleep(MOMENT);
     }
 }

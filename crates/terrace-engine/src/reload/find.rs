@@ -6,11 +6,10 @@ use super::replacement::{Replacement, Source};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 use terrace_ggml::gguf::{self, GgufError};
 use terrace_model::identity::FileState;
 use terrace_model::{ModelFile, TensorInfo};
-use terrace_store::identity::file_state;
+use terrace_store::identity::{file_state, now};
 
 /// A file that was written to less than this many nanoseconds ago may be incomplete.
 const FRESH_NANOS: i128 = 2_000_000_000;
@@ -60,6 +59,7 @@ impl Registry {
                 continue;
             }
             self.note_overwritten(&path, state);
+            settled(&path, state)?;
             let file = header(&path, state)?;
             let tensors: HashMap<&str, &TensorInfo> =
                 file.tensors.iter().map(|tensor| (tensor.name.as_str(), tensor)).collect();
@@ -105,7 +105,7 @@ impl Registry {
                         continue;
                     };
                     let path = donor.shards[info.extent.file.index()].path.clone();
-                    let state = state_of(&path)?;
+                    let state = settled(&path, state_of(&path)?)?;
                     let info = info.clone();
                     let found = Found { path, state, info, in_place: false, asked: true };
                     Target::Found(Box::new(found))
@@ -125,6 +125,7 @@ impl Registry {
         {
             return Ok(Arc::clone(file));
         }
+        let state = settled(path, state)?;
         let mut file = header(path, state)?;
         if file.u64("split.no") == Some(0) && file.u64("split.count").is_some_and(|count| count > 1) {
             file = gguf::read(path).map_err(|error| not_a_model(path, state, error))?;
@@ -157,6 +158,15 @@ fn state_of(path: &Path) -> Result<FileState, ReloadError> {
     file_state(path).map_err(|source| ReloadError::Gone { path: path.to_owned(), source })
 }
 
+/// Checks that a write from now on shows in the file's state. If not, the file changed a moment ago,
+/// and is looked at again after another moment.
+fn settled(path: &Path, state: FileState) -> Result<FileState, ReloadError> {
+    match state.is_settled(now()) {
+        true => Ok(state),
+        false => Err(ReloadError::Unstable { path: path.to_owned() }),
+    }
+}
+
 /// Reads the header of one file, and checks that the file is still in this state afterwards.
 fn header(path: &Path, state: FileState) -> Result<ModelFile, ReloadError> {
     let file = gguf::read_one(path).map_err(|error| not_a_model(path, state, error))?;
@@ -168,8 +178,7 @@ fn header(path: &Path, state: FileState) -> Result<ModelFile, ReloadError> {
 }
 
 fn not_a_model(path: &Path, state: FileState, error: GgufError) -> ReloadError {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos());
-    let fresh = i128::try_from(now).unwrap_or(i128::MAX) - state.modified < FRESH_NANOS;
+    let fresh = now() - state.modified < FRESH_NANOS;
     // Waiting does not turn a directory into a file.
     let fresh = fresh && !matches!(error, GgufError::Directory { .. } | GgufError::NotRegular { .. });
     ReloadError::File { path: path.to_owned(), source: Box::new(error), fresh }

@@ -63,6 +63,7 @@ impl Scene {
         let copy = self.model.with_extension("new");
         fs::copy(source, &copy).unwrap();
         fs::rename(copy, &self.model).unwrap();
+        reloading::settle(&self.model);
     }
 
     /// Overwrites the model's file as `cp` does.
@@ -122,6 +123,36 @@ fn files_may_be_overwritten_in_place() {
             assert!(now == Scene::fresh(donor, manage), "{manage}, {}: {report}", donor.display());
             assert_eq!(now == golden, *donor == scene.base, "{manage}");
         }
+    }
+}
+
+/// Programs that copy files with their times (`cp -p`, `rsync -t`) write to a file and put its time
+/// back.
+#[test]
+fn a_write_is_seen_though_size_and_time_stay() {
+    for (manage, tensor, other) in [
+        (Manage::None, "blk.2.attn_q.weight", "blk.0.attn_q.weight"),
+        (Manage::Experts, "blk.2.ffn_up_exps.weight", "blk.0.ffn_up_exps.weight"),
+    ] {
+        let scene = scene();
+        let mut engine = scene.engine(manage);
+        let golden = trace(&mut engine);
+        let header = terrace_ggml::gguf::read(&scene.model).unwrap();
+        let extent = |name: &str| header.tensor(name).unwrap().extent;
+        let (to, from) = (extent(tensor), extent(other));
+        assert_eq!(to.len, from.len);
+        let time = fs::metadata(&scene.model).unwrap().modified().unwrap();
+        let file = fs::OpenOptions::new().read(true).write(true).open(&scene.model).unwrap();
+        let mut bytes = vec![0; usize::try_from(to.len).unwrap()];
+        file.read_exact_at(&mut bytes, from.offset).unwrap();
+        file.write_all_at(&bytes, to.offset).unwrap();
+        file.set_modified(time).unwrap();
+        drop(file);
+        let report = engine.reload_changed().unwrap();
+        assert!(names(&report).contains(&tensor), "{manage}: {report}");
+        let now = trace(&mut engine);
+        assert!(now != golden && now == Scene::fresh(&scene.model, manage), "{manage}");
+        assert!(engine.reload_changed().unwrap().is_empty(), "{manage}: it was seen");
     }
 }
 

@@ -35,6 +35,14 @@ pub fn options(model: &Path, manage: Manage) -> Options {
     }
 }
 
+/// Waits until a reload takes the file at its first try: not in the same moment as it was written.
+pub fn settle(path: &Path) {
+    use terrace_store::identity::{file_state, now};
+    while !file_state(path).unwrap().is_settled(now()) {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
 /// Starts RPC servers: the test binary's ignored test `rpc_server`.
 pub fn servers(count: usize, memory: ByteSize) -> Vec<RpcServer> {
     (0..count).map(|_| RpcServer::start(memory).unwrap()).collect()
