@@ -177,8 +177,13 @@ impl<'g> Values<'g> {
 
 impl Block {
     /// Recognises the block of these products, which are all that share one ids tensor, in the
-    /// graph's order.
-    pub fn recognise<'g>(graph: &Graph<'g>, products: &[ExpertProduct]) -> Option<Self> {
+    /// graph's order. `has_bytes` says whether a tensor's bytes are at its address when the block
+    /// runs.
+    pub fn recognise<'g>(
+        graph: &Graph<'g>,
+        products: &[ExpertProduct],
+        has_bytes: impl Fn(Tensor<'g>) -> bool,
+    ) -> Option<Self> {
         let (down, first) = products.split_last()?;
         if first.is_empty() || products.len() > MATRICES {
             return None;
@@ -200,6 +205,8 @@ impl Block {
             replaced: Vec::with_capacity(8),
             last: down.node,
         };
+        // What the block reads from the graph when it runs, in the place of its last product.
+        let mut reads = vec![input, ids];
         for i in first[0].node..=down.node {
             let node = graph.node(i);
             if let Some(product) = first.iter().find(|product| product.node == i) {
@@ -216,9 +223,28 @@ impl Block {
                     return None;
                 }
             } else if node.sources().any(|source| values.touches(source)) {
-                block.step(&mut values, node)?;
+                let table = block.step(&mut values, node)?;
+                if let Some(table) = table.filter(|&table| !has_bytes(table)) {
+                    tracing::debug!(
+                        bias = table.name(),
+                        "an MoE block is not fused: the bias is not in memory"
+                    );
+                    return None;
+                }
+                reads.extend(table);
                 block.replaced.push(i);
             }
+        }
+        let written = (first[0].node..down.node)
+            .filter(|i| !block.replaced.contains(i))
+            .map(|i| graph.node(i))
+            .find(|node| !node.op().is_view() && reads.iter().any(|&read| shares_memory(*node, read)));
+        if let Some(node) = written {
+            tracing::debug!(
+                node = node.name(),
+                "an MoE block is not fused: a node within writes to its input"
+            );
+            return None;
         }
         block.floats = values.floats;
         if let [a, b] = &block.first[..]
@@ -250,22 +276,25 @@ impl Block {
         self.inputs[matrix]
     }
 
-    /// Adds a node between the products.
-    fn step<'g>(&mut self, values: &mut Values<'g>, node: Tensor<'g>) -> Option<()> {
+    /// Adds a node between the products. Returns the table that it reads from the graph, if there is
+    /// one.
+    fn step<'g>(&mut self, values: &mut Values<'g>, node: Tensor<'g>) -> Option<Option<Tensor<'g>>> {
         if node.op().is_view() {
             let span = values.view(node)?;
             // Use counts include the source of a view.
             values.find(node.src(0)?)?.uses += 1;
             values.all.push(Value { tensor: node, span, uses: 0 });
-            return Some(());
+            return Some(None);
         }
         let op = RowOp::of(node)?;
+        let mut table = None;
         let mut operands = [Place::Graph; 3];
         for (i, operand) in operands.iter_mut().enumerate() {
             let Some(source) = node.src(i) else { continue };
             *operand = if values.touches(source) {
                 Place::Scratch(values.operand(source)?)
             } else if node.op() == Op::ADD_ID && i == 1 {
+                table = Some(source);
                 Place::Graph
             } else if node.op() == Op::ADD_ID && i == 2 && source.as_ptr() == self.ids {
                 Place::Id
@@ -275,8 +304,19 @@ impl Block {
         }
         let to = values.add(node)?;
         self.steps.push(Step { op, operands, to });
-        Some(())
+        Some(table)
     }
+}
+
+/// Whether the tensors' bytes overlap. Memory is given to a later node once the last use of a tensor
+/// is over, so two tensors may have the same address.
+fn shares_memory(a: Tensor<'_>, b: Tensor<'_>) -> bool {
+    let range = |tensor: Tensor<'_>| {
+        let from = tensor.data() as usize;
+        (from, from + tensor.bytes())
+    };
+    let ((a, a_end), (b, b_end)) = (range(a), range(b));
+    a < b_end && b < a_end
 }
 
 fn matrix(graph: &Graph<'_>, product: &ExpertProduct, at: usize) -> Matrix {
@@ -288,3 +328,6 @@ fn matrix(graph: &Graph<'_>, product: &ExpertProduct, at: usize) -> Matrix {
     let blocked_from = blocked.from_rows();
     Matrix { tensor, kernels, blocked, blocked_from, stride: weights.nb()[1], rows, inner, at }
 }
+
+#[cfg(test)]
+mod tests;

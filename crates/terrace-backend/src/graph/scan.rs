@@ -158,7 +158,9 @@ impl Nodes {
                     experts: expert.experts,
                 })
                 .collect();
-            let block = Block::recognise(scan.graph, &products).filter(|b| BlockRun::suits(b, store));
+            let has_bytes = |tensor: Tensor<'_>| scan.places.managed_buffer(tensor).is_none();
+            let block = Block::recognise(scan.graph, &products, has_bytes)
+                .filter(|block| BlockRun::suits(block, store));
             let Some(block) = block else {
                 self.fused.clear();
                 if let Some(lanes) = lanes {

@@ -38,6 +38,46 @@ impl TestGraph {
         }
     }
 
+    /// Ones of a shape of up to three dimensions, that are not a node of the graph.
+    pub fn leaf_of(&mut self, name: &str, shape: &[i64]) {
+        let dim = |i: usize| shape.get(i).copied().unwrap_or(1);
+        // SAFETY: as in `leaf`.
+        unsafe {
+            let context = self.context.as_ptr();
+            let tensor = sys::ggml_new_tensor_3d(context, sys::GGML_TYPE_F32, dim(0), dim(1), dim(2));
+            let n = usize::try_from(sys::ggml_nelements(tensor)).expect("a few values");
+            std::slice::from_raw_parts_mut((*tensor).data.cast::<f32>(), n).fill(1.0);
+            self.named(tensor, name);
+        }
+    }
+
+    /// The experts chosen for one token.
+    pub fn ids(&mut self, name: &str, ids: &[i32]) {
+        // SAFETY: as in `leaf`.
+        unsafe {
+            let n = i64::try_from(ids.len()).expect("a few ids");
+            let tensor = sys::ggml_new_tensor_2d(self.context.as_ptr(), sys::GGML_TYPE_I32, n, 1);
+            std::ptr::copy_nonoverlapping(ids.as_ptr(), (*tensor).data.cast(), ids.len());
+            self.named(tensor, name);
+        }
+    }
+
+    /// Adds the named node that multiplies `input` with the chosen experts' matrices.
+    pub fn product(&mut self, name: &str, weights: &str, input: &str, ids: &str) {
+        // SAFETY: as in `add`.
+        self.node(name, |context, this| unsafe {
+            sys::ggml_mul_mat_id(context, this.find(weights), this.find(input), this.find(ids))
+        });
+    }
+
+    /// Adds the named node that adds the chosen experts' rows of `table` to `a`.
+    pub fn add_id(&mut self, name: &str, a: &str, table: &str, ids: &str) {
+        // SAFETY: as in `add`.
+        self.node(name, |context, this| unsafe {
+            sys::ggml_add_id(context, this.find(a), this.find(table), this.find(ids))
+        });
+    }
+
     /// Adds the named node `a + b`.
     pub fn add(&mut self, name: &str, a: &str, b: &str) {
         // SAFETY: operands are tensors of the live context.

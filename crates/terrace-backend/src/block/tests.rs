@@ -1,0 +1,61 @@
+//! Blocks in hand-made graphs: which are recognised.
+
+use super::*;
+use terrace_ggml::testing::graph::TestGraph;
+
+/// Two experts of 4 x 4, both chosen for the one token: gate and up, with a bias, multiplied, and
+/// down. `foreign` is computed between gate and up.
+fn graph() -> TestGraph {
+    let mut graph = TestGraph::new();
+    for weights in ["gate_w", "up_w", "down_w"] {
+        graph.leaf_of(weights, &[4, 4, 2]);
+    }
+    graph.leaf_of("input", &[4, 1, 1]);
+    graph.leaf_of("bias", &[4, 2]);
+    graph.leaf("other", &[1.0; 4]);
+    graph.ids("ids", &[0, 1]);
+    graph.product("gate", "gate_w", "input", "ids");
+    graph.add("foreign", "other", "other");
+    graph.product("up", "up_w", "input", "ids");
+    graph.add_id("biased", "up", "bias", "ids");
+    graph.mul("middle", "gate", "biased");
+    graph.product("down", "down_w", "middle", "ids");
+    graph
+}
+
+fn recognise(graph: &TestGraph, has_bytes: impl Fn(&str) -> bool) -> Option<Block> {
+    let nodes = graph.graph();
+    let products: Vec<ExpertProduct> = (0..nodes.len())
+        .filter(|&node| nodes.node(node).op() == Op::MUL_MAT_ID)
+        .map(|node| ExpertProduct {
+            node,
+            tensor: std::ptr::null(),
+            kernels: Kernels::of(DataType::F32).unwrap(),
+            experts: 2,
+        })
+        .collect();
+    Block::recognise(&nodes, &products, |tensor| has_bytes(&tensor.name()))
+}
+
+#[test]
+fn a_block_is_found_around_a_foreign_node() {
+    let graph = graph();
+    let block = recognise(&graph, |_| true).unwrap();
+    assert_eq!((block.first.len(), block.steps.len(), block.replaced.len()), (2, 2, 4));
+}
+
+#[test]
+fn a_bias_that_is_not_in_memory_is_not_captured() {
+    assert!(recognise(&graph(), |name| name != "bias").is_none());
+}
+
+#[test]
+fn foreign_nodes_leave_the_inputs_alone() {
+    for read in ["input", "ids", "bias"] {
+        let graph = graph();
+        // As ggml's allocator does with memory whose last use is over.
+        let place = graph.tensor(read).data();
+        graph.tensor("foreign").set_data(place);
+        assert!(recognise(&graph, |_| true).is_none(), "{read}");
+    }
+}
