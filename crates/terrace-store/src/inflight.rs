@@ -91,6 +91,10 @@ impl Flight {
         };
         self.refusals = 0;
         let arrived = self.from.saturating_add(bytes);
+        if arrived > self.buf.target().len {
+            // More than there is room for: whatever it read, these are not the bytes.
+            return Verdict::Failed(Failure::Os(Errno::IO.raw_os_error()));
+        }
         if arrived >= self.need {
             return Verdict::Done;
         }
@@ -203,6 +207,13 @@ mod tests {
     fn the_tail_behind_the_end_of_the_file_is_not_missed() {
         assert_eq!(flight(5000).judge(5000, 4096), Verdict::Done);
         assert_eq!(flight(5000).judge(8192, 4096), Verdict::Done);
+    }
+
+    #[test]
+    fn more_than_was_requested_is_an_error() {
+        let error = Verdict::Failed(Failure::Os(Errno::IO.raw_os_error()));
+        assert_eq!(flight(5000).judge(8193, 4096), error);
+        assert_eq!(flight(5000).judge(i32::MAX, 1), error);
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub(crate) enum Fault {
     Short,
     /// The read returns no bytes, as at the end of a file.
     Eof,
+    /// The read claims to have read more than was requested.
+    Long,
     /// The result is delayed.
     Latency(Duration),
 }
@@ -26,17 +28,32 @@ pub(crate) enum Fault {
 ///
 /// Written as `fault@requests`, separated by commas: `eio@100`, `short@5,latency=2ms@10..20`,
 /// `eintr@1..`. Requests are counted from 1 in the order in which they are passed to the engine,
-/// including retries; `a..b` ends before `b`. Faults are `eio`, `eintr`, `eagain`, `short`, `eof`,
-/// and `latency=N` with the unit `us`, `ms` or `s`.
+/// including retries; `a..b` ends before `b`. `fault@bytes:a..b` means all requests that read some of
+/// these bytes of a file. Faults are `eio`, `eintr`, `eagain`, `short`, `eof`, `long`, and `latency=N`
+/// with the unit `us`, `ms` or `s`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FaultPlan {
-    rules: Vec<(Fault, Range<u64>)>,
+    rules: Vec<(Fault, When)>,
+}
+
+/// The requests that a fault is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum When {
+    /// By their numbers.
+    Requests(Range<u64>),
+    /// By the bytes of a file that they read.
+    Bytes(Range<u64>),
 }
 
 impl FaultPlan {
-    /// Returns the faults of the `number`-th request, counted from 1.
-    pub(crate) fn faults(&self, number: u64) -> impl Iterator<Item = Fault> + '_ {
-        self.rules.iter().filter(move |(_, requests)| requests.contains(&number)).map(|(fault, _)| *fault)
+    /// Returns the faults of the `number`-th request, counted from 1, which reads these bytes of a
+    /// file.
+    pub(crate) fn faults(&self, number: u64, reads: Range<u64>) -> impl Iterator<Item = Fault> + '_ {
+        let is_met = move |when: &When| match when {
+            When::Requests(requests) => requests.contains(&number),
+            When::Bytes(bytes) => bytes.start < reads.end && reads.start < bytes.end,
+        };
+        self.rules.iter().filter(move |(_, when)| is_met(when)).map(|(fault, _)| *fault)
     }
 }
 
@@ -62,32 +79,42 @@ impl FromStr for FaultPlan {
     }
 }
 
-fn parse_rule(rule: &str) -> Result<(Fault, Range<u64>), &'static str> {
-    let (fault, requests) = rule.split_once('@').ok_or("it has no @")?;
+fn parse_rule(rule: &str) -> Result<(Fault, When), &'static str> {
+    let (fault, when) = rule.split_once('@').ok_or("it has no @")?;
     let fault = match fault {
         "eio" => Fault::Eio,
         "eintr" => Fault::Eintr,
         "eagain" => Fault::Eagain,
         "short" => Fault::Short,
         "eof" => Fault::Eof,
+        "long" => Fault::Long,
         _ => {
             Fault::Latency(parse_latency(fault.strip_prefix("latency=").ok_or("this fault does not exist")?)?)
         }
     };
-    let number =
-        |text: &str| text.parse::<u64>().map_err(|_| "a request number or a range of them must follow the @");
-    let requests = match requests.split_once("..") {
+    match when.strip_prefix("bytes:") {
+        Some(bytes) => Ok((fault, When::Bytes(parse_range(bytes)?))),
         None => {
-            let only = number(requests)?;
-            only..only.checked_add(1).ok_or("the request number is out of range")?
+            let requests = parse_range(when)?;
+            if requests.start == 0 {
+                return Err("requests are counted from 1");
+            }
+            Ok((fault, When::Requests(requests)))
+        }
+    }
+}
+
+fn parse_range(range: &str) -> Result<Range<u64>, &'static str> {
+    let number = |text: &str| text.parse::<u64>().map_err(|_| "a number or a range must follow the @");
+    let range = match range.split_once("..") {
+        None => {
+            let only = number(range)?;
+            only..only.checked_add(1).ok_or("the number is out of range")?
         }
         Some((from, "")) => number(from)?..u64::MAX,
         Some((from, to)) => number(from)?..number(to)?,
     };
-    if requests.start == 0 {
-        return Err("requests are counted from 1");
-    }
-    if requests.is_empty() { Err("the range is empty") } else { Ok((fault, requests)) }
+    if range.is_empty() { Err("the range is empty") } else { Ok(range) }
 }
 
 fn parse_latency(text: &str) -> Result<Duration, &'static str> {
@@ -104,7 +131,7 @@ fn parse_latency(text: &str) -> Result<Duration, &'static str> {
 
 impl fmt::Display for FaultPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, (fault, requests)) in self.rules.iter().enumerate() {
+        for (index, (fault, when)) in self.rules.iter().enumerate() {
             f.write_str(if index == 0 { "" } else { "," })?;
             match fault {
                 Fault::Eio => f.write_str("eio")?,
@@ -112,12 +139,17 @@ impl fmt::Display for FaultPlan {
                 Fault::Eagain => f.write_str("eagain")?,
                 Fault::Short => f.write_str("short")?,
                 Fault::Eof => f.write_str("eof")?,
+                Fault::Long => f.write_str("long")?,
                 Fault::Latency(time) => write!(f, "latency={}us", time.as_micros())?,
             }
-            write!(f, "@{}", requests.start)?;
-            match requests.end {
+            let (place, range) = match when {
+                When::Requests(requests) => ("", requests),
+                When::Bytes(bytes) => ("bytes:", bytes),
+            };
+            write!(f, "@{place}{}", range.start)?;
+            match range.end {
                 u64::MAX => f.write_str("..")?,
-                end if end == requests.start + 1 => {}
+                end if end == range.start + 1 => {}
                 end => write!(f, "..{end}")?,
             }
         }
@@ -134,11 +166,15 @@ mod tests {
         let plan: FaultPlan = "short@5, latency=2ms@5..20,eio@100,eintr@7..".parse().unwrap();
         assert_eq!(plan.to_string(), "short@5,latency=2000us@5..20,eio@100,eintr@7..");
         assert_eq!(plan.to_string().parse(), Ok(plan.clone()));
-        let at = |number| plan.faults(number).collect::<Vec<_>>();
+        let at = |number| plan.faults(number, 0..0).collect::<Vec<_>>();
         assert_eq!(at(4), []);
         assert_eq!(at(5), [Fault::Short, Fault::Latency(Duration::from_millis(2))]);
         assert_eq!(at(20), [Fault::Eintr]);
         assert_eq!(at(100), [Fault::Eio, Fault::Eintr]);
+        let plan: FaultPlan = "eio@bytes:100..200,long@3".parse().unwrap();
+        assert_eq!(plan.to_string(), "eio@bytes:100..200,long@3");
+        let reads = |from, to| plan.faults(1, from..to).count();
+        assert_eq!([reads(0, 100), reads(0, 101), reads(199, 300), reads(200, 300)], [0, 1, 1, 0]);
     }
 
     #[test]
@@ -150,6 +186,8 @@ mod tests {
             "eio@x",
             "eio@0",
             "eio@5..5",
+            "eio@bytes:",
+            "eio@bytes:7..7",
             "oops@1",
             "latency=2@1",
             "latency=ms@1",

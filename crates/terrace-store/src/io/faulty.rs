@@ -55,12 +55,14 @@ impl IoEngine for Faulty {
     fn push(&mut self, mut request: Request) -> io::Result<()> {
         self.pushed += 1;
         let (mut result, mut latency) = (None, None);
-        for fault in self.plan.faults(self.pushed) {
+        let reads = request.offset..request.offset + request.target.len as u64;
+        for fault in self.plan.faults(self.pushed, reads) {
             match fault {
                 Fault::Eio => result = Some(-Errno::IO.raw_os_error()),
                 Fault::Eintr => result = Some(-Errno::INTR.raw_os_error()),
                 Fault::Eagain => result = Some(-Errno::AGAIN.raw_os_error()),
                 Fault::Eof => result = Some(0),
+                Fault::Long => result = Some(i32::try_from(request.target.len + 1).unwrap_or(i32::MAX)),
                 Fault::Latency(time) => latency = Some(self.clock.now() + time),
                 Fault::Short => {
                     let half = (request.target.len / 2).next_multiple_of(self.align).max(1);

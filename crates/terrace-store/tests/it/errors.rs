@@ -3,6 +3,7 @@
 use crate::common::*;
 use std::fs::{self, OpenOptions};
 use std::ops::ControlFlow;
+use std::time::Duration;
 use terrace_model::{ByteSize, Extent, FileIndex};
 use terrace_store::{BlockId, DirectChoice, Fetch, IoChoice, ReadInto, Store, StoreConfig, StoreError};
 
@@ -84,6 +85,74 @@ fn failing_for_long_loses_nothing() {
         }
         assert_eq!(failed, 48);
         fetch_all(&mut store, &oracle, &extents, &ids(0..6));
+    }
+}
+
+/// A bad place on the disk: who needs it gets the error every time, others go on.
+#[test]
+fn a_place_that_is_never_readable_fails_only_who_needs_it() {
+    let dir = dir();
+    let (path, oracle) = file(dir.path(), "model", FILE);
+    let extents = row(0, 49_152, 10);
+    let bad = 3 * 49_152 + 20_000;
+    for config in engines() {
+        let config = StoreConfig {
+            budget: ByteSize::kib(256),
+            request_size: Some(ByteSize::kib(16)),
+            ..with_faults(config, &format!("eio@bytes:{bad}..{}", bad + 1))
+        };
+        let mut store = Store::open(vec![path.clone()], specs(&extents), config.clone()).unwrap();
+        for _ in 0..5 {
+            fetch_all(&mut store, &oracle, &extents, &[0, 1, 2].map(BlockId));
+            let mut fetch = Fetch::new();
+            assert_eq!(store.start(&mut fetch, &ids(2..5)).unwrap(), 3);
+            let (mut good, mut failed) = (Vec::new(), 0);
+            loop {
+                match store.next(&mut fetch) {
+                    Ok(Some(ready)) => good.push(ready.block),
+                    Ok(None) => break,
+                    Err(StoreError::Read { offset, source, .. }) => {
+                        assert_eq!((offset, source.raw_os_error()), (3 * 49_152, Some(5)));
+                        failed += 1;
+                    }
+                    Err(error) => panic!("{}: {error}", label(&config)),
+                }
+            }
+            good.sort_unstable();
+            assert_eq!((good, failed), (vec![BlockId(2), BlockId(4)], 1), "{}", label(&config));
+            store.release(&mut fetch);
+            fetch_all(&mut store, &oracle, &extents, &ids(4..10));
+        }
+    }
+}
+
+/// A disk that needs 10 s for each read is waited for, and the waits are counted.
+#[test]
+fn slow_reads_are_waited_for() {
+    let dir = dir();
+    let (path, oracle) = file(dir.path(), "model", FILE);
+    let extents = row(64, 40_000, 6);
+    for config in engines() {
+        let config = waited_for(config, "latency=10s@1..");
+        let mut store = Store::open(vec![path.clone()], specs(&extents), config.clone()).unwrap();
+        for block in 0..6 {
+            let wanted = &oracle[64 + 40_000 * block as usize..][..40_000];
+            assert!(fetch_one(&mut store, block).unwrap() == wanted, "{}", label(&config));
+        }
+        assert!(store.stats().stall >= Duration::from_secs(60), "{:?}", store.stats());
+    }
+}
+
+/// A read that claims more bytes than were requested gives an error, and no bytes.
+#[test]
+fn a_length_that_cannot_be_is_an_error() {
+    let dir = dir();
+    let (path, oracle) = file(dir.path(), "model", FILE);
+    for config in engines() {
+        let config = with_faults(config, "long@1");
+        let mut store = Store::open(vec![path.clone()], specs(&row(0, 50_000, 2)), config).unwrap();
+        assert!(matches!(fetch_one(&mut store, 0), Err(StoreError::Read { .. })));
+        assert!(fetch_one(&mut store, 0).unwrap() == oracle[..50_000]);
     }
 }
 
