@@ -1,8 +1,12 @@
 //! Files that are kept between runs and can be deleted at any time.
 
+use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::Path;
+
+/// The ending of a file that is being written.
+const SUFFIX: &str = ".part";
 
 /// Reads the file's text, up to `most` bytes; `None` if the file does not exist.
 ///
@@ -22,9 +26,17 @@ pub fn read_cache_file(path: &Path, most: u64) -> io::Result<Option<String>> {
 /// # Errors
 /// Errors of the system.
 pub fn replace_cache_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = beside(path)?;
-    file.write_all(bytes)?;
-    file.persist(path).map_err(|error| error.error)?;
+    // Another process may take a file that was just made, and is not locked yet, for a leftover.
+    const TRIES: u32 = 5;
+    for tried in 1.. {
+        let mut file = beside(path)?;
+        file.write_all(bytes)?;
+        match file.persist(path) {
+            Ok(_) => break,
+            Err(error) if error.error.kind() == ErrorKind::NotFound && tried < TRIES => {}
+            Err(error) => return Err(error.error),
+        }
+    }
     Ok(())
 }
 
@@ -36,8 +48,61 @@ pub fn try_cache_file(path: &Path) -> io::Result<()> {
     beside(path).map(drop)
 }
 
+/// Makes a locked file in the directory of `path`, and removes those that killed processes left.
 fn beside(path: &Path) -> io::Result<tempfile::NamedTempFile> {
-    let dir = path.parent().ok_or_else(|| io::Error::other("the path has no directory"))?;
+    let none = || io::Error::other("the path has no directory");
+    let (dir, name) = path.parent().zip(path.file_name()).ok_or_else(none)?;
     fs::create_dir_all(dir)?;
-    tempfile::NamedTempFile::new_in(dir)
+    let prefix = format!(".{}.", name.to_string_lossy());
+    remove_leftovers(dir, &prefix);
+    let file = tempfile::Builder::new().prefix(&prefix).suffix(SUFFIX).tempfile_in(dir)?;
+    // Until the process ends, however it ends.
+    flock(file.as_file(), FlockOperation::LockExclusive)?;
+    Ok(file)
+}
+
+/// Removes files that nobody holds a lock on. A failure is not an error: they only take space.
+fn remove_leftovers(dir: &Path, prefix: &str) {
+    let Ok(files) = fs::read_dir(dir) else { return };
+    for file in files.flatten() {
+        let name = file.file_name();
+        let ours = name.to_str().is_some_and(|name| name.starts_with(prefix) && name.ends_with(SUFFIX));
+        if ours
+            && let Ok(open) = File::open(file.path())
+            && flock(&open, FlockOperation::NonBlockingLockExclusive).is_ok()
+        {
+            let _ = fs::remove_file(file.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_process_left_is_removed_and_what_is_being_written_is_not() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let path = dir.path().join("kept.json");
+        let names = || {
+            let files = fs::read_dir(dir.path()).unwrap();
+            let mut names: Vec<_> =
+                files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+            names.sort_unstable();
+            names
+        };
+        let (stays, other) = (".kept.json.mine", ".other.json.abc.part");
+        for name in [".kept.json.abc.part", stays, other] {
+            fs::write(dir.path().join(name), "half").unwrap();
+        }
+        let busy = beside(&path).unwrap();
+        replace_cache_file(&path, b"whole").unwrap();
+        let written = busy.path().file_name().unwrap().to_str().unwrap().to_owned();
+        let mut expected = [stays, other, "kept.json", &written].map(str::to_owned);
+        expected.sort_unstable();
+        assert_eq!(names(), expected);
+        assert_eq!(read_cache_file(&path, 100).unwrap().as_deref(), Some("whole"));
+        busy.persist(&path).unwrap();
+        assert_eq!(names().len(), 3);
+    }
 }

@@ -1,62 +1,58 @@
 //! Faults of the disk under a served model: only the answers that need the bytes fail.
 
 use crate::reloading::{dir, options, write};
-use crate::served::{PLAIN, ask, job, serve};
-use std::ops::Range;
+use crate::served::{Heard, PLAIN, ask, job, serve};
 use std::path::Path;
 use terrace_engine::options::TestingOptions;
-use terrace_engine::serving::ServingOptions;
+use terrace_engine::serving::{Serving, ServingOptions};
 use terrace_engine::{EngineError, Options};
 use terrace_plan::Manage;
 use terrace_testkit::{Arch, Spec};
 
+const TENSOR: &str = "blk.1.ffn_up_exps.weight";
+
 fn with_faults(model: &Path, faults: Option<String>) -> Options {
-    let plain = options(model, Manage::All);
+    let plain = options(model, Manage::Experts);
     Options { testing: TestingOptions { faults, ..plain.testing.clone() }, ..plain }
 }
 
-/// The bytes of a token's row in the table of embeddings, which streams row by row.
-fn row(model: &Path, token: i32, vocabulary: usize) -> Range<u64> {
-    let file = terrace_ggml::gguf::read(model).unwrap();
-    let extent = file.tensor("token_embd.weight").unwrap().extent;
-    let len = extent.len / vocabulary as u64;
-    let from = extent.offset + u64::try_from(token).unwrap() * len;
-    from..from + len
+/// Two jobs at the same time: one of one token, and one of many, which needs more experts.
+fn both(serving: &Serving) -> [Heard; 2] {
+    let jobs = [job(&[5], 1), job(&[7, 30, 50, 60, 80, 90, 100], 12)];
+    jobs.map(|job| ask(serving, job).unwrap()).map(|told| told.all())
 }
 
 #[test]
 fn a_place_that_is_never_readable_fails_only_the_answers_that_need_it() {
     let dir = dir();
-    let model = write(&Spec::new(Arch::Qwen3Moe), dir.path().join("model.gguf"));
+    let spec = Spec::new(Arch::Qwen3Moe);
+    let model = write(&spec, dir.path().join("model.gguf"));
+    let extent = terrace_ggml::gguf::read(&model).unwrap().tensor(TENSOR).unwrap().extent;
+    let len = extent.len / u64::from(spec.experts);
     let two = ServingOptions { slots: 2, ..PLAIN };
-    let good = [5, 6, 7];
-    let (golden, bad, range) = {
-        let serving = serve(with_faults(&model, None), two);
-        let golden = ask(&serving, job(&good, 6)).unwrap().answer().tokens;
-        let vocabulary = serving.facts().vocabulary;
-        let used = || good.iter().chain(&golden);
-        // Direct reads are of whole sectors: no token of the good answer has its row nearby.
-        let far = |a: &Range<u64>, b: &Range<u64>| a.end + 8192 < b.start || b.end + 8192 < a.start;
-        let free = |token: &i32| {
-            let range = row(&model, *token, vocabulary);
-            used().all(|&other| far(&range, &row(&model, other, vocabulary)))
-        };
-        let bad = (0..i32::try_from(vocabulary).unwrap()).find(free).unwrap();
-        (golden, bad, row(&model, bad, vocabulary))
-    };
-    let faults = format!("eio@bytes:{}..{}", range.start, range.end);
-    let serving = serve(with_faults(&model, Some(faults)), two);
-    for _ in 0..4 {
-        let both = [ask(&serving, job(&[5, bad, 7], 6)), ask(&serving, job(&good, 6))];
-        let [failed, answered] = both.map(|told| told.unwrap().all().end);
-        let error = failed.unwrap_err();
-        assert!(matches!(error, EngineError::Context(_)), "{error:?}");
-        let text = error.to_string();
-        assert!(
-            text.contains("model.gguf") && text.contains("token_embd") && text.contains("error"),
-            "{text}"
-        );
-        assert_eq!(answered.unwrap().tokens, golden);
-    }
-    assert_eq!(serving.status().totals.ended.failed, 4);
+    let golden = both(&serve(with_faults(&model, None), two)).map(|heard| heard.end.unwrap().tokens);
+    let mut tried = 0;
+    // An expert that the second job needs and the first does not.
+    let found = (0..u64::from(spec.experts)).any(|expert| {
+        let bad = extent.offset + expert * len + len / 2;
+        let serving = serve(with_faults(&model, Some(format!("eio@bytes:{bad}..{}", bad + 1))), two);
+        tried += 1;
+        let differs = |[good, bad]: &[Heard; 2]| good.end.is_ok() && bad.end.is_err();
+        let mut heard = both(&serving);
+        if !differs(&heard) {
+            return false;
+        }
+        for _ in 0..4 {
+            assert!(differs(&heard));
+            let [good, bad] = heard;
+            assert_eq!(good.end.unwrap().tokens, golden[0]);
+            let error = bad.end.unwrap_err();
+            let text = error.to_string();
+            assert!(matches!(error, EngineError::Context(_)) && text.contains(TENSOR), "{text}");
+            assert!(text.contains("model.gguf") && text.contains("Input/output error"), "{text}");
+            heard = both(&serving);
+        }
+        true
+    });
+    assert!(found, "{tried} experts, and each is needed by both jobs or by none");
 }

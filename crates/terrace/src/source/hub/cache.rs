@@ -81,21 +81,34 @@ impl Cached {
     }
 }
 
-/// Makes `path` a link to `target`; another process may be about to do the same.
+/// Makes `path` a link to `target`, in one step; another process may be about to do the same.
 fn link(path: &Path, target: &Path) -> std::io::Result<()> {
-    std::fs::create_dir_all(path.parent().expect("a file of a snapshot"))?;
-    loop {
-        match std::os::unix::fs::symlink(target, path) {
-            Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
-            done => return done,
+    let folder = path.parent().expect("a file of a snapshot");
+    std::fs::create_dir_all(folder)?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let part = folder.join(format!(".{name}.part"));
+    let leads_there = |link: &Path| std::fs::read_link(link).is_ok_and(|found| found == target);
+    while !leads_there(path) {
+        match std::os::unix::fs::symlink(target, &part) {
+            // Made by another process, or left by one that was killed.
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+                if !leads_there(&part) {
+                    gone_is_fine(std::fs::remove_file(&part))?;
+                    continue;
+                }
+            }
+            made => made?,
         }
-        if std::fs::read_link(path).is_ok_and(|found| found == target) {
-            return Ok(());
-        }
-        match std::fs::remove_file(path) {
-            Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
-            _ => {}
-        }
+        gone_is_fine(std::fs::rename(&part, path))?;
+    }
+    Ok(())
+}
+
+/// Another process may have moved or removed the file.
+fn gone_is_fine(done: std::io::Result<()>) -> std::io::Result<()> {
+    match done {
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+        done => done,
     }
 }
 
@@ -104,8 +117,7 @@ fn write(path: &Path, content: &str) -> std::io::Result<()> {
     if std::fs::read_to_string(path).is_ok_and(|found| found == content) {
         return Ok(());
     }
-    std::fs::create_dir_all(path.parent().expect("a reference has a folder"))?;
-    std::fs::write(path, content)
+    terrace_store::replace_cache_file(path, content.as_bytes())
 }
 
 /// Files below `dir`, named from `root`.
