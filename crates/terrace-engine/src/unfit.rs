@@ -58,7 +58,7 @@ pub enum Unfit {
         /// RAM that can be taken.
         available: ByteSize,
     },
-    /// The file is an encoder, or has no vocabulary.
+    /// The file has an encoder or embeds, or it has no vocabulary.
     #[error("{} is not a text generation model", .0.display())]
     NotGenerative(PathBuf),
     /// The model refines whole texts in steps.

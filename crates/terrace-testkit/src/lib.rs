@@ -25,6 +25,7 @@ mod layout;
 mod metadata;
 mod mix;
 mod pool;
+pub mod released;
 mod routing;
 pub mod rpc;
 mod runner;

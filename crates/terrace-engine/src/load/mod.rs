@@ -147,7 +147,9 @@ fn check_kind(model: &Model, scene: &Scene<'_>) -> Result<(), EngineError> {
     if model.is_diffusion() {
         return Err(Unfit::Diffusion { path, architecture: scene.file.architecture().into() }.into());
     }
-    if !model.has_decoder() || model.vocab().is_empty() {
+    // llama.cpp's graph of this one ends in embeddings, but its context is that of a decoder.
+    let embeds = scene.file.architecture() == "llama-embed";
+    if embeds || model.has_encoder() || !model.has_decoder() || model.vocab().is_empty() {
         return Err(Unfit::NotGenerative(path).into());
     }
     Ok(())

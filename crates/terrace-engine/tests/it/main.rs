@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod disk_faults;
+mod architectures;
 mod exactness;
 mod hot_experts;
 mod hot_lost;

@@ -11,7 +11,7 @@ use terrace_plan::{Budget, Manage};
 use terrace_testkit::{Arch, Spec};
 
 /// The smallest budget for streaming everything.
-fn minimum(model: &Path) -> u64 {
+pub fn minimum(model: &Path) -> u64 {
     let file = terrace_ggml::gguf::read(model).unwrap();
     let all = ByteSize::gib(1 << 20);
     let wishes = terrace_plan::Wishes {

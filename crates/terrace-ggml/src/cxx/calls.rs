@@ -5,9 +5,10 @@
 //! meets a `catch` before it meets a frame of Rust that is not the guarded closure's.
 
 use llama_cpp_sys_2::{
-    ggml_backend_t, ggml_cgraph, ggml_status, ggml_tensor, llama_batch, llama_context, llama_context_params,
-    llama_memory_t, llama_model, llama_model_params, llama_model_quantize_params, llama_pos, llama_sampler,
-    llama_sampler_chain_params, llama_seq_id, llama_token, llama_vocab,
+    ggml_backend_t, ggml_cgraph, ggml_status, ggml_tensor, gguf_context, llama_batch, llama_context,
+    llama_context_params, llama_memory_t, llama_model, llama_model_params, llama_model_quantize_params,
+    llama_model_set_tensor_data_t, llama_pos, llama_sampler, llama_sampler_chain_params, llama_seq_id,
+    llama_token, llama_vocab,
 };
 use std::ffi::{c_char, c_void};
 
@@ -27,6 +28,12 @@ macro_rules! calls {
 
 calls! {
     fn llama_model_load_from_file(path: *const c_char, params: llama_model_params) -> *mut llama_model;
+    fn llama_model_init_from_user(
+        metadata: *mut gguf_context,
+        set_tensor_data: llama_model_set_tensor_data_t,
+        data: *mut c_void,
+        params: llama_model_params,
+    ) -> *mut llama_model;
     fn llama_init_from_model(model: *mut llama_model, params: llama_context_params) -> *mut llama_context;
     fn llama_model_quantize(from: *const c_char, to: *const c_char, params: *const llama_model_quantize_params) -> u32;
     fn llama_model_meta_val_str(model: *const llama_model, key: *const c_char, out: *mut c_char, room: usize) -> i32;
@@ -93,4 +100,8 @@ unsafe extern "C-unwind" {
         out: *mut *mut ggml_tensor,
         capacity: usize,
     ) -> usize;
+    /// `architectures.cpp`: the number of llama.cpp's architectures, and the names of the first
+    /// `capacity` in `out`.
+    #[cfg(feature = "testing")]
+    pub fn terrace_architectures(out: *mut *const c_char, capacity: usize) -> usize;
 }

@@ -247,6 +247,12 @@ impl Header {
         Ok(self.names.len() - 1)
     }
 
+    /// The context, for calls that read it.
+    #[cfg(feature = "testing")]
+    pub(crate) fn as_ptr(&self) -> *mut sys::gguf_context {
+        self.ctx.as_ptr()
+    }
+
     /// Number of tensors.
     pub fn tensors(&self) -> usize {
         self.names.len()

@@ -112,6 +112,12 @@ impl Model {
         unsafe { sys::llama_model_has_decoder(self.as_ptr()) }
     }
 
+    /// Whether the model reads a text with an encoder before it generates.
+    pub fn has_encoder(&self) -> bool {
+        // SAFETY: the model is alive.
+        unsafe { sys::llama_model_has_encoder(self.as_ptr()) }
+    }
+
     /// Whether the model refines whole texts in steps, instead of choosing one token after another.
     pub fn is_diffusion(&self) -> bool {
         // SAFETY: the model is alive.

@@ -1,6 +1,7 @@
-//! For tests and test kits only (feature `testing`): graphs made by hand, and stock llama.cpp as a
-//! reference.
+//! For tests and test kits only (feature `testing`): graphs made by hand, stock llama.cpp as a
+//! reference, and what it knows of architectures.
 
+pub mod architectures;
 pub mod graph;
 pub mod quantize;
 pub mod routing;

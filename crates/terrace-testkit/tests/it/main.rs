@@ -5,6 +5,7 @@
 mod big;
 mod common;
 mod hostile;
+mod released;
 mod routing;
 mod rpc;
 mod stock;
