@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod disk_faults;
 mod architectures;
+mod disk_faults;
 mod exactness;
 mod hot_experts;
 mod hot_lost;
