@@ -1,6 +1,6 @@
 //! What the length of a text says about the number of its tokens.
 
-use terrace_ggml::llama::Vocab;
+use terrace_ggml::llama::{Vocab, is_space};
 
 /// The lengths of a vocabulary's tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ impl TokenLengths {
         if !self.cover || self.longest == 0 {
             return 0;
         }
-        let solid = text.bytes().filter(|byte| !matches!(byte, b' ' | b'\t'..=b'\r')).count();
+        let solid = text.bytes().filter(|byte| !is_space(*byte)).count();
         solid.div_ceil(self.longest)
     }
 }

@@ -14,14 +14,9 @@ const ARCHITECTURE: &str = "general.architecture";
 /// [`Error::NotGguf`]: `from` is not a GGUF file of version 3 with an architecture; [`Error::Io`].
 pub fn write_edited(from: &Path, to: &Path, texts: &[(&str, &str)]) -> Result<(), Error> {
     let good = fs::read(from).map_err(Error::io(from))?;
-    let not_good = |(reason, at): (&'static str, usize)| Error::NotGguf {
-        path: from.to_owned(),
-        reason,
-        offset: at as u64,
-    };
-    let layout = map(&good).map_err(not_good)?;
+    let layout = map(&good).map_err(Error::not_gguf(from))?;
     let named = layout.entries.iter().find(|entry| entry.key == ARCHITECTURE);
-    let named = named.ok_or(("no architecture", 0)).map_err(not_good)?;
+    let named = named.ok_or(("no architecture", 0)).map_err(Error::not_gguf(from))?;
     let old = String::from_utf8_lossy(&good[named.value_at() + 8..named.end]).into_owned();
     let text_of = |key: &str| texts.iter().find(|(name, _)| *name == key).map(|(_, text)| *text);
     let new = text_of(ARCHITECTURE).unwrap_or(&old);

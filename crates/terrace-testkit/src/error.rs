@@ -62,4 +62,9 @@ impl Error {
     pub(crate) fn header(path: &Path) -> impl FnOnce(HeaderError) -> Self {
         move |source| Self::Header { path: path.to_owned(), source }
     }
+
+    /// Makes a function for `map_err` on what was expected in a GGUF file, and at which offset.
+    pub(crate) fn not_gguf(path: &Path) -> impl FnOnce((&'static str, usize)) -> Self {
+        move |(reason, at)| Self::NotGguf { path: path.to_owned(), reason, offset: at as u64 }
+    }
 }

@@ -117,13 +117,8 @@ const HUGE: u64 = 1 << 62;
 /// string, an array, two tensors with names of equal length, a quantised tensor); [`Error::Io`].
 pub fn make(defect: Defect, from: &Path, to: &Path) -> Result<(), Error> {
     let good = fs::read(from).map_err(Error::io(from))?;
-    let not_good = |(reason, at): (&'static str, usize)| Error::NotGguf {
-        path: from.to_owned(),
-        reason,
-        offset: at as u64,
-    };
-    let layout = map(&good).map_err(not_good)?;
-    let bad = spoil(defect, good, &layout).map_err(not_good)?;
+    let layout = map(&good).map_err(Error::not_gguf(from))?;
+    let bad = spoil(defect, good, &layout).map_err(Error::not_gguf(from))?;
     fs::write(to, bad).map_err(Error::io(to))
 }
 

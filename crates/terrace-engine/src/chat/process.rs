@@ -1,6 +1,6 @@
 //! A worker's process, seen from its parent.
 
-use super::worker::{self, ARGUMENT, Ask, MEMORY_MIB, SECONDS, Told, write_frame};
+use super::worker::{self, ARGUMENT, Ask, MEMORY_MIB, SECONDS, Told, read_frame, write_frame};
 use super::{ChatTemplateError, Limit};
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
@@ -77,14 +77,7 @@ impl Process {
         self.socket.set_write_timeout(Some(PATIENCE))?;
         write_frame(&mut self.socket, ask)?;
         let mut reader = Patient { socket: &self.socket, until: Instant::now() + PATIENCE };
-        let mut len = [0; 8];
-        reader.read_exact(&mut len)?;
-        let len = u64::from_le_bytes(len);
-        if len > MOST_ERROR {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        let mut frame = Vec::new();
-        reader.by_ref().take(len).read_to_end(&mut frame)?;
+        let frame = read_frame(&mut reader, MOST_ERROR)?.ok_or(io::ErrorKind::UnexpectedEof)?;
         match serde_json::from_slice(&frame)? {
             Told::Error(error) => Ok(Err(error)),
             Told::Text(len) => {

@@ -116,7 +116,7 @@ fn grant_time() -> io::Result<()> {
 /// Answers requests until there are no more.
 fn work(socket: &mut File) -> io::Result<()> {
     let mut template = None;
-    while let Some(request) = read_frame(socket)? {
+    while let Some(request) = read_frame(socket, u64::MAX)? {
         grant_time()?;
         let answer = match (serde_json::from_slice(&request)?, &template) {
             (Ask::Parse(source), _) => Jinja::parse(&source.text, &source.bos, &source.eos).map(|parsed| {
@@ -152,14 +152,17 @@ pub(super) fn write_frame(to: &mut impl Write, message: &impl Serialize) -> io::
     to.write_all(&text)
 }
 
-/// Reads a message's JSON. `None` means that there are no more.
-fn read_frame(from: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
+/// Reads a message's JSON, of up to `most` bytes. `None` means that there are no more.
+pub(super) fn read_frame(from: &mut impl Read, most: u64) -> io::Result<Option<Vec<u8>>> {
     let mut len = [0; 8];
     match from.read_exact(&mut len) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
         other => other?,
     }
     let len = u64::from_le_bytes(len);
+    if len > most {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
     let mut text = Vec::new();
     let got = from.take(len).read_to_end(&mut text)?;
     if got as u64 == len { Ok(Some(text)) } else { Err(io::ErrorKind::UnexpectedEof.into()) }

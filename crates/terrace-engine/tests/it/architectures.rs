@@ -4,13 +4,12 @@
 //! Nothing here lists what works. An architecture of a later release is tested as soon as it is
 //! pinned, and has to run, or to be named below.
 
+use crate::budgets::minimum;
 use crate::reloading::{Trace, dir, from_file, load, options, trace};
-use crate::small_budgets::minimum;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use terrace_engine::options::PlacementOptions;
 use terrace_engine::{Engine, Mode, Options, ReloadError};
-use terrace_model::ByteSize;
 use terrace_plan::{Budget, Manage};
 use terrace_quantize::{QuantizeOptions, QuantizePlan};
 use terrace_testkit::released::{Released, architectures};
@@ -165,7 +164,7 @@ impl Subject {
     /// Runs the model with Terrace, and returns what differs.
     fn streamed(&self) -> Vec<String> {
         let mut wrong = Vec::new();
-        let least = Some(Budget::Bytes(ByteSize(minimum(&self.model))));
+        let least = Some(Budget::Bytes(minimum(&self.model, Manage::All)));
         let experts = self.moe.then_some((Manage::Experts, None));
         for (stream, budget) in
             [(Manage::All, least), (Manage::All, None), (Manage::None, None)].into_iter().chain(experts)

@@ -3,6 +3,7 @@
 //! Each test needs its own process: the stock reference has to be computed before the Terrace
 //! device is registered and takes the graphs.
 
+use crate::budgets::two_bundles;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use terrace_engine::options::{ComputeOptions, ContextOptions, IoOptions, PlacementOptions, TestingOptions};
@@ -59,24 +60,6 @@ fn options(model: &Path) -> Options {
         compute: ComputeOptions { threads: Some(2), ..ComputeOptions::default() },
         ..Options::default()
     }
-}
-
-/// Room for the resident weights and two experts of each MoE layer, or the minimum budget if that
-/// is larger.
-fn two_bundles(model: &Path, manage: Manage) -> ByteSize {
-    let file = terrace_ggml::gguf::read(model).unwrap();
-    let request = terrace_plan::Wishes {
-        mapping: false,
-        manage,
-        ram_budget: Budget::Bytes(ByteSize::gib(1 << 20)),
-        ..Default::default()
-    };
-    let machine =
-        terrace_plan::MachineProfile::unmeasured("m", 2, ByteSize::gib(1 << 20), ByteSize::gib(1 << 20));
-    let plan = terrace_plan::plan(&file, &machine, &request).unwrap();
-    let bundles: ByteSize =
-        terrace_plan::model::expert_groups(&file).iter().map(|g| ByteSize(2 * g.bundle.bytes())).sum();
-    plan.minimum.max(plan.resident + bundles)
 }
 
 /// One way to run a model. `io` and `direct` have no effect on mapped weights, which no engine

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod architectures;
+mod budgets;
 mod disk_faults;
 mod exactness;
 mod hot_experts;

@@ -1,5 +1,6 @@
 //! Shared parts of the reload tests.
 
+use crate::budgets::with_larger_types;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use terrace_backend::HotUpdate;
@@ -19,7 +20,7 @@ pub fn dir() -> tempfile::TempDir {
 pub fn options(model: &Path, manage: Manage) -> Options {
     let ram_budget = match manage {
         Manage::None | Manage::Mapped => Budget::Auto,
-        _ => Budget::Bytes(streaming_budget(model, manage)),
+        _ => Budget::Bytes(with_larger_types(model, manage)),
     };
     Options {
         model: model.into(),
@@ -64,21 +65,6 @@ pub fn with_copies(model: &Path, servers: &[RpcServer]) -> Options {
         },
         ..options(model, Manage::Experts)
     }
-}
-
-/// Room for the resident weights and two experts of each layer at their largest type.
-pub fn streaming_budget(model: &Path, manage: Manage) -> ByteSize {
-    let file = terrace_ggml::gguf::read(model).unwrap();
-    let ram_budget = Budget::Bytes(ByteSize::gib(1 << 20));
-    let request = terrace_plan::Wishes { mapping: false, manage, ram_budget, ..Default::default() };
-    let machine =
-        terrace_plan::MachineProfile::unmeasured("m", 2, ByteSize::gib(1 << 20), ByteSize::gib(1 << 20));
-    let plan = terrace_plan::plan(&file, &machine, &request).unwrap();
-    let bundles: ByteSize = terrace_plan::model::expert_groups(&file)
-        .iter()
-        .map(|group| ByteSize(4 * group.bundle.bytes()))
-        .sum();
-    ByteSize(4 * plan.minimum.bytes()).min(plan.resident + bundles).max(ByteSize(2 * plan.minimum.bytes()))
 }
 
 pub fn load(options: Options) -> Engine {

@@ -1,28 +1,14 @@
 //! Budgets that a plan accepts hold every graph.
 
+use crate::budgets::minimum;
 use crate::reloading::{dir, load, options, write};
 use std::ops::ControlFlow;
-use std::path::Path;
 use terrace_engine::Options;
 use terrace_engine::options::PlacementOptions;
 use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
 use terrace_plan::{Budget, Manage};
 use terrace_testkit::{Arch, Spec};
-
-/// The smallest budget for streaming everything.
-pub fn minimum(model: &Path) -> u64 {
-    let file = terrace_ggml::gguf::read(model).unwrap();
-    let all = ByteSize::gib(1 << 20);
-    let wishes = terrace_plan::Wishes {
-        mapping: false,
-        manage: Manage::All,
-        ram_budget: Budget::Bytes(all),
-        ..Default::default()
-    };
-    let machine = terrace_plan::MachineProfile::unmeasured("m", 2, all, all);
-    terrace_plan::plan(&file, &machine, &wishes).unwrap().minimum.bytes()
-}
 
 /// A prompt's tokens and a few after it, where experts and whole matrices meet in few slots.
 #[test]
@@ -40,7 +26,7 @@ fn everything_streams_through_the_smallest_slots() {
             engine.generate(&mut session, &prompt, Some(3), &Sampling::greedy(), go_on).map(|a| a.tokens)
         };
         let expected = answer(options(&model, Manage::None)).unwrap();
-        let least = minimum(&model);
+        let least = minimum(&model, Manage::All).bytes();
         for thirtieths in [0, 1, 2, 3, 4, 6, 9] {
             let ram_budget = Budget::Bytes(ByteSize(least + least * thirtieths / 30));
             let placement =

@@ -5,29 +5,31 @@
 //! meets a `catch` before it meets a frame of Rust that is not the guarded closure's.
 
 use llama_cpp_sys_2::{
-    ggml_backend_t, ggml_cgraph, ggml_status, ggml_tensor, gguf_context, llama_batch, llama_context,
-    llama_context_params, llama_memory_t, llama_model, llama_model_params, llama_model_quantize_params,
-    llama_model_set_tensor_data_t, llama_pos, llama_sampler, llama_sampler_chain_params, llama_seq_id,
-    llama_token, llama_vocab,
+    ggml_backend_t, ggml_cgraph, ggml_status, ggml_tensor, llama_batch, llama_context, llama_context_params,
+    llama_memory_t, llama_model, llama_model_params, llama_model_quantize_params, llama_pos, llama_sampler,
+    llama_sampler_chain_params, llama_seq_id, llama_token, llama_vocab,
 };
+#[cfg(feature = "testing")]
+use llama_cpp_sys_2::{gguf_context, llama_model_set_tensor_data_t};
 use std::ffi::{c_char, c_void};
 
 /// Declares functions, and has the compiler compare them with the bindings' declarations.
 macro_rules! calls {
-    ($(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)?;)*) => {
+    ($($(#[$cfg:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)?;)*) => {
         unsafe extern "C-unwind" {
-            $(pub fn $name($($arg: $ty),*) $(-> $ret)?;)*
+            $($(#[$cfg])* pub fn $name($($arg: $ty),*) $(-> $ret)?;)*
         }
 
         #[expect(clippy::disallowed_methods, reason = "named, not called")]
         const _: () = {
-            $(let _: unsafe extern "C" fn($($ty),*) $(-> $ret)? = llama_cpp_sys_2::$name;)*
+            $($(#[$cfg])* let _: unsafe extern "C" fn($($ty),*) $(-> $ret)? = llama_cpp_sys_2::$name;)*
         };
     };
 }
 
 calls! {
     fn llama_model_load_from_file(path: *const c_char, params: llama_model_params) -> *mut llama_model;
+    #[cfg(feature = "testing")]
     fn llama_model_init_from_user(
         metadata: *mut gguf_context,
         set_tensor_data: llama_model_set_tensor_data_t,

@@ -22,6 +22,11 @@
 //!   what their libraries throw;
 //! * Terrace's own C++ over llama.cpp's internals (`memory_breakdown.cpp`, `tensor_map.cpp`).
 //!
+//! A failed assertion (`GGML_ASSERT`) ends the process, unless the call is one that
+//! [`guard_assertions`] runs: loading, making contexts, text and samplers. These run on the calling
+//! thread, and leave nothing that is used afterwards. Computing does not: ggml's threads wait for
+//! each other in the middle of a graph.
+//!
 //! Not wrapped:
 //!
 //! * getters of fields, which cannot throw: `llama_n_ctx_seq`, `llama_n_seq_max`,
@@ -35,7 +40,7 @@
 //! * destructors (`llama_free`, `llama_model_free`, `llama_sampler_free`, `ggml_backend_free`...),
 //!   which C++ does not let throw;
 //! * `ggml.c`, `ggml-alloc.c` and `ggml-quants.c`, which are C: they assert, and that ends the
-//!   process with a line;
+//!   process with a line, or the guarded call;
 //! * `gguf_*`: the reader catches failures to allocate what the file says; setters, and handles of
 //!   ggml's backends, allocate dozens of bytes, for which Rust would end the process, too;
 //! * copies that wait (`ggml_backend_tensor_set`, `ggml_backend_tensor_get`), and memory of
@@ -56,6 +61,9 @@ pub enum CxxError {
     /// `std::bad_alloc`.
     #[error("llama.cpp failed: out of memory")]
     Memory,
+    /// A failed assertion, with its file and line.
+    #[error("an assertion of llama.cpp failed: {0}")]
+    Assertion(String),
     /// Something that is not a `std::exception`.
     #[error("llama.cpp failed without a reason")]
     Other,
@@ -66,6 +74,7 @@ unsafe extern "C" {
     fn terrace_guard(
         body: unsafe extern "C-unwind" fn(*mut c_void),
         data: *mut c_void,
+        assertions: bool,
         what: *mut c_char,
         capacity: usize,
     ) -> c_int;
@@ -80,19 +89,37 @@ const MOST_TEXT: usize = 1024;
 /// # Errors
 /// [`CxxError`], if a C++ exception left `f`. Its other effects stay.
 pub fn guard<R>(f: impl FnOnce() -> R) -> Result<R, CxxError> {
+    guard_with(false, f)
+}
+
+/// Like [`guard`], and a failed assertion of llama.cpp is an error as well. `f` must not start
+/// threads, and nothing that it has begun to change may be used after an error.
+///
+/// # Errors
+/// As [`guard`], and [`CxxError::Assertion`].
+pub fn guard_assertions<R>(f: impl FnOnce() -> R) -> Result<R, CxxError> {
+    guard_with(true, f)
+}
+
+fn guard_with<R>(assertions: bool, f: impl FnOnce() -> R) -> Result<R, CxxError> {
     let mut task = (Some(f), None);
     let mut what = [0; MOST_TEXT];
     // SAFETY: `run` is called at most once, with the task, which lives until it is back; the text's
     // room is as long as is said.
-    let code = unsafe { terrace_guard(entry(&task), (&raw mut task).cast(), what.as_mut_ptr(), what.len()) };
+    let code = unsafe {
+        let data = (&raw mut task).cast();
+        terrace_guard(entry(&task), data, assertions, what.as_mut_ptr(), what.len())
+    };
+    let text = || {
+        // SAFETY: the text ends with a zero: what was copied does, and so does the empty one.
+        let text = unsafe { CStr::from_ptr(what.as_ptr()) };
+        text.to_string_lossy().into_owned()
+    };
     match (code, task.1) {
         (0, Some(result)) => Ok(result),
-        (1, _) => {
-            // SAFETY: the text ends with a zero: what was copied does, and so does the empty one.
-            let text = unsafe { CStr::from_ptr(what.as_ptr()) };
-            Err(CxxError::Exception(text.to_string_lossy().into_owned()))
-        }
+        (1, _) => Err(CxxError::Exception(text())),
         (2, _) => Err(CxxError::Memory),
+        (4, _) => Err(CxxError::Assertion(text())),
         _ => Err(CxxError::Other),
     }
 }
@@ -130,10 +157,11 @@ mod tests {
 
     #[test]
     fn each_kind_of_exception_is_an_error_and_frames_are_cleaned_up() {
+        crate::llama::fatal::report_in_one_line();
         let mut dropped = 0;
         let mut throw = |kind| {
             let held = Dropped(&mut dropped);
-            guard(move || {
+            guard_with(kind == 5, move || {
                 let _held = held;
                 // SAFETY: no preconditions.
                 unsafe { terrace_throw(kind) };
@@ -146,6 +174,8 @@ mod tests {
         assert_eq!(throw(3), Err(CxxError::Other));
         let CxxError::Exception(long) = throw(4).unwrap_err() else { panic!("a text was thrown") };
         assert_eq!(long, "x".repeat(MOST_TEXT - 1));
-        assert_eq!(dropped, 5);
+        let failed = "file.cpp:7: GGML_ASSERT(a/b > 0) failed";
+        assert_eq!(throw(5), Err(CxxError::Assertion(failed.into())));
+        assert_eq!(dropped, 6);
     }
 }

@@ -1,7 +1,9 @@
-//! The message when ggml aborts: one line instead of a backtrace and a core dump.
+//! What happens when ggml aborts: where that is safe, an exception
+//! ([`guard_assertions`](crate::cxx::guard_assertions)); elsewhere one line, instead of a backtrace
+//! and a core dump.
 //!
-//! A failed `GGML_ASSERT` ends the process. It is reached with files whose numbers are each valid
-//! but contradict each other, not all of which llama.cpp's loader refuses.
+//! A failed `GGML_ASSERT` is reached with files whose numbers are each valid but contradict each
+//! other, not all of which llama.cpp's loader refuses.
 
 use crate::devices::remote;
 use llama_cpp_sys_2 as sys;
@@ -9,23 +11,34 @@ use std::ffi::{CStr, c_char};
 use std::io::Write as _;
 use std::sync::Once;
 
-/// Makes ggml's assertions end the process with status 1 and one line on stderr. Idempotent.
+unsafe extern "C" {
+    /// `guard.cpp`: calls what [`terrace_report_assertions`] was given, and throws if it returns.
+    fn terrace_on_assertion(message: *const c_char);
+    fn terrace_report_assertions(report: unsafe extern "C" fn(*const c_char, bool));
+}
+
+/// Makes ggml's assertions exceptions where they may be, and elsewhere end the process with status 1
+/// and one line on stderr. Idempotent.
 pub fn report_in_one_line() {
     static ONCE: Once = Once::new();
-    // SAFETY: the callback is a static function.
+    // SAFETY: the callbacks are static functions; ggml has the first once it can call the second.
     ONCE.call_once(|| unsafe {
-        sys::ggml_set_abort_callback(Some(on_abort));
+        terrace_report_assertions(report);
+        sys::ggml_set_abort_callback(Some(terrace_on_assertion));
     });
 }
 
-unsafe extern "C" fn on_abort(message: *const c_char) {
+/// Returns if `may_throw` and no RPC server was lost.
+unsafe extern "C" fn report(message: *const c_char, may_throw: bool) {
     // SAFETY: ggml passes a zero-terminated string.
-    let message = unsafe { CStr::from_ptr(message) }.to_string_lossy();
-    remote::stop_if_lost(&message);
-    // `path/file.cpp:123: what`, with the path on the machine where ggml was built.
-    let what = message.rsplit('/').next().unwrap_or(&message);
+    let what = unsafe { CStr::from_ptr(message) }.to_string_lossy();
+    remote::stop_if_lost(&what);
+    let lost = remote::is_loss(&what);
+    if may_throw && !lost {
+        return;
+    }
     let mut stderr = std::io::stderr().lock();
-    let hint = if remote::is_loss(&message) {
+    let hint = if lost {
         "an RPC server ended, and the weights it held are lost: start it, and load the model again"
     } else {
         "the model's metadata is inconsistent, or this is a bug; the model file was not changed"

@@ -5,7 +5,7 @@ use super::fatal;
 use super::load_params::{LoadParams, Pointed};
 use super::specials::Specials;
 use crate::backend::parked::{self, ParkedError};
-use crate::cxx::{calls, guard};
+use crate::cxx::{calls, guard, guard_assertions};
 use crate::devices::remote;
 use crate::log;
 use crate::raw::abi;
@@ -70,9 +70,11 @@ impl Model {
         let (model, lines) = {
             let _unpopulated = params.untouched.then(UnpopulatedMapping::begin);
             let raw = pointed.raw(params);
-            // SAFETY: the path and everything that the parameters point to outlive the call; buffer
-            // types are static.
-            log::capture(|| guard(|| unsafe { calls::llama_model_load_from_file(c_path.as_ptr(), raw) }))
+            log::capture(|| {
+                // SAFETY: the path and everything that the parameters point to outlive the call;
+                // buffer types are static.
+                guard_assertions(|| unsafe { calls::llama_model_load_from_file(c_path.as_ptr(), raw) })
+            })
         };
         let (model, reason) = match model {
             Ok(model) => (NonNull::new(model), most_telling(&lines)),

@@ -3,7 +3,8 @@
 
 mod batch;
 mod context;
-mod fatal;
+mod ctype;
+pub(crate) mod fatal;
 mod file_type;
 mod load;
 mod load_params;
@@ -19,6 +20,7 @@ mod weight;
 
 pub use batch::Batch;
 pub use context::{CacheType, Context, ContextError, ContextParams, FlashAttention};
+pub use ctype::is_space;
 pub use file_type::{FileType, ParseFileTypeError};
 pub use load::{LoadError, Model};
 pub use load_params::{LoadParams, SplitMode};

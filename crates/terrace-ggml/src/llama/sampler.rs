@@ -2,7 +2,7 @@
 
 use super::context::Context;
 use super::token::Token;
-use crate::cxx::{CxxError, calls, guard};
+use crate::cxx::{CxxError, calls, guard_assertions};
 use llama_cpp_sys_2 as sys;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ptr::NonNull;
@@ -56,7 +56,7 @@ impl Sampler {
     pub fn new(sampling: &Sampling) -> Self {
         // SAFETY: constructors with plain arguments; the chain takes ownership of the samplers
         // added to it.
-        let chain = guard(|| unsafe {
+        let chain = guard_assertions(|| unsafe {
             let chain = calls::llama_sampler_chain_init(sys::llama_sampler_chain_default_params());
             if sampling.temp <= 0.0 {
                 calls::llama_sampler_chain_add(chain, calls::llama_sampler_init_greedy());
@@ -79,7 +79,10 @@ impl Sampler {
     pub fn sample(&mut self, context: &mut Context) -> Result<Token, CxxError> {
         // SAFETY: both are alive; -1 is the last output row, which a successful decode with outputs
         // leaves.
-        guard(|| Token(unsafe { calls::llama_sampler_sample(self.ptr.as_ptr(), context.as_ptr(), -1) }))
+        let id = guard_assertions(|| unsafe {
+            calls::llama_sampler_sample(self.ptr.as_ptr(), context.as_ptr(), -1)
+        });
+        id.map(Token)
     }
 
     /// Samples from a row of [`Context::outputs`] (0-based) and accepts the token.
@@ -94,7 +97,10 @@ impl Sampler {
         let index = -i32::try_from(from_end).expect("at most a batch of rows");
         // SAFETY: both are alive. Negative numbers count rows from the last one, and the row
         // exists.
-        guard(|| Token(unsafe { calls::llama_sampler_sample(self.ptr.as_ptr(), context.as_ptr(), index) }))
+        let id = guard_assertions(|| unsafe {
+            calls::llama_sampler_sample(self.ptr.as_ptr(), context.as_ptr(), index)
+        });
+        id.map(Token)
     }
 }
 

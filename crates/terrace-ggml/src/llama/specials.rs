@@ -5,6 +5,7 @@
 //! which special tokens there are at all, and each of them is then looked for once, in the whole
 //! text, where a map of its bytes says what is left.
 
+use super::ctype::is_space;
 use super::load::Model;
 use aho_corasick::{AhoCorasick, MatchKind};
 use llama_cpp_sys_2 as sys;
@@ -153,11 +154,6 @@ impl Special {
             at = end;
         }
     }
-}
-
-/// As C's `isspace`.
-const fn is_space(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\t'..=b'\r')
 }
 
 /// The tokens, and the bytes between them that nothing has taken.

@@ -7,6 +7,7 @@
 //! therefore tokenised on a thread with a stack of that length, whose pages take RAM only as far as
 //! a match recurses, and texts with longer ones are refused.
 
+use super::ctype::is_space;
 use std::io;
 use std::thread;
 
@@ -33,10 +34,6 @@ pub struct TooLong {
     pub run: usize,
     /// The longest that is tokenised.
     pub most: usize,
-}
-
-const fn is_space(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\t'..=b'\r')
 }
 
 /// The longest match that the pre-tokenizer of this name can make in `text`, in bytes, or a bound of

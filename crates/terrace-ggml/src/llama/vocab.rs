@@ -4,7 +4,7 @@ use super::load::Model;
 use super::specials::{Part, Specials};
 use super::stack::{self, TooLong};
 use super::token::Token;
-use crate::cxx::{CxxError, calls, guard};
+use crate::cxx::{CxxError, calls, guard, guard_assertions};
 use llama_cpp_sys_2 as sys;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char};
@@ -244,7 +244,7 @@ impl Vocab<'_> {
         loop {
             let room = i32::try_from(tokens.len()).map_err(|_| TokenizeReason::TooLong)?;
             // SAFETY: text and tokens are valid for the lengths given.
-            let n = guard(|| unsafe {
+            let n = guard_assertions(|| unsafe {
                 calls::llama_tokenize(
                     self.ptr,
                     text.as_ptr().cast::<c_char>(),
@@ -294,7 +294,7 @@ impl Vocab<'_> {
             let start = out.len();
             out.resize(start + room, 0);
             // SAFETY: `out` has `room` bytes from `start`.
-            let n = guard(|| unsafe {
+            let n = guard_assertions(|| unsafe {
                 calls::llama_token_to_piece(
                     self.ptr,
                     token.0,

@@ -63,6 +63,22 @@ fn long_runs_end_no_server() {
     }
 }
 
+/// A pre-tokenizer that does not fit the bundled model's vocabulary: llama.cpp asserts that there are no two.
+#[test]
+fn failed_assertions_end_no_server() {
+    let dir = TempDir::new().unwrap();
+    let server = Server::start(&with_pre_tokenizer(&dir, "whitespace"), ["--ctx", "512"]);
+    for _ in 0..3 {
+        let message =
+            server.post("/tokenize", &json!({"content": "In  the"})).error(400)["message"].to_string();
+        assert!(message.contains("assertion"), "{message}");
+        server.post("/completion", &json!({"prompt": "In  the", "n_predict": 1})).error(400);
+        assert_eq!(server.post("/tokenize", &json!({"content": "In"})).status, 200);
+    }
+    let error = refusal(&with_pre_tokenizer(&dir, "whitespace"), "In  the");
+    assert!(error.contains("assertion"), "{error}");
+}
+
 /// The error of `run -f` with this text.
 #[track_caller]
 fn refusal(model: &Path, text: &str) -> String {

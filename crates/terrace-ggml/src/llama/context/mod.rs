@@ -10,7 +10,7 @@ use super::load::Model;
 use super::observer::{Observer, Observing};
 use super::token::Token;
 use crate::backend::parked;
-use crate::cxx::{CxxError, calls, guard};
+use crate::cxx::{CxxError, calls, guard, guard_assertions};
 use crate::log;
 use llama_cpp_sys_2 as sys;
 use std::ffi::c_void;
@@ -83,9 +83,10 @@ impl Context {
             raw.cb_eval_user_data = (&raw mut **observer).cast();
         }
         drop(parked::take());
-        // SAFETY: the model is alive and outlives the context (the Arc).
-        let (ptr, lines) =
-            log::capture(|| guard(|| unsafe { calls::llama_init_from_model(model.as_ptr(), raw) }));
+        let (ptr, lines) = log::capture(|| {
+            // SAFETY: the model is alive and outlives the context (the Arc).
+            guard_assertions(|| unsafe { calls::llama_init_from_model(model.as_ptr(), raw) })
+        });
         let (ptr, reason) = match ptr {
             Ok(ptr) => (NonNull::new(ptr), first_line(&lines)),
             Err(thrown) => (None, thrown.to_string()),
