@@ -36,7 +36,7 @@ pub struct ServerConfig {
 /// Limits on the server's time and memory that clients can use.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Maximum number of open connections; further ones wait to be accepted.
+    /// Maximum number of open connections; requests of further ones are refused.
     pub connections: usize,
     /// Time limit for a request's head, and for the idle time before it.
     pub idle: Duration,

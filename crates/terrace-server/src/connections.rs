@@ -2,23 +2,36 @@
 //! server waiting.
 
 use crate::config::Limits;
+use crate::error::ApiError;
+use crate::stream::{self, Shared};
 use axum::Router;
+use axum::http::header;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
+use socket2::SockRef;
 use std::io;
 use std::net::TcpListener;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::timeout;
 use tokio_io_timeout::TimeoutStream;
 
 /// Maximum size of a connection's buffers in bytes, and thus of a request's head.
 const BUFFER: usize = 64 << 10;
 /// Pause after the system cannot provide a connection, for example because too many files are open.
 const BREATH: Duration = Duration::from_secs(1);
+/// Time that a connection beyond the maximum number waits for a place, and then for its request,
+/// which is refused. A client that has just closed another connection finds its place.
+const WAIT: Duration = Duration::from_secs(1);
+/// Maximum number of connections that wait so; further ones wait in the system's queue.
+const DOOR: usize = 128;
+/// Size of that queue.
+const BACKLOG: i32 = 1024;
 
 /// The phase of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
@@ -41,6 +54,8 @@ pub async fn answer(
     limits: Limits,
     phase: watch::Receiver<Phase>,
 ) -> io::Result<()> {
+    // Many clients may connect at once.
+    SockRef::from(&socket).listen(BACKLOG)?;
     let socket = tokio::net::TcpListener::from_std(socket)?;
     let reached = |wanted: Phase| {
         let mut phase = phase.clone();
@@ -50,20 +65,25 @@ pub async fn answer(
         }
     };
     let places = Arc::new(Semaphore::new(limits.connections));
+    let door = Arc::new(Semaphore::new(DOOR));
     let open = GracefulShutdown::new();
     let accepting = async {
         loop {
-            let (stream, place) = accept(&socket, &places).await;
-            let answered = open.watch(http(limits).serve_connection(
-                TokioIo::new(impatient(stream, limits.write)),
-                TowerToHyperService::new(router.clone()),
-            ));
+            let at_door = Arc::clone(&door).acquire_owned().await.expect("the semaphore is never closed");
+            let stream = accept(&socket).await;
+            let (places, router, watcher) = (Arc::clone(&places), router.clone(), open.watcher());
             tokio::spawn(async move {
-                // A connection ends early because of its client, which can no longer be told.
-                if let Err(error) = answered.await {
-                    tracing::debug!("a connection ended early: {error}");
+                match timeout(WAIT, places.acquire_owned()).await {
+                    Ok(place) => {
+                        drop(at_door);
+                        serve(stream, router, limits, watcher).await;
+                        drop(place);
+                    }
+                    Err(_) => {
+                        let brief = Limits { idle: limits.idle.min(WAIT), ..limits };
+                        serve(stream, crowded(), brief, watcher).await;
+                    }
                 }
-                drop(place);
             });
         }
     };
@@ -79,6 +99,30 @@ pub async fn answer(
     Ok(())
 }
 
+/// Refuses the first request of a connection, and closes it.
+fn crowded() -> Router {
+    Router::new().fallback(async || ([(header::CONNECTION, "close")], ApiError::crowded()))
+}
+
+/// Serves a connection until it ends or its client has left.
+async fn serve(stream: TcpStream, router: Router, limits: Limits, watcher: Watcher) {
+    stream::prepare(&stream, limits);
+    let stream = Arc::new(stream);
+    let io = TokioIo::new(impatient(Shared(Arc::clone(&stream)), limits.write));
+    let answered = watcher.watch(http(limits).serve_connection(io, TowerToHyperService::new(router)));
+    tokio::select! {
+        // First, what can be answered at once.
+        biased;
+        answered = answered => {
+            // A connection ends early because of its client, which can no longer be told.
+            if let Err(error) = answered {
+                tracing::debug!("a connection ended early: {error}");
+            }
+        }
+        () = stream::left(&stream) => tracing::debug!("a client left before its answer"),
+    }
+}
+
 /// The settings of HTTP.
 fn http(limits: Limits) -> http1::Builder {
     let mut http = http1::Builder::new();
@@ -88,21 +132,11 @@ fn http(limits: Limits) -> http1::Builder {
     http
 }
 
-/// Accepts the next connection when there is room for it; until then it waits in the system's
-/// queue.
-async fn accept(
-    socket: &tokio::net::TcpListener,
-    places: &Arc<Semaphore>,
-) -> (TcpStream, OwnedSemaphorePermit) {
-    let place = Arc::clone(places).acquire_owned().await.expect("the semaphore is never closed");
+/// Accepts the next connection.
+async fn accept(socket: &tokio::net::TcpListener) -> TcpStream {
     loop {
         match socket.accept().await {
-            Ok((stream, _)) => {
-                // A token is a small packet that must not wait for the next one. An error does not
-                // matter.
-                let _ = stream.set_nodelay(true);
-                return (stream, place);
-            }
+            Ok((stream, _)) => return stream,
             Err(error) if is_of_connection(&error) => {}
             Err(error) => {
                 tracing::error!("no connection can be accepted: {error}");
@@ -119,7 +153,7 @@ fn is_of_connection(error: &io::Error) -> bool {
 }
 
 /// A connection that fails if its client reads nothing of what is sent for this long.
-fn impatient(stream: TcpStream, patience: Duration) -> std::pin::Pin<Box<TimeoutStream<TcpStream>>> {
+fn impatient(stream: Shared, patience: Duration) -> Pin<Box<TimeoutStream<Shared>>> {
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(patience));
     Box::pin(stream)

@@ -124,6 +124,13 @@ impl ApiError {
         Self { code: Some("busy"), retry_after: Some(RETRY_FULL), ..error }
     }
 
+    /// Other clients have all connections.
+    pub fn crowded() -> Self {
+        let message = "too many clients are connected";
+        let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable_error", message);
+        Self { code: Some("too_many_connections"), retry_after: Some(RETRY_FULL), ..error }
+    }
+
     /// The body was not complete in time.
     pub fn slow_body() -> Self {
         let message = "the request body was not complete within the server's time limit";

@@ -25,6 +25,7 @@ mod nearest;
 mod request;
 mod response;
 mod router;
+mod stream;
 
 pub use advice::{Advice, Reason};
 pub use app::{App, Ready};

@@ -3,6 +3,7 @@
 use crate::app::{App, LoadedModel, Ready};
 use crate::error::ApiError;
 use crate::response::json;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use serde_json::{Value, json as object};
@@ -17,8 +18,12 @@ pub async fn models(LoadedModel(ready): LoadedModel) -> Response {
 /// `GET /v1/models/{name}`.
 ///
 /// # Errors
-/// It is another model's name.
-pub async fn model(LoadedModel(ready): LoadedModel, Path(name): Path<String>) -> Result<Response, ApiError> {
+/// It is another model's name, or not UTF-8.
+pub async fn model(
+    LoadedModel(ready): LoadedModel,
+    name: Result<Path<String>, PathRejection>,
+) -> Result<Response, ApiError> {
+    let Path(name) = name.map_err(|error| ApiError::request(error.body_text()))?;
     if name == ready.name { Ok(json(&model_object(&ready))) } else { Err(ApiError::no_model(&name)) }
 }
 

@@ -95,14 +95,15 @@ impl Bodies {
         Self(Arc::new(Semaphore::new(bytes.clamp(MOST_BYTES, Semaphore::MAX_PERMITS))))
     }
 
-    /// Waits for the memory of a body of this many bytes, at most [`MOST_BYTES`]. `None` means that
-    /// it needs none.
-    pub async fn share(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
-        if bytes <= SMALL {
-            return None;
-        }
+    /// Whether a body of this many bytes needs a share of the memory.
+    pub const fn share_is_needed(bytes: usize) -> bool {
+        bytes > SMALL
+    }
+
+    /// Waits for the memory of a body of this many bytes, at most [`MOST_BYTES`].
+    pub async fn share(&self, bytes: usize) -> OwnedSemaphorePermit {
         let bytes = u32::try_from(bytes.min(MOST_BYTES)).expect("bounded above");
-        Some(Arc::clone(&self.0).acquire_many_owned(bytes).await.expect("the semaphore is never closed"))
+        Arc::clone(&self.0).acquire_many_owned(bytes).await.expect("the semaphore is never closed")
     }
 }
 
@@ -139,9 +140,9 @@ mod tests {
             let bodies = Bodies::new(0);
             let first = bodies.share(MOST_BYTES).await;
             assert!(timeout(Duration::from_millis(20), bodies.share(SMALL + 1)).await.is_err());
-            assert!(bodies.share(SMALL).await.is_none());
+            assert!(!Bodies::share_is_needed(SMALL));
             drop(first);
-            assert!(bodies.share(SMALL + 1).await.is_some());
+            drop(bodies.share(SMALL + 1).await);
         });
     }
 }

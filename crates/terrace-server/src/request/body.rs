@@ -1,24 +1,24 @@
 //! JSON bodies, read field by field so that an error can name the field.
 
-use super::allowed::Allowed;
+use super::allowed::{Allowed, Bodies};
 use super::inert::{Known, known};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::nearest::nearest;
-use axum::body::{Bytes, to_bytes};
+use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
 use axum::http::header;
-use http_body_util::LengthLimitError;
+use http_body_util::BodyExt;
 use serde_json::{Map, Value};
-use std::error::Error;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 /// The complete body of a request.
 pub struct Body {
-    bytes: Bytes,
+    bytes: Vec<u8>,
     allowed: Allowed,
     /// Its share of the memory for bodies, held while the request is read.
     _share: Option<OwnedSemaphorePermit>,
@@ -42,20 +42,72 @@ impl FromRequest<Arc<App>> for Body {
         let allowed = app.ready()?.allowed;
         let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
         let length: Option<u64> = length.and_then(|length| length.parse().ok());
-        let length = length.map_or(allowed.bytes, |length| usize::try_from(length).unwrap_or(usize::MAX));
+        let length = length.map(|length| usize::try_from(length).unwrap_or(usize::MAX));
         // A client that announces too much is refused before its body is read.
-        if length > allowed.bytes {
+        if length.is_some_and(|length| length > allowed.bytes) {
             return Err(ApiError::too_large(allowed.bytes));
         }
-        let patience = app.limits.body;
-        let share = timeout(patience, app.bodies.share(length)).await.map_err(|_| ApiError::busy())?;
-        let read = timeout(patience, to_bytes(request.into_body(), allowed.bytes)).await;
-        match read.map_err(|_| ApiError::slow_body())? {
-            Ok(bytes) => Ok(Self { bytes, allowed, _share: share }),
-            Err(error) if error.source().is_some_and(|source| source.is::<LengthLimitError>()) => {
-                Err(ApiError::too_large(allowed.bytes))
+        let mut incoming = Incoming {
+            body: request.into_body(),
+            patience: app.limits.body,
+            until: Instant::now() + app.limits.body,
+            share: None,
+        };
+        if length.is_some_and(Bodies::share_is_needed) {
+            incoming.wait(&app.bodies, length.unwrap_or_default()).await?;
+        }
+        let mut bytes = Vec::with_capacity(length.unwrap_or_default());
+        while let Some(part) = incoming.next().await? {
+            let length = bytes.len() + part.len();
+            if length > allowed.bytes {
+                return Err(ApiError::too_large(allowed.bytes));
             }
-            Err(error) => Err(ApiError::request(format!("cannot read the request body: {error}"))),
+            // A body of unknown length may be a small one until it has become a large one.
+            if incoming.share.is_none() && Bodies::share_is_needed(length) {
+                incoming.wait(&app.bodies, allowed.bytes).await?;
+            }
+            bytes.extend_from_slice(&part);
+        }
+        Ok(Self { bytes, allowed, _share: incoming.share })
+    }
+}
+
+/// A body that is being read.
+struct Incoming {
+    body: axum::body::Body,
+    /// Time limit for waiting for memory, and for the rest of the body after that.
+    patience: Duration,
+    /// When the body has to be complete.
+    until: Instant,
+    share: Option<OwnedSemaphorePermit>,
+}
+
+impl Incoming {
+    /// Waits for the memory of a body of this many bytes.
+    ///
+    /// # Errors
+    /// Other bodies use it for too long.
+    async fn wait(&mut self, bodies: &Bodies, bytes: usize) -> Result<(), ApiError> {
+        let share = timeout(self.patience, bodies.share(bytes)).await;
+        self.share = Some(share.map_err(|_| ApiError::busy())?);
+        self.until = Instant::now() + self.patience;
+        Ok(())
+    }
+
+    /// The next part. `None` after the last one.
+    ///
+    /// # Errors
+    /// The body is not complete in time, or its framing is wrong.
+    async fn next(&mut self) -> Result<Option<Bytes>, ApiError> {
+        loop {
+            let frame = timeout_at(self.until, self.body.frame()).await.map_err(|_| ApiError::slow_body())?;
+            let Some(frame) = frame else { return Ok(None) };
+            let frame =
+                frame.map_err(|error| ApiError::request(format!("cannot read the request body: {error}")))?;
+            // What is not data are trailers.
+            if let Ok(data) = frame.into_data() {
+                return Ok(Some(data));
+            }
         }
     }
 }

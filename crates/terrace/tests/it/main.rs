@@ -9,6 +9,9 @@ mod bad_input;
 mod commands;
 mod common;
 mod hot_experts;
+mod http_clients;
+mod http_facts;
+mod http_storms;
 mod iobench;
 mod layer_skip;
 mod long_texts;
@@ -31,6 +34,7 @@ mod timeline;
 mod trace;
 mod warm_start;
 mod watch;
+mod wire;
 
 /// Started by `RpcServer::start`.
 #[test]

@@ -94,7 +94,7 @@ fn connections_that_wait_for_nothing_are_closed() {
     assert!(text.starts_with("HTTP/1.1 408") && text.contains("slow_body"), "{text}");
     // Each of these would hold a connection for ever, and there are four.
     let all: Vec<TcpStream> = (0..16).map(|_| connect(&server)).collect();
-    server.post("/tokenize", &json!({"content": "a"})).ok();
+    server.wait_for(|server| server.post("/tokenize", &json!({"content": "a"})).status == 200);
     drop(all);
 }
 

@@ -1,6 +1,6 @@
 //! Starts `terrace serve`, and sends requests.
 
-use crate::common::terrace;
+use crate::common::{bundled, json as json_of, run, terrace};
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -10,7 +10,7 @@ use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// Time after which a step counts as hanging.
-const PATIENCE: Duration = Duration::from_secs(300);
+pub const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A running server.
 pub struct Server {
@@ -73,6 +73,14 @@ pub fn streamed_text(events: &[Value]) -> String {
         text.unwrap_or_default().to_owned()
     };
     events.iter().map(piece).collect()
+}
+
+/// The greedy text of the bundled model, from `terrace run`.
+pub fn golden(prompt: &str, tokens: usize) -> String {
+    let (model, tokens) = (bundled(), tokens.to_string());
+    let args = ["--temp", "0", "--threads", "1", "--json", "-n", &tokens, "-p", prompt];
+    let report = json_of(&run(["run", model.to_str().unwrap()].iter().chain(&args)));
+    report["text"].as_str().unwrap().to_owned()
 }
 
 fn agent() -> ureq::Agent {
@@ -167,9 +175,34 @@ impl Server {
 
     /// The server's peak memory so far, in bytes.
     pub fn peak_memory(&self) -> u64 {
+        self.status("VmHWM:").trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+    }
+
+    /// The server's memory, in bytes.
+    pub fn memory(&self) -> u64 {
+        self.status("VmRSS:").trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+    }
+
+    /// Number of the server's threads.
+    pub fn threads(&self) -> usize {
+        self.status("Threads:").parse().unwrap()
+    }
+
+    fn status(&self, name: &str) -> String {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-        line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
+        status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned()
+    }
+
+    /// Number of the server's open files and connections.
+    pub fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
+    }
+
+    /// A value of `/metrics`, by its name and labels.
+    pub fn metric(&self, name: &str) -> f64 {
+        let text = self.get("/metrics").text;
+        let line = text.lines().find(|line| line.rsplit_once(' ').is_some_and(|(start, _)| start == name));
+        line.unwrap_or_else(|| panic!("{name}: {text}")).rsplit(' ').next().unwrap().parse().unwrap()
     }
 
     pub fn signal(&self, name: &str) {

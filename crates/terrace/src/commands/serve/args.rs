@@ -54,7 +54,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "SECONDS", env = "TERRACE_GRACE", default_value = "10", value_parser = seconds)]
     pub grace: Duration,
 
-    /// Maximum number of open connections; further ones wait to be accepted
+    /// Maximum number of open connections; requests of further ones are refused (503)
     #[arg(long, value_name = "N", env = "TERRACE_MAX_CONNECTIONS", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub max_connections: u32,
     /// Close a connection that sends no request, or only part of its head, for this many seconds
