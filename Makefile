@@ -20,9 +20,11 @@ test: prerequisites lint
 	@scripts/prerequisites nextest
 	$(CARGO) nextest run --release --workspace
 
-# Adds what takes too long for every change: all combinations of the exactness tests, many more reloads.
+# Adds what takes too long for every change: all combinations of the exactness tests, many more reloads, large storms of
+# clients, five minutes of everything at once.
 test-all: test deny
 	THOROUGH_TESTS=1 $(CARGO) nextest run --release --package terrace-engine -- exactness reload
+	THOROUGH_TESTS=1 $(CARGO) nextest run --release --package terrace -- http_ soak::
 
 lint: prerequisites
 	$(CARGO) fmt --all --check

@@ -1,13 +1,12 @@
 //! `terrace serve` while tensors change in the model's files: one state of the model computes a
 //! whole answer.
 
-use crate::common;
-use crate::common::{bundled, json as json_of, run};
+use crate::common::{json as json_of, run};
 use crate::server::{Server, streamed_text};
+use crate::variants::{Variants, put};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
@@ -18,63 +17,30 @@ const PROMPTS: [&str; 4] =
     ["In the beginning God created", "There was a man in the land of", "The hacker", "A bit is"];
 const TOKENS: usize = 16;
 
-/// The bundled model, a variant with one tensor of another type, and the path that is served.
-struct Scene {
-    dir: tempfile::TempDir,
-    variants: [PathBuf; 2],
-    served: PathBuf,
-}
-
-impl Scene {
-    fn new() -> Self {
-        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let changed = dir.path().join("changed.gguf");
-        // Other types for many tensors change the text; one other type would not always.
-        let rule = "ffn_(up|down)_exps=q2_K";
-        let (from, to) = (bundled(), changed.clone());
-        let words = ["--type", "COPY", "--tensor", rule, "--allow-requantize"];
-        let paths = [from.to_str().unwrap(), to.to_str().unwrap()];
-        let output = run(["quantize"].iter().chain(&paths).chain(&words));
-        assert!(output.status.success(), "{}", common::stderr(&output));
-        let served = dir.path().join("model.gguf");
-        fs::copy(bundled(), &served).unwrap();
-        Self { dir, variants: [bundled(), changed], served }
-    }
-
-    /// Renames a copy of a variant to the path that is served.
-    fn put(&self, variant: usize) {
-        put(&self.variants[variant], &self.served);
-    }
-
-    /// The answers of each variant to each prompt, from fresh runs.
-    fn golden(&self) -> [Vec<String>; 2] {
-        self.variants.each_ref().map(|variant| {
-            let text = |prompt: &&str| {
-                let args = ["--temp", "0", "--threads", "1", "--json", "-n", "16", "-p", prompt];
-                let report = json_of(&run(["run", variant.to_str().unwrap()].iter().chain(&args)));
-                report["text"].as_str().unwrap().to_owned()
-            };
-            PROMPTS.iter().map(text).collect()
-        })
-    }
-}
-
-fn put(file: &Path, place: &Path) {
-    let beside = place.with_extension("new");
-    fs::copy(file, &beside).unwrap();
-    fs::rename(&beside, place).unwrap();
+/// The answers of each variant to each prompt, from fresh runs.
+fn golden(variants: &Variants) -> [Vec<String>; 2] {
+    [0, 1].map(|variant| {
+        let text = |prompt: &&str| {
+            let args = ["--temp", "0", "--threads", "1", "--json", "-n", "16", "-p", prompt];
+            let file = variants.file(variant).to_str().unwrap();
+            let report = json_of(&run(["run", file].iter().chain(&args)));
+            report["text"].as_str().unwrap().to_owned()
+        };
+        PROMPTS.iter().map(text).collect()
+    })
 }
 
 #[test]
 fn answers_are_of_the_epoch_that_they_name() {
     for manage in [&["--stream", "none"][..], &["--stream", "experts", "--ram-budget", "8MiB"]] {
-        let scene = Scene::new();
-        let golden = scene.golden();
+        let variants = Variants::new();
+        let golden = golden(&variants);
         assert!(
             golden[0].iter().zip(&golden[1]).filter(|(a, b)| a != b).count() > 2,
             "variants say other things: {golden:?}"
         );
-        let server = Server::start(&scene.served, manage.iter().chain(&["--parallel", "4", "--ctx", "128"]));
+        let server =
+            Server::start(variants.served(), manage.iter().chain(&["--parallel", "4", "--ctx", "128"]));
         let done = AtomicBool::new(false);
         let seen = Mutex::new((BTreeSet::new(), 0_usize));
         let (server, golden, seen, done) = (&server, &golden, &seen, &done);
@@ -102,7 +68,7 @@ fn answers_are_of_the_epoch_that_they_name() {
             }
             let ended = WhenDone(done);
             for reload in 1..=40_u64 {
-                scene.put(usize::try_from(reload % 2).unwrap());
+                variants.put(usize::try_from(reload % 2).unwrap());
                 let report = server.post("/v1/tensors/reload", &json!({})).ok();
                 assert_eq!(report["epoch"], reload, "{report}");
                 assert_eq!(report["swapped"].as_array().unwrap().len(), 12, "{report}");
@@ -146,12 +112,12 @@ fn ask(server: &Server, prompt: &str, stream: bool) -> ((u64, u64), String) {
 
 #[test]
 fn a_reload_says_what_it_did_or_why_not() {
-    let scene = Scene::new();
-    let server = Server::start(&scene.served, ["--stream", "none"]);
+    let variants = Variants::new();
+    let server = Server::start(variants.served(), ["--stream", "none"]);
     let reload = || server.post("/v1/tensors/reload", &json!({}));
     let nothing = reload();
     assert_eq!((nothing.ok()["swapped"].clone(), nothing.header("x-terrace-epoch")), (json!([]), "0"));
-    scene.put(1);
+    variants.put(1);
     let done = reload();
     let report = done.ok();
     let swapped = report["swapped"].as_array().unwrap();
@@ -165,15 +131,15 @@ fn a_reload_says_what_it_did_or_why_not() {
     let before = ask(&server, PROMPTS[0], false);
     // A model of another shape is refused, tensor by tensor, and the loaded one keeps answering.
     let other =
-        terrace_testkit::write(&Spec::new(Arch::Qwen3Moe), scene.dir.path().join("other.gguf")).unwrap();
-    put(&other, &scene.served);
+        terrace_testkit::write(&Spec::new(Arch::Qwen3Moe), variants.dir().join("other.gguf")).unwrap();
+    put(&other, variants.served());
     let refused = reload();
     assert_eq!(refused.error(409)["code"], "reload_refused");
     let list = refused.json()["refused"].as_array().unwrap().clone();
     assert!(list.iter().any(|one| one["tensor"].is_string() && one["reason"].is_string()), "{list:?}");
     assert_eq!(ask(&server, PROMPTS[0], false), before);
     assert_eq!(server.get("/health").ok()["epoch"], 1);
-    scene.put(0);
+    variants.put(0);
     let back = reload().ok();
     assert!(back["swapped"].as_array().unwrap().iter().all(|one| one["state"] == "original"), "{back}");
     let expected = (2, 2);
@@ -182,16 +148,16 @@ fn a_reload_says_what_it_did_or_why_not() {
 
 #[test]
 fn answers_go_on_while_a_file_is_copied_and_a_hundred_clients_reload() {
-    let scene = Scene::new();
-    let server = Server::start(&scene.served, ["--stream", "none"]);
+    let variants = Variants::new();
+    let server = Server::start(variants.served(), ["--stream", "none"]);
     let before = ask(&server, PROMPTS[0], false);
     // Half of the file, which looks freshly written however long the test takes.
-    let bytes = fs::read(&scene.variants[1]).unwrap();
-    let half = scene.dir.path().join("half");
+    let bytes = fs::read(variants.file(1)).unwrap();
+    let half = variants.dir().join("half");
     fs::write(&half, &bytes[..bytes.len() / 2]).unwrap();
     let later = SystemTime::now() + Duration::from_secs(3600);
     fs::OpenOptions::new().write(true).open(&half).unwrap().set_modified(later).unwrap();
-    fs::rename(&half, &scene.served).unwrap();
+    fs::rename(&half, variants.served()).unwrap();
     std::thread::scope(|scope| {
         let reload = || server.post("/v1/tensors/reload", &json!({})).error(409)["code"].clone();
         let clients: Vec<_> = (0..100).map(|_| scope.spawn(reload)).collect();
@@ -200,31 +166,31 @@ fn answers_go_on_while_a_file_is_copied_and_a_hundred_clients_reload() {
             assert_eq!(client.join().unwrap(), "reload_refused");
         }
     });
-    fs::write(&scene.served, &bytes).unwrap();
+    fs::write(variants.served(), &bytes).unwrap();
     assert_eq!(server.post("/v1/tensors/reload", &json!({})).ok()["epoch"], 1);
 }
 
 #[test]
 fn health_reloads_only_where_it_is_told_to() {
-    let scene = Scene::new();
+    let variants = Variants::new();
     let health = |server: &Server| server.get("/health").ok();
     for value in [None, Some("0")] {
-        let server = Server::start_with(&scene.served, ["--stream", "none"], |command| match value {
+        let server = Server::start_with(variants.served(), ["--stream", "none"], |command| match value {
             Some(value) => command.env("LLAMA_HOTSWAP_ENABLED", value),
             None => command,
         });
-        scene.put(1);
+        variants.put(1);
         let answer = health(&server);
         assert_eq!((&answer["epoch"], &answer["status"]), (&json!(0), &json!("ok")));
         assert_eq!(answer.get("reload"), None);
-        scene.put(0);
+        variants.put(0);
     }
     let enabled = |args: &[&str]| {
-        Server::start_with(&scene.served, args, |command| command.env("LLAMA_HOTSWAP_ENABLED", "1"))
+        Server::start_with(variants.served(), args, |command| command.env("LLAMA_HOTSWAP_ENABLED", "1"))
     };
     let server = enabled(&[]);
     assert_eq!(health(&server)["reload"]["swapped"], json!([]));
-    scene.put(1);
+    variants.put(1);
     let answer = health(&server);
     assert_eq!((&answer["epoch"], &answer["status"]), (&json!(1), &json!("ok")));
     let swapped = answer["reload"]["swapped"].as_array().unwrap();
@@ -232,16 +198,16 @@ fn health_reloads_only_where_it_is_told_to() {
     assert_eq!((&one["from"], &one["to"]), (&json!("q4_K"), &json!("q2_K")));
     // A refused reload does not change the server's health.
     let other =
-        terrace_testkit::write(&Spec::new(Arch::Qwen3Moe), scene.dir.path().join("other.gguf")).unwrap();
-    put(&other, &scene.served);
+        terrace_testkit::write(&Spec::new(Arch::Qwen3Moe), variants.dir().join("other.gguf")).unwrap();
+    put(&other, variants.served());
     let answer = health(&server);
     assert_eq!((&answer["epoch"], &answer["status"]), (&json!(1), &json!("ok")));
     assert!(answer["reload"]["error"].as_str().unwrap().contains("nothing was reloaded"), "{answer}");
     drop(server);
     // Without a key, nothing is reloaded.
-    scene.put(0);
+    variants.put(0);
     let server = enabled(&["--api-key", "secret"]);
-    scene.put(1);
+    variants.put(1);
     assert_eq!(health(&server).get("reload"), None);
     let with_key: Value = server.request("GET", "/health", &[("authorization", "Bearer secret")], "").ok();
     assert_eq!(with_key["epoch"], 1, "{with_key}");
@@ -249,16 +215,16 @@ fn health_reloads_only_where_it_is_told_to() {
 
 #[test]
 fn watching_and_signals_reload_an_idle_server() {
-    let scene = Scene::new();
-    let server = Server::start(&scene.served, ["--stream", "none"]);
-    scene.put(1);
+    let variants = Variants::new();
+    let server = Server::start(variants.served(), ["--stream", "none"]);
+    variants.put(1);
     server.signal("-HUP");
     server.wait_for(|server| server.get("/health").ok()["epoch"] == 1);
     drop(server);
-    scene.put(0);
-    let server = Server::start(&scene.served, ["--watch"]);
-    scene.put(1);
+    variants.put(0);
+    let server = Server::start(variants.served(), ["--watch"]);
+    variants.put(1);
     server.wait_for(|server| server.get("/health").ok()["epoch"] == 1);
     let (one, text) = ask(&server, PROMPTS[0], false);
-    assert_eq!((one, text), ((1, 1), scene.golden()[1][0].clone()));
+    assert_eq!((one, text), ((1, 1), golden(&variants)[1][0].clone()));
 }

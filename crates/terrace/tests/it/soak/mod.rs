@@ -1,0 +1,170 @@
+//! `terrace serve` under everything at once, for as long as is asked for: many clients, of whom
+//! some misbehave, a streamed model whose slots shrink and grow, and files that change.
+//!
+//! A few seconds in `make test`, five minutes in `make test-all`, and `scripts/soak MINUTES`.
+
+mod client;
+mod figures;
+mod golden;
+mod reloads;
+mod requests;
+mod samples;
+
+use crate::server::Server;
+use crate::variants::Variants;
+use client::Client;
+use figures::Figures;
+use golden::Golden;
+use reloads::{Epochs, Reloads};
+use samples::Samples;
+use serde_json::json;
+use std::fmt::Write;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use terrace_testkit::thorough;
+
+/// Number of clients at once.
+const CLIENTS: u64 = 64;
+/// Time between two reloads.
+const BETWEEN_RELOADS: Duration = Duration::from_secs(2);
+const BETWEEN_SAMPLES: Duration = Duration::from_millis(500);
+/// Number of further descriptors that are no leak: files that the server opens now and then.
+const FEW: usize = 4;
+const MIB: u64 = 1 << 20;
+
+/// How long the soak lasts. `SOAK_MINUTES` sets it.
+fn length() -> Duration {
+    match std::env::var("SOAK_MINUTES") {
+        Ok(minutes) => Duration::from_secs_f64(minutes.parse::<f64>().unwrap() * 60.0),
+        Err(_) => thorough(Duration::from_secs(6), Duration::from_secs(300)),
+    }
+}
+
+#[test]
+fn many_clients_get_exact_answers_while_files_and_memory_change() {
+    let length = length();
+    let variants = Variants::new();
+    let golden = Golden::of(&variants);
+    let readings = variants.dir().join("readings");
+    std::fs::write(&readings, neighbour(length)).unwrap();
+    let server = start(&variants, &readings);
+    let before = server.post("/v1/completions", &json!({"prompt": "A", "max_tokens": 1}));
+    before.ok();
+    let begin = Instant::now();
+    let state = State {
+        server: &server,
+        golden: &golden,
+        epochs: &Epochs::new(),
+        stop: &AtomicBool::new(false),
+        failure: &Mutex::new(None),
+        begin,
+    };
+    let idle = server.descriptors();
+    let (mut samples, mut figures, mut reloads) =
+        (Samples::new(&server), Figures::default(), Reloads::default());
+    std::thread::scope(|scope| {
+        let start = |number| {
+            let mut client = Client::new(state, number);
+            scope.spawn(move || {
+                let _ended = WhenEnded(state.stop);
+                client.run();
+                client.figures
+            })
+        };
+        let clients: Vec<_> = (0..CLIENTS).map(start).collect();
+        let _ended = WhenEnded(state.stop);
+        let mut next = Instant::now() + BETWEEN_RELOADS;
+        while begin.elapsed() < length && !state.stop.load(Ordering::Relaxed) {
+            std::thread::sleep(BETWEEN_SAMPLES);
+            samples.take();
+            if Instant::now() >= next {
+                reloads.next(&server, &variants, state.epochs);
+                next = Instant::now() + BETWEEN_RELOADS;
+            }
+        }
+        state.stop.store(true, Ordering::Relaxed);
+        for client in clients {
+            figures.add(client.join().unwrap());
+        }
+    });
+    if let Some(failure) = &*state.failure.lock().unwrap() {
+        panic!("{failure}");
+    }
+    report(&figures, &samples, &reloads, begin.elapsed());
+    ends_as_it_began(state, idle, &variants, &mut reloads);
+    assert!(figures.exact > 0 && reloads.replaced > 0, "something was compared");
+    if length > Duration::from_secs(240) {
+        assert!(samples.budgets() > 1, "memory was short, and then not");
+        samples.are_flat();
+    }
+}
+
+/// What all clients share.
+#[derive(Clone, Copy)]
+struct State<'a> {
+    server: &'a Server,
+    golden: &'a Golden,
+    epochs: &'a Epochs,
+    stop: &'a AtomicBool,
+    failure: &'a Mutex<Option<String>>,
+    begin: Instant,
+}
+
+impl State<'_> {
+    /// Notes the first failure, and ends the soak.
+    fn fail(&self, what: String) {
+        let after = self.begin.elapsed().as_secs_f64();
+        self.failure.lock().unwrap().get_or_insert(format!("after {after:.1} s: {what}"));
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Ends the soak, also after a panic.
+struct WhenEnded<'a>(&'a AtomicBool);
+
+impl Drop for WhenEnded<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn start(variants: &Variants, readings: &Path) -> Server {
+    let args =
+        ["--stream", "experts", "--ram-budget", "14MiB", "--adapt", "on", "--parallel", "4", "--ctx", "512"];
+    let readings = ["--simulated-memory", readings.to_str().unwrap()];
+    Server::start(variants.served(), args.iter().chain(&readings))
+}
+
+/// Simulated readings of memory, 500 a second, beside a neighbour that takes memory for some
+/// seconds and frees it for some.
+fn neighbour(length: Duration) -> String {
+    let mut text = String::from("8MiB\n");
+    let cycles = length.as_secs() / 8 + 1;
+    for cycle in 0..cycles {
+        let taken = ["20MiB", "16MiB", "12MiB pressed", "18MiB pressed"][cycle as usize % 4];
+        for (reading, seconds) in [(taken, 3), ("64MiB", 5)] {
+            (0..seconds * 500).for_each(|_| writeln!(text, "{reading}").unwrap());
+        }
+    }
+    text + "64MiB\n"
+}
+
+/// No request is left, no descriptor is kept, and the server says what it should.
+fn ends_as_it_began(state: State<'_>, idle: usize, variants: &Variants, reloads: &mut Reloads) {
+    let server = state.server;
+    server.wait_for(|server| server.processing() == 0 && server.waiting() == 0);
+    server.wait_for(|server| server.descriptors() <= idle + FEW);
+    for _ in 0..3 {
+        state.golden.check(server, state.epochs);
+        reloads.next(server, variants, state.epochs);
+    }
+    state.golden.check(server, state.epochs);
+}
+
+fn report(figures: &Figures, samples: &Samples, reloads: &Reloads, length: Duration) {
+    eprintln!("soak of {:.1} minutes, {CLIENTS} clients\n{figures}", length.as_secs_f64() / 60.0);
+    eprintln!("{reloads}");
+    eprintln!("{samples}");
+}
