@@ -131,7 +131,7 @@ fn storm(server: &Server, random: &mut fastrand::Rng) -> bool {
 
 #[test]
 fn clients_that_disconnect_anywhere_leave_nothing_behind() {
-    let (clients, rounds) = thorough((32, 8), (128, 60));
+    let (clients, rounds) = thorough((32, 8), (128, 20));
     let streamed = ["--stream", "experts", "--ram-budget", "8MiB", "--parallel", "2", "--ctx", "256"];
     let server = Server::start(&bundled(), streamed.iter().chain(&["--queue", "16"]));
     let expected = golden(PROMPT, 16);
