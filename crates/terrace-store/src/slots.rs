@@ -199,8 +199,11 @@ impl Slots {
     /// Returns the state of a leased block.
     pub fn look(&self, block: BlockId, lease: u32) -> Sight {
         if self.leases.generation(block) != lease {
+            // Only a failed read ends a generation that is leased. The block may have failed again
+            // since, for another fetch.
+            let since = |generation: u32| generation.wrapping_sub(lease) <= u32::MAX / 2;
             return match self.failures.get(&block) {
-                Some((generation, failure)) if *generation == lease => Sight::Failed(*failure),
+                Some((generation, failure)) if since(*generation) => Sight::Failed(*failure),
                 _ => Sight::Stale,
             };
         }
@@ -253,6 +256,25 @@ mod tests {
         slots.begin(BLOCK, PLACE);
         assert_eq!(slots.look(BLOCK, lease), Sight::Failed(Failure::Os(5)));
         assert!(!slots.leases.is_leased(BLOCK), "the failure voided the lease");
+    }
+
+    #[test]
+    fn a_failure_is_told_though_the_block_has_failed_again() {
+        let mut slots = Slots::new(1);
+        let leases = [5, 6].map(|errno| {
+            slots.begin(BLOCK, PLACE);
+            let lease = slots.leases.lease(BLOCK);
+            slots.chunk_pushed(BLOCK, 8192);
+            slots.chunk_over(BLOCK, Some(Failure::Os(errno)), 8192, false);
+            lease
+        });
+        for lease in leases {
+            assert_eq!(slots.look(BLOCK, lease), Sight::Failed(Failure::Os(6)));
+        }
+        slots.begin(BLOCK, PLACE);
+        let later = slots.leases.lease(BLOCK);
+        slots.leases.renew(BLOCK);
+        assert_eq!(slots.look(BLOCK, later), Sight::Stale, "that failure came before the lease");
     }
 
     #[test]

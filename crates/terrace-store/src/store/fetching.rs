@@ -79,7 +79,12 @@ impl Store {
                 continue;
             }
             if accepted == 0 && !self.slots.leases.any_leased() {
-                return Err(self.too_small(blocks[0]));
+                // The last lease may have ended on another thread since `accept` found no room.
+                accepted = self.accept(fetch, blocks, 0, how);
+                if accepted == 0 {
+                    return Err(self.too_small(blocks[0]));
+                }
+                continue;
             }
             accepted += self.overdraw(|store| store.accept(fetch, blocks, accepted, how));
             if accepted == 0 || accepted >= least || cleared {

@@ -63,6 +63,27 @@ fn a_failed_read_is_told_and_the_store_goes_on() {
 }
 
 /// If every read fails, each block's error is returned once, and no slots are lost.
+/// Two fetches want a block that cannot be read: it has failed for the second before the first looks.
+#[test]
+fn a_block_that_fails_again_is_the_same_failure_for_who_waited_before() {
+    let dir = dir();
+    let (path, _) = file(dir.path(), "model", FILE);
+    for config in engines() {
+        let config = waited_for(config, "eio@1..");
+        let mut store = Store::open(vec![path.clone()], specs(&row(0, 40_000, 1)), config.clone()).unwrap();
+        let (mut first, mut second) = (Fetch::new(), Fetch::new());
+        for fetch in [&mut first, &mut second] {
+            assert_eq!(store.start(fetch, &ids(0..1)).unwrap(), 1);
+            store.poll().unwrap();
+        }
+        for fetch in [&mut first, &mut second] {
+            let told = store.next(fetch);
+            assert!(matches!(told, Err(StoreError::Read { .. })), "{}: {told:?}", label(&config));
+            assert!(store.next(fetch).unwrap().is_none());
+        }
+    }
+}
+
 #[test]
 fn failing_for_long_loses_nothing() {
     let dir = dir();
