@@ -1,12 +1,13 @@
 //! A barrier for the threads of a custom node.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use crate::sync::atomic::{AtomicUsize, Ordering, fence};
+use crate::sync::{Condvar, Mutex, hint, spins};
+use std::sync::PoisonError;
 
 /// Number of turns that a thread spins before it sleeps. A node's threads arrive within
 /// microseconds of each other unless one waits for the disk; then a sleeping thread leaves its core
 /// to the thread that copies the bytes.
-const SPINS: u32 = 20_000;
+const SPINS: u32 = spins(20_000);
 
 /// A reusable barrier: spins briefly, then sleeps.
 #[derive(Debug, Default)]
@@ -28,10 +29,10 @@ impl Barrier {
         let round = self.round.load(Ordering::Acquire);
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == threads {
             self.arrived.store(0, Ordering::Relaxed);
-            // SeqCst with the sleepers' increment below: either the sleeper sees the new round, or
-            // we see it.
-            self.round.store(round.wrapping_add(1), Ordering::SeqCst);
-            if self.sleepers.load(Ordering::SeqCst) > 0 {
+            self.round.store(round.wrapping_add(1), Ordering::Release);
+            // With the sleepers' fence below: either the sleeper sees the new round, or we see it.
+            fence(Ordering::SeqCst);
+            if self.sleepers.load(Ordering::Relaxed) > 0 {
                 drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner));
                 self.wake.notify_all();
             }
@@ -41,14 +42,15 @@ impl Barrier {
             if self.round.load(Ordering::Acquire) != round {
                 return;
             }
-            std::hint::spin_loop();
+            hint::spin_loop();
         }
         let mut guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        self.sleepers.fetch_add(1, Ordering::SeqCst);
-        while self.round.load(Ordering::SeqCst) == round {
+        self.sleepers.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        while self.round.load(Ordering::Acquire) == round {
             guard = self.wake.wait(guard).unwrap_or_else(PoisonError::into_inner);
         }
-        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+        self.sleepers.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

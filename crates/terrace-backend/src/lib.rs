@@ -24,6 +24,7 @@ mod moe;
 mod observe;
 mod routing;
 mod scratch;
+mod sync;
 
 pub use device::{LoadScope, Terrace};
 pub use error::BackendError;

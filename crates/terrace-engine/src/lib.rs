@@ -21,6 +21,7 @@ mod report;
 pub mod serving;
 mod session;
 mod stops;
+mod sync;
 mod timeline;
 mod token_lengths;
 mod trace;

@@ -1,7 +1,7 @@
 //! The budget of a store's slots, which another thread can change while the store is in use.
 
+use crate::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_model::ByteSize;
 
 /// A handle to the budget of one store's slots. It can be used from any thread while the store

@@ -2,7 +2,7 @@
 //! store.
 
 use crate::block::BlockId;
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// A count of leases and a generation for every block, packed into one word with the generation in
 /// the upper half.
@@ -65,9 +65,10 @@ impl LeaseTable {
 
     /// Starts a new generation without leases; leases of the old one are void.
     pub fn renew(&self, block: BlockId) {
-        let word = self.word(block);
-        let next = generation(word.load(Ordering::Acquire)).wrapping_add(1);
-        word.store(u64::from(next) << 32, Ordering::Relaxed);
+        // In one step: a release on another thread comes before it, or is refused.
+        let next = |word| Some(u64::from(generation(word).wrapping_add(1)) << 32);
+        let renewed = self.word(block).fetch_update(Ordering::Acquire, Ordering::Relaxed, next);
+        debug_assert!(renewed.is_ok(), "every generation has a next one");
     }
 }
 

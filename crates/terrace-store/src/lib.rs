@@ -54,6 +54,7 @@ mod ranges;
 mod slots;
 mod stats;
 mod store;
+mod sync;
 mod system;
 pub mod timeline;
 pub mod tools;

@@ -1,10 +1,11 @@
 //! A lane on one of ggml's devices. A separate thread uses the device, because its driver may block
 //! for any time, or for ever if the device is lost.
 
+use super::handover::{Handover, LOOK, Order};
 use super::lane::{Job, Lane};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use terrace_ggml::devices::DeviceHandle;
@@ -12,38 +13,19 @@ use terrace_ggml::devices::experts::{ExpertDevice, ExpertDeviceError, LayerKey, 
 use terrace_ggml::devices::remote;
 use terrace_model::ByteSize;
 
-/// Interval at which a waiting thread checks whether the device is lost.
-const LOOK: Duration = Duration::from_millis(20);
 /// Bytes collected before they are sent to the device.
 const TOGETHER: usize = 8 << 20;
 
-/// Who has the job.
-#[derive(Default)]
-enum Phase {
-    /// Thread 0, which fills it in.
-    #[default]
-    Idle,
-    /// The lane's thread.
-    Given(Job),
-    /// The job is done.
-    Done(Job, Result<(), ExpertDeviceError>),
-    /// The lane's thread is to call this with the device.
-    Call(Box<dyn FnOnce(&mut ExpertDevice) + Send>),
-    /// The lane's thread is to end.
-    Over,
-}
-
-#[derive(Default)]
-struct Handover {
-    phase: Mutex<Phase>,
-    changed: Condvar,
-}
+/// A job that is done, and how it went.
+type Done = (Job, Result<(), ExpertDeviceError>);
+/// What the lane's thread is to call with the device.
+type Call = Box<dyn FnOnce(&mut ExpertDevice) + Send>;
 
 /// A lane over one device.
 pub struct DeviceLane {
     name: String,
     device: DeviceHandle,
-    handover: Arc<Handover>,
+    handover: Arc<Handover<Job, Done, Call>>,
     thread: Option<JoinHandle<()>>,
     job: Job,
     running: bool,
@@ -109,7 +91,7 @@ impl DeviceLane {
             return Err(self.lost());
         }
         let (send, receive) = sync_channel(1);
-        self.handover.pass(Phase::Call(Box::new(move |device| {
+        self.handover.give(Order::Call(Box::new(move |device| {
             // This fails if the waiting thread has given up.
             let _ = send.send(what(device));
         })));
@@ -150,57 +132,11 @@ impl DeviceLane {
     }
 }
 
-impl Handover {
-    fn phase(&self) -> MutexGuard<'_, Phase> {
-        self.phase.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Enters this phase.
-    fn pass(&self, phase: Phase) {
-        *self.phase() = phase;
-        self.changed.notify_all();
-    }
-
-    /// Returns a job, on the lane's thread. A caller that did not wait may have requested the
-    /// thread's end meanwhile.
-    fn done_with(&self, job: Job, result: Result<(), ExpertDeviceError>) {
-        let mut phase = self.phase();
-        if matches!(*phase, Phase::Idle) {
-            *phase = Phase::Done(job, result);
-            self.changed.notify_all();
-        }
-    }
-
-    /// Waits for an order, on the lane's thread.
-    fn order(&self) -> Phase {
-        let mut phase = self.phase();
-        while matches!(*phase, Phase::Idle | Phase::Done(..)) {
-            phase = self.changed.wait(phase).unwrap_or_else(PoisonError::into_inner);
-        }
-        std::mem::take(&mut phase)
-    }
-
-    /// Waits for the result of the job; `None` if `gone` becomes true before.
-    fn done(&self, gone: impl Fn() -> bool) -> Option<(Job, Result<(), ExpertDeviceError>)> {
-        let mut phase = self.phase();
-        while !matches!(*phase, Phase::Done(..)) {
-            if gone() {
-                return None;
-            }
-            (phase, _) = self.changed.wait_timeout(phase, LOOK).unwrap_or_else(PoisonError::into_inner);
-        }
-        match std::mem::take(&mut *phase) {
-            Phase::Done(job, result) => Some((job, result)),
-            _ => None,
-        }
-    }
-}
-
 /// The lane's thread: executes orders until it is told to end.
-fn work(mut device: ExpertDevice, handover: &Handover) {
+fn work(mut device: ExpertDevice, handover: &Handover<Job, Done, Call>) {
     loop {
         match handover.order() {
-            Phase::Given(mut job) => {
+            Order::Job(mut job) => {
                 let Job { layer, rows, slots, experts, out } = &mut job;
                 let computed = catch_unwind(AssertUnwindSafe(|| {
                     let layer = layer.expect("a job names its layer");
@@ -209,11 +145,11 @@ fn work(mut device: ExpertDevice, handover: &Handover) {
                 let failed =
                     |_| Err(ExpertDeviceError::Failed { device: device.name().to_owned(), status: -1 });
                 let result = computed.unwrap_or_else(failed);
-                handover.done_with(job, result);
+                handover.done_with((job, result));
             }
             // The waiting thread notices a panic by its closed channel.
-            Phase::Call(call) => drop(catch_unwind(AssertUnwindSafe(|| call(&mut device)))),
-            _ => return,
+            Order::Call(call) => drop(catch_unwind(AssertUnwindSafe(|| call(&mut device)))),
+            Order::End => return,
         }
     }
 }
@@ -272,7 +208,7 @@ impl Lane for DeviceLane {
 
     fn start(&mut self) {
         self.running = true;
-        self.handover.pass(Phase::Given(std::mem::take(&mut self.job)));
+        self.handover.give(Order::Job(std::mem::take(&mut self.job)));
     }
 
     fn finish(&mut self) -> Result<&Job, ExpertDeviceError> {
@@ -304,7 +240,7 @@ impl Drop for DeviceLane {
     fn drop(&mut self) {
         // The result of a running job is not needed any more.
         let _ = self.finish();
-        self.handover.pass(Phase::Over);
+        self.handover.give(Order::End);
         let Some(thread) = self.thread.take() else { return };
         while !thread.is_finished() {
             // The thread of a lost device never ends and keeps its memory. Freeing it may be what

@@ -12,6 +12,7 @@ mod bringer;
 mod cache;
 mod device;
 mod exchange;
+mod handover;
 mod lane;
 mod lanes;
 mod recipe;

@@ -4,3 +4,4 @@
 pub mod activations;
 pub mod fused;
 pub mod single;
+mod waves;

@@ -1,12 +1,13 @@
 //! Jobs and reloads that wait for the worker, and the status that it publishes. No call waits for a
-//! computation.
+//! computation. `model-check` runs this file.
 
 use super::job::{Job, Refused, Sink};
 use super::status::ServingStatus;
 use crate::reload::reloads::ReloadOutcome;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Maximum sleep of an idle worker. Flags (a reload requested by a signal, an interrupt taken back)
@@ -204,6 +205,17 @@ impl Queue {
     /// Publishes the worker's status.
     pub fn show(&self, update: impl FnOnce(&mut ServingStatus)) {
         update(&mut self.shown());
+    }
+}
+
+/// Tells callers that the worker has ended, for whatever reason, when it is dropped.
+pub struct Ended(pub Arc<Queue>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.stop();
+        drop(self.0.take_all());
+        drop(self.0.take_reloads());
     }
 }
 

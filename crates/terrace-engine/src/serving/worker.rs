@@ -2,7 +2,7 @@
 //! callers.
 
 use super::job::{Event, Sink};
-use super::queue::{Queue, ReloadDone, Request};
+use super::queue::{Ended, Queue, ReloadDone, Request};
 use super::slot::{Slot, Work};
 use super::status::Totals;
 use crate::answer::Answer;
@@ -39,17 +39,6 @@ pub struct Worker {
     /// Reused: the next batch, and the slots that it is for.
     pub(super) batch: Batch,
     pub(super) ready: Vec<usize>,
-}
-
-/// Tells callers that the worker has ended, for whatever reason.
-struct Ended(Arc<Queue>);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        self.0.stop();
-        drop(self.0.take_all());
-        drop(self.0.take_reloads());
-    }
 }
 
 impl Worker {

@@ -1,11 +1,12 @@
 //! The `pread` engine: a pool of threads, for systems without io_uring.
 
 use super::engine::{Completion, IoEngine, Request};
+use crate::sync::thread::{Builder, JoinHandle};
+use crate::sync::{Condvar, Mutex, MutexGuard, RwLock};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
-use std::thread::{Builder, JoinHandle};
+use std::sync::{Arc, PoisonError};
 
 pub(super) const NAME: &str = "pread";
 

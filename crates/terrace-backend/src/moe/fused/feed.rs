@@ -2,7 +2,8 @@
 
 use super::lookahead::Lookahead;
 use super::node::FusedBlock;
-use super::work::{Entry, State, Work};
+use super::sequence::Entry;
+use super::work::{State, Work};
 use crate::block::{Block, MATRICES};
 use crate::error::BackendError;
 use crate::hot::Lanes;

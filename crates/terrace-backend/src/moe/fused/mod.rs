@@ -10,6 +10,7 @@ mod feed;
 mod lookahead;
 mod node;
 mod router;
+mod sequence;
 mod stages;
 mod work;
 
@@ -17,7 +18,7 @@ pub use node::FusedBlock;
 pub use router::Router;
 
 use super::activations::convert;
-use crate::barrier::Barrier;
+use super::waves::{Next, Waves};
 use crate::block::{Block, MATRICES};
 use crate::error::BackendError;
 use crate::failure::Failure;
@@ -26,15 +27,16 @@ use crate::observe::foretold::Foretold;
 use crate::observe::observer::RoutingObserver;
 use crate::scratch::Scratch;
 use feed::Feed;
+use sequence::{Entry, wait_for};
 use stages::Stages;
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use terrace_ggml::cpu::blocked::{BlockedExpert, ThreadShare};
 use terrace_ggml::cpu::{RawTensor, custom_node};
 use terrace_ggml::{Graph, Op, Tensor};
 use terrace_store::{Bundles, Computing, Store};
-use work::{Wave, Work};
+use work::Work;
 
 /// A block of the graph, with pointers to its state.
 pub struct FusedNode {
@@ -48,14 +50,13 @@ pub struct FusedNode {
 
 /// State of all fused blocks of a graph run, shared by ggml's threads.
 ///
-/// Thread 0 owns `feed`. It writes `work` before a node's first barrier, and a wave before the
-/// barrier that publishes it; the other threads read them after these barriers.
+/// Thread 0 owns `feed`. It writes `work` before a node's first barrier; the other threads read it
+/// after this barrier.
 #[derive(Default)]
 pub struct BlockRun {
     feed: UnsafeCell<Feed>,
     work: UnsafeCell<Work>,
-    waves: [Wave; 2],
-    barrier: Barrier,
+    waves: Waves<Entry>,
     failure: Failure,
     /// The input's rows, converted once for each activation type in use.
     inputs: [Scratch; MATRICES - 1],
@@ -181,7 +182,7 @@ impl BlockRun {
         let work = unsafe { &*self.work.get() };
         // The leases of the other experts are released next, so no thread may compute with them any
         // more.
-        feed.touched().iter().for_each(|&index| stages::wait_for(&work.items[index], 2));
+        feed.touched().iter().for_each(|&index| wait_for(&work.items[index], 2));
         feed.take_over(&node.fused, &work.routing)?;
         let mut entries = Vec::new();
         loop {
@@ -218,22 +219,20 @@ impl BlockRun {
         self.feed.get_mut().take_foretold()
     }
 
-    /// Thread 0: waits until something can be computed, and hands it out in `wave`.
-    fn publish(&self, node: &FusedNode, wave: &Wave) {
+    /// Thread 0: waits until something can be computed, and hands it out in `entries`.
+    fn publish(&self, node: &FusedNode, entries: &mut Vec<Entry>) -> Next {
         // SAFETY: thread 0 alone uses `feed`; `work` is only read from here on.
         let (feed, work) = unsafe { (&mut *self.feed.get(), &*self.work.get()) };
-        // SAFETY: two barriers lie between this wave's previous use and now.
-        let entries = unsafe { &mut *wave.entries.get() };
-        entries.clear();
+        let mut next = Next::More;
         if !self.failure.is_any() {
             self.attempt(node.index, feed.stop(), || {
-                let last = feed.publish(&node.fused.block, work.state(), entries)?;
-                wave.last.store(last, Ordering::Relaxed);
+                if feed.publish(&node.fused.block, work.state(), entries)? {
+                    next = Next::Last;
+                }
                 Ok(())
             });
         }
-        wave.failed.store(self.failure.is_any(), Ordering::Relaxed);
-        wave.next_task.store(0, Ordering::Relaxed);
+        if self.failure.is_any() { Next::Failed } else { next }
     }
 }
 
@@ -261,36 +260,29 @@ pub unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userda
             convert(&matrix.kernels, input, run.inputs[i].as_ptr(), share);
         }
     }
-    if share.ith == 0 {
-        run.publish(node, &run.waves[0]);
+    let compute = |entries: &[Entry], next_task: &AtomicUsize| {
+        // SAFETY: thread 0 wrote it before the first barrier, and writes it again with the next
+        // node.
+        let work = unsafe { &*run.work.get() };
+        run.stages(node, work, dst, share).compute(entries, next_task);
+    };
+    if share.ith > 0 {
+        // SAFETY: ggml calls this function once on each of its threads, and its own barrier lies
+        // between two nodes.
+        unsafe { run.waves.follow(share.nth, compute) };
+        return;
     }
-    let (mut turn, mut first) = (0, true);
-    loop {
-        run.barrier.wait(share.nth);
-        if std::mem::take(&mut first) && share.ith == 0 && !run.failure.is_any() {
-            // The other threads compute meanwhile.
+    let publish = |entries: &mut Vec<Entry>| run.publish(node, entries);
+    let meanwhile = || {
+        if !run.failure.is_any() {
             run.look_ahead(node);
         }
-        let wave = &run.waves[turn];
-        if wave.failed.load(Ordering::Relaxed) {
-            return;
-        }
-        let last = wave.last.load(Ordering::Relaxed);
-        // SAFETY: thread 0 wrote both before the barrier; it fills the other wave next, and `work`
-        // with the next node.
-        let (work, entries) = unsafe { (&*run.work.get(), &*wave.entries.get()) };
-        run.stages(node, work, dst, share).compute(entries, &wave.next_task);
-        if last {
-            // Leases stay until the next node's `start` or the end of the run, since other threads
-            // may still compute.
-            if share.ith == 0 {
-                run.leave(node, dst);
-            }
-            return;
-        }
-        turn ^= 1;
-        if share.ith == 0 {
-            run.publish(node, &run.waves[turn]);
-        }
+    };
+    // SAFETY: as for `follow`.
+    let end = unsafe { run.waves.lead(share.nth, publish, meanwhile, compute) };
+    // Leases stay until the next node's `start` or the end of the run, since other threads may still
+    // compute.
+    if end == Next::Last {
+        run.leave(node, dst);
     }
 }

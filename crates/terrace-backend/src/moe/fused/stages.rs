@@ -4,15 +4,13 @@
 //! one `vec_dot`, or comes from ggml's blocked kernel where ggml itself would use it for that
 //! expert; and operations between the products are computed by ggml's own functions, row by row.
 
-use super::work::{Entry, Item, Shape, TASK_ROWS, Work};
+use super::sequence::{Entry, Item};
+use super::work::{Shape, TASK_ROWS, Work};
 use crate::block::{Block, Matrix, Place, Span};
+use crate::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use terrace_ggml::cpu::blocked::{BLOCKED_GROUP, ThreadShare};
 use terrace_ggml::cpu::row_op::Operand;
-
-/// Number of turns that a thread spins while waiting for another's task before it yields its core.
-const SPINS: u32 = 2_000;
 
 /// The state with which a thread computes a wave.
 pub struct Stages<'a> {
@@ -29,44 +27,15 @@ pub struct Stages<'a> {
 
 impl Stages<'_> {
     /// Claims tasks until there are none left.
-    ///
-    /// In step `s` of the sequence, entry `s` computes its first products, entry `s-1` its
-    /// activation, and entry `s-2` its last product, so neighbours in the sequence do not depend on
-    /// each other. A task depends only on earlier ones, which some thread has already claimed, so
-    /// waiting always ends.
     pub fn compute(&self, entries: &[Entry], next_task: &AtomicUsize) {
-        let tasks = self.work.shape.tasks;
-        let per_step: usize = tasks.iter().sum();
-        let end = (entries.len() + 2) * per_step;
-        if entries.is_empty() {
-            return;
-        }
-        loop {
-            let claimed = next_task.fetch_add(1, Ordering::Relaxed);
-            if claimed >= end {
-                return;
-            }
-            let (step, mut task) = (claimed / per_step, claimed % per_step);
-            let mut stage = 0;
-            while task >= tasks[stage] {
-                task -= tasks[stage];
-                stage += 1;
-            }
-            let Some(entry) = step.checked_sub(stage).and_then(|at| entries.get(at)) else { continue };
-            let wanted = if stage == 2 { entry.down } else { entry.first };
-            if !wanted {
-                continue;
-            }
-            let index = entry.item as usize;
+        self.work.sequence().compute(entries, next_task, |stage, index, task| {
             let item = &self.work.items[index];
             match stage {
                 0 => self.first(index, item, task),
                 1 => self.activation(index, item, task),
                 _ => self.down(index, item, task),
             }
-            // Release: a thread that finds no task left also sees what the tasks wrote.
-            item.left[stage].fetch_sub(1, Ordering::Release);
-        }
+        });
     }
 
     /// The scratch of an expert's intermediate values.
@@ -85,13 +54,6 @@ impl Stages<'_> {
     }
 
     fn first(&self, index: usize, item: &Item, mut task: usize) {
-        let shape = &self.work.shape;
-        let turn = item.turn.load(Ordering::Relaxed);
-        if turn >= shape.slots {
-            // The scratch belonged to another expert, whose last product must be done.
-            let before = self.work.order[turn - shape.slots].load(Ordering::Relaxed);
-            wait_for(&self.work.items[before as usize], 2);
-        }
         let mut which = 0;
         loop {
             let tasks = self.block.first[which].rows.div_ceil(TASK_ROWS);
@@ -110,7 +72,6 @@ impl Stages<'_> {
     }
 
     fn activation(&self, index: usize, item: &Item, task: usize) {
-        wait_for(item, 0);
         let shape = &self.work.shape;
         let pairs = self.work.routing.rows(index);
         let rows = Shape::act_rows(task, pairs.len());
@@ -150,7 +111,6 @@ impl Stages<'_> {
     }
 
     fn down(&self, index: usize, item: &Item, task: usize) {
-        wait_for(item, 1);
         let pairs = self.work.pairs(&self.work.into_output, index);
         let input = self.slot(item).wrapping_add(self.work.shape.converted);
         let matrix = &self.block.down;
@@ -200,20 +160,6 @@ impl Stages<'_> {
                     *out.add(row) = matrix.kernels.dot(length, weight.cast(), activation.cast());
                 }
             }
-        }
-    }
-}
-
-/// Waits until a stage of an expert is done.
-pub fn wait_for(item: &Item, stage: usize) {
-    let mut spins = 0;
-    // Acquire pairs with the release of the stage's last task.
-    while item.left[stage].load(Ordering::Acquire) > 0 {
-        spins += 1;
-        if spins < SPINS {
-            std::hint::spin_loop();
-        } else {
-            std::thread::yield_now();
         }
     }
 }

@@ -1,12 +1,11 @@
 //! The work of a node: rows by expert, scratch, and the state of every expert.
 
-use crate::block::{Block, MATRICES};
+use super::sequence::{Item, Sequence};
+use crate::block::Block;
 use crate::error::BackendError;
 use crate::routing::Routing;
 use crate::scratch::Scratch;
-use std::cell::UnsafeCell;
-use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicU32, Ordering};
 use terrace_ggml::Tensor;
 use terrace_ggml::cpu::blocked::BLOCKED_GROUP;
 
@@ -22,40 +21,6 @@ const LEAST_SLOTS: usize = 4;
 /// Scratch in bytes that all experts of a node may take together; beyond it they take turns. Many
 /// times what decoding with 8 experts of 2,048 floats needs.
 const SCRATCH: usize = 4 << 20;
-
-/// Parts of an expert that have become ready.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// Index into the routing's touched experts.
-    pub item: u32,
-    /// Whether the first products and the activation can be computed.
-    pub first: bool,
-    /// Whether the last product can be computed.
-    pub down: bool,
-}
-
-/// Experts that became resident together, and the counter that deals their tasks to the threads.
-#[derive(Default)]
-pub struct Wave {
-    pub entries: UnsafeCell<Vec<Entry>>,
-    pub next_task: AtomicUsize,
-    pub last: AtomicBool,
-    /// The node has failed: there is nothing to compute, and no further wave. Kept per wave,
-    /// because thread 0 may fail on the next one before the other threads have checked this one.
-    pub failed: AtomicBool,
-}
-
-/// An expert's progress.
-#[derive(Default)]
-pub struct Item {
-    /// Its matrices, first those of the first products in order, then the last; null until they
-    /// arrive.
-    pub weights: [AtomicPtr<c_void>; MATRICES],
-    /// Tasks left in each stage: first products, activation, last product.
-    pub left: [AtomicU32; 3],
-    /// Its turn in the order of computing, which determines its scratch.
-    pub turn: AtomicUsize,
-}
 
 /// The experts' state that arrivals change.
 #[derive(Clone, Copy)]
@@ -149,6 +114,12 @@ impl Work {
     pub fn state(&self) -> State<'_> {
         let halves = self.shape.slots >= self.routing.touched().len();
         State { items: &self.items, order: &self.order, halves }
+    }
+
+    /// How the experts' tasks depend on each other.
+    pub fn sequence(&self) -> Sequence<'_> {
+        let Shape { tasks, slots, .. } = self.shape;
+        Sequence { tasks, slots, items: &self.items, order: &self.order }
     }
 
     /// The pairs of an expert, from [`Work::into_scratch`] or [`Work::into_output`].

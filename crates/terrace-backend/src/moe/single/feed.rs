@@ -1,11 +1,11 @@
 //! Thread 0's part of a node: requests experts from the store and hands out those that arrive.
 
+use super::super::waves::Next;
 use super::compute::Item;
-use super::state::{ExpertNode, ExpertRun, Inner, Wave};
+use super::state::{ExpertNode, ExpertRun, Inner};
 use crate::error::BackendError;
 use crate::layout::ManagedTensor;
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_ggml::Tensor;
 use terrace_ggml::cpu::blocked::{BlockedExpert, ThreadShare};
 use terrace_store::{Computing, Store};
@@ -75,16 +75,22 @@ fn request(
 }
 
 /// Thread 0: waits until at least one expert has arrived, and hands out all that have.
-pub fn publish(run: &ExpertRun, node: &ExpertNode, dst: Tensor<'_>, inner: &mut Inner, wave: &Wave) {
-    // SAFETY: two barriers lie between this wave's previous use and now.
-    let items = unsafe { &mut *wave.items.get() };
-    items.clear();
+pub fn publish(
+    run: &ExpertRun,
+    node: &ExpertNode,
+    dst: Tensor<'_>,
+    inner: &mut Inner,
+    items: &mut Vec<Item>,
+) -> Next {
     let stop = inner.stop;
+    let mut next = Next::More;
     if !run.failure.is_any() {
-        run.attempt(node, stop, || collect(run, node, dst, inner, items, &wave.last));
+        run.attempt(node, stop, || {
+            next = collect(run, node, dst, inner, items)?;
+            Ok(())
+        });
     }
-    wave.failed.store(run.failure.is_any(), Ordering::Relaxed);
-    wave.next_task.store(0, Ordering::Relaxed);
+    if run.failure.is_any() { Next::Failed } else { next }
 }
 
 fn collect(
@@ -93,8 +99,7 @@ fn collect(
     dst: Tensor<'_>,
     inner: &mut Inner,
     items: &mut Vec<Item>,
-    last: &AtomicBool,
-) -> Result<(), BackendError> {
+) -> Result<Next, BackendError> {
     // SAFETY: the layout outlives the run; the store is lent by `begin`.
     let (tensor, store) = unsafe { (&*node.tensor, &mut *inner.store) };
     let touched = run.routing().touched();
@@ -105,8 +110,7 @@ fn collect(
             // Other threads may still compute from leases that this would release. So an empty wave
             // is published: once its barrier is passed, they are done.
             inner.quiet = true;
-            last.store(false, Ordering::Relaxed);
-            return Ok(());
+            return Ok(Next::More);
         }
         // This portion of the experts is computed, and the next one replaces it. Blocks requested
         // ahead may be in the way, so they are released first.
@@ -134,8 +138,8 @@ fn collect(
         ready = store.try_next(&mut inner.fetches[node.fetch].fetch)?;
     }
     let state = &inner.fetches[node.fetch];
-    last.store(state.from + state.accepted == total && state.fetch.is_exhausted(), Ordering::Relaxed);
-    Ok(())
+    let last = state.from + state.accepted == total && state.fetch.is_exhausted();
+    Ok(if last { Next::Last } else { Next::More })
 }
 
 /// Whether ggml's blocked kernel takes this expert. Found out by calling it for a thread that has

@@ -8,10 +8,11 @@ mod state;
 pub use state::{ExpertNode, ExpertRun};
 
 use super::activations::convert;
-use compute::compute;
+use super::waves::Next;
+use compute::{Item, compute};
 use feed::{publish, start};
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::AtomicUsize;
 use terrace_ggml::cpu::blocked::ThreadShare;
 use terrace_ggml::cpu::{RawTensor, custom_node};
 use terrace_store::Computing;
@@ -37,48 +38,27 @@ pub unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userda
     }
     let activations = run.activations.as_ptr();
     convert(&node.kernels, dst.src(1).expect("MUL_MAT_ID has activations"), activations, share);
-    let mut turn = 0;
-    if share.ith == 0 {
-        // SAFETY: as above.
-        publish(run, node, dst, unsafe { &mut *run.inner.get() }, &run.waves[0]);
+    let compute = |items: &[Item], next_task: &AtomicUsize| {
+        let blocked = run.blocked.as_ptr();
+        compute(&node.kernels, dst, run.routing(), items, next_task, activations, blocked, share);
+    };
+    if share.ith > 0 {
+        // SAFETY: ggml calls this function once on each of its threads, and its own barrier lies
+        // between two nodes.
+        unsafe { run.waves.follow(share.nth, compute) };
+        return;
     }
-    loop {
-        run.barrier.wait(share.nth);
-        let wave = &run.waves[turn];
-        if wave.failed.load(Ordering::Relaxed) {
-            return;
-        }
-        let last = wave.last.load(Ordering::Relaxed);
-        // SAFETY: thread 0 filled this wave before the barrier and fills the other one next.
-        let items = unsafe { &*wave.items.get() };
-        compute(
-            &node.kernels,
-            dst,
-            run.routing(),
-            items,
-            &wave.next_task,
-            activations,
-            run.blocked.as_ptr(),
-            share,
-        );
-        if last {
-            // Leases stay until the next node's `start` or the end of the run, since other threads
-            // may still compute.
-            if share.ith == 0 {
-                // SAFETY: null, or within the executor's list, which does not change during the
-                // run.
-                let next = unsafe { node.next.as_ref() };
-                // SAFETY: thread 0 alone touches `inner` mutably; the store is lent by `begin` for
-                // the run.
-                let store = unsafe { &mut *(*run.inner.get()).store };
-                store.computing(Computing::Dense(next.map(ExpertNode::a_block)));
-            }
-            return;
-        }
-        turn ^= 1;
-        if share.ith == 0 {
-            // SAFETY: as above; the other threads read the previous wave only.
-            publish(run, node, dst, unsafe { &mut *run.inner.get() }, &run.waves[turn]);
-        }
+    // SAFETY: thread 0 alone touches `inner`.
+    let publish = |items: &mut Vec<Item>| publish(run, node, dst, unsafe { &mut *run.inner.get() }, items);
+    // SAFETY: as for `follow`.
+    let end = unsafe { run.waves.lead(share.nth, publish, || (), compute) };
+    // Leases stay until the next node's `start` or the end of the run, since other threads may still
+    // compute.
+    if end == Next::Last {
+        // SAFETY: null, or within the executor's list, which does not change during the run.
+        let next = unsafe { node.next.as_ref() };
+        // SAFETY: thread 0 alone touches `inner` mutably; the store is lent by `begin` for the run.
+        let store = unsafe { &mut *(*run.inner.get()).store };
+        store.computing(Computing::Dense(next.map(ExpertNode::a_block)));
     }
 }

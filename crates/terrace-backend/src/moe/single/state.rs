@@ -1,7 +1,7 @@
 //! Nodes of single expert products, and the state that ggml's threads share.
 
+use super::super::waves::Waves;
 use super::compute::Item;
-use crate::barrier::Barrier;
 use crate::error::BackendError;
 use crate::failure::Failure;
 use crate::layout::ManagedTensor;
@@ -9,20 +9,9 @@ use crate::observe::observer::RoutingObserver;
 use crate::routing::Routing;
 use crate::scratch::Scratch;
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::AtomicBool;
 use terrace_ggml::cpu::Kernels;
 use terrace_store::{BlockId, Fetch, Store, Use};
-
-/// Experts that became resident together, and the counter that deals their rows to the threads.
-#[derive(Default)]
-pub struct Wave {
-    pub items: UnsafeCell<Vec<Item>>,
-    pub next_task: AtomicUsize,
-    pub last: AtomicBool,
-    /// The node has failed: there is nothing to compute, and no further wave. Kept per wave,
-    /// because thread 0 may fail on the next one before the other threads have checked this one.
-    pub failed: AtomicBool,
-}
 
 /// The data of a MUL_MAT_ID node, fixed before the run.
 pub struct ExpertNode {
@@ -58,14 +47,12 @@ impl ExpertNode {
 
 /// State of all expert nodes of a graph run, shared by ggml's threads.
 ///
-/// Thread 0 owns `inner` and writes `routing` and the waves; the other threads read those two after
-/// a barrier.
+/// Thread 0 owns `inner` and writes `routing`; the other threads read the latter after a barrier.
 pub struct ExpertRun {
     pub inner: UnsafeCell<Inner>,
     /// Written by thread 0 before a node's first barrier, read by all after it.
     pub routing: UnsafeCell<Routing>,
-    pub waves: [Wave; 2],
-    pub barrier: Barrier,
+    pub waves: Waves<Item>,
     pub failure: Failure,
     pub activations: Scratch,
     pub blocked: Scratch,
@@ -98,8 +85,7 @@ impl Default for ExpertRun {
         Self {
             inner: UnsafeCell::new(inner),
             routing: UnsafeCell::default(),
-            waves: Default::default(),
-            barrier: Barrier::default(),
+            waves: Waves::default(),
             failure: Failure::default(),
             activations: Scratch::default(),
             blocked: Scratch::default(),

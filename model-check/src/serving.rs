@@ -1,0 +1,39 @@
+//! `terrace_engine::serving`, as far as its queue knows it.
+
+#[path = "../../crates/terrace-engine/src/serving/queue.rs"]
+pub mod queue;
+#[path = "../../crates/terrace-engine/src/serving/ticket.rs"]
+pub mod ticket;
+
+use job::{Job, Refused, Sink};
+use queue::Queue;
+use std::sync::Arc;
+use ticket::Ticket;
+
+/// `terrace_engine::Serving::submit`.
+///
+/// # Errors
+/// As there.
+pub fn submit(queue: &Arc<Queue>, job: Job, sink: Sink) -> Result<Ticket, Refused> {
+    let standing = queue.submit(job, sink)?;
+    Ok(Ticket::new(Arc::clone(queue), standing))
+}
+
+/// A job that is its caller's number, and a sink without events.
+pub mod job {
+    pub type Job = usize;
+    pub type Sink = Box<dyn FnMut() + Send>;
+
+    #[derive(Debug, PartialEq, Eq)]
+    pub enum Refused {
+        Full { waiting: usize },
+        Stopped,
+    }
+}
+
+pub mod status {
+    #[derive(Clone, Debug, Default)]
+    pub struct ServingStatus {
+        pub waiting: usize,
+    }
+}
