@@ -21,8 +21,10 @@ test: prerequisites lint
 	$(CARGO) nextest run --release --workspace
 
 # Adds what takes too long for every change: all combinations of the exactness tests, many more reloads, large storms of
-# clients, five minutes of everything at once.
+# clients, five minutes of everything at once, interleavings of threads, and Miri where it is installed.
 test-all: test deny
+	@scripts/model-check
+	@scripts/miri
 	THOROUGH_TESTS=1 $(CARGO) nextest run --release --package terrace-engine -- exactness reload
 	THOROUGH_TESTS=1 $(CARGO) nextest run --release --package terrace -- http_ soak::
 

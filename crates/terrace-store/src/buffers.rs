@@ -29,11 +29,13 @@ impl Mapping {
     /// Maps `len` bytes (more than 0), page-aligned.
     pub fn new(len: usize, huge_pages: bool) -> io::Result<Arc<Self>> {
         let prot = mm::ProtFlags::READ | mm::ProtFlags::WRITE;
-        let flags = mm::MapFlags::PRIVATE | mm::MapFlags::NORESERVE;
+        // Miri knows neither this flag nor advice, which only change what the memory costs.
+        let flags = if cfg!(miri) { mm::MapFlags::empty() } else { mm::MapFlags::NORESERVE };
+        let flags = mm::MapFlags::PRIVATE | flags;
         // SAFETY: a new anonymous mapping at an address that the kernel chooses overlaps no other
         // memory.
         let base = unsafe { mm::mmap_anonymous(std::ptr::null_mut(), len, prot, flags)? };
-        if huge_pages {
+        if huge_pages && !cfg!(miri) {
             // SAFETY: the range is the mapping just made; the advice changes its backing, not its
             // contents.
             let advised = unsafe { mm::madvise(base, len, mm::Advice::LinuxHugepage) };
@@ -78,10 +80,15 @@ impl Mapping {
     pub fn give_back(&self, place: Place) -> io::Result<()> {
         assert!(place.end() <= self.len as u64, "{place:?} of a mapping of {} bytes", self.len);
         let len = usize::try_from(place.len).expect("a place within the mapping fits the address space");
-        let address = self.address(place.offset).cast_mut().cast();
-        // SAFETY: the place is within our private anonymous mapping (asserted), and free: no
-        // address within it is in use.
-        unsafe { mm::madvise(address, len, mm::Advice::LinuxDontNeed)? };
+        let address = self.address(place.offset).cast_mut();
+        if cfg!(miri) {
+            // SAFETY: the place is within our mapping (asserted), and free: no address within it is
+            // in use.
+            unsafe { address.write_bytes(0, len) };
+            return Ok(());
+        }
+        // SAFETY: as above.
+        unsafe { mm::madvise(address.cast(), len, mm::Advice::LinuxDontNeed)? };
         Ok(())
     }
 

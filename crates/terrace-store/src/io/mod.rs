@@ -17,3 +17,5 @@ pub use faults::{FaultPlan, ParseFaultPlanError};
 pub(crate) use files::{Files, open_files};
 pub(crate) use open::open_engine;
 pub(crate) use simulated::Simulated;
+#[cfg(test)]
+pub(crate) use {faulty::Faulty, pread::PreadPool};

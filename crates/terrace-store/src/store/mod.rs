@@ -19,6 +19,8 @@ mod replace;
 mod resize;
 mod room;
 mod speculation;
+#[cfg(test)]
+mod threads_tests;
 mod tuned;
 
 pub use activity::Computing;

@@ -115,6 +115,31 @@ impl Store {
         Self::assemble(reading, blocks, &config, policy)
     }
 
+    /// Makes a store over this engine, whose files have these lengths and are read in multiples of
+    /// `align`: without the calls by which [`Store::open`] learns what a file system can do.
+    #[cfg(test)]
+    pub(super) fn over(
+        engine: Box<dyn IoEngine>,
+        lengths: &[u64],
+        align: u64,
+        queue_depth: u32,
+        blocks: Vec<BlockSpec>,
+        config: &StoreConfig,
+    ) -> Self {
+        let files = Files::simulated(lengths, align);
+        let info = EngineInfo {
+            name: engine.name(),
+            direct: files.direct,
+            alignment: align,
+            reason: files.reason.clone(),
+            gbps: None,
+        };
+        let request_size = config.request_size.map_or(1 << 20, |size| size.0);
+        let reading = Reading { files, engine, info, queue_depth, request_size, gbps: DEFAULT_GBPS };
+        Self::assemble(reading, blocks, config, |population| config.policy.build(population))
+            .expect("a store of few blocks")
+    }
+
     /// Assembles a store, with any engine.
     fn assemble(
         reading: Reading,
