@@ -12,7 +12,7 @@ pub const MODELS: &[Model] =
 
 const BLOCK: BlockId = BlockId(0);
 
-/// Two threads read a block and release it, while the store evicts it as soon as it may.
+/// Two threads read a block and release it, while the store moves and evicts it as soon as it may.
 fn evicted() {
     let shared = Arc::new((LeaseTable::new(1), Cell::default()));
     let (table, bytes) = &*shared;
@@ -30,8 +30,8 @@ fn evicted() {
     while table.is_leased(BLOCK) {
         thread::yield_now();
     }
-    table.renew(BLOCK);
     bytes.set(2);
+    table.renew(BLOCK);
     for reader in readers {
         reader.join().unwrap();
     }
