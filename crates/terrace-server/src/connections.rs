@@ -25,9 +25,11 @@ use tokio_io_timeout::TimeoutStream;
 const BUFFER: usize = 64 << 10;
 /// Pause after the system cannot provide a connection, for example because too many files are open.
 const BREATH: Duration = Duration::from_secs(1);
-/// Time that a connection beyond the maximum number waits for a place, and then for its request,
-/// which is refused. A client that has just closed another connection finds its place.
+/// Time that a connection beyond the maximum number waits for a place. A client that has just closed
+/// another connection finds its place.
 const WAIT: Duration = Duration::from_secs(1);
+/// Time that such a connection then has for its request, which is refused.
+const LAST: Duration = Duration::from_secs(3);
 /// Maximum number of connections that wait so; further ones wait in the system's queue.
 const DOOR: usize = 128;
 /// Size of that queue.
@@ -80,7 +82,7 @@ pub async fn answer(
                         drop(place);
                     }
                     Err(_) => {
-                        let brief = Limits { idle: limits.idle.min(WAIT), ..limits };
+                        let brief = Limits { idle: limits.idle.min(LAST), ..limits };
                         serve(stream, crowded(), brief, watcher).await;
                     }
                 }

@@ -168,11 +168,12 @@ fn clients_that_vanish_are_noticed() {
     wire.send(get("/health")).unwrap();
     wire.receive().unwrap();
     // A lost machine cannot be shown on this one. The system notices it when the server's side of
-    // the connection has a timer for that ("02", keep-alive).
-    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    // the connection has a timer for that ("02", keep-alive), once nothing is left to be sent.
     let port = |address: std::net::SocketAddr| format!("0100007F:{:04X}", address.port());
     let ends = [port(wire.stream().peer_addr().unwrap()), port(wire.stream().local_addr().unwrap())];
-    let line = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let line = line.into_iter().find(|line| line[1..3] == ends).unwrap();
-    assert!(line[5].starts_with("02:"), "{line:?}");
+    server.wait_for(|_| {
+        let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        let mut lines = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        lines.find(|line| line[1..3] == ends).unwrap()[5].starts_with("02:")
+    });
 }

@@ -171,17 +171,23 @@ impl<'a> Client<'a> {
         let ((prompt, length), stream) = (self.choose(), self.random.bool());
         let mut request = post("/v1/completions", &body(self.prompt(prompt), LENGTHS[length], stream));
         let mut wire = self.wire()?;
-        match self.random.u8(0..4) {
-            0 => request.truncate(self.random.usize(..request.len())),
+        let whole = match self.random.u8(0..4) {
+            0 => {
+                request.truncate(self.random.usize(..request.len()));
+                false
+            }
             // It has sent the next request, or part of it, as well.
-            1 => request += &get("/health")[self.random.usize(..10)..],
-            _ => {}
-        }
+            1 => {
+                request += &get("/health")[self.random.usize(..10)..];
+                true
+            }
+            _ => true,
+        };
         // The server may have closed a connection that was kept.
         let _ = wire.send(&request);
         match self.random.u8(0..4) {
             0 => std::thread::sleep(Duration::from_millis(self.random.u64(..100))),
-            1 if stream => {
+            1 if stream && whole => {
                 let streams = wire.head().is_ok_and(|head| head.is_chunked());
                 let chunks = if streams { self.random.u8(..6) } else { 0 };
                 (0..chunks).try_for_each(|_| wire.chunk().ok().flatten().map(drop));
