@@ -76,16 +76,18 @@ impl<'de> Deserialize<'de> for ByteSize {
     }
 }
 
+/// Sums of sizes end at the largest: they are compared with what there is, and files may name any
+/// size.
 impl Add for ByteSize {
     type Output = Self;
     fn add(self, other: Self) -> Self {
-        Self(self.0 + other.0)
+        Self(self.0.saturating_add(other.0))
     }
 }
 
 impl AddAssign for ByteSize {
     fn add_assign(&mut self, other: Self) {
-        self.0 += other.0;
+        *self = *self + other;
     }
 }
 
@@ -102,6 +104,9 @@ impl Sum for ByteSize {
     }
 }
 
+/// What is shown for more, which would be rounded up to 2^64 bytes and not read back, in TiB.
+const MOST_TIB: f64 = 16_777_215.99;
+
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, name) = match self.0 {
@@ -112,7 +117,7 @@ impl fmt::Display for ByteSize {
             _ => (1 << 40, "TiB"),
         };
         // Two decimals are enough to read; exact values are written as numbers.
-        let value = self.0 as f64 / unit as f64;
+        let value = (self.0 as f64 / unit as f64).min(MOST_TIB);
         if self.0.is_multiple_of(unit) {
             write!(f, "{} {name}", self.0 / unit)
         } else {
@@ -210,5 +215,18 @@ mod tests {
             let shown = ByteSize(bytes).to_string();
             assert_eq!(shown.parse::<ByteSize>(), Ok(ByteSize(bytes)), "{shown}");
         }
+        // Rounded, but never to more than there can be.
+        let shown = ByteSize(u64::MAX).to_string();
+        assert!(shown.parse::<ByteSize>().is_ok(), "{shown}");
+    }
+
+    #[test]
+    fn sums_of_sizes_from_files_end_at_the_largest() {
+        let (most, some) = (ByteSize(u64::MAX), ByteSize::kib(1));
+        assert_eq!(most + some, most);
+        assert_eq!([most, some, most].into_iter().sum::<ByteSize>(), most);
+        let mut sum = most;
+        sum += some;
+        assert_eq!(sum, most);
     }
 }

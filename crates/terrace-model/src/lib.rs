@@ -19,5 +19,5 @@ pub use ids::{ExpertId, FileIndex, LayerId};
 pub use kv_type::{KvType, KvTypes};
 pub use lanes::{SWEEP_TOKENS, lane_activations};
 pub use model::{Extent, MetaValue, ModelFile, Shape, Shard, TensorInfo, TensorType};
-pub use names::{Name, split_layer};
+pub use names::{Name, printable, split_layer};
 pub use size_choice::SizeChoice;

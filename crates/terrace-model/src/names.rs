@@ -27,9 +27,24 @@ pub fn split_layer(name: &str) -> Option<(&str, &str)> {
     (!layer.is_empty() && layer.bytes().all(|b| b.is_ascii_digit())).then_some((layer, rest))
 }
 
+/// Returns text from a file made fit for one line: control characters are escaped, everything else
+/// stays readable.
+pub fn printable(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() { line.extend(c.escape_default()) } else { line.push(c) }
+    }
+    line
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn control_characters_are_escaped() {
+        assert_eq!(printable("é\n\u{1b}[2Jx\u{9b}"), "é\\n\\u{1b}[2Jx\\u{9b}");
+    }
 
     #[test]
     fn parts() {

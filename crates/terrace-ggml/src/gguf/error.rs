@@ -244,15 +244,3 @@ pub enum GgufError {
         expected: u64,
     },
 }
-
-/// Text from a file made fit for one line: control characters are escaped, everything else stays
-/// readable.
-pub fn printable(text: &str) -> String {
-    text.chars()
-        .flat_map(|c| {
-            let plain = (!c.is_control()).then_some(c);
-            let escaped = c.is_control().then(|| c.escape_default());
-            plain.into_iter().chain(escaped.into_iter().flatten())
-        })
-        .collect()
-}

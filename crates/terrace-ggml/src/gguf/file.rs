@@ -1,7 +1,7 @@
 //! The header of one file, read by ggml's own reader.
 
 use super::context::Context;
-use super::error::{GgufError, printable};
+use super::error::GgufError;
 use super::{scan, types};
 use crate::log;
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use terrace_model::{Extent, FileIndex, MetaValue, Shard, TensorInfo};
+use terrace_model::{Extent, FileIndex, MetaValue, Shard, TensorInfo, printable};
 
 /// Opens a file's header with ggml's own reader, after the bounded walk.
 pub fn open_context(path: &Path) -> Result<Context, GgufError> {

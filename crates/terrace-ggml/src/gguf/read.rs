@@ -1,10 +1,10 @@
 //! A model's header, from one file or from all its shards.
 
-use super::error::{GgufError, printable};
+use super::error::GgufError;
 use super::file::{open, read_file};
 use super::{scan, split, types};
 use std::path::Path;
-use terrace_model::{FileIndex, ModelFile, TensorType};
+use terrace_model::{FileIndex, ModelFile, TensorType, printable};
 
 /// Reads the headers of the model at `path`: one file, or all shards if it is the first of a split
 /// model (`…-00001-of-00005.gguf`; the others are expected in the same directory).

@@ -6,11 +6,12 @@
 //! only headers of plausible size on to that reader. It interprets only the values that bound the
 //! walk itself.
 
-use super::error::{GgufError, printable};
+use super::error::GgufError;
 use super::types;
 use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::path::Path;
+use terrace_model::printable;
 
 /// Tensors in one file; the largest models have some ten thousand.
 const MAX_TENSORS: u64 = 1 << 18;
@@ -265,7 +266,7 @@ impl Walk<'_> {
         let name_at = self.at;
         let name = self.text("tensor name length", MAX_NAME)?;
         let name = match String::from_utf8(name) {
-            Ok(name) if !name.is_empty() && !name.contains('\0') => name,
+            Ok(name) if !name.is_empty() && !name.contains(char::is_control) => name,
             Ok(name) => {
                 return Err(self.malformed(name_at, format!("invalid tensor name `{}`", printable(&name))));
             }

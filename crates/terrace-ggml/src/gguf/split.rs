@@ -1,13 +1,13 @@
 //! Split models: the other shards are found by the first one's name, and all must belong to one
 //! model.
 
-use super::error::{GgufError, printable};
+use super::error::GgufError;
 use super::file::read_file;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use terrace_model::{FileIndex, MetaValue, ModelFile};
+use terrace_model::{FileIndex, MetaValue, ModelFile, printable};
 
 const NO: &str = "split.no";
 const COUNT: &str = "split.count";

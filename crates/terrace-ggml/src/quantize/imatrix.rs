@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use terrace_model::{MetaValue, ModelFile, TensorInfo};
+use terrace_model::{MetaValue, ModelFile, TensorInfo, printable};
 
 /// Matrices in one file; the largest models have some ten thousand.
 const MAX_ENTRIES: u64 = 1 << 18;
@@ -197,9 +197,9 @@ impl Legacy<'_> {
             // Without calls, the values are taken unscaled.
             let calls = if calls > 0 { calls as f32 } else { 1.0 };
             let values = means(&sums, &[calls])
-                .map_err(|reason| self.contents(start, format!("`{}`: {reason}", name.escape_default())))?;
+                .map_err(|reason| self.contents(start, format!("`{}`: {reason}", printable(&name))))?;
             if entries.insert(name.clone(), values).is_some() {
-                return Err(self.contents(start, format!("duplicate entry `{}`", name.escape_default())));
+                return Err(self.contents(start, format!("duplicate entry `{}`", printable(&name))));
             }
         }
         let mut datasets = Vec::new();

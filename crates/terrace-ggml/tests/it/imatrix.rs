@@ -66,6 +66,9 @@ fn what_is_no_importance_matrix_is_refused() {
     refused(true, &[("a.in_sum2", [2, 1], &[1.0, -1.0]), whole[1]], "-1 is not a sum");
     refused(true, &[whole[0], ("a.counts", [1, 1], &[f32::INFINITY])], "inf is not a sum");
 
+    // A name that would be another line, or more than text to a terminal.
+    refused(true, &[("a\n\u{1b}[2J.in_sum2", [2, 1], &[1.0, 1.0])], "invalid tensor name `a\\n\\u{1b}[2J");
+
     // Truncated anywhere, it gives an error.
     write(&file, true, whole);
     let bytes = fs::read(&file).unwrap();

@@ -146,7 +146,7 @@ impl Trace {
     /// with smaller slots never hits.
     pub fn token_cycle(&self) -> ByteSize {
         let groups = self.groups.iter();
-        groups.map(|group| ByteSize(self.bundle(group).bytes() * u64::from(group.top_k))).sum()
+        groups.map(|group| ByteSize(self.bundle(group).bytes().saturating_mul(group.top_k.into()))).sum()
     }
 
     /// Returns the number of tokens of a pass: that of the block with the most, because the last

@@ -13,8 +13,9 @@ use crate::model::Extent;
 const MOST_TEXT: u64 = 4096;
 /// The most layers, experts or tensors, far more than any model has.
 const MOST_COUNT: u64 = 1 << 20;
-/// The most blocks of all tensors together: a replay allocates tables of them.
-const MOST_BLOCKS: u64 = 1 << 24;
+/// The most blocks of all tensors together, ten times what the largest models have: a replay makes
+/// tables of them.
+const MOST_BLOCKS: u64 = 1 << 20;
 /// Alignments are powers of two up to a page.
 const MOST_ALIGNMENT: u64 = 4096;
 
@@ -79,7 +80,7 @@ fn header(cursor: &mut Cursor<'_>) -> Result<TraceHeader, TraceError> {
     let files: Vec<u64> =
         (0..files).map(|_| cursor.number("a file's length", most)).collect::<Result<_, _>>()?;
     let tensors = cursor.count("the number of tensors", 5)?;
-    let mut blocks = 0;
+    let (mut blocks, mut bytes) = (0, 0);
     let tensors = (0..tensors)
         .map(|_| {
             let start = cursor.at;
@@ -88,6 +89,12 @@ fn header(cursor: &mut Cursor<'_>) -> Result<TraceHeader, TraceError> {
             if blocks > MOST_BLOCKS {
                 let what = "the number of blocks";
                 return Err(TraceError::Number { offset: start, what, found: blocks, most: MOST_BLOCKS });
+            }
+            // Both are below 2^63.
+            bytes += tensor.extent.len;
+            if bytes > most {
+                let what = "the length of all tensors";
+                return Err(TraceError::Number { offset: start, what, found: bytes, most });
             }
             Ok(tensor)
         })

@@ -10,7 +10,7 @@ use crate::model::selection::{Managed, Selection, is_matrix};
 use crate::model::working_set::is_row_table;
 use serde::Deserialize;
 use std::collections::BTreeSet;
-use terrace_model::{ByteSize, KvTypes, ModelFile};
+use terrace_model::{ByteSize, KvTypes, ModelFile, printable};
 
 /// Version of a plan's JSON form.
 pub const PLAN_VERSION: u32 = 2;
@@ -185,9 +185,9 @@ impl PlanFile {
         let name = model.str("general.name").unwrap_or_else(|| model.architecture());
         if (self.model.bytes, self.model.tensors) != (model.size(), model.tensors.len() as u64) {
             return Err(FileError::OtherModel {
-                of: self.model.name.clone(),
+                of: printable(&self.model.name),
                 planned: self.model.bytes,
-                name: name.to_owned(),
+                name: printable(name),
                 size: model.size(),
             });
         }
@@ -208,8 +208,8 @@ impl PlanFile {
             self.streamed.iter().map(|n| (n, false)).chain(self.read_by_row.iter().map(|n| (n, true)))
         {
             let index = model.tensors.iter().position(|tensor| tensor.name == *name);
-            let index = index.ok_or_else(|| FileError::NoTensor { name: name.clone() })?;
-            let refuse = |why| FileError::NotStreamed { name: name.clone(), why };
+            let index = index.ok_or_else(|| FileError::NoTensor { name: printable(name) })?;
+            let refuse = |why| FileError::NotStreamed { name: printable(name), why };
             let tensor = &model.tensors[index];
             let table = is_row_table(tensor, classes[index], model.tensor("output.weight").is_some());
             match classes[index] {

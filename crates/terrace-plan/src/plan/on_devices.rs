@@ -6,7 +6,7 @@ use super::parts::HotCopies;
 use crate::model::class::{TensorClass, classify_all};
 use crate::model::selection::{Managed, Selection};
 use std::collections::{BTreeMap, BTreeSet};
-use terrace_model::{ByteSize, ModelFile};
+use terrace_model::{ByteSize, ModelFile, printable};
 
 /// Weights on devices.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -34,7 +34,7 @@ impl OnDevices {
                 Some(name) => match this.layers.iter().position(|(other, _)| other == name) {
                     None => this.layers.push((name.clone(), 1)),
                     Some(at) if at + 1 == this.layers.len() => this.layers[at].1 += 1,
-                    Some(_) => return Err(FileError::Scattered { device: name.clone() }),
+                    Some(_) => return Err(FileError::Scattered { device: printable(name) }),
                 },
                 None if this.layers.is_empty() => {}
                 None => return Err(FileError::RamAfterDevices { layer: index }),

@@ -249,3 +249,38 @@ fn rules_change_what_is_streamed() {
         assert!(error.contains(part), "{error}");
     }
 }
+
+#[test]
+fn sizes_that_no_machine_has_are_refused() {
+    let model = models::qwen3_30b();
+    let machine = machine(ByteSize::gib(12));
+    let planned = plan(&model, &machine, &Wishes { mapping: false, ..Wishes::default() }).unwrap();
+    let text = serde_json::to_value(&planned).unwrap();
+    for (field, size) in [("expert_cache", u64::MAX), ("ring", u64::MAX), ("expert_cache", u64::MAX - 1)] {
+        let mut text = text.clone();
+        let tiers = text["tiers"].as_array_mut().unwrap();
+        let ram = tiers.iter_mut().find(|tier| tier["tier"] == "ram").unwrap();
+        ram[field] = size.into();
+        let written = PlanFile::from_json(&text.to_string()).unwrap();
+        let error = plan(&model, &machine, &Wishes { written: Some(written), ..Wishes::default() });
+        assert!(matches!(error, Err(PlanError::File(FileError::NoRoom { .. }))), "{field}: {error:?}");
+    }
+}
+
+#[test]
+fn what_a_plan_names_is_shown_in_one_line() {
+    let model = models::qwen3_30b();
+    let machine = machine(ByteSize::gib(12));
+    let planned = plan(&model, &machine, &Wishes { mapping: false, ..Wishes::default() }).unwrap();
+    let text = serde_json::to_value(&planned).unwrap();
+    let (mut other, mut none) = (text.clone(), text.clone());
+    other["model"]["name"] = "a\nb".into();
+    other["model"]["bytes"] = 5.into();
+    none["streamed"] = vec!["blk.0\n\u{1b}[2J"].into();
+    for text in [other, none] {
+        let written = PlanFile::from_json(&text.to_string()).unwrap();
+        let error =
+            plan(&model, &machine, &Wishes { written: Some(written), ..Wishes::default() }).unwrap_err();
+        assert!(!error.to_string().contains(char::is_control), "{error}");
+    }
+}

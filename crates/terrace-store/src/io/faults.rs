@@ -121,12 +121,13 @@ fn parse_latency(text: &str) -> Result<Duration, &'static str> {
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let number: u64 = number.parse().map_err(|_| "a latency needs a number")?;
-    match unit {
-        "us" => Ok(Duration::from_micros(number)),
-        "ms" => Ok(Duration::from_millis(number)),
-        "s" => Ok(Duration::from_secs(number)),
-        _ => Err("a latency needs the unit us, ms or s"),
-    }
+    let scale: u64 = match unit {
+        "us" => 1,
+        "ms" => 1_000,
+        "s" => 1_000_000,
+        _ => return Err("a latency needs the unit us, ms or s"),
+    };
+    number.checked_mul(scale).map(Duration::from_micros).ok_or("the latency is out of range")
 }
 
 impl fmt::Display for FaultPlan {
@@ -192,6 +193,7 @@ mod tests {
             "latency=2@1",
             "latency=ms@1",
             "eio@1,",
+            "latency=18446744073709551615s@1",
         ] {
             let error = text.parse::<FaultPlan>().unwrap_err().to_string();
             assert!(error.contains("eio@100"), "{text}: {error}");

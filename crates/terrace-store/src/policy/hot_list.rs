@@ -16,6 +16,9 @@ use terrace_model::{ExpertId, LayerId};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HotList(pub Vec<(LayerId, ExpertId)>);
 
+/// The most bytes of a list: a million experts take half of it.
+const MOST_BYTES: u64 = 16 << 20;
+
 /// A line that is not an expert of a list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: `{text}` is not a layer number and an expert number")]
@@ -59,6 +62,11 @@ impl HotList {
     /// [`StoreError::HotList`] if the file cannot be read or is not a list.
     pub fn read(path: &Path) -> Result<Self, StoreError> {
         let failed = |reason: String| StoreError::HotList { path: path.to_owned(), reason };
+        // A trace may name the list, so the path may be any: a pipe or a device never ends.
+        let meta = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?;
+        if !meta.is_file() || meta.len() > MOST_BYTES {
+            return Err(failed(format!("it is not a file of at most {} bytes", MOST_BYTES)));
+        }
         let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
         text.parse().map_err(|error: ParseHotListError| failed(error.to_string()))
     }
@@ -135,8 +143,10 @@ mod tests {
             let error = format!("0 1\n{bad}\n").parse::<HotList>().unwrap_err();
             assert_eq!((error.line, error.text.as_str()), (2, bad));
         }
-        let error = HotList::read(Path::new("/nonexistent/list")).unwrap_err().to_string();
-        assert!(error.contains("/nonexistent/list"), "{error}");
+        for path in ["/nonexistent/list", "/dev/zero", "/"] {
+            let error = HotList::read(Path::new(path)).unwrap_err().to_string();
+            assert!(error.contains(path), "{error}");
+        }
     }
 
     #[test]

@@ -133,3 +133,48 @@ fn a_trace_that_became_too_long_ends_with_a_whole_pass() {
     assert!(!trace.passes.is_empty() && trace.passes.len() < 20, "{} passes", trace.passes.len());
     assert!(trace.passes.iter().all(|pass| pass.blocks.len() == 2));
 }
+
+/// A trace with one pass of a token, whose tensors are these.
+fn of_tensors(tensors: &[(u64, u32)], groups: &[TraceGroup]) -> Vec<u8> {
+    let most = i64::MAX.unsigned_abs();
+    let tensor = |&(len, experts)| TracedTensor {
+        extent: Extent { file: FileIndex(0), offset: 0, len },
+        layer: None,
+        experts: Some(experts),
+    };
+    let tensors = tensors.iter().map(tensor).collect();
+    let header = TraceHeader { alignment: 4096, files: vec![most], tensors, ..TraceHeader::default() };
+    let mut writer = TraceWriter::new(&header);
+    writer.pass();
+    for group in groups {
+        writer.block(group, &vec![0; group.top_k as usize]);
+    }
+    writer.finish(&RunRecord::default())
+}
+
+#[test]
+fn tensors_larger_than_all_disks_are_refused() {
+    let most = i64::MAX.unsigned_abs() - 1;
+    let one = of_tensors(&[(most, 1)], &[]);
+    assert_eq!(Trace::read(&one).unwrap().managed_bytes(), ByteSize(most));
+    // Each lies within the file, but their sum has more than 64 bits.
+    let three = of_tensors(&[(most, 1), (most, 1), (most, 1)], &[]);
+    assert!(matches!(Trace::read(&three), Err(TraceError::Number { .. })), "{:?}", Trace::read(&three));
+}
+
+#[test]
+fn groups_of_one_large_tensor_are_added_up_without_overflow() {
+    let half = 1 << 62;
+    let group = |experts, top_k| TraceGroup { tensors: vec![0; 3], experts, top_k };
+    let trace = Trace::read(&of_tensors(&[(half, 2)], &[group(2, 2), group(2, 1)])).unwrap();
+    assert_eq!(trace.bundle(&trace.groups[0]), ByteSize(3 * (half / 2)));
+    assert_eq!(trace.token_cycle(), ByteSize(u64::MAX));
+}
+
+#[test]
+fn a_short_trace_has_no_more_blocks_than_models_have() {
+    // 16 million blocks, for which a replay would make tables of a gigabyte.
+    let experts = 1 << 20;
+    let tensors = vec![(u64::from(experts), experts); 16];
+    assert!(matches!(Trace::read(&of_tensors(&tensors, &[])), Err(TraceError::Number { .. })));
+}
