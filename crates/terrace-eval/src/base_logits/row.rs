@@ -71,6 +71,9 @@ impl<'a> Row<'a> {
         if row.levels.contains(&TOP) && highest > ROUNDING {
             return Err(format!("positive log probability {highest}"));
         }
+        if row.scale * f64::from(TOP) > f64::from(REACH) + ROUNDING {
+            return Err(format!("log probabilities {} + {} * level reach too far", row.floor, row.scale));
+        }
         Ok(row)
     }
 
@@ -186,5 +189,7 @@ mod tests {
         assert!(of(1e-4, f32::NEG_INFINITY, 1).is_err());
         assert!(of(-1e-4, -8.0, 1).is_err());
         assert!(of(1.0, -8.0, u16::MAX).unwrap_err().contains("65527"));
+        // No probability is positive, but their products of two exponentials would not be numbers.
+        assert!(of(1.9e25, -1.7e38, 1).unwrap_err().contains("reach"));
     }
 }

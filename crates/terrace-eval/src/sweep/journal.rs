@@ -1,6 +1,7 @@
 //! The journal of a sweep: one JSON object per line, so that an interrupted sweep resumes.
 
 use super::error::SweepError;
+use super::number;
 use crate::divergence::DivergenceReport;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -53,11 +54,14 @@ impl TextIdentity {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "named as in the report that they come from")]
 pub struct Figures {
+    #[serde(with = "number")]
     pub perplexity: f64,
     pub perplexity_error: Option<f64>,
     /// Mean divergence from the base.
+    #[serde(with = "number")]
     pub kld: f64,
     pub kld_error: Option<f64>,
+    #[serde(with = "number")]
     pub kld_p99: f64,
     pub same_top: f64,
     /// Checksum over the likelihood and divergence of every position: equal only if all of them
@@ -150,6 +154,7 @@ pub struct MixRecord {
     /// Size of all subjects in bytes.
     pub bytes: u64,
     /// Predicted divergence, assuming that single ones add up.
+    #[serde(with = "number")]
     pub predicted: f64,
     /// The result.
     #[serde(flatten)]

@@ -115,7 +115,8 @@ impl Sweep<'_> {
         let baseline = self.baseline();
         let of = |subject: &Subject| {
             let donors = self.donors.iter().filter_map(|donor| self.journal.step(&subject.name, &donor.name));
-            let steps = donors.map(|step| Tried {
+            // A step with an infinite divergence is never chosen.
+            let steps = donors.filter(|step| step.figures.kld.is_finite()).map(|step| Tried {
                 donor: Some(step.donor.as_str()),
                 bytes: step.bytes,
                 change: step.figures.kld - baseline,

@@ -9,6 +9,7 @@ mod donors;
 mod error;
 mod journal;
 mod mix;
+mod number;
 mod run;
 mod subjects;
 

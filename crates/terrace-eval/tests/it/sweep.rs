@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use terrace_engine::{Refusal, ReloadError, ReloadReport, Replacement, Source};
 use terrace_eval::sweep::{
-    Donor, Figures, Grouping, Header, Journal, Record, Subjects, Sweep, SweepError, SweepModel, TextIdentity,
-    make_donor,
+    Donor, Figures, Grouping, Header, Journal, Record, Step, Subjects, Sweep, SweepError, SweepModel,
+    TextIdentity, make_donor,
 };
 use terrace_ggml::gguf;
 use terrace_ggml::quantize::WeightType;
@@ -285,4 +285,40 @@ fn journals_of_other_sweeps_are_refused() {
     // An incomplete header is rewritten.
     fs::write(setup.file(), b"{\"sweep\":1,\"mod").unwrap();
     assert!(setup.journal().unwrap().records.is_empty());
+}
+
+#[test]
+fn a_type_that_breaks_the_model_does_not_break_the_journal() {
+    let setup = setup(Grouping::Tensor);
+    let figures = Figures {
+        perplexity: f64::INFINITY,
+        perplexity_error: None,
+        kld: f64::INFINITY,
+        kld_error: Some(f64::NAN),
+        kld_p99: f64::INFINITY,
+        same_top: 0.0,
+        fingerprint: 1,
+    };
+    let (subject, donor) = (setup.subjects.0[0].name.clone(), setup.donors[0].name.clone());
+    let step = Step {
+        subject,
+        donor,
+        ty: "q2_K".into(),
+        bytes: 1,
+        figures,
+        swap_seconds: 0.5,
+        swap_bytes: 2,
+        seconds: 1.5,
+    };
+    setup.journal().unwrap().add(Record::Step(step.clone())).unwrap();
+    let journal = setup.journal().unwrap();
+    let read = journal.step(&step.subject, &step.donor).unwrap();
+    assert_eq!((read.figures.kld, read.figures.perplexity), (f64::INFINITY, f64::INFINITY));
+    // A mix without it is found all the same.
+    let all = setup.subjects.0.iter().map(|subject| subject.bytes).sum::<u64>() + setup.model.size().bytes();
+    let mut journal = journal;
+    let Setup { model, subjects, donors, copies, .. } = &setup;
+    let sweep = Sweep { model, subjects, donors, copies, journal: &mut journal };
+    let found = sweep.candidates(ByteSize(all), 2).unwrap();
+    assert!(found.iter().all(|mix| mix.predicted.is_finite()), "{found:?}");
 }
