@@ -3,6 +3,7 @@
 #   make demo      builds, runs the bundled model with streamed experts, and shows what was read
 #   make test      lints and all tests
 #   make test-all  the same, and what takes too long for every change
+#   make fuzz      every fuzz target for a minute: part of test-all
 #   make build     the release binary: target/release/terrace
 #   make dist      target/dist/terrace-VERSION-x86_64-linux.tar.gz, for other machines
 #   make dist-check  the same, and runs it on emulated processors (qemu-user)
@@ -10,7 +11,7 @@
 
 CARGO ?= cargo
 
-.PHONY: demo test test-all build dist dist-check lint deny prerequisites
+.PHONY: demo test test-all fuzz build dist dist-check lint deny prerequisites
 
 demo: build
 	@scripts/demo
@@ -22,11 +23,16 @@ test: prerequisites lint
 
 # Adds what takes too long for every change: all combinations of the exactness tests, many more reloads, large storms of
 # clients, five minutes of everything at once, interleavings of threads, and Miri where it is installed.
-test-all: test deny
+test-all: test deny fuzz
 	@scripts/model-check
 	@scripts/miri
 	THOROUGH_TESTS=1 $(CARGO) nextest run --release --package terrace-engine -- exactness reload
 	THOROUGH_TESTS=1 $(CARGO) nextest run --release --package terrace -- http_ soak::
+
+# A build of its own, with llama.cpp.
+fuzz: prerequisites
+	@scripts/fuzz --check
+	@scripts/fuzz all 60
 
 lint: prerequisites
 	$(CARGO) fmt --all --check

@@ -9,6 +9,9 @@ mod chat;
 mod engine;
 mod error;
 mod file_error;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 mod generate;
 mod generation;
 mod layer_skip;

@@ -10,6 +10,9 @@ mod base_logits;
 mod chunks;
 mod divergence;
 mod error;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 mod hellaswag;
 mod layers;
 mod perplexity;

@@ -5,6 +5,8 @@
 //! subcommand drives the engine. Text goes to stdout; everything about the run - progress,
 //! warnings, errors - goes to stderr.
 
+#![cfg_attr(fuzzing, no_main)]
+#![cfg_attr(fuzzing, allow(dead_code, reason = "the target `command_line` has another `main`"))]
 #![allow(clippy::disallowed_methods, reason = "the program reads the environment")]
 
 mod advice;
@@ -13,6 +15,8 @@ mod cli;
 mod commands;
 mod config;
 mod error;
+#[cfg(fuzzing)]
+mod fuzzing;
 mod hotswap_env;
 mod loading;
 mod open_files;
@@ -131,9 +135,10 @@ fn fail(error: &CliError) -> ExitCode {
 }
 
 /// Joins lines: causes come from many places, and a line break in one must not look like a second
-/// error.
+/// error. What a file or a server named must not control the terminal either.
 fn one_line(text: &str) -> String {
-    text.split(['\n', '\r']).map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ")
+    let parts = text.split(['\n', '\r']).map(str::trim).filter(|part| !part.is_empty());
+    terrace_model::printable(&parts.collect::<Vec<_>>().join("; "))
 }
 
 /// Warnings of Terrace itself always show. The libraries below it show only through the errors that

@@ -211,3 +211,18 @@ fn a_hostile_template_ends() {
     assert!(matches!(error, ChatTemplateError::Render { .. }), "{error:?}");
     assert!(render("{{ strftime_now('%Q') }}", &[], false).is_err());
 }
+
+#[test]
+fn the_seeds_of_the_fuzz_target_are_rendered_or_refused() {
+    let seeds = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/chat_template");
+    let mut rendered = 0;
+    for seed in std::fs::read_dir(seeds).unwrap() {
+        let text = std::fs::read_to_string(seed.unwrap().path()).unwrap();
+        let source = text.split('\0').next().unwrap();
+        match render(source, &talk(), true) {
+            Ok(_) => rendered += 1,
+            Err(error) => assert!(!error.to_string().contains('\n'), "{error}"),
+        }
+    }
+    assert!(rendered > 2, "{rendered}");
+}

@@ -4,6 +4,8 @@
 //! their own ([`worker`]), which has little memory and time and ends without harm; every failure is
 //! an error.
 
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod jinja;
 mod process;
 mod template;

@@ -77,15 +77,7 @@ impl Process {
         self.socket.set_write_timeout(Some(PATIENCE))?;
         write_frame(&mut self.socket, ask)?;
         let mut reader = Patient { socket: &self.socket, until: Instant::now() + PATIENCE };
-        let frame = read_frame(&mut reader, MOST_ERROR)?.ok_or(io::ErrorKind::UnexpectedEof)?;
-        match serde_json::from_slice(&frame)? {
-            Told::Error(error) => Ok(Err(error)),
-            Told::Text(len) => {
-                let mut text = String::new();
-                let got = reader.take(len).read_to_string(&mut text)?;
-                if got as u64 == len { Ok(Ok(text)) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
-            }
-        }
+        read_answer(&mut reader)
     }
 
     /// Ends it after an exchange has failed, and says why that was.
@@ -116,6 +108,22 @@ impl Drop for Process {
         // It holds nothing that would be lost. Both fail only if it has been waited for.
         let _ = child.kill();
         let _ = child.wait();
+    }
+}
+
+/// Reads a worker's answer.
+///
+/// # Errors
+/// Those of `reader`, and [`io::ErrorKind::InvalidData`] if it is none.
+pub(super) fn read_answer(reader: &mut impl Read) -> io::Result<Result<String, ChatTemplateError>> {
+    let frame = read_frame(reader, MOST_ERROR)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+    match serde_json::from_slice(&frame)? {
+        Told::Error(error) => Ok(Err(error)),
+        Told::Text(len) => {
+            let mut text = String::new();
+            let got = reader.take(len).read_to_string(&mut text)?;
+            if got as u64 == len { Ok(Ok(text)) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+        }
     }
 }
 

@@ -79,7 +79,7 @@ pub fn enter() -> Option<ExitCode> {
         let work = std::thread::Builder::new().stack_size(STACK).spawn(|| {
             let mut socket = File::from(io::stdin().as_fd().try_clone_to_owned()?);
             limit()?;
-            work(&mut socket)
+            work(&mut socket, grant_time)
         });
         let ended = work.map(|thread| thread.join());
         if matches!(ended, Ok(Ok(Ok(())))) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -113,11 +113,11 @@ fn grant_time() -> io::Result<()> {
     Ok(setrlimit(Resource::Cpu, Rlimit { current, maximum })?)
 }
 
-/// Answers requests until there are no more.
-fn work(socket: &mut File) -> io::Result<()> {
+/// Answers requests until there are no more. Calls `grant` before each.
+pub(super) fn work(socket: &mut (impl Read + Write), grant: fn() -> io::Result<()>) -> io::Result<()> {
     let mut template = None;
     while let Some(request) = read_frame(socket, u64::MAX)? {
-        grant_time()?;
+        grant()?;
         let answer = match (serde_json::from_slice(&request)?, &template) {
             (Ask::Parse(source), _) => Jinja::parse(&source.text, &source.bos, &source.eos).map(|parsed| {
                 template = Some(parsed);

@@ -56,6 +56,12 @@ impl UsageFile {
         Self { path: dir.join(model.file_stem()).with_added_extension("json"), model }
     }
 
+    /// Where it is.
+    #[cfg(fuzzing)]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Reads the counts; empty if there is no file. Only layers of `shape` are returned, with as
     /// many experts as there.
     ///

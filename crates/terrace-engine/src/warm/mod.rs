@@ -2,6 +2,8 @@
 //! run.
 
 mod file;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 
 use crate::error::EngineError;
 use crate::load::progress::LoadProgress;

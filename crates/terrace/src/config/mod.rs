@@ -6,6 +6,8 @@
 
 mod aliases;
 mod file;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod layers;
 mod names;
 pub mod preset;

@@ -41,11 +41,30 @@ pub struct Preset {
 
 /// A file: the presets of one model, for all machines that share the directory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Wire {
+pub(super) struct Wire {
     format: String,
     version: u32,
     model: FileIdentity,
     presets: Vec<Preset>,
+}
+
+/// Reads the contents of a file.
+///
+/// # Errors
+/// What is wrong, in one line.
+pub(super) fn read_text(text: &str) -> Result<Wire, String> {
+    // The version first, since the rest of another version may differ.
+    #[derive(Deserialize)]
+    struct Head {
+        format: String,
+        version: u32,
+    }
+    let unreadable = |error: serde_json::Error| format!("not a preset file: {error}");
+    let Head { format, version } = serde_json::from_str(text).map_err(unreadable)?;
+    if format != FORMAT || version != VERSION {
+        return Err(format!("the format is `{format}` version {version}, not `{FORMAT}` version {VERSION}"));
+    }
+    serde_json::from_str(text).map_err(unreadable)
 }
 
 /// The file for presets of a model.
@@ -88,20 +107,7 @@ impl Place {
     fn read_all(&self) -> Result<Vec<Preset>, String> {
         let text = read_cache_file(&self.path, MAX_FILE).map_err(|error| self.wrong(&error.to_string()))?;
         let Some(text) = text else { return Ok(Vec::new()) };
-        // The version first, since the rest of another version may differ.
-        #[derive(Deserialize)]
-        struct Head {
-            format: String,
-            version: u32,
-        }
-        let unreadable = |error: serde_json::Error| self.wrong(&format!("not a preset file: {error}"));
-        let Head { format, version } = serde_json::from_str(&text).map_err(unreadable)?;
-        if format != FORMAT || version != VERSION {
-            let reason =
-                format!("the format is `{format}` version {version}, not `{FORMAT}` version {VERSION}");
-            return Err(self.wrong(&reason));
-        }
-        let wire: Wire = serde_json::from_str(&text).map_err(unreadable)?;
+        let wire = read_text(&text).map_err(|reason| self.wrong(&reason))?;
         if wire.model != self.model {
             return Err(self.wrong(&format!("it belongs to another model, `{}`", wire.model.name)));
         }

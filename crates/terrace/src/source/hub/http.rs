@@ -201,10 +201,15 @@ impl Answer {
 }
 
 /// Where an answer to a request for `from` redirects to; `None` means nowhere that is understood.
-///
-/// A path must be one in everybody's eyes: `//host` and `/\host` are another host's name in some.
 pub fn redirection(from: &Uri, answer: &Answer) -> Option<Uri> {
     let to = answer.text(LOCATION.as_str()).filter(|_| answer.status.is_redirection())?;
+    resolved(from, to)
+}
+
+/// What a `Location` in an answer to a request for `from` means.
+///
+/// A path must be one in everybody's eyes: `//host` and `/\host` are another host's name in some.
+pub(super) fn resolved(from: &Uri, to: &str) -> Option<Uri> {
     let scheme = to.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
     if matches!(scheme.as_deref(), Some("http" | "https")) {
         return to.parse().ok();

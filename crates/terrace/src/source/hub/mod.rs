@@ -7,6 +7,8 @@ mod arriving;
 mod cache;
 mod download;
 pub mod error;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod header;
 mod http;
 mod metadata;
