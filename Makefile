@@ -22,12 +22,13 @@ test: prerequisites lint
 	$(CARGO) nextest run --release --workspace
 
 # Adds what takes too long for every change: all combinations of the exactness tests, many more reloads, large storms of
-# clients, five minutes of everything at once, interleavings of threads, and Miri where it is installed.
+# clients, five minutes of everything at once, interleavings of threads, Miri where it is installed, and 200 kills of
+# everything that is written.
 test-all: test deny fuzz
 	@scripts/model-check
 	@scripts/miri
 	THOROUGH_TESTS=1 $(CARGO) nextest run --release --package terrace-engine -- exactness reload
-	THOROUGH_TESTS=1 $(CARGO) nextest run --release --package terrace -- http_ soak::
+	THOROUGH_TESTS=1 $(CARGO) nextest run --release --package terrace -- crash http_ soak::
 
 # A build of its own, with llama.cpp.
 fuzz: prerequisites

@@ -75,6 +75,9 @@ pub enum Unfit {
     /// Plain llama.cpp cannot skip layers.
     #[error("stock llama.cpp cannot skip layers")]
     StockLayers,
+    /// Plain llama.cpp reads the file itself.
+    #[error("stock llama.cpp reads its files itself, so nothing of them can be verified")]
+    StockVerify,
     /// The fault plan is invalid.
     #[error("invalid fault plan: {0}")]
     Faults(String),
@@ -93,6 +96,8 @@ pub enum ReadingChoice {
     Faults,
     /// Files may be written to while the model is loaded.
     Reloads,
+    /// What is read is compared with checksums.
+    Verify,
 }
 
 impl fmt::Display for ReadingChoice {
@@ -103,6 +108,7 @@ impl fmt::Display for ReadingChoice {
             Self::Direct => "choosing direct or buffered reads",
             Self::Faults => "injecting read faults",
             Self::Reloads => "reloading changed files",
+            Self::Verify => "verifying what is read",
         })
     }
 }

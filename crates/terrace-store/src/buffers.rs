@@ -132,6 +132,17 @@ impl IoBuf {
         self.target
     }
 
+    /// Returns `len` bytes of the window, from byte `skip` on. Its request must have been reported,
+    /// and its bytes must not have been handed to a consumer yet.
+    pub fn arrived(&self, skip: usize, len: usize) -> &[u8] {
+        assert!(skip.checked_add(len).is_some_and(|end| end <= self.target.len), "bytes within the window");
+        // SAFETY: the range is within this window (asserted), whose memory is initialised and lives
+        // as long as `self`; its request has been reported, so neither the kernel nor a thread of an
+        // engine writes to it, and the store, which the caller borrows, is the only one that
+        // passes it on.
+        unsafe { std::slice::from_raw_parts(self.target.address.add(skip), len) }
+    }
+
     /// Copies `dst.len` bytes, from byte `skip` of the window on, into `dst`.
     pub fn copy_to(&self, skip: usize, dst: Target) {
         assert!(skip + dst.len <= self.target.len, "a copy within the window");
@@ -171,6 +182,15 @@ impl Target {
     /// Returns the first `len` bytes, or all if there are fewer.
     pub fn first(self, len: usize) -> Self {
         Self { len: self.len.min(len), ..self }
+    }
+
+    /// Inverts a bit of the byte at `at`, for a fault. The request that it belongs to must have ended
+    /// and not been reported yet.
+    pub fn flip(self, at: usize) {
+        assert!(at < self.len, "byte {at} of {}", self.len);
+        // SAFETY: the byte is within the window (asserted), which the in-flight table keeps until
+        // the request is reported; the request has ended, so nothing else writes to it.
+        unsafe { *self.address.add(at) ^= 1 };
     }
 
     /// Calls `pread` once to fill it.

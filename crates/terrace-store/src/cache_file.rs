@@ -3,7 +3,8 @@
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// The ending of a file that is being written.
 const SUFFIX: &str = ".part";
@@ -13,9 +14,19 @@ const SUFFIX: &str = ".part";
 /// # Errors
 /// Errors of the system, and [`ErrorKind::InvalidData`] if the file is not text.
 pub fn read_cache_file(path: &Path, most: u64) -> io::Result<Option<String>> {
-    let mut text = String::new();
+    let text =
+        |bytes| String::from_utf8(bytes).map_err(|error| io::Error::new(ErrorKind::InvalidData, error));
+    read_cache_bytes(path, most)?.map(text).transpose()
+}
+
+/// Reads the file, up to `most` bytes; `None` if it does not exist.
+///
+/// # Errors
+/// Errors of the system.
+pub(crate) fn read_cache_bytes(path: &Path, most: u64) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
     match File::open(path) {
-        Ok(file) => file.take(most).read_to_string(&mut text).map(|_| Some(text)),
+        Ok(file) => file.take(most).read_to_end(&mut bytes).map(|_| Some(bytes)),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
         Err(error) => Err(error),
     }
@@ -46,6 +57,23 @@ pub fn replace_cache_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// Errors of the system.
 pub fn try_cache_file(path: &Path) -> io::Result<()> {
     beside(path).map(drop)
+}
+
+/// Removes the files beside `path`, with the same ending, that were written first, so that at most
+/// `most` are left. A failure is not an error: they only take space.
+pub fn forget_oldest(path: &Path, most: usize) {
+    let Some(files) = path.parent().and_then(|dir| fs::read_dir(dir).ok()) else { return };
+    let mut files: Vec<(SystemTime, PathBuf)> = files
+        .flatten()
+        .filter(|file| file.path().extension() == path.extension() && file.path() != path)
+        .filter_map(|file| Some((file.metadata().ok()?.modified().ok()?, file.path())))
+        .collect();
+    files.sort();
+    let excess = (files.len() + 1).saturating_sub(most);
+    for (_, path) in files.into_iter().take(excess) {
+        // Another process may have removed it already.
+        let _ = fs::remove_file(path);
+    }
 }
 
 /// Makes a locked file in the directory of `path`, and removes those that killed processes left.

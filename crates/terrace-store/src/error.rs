@@ -82,6 +82,25 @@ pub enum StoreError {
         /// Number of bytes that the file still had.
         got: u64,
     },
+    /// Bytes are not those that the file had at first, as its checksums say.
+    #[error(
+        "{tensor} has other bytes than at first ({len} bytes at offset {offset} of {}): checksum {found:08x}, expected {expected:08x}",
+        path.display()
+    )]
+    Checksum {
+        /// The file.
+        path: PathBuf,
+        /// The tensor, with the expert in brackets if it is one expert's part.
+        tensor: String,
+        /// Offset of its bytes in the file.
+        offset: u64,
+        /// Number of its bytes.
+        len: u64,
+        /// Checksum (CRC-32) that it should have.
+        expected: u32,
+        /// Checksum of what was read.
+        found: u32,
+    },
     /// The arena cannot hold a single block.
     #[error("the RAM budget is too small: {tensor} alone needs {needed} ({} bytes), the budget is {budget}", needed.0)]
     BudgetTooSmall {

@@ -46,6 +46,8 @@ pub(crate) enum Failure {
     Os(i32),
     /// The file ends at this offset.
     Eof { end: u64 },
+    /// The bytes have another checksum than they should have.
+    Checksum { expected: u32, found: u32 },
 }
 
 /// What a fetch learns about a block that it leased.

@@ -53,6 +53,12 @@ pub struct StoreStats {
     pub filled_bytes: ByteSize,
     /// Failed reads of guesses and of filling.
     pub background_failures: u64,
+    /// Blocks and other reads whose checksums were compared ([`verify`](crate::Store::verify)).
+    pub verified: u64,
+    /// How many times a checksum was not the expected one.
+    pub mismatches: u64,
+    /// Blocks and other reads that had the expected checksum when they were read again.
+    pub healed: u64,
     /// Bytes of slots in use now (loading and resident).
     pub resident: ByteSize,
     /// Blocks resident now.
@@ -95,6 +101,9 @@ impl StoreStats {
             filled: self.filled.saturating_sub(earlier.filled),
             filled_bytes: self.filled_bytes.saturating_sub(earlier.filled_bytes),
             background_failures: self.background_failures.saturating_sub(earlier.background_failures),
+            verified: self.verified.saturating_sub(earlier.verified),
+            mismatches: self.mismatches.saturating_sub(earlier.mismatches),
+            healed: self.healed.saturating_sub(earlier.healed),
             ..*self
         }
     }

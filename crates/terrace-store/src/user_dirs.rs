@@ -18,4 +18,9 @@ impl UserDirs {
     pub fn device_settings(&self) -> DeviceSettings {
         self.cache.as_ref().map_or(DeviceSettings::Off, |dir| DeviceSettings::At(dir.join("io.json")))
     }
+
+    /// Returns where checksums of models are kept: the folder `checksums` in the cache directory.
+    pub fn checksums(&self) -> Option<PathBuf> {
+        self.cache.as_ref().map(|dir| dir.join("checksums"))
+    }
 }

@@ -15,6 +15,9 @@ use terrace_server::{Reason, ServerError};
 /// How the standard library ends messages of EMFILE.
 const TOO_MANY_FILES: &str = "(os error 24)";
 
+/// A part of every message about bytes that do not have their checksum.
+const OTHER_BYTES: &str = " has other bytes than at first ";
+
 /// The hint for a mapped file that can no longer be read, which ends the process at once.
 pub const MAPPED_FILE_FAILED: &str = "--stream none reads weights into RAM once, at load";
 
@@ -27,6 +30,9 @@ pub fn hint(error: &CliError) -> Option<String> {
         return Some(
             "ask the administrator to raise `ulimit -n`, or merge the model's files with `terrace quantize MODEL OUT --type COPY`".into(),
         );
+    }
+    if error.to_string().contains(OTHER_BYTES) {
+        return Some("the disk, its connection or memory is failing, or the file is damaged: check them, and get the file again".into());
     }
     match error {
         CliError::Interrupted | CliError::Io { .. } | CliError::Gguf(_) | CliError::Replay(_) => None,
@@ -134,6 +140,7 @@ fn on_unfit(unfit: &Unfit) -> Option<String> {
                 ReadingChoice::Direct => "--direct",
                 ReadingChoice::Faults => "--inject-fault",
                 ReadingChoice::Reloads => "--watch or --reload-loop",
+                ReadingChoice::Verify => "--verify",
             };
             Some(format!("leave out --mmap or {option}"))
         }

@@ -26,6 +26,7 @@ mod source;
 mod term;
 mod user_dirs;
 mod watch;
+mod whole_file;
 
 use clap::CommandFactory;
 use cli::{Cli, Command};

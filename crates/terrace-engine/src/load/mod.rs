@@ -9,6 +9,7 @@ mod plan_file;
 pub mod progress;
 mod scene;
 pub mod split;
+mod verify;
 mod weights;
 mod wishes;
 
@@ -90,6 +91,9 @@ pub fn load(
         }
     };
     check_kind(&loaded.model, &scene)?;
+    if options.io.verify {
+        verify::begin(&loaded, &header, options, progress)?;
+    }
     loaded.fill_resident(progress)?;
     let context = context(&loaded, &scene, &mut report, interrupt, observer)?;
     let load_ms = begin.elapsed().as_secs_f64() * 1e3;
@@ -134,6 +138,9 @@ fn check(scene: &Scene<'_>, report: &PlanReport) -> Result<(), EngineError> {
     let repacked = ByteSize(2 * file.size().bytes()) + needed;
     if options.mode == (Mode::Stock { repack: true }) && repacked > available {
         return Err(Unfit::RepackTooLarge { needed: repacked, available }.into());
+    }
+    if options.io.verify && matches!(options.mode, Mode::Stock { .. }) {
+        return Err(Unfit::StockVerify.into());
     }
     match (options.mode, options.placement.stream, reading_choice(options)) {
         (Mode::Terrace, Manage::Mapped, Some(choice)) => Err(Unfit::MappedAndRead { choice }.into()),

@@ -16,6 +16,7 @@ pub fn reading_choice(options: &Options) -> Option<ReadingChoice> {
         (options.io.direct != DirectChoice::Auto, ReadingChoice::Direct),
         (options.testing.faults.is_some(), ReadingChoice::Faults),
         (options.reload.allowed, ReadingChoice::Reloads),
+        (options.io.verify, ReadingChoice::Verify),
     ]
     .into_iter()
     .find_map(|(given, choice)| given.then_some(choice))

@@ -14,10 +14,19 @@ pub struct IoOptions {
     pub queue_depth: Option<u32>,
     /// Maximum size of a request; `None` means the value measured for the device.
     pub request_size: Option<ByteSize>,
+    /// Whether everything that is read is compared with checksums of what the files held at first.
+    /// Rules out mappings of the files.
+    pub verify: bool,
 }
 
 impl Default for IoOptions {
     fn default() -> Self {
-        Self { engine: IoChoice::Auto, direct: DirectChoice::Auto, queue_depth: None, request_size: None }
+        Self {
+            engine: IoChoice::Auto,
+            direct: DirectChoice::Auto,
+            queue_depth: None,
+            request_size: None,
+            verify: false,
+        }
     }
 }

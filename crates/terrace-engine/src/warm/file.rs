@@ -1,12 +1,10 @@
 //! Statistics of a model's experts, in a file that may be deleted at any time.
 
 use serde::{Deserialize, Serialize};
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 use terrace_backend::ExpertUsage;
 use terrace_model::identity::FileIdentity;
-use terrace_store::{read_cache_file, replace_cache_file};
+use terrace_store::{forget_oldest, read_cache_file, replace_cache_file};
 
 const FORMAT: &str = "terrace-experts";
 const VERSION: u32 = 1;
@@ -109,24 +107,8 @@ impl UsageFile {
             return Err(self.wrong(format!("{} bytes are too many (at most {MAX_FILE})", text.len())));
         }
         replace_cache_file(&self.path, &text).map_err(|error| self.wrong(error.to_string()))?;
-        self.forget_oldest();
+        forget_oldest(&self.path, MAX_MODELS);
         Ok(())
-    }
-
-    fn forget_oldest(&self) {
-        let Some(files) = self.path.parent().and_then(|dir| fs::read_dir(dir).ok()) else { return };
-        let mut files: Vec<(SystemTime, PathBuf)> = files
-            .filter_map(|file| {
-                Some((file.as_ref().ok()?.metadata().ok()?.modified().ok()?, file.ok()?.path()))
-            })
-            .filter(|(_, path)| path.extension().is_some_and(|ext| ext == "json") && *path != self.path)
-            .collect();
-        files.sort();
-        let excess = files.len().saturating_sub(MAX_MODELS - 1);
-        for (_, path) in &files[..excess] {
-            // Another process may have removed it already.
-            let _ = fs::remove_file(path);
-        }
     }
 
     fn wrong(&self, reason: String) -> UsageFileError {

@@ -1,6 +1,6 @@
 use super::*;
-use std::fs::File;
-use std::time::Duration;
+use std::fs::{self, File};
+use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
 use terrace_backend::{Cut, Layout};
 use terrace_model::{Extent, FileIndex, Shape, TensorInfo, TensorType};

@@ -3,10 +3,11 @@
 use crate::reloading::{dir, options, write};
 use crate::served::{Heard, PLAIN, ask, job, serve};
 use std::path::Path;
-use terrace_engine::options::TestingOptions;
+use terrace_engine::options::{IoOptions, TestingOptions};
 use terrace_engine::serving::{Serving, ServingOptions};
 use terrace_engine::{EngineError, Options};
 use terrace_plan::Manage;
+use terrace_store::UserDirs;
 use terrace_testkit::{Arch, Spec};
 
 const TENSOR: &str = "blk.1.ffn_up_exps.weight";
@@ -22,20 +23,22 @@ fn both(serving: &Serving) -> [Heard; 2] {
     jobs.map(|job| ask(serving, job).unwrap()).map(|told| told.all())
 }
 
-#[test]
-fn a_place_that_is_never_readable_fails_only_the_answers_that_need_it() {
+/// Serves a model of which some experts have a place that is always read as `fault`, one expert
+/// after another, until one is needed by the second job and not by the first: then the first
+/// succeeds and the second fails with an error that contains `text`, as often as they are asked.
+fn only_who_needs_it_fails(fault: &str, options: impl Fn(&Path, Option<String>) -> Options, text: &[&str]) {
     let dir = dir();
     let spec = Spec::new(Arch::Qwen3Moe);
     let model = write(&spec, dir.path().join("model.gguf"));
     let extent = terrace_ggml::gguf::read(&model).unwrap().tensor(TENSOR).unwrap().extent;
     let len = extent.len / u64::from(spec.experts);
     let two = ServingOptions { slots: 2, ..PLAIN };
-    let golden = both(&serve(with_faults(&model, None), two)).map(|heard| heard.end.unwrap().tokens);
+    let golden = both(&serve(options(&model, None), two)).map(|heard| heard.end.unwrap().tokens);
     let mut tried = 0;
-    // An expert that the second job needs and the first does not.
     let found = (0..u64::from(spec.experts)).any(|expert| {
         let bad = extent.offset + expert * len + len / 2;
-        let serving = serve(with_faults(&model, Some(format!("eio@bytes:{bad}..{}", bad + 1))), two);
+        let faults = format!("{fault}@bytes:{bad}..{}", bad + 1);
+        let serving = serve(options(&model, Some(faults)), two);
         tried += 1;
         let differs = |[good, bad]: &[Heard; 2]| good.end.is_ok() && bad.end.is_err();
         let mut heard = both(&serving);
@@ -47,12 +50,30 @@ fn a_place_that_is_never_readable_fails_only_the_answers_that_need_it() {
             let [good, bad] = heard;
             assert_eq!(good.end.unwrap().tokens, golden[0]);
             let error = bad.end.unwrap_err();
-            let text = error.to_string();
-            assert!(matches!(error, EngineError::Context(_)) && text.contains(TENSOR), "{text}");
-            assert!(text.contains("model.gguf") && text.contains("Input/output error"), "{text}");
+            let message = error.to_string();
+            assert!(matches!(error, EngineError::Context(_)) && message.contains(TENSOR), "{message}");
+            let has_all = text.iter().all(|text| message.contains(text));
+            assert!(message.contains("model.gguf") && has_all, "{message}");
             heard = both(&serving);
         }
         true
     });
     assert!(found, "{tried} experts, and each is needed by both jobs or by none");
+}
+
+#[test]
+fn a_place_that_is_never_readable_fails_only_the_answers_that_need_it() {
+    only_who_needs_it_fails("eio", with_faults, &["Input/output error"]);
+}
+
+/// Checksums are made by a load without faults, and kept for the others.
+#[test]
+fn a_place_that_changes_silently_fails_only_the_answers_that_need_it() {
+    let user = dir();
+    let verifying = |model: &Path, faults: Option<String>| Options {
+        io: IoOptions { verify: true, ..IoOptions::default() },
+        user: UserDirs { config: None, cache: Some(user.path().to_owned()) },
+        ..with_faults(model, faults)
+    };
+    only_who_needs_it_fails("flip", verifying, &["has other bytes than at first", "checksum", "expected"]);
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use terrace_engine::options::{PlacementOptions, ReloadOptions, TestingOptions};
+use terrace_engine::options::{IoOptions, PlacementOptions, ReloadOptions, TestingOptions};
 use terrace_engine::{Engine, EngineError, OnReload, Options, ReloadError, ReloadReport, Session};
 use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
@@ -653,5 +653,31 @@ fn clients_get_the_answer_of_one_epoch_whatever_is_reloaded_meanwhile() {
         eprintln!("{manage}: {whole:?} answers of one epoch, {straddling} of several");
         let enough = reloads / 5;
         assert!(whole.iter().all(|&answers| answers > enough), "{manage}: {whole:?} {straddling}");
+    }
+}
+
+/// Tensors of a changed file, or of another file, have no checksums of the load; the others keep
+/// theirs.
+#[test]
+fn a_verified_model_can_be_reloaded() {
+    let scene = scene();
+    for manage in [Manage::Experts, Manage::None] {
+        let golden = [&scene.base, &scene.expert].map(|path| Scene::fresh(path, manage));
+        scene.rename_from(&scene.base);
+        let io = IoOptions { verify: true, ..IoOptions::default() };
+        let mut engine = load(Options { io, ..scene.options(manage) });
+        assert_eq!(trace(&mut engine), golden[0]);
+        scene.rename_from(&scene.expert);
+        assert_eq!(names(&engine.reload_changed().unwrap()), [EXPERT]);
+        assert_eq!(trace(&mut engine), golden[1]);
+        scene.overwrite_from(&scene.base);
+        reloading::settle(&scene.model);
+        engine.reload_changed().unwrap();
+        for _ in 0..2 {
+            assert_eq!(trace(&mut engine), golden[0]);
+        }
+        let stats = engine.store_stats().unwrap();
+        assert_eq!((stats.mismatches, stats.healed), (0, 0), "{manage}");
+        assert!(manage == Manage::None || stats.verified > 0);
     }
 }

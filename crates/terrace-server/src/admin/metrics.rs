@@ -88,6 +88,9 @@ fn weights(text: &mut Exposition, store: &StoreStats) {
         store.stall.as_secs_f64(),
     );
     text.counter("store_io_seconds_total", "Time with a read in flight", store.io_busy.as_secs_f64());
+    text.counter("store_verified_total", "Reads compared with checksums", store.verified);
+    text.counter("store_mismatches_total", "Reads that had a wrong checksum", store.mismatches);
+    text.counter("store_healed_total", "Wrong reads that were right when repeated", store.healed);
     text.counter("store_speculated_total", "Blocks read on a guess", store.speculated);
     text.counter("store_speculation_used_total", "Guesses that were right", store.speculation_used);
     text.gauge("store_resident_bytes", "Bytes of weights in slots", store.resident.bytes());

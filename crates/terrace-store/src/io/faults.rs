@@ -20,6 +20,8 @@ pub(crate) enum Fault {
     Eof,
     /// The read claims to have read more than was requested.
     Long,
+    /// A bit of the bytes is inverted, without an error.
+    Flip,
     /// The result is delayed.
     Latency(Duration),
 }
@@ -29,8 +31,8 @@ pub(crate) enum Fault {
 /// Written as `fault@requests`, separated by commas: `eio@100`, `short@5,latency=2ms@10..20`,
 /// `eintr@1..`. Requests are counted from 1 in the order in which they are passed to the engine,
 /// including retries; `a..b` ends before `b`. `fault@bytes:a..b` means all requests that read some of
-/// these bytes of a file. Faults are `eio`, `eintr`, `eagain`, `short`, `eof`, `long`, and `latency=N`
-/// with the unit `us`, `ms` or `s`.
+/// these bytes of a file. Faults are `eio`, `eintr`, `eagain`, `short`, `eof`, `long`, `flip`, and
+/// `latency=N` with the unit `us`, `ms` or `s`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FaultPlan {
     rules: Vec<(Fault, When)>,
@@ -47,13 +49,16 @@ enum When {
 
 impl FaultPlan {
     /// Returns the faults of the `number`-th request, counted from 1, which reads these bytes of a
-    /// file.
-    pub(crate) fn faults(&self, number: u64, reads: Range<u64>) -> impl Iterator<Item = Fault> + '_ {
-        let is_met = move |when: &When| match when {
-            When::Requests(requests) => requests.contains(&number),
-            When::Bytes(bytes) => bytes.start < reads.end && reads.start < bytes.end,
+    /// file, each with the place in the request that it concerns.
+    pub(crate) fn faults(&self, number: u64, reads: Range<u64>) -> impl Iterator<Item = (Fault, u64)> + '_ {
+        let place = move |when: &When| match when {
+            When::Requests(requests) => requests.contains(&number).then(|| (reads.end - reads.start) / 2),
+            When::Bytes(bytes) => {
+                let from = bytes.start.max(reads.start);
+                (from < bytes.end.min(reads.end)).then(|| from - reads.start)
+            }
         };
-        self.rules.iter().filter(move |(_, when)| is_met(when)).map(|(fault, _)| *fault)
+        self.rules.iter().filter_map(move |(fault, when)| Some((*fault, place(when)?)))
     }
 }
 
@@ -88,6 +93,7 @@ fn parse_rule(rule: &str) -> Result<(Fault, When), &'static str> {
         "short" => Fault::Short,
         "eof" => Fault::Eof,
         "long" => Fault::Long,
+        "flip" => Fault::Flip,
         _ => {
             Fault::Latency(parse_latency(fault.strip_prefix("latency=").ok_or("this fault does not exist")?)?)
         }
@@ -141,6 +147,7 @@ impl fmt::Display for FaultPlan {
                 Fault::Short => f.write_str("short")?,
                 Fault::Eof => f.write_str("eof")?,
                 Fault::Long => f.write_str("long")?,
+                Fault::Flip => f.write_str("flip")?,
                 Fault::Latency(time) => write!(f, "latency={}us", time.as_micros())?,
             }
             let (place, range) = match when {
@@ -167,15 +174,18 @@ mod tests {
         let plan: FaultPlan = "short@5, latency=2ms@5..20,eio@100,eintr@7..".parse().unwrap();
         assert_eq!(plan.to_string(), "short@5,latency=2000us@5..20,eio@100,eintr@7..");
         assert_eq!(plan.to_string().parse(), Ok(plan.clone()));
-        let at = |number| plan.faults(number, 0..0).collect::<Vec<_>>();
+        let at = |number| plan.faults(number, 0..0).map(|(fault, _)| fault).collect::<Vec<_>>();
         assert_eq!(at(4), []);
         assert_eq!(at(5), [Fault::Short, Fault::Latency(Duration::from_millis(2))]);
         assert_eq!(at(20), [Fault::Eintr]);
         assert_eq!(at(100), [Fault::Eio, Fault::Eintr]);
         let plan: FaultPlan = "eio@bytes:100..200,long@3".parse().unwrap();
         assert_eq!(plan.to_string(), "eio@bytes:100..200,long@3");
-        let reads = |from, to| plan.faults(1, from..to).count();
-        assert_eq!([reads(0, 100), reads(0, 101), reads(199, 300), reads(200, 300)], [0, 1, 1, 0]);
+        let reads = |from, to| plan.faults(1, from..to).map(|(_, place)| place).collect::<Vec<_>>();
+        assert_eq!([reads(0, 100), reads(200, 300)], [[], []] as [[u64; 0]; 2]);
+        assert_eq!([reads(0, 101), reads(110, 300), reads(199, 300)], [[100], [0], [0]]);
+        let plan: FaultPlan = "flip@7".parse().unwrap();
+        assert_eq!(plan.faults(7, 1000..1010).collect::<Vec<_>>(), [(Fault::Flip, 5)]);
     }
 
     #[test]

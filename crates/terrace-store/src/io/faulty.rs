@@ -2,6 +2,7 @@
 
 use super::engine::{Completion, IoEngine, Request};
 use super::faults::{Fault, FaultPlan};
+use crate::buffers::Target;
 use crate::clock::Clock;
 use rustix::io::Errno;
 use std::fs::File;
@@ -23,6 +24,8 @@ pub(crate) struct Faulty {
     in_inner: usize,
     /// When the result of each request, by tag, may be reported, if it is delayed.
     due: Vec<Option<Instant>>,
+    /// The byte of each request, by tag, of which a bit is to be inverted.
+    flips: Vec<Option<(Target, usize)>>,
     /// Results that are held back, and when they are due; `None` means now.
     held: Vec<(Option<Instant>, Completion)>,
     scratch: Vec<Completion>,
@@ -30,9 +33,9 @@ pub(crate) struct Faulty {
 
 impl Faulty {
     pub fn new(inner: Box<dyn IoEngine>, plan: FaultPlan, align: usize, depth: u32, clock: Clock) -> Self {
-        let due = vec![None; depth as usize];
+        let (due, flips) = (vec![None; depth as usize], vec![None; depth as usize]);
         let (held, scratch) = (Vec::new(), Vec::new());
-        Self { inner, plan, clock, align, pushed: 0, in_inner: 0, due, held, scratch }
+        Self { inner, plan, clock, align, pushed: 0, in_inner: 0, due, flips, held, scratch }
     }
 
     fn take_due(&mut self, out: &mut Vec<Completion>) {
@@ -54,15 +57,16 @@ impl IoEngine for Faulty {
 
     fn push(&mut self, mut request: Request) -> io::Result<()> {
         self.pushed += 1;
-        let (mut result, mut latency) = (None, None);
+        let (mut result, mut latency, mut flip) = (None, None, None);
         let reads = request.offset..request.offset + request.target.len as u64;
-        for fault in self.plan.faults(self.pushed, reads) {
+        for (fault, place) in self.plan.faults(self.pushed, reads) {
             match fault {
                 Fault::Eio => result = Some(-Errno::IO.raw_os_error()),
                 Fault::Eintr => result = Some(-Errno::INTR.raw_os_error()),
                 Fault::Eagain => result = Some(-Errno::AGAIN.raw_os_error()),
                 Fault::Eof => result = Some(0),
                 Fault::Long => result = Some(i32::try_from(request.target.len + 1).unwrap_or(i32::MAX)),
+                Fault::Flip => flip = usize::try_from(place).ok().map(|place| (request.target, place)),
                 Fault::Latency(time) => latency = Some(self.clock.now() + time),
                 Fault::Short => {
                     let half = (request.target.len / 2).next_multiple_of(self.align).max(1);
@@ -76,6 +80,7 @@ impl IoEngine for Faulty {
                 self.inner.push(request)?;
                 self.in_inner += 1;
                 self.due[request.tag as usize] = latency;
+                self.flips[request.tag as usize] = flip;
             }
         }
         Ok(())
@@ -99,6 +104,12 @@ impl IoEngine for Faulty {
                 self.inner.reap(wait && (still || self.held.is_empty()), &mut self.scratch)?;
                 self.in_inner -= self.scratch.len();
                 for completion in self.scratch.drain(..) {
+                    let read = usize::try_from(completion.result).unwrap_or(0);
+                    if let Some((target, place)) = self.flips[completion.tag as usize].take()
+                        && place < read
+                    {
+                        target.flip(place);
+                    }
                     self.held.push((self.due[completion.tag as usize].take(), completion));
                 }
             }

@@ -4,11 +4,12 @@ use crate::buffers::Mapping;
 use crate::choice::DirectChoice;
 use crate::error::StoreError;
 use crate::ranges::{GRANULE, Place};
-use rustix::fs::{AtFlags, OFlags, StatxFlags};
+use rustix::fs::{Advice, AtFlags, OFlags, StatxFlags};
 use rustix::io::Errno;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
+use std::num::NonZeroU64;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use terrace_model::{Extent, FileIndex};
@@ -110,6 +111,17 @@ impl Files {
             });
         }
         Ok(())
+    }
+
+    /// Drops the extent's pages from the page cache, as far as nothing else needs them, so that the
+    /// next read gets them from the disk.
+    pub fn drop_cached(&self, extent: Extent) {
+        let Some(file) = self.all.get(extent.file.index()).and_then(|fd| fd.file.as_ref()) else { return };
+        // Only whole pages are dropped.
+        let from = extent.offset - extent.offset % GRANULE;
+        let len = NonZeroU64::new(extent.end().next_multiple_of(GRANULE) - from);
+        // If this fails, the read sees what is cached.
+        let _ = rustix::fs::fadvise(file, from, len, Advice::DontNeed);
     }
 
     /// Describes files of these lengths that do not exist, read in multiples of `align`.

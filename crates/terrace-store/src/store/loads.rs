@@ -152,10 +152,17 @@ impl Store {
         let Some(flight) = self.flights.remove(tag) else { return };
         self.counters.landed(flight.owner.block(), &self.clock);
         self.record_read(tag, &flight);
-        let Flight { owner, buf, .. } = flight;
-        match owner {
-            Owner::Block(block) => self.block_part_over(block, failure),
-            Owner::Caller { read, len, stage } => self.caller_part_over(read, len, stage, &buf, failure),
+        match flight.owner {
+            Owner::Block(block) => {
+                let failure = failure.or_else(|| self.sum_block_part(block, &flight));
+                self.block_part_over(block, failure);
+            }
+            Owner::Caller { .. } => {
+                if failure.is_none() {
+                    self.sum_caller_part(&flight);
+                }
+                self.caller_part_over(flight, failure);
+            }
         }
     }
 
@@ -166,9 +173,15 @@ impl Store {
             self.background.partial = self.background.partial.filter(|other| *other != block);
         }
         let background = self.order.purpose(block).is_background();
-        let failed = match self.slots.chunk_over(block, failure, self.hull(block).len, background) {
-            PartOver::Pending | PartOver::Arrived => return,
-            PartOver::Failed(place) => Some(place),
+        // The bytes of a background read that failed may have been requested meanwhile.
+        let again = background || failure.is_some_and(|failure| self.may_heal(block, failure));
+        let failed = match self.slots.chunk_over(block, failure, self.hull(block).len, again) {
+            PartOver::Pending => return,
+            PartOver::Arrived => return self.sum_over(block, true),
+            PartOver::Failed(place) => {
+                self.sum_over(block, false);
+                Some(place)
+            }
             PartOver::Again => None,
         };
         if background && let Some(failure) = failure {
@@ -180,6 +193,7 @@ impl Store {
                 self.ranges.free(place);
             }
             None => {
+                self.sum_again(block);
                 self.order.begin_again(block);
                 self.backlog.push_back(block);
             }
@@ -193,6 +207,9 @@ impl Store {
         match failure {
             Failure::Os(errno) => {
                 StoreError::Read { path, tensor, offset, len, source: io::Error::from_raw_os_error(errno) }
+            }
+            Failure::Checksum { expected, found } => {
+                StoreError::Checksum { path, tensor, offset, len, expected, found }
             }
             Failure::Eof { end } => StoreError::UnexpectedEof {
                 path,

@@ -22,6 +22,7 @@ mod speculation;
 #[cfg(test)]
 mod threads_tests;
 mod tuned;
+mod verify;
 
 pub use activity::Computing;
 pub use read_into::ReadInto;
@@ -47,6 +48,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use terrace_model::{ByteSize, Extent};
+use verify::Verify;
 
 /// Reads blocks of a model's files into a bounded arena, and keeps those that are worth their room.
 pub struct Store {
@@ -71,6 +73,8 @@ pub struct Store {
     background: Background,
     speculation: Speculation,
     fill: Fill,
+    /// `None` if nothing is compared with checksums.
+    verify: Option<Verify>,
     /// The engine's completions, kept for its memory.
     completions: Vec<Completion>,
     /// Generations of the leases that `start` takes ahead, kept for its memory.

@@ -181,6 +181,7 @@ impl Store {
             background: Background::new(queue_depth, Fill::most_bytes(gbps)),
             speculation: Speculation::new(blocks.len(), config.speculation),
             fill: Fill::default(),
+            verify: None,
             completions: Vec::with_capacity(2 * depth),
             ahead: Vec::new(),
             counters: Counters::new(&population),

@@ -2,10 +2,11 @@
 //! single rows.
 
 use super::Store;
+use super::verify::CallerSum;
 use crate::block::Hull;
 use crate::buffers::{IoBuf, Target};
 use crate::error::StoreError;
-use crate::inflight::{Owner, Stage};
+use crate::inflight::{Flight, Owner, Stage};
 use crate::ranges::Place;
 use crate::slots::Failure;
 use std::ops::ControlFlow;
@@ -35,6 +36,8 @@ pub(super) struct CallerReads {
     done: u64,
     /// The first failure, with the index of the read.
     failure: Option<(usize, Failure)>,
+    /// The checksum of each read, if that is known; empty if nothing is verified.
+    pub(super) sums: Vec<Option<CallerSum>>,
 }
 
 impl CallerReads {
@@ -109,10 +112,10 @@ impl Store {
             }
         }
         let total = reads.iter().map(|read| read.extent.len).sum();
-        self.caller = CallerReads::default();
+        self.caller = CallerReads { sums: self.caller_sums(reads), ..CallerReads::default() };
         let started = self.clock.now();
         let guard = Settled(&mut *self);
-        let outcome = guard.0.read_all(reads, progress);
+        let outcome = guard.0.read_right(reads, progress);
         drop(guard);
         self.waited(None, started);
         if let Some((index, failure)) = self.caller.failure {
@@ -125,14 +128,49 @@ impl Store {
         }
     }
 
-    fn read_all(
+    /// Reads everything, and what has another checksum than expected once more.
+    fn read_right(
         &mut self,
         reads: &mut [ReadInto<'_>],
         progress: &mut dyn FnMut(ByteSize) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, StoreError> {
+        let flow = self.read_all(reads, |_| true, progress)?;
+        if flow.is_break() || self.caller.failure.is_some() {
+            return Ok(flow);
+        }
+        let wrong = self.wrong_reads();
+        if wrong.is_empty() {
+            return Ok(flow);
+        }
+        self.caller.sums.iter_mut().flatten().for_each(CallerSum::reset);
+        for (index, _) in &wrong {
+            self.files.drop_cached(reads[*index].extent);
+        }
+        let is_wrong = |index| wrong.iter().any(|(wrong, _)| *wrong == index);
+        let flow = self.read_all(reads, is_wrong, progress)?;
+        if flow.is_continue() && self.caller.failure.is_none() {
+            let still = self.wrong_reads();
+            self.counters.total.healed += (wrong.len() - still.len()) as u64;
+            for (index, _) in wrong.iter().filter(|wrong| still.iter().all(|still| still.0 != wrong.0)) {
+                let name = reads[*index].name;
+                tracing::warn!("{name} was read with other bytes than at first, and rightly when read again");
+            }
+            self.caller.failure = still.first().copied();
+        }
+        Ok(flow)
+    }
+
+    fn read_all(
+        &mut self,
+        reads: &mut [ReadInto<'_>],
+        which: impl Fn(usize) -> bool,
+        progress: &mut dyn FnMut(ByteSize) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, StoreError> {
+        let total = reads.iter().map(|read| read.extent.len).sum();
         let mut cursors = reads
             .iter_mut()
             .enumerate()
+            .filter(|(index, _)| which(*index))
             .map(|(index, read)| Cursor { index, rest: read.extent, dst: Target::of(read.dst) })
             .filter(|cursor| cursor.rest.len > 0);
         let mut current = cursors.next();
@@ -156,7 +194,8 @@ impl Store {
             }
             if self.caller.done != told {
                 told = self.caller.done;
-                if progress(ByteSize(told)).is_break() {
+                // What is read again does not count twice.
+                if progress(ByteSize(told.min(total))).is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
             }
@@ -209,14 +248,9 @@ impl Store {
     }
 
     /// Ends a request of a `read_into`.
-    pub(super) fn caller_part_over(
-        &mut self,
-        read: usize,
-        len: u64,
-        stage: Option<Stage>,
-        buf: &IoBuf,
-        failure: Option<Failure>,
-    ) {
+    pub(super) fn caller_part_over(&mut self, flight: Flight, failure: Option<Failure>) {
+        let Flight { owner, buf, .. } = flight;
+        let Owner::Caller { read, len, stage } = owner else { return };
         if let Some(stage) = stage {
             if failure.is_none() {
                 buf.copy_to(stage.skip, stage.dst);

@@ -36,6 +36,7 @@ impl Store {
         }
         self.land_all()?;
         self.files.remove(file);
+        self.forget_checksums(file);
         self.tell_engine()
     }
 

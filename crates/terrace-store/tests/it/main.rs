@@ -12,3 +12,4 @@ mod replace;
 mod resize;
 mod timeline;
 mod tuned;
+mod verify;

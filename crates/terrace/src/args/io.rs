@@ -21,13 +21,17 @@ pub struct IoArgs {
     /// Maximum size of a read request [default: as measured by iobench, or 1MiB]
     #[arg(long, value_name = "SIZE", env = "TERRACE_REQUEST_SIZE", value_parser = request_size)]
     pub request_size: Option<ByteSize>,
+    /// Compare everything that is read with checksums, so that bytes that a disk silently changes
+    /// are an error. The first run reads the whole model once more, and keeps them
+    #[arg(long, env = "TERRACE_VERIFY")]
+    pub verify: bool,
 }
 
 impl IoArgs {
     /// Converts these to the engine's options.
     pub fn options(&self) -> IoOptions {
-        let Self { io, direct, queue_depth, request_size } = self;
-        IoOptions { engine: *io, direct: *direct, queue_depth: *queue_depth, request_size: *request_size }
+        let Self { io, direct, queue_depth, request_size, verify } = *self;
+        IoOptions { engine: io, direct, queue_depth, request_size, verify }
     }
 }
 

@@ -35,7 +35,7 @@ use crate::user_dirs::user_dirs;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use terrace_engine::Options;
-use terrace_engine::options::{RecordOptions, ReloadOptions};
+use terrace_engine::options::{IoOptions, RecordOptions, ReloadOptions};
 
 /// Help of MODEL, the same for all commands.
 pub const MODEL_HELP: &str = "A .gguf file (for a split model, its first shard), or hf:owner/repo[:file]";
@@ -97,6 +97,8 @@ impl EngineArgs {
         // Presets became default values before these options were parsed.
         let Self { placement, following, io, cache, compute, presets: _, words: _ } = self;
         let PlacementArgs { memory, devices, hot, context, estimates } = placement;
+        // The stock side of a comparison reads its file itself.
+        let verify = io.verify && !testing.stock;
         let (testing, mode, prompt) = testing.options(compute.repack);
         Ok(Options {
             model,
@@ -105,7 +107,7 @@ impl EngineArgs {
             devices: devices.options(),
             hot: hot.options(),
             context: context.options(),
-            io: io.options(),
+            io: IoOptions { verify, ..io.options() },
             cache: cache.options(),
             compute: compute.options(),
             record: RecordOptions { trace: None, timeline: None },

@@ -94,6 +94,15 @@ pub struct StoreReport {
     /// Blocks evicted.
     #[serde(default)]
     pub evictions: u64,
+    /// Reads that were compared with checksums (`--verify`).
+    #[serde(default)]
+    pub verified: u64,
+    /// How many times the checksum of a read was wrong.
+    #[serde(default)]
+    pub mismatches: u64,
+    /// Wrong reads that were right when they were repeated.
+    #[serde(default)]
+    pub healed: u64,
     /// Time that the computing thread spent on experts, without waiting, in milliseconds.
     #[serde(default)]
     pub experts_ms: f64,
@@ -245,6 +254,9 @@ impl StoreReport {
             requests: stats.requests,
             hits: stats.hits,
             misses: stats.misses,
+            verified: stats.verified,
+            mismatches: stats.mismatches,
+            healed: stats.healed,
             hit_rate: stats.hit_rate(),
             read_gbps: stats.read_gbps(),
             stall_ms: millis(stats.stall),

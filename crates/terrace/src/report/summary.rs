@@ -66,6 +66,13 @@ impl fmt::Display for Summary {
             store.stall_ms / 1e3,
             store.overlap * 100.0
         )?;
+        if store.verified > 0 {
+            writeln!(
+                f,
+                "verified: {} reads; {} had another checksum, of which {} were right when read again",
+                store.verified, store.mismatches, store.healed
+            )?;
+        }
         let ahead = &store.ahead;
         write!(
             f,

@@ -8,6 +8,7 @@ mod aliases;
 mod bad_input;
 mod commands;
 mod common;
+mod crash;
 mod hot_experts;
 mod http_clients;
 mod http_facts;
@@ -29,11 +30,15 @@ mod serve_clients;
 mod serve_reload;
 mod server;
 mod soak;
+#[allow(dead_code, reason = "the hub's own tests use all of it")]
+#[path = "../../src/source/hub/stand_in.rs"]
+mod stand_in;
 mod sweep;
 mod templates;
 mod timeline;
 mod trace;
 mod variants;
+mod verify;
 mod warm_start;
 mod watch;
 mod wire;

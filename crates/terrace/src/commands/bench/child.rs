@@ -40,6 +40,7 @@ impl Side {
     pub fn stock(args: &BenchArgs, model: &Path, prompt: &Path) -> Self {
         let mut engine = args.engine.clone();
         engine.words.forget("repack");
+        engine.words.forget("verify");
         let mut all = arguments(&engine, args.n, model, prompt);
         all.extend(["--stock", "--stock-repack", args.baseline_repack.name()].map(OsString::from));
         Self { name: "stock", repack: Some(args.baseline_repack), args: all }

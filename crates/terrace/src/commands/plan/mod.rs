@@ -13,6 +13,7 @@ use crate::error::CliError;
 use crate::source;
 use crate::term::print;
 use crate::user_dirs::user_dirs;
+use crate::whole_file;
 use serde::Serialize;
 use std::fmt::Write;
 use std::io::IsTerminal;
@@ -58,8 +59,7 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
     }
     let plan = terrace_plan::plan(&model, &machine, &wishes)?;
     if let Some(path) = &args.svg {
-        let name = path.display().to_string();
-        std::fs::write(path, svg::draw(&plan)).map_err(CliError::io(name))?;
+        whole_file::write(path, &svg::draw(&plan))?;
     }
     let changes = advise(&model, &machine, &wishes, &plan)?;
     let text = if args.json {

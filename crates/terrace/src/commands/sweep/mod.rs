@@ -2,6 +2,7 @@
 
 mod args;
 mod plot;
+mod scratch;
 mod show;
 
 pub use args::SweepArgs;
@@ -9,12 +10,12 @@ pub use args::SweepArgs;
 use crate::commands::perplexity::chunk_options;
 use crate::error::CliError;
 use crate::term::{input, print, progress, signals};
+use crate::whole_file;
 use crate::{loading, source};
 use indicatif::{ProgressBar, ProgressStyle};
-use std::fs;
+use scratch::Scratch;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
-use tempfile::TempDir;
+use std::path::Path;
 use terrace_engine::Engine;
 use terrace_eval::sweep::{
     Donor, EngineModel, Header, Journal, MixRecord, Subjects, Sweep, SweepError, SweepProgress, TextIdentity,
@@ -64,7 +65,7 @@ pub fn sweep(args: &SweepArgs, verbose: bool) -> Result<(), CliError> {
         hint: "give a regular expression that matches tensors' names".into(),
     })?;
     let subjects = Subjects::of(&model, &pattern, args.group)?;
-    let scratch = scratch(&args.out)?;
+    let scratch = Scratch::beside(&args.out)?;
     let donors = donors(args, &path, &subjects, scratch.path())?;
     for donor in &donors {
         let lacking = subjects.0.iter().filter(|subject| donor.has(subject, &model).is_none()).count();
@@ -94,18 +95,6 @@ pub fn sweep(args: &SweepArgs, verbose: bool) -> Result<(), CliError> {
     let mut swept = Swept { subjects, donors, journal, mixes: Vec::new() };
     signals::busy(|| measure(args, &model, &copies, &mut engine, &tokens, options, base, &mut swept))?;
     report(args, &path, &model, &swept)
-}
-
-/// A folder for donors, beside the journal; deleted when the sweep ends.
-fn scratch(out: &Path) -> Result<TempDir, CliError> {
-    let folder = match out.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    tempfile::Builder::new()
-        .prefix(".terrace-sweep-")
-        .tempdir_in(folder)
-        .map_err(CliError::io(folder.display().to_string()))
 }
 
 /// Opens the donors that exist, and makes the others.
@@ -217,12 +206,12 @@ fn measure(
 fn report(args: &SweepArgs, path: &Path, model: &ModelFile, swept: &Swept) -> Result<(), CliError> {
     let beside = |ending: &str| args.out.with_extension(ending);
     let (csv, svg) = (beside("csv"), beside("svg"));
-    write(&csv, &show::csv(swept))?;
-    write(&svg, &plot::draw(swept, &model_name(path)))?;
+    whole_file::write(&csv, &show::csv(swept))?;
+    whole_file::write(&svg, &plot::draw(swept, &model_name(path)))?;
     let mut files = vec![csv, svg];
     if let (Some(best), Some(budget)) = (swept.mixes.first(), args.budget) {
         let recipe = beside("recipe");
-        write(&recipe, &recipe_of(best, budget, swept))?;
+        whole_file::write(&recipe, &recipe_of(best, budget, swept))?;
         files.push(recipe);
         if let Some(out) = &args.write {
             write_model(path, out, best, swept)?;
@@ -237,10 +226,6 @@ fn report(args: &SweepArgs, path: &Path, model: &ModelFile, swept: &Swept) -> Re
 
 fn model_name(path: &Path) -> String {
     path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
-}
-
-fn write(path: &PathBuf, text: &str) -> Result<(), CliError> {
-    fs::write(path, text).map_err(CliError::io(path.display().to_string()))
 }
 
 /// Rules for `terrace quantize --recipe`, one line per tensor that changes.

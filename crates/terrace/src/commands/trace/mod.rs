@@ -9,6 +9,7 @@ use crate::commands::run;
 use crate::error::CliError;
 use crate::source::trace_file;
 use crate::term::print;
+use crate::whole_file;
 use args::{HotArgs, RecordArgs, ReplayArgs};
 use show::{Outcome, Report};
 use terrace_model::trace::Trace;
@@ -109,9 +110,7 @@ fn hot(args: &HotArgs) -> Result<(), CliError> {
     let experts = trace.hot_experts().into_iter().take(args.top.unwrap_or(usize::MAX));
     let list = HotList(experts.map(|(layer, expert, _)| (layer, expert)).collect());
     match &args.output {
-        Some(path) => {
-            std::fs::write(path, list.to_string()).map_err(CliError::io(path.display().to_string()))
-        }
+        Some(path) => whole_file::write(path, &list.to_string()),
         None => print(&list.to_string()),
     }
 }
