@@ -125,6 +125,12 @@ impl Installed {
         let Scene { options, file, .. } = *scene;
         let Self { plan, terrace, mapped, weights } = self;
         let on_devices = &plan.devices;
+        if options.io.verify && plan.on_devices > ByteSize::ZERO {
+            tracing::warn!(
+                "{} of weights go to devices: llama.cpp reads them, and they are not verified",
+                plan.on_devices
+            );
+        }
         let place_of_others = if mapped { terrace.mapped() } else { terrace.resident() };
         let mut overrides: Vec<_> =
             override_patterns(file, &plan.managed).into_iter().map(|p| (p, terrace.managed())).collect();

@@ -170,7 +170,8 @@ fn a_failure_reaches_all_who_wait_and_others_go_on() {
 /// A block, and the fetch that holds it.
 struct Leased(Ready, Fetch);
 
-// SAFETY: the block's bytes stay where they are for as long as the fetch is held.
+// SAFETY: the block's bytes stay where they are for as long as the fetch is held and the store lives;
+// the test joins the thread before it drops the store.
 unsafe impl Send for Leased {}
 
 impl Leased {
@@ -196,6 +197,8 @@ fn fetches_end_on_other_threads_and_stores_while_reading() {
     }
     store.release(&mut more);
     store.start(&mut more, &[BlockId(0)]).unwrap();
-    drop(store);
+    // The bytes are the store's; a fetch may end after it.
     other.join().unwrap();
+    drop(store);
+    drop(more);
 }

@@ -6,6 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tempfile::TempDir;
+use terrace_model::ByteSize;
+use terrace_testkit::rpc::RpcServer;
 
 const TENSOR: &str = "blk.0.ffn_up_exps.weight";
 
@@ -120,4 +122,14 @@ fn a_model_that_fits_is_read_and_verified_instead_of_mapped() {
     assert!(!refused.status.success() && text.contains("--mmap or --verify"), "{text}");
     let refused = command(cache.path(), &["--repack"]).output().unwrap();
     assert!(!refused.status.success() && stderr(&refused).contains("--verify"), "{}", stderr(&refused));
+}
+
+#[test]
+fn what_devices_hold_is_said_not_to_be_verified() {
+    let server = RpcServer::start(ByteSize::mib(256)).unwrap();
+    let cache = TempDir::new().unwrap();
+    let output = command(cache.path(), &["--rpc", server.endpoint(), "-ngl", "1"]).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stderr(&output).contains("go to devices"), "{}", stderr(&output));
+    assert!(!stderr(&streamed(cache.path(), &[])).contains("go to devices"));
 }
