@@ -34,8 +34,10 @@ impl Counters {
         &self.layers
     }
 
+    /// Resets all but the counters of verified reads.
     pub fn reset(&mut self, now: Instant) {
-        self.total = StoreStats::default();
+        let StoreStats { verified, mismatches, healed, .. } = self.total;
+        self.total = StoreStats { verified, mismatches, healed, ..StoreStats::default() };
         for layer in &mut self.layers {
             *layer = LayerStats { layer: layer.layer, ..LayerStats::default() };
         }
