@@ -3,6 +3,7 @@
 //!
 //! Recognition relies on structure alone. Anything else is computed node by node.
 
+use crate::kernels::{BLOCK, Group, RowKernel};
 use crate::layout::ManagedTensor;
 use terrace_ggml::cpu::blocked::BlockedProduct;
 use terrace_ggml::cpu::row_op::RowOp;
@@ -14,6 +15,9 @@ use terrace_store::BlockId;
 pub const MATRICES: usize = 3;
 /// Alignment of rows of scratch, in floats, which suits the kernels' wide loads.
 const ALIGN: usize = 16;
+/// Most tokens in a graph for which Terrace's own kernels compute a block: with more, experts have
+/// several rows, and ggml has faster ways.
+const ROW_TOKENS: i64 = 7;
 
 /// A MUL_MAT_ID on managed experts, as found by the executor's scan.
 #[derive(Clone, Copy)]
@@ -36,12 +40,19 @@ pub struct Matrix {
     pub blocked: BlockedProduct,
     /// Number of rows from which an expert is multiplied by ggml's blocked kernel.
     pub blocked_from: usize,
+    /// Terrace's own kernel, if it computes all products of the graph with this matrix.
+    pub row_kernel: Option<RowKernel>,
+    /// The weights. They are read at their address only if the block is
+    /// [kept](Block::kept) in memory.
+    pub weights: *mut RawTensor,
     /// Bytes from one weight row to the next.
     pub stride: usize,
     /// Weight rows, which is the number of output elements.
     pub rows: usize,
     /// Number of input elements.
     pub inner: usize,
+    /// Bytes from one expert to the next.
+    pub expert: usize,
     /// Offset of its result within a row of scratch, in floats. Unused for the last matrix.
     pub at: usize,
 }
@@ -84,6 +95,8 @@ pub struct Block {
     /// The input.
     pub input: *mut RawTensor,
     pub experts: u32,
+    /// Whether its experts stay in memory, instead of coming from the store.
+    pub kept: bool,
     /// The matrices that multiply the input.
     pub first: Vec<Matrix>,
     /// The matrix that produces the output.
@@ -196,8 +209,9 @@ impl Block {
             ids: ids.as_ptr(),
             input: input.as_ptr(),
             experts: down.experts,
+            kept: false,
             first: Vec::with_capacity(MATRICES - 1),
-            down: matrix(graph, down, 0),
+            down: Matrix::of(graph, down, 0),
             steps: Vec::with_capacity(4),
             middle: Span::default(),
             inputs: [0, 1],
@@ -215,7 +229,7 @@ impl Block {
                     return None;
                 }
                 let span = values.add(node)?;
-                block.first.push(matrix(graph, product, span.at));
+                block.first.push(Matrix::of(graph, product, span.at));
                 block.replaced.push(i);
             } else if i == down.node {
                 block.middle = values.operand(node.src(1)?)?;
@@ -249,6 +263,7 @@ impl Block {
         block.floats = values.floats;
         if let [a, b] = &block.first[..]
             && a.kernels.activation_type() == b.kernels.activation_type()
+            && a.row_kernel.map(|kernel| kernel.order()) == b.row_kernel.map(|kernel| kernel.order())
         {
             block.inputs = [0, 0];
         }
@@ -319,14 +334,41 @@ fn shares_memory(a: Tensor<'_>, b: Tensor<'_>) -> bool {
     a < b_end && b < a_end
 }
 
-fn matrix(graph: &Graph<'_>, product: &ExpertProduct, at: usize) -> Matrix {
-    let node = graph.node(product.node);
-    let weights = node.src(0).expect("MUL_MAT_ID has weights");
-    let [inner, rows, ..] = weights.ne().map(|d| d.unsigned_abs() as usize);
-    let (tensor, kernels) = (product.tensor, product.kernels);
-    let blocked = BlockedProduct::of(node);
-    let blocked_from = blocked.from_rows();
-    Matrix { tensor, kernels, blocked, blocked_from, stride: weights.nb()[1], rows, inner, at }
+impl Matrix {
+    /// Bytes of a row of `inner` input elements, converted for the products.
+    pub fn input_bytes(&self, inner: usize) -> usize {
+        match self.row_kernel {
+            Some(_) => RowKernel::groups(inner) * size_of::<Group>(),
+            None => self.kernels.activation_bytes(inner),
+        }
+    }
+
+    fn of(graph: &Graph<'_>, product: &ExpertProduct, at: usize) -> Self {
+        let node = graph.node(product.node);
+        let weights = node.src(0).expect("MUL_MAT_ID has weights");
+        let [inner, rows, ..] = weights.ne().map(|d| d.unsigned_abs() as usize);
+        let [_, stride, expert, _] = weights.nb();
+        let blocked = BlockedProduct::of(node);
+        let blocked_from = blocked.from_rows();
+        let tokens = node.ne()[2];
+        let floats = node.src(1).is_some_and(|input| input.ty() == DataType::F32);
+        // An expert has one row per token at most.
+        let few = tokens <= ROW_TOKENS && (tokens.unsigned_abs() as usize) < blocked_from;
+        let row_kernel = RowKernel::of(weights.ty()).filter(|_| few && floats && inner.is_multiple_of(BLOCK));
+        Self {
+            tensor: product.tensor,
+            kernels: product.kernels,
+            blocked,
+            blocked_from,
+            row_kernel,
+            weights: weights.as_ptr(),
+            stride,
+            rows,
+            inner,
+            expert,
+            at,
+        }
+    }
 }
 
 #[cfg(test)]

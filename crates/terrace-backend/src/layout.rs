@@ -1,4 +1,4 @@
-//! Maps managed tensors to blocks of the store.
+//! Maps tensors to blocks: those that the store reads, and experts that stay in memory.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,7 +18,8 @@ pub enum Cut {
     },
 }
 
-/// A managed tensor.
+/// A tensor whose uses the backend finds in graphs: one that is streamed, or whose experts stay in
+/// memory and may have copies on devices.
 #[derive(Clone, Debug)]
 pub struct ManagedTensor {
     /// Name in the file.
@@ -31,6 +32,9 @@ pub struct ManagedTensor {
     pub cut: Cut,
     /// Its layer, if its name contains one.
     pub layer: Option<LayerId>,
+    /// Whether its bytes stay in memory. Its blocks are then names of experts only: the store does
+    /// not have them.
+    pub kept: bool,
     first: BlockId,
 }
 
@@ -50,12 +54,16 @@ impl ManagedTensor {
     }
 }
 
-/// The managed tensors of a model, in block order.
+/// The managed tensors of a model, in block order, followed by those whose experts stay in memory.
 #[derive(Clone, Debug, Default)]
 pub struct Layout {
     tensors: Vec<ManagedTensor>,
     by_name: HashMap<String, u32>,
+    /// Number of managed tensors, and of their blocks.
+    managed: usize,
     blocks: u32,
+    /// Number of all blocks.
+    all_blocks: u32,
 }
 
 impl Layout {
@@ -63,30 +71,43 @@ impl Layout {
     pub fn new<'a>(managed: impl IntoIterator<Item = (&'a TensorInfo, Cut)>) -> Self {
         let mut layout = Self::default();
         for (info, cut) in managed {
-            let index =
-                u32::try_from(layout.tensors.len()).expect("GGUF tensors are counted in 32 bits here");
-            let ty = DataType::from_id(info.ty.id).expect("the reader accepts known types only");
-            layout.by_name.insert(info.name.clone(), index);
-            layout.tensors.push(ManagedTensor {
-                name: info.name.clone(),
-                extent: info.extent,
-                ty,
-                cut,
-                layer: info.layer(),
-                first: BlockId(layout.blocks),
-            });
-            layout.blocks += match cut {
-                Cut::Whole => 1,
-                Cut::PerExpert { experts } => experts,
-            };
+            layout.push(info, cut, false);
         }
+        (layout.managed, layout.blocks) = (layout.tensors.len(), layout.all_blocks);
         layout
+    }
+
+    /// Adds stacks of experts that stay in memory, each with its number of experts.
+    pub fn with_kept<'a>(mut self, kept: impl IntoIterator<Item = (&'a TensorInfo, u32)>) -> Self {
+        for (info, experts) in kept {
+            self.push(info, Cut::PerExpert { experts }, true);
+        }
+        self
+    }
+
+    fn push(&mut self, info: &TensorInfo, cut: Cut, kept: bool) {
+        let index = u32::try_from(self.tensors.len()).expect("GGUF tensors are counted in 32 bits here");
+        let ty = DataType::from_id(info.ty.id).expect("the reader accepts known types only");
+        self.by_name.insert(info.name.clone(), index);
+        self.tensors.push(ManagedTensor {
+            name: info.name.clone(),
+            extent: info.extent,
+            ty,
+            cut,
+            layer: info.layer(),
+            kept,
+            first: BlockId(self.all_blocks),
+        });
+        self.all_blocks += match cut {
+            Cut::Whole => 1,
+            Cut::PerExpert { experts } => experts,
+        };
     }
 
     /// The store's blocks, in order of their ids.
     pub fn blocks(&self) -> Vec<BlockSpec> {
         let mut specs = Vec::with_capacity(self.blocks as usize);
-        for tensor in &self.tensors {
+        for tensor in self.tensors() {
             let name: Arc<str> = tensor.name.as_str().into();
             let layer = tensor.layer;
             match tensor.cut {
@@ -111,9 +132,30 @@ impl Layout {
         tensor.parts()
     }
 
+    /// Changes the type of a tensor that stays in memory.
+    pub(crate) fn retype(&mut self, index: u32, ty: DataType) {
+        self.tensors[index as usize].ty = ty;
+    }
+
     /// The managed tensors.
     pub fn tensors(&self) -> &[ManagedTensor] {
+        &self.tensors[..self.managed]
+    }
+
+    /// The managed tensors, followed by those whose experts stay in memory.
+    pub fn all(&self) -> &[ManagedTensor] {
         &self.tensors
+    }
+
+    /// The tensors whose experts stay in memory.
+    pub fn kept(&self) -> &[ManagedTensor] {
+        &self.tensors[self.managed..]
+    }
+
+    /// The tensor of this name whose experts stay in memory, if there is one.
+    pub(crate) fn kept_named(&self, name: &str) -> Option<&ManagedTensor> {
+        let tensor = &self.tensors[self.index_of(name)? as usize];
+        tensor.kept.then_some(tensor)
     }
 
     pub(crate) fn index_of(&self, name: &str) -> Option<u32> {

@@ -40,7 +40,7 @@ pub use file_error::{FileError, FileRole};
 pub use layer_skip::{LayerSkip, Measured};
 pub use load::{HeaderModel, HotDevice, HotPlan, LoadProgress, measured_contexts, wishes_of};
 pub use logits::{LogitRows, Logits};
-pub use options::{HotCacheChoice, KvChoice, Lookahead, Mode, OnReload, Options};
+pub use options::{KvChoice, Lookahead, Mode, OnReload, Options};
 pub use reload::{
     Provenance, Refusal, ReloadError, ReloadOutcome, ReloadReport, Replacement, Source, Swapped,
 };

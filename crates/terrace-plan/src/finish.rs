@@ -3,20 +3,22 @@
 use crate::error::PlanError;
 use crate::machine::auto_reserve;
 use crate::model::class::TensorClass;
-use crate::model::experts::{ExpertGroup, groups};
+use crate::model::experts::groups;
 use crate::model::selection::Selection;
 use crate::model::working_set::{is_row_table, working_set};
 use crate::place::assignment::Assignment;
+use crate::place::costs::DeviceCost;
 use crate::place::describe::{Placed, summary};
 use crate::place::estimate::Terms;
 use crate::plan::decided::Decided;
 use crate::plan::parts::HotCopies;
-use crate::plan::{Mode, PLAN_VERSION, Plan, PlannedContext, PlannedModel, ReadsReason, Warning};
-use crate::planners::copies::copies_by_size;
+use crate::plan::{Mode, OnDevices, PLAN_VERSION, Plan, PlannedContext, PlannedModel, ReadsReason, Warning};
+use crate::planners::copies::{DeviceRoom, copies_by_size};
 use crate::planning::{Draft, Planning};
 use crate::wishes::manage::Manage;
+use crate::wishes::{CopiesRoom, HotSize};
 use terrace_model::PAGE;
-use terrace_model::{ByteSize, ModelFile, SizeChoice};
+use terrace_model::{ByteSize, ModelFile};
 
 impl Planning<'_> {
     /// Makes the plan of a draft, and the assignment that it describes.
@@ -62,7 +64,7 @@ impl Planning<'_> {
             (false, _) => ReadsReason::of(managed_bytes, left.saturating_sub(resident + slots)),
         };
         let (read_by_row, streamed) = names(model, classes, &decided.managed);
-        let hot = self.copies(&devices.hot, &decided.managed);
+        let hot = self.copies(&devices, &assignment);
         let mut plan = Plan {
             version: PLAN_VERSION,
             model: PlannedModel {
@@ -112,42 +114,53 @@ impl Planning<'_> {
         Ok((plan, assignment))
     }
 
-    /// Returns the copies of streamed experts on devices: those decided on, those of the written
-    /// plan, or as many as fit into the requested size.
-    fn copies(&self, decided: &[HotCopies], managed: &Selection) -> Vec<HotCopies> {
-        if !decided.is_empty() {
-            return decided.to_vec();
+    /// Returns the copies of experts on devices: those decided on, those of the written plan, or as
+    /// many as fit into the given memory. The experts themselves are streamed, or in RAM.
+    fn copies(&self, devices: &OnDevices, assignment: &Assignment) -> Vec<HotCopies> {
+        if !devices.hot.is_empty() {
+            return devices.hot.clone();
         }
         let written = self.wishes.written.as_ref().map_or(&[][..], |written| &written.hot);
-        if self.copies_room.is_empty() && (written.is_empty() || self.wishes.hot_cache == SizeChoice::Off) {
+        if self.copies_room.is_empty() && written.is_empty() {
             return Vec::new();
         }
-        let streams = |group: &ExpertGroup| {
-            group.roles.iter().any(|&tensor| managed.tensors.iter().any(|m| m.tensor == tensor))
-        };
+        let on_devices = devices.tensors(self.model);
         let mut groups = groups(self.model, &self.classes);
-        groups.retain(streams);
+        groups.retain(|group| !group.roles.iter().any(|tensor| on_devices.contains(tensor)));
         groups.dedup_by_key(|group| group.layer);
         if self.copies_room.is_empty() {
-            let there = |copies: &&HotCopies| groups.iter().any(|group| group.layer.0 == copies.layer);
+            let there = |copies: &&HotCopies| {
+                self.wishes.hot_cache.on(&copies.device) != HotSize::Off
+                    && groups.iter().any(|group| group.layer.0 == copies.layer)
+            };
             return written.iter().filter(there).cloned().collect();
         }
-        copies_by_size(self.model, &groups, &self.copies_room)
+        let rooms: Vec<DeviceRoom> =
+            self.copies_room.iter().map(|room| self.room_for_copies(room, assignment)).collect();
+        copies_by_size(self.model, &groups, &rooms)
+    }
+
+    /// Returns a device's bytes for copies: those given, or what the assignment leaves.
+    fn room_for_copies(&self, room: &CopiesRoom, assignment: &Assignment) -> DeviceRoom {
+        let left = || {
+            let is_it = |at: &DeviceCost| self.machine.devices[at.index].name == room.device;
+            let place = self.costs.devices.iter().position(is_it)?;
+            let used = &assignment.uses(&self.work, &self.costs)[place + 1];
+            let left = self.costs.devices[place].room.saturating_sub(used.weights() + used.context());
+            Some(ByteSize(left))
+        };
+        let bytes = room.bytes.map(|(_, bytes)| bytes).or_else(left).unwrap_or_default();
+        DeviceRoom { device: room.device.clone(), bytes, speed: room.speed }
     }
 
     /// Returns a warning for each device that has less memory for copies than requested.
     fn short_of_copies(&self, hot: &[HotCopies]) -> Vec<Warning> {
-        let SizeChoice::Bytes(asked) = self.wishes.hot_cache else { return Vec::new() };
-        let short = self
-            .copies_room
-            .iter()
-            .filter(|(device, room)| *room < asked && hot.iter().any(|copies| copies.device == *device));
-        let warning = |(device, room): &(String, ByteSize)| Warning::CopiesBeyondRoom {
-            device: device.clone(),
-            room: *room,
-            asked,
+        let has_some = |device: &str| hot.iter().any(|copies| copies.device == device);
+        let warning = |CopiesRoom { device, bytes, .. }: &CopiesRoom| {
+            let (asked, room) = bytes.filter(|(asked, room)| room < asked && has_some(device))?;
+            Some(Warning::CopiesBeyondRoom { device: device.clone(), room, asked })
         };
-        short.map(warning).collect()
+        self.copies_room.iter().filter_map(warning).collect()
     }
 
     /// Returns the RAM for weights, if it holds what must be in memory at once.

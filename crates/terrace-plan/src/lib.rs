@@ -37,5 +37,6 @@ pub use planners::copies;
 pub use planning::{kv_types, plan};
 pub use rules::{ParseRuleError, RuleError, RulePlace, TensorRule};
 pub use wishes::{
-    Budget, CurveError, HitCurve, HotClass, KvChoice, Manage, ParseBudgetError, ParseManageError, Wishes,
+    Budget, ByDevice, CurveError, HitCurve, HotClass, HotSize, KvChoice, Manage, ParseBudgetError,
+    ParseHotSizeError, ParseManageError, PerDevice, Wishes,
 };

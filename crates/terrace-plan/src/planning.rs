@@ -17,7 +17,7 @@ use crate::planners::choose::{Chosen, choose};
 use crate::planners::sets;
 use crate::rules::apply_rules;
 use crate::wishes::manage::Manage;
-use crate::wishes::{Budget, Wishes};
+use crate::wishes::{Budget, CopiesRoom, Wishes};
 use terrace_model::{ByteSize, KvTypes, ModelFile};
 
 /// A smaller type of keys and values is lossy, so it must speed decoding up at least this much.
@@ -34,6 +34,7 @@ const WORTH_IT: f64 = 1.05;
 /// that must be in slots at once; if a written plan is for another model or does not fit; if a rule
 /// matches nothing; if a device does not exist or has too little memory.
 pub fn plan(model: &ModelFile, machine: &MachineProfile, wishes: &Wishes) -> Result<Plan, PlanError> {
+    wishes.check_devices(machine)?;
     Planning::of(model, machine, wishes).run().map(|(plan, _)| plan)
 }
 
@@ -56,8 +57,8 @@ pub struct Planning<'a> {
     pub context: ContextSize,
     pub work: Workload,
     pub costs: Costs,
-    /// Memory of each device for copies of experts, if the user gave their size.
-    pub copies_room: Vec<(String, ByteSize)>,
+    /// Memory of each device for copies of experts, if the user gave it.
+    pub copies_room: Vec<CopiesRoom>,
 }
 
 /// A decision and the planner that made it.
@@ -94,6 +95,7 @@ pub struct Allowance {
 impl<'a> Planning<'a> {
     /// Analyses the model and the machine, and chooses the types of keys and values.
     pub fn of(model: &'a ModelFile, machine: &MachineProfile, wishes: &'a Wishes) -> Self {
+        let machine = &wishes.usable(machine);
         let copies_room = wishes.copies_room(machine);
         let machine = wishes.machine(machine);
         let of = |kv_type| Self::with_type(model, machine.clone(), wishes, kv_type);

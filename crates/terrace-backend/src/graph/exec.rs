@@ -89,12 +89,19 @@ impl Executor {
         self.skips.find(graph, &skipped)?;
         // Before the scan, because skipped layers need no weights.
         self.skips.rewrite(graph);
-        let weights = self.places.managed_by(graph);
+        let kept = || model.clone().filter(|model| model.lanes().as_ref().is_some_and(Lanes::keep_experts));
+        let mut weights = self.places.managed_by(graph).or_else(kept);
         self.layout = weights.as_ref().map(|weights| weights.layout());
-        if let (Some(weights), Some(layout)) = (&weights, self.layout.clone()) {
-            self.scan(graph, &layout, &weights.store(), weights.lanes().as_mut())?;
+        self.nodes.clear();
+        if let (Some(using), Some(layout)) = (&weights, self.layout.clone()) {
+            self.scan(graph, &layout, &using.store(), using.lanes().as_mut())?;
+            if self.nodes.is_empty() {
+                weights = None;
+            }
         }
-        self.products.find(graph, threads, |weights| self.places.is_there(weights));
+        let (places, nodes) = (self.places, &self.nodes);
+        self.products
+            .find(graph, threads, |node, weights| places.is_there(weights) && !nodes.is_rewritten(node));
         tracing::debug!(nodes = graph.len(), products = self.products.len(), "products with our kernels");
         self.prepared =
             graph.uid().map(|graph| Prepared { graph, threads, weights: weights.clone(), model, skipped });
@@ -110,7 +117,8 @@ impl Executor {
         lanes: Option<&mut Lanes>,
     ) -> Result<(), BackendError> {
         let threads = self.cpu.threads();
-        let scan = Scan { graph, layout, places: self.places, threads, stop: self.cpu.stop_flag() };
+        let (places, stop) = (self.places, self.cpu.stop_flag());
+        let scan = Scan { graph, layout, places, threads, lanes: lanes.is_some(), stop };
         let sizes = self.nodes.find(&scan, store)?;
         self.nodes.fuse(&scan, store, lanes, &raw const *self.block_run);
         let Nodes { experts, fused, rows, .. } = &self.nodes;
@@ -185,7 +193,7 @@ impl Executor {
         observer.pass();
         let mut lanes = weights.lanes();
         if let Some(lanes) = lanes.as_mut() {
-            lanes.pass();
+            lanes.pass(&self.nodes.bypassed);
         }
         let result = self.run(graph, &mut store, &mut observer, lanes.as_mut());
         store.computed();

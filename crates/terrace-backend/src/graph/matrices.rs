@@ -55,6 +55,11 @@ impl MatrixQueue {
         }
     }
 
+    /// Whether the graph uses none.
+    pub fn is_empty(&self) -> bool {
+        self.uses.is_empty()
+    }
+
     /// The node and block of the first use that is not released.
     pub fn next_use(&self) -> Option<(usize, BlockId)> {
         // SAFETY: the layout outlives the graph's call.

@@ -8,7 +8,8 @@
 
 use crate::barrier::Barrier;
 use crate::error::BackendError;
-use crate::kernels::{BLOCK, GROUP, Group, RowKernel};
+use crate::kernels::{BLOCK, Group, RowKernel};
+use crate::moe::activations::arrange_group;
 use crate::scratch::Scratch;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -57,9 +58,14 @@ struct ProductNode {
 unsafe impl Send for Products {}
 
 impl Products {
-    /// Finds a graph's products, for `threads` threads; `is_there` tells whether a weight's bytes
-    /// are at its address.
-    pub fn find<'g>(&mut self, graph: &Graph<'g>, threads: usize, is_there: impl Fn(Tensor<'g>) -> bool) {
+    /// Finds a graph's products, for `threads` threads; `is_there` tells whether the bytes of a
+    /// node's weight are at its address, and the node is to be computed by itself.
+    pub fn find<'g>(
+        &mut self,
+        graph: &Graph<'g>,
+        threads: usize,
+        is_there: impl Fn(usize, Tensor<'g>) -> bool,
+    ) {
         self.nodes.clear();
         let mut groups = 0;
         // The last node whose input is arranged.
@@ -67,7 +73,7 @@ impl Products {
         for i in 0..graph.len() {
             let node = graph.node(i);
             let Some((weights, input)) = node.src(0).zip(node.src(1)) else { continue };
-            let Some(kernel) = kernel_for(node, weights, input).filter(|_| is_there(weights)) else {
+            let Some(kernel) = kernel_for(node, weights, input).filter(|_| is_there(i, weights)) else {
                 continue;
             };
             let unchanged =
@@ -171,15 +177,14 @@ unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userdata: 
 /// Arranges a thread's part of the input's rows, group by group.
 fn arrange(kernel: RowKernel, input: Tensor<'_>, to: *mut Group, ith: usize, nth: usize) {
     let [n, rows, ..] = input.ne().map(|d| d.unsigned_abs() as usize);
-    let (groups, blocks) = (RowKernel::groups(n), n / BLOCK);
+    let groups = RowKernel::groups(n);
     for unit in (ith..rows * groups).step_by(nth) {
         let (row, group) = (unit / groups, unit % groups);
-        let first = group * GROUP;
-        // SAFETY: the input is computed; row and blocks are within its dimensions. There is room
-        // for all units (`find`), and each is one thread's.
+        // SAFETY: the input is computed; row and group are within its dimensions. There is room for
+        // all units (`find`), and each is one thread's.
         unsafe {
-            let from = input.data().cast::<u8>().add(row * input.nb()[1]).cast::<f32>().add(first * BLOCK);
-            kernel.arrange(from, GROUP.min(blocks - first), &mut *to.add(unit));
+            let from = input.data().cast::<u8>().add(row * input.nb()[1]).cast::<f32>();
+            arrange_group(&kernel, from, n, group, to.add(unit));
         }
     }
 }

@@ -50,6 +50,11 @@ impl Rewrites {
         self.0.push(Rewrite { node, saved: None, kind });
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The rewritten nodes and their kinds.
     pub fn iter(&self) -> impl Iterator<Item = (usize, Kind)> {
         self.0.iter().map(|rewrite| (rewrite.node, rewrite.kind))

@@ -1,5 +1,5 @@
 //! Finds the uses of managed weights in a graph: expert nodes, MoE blocks, row nodes and whole
-//! matrices.
+//! matrices; and the MoE blocks of weights in memory whose experts have copies on devices.
 
 use super::matrices::MatrixQueue;
 use super::rewrite::{Kind, Lists, Rewrites};
@@ -14,14 +14,20 @@ use crate::moe::fused::{BlockRun, FusedBlock, FusedNode, Router};
 use crate::moe::single::{ExpertNode, ExpertRun};
 use std::sync::atomic::AtomicBool;
 use terrace_ggml::cpu::blocked::BlockedExpert;
-use terrace_ggml::cpu::{Kernels, ToFloat, custom_node};
+use terrace_ggml::cpu::{Kernels, RawTensor, ToFloat, custom_node};
 use terrace_ggml::{Graph, Op, Tensor};
+use terrace_model::SWEEP_TOKENS;
 use terrace_store::{BlockId, Store};
 
 /// The nodes of a graph that use managed weights, by kind. Reused from graph to graph.
 #[derive(Default)]
 pub struct Nodes {
     pub experts: Vec<ExpertNode>,
+    /// Products with experts in memory, and their ids.
+    kept: Vec<(ExpertProduct, *mut RawTensor)>,
+    /// Layers (by index among those with lanes) of prefills that lanes do not compute, with their
+    /// numbers of pairs.
+    pub bypassed: Vec<(usize, u64)>,
     pub fused: Vec<FusedNode>,
     pub rows: Vec<RowsNode>,
     pub matrices: MatrixQueue,
@@ -34,6 +40,8 @@ pub struct Scan<'a, 'g> {
     pub layout: &'a Layout,
     pub places: Places,
     pub threads: usize,
+    /// Whether devices have copies of experts.
+    pub lanes: bool,
     /// The flag that ends the graph's run.
     pub stop: &'a AtomicBool,
 }
@@ -54,11 +62,7 @@ impl Nodes {
     /// [`BackendError::NoKernel`] if ggml has no kernel for a type, [`BackendError::WholeExperts`]
     /// if an operation needs all experts of a tensor as one matrix.
     pub fn find(&mut self, scan: &Scan<'_, '_>, store: &Store) -> Result<ScratchSizes, BackendError> {
-        self.experts.clear();
-        self.fused.clear();
-        self.rows.clear();
-        self.rewrites.clear();
-        self.matrices.clear();
+        self.clear();
         let mut sizes = ScratchSizes::default();
         let mut block_start = (0, std::ptr::null_mut());
         for i in 0..scan.graph.len() {
@@ -67,7 +71,12 @@ impl Nodes {
                 continue;
             }
             for (position, operand) in node.sources().enumerate() {
-                let Some(tensor) = scan.places.managed_tensor(operand, scan.layout) else { continue };
+                let Some(tensor) = scan.places.managed_tensor(operand, scan.layout) else {
+                    if scan.lanes && position == 0 && node.op() == Op::MUL_MAT_ID {
+                        self.push_kept(i, node, operand, scan);
+                    }
+                    continue;
+                };
                 match (node.op(), tensor.cut) {
                     (Op::MUL_MAT_ID, Cut::PerExpert { experts })
                         if position == 0 && operand.storage() == operand =>
@@ -98,6 +107,32 @@ impl Nodes {
             }
         }
         Ok(sizes)
+    }
+
+    /// Forgets the last graph.
+    pub fn clear(&mut self) {
+        self.experts.clear();
+        self.kept.clear();
+        self.bypassed.clear();
+        self.fused.clear();
+        self.rows.clear();
+        self.rewrites.clear();
+        self.matrices.clear();
+    }
+
+    /// Whether the graph needs nothing of a model but tensors in memory.
+    pub fn is_empty(&self) -> bool {
+        self.rewrites.is_empty() && self.matrices.is_empty() && self.bypassed.is_empty()
+    }
+
+    /// Adds a product with experts in memory, if they are known and ggml's kernels can be called.
+    fn push_kept<'g>(&mut self, index: usize, node: Tensor<'g>, operand: Tensor<'g>, scan: &Scan<'_, 'g>) {
+        let Some(tensor) = scan.places.kept_tensor(operand, scan.layout) else { return };
+        let (Cut::PerExpert { experts }, Ok(kernels)) = (tensor.cut, kernels_for(node, tensor)) else {
+            return;
+        };
+        let ids = node.src(2).map_or(std::ptr::null_mut(), Tensor::as_ptr);
+        self.kept.push((ExpertProduct { node: index, tensor, kernels, experts }, ids));
     }
 
     /// Adds an expert node. Nodes that share one ids tensor form an MoE block, and the first of
@@ -136,7 +171,8 @@ impl Nodes {
 
     /// Turns the expert nodes into fused MoE blocks: all of them or none, so that one run holds all
     /// leases. If a block is not recognised, or the slots do not hold two of its experts, every
-    /// node is computed by itself.
+    /// node is computed by itself. Blocks of experts in memory are fused where lanes compute a part
+    /// of them.
     pub fn fuse(
         &mut self,
         scan: &Scan<'_, '_>,
@@ -180,9 +216,15 @@ impl Nodes {
             self.fused.push(FusedNode { fused, index, run, next: std::ptr::null() });
             from = head.block_end;
         }
+        if let Some(lanes) = lanes {
+            self.fuse_kept(scan, lanes, run);
+        }
         if self.fused.is_empty() {
             return;
         }
+        // In the graph's order.
+        self.fused.sort_by_key(|node| node.fused.block.last);
+        self.fused.iter_mut().enumerate().for_each(|(index, node)| node.index = index);
         let nodes = self.fused.as_mut_ptr();
         for next in 1..self.fused.len() {
             // SAFETY: both within the list, which does not grow until the next graph.
@@ -196,6 +238,34 @@ impl Nodes {
         }
     }
 
+    /// Fuses blocks of experts in memory in graphs of few tokens, if a lane computes some of their
+    /// experts. All others are left to ggml, or to Terrace's kernels for single products.
+    fn fuse_kept(&mut self, scan: &Scan<'_, '_>, lanes: &mut Lanes, run: *const BlockRun) {
+        for products in self.kept.chunk_by(|a, b| a.1 == b.1) {
+            let first = scan.graph.node(products[0].0.node);
+            let [top_k, tokens, ..] = first.src(2).map_or([0; 4], |ids| ids.ne().map(|n| n.unsigned_abs()));
+            // SAFETY: the layout outlives the graph's call.
+            let block_of = |product: &ExpertProduct| unsafe { (*product.tensor).block(0) };
+            let Some(layer) = lanes.layer_of(block_of(&products[0].0)) else { continue };
+            if tokens > SWEEP_TOKENS {
+                self.bypassed.push((layer, top_k * tokens));
+                continue;
+            }
+            let all: Vec<ExpertProduct> = products.iter().map(|(product, _)| *product).collect();
+            let has_bytes = |tensor: Tensor<'_>| scan.places.managed_buffer(tensor).is_none();
+            let Some(mut block) = Block::recognise(scan.graph, &all, has_bytes) else {
+                lanes.unrecognised(layer);
+                continue;
+            };
+            block.kept = true;
+            let hot = lanes.adopt(&block, usize::try_from(top_k).unwrap_or(usize::MAX));
+            if hot.is_some() {
+                let fused = FusedBlock { block, hot, router: None };
+                self.fused.push(FusedNode { fused, index: 0, run, next: std::ptr::null() });
+            }
+        }
+    }
+
     /// Returns the end of the nodes that can run from `from` on, at most `to`, such that experts
     /// find room beside the matrices in slots. Matrices that are not used yet are given back for
     /// them; their nodes run later.
@@ -204,6 +274,7 @@ impl Nodes {
         let crowded =
             rewrites.iter().filter(|(node, _)| (from..to).contains(node)).filter(|(_, kind)| !match *kind {
                 Kind::Expert(i) => matrices.leave_room_for(store, std::iter::once(experts[i].a_block())),
+                Kind::Fused(i) if fused[i].fused.block.kept => true,
                 Kind::Fused(i) => matrices.leave_room_for(store, fused[i].fused.block.first_blocks()),
                 Kind::Nothing | Kind::Rows(_) => true,
             });
@@ -219,7 +290,12 @@ impl Nodes {
 
     /// Whether the graph needs experts from the store.
     pub fn has_experts(&self) -> bool {
-        !self.experts.is_empty() || !self.fused.is_empty()
+        !self.experts.is_empty() || self.fused.iter().any(|node| !node.fused.block.kept)
+    }
+
+    /// Whether this node does not run as it is.
+    pub fn is_rewritten(&self, node: usize) -> bool {
+        self.rewrites.iter().any(|(other, _)| other == node)
     }
 
     /// A block that the first managed node at or after `from` uses; `None` after the last.
@@ -227,7 +303,7 @@ impl Nodes {
         let experts = self.rewrites.iter().filter(|(node, _)| *node >= from);
         let experts = experts.filter_map(|(node, kind)| match kind {
             Kind::Expert(i) => Some((node, self.experts[i].a_block())),
-            Kind::Fused(i) => Some((node, self.fused[i].fused.a_block())),
+            Kind::Fused(i) => Some((node, self.fused[i].fused.a_block()?)),
             Kind::Nothing | Kind::Rows(_) => None,
         });
         experts.chain(self.matrices.next_use()).min_by_key(|(node, _)| *node).map(|(_, block)| block)

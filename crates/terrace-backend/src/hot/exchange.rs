@@ -64,9 +64,13 @@ impl Lanes {
         Ok(())
     }
 
-    /// Exchanges experts between two graphs, within the grant: those that are used more replace
-    /// others.
+    /// Exchanges experts between two passes over the layers, within the grant: those that are used
+    /// more replace others. Called after each graph.
     pub(crate) fn between(&mut self, store: &mut Store) {
+        if !self.is_over() {
+            return;
+        }
+        self.reached = None;
         self.cache.pass(self.tokens);
         let grant = self.bringer.grant();
         if !self.decoding || grant == ByteSize::ZERO {
@@ -141,8 +145,8 @@ impl Lanes {
         Ok(())
     }
 
-    /// Collects the experts' bytes, from RAM where they are resident and otherwise from disk.
-    /// Returns their number.
+    /// Collects the experts' bytes, from RAM where they are there and otherwise from disk. Returns
+    /// their number.
     fn stage(&mut self, exchanges: &[Exchange], store: &mut Store) -> Result<usize, BackendError> {
         let Self { layers, bringer: Bringer { staging, counts, .. }, .. } = self;
         let total: usize = parts(layers, exchanges).map(|part| part.len).sum();
@@ -154,7 +158,11 @@ impl Lanes {
         for part in parts(layers, exchanges) {
             let (bytes, rest) = left.split_at_mut(part.len);
             left = rest;
-            if !store.copy_resident(part.block, bytes) {
+            if let Some(address) = part.address {
+                // SAFETY: the matrix lies there while the model is loaded, and is written to only by
+                // reloads, which change the address before anything is copied again.
+                bytes.copy_from_slice(unsafe { std::slice::from_raw_parts(address, part.len) });
+            } else if !store.copy_resident(part.block, bytes) {
                 missing.push((part.block, bytes));
             }
         }
@@ -181,6 +189,8 @@ struct Part<'a> {
     matrix: usize,
     /// The store's block.
     block: BlockId,
+    /// Where it stays in memory; `None` if the store has it.
+    address: Option<*const u8>,
     /// Its bytes.
     len: usize,
 }
@@ -190,11 +200,11 @@ fn parts<'a>(layers: &'a [HotLayer], exchanges: &'a [Exchange]) -> impl Iterator
     exchanges.iter().flat_map(|exchange| {
         let layer = &layers[exchange.layer];
         let matrices = layer.firsts.iter().zip(&layer.shapes).enumerate();
-        matrices.map(move |(matrix, (first, shape))| Part {
-            exchange,
-            matrix,
-            block: BlockId(first.0 + exchange.expert),
-            len: shape.bytes().bytes() as usize,
+        matrices.map(move |(matrix, (first, shape))| {
+            let len = shape.bytes().bytes() as usize;
+            let expert = exchange.expert as usize;
+            let address = layer.kept.as_ref().map(|kept| (kept[matrix] + expert * len) as *const u8);
+            Part { exchange, matrix, block: BlockId(first.0 + exchange.expert), address, len }
         })
     })
 }

@@ -28,6 +28,8 @@ pub(super) struct HotLayer {
     pub(super) tensors: Vec<u32>,
     /// Their first blocks.
     pub(super) firsts: Vec<BlockId>,
+    /// Their addresses, if they stay in memory: their experts follow each other.
+    pub(super) kept: Option<Vec<usize>>,
     pub(super) shapes: Vec<SlotShape>,
     /// The grant: the maximum number of slots, for these matrices.
     pub(super) most: u32,
@@ -65,9 +67,12 @@ pub struct Lanes {
     pub(super) busy: Option<usize>,
     /// Time that thread 0 has waited for jobs.
     pub(super) waited: Duration,
-    /// Tokens of the current graph, and whether it decodes.
+    /// Tokens of the current pass over the layers, and whether it decodes.
     pub(super) tokens: u32,
     pub(super) decoding: bool,
+    /// The last layer (by index) that the pass has reached; `None` before the first. With layers on
+    /// devices, a pass is computed in several graphs.
+    pub(super) reached: Option<usize>,
 }
 
 impl Lanes {
@@ -75,8 +80,7 @@ impl Lanes {
     /// computes it. Called for each block of each new graph.
     pub(crate) fn adopt(&mut self, block: &Block, top_k: usize) -> Option<usize> {
         // SAFETY: the layout outlives the graph's call.
-        let down = unsafe { (*block.down.tensor).block(0) };
-        let index = self.layers.iter().position(|layer| layer.firsts.contains(&down))?;
+        let index = self.layer_of(unsafe { (*block.down.tensor).block(0) })?;
         let layer = &mut self.layers[index];
         if layer.problem.is_some() {
             return None;
@@ -109,6 +113,23 @@ impl Lanes {
                 self.give_up(index, problem);
                 None
             }
+        }
+    }
+
+    /// The layer (by index) that has this tensor, given by its first block.
+    pub(crate) fn layer_of(&self, first: BlockId) -> Option<usize> {
+        self.layers.iter().position(|layer| layer.firsts.contains(&first))
+    }
+
+    /// Whether there are copies of experts that stay in memory.
+    pub(crate) fn keep_experts(&self) -> bool {
+        self.layers.iter().any(|layer| layer.kept.is_some())
+    }
+
+    /// Gives up a layer whose block was not recognised.
+    pub(crate) fn unrecognised(&mut self, index: usize) {
+        if self.layers[index].problem.is_none() {
+            self.give_up(index, "its MoE block was not recognised".into());
         }
     }
 
@@ -159,9 +180,21 @@ impl Lanes {
         }
     }
 
-    /// Starts a graph.
-    pub(crate) fn pass(&mut self) {
-        (self.tokens, self.decoding) = (0, false);
+    /// Starts a graph. `bypassed` are its layers that are computed without this being asked, with
+    /// their numbers of pairs.
+    pub(crate) fn pass(&mut self, bypassed: &[(usize, u64)]) {
+        if self.reached.is_none() {
+            (self.tokens, self.decoding) = (0, false);
+        }
+        for &(layer, pairs) in bypassed {
+            self.layers[layer].counts.bypassed += pairs;
+        }
+    }
+
+    /// Whether the pass has reached the last layer that has copies.
+    pub(super) fn is_over(&self) -> bool {
+        let last = self.layers.iter().rposition(|layer| layer.problem.is_none());
+        self.reached.is_some() && self.reached >= last
     }
 
     /// Whether an expert of the layer is computed by its lane.
@@ -181,6 +214,7 @@ impl Lanes {
         input: Tensor<'_>,
     ) -> bool {
         let layer = &mut self.layers[index];
+        self.reached = self.reached.max(Some(index));
         self.tokens = self.tokens.max(u32::try_from(routing.tokens()).unwrap_or(u32::MAX));
         for (i, &expert) in routing.touched().iter().enumerate() {
             self.cache.used(index, expert, routing.range(i).len() as u32);
@@ -270,6 +304,18 @@ impl Lanes {
         if let Some(index) = self.busy.take() {
             // The run has already failed or was stopped.
             let _ = self.lanes[self.layers[index].lane].finish();
+        }
+    }
+
+    /// Finds tensors in memory again that have been replaced. `addresses` maps a layer's tensors to
+    /// their addresses.
+    ///
+    /// # Panics
+    /// If a layer's tensors were found before and are not now.
+    pub(crate) fn find_again(&mut self, changed: &[u32], addresses: impl Fn(&[u32]) -> Option<Vec<usize>>) {
+        let moved = |layer: &&mut HotLayer| layer.tensors.iter().any(|tensor| changed.contains(tensor));
+        for layer in self.layers.iter_mut().filter(|layer| layer.kept.is_some()).filter(moved) {
+            layer.kept = Some(addresses(&layer.tensors).expect("tensors stay until the model is freed"));
         }
     }
 

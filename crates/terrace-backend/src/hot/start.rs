@@ -8,6 +8,7 @@ use super::lanes::{Counts, HotLayer, Lanes};
 use super::sliced::SlicedLane;
 use super::slices::largest_slice;
 use crate::layout::{Cut, Layout, ManagedTensor};
+use crate::memory::weights::Weights;
 use std::time::Duration;
 use terrace_ggml::devices::DeviceHandle;
 use terrace_ggml::devices::experts::{ExpertDeviceError, LayerKey, SlotShape};
@@ -48,15 +49,19 @@ pub struct LaneLayer {
     pub slots: u32,
 }
 
-/// The managed expert tensors of a layer, in the order that lanes use.
+/// The expert tensors of a layer, in the order that lanes use. None if some are streamed and others
+/// stay in memory.
 fn tensors_of(layout: &Layout, layer: LayerId) -> Vec<(u32, &ManagedTensor, u32)> {
-    let all = (0u32..).zip(layout.tensors()).filter(move |(_, tensor)| tensor.layer == Some(layer));
+    let all = (0u32..).zip(layout.all()).filter(move |(_, tensor)| tensor.layer == Some(layer));
     let mut tensors: Vec<_> = all
         .filter_map(|(index, tensor)| match tensor.cut {
             Cut::PerExpert { experts } => Some((index, tensor, experts)),
             Cut::Whole => None,
         })
         .collect();
+    if tensors.iter().any(|(_, tensor, _)| tensor.kept != tensors[0].1.kept) {
+        return Vec::new();
+    }
     tensors.sort_by_key(|(_, tensor, _)| Name::of(&tensor.name).role == "ffn_down_exps");
     tensors
 }
@@ -83,14 +88,14 @@ impl Lanes {
     /// Both are warnings.
     pub fn start(
         model: &ModelFile,
-        layout: &Layout,
+        weights: &Weights,
         plans: &[LanePlan],
         used: u32,
         update: HotUpdate,
     ) -> Self {
+        let layout = &*weights.layout();
         let mut lanes: Vec<Box<dyn Lane>> = Vec::new();
-        let mut layers = Vec::new();
-        let mut caches = Vec::new();
+        let mut layers: Vec<(HotLayer, (u32, ByteSize, u32))> = Vec::new();
         for plan in plans {
             let activations = lane_activations(model, plan.layers.iter().map(|layer| layer.layer), used);
             let mut lane = match plan.start(activations) {
@@ -101,15 +106,25 @@ impl Lanes {
                 }
             };
             for &planned in &plan.layers {
-                if let Some((layer, experts, slots)) =
+                if let Some((mut layer, experts, slots)) =
                     give_slots(model, layout, &mut *lane, lanes.len(), planned)
                 {
-                    caches.push((experts, bundle(&layer.shapes), slots));
-                    layers.push(layer);
+                    if layout.all()[layer.tensors[0] as usize].kept {
+                        layer.kept = weights.addresses(layout, &layer.tensors);
+                        if layer.kept.is_none() {
+                            lane.remove(layer.key);
+                            continue;
+                        }
+                    }
+                    let cache = (experts, bundle(&layer.shapes), slots);
+                    layers.push((layer, cache));
                 }
             }
             lanes.push(lane);
         }
+        // In the order in which they are computed.
+        layers.sort_by_key(|(layer, _)| layer.layer);
+        let (layers, caches): (Vec<_>, Vec<_>) = layers.into_iter().unzip();
         let largest = caches.iter().map(|(_, bundle, _)| *bundle).max().unwrap_or_default();
         Self {
             lanes,
@@ -121,6 +136,7 @@ impl Lanes {
             waited: Duration::ZERO,
             tokens: 0,
             decoding: false,
+            reached: None,
         }
     }
 
@@ -136,7 +152,7 @@ impl Lanes {
             return;
         }
         for (shape, &tensor) in layer.shapes.iter_mut().zip(&layer.tensors) {
-            shape.ty = layout.tensors()[tensor as usize].ty;
+            shape.ty = layout.all()[tensor as usize].ty;
         }
         layer.adopted = None;
         layer.problem = None;
@@ -190,6 +206,7 @@ fn give_slots(
         key,
         tensors: tensors.iter().map(|(index, _, _)| *index).collect(),
         firsts: tensors.iter().map(|(_, tensor, _)| tensor.block(0)).collect(),
+        kept: None,
         most: wanted,
         granted: shapes.clone(),
         shapes,

@@ -7,6 +7,7 @@ use super::weights::Weights;
 use std::any::Any;
 use std::ffi::c_void;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_ggml::Tensor;
 use terrace_ggml::backend::parked::ParkedError;
 use terrace_ggml::backend::{Buffer, BufferType};
@@ -46,7 +47,15 @@ impl BufferType for HostType {
             HostHome::Resident => Pages::new(size + SLACK).map_err(|_| no_memory(size))?,
             HostHome::Mapped => addresses(size)?,
         };
-        Ok(Box::new(HostBuffer { pages, home: self.home, weights }))
+        Ok(Box::new(HostBuffer { pages, home: self.home, weights, kept: AtomicBool::new(false) }))
+    }
+}
+
+impl Drop for HostBuffer {
+    fn drop(&mut self) {
+        if *self.kept.get_mut() {
+            self.weights.forget_kept();
+        }
     }
 }
 
@@ -56,6 +65,8 @@ pub struct HostBuffer {
     home: HostHome,
     /// Keeps the files mapped.
     weights: Arc<Weights>,
+    /// Whether the weights remember tensors in this buffer.
+    kept: AtomicBool,
 }
 
 impl HostBuffer {
@@ -78,6 +89,9 @@ impl Buffer for HostBuffer {
                 HostHome::Mapped => {
                     tensor.set_data(self.weights.mapped_address(&tensor.name(), tensor.bytes())?)
                 }
+            }
+            if self.weights.add_kept(tensor) {
+                self.kept.store(true, Ordering::Relaxed);
             }
         }
         Ok(())

@@ -87,6 +87,14 @@ impl Places {
         layout.tensors().get(index as usize)
     }
 
+    /// The tensor in memory whose experts may have copies on devices, if the operand is one.
+    pub fn kept_tensor<'w>(self, operand: Tensor<'_>, layout: &'w Layout) -> Option<&'w ManagedTensor> {
+        if layout.kept().is_empty() || !self.is_there(operand) {
+            return None;
+        }
+        layout.kept_named(&operand.name())
+    }
+
     /// The model whose managed weights the graph needs; `None` if it needs none.
     pub fn managed_by(self, graph: &Graph<'_>) -> Option<Arc<Weights>> {
         let buffer = operands(graph).find_map(|operand| self.managed_buffer(operand));

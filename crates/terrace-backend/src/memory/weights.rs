@@ -9,6 +9,7 @@ use crate::observe::{foretold::Foretold, observer::RoutingObserver};
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use terrace_ggml::cpu::{RawTensor, custom_node};
 use terrace_ggml::{DataType, Tensor};
 use terrace_model::{Extent, ModelFile};
 use terrace_store::{ReadInto, Store};
@@ -33,6 +34,8 @@ pub struct Weights {
     files: HashMap<String, Extent>,
     store: Mutex<Store>,
     resident: Mutex<Vec<Resident>>,
+    /// Addresses of ggml's tensors of experts in memory that may have copies, by name.
+    kept: Mutex<HashMap<String, usize>>,
     mapped: Option<Mapped>,
     observer: Mutex<RoutingObserver>,
     foretold: Mutex<Foretold>,
@@ -50,6 +53,7 @@ impl Weights {
             files,
             store: Mutex::new(store),
             resident: Mutex::default(),
+            kept: Mutex::default(),
             mapped: None,
             observer: Mutex::default(),
             foretold: Mutex::default(),
@@ -103,6 +107,61 @@ impl Weights {
         }
         *self.layout.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(layout);
         Ok(())
+    }
+
+    /// Notes that tensors in memory have been replaced, if some of them are experts that may have
+    /// copies. Call between graphs.
+    pub fn moved(&self, names: &[String]) {
+        let mut layout = Layout::clone(&self.layout());
+        let mut changed = Vec::new();
+        for name in names {
+            let index = layout.index_of(name).filter(|&index| layout.all()[index as usize].kept);
+            let Some((index, (_, ty))) = index.zip(self.kept(name)) else { continue };
+            layout.retype(index, ty);
+            changed.push(index);
+        }
+        if changed.is_empty() {
+            return;
+        }
+        let mut store = self.store();
+        if let Some(lanes) = self.lanes().as_mut() {
+            lanes.find_again(&changed, |tensors| self.addresses(&layout, tensors));
+            lanes.refresh(&layout, &changed, &mut store);
+        }
+        *self.layout.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(layout);
+    }
+
+    /// The addresses of tensors in memory, given by their indices in the layout; `None` if one of
+    /// them was not loaded into Terrace's memory.
+    pub(crate) fn addresses(&self, layout: &Layout, tensors: &[u32]) -> Option<Vec<usize>> {
+        let of = |&index: &u32| Some(self.kept(&layout.all()[index as usize].name)?.0);
+        tensors.iter().map(of).collect()
+    }
+
+    /// The current address and type of a kept tensor.
+    fn kept(&self, name: &str) -> Option<(usize, DataType)> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: `add_kept` was given ggml's tensor, which lives at least as long as its buffer,
+        // whose end empties the list. It is written to between graphs only, by this thread.
+        let tensor = unsafe { custom_node(*kept.get(name)? as *mut RawTensor) };
+        Some((tensor.data() as usize, tensor.ty()))
+    }
+
+    /// Remembers a tensor in memory that has been placed, if its experts may have copies. Returns
+    /// whether they may.
+    pub(crate) fn add_kept(&self, tensor: Tensor<'_>) -> bool {
+        let layout = self.layout();
+        let is_kept = !layout.kept().is_empty() && layout.kept_named(&tensor.name()).is_some();
+        if is_kept {
+            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.insert(tensor.name(), tensor.as_ptr() as usize);
+        }
+        is_kept
+    }
+
+    /// Forgets the tensors in memory, whose model is being freed.
+    pub(crate) fn forget_kept(&self) {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     /// The store. Call once per graph, never per node.

@@ -1,5 +1,6 @@
 //! Activations of a MUL_MAT_ID, converted once for the dot products with ggml's own `from_float`.
 
+use crate::kernels::{BLOCK, GROUP, Group, RowKernel};
 use std::ffi::c_void;
 use terrace_ggml::cpu::Kernels;
 use terrace_ggml::cpu::blocked::ThreadShare;
@@ -39,6 +40,33 @@ pub fn convert(kernels: &Kernels, src1: Tensor<'_>, activations: *mut c_void, sh
             }
         }
     }
+}
+
+/// Converts and arranges this thread's part of a node's src1, rows of 32-bit floats, for a kernel
+/// of Terrace's own: each row as [`RowKernel::groups`] groups.
+pub fn arrange(kernel: &RowKernel, src1: Tensor<'_>, to: *mut Group, share: ThreadShare) {
+    let [n, per_token, tokens, _] = src1.ne().map(|d| d.unsigned_abs() as usize);
+    let [_, stride_row, stride_token, _] = src1.nb();
+    let groups = RowKernel::groups(n);
+    for unit in (share.ith..per_token * tokens * groups).step_by(share.nth) {
+        let (row, group) = (unit / groups, unit % groups);
+        let offset = row % per_token * stride_row + row / per_token * stride_token;
+        // SAFETY: src1 is allocated and computed (it precedes this node), and the row is one of its
+        // rows; the target was reserved for all rows when the run was prepared, and each unit is
+        // one thread's.
+        unsafe { arrange_group(kernel, src1.data().cast::<u8>().add(offset).cast(), n, group, to.add(unit)) };
+    }
+}
+
+/// Converts and arranges one group of a row of `n` floats.
+///
+/// # Safety
+/// `row` is valid for `n` floats, and `to` for one group.
+pub unsafe fn arrange_group(kernel: &RowKernel, row: *const f32, n: usize, group: usize, to: *mut Group) {
+    let first = group * GROUP;
+    let blocks = GROUP.min(n / BLOCK - first);
+    // SAFETY: the caller's contract; the blocks are within the row. Any bytes are a group.
+    unsafe { kernel.arrange(row.add(first * BLOCK), blocks, &mut *to) };
 }
 
 /// Bytes of a MUL_MAT_ID node's converted activations.

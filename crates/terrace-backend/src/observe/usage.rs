@@ -8,7 +8,7 @@ use terrace_store::BlockId;
 /// Counts by layer and expert, of fixed size.
 #[derive(Clone, Debug, Default)]
 pub struct ExpertUsage {
-    /// First blocks of the managed expert tensors, ascending, with the start of each one's layer in
+    /// First blocks of the expert tensors, ascending, with the start of each one's layer in
     /// `counts`.
     tensors: Box<[(BlockId, usize)]>,
     /// Layers, with their starts in `counts` and their numbers of experts.
@@ -18,12 +18,12 @@ pub struct ExpertUsage {
 }
 
 impl ExpertUsage {
-    /// Makes zero counts for the layers of `layout` that have managed experts.
+    /// Makes zero counts for the layers of `layout` that have experts.
     pub fn new(layout: &Layout) -> Self {
         let mut layers: Vec<(LayerId, usize, usize)> = Vec::new();
         let mut tensors = Vec::new();
         let mut size = 0;
-        for tensor in layout.tensors() {
+        for tensor in layout.all() {
             let (Cut::PerExpert { experts }, Some(layer)) = (tensor.cut, tensor.layer) else { continue };
             let experts = experts as usize;
             let known = layers.iter().find(|(other, _, n)| (*other, *n) == (layer, experts));
@@ -46,7 +46,7 @@ impl ExpertUsage {
         }
     }
 
-    /// The layers with managed experts, and for each expert how many tokens chose it.
+    /// The layers with experts, and for each expert how many tokens chose it.
     pub fn layers(&self) -> impl Iterator<Item = (LayerId, &[u64])> {
         self.layers.iter().map(|&(layer, start, experts)| (layer, &self.counts[start..start + experts]))
     }

@@ -1,18 +1,16 @@
 //! Decides how many copies of the most used experts devices hold, and where.
 
 use super::devices::warn_of_drivers;
-use crate::options::HotCacheChoice;
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use terrace_backend::{Cut, HotUpdate, LaneLayer, LanePlan, Lanes, Layout, Weights};
 use terrace_ggml::devices::DeviceHandle;
 use terrace_host::separate_devices;
-use terrace_model::{ByteSize, LayerId, ModelFile};
-use terrace_plan::HotCopies;
-use terrace_plan::copies::{beside_copies, copies_within};
-use terrace_plan::machine::device_room;
+use terrace_model::{ByteSize, LayerId, ModelFile, TensorInfo};
+use terrace_plan::copies::{DeviceRoom, beside_copies, copies_by_size, copies_within};
 use terrace_plan::model::{ExpertGroup, expert_groups};
+use terrace_plan::{Budget, HotCopies, HotSize, Plan, Wishes};
 
 /// The decision about expert copies on devices.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -64,10 +62,9 @@ impl fmt::Display for HotPlan {
 /// The request for lanes.
 #[derive(Clone, Copy)]
 pub struct Asked<'a> {
-    pub choice: HotCacheChoice,
+    /// What the user wants of devices and of copies on them.
+    pub wishes: &'a Wishes,
     pub update: HotUpdate,
-    /// Whether each device holds a slice of every expert, instead of the experts of some layers.
-    pub split: bool,
     /// The copies that the plan contains.
     pub planned: &'a [HotCopies],
     /// Whether a trace is being recorded.
@@ -79,43 +76,51 @@ pub struct Asked<'a> {
 pub fn begin(file: &ModelFile, weights: &Weights, asked: Asked<'_>) -> HotPlan {
     let plan = decided(file, weights, asked);
     // If a size was requested, the caller reports it.
-    if let (false, Some(reason), false) =
-        (asked.planned.is_empty(), &plan.inactive, matches!(asked.choice, HotCacheChoice::Bytes(_)))
-    {
+    let given = asked.wishes.hot_cache.values().any(HotSize::is_given);
+    if let (false, Some(reason), false) = (asked.planned.is_empty(), &plan.inactive, given) {
         tracing::warn!("devices do not hold the expert copies of the plan: {reason}");
     }
     plan
 }
 
 fn decided(file: &ModelFile, weights: &Weights, asked: Asked<'_>) -> HotPlan {
-    let Asked { choice, update, split, planned, traced } = asked;
+    let Asked { wishes, update, planned, traced } = asked;
     let layout = weights.layout();
-    let groups = streamed(file, &layout);
-    let devices = separate_devices();
-    match choice {
-        HotCacheChoice::Off => return HotPlan::none("switched off"),
-        _ if groups.is_empty() => return HotPlan::none("no experts are streamed"),
-        _ if devices.is_empty() => return HotPlan::none("no device has memory of its own"),
-        _ if traced => return HotPlan::none("a trace is being recorded, and replays have no devices"),
-        HotCacheChoice::Auto if planned.is_empty() => return HotPlan::none("the plan contains none"),
-        _ => {}
+    let groups = copied(file, &layout);
+    let given = wishes.hot_cache.values().any(HotSize::is_given);
+    let devices = usable(wishes);
+    let holding: Vec<DeviceHandle> = devices
+        .iter()
+        .copied()
+        .filter(|device| wishes.hot_cache.on(&device.name()) != HotSize::Off)
+        .collect();
+    match () {
+        () if wishes.hot_cache.values().all(|size| size == HotSize::Off) && !traced => {
+            return HotPlan::none("switched off");
+        }
+        () if devices.is_empty() => return HotPlan::none("no device has memory of its own"),
+        () if traced => return HotPlan::none("a trace is being recorded, and replays have no devices"),
+        () if holding.is_empty() => return HotPlan::none("switched off"),
+        () if !given && planned.is_empty() => return HotPlan::none("the plan contains none"),
+        () if groups.is_empty() => return HotPlan::none("no experts are streamed or in RAM"),
+        () => {}
     }
     let mut whole = None;
-    let plans: Vec<LanePlan> = match choice {
-        HotCacheChoice::Bytes(most) if split => match shared(file, &layout, &groups, &devices, most) {
+    let plans: Vec<LanePlan> = match () {
+        () if given && wishes.hot_split => match shared(file, &layout, &groups, &holding, wishes) {
             Ok(plan) => vec![plan],
             Err(reason) => {
                 whole = Some(reason);
-                by_size(file, &groups, &devices, most)
+                by_size(file, &groups, &holding, wishes)
             }
         },
         // The plan did not know the device, or it had room for less than one expert.
-        HotCacheChoice::Bytes(most) if planned.is_empty() => by_size(file, &groups, &devices, most),
-        _ => devices
+        () if given && planned.is_empty() => by_size(file, &groups, &holding, wishes),
+        () => holding
             .iter()
             .map(|&device| (device, planned_for(planned, &device.name())))
             .filter(|(_, layers)| !layers.is_empty())
-            .map(|(device, layers)| within(file, &groups, device, &layers))
+            .map(|(device, layers)| within(file, &groups, device, &layers, wishes))
             .collect(),
     };
     if plans.iter().all(|plan| plan.layers.iter().all(|layer| layer.slots == 0)) {
@@ -123,7 +128,7 @@ fn decided(file: &ModelFile, weights: &Weights, asked: Asked<'_>) -> HotPlan {
     }
     let used = groups.iter().map(|group| group.top_k(file)).max().unwrap_or(1);
     warn_of_drivers(plans.iter().flat_map(|plan| plan.devices.iter().copied()));
-    let lanes = Lanes::start(file, &layout, &plans, used, update);
+    let lanes = Lanes::start(file, weights, &plans, used, update);
     let plan = HotPlan { whole, ..described(&groups, &lanes) };
     if plan.inactive.is_none() {
         *weights.lanes() = Some(lanes);
@@ -137,40 +142,69 @@ fn planned_for(planned: &[HotCopies], device: &str) -> Vec<LaneLayer> {
     there.map(|copies| LaneLayer { layer: LayerId(copies.layer), slots: copies.slots }).collect()
 }
 
-/// The groups of experts that stream, one per layer.
-fn streamed(file: &ModelFile, layout: &Layout) -> Vec<ExpertGroup> {
+/// The devices with memory of their own that may be used.
+fn usable(wishes: &Wishes) -> Vec<DeviceHandle> {
+    let mut devices = separate_devices();
+    if let Some(only) = &wishes.devices {
+        devices.retain(|device| only.contains(&device.name()));
+    }
+    devices
+}
+
+/// The stacks of experts that stay in RAM and may have copies on devices, with their numbers of
+/// experts: all that are neither streamed nor on devices, if copies are wanted.
+pub fn kept<'m>(file: &'m ModelFile, plan: &Plan, wishes: &Wishes) -> Vec<(&'m TensorInfo, u32)> {
+    let wanted = !plan.hot.is_empty() || wishes.hot_cache.values().any(HotSize::is_given);
+    if !wanted || usable(wishes).is_empty() {
+        return Vec::new();
+    }
+    let mut elsewhere: BTreeSet<usize> = plan.devices.tensors(file).into_iter().collect();
+    elsewhere.extend(plan.managed.tensors.iter().map(|managed| managed.tensor));
+    let roles = expert_groups(file).into_iter().flat_map(|group| group.roles);
+    let kept = roles.filter(|tensor| !elsewhere.contains(tensor)).filter_map(|tensor| {
+        let info = &file.tensors[tensor];
+        Some((info, u32::try_from(info.shape.0[2]).ok()?))
+    });
+    kept.collect()
+}
+
+/// The groups of experts that may have copies, one per layer.
+fn copied(file: &ModelFile, layout: &Layout) -> Vec<ExpertGroup> {
     let layers: BTreeSet<LayerId> =
-        layout.tensors().iter().filter(|t| t.cut != Cut::Whole).filter_map(|t| t.layer).collect();
+        layout.all().iter().filter(|t| t.cut != Cut::Whole).filter_map(|t| t.layer).collect();
     let mut groups = expert_groups(file);
     groups.retain(|group| layers.contains(&group.layer));
     groups.dedup_by_key(|group| group.layer);
     groups
 }
 
-/// Divides the layers into bands, one per device, with as many slots as `most` bytes of the device
-/// hold.
+/// Divides the layers among the devices, with as many slots as each has room for.
 fn by_size(
     file: &ModelFile,
     groups: &[ExpertGroup],
     devices: &[DeviceHandle],
-    most: ByteSize,
+    wishes: &Wishes,
 ) -> Vec<LanePlan> {
-    let band = groups.len().div_ceil(devices.len());
-    let plan = |(groups, &device): (&[ExpertGroup], &DeviceHandle)| {
-        let layers = slots(file, groups, room(device, most));
-        LanePlan { devices: vec![device], layers }
+    let rooms: Vec<DeviceRoom> = devices
+        .iter()
+        .map(|&device| DeviceRoom { device: device.name(), bytes: room(device, wishes), speed: 1.0 })
+        .collect();
+    let copies = copies_by_size(file, groups, &rooms);
+    let plan = |&device: &DeviceHandle| LanePlan {
+        devices: vec![device],
+        layers: planned_for(&copies, &device.name()),
     };
-    groups.chunks(band).zip(devices).map(plan).collect()
+    devices.iter().map(plan).filter(|plan| !plan.layers.is_empty()).collect()
 }
 
-/// Puts all layers on all devices, each holding a slice of every expert, with as many slots as fit
-/// in `most` bytes of each. The error says why that is impossible.
+/// Puts all layers on all devices, each holding a slice of every expert, with as many slots as the
+/// device with the least room holds. The error says why that is impossible.
 fn shared(
     file: &ModelFile,
     layout: &Layout,
     groups: &[ExpertGroup],
     devices: &[DeviceHandle],
-    most: ByteSize,
+    wishes: &Wishes,
 ) -> Result<LanePlan, String> {
     if devices.len() < 2 {
         return Err("there is only one device".into());
@@ -184,37 +218,52 @@ fn shared(
     if let Some((group, _)) = whole {
         return Err(format!("the experts of layer {} are too small to slice at block borders", group.layer));
     }
-    let least = devices.iter().map(|device| room(*device, most)).min().unwrap_or_default();
+    let least = devices.iter().map(|device| room(*device, wishes)).min().unwrap_or_default();
     Ok(LanePlan { devices: devices.to_vec(), layers: slots(file, &slices, least) })
 }
 
-/// How much of `most` the device has room for.
-fn room(device: DeviceHandle, most: ByteSize) -> ByteSize {
-    let (free, _) = device.memory();
-    let room = device_room(free);
-    if room < most {
-        tracing::warn!("{} has {free} free: expert copies get {room} instead of {most}", device.name());
+/// The device's memory for copies, of what is free now.
+fn room(device: DeviceHandle, wishes: &Wishes) -> ByteSize {
+    let (name, free) = (device.name(), device.memory().0);
+    let room = wishes.unreserved(&name, free);
+    match wishes.hot_cache.on(&name) {
+        HotSize::Auto | HotSize::Off => ByteSize::ZERO,
+        HotSize::Max => room,
+        HotSize::Bytes(most) => {
+            if room < most {
+                tracing::warn!("{name} has {free} free: expert copies get {room} instead of {most}");
+            }
+            most.min(room)
+        }
     }
-    most.min(room)
 }
 
-/// The planned slots, or as many of them as still fit.
-fn within(file: &ModelFile, groups: &[ExpertGroup], device: DeviceHandle, layers: &[LaneLayer]) -> LanePlan {
+/// The planned slots, or as many of them as still fit. If all free memory is for copies, as many as
+/// fit into what is free now, which is known better than when the plan was made.
+fn within(
+    file: &ModelFile,
+    groups: &[ExpertGroup],
+    device: DeviceHandle,
+    layers: &[LaneLayer],
+    wishes: &Wishes,
+) -> LanePlan {
+    let name = device.name();
     let wanted = |group: &&ExpertGroup| layers.iter().find(|layer| layer.layer == group.layer);
     let of: Vec<ExpertGroup> = groups.iter().filter(|group| wanted(group).is_some()).cloned().collect();
-    let bytes: ByteSize = of
-        .iter()
-        .map(|group| {
-            ByteSize(group.bundle.bytes() * u64::from(wanted(&group).map_or(0, |layer| layer.slots)))
-        })
-        .sum();
     let (free, _) = device.memory();
+    let all = wishes.hot_cache.on(&name) == HotSize::Max && wishes.vram_budget.on(&name) == Budget::Auto;
+    let slots_of: BTreeMap<LayerId, u32> = layers.iter().map(|layer| (layer.layer, layer.slots)).collect();
+    let bytes = |group: &ExpertGroup| {
+        ByteSize(group.bundle.bytes() * u64::from(slots_of.get(&group.layer).copied().unwrap_or(0)))
+    };
     // The plan has already subtracted the reserve from what was free before the load.
-    let needed = bytes + beside_copies(file, &of);
-    if needed <= free {
+    let needed = of.iter().map(bytes).sum::<ByteSize>() + beside_copies(file, &of);
+    if !all && needed <= free {
         return LanePlan { devices: vec![device], layers: layers.to_vec() };
     }
-    LanePlan { devices: vec![device], layers: slots(file, &of, room(device, needed)) }
+    let room = wishes.unreserved(&name, free);
+    let room = if all { room } else { room.min(needed) };
+    LanePlan { devices: vec![device], layers: slots(file, &of, room) }
 }
 
 /// As many slots as fit in `room`.

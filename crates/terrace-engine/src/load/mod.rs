@@ -244,9 +244,8 @@ impl Parts {
         weights.store().reset_stats();
         weights.reset_foretold();
         let asked = hot::Asked {
-            choice: options.hot.cache,
+            wishes: &wishes_of(options),
             update: options.hot.update,
-            split: options.hot.split,
             planned: self.report.placement.as_ref().map_or(&[][..], |plan| &plan.hot),
             traced: options.record.trace.is_some(),
         };

@@ -2,6 +2,7 @@
 //! the model itself, and resident weights.
 
 use super::devices::prepare;
+use super::hot::kept;
 use super::progress::LoadProgress;
 use super::scene::Scene;
 use crate::error::EngineError;
@@ -41,7 +42,8 @@ impl Stored {
         let (direct, reads) = reads(options, &plan, &files)?;
         let layout = Layout::new(plan.managed.infos(file).map(|(tensor, experts)| {
             (tensor, experts.map_or(Cut::Whole, |experts| Cut::PerExpert { experts }))
-        }));
+        }))
+        .with_kept(kept(file, &plan, &scene.wishes));
         let config = config(options, &plan, direct)?;
         let maps =
             (plan.mode == PlanMode::Mapped).then(|| FileMaps::open(&files).map(Arc::new)).transpose()?;

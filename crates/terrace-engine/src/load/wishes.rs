@@ -3,8 +3,7 @@
 use crate::options::Options;
 use crate::unfit::ReadingChoice;
 use terrace_ggml::llama::SplitMode;
-use terrace_model::SizeChoice;
-use terrace_plan::Wishes;
+use terrace_plan::{ByDevice, HotSize, Wishes};
 use terrace_store::{DirectChoice, IoChoice};
 
 /// The first option that controls how weights are read, or needs to see their uses; it rules out
@@ -33,13 +32,16 @@ pub fn wishes_of(options: &Options) -> Wishes {
         ram_budget: options.placement.ram_budget,
         slots_share: options.cache.slots_share,
         mapping: reading_choice(options).is_none(),
-        vram_budget: options.devices.vram_budget,
+        devices: options.devices.only.clone(),
+        vram_budget: options.devices.vram_budget.clone(),
+        vram_reserve: options.devices.vram_reserve.clone(),
         device_layers: options.devices.layers,
+        host_experts: options.devices.host_experts,
         split: options.devices.split_mode == SplitMode::Tensor,
-        hot_cache: match options.hot.cache {
+        hot_cache: match traced {
             // Recorded traces are replayed without devices.
-            _ if traced => SizeChoice::Off,
-            choice => choice,
+            true => ByDevice::all(HotSize::Off),
+            false => options.hot.cache.clone(),
         },
         hot_split: options.hot.split,
         context: options.context.tokens,

@@ -1,20 +1,22 @@
 //! Copies of experts on devices.
 
 use terrace_backend::HotUpdate;
-use terrace_model::SizeChoice;
+use terrace_plan::{ByDevice, HotSize};
 
-/// Whether devices hold copies of experts: if the plan says so, never, or in at most this many
-/// bytes of each device.
-pub type HotCacheChoice = SizeChoice;
-
-/// Copies of the most used experts of layers that stream.
-#[derive(Clone, Copy, Debug, Default)]
+/// Copies of the most used experts, of layers that stream or stay in RAM.
+#[derive(Clone, Debug)]
 pub struct HotOptions {
-    /// Whether devices hold them.
-    pub cache: HotCacheChoice,
+    /// Memory of each device for copies.
+    pub cache: ByDevice<HotSize>,
     /// How many bytes may be exchanged between two tokens.
     pub update: HotUpdate,
     /// Whether each device holds a slice of every copied expert, instead of the experts of some
     /// layers.
     pub split: bool,
+}
+
+impl Default for HotOptions {
+    fn default() -> Self {
+        Self { cache: ByDevice::all(HotSize::Auto), update: HotUpdate::default(), split: false }
+    }
 }

@@ -18,7 +18,7 @@ pub use compute::ComputeOptions;
 pub use context::ContextOptions;
 pub use devices::DeviceOptions;
 pub use estimates::EstimateOptions;
-pub use hot::{HotCacheChoice, HotOptions};
+pub use hot::HotOptions;
 pub use io::IoOptions;
 pub use placement::PlacementOptions;
 pub use record::RecordOptions;

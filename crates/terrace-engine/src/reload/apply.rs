@@ -45,6 +45,10 @@ pub fn swap(
     for (tensor, &entry) in report.swapped.iter_mut().zip(&swapped) {
         tensor.state = state_of(&registry.entries[entry]);
     }
+    if let Some(weights) = weights {
+        let names: Vec<String> = report.swapped.iter().map(|swapped| swapped.tensor.clone()).collect();
+        weights.moved(&names);
+    }
     registry.note_seen(staged.seen);
     registry.settle_overwritten();
     if !report.swapped.is_empty() {

@@ -9,10 +9,10 @@ use crate::reloading::{dir, load, write};
 use std::path::Path;
 use terrace_backend::{HotReport, HotUpdate};
 use terrace_engine::options::{ComputeOptions, ContextOptions, DeviceOptions, HotOptions, PlacementOptions};
-use terrace_engine::{Engine, HotCacheChoice, Mode, Options};
+use terrace_engine::{Engine, Mode, Options};
 use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
-use terrace_plan::{Budget, Manage};
+use terrace_plan::{Budget, ByDevice, HotSize, Manage};
 use terrace_testkit::rpc::RpcServer;
 use terrace_testkit::{Arch, Spec, WeightType};
 
@@ -61,7 +61,7 @@ fn with_device(model: &Path, server: &RpcServer, count: u64) -> Options {
             ..options(model).devices
         },
         hot: HotOptions {
-            cache: HotCacheChoice::Bytes(slots(model, count)),
+            cache: ByDevice::all(HotSize::Bytes(slots(model, count))),
             update: HotUpdate::Bytes(ByteSize::mib(4)),
             ..options(model).hot
         },

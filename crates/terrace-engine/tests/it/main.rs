@@ -7,6 +7,7 @@ mod budgets;
 mod disk_faults;
 mod exactness;
 mod hot_experts;
+mod hot_kept;
 mod hot_lost;
 mod hot_split;
 mod observers;

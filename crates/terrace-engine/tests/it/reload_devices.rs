@@ -6,7 +6,7 @@ use std::path::Path;
 use terrace_engine::options::{DeviceOptions, PlacementOptions};
 use terrace_engine::{Options, Replacement};
 use terrace_model::ByteSize;
-use terrace_plan::{Budget, Manage};
+use terrace_plan::{Budget, ByDevice, Manage};
 use terrace_testkit::rpc::RpcServer;
 use terrace_testkit::{Arch, Spec, WeightType};
 
@@ -94,7 +94,7 @@ fn what_a_full_device_cannot_hold_is_in_main_memory() {
     // Room for the model, its context, and little more.
     let server = RpcServer::start(ByteSize(size.bytes() + (5 << 20))).unwrap();
     let mut options = options(&base, &server, 3, Manage::None);
-    options.devices.vram_budget = Budget::Bytes(ByteSize::gib(1));
+    options.devices.vram_budget = ByDevice::all(Budget::Bytes(ByteSize::gib(1)));
     let mut engine = load(options);
     let before = trace(&mut engine);
     let mut states = Vec::new();

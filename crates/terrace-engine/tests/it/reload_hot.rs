@@ -6,10 +6,10 @@ use crate::reloading::{dir, from_file, load, original, trace, with, write};
 use std::path::Path;
 use terrace_backend::HotUpdate;
 use terrace_engine::options::{DeviceOptions, HotOptions};
-use terrace_engine::{Engine, HotCacheChoice, Options, Replacement};
+use terrace_engine::{Engine, Options, Replacement};
 use terrace_ggml::devices::devices;
 use terrace_model::ByteSize;
-use terrace_plan::Manage;
+use terrace_plan::{ByDevice, HotSize, Manage};
 use terrace_testkit::rpc::RpcServer;
 use terrace_testkit::{Arch, Spec, WeightType};
 
@@ -21,7 +21,7 @@ fn options(model: &Path, server: &RpcServer) -> Options {
             ..reloading::options(model, Manage::Experts).devices
         },
         hot: HotOptions {
-            cache: HotCacheChoice::Bytes(ByteSize::mib(4)),
+            cache: ByDevice::all(HotSize::Bytes(ByteSize::mib(4))),
             update: HotUpdate::Bytes(ByteSize::mib(1)),
             ..reloading::options(model, Manage::Experts).hot
         },

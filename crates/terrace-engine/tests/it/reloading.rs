@@ -5,10 +5,10 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use terrace_backend::HotUpdate;
 use terrace_engine::options::{ComputeOptions, ContextOptions, DeviceOptions, HotOptions, PlacementOptions};
-use terrace_engine::{Engine, HotCacheChoice, Options, Replacement, Source};
+use terrace_engine::{Engine, Options, Replacement, Source};
 use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
-use terrace_plan::{Budget, Manage};
+use terrace_plan::{Budget, ByDevice, HotSize, Manage};
 use terrace_testkit::rpc::{RpcServer, resident};
 use terrace_testkit::{Spec, WeightType};
 
@@ -59,7 +59,7 @@ pub fn with_copies(model: &Path, servers: &[RpcServer]) -> Options {
             ..options(model, Manage::Experts).devices
         },
         hot: HotOptions {
-            cache: HotCacheChoice::Bytes(ByteSize::mib(24)),
+            cache: ByDevice::all(HotSize::Bytes(ByteSize::mib(24))),
             update: HotUpdate::Bytes(ByteSize::mib(16)),
             split: servers.len() > 1,
         },

@@ -249,15 +249,6 @@ impl MachineProfile {
         Self { devices: others.chain([together]).collect(), ..self.clone() }
     }
 
-    /// Returns the machine with `bytes` less free memory on each separate device.
-    pub fn without_on_devices(&self, bytes: ByteSize) -> Self {
-        let mut machine = self.clone();
-        for device in machine.devices.iter_mut().filter(|device| !device.unified) {
-            device.memory_free = device.memory_free.saturating_sub(bytes);
-        }
-        machine
-    }
-
     /// Returns the bytes of weights in RAM of a type per second in products with one token.
     pub fn host_decode_rate(&self, ty: &str) -> f64 {
         if let Some(device) = self.unified() {

@@ -1,7 +1,7 @@
 //! The work of a model in seconds on a machine.
 
 use super::workload::{LayerLoad, TypeLoad, Workload};
-use crate::machine::{DeviceProfile, MachineProfile, default_rates, device_room};
+use crate::machine::{DeviceProfile, MachineProfile, default_rates};
 use crate::wishes::{Budget, HitCurve, Wishes};
 use terrace_model::ByteSize;
 
@@ -25,6 +25,8 @@ pub struct Costs {
     pub device_layers: Option<usize>,
     /// Whether devices may hold a part of a layer's experts.
     pub hot_lanes: bool,
+    /// Whether each layer's experts must not be on a device.
+    pub kept: Vec<bool>,
     /// The hit curve.
     pub curve: HitCurve,
 }
@@ -47,6 +49,8 @@ pub struct DeviceCost {
     pub index: usize,
     /// Bytes for weights and context.
     pub room: u64,
+    /// Whether it may hold a part of a layer's experts.
+    pub copies: bool,
     /// Seconds for transferring a token's activations in one direction.
     pub hop: f64,
 }
@@ -111,10 +115,8 @@ impl Costs {
                 .iter()
                 .map(|&(index, device)| DeviceCost {
                     index,
-                    room: match wishes.vram_budget {
-                        Budget::Auto => device_room(device.memory_free).bytes(),
-                        Budget::Bytes(bytes) => bytes.min(device.memory_free).bytes(),
-                    },
+                    room: wishes.device_room(&device.name, device.memory_free).bytes(),
+                    copies: wishes.may_copy_on(&device.name),
                     hop: device.hop(work.embd as f64 * 4.0),
                 })
                 .collect(),
@@ -122,13 +124,20 @@ impl Costs {
             ram,
             device_layers: wishes.device_layers.map(|n| (n as usize).min(work.layers.len())),
             hot_lanes: wishes.may_copy_experts(),
+            kept: {
+                let id = |layer: &LayerLoad| layer.id.is_some_and(|id| wishes.keeps_experts(id.0));
+                work.layers.iter().map(id).collect()
+            },
             curve: wishes.hits.clone().unwrap_or_else(|| HitCurve::typical(experts, top_k)),
         }
     }
 
     /// Returns whether the planners are free in their use of devices.
-    pub const fn is_free(&self) -> bool {
-        self.devices.is_empty() || (self.hot_lanes && self.device_layers.is_none())
+    pub fn is_free(&self) -> bool {
+        self.devices.is_empty()
+            || (self.devices.iter().all(|device| device.copies)
+                && self.device_layers.is_none()
+                && !self.kept.contains(&true))
     }
 
     /// Returns the bytes of RAM for weights if the context takes `context` bytes of RAM.

@@ -24,7 +24,7 @@ impl Outline {
     fn is_asked_for(&self, costs: &Costs) -> bool {
         let whole = |&share: &f64| share == 0.0 || share == 1.0;
         let layers: usize = self.layers.iter().sum();
-        (costs.hot_lanes || self.hot.iter().all(whole))
+        self.hot.iter().zip(&costs.devices).all(|(share, device)| device.copies || whole(share))
             && (costs.devices.is_empty() || costs.device_layers.is_none_or(|asked| asked == layers))
     }
 
@@ -41,7 +41,7 @@ impl Outline {
             let start = end.checked_sub(count)?;
             for layer in start..end {
                 assignment.homes[layer] = device + 1;
-                if let Some(experts) = &work.layers[layer].experts {
+                if let Some(experts) = work.layers[layer].experts.as_ref().filter(|_| !costs.kept[layer]) {
                     // A small amount more, so that binary rounding of the share does not cost an
                     // expert.
                     let hot = (f64::from(experts.count) * self.hot[device] + 1e-6).floor() as u32;

@@ -8,24 +8,62 @@ use terrace_model::{ByteSize, ModelFile, TensorInfo, lane_activations};
 /// Bytes that a tensor takes in addition to its own on devices that align and pad.
 const PADDING: ByteSize = ByteSize(4 << 10);
 
-/// Divides the layers of `groups` into bands, one for each device (its name, and its bytes for
-/// copies), and gives each layer as many slots as the device holds.
-pub fn copies_by_size(
-    model: &ModelFile,
-    groups: &[ExpertGroup],
-    devices: &[(String, ByteSize)],
-) -> Vec<HotCopies> {
-    let band = groups.len().div_ceil(devices.len().max(1)).max(1);
-    let of = |(groups, (device, room)): (&[ExpertGroup], &(String, ByteSize))| -> Vec<HotCopies> {
-        let slots = copies_within(model, groups, *room).into_iter().zip(groups);
+/// A device's memory for copies.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeviceRoom {
+    /// ggml's name of the device.
+    pub device: String,
+    /// Bytes for copies, and for what belongs to their lane.
+    pub bytes: ByteSize,
+    /// The device's bandwidth, in bytes per second.
+    pub speed: f64,
+}
+
+/// Divides the layers of `groups` into bands, one for each device, and gives each layer as many
+/// slots as the device holds.
+pub fn copies_by_size(model: &ModelFile, groups: &[ExpertGroup], devices: &[DeviceRoom]) -> Vec<HotCopies> {
+    let mut all = Vec::new();
+    let mut rest = groups;
+    for (device, count) in devices.iter().zip(bands(groups.len(), devices)) {
+        let (band, others) = rest.split_at(count);
+        rest = others;
+        let slots = copies_within(model, band, device.bytes).into_iter().zip(band);
         let copies = |(slots, group): (u32, &ExpertGroup)| HotCopies {
-            device: device.clone(),
+            device: device.device.clone(),
             layer: group.layer.0,
             slots,
         };
-        slots.filter(|(slots, _)| *slots > 0).map(copies).collect()
-    };
-    groups.chunks(band).zip(devices).flat_map(of).collect()
+        all.extend(slots.filter(|(slots, _)| *slots > 0).map(copies));
+    }
+    all
+}
+
+/// Returns the number of layers of each device's band, in proportion to its memory times its speed;
+/// remainders go to the devices that come closest to another layer. Devices with the same of both
+/// have the same number, as far as `layers` can be divided.
+pub fn bands(layers: usize, devices: &[DeviceRoom]) -> Vec<usize> {
+    let weights: Vec<f64> =
+        devices.iter().map(|device| device.bytes.bytes() as f64 * device.speed.max(1.0)).collect();
+    let all: f64 = weights.iter().sum();
+    if all <= 0.0 {
+        return vec![0; devices.len()];
+    }
+    let exact: Vec<f64> = weights.iter().map(|weight| weight / all * layers as f64).collect();
+    let mut counts: Vec<usize> = exact.iter().map(|share| share.floor() as usize).collect();
+    let mut order: Vec<usize> = (0..devices.len()).collect();
+    let rest = |index: usize| exact[index] - exact[index].floor();
+    order.sort_by(|&a, &b| rest(b).total_cmp(&rest(a)).then(a.cmp(&b)));
+    let mut left = layers.saturating_sub(counts.iter().sum());
+    for &index in order.iter().cycle() {
+        if left == 0 {
+            return counts;
+        }
+        if weights[index] > 0.0 {
+            counts[index] += 1;
+            left -= 1;
+        }
+    }
+    counts
 }
 
 /// Returns the number of slots of each group that fit into `room` bytes of a device, together with

@@ -99,14 +99,14 @@ fn device_outlines(work: &Workload, costs: &Costs) -> Vec<(Vec<usize>, Vec<f64>)
 /// Distributes the last `count` layers over a subset of the devices, the fastest first; `None` if
 /// they do not fit.
 fn fill(work: &Workload, costs: &Costs, subset: u32, count: usize, share: f64) -> Option<Vec<usize>> {
-    let mut layers = work.layers.iter().rev().take(count).peekable();
+    let mut layers = work.layers.iter().enumerate().rev().take(count).peekable();
     let mut counts = Vec::new();
     for (index, device) in costs.devices.iter().enumerate() {
         let left_out = index < SUBSET_DEVICES && subset >> index & 1 == 0;
         let mut room = if left_out { 0 } else { device.room.saturating_sub(work.context.compute) };
         let mut held = 0;
-        while let Some(layer) = layers.peek() {
-            let experts = layer.experts.as_ref().map_or(0, |experts| {
+        while let Some(&(at, layer)) = layers.peek() {
+            let experts = layer.experts.as_ref().filter(|_| !costs.kept[at]).map_or(0, |experts| {
                 let hot = (f64::from(experts.count) * share + 1e-6).floor() as u64;
                 experts.bytes / u64::from(experts.count) * hot
             });

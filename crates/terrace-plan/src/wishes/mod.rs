@@ -2,19 +2,22 @@
 
 mod budget;
 mod curve;
+mod devices;
+mod hot;
 mod kv_choice;
 pub(crate) mod manage;
 
 pub use budget::{Budget, ParseBudgetError};
 pub use curve::{CurveError, HitCurve, HotClass};
+pub(crate) use devices::CopiesRoom;
+pub use hot::{ByDevice, HotSize, ParseHotSizeError, PerDevice};
 pub use kv_choice::KvChoice;
 pub use manage::{Manage, ParseManageError};
 
-use crate::machine::{DeviceProfile, MachineProfile, device_room};
 use crate::model::{ContextSize, auto_ubatch, context_size, context_tokens};
 use crate::plan::PlanFile;
 use crate::rules::TensorRule;
-use terrace_model::{ByteSize, KvTypes, ModelFile, SizeChoice};
+use terrace_model::{ByteSize, KvTypes, ModelFile};
 
 /// What the user wants of a run: which weights may live where, how much memory they may take, and
 /// the context.
@@ -34,16 +37,23 @@ pub struct Wishes {
     /// Whether all weights may be mapped if they fit. False if something else determines how they
     /// are read.
     pub mapping: bool,
+    /// The devices that may be used; `None` means all.
+    pub devices: Option<Vec<String>>,
     /// Memory of each device for weights and context.
-    pub vram_budget: Budget,
+    pub vram_budget: ByDevice<Budget>,
+    /// Memory that stays free on each device with an automatic budget; `None` means as
+    /// [`device_room`] says.
+    pub vram_reserve: ByDevice<Option<ByteSize>>,
     /// Number of layers on devices, counted from the last, the output head included. `None` means
     /// as many as make the run faster.
     pub device_layers: Option<u32>,
+    /// Number of layers, counted from the first, whose experts are on no device except as copies.
+    /// `u32::MAX` means all.
+    pub host_experts: u32,
     /// Whether each device holds a slice of every matrix, instead of whole layers.
     pub split: bool,
-    /// Whether devices hold copies of the hottest experts: automatically, never, or in this much
-    /// memory of each device, which layers then cannot use.
-    pub hot_cache: SizeChoice,
+    /// Memory of each device for copies of the hottest experts.
+    pub hot_cache: ByDevice<HotSize>,
     /// Whether each device holds a slice of every copy. Which copies these are is decided at load,
     /// where the slices are cut.
     pub hot_split: bool,
@@ -79,10 +89,13 @@ impl Default for Wishes {
             ram_budget: Budget::Auto,
             slots_share: 100,
             mapping: true,
-            vram_budget: Budget::Auto,
+            devices: None,
+            vram_budget: ByDevice::all(Budget::Auto),
+            vram_reserve: ByDevice::all(None),
             device_layers: None,
+            host_experts: 0,
             split: false,
-            hot_cache: SizeChoice::Auto,
+            hot_cache: ByDevice::all(HotSize::Auto),
             hot_split: false,
             context: None,
             slots: 1,
@@ -134,35 +147,5 @@ impl Wishes {
             let cache = ByteSize(one.cache.bytes().saturating_mul(self.slots.max(1).into()));
             ContextSize { cache, ..one }
         })
-    }
-
-    /// Returns the machine as layers see it: without the memory that copies of experts take on
-    /// devices, and with devices that hold slices combined into one.
-    pub(crate) fn machine(&self, machine: &MachineProfile) -> MachineProfile {
-        let machine = match self.hot_cache {
-            SizeChoice::Bytes(bytes) => machine.without_on_devices(bytes),
-            SizeChoice::Auto | SizeChoice::Off => machine.clone(),
-        };
-        if self.split { machine.with_split_devices() } else { machine }
-    }
-
-    /// Returns the memory of each device for copies of experts, if it is given in bytes.
-    pub(crate) fn copies_room(&self, machine: &MachineProfile) -> Vec<(String, ByteSize)> {
-        let SizeChoice::Bytes(most) = self.hot_cache else { return Vec::new() };
-        if self.hot_split {
-            return Vec::new();
-        }
-        let room = |device: &DeviceProfile| most.min(device_room(device.memory_free));
-        machine.separate().map(|(_, device)| (device.name.clone(), room(device))).collect()
-    }
-
-    /// Returns whether devices may hold copies of a part of a layer's experts. They may not if a
-    /// number of layers is given, which means whole layers, or if devices hold slices of each
-    /// matrix.
-    pub(crate) fn may_copy_experts(&self) -> bool {
-        self.hot_cache == SizeChoice::Auto
-            && !matches!(self.manage, Manage::None | Manage::Mapped)
-            && self.device_layers.is_none()
-            && !self.split
     }
 }

@@ -6,8 +6,8 @@ use terrace_model::{ByteSize, KvType};
 use terrace_plan::machine::DeviceProfile;
 use terrace_plan::parts::PlannedLayer;
 use terrace_plan::{
-    Budget, FileError, KvChoice, MachineProfile, Manage, Mode, Plan, PlanError, PlanFile, Planner, RuleError,
-    TensorRule, Wishes, plan,
+    Budget, ByDevice, FileError, KvChoice, MachineProfile, Manage, Mode, Plan, PlanError, PlanFile, Planner,
+    RuleError, TensorRule, Wishes, plan,
 };
 
 fn machine(ram: ByteSize) -> MachineProfile {
@@ -179,13 +179,17 @@ fn what_is_asked_of_devices_holds() {
         let on_devices: u32 = placed.devices.layers.iter().map(|(_, layers)| layers).sum();
         assert_eq!(on_devices, layers);
     }
-    let least = Wishes { vram_budget: Budget::Bytes(ByteSize::mib(1)), ..Wishes::default() };
+    let least = Wishes { vram_budget: ByDevice::all(Budget::Bytes(ByteSize::mib(1))), ..Wishes::default() };
     let placed = plan(&model, &machine, &least).unwrap();
     assert!(placed.layers.iter().all(|layer| layer.home == "ram"), "{placed:#}");
     let all = Wishes { device_layers: Some(49), ..Wishes::default() };
     let experts_in_ram = plan(&model, &machine, &all).unwrap();
     assert!(experts_in_ram.layers.iter().all(|layer| layer.home == "gpu0"));
-    let too_many = Wishes { device_layers: Some(49), vram_budget: Budget::Bytes(ByteSize::mib(1)), ..all };
+    let too_many = Wishes {
+        device_layers: Some(49),
+        vram_budget: ByDevice::all(Budget::Bytes(ByteSize::mib(1))),
+        ..all
+    };
     assert!(matches!(plan(&model, &machine, &too_many), Err(PlanError::NoDeviceRoom { layers: 49, .. })));
 }
 

@@ -9,7 +9,7 @@ use terrace_host::pressure::Adapt;
 #[command(next_help_heading = "Memory and I/O")]
 pub struct FollowingArgs {
     /// Follow a plan written by `terrace plan --json`, edited or not
-    #[arg(long, value_name = "FILE", env = "TERRACE_PLAN", conflicts_with_all = ["ram_budget", "stream", "mmap", "ctx", "kv_type", "cache_type_k", "cache_type_v", "n_gpu_layers", "vram_budget", "split_mode"])]
+    #[arg(long, value_name = "FILE", env = "TERRACE_PLAN", conflicts_with_all = ["ram_budget", "stream", "mmap", "ctx", "kv_type", "cache_type_k", "cache_type_v", "n_gpu_layers", "cpu_moe", "n_cpu_moe", "vram_budget", "vram_reserve", "split_mode"])]
     pub plan: Option<PathBuf>,
     /// Adjust the RAM budget to free memory: on, off, or auto: only if --ram-budget was not given
     #[arg(long, value_name = "auto|on|off", env = "TERRACE_ADAPT", default_value = "auto")]

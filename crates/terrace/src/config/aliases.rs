@@ -57,9 +57,6 @@ const fn no(names: &'static [&'static str], why: &'static str, hint: &'static st
     alias(names, Refused("stream", Refusal { why, hint }))
 }
 
-/// The matrices of routed experts, as llama.cpp matches them.
-const EXPERTS: &str = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps";
-
 /// The refusal of samplers that Terrace lacks.
 const SAMPLERS: Refusal = Refusal {
     why: "only temperature, top-k, top-p and min-p are supported",
@@ -119,11 +116,8 @@ pub const ALIASES: &[Alias] = &[
     alias(&["-ngl", "--gpu-layers", "--n-gpu-layers"], OptionUnless("n-gpu-layers", &["auto", "-1"])),
     alias(&["-sm"], Opt("split-mode")),
     alias(&["-ot", "--ot", "--override-tensor"], Parsed("override-tensor", override_tensor)),
-    alias(
-        &["-cmoe", "--cpu-moe"],
-        Switch("override-tensor", Some(r"\.ffn_(up|down|gate|gate_up)_(ch|)exps=ram")),
-    ),
-    alias(&["-ncmoe", "--n-cpu-moe"], Parsed("override-tensor", cpu_moe)),
+    alias(&["-cmoe"], Switch("cpu-moe", None)),
+    alias(&["-ncmoe"], Opt("n-cpu-moe")),
     alias(&["--no-mmap"], Switch("mmap", Some("off"))),
     no(
         &["-lm", "--load-mode"],
@@ -135,17 +129,13 @@ pub const ALIASES: &[Alias] = &[
         "locked memory cannot be released when other programs need it, as --adapt does",
         "leave it out; --adapt off keeps the budget, and without swap all of it stays in RAM",
     ),
-    no(
-        &["-dev", "--device"],
-        "the plan uses all accelerators",
-        "use --n-gpu-layers 0 for none, or --override-tensor REGEX=DEVICE for one",
-    ),
+    alias(&["-dev"], Opt("device")),
     no(
         &["-ts", "--tensor-split"],
         "the plan gives each accelerator what fits and pays off",
-        "limit accelerators with --vram-budget, or use --override-tensor REGEX=DEVICE",
+        "limit accelerators with --vram-budget DEVICE=SIZE",
     ),
-    no(&["-mg", "--main-gpu"], "there is no main accelerator", "use --override-tensor REGEX=DEVICE"),
+    no(&["-mg", "--main-gpu"], "there is no main accelerator", "use --device DEVICE for one"),
     no(&["--numa"], "the kernel decides where memory is allocated", "start terrace with numactl"),
     alias(&["-nr", "--no-repack"], Always("stream")),
     // Computing.
@@ -291,22 +281,6 @@ fn override_tensor(value: &str) -> Result<Vec<String>, Refusal> {
         None => format!("--override-tensor={rule}"),
     };
     Ok(rules.into_iter().map(ours).collect())
-}
-
-/// Makes the rule that keeps the experts of the first layers in RAM.
-fn cpu_moe(value: &str) -> Result<Vec<String>, Refusal> {
-    let layers: u32 = match value.parse() {
-        Ok(layers) if layers <= 4096 => layers,
-        _ => {
-            return Err(Refusal {
-                why: "must be a number of layers, at most 4096",
-                hint: "use e.g. --n-cpu-moe 10",
-            });
-        }
-    };
-    let numbers: Vec<String> = (0..layers).map(|layer| layer.to_string()).collect();
-    let rule = format!(r"--override-tensor=blk\.({}){EXPERTS}=ram", numbers.join("|"));
-    Ok((layers > 0).then_some(rule).into_iter().collect())
 }
 
 /// The environment variable of an option.

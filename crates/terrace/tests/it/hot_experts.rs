@@ -197,7 +197,7 @@ fn why_there_are_none_is_said() {
     let text = stderr(&generate(&["--ram-budget", "6MiB", "--hot-cache", "2MiB"]));
     assert!(text.contains("--hot-cache has no effect: no device has memory"), "{text}");
     let text = stderr(&generate(&["--hot-cache", "2MiB"]));
-    assert!(text.contains("--hot-cache has no effect: no experts are streamed"), "{text}");
+    assert!(text.contains("--hot-cache has no effect: no device has memory"), "{text}");
     let text = failure(&generate(&["--hot-cache", "much"]), 2);
     assert!(text.contains("--hot-cache"), "{text}");
     let server = RpcServer::start(ByteSize::mib(64)).unwrap();
@@ -210,6 +210,31 @@ fn why_there_are_none_is_said() {
     let with = [&with[..], &["--rpc", other.endpoint(), "--hot-cache", "2MiB"]].concat();
     let text = stderr(&generate(&with));
     assert!(text.contains("--hot-split has no effect: the experts of layer 0 are too small"), "{text}");
+}
+
+/// A model that fits: all experts in RAM, dense weights and copies of the hottest on the device.
+#[test]
+fn experts_in_ram_have_copies_beside_dense_layers() {
+    let server = RpcServer::start(ByteSize::mib(64)).unwrap();
+    let golden = report(&["--stock"])["tokens"].clone();
+    let on_device = ["--rpc", server.endpoint(), "-ngl", "99", "--ctx", "256", "--warm-start", "off"];
+    let copies = ["--hot-cache", "max", "--hot-update", "1MiB"];
+    for moe in [&["--cpu-moe"][..], &["-ncmoe", "99"], &[]] {
+        let run = report(&[&on_device[..], &copies, moe].concat());
+        assert_eq!(run["tokens"], golden, "{moe:?}");
+        let hot = &run["hot_experts"];
+        let count = |key: &str| hot[key].as_u64().unwrap();
+        assert!(count("hot") > 0 && count("filled") > 0 && count("read_bytes") == 0, "{hot:#}");
+        let layers = run["plan"]["placement"]["layers"].as_array().unwrap();
+        let dense = |layer: &Value| layer["home"] == "RPC0" && layer["experts"]["on_device"] != 32;
+        assert!(layers.iter().all(dense), "{layers:?}");
+    }
+    // Without copies, experts are in RAM and computed there.
+    let run = report(&[&on_device[..], &["--cpu-moe"]].concat());
+    assert_eq!(run["tokens"], golden);
+    assert!(run["hot_experts"].is_null(), "{:#}", run["hot_experts"]);
+    let whole = |run: &Value| run["plan"]["placement"]["on_devices"].as_u64().unwrap();
+    assert!(whole(&run) < whole(&report(&on_device)), "{run:#}");
 }
 
 #[test]

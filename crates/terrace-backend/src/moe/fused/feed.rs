@@ -1,4 +1,5 @@
-//! Thread 0's part of a block: requests experts from the store and hands out those that arrive.
+//! Thread 0's part of a block: requests experts from the store and hands out those that arrive, or
+//! all at once if they stay in memory.
 
 use super::lookahead::Lookahead;
 use super::node::FusedBlock;
@@ -13,6 +14,7 @@ use crate::routing::Routing;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_ggml::Tensor;
+use terrace_ggml::cpu::custom_node;
 use terrace_store::{Arrived, Bundles, Computing, Store};
 
 /// Requests a block's experts.
@@ -112,8 +114,10 @@ impl Feed {
         self.here.resize(routing.touched().len(), 0);
         (self.wave, self.quiet, self.turns) = (0, true, 0);
         self.hand_over(node, work, input);
-        self.bundles.begin(store, block.first_blocks(), &self.wanted, routing.how())?;
-        self.lookahead.judge(store, routing);
+        if !block.kept {
+            self.bundles.begin(store, block.first_blocks(), &self.wanted, routing.how())?;
+            self.lookahead.judge(store, routing);
+        }
         Ok(())
     }
 
@@ -169,6 +173,9 @@ impl Feed {
         self.touched = others.collect();
         self.wanted = self.touched.iter().map(|&index| routing.touched()[index]).collect();
         (self.wave, self.quiet) = (0, true);
+        if node.block.kept {
+            return Ok(());
+        }
         self.bundles.begin(store, node.block.first_blocks(), &self.wanted, routing.how())?;
         Ok(())
     }
@@ -185,6 +192,9 @@ impl Feed {
         next: &FusedBlock,
         routing: &Routing,
     ) -> Result<(), BackendError> {
+        if next.block.kept {
+            return Ok(());
+        }
         // SAFETY: lent by `begin` for the run, and used by thread 0 only.
         let store = unsafe { &mut *self.store };
         // SAFETY: null, or lent by `begin` for the run, and used by thread 0 only.
@@ -206,6 +216,10 @@ impl Feed {
         state: State<'_>,
         entries: &mut Vec<Entry>,
     ) -> Result<bool, BackendError> {
+        if block.kept {
+            self.at_hand(block, state, entries);
+            return Ok(true);
+        }
         // SAFETY: lent by `begin` for the run.
         let store = unsafe { &mut *self.store };
         // Other threads may still be in the previous wave, unless it was empty.
@@ -230,6 +244,26 @@ impl Feed {
         self.quiet = entries.is_empty();
         self.wave += 1;
         Ok(last)
+    }
+
+    /// Hands out all experts of a block that stays in memory.
+    fn at_hand(&mut self, block: &Block, state: State<'_>, entries: &mut Vec<Entry>) {
+        for (&expert, &id) in self.touched.iter().zip(&self.wanted) {
+            let item = &state.items[expert];
+            for (address, matrix) in item.weights.iter().zip(block.matrices()) {
+                // SAFETY: the tensor is the graph's.
+                let all = unsafe { custom_node(matrix.weights) }.data();
+                let weights = all.cast::<u8>().wrapping_add(id as usize * matrix.expert);
+                // Relaxed, because a barrier follows before other threads read it.
+                address.store(weights.cast(), Ordering::Relaxed);
+            }
+            let entry =
+                Entry { item: u32::try_from(expert).expect("counted in 32 bits"), first: true, down: true };
+            item.turn.store(self.turns, Ordering::Relaxed);
+            state.order[self.turns].store(entry.item, Ordering::Relaxed);
+            self.turns += 1;
+            entries.push(entry);
+        }
     }
 
     /// Notes the arrival of a matrix of an expert, and adds what can now be computed.

@@ -17,7 +17,7 @@ mod work;
 pub use node::FusedBlock;
 pub use router::Router;
 
-use super::activations::convert;
+use super::activations::{arrange, convert};
 use super::waves::{Next, Waves};
 use crate::block::{Block, MATRICES};
 use crate::error::BackendError;
@@ -80,7 +80,7 @@ impl BlockRun {
                 // SAFETY: the block's tensors are the graph's that is being prepared.
                 let [inner, per_token, tokens, _] = unsafe { custom_node(node.fused.block.input) }.ne();
                 let rows = (per_token * tokens).unsigned_abs() as usize;
-                input.reserve(matrix.kernels.activation_bytes(inner.unsigned_abs() as usize) * rows);
+                input.reserve(matrix.input_bytes(inner.unsigned_abs() as usize) * rows);
             }
             for &product in node.fused.block.replaced.iter().chain([&node.fused.block.last]) {
                 let product = graph.node(product);
@@ -136,7 +136,9 @@ impl BlockRun {
         // SAFETY: thread 0 alone uses `feed`, and no other thread reads `work` before the node's
         // first barrier.
         let (feed, work) = unsafe { (&mut *self.feed.get(), &mut *self.work.get()) };
-        feed.says(Computing::Experts(node.fused.a_block()));
+        if let Some(block) = node.fused.a_block() {
+            feed.says(Computing::Experts(block));
+        }
         self.attempt(node.index, feed.stop(), || {
             // SAFETY: the block's tensors are alive during the run.
             let (ids, input) =
@@ -172,7 +174,7 @@ impl BlockRun {
                 }
             });
         }
-        feed.says(Computing::Dense(next.map(|next| next.fused.a_block())));
+        feed.says(Computing::Dense(next.and_then(|next| next.fused.a_block())));
     }
 
     /// Thread 0 computes the pairs that a lane failed to compute. This is slow, but happens only
@@ -257,7 +259,10 @@ pub unsafe extern "C" fn run(dst: *mut RawTensor, ith: c_int, nth: c_int, userda
     let input = unsafe { custom_node(node.fused.block.input) };
     for (i, matrix) in node.fused.block.first.iter().enumerate() {
         if node.fused.block.input_of(i) == i {
-            convert(&matrix.kernels, input, run.inputs[i].as_ptr(), share);
+            match &matrix.row_kernel {
+                Some(kernel) => arrange(kernel, input, run.inputs[i].as_ptr().cast(), share),
+                None => convert(&matrix.kernels, input, run.inputs[i].as_ptr(), share),
+            }
         }
     }
     let compute = |entries: &[Entry], next_task: &AtomicUsize| {

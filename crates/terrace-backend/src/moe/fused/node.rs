@@ -14,9 +14,9 @@ pub struct FusedBlock {
 }
 
 impl FusedBlock {
-    /// A block of the store that belongs to this layer.
-    pub fn a_block(&self) -> BlockId {
+    /// A block of the store that belongs to this layer; `None` if its experts stay in memory.
+    pub fn a_block(&self) -> Option<BlockId> {
         // SAFETY: the layout outlives the graph's call.
-        unsafe { (*self.block.down.tensor).block(0) }
+        (!self.block.kept).then(|| unsafe { (*self.block.down.tensor).block(0) })
     }
 }

@@ -1,12 +1,15 @@
 //! A thread's part of a wave: claims tasks and computes them.
 //!
 //! Rounding is stock's: activations are converted with ggml's `from_float`; each output element is
-//! one `vec_dot`, or comes from ggml's blocked kernel where ggml itself would use it for that
-//! expert; and operations between the products are computed by ggml's own functions, row by row.
+//! one `vec_dot` (or a kernel of Terrace's own with the same bits), or comes from ggml's blocked
+//! kernel where ggml itself would use it for that expert; and operations between the products are
+//! computed by ggml's own functions, row by row.
 
 use super::sequence::{Entry, Item};
 use super::work::{Shape, TASK_ROWS, Work};
 use crate::block::{Block, Matrix, Place, Span};
+use crate::kernels::{Group, RowKernel};
+use crate::moe::activations::arrange_group;
 use crate::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::ffi::{c_int, c_void};
 use terrace_ggml::cpu::blocked::{BLOCKED_GROUP, ThreadShare};
@@ -105,7 +108,14 @@ impl Stages<'_> {
             unsafe {
                 let from = data.cast::<u8>().add(i * stride).cast::<f32>();
                 let to = slot.add(shape.converted + row * shape.converted_row);
-                down.kernels.convert(from, to.cast(), down.inner);
+                match &down.row_kernel {
+                    Some(kernel) => {
+                        for group in 0..RowKernel::groups(down.inner) {
+                            arrange_group(kernel, from, down.inner, group, to.cast::<Group>().add(group));
+                        }
+                    }
+                    None => down.kernels.convert(from, to.cast(), down.inner),
+                }
             }
         }
     }
@@ -133,6 +143,22 @@ impl Stages<'_> {
     ) {
         let weights = weights.load(Ordering::Relaxed);
         let first = task * TASK_ROWS;
+        if let Some(kernel) = &matrix.row_kernel {
+            let rows = first..matrix.rows.min(first + TASK_ROWS);
+            for &[a, b] in pairs {
+                let (a, b) = (a.unsigned_abs() as usize, b.unsigned_abs() as usize);
+                // SAFETY: the expert holds `rows` rows of `stride` bytes and stays until the end of
+                // the node; inputs are complete and arranged (the barrier, or the stage before);
+                // pairs are within input and dst, and this task alone writes these elements.
+                unsafe {
+                    let weights = weights.cast::<u8>().add(first * matrix.stride);
+                    let input = input.cast::<Group>().add(b * RowKernel::groups(matrix.inner));
+                    let out = dst.cast::<u8>().add(a * strides[0]).cast::<f32>().add(first);
+                    kernel.multiply(weights.cast(), matrix.stride, rows.len(), matrix.inner, input, out);
+                }
+            }
+            return;
+        }
         if pairs.len() >= matrix.blocked_from {
             if first.is_multiple_of(BLOCKED_GROUP) {
                 let share =

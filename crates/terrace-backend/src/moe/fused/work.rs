@@ -132,7 +132,7 @@ impl Shape {
     fn of(block: &Block, rows: usize, touched: usize) -> Self {
         let tasks = |rows: usize| rows.div_ceil(TASK_ROWS);
         let first = block.first.iter().map(|matrix| tasks(matrix.rows)).sum();
-        let converted_row = block.down.kernels.activation_bytes(block.down.inner);
+        let converted_row = block.down.input_bytes(block.down.inner);
         let converted = (rows * block.floats * size_of::<f32>()).next_multiple_of(64);
         let slot_bytes = converted + (rows * converted_row).next_multiple_of(64);
         let slots = (SCRATCH / slot_bytes.max(1)).max(LEAST_SLOTS).min(touched.max(1));

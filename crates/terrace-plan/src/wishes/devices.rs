@@ -1,0 +1,115 @@
+//! What wishes for devices mean on a machine.
+
+use super::{Budget, HotSize, Manage, Wishes};
+use crate::error::PlanError;
+use crate::machine::{DeviceProfile, MachineProfile, device_room};
+use terrace_model::ByteSize;
+
+/// A device's memory for copies of experts, as the user gave it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct CopiesRoom {
+    /// Name of the device.
+    pub device: String,
+    /// Requested bytes, and how many of these the device has; `None` means all that is left.
+    pub bytes: Option<(ByteSize, ByteSize)>,
+    /// The device's bandwidth, in bytes per second.
+    pub speed: f64,
+}
+
+impl Wishes {
+    /// Checks that the devices that are named exist.
+    ///
+    /// # Errors
+    /// [`PlanError::NoDevice`] with those that do.
+    pub(crate) fn check_devices(&self, machine: &MachineProfile) -> Result<(), PlanError> {
+        let names = self.devices.iter().flatten().map(String::as_str);
+        let names = names.chain(self.hot_cache.names()).chain(self.vram_budget.names());
+        let mut names = names.chain(self.vram_reserve.names());
+        let exists = |name: &str| machine.devices.iter().any(|device| device.name == name);
+        match names.find(|name| !exists(name)) {
+            None => Ok(()),
+            Some(name) => Err(PlanError::NoDevice {
+                name: name.to_owned(),
+                known: machine.devices.iter().map(|device| device.name.clone()).collect(),
+            }),
+        }
+    }
+
+    /// Returns the machine with the devices that may be used.
+    pub(crate) fn usable(&self, machine: &MachineProfile) -> MachineProfile {
+        let mut machine = machine.clone();
+        if let Some(names) = &self.devices {
+            machine.devices.retain(|device| names.contains(&device.name));
+        }
+        machine
+    }
+
+    /// Returns the machine as layers see it: without the memory that copies of experts take on
+    /// devices, and with devices that hold slices combined into one.
+    pub(crate) fn machine(&self, machine: &MachineProfile) -> MachineProfile {
+        let mut machine = machine.clone();
+        for device in machine.devices.iter_mut().filter(|device| !device.unified) {
+            if let HotSize::Bytes(bytes) = self.hot_cache.on(&device.name) {
+                device.memory_free = device.memory_free.saturating_sub(bytes);
+            }
+        }
+        if self.split { machine.with_split_devices() } else { machine }
+    }
+
+    /// Returns the bytes of a device for weights and context.
+    pub fn device_room(&self, name: &str, free: ByteSize) -> ByteSize {
+        match self.vram_budget.on(name) {
+            Budget::Bytes(bytes) => bytes.min(free),
+            Budget::Auto => self.unreserved(name, free),
+        }
+    }
+
+    /// Returns the memory of each device for copies of experts, if the user gave it.
+    pub(crate) fn copies_room(&self, machine: &MachineProfile) -> Vec<CopiesRoom> {
+        if self.hot_split {
+            return Vec::new();
+        }
+        let room = |device: &DeviceProfile| {
+            let bytes = match self.hot_cache.on(&device.name) {
+                HotSize::Auto | HotSize::Off => return None,
+                HotSize::Max => None,
+                // A budget is for layers and context; copies have their own.
+                HotSize::Bytes(most) => {
+                    Some((most, most.min(self.unreserved(&device.name, device.memory_free))))
+                }
+            };
+            Some(CopiesRoom { device: device.name.clone(), bytes, speed: device.bandwidth() })
+        };
+        machine.separate().filter_map(|(_, device)| room(device)).collect()
+    }
+
+    /// Returns the free memory of a device, less its reserve.
+    pub fn unreserved(&self, name: &str, free: ByteSize) -> ByteSize {
+        match self.vram_reserve.on(name) {
+            Some(reserve) => free.saturating_sub(reserve),
+            None => device_room(free),
+        }
+    }
+
+    /// Returns whether a device may hold copies of a part of a layer's experts without being told
+    /// how many.
+    pub(crate) fn may_copy_on(&self, device: &str) -> bool {
+        self.may_copy_experts() && self.hot_cache.on(device) == HotSize::Auto
+    }
+
+    /// Returns whether devices may hold copies of a part of a layer's experts. They may not if
+    /// their memory for copies is given, if a number of layers is, which means whole layers, or if
+    /// devices hold slices of each matrix.
+    pub(crate) fn may_copy_experts(&self) -> bool {
+        self.hot_cache.others == HotSize::Auto
+            && !self.hot_cache.values().any(HotSize::is_given)
+            && !matches!(self.manage, Manage::None | Manage::Mapped)
+            && self.device_layers.is_none()
+            && !self.split
+    }
+
+    /// Returns whether experts of this layer are on no device except as copies.
+    pub(crate) fn keeps_experts(&self, layer: u32) -> bool {
+        layer < self.host_experts || self.hot_cache.values().any(|size| size == HotSize::Max)
+    }
+}
