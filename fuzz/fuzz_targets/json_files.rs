@@ -1,5 +1,5 @@
 //! Files of JSON that Terrace keeps: measured I/O settings, the machine's description, statistics
-//! of experts, layers to skip, journals of sweeps. All of them get the same bytes.
+//! of experts, layers to skip, checksums, journals of sweeps. All of them get the same bytes.
 
 #![no_main]
 
@@ -9,8 +9,9 @@ use terrace_engine::{LayerSkip, fuzzing};
 use terrace_eval::sweep::{Header, Journal, TextIdentity};
 use terrace_fuzz::{Scratch, model};
 use terrace_host::machine::{Hardware, StoredProfile};
-use terrace_model::identity::ModelIdentity;
+use terrace_model::identity::{FileIdentity, FileState, ModelIdentity};
 use terrace_model::{ByteSize, ModelFile};
+use terrace_store::checksums::ChecksumFile;
 use terrace_store::kept::{BlockDevice, DeviceSettings, IoSettings, MeasuredBy};
 
 static SCRATCH: LazyLock<Scratch> = LazyLock::new(Scratch::new);
@@ -21,6 +22,9 @@ static DEVICE: LazyLock<String> = LazyLock::new(|| {
     serde_json::to_string(&device).expect("plain data")
 });
 
+/// As many as the seed has.
+const CHECKSUMS: usize = 3;
+
 /// What stands for the scratch directory's device in seeds.
 const THIS_DEVICE: &[u8] = b"\"@device\"";
 
@@ -29,6 +33,7 @@ fuzz_target!(|data: &[u8]| {
         return journal(data);
     }
     io_settings(data);
+    checksums(data);
     let path = SCRATCH.write("file.json", data);
     let hardware = Hardware {
         cpu: "fuzz".into(),
@@ -71,6 +76,18 @@ fn io_settings(data: &[u8]) {
     };
     settings.keep(SCRATCH.dir(), &ours).expect("it can be written");
     assert_eq!(settings.lookup(SCRATCH.dir()), Some(ours));
+}
+
+fn checksums(data: &[u8]) {
+    let model = FileIdentity { name: "fuzz.gguf".into(), bytes: 120, header: 7 };
+    let state = FileState { device: 1, inode: 2, size: 3, modified: 4, changed: 5 };
+    let file = ChecksumFile::new(SCRATCH.dir(), model, &[state]);
+    std::fs::write(file.path(), data).expect("it can be written");
+    let Ok(Some(sums)) = file.read(CHECKSUMS) else { return };
+    assert_eq!(sums.len(), CHECKSUMS);
+    file.write(&sums).expect("it can be written");
+    let again = file.read(CHECKSUMS).expect("what was written can be read");
+    assert_eq!(again, Some(sums));
 }
 
 fn journal(data: &[u8]) {
