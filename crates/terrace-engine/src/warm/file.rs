@@ -4,10 +4,9 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use terrace_backend::ExpertUsage;
 use terrace_model::identity::FileIdentity;
-use terrace_store::{forget_oldest, read_cache_file, replace_cache_file};
+use terrace_store::{FileKind, KeptFileError, forget_oldest, read_cache_file, replace_cache_file};
 
-const FORMAT: &str = "terrace-experts";
-const VERSION: u32 = 1;
+const KIND: FileKind = FileKind { what: "an expert statistics file", format: "terrace-experts", version: 1 };
 /// Maximum size of a file in bytes; the largest models of today have 48,000 experts, which take
 /// half a megabyte.
 const MAX_FILE: u64 = 4 << 20;
@@ -21,16 +20,6 @@ pub struct LayerCounts {
     pub layer: u32,
     /// Decayed uses by expert.
     pub counts: Vec<u64>,
-}
-
-/// Why statistics could not be read or kept.
-#[derive(Debug, thiserror::Error)]
-#[error("{}: {reason}", path.display())]
-pub struct UsageFileError {
-    /// The file.
-    pub path: PathBuf,
-    /// What is wrong with it.
-    pub reason: String,
 }
 
 /// The statistics file of one model.
@@ -65,22 +54,10 @@ impl UsageFile {
     ///
     /// # Errors
     /// The system's reason, or why the file is not this model's statistics.
-    pub fn read(&self, shape: &ExpertUsage) -> Result<Vec<LayerCounts>, UsageFileError> {
-        let text = read_cache_file(&self.path, MAX_FILE).map_err(|error| self.wrong(error.to_string()))?;
+    pub fn read(&self, shape: &ExpertUsage) -> Result<Vec<LayerCounts>, KeptFileError> {
+        let text = read_cache_file(&self.path, MAX_FILE).map_err(|error| self.wrong(error))?;
         let Some(text) = text else { return Ok(Vec::new()) };
-        // The version first: other versions may have other fields.
-        #[derive(Deserialize)]
-        struct Head {
-            format: String,
-            version: u32,
-        }
-        let unreadable = |e: serde_json::Error| self.wrong(format!("not an expert statistics file: {e}"));
-        let Head { format, version } = serde_json::from_str(&text).map_err(unreadable)?;
-        if format != FORMAT || version != VERSION {
-            let reason = format!("expected `{FORMAT}` version {VERSION}, found `{format}` version {version}");
-            return Err(self.wrong(reason));
-        }
-        let wire: Wire = serde_json::from_str(&text).map_err(unreadable)?;
+        let wire: Wire = KIND.parse(text.as_bytes()).map_err(|reason| self.wrong(reason))?;
         if wire.model != self.model {
             return Err(self.wrong(format!("made for another model, `{}`", wire.model.name)));
         }
@@ -100,19 +77,20 @@ impl UsageFile {
     ///
     /// # Errors
     /// The system's reason, or too many experts for a file.
-    pub fn write(&self, layers: Vec<LayerCounts>) -> Result<(), UsageFileError> {
-        let wire = Wire { format: FORMAT.into(), version: VERSION, model: self.model.clone(), layers };
+    pub fn write(&self, layers: Vec<LayerCounts>) -> Result<(), KeptFileError> {
+        let wire =
+            Wire { format: KIND.format.into(), version: KIND.version, model: self.model.clone(), layers };
         let text = serde_json::to_vec(&wire).expect("counts are plain data");
         if text.len() as u64 > MAX_FILE {
             return Err(self.wrong(format!("{} bytes are too many (at most {MAX_FILE})", text.len())));
         }
-        replace_cache_file(&self.path, &text).map_err(|error| self.wrong(error.to_string()))?;
+        replace_cache_file(&self.path, &text).map_err(|error| self.wrong(error))?;
         forget_oldest(&self.path, MAX_MODELS);
         Ok(())
     }
 
-    fn wrong(&self, reason: String) -> UsageFileError {
-        UsageFileError { path: self.path.clone(), reason }
+    fn wrong(&self, reason: impl ToString) -> KeptFileError {
+        KeptFileError::new(&self.path, reason)
     }
 }
 

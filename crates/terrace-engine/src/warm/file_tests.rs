@@ -61,7 +61,7 @@ fn files_that_are_not_ours_are_refused_by_name_and_replaced() {
         "{".into(),
         "[1]".into(),
         good[..good.len() / 2].to_owned(),
-        good.replace(FORMAT, "other"),
+        good.replace(KIND.format, "other"),
         good.replace("\"version\":1", "\"version\":2"),
         good.replace("\"header\":7", "\"header\":8"),
         good.replace("m.gguf", "n.gguf"),

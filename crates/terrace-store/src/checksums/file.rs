@@ -1,28 +1,18 @@
 //! Checksums of a model, kept in a file that may be deleted at any time.
 
 use crate::cache_file::{forget_oldest, read_cache_bytes, replace_cache_file};
+use crate::file_kind::{FileKind, KeptFileError};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use terrace_model::identity::{FileIdentity, FileState};
 
-const FORMAT: &str = "terrace-checksums";
-const VERSION: u32 = 1;
+const KIND: FileKind = FileKind { what: "a file of checksums", format: "terrace-checksums", version: 1 };
 /// The ending of its name.
 const ENDING: &str = "crc";
 /// Most bytes of its first line.
 const MOST_HEAD: usize = 1 << 20;
 /// Most models; beyond it, the file of the one that was used first is removed.
 const MAX_MODELS: usize = 64;
-
-/// Why checksums could not be read or kept.
-#[derive(Debug, thiserror::Error)]
-#[error("{}: {reason}", path.display())]
-pub struct ChecksumFileError {
-    /// The file.
-    pub path: PathBuf,
-    /// What is wrong with it.
-    pub reason: String,
-}
 
 /// The file of a model's checksums: a line of JSON, then the checksums as little-endian numbers.
 #[derive(Debug)]
@@ -76,29 +66,16 @@ impl ChecksumFile {
     ///
     /// # Errors
     /// The system's reason, or why the file does not hold this model's checksums.
-    pub fn read(&self, count: usize) -> Result<Option<Vec<u32>>, ChecksumFileError> {
+    pub fn read(&self, count: usize) -> Result<Option<Vec<u32>>, KeptFileError> {
         let most = count.saturating_mul(4).saturating_add(MOST_HEAD);
-        let bytes =
-            read_cache_bytes(&self.path, most as u64).map_err(|error| self.wrong(error.to_string()))?;
+        let bytes = read_cache_bytes(&self.path, most as u64).map_err(|error| self.wrong(error))?;
         let Some(bytes) = bytes else { return Ok(None) };
-        let no_head = || self.wrong("not a file of checksums".into());
+        let no_head = || self.wrong("not a file of checksums");
         let end = bytes.iter().take(MOST_HEAD).position(|&byte| byte == b'\n').ok_or_else(no_head)?;
         let (head, sums) = (&bytes[..end], &bytes[end + 1..]);
-        // The version is read first: other versions may have other fields.
-        #[derive(Deserialize)]
-        struct Kind {
-            format: String,
-            version: u32,
-        }
-        let unreadable = |error: serde_json::Error| self.wrong(format!("not a file of checksums: {error}"));
-        let Kind { format, version } = serde_json::from_slice(head).map_err(unreadable)?;
-        if format != FORMAT || version != VERSION {
-            let reason = format!("it is `{format}` version {version}, not `{FORMAT}` version {VERSION}");
-            return Err(self.wrong(reason));
-        }
-        let head: Head = serde_json::from_slice(head).map_err(unreadable)?;
+        let head: Head = KIND.parse(head).map_err(|reason| self.wrong(reason))?;
         if crc32fast::hash(sums) != head.crc || sums.len() != head.count.saturating_mul(4) {
-            return Err(self.wrong("it is damaged".into()));
+            return Err(self.wrong("it is damaged"));
         }
         if head.model != self.model || head.files != self.files {
             return Ok(None);
@@ -114,26 +91,26 @@ impl ChecksumFile {
     ///
     /// # Errors
     /// The system's reason.
-    pub fn write(&self, sums: &[u32]) -> Result<(), ChecksumFileError> {
+    pub fn write(&self, sums: &[u32]) -> Result<(), KeptFileError> {
         let sums: Vec<u8> = sums.iter().flat_map(|sum| sum.to_le_bytes()).collect();
         let head = Head {
-            format: FORMAT.into(),
-            version: VERSION,
+            format: KIND.format.into(),
+            version: KIND.version,
             model: self.model.clone(),
             files: self.files.clone(),
             count: sums.len() / 4,
             crc: crc32fast::hash(&sums),
         };
-        let mut bytes = serde_json::to_vec(&head).map_err(|error| self.wrong(error.to_string()))?;
+        let mut bytes = serde_json::to_vec(&head).map_err(|error| self.wrong(error))?;
         bytes.push(b'\n');
         bytes.extend(sums);
-        replace_cache_file(&self.path, &bytes).map_err(|error| self.wrong(error.to_string()))?;
+        replace_cache_file(&self.path, &bytes).map_err(|error| self.wrong(error))?;
         forget_oldest(&self.path, MAX_MODELS);
         Ok(())
     }
 
-    fn wrong(&self, reason: String) -> ChecksumFileError {
-        ChecksumFileError { path: self.path.clone(), reason }
+    fn wrong(&self, reason: impl ToString) -> KeptFileError {
+        KeptFileError::new(&self.path, reason)
     }
 }
 

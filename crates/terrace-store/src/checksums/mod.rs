@@ -4,7 +4,7 @@ mod crc;
 mod file;
 
 pub(crate) use crc::contribution;
-pub use file::{ChecksumFile, ChecksumFileError};
+pub use file::ChecksumFile;
 
 use std::collections::HashMap;
 use std::sync::Arc;

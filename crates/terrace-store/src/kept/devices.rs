@@ -1,8 +1,9 @@
 //! Looking up and keeping settings of devices.
 
 use super::device::BlockDevice;
-use super::file::{self, SettingsError};
+use super::file;
 use super::settings::IoSettings;
+use crate::file_kind::KeptFileError;
 use std::path::{Path, PathBuf};
 
 /// Where settings of devices are kept.
@@ -36,7 +37,7 @@ impl DeviceSettings {
     ///
     /// # Errors
     /// If the file cannot be written.
-    pub fn keep(&self, path: &Path, settings: &IoSettings) -> Result<Option<PathBuf>, SettingsError> {
+    pub fn keep(&self, path: &Path, settings: &IoSettings) -> Result<Option<PathBuf>, KeptFileError> {
         let Some((file, device)) = self.place(path) else { return Ok(None) };
         file::store(&file, &device, settings)?;
         Ok(Some(file))

@@ -4,28 +4,18 @@ use super::device::BlockDevice;
 use super::settings::{IoSettings, MeasuredBy};
 use crate::cache_file::{read_cache_file, replace_cache_file};
 use crate::choice::IoChoice;
+use crate::file_kind::{FileKind, KeptFileError};
 use crate::limits::{check_depth, check_request};
 use serde::{Deserialize, Serialize};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 use terrace_model::ByteSize;
 
-const FORMAT: &str = "terrace-io";
-const VERSION: u32 = 1;
+const KIND: FileKind = FileKind { what: "a file of measured I/O settings", format: "terrace-io", version: 1 };
 /// Most bytes of the file; the file that we write is far shorter.
 const MAX_FILE: u64 = 1 << 20;
 /// Most devices that are kept. If there are more, those measured longest ago are dropped.
 const MAX_DEVICES: usize = 64;
-
-/// Why settings could not be read or kept.
-#[derive(Debug, thiserror::Error)]
-#[error("{}: {reason}", path.display())]
-pub struct SettingsError {
-    /// The file.
-    pub path: PathBuf,
-    /// What is wrong with it.
-    pub reason: String,
-}
 
 #[derive(Serialize, Deserialize)]
 struct Wire {
@@ -71,10 +61,10 @@ impl Entry {
 }
 
 /// Reads the settings for the device.
-pub(super) fn load(path: &Path, device: &BlockDevice) -> Result<Option<IoSettings>, SettingsError> {
+pub(super) fn load(path: &Path, device: &BlockDevice) -> Result<Option<IoSettings>, KeptFileError> {
     let entry = read(path)?.into_iter().find(|entry| entry.device == *device);
     let settings = entry.map(|entry| entry.settings()).transpose();
-    settings.map_err(|reason| SettingsError { path: path.into(), reason })
+    settings.map_err(|reason| KeptFileError::new(path, reason))
 }
 
 /// Reads when the settings for the device were measured.
@@ -83,7 +73,7 @@ pub(super) fn measured_at(path: &Path, device: &BlockDevice) -> Option<u64> {
 }
 
 /// Keeps settings for the device, replacing earlier ones, and the whole file if it is not ours.
-pub(super) fn store(path: &Path, device: &BlockDevice, settings: &IoSettings) -> Result<(), SettingsError> {
+pub(super) fn store(path: &Path, device: &BlockDevice, settings: &IoSettings) -> Result<(), KeptFileError> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let mut devices = read(path).unwrap_or_else(|error| {
         tracing::warn!("{error}; the file is replaced");
@@ -105,31 +95,16 @@ pub(super) fn store(path: &Path, device: &BlockDevice, settings: &IoSettings) ->
     devices.insert(0, entry);
     devices.sort_by_key(|entry| std::cmp::Reverse(entry.at));
     devices.truncate(MAX_DEVICES);
-    let wire = Wire { format: FORMAT.into(), version: VERSION, devices };
+    let wire = Wire { format: KIND.format.into(), version: KIND.version, devices };
     let text = serde_json::to_vec_pretty(&wire).expect("settings are plain data");
-    replace_cache_file(path, &text)
-        .map_err(|error| SettingsError { path: path.into(), reason: error.to_string() })
+    replace_cache_file(path, &text).map_err(|error| KeptFileError::new(path, error))
 }
 
 /// Reads all entries; none if the file does not exist.
-fn read(path: &Path) -> Result<Vec<Entry>, SettingsError> {
-    let wrong = |reason: String| SettingsError { path: path.into(), reason };
-    let text = read_cache_file(path, MAX_FILE).map_err(|error| wrong(error.to_string()))?;
+fn read(path: &Path) -> Result<Vec<Entry>, KeptFileError> {
+    let text = read_cache_file(path, MAX_FILE).map_err(|error| KeptFileError::new(path, error))?;
     let Some(text) = text else { return Ok(Vec::new()) };
-    // The version is read first: entries of another version may have another form.
-    #[derive(Deserialize)]
-    struct Head {
-        format: String,
-        version: u32,
-    }
-    let unreadable =
-        |error: serde_json::Error| wrong(format!("not a file of measured I/O settings: {error}"));
-    let head: Head = serde_json::from_str(&text).map_err(unreadable)?;
-    if head.format != FORMAT || head.version != VERSION {
-        let Head { format, version } = head;
-        return Err(wrong(format!("it is `{format}` version {version}, not `{FORMAT}` version {VERSION}")));
-    }
-    let wire: Wire = serde_json::from_str(&text).map_err(unreadable)?;
+    let wire: Wire = KIND.parse(text.as_bytes()).map_err(|reason| KeptFileError::new(path, reason))?;
     Ok(wire.devices)
 }
 

@@ -8,5 +8,4 @@ mod settings;
 
 pub use device::BlockDevice;
 pub use devices::DeviceSettings;
-pub use file::SettingsError;
 pub use settings::{IoSettings, MeasuredBy};

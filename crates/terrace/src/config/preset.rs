@@ -12,10 +12,9 @@ use std::path::{Path, PathBuf};
 use terrace_host::machine::Hardware;
 use terrace_model::identity::FileIdentity;
 use terrace_store::identity::file_identity;
-use terrace_store::{read_cache_file, replace_cache_file};
+use terrace_store::{FileKind, read_cache_file, replace_cache_file};
 
-const FORMAT: &str = "terrace-preset";
-const VERSION: u32 = 1;
+const KIND: FileKind = FileKind { what: "a preset file", format: "terrace-preset", version: 1 };
 /// Maximum size of a file in bytes; it holds a handful of settings for each machine.
 const MAX_FILE: u64 = 256 << 10;
 /// Maximum number of machines in a model's file.
@@ -53,18 +52,7 @@ pub(super) struct Wire {
 /// # Errors
 /// What is wrong, in one line.
 pub(super) fn read_text(text: &str) -> Result<Wire, String> {
-    // The version first, since the rest of another version may differ.
-    #[derive(Deserialize)]
-    struct Head {
-        format: String,
-        version: u32,
-    }
-    let unreadable = |error: serde_json::Error| format!("not a preset file: {error}");
-    let Head { format, version } = serde_json::from_str(text).map_err(unreadable)?;
-    if format != FORMAT || version != VERSION {
-        return Err(format!("the format is `{format}` version {version}, not `{FORMAT}` version {VERSION}"));
-    }
-    serde_json::from_str(text).map_err(unreadable)
+    KIND.parse(text.as_bytes())
 }
 
 /// The file for presets of a model.
@@ -137,7 +125,8 @@ impl Place {
         presets.retain(|preset| preset.hardware.differs(&hardware).is_some());
         presets.truncate(MAX_MACHINES - 1);
         presets.insert(0, Preset { hardware, settings, default_ms, best_ms, options });
-        let wire = Wire { format: FORMAT.into(), version: VERSION, model: self.model.clone(), presets };
+        let wire =
+            Wire { format: KIND.format.into(), version: KIND.version, model: self.model.clone(), presets };
         let text = serde_json::to_vec_pretty(&wire).expect("settings are plain data");
         replace_cache_file(&self.path, &text).map_err(CliError::io(self.path.display().to_string()))
     }
