@@ -6,6 +6,7 @@
 mod client;
 mod figures;
 mod golden;
+mod neighbour;
 mod reloads;
 mod requests;
 mod samples;
@@ -15,11 +16,10 @@ use crate::variants::Variants;
 use client::Client;
 use figures::Figures;
 use golden::Golden;
+use neighbour::Neighbour;
 use reloads::{Epochs, Reloads};
 use samples::Samples;
 use serde_json::json;
-use std::fmt::Write;
-use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -48,9 +48,8 @@ fn many_clients_get_exact_answers_while_files_and_memory_change() {
     let length = length();
     let variants = Variants::new();
     let golden = Golden::of(&variants);
-    let readings = variants.dir().join("readings");
-    std::fs::write(&readings, neighbour(length)).unwrap();
-    let server = start(&variants, &readings);
+    let neighbour = Neighbour::new(variants.dir(), length);
+    let server = start(&variants, &neighbour);
     let before = server.post("/v1/completions", &json!({"prompt": "A", "max_tokens": 1}));
     before.ok();
     let begin = Instant::now();
@@ -75,6 +74,7 @@ fn many_clients_get_exact_answers_while_files_and_memory_change() {
             })
         };
         let clients: Vec<_> = (0..CLIENTS).map(start).collect();
+        scope.spawn(|| neighbour.run(state.stop));
         let _ended = WhenEnded(state.stop);
         let mut next = Instant::now() + BETWEEN_RELOADS;
         while begin.elapsed() < length && !state.stop.load(Ordering::Relaxed) {
@@ -131,25 +131,10 @@ impl Drop for WhenEnded<'_> {
     }
 }
 
-fn start(variants: &Variants, readings: &Path) -> Server {
+fn start(variants: &Variants, neighbour: &Neighbour) -> Server {
     let args =
         ["--stream", "experts", "--ram-budget", "14MiB", "--adapt", "on", "--parallel", "4", "--ctx", "512"];
-    let readings = ["--simulated-memory", readings.to_str().unwrap()];
-    Server::start(variants.served(), args.iter().chain(&readings))
-}
-
-/// Simulated readings of memory, 500 a second, beside a neighbour that takes memory for some
-/// seconds and frees it for some.
-fn neighbour(length: Duration) -> String {
-    let mut text = String::from("8MiB\n");
-    let cycles = length.as_secs() / 8 + 1;
-    for cycle in 0..cycles {
-        let taken = ["20MiB", "16MiB", "12MiB pressed", "18MiB pressed"][cycle as usize % 4];
-        for (reading, seconds) in [(taken, 3), ("64MiB", 5)] {
-            (0..seconds * 500).for_each(|_| writeln!(text, "{reading}").unwrap());
-        }
-    }
-    text + "64MiB\n"
+    Server::start(variants.served(), args.into_iter().chain(neighbour.args()))
 }
 
 /// No request is left, no descriptor is kept, and the server says what it should.
