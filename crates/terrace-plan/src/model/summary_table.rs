@@ -3,7 +3,7 @@
 use crate::model::metadata::Count;
 use crate::model::summary::Summary;
 use std::fmt;
-use terrace_model::ByteSize;
+use terrace_model::{ByteSize, printable};
 
 /// Writes a line of a table, with the label in a column of its own.
 fn row(f: &mut fmt::Formatter<'_>, label: &str, value: impl fmt::Display) -> fmt::Result {
@@ -12,11 +12,6 @@ fn row(f: &mut fmt::Formatter<'_>, label: &str, value: impl fmt::Display) -> fmt
 
 fn optional(f: &mut fmt::Formatter<'_>, label: &str, value: Option<impl fmt::Display>) -> fmt::Result {
     value.map_or(Ok(()), |value| row(f, label, value))
-}
-
-/// Replaces control characters in text from the file, which could move a terminal's cursor.
-fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 fn percent(part: ByteSize, whole: ByteSize) -> f64 {
@@ -43,8 +38,8 @@ fn bytes(count: Count) -> String {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        row(f, "architecture", plain(&self.architecture))?;
-        optional(f, "name", self.name.as_deref().map(plain))?;
+        row(f, "architecture", printable(&self.architecture))?;
+        optional(f, "name", self.name.as_deref().map(printable))?;
         row(f, "parameters", parameters(self.parameters))?;
         optional(f, "layers", self.n_layers)?;
         optional(f, "width", self.n_embd)?;
@@ -92,7 +87,7 @@ impl fmt::Display for Summary {
                 "{:<16} {:>8} {size:>12}   {}",
                 "",
                 shard.tensors,
-                plain(&shard.path.to_string_lossy())
+                printable(&shard.path.to_string_lossy())
             )?;
         }
         let tensors: u64 = self.classes.iter().map(|c| c.tensors).sum();

@@ -9,7 +9,7 @@ use crate::model::class::TensorClass;
 use crate::model::selection::{Managed, Selection};
 use crate::plan::decided::Decided;
 use std::collections::BTreeSet;
-use terrace_model::{ByteSize, ModelFile};
+use terrace_model::{ByteSize, ModelFile, printable};
 
 impl Assignment {
     /// Converts the assignment to decisions for a run.
@@ -78,8 +78,8 @@ impl Assignment {
             let Some(name) = home else { continue };
             let place = costs.devices.iter().position(|device| machine.devices[device.index].name == *name);
             let place = place.ok_or_else(|| PlanError::NoDevice {
-                name: name.clone(),
-                known: machine.separate().map(|(_, device)| device.name.clone()).collect(),
+                name: printable(name),
+                known: machine.separate().map(|(_, device)| printable(&device.name)).collect(),
             })?;
             assignment.homes[layer] = place + 1;
             assignment.hot[layer] = decided.on_device.get(layer).copied().unwrap_or(0);

@@ -3,7 +3,7 @@
 use super::Plan;
 use super::parts::{Estimate, PlannedLayer, TierUse};
 use std::fmt;
-use terrace_model::ByteSize;
+use terrace_model::{ByteSize, printable};
 
 /// The tables of a plan.
 #[derive(Debug)]
@@ -19,11 +19,13 @@ impl Plan {
 impl fmt::Display for Tables<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Plan { model, machine, summary, context, estimate, .. } = self.0;
-        let name: String = model.name.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let (name, machine) = (printable(&model.name), printable(machine));
         writeln!(
             f,
             "model            {name} ({}), {} in {} tensors",
-            model.architecture, model.bytes, model.tensors
+            printable(&model.architecture),
+            model.bytes,
+            model.tensors
         )?;
         writeln!(f, "machine          {machine}")?;
         writeln!(f, "mode             {summary}")?;

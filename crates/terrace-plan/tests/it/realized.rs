@@ -277,11 +277,12 @@ fn what_a_plan_names_is_shown_in_one_line() {
     let machine = machine(ByteSize::gib(12));
     let planned = plan(&model, &machine, &Wishes { mapping: false, ..Wishes::default() }).unwrap();
     let text = serde_json::to_value(&planned).unwrap();
-    let (mut other, mut none) = (text.clone(), text.clone());
+    let (mut other, mut none, mut home) = (text.clone(), text.clone(), text.clone());
     other["model"]["name"] = "a\nb".into();
     other["model"]["bytes"] = 5.into();
     none["streamed"] = vec!["blk.0\n\u{1b}[2J"].into();
-    for text in [other, none] {
+    home["layers"][0]["home"] = "device\nzero".into();
+    for text in [other, none, home] {
         let written = PlanFile::from_json(&text.to_string()).unwrap();
         let error =
             plan(&model, &machine, &Wishes { written: Some(written), ..Wishes::default() }).unwrap_err();
