@@ -3,15 +3,17 @@
 #   make demo      builds, runs the bundled model with streamed experts, and shows what was read
 #   make test      lints and all tests
 #   make test-all  the same, and what takes too long for every change
+#   make test-vulkan  devices, on a Vulkan device
 #   make fuzz      every fuzz target for a minute: part of test-all
-#   make build     the release binary: target/release/terrace
+#   make build     the release binary: target/release/terrace; with a backend for devices: GPU=vulkan|cuda|rocm|metal
+#   make backend GPU=vulkan|cuda|rocm  the same as a library, which a Terrace without it loads: target/release
 #   make dist      target/dist/terrace-VERSION-x86_64-linux.tar.gz, for other machines
 #   make dist-check  the same, and runs it on emulated processors (qemu-user)
 #   make lint      format, clippy, documentation, licences of dependencies
 
 CARGO ?= cargo
 
-.PHONY: demo test test-all fuzz build dist dist-check lint deny prerequisites
+.PHONY: demo test test-vulkan test-all fuzz build backend dist dist-check lint deny prerequisites
 
 demo: build
 	@scripts/demo
@@ -20,6 +22,14 @@ demo: build
 test: prerequisites lint
 	@scripts/prerequisites nextest
 	$(CARGO) nextest run --release --workspace
+
+# On a Vulkan device, which is Mesa's llvmpipe where there is no GPU.
+test-vulkan: prerequisites
+	@scripts/prerequisites nextest
+	@scripts/prerequisites vulkan-device
+	@scripts/backend vulkan target/backends/lib
+	VULKAN_BACKEND=$(CURDIR)/target/backends/lib \
+	    $(CARGO) nextest run --release --package terrace --run-ignored only -- vulkan::
 
 # Adds what takes too long for every change: all combinations of the exactness tests, many more reloads, large storms of
 # clients, five minutes of everything at once, interleavings of threads, Miri where it is installed, and 200 kills of
@@ -49,8 +59,17 @@ deny:
 	elif $(CARGO) deny fetch db; then $(CARGO) deny check; \
 	else echo "the advisory database cannot be fetched: no advisories"; $(CARGO) deny check licenses bans sources; fi
 
+# GPU=vulkan|cuda|rocm|metal adds ggml's backend for these devices; each takes as long as all of the rest, or longer.
+GPU ?=
 build: prerequisites
+ifeq ($(GPU),)
 	$(CARGO) build --release --package terrace
+else
+	@scripts/with-gpu $(GPU) $(CARGO) build --release --package terrace --features $(GPU)
+endif
+
+backend: prerequisites
+	@scripts/backend "$(GPU)"
 
 # Three builds, of which each takes as long as make build.
 dist: prerequisites
