@@ -56,6 +56,18 @@ impl DeviceHandle {
         }
     }
 
+    /// Its place on the machine's bus, such as `0000:01:00.0`, if its driver tells it.
+    pub fn bus_id(self) -> Option<String> {
+        let mut props = std::mem::MaybeUninit::<sys::ggml_backend_dev_props>::zeroed();
+        // SAFETY: a live device and a place for its properties, of which zeros are a value; the id is
+        // a C string that lives as long as the device.
+        let id = unsafe {
+            sys::ggml_backend_dev_get_props(self.0.as_ptr(), props.as_mut_ptr());
+            text(props.assume_init().device_id)
+        };
+        (!id.is_empty()).then_some(id)
+    }
+
     /// Whether the device is reached over a network.
     pub fn is_remote(self) -> bool {
         self.driver().starts_with("RPC")

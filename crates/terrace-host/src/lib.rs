@@ -9,6 +9,7 @@ mod control_group;
 mod cpu;
 mod devices;
 mod drivers;
+mod graphics;
 pub mod machine;
 mod memory;
 pub mod pressure;
@@ -17,6 +18,7 @@ pub use control_group::cgroup_memory_limit;
 pub use cpu::simd as cpu_features;
 pub use devices::separate_devices;
 pub use drivers::{FaultyDriver, faulty_driver};
+pub use graphics::{Graphics, Vendor, graphics};
 pub use memory::{available_memory, peak_rss, total_memory};
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use terrace_backend::BackendError;
 use terrace_engine::{EngineError, FileError, FileRole, ReadingChoice, ReloadError, Unfit};
 use terrace_eval::sweep::SweepError;
 use terrace_eval::{BaseLogitsFault, EvalError};
+use terrace_ggml::devices::libraries::LibraryError;
 use terrace_ggml::llama::ContextError;
 use terrace_plan::mix::MixError;
 use terrace_plan::{PlanError, RuleError, Warning};
@@ -66,11 +67,28 @@ pub fn hint(error: &CliError) -> Option<String> {
         CliError::Rpc(_) => {
             Some("start the server with rpc-server from the same release of llama.cpp".into())
         }
+        CliError::Library(error) => on_library(error).map(str::to_owned),
         CliError::Quantize(error) => on_quantizing(error),
         CliError::Recipe(_) => Some("a recipe has one rule per line, REGEX=TYPE, as for --tensor".into()),
         CliError::Eval(error) => on_evaluating(error),
         CliError::Sweep(error) => on_sweeping(error),
         CliError::Bench(e) => e.hint(),
+    }
+}
+
+/// What to do about a library that was refused.
+pub fn on_library(error: &LibraryError) -> Option<&'static str> {
+    match error {
+        LibraryError::Open { .. } => Some("install what the reason names, or leave the library out"),
+        LibraryError::NotABackend { .. }
+        | LibraryError::NoVersion { .. }
+        | LibraryError::Version { .. }
+        | LibraryError::Layout { .. }
+        | LibraryError::Api { .. } => Some(
+            "`make backend GPU=...` builds libraries that fit; TERRACE_BACKENDS says where they are looked for",
+        ),
+        LibraryError::NoDriver { .. } => Some("install the driver of the device"),
+        LibraryError::Unsupported { .. } | LibraryError::Start { .. } | LibraryError::Known { .. } => None,
     }
 }
 

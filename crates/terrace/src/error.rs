@@ -84,6 +84,9 @@ pub enum CliError {
     /// The devices of an RPC server cannot be used.
     #[error(transparent)]
     Rpc(#[from] terrace_ggml::devices::rpc::RpcError),
+    /// The devices of a library cannot be used.
+    #[error(transparent)]
+    Library(#[from] terrace_ggml::devices::libraries::LibraryError),
     /// The machine cannot be measured.
     #[error(transparent)]
     Measure(#[from] terrace_host::machine::MeasureError),

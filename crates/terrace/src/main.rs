@@ -11,6 +11,7 @@
 
 mod advice;
 mod args;
+mod backends;
 mod cli;
 mod commands;
 mod config;
@@ -71,6 +72,11 @@ fn run_command() -> ExitCode {
     terrace_backend::FileMaps::advise_on_failure(advice::MAPPED_FILE_FAILED);
     terrace_host::machine::StoredProfile::advise_on_stale(advice::STALE_MACHINE);
     open_files::allow_many();
+    if uses_devices(&cli.command)
+        && let Err(error) = backends::load()
+    {
+        return fail(&error);
+    }
     let result = match &cli.command {
         Command::Run(args) => run::run(args, cli.verbose > 0),
         Command::Serve(args) => serve::serve(args, cli.verbose > 0),
@@ -97,6 +103,29 @@ fn run_command() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error),
+    }
+}
+
+/// Whether a command looks at devices, or computes on them, in this process. `doctor` loads libraries
+/// of backends itself.
+fn uses_devices(command: &Command) -> bool {
+    match command {
+        Command::Run(_)
+        | Command::Serve(_)
+        | Command::Plan(_)
+        | Command::Bench(_)
+        | Command::Optimize(_)
+        | Command::Perplexity(_)
+        | Command::CalibrateSkip(_)
+        | Command::Sweep(_)
+        | Command::Trace(_)
+        | Command::Machine(_) => true,
+        Command::Inspect(_)
+        | Command::Quantize(_)
+        | Command::Iobench(_)
+        | Command::Completions(_)
+        | Command::Man(_)
+        | Command::Doctor(_) => false,
     }
 }
 

@@ -1,8 +1,9 @@
 //! For tests and test kits only (feature `testing`): graphs made by hand, stock llama.cpp as a
-//! reference, and what it knows of architectures.
+//! reference, what it knows of architectures, and libraries that look like ggml's backends.
 
 pub mod architectures;
 pub mod graph;
+pub mod library;
 pub mod quantize;
 pub mod routing;
 

@@ -6,6 +6,7 @@
 mod abi;
 mod gguf;
 mod imatrix;
+mod libraries;
 mod outputs;
 mod pre_tokenizers;
 mod specials;

@@ -7,7 +7,8 @@ use std::ffi::OsString;
 use terrace_server::nearest;
 
 /// Environment variables that belong to no option. `terrace-launcher` reads the last one.
-const OTHER_VARIABLES: [&str; 3] = ["TERRACE_BUNDLED_MODEL", "TERRACE_LOG", "TERRACE_VARIANT"];
+const OTHER_VARIABLES: [&str; 4] =
+    ["TERRACE_BACKENDS", "TERRACE_BUNDLED_MODEL", "TERRACE_LOG", "TERRACE_VARIANT"];
 
 /// Warnings about unknown `TERRACE_…` variables.
 pub fn unknown_variables(names: impl Iterator<Item = OsString>) -> Vec<String> {

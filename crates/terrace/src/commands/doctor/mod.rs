@@ -15,6 +15,7 @@ mod storage;
 
 pub use args::DoctorArgs;
 
+use crate::backends;
 use crate::error::CliError;
 use crate::source;
 use crate::term::print;
@@ -46,6 +47,8 @@ pub fn doctor(args: &DoctorArgs) -> Result<bool, CliError> {
         Some(model) => source::resolve(Some(model))?,
         None => std::env::current_dir().map_err(CliError::io("the current directory"))?,
     };
+    // What is refused is a finding.
+    backends::examine()?;
     std::fs::metadata(&place).map_err(CliError::io(place.display().to_string()))?;
     let groups = [
         examine::<processor::Processor>,

@@ -1,0 +1,62 @@
+//! A library in this process.
+
+use std::ffi::{CStr, CString, OsStr, c_void};
+use std::mem::ManuallyDrop;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr::NonNull;
+
+/// A library in this process, unloaded when dropped.
+pub struct Object(NonNull<c_void>);
+
+impl Object {
+    /// Loads a library with all that it depends on. Its symbols are not visible to others.
+    ///
+    /// # Errors
+    /// The linker's reason.
+    pub fn open(path: &Path) -> Result<Self, String> {
+        // A name without a slash would be looked for in the system's folders.
+        let path = std::path::absolute(path).map_err(|error| error.to_string())?;
+        let name = CString::new(path.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
+        // SAFETY: a C string. The library's constructors run: the caller asked for its code.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        NonNull::new(handle).map(Self).ok_or_else(|| {
+            // SAFETY: after a failure it is a C string, until the next call on this thread.
+            let reason = unsafe { CStr::from_ptr(libc::dlerror()) };
+            reason.to_string_lossy().into_owned()
+        })
+    }
+
+    /// The address of a symbol of the library, or of one that it depends on; `None` means that none
+    /// of them has it. The program's own symbols are not looked at.
+    pub fn symbol(&self, name: &CStr) -> Option<NonNull<c_void>> {
+        // SAFETY: a loaded library and a C string.
+        NonNull::new(unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) })
+    }
+
+    /// Leaves the library loaded for the life of the process.
+    pub fn keep(self) {
+        let _kept = ManuallyDrop::new(self);
+    }
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        // SAFETY: loaded by `open`, and no address in it is used any more: only `keep` lets one out.
+        unsafe { libc::dlclose(self.0.as_ptr()) };
+    }
+}
+
+/// The file of the library, or the program, that this address lies in.
+pub fn file_of(address: *const c_void) -> Option<Box<OsStr>> {
+    let mut info: libc::Dl_info = libc::Dl_info {
+        dli_fname: std::ptr::null(),
+        dli_fbase: std::ptr::null_mut(),
+        dli_sname: std::ptr::null(),
+        dli_saddr: std::ptr::null_mut(),
+    };
+    // SAFETY: any address may be asked for; a place for the result.
+    let found = unsafe { libc::dladdr(address, &raw mut info) } != 0 && !info.dli_fname.is_null();
+    // SAFETY: a C string of the linker, which lives as long as the library is loaded: it is copied.
+    found.then(|| OsStr::from_bytes(unsafe { CStr::from_ptr(info.dli_fname) }.to_bytes()).into())
+}
