@@ -117,16 +117,20 @@ impl DeviceLane {
         }
         let mut puts = std::mem::take(&mut self.puts);
         let done = self.call(move |device| {
-            let mut bytes = &puts.bytes[..];
+            let (mut bytes, mut given) = (&puts.bytes[..], Ok(()));
             for (layer, matrix, slot, len) in puts.list.drain(..) {
                 let (now, later) = bytes.split_at(len);
-                device.put(layer, matrix, slot, now);
+                // Nothing is given to a device that failed.
+                given = given.and_then(|()| device.put(layer, matrix, slot, now));
                 bytes = later;
             }
             puts.bytes.clear();
-            puts
+            (puts, given)
         });
-        let given = done.map(|puts| self.puts = puts);
+        let given = done.and_then(|(puts, given)| {
+            self.puts = puts;
+            given
+        });
         // The first error is kept.
         self.given = Some(self.given.take().unwrap_or(Ok(())).and(given));
     }

@@ -140,7 +140,7 @@ impl Drop for CpuBackend {
         // SAFETY: both are owned by self and not in use; the pool is detached first.
         unsafe {
             sys::ggml_backend_cpu_set_threadpool(self.backend.as_ptr(), std::ptr::null_mut());
-            sys::ggml_backend_free(self.backend.as_ptr());
+            let _ = guard(|| calls::ggml_backend_free(self.backend.as_ptr()));
             if let Some(pool) = self.pool.take() {
                 sys::ggml_threadpool_free(pool.as_ptr());
             }

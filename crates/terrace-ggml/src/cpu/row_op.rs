@@ -1,5 +1,6 @@
 //! Operations that compute each row independently, taken from a graph and run on rows elsewhere.
 
+use crate::cxx::copies;
 use crate::raw::abi::{self, ComputeParams};
 use crate::tensor::{Op, Tensor};
 use llama_cpp_sys_2 as sys;
@@ -83,10 +84,7 @@ impl RowOp {
         }
         let mut values = vec![0f32; width * rows];
         // SAFETY: the tensor lies in a buffer, and has as many bytes.
-        unsafe {
-            let bytes = size_of_val(&values[..]);
-            sys::ggml_backend_tensor_get(&raw const tensor, values.as_mut_ptr().cast(), 0, bytes);
-        }
+        unsafe { copies::get(&raw const tensor, 0, &mut values) }.ok()?;
         Some(Table { width, values })
     }
 

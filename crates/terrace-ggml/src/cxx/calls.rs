@@ -42,6 +42,7 @@ calls! {
     fn llama_model_chat_template(model: *const llama_model, name: *const c_char) -> *const c_char;
 
     fn llama_decode(context: *mut llama_context, batch: llama_batch) -> i32;
+    fn llama_synchronize(context: *mut llama_context);
     fn llama_memory_clear(memory: llama_memory_t, data: bool);
     fn llama_memory_seq_rm(memory: llama_memory_t, sequence: llama_seq_id, from: llama_pos, to: llama_pos) -> bool;
     fn llama_memory_seq_pos_min(memory: llama_memory_t, sequence: llama_seq_id) -> llama_pos;
@@ -77,6 +78,7 @@ calls! {
     fn ggml_backend_graph_compute(backend: ggml_backend_t, graph: *mut ggml_cgraph) -> ggml_status;
     fn ggml_backend_graph_compute_async(backend: ggml_backend_t, graph: *mut ggml_cgraph) -> ggml_status;
     fn ggml_backend_synchronize(backend: ggml_backend_t);
+    fn ggml_backend_free(backend: ggml_backend_t);
     fn ggml_backend_tensor_set_async(
         backend: ggml_backend_t,
         tensor: *mut ggml_tensor,
@@ -84,6 +86,8 @@ calls! {
         offset: usize,
         size: usize,
     );
+    fn ggml_backend_tensor_set(tensor: *mut ggml_tensor, data: *const c_void, offset: usize, size: usize);
+    fn ggml_backend_tensor_get(tensor: *const ggml_tensor, data: *mut c_void, offset: usize, size: usize);
     fn ggml_backend_tensor_get_async(
         backend: ggml_backend_t,
         tensor: *const ggml_tensor,

@@ -12,6 +12,7 @@
 //! * loading, contexts, quantising: `llama_model_load_from_file`, `llama_init_from_model`,
 //!   `llama_model_quantize`. They catch `std::exception` around the most of what they do, not
 //!   around all of it (devices, parameters, logs);
+//! * `llama_synchronize` and `ggml_backend_free`, which wait for devices;
 //! * `llama_decode`: it reserves schedules and splits batches; all of `llama_memory_*` but the
 //!   getter: some kinds of memory throw on states that they do not expect;
 //! * text: `llama_tokenize`, `llama_token_to_piece`, `llama_model_chat_template`,
@@ -20,6 +21,7 @@
 //! * computing: `ggml_backend_graph_compute`, `ggml_backend_synchronize`, and all of
 //!   `ggml_backend_*_async`: the CPU backend allocates its work buffer, and devices' drivers throw
 //!   what their libraries throw;
+//! * copies that wait (`ggml_backend_tensor_set`, `ggml_backend_tensor_get`), by [`copies`];
 //! * Terrace's own C++ over llama.cpp's internals (`memory_breakdown.cpp`, `tensor_map.cpp`).
 //!
 //! A failed assertion (`GGML_ASSERT`) ends the process, unless the call is one that
@@ -37,18 +39,17 @@
 //! * `llama_get_logits` reorders rows in place; `llama_get_logits_ith` catches what it throws;
 //! * what only stores pointers and numbers: `llama_attach_threadpool`, `llama_detach_threadpool`,
 //!   and `llama_set_adapter_cvec` without data;
-//! * destructors (`llama_free`, `llama_model_free`, `llama_sampler_free`, `ggml_backend_free`...),
-//!   which C++ does not let throw;
+//! * destructors (`llama_free`, `llama_model_free`, `llama_sampler_free`...), which C++ does
+//!   not let throw: a context of which a device has thrown is not freed, because that waits for it;
 //! * `ggml.c`, `ggml-alloc.c` and `ggml-quants.c`, which are C: they assert, and that ends the
 //!   process with a line, or the guarded call;
 //! * `gguf_*`: the reader catches failures to allocate what the file says; setters, and handles of
 //!   ggml's backends, allocate dozens of bytes, for which Rust would end the process, too;
-//! * copies that wait (`ggml_backend_tensor_set`, `ggml_backend_tensor_get`), and memory of
-//!   devices: those of the CPU, of CUDA and of RPC do not throw, and ggml's Vulkan driver catches
-//!   in the allocation of memory. A copy by Vulkan of which the driver runs out of staging memory
-//!   would still end the process.
+//! * memory of devices: that of the CPU, of CUDA and of RPC does not throw, and ggml's Vulkan
+//!   driver catches in its allocation.
 
 pub mod calls;
+pub mod copies;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 

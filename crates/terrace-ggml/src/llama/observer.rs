@@ -1,6 +1,7 @@
 //! Observing tensors of a graph during its computation.
 
 use crate::backend::parked;
+use crate::cxx::copies;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, c_void};
 
@@ -52,7 +53,10 @@ impl Observing {
                 let bytes = sys::ggml_nbytes(tensor);
                 this.rows.clear();
                 this.rows.resize(bytes / size_of::<f32>(), 0.0);
-                sys::ggml_backend_tensor_get(tensor, this.rows.as_mut_ptr().cast(), 0, bytes);
+                if copies::get(tensor, 0, &mut this.rows).is_err() {
+                    // Ends the computation.
+                    return false;
+                }
                 (*tensor).ne[0]
             };
             this.observer.computed(name, usize::try_from(width).unwrap_or(1).max(1), &this.rows);

@@ -1,5 +1,6 @@
 //! ggml handles that are freed with their owners.
 
+use crate::cxx::{calls, guard};
 use llama_cpp_sys_2 as sys;
 use std::ptr::NonNull;
 
@@ -18,7 +19,8 @@ pub struct OwnedBackend(pub NonNull<sys::ggml_backend>);
 
 impl Drop for OwnedBackend {
     fn drop(&mut self) {
+        // If the device fails while it is waited for, its memory is lost with it.
         // SAFETY: owned, and nothing runs on it.
-        unsafe { sys::ggml_backend_free(self.0.as_ptr()) };
+        let _ = guard(|| unsafe { calls::ggml_backend_free(self.0.as_ptr()) });
     }
 }

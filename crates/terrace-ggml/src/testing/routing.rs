@@ -2,7 +2,7 @@
 //! model's routing resembles a trained one's.
 
 use crate::backend::parked;
-use crate::cxx::{CxxError, calls, guard};
+use crate::cxx::{CxxError, calls, copies, guard};
 use crate::llama::{Model, Token};
 use crate::log;
 use llama_cpp_sys_2 as sys;
@@ -163,10 +163,7 @@ unsafe fn rows(node: *mut sys::ggml_tensor) -> Vec<Vec<ExpertId>> {
         let mut ids = vec![0i32; ne[0] as usize];
         // SAFETY: row `i` begins at `i * nb[1]` and has `ne[0]` contiguous i32: the node is a view
         // of sorted ids.
-        unsafe {
-            let len = ids.len() * size_of::<i32>();
-            sys::ggml_backend_tensor_get(node, ids.as_mut_ptr().cast(), i as usize * nb[1], len);
-        }
+        unsafe { copies::get(node, i as usize * nb[1], &mut ids) }.expect("the CPU computes");
         ids.into_iter().map(|id| ExpertId(id.unsigned_abs())).collect()
     };
     (0..ne[1]).map(row).collect()

@@ -150,10 +150,21 @@ impl ExpertDevice {
 
     /// Copies an expert's bytes of a matrix into a slot.
     ///
+    /// # Errors
+    /// If the device fails.
+    ///
     /// # Panics
     /// If there is no such slot, or its size differs.
-    pub fn put(&mut self, layer: LayerKey, matrix: usize, slot: u32, bytes: &[u8]) {
-        self.layers[layer.0].as_mut().expect("a layer that was not removed").slots.put(matrix, slot, bytes);
+    pub fn put(
+        &mut self,
+        layer: LayerKey,
+        matrix: usize,
+        slot: u32,
+        bytes: &[u8],
+    ) -> Result<(), ExpertDeviceError> {
+        let this = self.layers[layer.0].as_mut().expect("a layer that was not removed");
+        let put = this.slots.put(matrix, slot, bytes);
+        put.map_err(|source| ExpertDeviceError::Threw { device: self.name.clone(), source })
     }
 
     /// Waits until everything that was put has arrived.

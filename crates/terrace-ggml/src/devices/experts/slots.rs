@@ -2,6 +2,7 @@
 
 use super::error::ExpertDeviceError;
 use crate::cpu::row_op::Table;
+use crate::cxx::{CxxError, copies};
 use crate::handles::DeviceHandle;
 use crate::raw::owned::OwnedBuffer;
 use crate::raw::scratch::ScratchContext;
@@ -51,13 +52,13 @@ impl Slots {
         unsafe { (*self.tensors[matrix]).ne[0] }.unsigned_abs() as usize
     }
 
-    pub fn put(&mut self, matrix: usize, slot: u32, bytes: &[u8]) {
+    pub fn put(&mut self, matrix: usize, slot: u32, bytes: &[u8]) -> Result<(), CxxError> {
         let tensor = self.tensors[matrix];
         // SAFETY: a live tensor in a buffer; the slot is checked to be within it.
         unsafe {
             let (size, slots) = ((*tensor).nb[2], (*tensor).ne[2]);
             assert!(i64::from(slot) < slots && bytes.len() == size, "slot {slot} of {slots}, {size} bytes");
-            sys::ggml_backend_tensor_set(tensor, bytes.as_ptr().cast(), slot as usize * size, size);
+            copies::put(tensor, slot as usize * size, bytes)
         }
     }
 }
@@ -125,9 +126,9 @@ impl Tables {
         let tensors: Vec<_> = tables.iter().map(tensor).collect();
         let buffer = hold(device, &tensors)?;
         for (&tensor, table) in tensors.iter().zip(tables) {
-            let bytes = size_of_val(&table.values[..]);
             // SAFETY: the tensor lies in the buffer, and has as many bytes.
-            unsafe { sys::ggml_backend_tensor_set(tensor, table.values.as_ptr().cast(), 0, bytes) };
+            unsafe { copies::put(tensor, 0, &table.values) }
+                .map_err(|source| ExpertDeviceError::Threw { device: device.name(), source })?;
         }
         Ok(Self { tensors, _buffer: buffer, _context: context })
     }

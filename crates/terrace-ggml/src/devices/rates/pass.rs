@@ -2,7 +2,7 @@
 
 use super::error::RatesError;
 use super::processor::Processor;
-use crate::cxx::{calls, guard};
+use crate::cxx::{calls, copies, guard};
 use crate::raw::scratch::ScratchContext;
 use llama_cpp_sys_2 as sys;
 use std::time::{Duration, Instant};
@@ -96,7 +96,7 @@ impl<'c> Run<'c> {
             // A remote device only confirms that the graph is on its way; once a result arrives,
             // the graph is done.
             let last = sys::ggml_graph_node(self.graph, -1);
-            sys::ggml_backend_tensor_get(last, (&raw mut value).cast(), 0, size_of::<f32>());
+            calls::ggml_backend_tensor_get(last, (&raw mut value).cast(), 0, size_of::<f32>());
             status
         });
         let status = status.map_err(|source| RatesError::Threw { device: processor.name.clone(), source })?;
@@ -129,11 +129,11 @@ pub(super) unsafe fn keep(tensor: *mut sys::ggml_tensor) -> *mut sys::ggml_tenso
     tensor
 }
 
-/// Writes values to a tensor that has memory.
+/// Writes values to a tensor that has memory. If the device fails, the graph that reads them does.
 ///
 /// # Safety
 /// A live tensor with memory for all of `values` in its own type.
 pub(super) unsafe fn set<T: Copy>(tensor: *mut sys::ggml_tensor, values: &[T]) {
     // SAFETY: the caller's contract.
-    unsafe { sys::ggml_backend_tensor_set(tensor, values.as_ptr().cast(), 0, size_of_val(values)) };
+    let _ = unsafe { copies::put(tensor, 0, values) };
 }

@@ -2,6 +2,7 @@
 
 use super::error::RatesError;
 use crate::cpu::CpuBackend;
+use crate::cxx::copies;
 use crate::handles::DeviceHandle;
 use crate::raw::owned::{OwnedBackend, OwnedBuffer};
 use crate::raw::scratch::ScratchContext;
@@ -117,14 +118,13 @@ impl Processor {
             // SAFETY: the tensor has a place in the live buffer, and `host` has as many bytes. The
             // last byte can be read back only after everything before it has arrived.
             unsafe {
-                let mut last = 0u8;
-                sys::ggml_backend_tensor_set(tensor, host.as_ptr().cast(), 0, bytes);
-                sys::ggml_backend_tensor_get(tensor, (&raw mut last).cast(), bytes - 1, 1);
+                copies::put(tensor, 0, &host).ok()?;
+                copies::get(tensor, bytes - 1, &mut [0u8]).ok()?;
             }
             there = there.min(before.elapsed().as_secs_f64());
             let before = Instant::now();
             // SAFETY: as above.
-            unsafe { sys::ggml_backend_tensor_get(tensor, host.as_mut_ptr().cast(), 0, bytes) };
+            unsafe { copies::get(tensor, 0, &mut host) }.ok()?;
             back = back.min(before.elapsed().as_secs_f64());
             if started.elapsed() >= time {
                 break;
@@ -171,7 +171,9 @@ impl Processor {
             let context = ScratchContext::new(1);
             let Some(tensor) = self.raw_bytes(&context, at, len) else { return };
             // SAFETY: the tensor has a place of `len` bytes in the live buffer.
-            unsafe { sys::ggml_backend_tensor_set(tensor, pattern.as_ptr().cast(), 0, len) };
+            if unsafe { copies::put(tensor, 0, &pattern[..len]) }.is_err() {
+                return;
+            }
             at += len as u64;
         }
     }

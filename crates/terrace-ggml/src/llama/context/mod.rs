@@ -34,6 +34,9 @@ pub struct Context {
     pub(super) places: Vec<*mut i32>,
     /// What llama.cpp threw in a function that returns no error; the next computation returns it.
     thrown: Option<CxxError>,
+    /// A driver threw while it computed. Freeing the context waits for its devices, where the same
+    /// is thrown again, out of a destructor.
+    stuck: bool,
     /// llama.cpp keeps its address.
     interrupt: Arc<AtomicBool>,
     /// llama.cpp keeps its address.
@@ -106,6 +109,7 @@ impl Context {
             wanted: Vec::new(),
             places: Vec::new(),
             thrown: None,
+            stuck: false,
             interrupt,
             _observer: observer,
             _model: model,
@@ -216,13 +220,20 @@ impl Context {
         }
         drop(parked::take());
         let tokens = usize::try_from(batch.n_tokens).unwrap_or(0);
-        // SAFETY: by contract.
-        let (code, lines) =
-            log::capture(|| guard(|| unsafe { calls::llama_decode(self.ptr.as_ptr(), batch) }));
+        // SAFETY: by contract. Rows of logits are waited for here, where a device may throw.
+        let decode = || unsafe {
+            let code = calls::llama_decode(self.ptr.as_ptr(), batch);
+            if code == 0 && outputs > 0 {
+                calls::llama_synchronize(self.ptr.as_ptr());
+            }
+            code
+        };
+        let (code, lines) = log::capture(|| guard(decode));
         let code = match code {
             Ok(code) => code,
             // A failure of ours may be the cause.
             Err(thrown) => {
+                self.stuck = true;
                 return Err(parked::take().map_or_else(|| thrown.into(), ContextError::Backend));
             }
         };
@@ -322,10 +333,12 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: owned; the pool is detached before both are freed.
+        // SAFETY: owned; the pool is detached before both are freed, or the pool alone.
         unsafe {
             sys::llama_detach_threadpool(self.ptr.as_ptr());
-            sys::llama_free(self.ptr.as_ptr());
+            if !self.stuck {
+                sys::llama_free(self.ptr.as_ptr());
+            }
             if let Some(pool) = self.pool {
                 sys::ggml_threadpool_free(pool.as_ptr());
             }

@@ -1,7 +1,7 @@
 //! A weight of a loaded model: its type, its location and its bytes.
 
 use super::stored::{Stored, is_stored};
-use crate::cxx::{calls, guard};
+use crate::cxx::{calls, copies, guard};
 use crate::handles::BufferTypeHandle;
 use crate::llama::load::Model;
 use crate::memory::{Pages, SLACK};
@@ -214,19 +214,13 @@ impl Weight {
     /// Fetches all its current bytes, wherever they are.
     ///
     /// # Errors
-    /// If there is no memory for them.
+    /// If there is no memory for them, or the device fails.
     pub fn fetch(&self) -> std::io::Result<Pages> {
         let len = self.bytes();
         let mut pages = Self::memory(len)?;
-        // SAFETY: the tensor is in a buffer; the pages have room for its bytes.
-        unsafe {
-            sys::ggml_backend_tensor_get(
-                self.tensor.as_ptr(),
-                pages.as_mut_slice().as_mut_ptr().cast(),
-                0,
-                len,
-            );
-        }
+        // SAFETY: the tensor is in a buffer, and has as many bytes.
+        unsafe { copies::get(self.tensor.as_ptr(), 0, &mut pages.as_mut_slice()[..len]) }
+            .map_err(std::io::Error::other)?;
         Ok(pages)
     }
 

@@ -2,6 +2,7 @@
 
 use super::handle::{Private, Weight};
 use super::stored::Stored;
+use crate::cxx::copies;
 use crate::devices::devices;
 use crate::llama::context::Context;
 use crate::memory::Pages;
@@ -26,8 +27,8 @@ impl Weight {
     }
 
     /// Stores the weight as `ty` in its own memory, with the first bytes of `bytes`. A weight in
-    /// main memory uses `bytes` itself; any other is copied to its device or, if that has no room,
-    /// falls back to main memory. Memory that the weight had of its own before is freed first.
+    /// main memory uses `bytes` itself; any other is copied to its device or, if that has no room or
+    /// fails, falls back to main memory. Memory that the weight had of its own before is freed first.
     ///
     /// # Panics
     /// If `bytes` has fewer bytes than the weight as `ty`.
@@ -36,16 +37,17 @@ impl Weight {
         if self.is_host() {
             self.write(Stored { data: bytes.base(), ..stored });
             self.private = Private::Host { pages: bytes };
-        } else if let Some(buffer) = self.allocate() {
-            // SAFETY: the tensor was just placed in the buffer, which has room for it; `bytes` is
-            // at least as long.
-            unsafe {
-                sys::ggml_backend_tensor_set(self.tensor.as_ptr(), bytes.base(), 0, self.bytes());
-            }
-            self.private = Private::Device { _buffer: buffer };
-        } else {
-            self.fall_back(stored, bytes);
+            return;
         }
+        if let Some(buffer) = self.allocate() {
+            let len = self.bytes();
+            // SAFETY: the tensor was just placed in the buffer, which has room for it.
+            if unsafe { copies::put(self.tensor.as_ptr(), 0, &bytes.as_mut_slice()[..len]) }.is_ok() {
+                self.private = Private::Device { _buffer: buffer };
+                return;
+            }
+        }
+        self.fall_back(stored, bytes);
     }
 
     /// Types the weight as `ty`, frees its own memory and forgets graphs. Checks that `bytes` is

@@ -1,5 +1,6 @@
 //! How and where a tensor is stored, separate from the tensor.
 
+use crate::cxx::copies;
 use crate::tensor::DataType;
 use llama_cpp_sys_2 as sys;
 use std::ffi::c_void;
@@ -66,9 +67,6 @@ pub unsafe fn is_stored(tensor: &sys::ggml_tensor, offset: usize, bytes: &[u8]) 
     bytes.chunks(PART).enumerate().all(|(i, expected)| {
         let own = &mut part[..expected.len()];
         // SAFETY: offset and length lie within the tensor; `own` has the same length.
-        unsafe {
-            sys::ggml_backend_tensor_get(tensor, own.as_mut_ptr().cast(), offset + i * PART, own.len())
-        };
-        own == expected
+        unsafe { copies::get(tensor, offset + i * PART, own) }.is_ok() && own == expected
     })
 }
