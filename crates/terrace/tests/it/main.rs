@@ -5,6 +5,7 @@
 
 mod adapt;
 mod aliases;
+mod backends;
 mod bad_input;
 mod commands;
 mod common;
@@ -39,6 +40,7 @@ mod timeline;
 mod trace;
 mod variants;
 mod verify;
+mod vulkan;
 mod warm_start;
 mod watch;
 mod wire;
