@@ -76,9 +76,6 @@ pub enum EngineError {
     /// There is nothing to evaluate.
     #[error("the prompt is empty")]
     EmptyPrompt,
-    /// A file of the model was replaced, or written to, during the load.
-    #[error("{}: changed while it was being loaded", .0.display())]
-    Changed(PathBuf),
     /// A file that weights stream from was overwritten, and its old contents are lost.
     #[error("{}: overwritten in place while weights stream from it, and its new contents do not fit", path.display())]
     Overwritten {
@@ -115,7 +112,6 @@ impl EngineError {
                 "put a matching model file in its place; to replace files, write a new one and rename it"
                     .into(),
             ),
-            Self::Changed(_) => Some("load it when nothing writes to it".into()),
             Self::Reload(error) => error.hint(),
             _ => None,
         }

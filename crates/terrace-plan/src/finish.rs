@@ -51,8 +51,7 @@ impl Planning<'_> {
             experts_stream: experts_stream(model, classes, &decided, &devices.tensors(model)),
         };
         let layers = placed.layers();
-        let terms =
-            Terms { prompt: wishes.prompt, ubatch: self.ubatch, hits_given: wishes.hits.is_some(), bound };
+        let terms = Terms { expected: wishes.expected, hits_given: wishes.hits.is_some(), bound };
         let estimate = self.is_estimable().then(|| placed.estimate(terms, &layers));
         let tiers = placed.tiers();
         let mode = if is_mapped { Mode::Mapped } else { mode(model, classes, &decided.managed) };

@@ -53,7 +53,6 @@ pub struct Planning<'a> {
     /// The machine as layers see it.
     pub machine: MachineProfile,
     pub wishes: &'a Wishes,
-    pub ubatch: u32,
     pub context: ContextSize,
     pub work: Workload,
     pub costs: Costs,
@@ -133,13 +132,12 @@ impl<'a> Planning<'a> {
         let available = machine.memory.available;
         let tokens = wishes.tokens(model);
         let context = wishes.context_size(model, kv_type, available);
-        let (prompt, offload) = (wishes.prompt, wishes.kv_offload);
+        let (prompt, offload) = (wishes.expected.prompt, wishes.kv_offload);
         let work = Workload::of(model, &ContextAsk { tokens, kv_type, prompt, offload, size: context });
-        let costs = Costs::of(&work, &machine, wishes);
+        let costs = Costs::of(&work, &machine, wishes, wishes.ubatch(model, available));
         let classes = classify_all(model);
-        let ubatch = wishes.ubatch(model, available);
         let copies_room = Vec::new();
-        Self { model, classes, machine, wishes, ubatch, context, work, costs, copies_room }
+        Self { model, classes, machine, wishes, context, work, costs, copies_room }
     }
 
     /// Returns whether the cost model applies to this machine and model.
@@ -176,7 +174,7 @@ impl<'a> Planning<'a> {
         if wishes.manage != Manage::Auto && !devices {
             return Ok(sets);
         }
-        let Some(Chosen { assignment, planner, bound, .. }) = self.by_cost() else {
+        let Some(Chosen { assignment, planner, decode_bound: bound, .. }) = self.by_cost() else {
             return match layers {
                 // No other planner can place this either.
                 Some(layers) => Err(self.no_device_room(layers)),

@@ -11,12 +11,18 @@ use terrace_store::part_file::PartFile;
 /// # Errors
 /// Errors of the system, with the path.
 pub fn write(path: &Path, text: &str) -> Result<(), CliError> {
+    write_bytes(path, text.as_bytes())
+}
+
+/// Writes bytes to `path`, as [`write`] does.
+///
+/// # Errors
+/// Errors of the system, with the path.
+pub fn write_bytes(path: &Path, bytes: &[u8]) -> Result<(), CliError> {
     let is_special = path.metadata().is_ok_and(|there| !there.is_file());
     let written = match is_special {
-        true => std::fs::write(path, text),
-        false => PartFile::create(path)
-            .and_then(|part| part.finish(|out| out.write_all(text.as_bytes())))
-            .map(drop),
+        true => std::fs::write(path, bytes),
+        false => PartFile::create(path).and_then(|part| part.finish(|out| out.write_all(bytes))).map(drop),
     };
     written.map_err(CliError::io(path.display().to_string()))
 }

@@ -81,13 +81,6 @@ fn submit(queue: &Arc<Queue>, job: usize) -> Result<(Ticket, Arc<Answer>), Refus
     Ok((serving::submit(queue, job, sink)?, answer))
 }
 
-fn request_reload(queue: &Queue) -> Result<Arc<Answer>, Refused> {
-    let answer = Arc::<Answer>::default();
-    let end = End(Arc::clone(&answer));
-    queue.reload(Box::new(move |()| end.tell(Outcome::Answered)))?;
-    Ok(answer)
-}
-
 /// A job that ends the worker by a panic, and one that ends it so that the queue can be looked at.
 const FAILS: usize = 100;
 const QUITS: usize = 101;
@@ -235,7 +228,9 @@ fn reload() {
     let caller = {
         let queue = Arc::clone(&queue);
         thread::spawn(move || {
-            let answer = request_reload(&queue).unwrap();
+            let answer = Arc::<Answer>::default();
+            let end = End(Arc::clone(&answer));
+            queue.reload(Box::new(move |()| end.tell(Outcome::Answered))).unwrap();
             assert_eq!(answer.wait(), Outcome::Answered);
         })
     };
@@ -252,9 +247,13 @@ fn worker_fails() {
     let worker = worker(&queue);
     let caller = {
         let queue = Arc::clone(&queue);
-        thread::spawn(move || match request_reload(&queue) {
-            Ok(answer) => assert_ne!(answer.wait(), Outcome::None),
-            Err(refused) => assert_eq!(refused, Refused::Stopped),
+        thread::spawn(move || {
+            let answer = Arc::<Answer>::default();
+            let end = End(Arc::clone(&answer));
+            match queue.reload(Box::new(move |()| end.tell(Outcome::Answered))) {
+                Ok(()) => assert_ne!(answer.wait(), Outcome::None),
+                Err(refused) => assert_eq!(refused, Refused::Stopped),
+            }
         })
     };
     let first = submit(&queue, FAILS).unwrap();

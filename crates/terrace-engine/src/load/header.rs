@@ -49,14 +49,6 @@ impl Header {
         };
         Ok(Self { file, states, trace, timeline, layer_skip, written })
     }
-
-    /// Returns the first file of the model whose state is no longer the one that it had when the
-    /// header was read: it was replaced, or written to.
-    pub fn changed(&self) -> Option<&Path> {
-        let mut shards = self.file.shards.iter().zip(&self.states);
-        let now = |path: &Path| file_state(path).ok();
-        shards.find(|(shard, state)| now(&shard.path) != **state).map(|(shard, _)| shard.path.as_path())
-    }
 }
 
 /// Time between two looks at a file that changed a moment ago, and how often it is looked at.

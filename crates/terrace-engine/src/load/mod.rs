@@ -95,10 +95,6 @@ pub fn load(
         verify::begin(&loaded, &header, options, progress)?;
     }
     loaded.fill_resident(progress)?;
-    // The header, the store and llama.cpp have each opened the files by their names.
-    if let Some(path) = header.changed() {
-        return Err(EngineError::Changed(path.into()));
-    }
     let context = context(&loaded, &scene, &mut report, interrupt, observer)?;
     let load_ms = begin.elapsed().as_secs_f64() * 1e3;
     let mut parts = Parts::new(loaded, context, report, header, load_ms);

@@ -11,7 +11,7 @@ use terrace_model::identity::FileState;
 use terrace_model::{ByteSize, ModelFile, TensorInfo};
 use terrace_plan::model::{TensorClass, classify_all};
 use terrace_store::checksums::{ChecksumFile, Unit, count};
-use terrace_store::identity::file_identity;
+use terrace_store::identity::{file_identity, file_state};
 use terrace_store::{Store, StoreError};
 
 /// Has everything that the store reads from now on compared with checksums: those that were kept, or
@@ -79,9 +79,15 @@ fn kept(header: &Header, options: &Options) -> Option<ChecksumFile> {
 
 /// Keeps checksums, unless a file was written to while they were made.
 fn keep(kept: &ChecksumFile, header: &Header, sums: &[u32]) {
-    if let Some(path) = header.changed() {
-        tracing::warn!("{} was written to while it was read: its checksums are not kept", path.display());
-        return;
+    for (shard, state) in header.file.shards.iter().zip(&header.states) {
+        let unchanged = file_state(&shard.path).is_ok_and(|now| Some(now) == *state);
+        if !unchanged {
+            tracing::warn!(
+                "{} was written to while it was read: its checksums are not kept",
+                shard.path.display()
+            );
+            return;
+        }
     }
     match kept.write(sums) {
         Ok(()) => tracing::info!("checksums are kept in {}", kept.path().display()),

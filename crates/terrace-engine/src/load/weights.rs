@@ -13,6 +13,7 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use terrace_backend::{Cut, FileMaps, Layout, Terrace, TraceRecorder, Weights};
+use terrace_ggml::devices::BufferTypeHandle;
 use terrace_ggml::llama::{LoadParams, Model};
 use terrace_model::ByteSize;
 use terrace_plan::model::override_patterns;
@@ -168,7 +169,11 @@ pub struct Loaded {
 impl Loaded {
     /// Loads the model with plain llama.cpp.
     pub fn stock(options: &Options, repack: bool) -> Result<Self, EngineError> {
+        let split = options.testing.stock;
+        let in_ram = BufferTypeHandle::cpu();
         let params = LoadParams {
+            overrides: split.patterns().into_iter().map(|pattern| (pattern, in_ram)).collect(),
+            spread: (split.layers > 0).then_some(split.layers),
             repack,
             read: options.reload.allowed || !options.placement.mapping,
             ..LoadParams::default()

@@ -3,7 +3,7 @@
 use crate::options::Options;
 use crate::unfit::ReadingChoice;
 use terrace_ggml::llama::SplitMode;
-use terrace_plan::{ByDevice, HotSize, Wishes};
+use terrace_plan::{ByDevice, HotSize, PrefillPaths, Wishes};
 use terrace_store::{DirectChoice, IoChoice};
 
 /// The first option that controls how weights are read, or needs to see their uses; it rules out
@@ -51,7 +51,8 @@ pub fn wishes_of(options: &Options) -> Wishes {
         batch: options.context.batch,
         ubatch: options.context.ubatch,
         outputs: options.context.outputs,
-        prompt: options.estimates.prompt,
+        expected: options.estimates.expected,
+        paths: PrefillPaths::default(),
         hits: options.estimates.hits.clone(),
         measured: Vec::new(),
     }

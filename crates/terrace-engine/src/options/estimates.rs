@@ -1,18 +1,12 @@
 //! Assumptions of estimates.
 
-use terrace_plan::HitCurve;
+use terrace_plan::{Expected, HitCurve};
 
 /// Assumptions of estimates.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct EstimateOptions {
-    /// Tokens of the prompt that estimates are for.
-    pub prompt: u32,
+    /// The prompt and the output that plans are made for.
+    pub expected: Expected,
     /// Expected reuse of experts; `None` means the usual curve for their numbers.
     pub hits: Option<HitCurve>,
-}
-
-impl Default for EstimateOptions {
-    fn default() -> Self {
-        Self { prompt: 512, hits: None }
-    }
 }

@@ -24,7 +24,7 @@ pub use placement::PlacementOptions;
 pub use record::RecordOptions;
 pub use reload::{OnReload, ReloadOptions};
 pub use terrace_plan::KvChoice;
-pub use testing::TestingOptions;
+pub use testing::{StockSplit, TestingOptions};
 
 use std::path::PathBuf;
 use terrace_store::UserDirs;

@@ -681,35 +681,3 @@ fn a_verified_model_can_be_reloaded() {
         assert!(manage == Manage::None || stats.verified > 0);
     }
 }
-
-/// The header, the store and llama.cpp open the file by its name, each at another moment.
-#[test]
-fn a_file_that_changes_during_its_load_is_not_loaded() {
-    terrace_testkit::needs_own_process();
-    let scene = scene();
-    let rename = |scene: &Scene| scene.rename_from(&scene.expert);
-    let write = |scene: &Scene| {
-        let file = fs::File::options().write(true).open(&scene.model).unwrap();
-        file.write_all_at(b"GGUF", 0).unwrap();
-    };
-    let remove = |scene: &Scene| fs::remove_file(&scene.model).unwrap();
-    let changes: [&dyn Fn(&Scene); 3] = [&rename, &write, &remove];
-    for manage in [Manage::Experts, Manage::None] {
-        for (number, change) in changes.iter().enumerate() {
-            scene.rename_from(&scene.base);
-            let mut changed = false;
-            let mut progress = |_| {
-                if !std::mem::replace(&mut changed, true) {
-                    change(&scene);
-                }
-                ControlFlow::Continue(())
-            };
-            let error = Engine::load(scene.options(manage), &mut progress).err();
-            assert!(changed);
-            let Some(EngineError::Changed(path)) = error else { panic!("{manage}, {number}: {error:?}") };
-            assert_eq!(path, scene.model);
-        }
-    }
-    scene.rename_from(&scene.base);
-    load(scene.options(Manage::Experts));
-}

@@ -48,6 +48,9 @@ pub struct LoadParams {
     /// each device holds a slice of this many layers. If empty, no device is used, whichever the
     /// machine has.
     pub devices: Vec<(DeviceHandle, u32)>,
+    /// Number of last layers on all devices of the machine, divided among them as llama.cpp does by
+    /// default; `devices` is then empty. `None` means as `devices` says.
+    pub spread: Option<u32>,
     /// How the devices share their layers.
     pub split: SplitMode,
     /// Lets llama.cpp convert weights to its repacked layouts (different rounding, twice the memory
@@ -126,6 +129,11 @@ impl Pointed {
         // Proportions, which llama.cpp converts back to whole layers.
         if layers > 0 {
             raw.tensor_split = self.split.as_ptr();
+        }
+        if let Some(layers) = params.spread {
+            raw.devices = std::ptr::null_mut();
+            raw.n_gpu_layers = i32::try_from(layers).unwrap_or(i32::MAX);
+            raw.tensor_split = std::ptr::null();
         }
         raw.use_extra_bufts = params.repack;
         raw.vocab_only = params.vocabulary_only;

@@ -147,15 +147,7 @@ fn set_disk(machine: &mut MachineProfile, rate: f64) {
 fn set_bandwidth(machine: &mut MachineProfile, rate: f64) {
     let factor = rate / machine.memory_bandwidth(machine.cpu.cores);
     machine.memory.bandwidth = vec![ThreadBandwidth { threads: machine.cpu.cores, bytes_per_s: rate }];
-    let unified = machine.devices.iter_mut().find(|device| device.unified);
-    let rates = match unified {
-        Some(device) => {
-            device.bandwidth_bytes_per_s = Some(rate);
-            &mut device.matmul
-        }
-        None => &mut machine.cpu.matmul,
-    };
-    for product in rates.values_mut() {
+    for product in machine.cpu.matmul.values_mut() {
         product.decode_bytes_per_s = product.decode_bytes_per_s.map(|decode| decode * factor);
         product.expert_bytes_per_s = product.expert_bytes_per_s.map(|expert| expert * factor);
     }

@@ -59,9 +59,14 @@ impl DeviceProfile {
         measured.unwrap_or_else(|| self.bandwidth() * default::DEVICE_FLOPS_PER_BANDWIDTH)
     }
 
+    /// Returns the bytes per second of copies from main memory.
+    pub fn h2d(&self) -> f64 {
+        self.h2d_bytes_per_s.unwrap_or(default::LINK_BANDWIDTH)
+    }
+
     /// Returns the seconds for a transfer of `bytes` bytes of activations, in the slower direction.
     pub fn hop(&self, bytes: f64) -> f64 {
-        let h2d = self.h2d_bytes_per_s.unwrap_or(default::LINK_BANDWIDTH);
+        let h2d = self.h2d();
         let d2h = self.d2h_bytes_per_s.unwrap_or(h2d);
         self.latency_s.unwrap_or(default::LINK_LATENCY) + bytes / h2d.min(d2h)
     }

@@ -218,8 +218,8 @@ impl MachineProfile {
             .unwrap_or_else(|| default_rates::memory_bandwidth(threads))
     }
 
-    /// Returns the accelerator that computes on main memory, if there is one. Weights in RAM are
-    /// then computed with by it.
+    /// Returns the accelerator that computes on main memory, if there is one. Runs do not use it, so
+    /// neither do plans: the CPU computes with weights in RAM.
     pub fn unified(&self) -> Option<&DeviceProfile> {
         self.devices.iter().find(|device| device.unified)
     }
@@ -251,9 +251,6 @@ impl MachineProfile {
 
     /// Returns the bytes of weights in RAM of a type per second in products with one token.
     pub fn host_decode_rate(&self, ty: &str) -> f64 {
-        if let Some(device) = self.unified() {
-            return device.decode_rate(ty);
-        }
         let measured = self.cpu.matmul.get(ty).and_then(|rate| rate.decode_bytes_per_s);
         measured.unwrap_or_else(|| {
             let cores = self.cpu.cores;
@@ -263,30 +260,20 @@ impl MachineProfile {
 
     /// Returns the bytes of expert weights in RAM of a type per second in products with one token.
     pub fn host_expert_rate(&self, ty: &str) -> f64 {
-        let rates = match self.unified() {
-            Some(device) => &device.matmul,
-            None => &self.cpu.matmul,
-        };
-        let measured = rates.get(ty).and_then(|rate| rate.expert_bytes_per_s);
+        let measured = self.cpu.matmul.get(ty).and_then(|rate| rate.expert_bytes_per_s);
         measured.unwrap_or_else(|| self.host_decode_rate(ty))
     }
 
     /// Returns the floating point operations per second of weights in RAM in products with many
     /// tokens.
     pub fn host_prefill_flops(&self, ty: &str) -> f64 {
-        if let Some(device) = self.unified() {
-            return device.prefill_flops(ty);
-        }
         let measured = self.cpu.matmul.get(ty).and_then(|rate| rate.prefill_flops);
         measured.unwrap_or_else(|| default_rates::cpu_prefill(self.cpu.cores, &self.cpu.simd))
     }
 
     /// Returns the seconds that a layer in RAM takes in addition to its weights.
     pub fn host_layer_overhead(&self) -> f64 {
-        match self.unified() {
-            Some(device) => device.layer_overhead(),
-            None => self.cpu.layer_overhead_s.unwrap_or(default_rates::CPU_LAYER_OVERHEAD),
-        }
+        self.cpu.layer_overhead_s.unwrap_or(default_rates::CPU_LAYER_OVERHEAD)
     }
 
     /// Returns the disk that holds the model; a default one if none is described.

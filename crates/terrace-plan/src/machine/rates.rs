@@ -56,28 +56,20 @@ impl MachineProfile {
             };
             rates.push(PlanRate { what: what.into(), value, unit, source });
         };
-        if self.unified().is_none() {
-            let measured = !self.memory.bandwidth.is_empty();
-            let value = self.memory_bandwidth(self.cpu.cores);
-            add("memory", "memory.bandwidth", measured, value, Unit::Bytes);
-            for ty in types {
-                let place = format!("cpu.matmul.{ty}");
-                let rate = self.cpu.matmul.get(*ty);
-                let decode = rate.and_then(|rate| rate.decode_bytes_per_s).is_some();
-                add(&format!("{ty} decode"), &place, decode, self.host_decode_rate(ty), Unit::Bytes);
-                let prefill = rate.and_then(|rate| rate.prefill_flops).is_some();
-                add(&format!("{ty} prefill"), &place, prefill, self.host_prefill_flops(ty), Unit::Flops);
-            }
-            let overhead = self.cpu.layer_overhead_s.is_some();
-            add(
-                "layer overhead",
-                "cpu.layer_overhead_s",
-                overhead,
-                self.host_layer_overhead(),
-                Unit::Seconds,
-            );
+        let measured = !self.memory.bandwidth.is_empty();
+        let value = self.memory_bandwidth(self.cpu.cores);
+        add("memory", "memory.bandwidth", measured, value, Unit::Bytes);
+        for ty in types {
+            let place = format!("cpu.matmul.{ty}");
+            let rate = self.cpu.matmul.get(*ty);
+            let decode = rate.and_then(|rate| rate.decode_bytes_per_s).is_some();
+            add(&format!("{ty} decode"), &place, decode, self.host_decode_rate(ty), Unit::Bytes);
+            let prefill = rate.and_then(|rate| rate.prefill_flops).is_some();
+            add(&format!("{ty} prefill"), &place, prefill, self.host_prefill_flops(ty), Unit::Flops);
         }
-        for device in &self.devices {
+        let overhead = self.cpu.layer_overhead_s.is_some();
+        add("layer overhead", "cpu.layer_overhead_s", overhead, self.host_layer_overhead(), Unit::Seconds);
+        for (_, device) in self.separate() {
             let place = format!("devices.{}", device.name);
             for ty in types {
                 let measured = device.matmul.contains_key(*ty) || device.bandwidth_bytes_per_s.is_some();
@@ -86,6 +78,7 @@ impl MachineProfile {
             }
             let measured = device.h2d_bytes_per_s.is_some();
             add(&format!("{} hop", device.name), &place, measured, device.hop(0.0), Unit::Seconds);
+            add(&format!("{} bus", device.name), &place, measured, device.h2d(), Unit::Bytes);
         }
         let disk = self.disk();
         let measured = !disk.reads.is_empty() || disk.sequential_bytes_per_s.is_some();

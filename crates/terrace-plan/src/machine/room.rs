@@ -16,11 +16,9 @@ pub fn device_room(free: ByteSize) -> ByteSize {
 }
 
 impl MachineProfile {
-    /// Returns the RAM for weights and context: what is available, less the reserve, and no more
-    /// than a unified device can use.
+    /// Returns the RAM for weights and context: what is available, less the reserve.
     pub fn ram_room(&self) -> ByteSize {
         let available = self.memory.available;
-        let room = available.saturating_sub(auto_reserve(available));
-        self.unified().map_or(room, |device| room.min(device.memory_free))
+        available.saturating_sub(auto_reserve(available))
     }
 }

@@ -1,8 +1,9 @@
 //! The work of a model in seconds on a machine.
 
+use super::batch::{BatchCosts, Scene};
 use super::workload::{LayerLoad, TypeLoad, Workload};
 use crate::machine::{DeviceProfile, MachineProfile, default_rates};
-use crate::wishes::{Budget, HitCurve, Wishes};
+use crate::wishes::{Budget, HitCurve, PrefillPaths, Wishes};
 use terrace_model::ByteSize;
 
 /// What a token costs, for each place where its weights may live. Place 0 is RAM (and whatever
@@ -29,6 +30,12 @@ pub struct Costs {
     pub kept: Vec<bool>,
     /// The hit curve.
     pub curve: HitCurve,
+    /// The graphs of the expected prompt.
+    pub batches: Vec<BatchCosts>,
+    /// Number of tokens that are expected to be generated after it.
+    pub output: f64,
+    /// What runs do with devices in prefill.
+    pub paths: PrefillPaths,
 }
 
 /// A layer's seconds per token.
@@ -56,8 +63,8 @@ pub struct DeviceCost {
 }
 
 impl Costs {
-    /// Computes the costs of a model on a machine.
-    pub fn of(work: &Workload, machine: &MachineProfile, wishes: &Wishes) -> Self {
+    /// Computes the costs of a model on a machine, in graphs of at most `ubatch` tokens.
+    pub fn of(work: &Workload, machine: &MachineProfile, wishes: &Wishes, ubatch: u32) -> Self {
         let mut devices: Vec<(usize, &DeviceProfile)> = machine.separate().collect();
         devices.sort_by(|a, b| b.1.bandwidth().total_cmp(&a.1.bandwidth()).then(a.0.cmp(&b.0)));
         let disk = machine.disk();
@@ -66,14 +73,9 @@ impl Costs {
             Budget::Auto => None,
             Budget::Bytes(bytes) => Some(bytes.bytes()),
         };
-        let reached = match machine.unified() {
-            Some(_) => 1.0,
-            None => {
-                let elsewhere: u64 = machine.separate().map(|(_, device)| device.memory_free.bytes()).sum();
-                let room = ram_budget.unwrap_or(ram).saturating_add(elsewhere);
-                default_rates::GRAPH_EFFICIENCY / beside_reads(work, room, machine.cpu.cores)
-            }
-        };
+        let elsewhere: u64 = machine.separate().map(|(_, device)| device.memory_free.bytes()).sum();
+        let room = ram_budget.unwrap_or(ram).saturating_add(elsewhere);
+        let reached = default_rates::GRAPH_EFFICIENCY / beside_reads(work, room, machine.cpu.cores);
         let layer = |load: &LayerLoad| {
             let host = |types: &[TypeLoad]| seconds(types, 1.0, |ty| machine.host_decode_rate(ty) * reached);
             let cache = load.cache_read as f64 / host_bandwidth(machine);
@@ -100,6 +102,13 @@ impl Costs {
             cost
         };
         let (experts, top_k) = work.experts.unwrap_or((1, 1));
+        let paths = match wishes.device_layers {
+            // Weights stay in RAM if nothing is to be on devices.
+            Some(0) => PrefillPaths { offload: false, streamed: false, ..wishes.paths },
+            _ => wishes.paths,
+        };
+        let by_place: Vec<&DeviceProfile> = devices.iter().map(|(_, device)| *device).collect();
+        let prompt = wishes.expected.prompt.min(work.context.tokens.max(1));
         Self {
             layers: work.layers.iter().map(layer).collect(),
             stream: work
@@ -129,6 +138,9 @@ impl Costs {
                 work.layers.iter().map(id).collect()
             },
             curve: wishes.hits.clone().unwrap_or_else(|| HitCurve::typical(experts, top_k)),
+            batches: Scene { work, machine, devices: &by_place, paths }.batches(prompt, ubatch),
+            output: f64::from(wishes.expected.output),
+            paths,
         }
     }
 
@@ -147,12 +159,9 @@ impl Costs {
     }
 }
 
-/// Returns the bytes per second at which RAM is read by the processor that computes on it.
+/// Returns the bytes per second at which the CPU reads RAM.
 pub fn host_bandwidth(machine: &MachineProfile) -> f64 {
-    match machine.unified() {
-        Some(device) => device.bandwidth(),
-        None => machine.memory_bandwidth(machine.cpu.cores),
-    }
+    machine.memory_bandwidth(machine.cpu.cores)
 }
 
 /// Returns the factor by which reading slows the CPU's computing down: on two cores up to 2 if

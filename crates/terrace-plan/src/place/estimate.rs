@@ -3,10 +3,10 @@
 use super::assignment::Decode;
 use super::costs::host_bandwidth;
 use super::describe::Placed;
-use super::prefill::prefill;
 use super::round::round;
 use crate::plan::parts::{Bound, Estimate, PlannedLayer, Term, TermKind};
 use crate::plan::warning::Note;
+use crate::wishes::Expected;
 use terrace_model::ByteSize;
 
 /// A product that reaches this share of the memory bandwidth is bound by it.
@@ -15,10 +15,8 @@ const MEMORY_BOUND: f64 = 0.6;
 /// What an estimate assumes.
 #[derive(Clone, Copy)]
 pub struct Terms {
-    /// Length of the prompt in tokens.
-    pub prompt: u32,
-    /// Most tokens per graph.
-    pub ubatch: u32,
+    /// What plans weigh.
+    pub expected: Expected,
     /// Whether the hit curve was given.
     pub hits_given: bool,
     /// A lower bound of the seconds per token of any plan.
@@ -30,8 +28,9 @@ impl Placed<'_> {
     pub fn estimate(&self, terms: Terms, layers: &[PlannedLayer]) -> Estimate {
         let Self { work, costs, machine, assignment, .. } = self;
         let decode = &assignment.decode(work, costs);
-        let prompt = terms.prompt.clamp(1, work.context.tokens.max(1));
-        let prompt_time = prefill(assignment, work, costs, machine, terms.ubatch, prompt);
+        let Expected { prompt, output, source } = terms.expected;
+        let prompt = prompt.clamp(1, work.context.tokens.max(1));
+        let prompt_time = assignment.prefill(work, costs);
         let uses = assignment.uses(work, costs);
         let stays: u64 = uses.iter().map(|used| used.resident).sum();
         // A cache fills while the model runs; experts that all fit are read at load.
@@ -42,6 +41,9 @@ impl Placed<'_> {
             prefill_tok_s: round(f64::from(prompt) / prompt_time.total),
             ttft_ms: round(prompt_time.total * 1e3),
             prompt_tokens: prompt,
+            output_tokens: output,
+            expected: source,
+            answer_ms: round((prompt_time.total + costs.output * decode.total) * 1e3),
             load_ms: round(stays as f64 / machine.disk().sequential() * 1e3),
             bound: self.bound(decode),
             read_per_token: ByteSize(decode.bytes_read as u64),
@@ -156,7 +158,10 @@ impl Placed<'_> {
         if machine.storage.is_empty() {
             notes.push(Note::StorageUnmeasured);
         }
-        if machine.memory.bandwidth.is_empty() && machine.unified().is_none() {
+        if let Some(device) = machine.unified() {
+            notes.push(Note::UnifiedUnused { device: device.name.clone() });
+        }
+        if machine.memory.bandwidth.is_empty() {
             let bytes_per_s = machine.memory_bandwidth(machine.cpu.cores);
             notes.push(Note::BandwidthUnmeasured { bytes_per_s });
         }

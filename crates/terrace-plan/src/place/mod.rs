@@ -1,10 +1,12 @@
 //! The cost model: what a plan costs on a measured machine.
 //!
 //! `workload` (bytes and operations per layer) is converted to `costs` (seconds). An `assignment`
-//! says what lives where, and computes what that costs. `describe` and `estimate` turn it into
+//! says what lives where, and computes what that costs: a token (`assignment`), and a prompt
+//! (`prefill`, of graphs whose parts `batch` computes). `describe` and `estimate` turn it into
 //! parts of a plan.
 
 pub(crate) mod assignment;
+pub(crate) mod batch;
 mod convert;
 pub(crate) mod costs;
 pub(crate) mod describe;

@@ -2,6 +2,7 @@
 
 use super::mode::Mode;
 use super::warning::Note;
+use crate::wishes::ExpectedSource;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use terrace_model::ByteSize;
@@ -117,6 +118,15 @@ pub struct Estimate {
     pub ttft_ms: f64,
     /// Length of that prompt in tokens.
     pub prompt_tokens: u32,
+    /// Number of tokens that are expected to be generated after it.
+    #[serde(default)]
+    pub output_tokens: u32,
+    /// The source of both numbers.
+    #[serde(default)]
+    pub expected: ExpectedSource,
+    /// Milliseconds for the prompt and these tokens, which plans minimise.
+    #[serde(default)]
+    pub answer_ms: f64,
     /// Milliseconds for reading resident weights before the first run.
     pub load_ms: f64,
     /// The resource that limits decoding.
@@ -125,8 +135,8 @@ pub struct Estimate {
     pub read_per_token: ByteSize,
     /// Share of expert uses that read nothing; `None` without experts.
     pub hit_rate: Option<f64>,
-    /// Tokens per second that no plan exceeds on this machine, by the relaxed program; `None` if
-    /// unknown.
+    /// Tokens per second of decoding that no plan exceeds on this machine, by the relaxed program;
+    /// `None` if unknown.
     pub ceiling_tok_s: Option<f64>,
     /// The parts of a token's time.
     pub terms: Vec<Term>,

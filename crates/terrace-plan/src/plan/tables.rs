@@ -69,6 +69,13 @@ fn speed(f: &mut fmt::Formatter<'_>, estimate: &Estimate) -> fmt::Result {
         seconds(estimate.ttft_ms),
         estimate.prompt_tokens,
         seconds(estimate.load_ms)
+    )?;
+    let Estimate { prompt_tokens, output_tokens, expected, answer_ms, .. } = estimate;
+    writeln!(
+        f,
+        "answer           {} for {prompt_tokens} tokens of prompt and {output_tokens} generated ({expected}): \
+         plans minimise this",
+        seconds(*answer_ms)
     )
 }
 

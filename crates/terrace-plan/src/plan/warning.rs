@@ -110,6 +110,11 @@ pub enum Note {
         /// Share of the experts that is in RAM.
         resident: f64,
     },
+    /// A device that computes on main memory is not reckoned with, since runs do not use it.
+    UnifiedUnused {
+        /// Name of the device.
+        device: String,
+    },
     /// The rate of the disk is unknown.
     StorageUnmeasured,
     /// The bandwidth of the memory is unknown.
@@ -134,6 +139,9 @@ impl fmt::Display for Note {
                     "{hits:.0} % of expert uses are expected to hit, by {source} for {used} of {experts} experts with \
                      {resident:.0} % resident"
                 )
+            }
+            Self::UnifiedUnused { device } => {
+                write!(f, "{device} has no memory of its own: runs compute on the CPU, and so does this plan")
             }
             Self::StorageUnmeasured => f.write_str("no disk was measured: 3 GB/s is assumed"),
             Self::BandwidthUnmeasured { bytes_per_s } => {

@@ -13,12 +13,14 @@ use crate::plan::planner::Planner;
 pub struct Chosen {
     /// The assignment.
     pub assignment: Assignment,
-    /// Its seconds per token.
+    /// Its seconds for the expected prompt and the tokens after it.
     pub seconds: f64,
     /// The planner that found it.
     pub planner: Planner,
-    /// A lower bound of the seconds per token of any assignment; `None` if the solver found none.
+    /// A lower bound of these of any assignment; `None` if the solver found none.
     pub bound: Option<f64>,
+    /// A lower bound of the seconds per token of any assignment; `None` if the solver found none.
+    pub decode_bound: Option<f64>,
 }
 
 /// Most neighbours that are tried around an outline.
@@ -34,10 +36,11 @@ pub fn choose(work: &Workload, costs: &Costs) -> Option<Chosen> {
         && let Some((assignment, seconds)) = lp::exact(work, costs)
         && greedy.as_ref().is_none_or(|(_, least)| seconds <= *least)
     {
-        return Some(Chosen { assignment, seconds, planner: Planner::Exact, bound: Some(seconds) });
+        let (bound, decode_bound) = (Some(seconds), decode_bound(work, costs));
+        return Some(Chosen { assignment, seconds, planner: Planner::Exact, bound, decode_bound });
     }
     let relaxed = lp::relaxed(work, costs);
-    let bound = relaxed.iter().filter_map(|relaxed| relaxed.seconds).reduce(f64::min);
+    let bound = least(&relaxed);
     let mut best = greedy.clone();
     for relaxed in &relaxed {
         let mut nearest = None;
@@ -53,7 +56,17 @@ pub fn choose(work: &Workload, costs: &Costs) -> Option<Chosen> {
     let planner =
         if greedy.is_some_and(|(_, least)| least <= seconds) { Planner::Greedy } else { Planner::Lp };
     let assignment = outline.complete(work, costs).expect("it was completed to be compared");
-    Some(Chosen { assignment, seconds, planner, bound })
+    Some(Chosen { assignment, seconds, planner, bound, decode_bound: decode_bound(work, costs) })
+}
+
+fn least(relaxed: &[lp::Relaxed]) -> Option<f64> {
+    relaxed.iter().filter_map(|relaxed| relaxed.seconds).reduce(f64::min)
+}
+
+/// Returns a lower bound of the seconds per token, whatever prompts take.
+fn decode_bound(work: &Workload, costs: &Costs) -> Option<f64> {
+    let decoding = Costs { batches: Vec::new(), output: 1.0, ..costs.clone() };
+    least(&lp::relaxed(work, &decoding))
 }
 
 fn better_of(best: &mut Option<(Outline, f64)>, other: Option<(Outline, f64)>) {

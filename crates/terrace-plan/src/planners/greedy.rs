@@ -19,7 +19,7 @@ const SUBSET_DEVICES: usize = 2;
 /// tried.
 const STREAM_STEPS: usize = 32;
 
-/// Finds the best outline of the family, with its seconds per token; `None` if none fits.
+/// Finds the best outline of the family, with the seconds of what is expected; `None` if none fits.
 pub fn greedy(work: &Workload, costs: &Costs) -> Option<(Outline, f64)> {
     let mut best = None;
     for (layers, hot) in device_outlines(work, costs) {
@@ -36,7 +36,7 @@ pub fn greedy(work: &Workload, costs: &Costs) -> Option<(Outline, f64)> {
                 let outline = Outline { layers: layers.clone(), hot: hot.clone(), streamed, tables_streamed };
                 let Some(assignment) = outline.complete(work, costs) else { continue };
                 let all_cached = assignment.arena == assignment.cold_experts(work);
-                keep(&mut best, outline, assignment.decode(work, costs).total);
+                keep(&mut best, outline, assignment.seconds(work, costs));
                 if all_cached {
                     // Streaming more would only free RAM that has no use.
                     break 'steps;
@@ -50,7 +50,7 @@ pub fn greedy(work: &Workload, costs: &Costs) -> Option<(Outline, f64)> {
 /// Replaces `best` if the outline fits and is faster. Returns whether it was replaced.
 pub fn improve(best: &mut Option<(Outline, f64)>, outline: Outline, work: &Workload, costs: &Costs) -> bool {
     match outline.complete(work, costs) {
-        Some(assignment) => keep(best, outline, assignment.decode(work, costs).total),
+        Some(assignment) => keep(best, outline, assignment.seconds(work, costs)),
         None => false,
     }
 }

@@ -52,6 +52,7 @@ pub fn grouped(work: &Workload, costs: &Costs) -> Vec<Group> {
         let same = |group: &&mut Group| {
             let (a, b) = (&work.layers[group.layer], &work.layers[layer]);
             costs.layers[group.layer] == costs.layers[layer]
+                && costs.batches.iter().all(|batch| batch.layers[group.layer] == batch.layers[layer])
                 && (a.dense, a.cache, &a.experts) == (b.dense, b.cache, &b.experts)
                 && numbers(&group.items) == numbers(&items)
         };

@@ -6,7 +6,8 @@
 //! layers' worth of experts are on the device and in RAM. Everything else follows: a layer's
 //! experts take the longest of computing on the device, computing in RAM, and reading those that
 //! are in neither (`slowest`, constrained to be at least each of them). A token takes the longer of
-//! all layers in sequence and all reading.
+//! all layers in sequence and all reading. So does each graph of the prompt, with costs of its own;
+//! the program minimises the prompt and all tokens after it.
 //!
 //! Solved in fractions ([`relaxed`]) it is a lower bound of every assignment: the hit curve
 //! consists of the same classes, and transfers between layers are left out. With one group per
@@ -17,6 +18,7 @@ use super::complete::Outline;
 use super::kinds::{Group, grouped, merged, single};
 use crate::model::working_set::slot_size;
 use crate::place::assignment::Assignment;
+use crate::place::batch::BatchCosts;
 use crate::place::costs::Costs;
 use crate::place::workload::Workload;
 use crate::wishes::HotClass;
@@ -54,7 +56,7 @@ const MOST_KINDS: usize = 16;
 /// The best assignment in fractions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Relaxed {
-    /// Lower bound of the seconds per token of this variant; `None` if similar layers were treated
+    /// Lower bound of the seconds of what is expected, of this variant; `None` if similar layers were treated
     /// as equal.
     pub seconds: Option<f64>,
     /// Number of layers on each device.
@@ -113,7 +115,7 @@ pub fn relaxed(work: &Workload, costs: &Costs) -> Vec<Relaxed> {
     }
     let solve = |&variant: &Variant| {
         let (solution, read) = Program::new(work, costs, &groups, variant, false).solve()?;
-        let seconds = alike.then(|| solution.value(read.total) / TIME);
+        let seconds = alike.then(|| solution.eval(&read.total) / TIME);
         Some(read_relaxed(costs, &groups, &solution, &read, seconds))
     };
     VARIANTS.iter().filter_map(solve).collect()
@@ -135,7 +137,7 @@ pub fn exact(work: &Workload, costs: &Costs) -> Option<(Assignment, f64)> {
             continue;
         };
         let Some(assignment) = read_whole(work, costs, &groups, &solution, &read) else { continue };
-        let seconds = assignment.decode(work, costs).total;
+        let seconds = assignment.seconds(work, costs);
         if best.as_ref().is_none_or(|(_, least)| seconds < *least) {
             best = Some((assignment, seconds));
         }
@@ -147,7 +149,8 @@ pub fn exact(work: &Workload, costs: &Costs) -> Option<(Assignment, f64)> {
 struct Program {
     vars: ProblemVariables,
     rows: Vec<good_lp::Constraint>,
-    total: Variable,
+    /// What is minimised: the totals of all phases.
+    total: Expression,
     /// By group and place.
     home: Vec<Vec<Variable>>,
     /// By group and class of matrices.
@@ -163,7 +166,6 @@ struct Program {
 impl Program {
     fn new(work: &Workload, costs: &Costs, groups: &[Group], variant: Variant, whole: bool) -> Self {
         let mut vars = ProblemVariables::new();
-        let total = vars.add(variable().min(0.0));
         let tables = vars.add(count(1.0, whole));
         let devices = costs.devices.len();
         let zero = || Expression::from(0.0);
@@ -171,7 +173,7 @@ impl Program {
         let mut program = Self {
             vars,
             rows: Vec::new(),
-            total,
+            total: zero(),
             home: Vec::new(),
             away: Vec::new(),
             on_device: vec![zero(); devices],
@@ -179,20 +181,20 @@ impl Program {
             arena: zero(),
             tables,
         };
-        // Times of the whole token are in milliseconds, sizes at each place in GiB.
-        let rows_ms = costs.rows * TIME;
-        let mut computing = zero() + rows_ms * tables;
-        let mut reading = zero() + rows_ms * tables;
+        // Times of a whole phase are in milliseconds, sizes at each place in GiB.
+        let mut phases = Phase::all(costs, tables);
         let mut weights = vec![zero(); devices + 1];
         let mut context = vec![zero(); devices + 1];
         let shared = program.shared_cache(costs);
         for group in groups {
-            let (load, cost) = (&work.layers[group.layer], &costs.layers[group.layer]);
+            let load = &work.layers[group.layer];
             let layers = group.count as f64;
             let home: Vec<Variable> = (0..=devices).map(|_| program.vars.add(count(layers, whole))).collect();
             program.rows.push(constraint!(sum(&home) == layers));
             for (place, &n) in home.iter().enumerate() {
-                computing += cost.dense[place] * TIME * n;
+                for phase in &mut phases {
+                    phase.computing += phase.dense(costs, group.layer, place) * TIME * n;
+                }
                 weights[place] += load.dense as f64 * BYTES * n;
                 context[work.context.cache_home(place)] += load.cache as f64 * BYTES * n;
             }
@@ -201,9 +203,11 @@ impl Program {
                 let n = program.vars.add(count(layers, whole));
                 program.rows.push(constraint!(n <= home[0]));
                 weights[0] -= item.bytes as f64 * BYTES * n;
-                reading += item.seconds * TIME * n;
-                if variant.misses {
-                    computing += item.seconds * TIME * n;
+                for phase in &mut phases {
+                    phase.reading += item.seconds * TIME * n;
+                    if variant.misses && phase.of.is_none() {
+                        phase.computing += item.seconds * TIME * n;
+                    }
                 }
                 let slot = slot_size(item.largest).bytes() as f64 * BYTES;
                 program.rows.push(constraint!(in_use >= slot / layers * n));
@@ -211,22 +215,27 @@ impl Program {
             }
             if let Some(experts) = &load.experts {
                 for (place, &n) in home.iter().enumerate() {
-                    let layers = Lanes { place, n, most: layers, bytes: experts.bytes as f64 * BYTES };
-                    let (slowest, hops, missed) =
-                        program.experts(costs, group, &layers, &shared, &mut weights, variant);
-                    computing += slowest;
-                    computing += hops;
-                    reading += missed;
+                    let bytes = experts.bytes as f64 * BYTES;
+                    let lanes = Lanes { layer: group.layer, place, n, most: layers, count: layers, bytes };
+                    let held = program.held(costs, &lanes, &shared, &mut weights, variant);
+                    for phase in &mut phases {
+                        program.experts(costs, &lanes, &held, phase, variant);
+                    }
                 }
             }
             program.home.push(home);
             program.away.push(away);
         }
-        if whole {
-            computing += program.crossings(groups.len(), costs);
+        for phase in phases {
+            let mut computing = phase.computing.clone();
+            if whole {
+                computing += program.crossings(groups.len(), &phase, devices);
+            }
+            let total = program.vars.add(variable().min(0.0));
+            program.rows.push(constraint!(total >= computing));
+            program.rows.push(constraint!(total >= phase.reading));
+            program.total += phase.times * total;
         }
-        program.rows.push(constraint!(total >= computing));
-        program.rows.push(constraint!(total >= reading));
         program.capacities(work, costs, variant, &weights, &context, in_use);
         program
     }
@@ -239,37 +248,36 @@ impl Program {
         costs.devices.is_empty().then(|| classes.iter().map(add).collect())
     }
 
-    /// Adds a group's experts at one home. Returns the time of the slowest processor, the
-    /// transfers, and the time of reading missing experts.
-    fn experts(
+    /// Adds the variables of a group's experts at one home: how many are on the device and in RAM,
+    /// by class.
+    fn held(
         &mut self,
         costs: &Costs,
-        group: &Group,
-        layers: &Lanes,
+        lanes: &Lanes,
         shared: &Option<Vec<Variable>>,
         weights: &mut [Expression],
         variant: Variant,
-    ) -> (Expression, Expression, Expression) {
-        let cost = &costs.layers[group.layer];
-        let &Lanes { place, n, most, bytes } = layers;
-        let (mut device_uses, mut hits) = (Expression::from(0.0), Expression::from(0.0));
-        let mut device_share = Expression::from(0.0);
+    ) -> Held {
+        let &Lanes { place, n, most, count, bytes, .. } = lanes;
+        let zero = || Expression::from(0.0);
+        let mut held = Held { uses: zero(), share: zero(), both: zero(), hits: zero() };
         for (index, class) in costs.curve.classes().iter().enumerate() {
             let width = class.experts * most;
             let slope = class.uses / class.experts;
-            let mut both = Expression::from(0.0);
+            let mut both = zero();
             if place > 0 {
                 let z = self.vars.add(variable().min(0.0).max(width));
-                device_uses += slope * z;
-                device_share += z;
+                held.uses += slope * z;
+                held.share += z;
                 both += z;
             }
             // Without devices the group uses the shared cache.
             match shared {
-                Some(cache) => both += group.count as f64 * cache[index],
+                Some(cache) => both += count * cache[index],
                 None => both += self.vars.add(variable().min(0.0).max(width)),
             }
-            hits += slope * both.clone();
+            held.hits += slope * both.clone();
+            held.both += both.clone();
             if variant.misses {
                 self.rows.push(constraint!(both.clone() <= class.experts * n));
             } else {
@@ -277,27 +285,72 @@ impl Program {
             }
             self.arena += bytes * both;
         }
-        self.arena -= bytes * device_share.clone();
-        let missed = cost.miss * TIME * (n - hits);
-        let slowest = self.vars.add(variable().min(0.0));
-        self.rows.push(constraint!(slowest >= cost.experts[0] * TIME * (n - device_uses.clone())));
-        self.rows.push(constraint!(slowest >= missed.clone()));
-        let mut hops = Expression::from(0.0);
+        self.arena -= bytes * held.share.clone();
         if place > 0 {
-            self.rows.push(constraint!(slowest >= cost.experts[place] * TIME * device_uses));
-            hops += 2.0 * costs.devices[place - 1].hop * TIME * (n - device_share.clone());
-            weights[place] += bytes * device_share.clone();
-            self.on_device[place - 1] += device_share;
+            weights[place] += bytes * held.share.clone();
+            self.on_device[place - 1] += held.share.clone();
             self.expert_layers[place - 1] += n;
         }
-        (Expression::from(slowest), hops, missed)
+        held
+    }
+
+    /// Adds the times of a group's experts at one home to a phase: of the slowest processor, of
+    /// transfers, and of reading missing experts.
+    fn experts(
+        &mut self,
+        costs: &Costs,
+        lanes: &Lanes,
+        held: &Held,
+        phase: &mut Phase<'_>,
+        variant: Variant,
+    ) {
+        let &Lanes { layer, place, n, .. } = lanes;
+        let Held { uses, share, both, hits } = held;
+        let slowest = self.vars.add(variable().min(0.0));
+        let mut least = |of: Expression| self.rows.push(constraint!(slowest >= TIME * of));
+        let missed = match phase.of {
+            None => {
+                let cost = &costs.layers[layer];
+                least(cost.experts[0] * (n - uses.clone()));
+                if place > 0 {
+                    least(cost.experts[place] * uses.clone());
+                }
+                cost.miss * (n - hits.clone())
+            }
+            Some(batch) => {
+                let experts = batch.layers[layer].experts.as_ref().expect("a layer with experts");
+                // What is copied for a graph comes from memory that is not slots.
+                let offloads = !variant.misses || costs.paths.streamed;
+                let in_ram = experts.in_ram(1.0, 1.0, offloads).0;
+                if place == 0 {
+                    least(in_ram * n);
+                } else if costs.paths.copies {
+                    let bounds = experts.bounds(place, offloads);
+                    least(bounds.rest_uses * (n - uses.clone()));
+                    least(bounds.rest_held * (n - share.clone()));
+                    // A layer whose copies are not used takes as long as in RAM.
+                    least(bounds.uses.min(in_ram) * uses.clone());
+                    least(bounds.held.min(in_ram) * share.clone());
+                } else {
+                    let there = experts.lanes[place].seconds(1.0, 1.0).min(in_ram);
+                    least(in_ram * (n - share.clone()) + there * share.clone());
+                }
+                experts.read * (n - both.clone())
+            }
+        };
+        least(missed.clone());
+        phase.computing += slowest;
+        phase.reading += TIME * missed;
+        if place > 0 {
+            phase.computing += 2.0 * phase.hop(place - 1) * TIME * (n - share.clone());
+        }
     }
 
     /// Returns the time of transfers between consecutive layers, if each layer is a group; both
     /// ends of the model are in RAM.
-    fn crossings(&mut self, layers: usize, costs: &Costs) -> Expression {
+    fn crossings(&mut self, layers: usize, phase: &Phase<'_>, devices: usize) -> Expression {
         let mut all = Expression::from(0.0);
-        for (device, cost) in costs.devices.iter().enumerate() {
+        for device in 0..devices {
             let at = |layer: usize| Expression::from(self.home[layer][device + 1]);
             let mut chain: Vec<Expression> = vec![Expression::from(0.0)];
             chain.extend((0..layers).map(at));
@@ -306,7 +359,7 @@ impl Program {
                 let crossed = self.vars.add(variable().min(0.0));
                 self.rows.push(constraint!(crossed >= pair[0].clone() - pair[1].clone()));
                 self.rows.push(constraint!(crossed >= pair[1].clone() - pair[0].clone()));
-                all += cost.hop * TIME * crossed;
+                all += phase.hop(device) * TIME * crossed;
             }
         }
         all
@@ -347,7 +400,7 @@ impl Program {
 
     fn solve(self) -> Option<(impl Solution, Read)> {
         let Self { vars, rows, total, .. } = self;
-        let mut model = vars.minimise(total).using(microlp);
+        let mut model = vars.minimise(total.clone()).using(microlp);
         for row in rows {
             model.add_constraint(row);
         }
@@ -365,7 +418,7 @@ impl Program {
 
 /// The variables that are read back.
 struct Read {
-    total: Variable,
+    total: Expression,
     home: Vec<Vec<Variable>>,
     away: Vec<Vec<Variable>>,
     on_device: Vec<Expression>,
@@ -419,10 +472,65 @@ fn read_whole(
 
 /// Layers of a group at one home.
 struct Lanes {
+    /// Index of one of them.
+    layer: usize,
     place: usize,
     n: Variable,
     most: f64,
+    /// Number of layers of the group.
+    count: f64,
+    /// GiB of one layer's experts.
     bytes: f64,
+}
+
+/// Where experts of a group at one home are, in layers' worth of experts or of their uses.
+struct Held {
+    /// Uses of those on the device.
+    uses: Expression,
+    /// Those on the device.
+    share: Expression,
+    /// Those on the device or in RAM.
+    both: Expression,
+    /// Uses of these.
+    hits: Expression,
+}
+
+/// A part of the expected work: the decoding of a token, or a graph of the prompt.
+struct Phase<'a> {
+    /// The graph; `None` for a token.
+    of: Option<&'a BatchCosts>,
+    /// How often it is computed.
+    times: f64,
+    /// Seconds of a transfer to each device or back.
+    hops: Vec<f64>,
+    /// Milliseconds of all layers in sequence.
+    computing: Expression,
+    /// Milliseconds of reading.
+    reading: Expression,
+}
+
+impl<'a> Phase<'a> {
+    fn all(costs: &'a Costs, tables: Variable) -> Vec<Self> {
+        let phase = |of: Option<&'a BatchCosts>, times, rows: f64, hops| {
+            let rows = Expression::from(0.0) + rows * TIME * tables;
+            Self { of, times, hops, computing: rows.clone(), reading: rows }
+        };
+        let hops = costs.devices.iter().map(|device| device.hop).collect();
+        let token = phase(None, costs.output, costs.rows, hops);
+        let graph = |batch: &'a BatchCosts| phase(Some(batch), batch.times, batch.rows, batch.hops.clone());
+        [token].into_iter().chain(costs.batches.iter().map(graph)).collect()
+    }
+
+    fn dense(&self, costs: &Costs, layer: usize, place: usize) -> f64 {
+        match self.of {
+            None => costs.layers[layer].dense[place],
+            Some(batch) => batch.layers[layer].dense[place],
+        }
+    }
+
+    fn hop(&self, device: usize) -> f64 {
+        self.hops[device]
+    }
 }
 
 fn count(most: f64, whole: bool) -> good_lp::VariableDefinition {

@@ -10,7 +10,7 @@ use crate::place::assignment::Assignment;
 use crate::place::costs::Costs;
 use crate::place::workload::{ContextLoad, ExpertLoad, LayerLoad, Matrix, Table, TypeLoad, Workload};
 use crate::plan::planner::Planner;
-use crate::wishes::Wishes;
+use crate::wishes::{Expected, ExpectedSource, PrefillPaths, Wishes};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use terrace_model::KvTypes;
@@ -93,7 +93,11 @@ fn machine(ram_mib: u64, disk_gb: f64, devices: &[(u64, f64)]) -> MachineProfile
 }
 
 fn costs(work: &Workload, machine: &MachineProfile) -> Costs {
-    Costs::of(work, machine, &Wishes::default())
+    costs_of(work, machine, &Wishes::default())
+}
+
+fn costs_of(work: &Workload, machine: &MachineProfile, wishes: &Wishes) -> Costs {
+    Costs::of(work, machine, wishes, 512)
 }
 
 fn layer(dense: bool) -> impl Strategy<Value = Layer> {
@@ -128,6 +132,17 @@ fn devices() -> impl Strategy<Value = Vec<(u64, f64)>> {
     prop::collection::vec((50u64..1500, 100f64..1500.0), 0..3)
 }
 
+/// What is expected, and what runs do with devices meanwhile.
+fn wishes() -> impl Strategy<Value = Wishes> {
+    (1u32..3000, 1u32..2000, prop::bool::ANY, prop::bool::ANY, prop::bool::ANY).prop_map(
+        |(prompt, output, offload, streamed, copies)| Wishes {
+            expected: Expected { prompt, output, source: ExpectedSource::Stated },
+            paths: PrefillPaths { offload, streamed, copies },
+            ..Wishes::default()
+        },
+    )
+}
+
 /// Tries every choice of homes, of streamed matrices and of tables; returns the least seconds.
 fn brute_force(work: &Workload, costs: &Costs) -> Option<f64> {
     let places = costs.devices.len() + 1;
@@ -146,7 +161,7 @@ fn brute_force(work: &Workload, costs: &Costs) -> Option<f64> {
                 }
                 next.tables_streamed = tables_streamed;
                 if let Some(next) = next.with_leftover(work, costs) {
-                    let seconds = next.decode(work, costs).total;
+                    let seconds = next.seconds(work, costs);
                     best = Some(best.map_or(seconds, |least| least.min(seconds)));
                 }
             }
@@ -170,20 +185,22 @@ proptest! {
 
     #[test]
     fn a_plan_fits_and_lies_between_the_bound_and_greedy(
-        work in any_model(), ram in 20u64..4000, disk in 0.2..8.0f64, devices in devices(),
+        work in any_model(), ram in 20u64..4000, disk in 0.2..8.0f64, devices in devices(), wishes in wishes(),
     ) {
-        let costs = costs(&work, &machine(ram, disk, &devices));
+        let costs = costs_of(&work, &machine(ram, disk, &devices), &wishes);
         let greedy = greedy(&work, &costs);
         match choose(&work, &costs) {
             None => prop_assert!(greedy.is_none()),
             Some(chosen) => {
                 prop_assert!(chosen.assignment.fits(&work, &costs));
-                prop_assert_eq!(chosen.assignment.decode(&work, &costs).total, chosen.seconds);
+                prop_assert_eq!(chosen.assignment.seconds(&work, &costs), chosen.seconds);
                 if let Some((_, least)) = greedy {
                     prop_assert!(chosen.seconds <= least);
                 }
                 let bound = chosen.bound.expect("the solver solves what fits");
                 prop_assert!(bound <= chosen.seconds * (1.0 + 1e-6), "bound {}, {}", bound, chosen.seconds);
+                let token = chosen.assignment.decode(&work, &costs).total;
+                prop_assert!(chosen.decode_bound.expect("the solver solves what fits") <= token * (1.0 + 1e-6));
                 prop_assert_eq!(choose(&work, &costs), Some(chosen), "deterministic");
             }
         }
@@ -236,12 +253,12 @@ proptest! {
     #[test]
     fn a_better_machine_with_devices_never_has_a_worse_plan_but_for_rounding(
         work in even_model(), ram in 20u64..3000, disk in 0.2..8.0f64, devices in devices(),
-        more_ram in 0u64..500, faster in 1.0..3.0f64, more_memory in 0u64..300,
+        more_ram in 0u64..500, faster in 1.0..3.0f64, more_memory in 0u64..300, wishes in wishes(),
     ) {
         let larger: Vec<_> = devices.iter().map(|&(mib, gb)| (mib + more_memory, gb)).collect();
         let (before, after) =
             (machine(ram, disk, &devices), machine(ram + more_ram, disk * faster, &larger));
-        if let Some((before, after)) = both(&work, &before, &after) {
+        if let Some((before, after)) = both_of(&work, &before, &after, &wishes) {
             // The bound is exact; a plan has whole layers at home, and these models have few
             // layers.
             let bounds = (before.bound.unwrap_or(0.0), after.bound.unwrap_or(0.0));
@@ -254,8 +271,17 @@ proptest! {
 
 /// Plans on two machines of which the second is better; `None` if there is no plan on the first.
 fn both(work: &Workload, before: &MachineProfile, after: &MachineProfile) -> Option<(Chosen, Chosen)> {
-    let before = choose(work, &costs(work, before))?;
-    Some((before, choose(work, &costs(work, after)).expect("what fitted fits")))
+    both_of(work, before, after, &Wishes::default())
+}
+
+fn both_of(
+    work: &Workload,
+    before: &MachineProfile,
+    after: &MachineProfile,
+    wishes: &Wishes,
+) -> Option<(Chosen, Chosen)> {
+    let before = choose(work, &costs_of(work, before, wishes))?;
+    Some((before, choose(work, &costs_of(work, after, wishes)).expect("what fitted fits")))
 }
 
 #[test]

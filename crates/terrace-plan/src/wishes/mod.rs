@@ -3,16 +3,20 @@
 mod budget;
 mod curve;
 mod devices;
+mod expected;
 mod hot;
 mod kv_choice;
 pub(crate) mod manage;
+mod paths;
 
 pub use budget::{Budget, ParseBudgetError};
 pub use curve::{CurveError, HitCurve, HotClass};
 pub(crate) use devices::CopiesRoom;
+pub use expected::{Expected, ExpectedSource};
 pub use hot::{ByDevice, HotSize, ParseHotSizeError, PerDevice};
 pub use kv_choice::KvChoice;
 pub use manage::{Manage, ParseManageError};
+pub use paths::PrefillPaths;
 
 use crate::model::{ContextSize, auto_ubatch, context_size, context_tokens};
 use crate::plan::PlanFile;
@@ -72,8 +76,10 @@ pub struct Wishes {
     pub ubatch: Option<u32>,
     /// Number of tokens per call whose logits are kept.
     pub outputs: u32,
-    /// Length in tokens of the prompt that estimates assume, and that decoding attends to.
-    pub prompt: u32,
+    /// The prompt and the tokens generated after it that plans are made for.
+    pub expected: Expected,
+    /// What runs do with devices in prefill.
+    pub paths: PrefillPaths,
     /// How often experts are reused. `None` means [`HitCurve::typical`] of the model.
     pub hits: Option<HitCurve>,
     /// Memory of contexts as llama.cpp reports it, by type. Contexts of other types are estimated.
@@ -104,7 +110,8 @@ impl Default for Wishes {
             batch: 2048,
             ubatch: None,
             outputs: 1,
-            prompt: 512,
+            expected: Expected::default(),
+            paths: PrefillPaths::default(),
             hits: None,
             measured: Vec::new(),
         }

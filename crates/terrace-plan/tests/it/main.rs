@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod classes;
+mod device_memory;
 mod hot;
 mod mixes;
 mod models;

@@ -34,10 +34,8 @@ impl Counters {
         &self.layers
     }
 
-    /// Resets all but the counters of verified reads.
     pub fn reset(&mut self, now: Instant) {
-        let StoreStats { verified, mismatches, healed, .. } = self.total;
-        self.total = StoreStats { verified, mismatches, healed, ..StoreStats::default() };
+        self.total = StoreStats::default();
         for layer in &mut self.layers {
             *layer = LayerStats { layer: layer.layer, ..LayerStats::default() };
         }

@@ -153,8 +153,7 @@ impl Store {
         self.counters.layers()
     }
 
-    /// Resets the counters to zero, except for those of verified reads: a disk that returned wrong
-    /// bytes once is worth knowing of for as long as the store lives. Resident blocks stay.
+    /// Resets the counters to zero. Resident blocks stay.
     pub fn reset_stats(&mut self) {
         let now = self.clock.now();
         self.counters.reset(now);

@@ -42,20 +42,6 @@ struct Reading {
     gbps: f64,
 }
 
-impl Reading {
-    /// Reads these files by this engine, with nothing probed or tuned.
-    fn plain(files: Files, engine: Box<dyn IoEngine>, queue_depth: u32, request_size: u64) -> Self {
-        let info = EngineInfo {
-            name: engine.name(),
-            direct: files.direct,
-            alignment: files.align,
-            reason: files.reason.clone(),
-            gbps: None,
-        };
-        Self { files, engine, info, queue_depth, request_size, gbps: DEFAULT_GBPS }
-    }
-}
-
 impl Store {
     /// Opens the files, determines how they can be read, and reserves address space for the budget.
     ///
@@ -116,8 +102,16 @@ impl Store {
         for block in &blocks {
             files.check(block.extent, block)?;
         }
-        let engine = Box::new(Simulated::new(lengths.to_vec()));
-        let reading = Reading::plain(files, engine, 32, 1 << 20);
+        let engine: Box<dyn IoEngine> = Box::new(Simulated::new(lengths.to_vec()));
+        let info = EngineInfo {
+            name: engine.name(),
+            direct: files.direct,
+            alignment: align,
+            reason: files.reason.clone(),
+            gbps: None,
+        };
+        let (queue_depth, request_size) = (32, 1 << 20);
+        let reading = Reading { files, engine, info, queue_depth, request_size, gbps: DEFAULT_GBPS };
         Self::assemble(reading, blocks, &config, policy)
     }
 
@@ -133,8 +127,15 @@ impl Store {
         config: &StoreConfig,
     ) -> Self {
         let files = Files::simulated(lengths, align);
+        let info = EngineInfo {
+            name: engine.name(),
+            direct: files.direct,
+            alignment: align,
+            reason: files.reason.clone(),
+            gbps: None,
+        };
         let request_size = config.request_size.map_or(1 << 20, |size| size.0);
-        let reading = Reading::plain(files, engine, queue_depth, request_size);
+        let reading = Reading { files, engine, info, queue_depth, request_size, gbps: DEFAULT_GBPS };
         Self::assemble(reading, blocks, config, |population| config.policy.build(population))
             .expect("a store of few blocks")
     }

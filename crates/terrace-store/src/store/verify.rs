@@ -12,7 +12,6 @@ use crate::inflight::{Flight, Owner};
 use crate::slots::Failure;
 use crate::store::read_into::ReadInto;
 use std::collections::HashSet;
-use std::fmt::Display;
 use std::ops::ControlFlow;
 use terrace_model::{ByteSize, Extent};
 
@@ -182,7 +181,7 @@ impl Store {
         {
             self.counters.total.healed += 1;
             let spec = &self.blocks[block.index()];
-            tell_healed(spec);
+            tracing::warn!("{spec} was read with other bytes than at first, and rightly when read again");
         }
     }
 
@@ -221,11 +220,6 @@ impl Store {
             verify.known.forget(file);
         }
     }
-}
-
-/// Warns of bytes that were right when they were read again.
-pub(super) fn tell_healed(what: impl Display) {
-    tracing::warn!("{what} was read with other bytes than at first, and rightly when read again");
 }
 
 fn as_len(len: u64) -> usize {

@@ -4,6 +4,7 @@ use crate::error::CliError;
 use crate::source::hit_curve::Hits;
 use clap::Args;
 use terrace_engine::options::EstimateOptions;
+use terrace_plan::{Expected, ExpectedSource};
 
 /// What estimates are based on.
 #[derive(Debug, Clone, Args)]
@@ -13,15 +14,31 @@ pub struct EstimateArgs {
     /// random weights), or as in a trace from `trace record`
     #[arg(long, value_name = "typical|uniform|TRACE", env = "TERRACE_HITS", default_value = "typical")]
     pub hits: Hits,
+    /// Usual length of prompts: plans minimise the time of a prompt and its answer together
+    /// [default: 512]
+    #[arg(long, value_name = "TOKENS", env = "TERRACE_EXPECT_PROMPT", value_parser = clap::value_parser!(u32).range(1..))]
+    pub expect_prompt: Option<u32>,
+    /// Usual length of answers [default: 256]
+    #[arg(long, value_name = "TOKENS", env = "TERRACE_EXPECT_OUTPUT", value_parser = clap::value_parser!(u32).range(1..))]
+    pub expect_output: Option<u32>,
 }
 
 impl EstimateArgs {
-    /// Converts these to the engine's options, for a prompt of `prompt` tokens.
+    /// Converts these to the engine's options.
     ///
     /// # Errors
     /// The file cannot be read as a trace.
-    pub fn options(&self, prompt: u32) -> Result<EstimateOptions, CliError> {
-        let Self { hits } = self;
-        Ok(EstimateOptions { prompt, hits: hits.curve()? })
+    pub fn options(&self) -> Result<EstimateOptions, CliError> {
+        let Self { hits, expect_prompt, expect_output } = self;
+        let assumed = Expected::default();
+        let expected = Expected {
+            prompt: expect_prompt.unwrap_or(assumed.prompt),
+            output: expect_output.unwrap_or(assumed.output),
+            source: match (expect_prompt, expect_output) {
+                (None, None) => assumed.source,
+                _ => ExpectedSource::Stated,
+            },
+        };
+        Ok(EstimateOptions { expected, hits: hits.curve()? })
     }
 }

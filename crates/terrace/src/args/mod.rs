@@ -99,7 +99,7 @@ impl EngineArgs {
         let PlacementArgs { memory, devices, hot, context, estimates } = placement;
         // The stock side of a comparison reads its file itself.
         let verify = io.verify && !testing.stock;
-        let (testing, mode, prompt) = testing.options(compute.repack);
+        let (testing, mode) = testing.options(compute.repack);
         Ok(Options {
             model,
             mode,
@@ -112,7 +112,7 @@ impl EngineArgs {
             compute: compute.options(),
             record: RecordOptions { trace: None, timeline: None },
             reload: ReloadOptions { allowed: false, contexts: Default::default() },
-            estimates: estimates.options(prompt)?,
+            estimates: estimates.options()?,
             user: user_dirs(),
             testing,
         })

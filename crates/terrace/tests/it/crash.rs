@@ -301,24 +301,6 @@ fn statistics_of_experts_are_old_or_new() {
 }
 
 #[test]
-fn checksums_are_old_or_new() {
-    let dir = scene();
-    let model = bundled();
-    let args = ["run", path(&model), "-p", "In", "-n", "1", "--verify", "--stream", "none"];
-    let command = || at(dir.path(), &args);
-    assert!(command().output().unwrap().status.success());
-    let [file] = &files(&dir.path().join("cache/terrace/checksums"))[..] else { panic!("one file") };
-    let new = fs::read(file).unwrap();
-    let valid = |bytes: &[u8]| {
-        assert!(bytes == b"old" || bytes == new, "{} of {} bytes", bytes.len(), new.len());
-        // A damaged file is made again.
-        fs::write(file, "old").unwrap();
-    };
-    fs::write(file, "old").unwrap();
-    replaced("checksums", thorough(6, 200), file, command, valid, true);
-}
-
-#[test]
 fn a_description_of_the_machine_is_old_or_new() {
     let dir = scene();
     let args = ["machine", "--seconds", "0.05", "--no-storage", "--types", "q4_K"];

@@ -7,6 +7,7 @@ mod adapt;
 mod aliases;
 mod backends;
 mod bad_input;
+mod bench_baselines;
 mod commands;
 mod common;
 mod crash;

@@ -16,6 +16,20 @@ use terrace_testkit::big::{self, Data, Preset};
 /// The machines described beside this file.
 const MACHINES: [&str; 4] = ["laptop-32", "desktop-64-gpu-12", "workstation-128-2x24", "server-768"];
 
+/// Machines with one device of 8, 16, 24 and 48 GB, with two unequal ones, and with one that has no
+/// memory of its own.
+const DEVICES: [&str; 6] = [
+    "desktop-64-gpu-8",
+    "desktop-64-gpu-16",
+    "desktop-64-gpu-24",
+    "desktop-64-gpu-48",
+    "desktop-64-gpus-24-8",
+    "unified-96",
+];
+
+/// The models that are planned on these.
+const ON_DEVICES: [Preset; 3] = [Preset::Mixtral8x7b, Preset::Llama70b, Preset::GptOss120b];
+
 /// The models' headers in their published mixes, with holes in place of the weights.
 const MODELS: [(Preset, Mix); 7] = [
     (Preset::Mixtral8x7b, Mix::Q5KM),
@@ -57,10 +71,32 @@ fn bundled_plan(more: &[&str]) -> Output {
 
 #[test]
 fn big_models_on_four_machines() {
+    compare_with_golden(MODELS.map(|(preset, _)| preset), MACHINES);
+}
+
+#[test]
+fn big_models_on_devices() {
+    compare_with_golden(ON_DEVICES, DEVICES);
+    // Runs leave a device without memory of its own alone.
+    for preset in ON_DEVICES {
+        let unified = plan(&header(preset), "unified-96", &[]);
+        let without = plan(&header(preset), "unified-96", &["--what-if", "device=none"]);
+        let of = |output: &Output| line_of(stdout(output), "decode ");
+        assert_eq!(of(&unified), of(&without));
+        assert!(stdout(&unified).contains("gpu0 has no memory of its own"), "{}", stdout(&unified));
+    }
+}
+
+/// The first line of a text that begins like this.
+fn line_of(text: &str, begin: &str) -> String {
+    text.lines().find(|line| line.starts_with(begin)).unwrap().to_owned()
+}
+
+fn compare_with_golden<const P: usize, const M: usize>(presets: [Preset; P], machines: [&str; M]) {
     let mut different = Vec::new();
-    for (preset, _) in MODELS {
+    for preset in presets {
         let model = header(preset);
-        for machine in MACHINES {
+        for machine in machines {
             let output = plan(&model, machine, &[]);
             assert!(output.status.success(), "{}", stderr(&output));
             let golden = beside(&format!("golden/plan/{machine}/{}.txt", preset.name()));
@@ -74,6 +110,27 @@ fn big_models_on_four_machines() {
         }
     }
     assert!(different.is_empty(), "other plans than in {different:#?}");
+}
+
+/// A longer prompt and a shorter answer weigh prefill more.
+#[test]
+fn plans_weigh_what_is_expected() {
+    let model = header(Preset::Mixtral8x7b);
+    let of = |more: &[&str]| {
+        let report =
+            json(&plan(&model, "desktop-64-gpu-16", &[more, &["--ctx", "16384", "--json"]].concat()));
+        let estimate = report["estimate"].clone();
+        let number = |key: &str| estimate[key].as_f64().unwrap();
+        let answer = number("prompt_tokens") / number("prefill_tok_s")
+            + number("output_tokens") / number("decode_tok_s");
+        assert!((number("answer_ms") / 1e3 / answer - 1.0).abs() < 0.01, "{estimate}");
+        (estimate["expected"].as_str().unwrap().to_owned(), number("prefill_tok_s"), number("decode_tok_s"))
+    };
+    let prompts = of(&["--expect-prompt", "8192", "--expect-output", "16"]);
+    let answers = of(&["--expect-prompt", "16", "--expect-output", "4096"]);
+    assert_eq!((of(&[]).0, prompts.0, answers.0), ("assumed".into(), "stated".into(), "stated".into()));
+    assert!(answers.2 >= prompts.2, "long answers are not decoded more slowly: {} {}", answers.2, prompts.2);
+    assert!(prompts.1 > answers.1);
 }
 
 /// Two published measurements of another storage-tiered scheduler on an Apple M1 Max with 32 GB:

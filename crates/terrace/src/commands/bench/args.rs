@@ -1,5 +1,6 @@
 //! The options of `terrace bench`.
 
+use super::baseline::Baselines;
 use crate::args::{EngineArgs, MODEL_HELP, OnOff};
 use clap::Args;
 use std::path::PathBuf;
@@ -20,9 +21,16 @@ pub struct BenchArgs {
     /// Measured runs of each side, after one warm-up run
     #[arg(short, long, value_name = "R", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub repetitions: u32,
-    /// Compare with stock llama.cpp in the same binary, in alternating runs
-    #[arg(long)]
-    pub baseline: bool,
+    /// Compare with stock llama.cpp in the same binary, in alternating runs: cpu, full (everything
+    /// on accelerators), cpu-moe, n-cpu-moe[:N], ngl[:N], best (of those four, what is fastest
+    /// where all does not fit), or auto: cpu, and best if there is an accelerator. Numbers that are
+    /// not given are searched for
+    #[arg(long, value_name = "LIST", num_args = 0..=1, require_equals = true, default_missing_value = "auto")]
+    pub baseline: Option<Baselines>,
+    /// Where tokens differ because an accelerator rounds differently: how much the logits after the
+    /// prompt may deviate (mean squared difference over their variance)
+    #[arg(long, value_name = "SHARE", requires = "baseline", default_value_t = 0.01)]
+    pub tolerance: f64,
     /// Whether the baseline repacks weights, which rounds differently, so that tokens may differ
     #[arg(long, value_name = "on|off", requires = "baseline", default_value = "off")]
     pub baseline_repack: OnOff,

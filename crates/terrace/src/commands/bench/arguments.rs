@@ -12,6 +12,10 @@ pub fn arguments(engine: &EngineArgs, n: u32, model: &Path, prompt: &Path) -> Ve
         words.set(name, value);
     }
     words.set("preset", "off");
+    // Plans are made for what the runs do.
+    if engine.placement.estimates.expect_output.is_none() {
+        words.set("expect-output", n.to_string());
+    }
     // A warm start would let each run know the experts of the one before, which had the same text.
     words.set("warm-start", engine.cache.warm_start.unwrap_or(OnOff::Off).name());
     let mut all: Vec<OsString> = ["run", "--json", "--temp=0", "--seed=1"].map(OsString::from).into();
@@ -63,6 +67,7 @@ mod tests {
             let engine = engine(words.map(OsString::from));
             let mut expected = engine.clone();
             expected.cache.warm_start.get_or_insert(OnOff::Off);
+            expected.placement.estimates.expect_output = Some(5);
             assert_eq!(format!("{:?}", told(&engine)), format!("{expected:?}"));
         }
     }

@@ -1,6 +1,7 @@
 //! Child processes, and the preparation of their runs.
 
 use super::arguments::arguments;
+use super::baseline::Stock;
 use super::cap::MemoryCap;
 use super::error::BenchError;
 use crate::args::{EngineArgs, OnOff};
@@ -9,6 +10,7 @@ use crate::report::RunReport;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use terrace_engine::options::StockSplit;
 
 /// The first index at which two runs differ, with the tokens of both.
 pub fn first_difference(a: &[i32], b: &[i32]) -> Option<(usize, Option<i32>, Option<i32>)> {
@@ -18,53 +20,88 @@ pub fn first_difference(a: &[i32], b: &[i32]) -> Option<(usize, Option<i32>, Opt
 
 /// One side of the comparison.
 pub struct Side {
-    /// `terrace` or `stock`.
-    pub name: &'static str,
+    /// `terrace`, or `stock` with what it puts on devices.
+    pub name: String,
     /// Whether stock llama.cpp repacks. `None` for Terrace.
     pub repack: Option<OnOff>,
     args: Vec<OsString>,
 }
 
+/// What a run writes besides its report.
+#[derive(Clone, Copy)]
+enum Extra<'a> {
+    Nothing,
+    Timeline(&'a Path),
+    Logits(&'a Path),
+}
+
 impl Side {
     /// Terrace, with the bench's options.
     pub fn terrace(args: &BenchArgs, model: &Path, prompt: &Path) -> Self {
-        Self { name: "terrace", repack: None, args: arguments(&args.engine, args.n, model, prompt) }
+        Self::with(&args.engine, args.n, model, prompt)
     }
 
     /// Terrace, with these options.
     pub fn with(engine: &EngineArgs, n: u32, model: &Path, prompt: &Path) -> Self {
-        Self { name: "terrace", repack: None, args: arguments(engine, n, model, prompt) }
+        Self { name: "terrace".into(), repack: None, args: arguments(engine, n, model, prompt) }
     }
 
-    /// Stock llama.cpp in the same binary.
-    pub fn stock(args: &BenchArgs, model: &Path, prompt: &Path) -> Self {
+    /// Stock llama.cpp in the same binary, generating `n` tokens.
+    pub fn stock(args: &BenchArgs, stock: &Stock, n: u32, model: &Path, prompt: &Path) -> Self {
         let mut engine = args.engine.clone();
         engine.words.forget("repack");
         engine.words.forget("verify");
-        let mut all = arguments(&engine, args.n, model, prompt);
+        let mut all = arguments(&engine, n, model, prompt);
         all.extend(["--stock", "--stock-repack", args.baseline_repack.name()].map(OsString::from));
-        Self { name: "stock", repack: Some(args.baseline_repack), args: all }
+        if let Some(StockSplit { layers, cpu_moe }) = stock.split {
+            all.push(format!("--stock-layers={layers}").into());
+            all.push(format!("--stock-cpu-moe={cpu_moe}").into());
+        }
+        Self { name: stock.name.clone(), repack: Some(args.baseline_repack), args: all }
     }
 
-    /// Sets the length of the prompt that estimates assume from now on.
+    /// Has plans made for prompts of this length from now on, unless the user stated one.
     pub fn expect_prompt(&mut self, tokens: usize) {
-        self.args.insert(1, tokens.max(1).to_string().into());
-        self.args.insert(1, "--expected-prompt".into());
+        let option = "--expect-prompt=";
+        if self.args.iter().any(|word| word.to_string_lossy().starts_with(option)) {
+            return;
+        }
+        self.args.insert(1, format!("{option}{}", tokens.max(1)).into());
     }
 
     /// Runs once, to be measured.
     pub fn run(&self, cap: Option<&MemoryCap>) -> Result<RunReport, BenchError> {
-        self.start(cap, "--no-timeline".into())
+        self.start(cap, Extra::Nothing)
+    }
+
+    /// Runs once, and returns the logits after the prompt as well.
+    pub fn run_with_logits(&self, cap: Option<&MemoryCap>) -> Result<(RunReport, Vec<f32>), BenchError> {
+        let file = tempfile::NamedTempFile::new()
+            .map_err(|source| BenchError::Logits { path: std::env::temp_dir(), source })?;
+        let report = self.start(cap, Extra::Logits(file.path()))?;
+        let bytes = std::fs::read(file.path())
+            .map_err(|source| BenchError::Logits { path: file.path().to_owned(), source })?;
+        Ok((report, bytes.as_chunks().0.iter().map(|&logit| f32::from_le_bytes(logit)).collect()))
     }
 
     /// Runs once more, and writes the timeline to `path`.
     pub fn timeline(&self, cap: Option<&MemoryCap>, path: &Path) -> Result<RunReport, BenchError> {
-        let mut option = OsString::from("--timeline=");
-        option.push(path);
-        self.start(cap, option)
+        self.start(cap, Extra::Timeline(path))
     }
 
-    fn start(&self, cap: Option<&MemoryCap>, timeline: OsString) -> Result<RunReport, BenchError> {
+    fn start(&self, cap: Option<&MemoryCap>, extra: Extra<'_>) -> Result<RunReport, BenchError> {
+        let file = |option: &str, path: &Path| {
+            let mut option = OsString::from(option);
+            option.push(path);
+            option
+        };
+        let mut extras = vec![match extra {
+            Extra::Timeline(path) => file("--timeline=", path),
+            _ => "--no-timeline".into(),
+        }];
+        if let Extra::Logits(path) = extra {
+            extras.push(file("--save-last-logits=", path));
+        }
         // The running binary, even if the file was replaced in the meantime.
         let program = PathBuf::from("/proc/self/exe");
         let program = program.canonicalize().unwrap_or(program);
@@ -74,7 +111,7 @@ impl Side {
         };
         let output = command
             .arg(&self.args[0])
-            .arg(timeline)
+            .args(extras)
             .args(&self.args[1..])
             .stdin(Stdio::null())
             .output()
@@ -86,7 +123,7 @@ impl Side {
             let reason = line.unwrap_or("it printed no error").to_owned();
             let hint = stderr.lines().find_map(|l| l.strip_prefix("hint: ")).map(String::from);
             return Err(BenchError::Failed {
-                side: self.name,
+                side: self.name.clone(),
                 status: output.status.to_string(),
                 reason,
                 hint,
@@ -97,7 +134,7 @@ impl Side {
             eprint!("{stderr}");
         }
         serde_json::from_slice(&output.stdout)
-            .map_err(|e| BenchError::NoReport { side: self.name, reason: e.to_string() })
+            .map_err(|e| BenchError::NoReport { side: self.name.clone(), reason: e.to_string() })
     }
 }
 

@@ -16,8 +16,8 @@ pub enum BenchError {
     /// A run failed.
     #[error("the {side} run failed ({status}): {reason}")]
     Failed {
-        /// `terrace` or `stock`.
-        side: &'static str,
+        /// Name of the side.
+        side: String,
         /// Exit code or signal.
         status: String,
         /// Its error line.
@@ -28,18 +28,18 @@ pub enum BenchError {
     /// A run printed something other than a report.
     #[error("the {side} run printed no valid report: {reason}")]
     NoReport {
-        /// `terrace` or `stock`.
-        side: &'static str,
+        /// Name of the side.
+        side: String,
         /// Why it is not a report.
         reason: String,
     },
     /// Runs generated different tokens.
     #[error(
-        "the runs generated different tokens, so their times cannot be compared: token {at} is {} in {side} run {run} and {} in terrace run 0",
+        "the runs generated different tokens, so their times cannot be compared: token {at} is {} in {side} run {run} and {} in {reference} run 0",
         token(*got), token(*expected)
     )]
     Disagree {
-        /// `terrace` or `stock`.
+        /// Name of the side.
         side: String,
         /// The number of the run; 0 is the warm-up.
         run: usize,
@@ -49,8 +49,35 @@ pub enum BenchError {
         expected: Option<i32>,
         /// The token of this run.
         got: Option<i32>,
+        /// Name of the side that it is compared with.
+        reference: String,
         /// Whether the baseline was allowed to round differently.
         repacked: bool,
+    },
+    /// Devices round differently, but not that much.
+    #[error(
+        "the {side} runs generated other tokens from token {at} on, and their logits after the prompt deviate by {deviation:.2e} from Terrace's, more than --tolerance {tolerance}"
+    )]
+    Deviate {
+        /// Name of the side.
+        side: String,
+        /// The first token that differs, counted from 0.
+        at: usize,
+        /// Mean squared difference over the variance.
+        deviation: f64,
+        /// How much it may be.
+        tolerance: f64,
+    },
+    /// No stock run of what is asked for fits.
+    #[error("--baseline: no such run of stock llama.cpp fits into memory")]
+    NoBaseline,
+    /// The logits of a run cannot be read.
+    #[error("{}: {source}", .path.display())]
+    Logits {
+        /// The temporary file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
     },
     /// The machine cannot be prepared for a run.
     #[error("{what}: {}: {source}", .path.display())]
@@ -80,6 +107,7 @@ impl BenchError {
                 Some("repacked weights round differently: use --baseline-repack off".into())
             }
             Self::Disagree { .. } => Some("this is a bug in terrace; please report it".into()),
+            Self::NoBaseline => Some("use --baseline=cpu".into()),
             Self::Prepare { .. } | Self::NoControlGroup => {
                 Some("run as root; --memory-cap also needs control groups that can be written".into())
             }

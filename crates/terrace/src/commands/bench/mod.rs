@@ -1,8 +1,10 @@
 //! `terrace bench`: starts this binary as child processes, so that each run has its own memory and
 //! its own peak of it, and finds no warm pages of the run before.
 
+mod agree;
 mod args;
 mod arguments;
+mod baseline;
 mod cap;
 mod check_plan;
 mod child;
@@ -16,11 +18,12 @@ pub use cap::MemoryCap;
 pub use child::{Side, drop_page_cache, first_difference};
 pub use error::BenchError;
 
-use crate::args::OnOff;
 use crate::error::CliError;
 use crate::report::RunReport;
 use crate::source;
 use crate::term::{input, print, progress, signals};
+use agree::agree;
+use baseline::{Baselines, Shape, Stock, has_accelerator};
 use check_plan::Check;
 use indicatif::{ProgressBar, ProgressStyle};
 use stats::Comparison;
@@ -39,7 +42,7 @@ const PROMPT: &str = "The lighthouse keeper had counted the ships that passed si
 /// # Errors
 /// A run fails, runs disagree, or the machine cannot be prepared.
 pub fn bench(args: &BenchArgs) -> Result<(), CliError> {
-    if args.baseline && args.engine.compute.layer_skip.is_some() {
+    if args.baseline.is_some() && args.engine.compute.layer_skip.is_some() {
         return Err(CliError::Usage {
             message: "--layer-skip changes the tokens, so they cannot be compared with --baseline".into(),
             hint: "measure with and without --layer-skip; `terrace perplexity` measures its cost".into(),
@@ -53,11 +56,18 @@ pub fn bench(args: &BenchArgs) -> Result<(), CliError> {
     // check leaves no file.
     args.timeline.as_deref().map(TimelineFile::create).transpose()?;
     let mut sides = vec![Side::terrace(args, &model, prompt.path())];
-    if args.baseline {
-        sides.push(Side::stock(args, &model, prompt.path()));
+    let devices = has_accelerator();
+    let mut rounds = devices;
+    if let Some(asked) = &args.baseline {
+        let stocks =
+            signals::busy(|| baselines(args, asked, devices, (&model, prompt.path()), cap.as_ref()))?;
+        rounds |= stocks.iter().any(|stock| stock.split.is_some());
+        sides.extend(stocks.iter().map(|stock| Side::stock(args, stock, args.n, &model, prompt.path())));
     }
-    let runs = signals::busy(|| measure(&mut sides, args.repetitions, cold, cap.as_ref()))?;
-    agree(&sides, &runs)?;
+    let rounds = rounds && sides.len() > 1;
+    let Measured { runs, logits } =
+        signals::busy(|| measure(&mut sides, args.repetitions, cold, cap.as_ref(), rounds))?;
+    let agreement = agree(&sides, &runs, &logits, args.tolerance)?;
     if let Some(path) = &args.timeline {
         if cold {
             drop_page_cache()?;
@@ -68,13 +78,13 @@ pub fn bench(args: &BenchArgs) -> Result<(), CliError> {
     let comparison = Comparison::of(&sides, &runs);
     let checks = if args.check_plan { Some(checked(&runs[0])?) } else { None };
     let text = if args.json {
-        let mut report = show::json(args, &model, &runs, &comparison);
+        let mut report = show::json(args, &model, &runs, &comparison, &agreement);
         if let Some(checks) = checks {
             report["check_plan"] = serde_json::to_value(checks).expect("numbers are plain data");
         }
         serde_json::to_string_pretty(&report).expect("numbers are plain data")
     } else {
-        show::table(args, &model, &runs, &comparison)
+        show::table(args, &model, &runs, &comparison, &agreement)
             + &checks.as_deref().map(check_plan::table).unwrap_or_default()
     };
     print(&text)
@@ -88,18 +98,50 @@ fn checked(runs: &[RunReport]) -> Result<Vec<Check>, CliError> {
     })
 }
 
+/// Finds the stock runs to compare with.
+///
+/// # Errors
+/// The model's header cannot be read, a run was interrupted, or nothing fits.
+fn baselines(
+    args: &BenchArgs,
+    asked: &Baselines,
+    has_accelerator: bool,
+    (model, prompt): (&Path, &Path),
+    cap: Option<&MemoryCap>,
+) -> Result<Vec<Stock>, CliError> {
+    let shape = Shape::of(&terrace_ggml::gguf::read(model)?);
+    let stocks = asked.runs(shape, has_accelerator, &mut |stock| {
+        // The prompt and a token take as much memory as the whole run.
+        let tried = Side::stock(args, stock, 1, model, prompt).run(cap);
+        if signals::interrupted() {
+            return Err(CliError::Interrupted);
+        }
+        Ok(tried.is_ok())
+    })?;
+    if stocks.is_empty() { Err(BenchError::NoBaseline.into()) } else { Ok(stocks) }
+}
+
+/// What was measured.
+struct Measured {
+    /// The runs by side, the warm-up first.
+    runs: Vec<Vec<RunReport>>,
+    /// The logits after the prompt, by side; empty if they are not needed.
+    logits: Vec<Vec<f32>>,
+}
+
 /// Runs each side once as a warm-up, then `repetitions` times in turn (A, B, A, B), so that drift
-/// affects both sides alike. Returns the runs by side, the warm-up first.
+/// affects all sides alike. The warm-ups give the logits after the prompt if a device `rounds`.
 fn measure(
     sides: &mut [Side],
     repetitions: u32,
     cold: bool,
     cap: Option<&MemoryCap>,
-) -> Result<Vec<Vec<RunReport>>, CliError> {
-    let mut runs = vec![Vec::new(); sides.len()];
+    rounds: bool,
+) -> Result<Measured, CliError> {
+    let mut measured = Measured { runs: vec![Vec::new(); sides.len()], logits: Vec::new() };
     let bar = bar(u64::from(repetitions + 1) * sides.len() as u64);
     for round in 0..=repetitions {
-        for (side, runs) in sides.iter_mut().zip(&mut runs) {
+        for (side, runs) in sides.iter_mut().zip(&mut measured.runs) {
             bar.set_message(format!(
                 "{} {}",
                 side.name,
@@ -108,7 +150,13 @@ fn measure(
             if cold {
                 drop_page_cache()?;
             }
-            let report = side.run(cap);
+            let report = match round {
+                0 if rounds => side.run_with_logits(cap).map(|(report, logits)| {
+                    measured.logits.push(logits);
+                    report
+                }),
+                _ => side.run(cap),
+            };
             if signals::interrupted() {
                 return Err(CliError::Interrupted);
             }
@@ -121,32 +169,7 @@ fn measure(
         }
     }
     bar.finish_and_clear();
-    Ok(runs)
-}
-
-/// Checks that all runs, warm-ups included, generated the same tokens.
-fn agree(sides: &[Side], runs: &[Vec<RunReport>]) -> Result<(), BenchError> {
-    let reference = &runs[0][0].tokens;
-    for (side, runs) in sides.iter().zip(runs) {
-        for (index, run) in runs.iter().enumerate() {
-            if let Some((at, expected, got)) = first_difference(reference, &run.tokens) {
-                let (side, run) = (side.name.to_owned(), index);
-                return Err(BenchError::Disagree {
-                    side,
-                    run,
-                    at,
-                    expected,
-                    got,
-                    repacked: side_repacks(sides),
-                });
-            }
-        }
-    }
-    Ok(())
-}
-
-fn side_repacks(sides: &[Side]) -> bool {
-    sides.iter().any(|side| side.repack == Some(OnOff::On))
+    Ok(measured)
 }
 
 fn bar(runs: u64) -> ProgressBar {
@@ -180,6 +203,7 @@ mod tests {
     use super::*;
     use crate::cli::{Cli, Command};
     use clap::Parser;
+    use terrace_engine::options::StockSplit;
 
     fn report(tokens: &[i32]) -> RunReport {
         serde_json::from_value(serde_json::json!({
@@ -195,15 +219,35 @@ mod tests {
         let cli = Cli::parse_from(["terrace", "bench", "m.gguf", "--baseline", "--baseline-repack", "on"]);
         let Command::Bench(args) = cli.command else { panic!("bench") };
         let (model, prompt) = (Path::new("m.gguf"), Path::new("p.txt"));
-        let sides = [Side::terrace(&args, model, prompt), Side::stock(&args, model, prompt)];
+        let cpu = Stock { name: "stock".into(), split: None };
+        let sides = [Side::terrace(&args, model, prompt), Side::stock(&args, &cpu, args.n, model, prompt)];
         let same = vec![vec![report(&[1, 2, 3]); 3]; 2];
-        agree(&sides, &same).unwrap();
-        let mut other = same.clone();
-        other[1][2] = report(&[1, 2, 4]);
-        let error = agree(&sides, &other).unwrap_err();
-        assert!(error.to_string().contains("token 2 is 4 in stock run 2 and 3 in terrace run 0"), "{error}");
+        assert!(agree(&sides, &same, &[], 0.01).unwrap().is_exact());
+        let other = vec![same[0].clone(), vec![report(&[1, 2, 4]); 3]];
+        let error = agree(&sides, &other, &[], 0.01).unwrap_err();
+        assert!(error.to_string().contains("token 2 is 4 in stock run 0 and 3 in terrace run 0"), "{error}");
         assert!(error.hint().unwrap().contains("--baseline-repack off"));
+        // A side that does not repeat itself is refused, whatever its logits are.
+        let mut unsteady = same.clone();
+        unsteady[1][2] = report(&[1, 2, 4]);
+        let error = agree(&sides, &unsteady, &[vec![1.0, 2.0], vec![1.0, 2.0]], 0.01).unwrap_err();
+        assert!(error.to_string().contains("token 2 is 4 in stock run 2 and 3 in stock run 0"), "{error}");
         let numbers = Comparison::of(&sides, &same);
         assert_eq!(numbers.rows[0].ratio.as_ref().map(|r| r.median), Some(1.0));
+    }
+
+    #[test]
+    fn devices_may_round() {
+        let cli = Cli::parse_from(["terrace", "bench", "m.gguf", "--baseline=full"]);
+        let Command::Bench(args) = cli.command else { panic!("bench") };
+        let (model, prompt) = (Path::new("m.gguf"), Path::new("p.txt"));
+        let full = Stock { name: "stock full".into(), split: Some(StockSplit { layers: 9, cpu_moe: 0 }) };
+        let sides = [Side::terrace(&args, model, prompt), Side::stock(&args, &full, args.n, model, prompt)];
+        let runs = vec![vec![report(&[1, 2, 3]); 2], vec![report(&[1, 5, 3]); 2]];
+        let logits = |last: f32| vec![vec![1.0, 2.0, 3.0], vec![1.0, 2.0, last]];
+        let agreement = agree(&sides, &runs, &logits(3.01), 0.01).unwrap();
+        assert!(!agreement.is_exact() && agreement.deviation() < 1e-4);
+        let error = agree(&sides, &runs, &logits(4.0), 0.01).unwrap_err();
+        assert!(error.to_string().contains("stock full runs generated other tokens from token 1"), "{error}");
     }
 }

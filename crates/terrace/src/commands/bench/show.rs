@@ -1,6 +1,7 @@
 //! The results, for people and for programs.
 
 use super::BenchArgs;
+use super::agree::Agreement;
 use super::stats::{Comparison, Spread};
 use crate::report::RunReport;
 use serde_json::{Map, Value, json};
@@ -9,15 +10,29 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A table with a row per metric, a column per side, and the ratio last.
-pub fn table(args: &BenchArgs, model: &Path, runs: &[Vec<RunReport>], comparison: &Comparison) -> String {
+pub fn table(
+    args: &BenchArgs,
+    model: &Path,
+    runs: &[Vec<RunReport>],
+    comparison: &Comparison,
+    agreement: &Agreement,
+) -> String {
     let first = &runs[0][0];
     let mut out = String::new();
     let mut line = |text: String| out.push_str(&(text.trim_end().to_owned() + "\n"));
     line(format!("{} ({})", model.display(), first.mode));
     line(format!(
-        "{} prompt tokens, {} generated, the same in all runs; median [min - max] of {} {}runs{}",
+        "{} prompt tokens, {} generated, {}; median [min - max] of {} {}runs{}",
         first.prompt_tokens,
         first.tokens.len(),
+        match agreement.is_exact() {
+            true => "the same in all runs".into(),
+            false => format!(
+                "not the same on all devices, with logits that deviate by {:.1e} (at most {:.1e})",
+                agreement.deviation(),
+                args.tolerance
+            ),
+        },
         args.repetitions,
         if args.cold || args.memory_cap.is_some() { "cold " } else { "" },
         args.memory_cap.map_or_else(String::new, |cap| format!(", memory capped at {cap}")),
@@ -31,7 +46,8 @@ pub fn table(args: &BenchArgs, model: &Path, runs: &[Vec<RunReport>], comparison
         let _ = write!(head, "{name:>32}");
     }
     if comparison.names.len() > 1 {
-        head += &format!("{:>26}", "terrace / stock");
+        let title = if comparison.names.len() > 2 { "terrace / best stock" } else { "terrace / stock" };
+        head += &format!("{title:>26}");
     }
     line(head);
     for row in &comparison.rows {
@@ -57,7 +73,13 @@ fn cell(spread: Option<&Spread>, scale: f64) -> String {
 }
 
 /// One JSON object with everything, including the values of each run.
-pub fn json(args: &BenchArgs, model: &Path, runs: &[Vec<RunReport>], comparison: &Comparison) -> Value {
+pub fn json(
+    args: &BenchArgs,
+    model: &Path,
+    runs: &[Vec<RunReport>],
+    comparison: &Comparison,
+    agreement: &Agreement,
+) -> Value {
     let first = &runs[0][0];
     let mut sides = Map::new();
     for (index, name) in comparison.names.iter().enumerate() {
@@ -86,7 +108,8 @@ pub fn json(args: &BenchArgs, model: &Path, runs: &[Vec<RunReport>], comparison:
         "repetitions": args.repetitions,
         "cold": args.cold || args.memory_cap.is_some(),
         "memory_cap": args.memory_cap,
-        "tokens_agree": true,
+        "tokens_agree": agreement.is_exact(),
+        "logits_deviation": agreement.deviation(),
         "preset": args.engine.presets.from_preset,
         "sides": sides,
         "ratio": ratio,

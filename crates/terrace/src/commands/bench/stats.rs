@@ -100,15 +100,16 @@ pub struct Row {
     pub metric: &'static Metric,
     /// The spread of each side. `None` if a side has no such number.
     pub sides: Vec<Option<Spread>>,
-    /// Ratios terrace / stock of the pairs of runs. `None` without a baseline, or if one of stock's
-    /// numbers is 0.
+    /// Ratios terrace / stock of the pairs of runs: of several stock sides, the best one in this
+    /// metric if it is a rate, otherwise the one that decodes fastest. `None` without a baseline, or
+    /// if one of stock's numbers is 0.
     pub ratio: Option<Spread>,
 }
 
 /// All numbers of a bench, without the warm-ups.
 pub struct Comparison {
     /// Names of the sides.
-    pub names: Vec<&'static str>,
+    pub names: Vec<String>,
     /// One row per metric.
     pub rows: Vec<Row>,
 }
@@ -116,18 +117,26 @@ pub struct Comparison {
 impl Comparison {
     /// Compares the sides' runs.
     pub fn of(sides: &[Side], runs: &[Vec<RunReport>]) -> Self {
+        let best = |metric: &Metric| {
+            let median = |side: &usize| {
+                let values: Option<Vec<f64>> = runs[*side].iter().skip(1).map(metric.read).collect();
+                values.and_then(Spread::of).map_or(0.0, |spread| spread.median)
+            };
+            (1..runs.len()).max_by(|a, b| median(a).total_cmp(&median(b)))
+        };
         let rows = METRICS.iter().map(|metric| {
             let values: Vec<Option<Vec<f64>>> =
                 runs.iter().map(|runs| runs.iter().skip(1).map(metric.read).collect()).collect();
-            let ratio = match &values[..] {
-                [Some(ours), Some(stock)] if stock.iter().all(|v| *v > 0.0) => {
+            let stock = best(if metric.key.ends_with("_tps") { metric } else { &METRICS[0] });
+            let ratio = match (&values[0], stock.and_then(|side| values[side].as_ref())) {
+                (Some(ours), Some(stock)) if stock.iter().all(|v| *v > 0.0) => {
                     Spread::of(ours.iter().zip(stock).map(|(a, b)| a / b).collect())
                 }
                 _ => None,
             };
             Row { metric, sides: values.into_iter().map(|v| v.and_then(Spread::of)).collect(), ratio }
         });
-        Self { names: sides.iter().map(|side| side.name).collect(), rows: rows.collect() }
+        Self { names: sides.iter().map(|side| side.name.clone()).collect(), rows: rows.collect() }
     }
 }
 

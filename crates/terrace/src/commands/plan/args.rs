@@ -24,9 +24,9 @@ pub struct PlanArgs {
     /// The placement options of `run`.
     #[command(flatten)]
     pub placement: PlacementArgs,
-    /// Length of the prompt that the estimates assume
-    #[arg(long, value_name = "TOKENS", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
-    pub prompt: u32,
+    /// An older spelling of --expect-prompt
+    #[arg(long, hide = true, value_name = "TOKENS", conflicts_with = "expect_prompt", value_parser = clap::value_parser!(u32).range(1..))]
+    pub prompt: Option<u32>,
     /// Explain why a tensor lives where it does
     #[arg(long, value_name = "TENSOR", conflicts_with_all = ["json", "svg"])]
     pub explain: Option<String>,

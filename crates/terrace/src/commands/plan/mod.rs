@@ -8,7 +8,7 @@ mod svg;
 pub use args::PlanArgs;
 
 use crate::advice;
-use crate::args::{FollowingArgs, PlacementArgs};
+use crate::args::{EstimateArgs, FollowingArgs, PlacementArgs};
 use crate::error::CliError;
 use crate::source;
 use crate::term::print;
@@ -81,13 +81,14 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
 /// The options that `run` would have, so that its plan is this one.
 fn options(args: &PlanArgs) -> Result<Options, CliError> {
     let PlacementArgs { memory, devices, hot, context, estimates } = &args.placement;
+    let expect_prompt = estimates.expect_prompt.or(args.prompt);
     let following = FollowingArgs { plan: None, adapt: Adapt::default() };
     Ok(Options {
         placement: memory.options(&following)?,
         devices: devices.options(),
         hot: hot.options(),
         context: context.options(),
-        estimates: estimates.options(args.prompt)?,
+        estimates: EstimateArgs { expect_prompt, ..estimates.clone() }.options()?,
         // Options that plans do not depend on.
         model: PathBuf::new(),
         mode: Mode::default(),

@@ -61,6 +61,10 @@ pub struct RunArgs {
     /// of `bench`)
     #[arg(long, hide = true)]
     pub no_timeline: bool,
+    /// After the run, write the logits of the prompt's last token to this file: F32, little endian
+    /// (for the runs of `bench`)
+    #[arg(long, hide = true, value_name = "FILE")]
+    pub save_last_logits: Option<PathBuf>,
     /// Testing.
     #[command(flatten)]
     pub testing: TestingArgs,

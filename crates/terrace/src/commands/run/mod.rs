@@ -13,11 +13,14 @@ use crate::report::RunReport;
 use crate::report::summary::{self, Summary};
 use crate::term::signals;
 use crate::watch::{Hangups, Watch};
+use crate::whole_file;
 use input::{Input, input};
 use std::io::{ErrorKind, Write};
 use std::ops::ControlFlow;
-use std::path::PathBuf;
-use terrace_engine::{Answer, ChatTemplate, Engine, Message, SavedTrace, Session, Utf8Stream};
+use std::path::{Path, PathBuf};
+use terrace_engine::{
+    Answer, ChatTemplate, Engine, EngineError, Logits, Message, SavedTrace, Session, Utf8Stream,
+};
 use terrace_ggml::llama::Sampling;
 
 /// Runs the command: generates text as the options say.
@@ -101,7 +104,25 @@ fn answer(engine: &mut Engine, args: &RunArgs, input: Input, verbose: bool) -> R
         out.write(&format!("{text}\n"));
         out.failed()?;
     }
+    if let Some(path) = &args.save_last_logits {
+        save_last_logits(engine, &prompt, path)?;
+    }
     Ok(())
+}
+
+/// Evaluates the prompt once more, and writes the logits of its last token.
+///
+/// # Errors
+/// The engine fails, or the file cannot be written.
+fn save_last_logits(engine: &mut Engine, prompt: &[i32], path: &Path) -> Result<(), CliError> {
+    let mut last: Vec<u8> = Vec::new();
+    signals::busy(|| {
+        Logits::new(engine).of_text(prompt, prompt.len().saturating_sub(1), &mut |rows| {
+            last = rows.rows.iter().flat_map(|logit| logit.to_le_bytes()).collect();
+            Ok::<(), EngineError>(())
+        })
+    })?;
+    whole_file::write_bytes(path, &last)
 }
 
 /// The model's own chat template.

@@ -1,0 +1,42 @@
+//! What a run is expected to do.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The prompt and the number of generated tokens that plans are made for: plans minimise the time
+/// of both together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expected {
+    /// Length of the prompt in tokens. Decoding attends to it.
+    pub prompt: u32,
+    /// Number of tokens generated after it.
+    pub output: u32,
+    /// The source of both numbers.
+    pub source: ExpectedSource,
+}
+
+/// The source of what is expected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExpectedSource {
+    /// Nothing is known.
+    #[default]
+    Assumed,
+    /// The user stated one or both.
+    Stated,
+}
+
+impl Default for Expected {
+    fn default() -> Self {
+        Self { prompt: 512, output: 256, source: ExpectedSource::Assumed }
+    }
+}
+
+impl fmt::Display for ExpectedSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Assumed => "assumed",
+            Self::Stated => "as stated",
+        })
+    }
+}

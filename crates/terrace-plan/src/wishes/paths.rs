@@ -1,0 +1,18 @@
+//! What runs do with devices while they compute a prompt.
+
+/// The ways in which devices take part in prefill, apart from computing the layers that they hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PrefillPaths {
+    /// Whether weights in RAM are copied to a device for a graph of many tokens.
+    pub offload: bool,
+    /// Whether experts in slots are.
+    pub streamed: bool,
+    /// Whether copies of a part of a layer's experts compute their pairs.
+    pub copies: bool,
+}
+
+impl Default for PrefillPaths {
+    fn default() -> Self {
+        Self { offload: true, streamed: false, copies: true }
+    }
+}
