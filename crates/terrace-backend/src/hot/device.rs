@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use terrace_ggml::devices::DeviceHandle;
 use terrace_ggml::devices::experts::{ExpertDevice, ExpertDeviceError, LayerKey, Pairs, Recipe, SlotShape};
 use terrace_ggml::devices::remote;
@@ -141,7 +141,7 @@ fn work(mut device: ExpertDevice, handover: &Handover<Job, Done, Call>) {
     loop {
         match handover.order() {
             Order::Job(mut job) => {
-                let Job { layer, rows, slots, experts, out } = &mut job;
+                let Job { layer, rows, slots, experts, out, .. } = &mut job;
                 let computed = catch_unwind(AssertUnwindSafe(|| {
                     let layer = layer.expect("a job names its layer");
                     device.compute(layer, Pairs { rows, slots, experts }, out)
@@ -149,6 +149,7 @@ fn work(mut device: ExpertDevice, handover: &Handover<Job, Done, Call>) {
                 let failed =
                     |_| Err(ExpertDeviceError::Failed { device: device.name().to_owned(), status: -1 });
                 let result = computed.unwrap_or_else(failed);
+                job.took = job.started.map(|started| started.elapsed()).unwrap_or_default();
                 handover.done_with((job, result));
             }
             // The waiting thread notices a panic by its closed channel.
@@ -212,6 +213,7 @@ impl Lane for DeviceLane {
 
     fn start(&mut self) {
         self.running = true;
+        self.job.started = Some(Instant::now());
         self.handover.give(Order::Job(std::mem::take(&mut self.job)));
     }
 

@@ -1,6 +1,7 @@
 //! The interface of everything that computes experts beside the CPU.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use terrace_ggml::devices::experts::{ExpertDeviceError, LayerKey, Recipe, SlotShape};
 use terrace_model::ByteSize;
 
@@ -17,6 +18,9 @@ pub struct Job {
     pub experts: Vec<i32>,
     /// Results: a row for each pair.
     pub out: Vec<f32>,
+    /// When it was started, and how long it took until its results were there.
+    pub started: Option<Instant>,
+    pub took: Duration,
 }
 
 /// Holds copies of experts and computes with them, while the CPU computes the others.

@@ -4,6 +4,7 @@ use super::bringer::Bringer;
 use super::cache::HotCache;
 use super::lane::Lane;
 use super::recipe::recipe_of;
+use super::worth::Worth;
 use crate::block::Block;
 use crate::error::BackendError;
 use crate::layout::Layout;
@@ -44,6 +45,7 @@ pub(super) struct HotLayer {
     /// Why the layer has no lane.
     pub(super) problem: Option<String>,
     pub(super) counts: Counts,
+    pub(super) worth: Worth,
 }
 
 /// Pairs of token and expert.
@@ -65,6 +67,10 @@ pub struct Lanes {
     pub(super) outputs: Vec<usize>,
     /// The layer that a lane is computing.
     pub(super) busy: Option<usize>,
+    /// The decoding layer of which the CPU is computing a part.
+    pub(super) measured: Option<usize>,
+    /// Whether lanes are used even where they do not pay.
+    pub(super) always: bool,
     /// Time that thread 0 has waited for jobs.
     pub(super) waited: Duration,
     /// Tokens of the current pass over the layers, and whether it decodes.
@@ -76,6 +82,13 @@ pub struct Lanes {
 }
 
 impl Lanes {
+    /// Uses lanes even where their round trip takes longer than the CPU would for all pairs.
+    #[must_use]
+    pub fn always(mut self, always: bool) -> Self {
+        self.always = always;
+        self
+    }
+
     /// Finds the layer of a block and lets its lane adopt it. Returns the layer's index if a lane
     /// computes it. Called for each block of each new graph.
     pub(crate) fn adopt(&mut self, block: &Block, top_k: usize) -> Option<usize> {
@@ -228,6 +241,19 @@ impl Lanes {
             return false;
         }
         self.decoding = true;
+        self.measured = Some(index);
+        let has_copy = |&(i, expert): &(usize, u32)| self.cache.slot_of(index, expert).map(|_| i);
+        let touched = || routing.touched().iter().copied().enumerate();
+        let hot: usize =
+            touched().filter_map(|expert| has_copy(&expert)).map(|i| routing.range(i).len()).sum();
+        let skipped = hot > 0 && !self.always && !layer.worth.pays(hot, routing.pairs());
+        let cold = if skipped { routing.pairs() } else { routing.pairs() - hot };
+        layer.worth.begin(cold);
+        layer.counts.hot += (routing.pairs() - cold) as u64;
+        layer.counts.cold += cold as u64;
+        if hot == 0 || skipped {
+            return false;
+        }
         let lane = &mut self.lanes[layer.lane];
         let job = lane.job();
         job.slots.clear();
@@ -246,12 +272,6 @@ impl Lanes {
                     job.rows.extend_from_slice(row_of(input, into_input(pair), width, per_token));
                 }
             }
-        }
-        let hot = job.slots.len();
-        layer.counts.hot += hot as u64;
-        layer.counts.cold += (routing.pairs() - hot) as u64;
-        if hot == 0 {
-            return false;
         }
         if shared {
             job.rows.extend_from_slice(row_of(input, 0, width, per_token));
@@ -274,6 +294,9 @@ impl Lanes {
     /// `output` is valid for the rows that `into_output` named, in which nothing else writes or
     /// reads meanwhile.
     pub(crate) unsafe fn finish(&mut self, output: *mut c_void, stride: usize) -> Result<(), BackendError> {
+        if let Some(index) = self.measured.take() {
+            self.layers[index].worth.end();
+        }
         let Some(index) = self.busy.take() else { return Ok(()) };
         let lane = self.layers[index].lane;
         let before = Instant::now();
@@ -288,6 +311,7 @@ impl Lanes {
             }
         };
         self.waited += before.elapsed();
+        self.layers[index].worth.returned(job.took);
         let width = job.out.len() / self.outputs.len().max(1);
         for (row, values) in self.outputs.iter().zip(job.out.chunks_exact(width.max(1))) {
             // SAFETY: the caller's contract.
@@ -301,6 +325,7 @@ impl Lanes {
 
     /// Ends a run, perhaps within a node.
     pub(crate) fn end(&mut self) {
+        self.measured = None;
         if let Some(index) = self.busy.take() {
             // The run has already failed or was stopped.
             let _ = self.lanes[self.layers[index].lane].finish();

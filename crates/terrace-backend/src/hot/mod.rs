@@ -21,6 +21,7 @@ mod scores;
 mod sliced;
 mod slices;
 mod start;
+mod worth;
 
 pub use bringer::HotUpdate;
 pub use lanes::Lanes;

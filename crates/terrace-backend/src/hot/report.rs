@@ -53,6 +53,13 @@ pub struct HotLayerReport {
     pub hot: u64,
     /// Pairs that the CPU computed.
     pub cold: u64,
+    /// Computations of the layer for which the device was skipped, because its round trip takes
+    /// longer than the CPU needs for all pairs.
+    pub skipped: u64,
+    /// Average time of a round trip; zero if it is not known.
+    pub round_trip: Duration,
+    /// Average time that the CPU takes per pair, with its waits for reads; zero if it is not known.
+    pub cpu_pair: Duration,
     /// Why the device computes nothing of this layer.
     pub problem: Option<String>,
 }
@@ -69,6 +76,7 @@ impl Lanes {
     pub fn report(&self) -> HotReport {
         let layers = self.layers.iter().enumerate().map(|(index, layer)| {
             let held = self.cache.held(index);
+            let [round_trip, cpu_pair] = layer.worth.estimates();
             HotLayerReport {
                 layer: layer.layer.0,
                 device: self.lanes[layer.lane].name().to_owned(),
@@ -76,6 +84,9 @@ impl Lanes {
                 held: held.iter().flatten().count() as u32,
                 hot: layer.counts.hot,
                 cold: layer.counts.cold,
+                skipped: layer.worth.skipped,
+                round_trip,
+                cpu_pair,
                 problem: layer.problem.clone(),
             }
         });

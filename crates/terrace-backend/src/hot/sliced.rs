@@ -10,6 +10,7 @@ use super::lane::{Job, Lane};
 use super::slices::{Borders, cut_out, ffn, slice};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 use terrace_ggml::devices::experts::{ExpertDeviceError, LayerKey, Recipe, SlotShape};
 use terrace_model::ByteSize;
 
@@ -177,11 +178,18 @@ impl Lane for SlicedLane {
 
     fn finish(&mut self) -> Result<&Job, ExpertDeviceError> {
         let mut result = Ok(());
+        self.job.took = Duration::ZERO;
         // Always in the same order, so that sums are reproducible.
         for (nth, device) in self.running.drain(..).enumerate() {
             match self.devices[device].finish() {
-                Ok(part) if nth == 0 => self.job.out.copy_from_slice(&part.out),
-                Ok(part) => self.job.out.iter_mut().zip(&part.out).for_each(|(sum, part)| *sum += part),
+                Ok(part) => {
+                    self.job.took = self.job.took.max(part.took);
+                    if nth == 0 {
+                        self.job.out.copy_from_slice(&part.out);
+                    } else {
+                        self.job.out.iter_mut().zip(&part.out).for_each(|(sum, part)| *sum += part);
+                    }
+                }
                 // The other devices still have to be waited for.
                 Err(error) => result = Err(error),
             }

@@ -7,6 +7,7 @@ use super::lane::{Lane, bundle};
 use super::lanes::{Counts, HotLayer, Lanes};
 use super::sliced::SlicedLane;
 use super::slices::largest_slice;
+use super::worth::Worth;
 use crate::layout::{Cut, Layout, ManagedTensor};
 use crate::memory::weights::Weights;
 use std::time::Duration;
@@ -133,6 +134,8 @@ impl Lanes {
             bringer: Bringer::new(update, largest),
             outputs: Vec::new(),
             busy: None,
+            measured: None,
+            always: false,
             waited: Duration::ZERO,
             tokens: 0,
             decoding: false,
@@ -215,6 +218,7 @@ fn give_slots(
         adopted: None,
         problem: None,
         counts: Counts::default(),
+        worth: Worth::default(),
     };
     Some((layer, experts, slots))
 }

@@ -1,14 +1,17 @@
 //! Decides how many copies of the most used experts devices hold, and where.
 
 use super::devices::warn_of_drivers;
+use crate::options::HotOptions;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use terrace_backend::{Cut, HotUpdate, LaneLayer, LanePlan, Lanes, Layout, Weights};
+use terrace_backend::{Cut, LaneLayer, LanePlan, Lanes, Layout, Weights};
 use terrace_ggml::devices::DeviceHandle;
 use terrace_host::separate_devices;
 use terrace_model::{ByteSize, LayerId, ModelFile, TensorInfo};
-use terrace_plan::copies::{DeviceRoom, beside_copies, copies_by_size, copies_within};
+use terrace_plan::copies::{
+    DeviceRoom, HotLayer, LayerUse, Uses, beside_copies, copies_by_size, copies_within, slots_by_worth,
+};
 use terrace_plan::model::{ExpertGroup, expert_groups};
 use terrace_plan::{Budget, HotCopies, HotSize, Plan, Wishes};
 
@@ -64,7 +67,10 @@ impl fmt::Display for HotPlan {
 pub struct Asked<'a> {
     /// What the user wants of devices and of copies on them.
     pub wishes: &'a Wishes,
-    pub update: HotUpdate,
+    /// How copies are exchanged and slots divided.
+    pub hot: &'a HotOptions,
+    /// Uses of experts in earlier runs, by layer.
+    pub counts: &'a [(LayerId, Vec<u64>)],
     /// The copies that the plan contains.
     pub planned: &'a [HotCopies],
     /// Whether a trace is being recorded.
@@ -84,7 +90,7 @@ pub fn begin(file: &ModelFile, weights: &Weights, asked: Asked<'_>) -> HotPlan {
 }
 
 fn decided(file: &ModelFile, weights: &Weights, asked: Asked<'_>) -> HotPlan {
-    let Asked { wishes, update, planned, traced } = asked;
+    let Asked { wishes, planned, traced, .. } = asked;
     let layout = weights.layout();
     let groups = copied(file, &layout);
     let given = wishes.hot_cache.values().any(HotSize::is_given);
@@ -106,7 +112,7 @@ fn decided(file: &ModelFile, weights: &Weights, asked: Asked<'_>) -> HotPlan {
         () => {}
     }
     let mut whole = None;
-    let plans: Vec<LanePlan> = match () {
+    let mut plans: Vec<LanePlan> = match () {
         () if given && wishes.hot_split => match shared(file, &layout, &groups, &holding, wishes) {
             Ok(plan) => vec![plan],
             Err(reason) => {
@@ -123,12 +129,13 @@ fn decided(file: &ModelFile, weights: &Weights, asked: Asked<'_>) -> HotPlan {
             .map(|(device, layers)| within(file, &groups, device, &layers, wishes))
             .collect(),
     };
+    plans.iter_mut().for_each(|plan| by_worth(file, &groups, plan, asked));
     if plans.iter().all(|plan| plan.layers.iter().all(|layer| layer.slots == 0)) {
         return HotPlan::none("not even one expert fits");
     }
     let used = groups.iter().map(|group| group.top_k(file)).max().unwrap_or(1);
     warn_of_drivers(plans.iter().flat_map(|plan| plan.devices.iter().copied()));
-    let lanes = Lanes::start(file, weights, &plans, used, update);
+    let lanes = Lanes::start(file, weights, &plans, used, asked.hot.update).always(asked.hot.always);
     let plan = HotPlan { whole, ..described(&groups, &lanes) };
     if plan.inactive.is_none() {
         *weights.lanes() = Some(lanes);
@@ -264,6 +271,48 @@ fn within(
     let room = wishes.unreserved(&name, free);
     let room = if all { room } else { room.min(needed) };
     LanePlan { devices: vec![device], layers: slots(file, &of, room) }
+}
+
+/// Divides the slots of a lane among its layers by what their experts are worth, in the same bytes.
+/// Layers whose uses are not known keep theirs.
+fn by_worth(file: &ModelFile, groups: &[ExpertGroup], plan: &mut LanePlan, asked: Asked<'_>) {
+    let known = |layer: &LaneLayer| {
+        let group = groups.iter().find(|group| group.layer == layer.layer)?;
+        let (_, counts) = asked.counts.iter().find(|(id, _)| *id == layer.layer)?;
+        (counts.len() == group.experts as usize && counts.iter().any(|&count| count > 0))
+            .then_some((group, counts))
+    };
+    let (mut shapes, mut uses, mut budget) = (Vec::new(), Vec::new(), 0);
+    for (layer, (group, counts)) in plan.layers.iter().filter_map(|layer| Some((layer, known(layer)?))) {
+        shapes.push(HotLayer { experts: group.experts, bundle: group.bundle });
+        uses.push(layer_use(file, group, counts));
+        budget += group.bundle.bytes() * u64::from(layer.slots);
+    }
+    let HotOptions { weighting, layer_curve, .. } = *asked.hot;
+    let mut slots = slots_by_worth(weighting, layer_curve, &shapes, &uses, ByteSize(budget)).into_iter();
+    for layer in &mut plan.layers {
+        if known(layer).is_some() {
+            layer.slots = slots.next().unwrap_or(layer.slots);
+        }
+    }
+}
+
+/// What earlier runs tell of a layer. Counts become shares in millionths, because layers are not
+/// used equally: in a prompt, the last layer computes only the last token. The layer's time is in
+/// proportion to the bytes that a token uses.
+fn layer_use(file: &ModelFile, group: &ExpertGroup, counts: &[u64]) -> LayerUse {
+    let all: u128 = counts.iter().map(|&count| u128::from(count)).sum();
+    let share = |count: u64| u64::try_from(u128::from(count) * 1_000_000 / all.max(1)).unwrap_or(u64::MAX);
+    LayerUse {
+        layer: group.layer.0,
+        experts: (0..)
+            .zip(counts)
+            .map(|(expert, &count)| Uses { expert, hits: share(count), hot: 0 })
+            .collect(),
+        cold_pairs: f64::from(group.top_k(file)),
+        total_us: group.token_bytes(file).bytes() as f64,
+        ..LayerUse::default()
+    }
 }
 
 /// As many slots as fit in `room`.

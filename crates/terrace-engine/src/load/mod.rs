@@ -28,7 +28,7 @@ use crate::report::PlanReport;
 use crate::timeline::TimelineFile;
 use crate::trace::TraceFile;
 use crate::unfit::Unfit;
-use crate::warm::WarmStart;
+use crate::warm::{self, WarmStart};
 use context_ask::cache_type;
 use header::Header;
 use scene::Scene;
@@ -40,6 +40,7 @@ use terrace_backend::Weights;
 use terrace_ggml::llama::{Context, ContextParams, FlashAttention, Model, Observer};
 use terrace_host::pressure::Watcher;
 use terrace_model::{ByteSize, KvTypes, ModelFile};
+use terrace_plan::copies::Weighting;
 use terrace_plan::{Budget, Manage};
 use weights::{Loaded, Stored};
 use wishes::reading_choice;
@@ -239,9 +240,13 @@ impl Parts {
         let Some(weights) = &self.weights else { return Ok(()) };
         weights.store().reset_stats();
         weights.reset_foretold();
+        let warm = options.cache.warm_start.as_ref().filter(|_| options.record.trace.is_none());
+        let by_uses = options.hot.weighting != Weighting::Even;
+        let counts = warm.filter(|_| by_uses).map(|dir| warm::earlier(dir, &self.file, weights));
         let asked = hot::Asked {
             wishes: &wishes_of(options),
-            update: options.hot.update,
+            hot: &options.hot,
+            counts: &counts.unwrap_or_default(),
             planned: self.report.placement.as_ref().map_or(&[][..], |plan| &plan.hot),
             traced: options.record.trace.is_some(),
         };

@@ -1,6 +1,7 @@
 //! Copies of experts on devices.
 
 use terrace_backend::HotUpdate;
+use terrace_plan::copies::{LAYER_CURVE, Weighting};
 use terrace_plan::{ByDevice, HotSize};
 
 /// Copies of the most used experts, of layers that stream or stay in RAM.
@@ -13,10 +14,23 @@ pub struct HotOptions {
     /// Whether each device holds a slice of every copied expert, instead of the experts of some
     /// layers.
     pub split: bool,
+    /// How slots are divided among layers, once earlier runs have counted the uses of experts.
+    pub weighting: Weighting,
+    /// How strongly times of layers count in that, from 0 to 1.
+    pub layer_curve: f64,
+    /// Whether lanes compute their pairs even where the CPU would be done sooner with all pairs.
+    pub always: bool,
 }
 
 impl Default for HotOptions {
     fn default() -> Self {
-        Self { cache: ByDevice::all(HotSize::Auto), update: HotUpdate::default(), split: false }
+        Self {
+            cache: ByDevice::all(HotSize::Auto),
+            update: HotUpdate::default(),
+            split: false,
+            weighting: Weighting::default(),
+            layer_curve: LAYER_CURVE,
+            always: false,
+        }
     }
 }

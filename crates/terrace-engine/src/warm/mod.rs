@@ -90,6 +90,15 @@ impl Drop for WarmStart {
     }
 }
 
+/// Reads how often earlier runs used each expert, by layer. Empty if that is not known.
+pub fn earlier(dir: &Path, model: &ModelFile, weights: &Weights) -> Vec<(LayerId, Vec<u64>)> {
+    let usage = ExpertUsage::new(&weights.layout());
+    let Ok(identity) = file_identity(model) else { return Vec::new() };
+    // A file that cannot be read is reported by `begin`.
+    let layers = UsageFile::new(dir, identity).read(&usage).unwrap_or_default();
+    layers.into_iter().map(|counts| (LayerId(counts.layer), counts.counts)).collect()
+}
+
 /// Fills devices with the experts that were used most.
 fn fill(
     lanes: &mut Lanes,

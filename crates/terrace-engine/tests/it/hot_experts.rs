@@ -63,6 +63,7 @@ fn with_device(model: &Path, server: &RpcServer, count: u64) -> Options {
         hot: HotOptions {
             cache: ByDevice::all(HotSize::Bytes(slots(model, count))),
             update: HotUpdate::Bytes(ByteSize::mib(4)),
+            always: true,
             ..options(model).hot
         },
         ..options(model)

@@ -26,6 +26,7 @@ fn with_copies(model: &Path, servers: &[RpcServer], manage: Manage, bytes: ByteS
         hot: HotOptions {
             cache: ByDevice::all(HotSize::Bytes(bytes)),
             update: HotUpdate::Bytes(ByteSize::mib(4)),
+            always: true,
             ..plain.hot
         },
         ..plain

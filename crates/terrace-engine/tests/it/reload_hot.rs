@@ -23,6 +23,7 @@ fn options(model: &Path, server: &RpcServer) -> Options {
         hot: HotOptions {
             cache: ByDevice::all(HotSize::Bytes(ByteSize::mib(4))),
             update: HotUpdate::Bytes(ByteSize::mib(1)),
+            always: true,
             ..reloading::options(model, Manage::Experts).hot
         },
         ..reloading::options(model, Manage::Experts)

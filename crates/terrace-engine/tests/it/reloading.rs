@@ -62,6 +62,8 @@ pub fn with_copies(model: &Path, servers: &[RpcServer]) -> Options {
             cache: ByDevice::all(HotSize::Bytes(ByteSize::mib(24))),
             update: HotUpdate::Bytes(ByteSize::mib(16)),
             split: servers.len() > 1,
+            always: true,
+            ..options(model, Manage::Experts).hot
         },
         ..options(model, Manage::Experts)
     }

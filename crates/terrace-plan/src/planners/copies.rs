@@ -1,6 +1,9 @@
 //! Copies of experts within a given memory of each device.
 
 pub use super::hot_slots::{HotLayer, hot_slots};
+pub use super::weighting::{
+    LAYER_CURVE, LayerUse, ParseWeightingError, Scored, Uses, Weighting, scores, slots_by_worth, weights,
+};
 use crate::model::experts::ExpertGroup;
 use crate::plan::parts::HotCopies;
 use terrace_model::{ByteSize, ModelFile, TensorInfo, lane_activations};

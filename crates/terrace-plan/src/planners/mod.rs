@@ -12,3 +12,4 @@ mod pin;
 pub(crate) mod sets;
 #[cfg(test)]
 mod tests;
+mod weighting;

@@ -11,3 +11,4 @@ mod patterns;
 mod placements;
 mod plans;
 mod realized;
+mod weighting;

@@ -1,10 +1,11 @@
 //! Copies of experts on accelerators.
 
 use super::OnOff;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use terrace_backend::HotUpdate;
 use terrace_engine::HotPlan;
 use terrace_engine::options::HotOptions;
+use terrace_plan::copies::{LAYER_CURVE, Weighting};
 use terrace_plan::{ByDevice, HotSize, PerDevice};
 
 /// Copies of experts on accelerators.
@@ -31,6 +32,32 @@ pub struct HotCacheArgs {
     /// differently. Needs a size for --hot-cache
     #[arg(long, value_name = "on|off", env = "TERRACE_HOT_SPLIT", default_value = "off")]
     pub hot_split: OnOff,
+    /// How an accelerator's copies are divided among layers, once earlier runs have counted uses:
+    /// even: the same share of each layer's experts; uses: the most used experts of all layers; or
+    /// flat, pressure, smooth_pressure, time, balanced: see the guide
+    #[arg(long, value_name = "MODE", env = "TERRACE_HOT_WEIGHTING", default_value_t)]
+    pub hot_weighting: Weighting,
+    /// How strongly times of layers count in --hot-weighting, from 0 to 1
+    #[arg(long, value_name = "N", env = "TERRACE_HOT_LAYER_CURVE", default_value_t = LAYER_CURVE, value_parser = curve)]
+    pub hot_layer_curve: f64,
+    /// When accelerators compute experts that they have copies of: auto: where a round trip takes
+    /// less than the CPU needs for all of a layer, as measured; always
+    #[arg(long, value_name = "auto|always", env = "TERRACE_HOT_LANES", default_value = "auto")]
+    pub hot_lanes: HotLanes,
+}
+
+/// When accelerators compute experts that they have copies of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum HotLanes {
+    /// Where it pays.
+    Auto,
+    /// In every layer with copies.
+    Always,
+}
+
+fn curve(text: &str) -> Result<f64, String> {
+    let curve = text.parse().ok().filter(|curve| (0.0..=1.0).contains(curve));
+    curve.ok_or_else(|| "expected a number from 0 to 1".into())
 }
 
 impl HotCacheArgs {
@@ -53,8 +80,14 @@ impl HotCacheArgs {
 
     /// Converts these to the engine's options.
     pub fn options(&self) -> HotOptions {
-        let Self { hot_cache, hot_update, hot_split } = self;
-        let cache = ByDevice::of(hot_cache, HotSize::Auto);
-        HotOptions { cache, update: *hot_update, split: *hot_split == OnOff::On }
+        let Self { hot_cache, hot_update, hot_split, hot_weighting, hot_layer_curve, hot_lanes } = self;
+        HotOptions {
+            cache: ByDevice::of(hot_cache, HotSize::Auto),
+            update: *hot_update,
+            split: *hot_split == OnOff::On,
+            weighting: *hot_weighting,
+            layer_curve: *hot_layer_curve,
+            always: *hot_lanes == HotLanes::Always,
+        }
     }
 }

@@ -57,6 +57,9 @@ const fn no(names: &'static [&'static str], why: &'static str, hint: &'static st
     alias(names, Refused("stream", Refusal { why, hint }))
 }
 
+/// The refusal of a size in MiB that is none.
+const MEBIBYTES: Refusal = Refusal { why: "must be a number of MiB", hint: "use e.g. --hot-cache 2GiB" };
+
 /// The refusal of samplers that Terrace lacks.
 const SAMPLERS: Refusal = Refusal {
     why: "only temperature, top-k, top-p and min-p are supported",
@@ -118,6 +121,35 @@ pub const ALIASES: &[Alias] = &[
     alias(&["-ot", "--ot", "--override-tensor"], Parsed("override-tensor", override_tensor)),
     alias(&["-cmoe"], Switch("cpu-moe", None)),
     alias(&["-ncmoe"], Opt("n-cpu-moe")),
+    // The hot cache of adrianhoehne/llama.cpp.
+    alias(&["--moe-hot-cache-max-mib"], Parsed("hot-cache", hot_mebibytes)),
+    alias(&["--moe-hot-cache-auto-reserve-mib"], Parsed("vram-reserve", reserved_mebibytes)),
+    alias(&["--moe-hot-cache-weighting", "--moe-hot-cache-qwen-weighting"], Opt("hot-weighting")),
+    alias(&["--moe-hot-cache-layer-curve", "--moe-hot-cache-qwen-layer-curve"], Opt("hot-layer-curve")),
+    no(
+        &["--moe-hot-cache"],
+        "Terrace counts the uses of experts itself (--warm-start), and exchanges copies as it runs",
+        "use --hot-cache SIZE or --hot-cache max",
+    ),
+    no(
+        &["--moe-hot-cache-update-rate"],
+        "copies are exchanged between tokens, within a number of bytes",
+        "use --hot-update SIZE",
+    ),
+    no(
+        &[
+            "--moe-hot-cache-device",
+            "--moe-hot-cache-second-device",
+            "--moe-hot-cache-third-device",
+            "--moe-hot-cache-second-max-mib",
+            "--moe-hot-cache-third-max-mib",
+            "--moe-hot-cache-second-auto-reserve-mib",
+            "--moe-hot-cache-third-auto-reserve-mib",
+        ],
+        "every device is named the same way",
+        "use --hot-cache DEVICE=SIZE and --vram-reserve DEVICE=SIZE",
+    ),
+    alias(&["--moe-hot-cache-device-strategy"], Parsed("hot-cache", device_strategy)),
     alias(&["--no-mmap"], Switch("mmap", Some("off"))),
     no(
         &["-lm", "--load-mode"],
@@ -281,6 +313,32 @@ fn override_tensor(value: &str) -> Result<Vec<String>, Refusal> {
         None => format!("--override-tensor={rule}"),
     };
     Ok(rules.into_iter().map(ours).collect())
+}
+
+/// `--moe-hot-cache-max-mib`: -1 is all that is left, 0 nothing.
+fn hot_mebibytes(value: &str) -> Result<Vec<String>, Refusal> {
+    Ok(vec![match value.parse::<i64>() {
+        Ok(-1) => "--hot-cache=max".to_owned(),
+        Ok(0) => "--hot-cache=off".to_owned(),
+        Ok(mebibytes) if mebibytes > 0 => format!("--hot-cache={mebibytes}MiB"),
+        _ => return Err(MEBIBYTES),
+    }])
+}
+
+/// The bands of layers that devices hold are those of `even-split`.
+fn device_strategy(value: &str) -> Result<Vec<String>, Refusal> {
+    match value {
+        "even-split" => Ok(Vec::new()),
+        _ => Err(Refusal {
+            why: "each layer's copies are on one device, or in slices on all",
+            hint: "leave it out, say how much each device holds with --hot-cache DEVICE=SIZE, or use --hot-split on",
+        }),
+    }
+}
+
+fn reserved_mebibytes(value: &str) -> Result<Vec<String>, Refusal> {
+    let mebibytes: u32 = value.parse().map_err(|_| MEBIBYTES)?;
+    Ok(vec![format!("--vram-reserve={mebibytes}MiB")])
 }
 
 /// The environment variable of an option.

@@ -50,6 +50,17 @@ pub struct HotLayer {
     pub hot: u64,
     /// Pairs that the CPU computed.
     pub cold: u64,
+    /// Computations of the layer for which the device was skipped, because a round trip takes longer
+    /// than the CPU needs for all pairs.
+    #[serde(default)]
+    pub skipped: u64,
+    /// Average time of a round trip to the device, in microseconds; 0 if it is not known.
+    #[serde(default)]
+    pub round_trip_us: f64,
+    /// Average time that the CPU takes per pair, with its waits for reads, in microseconds; 0 if it
+    /// is not known.
+    #[serde(default)]
+    pub cpu_pair_us: f64,
     /// Why the device computes nothing of this layer. `None` if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
@@ -66,6 +77,9 @@ impl HotExpertsReport {
             held: layer.held,
             hot: layer.hot,
             cold: layer.cold,
+            skipped: layer.skipped,
+            round_trip_us: layer.round_trip.as_secs_f64() * 1e6,
+            cpu_pair_us: layer.cpu_pair.as_secs_f64() * 1e6,
             problem: layer.problem.clone(),
         };
         let totals = report.totals;
@@ -103,6 +117,18 @@ impl fmt::Display for HotExpertsReport {
         let without = self.layers.iter().filter(|layer| layer.problem.is_some()).count();
         if without > 0 {
             write!(f, "; {without} layers computed without devices")?;
+        }
+        let skipped = self.layers.iter().filter(|layer| layer.skipped > 0);
+        if let Some(worst) = skipped.clone().max_by_key(|layer| layer.skipped) {
+            write!(
+                f,
+                "; skipped in {} computations of {} layers (layer {}: a round trip takes {:.0} µs, the CPU {:.0} µs per pair)",
+                skipped.clone().map(|layer| layer.skipped).sum::<u64>(),
+                skipped.count(),
+                worst.layer,
+                worst.round_trip_us,
+                worst.cpu_pair_us
+            )?;
         }
         Ok(())
     }

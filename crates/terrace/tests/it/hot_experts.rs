@@ -14,7 +14,8 @@ use terrace_testkit::{Arch, Spec, WeightType};
 fn generate(more: &[&str]) -> Output {
     let bundled = bundled();
     let fixed = ["run", bundled.to_str().unwrap(), "-p", PROMPT, "-n", "24", "--temp", "0"];
-    run(fixed.iter().chain(more))
+    // A layer of this model takes less than a round trip.
+    run(fixed.iter().chain(&["--hot-lanes", "always"]).chain(more))
 }
 
 fn report(more: &[&str]) -> Value {
@@ -49,7 +50,8 @@ fn tokens_are_the_same_and_the_device_has_a_part() {
 fn what_earlier_runs_used_is_there_from_the_start() {
     let cache = TempDir::new().unwrap();
     let server = RpcServer::start(ByteSize::mib(256)).unwrap();
-    let with = ["--rpc", server.endpoint(), "--hot-cache", "2MiB", "--hot-update", "off"];
+    let with =
+        ["--rpc", server.endpoint(), "--hot-cache", "2MiB", "--hot-update", "off", "--hot-lanes", "always"];
     let runs: Vec<Value> = (0..2)
         .map(|_| {
             let bundled = bundled();
@@ -122,6 +124,7 @@ fn several_devices_share_experts() {
         "--json",
     ]);
     with.extend(["--hot-cache", "2MiB", "--hot-update", "2MiB", "--hot-split", "on"]);
+    with.extend(["--hot-lanes", "always"]);
     let run = json(&generate(&with));
     assert_eq!(run["tokens"], golden);
     let hot = &run["hot_experts"];
@@ -235,6 +238,95 @@ fn experts_in_ram_have_copies_beside_dense_layers() {
     assert!(run["hot_experts"].is_null(), "{:#}", run["hot_experts"]);
     let whole = |run: &Value| run["plan"]["placement"]["on_devices"].as_u64().unwrap();
     assert!(whole(&run) < whole(&report(&on_device)), "{run:#}");
+}
+
+/// A layer of this model takes the CPU far less than the round trip to another process.
+#[test]
+fn a_lane_that_does_not_pay_is_skipped() {
+    let server = RpcServer::start(ByteSize::mib(64)).unwrap();
+    let bundled = bundled();
+    let fixed = ["run", bundled.to_str().unwrap(), "-p", PROMPT, "-n", "60", "--temp", "0", "--json"];
+    let of = |more: &[&str]| json(&run(fixed.iter().chain(more)));
+    let golden = of(&["--stock"])["tokens"].clone();
+    let with = ["--rpc", server.endpoint(), "-ngl", "0", "--hot-cache", "max", "--hot-update", "4MiB"];
+    let auto = of(&[&with[..], &["--warm-start", "off"]].concat());
+    let always = of(&[&with[..], &["--warm-start", "off", "--hot-lanes", "always"]].concat());
+    assert_eq!((&auto["tokens"], &always["tokens"]), (&golden, &golden));
+    let sum = |run: &Value, key: &str| -> f64 {
+        run["hot_experts"]["layers"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|layer| layer[key].as_f64().unwrap())
+            .sum()
+    };
+    assert_eq!(sum(&always, "skipped"), 0.0);
+    assert!(sum(&auto, "skipped") > 0.0 && sum(&auto, "hot") > 0.0, "{:#}", auto["hot_experts"]);
+    for layer in auto["hot_experts"]["layers"].as_array().unwrap() {
+        assert!(
+            layer["round_trip_us"].as_f64().unwrap() > 0.0 && layer["cpu_pair_us"].as_f64().unwrap() > 0.0,
+            "{layer}"
+        );
+    }
+}
+
+/// Slots follow what earlier runs used: every mode covers tokens alike, within the same memory.
+#[test]
+fn slots_are_divided_by_worth() {
+    let cache = TempDir::new().unwrap();
+    let server = RpcServer::start(ByteSize::mib(64)).unwrap();
+    let bundled = bundled();
+    let of = |mode: &str| {
+        let mut command = common::terrace();
+        command.env("XDG_CACHE_HOME", cache.path());
+        command.args(["run", bundled.to_str().unwrap(), "-p", PROMPT, "-n", "24", "--temp", "0", "--json"]);
+        command.args(["--warm-start", "on", "--rpc", server.endpoint(), "-ngl", "0", "--hot-update", "off"]);
+        command.args(["--hot-cache", "2MiB", "--hot-lanes", "always", "--hot-weighting", mode]);
+        json(&command.output().unwrap())
+    };
+    let slots = |run: &Value| -> Vec<u64> {
+        let layers = run["hot_experts"]["layers"].as_array().unwrap();
+        layers.iter().map(|layer| layer["slots"].as_u64().unwrap()).collect()
+    };
+    // There are no statistics for the first run.
+    let first = of("uses");
+    let even = of("even");
+    assert_eq!(slots(&first), slots(&even));
+    for mode in ["uses", "flat", "pressure", "smooth-pressure", "time", "balanced"] {
+        let run = of(mode);
+        assert_eq!(run["tokens"], first["tokens"], "{mode}");
+        let (got, expected) = (slots(&run), slots(&even));
+        assert_eq!(got.iter().sum::<u64>(), expected.iter().sum::<u64>(), "{mode}");
+        assert!(run["hot_experts"]["hot"].as_u64().unwrap() > 0, "{mode}");
+    }
+}
+
+#[test]
+fn unknown_devices_are_an_error_that_lists_those_that_exist() {
+    let server = RpcServer::start(ByteSize::mib(64)).unwrap();
+    for option in [["--device", "GPU7"], ["--hot-cache", "GPU7=1MiB"], ["--vram-budget", "GPU7=1MiB"]] {
+        let text = failure(&generate(&[&["--rpc", server.endpoint()][..], &option].concat()), 1);
+        assert!(text.contains("`GPU7`") && text.contains("RPC0"), "{text}");
+    }
+}
+
+/// Devices of different sizes, one of them switched off or left out.
+#[test]
+fn devices_get_what_is_said_of_each() {
+    let servers = [64, 64].map(|mebibytes| RpcServer::start(ByteSize::mib(mebibytes)).unwrap());
+    let rpc: Vec<&str> = servers.iter().flat_map(|server| ["--rpc", server.endpoint()]).collect();
+    let of = |more: &[&str]| {
+        let run =
+            report(&[&rpc[..], &["-ngl", "0", "--warm-start", "off", "--hot-update", "1MiB"], more].concat());
+        let layers = run["hot_experts"]["layers"].as_array().unwrap().clone();
+        let on = |name: &str| layers.iter().filter(|layer| layer["device"] == name).count();
+        (run["tokens"].clone(), on("RPC0"), on("RPC1"))
+    };
+    let golden = report(&["--stock"])["tokens"].clone();
+    let sizes = ["--hot-cache", "RPC0=2MiB", "--hot-cache", "RPC1=4MiB"];
+    assert_eq!(of(&sizes), (golden.clone(), 2, 4), "in proportion to their memory");
+    assert_eq!(of(&["--hot-cache", "2MiB,RPC1=off"]), (golden.clone(), 6, 0));
+    assert_eq!(of(&["--hot-cache", "2MiB", "--device", "RPC1"]), (golden, 0, 6));
 }
 
 #[test]

@@ -120,7 +120,9 @@ fn of_experts(arch: Arch) {
             args.extend(streamed.map(str::to_owned));
         }
         if let Some(size) = copies {
-            args.extend(["--hot-cache", size, "--hot-update", "64MiB"].map(str::to_owned));
+            args.extend(
+                ["--hot-cache", size, "--hot-update", "64MiB", "--hot-lanes", "always"].map(str::to_owned),
+            );
         }
         args
     };

@@ -45,7 +45,18 @@ fn lose(more: &[&str]) -> (String, Output) {
 #[test]
 #[ignore = "on a Vulkan device: make test-vulkan"]
 fn copies_are_done_without() {
-    let streamed = ["-ngl", "0", "--ram-budget", "6MiB", "--hot-cache", "8MiB", "--hot-update", "512KiB"];
+    let streamed = [
+        "-ngl",
+        "0",
+        "--ram-budget",
+        "6MiB",
+        "--hot-cache",
+        "8MiB",
+        "--hot-update",
+        "512KiB",
+        "--hot-lanes",
+        "always",
+    ];
     let (words, output) = lose(&streamed);
     assert!(output.status.success(), "{output:?}");
     let said = stderr(&output);

@@ -65,6 +65,6 @@ fn weights_of_layers() {
 #[ignore = "on a Vulkan device: make test-vulkan"]
 fn weights_with_copies() {
     let streamed = ["-ngl", "0", "--stream", "experts", "--ram-budget", "8MiB"];
-    let copies = ["--hot-cache", "64MiB", "--hot-update", "64MiB"];
+    let copies = ["--hot-cache", "64MiB", "--hot-update", "64MiB", "--hot-lanes", "always"];
     there_and_back("blk.1.ffn_up_exps.weight", WeightType::Q8_0, &[&streamed[..], &copies].concat());
 }

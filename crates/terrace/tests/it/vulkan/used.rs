@@ -93,7 +93,7 @@ fn copies_compute_there() {
     let golden = report(&model, &["--stock"])["tokens"].clone();
     let streamed = ["-ngl", "0", "--stream", "experts", "--ram-budget", "20MiB", "--hot-update", "256MiB"];
     for (size, all) in [("20MiB", false), ("1GiB", true)] {
-        let run = report(&model, &[&streamed[..], &["--hot-cache", size]].concat());
+        let run = report(&model, &[&streamed[..], &["--hot-cache", size, "--hot-lanes", "always"]].concat());
         assert_eq!(run["tokens"], golden, "copies of {size}");
         let hot = &run["hot_experts"];
         let count = |key: &str| hot[key].as_u64().unwrap();
