@@ -23,7 +23,8 @@ test: prerequisites lint
 	@scripts/prerequisites nextest
 	$(CARGO) nextest run --release --workspace
 
-# On a Vulkan device, which is Mesa's llvmpipe where there is no GPU.
+# On a Vulkan device, which is Mesa's llvmpipe where there is no GPU. The first run builds the backend, four minutes of
+# CPU, and has llvmpipe compile its shaders, a minute or two for each architecture.
 test-vulkan: prerequisites
 	@scripts/prerequisites nextest
 	@scripts/prerequisites vulkan-device
