@@ -8,14 +8,15 @@ use crate::memory::places::{Home, Places};
 use crate::memory::weights::Weights;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use terrace_ggml::backend::parked::ParkedError;
-use terrace_ggml::backend::{ApiVersionMismatch, Backend, Device, cpu_supports_op, prepare};
+use terrace_ggml::backend::{ApiVersionMismatch, Backend, Device, Processor, cpu_supports_op, prepare};
 use terrace_ggml::devices::BufferTypeHandle;
 use terrace_ggml::llama::Weight;
 use terrace_ggml::{Tensor, cpu};
 
-/// Terrace in this process: registered once, and used by every model loaded afterwards.
+/// Terrace in this process: made once, and used by every model that is loaded with it.
 pub struct Terrace {
     places: Places,
+    processor: Processor,
     loading: Arc<Loading>,
     one_load: Mutex<()>,
 }
@@ -36,13 +37,14 @@ impl Drop for LoadScope<'_> {
 static INSTALLED: OnceLock<Terrace> = OnceLock::new();
 
 struct TerraceDevice {
-    /// Set as soon as the device is registered.
+    /// Set before the device is used.
     places: Arc<OnceLock<Places>>,
 }
 
 impl Terrace {
-    /// Registers the device with ggml, once. From then on llama.cpp runs CPU graphs through it, so
-    /// a stock run in the same process has to come first.
+    /// Makes the device, once. Models that are loaded with it as their
+    /// [`LoadParams::processor`](terrace_ggml::llama::LoadParams) compute through it what no other
+    /// device does; to all others, it does not exist.
     ///
     /// # Errors
     /// [`ApiVersionMismatch`] if this process's ggml has another backend API.
@@ -64,14 +66,19 @@ impl Terrace {
         let mapped = registration.buffer_type("TERRACE_MMAP", on_host(HostHome::Mapped));
         let places = Places { managed, resident, mapped };
         known.get_or_init(|| places);
-        registration.register();
-        Ok(INSTALLED.get_or_init(|| Self { places, loading, one_load: Mutex::new(()) }))
+        let processor = registration.finish();
+        Ok(INSTALLED.get_or_init(|| Self { places, processor, loading, one_load: Mutex::new(()) }))
     }
 
     /// Where the load put a weight of any model, whether or not it uses this device.
     pub fn home(weight: &Weight) -> Home {
         let ours = INSTALLED.get().and_then(|terrace| terrace.places.home(weight));
         ours.unwrap_or_else(|| Home::elsewhere(weight))
+    }
+
+    /// The device, for loads.
+    pub fn processor(&self) -> Processor {
+        self.processor
     }
 
     /// Buffer type of managed weights.
@@ -108,7 +115,7 @@ impl Device for TerraceDevice {
     }
 
     fn init(&self) -> Result<Box<dyn Backend>, ParkedError> {
-        let places = *self.places.get().ok_or("the device is not fully registered")?;
+        let places = *self.places.get().ok_or("the device is not complete")?;
         Ok(Box::new(Executor::new(places, cpu::default_threads())))
     }
 }

@@ -1,5 +1,6 @@
 //! Handles of ggml's devices and buffer types, which are never freed.
 
+use crate::raw::abi;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, c_char};
 use std::ptr::NonNull;
@@ -7,13 +8,13 @@ use std::ptr::NonNull;
 /// The kind of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceKind {
-    /// The CPU.
+    /// The CPU: ggml's own device, or Terrace itself.
     Cpu,
     /// An accelerator with its own memory.
     Gpu,
     /// A GPU that computes in main memory.
     IntegratedGpu,
-    /// Another device that computes in main memory (BLAS, AMX; Terrace itself).
+    /// Another device that computes in main memory (BLAS, AMX).
     Accelerator,
     /// Several devices under one name.
     Meta,
@@ -35,6 +36,16 @@ impl std::fmt::Debug for DeviceHandle {
 }
 
 impl DeviceHandle {
+    /// ggml's own CPU device, whichever llama.cpp takes for the CPU.
+    ///
+    /// # Panics
+    /// If ggml was built without one.
+    pub fn cpu() -> Self {
+        // SAFETY: the CPU registry is static and has one device.
+        let device = unsafe { sys::ggml_backend_reg_dev_get(sys::ggml_backend_cpu_reg(), 0) };
+        Self(NonNull::new(device).expect("the CPU is always a device"))
+    }
+
     /// ggml's name of the device (`CPU`, `CUDA0`, `RPC0`).
     pub fn name(self) -> String {
         // SAFETY: a live device; the name is a static C string or lives as long as the device.
@@ -88,6 +99,12 @@ impl DeviceHandle {
     /// Whether the device can hold layers.
     pub fn is_accelerator(self) -> bool {
         matches!(self.kind(), DeviceKind::Gpu | DeviceKind::IntegratedGpu)
+    }
+
+    /// Whether the device may ask for large batches whose weights lie in main memory.
+    pub fn offloads(self) -> bool {
+        // SAFETY: a live device, laid out as `abi` says (tests/abi.rs).
+        unsafe { (*self.as_raw().cast::<abi::Device>()).iface.offload_op.is_some() }
     }
 
     pub(crate) fn as_raw(self) -> sys::ggml_backend_dev_t {

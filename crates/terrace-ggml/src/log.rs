@@ -78,6 +78,8 @@ fn emit(level: sys::ggml_log_level, line: &str) {
     if line.is_empty() {
         return;
     }
+    #[cfg(feature = "testing")]
+    crate::testing::splits::line(line);
     let serious = matches!(level, sys::GGML_LOG_LEVEL_ERROR | sys::GGML_LOG_LEVEL_WARN);
     let kept = CAPTURED.with_borrow_mut(|captured| {
         let keeping = captured.as_mut().filter(|captured| captured.all || serious);

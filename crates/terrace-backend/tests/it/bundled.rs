@@ -22,6 +22,7 @@ fn bundled() -> PathBuf {
 fn trace(model: Arc<Model>, flash_attention: FlashAttention) -> Vec<Vec<u32>> {
     let params = ContextParams {
         kv_offload: true,
+        op_offload: true,
         context: 512,
         batch: 512,
         ubatch: 512,
@@ -68,7 +69,8 @@ fn streamed_logits_are_stock_logits() {
         let overrides = vec![("_exps".to_string(), terrace.managed()), (".".to_string(), terrace.resident())];
         let model = {
             let _scope = terrace.loading(Arc::clone(&weights));
-            Model::load(&path, &LoadParams { overrides, untouched: true, ..LoadParams::default() }).unwrap()
+            let processor = Some(terrace.processor());
+            Model::load(&path, &LoadParams { overrides, processor, ..LoadParams::default() }).unwrap()
         };
         weights.fill_resident(&mut |_| std::ops::ControlFlow::Continue(())).unwrap();
         let got = trace(Arc::new(model), FlashAttention::On);

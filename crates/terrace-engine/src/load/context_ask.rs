@@ -51,6 +51,7 @@ impl HeaderModel {
             k_type: cache_type(kv_type.keys),
             v_type: cache_type(kv_type.values),
             kv_offload: true,
+            op_offload: true,
             flash_attention: FlashAttention::On,
         };
         let context = Context::new(Arc::clone(&self.0), &params, Arc::new(AtomicBool::new(false)));

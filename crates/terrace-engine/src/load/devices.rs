@@ -2,11 +2,12 @@
 
 use super::split::check;
 use crate::error::EngineError;
+use crate::options::DeviceOptions;
 use crate::unfit::Unfit;
 use std::fs::File;
 use std::num::NonZeroU64;
 use terrace_ggml::devices::BufferTypeHandle;
-use terrace_ggml::devices::{DeviceHandle, devices};
+use terrace_ggml::devices::{DeviceHandle, DeviceKind, devices};
 use terrace_ggml::llama::SplitMode;
 use terrace_host::faulty_driver;
 use terrace_model::ModelFile;
@@ -20,7 +21,7 @@ pub fn split_devices() -> u64 {
 
 /// Returns the devices and how many layers each takes, adds overrides for single tensors, and
 /// starts reading ahead what llama.cpp will read for them, since its loader touches the file page
-/// by page.
+/// by page. Devices that hold nothing may be there for large batches.
 ///
 /// # Errors
 /// A device that does not exist.
@@ -28,7 +29,7 @@ pub fn prepare(
     on_devices: &OnDevices,
     model: &ModelFile,
     overrides: &mut Vec<(String, BufferTypeHandle)>,
-    split: SplitMode,
+    given: &DeviceOptions,
 ) -> Result<Vec<(DeviceHandle, u32)>, EngineError> {
     let all = devices();
     let find = |name: &String| {
@@ -48,7 +49,7 @@ pub fn prepare(
         .iter()
         .map(|(name, layers)| Ok((find(name)?, *layers)))
         .collect::<Result<Vec<_>, EngineError>>()?;
-    if split == SplitMode::Tensor && !taken.is_empty() {
+    if given.split_mode == SplitMode::Tensor && !taken.is_empty() {
         let devices: Vec<DeviceHandle> = all.iter().copied().filter(|d| d.is_accelerator()).collect();
         check(model, devices.len() as u64)?;
         // Each of them has a part of each layer.
@@ -62,8 +63,33 @@ pub fn prepare(
     {
         taken.push((find(name)?, 0));
     }
+    if given.op_offload {
+        let free = offloading(&all, given.only.as_deref());
+        for device in free {
+            if taken.iter().all(|&(other, _)| other != device) {
+                taken.push((device, 0));
+            }
+        }
+    }
     warn_of_drivers(taken.iter().map(|(device, _)| *device));
     Ok(taken)
+}
+
+/// The devices that may compute large batches of weights in main memory, chosen as llama.cpp
+/// chooses the devices of a model: those with memory of their own, otherwise those without. Drivers
+/// that are known to crash are left out, and devices not in `only`.
+fn offloading(all: &[DeviceHandle], only: Option<&[String]>) -> Vec<DeviceHandle> {
+    let mut free: Vec<DeviceHandle> = all
+        .iter()
+        .copied()
+        .filter(|device| device.is_accelerator() && device.offloads())
+        .filter(|device| only.is_none_or(|only| only.contains(&device.name())))
+        .filter(|device| faulty_driver(&device.description()).is_none())
+        .collect();
+    if free.iter().any(|device| device.kind() == DeviceKind::Gpu) {
+        free.retain(|device| device.kind() == DeviceKind::Gpu);
+    }
+    free
 }
 
 /// Warns of drivers that are known to crash, which would end the process without a word.

@@ -37,9 +37,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 use terrace_backend::Weights;
-use terrace_ggml::llama::{Context, ContextParams, FlashAttention, Model, Observer};
+use terrace_ggml::devices::DeviceHandle;
+use terrace_ggml::llama::{Context, ContextError, ContextParams, FlashAttention, Model, Observer};
 use terrace_host::pressure::Watcher;
-use terrace_model::{ByteSize, KvTypes, ModelFile};
+use terrace_model::{ByteSize, KvType, KvTypes, ModelFile};
 use terrace_plan::copies::Weighting;
 use terrace_plan::{Budget, Manage};
 use weights::{Loaded, Stored};
@@ -183,14 +184,27 @@ fn context(
         unified: options.context.unified,
         threads: report.threads,
         threads_batch: report.threads_batch,
-        // Left to decide, stock enables it on a CPU, but would not with the Terrace device in
-        // between.
         k_type: cache_type(report.kv_type.keys),
         v_type: cache_type(report.kv_type.values),
         kv_offload: options.context.kv_offload,
-        flash_attention: if stock { FlashAttention::Auto } else { FlashAttention::On },
+        op_offload: options.devices.op_offload,
+        flash_attention: attention(stock, options, report.kv_type),
     };
-    let mut context = Context::observed(Arc::clone(model), &params, Arc::clone(interrupt), observer)?;
+    let unobserved = observer.is_none();
+    let make = |params: &ContextParams, observer| {
+        Context::observed(Arc::clone(model), params, Arc::clone(interrupt), observer)
+    };
+    let mut context = match make(&params, observer) {
+        // Large batches need room on devices for the weights that are copied there.
+        Err(error @ ContextError::Create { .. }) if unobserved && !stock && offloads(&params) => {
+            let context = make(&ContextParams { op_offload: false, ..params }, None).map_err(|_| error)?;
+            tracing::warn!(
+                "devices have no room for weights in RAM: large batches are computed without them"
+            );
+            context
+        }
+        made => made?,
+    };
     if !context.keeps_sequences() {
         return Err(Unfit::NotGenerative(options.model.clone()).into());
     }
@@ -203,6 +217,19 @@ fn context(
         tracing::warn!("llama.cpp rounds the context of {tokens} tokens up to {}", report.context);
     }
     Ok(context)
+}
+
+/// Whether there is a device that may compute with weights in main memory.
+fn offloads(params: &ContextParams) -> bool {
+    params.op_offload && terrace_ggml::devices::devices().into_iter().any(DeviceHandle::offloads)
+}
+
+/// Whether attention is fused. Left to decide, llama.cpp fuses it if the devices of all layers can
+/// compute that. If keys and values stay in main memory, it declines wherever a device holds a
+/// layer; and quantised values need fused attention.
+fn attention(stock: bool, options: &Options, kv_type: KvTypes) -> FlashAttention {
+    let free = options.context.kv_offload && kv_type.values == KvType::F16;
+    if stock || free { FlashAttention::Auto } else { FlashAttention::On }
 }
 
 impl Parts {

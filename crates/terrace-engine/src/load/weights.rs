@@ -59,8 +59,7 @@ impl Stored {
         Ok(Self { plan, layout, store, engine, maps })
     }
 
-    /// Registers the device with ggml, once per process, and makes the weights that it computes
-    /// from.
+    /// Makes the device, once per process, and the weights that it computes from.
     pub fn install(self, scene: &Scene<'_>) -> Result<Installed, EngineError> {
         let Scene { options, file, .. } = *scene;
         let Self { plan, layout, store, engine, maps } = self;
@@ -144,13 +143,13 @@ impl Installed {
             let resident = override_patterns(file, &on_devices.resident(file, &plan.managed));
             overrides.extend(resident.into_iter().map(|pattern| (pattern, place_of_others)));
         }
-        let devices = prepare(on_devices, file, &mut overrides, options.devices.split_mode)?;
+        let devices = prepare(on_devices, file, &mut overrides, &options.devices)?;
         let _scope = terrace.loading(Arc::clone(&weights));
         let params = LoadParams {
             overrides,
             devices,
             split: options.devices.split_mode,
-            untouched: true,
+            processor: Some(terrace.processor()),
             ..LoadParams::default()
         };
         let model = Arc::new(Model::load(&options.model, &params)?);

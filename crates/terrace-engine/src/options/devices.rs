@@ -23,6 +23,8 @@ pub struct DeviceOptions {
     /// Memory of each device that stays free with an automatic budget; `None` means an eighth of
     /// what is free, or less.
     pub vram_reserve: ByDevice<Option<ByteSize>>,
+    /// Whether devices compute large batches with weights that are in main memory.
+    pub op_offload: bool,
 }
 
 impl Default for DeviceOptions {
@@ -35,6 +37,7 @@ impl Default for DeviceOptions {
             split_mode: SplitMode::default(),
             vram_budget: ByDevice::all(Budget::Auto),
             vram_reserve: ByDevice::all(None),
+            op_offload: true,
         }
     }
 }

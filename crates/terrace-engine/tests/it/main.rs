@@ -24,6 +24,7 @@ mod serving;
 mod serving_reload;
 mod serving_slots;
 mod small_budgets;
+mod splits;
 
 /// Started by `RpcServer::start`.
 #[test]

@@ -2,15 +2,15 @@
 
 use super::parked::{self, ParkedError};
 use super::stream::{self, Backend};
-use crate::handles::BufferTypeHandle;
+use crate::handles::{BufferTypeHandle, DeviceHandle};
 use crate::raw::abi;
 use crate::tensor::Tensor;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CString, c_char};
 use std::sync::Arc;
 
-/// A device written in Rust. It computes in host memory: activations of its operations live in the
-/// CPU's buffer type.
+/// A device written in Rust that stands in for ggml's own CPU device. It computes in host memory:
+/// activations of its operations live in the CPU's buffer type, or in pinned memory of a device.
 pub trait Device: Send + Sync + 'static {
     /// Whether the device can run `op` (a node with all operands set, not necessarily allocated).
     fn supports_op(&self, op: Tensor<'_>) -> bool;
@@ -27,11 +27,8 @@ pub trait Device: Send + Sync + 'static {
 
 /// Whether ggml's own CPU device can run `op`.
 pub fn cpu_supports_op(op: Tensor<'_>) -> bool {
-    // SAFETY: the CPU device always exists; `op` is an initialised node.
-    unsafe {
-        let cpu = sys::ggml_backend_dev_by_type(sys::GGML_BACKEND_DEVICE_TYPE_CPU);
-        sys::ggml_backend_dev_supports_op(cpu, op.as_ptr())
-    }
+    // SAFETY: a live device; `op` is an initialised node.
+    unsafe { sys::ggml_backend_dev_supports_op(DeviceHandle::cpu().as_raw(), op.as_ptr()) }
 }
 
 struct DeviceContext {
@@ -91,16 +88,13 @@ unsafe extern "C" fn device_description(device: sys::ggml_backend_dev_t) -> *con
 }
 
 unsafe extern "C" fn device_memory(_device: sys::ggml_backend_dev_t, free: *mut usize, total: *mut usize) {
-    // Zero means that there is nothing to report: the memory is the host's. SAFETY: ggml passes two
-    // valid out-pointers.
-    unsafe {
-        *free = 0;
-        *total = 0;
-    }
+    // llama.cpp takes it for devices that report none of their own. SAFETY: ggml passes two valid
+    // out-pointers, and the device is live.
+    unsafe { sys::ggml_backend_dev_memory(DeviceHandle::cpu().as_raw(), free, total) }
 }
 
 unsafe extern "C" fn device_type(_device: sys::ggml_backend_dev_t) -> sys::ggml_backend_dev_type {
-    sys::GGML_BACKEND_DEVICE_TYPE_ACCEL
+    sys::GGML_BACKEND_DEVICE_TYPE_CPU
 }
 
 unsafe extern "C" fn device_props(device: sys::ggml_backend_dev_t, props: *mut sys::ggml_backend_dev_props) {
@@ -109,7 +103,7 @@ unsafe extern "C" fn device_props(device: sys::ggml_backend_dev_t, props: *mut s
         let mut filled: sys::ggml_backend_dev_props = std::mem::zeroed();
         filled.name = device_name(device);
         filled.description = device_description(device);
-        filled.type_ = sys::GGML_BACKEND_DEVICE_TYPE_ACCEL;
+        filled.type_ = sys::GGML_BACKEND_DEVICE_TYPE_CPU;
         filled.caps.mmap_support = true;
         *props = filled;
     }
@@ -132,7 +126,7 @@ unsafe extern "C" fn device_init(
 
 unsafe extern "C" fn device_buffer_type(_device: sys::ggml_backend_dev_t) -> sys::ggml_backend_buffer_type_t {
     // Activations of this device's operations are allocated in its default buffer type, which must
-    // be the CPU's.
+    // be the CPU's, or in that of the first device's pinned memory, if it has one.
     BufferTypeHandle::cpu().as_raw()
 }
 

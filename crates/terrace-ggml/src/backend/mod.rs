@@ -9,5 +9,5 @@ mod stream;
 
 pub use buffer::{Buffer, BufferType, buffer_of};
 pub use device::{Device, cpu_supports_op};
-pub use registration::{ApiVersionMismatch, Registration, prepare};
+pub use registration::{ApiVersionMismatch, Processor, Registration, prepare};
 pub use stream::{AbortCallback, Backend, ComputeError};

@@ -1,17 +1,36 @@
-//! Registers a device with ggml.
+//! Makes a device of Rust one that llama.cpp computes with in place of ggml's own CPU device.
 
 use super::buffer::{self, BufferType};
 use super::device::{self, Device};
 use super::stream::{backend_set_abort, backend_set_threads};
-use crate::handles::BufferTypeHandle;
+use crate::handles::{BufferTypeHandle, DeviceHandle};
 use crate::raw::abi;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// A device being registered, with its buffer types.
+/// A device being made, with its buffer types.
 pub struct Registration {
-    reg: &'static mut abi::Reg,
+    processor: Processor,
+}
+
+/// A device that stands in for ggml's own CPU device where a load asks for it
+/// ([`LoadParams::processor`](crate::llama::LoadParams)), and in contexts of models that were
+/// loaded with it. Lives as long as the process.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Processor(NonNull<abi::Reg>);
+
+// SAFETY: the registry and its device are leaked, complete, and not written to after `prepare`;
+// their functions may be called from any thread.
+unsafe impl Send for Processor {}
+// SAFETY: as above.
+unsafe impl Sync for Processor {}
+
+impl std::fmt::Debug for Processor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.device().fmt(f)
+    }
 }
 
 struct RegContext {
@@ -26,8 +45,14 @@ pub struct ApiVersionMismatch {
     host: c_int,
 }
 
-/// Prepares an `ACCEL` device called `name`. llama.cpp initialises every registered one for every
-/// context, with a priority above the CPU and below GPUs.
+/// Prepares a device of type CPU called `name`.
+///
+/// ggml's scheduler treats the last of its devices, which is the one of type CPU, differently: it
+/// gets what no other device holds, it does not extend to nodes that another device could compute,
+/// and large batches of its weights are offered to the devices before it. llama.cpp assigns nodes
+/// between layers to the device of their layer, which is this type's first device for all layers
+/// that no other holds. A device of another type beside the CPU would therefore share each layer
+/// with it, and would be offered nothing.
 ///
 /// # Errors
 /// If the ggml in this process has another backend API version than these vtables.
@@ -50,21 +75,32 @@ pub fn prepare(
         context: (&raw mut *reg_context).cast(),
     }));
     raw.reg = (&raw mut *reg).cast();
-    Ok(Registration { reg })
+    Ok(Registration { processor: Processor(NonNull::from(reg)) })
 }
 
 impl Registration {
     /// Adds a buffer type to the device.
     pub fn buffer_type(&mut self, name: &str, implementation: Arc<dyn BufferType>) -> BufferTypeHandle {
-        // SAFETY: `prepare` stored a leaked RegContext.
-        let device = unsafe { (*self.reg.context.cast::<RegContext>()).device };
-        buffer::leak_type(name, device.cast(), implementation)
+        buffer::leak_type(name, self.processor.device().as_raw(), implementation)
     }
 
-    /// Registers the device with ggml for the life of the process.
-    pub fn register(self) {
-        // SAFETY: `reg` is leaked, complete, and of the host's API version (`prepare`).
-        unsafe { abi::ggml_backend_register((&raw mut *self.reg).cast()) }
+    /// The device, whose buffer types are complete.
+    pub fn finish(self) -> Processor {
+        self.processor
+    }
+}
+
+impl Processor {
+    /// Its registry, as ggml knows it.
+    pub(crate) fn registry(self) -> sys::ggml_backend_reg_t {
+        self.0.as_ptr().cast()
+    }
+
+    /// Its device.
+    pub(crate) fn device(self) -> DeviceHandle {
+        // SAFETY: `prepare` stored a leaked RegContext with a leaked device.
+        let device = unsafe { (*(*self.0.as_ptr()).context.cast::<RegContext>()).device };
+        DeviceHandle(NonNull::new(device.cast()).expect("leaked"))
     }
 }
 
@@ -99,11 +135,20 @@ unsafe extern "C" fn reg_device(reg: sys::ggml_backend_reg_t, index: usize) -> s
     unsafe { reg_context(reg) }.device.cast()
 }
 
+/// What llama.cpp and ggml look up by name at the device that they take for the CPU. Not there, and
+/// looked up with a check for null: thread pools (a backend has its own), extra buffer types
+/// (repacked weights), features, NUMA's initialisation.
 unsafe extern "C" fn reg_proc_address(_reg: sys::ggml_backend_reg_t, name: *const c_char) -> *mut c_void {
     // SAFETY: ggml passes a zero-terminated name.
     match unsafe { CStr::from_ptr(name) }.to_bytes() {
         b"ggml_backend_set_n_threads" => backend_set_threads as *mut c_void,
         b"ggml_backend_set_abort_callback" => backend_set_abort as *mut c_void,
+        // On a NUMA machine the loader neither populates its mapping of the file nor reads ahead.
+        b"ggml_backend_cpu_is_numa" => yes as *mut c_void,
         _ => std::ptr::null_mut(),
     }
+}
+
+extern "C" fn yes() -> bool {
+    true
 }

@@ -3,26 +3,20 @@
 pub mod experts;
 pub mod libraries;
 pub mod rates;
+pub(crate) mod registry;
 pub mod remote;
 pub mod rpc;
 
 pub use crate::handles::{BufferTypeHandle, DeviceHandle, DeviceKind};
 
 use llama_cpp_sys_2 as sys;
-use std::ffi::CStr;
-use std::ptr::NonNull;
 use terrace_model::ByteSize;
 
-/// All devices in ggml's order, except [lost](DeviceHandle::is_lost) ones, and those that an earlier
-/// backend drives as well (a GPU of both CUDA and Vulkan), as in llama.cpp.
+/// All devices in ggml's order, except [lost](DeviceHandle::is_lost) ones, Terrace's own, and those
+/// that an earlier backend drives as well (a GPU of both CUDA and Vulkan), as in llama.cpp.
 pub fn devices() -> Vec<DeviceHandle> {
     let mut all: Vec<DeviceHandle> = Vec::new();
-    // SAFETY: no preconditions; an index below the count is valid.
-    let registered = unsafe {
-        (0..sys::ggml_backend_dev_count())
-            .filter_map(|index| NonNull::new(sys::ggml_backend_dev_get(index)).map(DeviceHandle))
-    };
-    for device in registered.filter(|device| !device.is_lost()) {
+    for device in registry::list().into_iter().filter(|device| !device.is_lost()) {
         if !all.iter().any(|other| other.is_same(device)) {
             all.push(device);
         }
@@ -32,16 +26,7 @@ pub fn devices() -> Vec<DeviceHandle> {
 
 /// The names of ggml's backends in this process (`CPU`, `Vulkan`), in ggml's order.
 pub fn backends() -> Vec<String> {
-    // SAFETY: no preconditions; an index below the count is valid; a name is a C string that lives as
-    // long as its registry, which is as long as the process.
-    unsafe {
-        let registries = (0..sys::ggml_backend_reg_count()).map(|index| sys::ggml_backend_reg_get(index));
-        registries
-            .map(|registry| {
-                CStr::from_ptr(sys::ggml_backend_reg_name(registry)).to_string_lossy().into_owned()
-            })
-            .collect()
-    }
+    registry::backends()
 }
 
 impl DeviceHandle {

@@ -4,16 +4,17 @@
 use super::fatal;
 use super::load_params::{LoadParams, Pointed};
 use super::specials::Specials;
+use crate::backend::Processor;
 use crate::backend::parked::{self, ParkedError};
 use crate::cxx::{calls, guard, guard_assertions};
+use crate::devices::registry::Turn;
 use crate::devices::remote;
 use crate::log;
-use crate::raw::abi;
 use llama_cpp_sys_2 as sys;
-use std::ffi::{CStr, CString, c_char, c_void};
+use std::ffi::{CStr, CString};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
-use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
+use std::sync::{Once, OnceLock};
 
 /// Why a model was not loaded.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +35,9 @@ pub enum LoadError {
         /// The buffer's error.
         source: ParkedError,
     },
+    /// A device of type CPU that was loaded from a library stands before the one that is linked.
+    #[error("ggml's first CPU device is not the one that this program was built with")]
+    NotFirst,
     /// A path with a NUL byte.
     #[error("{path:?} contains a NUL byte", path = .0)]
     Path(PathBuf),
@@ -43,6 +47,8 @@ pub enum LoadError {
 #[derive(Debug)]
 pub struct Model {
     ptr: NonNull<sys::llama_model>,
+    /// What computes in place of ggml's own CPU device.
+    processor: Option<Processor>,
     /// Made when a text is tokenised first.
     pub(super) specials: OnceLock<Specials>,
 }
@@ -68,7 +74,7 @@ impl Model {
         }
         drop(parked::take());
         let (model, lines) = {
-            let _unpopulated = params.untouched.then(UnpopulatedMapping::begin);
+            let _turn = Turn::take(params.processor).ok_or(LoadError::NotFirst)?;
             let raw = pointed.raw(params);
             log::capture(|| {
                 // SAFETY: the path and everything that the parameters point to outlive the call;
@@ -80,14 +86,22 @@ impl Model {
             Ok(model) => (NonNull::new(model), most_telling(&lines)),
             Err(thrown) => (None, thrown.to_string()),
         };
-        model.map(|ptr| Self { ptr, specials: OnceLock::new() }).ok_or_else(|| match parked::take() {
-            Some(source) => LoadError::Parked { path: path.into(), source },
-            None => LoadError::Refused { path: path.into(), reason },
-        })
+        let processor = params.processor;
+        model.map(|ptr| Self { ptr, processor, specials: OnceLock::new() }).ok_or_else(
+            || match parked::take() {
+                Some(source) => LoadError::Parked { path: path.into(), source },
+                None => LoadError::Refused { path: path.into(), reason },
+            },
+        )
     }
 
     pub(crate) fn as_ptr(&self) -> *mut sys::llama_model {
         self.ptr.as_ptr()
+    }
+
+    /// What computes in place of ggml's own CPU device; `None` in stock runs.
+    pub(super) const fn processor(&self) -> Option<Processor> {
+        self.processor
     }
 
     /// The model's chat template, as Jinja source.
@@ -167,59 +181,4 @@ fn most_telling(lines: &[String]) -> String {
     line.split_once("error loading model: ")
         .map_or_else(|| line.split_once(": ").map_or(line.as_str(), |(_, rest)| rest), |(_, rest)| rest)
         .to_owned()
-}
-
-type GetProcAddress = unsafe extern "C" fn(sys::ggml_backend_reg_t, *const c_char) -> *mut c_void;
-
-static LOADING: Mutex<()> = Mutex::new(());
-static ORIGINAL: Mutex<Option<GetProcAddress>> = Mutex::new(None);
-
-/// While this value lives, llama.cpp's loader maps files without populating them.
-///
-/// On a NUMA machine the loader neither populates nor reads ahead, and it gets that fact from the
-/// CPU registry. The registry is a plain mutable struct: its lookup function is replaced for the
-/// duration of one load, during which no computation runs that could make the same query.
-struct UnpopulatedMapping {
-    _exclusive: MutexGuard<'static, ()>,
-}
-
-impl UnpopulatedMapping {
-    fn begin() -> Self {
-        let exclusive = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the CPU registry is a static, writable C++ object (`ggml_backend_cpu_reg`); loads
-        // are serialised by the lock, and ggml reads the pointer only from within the load.
-        unsafe {
-            let reg = sys::ggml_backend_cpu_reg().cast::<abi::Reg>();
-            *ORIGINAL.lock().unwrap_or_else(PoisonError::into_inner) = (*reg).iface.get_proc_address;
-            (*reg).iface.get_proc_address = Some(proc_address);
-        }
-        Self { _exclusive: exclusive }
-    }
-}
-
-impl Drop for UnpopulatedMapping {
-    fn drop(&mut self) {
-        // SAFETY: as in `begin`.
-        unsafe {
-            let reg = sys::ggml_backend_cpu_reg().cast::<abi::Reg>();
-            (*reg).iface.get_proc_address = ORIGINAL.lock().unwrap_or_else(PoisonError::into_inner).take();
-        }
-    }
-}
-
-unsafe extern "C" fn proc_address(reg: sys::ggml_backend_reg_t, name: *const c_char) -> *mut c_void {
-    // SAFETY: ggml passes a zero-terminated name.
-    if unsafe { CStr::from_ptr(name) }.to_bytes() == b"ggml_backend_cpu_is_numa" {
-        return yes as *mut c_void;
-    }
-    let original = *ORIGINAL.lock().unwrap_or_else(PoisonError::into_inner);
-    match original {
-        // SAFETY: the registry's own function, with unchanged arguments.
-        Some(original) => unsafe { original(reg, name) },
-        None => std::ptr::null_mut(),
-    }
-}
-
-extern "C" fn yes() -> bool {
-    true
 }

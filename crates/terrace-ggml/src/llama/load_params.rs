@@ -1,5 +1,6 @@
 //! Parameters of a load, in Terrace's and in llama.cpp's form.
 
+use crate::backend::Processor;
 use crate::handles::{BufferTypeHandle, DeviceHandle};
 use llama_cpp_sys_2 as sys;
 use std::ffi::CString;
@@ -63,9 +64,10 @@ pub struct LoadParams {
     pub vocabulary_only: bool,
     /// Weights are read into memory instead of mapped, so the file may be written to afterwards.
     pub read: bool,
-    /// Weights are not read: the file is mapped, but none of it is populated or read ahead. For
-    /// loads whose overrides cover every tensor.
-    pub untouched: bool,
+    /// The device that holds and computes what `devices` do not; `None` means ggml's own CPU
+    /// device. With one, weights are not read: the file is mapped, but none of it is populated or
+    /// read ahead. `overrides` must place every tensor then, and `repack` has no effect.
+    pub processor: Option<Processor>,
 }
 
 /// The data that llama.cpp's parameters point to.

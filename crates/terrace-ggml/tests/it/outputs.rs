@@ -14,6 +14,7 @@ fn rows_follow_the_tokens() {
     let vocab = model.vocab().len();
     let params = ContextParams {
         kv_offload: true,
+        op_offload: true,
         context: 256,
         batch: 64,
         ubatch: 16,

@@ -22,6 +22,7 @@ pub fn run(path: &Path, generate: usize) -> Run {
     let model = Arc::new(Model::load(path, &LoadParams::default()).unwrap_or_else(|e| panic!("{e}")));
     let params = ContextParams {
         kv_offload: true,
+        op_offload: true,
         outputs: 512,
         context: 512,
         batch: 512,

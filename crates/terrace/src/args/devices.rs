@@ -1,5 +1,6 @@
 //! What lives on accelerators.
 
+use super::OnOff;
 use clap::Args;
 use terrace_engine::options::DeviceOptions;
 use terrace_ggml::llama::SplitMode;
@@ -43,6 +44,10 @@ pub struct DeviceArgs {
     /// accelerator; may be repeated [default: an eighth of what is free, at most 5 % or 512 MiB]
     #[arg(long, value_name = "[DEVICE=]SIZE", env = "TERRACE_VRAM_RESERVE", value_delimiter = ',')]
     pub vram_reserve: Vec<PerDevice<ByteSize>>,
+    /// Whether accelerators compute large batches, as of a long prompt, with weights that are in
+    /// RAM: these are copied to them for each batch
+    #[arg(long, value_name = "on|off", env = "TERRACE_OP_OFFLOAD", default_value = "on")]
+    pub op_offload: OnOff,
     /// Use the accelerators of a ggml RPC server; may be repeated
     #[arg(long, value_name = "HOST:PORT", env = "TERRACE_RPC", value_delimiter = ',')]
     pub rpc: Vec<String>,
@@ -51,8 +56,17 @@ pub struct DeviceArgs {
 impl DeviceArgs {
     /// Converts these to the engine's options.
     pub fn options(&self) -> DeviceOptions {
-        let Self { device, n_gpu_layers, cpu_moe, n_cpu_moe, split_mode, vram_budget, vram_reserve, rpc } =
-            self;
+        let Self {
+            device,
+            n_gpu_layers,
+            cpu_moe,
+            n_cpu_moe,
+            split_mode,
+            vram_budget,
+            vram_reserve,
+            op_offload,
+            rpc,
+        } = self;
         let only = match &device[..] {
             [] => None,
             [none] if none == "none" => Some(Vec::new()),
@@ -71,6 +85,7 @@ impl DeviceArgs {
             split_mode: *split_mode,
             vram_budget: ByDevice::of(vram_budget, Budget::Auto),
             vram_reserve: ByDevice::of(&reserves, None),
+            op_offload: *op_offload == OnOff::On,
         }
     }
 }

@@ -108,6 +108,7 @@ pub const ALIASES: &[Alias] = &[
     alias(&["-ctv"], Opt("cache-type-v")),
     alias(&["-kvo"], Switch("kv-offload", Some("on"))),
     alias(&["-nkvo", "--no-kv-offload"], Switch("kv-offload", Some("off"))),
+    alias(&["--no-op-offload"], Switch("op-offload", Some("off"))),
     alias(&["-fa", "--flash-attn"], Parsed("stream", flash_attention)),
     alias(&["--no-context-shift"], Always("stream")),
     no(

@@ -258,6 +258,7 @@ mod tests {
             ("run -nkvo", "run --kv-offload off"),
             ("run --no-kv-offload", "run --kv-offload off"),
             ("run -kvo", "run --kv-offload on"),
+            ("run --no-op-offload", "run --op-offload off"),
             ("run -fa on --flash-attn auto", "run"),
             ("run --no-context-shift --no-warmup --jinja -nr", "run"),
             ("run -ngl 5 -sm tensor", "run --n-gpu-layers 5 --split-mode tensor"),

@@ -17,6 +17,7 @@ pub use error::LibraryError;
 pub use layout::version;
 
 use crate::cxx::guard;
+use crate::devices::registry;
 use crate::handles::DeviceHandle;
 use crate::log;
 use crate::raw::abi;
@@ -96,7 +97,7 @@ pub fn load_backend(path: &Path) -> Result<LoadedBackend, LibraryError> {
             return Err(LibraryError::Known { path: own(), backend });
         }
         let name = CStr::from_ptr(name).to_string_lossy().into_owned();
-        abi::ggml_backend_register(registry.as_ptr());
+        registry::add(registry.as_ptr());
         let count = sys::ggml_backend_reg_dev_count(registry.as_ptr());
         let devices = (0..count).map(|index| sys::ggml_backend_reg_dev_get(registry.as_ptr(), index));
         let devices = devices.filter_map(NonNull::new).map(DeviceHandle).collect();

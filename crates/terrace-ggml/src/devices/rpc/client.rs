@@ -2,8 +2,8 @@
 
 use super::error::RpcError;
 use super::functions::function;
+use crate::devices::registry;
 use crate::handles::DeviceHandle;
-use crate::raw::abi;
 use llama_cpp_sys_2 as sys;
 use std::ffi::CString;
 use std::io::{self, ErrorKind, Read, Write};
@@ -50,7 +50,7 @@ pub fn add_rpc_server(endpoint: &str) -> Result<Vec<DeviceHandle>, RpcError> {
         let registry = NonNull::new(add(name.as_ptr()))
             .ok_or_else(|| RpcError::NoDevices { endpoint: endpoint.into() })?;
         if new {
-            abi::ggml_backend_register(registry.as_ptr());
+            registry::add(registry.as_ptr());
             known.push(endpoint.into());
         }
         let count = sys::ggml_backend_reg_dev_count(registry.as_ptr());

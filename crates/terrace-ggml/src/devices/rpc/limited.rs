@@ -1,6 +1,7 @@
 //! The CPU as a device with limited memory: allocations that do not fit are refused, and free
 //! memory is reported.
 
+use crate::handles::DeviceHandle;
 use crate::raw::abi;
 use llama_cpp_sys_2 as sys;
 use std::ffi::c_char;
@@ -28,7 +29,7 @@ pub fn processor(memory: ByteSize) -> sys::ggml_backend_dev_t {
         // (tests/abi.rs); the copies are leaked. Functions of the CPU's device use the context of
         // the device they get, which the copy shares.
         unsafe {
-            let raw = sys::ggml_backend_dev_by_type(sys::GGML_BACKEND_DEVICE_TYPE_CPU);
+            let raw = DeviceHandle::cpu().as_raw();
             let cpu = &*raw.cast::<abi::Device>();
             let buffers = &*sys::ggml_backend_dev_buffer_type(raw).cast::<abi::BufferType>();
             let own = Box::leak(Box::new(abi::Device {

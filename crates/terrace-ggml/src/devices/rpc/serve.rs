@@ -3,6 +3,7 @@
 use super::error::RpcError;
 use super::functions::function;
 use super::limited;
+use crate::handles::DeviceHandle;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CString, c_char};
 use terrace_model::ByteSize;
@@ -25,8 +26,7 @@ pub fn serve_rpc(endpoint: &str, threads: usize, memory: Option<ByteSize>) -> Rp
     let Ok(name) = CString::new(endpoint) else { return RpcError::Address { endpoint: endpoint.into() } };
     let mut device = match memory {
         Some(memory) => limited::processor(memory),
-        // SAFETY: the CPU is always a device.
-        None => unsafe { sys::ggml_backend_dev_by_type(sys::GGML_BACKEND_DEVICE_TYPE_CPU) },
+        None => DeviceHandle::cpu().as_raw(),
     };
     // SAFETY: a C string, no cache, and one live device, all of which outlive the call.
     unsafe { start(name.as_ptr(), std::ptr::null(), threads, 1, &raw mut device) };

@@ -14,6 +14,9 @@ pub enum ContextError {
         /// llama.cpp's reason.
         reason: String,
     },
+    /// A device of type CPU that was loaded from a library stands before the one that is linked.
+    #[error("ggml's first CPU device is not the one that this program was built with")]
+    NotFirst,
     /// More logits were requested than the context has reserved memory for.
     #[error("logits of {asked} tokens requested at once, but the context was made for {most}")]
     Outputs {

@@ -11,6 +11,7 @@ use super::observer::{Observer, Observing};
 use super::token::Token;
 use crate::backend::parked;
 use crate::cxx::{CxxError, calls, guard, guard_assertions};
+use crate::devices::registry::Turn;
 use crate::log;
 use llama_cpp_sys_2 as sys;
 use std::ffi::c_void;
@@ -86,10 +87,12 @@ impl Context {
             raw.cb_eval_user_data = (&raw mut **observer).cast();
         }
         drop(parked::take());
+        let turn = Turn::take(model.processor()).ok_or(ContextError::NotFirst)?;
         let (ptr, lines) = log::capture(|| {
             // SAFETY: the model is alive and outlives the context (the Arc).
             guard_assertions(|| unsafe { calls::llama_init_from_model(model.as_ptr(), raw) })
         });
+        drop(turn);
         let (ptr, reason) = match ptr {
             Ok(ptr) => (NonNull::new(ptr), first_line(&lines)),
             Err(thrown) => (None, thrown.to_string()),

@@ -5,7 +5,7 @@ use llama_cpp_sys_2 as sys;
 /// Whether attention runs as one fused operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlashAttention {
-    /// llama.cpp decides. It declines if a device other than the CPU would compute it.
+    /// llama.cpp decides. It declines if a layer's device does not compute it.
     Auto,
     /// Always fused.
     On,
@@ -32,6 +32,9 @@ pub struct ContextParams {
     /// Whether keys and values are stored, and attention is computed, on the devices of their
     /// layers.
     pub kv_offload: bool,
+    /// Whether devices compute large batches of weights in main memory, which are copied to them for
+    /// each graph.
+    pub op_offload: bool,
     /// Maximum number of sequences.
     pub sequences: u32,
     /// Whether all sequences share one cache of `context` tokens, and may share tokens in it.
@@ -89,6 +92,7 @@ impl ContextParams {
             FlashAttention::On => sys::LLAMA_FLASH_ATTN_TYPE_ENABLED,
         };
         raw.offload_kqv = self.kv_offload;
+        raw.op_offload = self.op_offload;
         raw.type_k = self.k_type.as_raw();
         raw.type_v = self.v_type.as_raw();
         raw

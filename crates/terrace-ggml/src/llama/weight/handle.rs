@@ -2,7 +2,7 @@
 
 use super::stored::{Stored, is_stored};
 use crate::cxx::{calls, copies, guard};
-use crate::handles::BufferTypeHandle;
+use crate::handles::{BufferTypeHandle, DeviceHandle};
 use crate::llama::load::Model;
 use crate::memory::{Pages, SLACK};
 use crate::raw::owned::OwnedBuffer;
@@ -159,7 +159,7 @@ impl Weight {
                 Some(buft) => sys::ggml_backend_buft_get_device(buft.as_raw()),
                 None => std::ptr::null_mut(),
             };
-            let cpu = sys::ggml_backend_dev_by_type(sys::GGML_BACKEND_DEVICE_TYPE_CPU);
+            let cpu = DeviceHandle::cpu().as_raw();
             let device = if device.is_null() { cpu } else { device };
             if !sys::ggml_backend_dev_supports_op(device, product) {
                 return false;

@@ -1,0 +1,152 @@
+//! With a device in ggml's scheduler, Terrace's graphs fall into no more pieces than stock
+//! llama.cpp's, and no fewer of their nodes run on the device.
+//!
+//! The device is a stand-in that computes with the CPU's kernels and asks for large batches as GPUs
+//! do, so tokens are equal as well.
+
+use crate::reloading::{self, dir, load, write};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use terrace_backend::HotUpdate;
+use terrace_engine::options::{DeviceOptions, HotOptions};
+use terrace_engine::{HotCacheChoice, Options};
+use terrace_ggml::devices::{BufferTypeHandle, DeviceHandle};
+use terrace_ggml::llama::{
+    CacheType, Context, ContextParams, FlashAttention, LoadParams, Model, Sampling, Token,
+};
+use terrace_ggml::testing::splits::{self, Split};
+use terrace_ggml::testing::stand_in::{LARGE_BATCH, stand_in};
+use terrace_model::ByteSize;
+use terrace_plan::Manage;
+use terrace_testkit::{Arch, Spec};
+
+const TEXT: &str = "The water goes down from one terrace to the next, and the rice grows in all of them; \
+                    whoever walks along their borders sees the sky in each, and the hills upside down. ";
+const STEPS: usize = 4;
+
+/// What was computed, and how.
+struct Run {
+    tokens: Vec<i32>,
+    prefill: Vec<Split>,
+    decode: Vec<Split>,
+}
+
+/// Puts the graphs of a run together: the first is the prompt's, the last is a single token's.
+fn run(tokens: Vec<i32>) -> Run {
+    let mut graphs = splits::take();
+    assert!(graphs.len() > 1, "{graphs:?}");
+    let decode = graphs.pop().unwrap();
+    Run { tokens, prefill: graphs.swap_remove(0), decode }
+}
+
+fn device() -> DeviceHandle {
+    terrace_testkit::needs_own_process();
+    // SAFETY: the only thread of this process that reads the environment.
+    unsafe { splits::record() };
+    stand_in(ByteSize::gib(1))
+}
+
+/// Stock llama.cpp with `layers` layers on the device, and experts of all layers in RAM if asked.
+fn stock(path: &Path, layers: u32, experts_in_ram: bool) -> Run {
+    let experts = (r"\.ffn_(up|down|gate|gate_up)_(ch|)exps".to_owned(), BufferTypeHandle::cpu());
+    let overrides = experts_in_ram.then_some(experts).into_iter().collect();
+    let params = LoadParams { devices: vec![(device(), layers)], overrides, ..LoadParams::default() };
+    let model = Arc::new(Model::load(path, &params).unwrap());
+    let params = ContextParams {
+        kv_offload: true,
+        op_offload: true,
+        context: 256,
+        batch: 256,
+        ubatch: 256,
+        outputs: 1,
+        threads: 1,
+        threads_batch: 1,
+        flash_attention: FlashAttention::Auto,
+        sequences: 1,
+        unified: true,
+        k_type: CacheType::F16,
+        v_type: CacheType::F16,
+    };
+    let mut tokens = model.vocab().tokenize(TEXT, true, false).unwrap();
+    assert!(tokens.len() >= usize::try_from(LARGE_BATCH).unwrap(), "{}", tokens.len());
+    let mut context = Context::new(model, &params, Arc::new(AtomicBool::new(false))).unwrap();
+    splits::take();
+    let mut chosen = Vec::new();
+    for _ in 0..STEPS {
+        context.decode(&mut tokens).unwrap();
+        let logits = context.logits().unwrap();
+        let best = (0..logits.len()).rev().max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap();
+        chosen.push(i32::try_from(best).unwrap());
+        tokens = vec![Token(i32::try_from(best).unwrap())];
+    }
+    run(chosen)
+}
+
+/// Terrace with `layers` layers on the device.
+fn terrace(model: &Path, layers: u32, manage: Manage, hot: HotCacheChoice) -> Run {
+    device();
+    let base = reloading::options(model, manage);
+    let mut engine = load(Options {
+        devices: DeviceOptions { layers: Some(layers), ..base.devices },
+        hot: HotOptions { cache: hot, update: HotUpdate::Bytes(ByteSize::mib(4)), ..base.hot },
+        ..base
+    });
+    let tokens = engine.tokenize(TEXT, true, false).unwrap();
+    let mut session = engine.session();
+    splits::take();
+    let go_on = &mut |_: &[u8]| std::ops::ControlFlow::Continue(());
+    let generation = engine.generate(&mut session, &tokens, Some(STEPS), &Sampling::greedy(), go_on).unwrap();
+    run(generation.tokens)
+}
+
+/// Number of nodes on the device.
+fn there(graph: &[Split]) -> usize {
+    graph.iter().filter(|split| split.device == "GPU0").map(|split| split.nodes.len()).sum()
+}
+
+fn devices(graph: &[Split]) -> Vec<&str> {
+    graph.iter().map(|split| split.device.as_str()).collect()
+}
+
+fn compare(name: &str, ours: &Run, stock: &Run) {
+    assert_eq!(ours.tokens, stock.tokens, "{name}");
+    for (phase, ours, stock) in
+        [("prefill", &ours.prefill, &stock.prefill), ("decode", &ours.decode, &stock.decode)]
+    {
+        eprintln!(
+            "{name}, {phase}: {} pieces, {} nodes on the device; stock: {}, {}",
+            ours.len(),
+            there(ours),
+            stock.len(),
+            there(stock)
+        );
+        assert!(
+            ours.len() <= stock.len(),
+            "{name}, {phase}: {:?}; stock {:?}",
+            devices(ours),
+            devices(stock)
+        );
+        assert!(there(ours) >= there(stock), "{name}, {phase}: {ours:?}; stock {stock:?}");
+        assert!(ours.iter().all(|split| split.device != "CPU"), "{name}, {phase}: {:?}", devices(ours));
+    }
+}
+
+mod layers_on_a_device {
+    use terrace_testkit::Arch;
+    terrace_testkit::each!(super::layers: qwen3moe = Arch::Qwen3Moe, gpt_oss = Arch::GptOss, llama = Arch::Llama, gemma4 = Arch::Gemma4, qwen3next = Arch::Qwen3Next);
+}
+
+/// `-ngl` 0, half, and all, with weights in RAM.
+fn layers(arch: Arch) {
+    let dir = dir();
+    let model = write(&Spec::new(arch), dir.path().join("model.gguf"));
+    for layers in [0, 2, 99] {
+        let stock = stock(&model, layers, false);
+        if layers == 0 {
+            assert!(there(&stock.prefill) > 0, "nothing is offloaded");
+        }
+        let ours = terrace(&model, layers, Manage::None, HotCacheChoice::Off);
+        compare(&format!("{arch}, {layers} layers"), &ours, &stock);
+    }
+}

@@ -1,0 +1,197 @@
+//! A device of type GPU that is this machine's CPU with buffers that no other device may touch. It
+//! asks for large batches as real GPUs do, so that what ggml's scheduler does with one can be
+//! tested without one. It computes with the CPU's kernels on one thread.
+
+use crate::devices::registry;
+use crate::handles::DeviceHandle;
+use crate::raw::abi;
+use llama_cpp_sys_2 as sys;
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr::NonNull;
+use std::sync::OnceLock;
+use terrace_model::ByteSize;
+
+/// Its name, and its driver's.
+const NAME: &std::ffi::CStr = c"GPU0";
+const DRIVER: &std::ffi::CStr = c"STAND-IN";
+/// Tokens from which GPUs ask for operations (`op_offload_min_batch_size` of ggml's drivers).
+pub const LARGE_BATCH: i64 = 32;
+
+struct StandIn {
+    memory: usize,
+    cpu: abi::DeviceInterface,
+    device: NonNull<abi::Device>,
+    buffers: NonNull<abi::BufferType>,
+}
+
+// SAFETY: both are leaked and written to only before they are shared.
+unsafe impl Send for StandIn {}
+// SAFETY: as above.
+unsafe impl Sync for StandIn {}
+
+static STAND_IN: OnceLock<StandIn> = OnceLock::new();
+
+/// Adds the device to ggml's list, once per process, and returns it. It reports `memory` bytes, all
+/// of them free.
+pub fn stand_in(memory: ByteSize) -> DeviceHandle {
+    let device = STAND_IN.get_or_init(|| make(memory)).device;
+    DeviceHandle(device.cast())
+}
+
+fn make(memory: ByteSize) -> StandIn {
+    let cpu = DeviceHandle::cpu();
+    // SAFETY: the CPU's device and buffer type are static and laid out as `abi` says
+    // (tests/abi.rs); the copies are leaked. The CPU's functions use the context of the device they
+    // get, which the copy shares; its buffer type has none.
+    unsafe {
+        let original = &*cpu.as_raw().cast::<abi::Device>();
+        let buffers = &*cpu.buffer_type().as_raw().cast::<abi::BufferType>();
+        let device = Box::leak(Box::new(abi::Device {
+            iface: abi::DeviceInterface {
+                get_name: Some(device_name),
+                get_description: Some(device_name),
+                get_memory: Some(get_memory),
+                get_type: Some(get_type),
+                get_props: Some(get_props),
+                init_backend: Some(init_backend),
+                get_buffer_type: Some(get_buffer_type),
+                buffer_from_host_ptr: None,
+                supports_buft: Some(supports_buft),
+                offload_op: Some(offload_op),
+                ..original.iface
+            },
+            reg: std::ptr::null_mut(),
+            context: original.context,
+        }));
+        let device = NonNull::from(device);
+        let own_buffers = Box::leak(Box::new(abi::BufferType {
+            iface: abi::BufferTypeInterface {
+                get_name: Some(buffers_name),
+                is_host: Some(is_host),
+                ..buffers.iface
+            },
+            device: device.as_ptr().cast(),
+            context: buffers.context,
+        }));
+        let registry = Box::leak(Box::new(abi::Reg {
+            api_version: abi::API_VERSION,
+            iface: abi::RegInterface {
+                get_name: Some(registry_name),
+                get_device_count: Some(device_count),
+                get_device: Some(get_device),
+                get_proc_address: Some(no_address),
+            },
+            context: device.as_ptr().cast(),
+        }));
+        (*device.as_ptr()).reg = (&raw mut *registry).cast();
+        let made = StandIn {
+            memory: usize::try_from(memory.bytes()).unwrap_or(usize::MAX),
+            cpu: original.iface,
+            device,
+            buffers: NonNull::from(own_buffers),
+        };
+        registry::add((&raw mut *registry).cast());
+        made
+    }
+}
+
+fn this() -> &'static StandIn {
+    STAND_IN.wait()
+}
+
+unsafe extern "C" fn device_name(_: sys::ggml_backend_dev_t) -> *const c_char {
+    NAME.as_ptr()
+}
+
+unsafe extern "C" fn backend_name(_: sys::ggml_backend_t) -> *const c_char {
+    NAME.as_ptr()
+}
+
+unsafe extern "C" fn buffers_name(_: sys::ggml_backend_buffer_type_t) -> *const c_char {
+    NAME.as_ptr()
+}
+
+unsafe extern "C" fn registry_name(_: sys::ggml_backend_reg_t) -> *const c_char {
+    DRIVER.as_ptr()
+}
+
+unsafe extern "C" fn device_count(_: sys::ggml_backend_reg_t) -> usize {
+    1
+}
+
+unsafe extern "C" fn get_device(registry: sys::ggml_backend_reg_t, _: usize) -> sys::ggml_backend_dev_t {
+    // SAFETY: the registry of `make`, whose context is the device.
+    unsafe { (*registry.cast::<abi::Reg>()).context.cast() }
+}
+
+unsafe extern "C" fn no_address(_: sys::ggml_backend_reg_t, _: *const c_char) -> *mut c_void {
+    std::ptr::null_mut()
+}
+
+unsafe extern "C" fn get_memory(_: sys::ggml_backend_dev_t, free: *mut usize, total: *mut usize) {
+    // SAFETY: ggml passes places for two numbers.
+    unsafe { (*free, *total) = (this().memory, this().memory) };
+}
+
+unsafe extern "C" fn get_type(_: sys::ggml_backend_dev_t) -> sys::ggml_backend_dev_type {
+    sys::GGML_BACKEND_DEVICE_TYPE_GPU
+}
+
+unsafe extern "C" fn get_props(device: sys::ggml_backend_dev_t, props: *mut sys::ggml_backend_dev_props) {
+    // SAFETY: a valid out-pointer; all-zero is a valid value of this plain struct.
+    unsafe {
+        let mut filled: sys::ggml_backend_dev_props = std::mem::zeroed();
+        (filled.name, filled.description) = (device_name(device), device_name(device));
+        (filled.memory_free, filled.memory_total) = (this().memory, this().memory);
+        filled.type_ = sys::GGML_BACKEND_DEVICE_TYPE_GPU;
+        filled.caps.mmap_support = true;
+        *props = filled;
+    }
+}
+
+unsafe extern "C" fn init_backend(
+    device: sys::ggml_backend_dev_t,
+    params: *const c_char,
+) -> sys::ggml_backend_t {
+    let Some(init) = this().cpu.init_backend else { return std::ptr::null_mut() };
+    // SAFETY: the CPU's own function; the backend that it returns is live, laid out as `abi` says,
+    // and used by nothing else yet.
+    unsafe {
+        let backend = init(device, params);
+        if !backend.is_null() {
+            sys::ggml_backend_cpu_set_n_threads(backend, 1 as c_int);
+            let backend = backend.cast::<abi::Backend>();
+            (*backend).device = device;
+            (*backend).iface.get_name = Some(backend_name);
+        }
+        backend
+    }
+}
+
+unsafe extern "C" fn get_buffer_type(_: sys::ggml_backend_dev_t) -> sys::ggml_backend_buffer_type_t {
+    this().buffers.as_ptr().cast()
+}
+
+unsafe extern "C" fn is_host(_: sys::ggml_backend_buffer_type_t) -> bool {
+    false
+}
+
+unsafe extern "C" fn supports_buft(
+    _: sys::ggml_backend_dev_t,
+    buffers: sys::ggml_backend_buffer_type_t,
+) -> bool {
+    buffers == this().buffers.as_ptr().cast()
+}
+
+/// As ggml's drivers for GPUs answer (`get_op_batch_size`).
+unsafe extern "C" fn offload_op(_: sys::ggml_backend_dev_t, op: *const sys::ggml_tensor) -> bool {
+    // SAFETY: an initialised node.
+    let (ne, op) = unsafe { ((*op).ne, (*op).op) };
+    let batch = match op {
+        sys::GGML_OP_GET_ROWS => 0,
+        sys::GGML_OP_MUL_MAT => ne[1],
+        sys::GGML_OP_MUL_MAT_ID | sys::GGML_OP_ROPE | sys::GGML_OP_ROPE_BACK => ne[2],
+        _ => ne[1] * ne[2] * ne[3],
+    };
+    batch >= LARGE_BATCH
+}
