@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use terrace_backend::HotUpdate;
-use terrace_engine::options::{DeviceOptions, HotOptions};
+use terrace_engine::options::{DeviceOptions, HotOptions, PlacementOptions};
 use terrace_engine::{HotCacheChoice, Options};
 use terrace_ggml::devices::{BufferTypeHandle, DeviceHandle};
 use terrace_ggml::llama::{
@@ -24,6 +24,8 @@ use terrace_testkit::{Arch, Spec};
 const TEXT: &str = "The water goes down from one terrace to the next, and the rice grows in all of them; \
                     whoever walks along their borders sees the sky in each, and the hills upside down. ";
 const STEPS: usize = 4;
+/// The tensors that llama.cpp's `--cpu-moe` keeps in RAM.
+const EXPERTS: &str = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps";
 
 /// What was computed, and how.
 struct Run {
@@ -49,7 +51,7 @@ fn device() -> DeviceHandle {
 
 /// Stock llama.cpp with `layers` layers on the device, and experts of all layers in RAM if asked.
 fn stock(path: &Path, layers: u32, experts_in_ram: bool) -> Run {
-    let experts = (r"\.ffn_(up|down|gate|gate_up)_(ch|)exps".to_owned(), BufferTypeHandle::cpu());
+    let experts = (EXPERTS.to_owned(), BufferTypeHandle::cpu());
     let overrides = experts_in_ram.then_some(experts).into_iter().collect();
     let params = LoadParams { devices: vec![(device(), layers)], overrides, ..LoadParams::default() };
     let model = Arc::new(Model::load(path, &params).unwrap());
@@ -80,18 +82,21 @@ fn stock(path: &Path, layers: u32, experts_in_ram: bool) -> Run {
         chosen.push(i32::try_from(best).unwrap());
         tokens = vec![Token(i32::try_from(best).unwrap())];
     }
-    run(chosen)
+    let run = run(chosen);
+    // Terrace, which the process may have used before, is no part of it.
+    assert!(run.decode.iter().all(|split| split.device != "TERRACE"), "{:?}", devices(&run.decode));
+    run
 }
 
-/// Terrace with `layers` layers on the device.
-fn terrace(model: &Path, layers: u32, manage: Manage, hot: HotCacheChoice) -> Run {
-    device();
+/// Options of a run with `layers` layers on the device.
+fn options(model: &Path, layers: u32, manage: Manage) -> Options {
     let base = reloading::options(model, manage);
-    let mut engine = load(Options {
-        devices: DeviceOptions { layers: Some(layers), ..base.devices },
-        hot: HotOptions { cache: hot, update: HotUpdate::Bytes(ByteSize::mib(4)), ..base.hot },
-        ..base
-    });
+    Options { devices: DeviceOptions { layers: Some(layers), ..base.devices }, ..base }
+}
+
+fn terrace(options: Options) -> Run {
+    device();
+    let mut engine = load(options);
     let tokens = engine.tokenize(TEXT, true, false).unwrap();
     let mut session = engine.session();
     splits::take();
@@ -110,6 +115,15 @@ fn devices(graph: &[Split]) -> Vec<&str> {
 }
 
 fn compare(name: &str, ours: &Run, stock: &Run) {
+    fewer_pieces(name, ours, stock);
+    for (phase, ours, stock) in
+        [("prefill", &ours.prefill, &stock.prefill), ("decode", &ours.decode, &stock.decode)]
+    {
+        assert!(there(ours) >= there(stock), "{name}, {phase}: {ours:?}; stock {stock:?}");
+    }
+}
+
+fn fewer_pieces(name: &str, ours: &Run, stock: &Run) {
     assert_eq!(ours.tokens, stock.tokens, "{name}");
     for (phase, ours, stock) in
         [("prefill", &ours.prefill, &stock.prefill), ("decode", &ours.decode, &stock.decode)]
@@ -127,7 +141,6 @@ fn compare(name: &str, ours: &Run, stock: &Run) {
             devices(ours),
             devices(stock)
         );
-        assert!(there(ours) >= there(stock), "{name}, {phase}: {ours:?}; stock {stock:?}");
         assert!(ours.iter().all(|split| split.device != "CPU"), "{name}, {phase}: {:?}", devices(ours));
     }
 }
@@ -146,7 +159,31 @@ fn layers(arch: Arch) {
         if layers == 0 {
             assert!(there(&stock.prefill) > 0, "nothing is offloaded");
         }
-        let ours = terrace(&model, layers, Manage::None, HotCacheChoice::Off);
+        let ours = terrace(options(&model, layers, Manage::None));
         compare(&format!("{arch}, {layers} layers"), &ours, &stock);
     }
+}
+
+mod experts_in_ram {
+    use terrace_testkit::Arch;
+    terrace_testkit::each!(super::experts: qwen3moe = Arch::Qwen3Moe, gpt_oss = Arch::GptOss);
+}
+
+/// All layers on the device except their experts, as with `--cpu-moe`; and experts streamed, with
+/// copies of some on the device. Streamed experts are not offered to devices in large batches.
+fn experts(arch: Arch) {
+    let dir = dir();
+    let model = write(&Spec::new(arch), dir.path().join("model.gguf"));
+    let expected = stock(&model, 99, true);
+    let base = options(&model, 99, Manage::None);
+    let rules = vec![format!("{EXPERTS}=ram").parse().unwrap()];
+    let kept = terrace(Options { placement: PlacementOptions { rules, ..base.placement }, ..base });
+    compare(&format!("{arch}, experts in RAM"), &kept, &expected);
+
+    let expected = stock(&model, 0, true);
+    let base = options(&model, 0, Manage::Experts);
+    let cache = HotCacheChoice::Bytes(ByteSize::mib(4));
+    let hot = HotOptions { cache, update: HotUpdate::Bytes(ByteSize::mib(4)), ..base.hot };
+    let streamed = terrace(Options { hot, ..base });
+    fewer_pieces(&format!("{arch}, experts streamed and copied"), &streamed, &expected);
 }

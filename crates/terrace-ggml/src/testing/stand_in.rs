@@ -1,6 +1,7 @@
 //! A device of type GPU that is this machine's CPU with buffers that no other device may touch. It
 //! asks for large batches as real GPUs do, so that what ggml's scheduler does with one can be
-//! tested without one. It computes with the CPU's kernels on one thread.
+//! tested without one. It has pinned memory of its own kind, as GPUs have: activations beside it
+//! lie there. It computes with the CPU's kernels on one thread.
 
 use crate::devices::registry;
 use crate::handles::DeviceHandle;
@@ -22,9 +23,10 @@ struct StandIn {
     cpu: abi::DeviceInterface,
     device: NonNull<abi::Device>,
     buffers: NonNull<abi::BufferType>,
+    pinned: NonNull<abi::BufferType>,
 }
 
-// SAFETY: both are leaked and written to only before they are shared.
+// SAFETY: all three are leaked and written to only before they are shared.
 unsafe impl Send for StandIn {}
 // SAFETY: as above.
 unsafe impl Sync for StandIn {}
@@ -55,6 +57,7 @@ fn make(memory: ByteSize) -> StandIn {
                 get_props: Some(get_props),
                 init_backend: Some(init_backend),
                 get_buffer_type: Some(get_buffer_type),
+                get_host_buffer_type: Some(get_pinned),
                 buffer_from_host_ptr: None,
                 supports_buft: Some(supports_buft),
                 offload_op: Some(offload_op),
@@ -70,6 +73,11 @@ fn make(memory: ByteSize) -> StandIn {
                 is_host: Some(is_host),
                 ..buffers.iface
             },
+            device: device.as_ptr().cast(),
+            context: buffers.context,
+        }));
+        let pinned = Box::leak(Box::new(abi::BufferType {
+            iface: abi::BufferTypeInterface { get_name: Some(pinned_name), ..buffers.iface },
             device: device.as_ptr().cast(),
             context: buffers.context,
         }));
@@ -89,6 +97,7 @@ fn make(memory: ByteSize) -> StandIn {
             cpu: original.iface,
             device,
             buffers: NonNull::from(own_buffers),
+            pinned: NonNull::from(pinned),
         };
         registry::add((&raw mut *registry).cast());
         made
@@ -109,6 +118,10 @@ unsafe extern "C" fn backend_name(_: sys::ggml_backend_t) -> *const c_char {
 
 unsafe extern "C" fn buffers_name(_: sys::ggml_backend_buffer_type_t) -> *const c_char {
     NAME.as_ptr()
+}
+
+unsafe extern "C" fn pinned_name(_: sys::ggml_backend_buffer_type_t) -> *const c_char {
+    c"GPU0_Host".as_ptr()
 }
 
 unsafe extern "C" fn registry_name(_: sys::ggml_backend_reg_t) -> *const c_char {
@@ -170,6 +183,10 @@ unsafe extern "C" fn init_backend(
 
 unsafe extern "C" fn get_buffer_type(_: sys::ggml_backend_dev_t) -> sys::ggml_backend_buffer_type_t {
     this().buffers.as_ptr().cast()
+}
+
+unsafe extern "C" fn get_pinned(_: sys::ggml_backend_dev_t) -> sys::ggml_backend_buffer_type_t {
+    this().pinned.as_ptr().cast()
 }
 
 unsafe extern "C" fn is_host(_: sys::ggml_backend_buffer_type_t) -> bool {
