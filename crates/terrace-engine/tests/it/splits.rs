@@ -9,8 +9,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use terrace_backend::HotUpdate;
+use terrace_engine::Options;
 use terrace_engine::options::{DeviceOptions, HotOptions, PlacementOptions};
-use terrace_engine::{HotCacheChoice, Options};
 use terrace_ggml::devices::{BufferTypeHandle, DeviceHandle};
 use terrace_ggml::llama::{
     CacheType, Context, ContextParams, FlashAttention, LoadParams, Model, Sampling, Token,
@@ -18,7 +18,7 @@ use terrace_ggml::llama::{
 use terrace_ggml::testing::splits::{self, Split};
 use terrace_ggml::testing::stand_in::{LARGE_BATCH, stand_in};
 use terrace_model::ByteSize;
-use terrace_plan::Manage;
+use terrace_plan::{ByDevice, HotSize, Manage};
 use terrace_testkit::{Arch, Spec};
 
 const TEXT: &str = "The water goes down from one terrace to the next, and the rice grows in all of them; \
@@ -91,7 +91,11 @@ fn stock(path: &Path, layers: u32, experts_in_ram: bool) -> Run {
 /// Options of a run with `layers` layers on the device.
 fn options(model: &Path, layers: u32, manage: Manage) -> Options {
     let base = reloading::options(model, manage);
-    Options { devices: DeviceOptions { layers: Some(layers), ..base.devices }, ..base }
+    Options {
+        devices: DeviceOptions { layers: Some(layers), ..base.devices },
+        hot: HotOptions { cache: ByDevice::all(HotSize::Off), ..base.hot },
+        ..base
+    }
 }
 
 fn terrace(options: Options) -> Run {
@@ -182,7 +186,7 @@ fn experts(arch: Arch) {
 
     let expected = stock(&model, 0, true);
     let base = options(&model, 0, Manage::Experts);
-    let cache = HotCacheChoice::Bytes(ByteSize::mib(4));
+    let cache = ByDevice::all(HotSize::Bytes(ByteSize::mib(4)));
     let hot = HotOptions { cache, update: HotUpdate::Bytes(ByteSize::mib(4)), ..base.hot };
     let streamed = terrace(Options { hot, ..base });
     fewer_pieces(&format!("{arch}, experts streamed and copied"), &streamed, &expected);
