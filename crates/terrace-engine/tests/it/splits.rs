@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use terrace_backend::HotUpdate;
 use terrace_engine::Options;
-use terrace_engine::options::{DeviceOptions, HotOptions, PlacementOptions};
+use terrace_engine::options::{DeviceOptions, HotOptions};
 use terrace_ggml::devices::{BufferTypeHandle, DeviceHandle};
 use terrace_ggml::llama::{
     CacheType, Context, ContextParams, FlashAttention, LoadParams, Model, Sampling, Token,
@@ -180,8 +180,8 @@ fn experts(arch: Arch) {
     let model = write(&Spec::new(arch), dir.path().join("model.gguf"));
     let expected = stock(&model, 99, true);
     let base = options(&model, 99, Manage::None);
-    let rules = vec![format!("{EXPERTS}=ram").parse().unwrap()];
-    let kept = terrace(Options { placement: PlacementOptions { rules, ..base.placement }, ..base });
+    let devices = DeviceOptions { host_experts: u32::MAX, ..base.devices };
+    let kept = terrace(Options { devices, ..base });
     compare(&format!("{arch}, experts in RAM"), &kept, &expected);
 
     let expected = stock(&model, 0, true);
