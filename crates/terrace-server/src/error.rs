@@ -5,6 +5,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use terrace_engine::serving::Refused;
 use terrace_engine::{ChatTemplateError, EngineError, ReloadError};
+use terrace_model::printable;
 
 /// Why a request is not answered.
 #[derive(Debug)]
@@ -31,7 +32,8 @@ const RETRY_LOADING: u32 = 1;
 
 impl ApiError {
     fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
-        let message = shortened(message.into());
+        // One line, whatever text of the client it quotes: it goes to logs and terminals, too.
+        let message = printable(&shortened(message.into()));
         Self { status, kind, code: None, param: None, message, retry_after: None }
     }
 
@@ -259,6 +261,13 @@ mod tests {
         let error = ApiError::unsupported(&long, format!("unknown field `{long}`"));
         assert!(error.body().to_string().len() < 3 * MESSAGE, "{}", error.message().len());
         assert!(error.message().starts_with("unknown field `ä"));
+    }
+
+    #[test]
+    fn messages_are_one_line_whatever_they_quote() {
+        let error = ApiError::unsupported("a\nb", "unknown field `a\nb\u{1b}[2J`");
+        assert_eq!(error.message(), "unknown field `a\\nb\\u{1b}[2J`");
+        assert_eq!(error.body()["error"]["param"], "a\nb");
     }
 
     #[test]
