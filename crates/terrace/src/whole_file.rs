@@ -14,7 +14,7 @@ pub fn write(path: &Path, text: &str) -> Result<(), CliError> {
     write_bytes(path, text.as_bytes())
 }
 
-/// Writes bytes to `path`, as [`write`] does.
+/// Writes bytes to `path`, as [`write()`] does.
 ///
 /// # Errors
 /// Errors of the system, with the path.

@@ -6,7 +6,7 @@ use super::parts::HotCopies;
 use crate::model::class::{TensorClass, classify_all};
 use crate::model::selection::{Managed, Selection};
 use std::collections::{BTreeMap, BTreeSet};
-use terrace_model::{ByteSize, ModelFile, printable};
+use terrace_model::{ByteSize, ModelFile, Name, TensorInfo, printable};
 
 /// Weights on devices.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -27,7 +27,7 @@ impl OnDevices {
     ///
     /// # Errors
     /// If the layers on devices are in an order that llama.cpp does not support.
-    pub(crate) fn of(model: &ModelFile, decided: &Decided) -> Result<Self, FileError> {
+    pub(crate) fn of<'a>(model: &'a ModelFile, decided: &Decided) -> Result<Self, FileError> {
         let mut this = Self::default();
         for (index, home) in decided.homes.iter().enumerate() {
             match home {
@@ -46,8 +46,18 @@ impl OnDevices {
             ids.into_iter().collect()
         };
         let classes = classify_all(model);
+        // Biases and scales stay with the experts that they belong to: a graph would otherwise change
+        // devices between a product and its bias.
+        let of_role = |tensor: &'a TensorInfo| {
+            let name = Name::of(&tensor.name);
+            (name.layer, name.role)
+        };
+        let of_experts =
+            model.tensors.iter().zip(&classes).filter(|(_, class)| **class == TensorClass::Expert);
+        let experts: BTreeMap<_, u64> =
+            of_experts.map(|(tensor, _)| (of_role(tensor), tensor.shape.0[2])).collect();
         for (index, tensor) in model.tensors.iter().enumerate() {
-            let is_expert = classes[index] == TensorClass::Expert;
+            let experts = experts.get(&of_role(tensor)).copied();
             let place = match tensor.layer() {
                 Some(layer) => blocks.binary_search(&layer.0).ok(),
                 // The embedding table is read by row, in RAM.
@@ -57,9 +67,8 @@ impl OnDevices {
             let home = |place: usize| Some((place, decided.homes.get(place)?.as_ref()?));
             let Some((place, device)) = place.and_then(home) else { continue };
             let held = decided.on_device.get(place).copied().unwrap_or(0);
-            let all = tensor.shape.0[2];
             // If the device holds only a part of the experts, those are copies.
-            if !is_expert || u64::from(held) >= all {
+            if experts.is_none_or(|all| u64::from(held) >= all) {
                 this.of_layers.insert(index);
             } else if held > 0 {
                 let copies = HotCopies { device: device.clone(), layer: blocks[place], slots: held };

@@ -46,7 +46,7 @@ pub struct Wishes {
     /// Memory of each device for weights and context.
     pub vram_budget: ByDevice<Budget>,
     /// Memory that stays free on each device with an automatic budget; `None` means as
-    /// [`device_room`] says.
+    /// `device_room` says.
     pub vram_reserve: ByDevice<Option<ByteSize>>,
     /// Number of layers on devices, counted from the last, the output head included. `None` means
     /// as many as make the run faster.

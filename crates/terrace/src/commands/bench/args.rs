@@ -22,9 +22,9 @@ pub struct BenchArgs {
     #[arg(short, long, value_name = "R", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub repetitions: u32,
     /// Compare with stock llama.cpp in the same binary, in alternating runs: cpu, full (everything
-    /// on accelerators), cpu-moe, n-cpu-moe[:N], ngl[:N], best (of those four, what is fastest
-    /// where all does not fit), or auto: cpu, and best if there is an accelerator. Numbers that are
-    /// not given are searched for
+    /// on accelerators), cpu-moe, n-cpu-moe or n-cpu-moe:N, ngl or ngl:N, best (of those four, what
+    /// is fastest where all does not fit), or auto: cpu, and best if there is an accelerator.
+    /// Numbers that are not given are searched for
     #[arg(long, value_name = "LIST", num_args = 0..=1, require_equals = true, default_missing_value = "auto")]
     pub baseline: Option<Baselines>,
     /// Where tokens differ because an accelerator rounds differently: how much the logits after the
