@@ -1,10 +1,10 @@
 //! Errors of planning.
 
-use crate::machine::ProfileError;
+use crate::machine::{DeviceProfile, ProfileError};
 use crate::plan::file::FileError;
 use crate::rules::RuleError;
 use std::fmt;
-use terrace_model::ByteSize;
+use terrace_model::{ByteSize, printable};
 
 /// Why a model cannot run as requested. Errors of memory name the smallest budget that would do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -80,6 +80,14 @@ pub enum PlanError {
         /// The most similar name in the model.
         nearest: Option<String>,
     },
+}
+
+impl PlanError {
+    /// The machine has these devices, and none of this name. Both come from files.
+    pub(crate) fn no_device<'a>(name: &str, known: impl Iterator<Item = &'a DeviceProfile>) -> Self {
+        let known = known.map(|device| printable(&device.name)).collect();
+        Self::NoDevice { name: printable(name), known }
+    }
 }
 
 /// The memory that a run needs at the least.

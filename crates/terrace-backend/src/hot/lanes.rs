@@ -242,10 +242,9 @@ impl Lanes {
         }
         self.decoding = true;
         self.measured = Some(index);
-        let has_copy = |&(i, expert): &(usize, u32)| self.cache.slot_of(index, expert).map(|_| i);
-        let touched = || routing.touched().iter().copied().enumerate();
-        let hot: usize =
-            touched().filter_map(|expert| has_copy(&expert)).map(|i| routing.range(i).len()).sum();
+        let touched = routing.touched().iter().enumerate();
+        let with_copies = touched.filter(|&(_, &expert)| self.cache.slot_of(index, expert).is_some());
+        let hot: usize = with_copies.map(|(i, _)| routing.range(i).len()).sum();
         let skipped = hot > 0 && !self.always && !layer.worth.pays(hot, routing.pairs());
         let cold = if skipped { routing.pairs() } else { routing.pairs() - hot };
         layer.worth.begin(cold);

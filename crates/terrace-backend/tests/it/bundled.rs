@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use terrace_backend::{Cut, Layout, Terrace, Weights};
-use terrace_ggml::llama::{CacheType, Context, ContextParams, FlashAttention, LoadParams, Model, Token};
+use terrace_ggml::llama::{Context, ContextParams, FlashAttention, LoadParams, Model, Token};
+use terrace_ggml::testing::params::context_params;
 use terrace_model::ByteSize;
 use terrace_store::{Store, StoreConfig};
 
@@ -20,21 +21,7 @@ fn bundled() -> PathBuf {
 
 /// Logits after the prompt and after each of eight greedy tokens.
 fn trace(model: Arc<Model>, flash_attention: FlashAttention) -> Vec<Vec<u32>> {
-    let params = ContextParams {
-        kv_offload: true,
-        op_offload: true,
-        context: 512,
-        batch: 512,
-        ubatch: 512,
-        outputs: 512,
-        threads: 2,
-        threads_batch: 2,
-        flash_attention,
-        sequences: 1,
-        unified: true,
-        k_type: CacheType::F16,
-        v_type: CacheType::F16,
-    };
+    let params = ContextParams { threads: 2, threads_batch: 2, flash_attention, ..context_params(512) };
     let mut tokens = model.vocab().tokenize(PROMPT, true, false).unwrap();
     assert!(tokens.len() > 100, "{} tokens", tokens.len());
     let mut context = Context::new(model, &params, Arc::new(AtomicBool::new(false))).unwrap();

@@ -82,7 +82,7 @@ pub struct Asked<'a> {
 pub fn begin(file: &ModelFile, weights: &Weights, asked: Asked<'_>) -> HotPlan {
     let plan = decided(file, weights, asked);
     // If a size was requested, the caller reports it.
-    let given = asked.wishes.hot_cache.values().any(HotSize::is_given);
+    let given = asked.wishes.hot_cache.is_given();
     if let (false, Some(reason), false) = (asked.planned.is_empty(), &plan.inactive, given) {
         tracing::warn!("devices do not hold the expert copies of the plan: {reason}");
     }
@@ -93,7 +93,7 @@ fn decided(file: &ModelFile, weights: &Weights, asked: Asked<'_>) -> HotPlan {
     let Asked { wishes, planned, traced, .. } = asked;
     let layout = weights.layout();
     let groups = copied(file, &layout);
-    let given = wishes.hot_cache.values().any(HotSize::is_given);
+    let given = wishes.hot_cache.is_given();
     let devices = usable(wishes);
     let holding: Vec<DeviceHandle> = devices
         .iter()
@@ -161,7 +161,7 @@ fn usable(wishes: &Wishes) -> Vec<DeviceHandle> {
 /// The stacks of experts that stay in RAM and may have copies on devices, with their numbers of
 /// experts: all that are neither streamed nor on devices, if copies are wanted.
 pub fn kept<'m>(file: &'m ModelFile, plan: &Plan, wishes: &Wishes) -> Vec<(&'m TensorInfo, u32)> {
-    let wanted = !plan.hot.is_empty() || wishes.hot_cache.values().any(HotSize::is_given);
+    let wanted = !plan.hot.is_empty() || wishes.hot_cache.is_given();
     if !wanted || usable(wishes).is_empty() {
         return Vec::new();
     }

@@ -12,9 +12,8 @@ use terrace_backend::HotUpdate;
 use terrace_engine::Options;
 use terrace_engine::options::{DeviceOptions, HotOptions};
 use terrace_ggml::devices::{BufferTypeHandle, DeviceHandle};
-use terrace_ggml::llama::{
-    CacheType, Context, ContextParams, FlashAttention, LoadParams, Model, Sampling, Token,
-};
+use terrace_ggml::llama::{Context, ContextParams, LoadParams, Model, Sampling, Token};
+use terrace_ggml::testing::params::context_params;
 use terrace_ggml::testing::splits::{self, Split};
 use terrace_ggml::testing::stand_in::{LARGE_BATCH, stand_in};
 use terrace_model::ByteSize;
@@ -55,21 +54,7 @@ fn stock(path: &Path, layers: u32, experts_in_ram: bool) -> Run {
     let overrides = experts_in_ram.then_some(experts).into_iter().collect();
     let params = LoadParams { devices: vec![(device(), layers)], overrides, ..LoadParams::default() };
     let model = Arc::new(Model::load(path, &params).unwrap());
-    let params = ContextParams {
-        kv_offload: true,
-        op_offload: true,
-        context: 256,
-        batch: 256,
-        ubatch: 256,
-        outputs: 1,
-        threads: 1,
-        threads_batch: 1,
-        flash_attention: FlashAttention::Auto,
-        sequences: 1,
-        unified: true,
-        k_type: CacheType::F16,
-        v_type: CacheType::F16,
-    };
+    let params = ContextParams { outputs: 1, ..context_params(256) };
     let mut tokens = model.vocab().tokenize(TEXT, true, false).unwrap();
     assert!(tokens.len() >= usize::try_from(LARGE_BATCH).unwrap(), "{}", tokens.len());
     let mut context = Context::new(model, &params, Arc::new(AtomicBool::new(false))).unwrap();

@@ -1,10 +1,11 @@
 //! For tests and test kits only (feature `testing`): graphs made by hand, stock llama.cpp as a
-//! reference, what it knows of architectures, what its scheduler does with a device that stands in
-//! for a GPU, and libraries that look like ggml's backends.
+//! reference and its parameters, what it knows of architectures, what its scheduler does with a
+//! device that stands in for a GPU, and libraries that look like ggml's backends.
 
 pub mod architectures;
 pub mod graph;
 pub mod library;
+pub mod params;
 pub mod quantize;
 pub mod routing;
 pub mod splits;

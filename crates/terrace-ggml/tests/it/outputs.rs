@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use terrace_ggml::llama::{CacheType, Context, ContextParams, FlashAttention, LoadParams, Model};
+use terrace_ggml::llama::{Context, ContextParams, LoadParams, Model};
+use terrace_ggml::testing::params::context_params;
 
 /// Rows belong to the call's last tokens, in order, however many are kept, even if graphs have
 /// fewer tokens than the call.
@@ -13,19 +14,12 @@ fn rows_follow_the_tokens() {
     let model = Arc::new(Model::load(&path, &LoadParams::default()).unwrap());
     let vocab = model.vocab().len();
     let params = ContextParams {
-        kv_offload: true,
-        op_offload: true,
-        context: 256,
         batch: 64,
         ubatch: 16,
         outputs: 512,
         threads: 2,
         threads_batch: 2,
-        flash_attention: FlashAttention::Auto,
-        sequences: 1,
-        unified: true,
-        k_type: CacheType::F16,
-        v_type: CacheType::F16,
+        ..context_params(256)
     };
     let text =
         "In the beginning God created the heaven and the earth. And the earth was without form, and void;";

@@ -9,7 +9,7 @@ use crate::model::class::TensorClass;
 use crate::model::selection::{Managed, Selection};
 use crate::plan::decided::Decided;
 use std::collections::BTreeSet;
-use terrace_model::{ByteSize, ModelFile, printable};
+use terrace_model::{ByteSize, ModelFile};
 
 impl Assignment {
     /// Converts the assignment to decisions for a run.
@@ -77,10 +77,8 @@ impl Assignment {
         for (layer, home) in decided.homes.iter().enumerate().take(work.layers.len()) {
             let Some(name) = home else { continue };
             let place = costs.devices.iter().position(|device| machine.devices[device.index].name == *name);
-            let place = place.ok_or_else(|| PlanError::NoDevice {
-                name: printable(name),
-                known: machine.separate().map(|(_, device)| printable(&device.name)).collect(),
-            })?;
+            let place = place
+                .ok_or_else(|| PlanError::no_device(name, machine.separate().map(|(_, device)| device)))?;
             assignment.homes[layer] = place + 1;
             assignment.hot[layer] = decided.on_device.get(layer).copied().unwrap_or(0);
         }

@@ -28,10 +28,7 @@ impl Wishes {
         let exists = |name: &str| machine.devices.iter().any(|device| device.name == name);
         match names.find(|name| !exists(name)) {
             None => Ok(()),
-            Some(name) => Err(PlanError::NoDevice {
-                name: name.to_owned(),
-                known: machine.devices.iter().map(|device| device.name.clone()).collect(),
-            }),
+            Some(name) => Err(PlanError::no_device(name, machine.devices.iter())),
         }
     }
 
@@ -102,7 +99,7 @@ impl Wishes {
     /// devices hold slices of each matrix.
     pub(crate) fn may_copy_experts(&self) -> bool {
         self.hot_cache.others == HotSize::Auto
-            && !self.hot_cache.values().any(HotSize::is_given)
+            && !self.hot_cache.is_given()
             && !matches!(self.manage, Manage::None | Manage::Mapped)
             && self.device_layers.is_none()
             && !self.split

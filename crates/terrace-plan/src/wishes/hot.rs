@@ -26,6 +26,13 @@ impl HotSize {
     }
 }
 
+impl ByDevice<HotSize> {
+    /// Returns whether the user gave a size for any device.
+    pub fn is_given(&self) -> bool {
+        self.values().any(HotSize::is_given)
+    }
+}
+
 /// Text that is not a [`HotSize`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}, or `max`, `off` or `auto`")]

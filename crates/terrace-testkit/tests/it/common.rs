@@ -2,7 +2,8 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use terrace_ggml::llama::{CacheType, Context, ContextParams, FlashAttention, LoadParams, Model, Token};
+use terrace_ggml::llama::{Context, LoadParams, Model, Token};
+use terrace_ggml::testing::params::context_params;
 
 /// A text of more than 100 tokens in the kit's vocabulary.
 pub const PROMPT: &str = "The terraces of the hill hold what the valley needs: water in the upper ones, rice in \
@@ -20,23 +21,7 @@ pub struct Run {
 /// Generates greedily on the CPU, without repacking of weights.
 pub fn run(path: &Path, generate: usize) -> Run {
     let model = Arc::new(Model::load(path, &LoadParams::default()).unwrap_or_else(|e| panic!("{e}")));
-    let params = ContextParams {
-        kv_offload: true,
-        op_offload: true,
-        outputs: 512,
-        context: 512,
-        batch: 512,
-        ubatch: 512,
-        // One thread: on a busy machine, spinning threads cost more than they save for models this
-        // small.
-        threads: 1,
-        threads_batch: 1,
-        flash_attention: FlashAttention::Auto,
-        sequences: 1,
-        unified: true,
-        k_type: CacheType::F16,
-        v_type: CacheType::F16,
-    };
+    let params = context_params(512);
     let mut context =
         Context::new(Arc::clone(&model), &params, Arc::default()).unwrap_or_else(|e| panic!("{e}"));
     let mut next = model.vocab().tokenize(PROMPT, true, false).unwrap();
