@@ -28,13 +28,14 @@ mod sync;
 
 pub use device::{LoadScope, Terrace};
 pub use error::BackendError;
-pub use hot::{HotLayerReport, HotReport, HotTotals, HotUpdate, LaneLayer, LanePlan, Lanes};
+pub use hot::{HotLayerReport, HotReport, HotTotals, HotUpdate, LaneLayer, LanePlan, LaneWork, Lanes};
 pub use layout::{Cut, Layout, ManagedTensor};
 pub use memory::file_map::FileMaps;
 pub use memory::places::Home;
 pub use memory::weights::Weights;
 pub use observe::foretold::Foretold;
 pub use observe::observer::RoutingObserver;
+pub use observe::pieces::{PieceReport, Pieces};
 pub use observe::trace::TraceRecorder;
 pub use observe::usage::ExpertUsage;
 

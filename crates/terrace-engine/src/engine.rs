@@ -18,8 +18,8 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use terrace_backend::{Foretold, HotReport, HotTotals, Lanes, Weights};
-use terrace_ggml::llama::{Context, Model, Observer, TokenizeReason, Vocab};
+use terrace_backend::{Foretold, HotReport, HotTotals, Lanes, PieceReport, Weights};
+use terrace_ggml::llama::{Batch, Context, ContextError, Model, Observer, TokenizeReason, Vocab};
 use terrace_host::pressure::Watcher;
 use terrace_model::ByteSize;
 use terrace_model::identity::ModelIdentity;
@@ -270,6 +270,12 @@ impl Engine {
         self.weights.as_ref()?.lanes().as_ref().map(Lanes::totals)
     }
 
+    /// The pieces of graphs that devices computed without Terrace since the load: layers that they
+    /// hold as a whole, and large batches. Empty in stock runs.
+    pub fn device_pieces(&self) -> Vec<PieceReport> {
+        self.weights.as_ref().map(|weights| weights.pieces().report()).unwrap_or_default()
+    }
+
     /// Ends the recording of [`RecordOptions::trace`](crate::options::RecordOptions::trace) and
     /// writes it. `None` if none was requested, or if no experts are managed.
     ///
@@ -283,7 +289,7 @@ impl Engine {
     }
 
     /// Ends the recording of [`RecordOptions::timeline`](crate::options::RecordOptions::timeline)
-    /// and writes it: reads, waits and computing since the load. `None` if none was requested, or
+    /// and writes it: reads, waits, computing and the work of devices since the load. `None` if none was requested, or
     /// in stock runs.
     ///
     /// # Errors
@@ -336,6 +342,17 @@ impl Engine {
 
     pub(crate) fn context(&mut self) -> &mut Context {
         &mut self.context
+    }
+
+    /// Computes a batch.
+    pub(crate) fn decode(&mut self, batch: &mut Batch) -> Result<(), ContextError> {
+        let computed = self.context.decode_batch(batch);
+        if let Some(weights) = &self.weights {
+            let waited = computed.is_ok() && batch.outputs() > 0;
+            let mut store = weights.store();
+            weights.pieces().returned(waited, &mut store);
+        }
+        computed
     }
 
     pub(crate) fn model(&self) -> &Arc<Model> {

@@ -137,7 +137,7 @@ impl Engine {
         let n = session.next(self.plan().ubatch as usize);
         batch.clear();
         session.add_to(batch, n);
-        let Err(error) = self.context().decode_batch(batch) else {
+        let Err(error) = self.decode(batch) else {
             session.evaluated(n, self.epoch());
             self.reloads().cut_short = 0;
             return Ok(if session.is_evaluated() { Evaluated::All } else { Evaluated::Part });

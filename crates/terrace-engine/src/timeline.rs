@@ -4,6 +4,7 @@ use crate::error::EngineError;
 use crate::file_error::{FileError, FileRole};
 use crate::options::Options;
 use std::path::{Path, PathBuf};
+use terrace_backend::Weights;
 use terrace_model::ByteSize;
 use terrace_store::Store;
 use terrace_store::part_file::PartFile;
@@ -45,8 +46,13 @@ impl TimelineFile {
     }
 
     /// Starts recording.
-    pub(crate) fn start(store: &mut Store) {
+    pub(crate) fn start(weights: &Weights) {
+        let (mut store, lanes, pieces) = (weights.store(), weights.lanes(), weights.pieces());
         store.record_timeline(SPANS);
+        if let Some(lanes) = lanes.as_ref() {
+            lanes.name_tracks(&mut store);
+        }
+        pieces.name_tracks(&mut store);
     }
 
     /// Ends the recording and writes it in the format of Perfetto and Chrome; `None` if nothing was

@@ -22,7 +22,7 @@ mod tensor;
 pub mod testing;
 
 pub use cxx::CxxError;
-pub use tensor::{CustomFn, DataType, Graph, Op, SavedOp, Tensor};
+pub use tensor::{CustomFn, DataType, Graph, Op, Place, SavedOp, Tensor};
 
 #[cfg(test)]
 use terrace_test_env as _;

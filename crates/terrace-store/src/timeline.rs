@@ -1,10 +1,11 @@
-//! Timelines: reads, waits and computing on a common clock, for a trace viewer.
+//! Timelines: reads, waits, computing and the work of devices on a common clock, for a trace viewer.
 
 mod chrome;
 
 use crate::block::BlockId;
 use crate::clock::Clock;
 use crate::purpose::Purpose;
+use std::collections::BTreeMap;
 use std::time::Instant;
 use terrace_model::{ByteSize, LayerId};
 
@@ -18,6 +19,8 @@ pub struct Timeline {
     dropped: u64,
     /// What thread 0 is doing, and since when.
     current: Option<(u64, What)>,
+    /// Names of tracks that do not follow from their numbers.
+    names: BTreeMap<Track, String>,
 }
 
 /// A span of time.
@@ -40,6 +43,10 @@ pub enum Track {
     Read(u32),
     /// A computing thread, by its index; 0 is the thread that calls the store.
     Thread(u32),
+    /// A lane that computes copies of experts, by its index.
+    Lane(u32),
+    /// A device that computes whole layers, by its index.
+    Device(u32),
 }
 
 /// What a span was spent on.
@@ -64,6 +71,33 @@ pub enum What {
         /// The layer of the experts.
         layer: Option<LayerId>,
     },
+    /// Waiting for a device that computes beside the thread.
+    Join {
+        /// The layer that the device computes.
+        layer: Option<LayerId>,
+    },
+    /// A job of a lane, from its first copy of activations until its results are in memory.
+    Kernel {
+        /// The layer of its experts.
+        layer: Option<LayerId>,
+        /// Pairs of token and expert.
+        pairs: u32,
+    },
+    /// Copying weights to a device.
+    Copy {
+        /// Their layer; `None` while what was sent to the device is arriving.
+        layer: Option<LayerId>,
+        /// Bytes sent.
+        bytes: ByteSize,
+    },
+    /// A piece of a graph that a device's own backend computes, with everything else between the
+    /// two pieces around it.
+    Piece {
+        /// The last layer of the piece before; `None` if that is of no layer.
+        after: Option<LayerId>,
+        /// The first layer of the piece after; `None` if that is of no layer.
+        before: Option<LayerId>,
+    },
     /// Another activity of a thread.
     Other {
         /// Name of the activity.
@@ -83,7 +117,19 @@ impl Timeline {
             capacity,
             dropped: 0,
             current: None,
+            names: BTreeMap::new(),
         }
+    }
+
+    /// Names a track. Call before recording: this allocates.
+    pub fn name(&mut self, track: Track, name: String) {
+        self.names.insert(track, name);
+    }
+
+    /// Records a span between two instants.
+    pub fn between(&mut self, from: Instant, to: Instant, track: Track, what: What) {
+        let start = self.at(from);
+        self.push(Span { track, start, end: self.at(to).max(start), what });
     }
 
     /// Returns the nanoseconds since the origin.
@@ -139,7 +185,7 @@ impl Timeline {
         }
     }
 
-    /// Returns the spans in the order of their ends.
+    /// Returns the spans in the order in which they were recorded.
     pub fn spans(&self) -> &[Span] {
         &self.spans
     }
@@ -149,7 +195,7 @@ impl Timeline {
         self.dropped
     }
 
-    /// Removes all spans. The origin stays.
+    /// Removes all spans. The origin and names stay.
     pub fn clear(&mut self) {
         self.spans.clear();
         self.dropped = 0;

@@ -1,6 +1,7 @@
 //! Runs a graph in segments: provides the weights that its nodes need, and lets ggml's CPU backend
 //! compute.
 
+use super::pass::{End, Pass, layers_of};
 use super::products::Products;
 use super::scan::{Nodes, Scan};
 use super::skip::LayerSkips;
@@ -12,12 +13,15 @@ use crate::memory::weights::Weights;
 use crate::moe::fused::BlockRun;
 use crate::moe::single::ExpertRun;
 use crate::observe::observer::RoutingObserver;
+use crate::observe::pieces::Borders;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 use terrace_ggml::Graph;
 use terrace_ggml::backend::{AbortCallback, Backend, ComputeError, parked};
 use terrace_ggml::cpu::{CpuBackend, RunStatus};
+use terrace_model::LayerId;
 use terrace_store::{Computing, Store};
 
 /// The Terrace backend of one llama context.
@@ -35,17 +39,21 @@ pub struct Executor {
     /// The layout that the node lists point into.
     layout: Option<Arc<Layout>>,
     prepared: Option<Prepared>,
+    pass: Pass,
 }
 
 /// What the node lists were made from. Decoding computes the same graph repeatedly.
 struct Prepared {
-    graph: NonZeroU64,
+    /// `None` if the graph has no number, and cannot be recognised when it comes again.
+    graph: Option<NonZeroU64>,
     threads: usize,
     weights: Option<Arc<Weights>>,
     /// The model, even if the graph needs no weights from the store.
     model: Option<Arc<Weights>>,
     /// Its skipped layers.
     skipped: Arc<[u32]>,
+    /// The layers of its first and its last node that belong to one.
+    layers: [Option<LayerId>; 2],
 }
 
 // SAFETY: the raw pointers in the node lists are set and used within one `compute` call.
@@ -65,6 +73,7 @@ impl Executor {
             skips: LayerSkips::default(),
             layout: None,
             prepared: None,
+            pass: Pass::default(),
         }
     }
 
@@ -73,7 +82,8 @@ impl Executor {
     fn prepare(&mut self, graph: &Graph<'_>) -> Result<Option<Arc<Weights>>, BackendError> {
         let threads = self.cpu.threads();
         if let Some(prepared) = &self.prepared
-            && graph.uid() == Some(prepared.graph)
+            && graph.uid().is_some()
+            && graph.uid() == prepared.graph
             && prepared.threads == threads
             && prepared
                 .model
@@ -103,8 +113,9 @@ impl Executor {
         self.products
             .find(graph, threads, |node, weights| places.is_there(weights) && !nodes.is_rewritten(node));
         tracing::debug!(nodes = graph.len(), products = self.products.len(), "products with our kernels");
+        let (uid, layers) = (graph.uid(), layers_of(graph));
         self.prepared =
-            graph.uid().map(|graph| Prepared { graph, threads, weights: weights.clone(), model, skipped });
+            Some(Prepared { graph: uid, threads, weights: weights.clone(), model, skipped, layers });
         Ok(weights)
     }
 
@@ -188,12 +199,17 @@ impl Executor {
         self.nodes.rewrite(graph, &raw const *self.expert_run, &mut store);
         self.expert_run.reset();
         self.block_run.reset();
-        store.next_token();
         let mut observer = weights.observer();
-        observer.pass();
         let mut lanes = weights.lanes();
+        if self.pass.is_first() {
+            store.next_token();
+            observer.pass();
+            if let Some(lanes) = lanes.as_mut() {
+                lanes.pass();
+            }
+        }
         if let Some(lanes) = lanes.as_mut() {
-            lanes.pass(&self.nodes.bypassed);
+            lanes.bypass(&self.nodes.bypassed);
         }
         let result = self.run(graph, &mut store, &mut observer, lanes.as_mut());
         store.computed();
@@ -209,13 +225,43 @@ impl Executor {
     }
 }
 
+impl Executor {
+    /// Counts what other backends have computed since the last piece.
+    fn count_piece(&self, last: End, began: Instant) {
+        let Some(Prepared { model: Some(model), layers, .. }) = &self.prepared else { return };
+        let borders = Borders { after: last.layer, before: layers[0] };
+        let mut store = model.store();
+        model.pieces().add(borders, last.at, began, &mut store);
+    }
+
+    /// Computes a graph that needs nothing from the store.
+    fn compute_plain(&mut self, graph: &Graph<'_>) -> RunStatus {
+        let Self { cpu, prepared, .. } = self;
+        let model = prepared.as_ref().and_then(|prepared| prepared.model.as_ref());
+        if let Some(model) = model {
+            model.store().computing(Computing::Dense(None));
+        }
+        let status = cpu.run(graph, 0, graph.len());
+        if let Some(model) = model {
+            model.store().computed();
+        }
+        status
+    }
+}
+
 impl Backend for Executor {
     fn compute(&mut self, graph: &Graph<'_>) -> Result<(), ComputeError> {
+        let began = Instant::now();
         self.cpu.stop_flag().store(false, Ordering::Relaxed);
+        let place = graph.place();
+        let between = self.pass.begin(place);
         let status = self.prepare(graph).and_then(|weights| {
+            if let Some(last) = between {
+                self.count_piece(last, began);
+            }
             self.products.rewrite(graph, self.cpu.stop_flag());
             match weights {
-                None => Ok(self.cpu.run(graph, 0, graph.len())),
+                None => Ok(self.compute_plain(graph)),
                 Some(weights) => self.compute_managed(graph, &weights),
             }
         });
@@ -223,7 +269,14 @@ impl Backend for Executor {
         self.skips.restore(graph);
         let status = status.map_err(|error| ComputeError::Failed(Box::new(error)))?;
         match status {
-            RunStatus::Done => Ok(()),
+            RunStatus::Done => {
+                if let Some(Prepared { model: Some(model), layers, .. }) = &self.prepared {
+                    let at = Instant::now();
+                    self.pass.end(place, at, layers[1]);
+                    model.pieces().ended(at, layers[1]);
+                }
+                Ok(())
+            }
             RunStatus::Failed(code) => Err(ComputeError::Failed(Box::new(BackendError::Cpu(code)))),
             RunStatus::Stopped => match parked::take() {
                 // One of Terrace's nodes stopped the run.
@@ -235,6 +288,8 @@ impl Backend for Executor {
 
     fn set_threads(&mut self, threads: usize) {
         self.cpu.set_threads(threads);
+        // llama.cpp does this whenever it has a graph computed.
+        self.pass.announce();
     }
 
     fn set_abort(&mut self, abort: AbortCallback) {

@@ -3,6 +3,7 @@
 
 pub mod exec;
 mod matrices;
+mod pass;
 mod products;
 mod rewrite;
 mod rows;

@@ -2,7 +2,7 @@
 //! for any time, or for ever if the device is lost.
 
 use super::handover::{Handover, LOOK, Order};
-use super::lane::{Job, Lane};
+use super::lane::{Copied, Job, Lane};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -33,6 +33,8 @@ pub struct DeviceLane {
     /// Result of [`DeviceLane::flush`] since the last [`Lane::settle`], the first error of several;
     /// `None` means nothing was flushed.
     given: Option<Result<(), ExpertDeviceError>>,
+    /// What was sent, until it is counted.
+    copied: Vec<Copied>,
 }
 
 /// Experts' bytes to send to the device.
@@ -41,6 +43,8 @@ struct Puts {
     bytes: Vec<u8>,
     /// Layer, matrix, slot and number of bytes.
     list: Vec<(LayerKey, usize, u32, usize)>,
+    /// What was sent.
+    sent: Vec<Copied>,
 }
 
 impl DeviceLane {
@@ -69,7 +73,8 @@ impl DeviceLane {
         };
         let thread = Some(thread.map_err(|_| ExpertDeviceError::Start { device: name.clone() })?);
         let (job, puts) = (Job::default(), Puts::default());
-        let lane = Self { name, device, handover, thread, job, running: false, puts, given: None };
+        let (running, given, copied) = (false, None, Vec::new());
+        let lane = Self { name, device, handover, thread, job, running, puts, given, copied };
         lane.wait_for(&started)?.map(|()| lane)
     }
 
@@ -121,7 +126,11 @@ impl DeviceLane {
             for (layer, matrix, slot, len) in puts.list.drain(..) {
                 let (now, later) = bytes.split_at(len);
                 // Nothing is given to a device that failed.
-                given = given.and_then(|()| device.put(layer, matrix, slot, now));
+                if given.is_ok() {
+                    let began = Instant::now();
+                    given = device.put(layer, matrix, slot, now);
+                    puts.sent.push(Copied::new(layer, len, began));
+                }
                 bytes = later;
             }
             puts.bytes.clear();
@@ -129,10 +138,17 @@ impl DeviceLane {
         });
         let given = done.and_then(|(puts, given)| {
             self.puts = puts;
+            self.copied.append(&mut self.puts.sent);
             given
         });
         // The first error is kept.
         self.given = Some(self.given.take().unwrap_or(Ok(())).and(given));
+    }
+}
+
+impl Copied {
+    fn new(layer: LayerKey, bytes: usize, began: Instant) -> Self {
+        Self { layer: Some(layer), bytes: bytes as u64, began, ended: Instant::now() }
     }
 }
 
@@ -142,6 +158,7 @@ fn work(mut device: ExpertDevice, handover: &Handover<Job, Done, Call>) {
         match handover.order() {
             Order::Job(mut job) => {
                 let Job { layer, rows, slots, experts, out, .. } = &mut job;
+                let began = Instant::now();
                 let computed = catch_unwind(AssertUnwindSafe(|| {
                     let layer = layer.expect("a job names its layer");
                     device.compute(layer, Pairs { rows, slots, experts }, out)
@@ -149,6 +166,7 @@ fn work(mut device: ExpertDevice, handover: &Handover<Job, Done, Call>) {
                 let failed =
                     |_| Err(ExpertDeviceError::Failed { device: device.name().to_owned(), status: -1 });
                 let result = computed.unwrap_or_else(failed);
+                job.computed = Some((began, Instant::now()));
                 job.took = job.started.map(|started| started.elapsed()).unwrap_or_default();
                 handover.done_with((job, result));
             }
@@ -203,7 +221,19 @@ impl Lane for DeviceLane {
     fn settle(&mut self) -> Result<(), ExpertDeviceError> {
         self.flush();
         let Some(given) = self.given.take() else { return Ok(()) };
-        given.and_then(|()| self.call(ExpertDevice::settle))
+        let arrived = given.and_then(|()| {
+            self.call(|device| {
+                let began = Instant::now();
+                device.settle();
+                Copied { layer: None, bytes: 0, began, ended: Instant::now() }
+            })
+        })?;
+        self.copied.push(arrived);
+        Ok(())
+    }
+
+    fn take_copied(&mut self, each: &mut dyn FnMut(Copied)) {
+        self.copied.drain(..).for_each(each);
     }
 
     fn job(&mut self) -> &mut Job {

@@ -128,6 +128,7 @@ impl Lanes {
         }
         bringer.bytes += total as u64;
         bringer.time += started.elapsed();
+        self.count_copies(started, store);
         for (lane, error) in &failed {
             self.fail(*lane, error);
         }

@@ -21,6 +21,18 @@ pub struct Job {
     /// When it was started, and how long it took until its results were there.
     pub started: Option<Instant>,
     pub took: Duration,
+    /// When the device's thread began to compute it, and when the results were there.
+    pub computed: Option<(Instant, Instant)>,
+}
+
+/// What was sent to a device.
+#[derive(Clone, Copy, Debug)]
+pub struct Copied {
+    /// The layer, by the lane's key; `None` while what was sent is arriving.
+    pub layer: Option<LayerKey>,
+    pub bytes: u64,
+    pub began: Instant,
+    pub ended: Instant,
 }
 
 /// Holds copies of experts and computes with them, while the CPU computes the others.
@@ -71,6 +83,9 @@ pub trait Lane: Send {
     /// # Errors
     /// If something could not be copied.
     fn settle(&mut self) -> Result<(), ExpertDeviceError>;
+
+    /// Passes on what was sent since the last call, in order. The times of one lane do not overlap.
+    fn take_copied(&mut self, each: &mut dyn FnMut(Copied));
 
     /// The next job, to be filled in while none is running.
     fn job(&mut self) -> &mut Job;

@@ -4,6 +4,7 @@ use super::bringer::Bringer;
 use super::cache::HotCache;
 use super::lane::Lane;
 use super::recipe::recipe_of;
+use super::work::{Ended, LaneWork};
 use super::worth::Worth;
 use crate::block::Block;
 use crate::error::BackendError;
@@ -45,6 +46,7 @@ pub(super) struct HotLayer {
     /// Why the layer has no lane.
     pub(super) problem: Option<String>,
     pub(super) counts: Counts,
+    pub(super) work: LaneWork,
     pub(super) worth: Worth,
 }
 
@@ -71,8 +73,8 @@ pub struct Lanes {
     pub(super) measured: Option<usize>,
     /// Whether lanes are used even where they do not pay.
     pub(super) always: bool,
-    /// Time that thread 0 has waited for jobs.
-    pub(super) waited: Duration,
+    /// Time that each lane has taken for what was sent to arrive.
+    pub(super) settling: Vec<Duration>,
     /// Tokens of the current pass over the layers, and whether it decodes.
     pub(super) tokens: u32,
     pub(super) decoding: bool,
@@ -193,12 +195,13 @@ impl Lanes {
         }
     }
 
-    /// Starts a graph. `bypassed` are its layers that are computed without this being asked, with
-    /// their numbers of pairs.
-    pub(crate) fn pass(&mut self, bypassed: &[(usize, u64)]) {
-        if self.reached.is_none() {
-            (self.tokens, self.decoding) = (0, false);
-        }
+    /// Starts a pass over the layers.
+    pub(crate) fn pass(&mut self) {
+        (self.tokens, self.decoding, self.reached) = (0, false, None);
+    }
+
+    /// Counts layers that are computed without this being asked, with their numbers of pairs.
+    pub(crate) fn bypass(&mut self, bypassed: &[(usize, u64)]) {
         for &(layer, pairs) in bypassed {
             self.layers[layer].counts.bypassed += pairs;
         }
@@ -292,16 +295,23 @@ impl Lanes {
     /// # Safety
     /// `output` is valid for the rows that `into_output` named, in which nothing else writes or
     /// reads meanwhile.
-    pub(crate) unsafe fn finish(&mut self, output: *mut c_void, stride: usize) -> Result<(), BackendError> {
+    pub(crate) unsafe fn finish(
+        &mut self,
+        output: *mut c_void,
+        stride: usize,
+        store: &mut Store,
+    ) -> Result<(), BackendError> {
         if let Some(index) = self.measured.take() {
             self.layers[index].worth.end();
         }
         let Some(index) = self.busy.take() else { return Ok(()) };
         let lane = self.layers[index].lane;
-        let before = Instant::now();
+        let asked = Instant::now();
         let job = match self.lanes[lane].finish() {
             Ok(job) => job,
             Err(error) => {
+                let ended = Ended { index, pairs: 0, computed: None };
+                self.joined(&ended, asked, store);
                 let counts = &mut self.layers[index].counts;
                 counts.hot -= self.outputs.len() as u64;
                 counts.cold += self.outputs.len() as u64;
@@ -309,8 +319,8 @@ impl Lanes {
                 return Err(error.into());
             }
         };
-        self.waited += before.elapsed();
         self.layers[index].worth.returned(job.took);
+        let ended = Ended { index, pairs: self.outputs.len(), computed: job.computed };
         let width = job.out.len() / self.outputs.len().max(1);
         for (row, values) in self.outputs.iter().zip(job.out.chunks_exact(width.max(1))) {
             // SAFETY: the caller's contract.
@@ -319,6 +329,7 @@ impl Lanes {
                 std::ptr::copy_nonoverlapping(values.as_ptr(), to, width);
             }
         }
+        self.joined(&ended, asked, store);
         Ok(())
     }
 

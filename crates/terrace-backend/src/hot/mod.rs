@@ -21,9 +21,11 @@ mod scores;
 mod sliced;
 mod slices;
 mod start;
+mod work;
 mod worth;
 
 pub use bringer::HotUpdate;
 pub use lanes::Lanes;
 pub use report::{HotLayerReport, HotReport, HotTotals};
 pub use start::{LaneLayer, LanePlan};
+pub use work::LaneWork;

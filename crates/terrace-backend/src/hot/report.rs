@@ -1,6 +1,7 @@
 //! Reports the contents and totals of lanes, for people and programs.
 
 use super::lanes::Lanes;
+use super::work::LaneWork;
 use std::time::Duration;
 use terrace_model::ByteSize;
 
@@ -9,6 +10,8 @@ use terrace_model::ByteSize;
 pub struct HotReport {
     /// Layers with their devices.
     pub layers: Vec<HotLayerReport>,
+    /// The work of each lane, with the lane's name.
+    pub lanes: Vec<(String, LaneWork)>,
     /// Totals over all layers.
     pub totals: HotTotals,
 }
@@ -60,6 +63,8 @@ pub struct HotLayerReport {
     pub round_trip: Duration,
     /// Average time that the CPU takes per pair, with its waits for reads; zero if it is not known.
     pub cpu_pair: Duration,
+    /// What the device has done for the layer.
+    pub work: LaneWork,
     /// Why the device computes nothing of this layer.
     pub problem: Option<String>,
 }
@@ -87,17 +92,17 @@ impl Lanes {
                 skipped: layer.worth.skipped,
                 round_trip,
                 cpu_pair,
+                work: layer.work,
                 problem: layer.problem.clone(),
             }
         });
-        HotReport { layers: layers.collect(), totals: self.totals() }
+        HotReport { layers: layers.collect(), lanes: self.work(), totals: self.totals() }
     }
 
     /// The totals alone, without allocating.
     pub fn totals(&self) -> HotTotals {
         let brought = self.bringer.counts;
         let mut totals = HotTotals {
-            waited: self.waited,
             filled: brought.filled,
             filled_bytes: ByteSize(brought.filled_bytes),
             exchanged: brought.exchanged,
@@ -110,6 +115,7 @@ impl Lanes {
             totals.hot += layer.counts.hot;
             totals.cold += layer.counts.cold;
             totals.bypassed += layer.counts.bypassed;
+            totals.waited += layer.work.waited;
         }
         totals
     }

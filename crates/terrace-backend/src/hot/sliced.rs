@@ -6,7 +6,7 @@
 //! one summand of every result, and no device waits for another.
 
 use super::device::DeviceLane;
-use super::lane::{Job, Lane};
+use super::lane::{Copied, Job, Lane};
 use super::slices::{Borders, cut_out, ffn, slice};
 use std::ops::Range;
 use std::sync::Arc;
@@ -156,6 +156,16 @@ impl Lane for SlicedLane {
         self.devices.iter_mut().map(DeviceLane::settle).fold(Ok(()), Result::and)
     }
 
+    fn take_copied(&mut self, each: &mut dyn FnMut(Copied)) {
+        let Self { devices, layers, .. } = self;
+        for (index, device) in devices.iter_mut().enumerate() {
+            device.take_copied(&mut |copied| {
+                let of_key = |key| layers.iter().position(|layer| layer.keys[index] == Some(key));
+                each(Copied { layer: copied.layer.and_then(of_key).map(LayerKey::new), ..copied });
+            });
+        }
+    }
+
     fn job(&mut self) -> &mut Job {
         assert!(self.running.is_empty(), "one job at a time");
         &mut self.job
@@ -178,12 +188,15 @@ impl Lane for SlicedLane {
 
     fn finish(&mut self) -> Result<&Job, ExpertDeviceError> {
         let mut result = Ok(());
-        self.job.took = Duration::ZERO;
+        (self.job.took, self.job.computed) = (Duration::ZERO, None);
         // Always in the same order, so that sums are reproducible.
         for (nth, device) in self.running.drain(..).enumerate() {
             match self.devices[device].finish() {
                 Ok(part) => {
                     self.job.took = self.job.took.max(part.took);
+                    let both = self.job.computed.zip(part.computed);
+                    self.job.computed =
+                        both.map_or(part.computed, |((a, b), (c, d))| Some((a.min(c), b.max(d))));
                     if nth == 0 {
                         self.job.out.copy_from_slice(&part.out);
                     } else {

@@ -7,6 +7,7 @@ use super::lane::{Lane, bundle};
 use super::lanes::{Counts, HotLayer, Lanes};
 use super::sliced::SlicedLane;
 use super::slices::largest_slice;
+use super::work::LaneWork;
 use super::worth::Worth;
 use crate::layout::{Cut, Layout, ManagedTensor};
 use crate::memory::weights::Weights;
@@ -128,6 +129,7 @@ impl Lanes {
         let (layers, caches): (Vec<_>, Vec<_>) = layers.into_iter().unzip();
         let largest = caches.iter().map(|(_, bundle, _)| *bundle).max().unwrap_or_default();
         Self {
+            settling: vec![Duration::ZERO; lanes.len()],
             lanes,
             layers,
             cache: HotCache::new(caches),
@@ -136,7 +138,6 @@ impl Lanes {
             busy: None,
             measured: None,
             always: false,
-            waited: Duration::ZERO,
             tokens: 0,
             decoding: false,
             reached: None,
@@ -218,6 +219,7 @@ fn give_slots(
         adopted: None,
         problem: None,
         counts: Counts::default(),
+        work: LaneWork::default(),
         worth: Worth::default(),
     };
     Some((layer, experts, slots))

@@ -5,7 +5,7 @@ use crate::error::BackendError;
 use crate::hot::Lanes;
 use crate::layout::Layout;
 use crate::memory::file_map::{FileMaps, Populating};
-use crate::observe::{foretold::Foretold, observer::RoutingObserver};
+use crate::observe::{foretold::Foretold, observer::RoutingObserver, pieces::Pieces};
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -39,6 +39,7 @@ pub struct Weights {
     mapped: Option<Mapped>,
     observer: Mutex<RoutingObserver>,
     foretold: Mutex<Foretold>,
+    pieces: Mutex<Pieces>,
     lanes: Mutex<Option<Lanes>>,
     skipped: Mutex<Arc<[u32]>>,
 }
@@ -57,6 +58,7 @@ impl Weights {
             mapped: None,
             observer: Mutex::default(),
             foretold: Mutex::default(),
+            pieces: Mutex::default(),
             lanes: Mutex::default(),
             skipped: Mutex::new(Arc::new([])),
         }
@@ -186,6 +188,12 @@ impl Weights {
     /// The lanes, if any; change them between graphs. Call once per graph, never per node.
     pub fn lanes(&self) -> MutexGuard<'_, Option<Lanes>> {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The pieces of graphs that other backends compute; change them between graphs. Call once per
+    /// graph, never per node.
+    pub fn pieces(&self) -> MutexGuard<'_, Pieces> {
+        self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How well routers' choices were predicted since the load or the last

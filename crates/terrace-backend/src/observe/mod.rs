@@ -2,5 +2,6 @@
 
 pub mod foretold;
 pub mod observer;
+pub mod pieces;
 pub mod trace;
 pub mod usage;

@@ -6,13 +6,18 @@ use crate::options::DeviceOptions;
 use crate::unfit::Unfit;
 use std::fs::File;
 use std::num::NonZeroU64;
+use terrace_backend::Pieces;
 use terrace_ggml::devices::BufferTypeHandle;
 use terrace_ggml::devices::{DeviceHandle, DeviceKind, devices};
 use terrace_ggml::llama::SplitMode;
 use terrace_host::faulty_driver;
 use terrace_model::ModelFile;
-use terrace_plan::OnDevices;
 use terrace_plan::model::override_patterns;
+use terrace_plan::parts::PlannedLayer;
+use terrace_plan::{OnDevices, Plan};
+
+/// The home of layers that no device holds.
+const RAM: &str = "ram";
 
 /// Number of devices that split tensors are sliced for.
 pub fn split_devices() -> u64 {
@@ -90,6 +95,19 @@ fn offloading(all: &[DeviceHandle], only: Option<&[String]>) -> Vec<DeviceHandle
         free.retain(|device| device.kind() == DeviceKind::Gpu);
     }
     free
+}
+
+/// Makes counters for the pieces of graphs that devices compute without Terrace: those that hold
+/// layers, and those that compute large batches.
+pub fn pieces(plan: &Plan, given: &DeviceOptions) -> Pieces {
+    let home = |layer: &PlannedLayer| (layer.home != RAM).then(|| layer.home.clone());
+    // The output head is of no layer.
+    let (layers, head): (Vec<_>, Vec<_>) = plan.layers.iter().partition(|layer| layer.layer.is_some());
+    let homes: Vec<Option<String>> = layers.into_iter().map(home).collect();
+    let head = head.into_iter().any(|layer| home(layer).is_some());
+    let others = if given.op_offload { offloading(&devices(), given.only.as_deref()) } else { Vec::new() };
+    let others: Vec<String> = others.into_iter().map(|device| device.name()).collect();
+    Pieces::new(&homes, head, &others)
 }
 
 /// Warns of drivers that are known to crash, which would end the process without a word.

@@ -278,8 +278,11 @@ impl Parts {
             traced: options.record.trace.is_some(),
         };
         self.report.hot = Some(hot::begin(&self.file, weights, asked));
+        if let Some(plan) = &self.report.placement {
+            *weights.pieces() = devices::pieces(plan, &options.devices);
+        }
         if self.timeline.is_some() {
-            TimelineFile::start(&mut weights.store());
+            TimelineFile::start(weights);
         }
         if let (Some(dir), None) = (&options.cache.warm_start, &options.record.trace) {
             self.warm_start = WarmStart::begin(dir, &self.file, weights, progress)?;

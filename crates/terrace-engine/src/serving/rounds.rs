@@ -61,7 +61,7 @@ impl Worker {
             self.slots[index].session.add_to(&mut self.batch, 1);
         }
         let files = self.engine.check_files();
-        let decoded = files.and_then(|()| Ok(self.engine.context().decode_batch(&mut self.batch)?));
+        let decoded = files.and_then(|()| Ok(self.engine.decode(&mut self.batch)?));
         if decoded.is_ok() {
             for &index in group {
                 self.slots[index].session.evaluated(1, self.engine.epoch());

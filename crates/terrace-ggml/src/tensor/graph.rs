@@ -13,6 +13,29 @@ pub struct Graph<'g> {
     owner: PhantomData<&'g ()>,
 }
 
+/// Where the nodes of a graph lie within the whole graph of which it may be a piece. ggml's
+/// scheduler computes the pieces of a graph in ascending order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Address of the whole graph's table.
+    pub(crate) whole: usize,
+    /// Addresses of the first node's entry in the list, and of the one after the last.
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+}
+
+impl Place {
+    /// Whether both belong to the same graph, and `earlier` comes before this.
+    pub fn is_after(self, earlier: Self) -> bool {
+        self.whole == earlier.whole && self.start >= earlier.end
+    }
+
+    /// Whether there are no nodes between the two.
+    pub fn follows(self, earlier: Self) -> bool {
+        self.whole == earlier.whole && self.start == earlier.end
+    }
+}
+
 impl<'g> Graph<'g> {
     /// # Safety
     /// `raw` points to a graph of the pinned ggml that outlives `'g` and is not computed elsewhere
@@ -47,6 +70,14 @@ impl<'g> Graph<'g> {
     pub fn uid(&self) -> Option<NonZeroU64> {
         // SAFETY: `from_raw`'s contract.
         NonZeroU64::new(unsafe { (*self.raw).uid })
+    }
+
+    /// Where its nodes lie.
+    pub fn place(&self) -> Place {
+        // SAFETY: `from_raw`'s contract. Only addresses are taken. A view has the tables of the
+        // whole graph, and a part of its list of nodes.
+        let (whole, nodes) = unsafe { ((*self.raw).visited_hash_set.keys.addr(), (*self.raw).nodes) };
+        Place { whole, start: nodes.addr(), end: nodes.wrapping_add(self.len()).addr() }
     }
 
     /// How many times the tensor is an operand of the graph's nodes; `None` if the graph does not

@@ -7,7 +7,7 @@ mod op;
 mod weight_type;
 
 pub use data_type::DataType;
-pub use graph::Graph;
+pub use graph::{Graph, Place};
 pub use node::{CustomFn, SavedOp, Tensor};
 pub use op::Op;
 pub use weight_type::WeightType;

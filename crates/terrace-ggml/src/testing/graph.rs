@@ -1,9 +1,14 @@
 //! Small graphs made by hand, for tests of code that takes graphs apart.
 
-use crate::tensor::{Graph, Tensor};
+use crate::tensor::{Graph, Place, Tensor};
 use llama_cpp_sys_2 as sys;
 use std::ffi::CString;
 use std::ptr::NonNull;
+
+/// The place of nodes `nodes` of graph `whole`.
+pub fn place(whole: usize, nodes: std::ops::Range<usize>) -> Place {
+    Place { whole, start: nodes.start, end: nodes.end }
+}
 
 /// A graph over F32 vectors, each in its own memory.
 pub struct TestGraph {

@@ -21,17 +21,19 @@ pub(super) struct Activity {
     what: Computing,
     since: Instant,
     stall: Duration,
+    device_wait: Duration,
     busy: Duration,
 }
 
 impl Store {
     /// Notes that the consumer computes `what` from now on, which ends its previous computation.
-    /// Waiting for blocks does not count as computing. Costs one reading of the clock.
+    /// Waiting for blocks or devices does not count as computing. Costs one reading of the clock.
     pub fn computing(&mut self, what: Computing) {
         let now = self.clock.now();
         self.count_activity(now);
-        let (stall, busy) = (self.counters.total.stall, self.busy.total_at(now));
-        self.activity = Some(Activity { what, since: now, stall, busy });
+        let (stall, device_wait) = (self.counters.total.stall, self.device_wait);
+        let busy = self.busy.total_at(now);
+        self.activity = Some(Activity { what, since: now, stall, device_wait, busy });
         if let Some(timeline) = &mut self.timeline {
             let layer = |block: BlockId| self.blocks[block.index()].layer;
             timeline.switch(
@@ -57,7 +59,8 @@ impl Store {
     fn count_activity(&mut self, now: Instant) {
         let Some(activity) = self.activity.take() else { return };
         let stall = self.counters.total.stall.saturating_sub(activity.stall);
-        let computed = now.saturating_duration_since(activity.since).saturating_sub(stall);
+        let waited = stall + self.device_wait.saturating_sub(activity.device_wait);
+        let computed = now.saturating_duration_since(activity.since).saturating_sub(waited);
         match activity.what {
             Computing::Experts(block) => self.counters.experts(block, computed),
             Computing::Dense(_) => self.counters.total.dense += computed,

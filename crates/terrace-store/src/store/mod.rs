@@ -47,6 +47,7 @@ use speculation::Speculation;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 use terrace_model::{ByteSize, Extent};
 use verify::Verify;
 
@@ -81,6 +82,8 @@ pub struct Store {
     ahead: Vec<Option<u32>>,
     counters: Counters,
     timeline: Option<Timeline>,
+    /// Time that the consumer has waited for devices.
+    device_wait: Duration,
     /// What the consumer is computing.
     activity: Option<Activity>,
     /// Time with any request in flight.

@@ -22,6 +22,7 @@ use crate::slots::Slots;
 use crate::stats::{BusyClock, EngineInfo};
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::time::Duration;
 use terrace_model::ByteSize;
 
 /// Bytes of staging memory in addition to the arena, for when the arena is full.
@@ -186,6 +187,7 @@ impl Store {
             ahead: Vec::new(),
             counters: Counters::new(&population),
             timeline: None,
+            device_wait: Duration::ZERO,
             activity: None,
             busy: BusyClock::default(),
             demand: BusyClock::default(),

@@ -5,7 +5,7 @@ use crate::block::BlockId;
 use crate::inflight::Flight;
 use crate::timeline::{Timeline, Track, What};
 use std::time::Instant;
-use terrace_model::ByteSize;
+use terrace_model::{ByteSize, LayerId};
 
 impl Store {
     /// Starts recording reads and waits, at most `capacity` spans; an earlier timeline is dropped.
@@ -29,6 +29,15 @@ impl Store {
             let (block, purpose) = (flight.owner.block(), flight.purpose);
             let what = What::Read { block, bytes: ByteSize(flight.came), purpose };
             timeline.since(timeline.at(sent), Track::Read(tag), what);
+        }
+    }
+
+    /// Notes that the consumer has waited between two instants for a device that computes experts of
+    /// this layer. That is neither computing nor waiting for reads.
+    pub fn waited_for_device(&mut self, layer: Option<LayerId>, from: Instant, to: Instant) {
+        self.device_wait += to.saturating_duration_since(from);
+        if let Some(timeline) = &mut self.timeline {
+            timeline.interrupt(from, to, What::Join { layer });
         }
     }
 

@@ -2,14 +2,14 @@
 //!
 //! The format is the "Trace Event Format": complete events (`X`) with times in microseconds, and
 //! metadata events (`M`) with the names of processes and threads. Reads are the threads of one
-//! process, computing threads those of another.
+//! process, computing threads those of another, and devices those of a third.
 
 use super::{Span, Timeline, Track, What};
 use crate::block::{BlockId, BlockSpec};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
-use terrace_model::LayerId;
+use terrace_model::{ByteSize, LayerId};
 
 #[derive(Serialize)]
 struct Event<'a> {
@@ -34,6 +34,12 @@ struct Args<'a> {
     layer: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pairs: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    after_layer: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    before_layer: Option<u32>,
 }
 
 #[derive(Serialize)]
@@ -57,6 +63,8 @@ impl Track {
         match self {
             Self::Thread(index) => (1, index + 1),
             Self::Read(slot) => (2, slot + 1),
+            Self::Lane(index) => (3, 2 * index + 1),
+            Self::Device(index) => (3, 2 * index + 2),
         }
     }
 
@@ -64,6 +72,8 @@ impl Track {
         match self {
             Self::Thread(index) => format!("thread {index}"),
             Self::Read(slot) => format!("request {slot}"),
+            Self::Lane(index) => format!("lane {index}"),
+            Self::Device(index) => format!("layers on device {index}"),
         }
     }
 }
@@ -84,10 +94,15 @@ impl Timeline {
         out.write_all(b",\n")?;
         metadata(&mut out, "process_name", 2, None, "reads")?;
         let tracks: BTreeSet<Track> = self.spans.iter().map(|span| span.track).collect();
+        if tracks.iter().any(|track| matches!(track, Track::Lane(_) | Track::Device(_))) {
+            out.write_all(b",\n")?;
+            metadata(&mut out, "process_name", 3, None, "devices")?;
+        }
         for track in tracks {
             let (pid, tid) = track.ids();
             out.write_all(b",\n")?;
-            metadata(&mut out, "thread_name", pid, Some(tid), &track.name())?;
+            let name = self.names.get(&track).cloned().unwrap_or_else(|| track.name());
+            metadata(&mut out, "thread_name", pid, Some(tid), &name)?;
         }
         for span in &self.spans {
             out.write_all(b",\n")?;
@@ -124,6 +139,15 @@ fn event<'a>(span: &Span, names: &impl Fn(BlockId) -> &'a BlockSpec) -> Event<'a
         }
         What::Wait { layer } => ("wait", "lane", of_layer(layer)),
         What::Experts { layer } => ("experts", "lane", of_layer(layer)),
+        What::Join { layer } => ("join", "lane", of_layer(layer)),
+        What::Kernel { layer, pairs } => ("kernel", "device", Args { pairs: Some(pairs), ..of_layer(layer) }),
+        What::Copy { layer: None, bytes: ByteSize::ZERO } => ("arrive", "device", Args::default()),
+        What::Copy { layer, bytes } => ("copy", "device", Args { bytes: Some(bytes.0), ..of_layer(layer) }),
+        What::Piece { after, before } => {
+            let number = |layer: Option<LayerId>| layer.map(|layer| layer.0);
+            let args = Args { after_layer: number(after), before_layer: number(before), ..Args::default() };
+            ("layers", "device", args)
+        }
         What::Other { name, layer } => (name, "lane", of_layer(layer)),
     };
     let (pid, tid) = span.track.ids();

@@ -91,3 +91,27 @@ fn what_nobody_asked_for_is_no_demand() {
         assert!(layers[0].io_busy > Duration::ZERO && layers[3].io_busy > Duration::ZERO, "{label}");
     }
 }
+
+#[test]
+fn waiting_for_a_device_is_neither_computing_nor_a_stall() {
+    const WORK: Duration = Duration::from_millis(3);
+    const JOIN: Duration = Duration::from_millis(5);
+    let clock = Clock::still();
+    let (mut store, _dir) = open(StoreConfig { clock: clock.clone(), ..engines().remove(0) });
+    store.record_timeline(100);
+    store.computing(Computing::Experts(BlockId(8)));
+    clock.sleep(WORK);
+    let asked = clock.now();
+    clock.sleep(JOIN);
+    store.waited_for_device(Some(LayerId(1)), asked, clock.now());
+    clock.sleep(WORK);
+    store.computed();
+    let stats = store.stats();
+    assert_eq!((stats.experts, stats.dense, stats.stall), (2 * WORK, Duration::ZERO, Duration::ZERO));
+    let timeline = store.take_timeline().unwrap();
+    let (experts, join) = (What::Experts { layer: Some(LayerId(1)) }, What::Join { layer: Some(LayerId(1)) });
+    let spans: Vec<_> = timeline.spans().iter().map(|span| (span.what, span.end - span.start)).collect();
+    let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap();
+    assert_eq!(spans, [(experts, nanos(WORK)), (join, nanos(JOIN)), (experts, nanos(WORK))]);
+    assert!(timeline.spans().windows(2).all(|pair| pair[0].end == pair[1].start));
+}

@@ -68,6 +68,10 @@ fn a_timeline_opens_in_a_viewer() {
         let timeline = store.timeline_mut().unwrap();
         let start = timeline.now();
         timeline.since(start, Track::Thread(1), What::Experts { layer: Some(LayerId(3)) });
+        timeline.name(Track::Lane(0), "lane GPU0".into());
+        let layer = Some(LayerId(2));
+        timeline.since(start, Track::Lane(0), What::Kernel { layer, pairs: 5 });
+        timeline.since(start, Track::Device(0), What::Piece { after: layer, before: None });
         let timeline = store.take_timeline().unwrap();
         assert!(store.timeline_mut().is_none());
         assert_eq!(timeline.dropped(), 0, "{label}");
@@ -116,6 +120,17 @@ fn a_timeline_opens_in_a_viewer() {
             spans.sort_unstable();
             assert!(spans.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{label}: overlaps on {pid}/{tid}");
         }
+        let named = |name: &str| events.iter().find(|event| event["args"]["name"] == *name).unwrap();
+        let on = |track: &str, what: &str| {
+            let track = named(track);
+            let is = |event: &&Value| event["name"] == *what && event["tid"] == track["tid"];
+            events.iter().find(|event| is(event) && event["pid"] == track["pid"]).unwrap()
+        };
+        assert_eq!(named("lane GPU0")["pid"], named("devices")["pid"]);
+        let kernel = &on("lane GPU0", "kernel")["args"];
+        assert_eq!((kernel["layer"].as_u64(), kernel["pairs"].as_u64()), (Some(2), Some(5)));
+        let piece = &on("layers on device 0", "layers")["args"];
+        assert!(piece["after_layer"] == 2 && piece.get("before_layer").is_none(), "{piece}");
         let guess = events.iter().find(|event| event["name"] == "speculation").unwrap();
         assert_eq!(guess["args"]["tensor"], "blk.3.ffn_up_exps.weight");
         assert!(matches!(guess["args"]["expert"].as_u64(), Some(24 | 25)) && guess["args"]["layer"] == 3);

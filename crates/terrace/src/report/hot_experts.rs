@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::time::Duration;
+use terrace_backend::LaneWork;
 use terrace_engine::Engine;
 use terrace_model::ByteSize;
 
@@ -31,8 +33,39 @@ pub struct HotExpertsReport {
     pub exchanged_bytes: u64,
     /// Bytes of all these that were read from disk.
     pub read_bytes: u64,
+    /// Work of the devices.
+    #[serde(default)]
+    pub lanes: Vec<HotLane>,
     /// Counters by layer.
     pub layers: Vec<HotLayer>,
+}
+
+/// The work of one lane: a device with copies, or several with a slice of each copy.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HotLane {
+    /// Its device or devices.
+    pub device: String,
+    /// What it has done.
+    #[serde(flatten)]
+    pub work: Work,
+}
+
+/// What a device has done for one layer or all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Work {
+    /// Computations of a layer's experts.
+    pub jobs: u64,
+    /// Pairs of token and expert in them.
+    pub pairs: u64,
+    /// Time on the device, transfers of activations and results included, in milliseconds.
+    pub device_ms: f64,
+    /// Time that the CPU waited for it after computing its own part, in milliseconds.
+    pub join_ms: f64,
+    /// Bytes of weights copied to the device.
+    pub copied_bytes: u64,
+    /// Time that copying took, in milliseconds.
+    pub copy_ms: f64,
 }
 
 /// One layer.
@@ -61,9 +94,26 @@ pub struct HotLayer {
     /// is not known.
     #[serde(default)]
     pub cpu_pair_us: f64,
+    /// What the device has done for the layer.
+    #[serde(flatten)]
+    pub work: Work,
     /// Why the device computes nothing of this layer. `None` if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+}
+
+impl Work {
+    fn of(work: &LaneWork) -> Self {
+        let millis = |time: Duration| time.as_secs_f64() * 1e3;
+        Self {
+            jobs: work.jobs,
+            pairs: work.pairs,
+            device_ms: millis(work.computing),
+            join_ms: millis(work.waited),
+            copied_bytes: work.copied,
+            copy_ms: millis(work.copying),
+        }
+    }
 }
 
 impl HotExpertsReport {
@@ -80,8 +130,11 @@ impl HotExpertsReport {
             skipped: layer.skipped,
             round_trip_us: layer.round_trip.as_secs_f64() * 1e6,
             cpu_pair_us: layer.cpu_pair.as_secs_f64() * 1e6,
+            work: Work::of(&layer.work),
             problem: layer.problem.clone(),
         };
+        let lane =
+            |(device, work): &(String, LaneWork)| HotLane { device: device.clone(), work: Work::of(work) };
         let totals = report.totals;
         Some(Self {
             memory: totals.memory.bytes(),
@@ -95,6 +148,7 @@ impl HotExpertsReport {
             exchanged: totals.exchanged,
             exchanged_bytes: totals.exchanged_bytes.bytes(),
             read_bytes: totals.read_bytes.bytes(),
+            lanes: report.lanes.iter().map(lane).collect(),
             layers: report.layers.iter().map(layer).collect(),
         })
     }
@@ -114,6 +168,16 @@ impl fmt::Display for HotExpertsReport {
             self.exchanged,
             ByteSize(self.read_bytes)
         )?;
+        for HotLane { device, work } in &self.lanes {
+            write!(
+                f,
+                "; {device}: {:.2} s in {} jobs, {} copied in {:.2} s",
+                work.device_ms / 1e3,
+                work.jobs,
+                ByteSize(work.copied_bytes),
+                work.copy_ms / 1e3
+            )?;
+        }
         let without = self.layers.iter().filter(|layer| layer.problem.is_some()).count();
         if without > 0 {
             write!(f, "; {without} layers computed without devices")?;

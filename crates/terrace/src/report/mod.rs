@@ -7,6 +7,7 @@ use crate::args::Applied;
 use hot_experts::HotExpertsReport;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
+use terrace_backend::PieceReport;
 use terrace_engine::{Answer, Engine, Timings};
 use terrace_host::peak_rss;
 use terrace_store::{LayerStats, StoreStats};
@@ -42,6 +43,9 @@ pub struct RunReport {
     /// What devices did with copies of experts. `None` if they hold none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hot_experts: Option<HotExpertsReport>,
+    /// Layers that devices computed as a whole, in order. Empty if there were none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub device_layers: Vec<DeviceLayers>,
     /// Counters by layer, in order; weights of no layer come last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<LayerReport>,
@@ -206,6 +210,24 @@ pub struct LayerReport {
     pub wasted: u64,
 }
 
+/// Layers that a device computed as a whole, as far as Terrace sees it: the time between two pieces
+/// of a graph that Terrace computed, and from the last one until logits were there. Graphs of a prompt
+/// that leave no logits are not waited for, so what follows Terrace's last piece is not counted.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DeviceLayers {
+    /// The device that holds the layers, or the one that computes with weights in RAM; `devices` if
+    /// it is not known which of several.
+    pub device: String,
+    /// The first layer.
+    pub first_layer: u32,
+    /// The last layer.
+    pub last_layer: u32,
+    /// How many times they were computed.
+    pub pieces: u64,
+    /// Their time, transfers included, in milliseconds.
+    pub device_ms: f64,
+}
+
 fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
@@ -214,6 +236,20 @@ impl ForetoldReport {
     /// Reads the counters of an engine. `None` in stock runs.
     pub fn of(engine: &Engine) -> Option<Self> {
         engine.foretold().map(|f| Self { chosen: f.chosen, guessed: f.guessed })
+    }
+}
+
+impl DeviceLayers {
+    /// Reads the counters of an engine.
+    pub fn of(engine: &Engine) -> Vec<Self> {
+        let one = |piece: PieceReport| Self {
+            device: piece.device,
+            first_layer: piece.first,
+            last_layer: piece.last,
+            pieces: piece.pieces,
+            device_ms: millis(piece.time),
+        };
+        engine.device_pieces().into_iter().map(one).collect()
     }
 }
 
@@ -318,6 +354,7 @@ impl RunReport {
             decode: generation.decode.map(|stats| StoreReport::new(&stats, plan.tuned_gbps)),
             foretold: ForetoldReport::of(engine),
             hot_experts: HotExpertsReport::of(engine),
+            device_layers: DeviceLayers::of(engine),
             layers: engine.layer_stats().iter().map(LayerReport::from).collect(),
             preset: None,
             peak_rss_bytes: peak_rss().bytes(),

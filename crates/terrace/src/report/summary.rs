@@ -1,7 +1,7 @@
 //! The summary at the end of `run -v`.
 
 use super::hot_experts::HotExpertsReport;
-use super::{ForetoldReport, StoreReport};
+use super::{DeviceLayers, ForetoldReport, StoreReport};
 use std::fmt;
 use terrace_engine::{Answer, Engine, SavedTimeline, Timings};
 use terrace_model::ByteSize;
@@ -14,6 +14,7 @@ pub struct Summary {
     tuned_gbps: Option<f64>,
     foretold: Option<ForetoldReport>,
     hot: Option<HotExpertsReport>,
+    device_layers: Vec<DeviceLayers>,
 }
 
 impl Summary {
@@ -25,6 +26,7 @@ impl Summary {
             tuned_gbps: engine.plan().tuned_gbps,
             foretold: ForetoldReport::of(engine),
             hot: HotExpertsReport::of(engine),
+            device_layers: DeviceLayers::of(engine),
         }
     }
 }
@@ -43,6 +45,7 @@ impl fmt::Display for Summary {
         }
         let Some(store) = &self.store else { return Ok(()) };
         if store.hits + store.misses + store.joined == 0 {
+            self.devices(f)?;
             return writeln!(f, "weights: the store was not used");
         }
         write!(
@@ -85,15 +88,38 @@ impl fmt::Display for Summary {
             write!(f, "; {:.1}% of the experts guessed", guessed as f64 / chosen as f64 * 100.0)?;
         }
         writeln!(f, "; {} MB filled into free slots", megabytes(ahead.filled_bytes))?;
-        if let Some(hot) = &self.hot {
-            writeln!(f, "{hot}")?;
-        }
+        self.devices(f)?;
         if store.adapts {
             let now = ByteSize(store.budget_now);
             writeln!(
                 f,
                 "budget: {now} at the end; shrunk {} times, grown {} times",
                 store.shrinks, store.grows
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl Summary {
+    /// What devices have done.
+    fn devices(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(hot) = &self.hot {
+            writeln!(f, "{hot}")?;
+        }
+        let mut devices: Vec<&str> = self.device_layers.iter().map(|part| part.device.as_str()).collect();
+        devices.sort_unstable();
+        devices.dedup();
+        for device in devices {
+            let parts = self.device_layers.iter().filter(|part| part.device == device);
+            let first = parts.clone().map(|part| part.first_layer).min().unwrap_or_default();
+            let last = parts.clone().map(|part| part.last_layer).max().unwrap_or_default();
+            let pieces: u64 = parts.clone().map(|part| part.pieces).sum();
+            let millis: f64 = parts.map(|part| part.device_ms).sum();
+            writeln!(
+                f,
+                "{device}: {:.2} s in {pieces} pieces of graphs, of layers {first} to {last}",
+                millis / 1e3
             )?;
         }
         Ok(())

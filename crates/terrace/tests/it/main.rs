@@ -38,6 +38,7 @@ mod stand_in;
 mod sweep;
 mod templates;
 mod timeline;
+mod timeline_devices;
 mod trace;
 mod variants;
 mod verify;

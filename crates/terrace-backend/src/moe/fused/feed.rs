@@ -157,8 +157,8 @@ impl Feed {
         self.beside = false;
         // SAFETY: null, or lent by `begin` for the run, and used by thread 0 only.
         match unsafe { self.lanes.as_mut() } {
-            // SAFETY: the caller's contract.
-            Some(lanes) => unsafe { lanes.finish(output, stride) },
+            // SAFETY: the caller's contract; the store is lent like the lanes.
+            Some(lanes) => unsafe { lanes.finish(output, stride, &mut *self.store) },
             None => Ok(()),
         }
     }

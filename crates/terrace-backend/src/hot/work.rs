@@ -1,0 +1,120 @@
+//! What lanes have done: copies, jobs and waits, counted by layer and recorded in the timeline.
+
+use super::lane::Copied;
+use super::lanes::Lanes;
+use std::time::{Duration, Instant};
+use terrace_store::Store;
+use terrace_store::timeline::{Track, What};
+
+/// Work of a lane, or its part for one layer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LaneWork {
+    /// Number of jobs: computations of an MoE block.
+    pub jobs: u64,
+    /// Pairs of token and expert in them.
+    pub pairs: u64,
+    /// Time from the begin of a job on the device until its results were in memory.
+    pub computing: Duration,
+    /// Time that the CPU waited for jobs after computing its own part.
+    pub waited: Duration,
+    /// Bytes of weights sent to the device.
+    pub copied: u64,
+    /// Time that sending them took; of a lane, also the time until they had arrived.
+    pub copying: Duration,
+}
+
+impl LaneWork {
+    fn add(&mut self, other: &Self) {
+        self.jobs += other.jobs;
+        self.pairs += other.pairs;
+        self.computing += other.computing;
+        self.waited += other.waited;
+        self.copied += other.copied;
+        self.copying += other.copying;
+    }
+}
+
+/// A job that is over: its layer (by index), its pairs, and its time on the lane's thread.
+pub(super) struct Ended {
+    pub index: usize,
+    pub pairs: usize,
+    pub computed: Option<(Instant, Instant)>,
+}
+
+impl Lanes {
+    /// Counts a job for which thread 0 has waited since `asked`, and records it.
+    pub(super) fn joined(&mut self, job: &Ended, asked: Instant, store: &mut Store) {
+        let now = Instant::now();
+        let layer = &mut self.layers[job.index];
+        let work = &mut layer.work;
+        work.waited += now.saturating_duration_since(asked);
+        store.waited_for_device(Some(layer.layer), asked, now);
+        let Some((began, ended)) = job.computed else { return };
+        work.jobs += 1;
+        work.pairs += job.pairs as u64;
+        work.computing += ended.saturating_duration_since(began);
+        if let Some(timeline) = store.timeline_mut() {
+            let pairs = u32::try_from(job.pairs).unwrap_or(u32::MAX);
+            timeline.between(
+                began,
+                ended,
+                track(layer.lane),
+                What::Kernel { layer: Some(layer.layer), pairs },
+            );
+        }
+    }
+
+    /// Counts the copies made since the last call, during which thread 0 has waited since `asked`,
+    /// and records them.
+    pub(super) fn count_copies(&mut self, asked: Instant, store: &mut Store) {
+        let Self { lanes, layers, settling, .. } = self;
+        let mut timeline = store.timeline_mut();
+        for (index, lane) in lanes.iter_mut().enumerate() {
+            lane.take_copied(&mut |copied: Copied| {
+                let took = copied.ended.saturating_duration_since(copied.began);
+                let of = layers.iter_mut().find(|of| of.lane == index && Some(of.key) == copied.layer);
+                let layer = of.map(|layer| {
+                    layer.work.copied += copied.bytes;
+                    layer.work.copying += took;
+                    layer.layer
+                });
+                if layer.is_none() {
+                    settling[index] += took;
+                }
+                if let Some(timeline) = &mut timeline {
+                    let what = What::Copy { layer, bytes: terrace_model::ByteSize(copied.bytes) };
+                    timeline.between(copied.began, copied.ended, track(index), what);
+                }
+            });
+        }
+        if let Some(timeline) = timeline {
+            timeline.interrupt(asked, Instant::now(), What::Other { name: "copies", layer: None });
+        }
+    }
+
+    /// The work of each lane, with its name.
+    pub(super) fn work(&self) -> Vec<(String, LaneWork)> {
+        let mut all: Vec<(String, LaneWork)> = self
+            .lanes
+            .iter()
+            .zip(&self.settling)
+            .map(|(lane, &copying)| (lane.name().to_owned(), LaneWork { copying, ..LaneWork::default() }))
+            .collect();
+        for layer in &self.layers {
+            all[layer.lane].1.add(&layer.work);
+        }
+        all
+    }
+
+    /// Names the lanes' tracks in the timeline that is being recorded.
+    pub fn name_tracks(&self, store: &mut Store) {
+        let Some(timeline) = store.timeline_mut() else { return };
+        for (index, lane) in self.lanes.iter().enumerate() {
+            timeline.name(track(index), format!("lane {}", lane.name()));
+        }
+    }
+}
+
+fn track(lane: usize) -> Track {
+    Track::Lane(u32::try_from(lane).unwrap_or(u32::MAX))
+}
