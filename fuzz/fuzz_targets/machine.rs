@@ -4,9 +4,9 @@
 
 use libfuzzer_sys::fuzz_target;
 use terrace_fuzz::model;
-use terrace_model::{ByteSize, SizeChoice};
+use terrace_model::ByteSize;
 use terrace_plan::advice::{WhatIf, advise, explain};
-use terrace_plan::{Budget, KvChoice, MachineProfile, Manage, Wishes, plan};
+use terrace_plan::{Budget, ByDevice, HotSize, KvChoice, MachineProfile, Manage, Wishes, plan};
 
 fuzz_target!(|data: &[u8]| {
     let Ok(text) = std::str::from_utf8(data) else { return };
@@ -21,10 +21,11 @@ fuzz_target!(|data: &[u8]| {
         Wishes::default(),
         Wishes { ram_budget: Budget::Bytes(ByteSize::mib(60)), kv_type: KvChoice::Auto, ..Wishes::default() },
         Wishes {
-            hot_cache: SizeChoice::Bytes(ByteSize::mib(30)),
+            hot_cache: ByDevice::all(HotSize::Bytes(ByteSize::mib(30))),
             manage: Manage::Experts,
             ..Wishes::default()
         },
+        Wishes { hot_cache: ByDevice::all(HotSize::Max), ..Wishes::default() },
         Wishes { split: true, ..Wishes::default() },
     ];
     // One of them a call: a plan takes milliseconds.
