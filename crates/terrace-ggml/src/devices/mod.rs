@@ -6,6 +6,7 @@ pub mod rates;
 pub(crate) mod registry;
 pub mod remote;
 pub mod rpc;
+pub mod staging;
 
 pub use crate::handles::{BufferTypeHandle, DeviceHandle, DeviceKind};
 

@@ -10,6 +10,7 @@ mod libraries;
 mod outputs;
 mod pre_tokenizers;
 mod specials;
+mod staging;
 mod tokenize;
 mod vocabulary;
 
