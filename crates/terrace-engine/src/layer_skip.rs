@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io::Write;
 use std::path::Path;
-use terrace_model::ModelFile;
 use terrace_model::identity::ModelIdentity;
+use terrace_model::{ModelFile, printable};
 use terrace_store::part_file::PartFile;
 
 /// Version of the format; other versions are refused.
@@ -83,7 +83,8 @@ impl LayerSkip {
         struct Version {
             version: u32,
         }
-        let no_file_of_ours = |e: serde_json::Error| format!("not a layer skip file: {e}");
+        let no_file_of_ours =
+            |e: serde_json::Error| format!("not a layer skip file: {}", printable(&e.to_string()));
         let Version { version } = serde_json::from_str(text).map_err(no_file_of_ours)?;
         if version != VERSION {
             return Err(format!("version {version} is not supported (expected version {VERSION})"));

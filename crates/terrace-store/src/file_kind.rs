@@ -3,6 +3,7 @@
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
+use terrace_model::printable;
 
 /// A kind of files, which name it in `format` and `version`.
 #[derive(Clone, Copy, Debug)]
@@ -44,11 +45,13 @@ impl FileKind {
             format: String,
             version: u32,
         }
-        let unreadable = |error: serde_json::Error| format!("not {}: {error}", self.what);
+        let unreadable =
+            |error: serde_json::Error| format!("not {}: {}", self.what, printable(&error.to_string()));
         let Head { format, version } = serde_json::from_slice(json).map_err(unreadable)?;
         if format != self.format || version != self.version {
             let Self { format: ours, version: our, .. } = self;
-            return Err(format!("it is `{format}` version {version}, not `{ours}` version {our}"));
+            let theirs = printable(&format);
+            return Err(format!("it is `{theirs}` version {version}, not `{ours}` version {our}"));
         }
         serde_json::from_slice(json).map_err(unreadable)
     }
@@ -69,6 +72,8 @@ mod tests {
         assert_eq!(parse(r#"{"format": "terrace-test", "version": 2, "n": 3}"#), Ok(Rest { n: 3 }));
         let other = parse(r#"{"format": "terrace-test", "version": 3, "m": 3}"#).unwrap_err();
         assert_eq!(other, "it is `terrace-test` version 3, not `terrace-test` version 2");
+        let lines = parse(r#"{"format": "a\nb", "version": 1}"#).unwrap_err();
+        assert_eq!(lines, r"it is `a\nb` version 1, not `terrace-test` version 2");
         for wrong in ["", "[]", "{}", r#"{"format": "terrace-test", "version": 2}"#] {
             assert!(parse(wrong).unwrap_err().starts_with("not a test: "), "{wrong}");
         }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
-use terrace_model::ByteSize;
+use terrace_model::{ByteSize, printable};
 use terrace_plan::MachineProfile;
 use terrace_plan::machine::PROFILE_VERSION;
 use terrace_store::{UserDirs, read_cache_file, replace_cache_file, try_cache_file};
@@ -119,7 +119,7 @@ impl StoredProfile {
             return Ok(None);
         };
         let value: serde_json::Value =
-            serde_json::from_str(&text).map_err(|error| fail(error.to_string()))?;
+            serde_json::from_str(&text).map_err(|error| fail(printable(&error.to_string())))?;
         if value["format"] != FORMAT {
             return Err(fail("it is not a machine description of this program".into()));
         }
@@ -130,7 +130,8 @@ impl StoredProfile {
                 value["version"]
             )));
         }
-        let stored: Self = serde_json::from_value(value).map_err(|error| fail(error.to_string()))?;
+        let stored: Self =
+            serde_json::from_value(value).map_err(|error| fail(printable(&error.to_string())))?;
         stored.machine.check().map_err(|error| fail(error.to_string()))?;
         match stored.hardware.differs(here) {
             Some(reason) => Err(fail(reason)),

@@ -106,6 +106,16 @@ pub enum FileError {
         /// Why it cannot be streamed.
         why: &'static str,
     },
+    /// The plan has another number of experts in a layer.
+    #[error("the plan has {planned} experts in layer {layer}, this model has {experts}")]
+    OtherExperts {
+        /// Number of the layer.
+        layer: u32,
+        /// Its experts, by the plan.
+        planned: u32,
+        /// Its experts.
+        experts: u32,
+    },
     /// The plan puts more experts on a device than the layer has.
     #[error("the plan puts {planned} experts of layer {layer} on a device, the layer has {experts}")]
     Experts {
@@ -166,7 +176,7 @@ impl PlanFile {
         struct Version {
             version: u32,
         }
-        let bad = |error: serde_json::Error| ParsePlanError::Json(error.to_string());
+        let bad = |error: serde_json::Error| ParsePlanError::Json(printable(&error.to_string()));
         let Version { version } = serde_json::from_str(text).map_err(bad)?;
         if !(1..=PLAN_VERSION).contains(&version) {
             return Err(ParsePlanError::Version(version));
@@ -195,14 +205,18 @@ impl PlanFile {
         if self.layers.len() != layers.len() + 1 {
             return Err(FileError::Layers { planned: self.layers.len(), layers: layers.len() + 1 });
         }
-        for layer in &self.layers {
-            let Some(experts) = layer.experts.filter(|experts| experts.on_device > experts.count) else {
-                continue;
-            };
-            let (planned, experts) = (experts.on_device, experts.count);
-            return Err(FileError::Experts { layer: layer.layer.unwrap_or_default(), planned, experts });
-        }
         let classes = classify_all(model);
+        for layer in &self.layers {
+            let Some(FileExperts { count, on_device, .. }) = layer.experts else { continue };
+            let experts = experts_of(model, &classes, layer.layer);
+            let layer = layer.layer.unwrap_or_default();
+            if count != experts {
+                return Err(FileError::OtherExperts { layer, planned: count, experts });
+            }
+            if on_device > count {
+                return Err(FileError::Experts { layer, planned: on_device, experts });
+            }
+        }
         let mut chosen: BTreeSet<usize> = BTreeSet::new();
         for (name, by_row) in
             self.streamed.iter().map(|n| (n, false)).chain(self.read_by_row.iter().map(|n| (n, true)))
@@ -266,3 +280,11 @@ impl PlanFile {
 
 /// The name of the tier of main memory.
 const RAM: &str = "ram";
+
+/// Number of experts of a layer; 0 for a dense one, and for the output head.
+fn experts_of(model: &ModelFile, classes: &[TensorClass], layer: Option<u32>) -> u32 {
+    let tensors = model.tensors.iter().zip(classes);
+    let experts = tensors
+        .filter(|&(tensor, &class)| class == TensorClass::Expert && tensor.layer().map(|id| id.0) == layer);
+    experts.map(|(tensor, _)| u32::try_from(tensor.shape.0[2]).unwrap_or(u32::MAX)).max().unwrap_or(0)
+}

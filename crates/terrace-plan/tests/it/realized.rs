@@ -132,6 +132,11 @@ fn edited_plans_are_followed_or_refused_by_name() {
         plan(&model, &machine, &more),
         Err(PlanError::File(FileError::Experts { layer: 5, planned: 129, experts: 128 }))
     ));
+    let other = file(&placed, |plan| plan.layers[5].experts.as_mut().unwrap().count = 129);
+    assert!(matches!(
+        plan(&model, &machine, &other),
+        Err(PlanError::File(FileError::OtherExperts { layer: 5, planned: 129, experts: 128 }))
+    ));
     let elsewhere = file(&placed, |plan| plan.layers[48].home = "gpu7".into());
     let error = plan(&model, &machine, &elsewhere).unwrap_err();
     assert!(matches!(error, PlanError::NoDevice { .. }), "{error}");
@@ -288,4 +293,8 @@ fn what_a_plan_names_is_shown_in_one_line() {
             plan(&model, &machine, &Wishes { written: Some(written), ..Wishes::default() }).unwrap_err();
         assert!(!error.to_string().contains(char::is_control), "{error}");
     }
+    let mut kv_type = text;
+    kv_type["context"]["kv_type"] = "f16\nf16".into();
+    let error = PlanFile::from_json(&kv_type.to_string()).unwrap_err().to_string();
+    assert!(error.contains(r"f16\nf16") && !error.contains('\n'), "{error}");
 }

@@ -24,7 +24,7 @@ use terrace_engine::options::{
 use terrace_engine::{Mode, Options, measured_contexts, wishes_of};
 use terrace_ggml::devices::rpc::add_rpc_server;
 use terrace_host::pressure::Adapt;
-use terrace_model::ModelFile;
+use terrace_model::{ModelFile, printable};
 use terrace_plan::advice::{Advice, advise, explain};
 use terrace_plan::machine::PlanRate;
 use terrace_plan::{MachineProfile, Plan, PlanError, Wishes};
@@ -110,7 +110,7 @@ fn machine(args: &PlanArgs, model: &ModelFile) -> Result<(MachineProfile, Vec<Pl
             let name = path.display().to_string();
             let text = std::fs::read_to_string(path).map_err(CliError::io(&name))?;
             serde_json::from_str(&text).map_err(|error| CliError::Usage {
-                message: format!("{name}: not a description of a machine: {error}"),
+                message: format!("{name}: not a description of a machine: {}", printable(&error.to_string())),
                 hint: "a description is JSON with version, name, cpu, memory, devices and storage".into(),
             })?
         }

@@ -26,6 +26,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use remote::{choices, shards_of};
 use serde::Deserialize;
 use std::path::PathBuf;
+use terrace_model::printable;
 use ureq::http::Uri;
 
 /// The branch that is downloaded.
@@ -113,8 +114,8 @@ impl Hub {
             return Err(hub(format!("the hub answered {}", answer.status)));
         }
         let body = answer.whole(LONGEST_LIST).map_err(|e| self.no_answer(e))?;
-        let found: Repository =
-            serde_json::from_slice(&body).map_err(|e| hub(format!("the hub's list of files: {e}")))?;
+        let found: Repository = serde_json::from_slice(&body)
+            .map_err(|e| hub(format!("the hub's list of files: {}", printable(&e.to_string()))))?;
         Ok(found.siblings.into_iter().map(|file| file.rfilename).collect())
     }
 
