@@ -13,14 +13,31 @@ const PADDING: u64 = 64 << 10;
 /// between the matrices.
 const ROWS: u64 = 3;
 
+/// Fewest pairs of token and expert that activations have room for. An expert with more is computed
+/// in equal parts, which then have at least half as many pairs: enough for the kernels that ggml's
+/// CPU backend uses for all of them together.
+const LEAST_PAIRS: u64 = 16;
+/// Pairs of a prompt that are computed together where there is room for them.
+const PREFILL_PAIRS: u64 = 512;
+/// Share of the copies' memory that the activations of a prompt take at most.
+const PREFILL_SHARE: u64 = 16;
+
 /// Returns the memory for the activations that go to a lane and come back, where each token uses
-/// `used` experts in each of these layers.
-pub fn lane_activations(model: &ModelFile, layers: impl Iterator<Item = LayerId>, used: u32) -> ByteSize {
+/// `used` experts in each of these layers, and copies take `copies` bytes: enough for decoding, and
+/// for many pairs of a prompt if that is little beside the copies.
+pub fn lane_activations(
+    model: &ModelFile,
+    layers: impl Iterator<Item = LayerId>,
+    used: u32,
+    copies: ByteSize,
+) -> ByteSize {
     let of = |layer: LayerId| -> u64 {
         let experts = model.tensors.iter().filter(|tensor| tensor.layer() == Some(layer));
         let experts = experts.filter(|tensor| tensor.shape.dims() >= 3);
         experts.map(|tensor| tensor.shape.0[0] + ROWS * tensor.shape.0[1]).sum()
     };
     let floats = layers.map(of).max().unwrap_or(0);
-    ByteSize(floats * size_of::<f32>() as u64 * u64::from(used) * SWEEP_TOKENS + PADDING)
+    let pair = floats * size_of::<f32>() as u64;
+    let least = pair * (u64::from(used) * SWEEP_TOKENS).max(LEAST_PAIRS);
+    ByteSize(least.max((pair * PREFILL_PAIRS).min(copies.bytes() / PREFILL_SHARE)) + PADDING)
 }

@@ -16,8 +16,7 @@ use std::sync::atomic::AtomicBool;
 use terrace_ggml::cpu::blocked::BlockedExpert;
 use terrace_ggml::cpu::{Kernels, RawTensor, ToFloat, custom_node};
 use terrace_ggml::{Graph, Op, Tensor};
-use terrace_model::SWEEP_TOKENS;
-use terrace_store::{BlockId, Store};
+use terrace_store::{BlockId, Store, Use};
 
 /// The nodes of a graph that use managed weights, by kind. Reused from graph to graph.
 #[derive(Default)]
@@ -25,8 +24,8 @@ pub struct Nodes {
     pub experts: Vec<ExpertNode>,
     /// Products with experts in memory, and their ids.
     kept: Vec<(ExpertProduct, *mut RawTensor)>,
-    /// Layers (by index among those with lanes) of prefills that lanes do not compute, with their
-    /// numbers of pairs.
+    /// Layers (by index among those with lanes) of prefills that are left to ggml, with their numbers
+    /// of pairs.
     pub bypassed: Vec<(usize, u64)>,
     pub fused: Vec<FusedNode>,
     pub rows: Vec<RowsNode>,
@@ -238,8 +237,8 @@ impl Nodes {
         }
     }
 
-    /// Fuses blocks of experts in memory in graphs of few tokens, if a lane computes some of their
-    /// experts. All others are left to ggml, or to Terrace's kernels for single products.
+    /// Fuses blocks of experts in memory if a lane computes some of their experts. All others are left
+    /// to ggml, or to Terrace's kernels for single products.
     fn fuse_kept(&mut self, scan: &Scan<'_, '_>, lanes: &mut Lanes, run: *const BlockRun) {
         for products in self.kept.chunk_by(|a, b| a.1 == b.1) {
             let first = scan.graph.node(products[0].0.node);
@@ -247,21 +246,22 @@ impl Nodes {
             // SAFETY: the layout outlives the graph's call.
             let block_of = |product: &ExpertProduct| unsafe { (*product.tensor).block(0) };
             let Some(layer) = lanes.layer_of(block_of(&products[0].0)) else { continue };
-            if tokens > SWEEP_TOKENS {
-                self.bypassed.push((layer, top_k * tokens));
-                continue;
-            }
             let all: Vec<ExpertProduct> = products.iter().map(|(product, _)| *product).collect();
             let has_bytes = |tensor: Tensor<'_>| scan.places.managed_buffer(tensor).is_none();
-            let Some(mut block) = Block::recognise(scan.graph, &all, has_bytes) else {
+            let block = Block::recognise(scan.graph, &all, has_bytes);
+            if block.is_none() {
                 lanes.unrecognised(layer);
-                continue;
-            };
-            block.kept = true;
-            let hot = lanes.adopt(&block, usize::try_from(top_k).unwrap_or(usize::MAX));
-            if hot.is_some() {
-                let fused = FusedBlock { block, hot, router: None };
-                self.fused.push(FusedNode { fused, index: 0, run, next: std::ptr::null() });
+            }
+            let top_k_rows = usize::try_from(top_k).unwrap_or(usize::MAX);
+            let adopted = block.and_then(|block| Some((lanes.adopt(&block, top_k_rows)?, block)));
+            match adopted {
+                Some((hot, block)) => {
+                    let block = Block { kept: true, ..block };
+                    let fused = FusedBlock { block, hot: Some(hot), router: None };
+                    self.fused.push(FusedNode { fused, index: 0, run, next: std::ptr::null() });
+                }
+                None if Use::of_tokens(tokens) == Use::Sweep => self.bypassed.push((layer, top_k * tokens)),
+                None => {}
             }
         }
     }

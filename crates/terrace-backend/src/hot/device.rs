@@ -5,6 +5,7 @@ use super::handover::{Handover, LOOK, Order};
 use super::lane::{Copied, Job, Lane};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -29,6 +30,8 @@ pub struct DeviceLane {
     thread: Option<JoinHandle<()>>,
     job: Job,
     running: bool,
+    /// Whether the running job may end before it is done.
+    abandoned: Arc<AtomicBool>,
     puts: Puts,
     /// Result of [`DeviceLane::flush`] since the last [`Lane::settle`], the first error of several;
     /// `None` means nothing was flushed.
@@ -56,15 +59,16 @@ impl DeviceLane {
     pub fn start(device: DeviceHandle, activations: ByteSize) -> Result<Self, ExpertDeviceError> {
         let name = device.name();
         let handover = Arc::new(Handover::default());
+        let abandoned = Arc::new(AtomicBool::new(false));
         let (send, started) = sync_channel(1);
         let thread = {
-            let handover = Arc::clone(&handover);
+            let (handover, abandoned) = (Arc::clone(&handover), Arc::clone(&abandoned));
             let begin = move || {
                 remote::may_stop_this_thread();
                 match ExpertDevice::start(device, activations) {
                     Ok(device) => {
                         drop(send.send(Ok(())));
-                        work(device, &handover);
+                        work(device, &handover, &abandoned);
                     }
                     Err(error) => drop(send.send(Err(error))),
                 }
@@ -74,7 +78,7 @@ impl DeviceLane {
         let thread = Some(thread.map_err(|_| ExpertDeviceError::Start { device: name.clone() })?);
         let (job, puts) = (Job::default(), Puts::default());
         let (running, given, copied) = (false, None, Vec::new());
-        let lane = Self { name, device, handover, thread, job, running, puts, given, copied };
+        let lane = Self { name, device, handover, thread, job, running, abandoned, puts, given, copied };
         lane.wait_for(&started)?.map(|()| lane)
     }
 
@@ -153,15 +157,17 @@ impl Copied {
 }
 
 /// The lane's thread: executes orders until it is told to end.
-fn work(mut device: ExpertDevice, handover: &Handover<Job, Done, Call>) {
+fn work(mut device: ExpertDevice, handover: &Handover<Job, Done, Call>, abandoned: &AtomicBool) {
     loop {
         match handover.order() {
             Order::Job(mut job) => {
-                let Job { layer, rows, slots, experts, out, .. } = &mut job;
+                let Job { layer, rows, inputs, slots, experts, out, .. } = &mut job;
                 let began = Instant::now();
                 let computed = catch_unwind(AssertUnwindSafe(|| {
                     let layer = layer.expect("a job names its layer");
-                    device.compute(layer, Pairs { rows, slots, experts }, out)
+                    // Relaxed, because nothing else depends on it.
+                    let go_on = || !abandoned.load(Ordering::Relaxed);
+                    device.compute(layer, Pairs { rows, inputs, slots, experts }, out, go_on)
                 }));
                 let failed =
                     |_| Err(ExpertDeviceError::Failed { device: device.name().to_owned(), status: -1 });
@@ -243,8 +249,13 @@ impl Lane for DeviceLane {
 
     fn start(&mut self) {
         self.running = true;
+        self.abandoned.store(false, Ordering::Relaxed);
         self.job.started = Some(Instant::now());
         self.handover.give(Order::Job(std::mem::take(&mut self.job)));
+    }
+
+    fn abandon(&mut self) {
+        self.abandoned.store(true, Ordering::Relaxed);
     }
 
     fn finish(&mut self) -> Result<&Job, ExpertDeviceError> {
@@ -274,7 +285,7 @@ impl Lane for DeviceLane {
 
 impl Drop for DeviceLane {
     fn drop(&mut self) {
-        // The result of a running job is not needed any more.
+        self.abandon();
         let _ = self.finish();
         self.handover.give(Order::End);
         let Some(thread) = self.thread.take() else { return };

@@ -10,8 +10,11 @@ use terrace_model::ByteSize;
 pub struct Job {
     /// The layer, by the lane's key.
     pub layer: Option<LayerKey>,
-    /// Activations: a row for each pair, or one that all of them share.
+    /// Activations: rows of the block's input.
     pub rows: Vec<f32>,
+    /// The row of each pair. Empty if there is a row for each pair in order, or one that all of them
+    /// share.
+    pub inputs: Vec<u32>,
     /// The slot of each pair.
     pub slots: Vec<i32>,
     /// The expert of each pair.
@@ -48,7 +51,7 @@ pub trait Lane: Send {
     /// nothing.
     fn is_lost(&self) -> bool;
 
-    /// Sets how a layer's block computes from now on, for at most `most` pairs at once.
+    /// Sets how a layer's block computes from now on. Jobs of up to `most` pairs recur.
     ///
     /// # Errors
     /// If the lane cannot compute the recipe.
@@ -90,8 +93,11 @@ pub trait Lane: Send {
     /// The next job, to be filled in while none is running.
     fn job(&mut self) -> &mut Job;
 
-    /// Starts the job and returns at once.
+    /// Starts the job, whose pairs are grouped by slot, and returns at once.
     fn start(&mut self);
+
+    /// Lets the running job end as soon as possible: its results are not needed.
+    fn abandon(&mut self);
 
     /// Waits for the job.
     ///

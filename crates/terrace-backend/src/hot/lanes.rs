@@ -1,24 +1,23 @@
-//! The lanes of a model, and their part in a node: adopting a block, computing pairs, giving up.
+//! The lanes of a model: adopting blocks, passes over the layers, giving up.
 
+use super::balance::Balance;
 use super::bringer::Bringer;
 use super::cache::HotCache;
 use super::lane::Lane;
+use super::node::Node;
 use super::recipe::recipe_of;
-use super::work::{Ended, LaneWork};
+use super::work::LaneWork;
 use super::worth::Worth;
 use crate::block::Block;
-use crate::error::BackendError;
 use crate::layout::Layout;
-use crate::routing::Routing;
-use std::ffi::c_void;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use terrace_ggml::DataType;
 use terrace_ggml::cpu::custom_node;
 use terrace_ggml::devices::experts::{ExpertDeviceError, LayerKey, Recipe, SlotShape};
-use terrace_ggml::{DataType, Tensor};
 use terrace_model::{ByteSize, LayerId};
-use terrace_store::{BlockId, Store, Use};
+use terrace_store::{BlockId, Store};
 
 /// A layer whose experts can have copies.
 pub(super) struct HotLayer {
@@ -48,6 +47,8 @@ pub(super) struct HotLayer {
     pub(super) counts: Counts,
     pub(super) work: LaneWork,
     pub(super) worth: Worth,
+    /// Index of its estimates for prompts, which layers of the same shape on a lane share.
+    pub(super) balance: usize,
 }
 
 /// Pairs of token and expert.
@@ -55,7 +56,8 @@ pub(super) struct HotLayer {
 pub(super) struct Counts {
     pub(super) hot: u64,
     pub(super) cold: u64,
-    /// Pairs of prefills.
+    /// Pairs of prefills that the lane computed, and those that the CPU computed.
+    pub(super) prefill_hot: u64,
     pub(super) bypassed: u64,
 }
 
@@ -65,12 +67,9 @@ pub struct Lanes {
     pub(super) layers: Vec<HotLayer>,
     pub(super) cache: HotCache,
     pub(super) bringer: Bringer,
-    /// Output rows of the current node, in the order of the job's pairs.
-    pub(super) outputs: Vec<usize>,
-    /// The layer that a lane is computing.
-    pub(super) busy: Option<usize>,
-    /// The decoding layer of which the CPU is computing a part.
-    pub(super) measured: Option<usize>,
+    /// Estimates for prompts, by lane and matrices.
+    pub(super) balances: Vec<(usize, Vec<SlotShape>, Balance)>,
+    pub(super) node: Node,
     /// Whether lanes are used even where they do not pay.
     pub(super) always: bool,
     /// Time that each lane has taken for what was sent to arrive.
@@ -207,6 +206,19 @@ impl Lanes {
         }
     }
 
+    /// Index of the estimates for layers with these matrices on a lane.
+    pub(super) fn balance_of(
+        balances: &mut Vec<(usize, Vec<SlotShape>, Balance)>,
+        lane: usize,
+        shapes: &[SlotShape],
+    ) -> usize {
+        let known = balances.iter().position(|(other, of, _)| *other == lane && of == shapes);
+        known.unwrap_or_else(|| {
+            balances.push((lane, shapes.to_vec(), Balance::default()));
+            balances.len() - 1
+        })
+    }
+
     /// Whether the pass has reached the last layer that has copies.
     pub(super) fn is_over(&self) -> bool {
         let last = self.layers.iter().rposition(|layer| layer.problem.is_none());
@@ -216,130 +228,6 @@ impl Lanes {
     /// Whether an expert of the layer is computed by its lane.
     pub(crate) fn has(&self, layer: usize, expert: u32) -> bool {
         self.layers[layer].adopted.is_some() && self.cache.slot_of(layer, expert).is_some()
-    }
-
-    /// Starts a node of the layer: pairs whose experts have copies go to the lane. Returns whether
-    /// there are any. `into_input` and `into_output` map each pair of the routing to its row of the
-    /// input and of the output.
-    pub(crate) fn begin(
-        &mut self,
-        index: usize,
-        routing: &Routing,
-        into_input: impl Fn(usize) -> usize,
-        into_output: impl Fn(usize) -> usize,
-        input: Tensor<'_>,
-    ) -> bool {
-        let layer = &mut self.layers[index];
-        self.reached = self.reached.max(Some(index));
-        self.tokens = self.tokens.max(u32::try_from(routing.tokens()).unwrap_or(u32::MAX));
-        for (i, &expert) in routing.touched().iter().enumerate() {
-            self.cache.used(index, expert, routing.range(i).len() as u32);
-        }
-        if routing.how() == Use::Sweep {
-            layer.counts.bypassed += routing.pairs() as u64;
-            return false;
-        }
-        if layer.adopted.is_none() {
-            layer.counts.cold += routing.pairs() as u64;
-            return false;
-        }
-        self.decoding = true;
-        self.measured = Some(index);
-        let touched = routing.touched().iter().enumerate();
-        let with_copies = touched.filter(|&(_, &expert)| self.cache.slot_of(index, expert).is_some());
-        let hot: usize = with_copies.map(|(i, _)| routing.range(i).len()).sum();
-        let skipped = hot > 0 && !self.always && !layer.worth.pays(hot, routing.pairs());
-        let cold = if skipped { routing.pairs() } else { routing.pairs() - hot };
-        layer.worth.begin(cold);
-        layer.counts.hot += (routing.pairs() - cold) as u64;
-        layer.counts.cold += cold as u64;
-        if hot == 0 || skipped {
-            return false;
-        }
-        let lane = &mut self.lanes[layer.lane];
-        let job = lane.job();
-        job.slots.clear();
-        job.experts.clear();
-        job.rows.clear();
-        self.outputs.clear();
-        let [width, per_token, tokens, _] = input.ne().map(|n| n.unsigned_abs() as usize);
-        let shared = per_token * tokens == 1;
-        for (i, &expert) in routing.touched().iter().enumerate() {
-            let Some(slot) = self.cache.slot_of(index, expert) else { continue };
-            for pair in routing.range(i) {
-                job.slots.push(slot.cast_signed());
-                job.experts.push(expert.cast_signed());
-                self.outputs.push(into_output(pair));
-                if !shared {
-                    job.rows.extend_from_slice(row_of(input, into_input(pair), width, per_token));
-                }
-            }
-        }
-        if shared {
-            job.rows.extend_from_slice(row_of(input, 0, width, per_token));
-        }
-        job.layer = Some(layer.key);
-        job.out.resize(hot * layer.out_width, 0.0);
-        lane.start();
-        self.busy = Some(index);
-        true
-    }
-
-    /// Ends the node: waits for the lane, and copies its rows into the output, whose rows are
-    /// `stride` bytes apart.
-    ///
-    /// # Errors
-    /// Errors of the lane. The CPU then has to compute its pairs, and computes the layer alone from
-    /// now on.
-    ///
-    /// # Safety
-    /// `output` is valid for the rows that `into_output` named, in which nothing else writes or
-    /// reads meanwhile.
-    pub(crate) unsafe fn finish(
-        &mut self,
-        output: *mut c_void,
-        stride: usize,
-        store: &mut Store,
-    ) -> Result<(), BackendError> {
-        if let Some(index) = self.measured.take() {
-            self.layers[index].worth.end();
-        }
-        let Some(index) = self.busy.take() else { return Ok(()) };
-        let lane = self.layers[index].lane;
-        let asked = Instant::now();
-        let job = match self.lanes[lane].finish() {
-            Ok(job) => job,
-            Err(error) => {
-                let ended = Ended { index, pairs: 0, computed: None };
-                self.joined(&ended, asked, store);
-                let counts = &mut self.layers[index].counts;
-                counts.hot -= self.outputs.len() as u64;
-                counts.cold += self.outputs.len() as u64;
-                self.fail(lane, &error);
-                return Err(error.into());
-            }
-        };
-        self.layers[index].worth.returned(job.took);
-        let ended = Ended { index, pairs: self.outputs.len(), computed: job.computed };
-        let width = job.out.len() / self.outputs.len().max(1);
-        for (row, values) in self.outputs.iter().zip(job.out.chunks_exact(width.max(1))) {
-            // SAFETY: the caller's contract.
-            unsafe {
-                let to = output.cast::<u8>().add(row * stride).cast::<f32>();
-                std::ptr::copy_nonoverlapping(values.as_ptr(), to, width);
-            }
-        }
-        self.joined(&ended, asked, store);
-        Ok(())
-    }
-
-    /// Ends a run, perhaps within a node.
-    pub(crate) fn end(&mut self) {
-        self.measured = None;
-        if let Some(index) = self.busy.take() {
-            // The run has already failed or was stopped.
-            let _ = self.lanes[self.layers[index].lane].finish();
-        }
     }
 
     /// Finds tensors in memory again that have been replaced. `addresses` maps a layer's tensors to
@@ -366,13 +254,4 @@ impl Lanes {
             }
         }
     }
-}
-
-/// A row of activations.
-fn row_of<'g>(input: Tensor<'g>, row: usize, width: usize, per_token: usize) -> &'g [f32] {
-    let [_, slot_stride, token_stride, _] = input.nb();
-    let offset = row % per_token * slot_stride + row / per_token * token_stride;
-    // SAFETY: the input is an F32 tensor with dense rows that was computed before the node, and the
-    // row is one of its rows.
-    unsafe { std::slice::from_raw_parts(input.data().cast::<u8>().add(offset).cast::<f32>(), width) }
 }

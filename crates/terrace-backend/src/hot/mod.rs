@@ -1,13 +1,13 @@
 //! Hot lanes: devices that hold copies of a layer's most used experts and compute them beside the
 //! CPU.
 //!
-//! While decoding, pairs of token and expert whose experts have a copy go to the layer's lane, and
-//! the store is asked only for the other experts. Both compute at the same time, and result rows
-//! are written into the output's rows of their pairs, where the graph adds them up in its own
-//! order. A prefill bypasses lanes: it needs nearly all experts, and its rows would have to cross
-//! the device's link. Between two tokens, experts that are used more replace those that are used
-//! less.
+//! Pairs of token and expert whose experts have a copy go to the layer's lane, and the store is asked
+//! only for the other experts. Both compute at the same time, and result rows are written into the
+//! output's rows of their pairs, where the graph adds them up in its own order. Of a prompt, as many
+//! of these experts go to the lane as let both be done at the same time. Between two tokens, experts
+//! that are used more replace those that are used less.
 
+mod balance;
 mod bringer;
 mod cache;
 mod device;
@@ -15,6 +15,7 @@ mod exchange;
 mod handover;
 mod lane;
 mod lanes;
+mod node;
 mod recipe;
 mod report;
 mod scores;
@@ -26,6 +27,7 @@ mod worth;
 
 pub use bringer::HotUpdate;
 pub use lanes::Lanes;
+pub use node::PairRows;
 pub use report::{HotLayerReport, HotReport, HotTotals};
 pub use start::{LaneLayer, LanePlan};
 pub use work::LaneWork;

@@ -21,11 +21,13 @@ pub struct HotReport {
 pub struct HotTotals {
     /// Memory of the devices that slots take.
     pub memory: ByteSize,
-    /// Pairs of token and expert that devices computed.
+    /// Pairs of token and expert that devices computed while decoding.
     pub hot: u64,
-    /// Pairs that the CPU computed in layers with slots.
+    /// Pairs that the CPU computed then in layers with slots.
     pub cold: u64,
-    /// Pairs of prefills, which bypass devices.
+    /// Pairs of prefills that devices computed.
+    pub prefill_hot: u64,
+    /// Pairs of prefills that the CPU computed in layers with slots.
     pub bypassed: u64,
     /// Time that the CPU waited for devices after computing its own part of a layer.
     pub waited: Duration,
@@ -114,6 +116,7 @@ impl Lanes {
             totals.memory += layer.memory;
             totals.hot += layer.counts.hot;
             totals.cold += layer.counts.cold;
+            totals.prefill_hot += layer.counts.prefill_hot;
             totals.bypassed += layer.counts.bypassed;
             totals.waited += layer.work.waited;
         }

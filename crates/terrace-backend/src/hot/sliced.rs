@@ -178,11 +178,18 @@ impl Lane for SlicedLane {
             let part = devices[device].job();
             part.layer = keys[device];
             part.rows.clone_from(&job.rows);
+            part.inputs.clone_from(&job.inputs);
             part.slots.clone_from(&job.slots);
             part.experts.clone_from(&job.experts);
             part.out.resize(job.out.len(), 0.0);
             devices[device].start();
             running.push(device);
+        }
+    }
+
+    fn abandon(&mut self) {
+        for &device in &self.running {
+            self.devices[device].abandon();
         }
     }
 

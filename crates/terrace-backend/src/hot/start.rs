@@ -5,6 +5,7 @@ use super::cache::HotCache;
 use super::device::DeviceLane;
 use super::lane::{Lane, bundle};
 use super::lanes::{Counts, HotLayer, Lanes};
+use super::node::Node;
 use super::sliced::SlicedLane;
 use super::slices::largest_slice;
 use super::work::LaneWork;
@@ -99,7 +100,12 @@ impl Lanes {
         let mut lanes: Vec<Box<dyn Lane>> = Vec::new();
         let mut layers: Vec<(HotLayer, (u32, ByteSize, u32))> = Vec::new();
         for plan in plans {
-            let activations = lane_activations(model, plan.layers.iter().map(|layer| layer.layer), used);
+            let copies = plan.layers.iter().map(|planned| {
+                let matrices = matrices_of(model, &tensors_of(layout, planned.layer)).unwrap_or_default();
+                ByteSize(bundle(&matrices).bytes() * u64::from(planned.slots))
+            });
+            let layers_of = plan.layers.iter().map(|layer| layer.layer);
+            let activations = lane_activations(model, layers_of, used, copies.sum());
             let mut lane = match plan.start(activations) {
                 Ok(lane) => lane,
                 Err(error) => {
@@ -126,7 +132,11 @@ impl Lanes {
         }
         // In the order in which they are computed.
         layers.sort_by_key(|(layer, _)| layer.layer);
-        let (layers, caches): (Vec<_>, Vec<_>) = layers.into_iter().unzip();
+        let (mut layers, caches): (Vec<_>, Vec<_>) = layers.into_iter().unzip();
+        let mut balances = Vec::new();
+        for layer in &mut layers {
+            layer.balance = Self::balance_of(&mut balances, layer.lane, &layer.shapes);
+        }
         let largest = caches.iter().map(|(_, bundle, _)| *bundle).max().unwrap_or_default();
         Self {
             settling: vec![Duration::ZERO; lanes.len()],
@@ -134,9 +144,8 @@ impl Lanes {
             layers,
             cache: HotCache::new(caches),
             bringer: Bringer::new(update, largest),
-            outputs: Vec::new(),
-            busy: None,
-            measured: None,
+            balances,
+            node: Node::default(),
             always: false,
             tokens: 0,
             decoding: false,
@@ -158,6 +167,7 @@ impl Lanes {
         for (shape, &tensor) in layer.shapes.iter_mut().zip(&layer.tensors) {
             shape.ty = layout.all()[tensor as usize].ty;
         }
+        layer.balance = Self::balance_of(&mut self.balances, layer.lane, &layer.shapes);
         layer.adopted = None;
         layer.problem = None;
         let lane = &mut self.lanes[layer.lane];
@@ -221,6 +231,7 @@ fn give_slots(
         counts: Counts::default(),
         work: LaneWork::default(),
         worth: Worth::default(),
+        balance: 0,
     };
     Some((layer, experts, slots))
 }

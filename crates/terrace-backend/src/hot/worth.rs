@@ -1,6 +1,6 @@
 //! Whether a lane's round trip pays: running estimates of what it takes, and of what the CPU would.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Weight of a new measurement.
 const NEW: f64 = 1.0 / 16.0;
@@ -23,8 +23,6 @@ pub struct Worth {
     since: u32,
     /// Nodes in which the lane was skipped.
     pub skipped: u64,
-    /// The CPU's part of the current node: its pairs, and when it began.
-    running: Option<(u32, Instant)>,
 }
 
 impl Worth {
@@ -57,15 +55,10 @@ impl Worth {
         }
     }
 
-    /// The CPU begins its `pairs` pairs of a node.
-    pub fn begin(&mut self, pairs: usize) {
-        self.running = (pairs > 0).then(|| (u32::try_from(pairs).unwrap_or(u32::MAX), Instant::now()));
-    }
-
-    /// The CPU has computed its pairs.
-    pub fn end(&mut self) {
-        if let Some((pairs, begin)) = self.running.take() {
-            average(&mut self.pair, begin.elapsed().as_secs_f64() / f64::from(pairs));
+    /// The CPU has computed its `pairs` pairs of a node.
+    pub fn computed(&mut self, pairs: usize, took: Duration) {
+        if pairs > 0 {
+            average(&mut self.pair, took.as_secs_f64() / pairs as f64);
         }
     }
 
@@ -94,10 +87,7 @@ mod tests {
             if pays {
                 worth.returned(Duration::from_micros(lane));
             }
-            if cold > 0 {
-                // As `begin` and `end` would with a clock.
-                average(&mut worth.pair, pair as f64 * 1e-6);
-            }
+            worth.computed(cold, Duration::from_micros(pair * cold as u64));
             used += u32::from(pays && node >= 360);
         }
         used

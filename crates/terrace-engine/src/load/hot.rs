@@ -264,7 +264,8 @@ fn within(
         ByteSize(group.bundle.bytes() * u64::from(slots_of.get(&group.layer).copied().unwrap_or(0)))
     };
     // The plan has already subtracted the reserve from what was free before the load.
-    let needed = of.iter().map(bytes).sum::<ByteSize>() + beside_copies(file, &of);
+    let copies = of.iter().map(bytes).sum::<ByteSize>();
+    let needed = copies + beside_copies(file, &of, copies);
     if !all && needed <= free {
         return LanePlan { devices: vec![device], layers: layers.to_vec() };
     }

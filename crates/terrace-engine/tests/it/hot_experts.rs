@@ -98,7 +98,7 @@ fn one_architecture(arch: Arch) {
     let report = check(&Spec::new(arch));
     assert!(report.layers.iter().all(|layer| layer.problem.is_none() && layer.held > 0), "{report:?}");
     assert!(report.totals.hot > 0 && report.totals.cold > 0 && report.totals.bypassed > 0, "{report:?}");
-    assert!(report.totals.exchanged > 0, "{report:?}");
+    assert!(report.totals.exchanged > 0 && report.totals.prefill_hot > 0, "{report:?}");
 }
 
 /// Graphs of a few tokens, each with its own rows, as they arise from several sequences or from

@@ -66,6 +66,7 @@ fn adds_up(arch: Arch) {
     let mut engine = load(with_copies(&model, &servers));
     assert_same(&warm(&mut engine), &plain(&model), arch.name());
     assert!(hot(&engine, "RPC0 + RPC1") > 50, "{:?}", engine.hot_experts());
+    assert!(engine.hot_totals().unwrap().prefill_hot > 0, "{:?}", engine.hot_experts());
 }
 
 mod tensors_are_replaced_in_slices {

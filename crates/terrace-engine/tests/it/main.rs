@@ -9,6 +9,7 @@ mod exactness;
 mod hot_experts;
 mod hot_kept;
 mod hot_lost;
+mod hot_prefill;
 mod hot_split;
 mod observers;
 mod reload;

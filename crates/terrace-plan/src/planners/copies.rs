@@ -74,14 +74,15 @@ pub fn bands(layers: usize, devices: &[DeviceRoom]) -> Vec<usize> {
 pub fn copies_within(model: &ModelFile, groups: &[ExpertGroup], room: ByteSize) -> Vec<u32> {
     let layers: Vec<HotLayer> =
         groups.iter().map(|group| HotLayer { experts: group.experts, bundle: group.bundle }).collect();
-    hot_slots(&layers, room.saturating_sub(beside_copies(model, groups)))
+    hot_slots(&layers, room.saturating_sub(beside_copies(model, groups, room)))
 }
 
-/// Returns the memory that a lane takes in addition to the bytes of experts.
-pub fn beside_copies(model: &ModelFile, groups: &[ExpertGroup]) -> ByteSize {
+/// Returns the memory that a lane takes in addition to the bytes of experts, which are `copies` at
+/// most.
+pub fn beside_copies(model: &ModelFile, groups: &[ExpertGroup], copies: ByteSize) -> ByteSize {
     let used = groups.iter().map(|group| group.top_k(model)).max().unwrap_or(1);
     let tensors: u64 = groups.iter().map(|group| group.roles.len() as u64).sum();
-    let activations = lane_activations(model, groups.iter().map(|group| group.layer), used);
+    let activations = lane_activations(model, groups.iter().map(|group| group.layer), used, copies);
     let biases: ByteSize = groups.iter().map(|group| biases(model, group)).sum();
     activations + biases + ByteSize(PADDING.bytes() * tensors)
 }

@@ -14,11 +14,14 @@ pub struct HotExpertsReport {
     pub memory: u64,
     /// Share of the decoded pairs that devices computed, in layers with copies.
     pub hit_rate: f64,
-    /// Pairs that devices computed.
+    /// Pairs that devices computed while decoding.
     pub hot: u64,
-    /// Pairs that the CPU computed.
+    /// Pairs that the CPU computed then.
     pub cold: u64,
-    /// Pairs of prompts, which devices do not compute.
+    /// Pairs of prompts that devices computed.
+    #[serde(default)]
+    pub prefill_hot: u64,
+    /// Pairs of prompts that the CPU computed.
     pub bypassed: u64,
     /// Time that the CPU waited for devices after finishing its own part of a layer, in
     /// milliseconds.
@@ -141,6 +144,7 @@ impl HotExpertsReport {
             hit_rate: totals.hit_rate(),
             hot: totals.hot,
             cold: totals.cold,
+            prefill_hot: totals.prefill_hot,
             bypassed: totals.bypassed,
             waited_ms: totals.waited.as_secs_f64() * 1e3,
             filled: totals.filled,
@@ -177,6 +181,10 @@ impl fmt::Display for HotExpertsReport {
                 ByteSize(work.copied_bytes),
                 work.copy_ms / 1e3
             )?;
+        }
+        if self.prefill_hot > 0 {
+            let of = self.prefill_hot as f64 / (self.prefill_hot + self.bypassed) as f64;
+            write!(f, "; {:.1}% of the prompts' pairs were computed there", of * 100.0)?;
         }
         let without = self.layers.iter().filter(|layer| layer.problem.is_some()).count();
         if without > 0 {

@@ -7,7 +7,7 @@ use super::sequence::Entry;
 use super::work::{State, Work};
 use crate::block::{Block, MATRICES};
 use crate::error::BackendError;
-use crate::hot::Lanes;
+use crate::hot::{Lanes, PairRows};
 use crate::observe::foretold::Foretold;
 use crate::observe::observer::RoutingObserver;
 use crate::routing::Routing;
@@ -130,13 +130,11 @@ impl Feed {
         let lanes = node.hot.zip(unsafe { self.lanes.as_mut() });
         self.beside = lanes.is_some();
         let held = lanes.and_then(|(hot, lanes)| {
-            let row = |all: &[[i32; 2]], pair: usize, side: usize| all[pair][side].unsigned_abs() as usize;
-            let into_input = |pair| row(&work.into_scratch, pair, 1);
-            let into_output = |pair| row(&work.into_output, pair, 0);
-            lanes.begin(hot, routing, into_input, into_output, input).then_some((hot, &*lanes))
+            let rows = PairRows { input, inputs: &work.into_scratch, outputs: &work.into_output };
+            lanes.begin(hot, routing, rows).then_some(&*lanes)
         });
         for (index, &expert) in routing.touched().iter().enumerate() {
-            if held.is_none_or(|(hot, lanes)| !lanes.has(hot, expert)) {
+            if held.is_none_or(|lanes| !lanes.took(index)) {
                 self.wanted.push(expert);
                 self.touched.push(index);
             }

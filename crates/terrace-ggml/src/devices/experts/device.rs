@@ -1,5 +1,6 @@
 //! A device that computes experts: slots of layers, recipes and graphs.
 
+use super::chunks;
 use super::error::ExpertDeviceError;
 use super::graph::{BlockGraph, Pairs};
 use super::recipe::Recipe;
@@ -10,10 +11,12 @@ use crate::handles::DeviceHandle;
 use crate::raw::owned::{OwnedBackend, OwnedBuffer};
 use llama_cpp_sys_2 as sys;
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use terrace_model::ByteSize;
+
+/// Most pairs in a chunk: enough that starting it takes little beside computing it.
+const CHUNK: usize = 512;
 
 /// A layer of an [`ExpertDevice`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,11 +42,22 @@ pub struct ExpertDevice {
     backend: OwnedBackend,
     device: DeviceHandle,
     name: String,
+    /// Rows of a chunk.
+    staging: Vec<f32>,
 }
+
+/// The number of pairs of a graph, and whether they share one row.
+type Kind = (usize, bool);
 
 /// The state of one layer.
 struct Layer {
-    graphs: HashMap<(usize, bool), BlockGraph>,
+    /// Graphs of few pairs.
+    graphs: HashMap<Kind, BlockGraph>,
+    /// The last graph of more pairs. These differ from chunk to chunk.
+    large: Option<(usize, BlockGraph)>,
+    /// Most pairs of the former, and of the latter.
+    most: usize,
+    chunk: usize,
     recipe: Option<Arc<Recipe>>,
     tables: Option<Tables>,
     slots: Slots,
@@ -73,7 +87,7 @@ impl ExpertDevice {
             NonNull::new(backend).ok_or_else(|| ExpertDeviceError::Start { device: name.clone() })?;
         let backend = OwnedBackend(backend);
         let activations = allocate(device, activations)?;
-        Ok(Self { layers: Vec::new(), activations, backend, device, name })
+        Ok(Self { layers: Vec::new(), activations, backend, device, name, staging: Vec::new() })
     }
 
     /// ggml's name of it.
@@ -118,7 +132,7 @@ impl ExpertDevice {
         self.layers[layer.0] = None;
     }
 
-    /// Sets how the layer's block computes.
+    /// Sets how the layer's block computes. Graphs for up to `most` pairs are kept.
     ///
     /// # Errors
     /// If the device cannot compute it, or the memory for activations is too small for `most`
@@ -134,18 +148,30 @@ impl ExpertDevice {
             return Ok(());
         }
         this.graphs.clear();
+        this.large = None;
         this.recipe = None;
         this.tables = None;
         if !recipe.tables.is_empty() {
             this.tables = Some(Tables::new(self.device, &recipe.tables)?);
         }
         this.recipe = Some(recipe);
+        (this.most, this.chunk) = (most, most);
+        let placing = Placing { backend: &self.backend, activations: &self.activations, device: &self.name };
         // If the graph for the most pairs works, smaller ones do as well.
-        let made = this.graph(&self.backend, &self.activations, &self.name, (most, false)).map(|_| ());
-        if made.is_err() {
+        let made = placing.place(this, (most, false));
+        let Ok((graph, bytes)) = made else {
             this.recipe = None;
+            return made.map(|_| ());
+        };
+        this.graphs.insert((most, false), graph);
+        let more = (placing.room() / bytes.max(1) * most).min(CHUNK);
+        if more > most
+            && let Ok((graph, _)) = placing.place(this, (more, false))
+        {
+            this.chunk = more;
+            this.large = Some((more, graph));
         }
-        made
+        Ok(())
     }
 
     /// Copies an expert's bytes of a matrix into a slot.
@@ -174,7 +200,8 @@ impl ExpertDevice {
     }
 
     /// Computes the layer's block for each pair, and writes a row of results for each to `out`, in
-    /// order.
+    /// order. Pairs are grouped by slot. More than fit into the memory for activations are computed
+    /// in chunks; `go_on` may end the work before any but the first, and `out` is then incomplete.
     ///
     /// # Errors
     /// If the device fails.
@@ -186,42 +213,99 @@ impl ExpertDevice {
         layer: LayerKey,
         pairs: Pairs<'_>,
         out: &mut [f32],
+        go_on: impl Fn() -> bool,
     ) -> Result<(), ExpertDeviceError> {
-        let this = self.layers[layer.0].as_mut().expect("a layer that was not removed");
+        let Self { layers, activations, backend, name: device, staging, .. } = self;
+        let this = layers[layer.0].as_mut().expect("a layer that was not removed");
         let inner = this.slots.inner(this.recipe.as_ref().expect("a layer with a recipe").first[0]);
-        let shared = pairs.slots.len() * inner != pairs.rows.len();
-        let kind = (pairs.slots.len(), shared);
-        let graph = this.graph(&self.backend, &self.activations, &self.name, kind)?;
-        match graph.run(&self.backend, pairs, out) {
+        let placing = Placing { backend, activations, device };
+        let Pairs { rows, inputs, slots, experts } = pairs;
+        let count = slots.len();
+        if count <= this.most && inputs.is_empty() {
+            let shared = count * inner != rows.len();
+            return placing.run(placing.small(this, (count, shared))?, pairs, out);
+        }
+        let width = out.len() / count.max(1);
+        let mut from = 0;
+        while from < count && (from == 0 || go_on()) {
+            let to = from + chunks::next(&slots[from..], this.chunk);
+            staging.clear();
+            for pair in from..to {
+                let row = inputs.get(pair).map_or(pair, |&row| row as usize);
+                staging.extend_from_slice(&rows[row * inner..][..inner]);
+            }
+            let part =
+                Pairs { rows: staging, inputs: &[], slots: &slots[from..to], experts: &experts[from..to] };
+            let graph = match to - from {
+                few if few <= this.most => placing.small(this, (few, false))?,
+                many => placing.large(this, many)?,
+            };
+            placing.run(graph, part, &mut out[from * width..to * width])?;
+            from = to;
+        }
+        Ok(())
+    }
+}
+
+/// What graphs run on.
+#[derive(Clone, Copy)]
+struct Placing<'a> {
+    backend: &'a OwnedBackend,
+    activations: &'a OwnedBuffer,
+    device: &'a str,
+}
+
+impl Placing<'_> {
+    /// Bytes for activations.
+    fn room(&self) -> usize {
+        // SAFETY: a live buffer.
+        unsafe { sys::ggml_backend_buffer_get_size(self.activations.0.as_ptr()) }
+    }
+
+    /// Makes a graph. Returns it with the bytes of its activations.
+    fn place(&self, layer: &Layer, kind: Kind) -> Result<(BlockGraph, usize), ExpertDeviceError> {
+        let recipe = layer.recipe.as_ref().expect("a layer with a recipe");
+        let graph = BlockGraph::new(&layer.slots, layer.tables.as_ref(), recipe, kind);
+        let bytes = graph.place(self.backend, self.activations, self.device)?;
+        Ok((graph, bytes))
+    }
+
+    /// The graph for at most [`Layer::most`] pairs, which is kept.
+    fn small<'l>(&self, layer: &'l mut Layer, kind: Kind) -> Result<&'l mut BlockGraph, ExpertDeviceError> {
+        if !layer.graphs.contains_key(&kind) {
+            let (graph, _) = self.place(layer, kind)?;
+            layer.graphs.insert(kind, graph);
+        }
+        Ok(layer.graphs.get_mut(&kind).expect("it has just been made"))
+    }
+
+    /// The graph for more pairs, with a row for each.
+    fn large<'l>(&self, layer: &'l mut Layer, pairs: usize) -> Result<&'l mut BlockGraph, ExpertDeviceError> {
+        if layer.large.as_ref().is_none_or(|(others, _)| *others != pairs) {
+            layer.large = None;
+            let (graph, _) = self.place(layer, (pairs, false))?;
+            layer.large = Some((pairs, graph));
+        }
+        Ok(&mut layer.large.as_mut().expect("it has just been made").1)
+    }
+
+    fn run(
+        &self,
+        graph: &mut BlockGraph,
+        pairs: Pairs<'_>,
+        out: &mut [f32],
+    ) -> Result<(), ExpertDeviceError> {
+        match graph.run(self.backend, pairs, out) {
             Ok(sys::GGML_STATUS_SUCCESS) => Ok(()),
-            Ok(status) => Err(ExpertDeviceError::Failed { device: self.name.clone(), status }),
-            Err(source) => Err(ExpertDeviceError::Threw { device: self.name.clone(), source }),
+            Ok(status) => Err(ExpertDeviceError::Failed { device: self.device.into(), status }),
+            Err(source) => Err(ExpertDeviceError::Threw { device: self.device.into(), source }),
         }
     }
 }
 
 impl Layer {
     fn of(slots: Slots) -> Self {
-        Self { graphs: HashMap::new(), recipe: None, tables: None, slots }
-    }
-
-    /// The graph for a number of pairs, and whether they share one row.
-    fn graph(
-        &mut self,
-        backend: &OwnedBackend,
-        activations: &OwnedBuffer,
-        device: &str,
-        kind: (usize, bool),
-    ) -> Result<&mut BlockGraph, ExpertDeviceError> {
-        let Self { graphs, recipe, tables, slots } = self;
-        match graphs.entry(kind) {
-            Entry::Occupied(entry) => Ok(entry.into_mut()),
-            Entry::Vacant(entry) => {
-                let recipe = recipe.as_ref().expect("a layer with a recipe");
-                let graph = BlockGraph::new(slots, tables.as_ref(), recipe, kind);
-                graph.place(backend, activations, device)?;
-                Ok(entry.insert(graph))
-            }
-        }
+        let (graphs, large) = (HashMap::new(), None);
+        Self { graphs, large, most: 0, chunk: 0, recipe: None, tables: None, slots }
     }
 }

@@ -12,8 +12,11 @@ use terrace_model::ByteSize;
 /// Rows that experts are applied to.
 #[derive(Clone, Copy, Debug)]
 pub struct Pairs<'a> {
-    /// Activations: a row for each pair, or one that all of them share.
+    /// Activations: rows of the block's input.
     pub rows: &'a [f32],
+    /// The row of each pair. Empty if there is a row for each pair in order, or one that all of them
+    /// share.
+    pub inputs: &'a [u32],
     /// The slot of each pair.
     pub slots: &'a [i32],
     /// The expert of each pair, for its biases.
@@ -73,13 +76,15 @@ impl BlockGraph {
     }
 
     /// Gives all tensors memory in `buffer`, which graphs share, since only one runs at a time.
+    /// Returns the bytes that they take.
     pub fn place(
         &self,
         backend: &OwnedBackend,
         buffer: &OwnedBuffer,
         device: &str,
-    ) -> Result<(), ExpertDeviceError> {
+    ) -> Result<usize, ExpertDeviceError> {
         let failed = |status| ExpertDeviceError::Failed { device: device.into(), status };
+        let mut next = 0usize;
         // SAFETY: live handles; tensors of the graph that are nowhere get places within the buffer,
         // at its alignment, and views their storage's.
         unsafe {
@@ -87,7 +92,6 @@ impl BlockGraph {
             let base = sys::ggml_backend_buffer_get_base(raw).cast::<u8>();
             let (alignment, room) =
                 (sys::ggml_backend_buffer_get_alignment(raw), sys::ggml_backend_buffer_get_size(raw));
-            let mut next = 0usize;
             let nodes = (0..sys::ggml_graph_n_nodes(self.graph)).map(|i| sys::ggml_graph_node(self.graph, i));
             let inputs = [self.input, self.slots, self.experts].into_iter().filter(|input| !input.is_null());
             for tensor in inputs.chain(nodes) {
@@ -112,10 +116,10 @@ impl BlockGraph {
                 }
             }
         }
-        Ok(())
+        Ok(next)
     }
 
-    /// Computes the pairs, and returns ggml's status.
+    /// Computes the pairs, whose rows are in their order, and returns ggml's status.
     ///
     /// # Errors
     /// What the device's driver threw.
@@ -126,7 +130,7 @@ impl BlockGraph {
         out: &mut [f32],
     ) -> Result<sys::ggml_status, CxxError> {
         let backend = backend.0.as_ptr();
-        let Pairs { rows, slots, experts } = pairs;
+        let Pairs { rows, slots, experts, .. } = pairs;
         // SAFETY: live tensors.
         unsafe {
             assert_eq!(sys::ggml_nbytes(self.input), size_of_val(rows));

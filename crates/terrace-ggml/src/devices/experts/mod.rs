@@ -3,8 +3,10 @@
 //! An [`ExpertDevice`] holds *slots* of layers: one tensor `[inner, rows, slots]` for each matrix
 //! of a layer, into which single experts are copied. It computes pairs of an activation row and a
 //! slot by the layer's [`Recipe`], which describes what the model's graph does from the first
-//! products of a block to the last one. Graphs are made once for each layer and number of pairs.
+//! products of a block to the last one. Graphs are made once for each layer and number of pairs of a
+//! token; the many pairs of a prompt are computed in chunks.
 
+mod chunks;
 mod device;
 mod error;
 mod graph;

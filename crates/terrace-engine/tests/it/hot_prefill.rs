@@ -1,0 +1,168 @@
+//! Prompts whose experts have copies on a device: it computes some of the pairs while the CPU
+//! computes the others, in chunks, with the same bits as the CPU alone.
+
+use crate::reloading;
+use crate::reloading::{dir, from_file, load, original, servers, with, write};
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use terrace_backend::{HotTotals, HotUpdate};
+use terrace_engine::options::{DeviceOptions, HotOptions};
+use terrace_engine::{Engine, Options, StopReason};
+use terrace_ggml::llama::Sampling;
+use terrace_model::ByteSize;
+use terrace_plan::{ByDevice, HotSize, Manage};
+use terrace_testkit::rpc::RpcServer;
+use terrace_testkit::{Arch, Spec, WeightType};
+
+const TEXT: &str = "The water goes down from one terrace to the next, and the rice grows in all of them; \
+                    whoever walks along their borders sees the sky in each, and the hills upside down, \
+                    until the wind comes and takes both away.";
+
+/// Copies within `bytes` of the servers' devices.
+fn with_copies(model: &Path, servers: &[RpcServer], manage: Manage, bytes: ByteSize) -> Options {
+    let plain = reloading::options(model, manage);
+    Options {
+        devices: DeviceOptions {
+            rpc: servers.iter().map(|server| server.endpoint().to_owned()).collect(),
+            layers: Some(0),
+            ..plain.devices
+        },
+        hot: HotOptions {
+            cache: ByDevice::all(HotSize::Bytes(bytes)),
+            update: HotUpdate::Bytes(ByteSize::mib(16)),
+            always: true,
+            ..plain.hot
+        },
+        ..plain
+    }
+}
+
+fn plain(model: &Path) -> Engine {
+    load(reloading::options(model, Manage::Experts))
+}
+
+/// Bits of the logits after the text; `None` if it was interrupted.
+fn prefill(engine: &mut Engine) -> Option<Vec<u32>> {
+    let mut session = engine.session();
+    let tokens = engine.tokenize(TEXT, true, false).unwrap();
+    assert!(tokens.len() > 130, "{}", tokens.len());
+    let go_on = &mut |_: &[u8]| ControlFlow::Continue(());
+    let answer = engine.generate(&mut session, &tokens, Some(0), &Sampling::greedy(), go_on).unwrap();
+    let done = answer.stop != StopReason::Cancelled;
+    done.then(|| engine.logits().unwrap().iter().map(|logit| logit.to_bits()).collect())
+}
+
+/// Generates a few tokens, so that experts get copies.
+fn decode(engine: &mut Engine) {
+    let mut session = engine.session();
+    let tokens = engine.tokenize("The rice grows", true, false).unwrap();
+    let go_on = &mut |_: &[u8]| ControlFlow::Continue(());
+    engine.generate(&mut session, &tokens, Some(16), &Sampling::greedy(), go_on).unwrap();
+}
+
+fn totals(engine: &Engine) -> HotTotals {
+    engine.hot_totals().unwrap()
+}
+
+/// Room for all experts, and for chunks of fewer pairs than an expert has.
+const ALL: ByteSize = ByteSize::mib(8);
+const MEMORY: ByteSize = ByteSize::mib(256);
+
+mod chunks_are_exact {
+    use terrace_testkit::Arch;
+    terrace_testkit::each!(super::in_chunks: qwen3moe = Arch::Qwen3Moe, gpt_oss = Arch::GptOss, gemma4 = Arch::Gemma4);
+}
+
+fn in_chunks(arch: Arch) {
+    let (dir, servers) = (dir(), servers(1, MEMORY));
+    let model = write(&Spec::new(arch), dir.path().join("model.gguf"));
+    let golden = prefill(&mut plain(&model)).unwrap();
+    for (manage, always) in [(Manage::Experts, true), (Manage::None, true), (Manage::Experts, false)] {
+        let wanted = with_copies(&model, &servers, manage, ALL);
+        let mut engine = load(Options { hot: HotOptions { always, ..wanted.hot }, ..wanted });
+        decode(&mut engine);
+        let before = totals(&engine);
+        for round in 0..3 {
+            assert!(prefill(&mut engine).unwrap() == golden, "{arch}, {manage}, {always}, round {round}");
+        }
+        let after = totals(&engine);
+        let (hot, cpu) = (after.prefill_hot - before.prefill_hot, after.bypassed - before.bypassed);
+        // Without `always` at least the probes are computed there.
+        assert!(hot > 0 && (!always || hot > cpu), "{arch}, {manage}: {hot} and {cpu}");
+    }
+}
+
+mod a_server_that_ends_during_a_prompt {
+    terrace_testkit::each!(super::ends: first = 1, second = 2, third = 3);
+}
+
+fn ends(seed: u64) {
+    let dir = dir();
+    let model = write(&Spec::new(Arch::GptOss), dir.path().join("model.gguf"));
+    let golden = prefill(&mut plain(&model)).unwrap();
+    let mut servers = servers(1, MEMORY);
+    let manage = if seed == 1 { Manage::None } else { Manage::Experts };
+    let mut engine = load(with_copies(&model, &servers, manage, ALL));
+    decode(&mut engine);
+    let after = Duration::from_micros(seed * (u64::from(std::process::id()) * 7919) % 150_000);
+    let end = std::thread::spawn(move || {
+        std::thread::sleep(after);
+        servers.clear();
+    });
+    while engine.hot_experts().unwrap().layers[0].problem.is_none() {
+        assert!(prefill(&mut engine).unwrap() == golden);
+    }
+    end.join().unwrap();
+    let used = totals(&engine);
+    assert!(prefill(&mut engine).unwrap() == golden);
+    assert_eq!(totals(&engine).prefill_hot, used.prefill_hot, "it is never used again");
+}
+
+#[test]
+fn a_prompt_that_is_stopped() {
+    let (dir, servers) = (dir(), servers(1, MEMORY));
+    let model = write(&Spec::new(Arch::Qwen3Moe), dir.path().join("model.gguf"));
+    let golden = prefill(&mut plain(&model)).unwrap();
+    let mut engine = load(with_copies(&model, &servers, Manage::Experts, ALL));
+    decode(&mut engine);
+    for micros in [0, 500, 2_000, 8_000, 20_000] {
+        let flag = engine.interrupt_flag();
+        let stop = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_micros(micros));
+            flag.store(true, Ordering::Relaxed);
+        });
+        // It is stopped, unless it was faster.
+        if let Some(logits) = prefill(&mut engine) {
+            assert!(logits == golden);
+        }
+        stop.join().unwrap();
+        engine.interrupt_flag().store(false, Ordering::Relaxed);
+        assert!(prefill(&mut engine).unwrap() == golden, "after {micros} µs");
+    }
+    assert!(totals(&engine).prefill_hot > 0);
+}
+
+/// Copies are of what is loaded now.
+#[test]
+fn a_reload_between_prompts() {
+    let (dir, servers) = (dir(), servers(1, MEMORY));
+    let spec = Spec::new(Arch::Qwen3Moe);
+    let base = write(&spec, dir.path().join("base.gguf"));
+    let tensor = "blk.1.ffn_up_exps.weight";
+    let donor = write(&with(&spec, tensor, WeightType::Q8_0), dir.path().join("donor.gguf"));
+    let (before, after) = (prefill(&mut plain(&base)).unwrap(), prefill(&mut plain(&donor)).unwrap());
+    assert!(before != after);
+    let mut engine = load(with_copies(&base, &servers, Manage::Experts, ALL));
+    decode(&mut engine);
+    for _ in 0..2 {
+        assert!(prefill(&mut engine).unwrap() == before);
+        engine.swap(&[from_file(tensor, &donor)]).unwrap();
+        let used = totals(&engine).prefill_hot;
+        assert!(prefill(&mut engine).unwrap() == after);
+        assert!(totals(&engine).prefill_hot > used);
+        engine.swap(&[original(tensor)]).unwrap();
+    }
+    assert!(prefill(&mut engine).unwrap() == before);
+}
