@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use terrace_ggml::devices::DeviceHandle;
 use terrace_ggml::devices::experts::{ExpertDevice, ExpertDeviceError, LayerKey, Pairs, Recipe, SlotShape};
 use terrace_ggml::devices::remote;
+use terrace_ggml::devices::staging::Staging;
 use terrace_model::ByteSize;
 
 /// Bytes collected before they are sent to the device.
@@ -41,13 +42,18 @@ pub struct DeviceLane {
 }
 
 /// Experts' bytes to send to the device.
-#[derive(Default)]
 struct Puts {
-    bytes: Vec<u8>,
+    bytes: Staging,
     /// Layer, matrix, slot and number of bytes.
     list: Vec<(LayerKey, usize, u32, usize)>,
     /// What was sent.
     sent: Vec<Copied>,
+}
+
+impl Puts {
+    const fn new(device: DeviceHandle) -> Self {
+        Self { bytes: Staging::new(device), list: Vec::new(), sent: Vec::new() }
+    }
 }
 
 impl DeviceLane {
@@ -76,7 +82,7 @@ impl DeviceLane {
             std::thread::Builder::new().name(format!("lane {name}")).spawn(begin)
         };
         let thread = Some(thread.map_err(|_| ExpertDeviceError::Start { device: name.clone() })?);
-        let (job, puts) = (Job::default(), Puts::default());
+        let (job, puts) = (Job::default(), Puts::new(device));
         let (running, given, copied) = (false, None, Vec::new());
         let lane = Self { name, device, handover, thread, job, running, abandoned, puts, given, copied };
         lane.wait_for(&started)?.map(|()| lane)
@@ -124,9 +130,9 @@ impl DeviceLane {
         if self.puts.list.is_empty() {
             return;
         }
-        let mut puts = std::mem::take(&mut self.puts);
+        let mut puts = std::mem::replace(&mut self.puts, Puts::new(self.device));
         let done = self.call(move |device| {
-            let (mut bytes, mut given) = (&puts.bytes[..], Ok(()));
+            let (mut bytes, mut given) = (puts.bytes.bytes(), Ok(()));
             for (layer, matrix, slot, len) in puts.list.drain(..) {
                 let (now, later) = bytes.split_at(len);
                 // Nothing is given to a device that failed.
@@ -217,7 +223,7 @@ impl Lane for DeviceLane {
     }
 
     fn put(&mut self, layer: LayerKey, matrix: usize, slot: u32, bytes: &[u8]) {
-        self.puts.bytes.extend_from_slice(bytes);
+        self.puts.bytes.push(bytes);
         self.puts.list.push((layer, matrix, slot, bytes.len()));
         if self.puts.bytes.len() >= TOGETHER {
             self.flush();
