@@ -1,5 +1,6 @@
 //! Files of JSON that Terrace keeps: measured I/O settings, the machine's description, statistics
-//! of experts, layers to skip, checksums, journals of sweeps. All of them get the same bytes.
+//! of experts, layers to skip, checksums, journals of sweeps, and learn files. All of them get the
+//! same bytes.
 
 #![no_main]
 
@@ -10,6 +11,7 @@ use terrace_eval::sweep::{Header, Journal, TextIdentity};
 use terrace_fuzz::{Scratch, model};
 use terrace_host::machine::{Hardware, StoredProfile};
 use terrace_model::identity::{FileIdentity, FileState, ModelIdentity};
+use terrace_model::learn::{LayerShape, LearnFile};
 use terrace_model::{ByteSize, ModelFile};
 use terrace_store::checksums::ChecksumFile;
 use terrace_store::kept::{BlockDevice, DeviceSettings, IoSettings, MeasuredBy};
@@ -32,6 +34,7 @@ fuzz_target!(|data: &[u8]| {
     if data.starts_with(b"{\"sweep\"") {
         return journal(data);
     }
+    learn_file(data);
     io_settings(data);
     checksums(data);
     let path = SCRATCH.write("file.json", data);
@@ -55,6 +58,20 @@ fuzz_target!(|data: &[u8]| {
     }
     fuzzing::expert_statistics(SCRATCH.dir(), data);
 });
+
+fn learn_file(data: &[u8]) {
+    let Ok(file) = LearnFile::parse(data) else { return };
+    let shapes = [0, 1, 2].map(|layer| LayerShape { layer, experts: 32, used: 4 });
+    if let Err(misfit) = file.check("fuzz", &shapes) {
+        assert_eq!(misfit.to_string().lines().count(), 1);
+    }
+    let again = LearnFile::parse(file.to_text().as_bytes()).expect("what was written can be read");
+    assert_eq!((&again.model, again.experts, again.used), (&file.model, file.experts, file.used));
+    assert_eq!(again.layers.len(), file.layers.len());
+    for (again, layer) in again.layers.iter().zip(&file.layers) {
+        assert_eq!((again.layer, again.calls, &again.experts), (layer.layer, layer.calls, &layer.experts));
+    }
+}
 
 fn io_settings(data: &[u8]) {
     let at = data.windows(THIS_DEVICE.len()).position(|part| part == THIS_DEVICE);

@@ -9,6 +9,7 @@ pub mod identity;
 mod ids;
 mod kv_type;
 mod lanes;
+pub mod learn;
 mod model;
 mod names;
 mod size_choice;

@@ -1,0 +1,249 @@
+//! Learn files: how often each expert of a model was used, layer by layer, as JSON in the schemas of
+//! the hot cache of adrianhoehne/llama.cpp. Its server answers `GET /moe-layer-perf` with the same
+//! text, and takes it by `POST /moe-hot-cache`, so one reader and one writer serve all of them.
+
+mod number;
+mod pairs;
+mod read;
+#[cfg(test)]
+mod tests;
+mod write;
+
+pub use read::LearnError;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+/// The schema that is written, and read.
+pub const SCHEMA: &str = "llama.cpp.moe_layer_opt_perf.v1";
+/// An older schema that is read as well. Its fields are the same.
+pub const OLD_SCHEMA: &str = "llama.cpp.moe_layer_perf.v1";
+/// Maximum size of a file in bytes. A model with 94 layers of 512 experts takes two megabytes.
+pub const MOST_BYTES: usize = 16 << 20;
+/// Largest number of a layer or an expert in a file.
+const MOST_INDEX: u64 = 65_535;
+
+/// What a learn file holds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LearnFile {
+    /// What was reported.
+    pub mode: Reported,
+    /// The model's `general.name`, or its architecture; `None` if the file does not say, as those of
+    /// the original do not.
+    pub model: Option<String>,
+    /// Experts of a layer; `None` if the file does not say.
+    pub experts: Option<u32>,
+    /// Experts that a token uses; `None` if the file does not say.
+    pub used: Option<u32>,
+    /// The layers in which experts were used, ascending.
+    pub layers: Vec<LearnLayer>,
+}
+
+/// One layer.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LearnLayer {
+    /// Its number.
+    pub layer: u32,
+    /// How often it was computed; 0 if the file does not say.
+    pub calls: u64,
+    /// The experts that were used, ascending.
+    pub experts: Vec<ExpertUses>,
+    /// Whether uses on devices were counted apart from those on the CPU. If not, all of them are in
+    /// [`ExpertUses::cold`].
+    pub split: bool,
+    /// Pairs that the CPU computed per call; `None` if the file does not say.
+    pub cold_per_call: Option<f64>,
+    /// Times in microseconds per call, by their names in the file, which end in `_per_call_us`.
+    pub times: BTreeMap<String, f64>,
+}
+
+/// Uses of one expert, in pairs of token and expert.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExpertUses {
+    /// Its number within the layer.
+    pub expert: u32,
+    /// Uses of a copy on a device.
+    pub hot: u64,
+    /// All other uses.
+    pub cold: u64,
+}
+
+impl ExpertUses {
+    /// All uses.
+    pub const fn all(&self) -> u64 {
+        self.hot.saturating_add(self.cold)
+    }
+}
+
+/// What is reported of experts and their layers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reported {
+    /// Counts and times.
+    #[default]
+    Full,
+    /// Counts.
+    Update,
+    /// Nothing.
+    Off,
+}
+
+impl Reported {
+    /// Returns its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Update => "update",
+            Self::Off => "off",
+        }
+    }
+}
+
+impl fmt::Display for Reported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Text that is not a [`Reported`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected full, update or off")]
+pub struct ParseReportedError;
+
+impl FromStr for Reported {
+    type Err = ParseReportedError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let all = [Self::Full, Self::Update, Self::Off];
+        all.into_iter().find(|mode| mode.name() == text).ok_or(ParseReportedError)
+    }
+}
+
+/// The experts of a model's layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LayerShape {
+    /// The layer's number.
+    pub layer: u32,
+    /// Number of experts.
+    pub experts: u32,
+    /// Number of experts that a token uses.
+    pub used: u32,
+}
+
+impl LearnFile {
+    /// Checks that the file can be of a model with this name and these layers.
+    ///
+    /// # Errors
+    /// What does not fit.
+    pub fn check(&self, model: &str, shapes: &[LayerShape]) -> Result<(), Misfit> {
+        if let Some(name) = self.model.as_deref().filter(|name| *name != model) {
+            return Err(Misfit::Model { file: name.into(), model: model.into() });
+        }
+        let most = |of: fn(&LayerShape) -> u32| shapes.iter().map(of).max().unwrap_or(0);
+        let counts = [
+            ("experts per layer", self.experts, most(|shape| shape.experts)),
+            ("experts per token", self.used, most(|shape| shape.used)),
+        ];
+        for (what, file, model) in counts {
+            if let Some(file) = file.filter(|file| *file != model) {
+                return Err(Misfit::Count { what, file, model });
+            }
+        }
+        for layer in &self.layers {
+            let number = layer.layer;
+            let shape = shapes.iter().find(|shape| shape.layer == number);
+            let Some(shape) = shape else { return Err(Misfit::Layer { layer: number }) };
+            if let Some(last) = layer.experts.last().filter(|last| last.expert >= shape.experts) {
+                let (expert, experts) = (last.expert, shape.experts);
+                return Err(Misfit::Expert { layer: number, expert, experts });
+            }
+        }
+        Ok(())
+    }
+
+    /// The layer of this number, if experts of it were used.
+    pub fn layer(&self, number: u32) -> Option<&LearnLayer> {
+        self.layers.iter().find(|layer| layer.layer == number)
+    }
+
+    /// Number of pairs counted in all layers.
+    pub fn pairs(&self) -> u64 {
+        self.layers.iter().fold(0, |sum, layer| sum.saturating_add(layer.pairs()))
+    }
+}
+
+impl LearnLayer {
+    /// Number of pairs counted.
+    pub fn pairs(&self) -> u64 {
+        let [hot, cold] = self.totals();
+        hot.saturating_add(cold)
+    }
+
+    /// Pairs that devices computed, and all others.
+    pub fn totals(&self) -> [u64; 2] {
+        self.experts.iter().fold([0; 2], |[hot, cold]: [u64; 2], uses| {
+            [hot.saturating_add(uses.hot), cold.saturating_add(uses.cold)]
+        })
+    }
+
+    /// All uses by expert, of a layer with this number of experts. Those beyond are left out.
+    pub fn counts(&self, experts: u32) -> Vec<u64> {
+        let mut counts = vec![0; experts as usize];
+        for uses in &self.experts {
+            if let Some(count) = counts.get_mut(uses.expert as usize) {
+                *count = uses.all();
+            }
+        }
+        counts
+    }
+
+    /// A time in microseconds per call, by its name without `_per_call_us`; 0 if it is not known.
+    pub fn time(&self, name: &str) -> f64 {
+        self.times.get(&format!("{name}{}", read::TIME)).copied().unwrap_or(0.0)
+    }
+}
+
+/// Why a learn file is not of a model. Displays as one line.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Misfit {
+    /// It names another model.
+    #[error("made for `{}`, but the model is `{}`", shown(file), shown(model))]
+    Model {
+        /// The name in the file.
+        file: String,
+        /// The name of the model.
+        model: String,
+    },
+    /// A number of experts differs.
+    #[error("{file} {what}, but the model has {model}")]
+    Count {
+        /// What is counted.
+        what: &'static str,
+        /// The number in the file.
+        file: u32,
+        /// The number in the model.
+        model: u32,
+    },
+    /// The model has no such layer, or no experts in it.
+    #[error("layer {layer} is none of the model's layers with experts")]
+    Layer {
+        /// Its number.
+        layer: u32,
+    },
+    /// A layer has no such expert.
+    #[error("layer {layer} uses expert {expert}, but the model has {experts} experts there")]
+    Expert {
+        /// Number of the layer.
+        layer: u32,
+        /// Number of the expert.
+        expert: u32,
+        /// Number of experts in that layer.
+        experts: u32,
+    },
+}
+
+/// Text of a file, fit for an error of one line.
+fn shown(text: &str) -> String {
+    let short: String = text.chars().take(80).collect();
+    crate::printable(&short)
+}

@@ -1,0 +1,140 @@
+//! Writes learn files.
+
+use super::{LearnFile, LearnLayer, Reported, SCHEMA};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+impl LearnFile {
+    /// The file's text: a line for each layer, in the schema that the original writes. Numbers that
+    /// follow from others (totals, means, ratios) are included, as readers expect them.
+    pub fn to_text(&self) -> String {
+        if self.mode == Reported::Off {
+            return format!(r#"{{"enabled":false,"mode":"off","schema":"{SCHEMA}","layers":[]}}"#) + "\n";
+        }
+        let head = Head {
+            enabled: true,
+            mode: self.mode.name(),
+            schema: SCHEMA,
+            model: self.model.as_deref(),
+            n_expert: self.experts,
+            n_expert_used: self.used,
+            updates: self.layers.iter().map(|layer| layer.calls).max().unwrap_or(0),
+            // Counts saturate, so there is nothing to reset.
+            overflow_resets: 0,
+            summary: Summary::of(self),
+        };
+        let head = serde_json::to_string(&head).expect("plain data");
+        let mut text = format!("{},\n\"layers\":[", head.strip_suffix('}').unwrap_or(&head));
+        for (index, layer) in self.layers.iter().enumerate() {
+            let line = serde_json::to_string(&Line::of(layer, self.mode)).expect("plain data");
+            write!(text, "{}\n{line}", if index > 0 { "," } else { "" }).expect("into memory");
+        }
+        text + "\n]}\n"
+    }
+}
+
+#[derive(Serialize)]
+struct Head<'a> {
+    enabled: bool,
+    mode: &'a str,
+    schema: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    n_expert: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    n_expert_used: Option<u32>,
+    updates: u64,
+    overflow_resets: u64,
+    summary: Summary,
+}
+
+#[derive(Serialize)]
+struct Summary {
+    layer_calls: u64,
+    hot_slot_ratio: f64,
+    hot0_slots_total: u64,
+    hot0_slots_per_call: f64,
+    /// Means over calls of all layers.
+    #[serde(flatten)]
+    times: BTreeMap<String, f64>,
+}
+
+impl Summary {
+    fn of(file: &LearnFile) -> Self {
+        let mut hot_and_cold = [0u64; 2];
+        let (mut calls, mut sums): (u64, BTreeMap<&str, [f64; 2]>) = (0, BTreeMap::new());
+        for layer in &file.layers {
+            let [hot, cold] = layer.totals();
+            hot_and_cold = [hot_and_cold[0].saturating_add(hot), hot_and_cold[1].saturating_add(cold)];
+            calls = calls.saturating_add(layer.calls);
+            let counted = if file.mode == Reported::Full { layer.calls as f64 } else { 0.0 };
+            for (name, time) in layer.times.iter().filter(|_| counted > 0.0) {
+                let [sum, of] = sums.entry(name).or_default();
+                *sum += time * counted;
+                *of += counted;
+            }
+        }
+        let [hot, _] = hot_and_cold;
+        Self {
+            layer_calls: calls,
+            hot_slot_ratio: ratio(hot_and_cold),
+            hot0_slots_total: hot,
+            hot0_slots_per_call: per(hot, calls),
+            times: sums.into_iter().map(|(name, [sum, of])| (name.to_owned(), sum / of)).collect(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    layer: u32,
+    calls: u64,
+    hot_slots_total: u64,
+    cold_slots_total: u64,
+    hot_slots_per_call: f64,
+    cold_slots_per_call: f64,
+    hot0_slots_total: u64,
+    hot0_slots_per_call: f64,
+    hot_slot_ratio: f64,
+    #[serde(flatten)]
+    times: BTreeMap<&'a str, f64>,
+    experts: Vec<(u32, u64)>,
+    hot_experts: Vec<(u32, u64)>,
+    cold_experts: Vec<(u32, u64)>,
+}
+
+impl<'a> Line<'a> {
+    fn of(layer: &'a LearnLayer, mode: Reported) -> Self {
+        let [hot, cold] = layer.totals();
+        let list = |count: fn(&super::ExpertUses) -> u64| {
+            let counts = layer.experts.iter().map(|uses| (uses.expert, count(uses)));
+            counts.filter(|(_, count)| *count > 0).collect()
+        };
+        let times = layer.times.iter().filter(|_| mode == Reported::Full);
+        Self {
+            layer: layer.layer,
+            calls: layer.calls,
+            hot_slots_total: hot,
+            cold_slots_total: cold,
+            hot_slots_per_call: per(hot, layer.calls),
+            cold_slots_per_call: layer.cold_per_call.unwrap_or_else(|| per(cold, layer.calls)),
+            hot0_slots_total: hot,
+            hot0_slots_per_call: per(hot, layer.calls),
+            hot_slot_ratio: ratio([hot, cold]),
+            times: times.map(|(name, time)| (name.as_str(), *time)).collect(),
+            experts: list(super::ExpertUses::all),
+            hot_experts: list(|uses| uses.hot),
+            cold_experts: list(|uses| uses.cold),
+        }
+    }
+}
+
+fn per(total: u64, calls: u64) -> f64 {
+    if calls == 0 { 0.0 } else { total as f64 / calls as f64 }
+}
+
+fn ratio([hot, cold]: [u64; 2]) -> f64 {
+    if hot == 0 { 0.0 } else { hot as f64 / (hot as f64 + cold as f64) }
+}
