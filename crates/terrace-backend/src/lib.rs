@@ -37,7 +37,7 @@ pub use observe::foretold::Foretold;
 pub use observe::observer::RoutingObserver;
 pub use observe::pieces::{PieceReport, Pieces};
 pub use observe::trace::TraceRecorder;
-pub use observe::usage::ExpertUsage;
+pub use observe::usage::{ExpertUsage, LayerUsage};
 
 #[cfg(test)]
 use terrace_test_env as _;

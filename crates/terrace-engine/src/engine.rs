@@ -2,6 +2,7 @@
 
 use crate::chat::SpecialTokens;
 use crate::error::EngineError;
+use crate::learn::{LearnOutput, shapes};
 use crate::load::{LoadProgress, load};
 use crate::options::Options;
 use crate::reload::registry::Registry;
@@ -18,11 +19,12 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use terrace_backend::{Foretold, HotReport, HotTotals, Lanes, PieceReport, Weights};
+use terrace_backend::{ExpertUsage, Foretold, HotReport, HotTotals, Lanes, PieceReport, Weights};
 use terrace_ggml::llama::{Batch, Context, ContextError, Model, Observer, TokenizeReason, Vocab};
 use terrace_host::pressure::Watcher;
 use terrace_model::ByteSize;
 use terrace_model::identity::ModelIdentity;
+use terrace_model::learn::LayerShape;
 use terrace_store::{LayerStats, StoreStats};
 
 /// A loaded model with a context.
@@ -49,6 +51,10 @@ pub struct Engine {
     load_ms: f64,
     reloads: Reloads,
     file: PathBuf,
+    /// Counts of the experts' uses, and the layers that have experts.
+    usage: Option<Arc<ExpertUsage>>,
+    shapes: Vec<LayerShape>,
+    learn: Option<LearnOutput>,
 }
 
 /// The parts that a reload changes.
@@ -97,6 +103,9 @@ impl Engine {
             trace: parts.trace,
             timeline: parts.timeline,
             report: parts.report,
+            usage: parts.usage,
+            shapes: shapes(&parts.file),
+            learn: parts.learn.output,
         };
         if let Some(skip) = parts.layer_skip {
             this.skip_layers(&skip.skip)?;
@@ -104,6 +113,9 @@ impl Engine {
                 tracing::warn!("lossy: {skip}");
             }
             this.report.layer_skip = Some(skip);
+        }
+        if let Some(text) = &options.hot.warm_up {
+            this.warm_up(text)?;
         }
         Ok(this)
     }
@@ -309,6 +321,25 @@ impl Engine {
         }
     }
 
+    /// Counts of the experts' uses since the load; `None` in stock runs and for models without
+    /// experts.
+    pub fn expert_usage(&self) -> Option<&ExpertUsage> {
+        self.usage.as_deref()
+    }
+
+    /// The layers with experts.
+    pub(crate) fn shapes(&self) -> &[LayerShape] {
+        &self.shapes
+    }
+
+    pub(crate) fn learn_output(&self) -> Option<&LearnOutput> {
+        self.learn.as_ref()
+    }
+
+    pub(crate) fn weights(&self) -> Option<&Arc<Weights>> {
+        self.weights.as_ref()
+    }
+
     /// A flag that ends a computation at the next node when it is set; generation then stops as
     /// cancelled. Whoever sets it has to clear it.
     pub fn interrupt_flag(&self) -> Arc<AtomicBool> {
@@ -365,6 +396,13 @@ impl Engine {
 
     pub(crate) fn batch(&self) -> usize {
         self.batch
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.save_learned();
+        self.report_uncounted();
     }
 }
 

@@ -31,6 +31,10 @@ pub enum FileRole {
     Plan,
     /// Layers to skip.
     LayerSkip,
+    /// Uses of experts to start from.
+    Learn,
+    /// The output of a learn file.
+    LearnOutput,
     /// The output of a routing trace.
     Trace,
     /// The output of a timeline.
@@ -43,6 +47,8 @@ impl fmt::Display for FileRole {
             Self::Readings => "memory readings",
             Self::Plan => "plan",
             Self::LayerSkip => "layer skip file",
+            Self::Learn => "learn file",
+            Self::LearnOutput => "cannot write the learn file",
             Self::Trace => "cannot write the routing trace",
             Self::Timeline => "cannot write the timeline",
         })

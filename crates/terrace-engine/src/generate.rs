@@ -67,7 +67,9 @@ impl Engine {
         }
         session.append(prompt);
         let mut generation = Generation::new(session, prompt.len(), 0, wanted, Instant::now());
-        match self.drive(session, &mut generation, sink) {
+        let driven = self.drive(session, &mut generation, sink);
+        self.save_learned();
+        match driven {
             Ok(stop) => {
                 let since = generation.store.zip(self.store_stats()).map(|(then, now)| now.since(&then));
                 Ok(Answer { decode: since, ..generation.end(session, stop, self.epoch()) })

@@ -15,6 +15,7 @@ pub mod fuzzing;
 mod generate;
 mod generation;
 mod layer_skip;
+pub mod learn;
 mod load;
 mod logits;
 pub mod options;

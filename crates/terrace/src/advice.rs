@@ -116,7 +116,10 @@ fn on_engine(error: &EngineError) -> Option<String> {
             FileRole::LayerSkip => {
                 Some("write one with `terrace calibrate-skip MODEL -f TEXT -o FILE`".into())
             }
-            FileRole::Readings | FileRole::Trace | FileRole::Timeline => None,
+            FileRole::Learn => Some(
+                "write one with `terrace experts learn`, --learn-to FILE, or --learned FILE --auto-learn".into(),
+            ),
+            FileRole::Readings | FileRole::LearnOutput | FileRole::Trace | FileRole::Timeline => None,
         },
         EngineError::PromptTooLong { prompt, used, .. } => {
             Some(format!("use --ctx {} or more, or shorten the prompt", prompt + used + 1))

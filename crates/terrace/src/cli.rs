@@ -8,6 +8,7 @@ use crate::commands::bench::BenchArgs;
 use crate::commands::calibrate_skip::CalibrateSkipArgs;
 use crate::commands::completions::CompletionsArgs;
 use crate::commands::doctor::DoctorArgs;
+use crate::commands::experts::ExpertsCommand;
 use crate::commands::inspect::InspectArgs;
 use crate::commands::iobench::IobenchArgs;
 use crate::commands::machine::MachineArgs;
@@ -68,6 +69,9 @@ pub enum Command {
     /// Record which experts a model uses, and replay the record with other cache policies
     #[command(subcommand)]
     Trace(TraceCommand),
+    /// Learn which experts a kind of text uses, and show, compare and convert what was learnt
+    #[command(subcommand)]
+    Experts(ExpertsCommand),
     /// Measure how fast a file or a disk can be read, and save the best settings
     Iobench(IobenchArgs),
     /// Measure memory, processor, devices and storage for `plan`, and save the result

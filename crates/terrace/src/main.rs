@@ -31,9 +31,10 @@ mod whole_file;
 
 use clap::CommandFactory;
 use cli::{Cli, Command};
+use commands::experts::ExpertsCommand;
 use commands::{
-    bench, calibrate_skip, completions, doctor, inspect, iobench, machine, man, optimize, perplexity, plan,
-    quantize, run, serve, sweep, trace,
+    bench, calibrate_skip, completions, doctor, experts, inspect, iobench, machine, man, optimize,
+    perplexity, plan, quantize, run, serve, sweep, trace,
 };
 use config::ParseError;
 use error::CliError;
@@ -89,6 +90,7 @@ fn run_command() -> ExitCode {
         Command::Quantize(args) => quantize::quantize(args, cli.verbose > 0),
         Command::Sweep(args) => sweep::sweep(args, cli.verbose > 0),
         Command::Trace(command) => trace::trace(command, cli.verbose > 0),
+        Command::Experts(command) => experts::experts(command, cli.verbose > 0),
         Command::Iobench(args) => iobench::iobench(args),
         Command::Machine(args) => machine::machine(args),
         Command::Completions(args) => completions::completions(args, Cli::command()),
@@ -119,12 +121,14 @@ fn uses_devices(command: &Command) -> bool {
         | Command::CalibrateSkip(_)
         | Command::Sweep(_)
         | Command::Trace(_)
+        | Command::Experts(ExpertsCommand::Learn(_))
         | Command::Machine(_) => true,
         Command::Inspect(_)
         | Command::Quantize(_)
         | Command::Iobench(_)
         | Command::Completions(_)
         | Command::Man(_)
+        | Command::Experts(_)
         | Command::Doctor(_) => false,
     }
 }

@@ -1,6 +1,7 @@
 //! Runs a graph in segments: provides the weights that its nodes need, and lets ggml's CPU backend
 //! compute.
 
+use super::choices::Choices;
 use super::pass::{End, Pass, layers_of};
 use super::products::Products;
 use super::scan::{Nodes, Scan};
@@ -35,6 +36,7 @@ pub struct Executor {
     block_run: Box<BlockRun>,
     nodes: Nodes,
     products: Products,
+    choices: Choices,
     skips: LayerSkips,
     /// The layout that the node lists point into.
     layout: Option<Arc<Layout>>,
@@ -70,6 +72,7 @@ impl Executor {
             block_run: Box::default(),
             nodes: Nodes::default(),
             products: Products::default(),
+            choices: Choices::default(),
             skips: LayerSkips::default(),
             layout: None,
             prepared: None,
@@ -112,6 +115,7 @@ impl Executor {
         let (places, nodes) = (self.places, &self.nodes);
         self.products
             .find(graph, threads, |node, weights| places.is_there(weights) && !nodes.is_rewritten(node));
+        self.choices.find(graph, |node| nodes.is_rewritten(node));
         tracing::debug!(nodes = graph.len(), products = self.products.len(), "products with our kernels");
         let (uid, layers) = (graph.uid(), layers_of(graph));
         self.prepared =
@@ -200,6 +204,9 @@ impl Executor {
         self.expert_run.reset();
         self.block_run.reset();
         let mut observer = weights.observer();
+        if let Some(usage) = &observer.usage {
+            self.choices.rewrite(graph, usage);
+        }
         let mut lanes = weights.lanes();
         if self.pass.is_first() {
             store.next_token();
@@ -218,6 +225,7 @@ impl Executor {
         self.expert_run.end(&mut store);
         self.block_run.end(&mut store);
         self.nodes.restore(graph);
+        self.choices.restore(graph);
         if let (Some(lanes), Ok(RunStatus::Done)) = (lanes.as_mut(), &result) {
             lanes.between(&mut store);
         }
@@ -236,12 +244,16 @@ impl Executor {
 
     /// Computes a graph that needs nothing from the store.
     fn compute_plain(&mut self, graph: &Graph<'_>) -> RunStatus {
-        let Self { cpu, prepared, .. } = self;
+        let Self { cpu, prepared, choices, .. } = self;
         let model = prepared.as_ref().and_then(|prepared| prepared.model.as_ref());
         if let Some(model) = model {
             model.store().computing(Computing::Dense(None));
+            if let Some(usage) = &model.observer().usage {
+                choices.rewrite(graph, usage);
+            }
         }
         let status = cpu.run(graph, 0, graph.len());
+        choices.restore(graph);
         if let Some(model) = model {
             model.store().computed();
         }

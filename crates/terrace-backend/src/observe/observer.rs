@@ -3,6 +3,7 @@
 use crate::observe::trace::TraceRecorder;
 use crate::observe::usage::ExpertUsage;
 use crate::routing::Routing;
+use std::sync::Arc;
 use terrace_store::BlockId;
 
 /// Sees every choice of a run, once per MoE block.
@@ -11,7 +12,7 @@ pub struct RoutingObserver {
     /// Records the choices in order.
     pub recorder: Option<TraceRecorder>,
     /// Counts the choices.
-    pub usage: Option<ExpertUsage>,
+    pub usage: Option<Arc<ExpertUsage>>,
 }
 
 impl RoutingObserver {
@@ -31,11 +32,26 @@ impl RoutingObserver {
         routing: &Routing,
     ) {
         let mut firsts = firsts.into_iter().peekable();
-        if let (Some(usage), Some(&first)) = (&mut self.usage, firsts.peek()) {
+        if let (Some(usage), Some(&first)) = (&self.usage, firsts.peek()) {
             usage.count(first, routing);
         }
         if let Some(recorder) = &mut self.recorder {
             recorder.block(firsts, experts, routing);
+        }
+    }
+
+    /// Observes that a device computes the pairs whose experts are `hot`, of the block that has a
+    /// tensor with this first block.
+    pub(crate) fn on_device(&mut self, first: Option<BlockId>, routing: &Routing, hot: impl Fn(u32) -> bool) {
+        if let Some((usage, first)) = self.usage.as_ref().zip(first) {
+            usage.count_hot(first, routing, hot);
+        }
+    }
+
+    /// Observes that the device failed to compute these touched experts, given by their indices.
+    pub(crate) fn not_on_device(&mut self, first: Option<BlockId>, routing: &Routing, failed: &[usize]) {
+        if let Some((usage, first)) = self.usage.as_ref().zip(first) {
+            usage.take_back(first, routing, failed);
         }
     }
 }

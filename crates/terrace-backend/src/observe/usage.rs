@@ -1,58 +1,153 @@
-//! Counts how often routers choose each expert.
+//! Counts how often routers choose each expert, and how often a device computes it.
 
 use crate::layout::{Cut, Layout};
 use crate::routing::Routing;
+use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_model::LayerId;
 use terrace_store::BlockId;
 
-/// Counts by layer and expert, of fixed size.
-#[derive(Clone, Debug, Default)]
+/// Counts by layer and expert, of fixed size. They can be read at any time: one thread counts, and
+/// nothing is locked. Counts that reach the end of their range stay there.
+#[derive(Debug, Default)]
 pub struct ExpertUsage {
-    /// First blocks of the expert tensors, ascending, with the start of each one's layer in
-    /// `counts`.
+    /// First blocks of the expert tensors that the layout knows, ascending, with the index of each
+    /// one's layer.
     tensors: Box<[(BlockId, usize)]>,
-    /// Layers, with their starts in `counts` and their numbers of experts.
-    layers: Vec<(LayerId, usize, usize)>,
-    /// Number of tokens that chose each expert.
-    counts: Box<[u64]>,
+    layers: Box<[Layer]>,
+}
+
+#[derive(Debug)]
+struct Layer {
+    id: LayerId,
+    /// How often the layer was computed.
+    calls: AtomicU64,
+    /// Pairs, by expert.
+    all: Box<[AtomicU64]>,
+    /// Pairs that a device computed from a copy, by expert.
+    hot: Box<[AtomicU64]>,
+}
+
+/// The counts of a layer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LayerUsage {
+    /// The layer.
+    pub layer: LayerId,
+    /// How often it was computed.
+    pub calls: u64,
+    /// Pairs of token and expert, by expert.
+    pub all: Vec<u64>,
+    /// Pairs that a device computed from a copy, by expert.
+    pub hot: Vec<u64>,
 }
 
 impl ExpertUsage {
-    /// Makes zero counts for the layers of `layout` that have experts.
-    pub fn new(layout: &Layout) -> Self {
-        let mut layers: Vec<(LayerId, usize, usize)> = Vec::new();
-        let mut tensors = Vec::new();
-        let mut size = 0;
-        for tensor in layout.all() {
-            let (Cut::PerExpert { experts }, Some(layer)) = (tensor.cut, tensor.layer) else { continue };
-            let experts = experts as usize;
-            let known = layers.iter().find(|(other, _, n)| (*other, *n) == (layer, experts));
-            let start = known.map_or(size, |(_, start, _)| *start);
-            if start == size {
-                layers.push((layer, size, experts));
-                size += experts;
-            }
-            tensors.push((tensor.block(0), start));
-        }
-        Self { tensors: tensors.into(), layers, counts: vec![0; size].into() }
+    /// Makes zero counts for layers with these numbers of experts. `layout` has the blocks of those
+    /// that are streamed or may have copies; all others are found by their names.
+    pub fn new(layers: impl IntoIterator<Item = (LayerId, u32)>, layout: &Layout) -> Self {
+        let zeros = |experts: u32| (0..experts).map(|_| AtomicU64::new(0)).collect();
+        let layer =
+            |(id, experts)| Layer { id, calls: AtomicU64::new(0), all: zeros(experts), hot: zeros(experts) };
+        let mut this = Self { tensors: Box::default(), layers: layers.into_iter().map(layer).collect() };
+        let known = layout.all().iter().filter_map(|tensor| {
+            let (Cut::PerExpert { experts }, Some(layer)) = (tensor.cut, tensor.layer) else { return None };
+            Some((tensor.block(0), this.index_of(layer, experts)?))
+        });
+        this.tensors = known.collect();
+        this
+    }
+
+    /// The index of a layer, by its number of experts.
+    pub(crate) fn index_of(&self, layer: LayerId, experts: u32) -> Option<usize> {
+        self.layers.iter().position(|known| known.id == layer && known.all.len() == experts as usize)
+    }
+
+    fn layer(&self, first: BlockId) -> Option<&Layer> {
+        let tensor = self.tensors.binary_search_by_key(&first, |(block, _)| *block).ok()?;
+        Some(&self.layers[self.tensors[tensor].1])
     }
 
     /// Counts the choice of the MoE block that has a tensor with this first block.
-    pub(crate) fn count(&mut self, first: BlockId, routing: &Routing) {
-        let Ok(tensor) = self.tensors.binary_search_by_key(&first, |(block, _)| *block) else { return };
-        let start = self.tensors[tensor].1;
+    pub(crate) fn count(&self, first: BlockId, routing: &Routing) {
+        let Some(layer) = self.layer(first) else { return };
+        add(&layer.calls, 1);
         for (i, &expert) in routing.touched().iter().enumerate() {
-            self.counts[start + expert as usize] += routing.range(i).len() as u64;
+            add(&layer.all[expert as usize], routing.range(i).len() as u64);
         }
     }
 
-    /// The layers with experts, and for each expert how many tokens chose it.
-    pub fn layers(&self) -> impl Iterator<Item = (LayerId, &[u64])> {
-        self.layers.iter().map(|&(layer, start, experts)| (layer, &self.counts[start..start + experts]))
+    /// Counts the pairs of this choice whose experts are `hot`.
+    pub(crate) fn count_hot(&self, first: BlockId, routing: &Routing, hot: impl Fn(u32) -> bool) {
+        let Some(layer) = self.layer(first) else { return };
+        for (i, &expert) in routing.touched().iter().enumerate().filter(|(_, expert)| hot(**expert)) {
+            add(&layer.hot[expert as usize], routing.range(i).len() as u64);
+        }
+    }
+
+    /// Takes back what [`ExpertUsage::count_hot`] counted of these touched experts, by their
+    /// indices: the device has failed to compute them.
+    pub(crate) fn take_back(&self, first: BlockId, routing: &Routing, failed: &[usize]) {
+        let Some(layer) = self.layer(first) else { return };
+        for &i in failed {
+            let count = &layer.hot[routing.touched()[i] as usize];
+            let less = count.load(Ordering::Relaxed).saturating_sub(routing.range(i).len() as u64);
+            count.store(less, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts one computation of a layer, given by its index, with these experts. Numbers that are
+    /// none of its experts are left out.
+    pub(crate) fn count_ids(&self, index: usize, experts: impl Iterator<Item = i32>) {
+        let layer = &self.layers[index];
+        add(&layer.calls, 1);
+        for count in experts.filter_map(|expert| layer.all.get(usize::try_from(expert).ok()?)) {
+            add(count, 1);
+        }
+    }
+
+    /// The layers with experts, and the number of experts of each.
+    pub fn shape(&self) -> impl Iterator<Item = (LayerId, usize)> {
+        self.layers.iter().map(|layer| (layer.id, layer.all.len()))
+    }
+
+    /// The counts of all layers with experts.
+    pub fn layers(&self) -> impl Iterator<Item = LayerUsage> {
+        let read = |counts: &[AtomicU64]| counts.iter().map(|count| count.load(Ordering::Relaxed)).collect();
+        self.layers.iter().map(move |layer| LayerUsage {
+            layer: layer.id,
+            calls: layer.calls.load(Ordering::Relaxed),
+            all: read(&layer.all),
+            hot: read(&layer.hot),
+        })
     }
 
     /// Whether nothing was counted.
     pub fn is_empty(&self) -> bool {
-        self.counts.iter().all(|count| *count == 0)
+        self.layers.iter().all(|layer| layer.calls.load(Ordering::Relaxed) == 0)
+    }
+}
+
+/// Adds to a count that no other thread changes.
+fn add(count: &AtomicU64, more: u64) {
+    count.store(count.load(Ordering::Relaxed).saturating_add(more), Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_stay_within_their_range() {
+        let usage = ExpertUsage::new([(LayerId(3), 4)], &Layout::default());
+        assert!(usage.is_empty());
+        usage.count_ids(0, [0, 3, 3, 4, -1].into_iter());
+        let layers: Vec<_> = usage.layers().collect();
+        assert_eq!(
+            layers[0],
+            LayerUsage { layer: LayerId(3), calls: 1, all: vec![1, 0, 0, 2], hot: vec![0; 4] }
+        );
+        usage.layers[0].all[0].store(u64::MAX, Ordering::Relaxed);
+        usage.count_ids(0, std::iter::once(0));
+        assert_eq!(usage.layers().next().unwrap().all[0], u64::MAX);
+        assert_eq!((usage.index_of(LayerId(3), 4), usage.index_of(LayerId(3), 5)), (Some(0), None));
     }
 }

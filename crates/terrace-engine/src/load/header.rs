@@ -3,6 +3,7 @@
 use super::plan_file::read_plan;
 use crate::error::EngineError;
 use crate::layer_skip::LayerSkip;
+use crate::learn::LearnFiles;
 use crate::options::{Mode, Options};
 use crate::timeline::TimelineFile;
 use crate::trace::TraceFile;
@@ -25,6 +26,7 @@ pub struct Header {
     pub trace: Option<TraceFile>,
     pub timeline: Option<TimelineFile>,
     pub layer_skip: Option<LayerSkip>,
+    pub learn: LearnFiles,
     /// Contents of [`PlacementOptions::plan`](crate::options::PlacementOptions::plan).
     pub written: Option<PlanFile>,
 }
@@ -43,11 +45,12 @@ impl Header {
         }
         let layer_skip =
             options.compute.layer_skip.as_ref().map(|path| LayerSkip::read(path, &file)).transpose()?;
+        let learn = LearnFiles::for_run(options, &file)?;
         let written = match (&options.placement.plan, options.mode) {
             (Some(path), Mode::Terrace) => Some(read_plan(path)?),
             _ => None,
         };
-        Ok(Self { file, states, trace, timeline, layer_skip, written })
+        Ok(Self { file, states, trace, timeline, layer_skip, learn, written })
     }
 }
 

@@ -8,9 +8,11 @@ use std::fmt;
 use terrace_backend::{Cut, LaneLayer, LanePlan, Lanes, Layout, Weights};
 use terrace_ggml::devices::DeviceHandle;
 use terrace_host::separate_devices;
+use terrace_model::learn::{ExpertUses, LearnFile, LearnLayer};
 use terrace_model::{ByteSize, LayerId, ModelFile, TensorInfo};
 use terrace_plan::copies::{
-    DeviceRoom, HotLayer, LayerUse, Uses, beside_copies, copies_by_size, copies_within, slots_by_worth,
+    DeviceRoom, HotLayer, LayerUse, Uses, Weighting, beside_copies, copies_by_size, copies_within,
+    slots_by_worth,
 };
 use terrace_plan::model::{ExpertGroup, expert_groups};
 use terrace_plan::{Budget, HotCopies, HotSize, Plan, Wishes};
@@ -69,8 +71,10 @@ pub struct Asked<'a> {
     pub wishes: &'a Wishes,
     /// How copies are exchanged and slots divided.
     pub hot: &'a HotOptions,
-    /// Uses of experts in earlier runs, by layer.
+    /// Uses of experts that the run starts from, by layer.
     pub counts: &'a [(LayerId, Vec<u64>)],
+    /// The learn file that some of them are from.
+    pub learned: Option<&'a LearnFile>,
     /// The copies that the plan contains.
     pub planned: &'a [HotCopies],
     /// Whether a trace is being recorded.
@@ -286,11 +290,15 @@ fn by_worth(file: &ModelFile, groups: &[ExpertGroup], plan: &mut LanePlan, asked
     let (mut shapes, mut uses, mut budget) = (Vec::new(), Vec::new(), 0);
     for (layer, (group, counts)) in plan.layers.iter().filter_map(|layer| Some((layer, known(layer)?))) {
         shapes.push(HotLayer { experts: group.experts, bundle: group.bundle });
-        uses.push(layer_use(file, group, counts));
+        let learned = asked.learned.and_then(|file| file.layer(group.layer.0));
+        uses.push(match learned {
+            Some(learned) if asked.hot.weighting != Weighting::Uses => learned_use(file, group, learned),
+            _ => layer_use(file, group, counts),
+        });
         budget += group.bundle.bytes() * u64::from(layer.slots);
     }
-    let HotOptions { weighting, layer_curve, .. } = *asked.hot;
-    let mut slots = slots_by_worth(weighting, layer_curve, &shapes, &uses, ByteSize(budget)).into_iter();
+    let HotOptions { weighting, layer_curve, .. } = asked.hot;
+    let mut slots = slots_by_worth(*weighting, *layer_curve, &shapes, &uses, ByteSize(budget)).into_iter();
     for layer in &mut plan.layers {
         if known(layer).is_some() {
             layer.slots = slots.next().unwrap_or(layer.slots);
@@ -313,6 +321,23 @@ fn layer_use(file: &ModelFile, group: &ExpertGroup, counts: &[u64]) -> LayerUse 
         cold_pairs: f64::from(group.top_k(file)),
         total_us: group.token_bytes(file).bytes() as f64,
         ..LayerUse::default()
+    }
+}
+
+/// What a learn file tells of a layer: its counts and times as they are, as the original weighs them.
+/// Without times, the layer's is in proportion to the bytes that a token uses.
+fn learned_use(file: &ModelFile, group: &ExpertGroup, learned: &LearnLayer) -> LayerUse {
+    let uses = |uses: &ExpertUses| Uses { expert: uses.expert, hits: uses.all(), hot: uses.hot };
+    let [_, cold] = learned.totals();
+    let total = learned.time("total_moe_time");
+    LayerUse {
+        layer: group.layer.0,
+        experts: learned.experts.iter().map(uses).collect(),
+        join_wait_us: learned.time("parallel_join_wait_time"),
+        hot_us: learned.time("parallel_hot_lane_wall_time"),
+        cold_us: learned.time("parallel_cold_lane_wall_time"),
+        cold_pairs: learned.cold_per_call.unwrap_or_else(|| cold as f64 / learned.calls.max(1) as f64),
+        total_us: if total > 0.0 { total } else { group.token_bytes(file).bytes() as f64 },
     }
 }
 

@@ -20,6 +20,7 @@ pub use wishes::wishes_of;
 
 use crate::error::EngineError;
 use crate::layer_skip::LayerSkip;
+use crate::learn::LearnFiles;
 use crate::options::{Mode, Options};
 use crate::pressure;
 use crate::reload::budget::WeightBudget;
@@ -28,7 +29,7 @@ use crate::report::PlanReport;
 use crate::timeline::TimelineFile;
 use crate::trace::TraceFile;
 use crate::unfit::Unfit;
-use crate::warm::{self, WarmStart};
+use crate::warm::{self, FirstUses, WarmStart};
 use context_ask::cache_type;
 use header::Header;
 use scene::Scene;
@@ -36,12 +37,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
-use terrace_backend::Weights;
+use terrace_backend::{ExpertUsage, Weights};
 use terrace_ggml::devices::DeviceHandle;
 use terrace_ggml::llama::{Context, ContextError, ContextParams, FlashAttention, Model, Observer};
 use terrace_host::pressure::Watcher;
 use terrace_model::{ByteSize, KvType, KvTypes, ModelFile};
 use terrace_plan::copies::Weighting;
+use terrace_plan::model::expert_groups;
 use terrace_plan::{Budget, Manage};
 use weights::{Loaded, Stored};
 use wishes::reading_choice;
@@ -61,6 +63,9 @@ pub struct Parts {
     pub report: PlanReport,
     pub file: ModelFile,
     pub layer_skip: Option<LayerSkip>,
+    pub learn: LearnFiles,
+    /// Counts of the experts' uses; `None` in stock runs and for models without experts.
+    pub usage: Option<Arc<ExpertUsage>>,
     /// Milliseconds until the context was made.
     pub load_ms: f64,
 }
@@ -235,7 +240,7 @@ fn attention(stock: bool, options: &Options, kv_type: KvTypes) -> FlashAttention
 impl Parts {
     fn new(loaded: Loaded, context: Context, report: PlanReport, header: Header, load_ms: f64) -> Self {
         let Loaded { model, weights } = loaded;
-        let Header { file, states, trace, timeline, layer_skip, .. } = header;
+        let Header { file, states, trace, timeline, layer_skip, learn, .. } = header;
         let mut registry = Registry::new(&file, &states, &model);
         if let (Some(weights), Some(plan)) = (&weights, &report.placement) {
             registry.budget = WeightBudget::of(plan, weights);
@@ -253,6 +258,8 @@ impl Parts {
             report,
             file,
             layer_skip,
+            learn,
+            usage: None,
             load_ms,
         }
     }
@@ -267,15 +274,28 @@ impl Parts {
         let Some(weights) = &self.weights else { return Ok(()) };
         weights.store().reset_stats();
         weights.reset_foretold();
-        let warm = options.cache.warm_start.as_ref().filter(|_| options.record.trace.is_none());
+        self.usage = counts(&self.file, weights);
+        weights.observer().usage.clone_from(&self.usage);
+        let traced = options.record.trace.is_some();
+        let first = match &self.usage {
+            Some(usage) if !traced => {
+                let dir = options.cache.warm_start.as_ref();
+                self.warm_start = dir.and_then(|dir| WarmStart::open(dir, &self.file, usage));
+                warm::first_uses(self.learn.first.as_ref(), self.warm_start.as_ref(), usage)
+            }
+            _ => FirstUses::default(),
+        };
+        if traced && self.learn.first.is_some() {
+            tracing::warn!("the learn file has no effect while a trace is recorded: replays have none");
+        }
         let by_uses = options.hot.weighting != Weighting::Even;
-        let counts = warm.filter(|_| by_uses).map(|dir| warm::earlier(dir, &self.file, weights));
         let asked = hot::Asked {
             wishes: &wishes_of(options),
             hot: &options.hot,
-            counts: &counts.unwrap_or_default(),
+            counts: if by_uses { &first } else { &[] },
+            learned: self.learn.first.as_ref(),
             planned: self.report.placement.as_ref().map_or(&[][..], |plan| &plan.hot),
-            traced: options.record.trace.is_some(),
+            traced,
         };
         self.report.hot = Some(hot::begin(&self.file, weights, asked));
         if let Some(plan) = &self.report.placement {
@@ -284,8 +304,8 @@ impl Parts {
         if self.timeline.is_some() {
             TimelineFile::start(weights);
         }
-        if let (Some(dir), None) = (&options.cache.warm_start, &options.record.trace) {
-            self.warm_start = WarmStart::begin(dir, &self.file, weights, progress)?;
+        if !first.is_empty() {
+            warm::begin(&self.file, weights, &first, progress)?;
         }
         if let Some(plan) = &self.report.placement
             // A budget from a plan file is as explicit as one given directly.
@@ -295,4 +315,10 @@ impl Parts {
         }
         Ok(())
     }
+}
+
+/// Zero counts for the experts of all layers; `None` for a model without experts.
+fn counts(file: &ModelFile, weights: &Weights) -> Option<Arc<ExpertUsage>> {
+    let layers: Vec<_> = expert_groups(file).iter().map(|group| (group.layer, group.experts)).collect();
+    (!layers.is_empty()).then(|| Arc::new(ExpertUsage::new(layers, &weights.layout())))
 }

@@ -1,5 +1,6 @@
 //! Copies of experts on devices.
 
+use std::path::PathBuf;
 use terrace_backend::HotUpdate;
 use terrace_plan::copies::{LAYER_CURVE, Weighting};
 use terrace_plan::{ByDevice, HotSize};
@@ -20,6 +21,13 @@ pub struct HotOptions {
     pub layer_curve: f64,
     /// Whether lanes compute their pairs even where the CPU would be done sooner with all pairs.
     pub always: bool,
+    /// Learn file whose most used experts are copied first.
+    pub learned: Option<PathBuf>,
+    /// Whether that file may not exist yet, and is written after each answer.
+    pub auto_learn: bool,
+    /// Text to evaluate after the load, so that the experts it uses are copied before the first
+    /// answer.
+    pub warm_up: Option<String>,
 }
 
 impl Default for HotOptions {
@@ -31,6 +39,9 @@ impl Default for HotOptions {
             weighting: Weighting::default(),
             layer_curve: LAYER_CURVE,
             always: false,
+            learned: None,
+            auto_learn: false,
+            warm_up: None,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Recordings of a run.
 
 use std::path::PathBuf;
+use terrace_model::learn::Reported;
 
 /// Recordings of a run.
 #[derive(Clone, Debug, Default)]
@@ -10,4 +11,8 @@ pub struct RecordOptions {
     /// File to which [`Engine::save_timeline`](crate::Engine::save_timeline) writes the times of
     /// reads and computations.
     pub timeline: Option<PathBuf>,
+    /// Learn file that is written after each answer and at the end.
+    pub learn_to: Option<PathBuf>,
+    /// What is written to it.
+    pub reported: Reported,
 }

@@ -19,6 +19,9 @@ use terrace_ggml::llama::Batch;
 /// Idle time after which expert statistics are written.
 const QUIET: Duration = Duration::from_secs(2);
 
+/// Time after which a learn file is written even if other jobs go on.
+const LATE: Duration = Duration::from_secs(5);
+
 /// The engine, and the jobs in its slots.
 pub struct Worker {
     pub(super) engine: Engine,
@@ -36,6 +39,8 @@ pub struct Worker {
     pub(super) totals: Totals,
     /// When the last job ended; `None` once statistics have been written.
     unsaved: Option<Instant>,
+    /// When the first job ended since the learn file was written; `None` if none has.
+    unlearned: Option<Instant>,
     /// Reused: the next batch, and the slots that it is for.
     pub(super) batch: Batch,
     pub(super) ready: Vec<usize>,
@@ -55,6 +60,7 @@ impl Worker {
             turn: 0,
             totals: Totals::default(),
             unsaved: None,
+            unlearned: None,
             batch: Batch::default(),
             ready: Vec::new(),
         }
@@ -77,6 +83,7 @@ impl Worker {
                 self.idle(!interrupted);
                 continue;
             }
+            self.save_learned(LATE);
             self.decode();
             self.prefill();
             self.show();
@@ -194,6 +201,7 @@ impl Worker {
         let ended = end(&mut slot.session, generation);
         self.queue.free_slot(&standing);
         self.unsaved = Some(Instant::now());
+        self.unlearned.get_or_insert_with(Instant::now);
         self.show();
         (sink, ended)
     }
@@ -225,12 +233,21 @@ impl Worker {
 
     /// Waits for work, and writes statistics after a while. Waiting jobs are work if `jobs`.
     fn idle(&mut self, jobs: bool) {
+        self.save_learned(Duration::ZERO);
         if self.unsaved.is_some_and(|since| since.elapsed() >= QUIET) {
             self.unsaved = None;
             self.engine.save_warm_start();
         }
         let jobs = jobs && self.slots.iter().any(Slot::is_idle);
         self.queue.nap(jobs, self.engine.reload_wait());
+    }
+
+    /// Writes the learn file if a job has ended this long ago.
+    fn save_learned(&mut self, ago: Duration) {
+        if self.unlearned.is_some_and(|since| since.elapsed() >= ago) {
+            self.unlearned = None;
+            self.engine.save_learned();
+        }
     }
 
     fn show(&self) {

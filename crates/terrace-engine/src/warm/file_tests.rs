@@ -3,7 +3,7 @@ use std::fs::{self, File};
 use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
 use terrace_backend::{Cut, Layout};
-use terrace_model::{Extent, FileIndex, Shape, TensorInfo, TensorType};
+use terrace_model::{Extent, FileIndex, LayerId, Shape, TensorInfo, TensorType};
 
 fn identity(name: &str) -> FileIdentity {
     FileIdentity { name: name.into(), bytes: 1000, header: 7 }
@@ -18,7 +18,8 @@ fn shape() -> ExpertUsage {
         extent: Extent { file: FileIndex(0), offset: 0, len: 1024 },
     };
     let tensors = [tensor(1), tensor(2)];
-    ExpertUsage::new(&Layout::new(tensors.iter().map(|t| (t, Cut::PerExpert { experts: 4 }))))
+    let layout = Layout::new(tensors.iter().map(|t| (t, Cut::PerExpert { experts: 4 })));
+    ExpertUsage::new([(LayerId(1), 4), (LayerId(2), 4)], &layout)
 }
 
 fn layer(layer: u32, counts: [u64; 4]) -> LayerCounts {

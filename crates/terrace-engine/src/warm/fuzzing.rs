@@ -5,7 +5,7 @@ use super::file::UsageFile;
 use std::path::Path;
 use terrace_backend::{Cut, ExpertUsage, Layout};
 use terrace_model::identity::FileIdentity;
-use terrace_model::{Extent, FileIndex, Shape, TensorInfo, TensorType};
+use terrace_model::{Extent, FileIndex, LayerId, Shape, TensorInfo, TensorType};
 
 /// Reads statistics whose file has these bytes, adds those of a run, and writes them.
 ///
@@ -15,7 +15,7 @@ pub fn expert_statistics(dir: &Path, bytes: &[u8]) {
     let identity = FileIdentity { name: "fuzz.gguf".into(), bytes: 1000, header: 7 };
     let tensors: Vec<TensorInfo> = (0..3).map(tensor).collect();
     let layout = Layout::new(tensors.iter().map(|tensor| (tensor, Cut::PerExpert { experts: 8 })));
-    let usage = ExpertUsage::new(&layout);
+    let usage = ExpertUsage::new((0..3).map(|layer| (LayerId(layer), 8)), &layout);
     let file = UsageFile::new(dir, identity);
     std::fs::write(file.path(), bytes).expect("a file in a directory of the fuzzer");
     let Ok(before) = file.read(&usage) else { return };

@@ -88,6 +88,10 @@ impl HotCacheArgs {
             weighting: *hot_weighting,
             layer_curve: *hot_layer_curve,
             always: *hot_lanes == HotLanes::Always,
+            // Learn files are options of their own.
+            learned: None,
+            auto_learn: false,
+            warm_up: None,
         }
     }
 }

@@ -10,6 +10,7 @@ mod estimates;
 mod following;
 mod hot_cache;
 mod io;
+mod learn;
 mod memory;
 mod presets;
 mod sampling;
@@ -24,6 +25,7 @@ pub use estimates::EstimateArgs;
 pub use following::FollowingArgs;
 pub use hot_cache::HotCacheArgs;
 pub use io::IoArgs;
+pub use learn::LearnArgs;
 pub use memory::MemoryArgs;
 pub use presets::{Applied, PresetArgs, PresetUse};
 pub use sampling::SamplingArgs;
@@ -35,7 +37,7 @@ use crate::user_dirs::user_dirs;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use terrace_engine::Options;
-use terrace_engine::options::{IoOptions, RecordOptions, ReloadOptions};
+use terrace_engine::options::{IoOptions, ReloadOptions};
 
 /// Help of MODEL, the same for all commands.
 pub const MODEL_HELP: &str = "A .gguf file (for a split model, its first shard), or hf:owner/repo[:file]";
@@ -75,6 +77,9 @@ pub struct EngineArgs {
     /// Slots.
     #[command(flatten)]
     pub cache: CacheArgs,
+    /// Learning.
+    #[command(flatten)]
+    pub learn: LearnArgs,
     /// Computing.
     #[command(flatten)]
     pub compute: ComputeArgs,
@@ -95,22 +100,23 @@ impl EngineArgs {
     /// The options contradict each other, or the file of a trace cannot be read as one.
     pub fn options(&self, model: PathBuf, testing: &TestingArgs) -> Result<Options, CliError> {
         // Presets became default values before these options were parsed.
-        let Self { placement, following, io, cache, compute, presets: _, words: _ } = self;
+        let Self { placement, following, io, cache, learn, compute, presets: _, words: _ } = self;
         let PlacementArgs { memory, devices, hot, context, estimates } = placement;
         // The stock side of a comparison reads its file itself.
         let verify = io.verify && !testing.stock;
         let (testing, mode) = testing.options(compute.repack);
+        let (hot, record) = learn.options(hot)?;
         Ok(Options {
             model,
             mode,
             placement: memory.options(following)?,
             devices: devices.options(),
-            hot: hot.options(),
+            hot,
             context: context.options(),
             io: IoOptions { verify, ..io.options() },
             cache: cache.options(),
             compute: compute.options(),
-            record: RecordOptions { trace: None, timeline: None },
+            record,
             reload: ReloadOptions { allowed: false, contexts: Default::default() },
             estimates: estimates.options()?,
             user: user_dirs(),

@@ -4,6 +4,7 @@ pub mod bench;
 pub mod calibrate_skip;
 pub mod completions;
 pub mod doctor;
+pub mod experts;
 pub mod inspect;
 pub mod iobench;
 pub mod machine;

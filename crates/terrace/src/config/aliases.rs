@@ -42,11 +42,16 @@ pub enum Means {
     HubFile,
     /// A refusal, in commands that have this option.
     Refused(&'static str, Refusal),
+    /// What the hot cache of another program says of one of its lanes.
+    Lane(LaneOption),
     /// An old name of the first of these options that the command has.
     Renamed(&'static [&'static str]),
 }
 
-use Means::{Always, Hub, HubFile, Model, Option as Opt, OptionUnless, Parsed, Refused, Renamed, Switch};
+use super::lanes::LaneOption;
+use Means::{
+    Always, Hub, HubFile, Lane, Model, Option as Opt, OptionUnless, Parsed, Refused, Renamed, Switch,
+};
 
 const fn alias(names: &'static [&'static str], means: Means) -> Alias {
     Alias { names, means }
@@ -56,9 +61,6 @@ const fn alias(names: &'static [&'static str], means: Means) -> Alias {
 const fn no(names: &'static [&'static str], why: &'static str, hint: &'static str) -> Alias {
     alias(names, Refused("stream", Refusal { why, hint }))
 }
-
-/// The refusal of a size in MiB that is none.
-const MEBIBYTES: Refusal = Refusal { why: "must be a number of MiB", hint: "use e.g. --hot-cache 2GiB" };
 
 /// The refusal of samplers that Terrace lacks.
 const SAMPLERS: Refusal = Refusal {
@@ -123,33 +125,34 @@ pub const ALIASES: &[Alias] = &[
     alias(&["-cmoe"], Switch("cpu-moe", None)),
     alias(&["-ncmoe"], Opt("n-cpu-moe")),
     // The hot cache of adrianhoehne/llama.cpp.
-    alias(&["--moe-hot-cache-max-mib"], Parsed("hot-cache", hot_mebibytes)),
-    alias(&["--moe-hot-cache-auto-reserve-mib"], Parsed("vram-reserve", reserved_mebibytes)),
+    alias(&["--moe-hot-cache"], Opt("learned")),
+    alias(&["--moe-layer-perf-out"], Opt("learn-to")),
+    alias(&["--moe-hot-cache-warmup-prompt"], Opt("warmup-prompt")),
+    alias(&["--moe-hot-cache-max-mib"], Lane(LaneOption::Most(0))),
+    alias(&["--moe-hot-cache-auto-reserve-mib"], Lane(LaneOption::Reserve(0))),
+    alias(&["--moe-hot-cache-device"], Lane(LaneOption::Device(0))),
+    alias(&["--moe-hot-cache-second-max-mib"], Lane(LaneOption::Most(1))),
+    alias(&["--moe-hot-cache-second-auto-reserve-mib"], Lane(LaneOption::Reserve(1))),
+    alias(&["--moe-hot-cache-second-device"], Lane(LaneOption::Device(1))),
+    alias(&["--moe-hot-cache-third-max-mib"], Lane(LaneOption::Most(2))),
+    alias(&["--moe-hot-cache-third-auto-reserve-mib"], Lane(LaneOption::Reserve(2))),
+    alias(&["--moe-hot-cache-third-device"], Lane(LaneOption::Device(2))),
+    alias(&["--moe-hot-cache-lane"], Lane(LaneOption::Both)),
     alias(&["--moe-hot-cache-weighting", "--moe-hot-cache-qwen-weighting"], Opt("hot-weighting")),
     alias(&["--moe-hot-cache-layer-curve", "--moe-hot-cache-qwen-layer-curve"], Opt("hot-layer-curve")),
+    alias(&["--moe-hot-cache-update-rate"], Parsed("hot-update", update_rate)),
+    alias(&["--moe-hot-cache-pp-reduce-merge"], Parsed("hot-cache", reduce_merge)),
     no(
-        &["--moe-hot-cache"],
-        "Terrace counts the uses of experts itself (--warm-start), and exchanges copies as it runs",
-        "use --hot-cache SIZE or --hot-cache max",
+        &["--moe-hot-cache-pp-dense-min-tokens", "--moe-hot-cache-pp-min-hot-expert-ratio"],
+        "whether copies take part in prompts follows from measured times",
+        "leave it out",
     ),
     no(
-        &["--moe-hot-cache-update-rate"],
-        "copies are exchanged between tokens, within a number of bytes",
-        "use --hot-update SIZE",
+        &["--log-tg-progress"],
+        "speeds are reported with each answer",
+        "leave it out; -v and GET /metrics show speeds",
     ),
-    no(
-        &[
-            "--moe-hot-cache-device",
-            "--moe-hot-cache-second-device",
-            "--moe-hot-cache-third-device",
-            "--moe-hot-cache-second-max-mib",
-            "--moe-hot-cache-third-max-mib",
-            "--moe-hot-cache-second-auto-reserve-mib",
-            "--moe-hot-cache-third-auto-reserve-mib",
-        ],
-        "every device is named the same way",
-        "use --hot-cache DEVICE=SIZE and --vram-reserve DEVICE=SIZE",
-    ),
+    alias(&["--no-log-tg-progress"], Always("stream")),
     alias(&["--moe-hot-cache-device-strategy"], Parsed("hot-cache", device_strategy)),
     alias(&["--no-mmap"], Switch("mmap", Some("off"))),
     no(
@@ -316,14 +319,31 @@ fn override_tensor(value: &str) -> Result<Vec<String>, Refusal> {
     Ok(rules.into_iter().map(ours).collect())
 }
 
-/// `--moe-hot-cache-max-mib`: -1 is all that is left, 0 nothing.
-fn hot_mebibytes(value: &str) -> Result<Vec<String>, Refusal> {
-    Ok(vec![match value.parse::<i64>() {
-        Ok(-1) => "--hot-cache=max".to_owned(),
-        Ok(0) => "--hot-cache=off".to_owned(),
-        Ok(mebibytes) if mebibytes > 0 => format!("--hot-cache={mebibytes}MiB"),
-        _ => return Err(MEBIBYTES),
-    }])
+/// `--moe-hot-cache-update-rate`: the share of the copies that is exchanged after each answer.
+fn update_rate(value: &str) -> Result<Vec<String>, Refusal> {
+    let rate = value.parse::<f64>().ok().filter(|rate| (0.0..=1.0).contains(rate));
+    match rate {
+        None => Err(Refusal {
+            why: "must be a number from 0 to 1",
+            hint: "use --hot-update off, or leave it out",
+        }),
+        Some(0.0) => Ok(vec!["--hot-update=off".to_owned()]),
+        Some(_) => Err(Refusal {
+            why: "copies are exchanged between tokens, within a number of bytes, and not after answers",
+            hint: "leave it out, or use --hot-update SIZE",
+        }),
+    }
+}
+
+/// `--moe-hot-cache-pp-reduce-merge`: the order in which the rows of a prompt are added up.
+fn reduce_merge(value: &str) -> Result<Vec<String>, Refusal> {
+    match value {
+        "off" => Ok(Vec::new()),
+        _ => Err(Refusal {
+            why: "rows are added up in the model's own order, which results depend on",
+            hint: "leave it out",
+        }),
+    }
 }
 
 /// The bands of layers that devices hold are those of `even-split`.
@@ -335,11 +355,6 @@ fn device_strategy(value: &str) -> Result<Vec<String>, Refusal> {
             hint: "leave it out, say how much each device holds with --hot-cache DEVICE=SIZE, or use --hot-split on",
         }),
     }
-}
-
-fn reserved_mebibytes(value: &str) -> Result<Vec<String>, Refusal> {
-    let mebibytes: u32 = value.parse().map_err(|_| MEBIBYTES)?;
-    Ok(vec![format!("--vram-reserve={mebibytes}MiB")])
 }
 
 /// The environment variable of an option.

@@ -8,6 +8,7 @@ mod aliases;
 mod file;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+mod lanes;
 mod layers;
 mod names;
 pub mod preset;

@@ -1,6 +1,7 @@
 //! Rewrites the command line into Terrace's own spellings.
 
 use super::aliases::{ALIASES, Alias, Means, Refusal};
+use super::lanes::Lanes;
 use clap::{Arg, ArgAction, Command};
 use std::ffi::OsString;
 
@@ -27,6 +28,7 @@ pub fn rewrite(cli: &Command, words: Vec<OsString>) -> Result<Vec<OsString>, Ref
     let mut out: Vec<OsString> = words.by_ref().take(1).collect();
     let mut command = cli;
     let mut hub: (Option<String>, Option<String>) = (None, None);
+    let mut lanes = Lanes::default();
     while let Some(word) = words.next() {
         let Some(text) = word.to_str().map(str::to_owned) else {
             out.push(word);
@@ -87,6 +89,10 @@ pub fn rewrite(cli: &Command, words: Vec<OsString>) -> Result<Vec<OsString>, Ref
             Means::Model => out.extend(value().map(path)),
             Means::Hub => hub.0 = value().map(|value| value.to_string_lossy().into_owned()),
             Means::HubFile => hub.1 = value().map(|value| value.to_string_lossy().into_owned()),
+            Means::Lane(of) => {
+                let value = value().unwrap_or_default();
+                lanes.take(*of, name, &value.to_string_lossy())?;
+            }
             Means::Refused(_, refusal) => return Err(refused(*refusal)),
             Means::Renamed(ours) => {
                 let ours = ours.iter().find(|ours| option(command, ours).is_some());
@@ -99,10 +105,10 @@ pub fn rewrite(cli: &Command, words: Vec<OsString>) -> Result<Vec<OsString>, Ref
             }
         }
     }
-    let model = of_hub(hub)?;
+    let together = lanes.words()?.into_iter().chain(of_hub(hub)?);
     match out.iter().position(|word| word == "--") {
-        Some(end) => drop(out.splice(end..end, model)),
-        None => out.extend(model),
+        Some(end) => drop(out.splice(end..end, together)),
+        None => out.extend(together),
     }
     out.extend(words);
     Ok(out)
@@ -166,6 +172,7 @@ fn applies(alias: &Alias, command: &Command) -> bool {
         | Means::Switch(ours, _)
         | Means::Parsed(ours, _) => has(ours),
         Means::Always(needs) | Means::Refused(needs, ..) => has(needs),
+        Means::Lane(_) => has("hot-cache"),
         Means::Model | Means::Hub | Means::HubFile => {
             command.get_positionals().any(|positional| positional.get_id() == "model")
         }
@@ -274,6 +281,27 @@ mod tests {
             ("run --moe-hot-cache-auto-reserve-mib 64", "run --vram-reserve 64MiB"),
             ("run --moe-hot-cache-weighting smooth", "run --hot-weighting smooth_pressure"),
             ("run --moe-hot-cache-device-strategy even-split", "run"),
+            (
+                "run --moe-hot-cache a.json --moe-layer-perf-out b.json",
+                "run --learned a.json --learn-to b.json",
+            ),
+            ("serve --moe-hot-cache a.json --auto-learn", "serve --learned a.json --auto-learn"),
+            ("serve --moe-hot-cache-warmup-prompt hello", "serve --warmup-prompt hello"),
+            ("run --moe-hot-cache-update-rate 0.0", "run --hot-update off"),
+            ("run --moe-hot-cache-pp-reduce-merge off --no-log-tg-progress", "run"),
+            (
+                "run --moe-hot-cache-device CUDA1 --moe-hot-cache-max-mib 512 --moe-hot-cache-auto-reserve-mib 9",
+                "run --vram-reserve CUDA1=9MiB --hot-cache CUDA1=512MiB --hot-cache off",
+            ),
+            (
+                "run --moe-hot-cache-second-device RPC[a:1] --moe-hot-cache-second-max-mib -1 \
+                 --moe-hot-cache-max-mib 64 --moe-hot-cache-third-max-mib 0",
+                "run --hot-cache RPC[a:1]=max --hot-cache 64MiB",
+            ),
+            (
+                "run --moe-hot-cache-lane RPC[a:1]:64 --moe-hot-cache-lane CUDA0:-1",
+                "run --hot-cache RPC[a:1]=64MiB --hot-cache CUDA0=max --hot-cache off",
+            ),
             ("run --moe-hot-cache-layer-curve 1", "run --hot-layer-curve 1"),
             ("run -ncmoe 2", "run --n-cpu-moe 2"),
             ("run -dev RPC0,RPC1", "run --device RPC0 --device RPC1"),
@@ -302,6 +330,27 @@ mod tests {
             ("trace record -o x -m a.gguf -ngl 1", "trace record -o x a.gguf --n-gpu-layers 1"),
         ] {
             assert_eq!(parsed(&format!("terrace {theirs}")), parsed(&format!("terrace {ours}")), "{theirs}");
+        }
+    }
+
+    #[test]
+    fn lanes_that_say_too_little_are_refused() {
+        for (line, why) in [
+            ("run --moe-hot-cache-max-mib much", "must be a number of MiB"),
+            ("run --moe-hot-cache-max-mib -2", "must be a number of MiB"),
+            ("run --moe-hot-cache-auto-reserve-mib -1", "must be a number of MiB"),
+            ("run --moe-hot-cache-device CUDA0", "the lane has a device, but no size"),
+            ("run --moe-hot-cache-second-max-mib 5", "the lane has a size, but no device"),
+            ("run --moe-hot-cache-third-auto-reserve-mib 5", "the lane has no device"),
+            ("run --moe-hot-cache-lane CUDA0", "must be DEVICE:MIB"),
+            ("run --moe-hot-cache-lane CUDA0:x", "must be a number of MiB"),
+            ("run --moe-hot-cache-update-rate 0.1", "copies are exchanged between tokens"),
+            ("run --moe-hot-cache-update-rate 2", "must be a number from 0 to 1"),
+            ("run --moe-hot-cache-pp-reduce-merge auto", "rows are added up in the model's own order"),
+            ("run --moe-hot-cache-device-strategy warm", "each layer's copies are on one device"),
+        ] {
+            let refused = rewritten(&format!("terrace {line}")).unwrap_err();
+            assert!(refused.refusal.why.starts_with(why), "{line}: {refused:?}");
         }
     }
 

@@ -17,6 +17,7 @@ mod http_facts;
 mod http_storms;
 mod iobench;
 mod layer_skip;
+mod learn;
 mod long_texts;
 mod machine_profile;
 mod optimize;

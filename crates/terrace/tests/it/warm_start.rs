@@ -92,7 +92,7 @@ fn off_keeps_and_reads_nothing() {
     let cache = TempDir::new().unwrap();
     quiet(&generate(cache.path(), &["--warm-start", "off"]));
     quiet(&generate(cache.path(), &["--stock"]));
-    quiet(&generate(cache.path(), &["--stream", "none"]));
+    quiet(&generate(cache.path(), &["--stream", "none", "--warm-start", "off"]));
     assert!(kept(cache.path()).is_empty());
     let on = quiet(&generate(cache.path(), &["--warm-start", "on"]));
     let before = fs::read(&kept(cache.path())[0]).unwrap();

@@ -139,6 +139,11 @@ impl Feed {
                 self.touched.push(index);
             }
         }
+        if let Some((hot, lanes)) = held {
+            let first = node.block.first_blocks().next();
+            // SAFETY: lent by `begin` for the run, and used by thread 0 only.
+            unsafe { &mut *self.observer }.on_device(first, routing, |expert| lanes.has(hot, expert));
+        }
     }
 
     /// Whether [`Feed::finish`] has to be called.
@@ -169,6 +174,9 @@ impl Feed {
         let store = unsafe { &mut *self.store };
         let others = (0..routing.touched().len()).filter(|index| !self.touched.contains(index));
         self.touched = others.collect();
+        let first = node.block.first_blocks().next();
+        // SAFETY: lent by `begin` for the run, and used by thread 0 only.
+        unsafe { &mut *self.observer }.not_on_device(first, routing, &self.touched);
         self.wanted = self.touched.iter().map(|&index| routing.touched()[index]).collect();
         (self.wave, self.quiet) = (0, true);
         if node.block.kept {

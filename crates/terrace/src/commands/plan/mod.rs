@@ -6,6 +6,7 @@ mod rates;
 mod svg;
 
 pub use args::PlanArgs;
+pub use svg::escaped;
 
 use crate::advice;
 use crate::args::{EstimateArgs, FollowingArgs, PlacementArgs};

@@ -92,7 +92,7 @@ fn text(out: &mut String, x: usize, y: usize, size: usize, text: &str) {
 }
 
 /// Escapes text from a file's header, which must not become markup.
-fn escaped(text: &str) -> String {
+pub fn escaped(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {
         match c {

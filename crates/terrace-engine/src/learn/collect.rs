@@ -1,0 +1,162 @@
+//! Makes learn files of what a loaded model has counted.
+
+use crate::engine::Engine;
+use crate::error::EngineError;
+use crate::learn;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use terrace_backend::{ExpertUsage, HotLayerReport, LayerUsage};
+use terrace_model::learn::{ExpertUses, LearnFile, LearnLayer, Reported};
+use terrace_store::LayerStats;
+
+impl Engine {
+    /// The uses of experts since the load, with times as far as they are known; `None` in stock runs
+    /// and for models without experts. Layers whose experts a device computes whole are not counted:
+    /// see [`Engine::uncounted_layers`].
+    pub fn learned(&self, reported: Reported) -> Option<LearnFile> {
+        let usage = self.expert_usage()?;
+        let most = |of: fn(&terrace_model::learn::LayerShape) -> u32| self.shapes().iter().map(of).max();
+        let (stats, hot) = (self.layer_stats(), self.hot_experts().unwrap_or_default());
+        let layer = |used: LayerUsage| {
+            let mut layer = counted(&used);
+            let number = layer.layer;
+            let stats = stats.iter().find(|stats| stats.layer == Some(used.layer));
+            let lane = hot.layers.iter().find(|lane| lane.layer == number);
+            layer.times = times(&layer, stats, lane);
+            layer
+        };
+        Some(LearnFile {
+            mode: reported,
+            model: Some(self.identity().name.clone()),
+            experts: most(|shape| shape.experts),
+            used: most(|shape| shape.used),
+            layers: usage.layers().filter(|layer| layer.calls > 0).map(layer).collect(),
+        })
+    }
+
+    /// Layers with experts whose uses are not counted, ascending: a device computes all of their
+    /// experts, so the router's choice does not leave it. Known after something was computed.
+    pub fn uncounted_layers(&self) -> Vec<u32> {
+        let Some(usage) = self.expert_usage().filter(|usage| !usage.is_empty()) else { return Vec::new() };
+        usage.layers().filter(|layer| layer.calls == 0).map(|layer| layer.layer.0).collect()
+    }
+
+    /// Writes the run's learn file ([`RecordOptions::learn_to`]), if there is one: called after each
+    /// answer, and when the engine is dropped. Failures are warnings.
+    ///
+    /// [`RecordOptions::learn_to`]: crate::options::RecordOptions::learn_to
+    pub fn save_learned(&self) {
+        if let Err(error) = self.write_learned() {
+            tracing::warn!("{error}");
+        }
+    }
+
+    /// Warns of layers that the run's learn file lacks.
+    pub(crate) fn report_uncounted(&self) {
+        let layers = self.uncounted_layers();
+        if let Some(output) = self.learn_output().filter(|_| !layers.is_empty()) {
+            let list: Vec<String> = layers.iter().map(u32::to_string).collect();
+            let (list, path) = (list.join(", "), output.path.display());
+            tracing::warn!(
+                "{path}: uses of experts are not counted in layers {list}: devices hold all of their experts"
+            );
+        }
+    }
+
+    fn write_learned(&self) -> Result<(), EngineError> {
+        let Some(output) = self.learn_output() else { return Ok(()) };
+        let Some(mut file) = self.learned(output.reported) else { return Ok(()) };
+        if self.expert_usage().is_none_or(ExpertUsage::is_empty) {
+            return Ok(());
+        }
+        if let Some(before) = &output.before {
+            add_half(&mut file, before);
+        }
+        learn::write(&output.path, &file)
+    }
+}
+
+/// A layer's counts.
+fn counted(used: &LayerUsage) -> LearnLayer {
+    let uses = used.all.iter().zip(&used.hot).zip(0..);
+    let uses = uses.map(|((&all, &hot), expert)| ExpertUses { expert, hot, cold: all.saturating_sub(hot) });
+    LearnLayer {
+        layer: used.layer.0,
+        calls: used.calls,
+        experts: uses.filter(|uses| uses.all() > 0).collect(),
+        split: used.hot.iter().any(|&hot| hot > 0),
+        ..LearnLayer::default()
+    }
+}
+
+/// What is known of a layer's times, by the names of the original: what the CPU computed and waited
+/// for, and the round trip to the device.
+fn times(
+    layer: &LearnLayer,
+    stats: Option<&LayerStats>,
+    lane: Option<&HotLayerReport>,
+) -> BTreeMap<String, f64> {
+    let mut times = BTreeMap::new();
+    let calls = layer.calls.max(1) as f64;
+    let [_, cold] = layer.totals();
+    let cpu = stats.map(|stats| (stats.experts + stats.stall).as_secs_f64() / calls);
+    let cpu = cpu.filter(|&seconds| seconds > 0.0).or_else(|| {
+        let pair = lane.map(|lane| lane.cpu_pair).filter(|&time| time > Duration::ZERO)?;
+        Some(pair.as_secs_f64() * cold as f64 / calls)
+    });
+    let trip = lane.map(|lane| lane.round_trip.as_secs_f64()).filter(|&seconds| seconds > 0.0);
+    let mut put = |name: &str, seconds: Option<f64>| {
+        times.extend(seconds.map(|seconds| (format!("{name}_per_call_us"), (seconds * 1e8).round() / 100.0)));
+    };
+    put("parallel_cold_lane_wall_time", cpu);
+    put("parallel_hot_lane_wall_time", trip);
+    // Both sides work at the same time.
+    put("total_moe_time", cpu.zip(trip).map(|(cpu, trip)| cpu.max(trip)).or(cpu).or(trip));
+    times
+}
+
+/// Adds half of earlier uses, rounded down.
+fn add_half(file: &mut LearnFile, before: &LearnFile) {
+    for earlier in &before.layers {
+        let at = file.layers.iter().position(|layer| layer.layer == earlier.layer).unwrap_or_else(|| {
+            file.layers.push(LearnLayer { experts: Vec::new(), ..earlier.clone() });
+            file.layers.len() - 1
+        });
+        let layer = &mut file.layers[at];
+        let mut all: BTreeMap<u32, ExpertUses> =
+            layer.experts.iter().map(|uses| (uses.expert, *uses)).collect();
+        for uses in &earlier.experts {
+            let sum = all.entry(uses.expert).or_insert(ExpertUses { expert: uses.expert, hot: 0, cold: 0 });
+            sum.hot = sum.hot.saturating_add(uses.hot / 2);
+            sum.cold = sum.cold.saturating_add(uses.cold / 2);
+        }
+        layer.experts = all.into_values().filter(|uses| uses.all() > 0).collect();
+        layer.split |= earlier.split;
+    }
+    file.layers.retain(|layer| !layer.experts.is_empty());
+    file.layers.sort_by_key(|layer| layer.layer);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(layers: &[(u32, &[(u32, u64)])]) -> LearnFile {
+        fn uses(&(expert, cold): &(u32, u64)) -> ExpertUses {
+            ExpertUses { expert, hot: 0, cold }
+        }
+        let layer = |&(layer, experts): &(u32, &[(u32, u64)])| LearnLayer {
+            layer,
+            experts: experts.iter().map(uses).collect(),
+            ..LearnLayer::default()
+        };
+        LearnFile { layers: layers.iter().map(layer).collect(), ..LearnFile::default() }
+    }
+
+    #[test]
+    fn half_of_earlier_uses_is_added() {
+        let mut now = file(&[(1, &[(3, 10)]), (4, &[(0, 1)])]);
+        add_half(&mut now, &file(&[(0, &[(2, 9)]), (1, &[(1, 1), (3, 4)]), (2, &[(5, 1)])]));
+        assert_eq!(now, file(&[(0, &[(2, 4)]), (1, &[(3, 12)]), (4, &[(0, 1)])]));
+    }
+}

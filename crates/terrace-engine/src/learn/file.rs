@@ -1,0 +1,165 @@
+//! Reads and writes learn files.
+
+use super::shapes;
+use crate::error::EngineError;
+use crate::file_error::{FileError, FileRole};
+use crate::options::{Mode, Options};
+use crate::warm;
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+use terrace_model::ModelFile;
+use terrace_model::identity::ModelIdentity;
+use terrace_model::learn::{LearnFile, MOST_BYTES, Reported};
+use terrace_store::part_file::PartFile;
+
+/// Reads a learn file, or statistics that Terrace keeps itself.
+///
+/// # Errors
+/// [`EngineError::File`] with the system's reason, or what is wrong with the text.
+pub fn read(path: &Path) -> Result<LearnFile, EngineError> {
+    existing(path)?.ok_or_else(|| wrong(path, std::io::Error::from(ErrorKind::NotFound)).into())
+}
+
+/// Writes a learn file, replacing an existing one once everything is written.
+///
+/// # Errors
+/// [`EngineError::File`] with the system's reason.
+pub fn write(path: &Path, file: &LearnFile) -> Result<(), EngineError> {
+    write_text(path, &file.to_text())
+}
+
+/// Checks that a learn file, read from `path`, can be of this model.
+///
+/// # Errors
+/// [`EngineError::File`] with what does not fit.
+pub fn check(path: &Path, file: &LearnFile, model: &ModelFile) -> Result<(), EngineError> {
+    let fits = file.check(&ModelIdentity::of(model).name, &shapes(model));
+    fits.map_err(|misfit| wrong(path, misfit).into())
+}
+
+/// Notes in a learn file which model it is of.
+pub fn name(file: &mut LearnFile, model: &ModelFile) {
+    let shapes = shapes(model);
+    file.model = Some(ModelIdentity::of(model).name);
+    file.experts = shapes.iter().map(|shape| shape.experts).max();
+    file.used = shapes.iter().map(|shape| shape.used).max();
+}
+
+/// Writes statistics of a model as Terrace keeps them, with the uses of a learn file that fits it.
+///
+/// # Errors
+/// [`EngineError::File`] with the system's reason, also if the model's file cannot be read, or what
+/// does not fit.
+pub fn write_statistics(path: &Path, model: &ModelFile, file: &LearnFile) -> Result<(), EngineError> {
+    check(path, file, model)?;
+    let text = warm::to_statistics(model, file).map_err(|error| wrong(path, error))?;
+    write_text(path, &text)
+}
+
+fn write_text(path: &Path, text: &str) -> Result<(), EngineError> {
+    let written = PartFile::create(path).and_then(|part| part.finish(|out| out.write_all(text.as_bytes())));
+    written.map_err(|source| FileError::unwritten(FileRole::LearnOutput, path.to_owned(), &source))?;
+    Ok(())
+}
+
+/// The file's contents; `None` if there is no file.
+fn existing(path: &Path) -> Result<Option<LearnFile>, EngineError> {
+    let mut text = Vec::new();
+    // One byte more than is allowed shows that there are too many.
+    let read = File::open(path).and_then(|file| file.take(MOST_BYTES as u64 + 1).read_to_end(&mut text));
+    match read {
+        Ok(_) => {}
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(wrong(path, error).into()),
+    }
+    if let Some(statistics) = warm::from_statistics(&text) {
+        return Ok(Some(statistics.map_err(|reason| wrong(path, reason))?));
+    }
+    Ok(Some(LearnFile::parse(&text).map_err(|reason| wrong(path, reason))?))
+}
+
+fn wrong(path: &Path, reason: impl ToString) -> FileError {
+    FileError { role: FileRole::Learn, path: path.to_owned(), reason: reason.to_string() }
+}
+
+/// The learn files of a run.
+#[derive(Debug, Default)]
+pub struct LearnFiles {
+    /// Uses to start from.
+    pub first: Option<LearnFile>,
+    /// What is written.
+    pub output: Option<LearnOutput>,
+}
+
+impl LearnFiles {
+    /// Reads the file to start from, and checks that the other can be written.
+    ///
+    /// # Errors
+    /// [`EngineError::File`]: a file is of another model, wrong, or cannot be written; or the run
+    /// counts nothing.
+    pub fn for_run(options: &Options, model: &ModelFile) -> Result<Self, EngineError> {
+        let (hot, record) = (&options.hot, &options.record);
+        let output = record.learn_to.as_ref().or(hot.learned.as_ref().filter(|_| hot.auto_learn));
+        if let (Some(path), Some(reason)) = (output.or(hot.learned.as_ref()), uncounted(options, model)) {
+            return Err(wrong(path, reason).into());
+        }
+        let first = hot.learned.as_ref().map(|path| Self::first(path, model, hot.auto_learn));
+        let first = first.transpose()?.flatten();
+        let output = output.map(|path| LearnOutput::open(path, record.reported)).transpose()?;
+        // A file that is learnt on its own goes on from what it holds.
+        let output = output.map(|output| match hot.auto_learn {
+            true => LearnOutput { before: first.clone(), ..output },
+            false => output,
+        });
+        Ok(Self { first, output })
+    }
+
+    /// The uses to start from; `None` if they are still to be learnt.
+    fn first(path: &Path, model: &ModelFile, learns: bool) -> Result<Option<LearnFile>, EngineError> {
+        let read = existing(path).and_then(|file| {
+            let Some(file) = file else { return Ok(None) };
+            check(path, &file, model)?;
+            match file.layers.is_empty() {
+                true => Err(wrong(path, "no uses of experts in it").into()),
+                false => Ok(Some(file)),
+            }
+        });
+        match read {
+            Ok(None) if !learns => Err(wrong(path, std::io::Error::from(ErrorKind::NotFound)).into()),
+            Err(error) if learns => {
+                tracing::warn!("{error}; the file is learnt again");
+                Ok(None)
+            }
+            read => read,
+        }
+    }
+}
+
+/// Why the run counts no uses of experts.
+fn uncounted(options: &Options, model: &ModelFile) -> Option<&'static str> {
+    match options.mode {
+        Mode::Stock { .. } => Some("plain llama.cpp counts no uses of experts"),
+        Mode::Terrace if shapes(model).is_empty() => Some("the model has no experts"),
+        Mode::Terrace => None,
+    }
+}
+
+/// A learn file that is written while a model runs.
+#[derive(Clone, Debug)]
+pub struct LearnOutput {
+    /// Its path.
+    pub path: PathBuf,
+    /// What is reported in it.
+    pub reported: Reported,
+    /// Uses of earlier runs, of which half are added.
+    pub before: Option<LearnFile>,
+}
+
+impl LearnOutput {
+    fn open(path: &Path, reported: Reported) -> Result<Self, EngineError> {
+        PartFile::create(path)
+            .map_err(|source| FileError::unwritten(FileRole::LearnOutput, path.to_owned(), &source))?;
+        Ok(Self { path: path.to_owned(), reported, before: None })
+    }
+}

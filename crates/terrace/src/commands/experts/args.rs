@@ -1,0 +1,98 @@
+//! The options of `terrace experts`.
+
+use crate::args::{EngineArgs, MODEL_HELP, TestingArgs};
+use clap::{Args, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// What to do with the uses of experts. FILE is a learn file, or statistics that Terrace keeps.
+#[derive(Debug, Subcommand)]
+pub enum ExpertsCommand {
+    /// Evaluate a text, and write how often it uses each expert, for --learned
+    Learn(Box<LearnArgs>),
+    /// Draw how often each expert of each layer was used
+    Show(ShowArgs),
+    /// Compare two files: which experts are used most, and how much of the use is elsewhere
+    Diff(DiffArgs),
+    /// Write a file as a learn file, or as statistics that Terrace keeps
+    Convert(ConvertArgs),
+}
+
+/// `terrace experts learn`.
+#[derive(Debug, Args)]
+pub struct LearnArgs {
+    #[doc = "MODEL."]
+    #[arg(value_name = "MODEL", env = "TERRACE_MODEL", help = MODEL_HELP)]
+    pub model: Option<String>,
+    /// Text to evaluate, --ctx tokens at a time [default for --ctx: 512]
+    #[arg(short, long, value_name = "FILE")]
+    pub file: PathBuf,
+    /// Learn file to write
+    #[arg(short, long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// Tokens of the text to evaluate [default: all]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub tokens: Option<u32>,
+    /// Placement.
+    #[command(flatten)]
+    pub engine: EngineArgs,
+    /// Testing.
+    #[command(flatten)]
+    pub testing: TestingArgs,
+}
+
+/// `terrace experts show`.
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    /// File to draw
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Write an SVG drawing as well
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+}
+
+/// `terrace experts diff`.
+#[derive(Debug, Args)]
+pub struct DiffArgs {
+    /// File to compare
+    #[arg(value_name = "BEFORE")]
+    pub before: PathBuf,
+    /// File to compare it with
+    #[arg(value_name = "AFTER")]
+    pub after: PathBuf,
+    /// Number of each layer's most used experts to compare [default: a tenth of those in use]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub top: Option<u32>,
+    /// Print one JSON object instead of the table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `terrace experts convert`.
+#[derive(Debug, Args)]
+pub struct ConvertArgs {
+    /// File to read
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// File to write
+    #[arg(value_name = "OUT")]
+    pub out: PathBuf,
+    /// What to write: learn: a learn file with counts and times; counts: one without times;
+    /// statistics: what Terrace keeps between runs, which needs --model
+    #[arg(long, value_name = "FORMAT", default_value = "learn")]
+    pub to: Format,
+    /// Model that the file is of; it is then checked that the file fits it
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<String>,
+}
+
+/// A format of uses of experts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// A learn file.
+    Learn,
+    /// A learn file without times.
+    Counts,
+    /// What Terrace keeps between runs.
+    Statistics,
+}

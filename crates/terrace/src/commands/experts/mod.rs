@@ -1,0 +1,98 @@
+//! `terrace experts`: learns, shows, compares and converts uses of experts.
+
+mod args;
+mod diff;
+mod grid;
+mod learn;
+mod svg;
+
+pub use args::ExpertsCommand;
+
+use crate::error::CliError;
+use crate::source;
+use crate::term::print;
+use crate::whole_file;
+use args::{ConvertArgs, DiffArgs, Format, ShowArgs};
+use std::io::IsTerminal;
+use terrace_engine::EngineError;
+use terrace_engine::learn as files;
+use terrace_model::learn::Reported;
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// A file cannot be read or written, is none of uses of experts, or is of another model.
+pub fn experts(command: &ExpertsCommand, verbose: bool) -> Result<(), CliError> {
+    match command {
+        ExpertsCommand::Learn(args) => learn::learn(args, verbose),
+        ExpertsCommand::Show(args) => show(args),
+        ExpertsCommand::Diff(args) => diff(args),
+        ExpertsCommand::Convert(args) => convert(args),
+    }
+}
+
+fn show(args: &ShowArgs) -> Result<(), CliError> {
+    let file = files::read(&args.file)?;
+    let grid = grid::Grid::of(&file);
+    if let Some(path) = &args.svg {
+        whole_file::write(path, &svg::draw(&grid, &title(args, &file)))?;
+    }
+    let colours =
+        std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()) && std::io::stdout().is_terminal();
+    print(&format!("{}\n{}", title(args, &file), grid.text(colours)))
+}
+
+/// One line on the whole file.
+fn title(args: &ShowArgs, file: &terrace_model::learn::LearnFile) -> String {
+    let name =
+        file.model.as_deref().map_or_else(|| args.file.display().to_string(), terrace_model::printable);
+    let [hot, cold] = file
+        .layers
+        .iter()
+        .map(terrace_model::learn::LearnLayer::totals)
+        .fold([0u64; 2], |sum, part| [sum[0].saturating_add(part[0]), sum[1].saturating_add(part[1])]);
+    let all = hot.saturating_add(cold);
+    let on_devices = match hot {
+        0 => String::new(),
+        hot => format!(", {:.1} % of them on devices", hot as f64 / all as f64 * 100.0),
+    };
+    format!("{name}: {all} uses of experts in {} layers{on_devices}", file.layers.len())
+}
+
+fn diff(args: &DiffArgs) -> Result<(), CliError> {
+    let [before, after] = [&args.before, &args.after].map(|path| files::read(path));
+    let compared = diff::Comparison::of(&before?, &after?, args.top);
+    print(&match args.json {
+        true => serde_json::to_string(&compared).expect("numbers"),
+        false => compared.to_string(),
+    })
+}
+
+fn convert(args: &ConvertArgs) -> Result<(), CliError> {
+    let mut file = files::read(&args.file)?;
+    let model = match (&args.model, args.to) {
+        (Some(model), _) => {
+            let path = source::resolve(Some(model))?;
+            Some(terrace_ggml::gguf::read(&path).map_err(EngineError::from)?)
+        }
+        (None, Format::Statistics) => {
+            return Err(CliError::Usage {
+                message: "statistics are kept for one model's file, which is not given".into(),
+                hint: "add --model MODEL".into(),
+            });
+        }
+        (None, _) => None,
+    };
+    if let Some(model) = &model {
+        files::check(&args.file, &file, model)?;
+        files::name(&mut file, model);
+    }
+    match (args.to, model) {
+        (Format::Statistics, Some(model)) => files::write_statistics(&args.out, &model, &file)?,
+        (to, _) => {
+            file.mode = if to == Format::Counts { Reported::Update } else { Reported::Full };
+            files::write(&args.out, &file)?;
+        }
+    }
+    Ok(())
+}
