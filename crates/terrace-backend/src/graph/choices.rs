@@ -3,14 +3,15 @@
 //! Experts in memory need no node of Terrace's: ggml multiplies by them. Their ids are valid from
 //! the router to the last product that uses them, and later operations may use the same memory. So
 //! a node in between that computes nothing - llama.cpp's ids are themselves a view of sorted
-//! numbers - becomes a custom node for the duration of a run, which costs one barrier per layer.
+//! numbers - becomes a custom node for the duration of a run, which costs one barrier per layer. Ids
+//! that another backend has computed are there before the run.
 
 use crate::observe::usage::ExpertUsage;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use terrace_ggml::cpu::{RawTensor, custom_node};
 use terrace_ggml::{Graph, Op, SavedOp, Tensor};
-use terrace_model::{LayerId, split_layer};
+use terrace_model::{LayerId, Name};
 
 /// The choices of a graph that no node of Terrace's sees. Reused from graph to graph.
 #[derive(Default)]
@@ -19,8 +20,9 @@ pub struct Choices {
 }
 
 struct Choice {
-    /// Index in the graph of the node that computes nothing.
-    node: usize,
+    /// Index in the graph of the node that computes nothing; `None` if the ids are there before the
+    /// run.
+    node: Option<usize>,
     /// The ids: I32, `[top_k, tokens]`.
     ids: *mut RawTensor,
     layer: LayerId,
@@ -47,24 +49,36 @@ impl Choices {
                 continue;
             }
             let name = experts.name();
-            let Some(layer) = split_layer(&name).and_then(|(layer, _)| layer.parse().ok()) else { continue };
-            let Some(node) = idle_between(graph, ids, i, &is_rewritten) else {
+            let name = Name::of(&name);
+            // A layer's products may be in several graphs, if a device has some of its matrices: one
+            // of them counts.
+            let Some(layer) = name.layer.filter(|_| name.role.contains("down")) else { continue };
+            let Ok(layer) = layer.parse() else { continue };
+            let computed = (0..i).find(|&node| graph.node(node).storage() == ids.storage());
+            let idle = computed.and_then(|from| idle_between(graph, from, i, &is_rewritten));
+            if computed.is_some() && idle.is_none() {
                 tracing::debug!(layer, "the experts of this layer are not counted: no node is idle");
                 continue;
             };
             let experts = u32::try_from(experts.ne()[2]).unwrap_or(0);
             let (layer, ids) = (LayerId(layer), ids.as_ptr());
-            self.nodes.push(Choice { node, ids, layer, experts, counted: None, saved: None });
+            self.nodes.push(Choice { node: idle, ids, layer, experts, counted: None, saved: None });
         }
     }
 
-    /// Turns the idle nodes into ones that count, until [`Choices::restore`].
+    /// Counts what has been chosen already, and turns the idle nodes into ones that count the rest,
+    /// until [`Choices::restore`]. Called when the graph is about to run.
     pub fn rewrite(&mut self, graph: &Graph<'_>, usage: &Arc<ExpertUsage>) {
         for choice in &mut self.nodes {
             let Some(index) = usage.index_of(choice.layer, choice.experts) else { continue };
+            let Some(node) = choice.node else {
+                // SAFETY: the ids are an input of the graph, which was computed before it.
+                unsafe { count(usage, index, choice.ids) };
+                continue;
+            };
             choice.counted = Some((Arc::clone(usage), index));
             let this = (&raw const *choice).cast_mut().cast();
-            choice.saved = Some(graph.node(choice.node).make_custom(run, this));
+            choice.saved = Some(graph.node(node).make_custom(run, this));
         }
     }
 
@@ -72,23 +86,26 @@ impl Choices {
     pub fn restore(&mut self, graph: &Graph<'_>) {
         for choice in &mut self.nodes {
             choice.counted = None;
-            if let Some(saved) = choice.saved.take() {
-                graph.node(choice.node).restore(saved);
+            if let Some((saved, node)) = choice.saved.take().zip(choice.node) {
+                graph.node(node).restore(saved);
             }
         }
     }
 }
 
-/// A node that computes nothing, from `ids` (included) to node `end`, at which they are used.
+/// A node that computes nothing, from the one that computes the ids (included) to the one that uses
+/// them.
 fn idle_between(
     graph: &Graph<'_>,
-    ids: Tensor<'_>,
-    end: usize,
+    from: usize,
+    to: usize,
     is_rewritten: &impl Fn(usize) -> bool,
 ) -> Option<usize> {
-    // If another backend computes the ids, they are there from the start.
-    let start = (0..end).rev().find(|&i| graph.node(i) == ids).unwrap_or(0);
-    (start..end).find(|&i| graph.node(i).op().is_view() && graph.node(i).op() != Op::NONE && !is_rewritten(i))
+    // The last one that writes to the ids' memory, or refers to it: they are complete.
+    let ids = graph.node(from).storage();
+    let complete = (from..to).rev().find(|&i| graph.node(i).storage() == ids).unwrap_or(from);
+    let is_idle = |op: Op| op.is_view() && op != Op::NONE;
+    (complete..to).find(|&i| is_idle(graph.node(i).op()) && !is_rewritten(i))
 }
 
 /// Counts the choice.
@@ -99,20 +116,25 @@ unsafe extern "C" fn run(_: *mut RawTensor, ith: c_int, _: c_int, choice: *mut c
     // SAFETY: a choice of the list, which does not change while the graph runs.
     let choice = unsafe { &*choice.cast::<Choice>() };
     let Some((usage, index)) = &choice.counted else { return };
-    // SAFETY: the graph's tensor, which lives while the graph runs.
-    let ids = unsafe { custom_node(choice.ids) };
+    // SAFETY: the ids were computed before this node, and no node before their last use, which
+    // follows, writes to their memory.
+    unsafe { count(usage, *index, choice.ids) };
+}
+
+/// Counts the ids for the layer of this index.
+///
+/// # Safety
+/// `ids` is a live I32 tensor of two dimensions whose values are in memory.
+unsafe fn count(usage: &ExpertUsage, index: usize, ids: *mut RawTensor) {
+    // SAFETY: the caller's contract.
+    let ids = unsafe { custom_node(ids) };
     let [top_k, tokens, ..] = ids.ne().map(|n| n.unsigned_abs() as usize);
     let [stride_k, stride_token, ..] = ids.nb();
     let base = ids.data().cast::<u8>();
     let at = |token: usize, slot: usize| -> i32 {
-        // SAFETY: ids is an allocated I32 tensor that was computed before this node, and no node
-        // before its last use, which follows, writes to its memory; token and slot are within it.
+        // SAFETY: the caller's contract; token and slot are within the tensor's dimensions.
         unsafe { base.add(token * stride_token + slot * stride_k).cast::<i32>().read_unaligned() }
     };
-    usage.count_ids(
-        *index,
-        (0..tokens)
-            .flat_map(|token| (0..top_k).map(move |slot| (token, slot)))
-            .map(|(token, slot)| at(token, slot)),
-    );
+    let places = (0..tokens).flat_map(|token| (0..top_k).map(move |slot| (token, slot)));
+    usage.count_ids(index, places.map(|(token, slot)| at(token, slot)));
 }

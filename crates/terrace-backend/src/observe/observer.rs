@@ -40,9 +40,14 @@ impl RoutingObserver {
         }
     }
 
-    /// Observes that a device computes the pairs whose experts are `hot`, of the block that has a
-    /// tensor with this first block.
-    pub(crate) fn on_device(&mut self, first: Option<BlockId>, routing: &Routing, hot: impl Fn(u32) -> bool) {
+    /// Observes that a device computes the pairs of the touched experts that are `hot`, given by
+    /// their indices, of the block that has a tensor with this first block.
+    pub(crate) fn on_device(
+        &mut self,
+        first: Option<BlockId>,
+        routing: &Routing,
+        hot: impl Fn(usize) -> bool,
+    ) {
         if let Some((usage, first)) = self.usage.as_ref().zip(first) {
             usage.count_hot(first, routing, hot);
         }

@@ -75,10 +75,10 @@ impl ExpertUsage {
         }
     }
 
-    /// Counts the pairs of this choice whose experts are `hot`.
-    pub(crate) fn count_hot(&self, first: BlockId, routing: &Routing, hot: impl Fn(u32) -> bool) {
+    /// Counts the pairs of the touched experts that are `hot`, given by their indices.
+    pub(crate) fn count_hot(&self, first: BlockId, routing: &Routing, hot: impl Fn(usize) -> bool) {
         let Some(layer) = self.layer(first) else { return };
-        for (i, &expert) in routing.touched().iter().enumerate().filter(|(_, expert)| hot(**expert)) {
+        for (i, &expert) in routing.touched().iter().enumerate().filter(|(index, _)| hot(*index)) {
             add(&layer.hot[expert as usize], routing.range(i).len() as u64);
         }
     }

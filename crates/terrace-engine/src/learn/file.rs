@@ -18,7 +18,7 @@ use terrace_store::part_file::PartFile;
 /// # Errors
 /// [`EngineError::File`] with the system's reason, or what is wrong with the text.
 pub fn read(path: &Path) -> Result<LearnFile, EngineError> {
-    existing(path)?.ok_or_else(|| wrong(path, std::io::Error::from(ErrorKind::NotFound)).into())
+    existing(path)?.ok_or_else(|| wrong(path, "no such file").into())
 }
 
 /// Writes a learn file, replacing an existing one once everything is written.
@@ -108,30 +108,27 @@ impl LearnFiles {
         let first = first.transpose()?.flatten();
         let output = output.map(|path| LearnOutput::open(path, record.reported)).transpose()?;
         // A file that is learnt on its own goes on from what it holds.
-        let output = output.map(|output| match hot.auto_learn {
+        let output = output.map(|output| match hot.auto_learn && record.learn_to.is_none() {
             true => LearnOutput { before: first.clone(), ..output },
             false => output,
         });
         Ok(Self { first, output })
     }
 
-    /// The uses to start from; `None` if they are still to be learnt.
+    /// The uses to start from; `None` if they are still to be learnt. A file that is not what it
+    /// should be is not overwritten either: it may be something else.
     fn first(path: &Path, model: &ModelFile, learns: bool) -> Result<Option<LearnFile>, EngineError> {
-        let read = existing(path).and_then(|file| {
-            let Some(file) = file else { return Ok(None) };
-            check(path, &file, model)?;
-            match file.layers.is_empty() {
-                true => Err(wrong(path, "no uses of experts in it").into()),
-                false => Ok(Some(file)),
+        match existing(path)? {
+            None if learns => Ok(None),
+            None => Err(wrong(path, "no such file").into()),
+            Some(file) => {
+                check(path, &file, model)?;
+                match (file.layers.is_empty(), learns) {
+                    (false, _) => Ok(Some(file)),
+                    (true, true) => Ok(None),
+                    (true, false) => Err(wrong(path, "no uses of experts in it").into()),
+                }
             }
-        });
-        match read {
-            Ok(None) if !learns => Err(wrong(path, std::io::Error::from(ErrorKind::NotFound)).into()),
-            Err(error) if learns => {
-                tracing::warn!("{error}; the file is learnt again");
-                Ok(None)
-            }
-            read => read,
         }
     }
 }

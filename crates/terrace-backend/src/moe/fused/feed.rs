@@ -139,10 +139,12 @@ impl Feed {
                 self.touched.push(index);
             }
         }
-        if let Some((hot, lanes)) = held {
+        if held.is_some() {
             let first = node.block.first_blocks().next();
+            let here = &self.touched;
             // SAFETY: lent by `begin` for the run, and used by thread 0 only.
-            unsafe { &mut *self.observer }.on_device(first, routing, |expert| lanes.has(hot, expert));
+            unsafe { &mut *self.observer }
+                .on_device(first, routing, |index| here.binary_search(&index).is_err());
         }
     }
 
