@@ -10,7 +10,7 @@ use crate::observe::usage::ExpertUsage;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use terrace_ggml::cpu::{RawTensor, custom_node};
-use terrace_ggml::{Graph, Op, SavedOp, Tensor};
+use terrace_ggml::{Graph, Op, SavedOp};
 use terrace_model::{LayerId, Name};
 
 /// The choices of a graph that no node of Terrace's sees. Reused from graph to graph.
@@ -59,7 +59,7 @@ impl Choices {
             if computed.is_some() && idle.is_none() {
                 tracing::debug!(layer, "the experts of this layer are not counted: no node is idle");
                 continue;
-            };
+            }
             let experts = u32::try_from(experts.ne()[2]).unwrap_or(0);
             let (layer, ids) = (LayerId(layer), ids.as_ptr());
             self.nodes.push(Choice { node: idle, ids, layer, experts, counted: None, saved: None });
