@@ -74,7 +74,8 @@ fn uses_are_counted_wherever_experts_are() {
         let pairs: Vec<u64> = learned.layers.iter().map(|layer| layer.pairs()).collect();
         assert_eq!(pairs, [4 * tokens, 4 * tokens, 4 * tokens, 4 * tokens, 4 * tokens, 4 * 16], "{more:?}");
         assert!(learned.layers.iter().all(|layer| layer.calls == 16), "{more:?}");
-        let hot = report["hot_experts"]["hot"].as_u64().unwrap_or(0);
+        let hot = |key: &str| report["hot_experts"][key].as_u64().unwrap_or(0);
+        let hot = hot("hot") + hot("prefill_hot");
         assert_eq!(learned.layers.iter().map(|layer| layer.totals()[0]).sum::<u64>(), hot, "{more:?}");
         assert_eq!(hot > 0, more.contains(&"--hot-cache"), "{more:?}");
         all.push(learned.layers.iter().map(|layer| layer.counts(32)).collect::<Vec<_>>());
