@@ -35,7 +35,7 @@ mod tests {
         assert_eq!(chunks(&[3, 4, 5], 16), [12]);
         assert_eq!(chunks(&[3, 4, 5], 8), [7, 5]);
         assert_eq!(chunks(&[8, 8, 1], 8), [8, 8, 1]);
-        assert_eq!(chunks(&[], 8), []);
+        assert!(chunks(&[], 8).is_empty());
     }
 
     #[test]
