@@ -19,6 +19,11 @@ pub fn submit(queue: &Arc<Queue>, job: Job, sink: Sink) -> Result<Ticket, Refuse
     Ok(Ticket::new(Arc::clone(queue), standing))
 }
 
+/// A learn file to apply.
+pub mod apply {
+    pub struct Apply;
+}
+
 /// A job that is its caller's number, and a sink without events.
 pub mod job {
     pub type Job = usize;

@@ -28,7 +28,10 @@ mod sync;
 
 pub use device::{LoadScope, Terrace};
 pub use error::BackendError;
-pub use hot::{HotLayerReport, HotReport, HotTotals, HotUpdate, LaneLayer, LanePlan, LaneWork, Lanes};
+pub use hot::{
+    Applied, CountedUses, HotLayerReport, HotReport, HotTotals, HotUpdate, LaneLayer, LanePlan, LaneWork,
+    Lanes,
+};
 pub use layout::{Cut, Layout, ManagedTensor};
 pub use memory::file_map::FileMaps;
 pub use memory::places::Home;
@@ -36,6 +39,7 @@ pub use memory::weights::Weights;
 pub use observe::foretold::Foretold;
 pub use observe::observer::RoutingObserver;
 pub use observe::pieces::{PieceReport, Pieces};
+pub use observe::places::ExpertPlace;
 pub use observe::trace::TraceRecorder;
 pub use observe::usage::{ExpertUsage, LayerUsage};
 

@@ -327,6 +327,11 @@ impl Engine {
         self.usage.as_deref()
     }
 
+    /// The counts, which can be read while a graph is computed.
+    pub(crate) fn shared_usage(&self) -> Option<Arc<ExpertUsage>> {
+        self.usage.clone()
+    }
+
     /// The layers with experts.
     pub(crate) fn shapes(&self) -> &[LayerShape] {
         &self.shapes

@@ -8,6 +8,7 @@ mod answer;
 mod chat;
 mod engine;
 mod error;
+mod experts;
 mod file_error;
 #[cfg(fuzzing)]
 #[doc(hidden)]
@@ -37,6 +38,7 @@ pub use answer::{Answer, StopReason, Timings};
 pub use chat::{ChatTemplate, ChatTemplateError, Message, SpecialTokens, enter_chat_worker};
 pub use engine::Engine;
 pub use error::EngineError;
+pub use experts::{ApplyError, ApplyOutcome, ExpertsSeen, LayerSeen};
 pub use file_error::{FileError, FileRole};
 pub use layer_skip::{LayerSkip, Measured};
 pub use load::{HeaderModel, HotDevice, HotPlan, LoadProgress, measured_contexts, wishes_of};

@@ -13,6 +13,8 @@ pub enum Reason<'r> {
     TimeLimit,
     /// The context is too small for the request.
     ContextTooSmall,
+    /// No directory for learn files is configured.
+    NoLearnDir,
     /// The engine failed.
     Engine(&'r EngineError),
     /// Tensors were not replaced.

@@ -1,5 +1,7 @@
 //! State that all handlers share: the server's settings, and the model once it is loaded.
 
+use crate::admin::experts::Board;
+use crate::admin::learn_dir::LearnDir;
 use crate::advice::{Advice, Reason};
 use crate::config::{Limits, ServerConfig};
 use crate::error::ApiError;
@@ -14,6 +16,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use terrace_engine::serving::{ModelFacts, Serving, ServingStatus};
 use terrace_engine::{ChatTemplate, ChatTemplateError, Engine};
 use terrace_ggml::llama::Sampling;
+use tokio::sync::watch;
 
 /// State that all handlers share.
 pub struct App {
@@ -35,12 +38,16 @@ pub struct App {
     name: Option<String>,
     advice: Option<Advice>,
     pub(crate) limits: Limits,
+    /// Where clients may save learn files.
+    pub(crate) learn_dir: Option<LearnDir>,
     /// The memory for request bodies.
     pub(crate) bodies: Bodies,
     pub(crate) started: Instant,
     /// Number of responses so far, by status class (the hundreds of their status).
     responses: [AtomicU64; 6],
     ready: OnceLock<Arc<Ready>>,
+    /// True once streams without an end of their own are to end.
+    ending: watch::Sender<bool>,
 }
 
 impl App {
@@ -58,10 +65,12 @@ impl App {
             name: config.name.clone(),
             advice: config.advice,
             limits: config.limits,
+            learn_dir: config.learn_dir.clone().map(|dir| LearnDir::new(dir, config.learn_name.clone())),
             bodies: Bodies::new(config.limits.bodies),
             started: Instant::now(),
             responses: Default::default(),
             ready: OnceLock::new(),
+            ending: watch::Sender::new(false),
         }
     }
 
@@ -73,6 +82,16 @@ impl App {
         let ready = Arc::new(Ready::new(serving, self.name.clone(), self.advice));
         assert!(self.ready.set(Arc::clone(&ready)).is_ok(), "a model is loaded once");
         ready
+    }
+
+    /// Ends streams that have no end of their own. Call before the server is drained.
+    pub fn end_streams(&self) {
+        self.ending.send_replace(true);
+    }
+
+    /// Becomes true when streams are to end.
+    pub(crate) fn ending(&self) -> watch::Receiver<bool> {
+        self.ending.subscribe()
     }
 
     /// The hint for an error, if there is one.
@@ -117,6 +136,8 @@ pub struct Ready {
     pub facts: ModelFacts,
     /// Maximum size of requests.
     pub(crate) allowed: Allowed,
+    /// What clients see of its experts.
+    pub(crate) board: Board,
     /// `None`: the model has no chat template.
     template: Option<Result<ChatTemplate, String>>,
     advice: Option<Advice>,
@@ -138,6 +159,7 @@ impl Ready {
             name: name.or(stem).unwrap_or_default(),
             created: unix_seconds(),
             allowed: Allowed::of(&facts),
+            board: Board::default(),
             template: facts.chat_template.as_ref().map(parse),
             facts,
             advice,

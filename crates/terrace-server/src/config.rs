@@ -1,6 +1,8 @@
 //! The configuration of a server.
 
 use crate::advice::Advice;
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 use terrace_ggml::llama::Sampling;
 
@@ -27,6 +29,10 @@ pub struct ServerConfig {
     pub hotswap: bool,
     /// The model's name. `None`: its file's name.
     pub name: Option<String>,
+    /// Directory in which clients may save learn files. `None`: they may not.
+    pub learn_dir: Option<PathBuf>,
+    /// Name of the file that they save there. `None`: the model's.
+    pub learn_name: Option<OsString>,
     /// Hints for errors. `None`: there are none.
     pub advice: Option<Advice>,
     /// Limits on the server's time and memory that clients can use.

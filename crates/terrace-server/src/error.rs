@@ -147,6 +147,18 @@ impl ApiError {
         Self { code: Some("slow_client"), ..error }
     }
 
+    /// No directory for learn files is configured.
+    pub fn not_saved() -> Self {
+        let message = "this server has no directory for learn files, so nothing is saved or applied";
+        let error = Self::new(StatusCode::FORBIDDEN, "permission_error", message);
+        Self { code: Some("no_learn_dir"), param: Some("save_to_disk".into()), ..error }
+    }
+
+    /// A device ended while experts were copied to it.
+    pub fn device_lost(message: impl Into<String>) -> Self {
+        Self { code: Some("device_lost"), ..Self::internal(message) }
+    }
+
     /// The server failed.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)

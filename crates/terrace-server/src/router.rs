@@ -1,6 +1,6 @@
 //! Routes.
 
-use crate::admin::{health, introspect, metrics, openapi, page, reload};
+use crate::admin::{experts, health, hot_cache, introspect, layer_perf, metrics, openapi, page, reload};
 use crate::api::{native, ollama, openai, tokens};
 use crate::app::App;
 use crate::auth;
@@ -35,6 +35,12 @@ pub fn router(app: &Arc<App>) -> Router {
         .route("/detokenize", post(tokens::detokenize))
         .route("/apply-template", post(native::apply_template))
         .route("/v1/tensors/reload", post(reload::tensors_reload))
+        .route("/moe-layer-perf", get(layer_perf::layer_perf))
+        .route("/moe-layer-perf", post(layer_perf::set_layer_perf))
+        .route("/moe-hot-cache", get(hot_cache::apply_current))
+        .route("/moe-hot-cache", post(hot_cache::apply_body))
+        .route("/v1/experts", get(experts::experts))
+        .route("/v1/experts/stream", get(experts::stream))
         .route("/props", get(introspect::props))
         .route("/slots", get(introspect::slots))
         .route("/metrics", get(metrics::metrics))

@@ -99,6 +99,7 @@ pub fn to_clients(reason: Reason<'_>) -> Option<String> {
         Reason::ForeignHost(_) => Some("start the server with --allowed-host NAME or with --api-key".into()),
         Reason::TimeLimit => Some("--timeout sets the limit".into()),
         Reason::ContextTooSmall => Some("start the server with a larger --ctx".into()),
+        Reason::NoLearnDir => Some("start the server with --learn-dir DIR".into()),
         Reason::Engine(error) => on_engine(error),
         Reason::Reload(error) => on_reload(error),
     }

@@ -14,6 +14,8 @@ pub type HotUpdate = SizeChoice;
 /// State for copying experts to devices. Its buffers are allocated once.
 pub struct Bringer {
     update: HotUpdate,
+    /// Whether nothing is exchanged for now.
+    pub paused: bool,
     pub exchanges: Vec<Exchange>,
     pub staging: Vec<u8>,
     /// Bytes copied to lanes, and the time that took.
@@ -39,6 +41,7 @@ impl Bringer {
     pub fn new(update: HotUpdate, largest: ByteSize) -> Self {
         Self {
             update,
+            paused: false,
             exchanges: Vec::with_capacity(64),
             staging: vec![0; usize::try_from(largest.bytes()).unwrap_or(0)],
             bytes: 0,
@@ -50,6 +53,7 @@ impl Bringer {
     /// Bytes for the next token.
     pub fn grant(&self) -> ByteSize {
         match self.update {
+            _ if self.paused => ByteSize::ZERO,
             HotUpdate::Off => ByteSize::ZERO,
             HotUpdate::Bytes(bytes) => bytes,
             // The first copy measures the rate.

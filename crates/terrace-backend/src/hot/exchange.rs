@@ -11,7 +11,7 @@ use terrace_model::{ByteSize, LayerId};
 use terrace_store::{BlockId, ReadInto, Store};
 
 /// Bytes read at once when slots are filled: enough to keep a disk busy.
-const FILL: u64 = 64 << 20;
+pub(super) const FILL: u64 = 64 << 20;
 
 impl Lanes {
     /// Assumes the use of a layer in earlier runs: counts by expert, with `used` experts per token.
@@ -59,9 +59,13 @@ impl Lanes {
                 break;
             }
         }
-        // Exchanges need little staging memory, unlike the load.
-        self.bringer.staging.truncate(usize::try_from(FILL).expect("a constant"));
+        self.shrink_staging();
         Ok(())
+    }
+
+    /// Exchanges need little staging memory, unlike the load.
+    pub(super) fn shrink_staging(&mut self) {
+        self.bringer.staging.truncate(usize::try_from(FILL).expect("a constant"));
     }
 
     /// Exchanges experts between two passes over the layers, within the grant: those that are used
@@ -103,12 +107,12 @@ impl Lanes {
         index.is_some_and(|index| self.cache.slot_of(index, expert).is_some())
     }
 
-    fn bytes_of(&self, layer: usize) -> u64 {
+    pub(super) fn bytes_of(&self, layer: usize) -> u64 {
         bundle(&self.layers[layer].shapes).bytes()
     }
 
     /// Copies experts into their slots. A lane that fails is given up.
-    fn bring(&mut self, exchanges: &[Exchange], store: &mut Store) -> Result<(), BackendError> {
+    pub(super) fn bring(&mut self, exchanges: &[Exchange], store: &mut Store) -> Result<(), BackendError> {
         let total = self.stage(exchanges, store)?;
         let Self { lanes, layers, bringer, .. } = self;
         let started = Instant::now();

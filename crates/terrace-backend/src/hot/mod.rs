@@ -7,6 +7,7 @@
 //! of these experts go to the lane as let both be done at the same time. Between two tokens, experts
 //! that are used more replace those that are used less.
 
+mod apply;
 mod balance;
 mod bringer;
 mod cache;
@@ -25,6 +26,7 @@ mod start;
 mod work;
 mod worth;
 
+pub use apply::{Applied, CountedUses};
 pub use bringer::HotUpdate;
 pub use lanes::Lanes;
 pub use node::PairRows;

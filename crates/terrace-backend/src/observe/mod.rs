@@ -3,5 +3,6 @@
 pub mod foretold;
 pub mod observer;
 pub mod pieces;
+pub mod places;
 pub mod trace;
 pub mod usage;

@@ -77,7 +77,7 @@ impl Engine {
 }
 
 /// A layer's counts.
-fn counted(used: &LayerUsage) -> LearnLayer {
+pub(crate) fn counted(used: &LayerUsage) -> LearnLayer {
     let uses = used.all.iter().zip(&used.hot).zip(0..);
     let uses = uses.map(|((&all, &hot), expert)| ExpertUses { expert, hot, cold: all.saturating_sub(hot) });
     LearnLayer {
@@ -91,7 +91,7 @@ fn counted(used: &LayerUsage) -> LearnLayer {
 
 /// What is known of a layer's times, by the names of the original: what the CPU computed and waited
 /// for, and the round trip to the device.
-fn times(
+pub(crate) fn times(
     layer: &LearnLayer,
     stats: Option<&LayerStats>,
     lane: Option<&HotLayerReport>,

@@ -1,6 +1,6 @@
 //! Learn files of a loaded model: which experts to copy first, and how often each was used.
 
-mod collect;
+pub(crate) mod collect;
 mod file;
 mod warm_up;
 

@@ -13,8 +13,10 @@
 //! values of all slots are either kept, or dropped and, where a job needs them, evaluated again
 //! ([`OnReload`](crate::OnReload)).
 
+mod apply;
 mod facts;
 mod job;
+mod live;
 mod queue;
 mod reuse;
 mod rounds;
@@ -23,6 +25,7 @@ mod status;
 mod ticket;
 mod worker;
 
+pub use apply::ApplyDone;
 pub use facts::ModelFacts;
 pub use job::{Event, Job, Prompt, Refused, Sink};
 pub use queue::ReloadDone;
@@ -31,11 +34,16 @@ pub use ticket::Ticket;
 
 use crate::engine::{Engine, tokenize, tokenize_prompt};
 use crate::error::EngineError;
+use crate::experts::ExpertsSeen;
+use apply::Apply;
+use live::Live;
 use queue::Queue;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use terrace_backend::LayerUsage;
 use terrace_ggml::llama::{Model, Token};
+use terrace_model::learn::{LearnFile, Misfit, Reported};
 use worker::Worker;
 
 /// How jobs share the engine.
@@ -59,6 +67,7 @@ pub struct Serving {
     queue: Arc<Queue>,
     model: Arc<Model>,
     facts: ModelFacts,
+    live: Arc<Live>,
     interrupt: Arc<AtomicBool>,
     /// `None` once it has been joined.
     worker: Option<JoinHandle<Engine>>,
@@ -81,12 +90,13 @@ impl Serving {
         };
         let queue = Arc::new(Queue::new(slots as usize, options.queue, status));
         let (model, interrupt) = (Arc::clone(engine.model()), engine.interrupt_flag());
-        let worker = Worker::new(engine, Arc::clone(&queue), slots, options.batch_slots);
+        let live = Arc::new(Live::of(&engine));
+        let worker = Worker::new(engine, Arc::clone(&queue), Arc::clone(&live), slots, options.batch_slots);
         let worker = std::thread::Builder::new()
             .name("engine".into())
             .spawn(move || worker.run())
             .expect("a thread for the engine");
-        Self { queue, model, facts, interrupt, worker: Some(worker) }
+        Self { queue, model, facts, live, interrupt, worker: Some(worker) }
     }
 
     /// Adds a job to the queue without waiting. `sink` gets the job's events on the worker's thread
@@ -108,6 +118,51 @@ impl Serving {
     /// [`Refused::Full`] and [`Refused::Stopped`]; `done` is not called then.
     pub fn reload(&self, done: ReloadDone) -> Result<(), Refused> {
         self.queue.reload(done)
+    }
+
+    /// Has a learn file applied ([`Engine::apply_learned`]) before the next batch, or at once if the
+    /// worker is idle; several are applied in their order. `done` is called on the worker's thread,
+    /// or dropped if the worker ends.
+    ///
+    /// # Errors
+    /// [`Refused::Full`] and [`Refused::Stopped`]; `done` is not called then.
+    pub fn apply(&self, file: LearnFile, done: ApplyDone) -> Result<(), Refused> {
+        self.queue.apply(Apply { file, done })
+    }
+
+    /// Checks that a learn file can be of this model.
+    ///
+    /// # Errors
+    /// What does not fit.
+    pub fn check(&self, file: &LearnFile) -> Result<(), Misfit> {
+        self.live.check(file)
+    }
+
+    /// The uses of experts since the load or the last [`Serving::report`], as of now, with times as
+    /// of the last batch.
+    pub fn reported(&self) -> LearnFile {
+        self.live.report()
+    }
+
+    /// What is reported.
+    pub fn mode(&self) -> Reported {
+        self.live.mode()
+    }
+
+    /// Starts a new window for [`Serving::reported`], in which this is reported. With
+    /// [`Reported::Off`], experts are not exchanged between tokens either, from the next batch on.
+    pub fn report(&self, mode: Reported) {
+        self.live.restart(mode);
+    }
+
+    /// The uses of experts by layer since the load, as of now.
+    pub fn uses(&self) -> impl Iterator<Item = LayerUsage> {
+        self.live.uses()
+    }
+
+    /// Where the experts are, and what devices did with them, as of a recent batch.
+    pub fn experts(&self) -> Arc<ExpertsSeen> {
+        self.live.seen()
     }
 
     /// Current activity as of the last batch, and totals since the start.

@@ -1,6 +1,7 @@
 //! Jobs and reloads that wait for the worker, and the status that it publishes. No call waits for a
 //! computation. `model-check` runs this file.
 
+use super::apply::Apply;
 use super::job::{Job, Refused, Sink};
 use super::status::ServingStatus;
 use crate::reload::reloads::ReloadOutcome;
@@ -16,6 +17,9 @@ const NAP: Duration = Duration::from_millis(100);
 
 /// Maximum number of requests for a reload that wait for their outcome.
 const MOST_RELOADS: usize = 1000;
+
+/// Maximum number of learn files that wait to be applied. Each may take some megabytes.
+const MOST_APPLIES: usize = 8;
 
 /// Called with the outcome of a reload.
 pub type ReloadDone = Box<dyn FnOnce(ReloadOutcome) + Send>;
@@ -56,6 +60,7 @@ pub struct Queue {
 struct State {
     waiting: VecDeque<Request>,
     reloads: Vec<ReloadDone>,
+    applies: VecDeque<Apply>,
     /// Number of requests for a reload without an outcome, including those that the worker took.
     unsettled: usize,
     /// Number of slots without a job.
@@ -71,6 +76,7 @@ impl Queue {
         let state = State {
             waiting: VecDeque::new(),
             reloads: Vec::new(),
+            applies: VecDeque::new(),
             unsettled: 0,
             free: slots,
             leaving: 0,
@@ -141,6 +147,29 @@ impl Queue {
         Ok(())
     }
 
+    /// Adds a learn file to apply.
+    ///
+    /// # Errors
+    /// As [`Queue::submit`].
+    pub fn apply(&self, apply: Apply) -> Result<(), Refused> {
+        let mut state = self.state();
+        if state.stopping {
+            return Err(Refused::Stopped);
+        }
+        let waiting = state.applies.len();
+        if waiting >= MOST_APPLIES {
+            return Err(Refused::Full { waiting });
+        }
+        state.applies.push_back(apply);
+        self.news.notify_one();
+        Ok(())
+    }
+
+    /// Takes the next learn file to apply.
+    pub fn take_apply(&self) -> Option<Apply> {
+        self.state().applies.pop_front()
+    }
+
     /// The status that the worker published last.
     pub fn status(&self) -> ServingStatus {
         let waiting = self.state().waiting.len();
@@ -196,7 +225,8 @@ impl Queue {
     /// once if there is work; waiting jobs count only if `jobs` says that they can be taken.
     pub fn nap(&self, jobs: bool, most: Option<Duration>) {
         let state = self.state();
-        if state.stopping || !state.reloads.is_empty() || jobs && !state.waiting.is_empty() {
+        let asked = !state.reloads.is_empty() || !state.applies.is_empty();
+        if state.stopping || asked || jobs && !state.waiting.is_empty() {
             return;
         }
         drop(self.news.wait_timeout(state, most.unwrap_or(NAP).min(NAP)));
@@ -216,6 +246,7 @@ impl Drop for Ended {
         self.0.stop();
         drop(self.0.take_all());
         drop(self.0.take_reloads());
+        while self.0.take_apply().is_some() {}
     }
 }
 
@@ -225,6 +256,7 @@ mod tests {
     use crate::serving::job::Prompt;
     use std::ops::ControlFlow;
     use terrace_ggml::llama::Sampling;
+    use terrace_model::learn::LearnFile;
 
     fn submit(queue: &Queue) -> Result<Arc<Standing>, Refused> {
         let job = Job {
@@ -245,6 +277,18 @@ mod tests {
         let taken = queue.take_reloads().len();
         assert_eq!((taken, ask()), (MOST_RELOADS, Err(Refused::Full { waiting: MOST_RELOADS })));
         queue.settle(taken);
+        ask().unwrap();
+        queue.stop();
+        assert_eq!(ask(), Err(Refused::Stopped));
+    }
+
+    #[test]
+    fn learn_files_that_wait_are_bounded() {
+        let queue = Queue::new(1, 1, ServingStatus::default());
+        let ask = || queue.apply(Apply { file: LearnFile::default(), done: Box::new(|_| ()) });
+        (0..MOST_APPLIES).for_each(|_| ask().unwrap());
+        assert_eq!(ask(), Err(Refused::Full { waiting: MOST_APPLIES }));
+        assert!(queue.take_apply().is_some());
         ask().unwrap();
         queue.stop();
         assert_eq!(ask(), Err(Refused::Stopped));

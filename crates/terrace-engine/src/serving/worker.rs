@@ -1,7 +1,9 @@
 //! The thread that owns the engine: takes jobs and reloads between rounds, and sends events to
 //! callers.
 
+use super::apply::Shown;
 use super::job::{Event, Sink};
+use super::live::Live;
 use super::queue::{Ended, Queue, ReloadDone, Request};
 use super::slot::{Slot, Work};
 use super::status::Totals;
@@ -25,7 +27,9 @@ const LATE: Duration = Duration::from_secs(5);
 /// The engine, and the jobs in its slots.
 pub struct Worker {
     pub(super) engine: Engine,
-    queue: Arc<Queue>,
+    pub(super) queue: Arc<Queue>,
+    pub(super) live: Arc<Live>,
+    pub(super) shown: Shown,
     pub(super) slots: Vec<Slot>,
     /// Whether all slots' tokens are computed together.
     pub(super) together: bool,
@@ -47,11 +51,13 @@ pub struct Worker {
 }
 
 impl Worker {
-    pub fn new(engine: Engine, queue: Arc<Queue>, slots: u32, together: bool) -> Self {
+    pub fn new(engine: Engine, queue: Arc<Queue>, live: Arc<Live>, slots: u32, together: bool) -> Self {
         let interrupt = engine.interrupt_flag();
         Self {
             engine,
             queue,
+            live,
+            shown: Shown::default(),
             slots: (0..slots).map(Slot::new).collect(),
             together,
             interrupt,
@@ -72,6 +78,7 @@ impl Worker {
         self.engine.reset();
         while !self.queue.is_stopping() {
             self.reload();
+            self.apply();
             self.cancel_left();
             let interrupted = self.interrupt.load(Ordering::Relaxed);
             if interrupted {
@@ -87,6 +94,8 @@ impl Worker {
             self.decode();
             self.prefill();
             self.show();
+            self.shown.stale = true;
+            self.look(false);
         }
         self.cancel_all();
         for request in self.queue.take_all() {
@@ -122,6 +131,7 @@ impl Worker {
                 self.totals.recomputed_tokens += slot.forget() as u64;
             }
         }
+        self.shown.stale = true;
         self.show();
     }
 
@@ -233,6 +243,7 @@ impl Worker {
 
     /// Waits for work, and writes statistics after a while. Waiting jobs are work if `jobs`.
     fn idle(&mut self, jobs: bool) {
+        self.look(true);
         self.save_learned(Duration::ZERO);
         if self.unsaved.is_some_and(|since| since.elapsed() >= QUIET) {
             self.unsaved = None;
@@ -250,7 +261,7 @@ impl Worker {
         }
     }
 
-    fn show(&self) {
+    pub(super) fn show(&self) {
         // These wait for the store's lock, so the status is not locked meanwhile: whoever asks for
         // it would wait as well.
         let (store, hot) = (self.engine.store_stats(), self.engine.hot_totals());

@@ -7,8 +7,8 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use std::fmt::{Display, Write};
 use std::sync::Arc;
-use terrace_backend::HotTotals;
-use terrace_engine::serving::{ServingStatus, SlotState};
+use terrace_backend::{HotLayerReport, HotTotals};
+use terrace_engine::serving::{Serving, ServingStatus, SlotState};
 use terrace_store::StoreStats;
 
 /// `GET /metrics`.
@@ -32,6 +32,9 @@ pub async fn metrics(
     }
     if let Some(hot) = &status.hot {
         experts(&mut text, hot);
+    }
+    if let Some(hot) = &ready.ask(Serving::experts)?.hot {
+        lanes(&mut text, &hot.layers);
     }
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text.0).into_response())
 }
@@ -109,6 +112,43 @@ fn experts(text: &mut Exposition, hot: &HotTotals) {
     text.gauge("hot_memory_bytes", "Device memory for copies of experts", hot.memory.bytes());
 }
 
+/// The copies of each layer, as of a recent batch.
+fn lanes(text: &mut Exposition, layers: &[HotLayerReport]) {
+    text.family(
+        "layer_expert_pairs_total",
+        "counter",
+        "Decoded pairs of token and expert by layer and what computed them",
+    );
+    for layer in layers {
+        let number = layer.layer.to_string();
+        let labels = [("layer", &number[..]), ("device", &layer.device)];
+        for (on, count) in [("device", layer.hot), ("cpu", layer.cold)] {
+            text.sample("layer_expert_pairs_total", &[labels[0], labels[1], ("on", on)], count);
+        }
+    }
+    let mut each = |name: &str, kind: &str, help: &str, of: &dyn Fn(&HotLayerReport) -> f64| {
+        text.family(name, kind, help);
+        for layer in layers {
+            let number = layer.layer.to_string();
+            text.sample(name, &[("layer", &number), ("device", &layer.device)], of(layer));
+        }
+    };
+    each("layer_hot_slots", "gauge", "Experts with room on the device", &|layer| f64::from(layer.slots));
+    each("layer_hot_copies", "gauge", "Experts held on the device", &|layer| f64::from(layer.held));
+    each("layer_hot_skipped_total", "counter", "Computations for which the device was too slow", &|layer| {
+        layer.skipped as f64
+    });
+    each("layer_hot_round_trip_seconds", "gauge", "Average time of a round trip to the device", &|layer| {
+        layer.round_trip.as_secs_f64()
+    });
+    each("layer_cpu_pair_seconds", "gauge", "Average time of the CPU per pair", &|layer| {
+        layer.cpu_pair.as_secs_f64()
+    });
+    each("layer_hot_lost", "gauge", "Whether the device computes nothing of the layer any more", &|layer| {
+        f64::from(u8::from(layer.problem.is_some()))
+    });
+}
+
 /// Text in Prometheus' format; all names begin with `terrace_`.
 #[derive(Default)]
 struct Exposition(String);
@@ -121,6 +161,7 @@ impl Exposition {
     fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
         let _ = write!(self.0, "terrace_{name}");
         for (index, (label, of)) in labels.iter().enumerate() {
+            let of = of.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n");
             let _ = write!(self.0, "{}{label}=\"{of}\"", if index == 0 { '{' } else { ',' });
         }
         let _ = writeln!(self.0, "{} {value}", if labels.is_empty() { "" } else { "}" });
@@ -147,8 +188,10 @@ mod tests {
         text.counter("a_total", "As", 3);
         text.family("b", "gauge", "Bs");
         text.sample("b", &[("c", "d"), ("e", "f")], 0.5);
+        text.sample("b", &[("c", "a \\ and \"b\"\n")], 1);
         let expected = "# HELP terrace_a_total As\n# TYPE terrace_a_total counter\nterrace_a_total 3\n\
-            # HELP terrace_b Bs\n# TYPE terrace_b gauge\nterrace_b{c=\"d\",e=\"f\"} 0.5\n";
+            # HELP terrace_b Bs\n# TYPE terrace_b gauge\nterrace_b{c=\"d\",e=\"f\"} 0.5\n\
+            terrace_b{c=\"a \\\\ and \\\"b\\\"\\n\"} 1\n";
         assert_eq!(text.0, expected);
     }
 }

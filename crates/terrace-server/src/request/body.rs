@@ -40,36 +40,49 @@ impl FromRequest<Arc<App>> for Body {
 
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, ApiError> {
         let allowed = app.ready()?.allowed;
-        let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
-        let length: Option<u64> = length.and_then(|length| length.parse().ok());
-        let length = length.map(|length| usize::try_from(length).unwrap_or(usize::MAX));
-        // A client that announces too much is refused before its body is read.
-        if length.is_some_and(|length| length > allowed.bytes) {
-            return Err(ApiError::too_large(allowed.bytes));
-        }
-        let mut incoming = Incoming {
-            body: request.into_body(),
-            patience: app.limits.body,
-            until: Instant::now() + app.limits.body,
-            share: None,
-        };
-        if length.is_some_and(Bodies::share_is_needed) {
-            incoming.wait(&app.bodies, length.unwrap_or_default()).await?;
-        }
-        let mut bytes = Vec::with_capacity(length.unwrap_or_default());
-        while let Some(part) = incoming.next().await? {
-            let length = bytes.len() + part.len();
-            if length > allowed.bytes {
-                return Err(ApiError::too_large(allowed.bytes));
-            }
-            // A body of unknown length may be a small one until it has become a large one.
-            if incoming.share.is_none() && Bodies::share_is_needed(length) {
-                incoming.wait(&app.bodies, allowed.bytes).await?;
-            }
-            bytes.extend_from_slice(&part);
-        }
-        Ok(Self { bytes, allowed, _share: incoming.share })
+        let (bytes, share) = read(request, app, allowed.bytes).await?;
+        Ok(Self { bytes, allowed, _share: share })
     }
+}
+
+/// Reads a body of at most `most` bytes. Returns it with its share of the memory for bodies.
+///
+/// # Errors
+/// It is larger or not complete in time, its framing is wrong, or there is no memory for it.
+pub async fn read(
+    request: Request,
+    app: &App,
+    most: usize,
+) -> Result<(Vec<u8>, Option<OwnedSemaphorePermit>), ApiError> {
+    let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+    let length: Option<u64> = length.and_then(|length| length.parse().ok());
+    let length = length.map(|length| usize::try_from(length).unwrap_or(usize::MAX));
+    // A client that announces too much is refused before its body is read.
+    if length.is_some_and(|length| length > most) {
+        return Err(ApiError::too_large(most));
+    }
+    let mut incoming = Incoming {
+        body: request.into_body(),
+        patience: app.limits.body,
+        until: Instant::now() + app.limits.body,
+        share: None,
+    };
+    if length.is_some_and(Bodies::share_is_needed) {
+        incoming.wait(&app.bodies, length.unwrap_or_default()).await?;
+    }
+    let mut bytes = Vec::with_capacity(length.unwrap_or_default());
+    while let Some(part) = incoming.next().await? {
+        let length = bytes.len() + part.len();
+        if length > most {
+            return Err(ApiError::too_large(most));
+        }
+        // A body of unknown length may be a small one until it has become a large one.
+        if incoming.share.is_none() && Bodies::share_is_needed(length) {
+            incoming.wait(&app.bodies, most).await?;
+        }
+        bytes.extend_from_slice(&part);
+    }
+    Ok((bytes, incoming.share))
 }
 
 /// A body that is being read.

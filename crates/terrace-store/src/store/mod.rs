@@ -99,6 +99,11 @@ impl Store {
         block.index() < self.blocks.len() && matches!(self.slots.state(block), SlotState::Resident { .. })
     }
 
+    /// Returns whether the block is being read.
+    pub fn is_being_read(&self, block: BlockId) -> bool {
+        block.index() < self.blocks.len() && matches!(self.slots.state(block), SlotState::Loading { .. })
+    }
+
     /// Returns whether the block's bytes are in RAM or being read.
     pub(crate) fn has_slot(&self, block: BlockId) -> bool {
         !matches!(self.slots.state(block), SlotState::Empty)

@@ -369,7 +369,7 @@ fn every_route_answers_every_method() {
     assert!(routes.len() >= 25);
     for (path, methods) in routes {
         let path = path.replace("{name}", "tiny-moe-Q4_K");
-        let is_get = methods.get("get").is_some();
+        let (is_get, is_post) = (methods.get("get").is_some(), methods.get("post").is_some());
         let mut wire = Wire::connect(&server);
         for method in ["OPTIONS", "PUT", "DELETE", "PATCH", "TRACE", "PROPFIND"] {
             wire.send(get(&path).replacen("GET", method, 1)).unwrap();
@@ -379,16 +379,29 @@ fn every_route_answers_every_method() {
             if expected == 405 {
                 assert!(received.json()["error"]["message"].is_string(), "{method} {path}: {received:?}");
                 let allowed = received.head.header("allow").unwrap_or_else(|| panic!("{method} {path}"));
-                assert_eq!(allowed, if is_get { "GET,HEAD" } else { "POST" }, "{path}");
+                let expected = match (is_get, is_post) {
+                    (true, true) => "GET,HEAD,POST",
+                    (true, false) => "GET,HEAD",
+                    _ => "POST",
+                };
+                assert_eq!(allowed, expected, "{path}");
             }
         }
-        let other = if is_get { post(&path, &json!({})) } else { get(&path) };
-        wire.send(other).unwrap();
-        assert_eq!(wire.receive().unwrap().head.status, 405, "{path}");
+        if !(is_get && is_post) {
+            let other = if is_get { post(&path, &json!({})) } else { get(&path) };
+            wire.send(other).unwrap();
+            assert_eq!(wire.receive().unwrap().head.status, 405, "{path}");
+        }
         // The same head without the body.
         wire.send(get(&path).replacen("GET", "HEAD", 1)).unwrap();
         let head = wire.head().unwrap();
-        assert_eq!(head.status, if is_get { 200 } else { 405 }, "HEAD {path}");
+        let expected = match &path[..] {
+            // There are no copies that could be exchanged.
+            "/moe-hot-cache" => 400,
+            _ if is_get => 200,
+            _ => 405,
+        };
+        assert_eq!(head.status, expected, "HEAD {path}");
         wire.send(get("/api/version")).unwrap();
         let next = wire.receive().unwrap();
         assert!(next.json()["version"].is_string(), "after HEAD {path}: {next:?}");

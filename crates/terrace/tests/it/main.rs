@@ -30,6 +30,7 @@ mod refused;
 mod reload_loop;
 mod serve;
 mod serve_clients;
+mod serve_experts;
 mod serve_reload;
 mod server;
 mod soak;

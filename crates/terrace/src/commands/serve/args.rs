@@ -2,6 +2,7 @@
 
 use crate::args::{EngineArgs, MODEL_HELP, SamplingArgs, TestingArgs};
 use clap::{ArgAction, Args};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use terrace_engine::OnReload;
 use terrace_model::ByteSize;
@@ -82,6 +83,12 @@ pub struct ServeArgs {
     #[arg(long, value_name = "clear|keep", env = "TERRACE_ON_RELOAD", default_value = "clear")]
     pub on_reload: OnReload,
 
+    /// Let clients save learn files in DIR (POST /moe-hot-cache with `save_to_disk`): the file of
+    /// --learned, or one with the model's name. What was there is kept under a number [default: they
+    /// may not]
+    #[arg(long, value_name = "DIR", env = "TERRACE_LEARN_DIR", value_parser = directory)]
+    pub learn_dir: Option<PathBuf>,
+
     /// Token limit per answer, for requests that set none [default: until the model ends the text
     /// or the context is full]
     #[arg(short, value_name = "N", env = "TERRACE_N")]
@@ -107,6 +114,10 @@ fn seconds(text: &str) -> Result<Duration, String> {
 fn some_seconds(text: &str) -> Result<Duration, String> {
     let some = seconds(text)?;
     if some.is_zero() { Err("must be more than 0 seconds".into()) } else { Ok(some) }
+}
+
+fn directory(text: &str) -> Result<PathBuf, String> {
+    if Path::new(text).is_dir() { Ok(text.into()) } else { Err("must be a directory that exists".into()) }
 }
 
 fn body_memory(text: &str) -> Result<ByteSize, String> {

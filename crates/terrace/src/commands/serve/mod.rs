@@ -15,6 +15,7 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 use terrace_engine::serving::{Serving, ServingOptions};
+use terrace_model::learn::Reported;
 use terrace_server::{App, Limits, Listening, Server, ServerConfig, router};
 
 /// Time for clients to receive the rest of their answers after the server has stopped.
@@ -59,12 +60,17 @@ pub fn serve(args: &ServeArgs, verbose: bool) -> Result<(), CliError> {
     };
     let (slots, queue) = (args.parallel, args.queue as usize);
     let options = ServingOptions { slots, queue, batch_slots: args.batch_slots };
-    let ready = app.serve(Serving::start(engine, options));
+    let serving = Serving::start(engine, options);
+    if args.engine.learn.learn_mode != Reported::default() {
+        serving.report(args.engine.learn.learn_mode);
+    }
+    let ready = app.serve(serving);
     eprintln!("ready: {}, {slots} server slots of {} tokens each", ready.name, ready.facts.context);
 
     signals::busy(|| {
         // The server is useless without one of its threads, so it ends.
         signals::wait(|| server.has_ended() || ready.has_failed());
+        app.end_streams();
         server.drain(args.grace);
         let engine = ready.stop();
         server.end(FAREWELL);
@@ -89,6 +95,8 @@ fn config(args: &ServeArgs, hotswap: bool) -> ServerConfig {
         n_max: args.n,
         hotswap,
         name: args.alias.clone(),
+        learn_dir: args.learn_dir.clone(),
+        learn_name: args.engine.learn.learned.as_ref().and_then(|file| file.file_name()).map(Into::into),
         advice: Some(advice::to_clients),
         limits: Limits {
             connections: args.max_connections as usize,

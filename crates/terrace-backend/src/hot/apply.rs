@@ -1,0 +1,189 @@
+//! Applies counted uses: experts that were used most get copies in place of those used least.
+
+use super::cache::Exchange;
+use super::exchange::FILL;
+use super::lanes::Lanes;
+use crate::error::BackendError;
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use terrace_model::LayerId;
+use terrace_store::Store;
+
+/// Uses of a layer's experts, to choose copies by.
+#[derive(Clone, Debug)]
+pub struct CountedUses {
+    /// The layer.
+    pub layer: LayerId,
+    /// Uses by expert.
+    pub counts: Vec<u64>,
+    /// Number of experts that a token uses.
+    pub used: u32,
+}
+
+/// What [`Lanes::apply`] did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// Experts that had no copy and for which there is a slot.
+    pub candidates: u64,
+    /// How many of them were copied.
+    pub exchanged: u64,
+    /// Number of layers that got other copies.
+    pub layers: u32,
+    /// Number of copies on all devices after that.
+    pub held: u64,
+    /// Why layers lost their devices meanwhile, each reason once.
+    pub lost: Vec<String>,
+    /// Whether the caller ended it before all candidates were copied.
+    pub ended: bool,
+}
+
+impl Lanes {
+    /// Gives slots to the experts with the most uses, layer by layer, and copies those that are not
+    /// there yet, in the order of their uses. Layers that are not listed stay as they are. From now
+    /// on exchanges start from these uses, as if the run had begun with them. `go_on` is asked
+    /// between portions of copies. Call between graphs.
+    ///
+    /// # Errors
+    /// The store's; copies made until then stay.
+    pub fn apply(
+        &mut self,
+        uses: &[CountedUses],
+        store: &mut Store,
+        go_on: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<Applied, BackendError> {
+        let mut planned: Vec<(u64, Exchange)> = Vec::new();
+        for CountedUses { layer, counts, used } in uses {
+            let Some(index) = self.layers.iter().position(|other| other.layer == *layer) else { continue };
+            self.cache.assume(index, counts, *used);
+            planned.extend(wanted(index, counts, self.cache.held(index)));
+        }
+        planned.sort_by_key(|(uses, exchange)| (Reverse(*uses), exchange.layer, exchange.expert));
+        let planned: Vec<Exchange> = planned.into_iter().map(|(_, exchange)| exchange).collect();
+        let mut applied = Applied { candidates: planned.len() as u64, ..Applied::default() };
+        let working = |lanes: &Self| -> Vec<bool> {
+            lanes.layers.iter().map(|layer| layer.problem.is_none()).collect()
+        };
+        let (before, worked) = (self.copied(), working(self));
+        let done = self.copy_all(&planned, store, go_on, &mut applied);
+        applied.exchanged = self.copied() - before;
+        applied.held = self.copies().count() as u64;
+        let failed = self
+            .layers
+            .iter()
+            .zip(worked)
+            .filter_map(|(layer, worked)| layer.problem.clone().filter(|_| worked));
+        applied.lost = failed.collect::<BTreeSet<String>>().into_iter().collect();
+        done.map(|()| applied)
+    }
+
+    /// Copies experts in portions.
+    fn copy_all(
+        &mut self,
+        planned: &[Exchange],
+        store: &mut Store,
+        go_on: &mut dyn FnMut() -> ControlFlow<()>,
+        applied: &mut Applied,
+    ) -> Result<(), BackendError> {
+        let (mut rest, mut layers) = (planned, BTreeSet::new());
+        while !rest.is_empty() {
+            if go_on().is_break() {
+                applied.ended = true;
+                break;
+            }
+            let (mut bytes, mut count) = (0, 0);
+            while count < rest.len() && (count == 0 || bytes < FILL) {
+                bytes += self.bytes_of(rest[count].layer);
+                count += 1;
+            }
+            let (now, later) = rest.split_at(count);
+            rest = later;
+            // Lanes may have been given up meanwhile.
+            let there = now.iter().filter(|exchange| self.layers[exchange.layer].problem.is_none());
+            let now: Vec<Exchange> = there.copied().collect();
+            for exchange in &now {
+                self.cache.apply(*exchange);
+            }
+            if let Err(error) = self.bring(&now, store) {
+                for exchange in &now {
+                    self.cache.vacate(exchange.layer, exchange.slot);
+                }
+                return Err(error);
+            }
+            let kept = now.iter().map(|exchange| exchange.layer);
+            layers.extend(kept.filter(|&layer| self.layers[layer].problem.is_none()));
+        }
+        applied.layers = u32::try_from(layers.len()).unwrap_or(u32::MAX);
+        self.shrink_staging();
+        Ok(())
+    }
+
+    /// Number of experts copied since the start.
+    fn copied(&self) -> u64 {
+        self.bringer.counts.filled + self.bringer.counts.exchanged
+    }
+
+    /// All copies, by layer and expert.
+    pub fn copies(&self) -> impl Iterator<Item = (LayerId, u32)> {
+        self.layers.iter().enumerate().flat_map(|(index, layer)| {
+            self.cache.held(index).iter().flatten().map(move |&expert| (layer.layer, expert))
+        })
+    }
+
+    /// Whether layers have slots for copies.
+    pub fn has_slots(&self) -> bool {
+        (0..self.layers.len()).any(|index| !self.cache.held(index).is_empty())
+    }
+
+    /// Says whether experts are exchanged between tokens, as far as
+    /// [`HotUpdate`](crate::HotUpdate) allows.
+    pub fn exchange_between_tokens(&mut self, on: bool) {
+        self.bringer.paused = !on;
+    }
+}
+
+/// The copies to make in a layer with these slots, each with the expert's uses: empty slots are
+/// filled first, then the least used experts make room.
+fn wanted(layer: usize, counts: &[u64], held: &[Option<u32>]) -> Vec<(u64, Exchange)> {
+    let of = |expert: u32| counts.get(expert as usize).copied().unwrap_or(0);
+    let mut best: Vec<u32> = (0..).take(counts.len()).filter(|&expert| of(expert) > 0).collect();
+    best.sort_by_key(|&expert| (Reverse(of(expert)), expert));
+    best.truncate(held.len());
+    let stays: BTreeSet<u32> = best.iter().copied().collect();
+    let there: BTreeSet<u32> = held.iter().flatten().copied().collect();
+    let mut slots: Vec<(u32, Option<u32>)> = (0..)
+        .zip(held.iter().copied())
+        .filter(|(_, held)| held.is_none_or(|held| !stays.contains(&held)))
+        .collect();
+    slots.sort_by_key(|&(slot, held)| (held.is_some(), held.map_or(0, of), slot));
+    let come = best.into_iter().filter(|expert| !there.contains(expert));
+    come.zip(slots)
+        .map(|(expert, (slot, instead_of))| (of(expert), Exchange { layer, slot, expert, instead_of }))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exchanges(counts: &[u64], held: &[Option<u32>]) -> Vec<(u32, u32, Option<u32>)> {
+        let all = wanted(0, counts, held).into_iter();
+        all.map(|(_, exchange)| (exchange.slot, exchange.expert, exchange.instead_of)).collect()
+    }
+
+    #[test]
+    fn the_most_used_come_and_the_least_used_go() {
+        let counts = [5, 0, 9, 7, 1, 0];
+        assert_eq!(exchanges(&counts, &[None, None]), [(0, 2, None), (1, 3, None)]);
+        assert_eq!(exchanges(&counts, &[Some(3), Some(2)]), [], "they are there");
+        assert_eq!(exchanges(&counts, &[Some(4), Some(1), Some(3)]), [(1, 2, Some(1)), (0, 0, Some(4))]);
+        assert_eq!(exchanges(&counts, &[Some(1), None]), [(1, 2, None), (0, 3, Some(1))]);
+    }
+
+    #[test]
+    fn experts_without_uses_get_no_slot() {
+        assert_eq!(exchanges(&[0, 3, 0], &[Some(0), Some(2), None]), [(2, 1, None)]);
+        assert_eq!(exchanges(&[0, 0], &[None]), []);
+        assert_eq!(exchanges(&[1, 2], &[]), []);
+    }
+}

@@ -1,0 +1,10 @@
+//! The experts of a loaded model as its operator sees and steers them: where they are, how often
+//! they were used, and which ones devices shall have.
+
+mod apply;
+mod seen;
+mod window;
+
+pub use apply::{ApplyError, ApplyOutcome};
+pub use seen::{ExpertsSeen, LayerSeen};
+pub(crate) use window::Window;

@@ -1,0 +1,103 @@
+//! What is reported of experts, and since when.
+
+use super::seen::ExpertsSeen;
+use crate::learn::collect::{counted, times};
+use terrace_backend::{ExpertUsage, LayerUsage};
+use terrace_model::learn::{LayerShape, LearnFile, LearnLayer, Reported};
+use terrace_store::LayerStats;
+
+/// A window over counters that are never reset themselves: they count from its start on.
+#[derive(Debug, Default)]
+pub struct Window {
+    mode: Reported,
+    /// The counters at its start; empty means the load.
+    usage: Vec<LayerUsage>,
+    stats: Vec<LayerStats>,
+}
+
+impl Window {
+    /// Starts a window now.
+    pub fn start(mode: Reported, usage: &ExpertUsage, seen: &ExpertsSeen) -> Self {
+        Self { mode, usage: usage.layers().collect(), stats: seen.stats.clone() }
+    }
+
+    /// What is reported.
+    pub const fn mode(&self) -> Reported {
+        self.mode
+    }
+
+    /// The uses since the window's start as a learn file, with times if these are reported.
+    pub fn report(
+        &self,
+        model: &str,
+        shapes: &[LayerShape],
+        usage: &ExpertUsage,
+        seen: &ExpertsSeen,
+    ) -> LearnFile {
+        let most = |of: fn(&LayerShape) -> u32| shapes.iter().map(of).max();
+        let layer = |(index, used): (usize, LayerUsage)| {
+            let mut layer = counted(&since(used, self.usage.get(index)));
+            if self.mode == Reported::Full {
+                self.add_times(&mut layer, seen);
+            }
+            layer
+        };
+        let layers = match self.mode {
+            Reported::Off => Vec::new(),
+            _ => usage.layers().enumerate().map(layer).filter(|layer| !layer.experts.is_empty()).collect(),
+        };
+        LearnFile {
+            mode: self.mode,
+            model: Some(model.to_owned()),
+            experts: most(|shape| shape.experts),
+            used: most(|shape| shape.used),
+            layers,
+        }
+    }
+
+    fn add_times(&self, layer: &mut LearnLayer, seen: &ExpertsSeen) {
+        let of = |all: &[LayerStats]| {
+            all.iter().find(|stats| stats.layer.is_some_and(|id| id.0 == layer.layer)).copied()
+        };
+        let before = of(&self.stats).unwrap_or_default();
+        let stats = of(&seen.stats).map(|now| LayerStats {
+            experts: now.experts.saturating_sub(before.experts),
+            stall: now.stall.saturating_sub(before.stall),
+            ..now
+        });
+        let lane = seen.hot.as_ref().and_then(|hot| hot.layers.iter().find(|hot| hot.layer == layer.layer));
+        layer.times = times(layer, stats.as_ref(), lane);
+    }
+}
+
+/// The uses since `before`.
+fn since(now: LayerUsage, before: Option<&LayerUsage>) -> LayerUsage {
+    let Some(before) = before else { return now };
+    let less = |now: Vec<u64>, before: &[u64]| {
+        now.into_iter().zip(before).map(|(now, before)| now.saturating_sub(*before)).collect()
+    };
+    LayerUsage {
+        layer: now.layer,
+        calls: now.calls.saturating_sub(before.calls),
+        all: less(now.all, &before.all),
+        hot: less(now.hot, &before.hot),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use terrace_model::LayerId;
+
+    fn usage(calls: u64, all: [u64; 3], hot: [u64; 3]) -> LayerUsage {
+        LayerUsage { layer: LayerId(4), calls, all: all.into(), hot: hot.into() }
+    }
+
+    #[test]
+    fn a_window_counts_from_its_start_on() {
+        let before = usage(2, [1, 5, 0], [1, 2, 0]);
+        let now = usage(5, [1, 9, 3], [1, 1, 0]);
+        assert_eq!(since(now.clone(), Some(&before)), usage(3, [0, 4, 3], [0, 0, 0]), "a count taken back");
+        assert_eq!(since(now.clone(), None), now);
+    }
+}

@@ -1,0 +1,41 @@
+//! The uses of experts, as the hot cache of adrianhoehne/llama.cpp reports them.
+
+use crate::app::{LoadedModel, Ready};
+use crate::error::ApiError;
+use crate::request::body::{Body, wrong};
+use crate::request::off_thread;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use std::sync::Arc;
+use terrace_engine::serving::Serving;
+use terrace_model::learn::Reported;
+
+/// `GET /moe-layer-perf`: a learn file of the uses since the start of the window.
+///
+/// # Errors
+/// The server is shutting down.
+pub async fn layer_perf(LoadedModel(ready): LoadedModel) -> Result<Response, ApiError> {
+    report(ready).await
+}
+
+/// `POST /moe-layer-perf`: sets what is reported (`mode`), starts a new window, and returns its
+/// learn file.
+///
+/// # Errors
+/// There is no such mode, or the server is shutting down.
+pub async fn set_layer_perf(LoadedModel(ready): LoadedModel, body: Body) -> Result<Response, ApiError> {
+    let mut fields = body.fields()?;
+    let mode = fields.take("mode").ok_or_else(|| ApiError::field("mode", "`mode` is missing"))?;
+    let name = mode.as_str().ok_or_else(|| wrong("mode", &mode, "a string"))?;
+    let mode: Reported =
+        name.parse().map_err(|error| ApiError::field("mode", format!("`mode` is `{name}`: {error}")))?;
+    fields.finish()?;
+    ready.ask(|serving| serving.report(mode))?;
+    report(ready).await
+}
+
+async fn report(ready: Arc<Ready>) -> Result<Response, ApiError> {
+    // Of a large model, the text has some megabytes.
+    let text = off_thread(move || Ok(ready.ask(Serving::reported)?.to_text())).await?;
+    Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
+}
