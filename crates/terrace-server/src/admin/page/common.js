@@ -1,0 +1,40 @@
+
+// What all parts share: requests with the key, sizes, elements.
+const at = (id) => document.getElementById(id);
+let key = sessionStorage.getItem("key") || "";
+
+async function request(path, options = {}) {
+  const headers = { ...options.headers, ...(key ? { Authorization: "Bearer " + key } : {}) };
+  const response = await fetch(path, { ...options, headers });
+  const locked = response.status === 401;
+  if (at("login").hidden === locked) {
+    at("login").hidden = !locked;
+    if (locked) at("key").focus();
+  }
+  if (response.ok) return response;
+  let message = "HTTP " + response.status;
+  try { message = (await response.json()).error.message; } catch { /* Not of this server. */ }
+  throw new Error(message);
+}
+
+const post = (path, body) =>
+  request(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+
+const size = (bytes) =>
+  bytes >= 2 ** 30 ? (bytes / 2 ** 30).toFixed(2) + " GiB" : (bytes / 2 ** 20).toFixed(1) + " MiB";
+const percent = (part, all) => (all > 0 ? (100 * part / all).toFixed(1) + " %" : "–");
+
+function element(name, text, className) {
+  const made = document.createElement(name);
+  if (text !== undefined) made.textContent = text;
+  if (className) made.className = className;
+  return made;
+}
+
+at("login").onsubmit = (event) => {
+  event.preventDefault();
+  key = at("key").value;
+  sessionStorage.setItem("key", key);
+  refresh();
+  watch();
+};

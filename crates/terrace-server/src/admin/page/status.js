@@ -1,0 +1,78 @@
+
+// The server's counters and slots, once a second.
+function parse(text) {
+  const values = {};
+  for (const line of text.split("\n")) {
+    const match = /^terrace_([a-z_]+)(\{on="[^}]*\})? (\S+)$/.exec(line);
+    if (match) values[match[1] + (match[2] || "")] = Number(match[3]);
+  }
+  return values;
+}
+
+const rate = (now, then, count, seconds = "uptime_seconds") => {
+  if (!then) return "";
+  const time = now[seconds] - then[seconds];
+  return time > 0 ? ((now[count] - then[count]) / time).toFixed(1) : "0";
+};
+
+function factsOf(now, then) {
+  const facts = {
+    "epoch": now.epoch,
+    "generated tokens/s": rate(now, then, "generated_tokens_total"),
+    "prompt tokens/s in prefill": rate(now, then, "prompt_tokens_total", "prefill_seconds_total"),
+    "tokens generated": now.generated_tokens_total,
+    "prompt tokens": now.prompt_tokens_total,
+    "prompt tokens reused": now.prompt_tokens_reused_total,
+    "requests waiting": now.requests_waiting,
+  };
+  const uses = (now.store_hits_total || 0) + (now.store_misses_total || 0) + (now.store_joined_total || 0);
+  if (uses) {
+    Object.assign(facts, {
+      "weights found in RAM": percent(now.store_hits_total, uses),
+      "read from disk": size(now.store_read_bytes_total),
+      "waited for disk": now.store_stall_seconds_total.toFixed(1) + " s",
+    });
+  }
+  const [device, cpu] = [now['expert_pairs_total{on="device"}'], now['expert_pairs_total{on="cpu"}']];
+  if (device !== undefined) {
+    Object.assign(facts, {
+      "pairs computed on devices": percent(device, device + cpu),
+      "experts copied": now.hot_filled_total + " + " + now.hot_exchanged_total + " exchanged",
+    });
+  }
+  return facts;
+}
+
+let before = null;
+async function refresh() {
+  if (document.hidden) return;
+  try {
+    const models = await (await request("/v1/models")).json();
+    at("model").textContent = models.data[0].id;
+    const now = parse(await (await request("/metrics")).text());
+    at("facts").replaceChildren(...Object.entries(factsOf(now, before)).map(([name, value]) => {
+      const item = element("div");
+      item.append(element("dt", name), element("dd", value));
+      return item;
+    }));
+    before = now;
+    const slots = await (await request("/slots")).json();
+    at("slots").replaceChildren(...slots.map((slot) => {
+      const row = element("tr");
+      for (const value of [slot.id, slot.state, slot.held_tokens, slot.n_ctx, slot.prompt_tokens, slot.generated_tokens, slot.epoch ?? ""]) {
+        row.insertCell().textContent = value;
+      }
+      return row;
+    }));
+    state("up");
+  } catch (error) {
+    before = null;
+    state(error instanceof TypeError ? "the server does not answer" : error.message, true);
+  }
+}
+
+function state(text, lost = false) {
+  if (at("state").textContent !== text) at("state").textContent = text;
+  at("state").classList.toggle("lost", lost);
+}
+setInterval(refresh, 1000);
