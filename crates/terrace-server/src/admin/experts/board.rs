@@ -10,8 +10,9 @@ use terrace_engine::ExpertsSeen;
 use terrace_engine::serving::ServingStatus;
 use terrace_model::learn::Reported;
 
-/// Time for which values count as new: all clients together cause no more looks than one.
-const FRESH: Duration = Duration::from_millis(90);
+/// Time for which values are new enough for a stream: all streams together cause no more looks than
+/// one.
+pub const FRESH: Duration = Duration::from_millis(90);
 
 /// The experts of a model, for any number of clients.
 #[derive(Default)]
@@ -29,7 +30,8 @@ pub struct Change {
 /// Values of all experts, layer after layer.
 #[derive(Default)]
 pub struct Values {
-    /// The newest cursor. They grow, also from one run of the server to the next.
+    /// The newest cursor: milliseconds of Unix time, so they grow from one run of the server to the
+    /// next.
     pub cursor: u64,
     /// The first cursor of this run: an earlier one is another run's.
     first: u64,
@@ -76,13 +78,13 @@ pub struct LayerValues {
 }
 
 impl Board {
-    /// What changed after `since`, or everything; JSON.
+    /// What changed after `since`, or everything; JSON. The values may be as old as `most`.
     ///
     /// # Errors
     /// The server is shutting down.
-    pub fn event(&self, ready: &Ready, since: Option<u64>) -> Result<Change, ApiError> {
+    pub fn event(&self, ready: &Ready, since: Option<u64>, most: Duration) -> Result<Change, ApiError> {
         let mut values = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if values.at.is_none_or(|at| at.elapsed() >= FRESH) {
+        if values.at.is_none_or(|at| at.elapsed() >= most) {
             let (uses, seen) = ready.ask(|serving| (serving.uses().collect(), serving.experts()))?;
             values.update(uses, &seen);
             values.at = Some(Instant::now());
@@ -95,13 +97,10 @@ impl Board {
 impl Values {
     /// Takes over new values.
     pub fn update(&mut self, uses: Vec<LayerUsage>, seen: &ExpertsSeen) {
-        // At most ten a second: time is always ahead of cursors.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis());
-        if self.cursor == 0 {
-            self.first = u64::try_from(now).unwrap_or(0).max(1);
-            self.cursor = self.first;
-        } else {
-            self.cursor += 1;
+        self.cursor = u64::try_from(now).unwrap_or(0).max(self.cursor + 1);
+        if self.first == 0 {
+            self.first = self.cursor;
         }
         let layers: Vec<LayerValues> = seen
             .layers

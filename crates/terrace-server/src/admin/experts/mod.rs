@@ -5,6 +5,7 @@ mod text;
 
 pub use board::Board;
 
+use self::board::FRESH;
 use crate::app::{App, LoadedModel, Ready};
 use crate::error::ApiError;
 use axum::extract::State;
@@ -28,7 +29,7 @@ const RATES: std::ops::RangeInclusive<f64> = 0.1..=10.0;
 /// The cursor is no number, or the server is shutting down.
 pub async fn experts(LoadedModel(ready): LoadedModel, uri: Uri) -> Result<Response, ApiError> {
     let asked = Asked::parse(uri.query().unwrap_or_default())?;
-    let text = ready.board.event(&ready, asked.since)?.text;
+    let text = ready.board.event(&ready, asked.since, Duration::ZERO)?.text;
     Ok(([(header::CONTENT_TYPE, "application/json")], text.as_bytes().to_vec()).into_response())
 }
 
@@ -75,7 +76,7 @@ impl Watching {
             _ = self.timer.tick() => {}
             _ = self.ending.wait_for(|ending| *ending) => return None,
         }
-        let event = self.ready.board.event(&self.ready, self.since).ok()?;
+        let event = self.ready.board.event(&self.ready, self.since, FRESH).ok()?;
         self.since = Some(event.cursor);
         Some(Event::default().id(event.cursor.to_string()).data(event.text.as_ref()))
     }
