@@ -38,7 +38,7 @@ pub use memory::places::Home;
 pub use memory::weights::Weights;
 pub use observe::foretold::Foretold;
 pub use observe::observer::RoutingObserver;
-pub use observe::pieces::{PieceReport, Pieces};
+pub use observe::pieces::{PieceCounts, PieceReport, Pieces};
 pub use observe::places::ExpertPlace;
 pub use observe::trace::TraceRecorder;
 pub use observe::usage::{ExpertUsage, LayerUsage};

@@ -19,7 +19,9 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use terrace_backend::{ExpertUsage, Foretold, HotReport, HotTotals, Lanes, PieceReport, Weights};
+use terrace_backend::{
+    ExpertUsage, Foretold, HotReport, HotTotals, Lanes, PieceCounts, PieceReport, Weights,
+};
 use terrace_ggml::llama::{Batch, Context, ContextError, Model, Observer, TokenizeReason, Vocab};
 use terrace_host::pressure::Watcher;
 use terrace_model::ByteSize;
@@ -280,6 +282,11 @@ impl Engine {
     /// The totals of [`Engine::hot_experts`].
     pub fn hot_totals(&self) -> Option<HotTotals> {
         self.weights.as_ref()?.lanes().as_ref().map(Lanes::totals)
+    }
+
+    /// Counts of the pieces of graphs that Terrace computed since the load; zero in stock runs.
+    pub fn piece_counts(&self) -> PieceCounts {
+        self.weights.as_ref().map(|weights| weights.pieces().counts()).unwrap_or_default()
     }
 
     /// The pieces of graphs that devices computed without Terrace since the load: layers that they

@@ -36,6 +36,11 @@ struct Choice {
 unsafe impl Send for Choices {}
 
 impl Choices {
+    /// Forgets the last graph.
+    pub fn clear(&mut self) {
+        self.nodes.clear();
+    }
+
     /// Finds the graph's products with experts that do not run as nodes of Terrace's.
     pub fn find(&mut self, graph: &Graph<'_>, is_rewritten: impl Fn(usize) -> bool) {
         self.nodes.clear();

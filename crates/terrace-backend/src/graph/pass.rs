@@ -12,6 +12,8 @@ pub struct Pass {
     announced: bool,
     /// The end of the last piece, if that was computed.
     last: Option<End>,
+    /// Whether the current piece is the first of its pass.
+    new: bool,
     /// Whether no piece of the pass has needed weights from the store yet.
     fresh: bool,
 }
@@ -38,13 +40,19 @@ impl Pass {
         // A graph that was computed incompletely may start again anywhere.
         let announced = std::mem::take(&mut self.announced);
         let last = self.last.take().filter(|last| !announced && place.is_after(last.place));
-        self.fresh |= last.is_none();
+        self.new = last.is_none();
+        self.fresh |= self.new;
         last.filter(|last| !place.follows(last.place))
     }
 
     /// A piece was computed at `at`.
     pub fn end(&mut self, place: Place, at: Instant, layer: Option<LayerId>) {
         self.last = Some(End { place, at, layer });
+    }
+
+    /// Whether the current piece is the first of its pass.
+    pub const fn is_new(&self) -> bool {
+        self.new
     }
 
     /// Whether this is the first piece of the pass that needs weights from the store.

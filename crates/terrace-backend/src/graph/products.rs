@@ -101,6 +101,11 @@ impl Products {
         self.shared.input.reserve(groups * size_of::<Group>());
     }
 
+    /// Forgets the last graph.
+    pub fn clear(&mut self) {
+        self.nodes.clear();
+    }
+
     /// Number of products found.
     pub fn len(&self) -> usize {
         self.nodes.len()

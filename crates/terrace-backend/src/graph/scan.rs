@@ -288,6 +288,13 @@ impl Nodes {
         }
     }
 
+    /// Bytes of slots for matrices. Matrices and experts share the slots, which may shrink while a
+    /// graph runs: if a graph has both, half is left to the experts.
+    pub fn room_for_matrices(&self, store: &Store) -> u64 {
+        let slots = store.capacity().bytes();
+        if self.has_experts() { slots / 2 } else { slots }
+    }
+
     /// Whether the graph needs experts from the store.
     pub fn has_experts(&self) -> bool {
         !self.experts.is_empty() || self.fused.iter().any(|node| !node.fused.block.kept)

@@ -67,18 +67,19 @@ impl LayerSkips {
     /// # Errors
     /// [`BackendError::Unskippable`]; then nothing is skipped.
     pub fn find(&mut self, graph: &Graph<'_>, layers: &[u32]) -> Result<(), BackendError> {
-        self.forget();
+        self.clear();
         if layers.is_empty() {
             return Ok(());
         }
         let found = self.find_layers(graph, layers).and_then(|()| self.keep_what_others_need(graph));
         if found.is_err() {
-            self.forget();
+            self.clear();
         }
         found
     }
 
-    fn forget(&mut self) {
+    /// Forgets the last graph.
+    pub fn clear(&mut self) {
         self.skips.clear();
         self.inside.clear();
         self.written.clear();

@@ -26,6 +26,16 @@ pub struct Pieces {
     /// When Terrace's last piece was computed, and the layer of its last node.
     last: Option<(Instant, Option<LayerId>)>,
     totals: Vec<Total>,
+    counts: PieceCounts,
+}
+
+/// Counts of Terrace's own pieces since the load.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PieceCounts {
+    /// Pieces computed.
+    pub computed: u64,
+    /// Pieces of graphs that were new, and so had to be taken apart before.
+    pub scanned: u64,
 }
 
 /// The borders of a piece: the layers of the nodes before and after it.
@@ -75,12 +85,23 @@ impl Pieces {
         for name in others {
             index_of(name);
         }
-        Self { devices, homes, head, last: None, totals: Vec::new() }
+        Self { devices, homes, head, ..Self::default() }
     }
 
     /// Notes that one of Terrace's pieces was computed.
     pub(crate) fn ended(&mut self, at: Instant, layer: Option<LayerId>) {
         self.last = Some((at, layer));
+        self.counts.computed += 1;
+    }
+
+    /// Notes that a new piece was taken apart.
+    pub(crate) fn scanned(&mut self) {
+        self.counts.scanned += 1;
+    }
+
+    /// Counts of Terrace's own pieces.
+    pub const fn counts(&self) -> PieceCounts {
+        self.counts
     }
 
     /// Notes that logits are there, or that they are not waited for: Terrace's last piece was the

@@ -12,6 +12,7 @@ mod hot_lost;
 mod hot_prefill;
 mod hot_split;
 mod observers;
+mod pieces;
 mod reload;
 mod reload_budget;
 mod reload_devices;

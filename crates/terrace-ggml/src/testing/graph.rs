@@ -1,5 +1,6 @@
 //! Small graphs made by hand, for tests of code that takes graphs apart.
 
+use crate::raw::abi;
 use crate::tensor::{Graph, Place, Tensor};
 use llama_cpp_sys_2 as sys;
 use std::ffi::CString;
@@ -146,6 +147,12 @@ impl TestGraph {
         // SAFETY: a contiguous F32 vector in the context's memory, or at an address of the same
         // size set by `set_data`.
         unsafe { std::slice::from_raw_parts(tensor.data().cast::<f32>(), n) }.to_vec()
+    }
+
+    /// Gives the graph a number, as ggml's scheduler does; 0 means none.
+    pub fn set_uid(&mut self, number: u64) {
+        // SAFETY: the live graph, laid out as `abi` says (tests/abi.rs), which nothing borrows.
+        unsafe { (*self.graph.cast::<abi::Graph>()).uid = number };
     }
 
     /// The graph of all nodes so far.

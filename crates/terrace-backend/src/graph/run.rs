@@ -1,0 +1,122 @@
+//! Runs a piece in segments: provides the weights that its nodes need, and lets ggml's CPU backend
+//! compute.
+
+use super::piece::Piece;
+use crate::error::BackendError;
+use crate::hot::Lanes;
+use crate::memory::weights::Weights;
+use crate::moe::fused::BlockRun;
+use crate::moe::single::ExpertRun;
+use crate::observe::observer::RoutingObserver;
+use terrace_ggml::Graph;
+use terrace_ggml::backend::AbortCallback;
+use terrace_ggml::cpu::{CpuBackend, RunStatus};
+use terrace_store::{Computing, Store};
+
+/// A piece that is being computed, with the state that all pieces share.
+pub struct Run<'a> {
+    pub cpu: &'a mut CpuBackend,
+    pub abort: AbortCallback,
+    pub expert_run: &'a mut ExpertRun,
+    pub block_run: &'a mut BlockRun,
+    pub piece: &'a mut Piece,
+}
+
+impl Run<'_> {
+    /// Computes a piece that needs nothing from the store.
+    pub fn plain(&mut self, graph: &Graph<'_>) -> RunStatus {
+        let Piece { model, choices, .. } = &mut *self.piece;
+        if let Some(model) = model {
+            model.store().computing(Computing::Dense(None));
+            if let Some(usage) = &model.observer().usage {
+                choices.rewrite(graph, usage);
+            }
+        }
+        let status = self.cpu.run(graph, 0, graph.len());
+        choices.restore(graph);
+        if let Some(model) = model {
+            model.store().computed();
+        }
+        status
+    }
+
+    /// Computes a piece with weights from the store. `first` tells that it is the first such piece
+    /// of a pass.
+    pub fn managed(
+        &mut self,
+        graph: &Graph<'_>,
+        weights: &Weights,
+        first: bool,
+    ) -> Result<RunStatus, BackendError> {
+        let mut store = weights.store();
+        self.piece.nodes.rewrite(graph, &raw const *self.expert_run, &mut store);
+        self.expert_run.reset();
+        self.block_run.reset();
+        let mut observer = weights.observer();
+        if let Some(usage) = &observer.usage {
+            self.piece.choices.rewrite(graph, usage);
+        }
+        let mut lanes = weights.lanes();
+        if first {
+            store.next_token();
+            observer.pass();
+            if let Some(lanes) = lanes.as_mut() {
+                lanes.pass();
+            }
+        }
+        if let Some(lanes) = lanes.as_mut() {
+            lanes.bypass(&self.piece.nodes.bypassed);
+        }
+        let result = self.segments(graph, &mut store, &mut observer, lanes.as_mut());
+        store.computed();
+        weights.add_foretold(self.block_run.take_foretold());
+        self.piece.nodes.matrices.abandon(&mut store, graph);
+        self.expert_run.end(&mut store);
+        self.block_run.end(&mut store);
+        self.piece.nodes.restore(graph);
+        self.piece.choices.restore(graph);
+        if let (Some(lanes), Ok(RunStatus::Done)) = (lanes.as_mut(), &result) {
+            lanes.between(&mut store);
+        }
+        result
+    }
+
+    /// Runs nodes in segments, each ending before a node whose matrix has not arrived.
+    fn segments(
+        &mut self,
+        graph: &Graph<'_>,
+        store: &mut Store,
+        observer: &mut RoutingObserver,
+        mut lanes: Option<&mut Lanes>,
+    ) -> Result<RunStatus, BackendError> {
+        let nodes = &mut self.piece.nodes;
+        let mut from = 0;
+        while from < graph.len() {
+            store.computing(Computing::Dense(nodes.next_managed(from)));
+            let room = nodes.room_for_matrices(store);
+            nodes.matrices.ask_ahead(store, room)?;
+            let to = nodes.matrices.bind(store, graph)?;
+            let to = nodes.end_with_room(graph, store, from, to);
+            if to > from {
+                let stop = self.cpu.stop_flag();
+                if nodes.fused.is_empty() {
+                    self.expert_run.begin(store, observer, stop);
+                } else {
+                    self.block_run.begin(store, observer, lanes.as_deref_mut(), stop);
+                }
+                let status = self.cpu.run(graph, from, to);
+                self.expert_run.end(store);
+                self.block_run.end(store);
+                if status != RunStatus::Done {
+                    return Ok(status);
+                }
+                from = to;
+            }
+            if self.abort.requested() {
+                return Ok(RunStatus::Stopped);
+            }
+            nodes.matrices.release_before(store, graph, from);
+        }
+        Ok(RunStatus::Done)
+    }
+}
