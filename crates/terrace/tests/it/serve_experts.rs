@@ -117,8 +117,10 @@ fn uses_are_reported_as_by_the_original() {
         assert!(sum("experts") > used && sum("experts") % used == 0, "{layer}");
         assert_eq!(sum("hot_experts") + sum("cold_experts"), sum("experts"), "{layer}");
         assert_eq!(layer["cold_slots_total"], sum("cold_experts"), "{layer}");
-        assert!(layer["parallel_cold_lane_wall_time_per_call_us"].as_f64().unwrap() > 0.0, "{layer}");
     }
+    // A layer has no time of the CPU if all of its pairs had copies.
+    let cpu = |layer: &Value| layer["parallel_cold_lane_wall_time_per_call_us"].as_f64();
+    assert!(layers.iter().filter_map(cpu).any(|time| time > 0.0), "{full}");
     // `update` begins a window of counts alone.
     assert_eq!(mode(&server, "update").ok()["layers"], json!([]));
     assert_eq!(generate(&server).0, expected);
