@@ -213,6 +213,9 @@ impl Worker {
         self.unsaved = Some(Instant::now());
         self.unlearned.get_or_insert_with(Instant::now);
         self.show();
+        // Whoever has the answer may ask at once what it took.
+        self.shown.stale = true;
+        self.look(true);
         (sink, ended)
     }
 
