@@ -6,6 +6,7 @@
 use super::decided::Decided;
 use super::parts::HotCopies;
 use crate::model::class::{TensorClass, classify_all};
+use crate::model::experts::groups;
 use crate::model::selection::{Managed, Selection, is_matrix};
 use crate::model::working_set::is_row_table;
 use serde::Deserialize;
@@ -206,9 +207,11 @@ impl PlanFile {
             return Err(FileError::Layers { planned: self.layers.len(), layers: layers.len() + 1 });
         }
         let classes = classify_all(model);
+        let groups = groups(model, &classes);
         for layer in &self.layers {
             let Some(FileExperts { count, on_device, .. }) = layer.experts else { continue };
-            let experts = experts_of(model, &classes, layer.layer);
+            let group = groups.iter().find(|group| Some(group.layer.0) == layer.layer);
+            let experts = group.map_or(0, |group| group.experts);
             let layer = layer.layer.unwrap_or_default();
             if count != experts {
                 return Err(FileError::OtherExperts { layer, planned: count, experts });
@@ -280,11 +283,3 @@ impl PlanFile {
 
 /// The name of the tier of main memory.
 const RAM: &str = "ram";
-
-/// Number of experts of a layer; 0 for a dense one, and for the output head.
-fn experts_of(model: &ModelFile, classes: &[TensorClass], layer: Option<u32>) -> u32 {
-    let tensors = model.tensors.iter().zip(classes);
-    let experts = tensors
-        .filter(|&(tensor, &class)| class == TensorClass::Expert && tensor.layer().map(|id| id.0) == layer);
-    experts.map(|(tensor, _)| u32::try_from(tensor.shape.0[2]).unwrap_or(u32::MAX)).max().unwrap_or(0)
-}

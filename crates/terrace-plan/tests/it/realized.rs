@@ -142,6 +142,24 @@ fn edited_plans_are_followed_or_refused_by_name() {
     assert!(matches!(error, PlanError::NoDevice { .. }), "{error}");
 }
 
+/// A layer may have matrices of fewer experts beside those of all, if groups of experts share one.
+#[test]
+fn plans_of_layers_with_two_numbers_of_experts_are_followed() {
+    let mut model = models::qwen3_30b();
+    let up = model.tensors.iter().filter(|tensor| tensor.name.ends_with("ffn_up_exps.weight"));
+    let mut shared: Vec<_> = up.cloned().collect();
+    for tensor in &mut shared {
+        tensor.name = tensor.name.replace("_exps", "_chexps");
+        tensor.shape.0[2] /= 2;
+        tensor.extent.len /= 2;
+    }
+    model.tensors.extend(shared);
+    let machine = machine(ByteSize::gib(12));
+    let placed = plan(&model, &machine, &Wishes::default()).unwrap();
+    let followed = plan(&model, &machine, &file(&placed, |_| ())).unwrap();
+    assert_eq!(followed.managed, placed.managed);
+}
+
 /// A file of format version 1 gives the same plan for the same model and machine.
 #[test]
 fn plans_of_version_1_are_read() {
