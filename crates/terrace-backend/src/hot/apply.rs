@@ -98,18 +98,7 @@ impl Lanes {
             }
             let (now, later) = rest.split_at(count);
             rest = later;
-            // Lanes may have been given up meanwhile.
-            let there = now.iter().filter(|exchange| self.layers[exchange.layer].problem.is_none());
-            let now: Vec<Exchange> = there.copied().collect();
-            for exchange in &now {
-                self.cache.apply(*exchange);
-            }
-            if let Err(error) = self.bring(&now, store) {
-                for exchange in &now {
-                    self.cache.vacate(exchange.layer, exchange.slot);
-                }
-                return Err(error);
-            }
+            let now = self.bring_planned(now, store)?;
             let kept = now.iter().map(|exchange| exchange.layer);
             layers.extend(kept.filter(|&layer| self.layers[layer].problem.is_none()));
         }

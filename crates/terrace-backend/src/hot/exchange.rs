@@ -41,18 +41,7 @@ impl Lanes {
             let largest = self.bytes_of(first.layer).max(1);
             let count = usize::try_from(FILL / largest).unwrap_or(1).clamp(1, rest.len());
             let (now, later) = rest.split_at(count);
-            // Lanes may have been given up meanwhile.
-            let there = now.iter().filter(|exchange| self.layers[exchange.layer].problem.is_none());
-            let now: Vec<Exchange> = there.copied().collect();
-            for exchange in &now {
-                self.cache.apply(*exchange);
-            }
-            if let Err(error) = self.bring(&now, store) {
-                for exchange in &now {
-                    self.cache.vacate(exchange.layer, exchange.slot);
-                }
-                return Err(error);
-            }
+            let now = self.bring_planned(now, store)?;
             done += now.iter().map(|exchange| self.bytes_of(exchange.layer)).sum::<u64>();
             rest = later;
             if progress(ByteSize(done)).is_break() {
@@ -88,9 +77,6 @@ impl Lanes {
             // The model works without the copies; if the read keeps failing, a demand will report
             // it.
             tracing::warn!("expert copies are not exchanged: {error}");
-            for exchange in &exchanges {
-                self.cache.vacate(exchange.layer, exchange.slot);
-            }
         }
         self.bringer.exchanges = exchanges;
     }
@@ -111,9 +97,32 @@ impl Lanes {
         bundle(&self.layers[layer].shapes).bytes()
     }
 
-    /// Copies experts into their slots. A lane that fails is given up.
-    pub(super) fn bring(&mut self, exchanges: &[Exchange], store: &mut Store) -> Result<(), BackendError> {
-        let total = self.stage(exchanges, store)?;
+    /// Gives slots to planned experts and copies them there, but for those of lanes that have been
+    /// given up meanwhile. Returns the others.
+    pub(super) fn bring_planned(
+        &mut self,
+        planned: &[Exchange],
+        store: &mut Store,
+    ) -> Result<Vec<Exchange>, BackendError> {
+        let there = planned.iter().filter(|exchange| self.layers[exchange.layer].problem.is_none());
+        let there: Vec<Exchange> = there.copied().collect();
+        for exchange in &there {
+            self.cache.apply(*exchange);
+        }
+        self.bring(&there, store)?;
+        Ok(there)
+    }
+
+    /// Copies experts into the slots that they were given. A lane that fails is given up. If an
+    /// expert cannot be read, all of these slots are empty.
+    fn bring(&mut self, exchanges: &[Exchange], store: &mut Store) -> Result<(), BackendError> {
+        let staged = self.stage(exchanges, store);
+        if staged.is_err() {
+            for exchange in exchanges {
+                self.cache.vacate(exchange.layer, exchange.slot);
+            }
+        }
+        let total = staged?;
         let Self { lanes, layers, bringer, .. } = self;
         let started = Instant::now();
         let mut at = 0;

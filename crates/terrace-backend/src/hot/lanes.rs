@@ -61,6 +61,16 @@ pub(super) struct Counts {
     pub(super) bypassed: u64,
 }
 
+impl Counts {
+    /// The lane's pairs and those of the CPU, of prefills if `sweep`.
+    pub(super) const fn sides(&mut self, sweep: bool) -> (&mut u64, &mut u64) {
+        match sweep {
+            true => (&mut self.prefill_hot, &mut self.bypassed),
+            false => (&mut self.hot, &mut self.cold),
+        }
+    }
+}
+
 /// All lanes of a model.
 pub struct Lanes {
     pub(super) lanes: Vec<Box<dyn Lane>>,

@@ -65,11 +65,7 @@ impl Lanes {
                 self.choose_of_token(index, routing)
             }
         };
-        let counts = &mut self.layers[index].counts;
-        let (there, here) = match self.node.sweep {
-            true => (&mut counts.prefill_hot, &mut counts.bypassed),
-            false => (&mut counts.hot, &mut counts.cold),
-        };
+        let (there, here) = self.layers[index].counts.sides(self.node.sweep);
         *there += hot as u64;
         *here += (routing.pairs() - hot) as u64;
         if self.layers[index].adopted.is_some() {
@@ -208,11 +204,7 @@ impl Lanes {
             Ok(job) => job,
             Err(error) => {
                 let (pairs, lane) = (outputs.len() as u64, layer.lane);
-                let counts = &mut layer.counts;
-                let (there, here) = match self.node.sweep {
-                    true => (&mut counts.prefill_hot, &mut counts.bypassed),
-                    false => (&mut counts.hot, &mut counts.cold),
-                };
+                let (there, here) = layer.counts.sides(self.node.sweep);
                 *there -= pairs;
                 *here += pairs;
                 self.joined(&Ended { index, pairs: 0, computed: None }, asked, store);

@@ -34,7 +34,6 @@ impl Window {
         usage: &ExpertUsage,
         seen: &ExpertsSeen,
     ) -> LearnFile {
-        let most = |of: fn(&LayerShape) -> u32| shapes.iter().map(of).max();
         let layer = |(index, used): (usize, LayerUsage)| {
             let mut layer = counted(&since(used, self.usage.get(index)));
             if self.mode == Reported::Full {
@@ -46,13 +45,7 @@ impl Window {
             Reported::Off => Vec::new(),
             _ => usage.layers().enumerate().map(layer).filter(|layer| !layer.experts.is_empty()).collect(),
         };
-        LearnFile {
-            mode: self.mode,
-            model: Some(model.to_owned()),
-            experts: most(|shape| shape.experts),
-            used: most(|shape| shape.used),
-            layers,
-        }
+        LearnFile { mode: self.mode, layers, ..LearnFile::default() }.of_model(model, shapes)
     }
 
     fn add_times(&self, layer: &mut LearnLayer, seen: &ExpertsSeen) {

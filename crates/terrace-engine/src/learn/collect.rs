@@ -15,7 +15,6 @@ impl Engine {
     /// see [`Engine::uncounted_layers`].
     pub fn learned(&self, reported: Reported) -> Option<LearnFile> {
         let usage = self.expert_usage()?;
-        let most = |of: fn(&terrace_model::learn::LayerShape) -> u32| self.shapes().iter().map(of).max();
         let (stats, hot) = (self.layer_stats(), self.hot_experts().unwrap_or_default());
         let layer = |used: LayerUsage| {
             let mut layer = counted(&used);
@@ -25,13 +24,9 @@ impl Engine {
             layer.times = times(&layer, stats, lane);
             layer
         };
-        Some(LearnFile {
-            mode: reported,
-            model: Some(self.identity().name.clone()),
-            experts: most(|shape| shape.experts),
-            used: most(|shape| shape.used),
-            layers: usage.layers().filter(|layer| layer.calls > 0).map(layer).collect(),
-        })
+        let layers = usage.layers().filter(|layer| layer.calls > 0).map(layer).collect();
+        let file = LearnFile { mode: reported, layers, ..LearnFile::default() };
+        Some(file.of_model(&self.identity().name, self.shapes()))
     }
 
     /// Layers with experts whose uses are not counted, ascending: a device computes all of their

@@ -39,11 +39,8 @@ pub fn check(path: &Path, file: &LearnFile, model: &ModelFile) -> Result<(), Eng
 }
 
 /// Notes in a learn file which model it is of.
-pub fn name(file: &mut LearnFile, model: &ModelFile) {
-    let shapes = shapes(model);
-    file.model = Some(ModelIdentity::of(model).name);
-    file.experts = shapes.iter().map(|shape| shape.experts).max();
-    file.used = shapes.iter().map(|shape| shape.used).max();
+pub fn named(file: LearnFile, model: &ModelFile) -> LearnFile {
+    file.of_model(&ModelIdentity::of(model).name, &shapes(model))
 }
 
 /// Writes statistics of a model as Terrace keeps them, with the uses of a learn file that fits it.

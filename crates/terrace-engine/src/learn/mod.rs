@@ -4,7 +4,7 @@ pub(crate) mod collect;
 mod file;
 mod warm_up;
 
-pub use file::{LearnFiles, LearnOutput, check, name, read, write, write_statistics};
+pub use file::{LearnFiles, LearnOutput, check, named, read, write, write_statistics};
 
 use terrace_model::ModelFile;
 use terrace_model::learn::LayerShape;

@@ -7,12 +7,12 @@
 use crate::reloading;
 use crate::reloading::{dir, load, write};
 use std::path::Path;
-use terrace_backend::{HotReport, HotUpdate};
-use terrace_engine::options::{ComputeOptions, ContextOptions, DeviceOptions, HotOptions, PlacementOptions};
+use terrace_backend::HotReport;
+use terrace_engine::options::{ComputeOptions, ContextOptions, PlacementOptions};
 use terrace_engine::{Engine, Mode, Options};
 use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
-use terrace_plan::{Budget, ByDevice, HotSize, Manage};
+use terrace_plan::{Budget, Manage};
 use terrace_testkit::rpc::RpcServer;
 use terrace_testkit::{Arch, Spec, WeightType};
 
@@ -54,20 +54,8 @@ fn slots(model: &Path, count: u64) -> ByteSize {
 }
 
 fn with_device(model: &Path, server: &RpcServer, count: u64) -> Options {
-    Options {
-        devices: DeviceOptions {
-            rpc: vec![server.endpoint().to_owned()],
-            layers: Some(0),
-            ..options(model).devices
-        },
-        hot: HotOptions {
-            cache: ByDevice::all(HotSize::Bytes(slots(model, count))),
-            update: HotUpdate::Bytes(ByteSize::mib(4)),
-            always: true,
-            ..options(model).hot
-        },
-        ..options(model)
-    }
+    let server = std::slice::from_ref(server);
+    reloading::copies(options(model), server, slots(model, count), ByteSize::mib(4))
 }
 
 fn check(spec: &Spec) -> HotReport {

@@ -16,21 +16,7 @@ use terrace_testkit::{Arch, Spec, WeightType};
 
 /// Everything in RAM, with room for a few experts of each layer on the servers' devices.
 fn with_copies(model: &Path, servers: &[RpcServer], manage: Manage, bytes: ByteSize) -> Options {
-    let plain = reloading::options(model, manage);
-    Options {
-        devices: DeviceOptions {
-            rpc: servers.iter().map(|server| server.endpoint().to_owned()).collect(),
-            layers: Some(0),
-            ..plain.devices
-        },
-        hot: HotOptions {
-            cache: ByDevice::all(HotSize::Bytes(bytes)),
-            update: HotUpdate::Bytes(ByteSize::mib(4)),
-            always: true,
-            ..plain.hot
-        },
-        ..plain
-    }
+    reloading::copies(reloading::options(model, manage), servers, bytes, ByteSize::mib(4))
 }
 
 /// Memory for about `count` experts of each layer.

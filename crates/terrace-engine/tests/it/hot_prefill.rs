@@ -7,12 +7,12 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use terrace_backend::{HotTotals, HotUpdate};
-use terrace_engine::options::{DeviceOptions, HotOptions};
+use terrace_backend::HotTotals;
+use terrace_engine::options::HotOptions;
 use terrace_engine::{Engine, Options, StopReason};
 use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
-use terrace_plan::{ByDevice, HotSize, Manage};
+use terrace_plan::Manage;
 use terrace_testkit::rpc::RpcServer;
 use terrace_testkit::{Arch, Spec, WeightType};
 
@@ -22,21 +22,7 @@ const TEXT: &str = "The water goes down from one terrace to the next, and the ri
 
 /// Copies within `bytes` of the servers' devices.
 fn with_copies(model: &Path, servers: &[RpcServer], manage: Manage, bytes: ByteSize) -> Options {
-    let plain = reloading::options(model, manage);
-    Options {
-        devices: DeviceOptions {
-            rpc: servers.iter().map(|server| server.endpoint().to_owned()).collect(),
-            layers: Some(0),
-            ..plain.devices
-        },
-        hot: HotOptions {
-            cache: ByDevice::all(HotSize::Bytes(bytes)),
-            update: HotUpdate::Bytes(ByteSize::mib(16)),
-            always: true,
-            ..plain.hot
-        },
-        ..plain
-    }
+    reloading::copies(reloading::options(model, manage), servers, bytes, ByteSize::mib(16))
 }
 
 fn plain(model: &Path) -> Engine {

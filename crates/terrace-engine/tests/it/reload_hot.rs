@@ -4,30 +4,16 @@
 use crate::reloading;
 use crate::reloading::{dir, from_file, load, original, trace, with, write};
 use std::path::Path;
-use terrace_backend::HotUpdate;
-use terrace_engine::options::{DeviceOptions, HotOptions};
 use terrace_engine::{Engine, Options, Replacement};
 use terrace_ggml::devices::devices;
 use terrace_model::ByteSize;
-use terrace_plan::{ByDevice, HotSize, Manage};
+use terrace_plan::Manage;
 use terrace_testkit::rpc::RpcServer;
 use terrace_testkit::{Arch, Spec, WeightType};
 
 fn options(model: &Path, server: &RpcServer) -> Options {
-    Options {
-        devices: DeviceOptions {
-            rpc: vec![server.endpoint().to_owned()],
-            layers: Some(0),
-            ..reloading::options(model, Manage::Experts).devices
-        },
-        hot: HotOptions {
-            cache: ByDevice::all(HotSize::Bytes(ByteSize::mib(4))),
-            update: HotUpdate::Bytes(ByteSize::mib(1)),
-            always: true,
-            ..reloading::options(model, Manage::Experts).hot
-        },
-        ..reloading::options(model, Manage::Experts)
-    }
+    let (plain, server) = (reloading::options(model, Manage::Experts), std::slice::from_ref(server));
+    reloading::copies(plain, server, ByteSize::mib(4), ByteSize::mib(1))
 }
 
 /// The trace of the file without devices.

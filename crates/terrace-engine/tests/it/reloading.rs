@@ -52,20 +52,27 @@ pub fn servers(count: usize, memory: ByteSize) -> Vec<RpcServer> {
 /// All experts streamed, with room for copies on the servers' devices. Several devices each have a
 /// slice.
 pub fn with_copies(model: &Path, servers: &[RpcServer]) -> Options {
+    let plain = options(model, Manage::Experts);
+    let copied = copies(plain, servers, ByteSize::mib(24), ByteSize::mib(16));
+    Options { hot: HotOptions { split: servers.len() > 1, ..copied.hot }, ..copied }
+}
+
+/// The options of a run with no layers on the servers' devices, but copies of `size` in all, of which
+/// `update` is exchanged per token. Lanes are used whether or not they pay.
+pub fn copies(plain: Options, servers: &[RpcServer], size: ByteSize, update: ByteSize) -> Options {
     Options {
         devices: DeviceOptions {
             rpc: servers.iter().map(|server| server.endpoint().to_owned()).collect(),
             layers: Some(0),
-            ..options(model, Manage::Experts).devices
+            ..plain.devices
         },
         hot: HotOptions {
-            cache: ByDevice::all(HotSize::Bytes(ByteSize::mib(24))),
-            update: HotUpdate::Bytes(ByteSize::mib(16)),
-            split: servers.len() > 1,
+            cache: ByDevice::all(HotSize::Bytes(size)),
+            update: HotUpdate::Bytes(update),
             always: true,
-            ..options(model, Manage::Experts).hot
+            ..plain.hot
         },
-        ..options(model, Manage::Experts)
+        ..plain
     }
 }
 

@@ -131,6 +131,14 @@ pub struct LayerShape {
 }
 
 impl LearnFile {
+    /// Notes which model the file is of: its name and its layers.
+    #[must_use]
+    pub fn of_model(mut self, model: &str, shapes: &[LayerShape]) -> Self {
+        self.model = Some(model.to_owned());
+        [self.experts, self.used] = largest(shapes);
+        self
+    }
+
     /// Checks that the file can be of a model with this name and these layers.
     ///
     /// # Errors
@@ -139,12 +147,10 @@ impl LearnFile {
         if let Some(name) = self.model.as_deref().filter(|name| *name != model) {
             return Err(Misfit::Model { file: name.into(), model: model.into() });
         }
-        let most = |of: fn(&LayerShape) -> u32| shapes.iter().map(of).max().unwrap_or(0);
-        let counts = [
-            ("experts per layer", self.experts, most(|shape| shape.experts)),
-            ("experts per token", self.used, most(|shape| shape.used)),
-        ];
+        let [experts, used] = largest(shapes);
+        let counts = [("experts per layer", self.experts, experts), ("experts per token", self.used, used)];
         for (what, file, model) in counts {
+            let model = model.unwrap_or(0);
             if let Some(file) = file.filter(|file| *file != model) {
                 return Err(Misfit::Count { what, file, model });
             }
@@ -240,6 +246,12 @@ pub enum Misfit {
         /// Number of experts in that layer.
         experts: u32,
     },
+}
+
+/// The largest numbers of experts per layer and per token; `None` without layers.
+fn largest(shapes: &[LayerShape]) -> [Option<u32>; 2] {
+    let largest = |of: fn(&LayerShape) -> u32| shapes.iter().map(of).max();
+    [largest(|shape| shape.experts), largest(|shape| shape.used)]
 }
 
 /// Text of a file, fit for an error of one line.

@@ -2,11 +2,16 @@
 // A chat with the model.
 let talk = [], running = null;
 
-function line(kind, text) {
+// Changes the talk, which stays at its end if it is there.
+function change(what) {
   const box = at("talk"), atEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 40;
-  const p = element("p", text, kind);
-  box.append(p);
+  what(box);
   if (atEnd) box.scrollTop = box.scrollHeight;
+}
+
+function line(kind, text) {
+  const p = element("p", text, kind);
+  change((box) => box.append(p));
   return p;
 }
 
@@ -19,22 +24,12 @@ async function answer() {
       method: "POST", signal: mine.signal, headers: { "Content-Type": "application/json" },
       body: JSON.stringify({ messages: turns, stream: true }),
     });
-    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-    let rest = "";
-    for (;;) {
-      const { done, value } = await reader.read();
-      if (done) break;
-      const lines = (rest + value).split("\n");
-      rest = lines.pop();
-      for (const data of lines.filter((l) => l.startsWith("data: ")).map((l) => l.slice(6))) {
-        if (data === "[DONE]") continue;
-        const event = JSON.parse(data);
-        if (event.error) throw new Error(event.error.message);
-        text += event.choices[0]?.delta?.content || "";
-        const box = at("talk"), atEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 40;
-        p.textContent = text;
-        if (atEnd) box.scrollTop = box.scrollHeight;
-      }
+    for await (const data of events(response)) {
+      if (data === "[DONE]") continue;
+      const event = JSON.parse(data);
+      if (event.error) throw new Error(event.error.message);
+      text += event.choices[0]?.delta?.content || "";
+      change(() => { p.textContent = text; });
     }
   } catch (error) {
     if (error.name !== "AbortError" && turns === talk) { failed = true; line("error", error.message); }

@@ -17,6 +17,19 @@ async function request(path, options = {}) {
   throw new Error(message);
 }
 
+// The data of server-sent events, one line each, as they come.
+async function* events(response) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    const lines = (rest + value).split("\n");
+    rest = lines.pop();
+    for (const line of lines) if (line.startsWith("data:")) yield line.slice(5).trim();
+  }
+}
+
 const post = (path, body) =>
   request(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
 

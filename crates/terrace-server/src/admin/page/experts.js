@@ -10,15 +10,7 @@ async function watch() {
     try {
       const since = cursor === null ? "" : "?since=" + cursor;
       const response = await request("/v1/experts/stream" + since, { signal: mine.signal });
-      const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-      let rest = "";
-      for (;;) {
-        const { done, value } = await reader.read();
-        if (done) break;
-        const lines = (rest + value).split("\n");
-        rest = lines.pop();
-        for (const line of lines) if (line.startsWith("data:")) take(JSON.parse(line.slice(5)));
-      }
+      for await (const data of events(response)) take(JSON.parse(data));
     } catch {
       if (mine.signal.aborted) return;
     }

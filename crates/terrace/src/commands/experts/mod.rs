@@ -85,7 +85,7 @@ fn convert(args: &ConvertArgs) -> Result<(), CliError> {
     };
     if let Some(model) = &model {
         files::check(&args.file, &file, model)?;
-        files::name(&mut file, model);
+        file = files::named(file, model);
     }
     match (args.to, model) {
         (Format::Statistics, Some(model)) => files::write_statistics(&args.out, &model, &file)?,
