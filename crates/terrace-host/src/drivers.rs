@@ -16,9 +16,9 @@ pub struct FaultyDriver {
 /// All that are known. A driver takes the process along when it crashes, so nothing finds out about
 /// them while Terrace runs.
 const FAULTY: [FaultyDriver; 1] = [FaultyDriver {
-    name: "llvmpipe of Mesa 22",
-    fault: "crashes in graphs of 32 tokens and more",
-    remedy: "use Mesa 25, or set LP_NATIVE_VECTOR_WIDTH=128",
+    name: "llvmpipe with LLVM 15 or older",
+    fault: "crashes in graphs of 32 tokens and more if it is that of Mesa 22",
+    remedy: "set LP_NATIVE_VECTOR_WIDTH=128, or use a Mesa that is built with a newer LLVM",
     matches: old_llvmpipe,
 }];
 
@@ -27,8 +27,9 @@ pub fn faulty_driver(description: &str) -> Option<&'static FaultyDriver> {
     FAULTY.iter().find(|driver| (driver.matches)(description))
 }
 
-/// `llvmpipe (LLVM 15.0.6, 256 bits)`: Mesa 22 is built with LLVM 15 at most. With vectors of 128
-/// bits it does not crash.
+/// `llvmpipe (LLVM 15.0.6, 256 bits)`: Mesa 22 is built with LLVM 15 at most. ggml does not report the
+/// version of Mesa, and newer ones may be built with LLVM 15 as well (Debian's backports are). With
+/// vectors of 128 bits it does not crash.
 fn old_llvmpipe(description: &str) -> bool {
     let Some((version, rest)) =
         description.strip_prefix("llvmpipe (LLVM ").and_then(|rest| rest.split_once('.'))
@@ -46,7 +47,7 @@ mod tests {
     fn faulty_drivers_are_known_by_their_devices() {
         for faulty in ["llvmpipe (LLVM 15.0.6, 256 bits)", "llvmpipe (LLVM 14.0.0, 512 bits)"] {
             let driver = faulty_driver(faulty).unwrap();
-            assert_eq!(driver.name, "llvmpipe of Mesa 22", "{faulty}");
+            assert_eq!(driver.name, "llvmpipe with LLVM 15 or older", "{faulty}");
         }
         for fine in [
             "",
