@@ -29,8 +29,8 @@ mod sync;
 pub use device::{LoadScope, Terrace};
 pub use error::BackendError;
 pub use hot::{
-    Applied, CountedUses, HotLayerReport, HotReport, HotTotals, HotUpdate, LaneLayer, LanePlan, LaneWork,
-    Lanes,
+    Applied, CountedUses, HotLayerReport, HotReport, HotTotals, HotUpdate, LaneLayer, LanePlan, LaneTally,
+    LaneWork, Lanes,
 };
 pub use layout::{Cut, Layout, ManagedTensor};
 pub use memory::file_map::FileMaps;

@@ -1,5 +1,6 @@
 //! The result of a generation: its tokens, why it ended, and how long it took.
 
+use crate::experts::ExpertsUsed;
 use serde::Serialize;
 use terrace_store::StoreStats;
 
@@ -60,6 +61,9 @@ pub struct Answer {
     /// Store counters from the first token to the last. `None` in stock runs, and where other jobs
     /// are answered at the same time.
     pub decode: Option<StoreStats>,
+    /// What was done with experts meanwhile. `None` outside of a server, for models without experts,
+    /// and where nothing is to be reported.
+    pub experts: Option<ExpertsUsed>,
 }
 
 impl Answer {
@@ -76,6 +80,7 @@ impl Answer {
             queued_ms,
             epochs: (epoch, epoch),
             decode: None,
+            experts: None,
         }
     }
 }

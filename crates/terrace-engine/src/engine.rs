@@ -26,7 +26,7 @@ use terrace_ggml::llama::{Batch, Context, ContextError, Model, Observer, Tokeniz
 use terrace_host::pressure::Watcher;
 use terrace_model::ByteSize;
 use terrace_model::identity::ModelIdentity;
-use terrace_model::learn::LayerShape;
+use terrace_model::learn::{LayerShape, Reported};
 use terrace_store::{LayerStats, StoreStats};
 
 /// A loaded model with a context.
@@ -57,6 +57,8 @@ pub struct Engine {
     usage: Option<Arc<ExpertUsage>>,
     shapes: Vec<LayerShape>,
     learn: Option<LearnOutput>,
+    /// What is reported of experts at first.
+    reported: Reported,
 }
 
 /// The parts that a reload changes.
@@ -108,7 +110,12 @@ impl Engine {
             usage: parts.usage,
             shapes: shapes(&parts.file),
             learn: parts.learn.output,
+            reported: options.record.reported,
         };
+        // Where nothing is to be reported, nothing is exchanged; a server may change that.
+        if this.reported == Reported::Off {
+            this.exchange_between_tokens(false);
+        }
         if let Some(skip) = parts.layer_skip {
             this.skip_layers(&skip.skip)?;
             if !skip.skip.is_empty() {
@@ -342,6 +349,11 @@ impl Engine {
     /// The layers with experts.
     pub(crate) fn shapes(&self) -> &[LayerShape] {
         &self.shapes
+    }
+
+    /// What is reported of experts at first.
+    pub(crate) const fn reported(&self) -> Reported {
+        self.reported
     }
 
     pub(crate) fn learn_output(&self) -> Option<&LearnOutput> {

@@ -204,6 +204,7 @@ impl Generation {
             queued_ms: ms(self.submitted, self.begun),
             epochs: self.epochs.unwrap_or((epoch, epoch)),
             decode: None,
+            experts: None,
         }
     }
 }

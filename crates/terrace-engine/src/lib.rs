@@ -38,7 +38,7 @@ pub use answer::{Answer, StopReason, Timings};
 pub use chat::{ChatTemplate, ChatTemplateError, Message, SpecialTokens, enter_chat_worker};
 pub use engine::Engine;
 pub use error::EngineError;
-pub use experts::{ApplyError, ApplyOutcome, ExpertsSeen, LayerSeen};
+pub use experts::{ApplyError, ApplyOutcome, ExpertsSeen, ExpertsUsed, LayerSeen};
 pub use file_error::{FileError, FileRole};
 pub use layer_skip::{LayerSkip, Measured};
 pub use load::{HeaderModel, HotDevice, HotPlan, LoadProgress, measured_contexts, wishes_of};

@@ -125,6 +125,12 @@ impl HotCache {
         }
     }
 
+    /// Number of layers in which an exchange that pays was left out by the last call of
+    /// [`HotCache::exchanges`], because its bytes were not granted.
+    pub fn left_out(&self) -> u64 {
+        self.best.iter().flatten().count() as u64
+    }
+
     /// Applies an exchange.
     pub fn apply(&mut self, exchange: Exchange) {
         let Exchange { layer, slot, expert, instead_of } = exchange;

@@ -145,9 +145,13 @@ impl Lanes {
         for (lane, error) in &failed {
             self.fail(*lane, error);
         }
-        for exchange in exchanges.iter().filter(|exchange| self.layers[exchange.layer].problem.is_none()) {
+        for exchange in exchanges {
             let bytes = self.bytes_of(exchange.layer);
+            if self.layers[exchange.layer].problem.is_some() {
+                continue;
+            }
             let counts = &mut self.bringer.counts;
+            self.layers[exchange.layer].changed = counts.filled + counts.exchanged + 1;
             if exchange.instead_of.is_some() {
                 counts.exchanged += 1;
                 counts.exchanged_bytes += bytes;

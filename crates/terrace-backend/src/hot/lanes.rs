@@ -6,6 +6,7 @@ use super::cache::HotCache;
 use super::lane::Lane;
 use super::node::Node;
 use super::recipe::recipe_of;
+use super::tally::LaneTally;
 use super::work::LaneWork;
 use super::worth::Worth;
 use crate::block::Block;
@@ -47,6 +48,9 @@ pub(super) struct HotLayer {
     pub(super) counts: Counts,
     pub(super) work: LaneWork,
     pub(super) worth: Worth,
+    pub(super) tally: LaneTally,
+    /// Number of copies made for all layers when the last one of this layer was; 0 before the first.
+    pub(super) changed: u64,
     /// Index of its estimates for prompts, which layers of the same shape on a lane share.
     pub(super) balance: usize,
 }

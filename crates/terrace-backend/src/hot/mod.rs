@@ -23,6 +23,7 @@ mod scores;
 mod sliced;
 mod slices;
 mod start;
+mod tally;
 mod work;
 mod worth;
 
@@ -32,4 +33,5 @@ pub use lanes::Lanes;
 pub use node::PairRows;
 pub use report::{HotLayerReport, HotReport, HotTotals};
 pub use start::{LaneLayer, LanePlan};
+pub use tally::LaneTally;
 pub use work::LaneWork;

@@ -7,7 +7,7 @@ use super::work::Ended;
 use crate::error::BackendError;
 use crate::routing::Routing;
 use std::ffi::c_void;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use terrace_ggml::Tensor;
 use terrace_store::{Store, Use};
 
@@ -57,7 +57,8 @@ impl Lanes {
         self.node.sweep = routing.how() == Use::Sweep;
         self.node.taken.clear();
         self.node.taken.resize(routing.touched().len(), false);
-        let hot = match (self.layers[index].adopted.is_some(), self.node.sweep) {
+        let works = self.layers[index].adopted.is_some();
+        let hot = match (works, self.node.sweep) {
             (false, _) => 0,
             (true, true) => self.choose_of_prompt(index, routing),
             (true, false) => {
@@ -68,7 +69,10 @@ impl Lanes {
         let (there, here) = self.layers[index].counts.sides(self.node.sweep);
         *there += hot as u64;
         *here += (routing.pairs() - hot) as u64;
-        if self.layers[index].adopted.is_some() {
+        let has = |expert: &u32| self.cache.slot_of(index, *expert).is_some();
+        let has = hot > 0 || routing.touched().iter().any(has);
+        self.layers[index].tally.begin(hot, routing.pairs() - hot, works, has);
+        if works {
             self.node.measured = Some((index, routing.pairs() - hot, Instant::now()));
         }
         if hot > 0 {
@@ -195,7 +199,7 @@ impl Lanes {
         stride: usize,
         store: &mut Store,
     ) -> Result<(), BackendError> {
-        self.note_cpu();
+        let cpu = self.note_cpu();
         let Some(index) = self.node.busy.take() else { return Ok(()) };
         let outputs = &self.node.outputs;
         let layer = &mut self.layers[index];
@@ -207,6 +211,7 @@ impl Lanes {
                 let (there, here) = layer.counts.sides(self.node.sweep);
                 *there -= pairs;
                 *here += pairs;
+                layer.tally.failed += 1;
                 self.joined(&Ended { index, pairs: 0, computed: None }, asked, store);
                 self.fail(lane, &error);
                 return Err(error.into());
@@ -229,18 +234,22 @@ impl Lanes {
             }
             false => layer.worth.returned(job.took),
         }
-        self.joined(&ended, asked, store);
+        layer.tally.round_trips += job.took;
+        let waited = self.joined(&ended, asked, store);
+        self.layers[index].tally.together += cpu + waited;
         Ok(())
     }
 
-    /// Notes how long the CPU took for its pairs.
-    fn note_cpu(&mut self) {
-        let Some((index, pairs, begin)) = self.node.measured.take() else { return };
-        let layer = &mut self.layers[index];
+    /// Notes how long the CPU took for its pairs, and returns it.
+    fn note_cpu(&mut self) -> Duration {
+        let Some((index, pairs, begin)) = self.node.measured.take() else { return Duration::ZERO };
+        let (layer, took) = (&mut self.layers[index], begin.elapsed());
         match self.node.sweep {
-            true => self.balances[layer.balance].2.computed(pairs, begin.elapsed()),
-            false => layer.worth.computed(pairs, begin.elapsed()),
+            true => self.balances[layer.balance].2.computed(pairs, took),
+            false => layer.worth.computed(pairs, took),
         }
+        layer.tally.cpu += took;
+        took
     }
 
     /// Ends a run, perhaps within a node.

@@ -1,6 +1,7 @@
 //! Reports the contents and totals of lanes, for people and programs.
 
 use super::lanes::Lanes;
+use super::tally::LaneTally;
 use super::work::LaneWork;
 use std::time::Duration;
 use terrace_model::ByteSize;
@@ -41,6 +42,9 @@ pub struct HotTotals {
     pub exchanged_bytes: ByteSize,
     /// Bytes, of all of these, that were not in RAM and had to be read.
     pub read_bytes: ByteSize,
+    /// Layers in which an expert is used so much more than one with a copy that an exchange would
+    /// pay, but waits for its bytes to be granted.
+    pub waiting: u64,
 }
 
 /// One layer.
@@ -67,11 +71,18 @@ pub struct HotLayerReport {
     pub cpu_pair: Duration,
     /// What the device has done for the layer.
     pub work: LaneWork,
+    /// What became of the layer's computations.
+    pub tally: LaneTally,
     /// Why the device computes nothing of this layer.
     pub problem: Option<String>,
 }
 
 impl HotTotals {
+    /// Number of copies made.
+    pub const fn copied(&self) -> u64 {
+        self.filled + self.exchanged
+    }
+
     /// Share of the decoded pairs that devices computed.
     pub fn hit_rate(&self) -> f64 {
         self.hot as f64 / (self.hot + self.cold).max(1) as f64
@@ -95,10 +106,17 @@ impl Lanes {
                 round_trip,
                 cpu_pair,
                 work: layer.work,
+                tally: layer.tally,
                 problem: layer.problem.clone(),
             }
         });
         HotReport { layers: layers.collect(), lanes: self.work(), totals: self.totals() }
+    }
+
+    /// Number of layers that got copies after the first `copied` ones ([`HotTotals::copied`]).
+    pub fn changed_after(&self, copied: u64) -> u32 {
+        let changed = self.layers.iter().filter(|layer| layer.changed > copied);
+        u32::try_from(changed.count()).unwrap_or(u32::MAX)
     }
 
     /// The totals alone, without allocating.
@@ -110,6 +128,7 @@ impl Lanes {
             exchanged: brought.exchanged,
             exchanged_bytes: ByteSize(brought.exchanged_bytes),
             read_bytes: ByteSize(brought.read),
+            waiting: self.cache.left_out(),
             ..HotTotals::default()
         };
         for layer in &self.layers {

@@ -8,6 +8,7 @@ use super::lanes::{Counts, HotLayer, Lanes};
 use super::node::Node;
 use super::sliced::SlicedLane;
 use super::slices::largest_slice;
+use super::tally::LaneTally;
 use super::work::LaneWork;
 use super::worth::Worth;
 use crate::layout::{Cut, Layout, ManagedTensor};
@@ -231,6 +232,8 @@ fn give_slots(
         counts: Counts::default(),
         work: LaneWork::default(),
         worth: Worth::default(),
+        tally: LaneTally::default(),
+        changed: 0,
         balance: 0,
     };
     Some((layer, experts, slots))

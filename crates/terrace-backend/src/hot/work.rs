@@ -24,6 +24,19 @@ pub struct LaneWork {
 }
 
 impl LaneWork {
+    /// The work since `earlier`.
+    #[must_use]
+    pub const fn since(&self, earlier: &Self) -> Self {
+        Self {
+            jobs: self.jobs.saturating_sub(earlier.jobs),
+            pairs: self.pairs.saturating_sub(earlier.pairs),
+            computing: self.computing.saturating_sub(earlier.computing),
+            waited: self.waited.saturating_sub(earlier.waited),
+            copied: self.copied.saturating_sub(earlier.copied),
+            copying: self.copying.saturating_sub(earlier.copying),
+        }
+    }
+
     fn add(&mut self, other: &Self) {
         self.jobs += other.jobs;
         self.pairs += other.pairs;
@@ -42,14 +55,15 @@ pub(super) struct Ended {
 }
 
 impl Lanes {
-    /// Counts a job for which thread 0 has waited since `asked`, and records it.
-    pub(super) fn joined(&mut self, job: &Ended, asked: Instant, store: &mut Store) {
+    /// Counts a job for which thread 0 has waited since `asked`, and records it. Returns the wait.
+    pub(super) fn joined(&mut self, job: &Ended, asked: Instant, store: &mut Store) -> Duration {
         let now = Instant::now();
         let layer = &mut self.layers[job.index];
         let work = &mut layer.work;
-        work.waited += now.saturating_duration_since(asked);
+        let waited = now.saturating_duration_since(asked);
+        work.waited += waited;
         store.waited_for_device(Some(layer.layer), asked, now);
-        let Some((began, ended)) = job.computed else { return };
+        let Some((began, ended)) = job.computed else { return waited };
         work.jobs += 1;
         work.pairs += job.pairs as u64;
         work.computing += ended.saturating_duration_since(began);
@@ -62,6 +76,7 @@ impl Lanes {
                 What::Kernel { layer: Some(layer.layer), pairs },
             );
         }
+        waited
     }
 
     /// Counts the copies made since the last call, during which thread 0 has waited since `asked`,

@@ -120,6 +120,16 @@ impl ExpertUsage {
         })
     }
 
+    /// All pairs counted, and those of them that devices computed.
+    pub fn totals(&self) -> [u64; 2] {
+        let sum = |counts: &[AtomicU64]| {
+            counts.iter().fold(0u64, |sum, count| sum.saturating_add(count.load(Ordering::Relaxed)))
+        };
+        self.layers.iter().fold([0, 0], |[all, hot]: [u64; 2], layer| {
+            [all.saturating_add(sum(&layer.all)), hot.saturating_add(sum(&layer.hot))]
+        })
+    }
+
     /// Whether nothing was counted.
     pub fn is_empty(&self) -> bool {
         self.layers.iter().all(|layer| layer.calls.load(Ordering::Relaxed) == 0)

@@ -3,8 +3,11 @@
 
 mod apply;
 mod seen;
+mod used;
 mod window;
 
 pub use apply::{ApplyError, ApplyOutcome};
 pub use seen::{ExpertsSeen, LayerSeen};
+pub use used::ExpertsUsed;
+pub(crate) use used::Mark;
 pub(crate) use window::Window;

@@ -1,8 +1,9 @@
 //! What is reported of experts, and since when.
 
 use super::seen::ExpertsSeen;
-use crate::learn::collect::{counted, times};
-use terrace_backend::{ExpertUsage, LayerUsage};
+use crate::learn::collect::counted;
+use crate::learn::sides::{Sides, times};
+use terrace_backend::{ExpertUsage, HotLayerReport, LayerUsage};
 use terrace_model::learn::{LayerShape, LearnFile, LearnLayer, Reported};
 use terrace_store::LayerStats;
 
@@ -13,12 +14,19 @@ pub struct Window {
     /// The counters at its start; empty means the load.
     usage: Vec<LayerUsage>,
     stats: Vec<LayerStats>,
+    lanes: Vec<HotLayerReport>,
 }
 
 impl Window {
     /// Starts a window now.
     pub fn start(mode: Reported, usage: &ExpertUsage, seen: &ExpertsSeen) -> Self {
-        Self { mode, usage: usage.layers().collect(), stats: seen.stats.clone() }
+        let lanes = seen.hot.as_ref().map(|hot| hot.layers.clone()).unwrap_or_default();
+        Self { mode, usage: usage.layers().collect(), stats: seen.stats.clone(), lanes }
+    }
+
+    /// Makes a window since the load.
+    pub fn of(mode: Reported) -> Self {
+        Self { mode, ..Self::default() }
     }
 
     /// What is reported.
@@ -58,8 +66,12 @@ impl Window {
             stall: now.stall.saturating_sub(before.stall),
             ..now
         });
-        let lane = seen.hot.as_ref().and_then(|hot| hot.layers.iter().find(|hot| hot.layer == layer.layer));
-        layer.times = times(layer, stats.as_ref(), lane);
+        let number = layer.layer;
+        let lane = |all: &[HotLayerReport]| all.iter().find(|lane| lane.layer == number).map(Sides::of);
+        let now = seen.hot.as_ref().and_then(|hot| lane(&hot.layers));
+        let sides = now.map(|now| now.since(&lane(&self.lanes).unwrap_or_default()));
+        layer.times = times(layer.calls, stats.as_ref(), sides.as_ref());
+        layer.launches = sides.map(|sides| sides.launches()).unwrap_or_default();
     }
 }
 

@@ -3,11 +3,10 @@
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::learn;
+use crate::learn::sides::{Sides, times};
 use std::collections::BTreeMap;
-use std::time::Duration;
-use terrace_backend::{ExpertUsage, HotLayerReport, LayerUsage};
+use terrace_backend::{ExpertUsage, LayerUsage};
 use terrace_model::learn::{ExpertUses, LearnFile, LearnLayer, Reported};
-use terrace_store::LayerStats;
 
 impl Engine {
     /// The uses of experts since the load, with times as far as they are known; `None` in stock runs
@@ -20,8 +19,9 @@ impl Engine {
             let mut layer = counted(&used);
             let number = layer.layer;
             let stats = stats.iter().find(|stats| stats.layer == Some(used.layer));
-            let lane = hot.layers.iter().find(|lane| lane.layer == number);
-            layer.times = times(&layer, stats, lane);
+            let sides = hot.layers.iter().find(|lane| lane.layer == number).map(Sides::of);
+            layer.times = times(layer.calls, stats, sides.as_ref());
+            layer.launches = sides.map(|sides| sides.launches()).unwrap_or_default();
             layer
         };
         let layers = usage.layers().filter(|layer| layer.calls > 0).map(layer).collect();
@@ -82,32 +82,6 @@ pub(crate) fn counted(used: &LayerUsage) -> LearnLayer {
         split: used.hot.iter().any(|&hot| hot > 0),
         ..LearnLayer::default()
     }
-}
-
-/// What is known of a layer's times, by the names of the original: what the CPU computed and waited
-/// for, and the round trip to the device.
-pub(crate) fn times(
-    layer: &LearnLayer,
-    stats: Option<&LayerStats>,
-    lane: Option<&HotLayerReport>,
-) -> BTreeMap<String, f64> {
-    let mut times = BTreeMap::new();
-    let calls = layer.calls.max(1) as f64;
-    let [_, cold] = layer.totals();
-    let cpu = stats.map(|stats| (stats.experts + stats.stall).as_secs_f64() / calls);
-    let cpu = cpu.filter(|&seconds| seconds > 0.0).or_else(|| {
-        let pair = lane.map(|lane| lane.cpu_pair).filter(|&time| time > Duration::ZERO)?;
-        Some(pair.as_secs_f64() * cold as f64 / calls)
-    });
-    let trip = lane.map(|lane| lane.round_trip.as_secs_f64()).filter(|&seconds| seconds > 0.0);
-    let mut put = |name: &str, seconds: Option<f64>| {
-        times.extend(seconds.map(|seconds| (format!("{name}_per_call_us"), (seconds * 1e8).round() / 100.0)));
-    };
-    put("parallel_cold_lane_wall_time", cpu);
-    put("parallel_hot_lane_wall_time", trip);
-    // Both sides work at the same time.
-    put("total_moe_time", cpu.zip(trip).map(|(cpu, trip)| cpu.max(trip)).or(cpu).or(trip));
-    times
 }
 
 /// Adds half of earlier uses, rounded down.

@@ -2,6 +2,7 @@
 
 pub(crate) mod collect;
 mod file;
+pub(crate) mod sides;
 mod warm_up;
 
 pub use file::{LearnFiles, LearnOutput, check, named, read, write, write_statistics};

@@ -13,6 +13,7 @@ pub struct RecordOptions {
     pub timeline: Option<PathBuf>,
     /// Learn file that is written after each answer and at the end.
     pub learn_to: Option<PathBuf>,
-    /// What is written to it.
+    /// What is reported of experts, in that file and at first by a server. With
+    /// [`Reported::Off`], experts are not exchanged between tokens either.
     pub reported: Reported,
 }

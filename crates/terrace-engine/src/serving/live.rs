@@ -27,7 +27,7 @@ impl Live {
             shapes: engine.shapes().to_vec(),
             usage: engine.shared_usage().unwrap_or_default(),
             seen: Mutex::new(Arc::new(engine.see_experts())),
-            window: Mutex::default(),
+            window: Mutex::new(Window::of(engine.reported())),
             watched: AtomicBool::new(false),
         }
     }

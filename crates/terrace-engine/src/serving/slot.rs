@@ -3,6 +3,7 @@
 use super::job::Sink;
 use super::queue::{Request, Standing};
 use super::status::{SlotState, SlotStatus};
+use crate::experts::Mark;
 use crate::generation::{Generation, Wanted};
 use crate::session::Session;
 use std::sync::Arc;
@@ -23,6 +24,8 @@ pub struct Work {
     pub sink: Sink,
     pub generation: Generation,
     pub standing: Arc<Standing>,
+    /// The counters of experts when the job began; `None` if there are none.
+    pub mark: Option<Mark>,
 }
 
 impl Slot {
@@ -31,13 +34,13 @@ impl Slot {
     }
 
     /// Puts a job into the slot, which already holds the job's first `reused` tokens.
-    pub fn begin(&mut self, request: Request, reused: usize, used: u64) {
+    pub fn begin(&mut self, request: Request, reused: usize, used: u64, mark: Option<Mark>) {
         let Request { job, sink, submitted, standing } = request;
         let prompt = job.prompt.len();
         self.session.put(job.prompt.into_tokens(), reused);
         let wanted = Wanted { n_max: job.n_max, sampling: &job.sampling, stop: job.stop };
         let generation = Generation::new(&self.session, prompt, reused, wanted, submitted);
-        (self.used, self.work) = (used, Some(Work { sink, generation, standing }));
+        (self.used, self.work) = (used, Some(Work { sink, generation, standing, mark }));
     }
 
     /// Whether a job may be put into it.

@@ -10,6 +10,7 @@ use super::status::Totals;
 use crate::answer::Answer;
 use crate::engine::Engine;
 use crate::error::EngineError;
+use crate::experts::{ExpertsUsed, Mark};
 use crate::generation::{Generation, Stop};
 use crate::options::OnReload;
 use crate::session::Session;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use terrace_ggml::llama::Batch;
+use terrace_model::learn::Reported;
 
 /// Idle time after which expert statistics are written.
 const QUIET: Duration = Duration::from_secs(2);
@@ -149,10 +151,26 @@ impl Worker {
         let slot = &mut self.slots[index];
         let reused = slot.session.cut(self.engine.context(), reused);
         self.begun += 1;
-        slot.begin(request, reused, self.begun);
-        let epoch = self.engine.epoch();
+        slot.begin(request, reused, self.begun, Mark::of(&self.engine));
         let prompt_tokens = slot.session.tokens.len();
+        self.note_shared();
+        let epoch = self.engine.epoch();
         self.tell(index, Event::Started { prompt_tokens, reused, epoch });
+    }
+
+    /// Notes that the jobs in the slots share what is counted, if there are several.
+    fn note_shared(&mut self) {
+        let mut working: Vec<&mut Work> =
+            self.slots.iter_mut().filter_map(|slot| slot.work.as_mut()).collect();
+        if working.len() > 1 {
+            working.iter_mut().filter_map(|work| work.mark.as_mut()).for_each(|mark| mark.shared = true);
+        }
+    }
+
+    /// What was done with experts during a job, if that is to be reported.
+    fn experts_used(&self, index: usize) -> Option<ExpertsUsed> {
+        let mark = self.slots[index].work.as_ref()?.mark.as_ref()?;
+        (self.live.mode() != Reported::Off).then(|| mark.since(&self.engine))
     }
 
     /// Sends an event to a job's caller. Returns false if the caller cancelled the job, which has
@@ -186,9 +204,12 @@ impl Worker {
     pub(super) fn end(&mut self, index: usize, stop: Stop) {
         let epoch = self.engine.epoch();
         self.totals.ended.count(stop.reason());
+        let experts = self.experts_used(index);
         // The caller may submit its next job at once, so the slot is freed first.
         let (mut sink, answer) =
             self.take_with(index, |session, generation| generation.end(session, stop, epoch));
+        let answer = Answer { experts, ..answer };
+        log(&answer);
         let _ = sink(Event::Finished(Box::new(answer)));
     }
 
@@ -207,7 +228,7 @@ impl Worker {
     fn take_with<T>(&mut self, index: usize, end: impl FnOnce(&mut Session, Generation) -> T) -> (Sink, T) {
         let slot = &mut self.slots[index];
         slot.stalled = false;
-        let Work { sink, generation, standing } = slot.work.take().expect("a job in the slot");
+        let Work { sink, generation, standing, .. } = slot.work.take().expect("a job in the slot");
         let ended = end(&mut slot.session, generation);
         self.queue.free_slot(&standing);
         self.unsaved = Some(Instant::now());
@@ -276,5 +297,31 @@ impl Worker {
             status.totals = self.totals;
             (status.epoch, status.store, status.hot) = (epoch, store, hot);
         });
+    }
+}
+
+/// Logs an answer, with what was done with experts meanwhile.
+fn log(answer: &Answer) {
+    let Answer { prompt_tokens, tokens, stop, timings, .. } = answer;
+    let (tokens, tps) = (tokens.len(), (timings.decode_tps * 10.0).round() / 10.0);
+    match &answer.experts {
+        None => tracing::info!(prompt_tokens, tokens, ?stop, tps, "answered"),
+        Some(ExpertsUsed { hot, cold, exchanged, candidates, layers_changed, store, shared, .. }) => {
+            tracing::info!(
+                prompt_tokens,
+                tokens,
+                ?stop,
+                tps,
+                hot,
+                cold,
+                exchanged,
+                candidates,
+                layers_changed,
+                hits = store.hits,
+                misses = store.misses,
+                shared,
+                "answered"
+            );
+        }
     }
 }

@@ -2,6 +2,7 @@
 //! the hot cache of adrianhoehne/llama.cpp. Its server answers `GET /moe-layer-perf` with the same
 //! text, and takes it by `POST /moe-hot-cache`, so one reader and one writer serve all of them.
 
+mod launches;
 mod number;
 mod pairs;
 mod read;
@@ -9,6 +10,7 @@ mod read;
 mod tests;
 mod write;
 
+pub use launches::Launches;
 pub use read::LearnError;
 
 use std::collections::BTreeMap;
@@ -56,6 +58,8 @@ pub struct LearnLayer {
     pub cold_per_call: Option<f64>,
     /// Times in microseconds per call, by their names in the file, which end in `_per_call_us`.
     pub times: BTreeMap<String, f64>,
+    /// What devices and the CPU computed; zero if the file does not say.
+    pub launches: Launches,
 }
 
 /// Uses of one expert, in pairs of token and expert.

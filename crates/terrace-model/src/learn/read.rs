@@ -1,6 +1,7 @@
 //! Reads learn files. They may come from anywhere: every list is bounded by the size of the text,
 //! and errors name line and column.
 
+use super::launches::Reasons;
 use super::number::{Count, Index, Mean};
 use super::pairs::Pairs;
 use super::{ExpertUses, LearnFile, LearnLayer, MOST_BYTES, OLD_SCHEMA, Reported, SCHEMA, shown};
@@ -172,7 +173,11 @@ impl<'de> Visitor<'de> for OfLayer {
                         layer.times.insert(key, time);
                     }
                 }
-                _ => drop(map.next_value::<IgnoredAny>()?),
+                "parallel_fallback_reasons" => layer.launches.reasons = map.next_value::<Reasons>()?.0,
+                name => match layer.launches.named_mut(name) {
+                    Some(count) => *count = map.next_value::<Count>()?.0,
+                    None => drop(map.next_value::<IgnoredAny>()?),
+                },
             }
         }
         layer.layer = number.ok_or_else(|| A::Error::missing_field("layer"))?;

@@ -31,6 +31,7 @@ fn fields_of_the_original_are_read() {
     assert_eq!(second.time("parallel_join_wait_time"), 41.5);
     assert_eq!(second.times.len(), 1, "a time that is null is not known");
     assert_eq!(second.cold_per_call, Some(0.75));
+    assert_eq!(second.launches.reasons["threshold"], 1);
     // The older schema has the same fields.
     assert_eq!(parsed(&ORIGINAL.replace(SCHEMA, OLD_SCHEMA)), Ok(file));
 }
@@ -117,14 +118,19 @@ fn counts_beyond_all_bounds_saturate() {
 fn layer() -> impl Strategy<Value = LearnLayer> {
     let experts = prop::collection::btree_map(0u32..64, (0u64..1000, 0u64..1000), 0..20);
     let times = prop::collection::btree_map("[a-z_]{1,20}", 0u32..1_000_000, 0..4);
-    (0u32..100, 0u64..1000, experts, times).prop_map(|(layer, calls, experts, times)| {
+    let reasons = prop::collection::btree_map("[a-z_]{1,20}", any::<u64>(), 0..4);
+    let launches = (any::<[u64; 6]>(), reasons).prop_map(|(counts, reasons)| {
+        let [hot, cold, hot_zero, cold_zero, fallbacks, transferred] = counts;
+        Launches { hot, cold, hot_zero, cold_zero, fallbacks, reasons, transferred }
+    });
+    (0u32..100, 0u64..1000, experts, times, launches).prop_map(|(layer, calls, experts, times, launches)| {
         let of = |(expert, (hot, cold))| ExpertUses { expert, hot, cold };
         let used = experts.into_iter().map(of).filter(|uses| uses.all() > 0);
         let experts: Vec<ExpertUses> = used.collect();
         let named = |(name, time)| (format!("{name}{}", read::TIME), f64::from(time) / 8.0);
         let times = times.into_iter().map(named).collect();
         let split = experts.iter().any(|uses| uses.hot > 0);
-        LearnLayer { layer, calls, experts, split, cold_per_call: Some(0.5), times }
+        LearnLayer { layer, calls, experts, split, cold_per_call: Some(0.5), times, launches }
     })
 }
 
@@ -141,7 +147,7 @@ proptest! {
         let counts = LearnFile { mode: Reported::Update, ..file.clone() };
         let again = parsed(&counts.to_text()).unwrap();
         for (layer, before) in again.layers.iter().zip(&file.layers) {
-            prop_assert!(layer.times.is_empty());
+            prop_assert!(layer.times.is_empty() && layer.launches == Launches::default());
             prop_assert_eq!(&layer.experts, &before.experts);
         }
     }

@@ -1,6 +1,6 @@
 //! Writes learn files.
 
-use super::{LearnFile, LearnLayer, Reported, SCHEMA};
+use super::{Launches, LearnFile, LearnLayer, Reported, SCHEMA};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -59,6 +59,8 @@ struct Summary {
     /// Means over calls of all layers.
     #[serde(flatten)]
     times: BTreeMap<String, f64>,
+    #[serde(flatten)]
+    launches: BTreeMap<&'static str, u64>,
 }
 
 impl Summary {
@@ -83,8 +85,21 @@ impl Summary {
             hot0_slots_total: hot,
             hot0_slots_per_call: per(hot, calls),
             times: sums.into_iter().map(|(name, [sum, of])| (name.to_owned(), sum / of)).collect(),
+            launches: launches(file),
         }
     }
+}
+
+/// Sums over all layers, of those counts that are not zero in all of them.
+fn launches(file: &LearnFile) -> BTreeMap<&'static str, u64> {
+    let mut sums = BTreeMap::new();
+    for layer in file.layers.iter().filter(|_| file.mode == Reported::Full) {
+        for (name, count) in layer.launches.named().into_iter().filter(|(_, count)| *count > 0) {
+            let sum: &mut u64 = sums.entry(name).or_default();
+            *sum = sum.saturating_add(count);
+        }
+    }
+    sums
 }
 
 #[derive(Serialize)]
@@ -100,6 +115,10 @@ struct Line<'a> {
     hot_slot_ratio: f64,
     #[serde(flatten)]
     times: BTreeMap<&'a str, f64>,
+    #[serde(flatten)]
+    launches: BTreeMap<&'static str, u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parallel_fallback_reasons: Option<&'a BTreeMap<String, u64>>,
     experts: Vec<(u32, u64)>,
     hot_experts: Vec<(u32, u64)>,
     cold_experts: Vec<(u32, u64)>,
@@ -112,7 +131,11 @@ impl<'a> Line<'a> {
             let counts = layer.experts.iter().map(|uses| (uses.expert, count(uses)));
             counts.filter(|(_, count)| *count > 0).collect()
         };
-        let times = layer.times.iter().filter(|_| mode == Reported::Full);
+        let full = mode == Reported::Full;
+        let times = layer.times.iter().filter(|_| full);
+        // A layer without copies has none of these.
+        let counted = full && layer.launches != Launches::default();
+        let reasons = Some(&layer.launches.reasons).filter(|reasons| counted && !reasons.is_empty());
         Self {
             layer: layer.layer,
             calls: layer.calls,
@@ -124,6 +147,8 @@ impl<'a> Line<'a> {
             hot0_slots_per_call: per(hot, layer.calls),
             hot_slot_ratio: ratio([hot, cold]),
             times: times.map(|(name, time)| (name.as_str(), *time)).collect(),
+            launches: layer.launches.named().into_iter().filter(|_| counted).collect(),
+            parallel_fallback_reasons: reasons,
             experts: list(super::ExpertUses::all),
             hot_experts: list(|uses| uses.hot),
             cold_experts: list(|uses| uses.cold),

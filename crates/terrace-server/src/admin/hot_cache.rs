@@ -1,6 +1,7 @@
 //! Learn files that are applied while the model runs, as by the hot cache of
 //! adrianhoehne/llama.cpp.
 
+use super::query;
 use crate::advice::Reason;
 use crate::app::{App, LoadedModel, Ready};
 use crate::error::ApiError;
@@ -23,13 +24,14 @@ use tokio::sync::oneshot;
 /// it, it is then saved.
 ///
 /// # Errors
-/// The body is no learn file of this model, there are no copies, it may not be saved, or a device or
+/// No such model is served, the body is no learn file of this model, there are no copies, it may not be saved, or a device or
 /// a disk fails.
 pub async fn apply_body(
     State(app): State<Arc<App>>,
     LoadedModel(ready): LoadedModel,
     request: Request,
 ) -> Result<Response, ApiError> {
+    query::of_model(request.uri().query(), &ready)?;
     let (text, _share) = read(request, &app, MOST_BYTES).await?;
     if text.is_empty() {
         return Err(ApiError::request("MoE hot-cache JSON is missing"));
@@ -48,9 +50,11 @@ pub async fn apply_current(
     request: Request,
 ) -> Result<Response, ApiError> {
     own_site(request.headers())?;
-    let query = request.uri().query().and_then(json_of);
+    let query = request.uri().query();
+    query::of_model(query, &ready)?;
+    let json = query::value(query, "json");
     let (body, _share) = read(request, &app, MOST_BYTES).await?;
-    let wanted = match Some(body).filter(|body| !body.is_empty()).or(query) {
+    let wanted = match Some(body).filter(|body| !body.is_empty()).or(json) {
         Some(text) => parsed(text).await?,
         None => Wanted { file: ready.ask(Serving::reported)?, save: false },
     };
@@ -67,26 +71,6 @@ fn own_site(headers: &HeaderMap) -> Result<(), ApiError> {
         None | Some(b"same-origin" | b"none") => Ok(()),
         Some(_) => Err(ApiError::foreign_origin("other sites")),
     }
-}
-
-/// The value of `json` in a query.
-fn json_of(query: &str) -> Option<Vec<u8>> {
-    let value = query.split('&').find_map(|part| part.strip_prefix("json="))?;
-    let mut bytes = value.bytes();
-    let mut text = Vec::with_capacity(value.len());
-    while let Some(byte) = bytes.next() {
-        let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
-        text.push(match byte {
-            b'+' => b' ',
-            // What is not a number is no JSON either.
-            b'%' => match (digit(bytes.next()), digit(bytes.next())) {
-                (Some(high), Some(low)) => u8::try_from(high * 16 + low).unwrap_or(b'?'),
-                _ => b'?',
-            },
-            byte => byte,
-        });
-    }
-    Some(text)
 }
 
 /// A learn file to apply.
@@ -114,7 +98,9 @@ async fn parsed(text: Vec<u8>) -> Result<Wanted, ApiError> {
 }
 
 async fn apply(app: &Arc<App>, ready: &Arc<Ready>, wanted: Wanted) -> Result<Response, ApiError> {
-    let Wanted { file, save } = wanted;
+    let Wanted { mut file, save } = wanted;
+    // As a client of several models names the one that is served.
+    file.model = file.model.filter(|name| *name != ready.name);
     // Whatever cannot be done is said before anything changes.
     if save && app.learn_dir.is_none() {
         return Err(ApiError::not_saved().with(app.advise(Reason::NoLearnDir)));
@@ -177,14 +163,6 @@ fn refused(error: &ApplyError) -> ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn json_in_queries_is_decoded() {
-        let of = |query| json_of(query).map(|text| String::from_utf8(text).unwrap());
-        assert_eq!(of("model=x&json=%7B%22a%22%3A+1%7d").unwrap(), r#"{"a": 1}"#);
-        assert_eq!(of("json=%zz%4").unwrap(), "??");
-        assert_eq!((of("json=").unwrap().as_str(), of("jsonp=1")), ("", None));
-    }
 
     #[test]
     fn pages_of_other_sites_apply_nothing() {

@@ -1,10 +1,11 @@
 //! The uses of experts, as the hot cache of adrianhoehne/llama.cpp reports them.
 
+use super::query;
 use crate::app::{LoadedModel, Ready};
 use crate::error::ApiError;
 use crate::request::body::{Body, wrong};
 use crate::request::off_thread;
-use axum::http::header;
+use axum::http::{Uri, header};
 use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
 use terrace_engine::serving::Serving;
@@ -13,8 +14,9 @@ use terrace_model::learn::Reported;
 /// `GET /moe-layer-perf`: a learn file of the uses since the start of the window.
 ///
 /// # Errors
-/// The server is shutting down.
-pub async fn layer_perf(LoadedModel(ready): LoadedModel) -> Result<Response, ApiError> {
+/// No such model is served, or the server is shutting down.
+pub async fn layer_perf(LoadedModel(ready): LoadedModel, uri: Uri) -> Result<Response, ApiError> {
+    query::of_model(uri.query(), &ready)?;
     report(ready).await
 }
 
@@ -22,13 +24,21 @@ pub async fn layer_perf(LoadedModel(ready): LoadedModel) -> Result<Response, Api
 /// learn file.
 ///
 /// # Errors
-/// There is no such mode, or the server is shutting down.
-pub async fn set_layer_perf(LoadedModel(ready): LoadedModel, body: Body) -> Result<Response, ApiError> {
+/// There is no such mode, no such model is served, or the server is shutting down.
+pub async fn set_layer_perf(
+    LoadedModel(ready): LoadedModel,
+    uri: Uri,
+    body: Body,
+) -> Result<Response, ApiError> {
+    query::of_model(uri.query(), &ready)?;
     let mut fields = body.fields()?;
     let mode = fields.take("mode").ok_or_else(|| ApiError::field("mode", "`mode` is missing"))?;
     let name = mode.as_str().ok_or_else(|| wrong("mode", &mode, "a string"))?;
     let mode: Reported =
         name.parse().map_err(|error| ApiError::field("mode", format!("`mode` is `{name}`: {error}")))?;
+    if let Some(name) = fields.text("model")?.filter(|name| *name != ready.name) {
+        return Err(ApiError::no_model(&name));
+    }
     fields.finish()?;
     ready.ask(|serving| serving.report(mode))?;
     report(ready).await

@@ -9,4 +9,5 @@ pub mod learn_dir;
 pub mod metrics;
 pub mod openapi;
 pub mod page;
+mod query;
 pub mod reload;

@@ -4,7 +4,6 @@ use super::HotCacheArgs;
 use crate::error::CliError;
 use clap::Args;
 use std::path::PathBuf;
-use terrace_backend::HotUpdate;
 use terrace_engine::options::{HotOptions, RecordOptions};
 use terrace_model::learn::Reported;
 
@@ -21,7 +20,7 @@ pub struct LearnArgs {
     #[arg(long, value_name = "FILE", env = "TERRACE_LEARN_TO", conflicts_with = "auto_learn")]
     pub learn_to: Option<PathBuf>,
     /// What is written: full: counts and times; update: counts alone; off: nothing, and copies on
-    /// accelerators are not exchanged either
+    /// accelerators are not exchanged either; clients of a server may change it
     #[arg(long, value_name = "full|update|off", env = "TERRACE_LEARN_MODE", default_value_t)]
     pub learn_mode: Reported,
     /// Keep the file of --learned up to date: it need not exist yet, and is written after each
@@ -53,7 +52,6 @@ impl LearnArgs {
         }
         let hot = hot.options();
         let hot = HotOptions {
-            update: if off { HotUpdate::Off } else { hot.update },
             learned: learned.clone(),
             auto_learn: *auto_learn,
             warm_up: warmup_prompt.clone(),

@@ -11,6 +11,7 @@ mod bench_baselines;
 mod commands;
 mod common;
 mod crash;
+mod experts_report;
 mod hot_experts;
 mod http_clients;
 mod http_facts;
