@@ -15,7 +15,6 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 use terrace_engine::serving::{Serving, ServingOptions};
-use terrace_model::learn::Reported;
 use terrace_server::{App, Limits, Listening, Server, ServerConfig, router};
 
 /// Time for clients to receive the rest of their answers after the server has stopped.
@@ -61,9 +60,6 @@ pub fn serve(args: &ServeArgs, verbose: bool) -> Result<(), CliError> {
     let (slots, queue) = (args.parallel, args.queue as usize);
     let options = ServingOptions { slots, queue, batch_slots: args.batch_slots };
     let serving = Serving::start(engine, options);
-    if args.engine.learn.learn_mode != Reported::default() {
-        serving.report(args.engine.learn.learn_mode);
-    }
     let ready = app.serve(serving);
     eprintln!("ready: {}, {slots} server slots of {} tokens each", ready.name, ready.facts.context);
 
