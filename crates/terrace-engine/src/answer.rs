@@ -32,8 +32,11 @@ pub struct Timings {
     pub ttft_ms: f64,
     /// Evaluated prompt tokens per second.
     pub prompt_tps: f64,
-    /// Generated tokens per second, not counting the first one, which comes with the prompt.
+    /// Generated tokens per second, not counting the first one, which comes with the prompt. The
+    /// token that ends the text counts.
     pub decode_tps: f64,
+    /// Number of those tokens: each takes a pass over the layers.
+    pub decode_passes: usize,
 }
 
 /// A completed generation.

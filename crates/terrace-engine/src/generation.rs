@@ -64,6 +64,8 @@ pub(crate) struct Generation {
     evaluated: Option<Instant>,
     /// When the first token was chosen.
     first: Option<Instant>,
+    /// Tokens chosen, with one that ended the text.
+    chosen: usize,
 }
 
 impl Generation {
@@ -92,6 +94,7 @@ impl Generation {
             begun: Instant::now(),
             evaluated: None,
             first: None,
+            chosen: 0,
         }
     }
 
@@ -145,6 +148,7 @@ impl Generation {
         }
         let token = self.sampler.sample_row(engine.context(), row)?;
         self.first.get_or_insert_with(Instant::now);
+        self.chosen += 1;
         let before = text.len();
         let stop = if engine.vocab().is_end(token) {
             Some(Stop::of(StopReason::EndOfText))
@@ -187,13 +191,16 @@ impl Generation {
         session.settle();
         let prompt_ms = ms(self.begun, self.evaluated.unwrap_or(now));
         let decode_ms = self.first.map_or(0.0, |first| ms(first, now));
+        // The first token comes with the prompt; the one that ends the text takes a pass as well.
+        let decode_passes = self.chosen.saturating_sub(1);
         Answer {
             timings: Timings {
                 prompt_ms,
                 decode_ms,
                 ttft_ms: self.first.map_or(0.0, |first| ms(self.submitted, first)),
                 prompt_tps: per_second(self.prompt - self.reused, prompt_ms),
-                decode_tps: per_second(tokens.len().saturating_sub(1), decode_ms),
+                decode_tps: per_second(decode_passes, decode_ms),
+                decode_passes,
             },
             tokens,
             text: self.text,

@@ -63,7 +63,7 @@ pub struct TimingReport {
     pub load_ms: f64,
     /// Prompt tokens per second.
     pub prompt_tps: f64,
-    /// Generated tokens per second.
+    /// Passes per second while generating: tokens, with one that ends the text.
     pub decode_tps: f64,
     /// Time from the prompt to the first token, in milliseconds.
     pub ttft_ms: f64,
@@ -73,6 +73,10 @@ pub struct TimingReport {
     /// Wall time from the first token to the last, in milliseconds.
     #[serde(default)]
     pub decode_ms: f64,
+    /// Passes over the layers in this time: one for each token after the first, and one for a token
+    /// that ends the text.
+    #[serde(default)]
+    pub decode_passes: usize,
 }
 
 /// Counters of the store over one run.
@@ -332,6 +336,7 @@ impl TimingReport {
             ttft_ms: timings.ttft_ms,
             prompt_ms: timings.prompt_ms,
             decode_ms: timings.decode_ms,
+            decode_passes: timings.decode_passes,
         }
     }
 }

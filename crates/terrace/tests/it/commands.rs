@@ -4,6 +4,7 @@ use crate::common::{bundled, failure, json, run, stderr, stdout, terrace};
 use serde_json::Value;
 use std::fs;
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::{Output, Stdio};
 use tempfile::TempDir;
 
@@ -96,6 +97,36 @@ fn run_json_is_one_object_with_the_promised_fields() {
     assert_eq!((&repacked["mode"], &repacked["tokens"]), (&Value::from("repacked"), &reference["tokens"]));
     let both = failure(&generate(&["--repack", "--ram-budget", "4MiB"]), 2);
     assert!(both.contains("--repack") && both.contains("--ram-budget"), "{both}");
+}
+
+/// A copy of the bundled model in which this token ends a text.
+fn ended_by(token: u32, dir: &TempDir) -> PathBuf {
+    const KEY: &[u8] = b"tokenizer.ggml.eos_token_id";
+    const U32: [u8; 4] = 4_u32.to_le_bytes();
+    let mut bytes = fs::read(bundled()).unwrap();
+    let key = bytes.windows(KEY.len()).position(|window| window == KEY).unwrap() + KEY.len();
+    assert_eq!(bytes[key..key + 4], U32);
+    bytes[key + 4..key + 8].copy_from_slice(&token.to_le_bytes());
+    let path = dir.path().join("model.gguf");
+    fs::write(&path, bytes).unwrap();
+    path
+}
+
+#[test]
+fn passes_are_counted_with_the_one_that_ends_the_text() {
+    let whole = json(&generate(&["--json"]));
+    assert_eq!(whole["timings"]["decode_passes"], 15, "the first token comes with the prompt");
+    let tokens: Vec<u64> = whole["tokens"].as_array().unwrap().iter().map(|t| t.as_u64().unwrap()).collect();
+    let at = (4..tokens.len()).find(|&at| !tokens[..at].contains(&tokens[at])).unwrap();
+    let dir = TempDir::new().unwrap();
+    let model = ended_by(u32::try_from(tokens[at]).unwrap(), &dir);
+    let ended =
+        json(&run(["run", model.to_str().unwrap(), "-p", PROMPT, "-n", "16", "--temp", "0", "--json"]));
+    assert_eq!(
+        (&ended["stop"], ended["tokens"].as_array().unwrap().len()),
+        (&Value::from("end_of_text"), at)
+    );
+    assert_eq!(ended["timings"]["decode_passes"], at as u64);
 }
 
 #[test]

@@ -389,6 +389,9 @@ fn it_says_what_it_is() {
     assert_eq!(server.get("/slots").ok().as_array().unwrap().len(), 2);
     assert_eq!(server.get("/v1/models/tiny-moe-Q4_K").ok()["id"], "tiny-moe-Q4_K");
     assert_eq!(server.get("/api/tags").ok()["models"][0]["details"]["family"], "qwen3moe");
+    let loaded = server.get("/api/ps").ok();
+    let expires = loaded["models"][0]["expires_at"].as_str().unwrap();
+    assert!(expires.starts_with("2262-04-11T"), "clients read years of four digits: {expires}");
     assert!(server.get("/api/version").ok()["version"].is_string());
     let shown = server.post("/api/show", &json!({"model": "x"})).ok();
     assert_eq!(shown["model_info"]["general.architecture"], "qwen3moe");

@@ -34,8 +34,9 @@ pub async fn tags(LoadedModel(ready): LoadedModel) -> Result<Response, OllamaErr
 /// The model's file can no longer be read.
 pub async fn ps(LoadedModel(ready): LoadedModel) -> Result<Response, OllamaError> {
     models(ready, |model| {
-        // The model stays loaded for as long as the server runs.
-        model["expires_at"] = time(DateTime::<Utc>::MAX_UTC).into();
+        // The model stays loaded for as long as the server runs. Clients read years of four digits, and
+        // some count nanoseconds in 64 bits.
+        model["expires_at"] = time(DateTime::<Utc>::from_timestamp_nanos(i64::MAX)).into();
         model["size_vram"] = 0.into();
     })
     .await

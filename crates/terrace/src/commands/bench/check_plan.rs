@@ -35,13 +35,13 @@ pub fn checks(runs: &[RunReport]) -> Option<Vec<Check>> {
     };
     check("decode, tokens/s", estimate.decode_tok_s, &|run| Some(run.timings.decode_tps));
     check("prefill, tokens/s", estimate.prefill_tok_s, &|run| Some(run.timings.prompt_tps));
-    check("per token, ms", 1e3 / estimate.decode_tok_s, &|run| Some(run.timings.decode_ms / tokens(run)?));
+    check("per token, ms", 1e3 / estimate.decode_tok_s, &|run| Some(run.timings.decode_ms / passes(run)?));
     let streams = estimate.read_per_token.bytes() > 0;
     if !streams {
         return Some(checks);
     }
     let part = |kind, beside| estimate.ms(move |term| term.kind == kind && term.beside == beside);
-    let per_token = |run: &RunReport, of: fn(&StoreReport) -> f64| Some(of(&run.decode?) / tokens(run)?);
+    let per_token = |run: &RunReport, of: fn(&StoreReport) -> f64| Some(of(&run.decode?) / passes(run)?);
     let read = estimate.read_per_token.bytes() as f64 / MIB;
     check("read, MiB", read, &|run| per_token(run, |store| store.bytes_read as f64 / MIB));
     check("reading, ms", part(TermKind::Reading, true), &|run| per_token(run, |store| store.io_busy_ms));
@@ -61,10 +61,10 @@ pub fn checks(runs: &[RunReport]) -> Option<Vec<Check>> {
 
 const MIB: f64 = 1048576.0;
 
-/// Tokens after the first one, which is part of the prefill.
-fn tokens(run: &RunReport) -> Option<f64> {
-    let tokens = run.tokens.len().saturating_sub(1);
-    (tokens > 0).then_some(tokens as f64)
+/// Passes that decode: the first token is part of the prefill.
+fn passes(run: &RunReport) -> Option<f64> {
+    let passes = run.timings.decode_passes;
+    (passes > 0).then_some(passes as f64)
 }
 
 /// Share of the reading time during which nothing waits.
