@@ -3,7 +3,7 @@
 use crate::graph::exec::Executor;
 use crate::memory::host::{HostHome, HostType};
 use crate::memory::loading::Loading;
-use crate::memory::managed::ManagedType;
+use crate::memory::managed::{ManagedType, Owner};
 use crate::memory::places::{Home, Places};
 use crate::memory::weights::Weights;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -60,8 +60,8 @@ impl Terrace {
         let mut registration =
             prepare("TERRACE", "streams weights between storage, RAM and devices", device)?;
         let on_host = |home| Arc::new(HostType { loading: Arc::clone(&loading), home });
-        let managed =
-            registration.buffer_type("TERRACE", Arc::new(ManagedType { loading: Arc::clone(&loading) }));
+        let owner = Arc::clone(&loading) as Arc<dyn Owner>;
+        let managed = registration.buffer_type("TERRACE", Arc::new(ManagedType { owner }));
         let resident = registration.buffer_type("TERRACE_RAM", on_host(HostHome::Resident));
         let mapped = registration.buffer_type("TERRACE_MMAP", on_host(HostHome::Mapped));
         let places = Places { managed, resident, mapped };

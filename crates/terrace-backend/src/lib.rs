@@ -16,6 +16,7 @@ mod device;
 mod error;
 mod failure;
 mod graph;
+mod guest;
 mod hot;
 mod kernels;
 mod layout;
@@ -28,12 +29,14 @@ mod sync;
 
 pub use device::{LoadScope, Terrace};
 pub use error::BackendError;
+pub use guest::{Guest, register_guest};
 pub use hot::{
     Applied, CountedUses, HotLayerReport, HotReport, HotTotals, HotUpdate, LaneLayer, LanePlan, LaneTally,
     LaneWork, Lanes,
 };
 pub use layout::{Cut, Layout, ManagedTensor};
 pub use memory::file_map::FileMaps;
+pub use memory::managed::Owner;
 pub use memory::places::Home;
 pub use memory::weights::Weights;
 pub use observe::foretold::Foretold;

@@ -4,6 +4,7 @@ use llama_cpp_sys_2 as sys;
 use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Captured lines.
 struct Captured {
@@ -19,10 +20,22 @@ thread_local! {
     static PARTIAL: RefCell<(sys::ggml_log_level, String)> = const { RefCell::new((0, String::new())) };
 }
 
+/// Whether the logs are another program's.
+static LEFT: AtomicBool = AtomicBool::new(false);
+
+/// Leaves the logs as they are from now on: this process belongs to another program, of whose ggml
+/// this is a plug-in. Captures get no lines.
+pub fn leave_to_host() {
+    LEFT.store(true, Ordering::Relaxed);
+}
+
 /// Routes ggml's and llama.cpp's logs to `tracing` (target `ggml`): errors as errors, warnings as
 /// info, the rest as debug. Without a subscriber nothing is printed. Idempotent.
 pub fn to_tracing() {
     static ONCE: Once = Once::new();
+    if LEFT.load(Ordering::Relaxed) {
+        return;
+    }
     ONCE.call_once(|| {
         // SAFETY: `on_log` is a static function and takes no user data; both setters copy the
         // pointer.

@@ -1,8 +1,12 @@
 //! The model that is being loaded.
 
+use super::managed::Owner;
 use super::weights::Weights;
 use crate::error::BackendError;
+use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
+use terrace_ggml::Tensor;
+use terrace_ggml::backend::parked::ParkedError;
 
 /// The model whose weights llama.cpp is placing now. Loads are serialised, so there is at most one.
 #[derive(Default)]
@@ -25,5 +29,15 @@ impl Loading {
     /// [`BackendError::NotLoading`] outside a load.
     pub fn current(&self) -> Result<Arc<Weights>, BackendError> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone().ok_or(BackendError::NotLoading)
+    }
+}
+
+impl Owner for Loading {
+    fn current(&self) -> Result<Arc<Weights>, ParkedError> {
+        Ok(Self::current(self)?)
+    }
+
+    fn offered(&self, _: &Weights, _: Tensor<'_>, _: *const c_void, _: usize, _: usize) {
+        // The model's header said what they are.
     }
 }

@@ -1,7 +1,6 @@
 //! The buffer type of managed weights, which have addresses but no bytes.
 
 use super::addresses::{STEP, addresses};
-use super::loading::Loading;
 use super::weights::Weights;
 use crate::error::BackendError;
 use std::any::Any;
@@ -16,9 +15,29 @@ use terrace_ggml::memory::Pages;
 use terrace_model::Extent;
 use terrace_store::ReadInto;
 
+/// Knows the model whose weights are being placed.
+pub trait Owner: Send + Sync + 'static {
+    /// The model's weights.
+    ///
+    /// # Errors
+    /// If no model is being loaded.
+    fn current(&self) -> Result<Arc<Weights>, ParkedError>;
+
+    /// Called with the bytes that the loader has for a weight, from byte `offset` of it on. They may
+    /// be an unread mapping.
+    fn offered(
+        &self,
+        weights: &Weights,
+        weight: Tensor<'_>,
+        source: *const c_void,
+        offset: usize,
+        len: usize,
+    );
+}
+
 /// Buffer type of weights that Terrace reads when they are needed.
 pub struct ManagedType {
-    pub(crate) loading: Arc<Loading>,
+    pub(crate) owner: Arc<dyn Owner>,
 }
 
 impl BufferType for ManagedType {
@@ -32,9 +51,10 @@ impl BufferType for ManagedType {
     }
 
     fn alloc(&self, size: usize) -> Result<Box<dyn Buffer>, ParkedError> {
-        let weights = self.loading.current()?;
+        let weights = self.owner.current()?;
         let indices = (0..size.div_ceil(STEP)).map(|_| AtomicU32::new(u32::MAX)).collect();
-        Ok(Box::new(ManagedBuffer { addresses: addresses(size)?, indices, weights }))
+        let owner = Arc::clone(&self.owner);
+        Ok(Box::new(ManagedBuffer { addresses: addresses(size)?, indices, weights, owner }))
     }
 }
 
@@ -43,6 +63,7 @@ pub struct ManagedBuffer {
     addresses: Pages,
     indices: Box<[AtomicU32]>,
     weights: Arc<Weights>,
+    owner: Arc<dyn Owner>,
 }
 
 impl ManagedBuffer {
@@ -80,9 +101,9 @@ impl Buffer for ManagedBuffer {
         Ok(())
     }
 
-    fn set_tensor(&self, _tensor: Tensor<'_>, _source: *const c_void, _offset: usize, _len: usize) {
-        // The loader offers a pointer into its mapping; the bytes stay on disk until they are
-        // needed.
+    fn set_tensor(&self, tensor: Tensor<'_>, source: *const c_void, offset: usize, len: usize) {
+        // The bytes stay on disk until they are needed.
+        self.owner.offered(&self.weights, tensor, source, offset, len);
     }
 
     fn get_tensor(&self, tensor: Tensor<'_>, target: *mut c_void, offset: usize, len: usize) {

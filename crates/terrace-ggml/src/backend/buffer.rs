@@ -4,6 +4,7 @@
 use super::parked;
 use crate::handles::BufferTypeHandle;
 use crate::raw::abi;
+use crate::raw::layout::{Layout, layout};
 use crate::tensor::Tensor;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CString, c_char, c_void};
@@ -18,7 +19,7 @@ pub trait BufferType: Send + Sync + 'static {
     /// Bytes to set aside for `tensor` in a buffer.
     fn alloc_size(&self, tensor: Tensor<'_>) -> usize;
 
-    /// Makes a buffer of `size` bytes (a sum of [`BufferType::alloc_size`]s; 0 for a probe).
+    /// Makes a buffer of `size` bytes (a sum of [`BufferType::alloc_size`]s).
     ///
     /// # Errors
     /// If there is no memory. The error is parked, and the load fails.
@@ -62,22 +63,37 @@ pub(crate) fn leak_type(
 ) -> BufferTypeHandle {
     let name = CString::new(name).expect("buffer type names have no NUL");
     let context: &'static mut TypeContext = Box::leak(Box::new(TypeContext { name, implementation }));
-    let raw = Box::leak(Box::new(abi::BufferType {
-        iface: abi::BufferTypeInterface {
-            get_name: Some(type_name),
-            alloc_buffer: Some(type_alloc),
-            alloc_buffer_n: None,
-            get_alignment: Some(type_alignment),
-            get_max_size: None,
-            get_alloc_size: Some(type_alloc_size),
-            get_alloc_size_n: None,
-            is_host: Some(type_is_host),
-        },
-        device,
-        context: (&raw mut *context).cast(),
-    }));
+    let context = (&raw mut *context).cast();
+    let raw = match layout() {
+        Layout::Three => {
+            let iface = abi::BufferTypeInterface {
+                get_name: Some(type_name),
+                alloc_buffer: Some(type_alloc),
+                alloc_buffer_n: None,
+                get_alignment: Some(type_alignment),
+                get_max_size: None,
+                get_alloc_size: Some(type_alloc_size),
+                get_alloc_size_n: None,
+                is_host: Some(type_is_host),
+            };
+            let raw = Box::leak(Box::new(abi::BufferType { iface, device, context }));
+            (&raw mut *raw).cast()
+        }
+        Layout::Two => {
+            let iface = abi::BufferTypeInterface2 {
+                get_name: Some(type_name),
+                alloc_buffer: Some(type_alloc),
+                get_alignment: Some(type_alignment),
+                get_max_size: None,
+                get_alloc_size: Some(type_alloc_size),
+                is_host: Some(type_is_host),
+            };
+            let raw = Box::leak(Box::new(abi::BufferType2 { iface, device, context }));
+            (&raw mut *raw).cast()
+        }
+    };
     // SAFETY: leaked, so it lives as long as the process.
-    unsafe { BufferTypeHandle::from_raw((&raw mut *raw).cast()) }
+    unsafe { BufferTypeHandle::from_raw(raw) }
 }
 
 /// The Rust buffer of a tensor, if the tensor lies in `buffer_type` and that is one of Terrace's.
@@ -85,16 +101,24 @@ pub fn buffer_of<'g>(tensor: Tensor<'g>, buffer_type: BufferTypeHandle) -> Optio
     if tensor.buffer_type() != Some(buffer_type) {
         return None;
     }
+    let context = tensor.buffer_context().cast::<Box<dyn Buffer>>();
     // SAFETY: buffers of a type made by `leak_type` have a `Box<dyn Buffer>` as context
-    // (`type_alloc`), and the buffer outlives the tensors in it.
-    Some(unsafe { &**tensor.buffer_context().cast::<Box<dyn Buffer>>() })
+    // (`type_alloc`), and the buffer outlives the tensors in it. Buffers without bytes, which ggml
+    // makes by itself, have none.
+    unsafe { context.as_ref() }.map(|buffer| &**buffer)
 }
 
 /// # Safety
 /// `buft` was made by `leak_type`.
 unsafe fn type_context<'a>(buft: sys::ggml_backend_buffer_type_t) -> &'a TypeContext {
-    // SAFETY: `leak_type` stored a leaked TypeContext.
-    unsafe { &*(*buft.cast::<abi::BufferType>()).context.cast::<TypeContext>() }
+    // SAFETY: `leak_type` made a structure of this layout, and stored a leaked TypeContext.
+    unsafe {
+        let context = match layout() {
+            Layout::Three => (*buft.cast::<abi::BufferType>()).context,
+            Layout::Two => (*buft.cast::<abi::BufferType2>()).context,
+        };
+        &*context.cast::<TypeContext>()
+    }
 }
 
 unsafe extern "C" fn type_name(buft: sys::ggml_backend_buffer_type_t) -> *const c_char {

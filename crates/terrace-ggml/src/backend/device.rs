@@ -7,10 +7,11 @@ use crate::raw::abi;
 use crate::tensor::Tensor;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CString, c_char};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-/// A device written in Rust that stands in for ggml's own CPU device. It computes in host memory:
-/// activations of its operations live in the CPU's buffer type, or in pinned memory of a device.
+/// A device written in Rust that stands in for ggml's own CPU device, or stands beside it. It
+/// computes in host memory: activations of its operations live in the CPU's buffer type, or in pinned
+/// memory of a device.
 pub trait Device: Send + Sync + 'static {
     /// Whether the device can run `op` (a node with all operands set, not necessarily allocated).
     fn supports_op(&self, op: Tensor<'_>) -> bool;
@@ -25,6 +26,13 @@ pub trait Device: Send + Sync + 'static {
     fn init(&self) -> Result<Box<dyn Backend>, ParkedError>;
 }
 
+/// Whether ggml's own CPU device can have operands in buffers of this type: those in host memory, and
+/// those whose layout only it knows.
+pub fn cpu_supports_buffer_type(buffer_type: BufferTypeHandle) -> bool {
+    // SAFETY: a live device and a live buffer type.
+    unsafe { sys::ggml_backend_dev_supports_buft(DeviceHandle::cpu().as_raw(), buffer_type.as_raw()) }
+}
+
 /// Whether ggml's own CPU device can run `op`.
 pub fn cpu_supports_op(op: Tensor<'_>) -> bool {
     // SAFETY: a live device; `op` is an initialised node.
@@ -34,21 +42,35 @@ pub fn cpu_supports_op(op: Tensor<'_>) -> bool {
 struct DeviceContext {
     name: CString,
     description: CString,
+    kind: sys::ggml_backend_dev_type,
     implementation: Arc<dyn Device>,
+    /// Set before ggml knows the device; without it, the CPU's.
+    buffer_type: OnceLock<BufferTypeHandle>,
 }
 
-/// Makes a device that lives as long as the process and belongs to no registry yet.
+/// Makes a device of this type that lives as long as the process and belongs to no registry yet.
 pub fn leak(
     name: CString,
     description: CString,
+    kind: sys::ggml_backend_dev_type,
     implementation: Arc<dyn Device>,
 ) -> &'static mut abi::Device {
-    let context = Box::leak(Box::new(DeviceContext { name, description, implementation }));
+    let buffer_type = OnceLock::new();
+    let context = Box::leak(Box::new(DeviceContext { name, description, kind, implementation, buffer_type }));
     Box::leak(Box::new(abi::Device {
         iface: DEVICE_INTERFACE,
         reg: std::ptr::null_mut(),
         context: (&raw mut *context).cast(),
     }))
+}
+
+/// Makes `buffer_type` the one in which the device holds weights. Only the first call has an effect.
+///
+/// # Safety
+/// `device` was made by [`leak`].
+pub unsafe fn set_buffer_type(device: *mut abi::Device, buffer_type: BufferTypeHandle) {
+    // SAFETY: the caller's contract.
+    unsafe { device_context(device.cast()) }.buffer_type.get_or_init(|| buffer_type);
 }
 
 const DEVICE_INTERFACE: abi::DeviceInterface = abi::DeviceInterface {
@@ -93,8 +115,9 @@ unsafe extern "C" fn device_memory(_device: sys::ggml_backend_dev_t, free: *mut 
     unsafe { sys::ggml_backend_dev_memory(DeviceHandle::cpu().as_raw(), free, total) }
 }
 
-unsafe extern "C" fn device_type(_device: sys::ggml_backend_dev_t) -> sys::ggml_backend_dev_type {
-    sys::GGML_BACKEND_DEVICE_TYPE_CPU
+unsafe extern "C" fn device_type(device: sys::ggml_backend_dev_t) -> sys::ggml_backend_dev_type {
+    // SAFETY: as in `device_name`.
+    unsafe { device_context(device) }.kind
 }
 
 unsafe extern "C" fn device_props(device: sys::ggml_backend_dev_t, props: *mut sys::ggml_backend_dev_props) {
@@ -103,7 +126,7 @@ unsafe extern "C" fn device_props(device: sys::ggml_backend_dev_t, props: *mut s
         let mut filled: sys::ggml_backend_dev_props = std::mem::zeroed();
         filled.name = device_name(device);
         filled.description = device_description(device);
-        filled.type_ = sys::GGML_BACKEND_DEVICE_TYPE_CPU;
+        filled.type_ = device_type(device);
         filled.caps.mmap_support = true;
         *props = filled;
     }
@@ -124,10 +147,12 @@ unsafe extern "C" fn device_init(
     })
 }
 
-unsafe extern "C" fn device_buffer_type(_device: sys::ggml_backend_dev_t) -> sys::ggml_backend_buffer_type_t {
-    // Activations of this device's operations are allocated in its default buffer type, which must
-    // be the CPU's, or in that of the first device's pinned memory, if it has one.
-    BufferTypeHandle::cpu().as_raw()
+unsafe extern "C" fn device_buffer_type(device: sys::ggml_backend_dev_t) -> sys::ggml_backend_buffer_type_t {
+    // Activations of a device's operations are allocated in its default buffer type, which must be
+    // the CPU's for a device that computes, or in that of the first device's pinned memory, if it
+    // has one. SAFETY: as in `device_name`.
+    let own = unsafe { device_context(device) }.buffer_type.get();
+    own.copied().unwrap_or_else(BufferTypeHandle::cpu).as_raw()
 }
 
 unsafe extern "C" fn device_supports_op(

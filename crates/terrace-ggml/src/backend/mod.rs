@@ -4,10 +4,12 @@
 mod buffer;
 mod device;
 pub mod parked;
+mod plugin;
 mod registration;
 mod stream;
 
 pub use buffer::{Buffer, BufferType, buffer_of};
-pub use device::{Device, cpu_supports_op};
+pub use device::{Device, cpu_supports_buffer_type, cpu_supports_op};
+pub use plugin::{Accelerators, HostFunctions, HostMismatch, adopt_host};
 pub use registration::{ApiVersionMismatch, Processor, Registration, prepare};
 pub use stream::{AbortCallback, Backend, ComputeError};

@@ -5,6 +5,7 @@ use super::device::{self, Device};
 use super::stream::{backend_set_abort, backend_set_threads};
 use crate::handles::{BufferTypeHandle, DeviceHandle};
 use crate::raw::abi;
+use crate::raw::layout::layout;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::NonNull;
@@ -35,7 +36,27 @@ impl std::fmt::Debug for Processor {
 
 struct RegContext {
     name: CString,
-    device: *mut abi::Device,
+    devices: Vec<*mut abi::Device>,
+}
+
+/// Makes a registry of these devices that lives as long as the process.
+pub(super) fn leak_registry(name: &str, devices: Vec<*mut abi::Device>) -> NonNull<abi::Reg> {
+    let name = c_string(name);
+    let reg_context = Box::leak(Box::new(RegContext { name, devices }));
+    let reg = Box::leak(Box::new(abi::Reg {
+        api_version: layout().api_version(),
+        iface: REG_INTERFACE,
+        context: (&raw mut *reg_context).cast(),
+    }));
+    for &device in &reg_context.devices {
+        // SAFETY: a leaked device that ggml does not know yet.
+        unsafe { (*device).reg = (&raw mut *reg).cast() };
+    }
+    NonNull::from(reg)
+}
+
+pub(super) fn c_string(text: &str) -> CString {
+    CString::new(text).expect("names of devices have no NUL")
 }
 
 /// The ggml of this process has another backend API version.
@@ -66,16 +87,9 @@ pub fn prepare(
     if host != abi::API_VERSION {
         return Err(ApiVersionMismatch { host });
     }
-    let c = |s: &str| CString::new(s).expect("device names have no NUL");
-    let raw = device::leak(c(name), c(description), device);
-    let reg_context = Box::leak(Box::new(RegContext { name: c(name), device: &raw mut *raw }));
-    let reg = Box::leak(Box::new(abi::Reg {
-        api_version: abi::API_VERSION,
-        iface: REG_INTERFACE,
-        context: (&raw mut *reg_context).cast(),
-    }));
-    raw.reg = (&raw mut *reg).cast();
-    Ok(Registration { processor: Processor(NonNull::from(reg)) })
+    let kind = sys::GGML_BACKEND_DEVICE_TYPE_CPU;
+    let raw = device::leak(c_string(name), c_string(description), kind, device);
+    Ok(Registration { processor: Processor(leak_registry(name, vec![&raw mut *raw])) })
 }
 
 impl Registration {
@@ -99,7 +113,7 @@ impl Processor {
     /// Its device.
     pub(crate) fn device(self) -> DeviceHandle {
         // SAFETY: `prepare` stored a leaked RegContext with a leaked device.
-        let device = unsafe { (*(*self.0.as_ptr()).context.cast::<RegContext>()).device };
+        let device = unsafe { (&(*(*self.0.as_ptr()).context.cast::<RegContext>()).devices)[0] };
         DeviceHandle(NonNull::new(device.cast()).expect("leaked"))
     }
 }
@@ -123,16 +137,15 @@ unsafe extern "C" fn reg_name(reg: sys::ggml_backend_reg_t) -> *const c_char {
     unsafe { reg_context(reg) }.name.as_ptr()
 }
 
-unsafe extern "C" fn reg_device_count(_reg: sys::ggml_backend_reg_t) -> usize {
-    1
+unsafe extern "C" fn reg_device_count(reg: sys::ggml_backend_reg_t) -> usize {
+    // SAFETY: as in `reg_name`.
+    unsafe { reg_context(reg) }.devices.len()
 }
 
 unsafe extern "C" fn reg_device(reg: sys::ggml_backend_reg_t, index: usize) -> sys::ggml_backend_dev_t {
-    if index != 0 {
-        return std::ptr::null_mut();
-    }
     // SAFETY: as in `reg_name`.
-    unsafe { reg_context(reg) }.device.cast()
+    let device = unsafe { reg_context(reg) }.devices.get(index);
+    device.map_or(std::ptr::null_mut(), |device| device.cast())
 }
 
 /// What llama.cpp and ggml look up by name at the device that they take for the CPU. Not there, and

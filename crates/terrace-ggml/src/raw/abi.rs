@@ -48,6 +48,27 @@ pub struct BufferType {
     pub context: *mut c_void,
 }
 
+/// `struct ggml_backend_buffer_type_i` of API version 2, which has no functions for lists of tensors.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct BufferTypeInterface2 {
+    pub get_name: Option<unsafe extern "C" fn(ggml_backend_buffer_type_t) -> *const c_char>,
+    pub alloc_buffer:
+        Option<unsafe extern "C" fn(ggml_backend_buffer_type_t, usize) -> ggml_backend_buffer_t>,
+    pub get_alignment: Option<unsafe extern "C" fn(ggml_backend_buffer_type_t) -> usize>,
+    pub get_max_size: Option<unsafe extern "C" fn(ggml_backend_buffer_type_t) -> usize>,
+    pub get_alloc_size: Option<unsafe extern "C" fn(ggml_backend_buffer_type_t, *const ggml_tensor) -> usize>,
+    pub is_host: Option<unsafe extern "C" fn(ggml_backend_buffer_type_t) -> bool>,
+}
+
+/// `struct ggml_backend_buffer_type` of API version 2.
+#[repr(C)]
+pub struct BufferType2 {
+    pub iface: BufferTypeInterface2,
+    pub device: ggml_backend_dev_t,
+    pub context: *mut c_void,
+}
+
 type SetTensor2d = unsafe extern "C" fn(
     ggml_backend_buffer_t,
     *mut ggml_tensor,

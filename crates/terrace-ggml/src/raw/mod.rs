@@ -2,5 +2,6 @@
 //! owners.
 
 pub mod abi;
+pub mod layout;
 pub mod owned;
 pub mod scratch;

@@ -5,7 +5,7 @@ use std::ffi::CStr;
 
 /// An operation of ggml's graph language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Op(pub(super) sys::ggml_op);
+pub struct Op(pub(crate) sys::ggml_op);
 
 impl Op {
     /// No operation: the node is skipped.

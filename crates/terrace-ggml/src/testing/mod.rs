@@ -6,6 +6,7 @@ pub mod architectures;
 pub mod graph;
 pub mod library;
 pub mod params;
+pub mod plugin;
 pub mod quantize;
 pub mod routing;
 pub mod splits;

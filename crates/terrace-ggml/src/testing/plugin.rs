@@ -1,0 +1,21 @@
+//! Loads a backend as an unmodified llama.cpp does, into this process's ggml.
+
+use crate::devices;
+use llama_cpp_sys_2 as sys;
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Loads the library at `path`, and returns the names of the devices that have been added.
+///
+/// # Panics
+/// If ggml refuses it.
+pub fn load(path: &Path) -> Vec<String> {
+    let names = || devices::devices().iter().map(|device| device.name()).collect::<Vec<_>>();
+    let before = names();
+    let path = CString::new(path.as_os_str().as_bytes()).expect("a path has no NUL");
+    // SAFETY: a C string; no load runs beside.
+    let registry = unsafe { sys::ggml_backend_load(path.as_ptr()) };
+    assert!(!registry.is_null(), "ggml refuses {path:?}");
+    names().into_iter().filter(|name| !before.contains(name)).collect()
+}

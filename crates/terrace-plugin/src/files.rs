@@ -1,0 +1,95 @@
+//! The model files that this process has open.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
+use std::sync::Arc;
+use terrace_ggml::gguf;
+use terrace_model::ModelFile;
+
+/// The state of a file by which it is the same one: device, inode, length and time of change.
+pub type Identity = (u64, u64, u64, i64);
+
+/// An open file that begins like a GGUF file.
+#[derive(Clone, Debug)]
+pub struct OpenFile {
+    /// Its descriptor.
+    pub fd: RawFd,
+    /// Which file it is.
+    pub identity: Identity,
+}
+
+/// A model, by its header.
+pub struct Header {
+    /// The model. Paths of its files can be opened.
+    pub model: ModelFile,
+    /// Its files, in the order of the model's file indices, with device and inode.
+    pub files: Vec<(File, (u64, u64))>,
+    /// Its first file.
+    pub identity: Identity,
+}
+
+/// Headers that were read.
+#[derive(Default)]
+pub struct Headers(HashMap<Identity, Option<Arc<Header>>>);
+
+/// The regular files of this process that begin like GGUF files, by descriptor.
+pub fn open_files() -> Vec<OpenFile> {
+    let Ok(entries) = fs::read_dir("/proc/self/fd") else { return Vec::new() };
+    let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let mut files: Vec<OpenFile> =
+        numbers.filter_map(|fd| Some(OpenFile { fd, identity: identity_of(fd)? })).collect();
+    files.sort_by_key(|file| file.fd);
+    files
+}
+
+/// Which regular file a descriptor is of, if it is open.
+pub fn identity_of(fd: RawFd) -> Option<Identity> {
+    // Through the link: the descriptor's own offset and owner are the program's.
+    let meta = fs::metadata(format!("/proc/self/fd/{fd}")).ok()?;
+    meta.is_file().then(|| (meta.dev(), meta.ino(), meta.len(), meta.mtime()))
+}
+
+impl Headers {
+    /// The model that begins in an open file; `None` if it is no GGUF file, damaged, or not the first
+    /// of its model's files.
+    pub fn of(&mut self, file: &OpenFile) -> Option<Arc<Header>> {
+        // A directory of the file's descriptors grows with the models that a process ever loaded.
+        const MOST: usize = 256;
+        if self.0.len() >= MOST {
+            self.0.clear();
+        }
+        self.0.entry(file.identity).or_insert_with(|| read(file).map(Arc::new)).clone()
+    }
+}
+
+fn read(file: &OpenFile) -> Option<Header> {
+    let link = format!("/proc/self/fd/{}", file.fd);
+    let own = File::open(&link).ok()?;
+    let mut magic = [0; 4];
+    own.read_exact_at(&mut magic, 0).ok()?;
+    if &magic != b"GGUF" {
+        return None;
+    }
+    // A file that was renamed or deleted is still found through its descriptor.
+    let named = fs::read_link(&link).ok().filter(|path| is_there(path, file.identity));
+    let path = named.unwrap_or_else(|| PathBuf::from(format!("/proc/self/fd/{}", own.as_raw_fd())));
+    let model = gguf::read(&path).ok()?;
+    let files = model.shards.iter().map(|shard| {
+        let file = File::open(&shard.path).ok()?;
+        let meta = file.metadata().ok()?;
+        Some((file, (meta.dev(), meta.ino())))
+    });
+    let mut files = files.collect::<Option<Vec<_>>>()?;
+    if let Some(first) = files.first_mut() {
+        // The path may lead through this descriptor, which has to stay.
+        first.0 = own;
+    }
+    Some(Header { model, files, identity: file.identity })
+}
+
+fn is_there(path: &PathBuf, identity: Identity) -> bool {
+    fs::metadata(path).is_ok_and(|meta| (meta.dev(), meta.ino()) == (identity.0, identity.1))
+}

@@ -1,0 +1,85 @@
+//! Greedy tokens with the plug-in are those without, and it takes no more than its budget.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use terrace_ggml::llama::{Context, ContextParams, FlashAttention, LoadParams, Model, Token, Weight};
+use terrace_ggml::testing::params::context_params;
+use terrace_ggml::testing::plugin;
+
+const PROMPT: &str = "In the beginning God created the heaven and the earth. And the earth was without form, and void; \
+and darkness was upon the face of the deep. And the Spirit of God moved upon the face of the waters.";
+
+/// The library, which cargo builds for its tests.
+pub fn library() -> PathBuf {
+    let tests = std::env::current_exe().expect("a test has a path");
+    let folder = tests.parent().expect("in a folder");
+    let name = format!("{}terrace_plugin{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
+    let found = [folder.join(&name), folder.join("..").join(&name)].into_iter().find(|path| path.is_file());
+    found.unwrap_or_else(|| panic!("no {name} in {}", folder.display()))
+}
+
+fn bundled() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../models/tiny-moe-Q4_K.gguf")
+}
+
+/// Sets a variable that the plug-in reads when it is loaded.
+fn set(name: &str, value: &str) {
+    terrace_testkit::needs_own_process();
+    // SAFETY: a test has a process of its own, and no thread of it reads the environment now.
+    unsafe { std::env::set_var(name, value) };
+}
+
+/// Logits of the prompt and of eight greedy tokens, bit for bit.
+fn trace(model: &Arc<Model>) -> Vec<Vec<u32>> {
+    let params = ContextParams {
+        threads: 1,
+        threads_batch: 1,
+        flash_attention: FlashAttention::On,
+        ..context_params(256)
+    };
+    let mut tokens = model.vocab().tokenize(PROMPT, true, false).unwrap();
+    let mut context = Context::new(Arc::clone(model), &params, Arc::new(AtomicBool::new(false))).unwrap();
+    let mut rows = Vec::new();
+    for _ in 0..9 {
+        context.decode(&mut tokens).unwrap();
+        let logits = context.logits().unwrap();
+        let best = (0..logits.len()).max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap();
+        rows.push(logits.iter().map(|logit| logit.to_bits()).collect());
+        tokens = vec![Token(i32::try_from(best).unwrap())];
+    }
+    rows
+}
+
+fn load(path: &Path, read: bool) -> Arc<Model> {
+    Arc::new(Model::load(path, &LoadParams { read, ..LoadParams::default() }).unwrap())
+}
+
+/// Where the model's weights are, by the names of their buffer types.
+fn places(model: &Arc<Model>) -> BTreeSet<String> {
+    Weight::all(model).iter().map(|weight| weight.place().to_owned()).collect()
+}
+
+#[test]
+fn experts_are_streamed_with_the_same_logits() {
+    set("TERRACE_RAM_BUDGET", "3MiB");
+    let expected = trace(&load(&bundled(), false));
+    let added = plugin::load(&library());
+    assert_eq!(added, ["TERRACE", "TERRACE_DISK"]);
+    for read in [false, true] {
+        let model = load(&bundled(), read);
+        assert!(places(&model).contains("TERRACE"), "{:?}", places(&model));
+        assert!(trace(&model) == expected, "with mapping {}", !read);
+    }
+}
+
+#[test]
+fn what_fits_is_left_to_the_host() {
+    set("TERRACE_RAM_BUDGET", "1GiB");
+    let before = places(&load(&bundled(), false));
+    plugin::load(&library());
+    let model = load(&bundled(), false);
+    assert_eq!(places(&model), before);
+    assert_eq!(trace(&model).len(), 9);
+}
