@@ -7,13 +7,14 @@
 #   make fuzz      every fuzz target for a minute: part of test-all
 #   make build     the release binary: target/release/terrace; with a backend for devices: GPU=vulkan|cuda|rocm|metal
 #   make backend GPU=vulkan|cuda|rocm  the same as a library, which a Terrace without it loads: target/release
+#   make plugin    target/release/libggml-terrace.so, which a llama.cpp that was built elsewhere loads
 #   make dist      target/dist/terrace-VERSION-x86_64-linux.tar.gz, for other machines
 #   make dist-check  the same, and runs it on emulated processors (qemu-user)
 #   make lint      format, clippy, documentation, licences of dependencies
 
 CARGO ?= cargo
 
-.PHONY: demo test test-vulkan test-all fuzz build backend dist dist-check lint deny prerequisites
+.PHONY: demo test test-vulkan test-all fuzz build backend plugin dist dist-check lint deny prerequisites
 
 demo: build
 	@scripts/demo
@@ -71,6 +72,12 @@ endif
 
 backend: prerequisites
 	@scripts/backend "$(GPU)"
+
+# Copied whole, or not at all: a program that runs may have the old one.
+plugin: prerequisites
+	$(CARGO) build --release --package terrace-plugin
+	cp target/release/libterrace_plugin.so target/release/libggml-terrace.so.new
+	mv target/release/libggml-terrace.so.new target/release/libggml-terrace.so
 
 # Three builds, of which each takes as long as make build.
 dist: prerequisites

@@ -2,8 +2,9 @@
 //!
 //! The program places each weight in the buffer type of the first device that can compute with it,
 //! and asks devices of type ACCEL first. So there are two: one that computes, in the CPU's memory,
-//! and one that never computes, whose memory is that of streamed weights. While nothing is streamed,
-//! neither computes anything.
+//! and one that never computes, whose memory is that of streamed weights. The first takes products with
+//! streamed weights, and what lies between the products of an MoE block; all else stays where the
+//! program computes it.
 
 use crate::graph::exec::Executor;
 use crate::memory::host::{HostHome, HostType};
@@ -60,17 +61,33 @@ pub fn register_guest<G: Guest>(guest: &Arc<G>) -> *mut c_void {
     devices.finish()
 }
 
-/// Computes, while something is streamed, whatever the CPU can.
+/// Computes with streamed weights.
 struct Computing<G> {
     guest: Arc<G>,
     /// Set before the device is used.
     places: Arc<OnceLock<Places>>,
 }
 
+/// Operations between the first products of an MoE block and the last.
+const BETWEEN: [Op; 7] = [Op::GLU, Op::UNARY, Op::SQR, Op::CLAMP, Op::SCALE, Op::MUL, Op::ADD_ID];
+
+/// Most operations from a product to one that belongs to the same block.
+const STEPS: usize = 4;
+
+/// Whether `op` multiplies by a streamed weight, or follows a product with one.
+fn belongs(op: Tensor<'_>, places: Places, steps: usize) -> bool {
+    if op.sources().any(|source| places.managed_buffer(source).is_some()) {
+        return true;
+    }
+    let between = op.op() != Op::NONE && (op.op().is_view() || BETWEEN.contains(&op.op()));
+    steps > 0 && between && op.sources().any(|source| belongs(source, places, steps - 1))
+}
+
 impl<G: Guest> Device for Computing<G> {
     fn supports_op(&self, op: Tensor<'_>) -> bool {
+        let Some(&places) = self.places.get() else { return false };
         // Weights are operations to the scheduler, too.
-        op.op() == Op::NONE || (self.guest.streams() && cpu_supports_op(op))
+        op.op() == Op::NONE || (self.guest.streams() && belongs(op, places, STEPS) && cpu_supports_op(op))
     }
 
     fn supports_buffer_type(&self, buffer_type: BufferTypeHandle) -> bool {

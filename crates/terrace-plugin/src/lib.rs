@@ -62,8 +62,16 @@ unsafe extern "C" fn init(caller: *const c_void) -> *mut c_void {
         });
         registry as usize
     };
+    let registry = || {
+        let registry = *REGISTRY.get_or_init(start);
+        let other = registry != 0 && !host::is_first(caller);
+        if other {
+            say("not used: another ggml of this process uses it already");
+        }
+        if other { 0 } else { registry }
+    };
     // The panic's message was printed.
-    catch_unwind(|| *REGISTRY.get_or_init(start)).unwrap_or(0) as *mut c_void
+    catch_unwind(registry).unwrap_or(0) as *mut c_void
 }
 
 #[expect(clippy::disallowed_methods, reason = "the settings of a plug-in are variables of its program")]

@@ -19,3 +19,21 @@ pub fn load(path: &Path) -> Vec<String> {
     assert!(!registry.is_null(), "ggml refuses {path:?}");
     names().into_iter().filter(|name| !before.contains(name)).collect()
 }
+
+/// The address of the registry that the library at `path` returns when it is asked; 0 if there is none.
+/// ggml does not know it afterwards.
+///
+/// # Panics
+/// If it is no library, or no backend.
+pub fn registry_of(path: &Path) -> usize {
+    let path = CString::new(path.as_os_str().as_bytes()).expect("a path has no NUL");
+    // SAFETY: a C string; the library stays loaded. A backend has a function of this name and type.
+    unsafe {
+        let library = libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL);
+        assert!(!library.is_null(), "{path:?} cannot be loaded");
+        let init = libc::dlsym(library, c"ggml_backend_init".as_ptr());
+        assert!(!init.is_null(), "{path:?} is no backend");
+        let init: unsafe extern "C" fn() -> sys::ggml_backend_reg_t = std::mem::transmute(init);
+        init() as usize
+    }
+}

@@ -4,7 +4,13 @@ use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
 
 /// A library in this process with those that it depends on, or the program itself.
+#[derive(PartialEq, Eq)]
 pub struct Library(Option<NonNull<c_void>>);
+
+// SAFETY: the linker's number of a library that stays loaded.
+unsafe impl Send for Library {}
+// SAFETY: as for Send; looking a function up changes nothing.
+unsafe impl Sync for Library {}
 
 impl Library {
     /// The library that an address lies in. It stays loaded from now on: this is a plug-in of it.

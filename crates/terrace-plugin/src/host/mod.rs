@@ -7,6 +7,7 @@ mod table;
 use library::Library;
 use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 use terrace_ggml::backend::{HostFunctions, HostMismatch, adopt_host};
 
@@ -76,21 +77,29 @@ const CPU: [&CStr; 15] = [
 /// `GGML_BACKEND_DEVICE_TYPE_CPU`, in every version.
 const CPU_TYPE: i32 = 0;
 
+/// The library whose ggml this is a plug-in of.
+static FIRST: OnceLock<Library> = OnceLock::new();
+
+/// Whether `caller` lies in the same library as that of the first [`adopt`].
+pub fn is_first(caller: *const c_void) -> bool {
+    FIRST.get() == Some(&Library::of(caller))
+}
+
 /// Finds the functions of the ggml that `caller` lies in, and compares its structures with those that
 /// are known.
 ///
 /// # Errors
 /// [`HostError`]: nothing of ggml may be called then.
 pub fn adopt(caller: *const c_void) -> Result<(), HostError> {
-    let core = Library::of(caller);
+    let core = FIRST.get_or_init(|| Library::of(caller));
     let missing = |name: &CStr| HostError::Missing(name.to_string_lossy().into_owned());
     let find = |library: &Library, name: &CStr| library.function(name).ok_or_else(|| missing(name));
     for name in CORE {
-        find(&core, name)?;
+        find(core, name)?;
     }
-    let by_type = find(&core, c"ggml_backend_dev_by_type")?;
-    let registry_of = find(&core, c"ggml_backend_dev_backend_reg")?;
-    let address_of = find(&core, c"ggml_backend_reg_get_proc_address")?;
+    let by_type = find(core, c"ggml_backend_dev_by_type")?;
+    let registry_of = find(core, c"ggml_backend_dev_backend_reg")?;
+    let address_of = find(core, c"ggml_backend_reg_get_proc_address")?;
     // SAFETY: functions of these types in every version of ggml, with a device and its registry.
     let (registry, in_cpu) = unsafe {
         let device = stand_ins::call_with_number(by_type.as_ptr(), CPU_TYPE);

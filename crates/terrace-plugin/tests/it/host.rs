@@ -25,14 +25,14 @@ fn bundled() -> PathBuf {
 }
 
 /// Sets a variable that the plug-in reads when it is loaded.
-fn set(name: &str, value: &str) {
+pub fn set(name: &str, value: &str) {
     terrace_testkit::needs_own_process();
     // SAFETY: a test has a process of its own, and no thread of it reads the environment now.
     unsafe { std::env::set_var(name, value) };
 }
 
 /// Logits of the prompt and of eight greedy tokens, bit for bit.
-fn trace(model: &Arc<Model>) -> Vec<Vec<u32>> {
+pub fn trace(model: &Arc<Model>) -> Vec<Vec<u32>> {
     let params = ContextParams {
         threads: 1,
         threads_batch: 1,
@@ -52,13 +52,27 @@ fn trace(model: &Arc<Model>) -> Vec<Vec<u32>> {
     rows
 }
 
-fn load(path: &Path, read: bool) -> Arc<Model> {
+pub fn load(path: &Path, read: bool) -> Arc<Model> {
     Arc::new(Model::load(path, &LoadParams { read, ..LoadParams::default() }).unwrap())
 }
 
 /// Where the model's weights are, by the names of their buffer types.
-fn places(model: &Arc<Model>) -> BTreeSet<String> {
+pub fn places(model: &Arc<Model>) -> BTreeSet<String> {
     Weight::all(model).iter().map(|weight| weight.place().to_owned()).collect()
+}
+
+/// A host asks again for each option that names devices.
+#[test]
+fn the_same_devices_are_returned_each_time() {
+    terrace_testkit::needs_own_process();
+    let (first, again) = (plugin::registry_of(&library()), plugin::registry_of(&library()));
+    assert!(first != 0 && first == again);
+}
+
+#[test]
+fn a_setting_that_means_nothing_is_refused() {
+    set("TERRACE_RAM_BUDGET", "lots");
+    assert_eq!(plugin::registry_of(&library()), 0);
 }
 
 #[test]
