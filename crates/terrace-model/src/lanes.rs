@@ -41,3 +41,53 @@ pub fn lane_activations(
     let least = pair * (u64::from(used) * SWEEP_TOKENS).max(LEAST_PAIRS);
     ByteSize(least.max((pair * PREFILL_PAIRS).min(copies.bytes() / PREFILL_SHARE)) + PADDING)
 }
+
+/// Bytes of padding of an expert's matrices on a device, each.
+const MATRIX_PADDING: u64 = 4 << 10;
+/// Matrices of an expert at most.
+const MATRICES: u64 = 3;
+/// Share of the copies' memory that both groups of transit slots together take at most.
+const TRANSIT_SHARE: u64 = 8;
+/// Bytes that a group takes at most if it holds several experts.
+const TRANSIT_MOST: u64 = 64 << 20;
+
+/// Returns the fewest bytes of copies of which a part is given to transit slots, if the largest expert
+/// takes `expert` bytes: an eighth holds two experts.
+pub fn least_copies_beside_transit(expert: ByteSize) -> ByteSize {
+    ByteSize(2 * TRANSIT_SHARE * in_transit(expert))
+}
+
+/// Bytes of an expert in a transit slot.
+fn in_transit(expert: ByteSize) -> u64 {
+    expert.bytes() + MATRICES * MATRIX_PADDING
+}
+
+/// Returns the memory of one of the two groups of transit slots, through which experts without a copy
+/// pass in prompts. The largest expert takes `expert` bytes, and copies take `copies`. Zero if they
+/// take less than [`least_copies_beside_transit`]: copies keep most of the memory.
+pub fn lane_transit(expert: ByteSize, copies: ByteSize) -> ByteSize {
+    let one = in_transit(expert);
+    let most = (copies.bytes() / TRANSIT_SHARE / 2).min(TRANSIT_MOST.max(one));
+    ByteSize(most / one * one)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transit_slots_leave_most_memory_to_copies() {
+        for expert in [100, 40 << 10, 3 << 20, 100 << 20].map(ByteSize) {
+            let (one, least) = (in_transit(expert), least_copies_beside_transit(expert));
+            assert_eq!(lane_transit(expert, ByteSize(least.bytes() - 1)), ByteSize::ZERO);
+            assert_eq!(least.bytes(), 16 * one);
+            for experts in [16, 17, 100, 10_000] {
+                let copies = ByteSize(experts * one);
+                let group = lane_transit(expert, copies).bytes();
+                assert!(group >= one && 2 * group <= copies.bytes() / 8, "{expert} {experts}: {group}");
+                assert!(group <= TRANSIT_MOST.max(one), "{expert} {experts}: {group}");
+                assert!(group <= lane_transit(expert, copies + expert).bytes(), "more is not less");
+            }
+        }
+    }
+}

@@ -136,7 +136,7 @@ impl Planning<'_> {
         }
         let rooms: Vec<DeviceRoom> =
             self.copies_room.iter().map(|room| self.room_for_copies(room, assignment)).collect();
-        copies_by_size(self.model, &groups, &rooms)
+        copies_by_size(self.model, &groups, &rooms, self.wishes.paths.offload)
     }
 
     /// Returns a device's bytes for copies: those given, or what the assignment leaves.

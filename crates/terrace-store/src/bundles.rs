@@ -41,6 +41,8 @@ struct Portion {
     left: usize,
     /// The consumer's count when the last matrix was returned.
     done_at: u64,
+    /// Number of experts that the consumer holds longer.
+    held: usize,
 }
 
 /// The experts of one MoE block in progress. Made once and reused, to keep its memory.
@@ -142,6 +144,33 @@ impl Bundles {
         self.asked == self.touched.len() && self.portions.iter().all(|portion| portion.left == 0)
     }
 
+    /// Keeps an expert, all of whose matrices were returned, until [`Bundles::let_go`]. `expert` is its
+    /// index in the list of touched experts.
+    pub fn hold(&mut self, expert: usize) {
+        if let Some(portion) = self.portion_of(expert) {
+            portion.held += 1;
+        }
+    }
+
+    /// Ends a hold.
+    pub fn let_go(&mut self, expert: usize) {
+        if let Some(portion) = self.portion_of(expert) {
+            portion.held -= 1;
+        }
+    }
+
+    /// Ends all holds.
+    pub fn let_all_go(&mut self) {
+        self.portions.iter_mut().for_each(|portion| portion.held = 0);
+    }
+
+    /// The portion in progress that an expert is in.
+    fn portion_of(&mut self, expert: usize) -> Option<&mut Portion> {
+        let order = &self.order;
+        let is_in = |portion: &Portion| order[portion.from..][..portion.experts].contains(&expert);
+        self.portions.iter_mut().find(|portion| is_in(portion))
+    }
+
     /// Returns a matrix that has arrived, without waiting. `now` is the consumer's count of its
     /// steps.
     ///
@@ -184,8 +213,10 @@ impl Bundles {
     /// The same as [`Store::start`].
     pub fn go_on(&mut self, store: &mut Store, through: u64) -> Result<bool, StoreError> {
         while self.asked < self.touched.len() {
-            let computed =
-                self.portions.front().is_some_and(|oldest| oldest.left == 0 && oldest.done_at < through);
+            let computed = self
+                .portions
+                .front()
+                .is_some_and(|oldest| oldest.left == 0 && oldest.held == 0 && oldest.done_at < through);
             if computed {
                 self.give_back(store);
             } else if !self.portions.is_empty() {
@@ -242,6 +273,7 @@ impl Bundles {
         portion.from = self.asked;
         portion.experts = experts;
         portion.left = experts * self.matrices.len();
+        portion.held = 0;
         self.asked += experts;
         self.portions.push_back(portion);
         Ok(true)

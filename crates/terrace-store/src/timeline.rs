@@ -45,6 +45,8 @@ pub enum Track {
     Thread(u32),
     /// A lane that computes copies of experts, by its index.
     Lane(u32),
+    /// Experts that are copied to a lane while it computes, by the lane's index.
+    Sent(u32),
     /// A device that computes whole layers, by its index.
     Device(u32),
 }

@@ -3,6 +3,8 @@
 
 use super::handover::{Handover, LOOK, Order};
 use super::lane::{Copied, Job, Lane};
+use super::parcels::Parcels;
+use super::sweep::Sweep;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +12,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use terrace_ggml::devices::DeviceHandle;
-use terrace_ggml::devices::experts::{ExpertDevice, ExpertDeviceError, LayerKey, Pairs, Recipe, SlotShape};
+use terrace_ggml::devices::experts::{
+    ExpertDevice, ExpertDeviceError, Held, LayerKey, Pairs, Recipe, SlotShape,
+};
 use terrace_ggml::devices::remote;
 use terrace_ggml::devices::staging::Staging;
 use terrace_model::ByteSize;
@@ -33,6 +37,7 @@ pub struct DeviceLane {
     running: bool,
     /// Whether the running job may end before it is done.
     abandoned: Arc<AtomicBool>,
+    parcels: Arc<Parcels>,
     puts: Puts,
     /// Result of [`DeviceLane::flush`] since the last [`Lane::settle`], the first error of several;
     /// `None` means nothing was flushed.
@@ -58,23 +63,38 @@ impl Puts {
 
 impl DeviceLane {
     /// Starts a lane on this device, with `activations` bytes of its memory for activations of
-    /// graphs.
+    /// graphs, and two groups of transit slots of `transit` bytes each. Without room for these it has
+    /// none.
     ///
     /// # Errors
     /// If the device or a thread cannot be started, or there is no room.
-    pub fn start(device: DeviceHandle, activations: ByteSize) -> Result<Self, ExpertDeviceError> {
+    pub fn start(
+        device: DeviceHandle,
+        activations: ByteSize,
+        transit: ByteSize,
+    ) -> Result<Self, ExpertDeviceError> {
         let name = device.name();
         let handover = Arc::new(Handover::default());
-        let abandoned = Arc::new(AtomicBool::new(false));
+        let (abandoned, parcels) = (Arc::new(AtomicBool::new(false)), Arc::new(Parcels::default()));
         let (send, started) = sync_channel(1);
         let thread = {
-            let (handover, abandoned) = (Arc::clone(&handover), Arc::clone(&abandoned));
+            let handover = Arc::clone(&handover);
+            let (abandoned, parcels) = (Arc::clone(&abandoned), Arc::clone(&parcels));
             let begin = move || {
                 remote::may_stop_this_thread();
                 match ExpertDevice::start(device, activations) {
-                    Ok(device) => {
+                    Ok(mut device) => {
+                        if transit > ByteSize::ZERO
+                            && let Err(error) = device.make_transit(transit)
+                        {
+                            tracing::debug!(
+                                "no experts are copied to {} for prompts: {error}",
+                                device.name()
+                            );
+                        }
                         drop(send.send(Ok(())));
-                        work(device, &handover, &abandoned);
+                        let staged = device.device().is_remote();
+                        work(device, &handover, &Prompts { abandoned, parcels, staged });
                     }
                     Err(error) => drop(send.send(Err(error))),
                 }
@@ -84,7 +104,8 @@ impl DeviceLane {
         let thread = Some(thread.map_err(|_| ExpertDeviceError::Start { device: name.clone() })?);
         let (job, puts) = (Job::default(), Puts::new(device));
         let (running, given, copied) = (false, None, Vec::new());
-        let lane = Self { name, device, handover, thread, job, running, abandoned, puts, given, copied };
+        let lane =
+            Self { name, device, handover, thread, job, running, abandoned, parcels, puts, given, copied };
         lane.wait_for(&started)?.map(|()| lane)
     }
 
@@ -138,7 +159,7 @@ impl DeviceLane {
                 // Nothing is given to a device that failed.
                 if given.is_ok() {
                     let began = Instant::now();
-                    given = device.put(layer, matrix, slot, now);
+                    given = device.put((layer, Held::Copies), matrix, slot, now);
                     puts.sent.push(Copied::new(layer, len, began));
                 }
                 bytes = later;
@@ -162,24 +183,40 @@ impl Copied {
     }
 }
 
+/// What the lane's thread needs for prompts.
+struct Prompts {
+    abandoned: Arc<AtomicBool>,
+    parcels: Arc<Parcels>,
+    /// Whether the thread may be stopped while it sends bytes.
+    staged: bool,
+}
+
 /// The lane's thread: executes orders until it is told to end.
-fn work(mut device: ExpertDevice, handover: &Handover<Job, Done, Call>, abandoned: &AtomicBool) {
+fn work(mut device: ExpertDevice, handover: &Handover<Job, Done, Call>, prompts: &Prompts) {
+    let Prompts { abandoned, parcels, staged } = prompts;
+    let mut sweep = Sweep::default();
     loop {
         match handover.order() {
             Order::Job(mut job) => {
-                let Job { layer, rows, inputs, slots, experts, out, .. } = &mut job;
                 let began = Instant::now();
                 let computed = catch_unwind(AssertUnwindSafe(|| {
-                    let layer = layer.expect("a job names its layer");
                     // Relaxed, because nothing else depends on it.
                     let go_on = || !abandoned.load(Ordering::Relaxed);
+                    if job.sweep {
+                        return sweep.run(&mut device, &mut job, parcels, *staged, go_on);
+                    }
+                    let Job { layer, rows, inputs, slots, experts, out, .. } = &mut job;
+                    let layer = layer.expect("a job names its layer");
                     device.compute(layer, Pairs { rows, inputs, slots, experts }, out, go_on)
                 }));
                 let failed =
                     |_| Err(ExpertDeviceError::Failed { device: device.name().to_owned(), status: -1 });
                 let result = computed.unwrap_or_else(failed);
+                parcels.end();
                 job.computed = Some((began, Instant::now()));
-                job.took = job.started.map(|started| started.elapsed()).unwrap_or_default();
+                if !job.sweep {
+                    job.took = job.started.map(|started| started.elapsed()).unwrap_or_default();
+                }
                 handover.done_with((job, result));
             }
             // The waiting thread notices a panic by its closed channel.
@@ -253,14 +290,29 @@ impl Lane for DeviceLane {
         &mut self.job
     }
 
+    fn transit(&self, layer: LayerKey) -> u32 {
+        self.call(move |device| device.transit_slots(layer)).unwrap_or(0)
+    }
+
+    fn parcels(&self) -> Option<&Parcels> {
+        Some(&self.parcels)
+    }
+
     fn start(&mut self) {
         self.running = true;
+        if self.job.sweep {
+            self.parcels.open();
+            if self.job.sent.is_empty() {
+                self.parcels.close();
+            }
+        }
         self.abandoned.store(false, Ordering::Relaxed);
         self.job.started = Some(Instant::now());
         self.handover.give(Order::Job(std::mem::take(&mut self.job)));
     }
 
     fn abandon(&mut self) {
+        self.parcels.give_up();
         self.abandoned.store(true, Ordering::Relaxed);
     }
 

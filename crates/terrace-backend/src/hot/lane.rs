@@ -1,5 +1,7 @@
 //! The interface of everything that computes experts beside the CPU.
 
+use super::parcels::Parcels;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use terrace_ggml::devices::experts::{ExpertDeviceError, LayerKey, Recipe, SlotShape};
@@ -21,11 +23,30 @@ pub struct Job {
     pub experts: Vec<i32>,
     /// Results: a row for each pair.
     pub out: Vec<f32>,
-    /// When it was started, and how long it took until its results were there.
+    /// Whether it is a part of a prompt; the following are only used then.
+    pub sweep: bool,
+    /// Number of pairs of experts with copies, which come first.
+    pub copied: usize,
+    /// The pairs of each of the other experts, which are copied for the node.
+    pub sent: Vec<Range<usize>>,
+    /// Bytes of an expert's matrices.
+    pub sizes: Vec<usize>,
+    /// When it was started, and how long it took until its results were there, without waits for
+    /// experts to copy.
     pub started: Option<Instant>,
     pub took: Duration,
     /// When the device's thread began to compute it, and when the results were there.
     pub computed: Option<(Instant, Instant)>,
+    /// The experts that were copied for it, one after the other.
+    pub copies: Vec<Copied>,
+}
+
+impl Job {
+    /// Time of copying experts for it, and their bytes.
+    pub fn copied_for_it(&self) -> (Duration, u64) {
+        let took = self.copies.iter().map(Copied::took).sum();
+        (took, self.copies.iter().map(|copied| copied.bytes).sum())
+    }
 }
 
 /// What was sent to a device.
@@ -36,6 +57,13 @@ pub struct Copied {
     pub bytes: u64,
     pub began: Instant,
     pub ended: Instant,
+}
+
+impl Copied {
+    /// Time that sending it took.
+    pub fn took(&self) -> Duration {
+        self.ended.saturating_duration_since(self.began)
+    }
 }
 
 /// Holds copies of experts and computes with them, while the CPU computes the others.
@@ -93,7 +121,15 @@ pub trait Lane: Send {
     /// The next job, to be filled in while none is running.
     fn job(&mut self) -> &mut Job;
 
-    /// Starts the job, whose pairs are grouped by slot, and returns at once.
+    /// Number of a layer's experts that can be copied to the lane at once for a node of a prompt; 0 if
+    /// it has no transit slots.
+    fn transit(&self, layer: LayerKey) -> u32;
+
+    /// Where experts are handed over that are copied for a node; `None` if there are never any.
+    fn parcels(&self) -> Option<&Parcels>;
+
+    /// Starts the job, whose pairs are grouped by slot, and returns at once. Experts to be copied for
+    /// it are handed over while it runs.
     fn start(&mut self);
 
     /// Lets the running job end as soon as possible: its results are not needed.

@@ -38,6 +38,10 @@ pub(super) struct HotLayer {
     pub(super) granted: Vec<SlotShape>,
     /// The memory that they take, cached because asking the device for every token would be slow.
     pub(super) memory: ByteSize,
+    /// Number of its experts that can be copied to the lane at once for a node of a prompt.
+    pub(super) transit: u32,
+    /// Bytes of an expert's matrices.
+    pub(super) sizes: Vec<usize>,
     /// Elements of an output row, once adopted.
     pub(super) out_width: usize,
     /// How the lane computes the layer's block; `None` until its graph has been seen, and if the
@@ -60,19 +64,33 @@ pub(super) struct HotLayer {
 pub(super) struct Counts {
     pub(super) hot: u64,
     pub(super) cold: u64,
-    /// Pairs of prefills that the lane computed, and those that the CPU computed.
+    /// Pairs of prefills that the lane computed with copies, those that it computed with experts
+    /// that were copied for a node, and those that the CPU computed.
     pub(super) prefill_hot: u64,
+    pub(super) prefill_sent: u64,
     pub(super) bypassed: u64,
 }
 
 impl Counts {
-    /// The lane's pairs and those of the CPU, of prefills if `sweep`.
+    /// The pairs that the lane computes with copies and those of the CPU, of prefills if `sweep`.
     pub(super) const fn sides(&mut self, sweep: bool) -> (&mut u64, &mut u64) {
         match sweep {
             true => (&mut self.prefill_hot, &mut self.bypassed),
             false => (&mut self.hot, &mut self.cold),
         }
     }
+}
+
+/// Whether experts are copied to devices for single nodes of prompts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sending {
+    /// Never.
+    Off,
+    /// As many as pay, as measured.
+    #[default]
+    Measured,
+    /// All that have no copy. For tests.
+    Always,
 }
 
 /// All lanes of a model.
@@ -86,6 +104,9 @@ pub struct Lanes {
     pub(super) node: Node,
     /// Whether lanes are used even where they do not pay.
     pub(super) always: bool,
+    pub(super) sending: Sending,
+    /// Bytes of experts copied for single nodes.
+    pub(super) sent_bytes: u64,
     /// Time that each lane has taken for what was sent to arrive.
     pub(super) settling: Vec<Duration>,
     /// Tokens of the current pass over the layers, and whether it decodes.
@@ -127,7 +148,11 @@ impl Lanes {
             // The usual case: the recipe is unchanged, so the lane need not be asked.
             Ok(recipe) if layer.adopted.as_ref() == Some(&recipe) => return Some(index),
             Ok(recipe) => match lane.adopt(layer.key, Arc::clone(&recipe), most) {
-                Ok(()) => Ok(recipe),
+                Ok(()) => {
+                    layer.transit = lane.transit(layer.key);
+                    layer.sizes = layer.shapes.iter().map(|shape| shape.bytes().bytes() as usize).collect();
+                    Ok(recipe)
+                }
                 Err(error) => Err(error.to_string()),
             },
             Err(problem) => Err(problem),

@@ -4,32 +4,37 @@
 //! Pairs of token and expert whose experts have a copy go to the layer's lane, and the store is asked
 //! only for the other experts. Both compute at the same time, and result rows are written into the
 //! output's rows of their pairs, where the graph adds them up in its own order. Of a prompt, as many
-//! of these experts go to the lane as let both be done at the same time. Between two tokens, experts
-//! that are used more replace those that are used less.
+//! of these experts go to the lane as let both be done at the same time, and where it pays, others
+//! are copied to the device for one node. Between two tokens, experts that are used more replace
+//! those that are used less.
 
 mod apply;
 mod balance;
 mod bringer;
 mod cache;
+#[cfg(test)]
+mod conformance;
 mod device;
 mod exchange;
 mod handover;
 mod lane;
 mod lanes;
 mod node;
+mod parcels;
 mod recipe;
 mod report;
 mod scores;
 mod sliced;
 mod slices;
 mod start;
+mod sweep;
 mod tally;
 mod work;
 mod worth;
 
 pub use apply::{Applied, CountedUses};
 pub use bringer::HotUpdate;
-pub use lanes::Lanes;
+pub use lanes::{Lanes, Sending};
 pub use node::PairRows;
 pub use report::{HotLayerReport, HotReport, HotTotals};
 pub use start::{LaneLayer, LanePlan};

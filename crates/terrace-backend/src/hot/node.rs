@@ -1,9 +1,11 @@
 //! The part of lanes in a node: choosing pairs, handing them over, and taking the results.
 
 use super::balance::Returned;
-use super::lane::Job;
-use super::lanes::Lanes;
+use super::lane::{Job, bundle};
+use super::lanes::{Lanes, Sending};
+use super::parcels::Parcel;
 use super::work::Ended;
+use crate::block::MATRICES;
 use crate::error::BackendError;
 use crate::routing::Routing;
 use std::ffi::c_void;
@@ -23,16 +25,34 @@ pub(super) struct Node {
     busy: Option<usize>,
     /// Whether it is part of a prefill.
     sweep: bool,
-    /// By touched expert, whether the lane computes it.
-    taken: Vec<bool>,
-    /// Touched experts that have copies, those with the most pairs first.
+    /// Pairs of the job's experts with copies, and of the others.
+    pairs: [usize; 2],
+    /// By touched expert, what the lane does with it.
+    parts: Vec<Part>,
+    /// Touched experts: those that have copies, then the others, each with the most pairs first.
     order: Vec<usize>,
+    /// The touched experts that are copied for the node, in the job's order.
+    sent: Vec<usize>,
+    /// How many of them have been handed over.
+    handed: usize,
     /// Output rows, in the order of the job's pairs.
     outputs: Vec<usize>,
     /// For each row of the input, its place among the job's.
     places: Vec<u32>,
     /// The layer of which the CPU is computing a part, its number of pairs, and when it began.
     measured: Option<(usize, usize, Instant)>,
+}
+
+/// What a lane does with an expert.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Part {
+    /// Nothing: the CPU computes it.
+    #[default]
+    None,
+    /// Computes it with its copy.
+    Copy,
+    /// Computes it with bytes that are copied for this node.
+    Sent,
 }
 
 /// Where the rows of a node's pairs are.
@@ -46,8 +66,8 @@ pub struct PairRows<'a> {
 }
 
 impl Lanes {
-    /// Starts a node of the layer: pairs of some experts that have copies go to the lane. Returns
-    /// whether there are any; [`Lanes::took`] says which.
+    /// Starts a node of the layer: pairs of some experts go to the lane. Returns whether there are
+    /// any; [`Lanes::took`] and [`Lanes::awaits`] say which.
     pub(crate) fn begin(&mut self, index: usize, routing: &Routing, rows: PairRows<'_>) -> bool {
         self.reached = self.reached.max(Some(index));
         self.tokens = self.tokens.max(u32::try_from(routing.tokens()).unwrap_or(u32::MAX));
@@ -55,35 +75,83 @@ impl Lanes {
             self.cache.used(index, expert, routing.range(i).len() as u32);
         }
         self.node.sweep = routing.how() == Use::Sweep;
-        self.node.taken.clear();
-        self.node.taken.resize(routing.touched().len(), false);
+        self.node.parts.clear();
+        self.node.parts.resize(routing.touched().len(), Part::None);
+        self.node.sent.clear();
+        self.node.handed = 0;
         let works = self.layers[index].adopted.is_some();
-        let hot = match (works, self.node.sweep) {
-            (false, _) => 0,
+        let [hot, sent] = match (works, self.node.sweep) {
+            (false, _) => [0, 0],
             (true, true) => self.choose_of_prompt(index, routing),
             (true, false) => {
                 self.decoding = true;
-                self.choose_of_token(index, routing)
+                [self.choose_of_token(index, routing), 0]
             }
         };
-        let (there, here) = self.layers[index].counts.sides(self.node.sweep);
+        self.node.pairs = [hot, sent];
+        let cpu = routing.pairs() - hot - sent;
+        let counts = &mut self.layers[index].counts;
+        counts.prefill_sent += sent as u64;
+        let (there, here) = counts.sides(self.node.sweep);
         *there += hot as u64;
-        *here += (routing.pairs() - hot) as u64;
+        *here += cpu as u64;
         let has = |expert: &u32| self.cache.slot_of(index, *expert).is_some();
         let has = hot > 0 || routing.touched().iter().any(has);
-        self.layers[index].tally.begin(hot, routing.pairs() - hot, works, has);
+        self.layers[index].tally.begin(hot + sent, cpu, works, has);
         if works {
-            self.node.measured = Some((index, routing.pairs() - hot, Instant::now()));
+            self.node.measured = Some((index, cpu, Instant::now()));
         }
-        if hot > 0 {
+        if hot + sent > 0 {
             self.hand_over(index, routing, rows);
         }
-        hot > 0
+        hot + sent > 0
     }
 
-    /// Whether the lane computes a touched expert of the current node, given by its index.
+    /// Whether the lane computes a touched expert of the current node, given by its index, with its
+    /// copy.
     pub(crate) fn took(&self, touched: usize) -> bool {
-        self.node.taken[touched]
+        self.node.parts[touched] == Part::Copy
+    }
+
+    /// Whether the lane waits for a touched expert's bytes, to compute it.
+    pub(crate) fn awaits(&self, touched: usize) -> bool {
+        self.node.parts[touched] == Part::Sent
+    }
+
+    /// Hands over an expert that the lane waits for. `addresses` are those of the block's matrices,
+    /// and `id` is the caller's number for it, which [`Lanes::has_read`] returns. The bytes stay until
+    /// then, or until [`Lanes::has_read`] returns false and [`Lanes::end_sending`] was called.
+    pub(crate) fn send(&mut self, touched: usize, id: usize, addresses: [usize; MATRICES]) {
+        let index = self.node.busy.expect("a lane waits for the expert");
+        let layer = &self.layers[index];
+        let recipe = layer.adopted.as_ref().expect("a lane that computes has a recipe");
+        let mut parcel = Parcel { id, sent: 0, addresses: [0; MATRICES] };
+        for (&matrix, address) in recipe.first.iter().chain([&recipe.down]).zip(addresses) {
+            parcel.addresses[matrix] = address;
+        }
+        parcel.sent = self.node.sent.iter().position(|&other| other == touched).expect("it is sent");
+        let Some(parcels) = self.lanes[layer.lane].parcels() else { return };
+        parcels.send(parcel);
+        self.node.handed += 1;
+        if self.node.handed == self.node.sent.len() {
+            parcels.close();
+        }
+    }
+
+    /// Appends the numbers of experts whose bytes the lane has read since the last call, after waiting
+    /// for the first of them if asked. Returns false if the lane reads no more.
+    pub(crate) fn has_read(&self, into: &mut Vec<usize>, wait: bool) -> bool {
+        let Some(index) = self.node.busy else { return false };
+        let lane = &self.lanes[self.layers[index].lane];
+        lane.parcels().is_some_and(|parcels| parcels.copied(into, wait, || lane.is_lost()))
+    }
+
+    /// Takes back the experts that have not been copied. None of their bytes is read any more.
+    pub(crate) fn end_sending(&self) {
+        let Some(index) = self.node.busy.filter(|_| !self.node.sent.is_empty()) else { return };
+        if let Some(parcels) = self.lanes[self.layers[index].lane].parcels() {
+            parcels.give_up();
+        }
     }
 
     /// Takes all experts with copies, or none if the round trip does not pay. Returns their number of
@@ -91,61 +159,76 @@ impl Lanes {
     fn choose_of_token(&mut self, index: usize, routing: &Routing) -> usize {
         let mut hot = 0;
         for (i, &expert) in routing.touched().iter().enumerate() {
-            self.node.taken[i] = self.cache.slot_of(index, expert).is_some();
-            hot += if self.node.taken[i] { routing.range(i).len() } else { 0 };
+            if self.cache.slot_of(index, expert).is_some() {
+                self.node.parts[i] = Part::Copy;
+                hot += routing.range(i).len();
+            }
         }
         if hot > 0 && !self.always && !self.layers[index].worth.pays(hot, routing.pairs()) {
-            self.node.taken.fill(false);
+            self.node.parts.fill(Part::None);
             return 0;
         }
         hot
     }
 
-    /// Takes as many of the experts with copies as let lane and CPU be done at about the same time,
-    /// those with the most pairs first. Returns their number of pairs.
-    fn choose_of_prompt(&mut self, index: usize, routing: &Routing) -> usize {
-        let layer = &self.layers[index];
+    /// Takes as many experts as let lane and CPU be done at about the same time: those with copies
+    /// first, then those that would have to be copied, each with the most pairs first. Returns the
+    /// numbers of pairs of both.
+    fn choose_of_prompt(&mut self, index: usize, routing: &Routing) -> [usize; 2] {
+        let Self { layers, cache, node, .. } = self;
+        let layer = &layers[index];
         let pairs_of = |i: usize| routing.range(i).len();
-        let order = &mut self.node.order;
-        order.clear();
-        let touched = routing.touched().iter().enumerate();
-        order.extend(
-            touched.filter(|(_, expert)| self.cache.slot_of(index, **expert).is_some()).map(|(i, _)| i),
-        );
-        if order.is_empty() {
-            return 0;
+        let has_copy = |i: usize| cache.slot_of(index, routing.touched()[i]).is_some();
+        let sending = if layer.transit == 0 { Sending::Off } else { self.sending };
+        node.order.clear();
+        let touched = 0..routing.touched().len();
+        node.order.extend(touched.filter(|&i| sending != Sending::Off || has_copy(i)));
+        if node.order.is_empty() {
+            return [0, 0];
         }
-        order.sort_unstable_by_key(|&i| (std::cmp::Reverse(pairs_of(i)), i));
+        node.order.sort_unstable_by_key(|&i| (!has_copy(i), std::cmp::Reverse(pairs_of(i)), i));
         let mut split = self.balances[layer.balance].2.split(routing.pairs());
         let most = JOB / (2 * size_of::<f32>() * layer.out_width.max(1));
-        let mut hot = 0;
-        for &i in order.iter() {
-            let pairs = pairs_of(i);
-            if hot + pairs > most {
+        let bytes = bundle(&layer.shapes).bytes();
+        let mut taken = [0, 0];
+        for &i in &node.order {
+            let (pairs, copy) = (pairs_of(i), has_copy(i));
+            if taken[0] + taken[1] + pairs > most {
                 continue;
             }
-            if self.always {
-                split.add(pairs, 0);
+            let bytes = if copy { 0 } else { bytes };
+            let forced = if copy { self.always } else { sending == Sending::Always };
+            if forced {
+                split.add(pairs, bytes);
             }
-            if self.always || split.takes(pairs, 0) {
-                self.node.taken[i] = true;
-                hot += pairs;
+            if forced || split.takes(pairs, bytes) {
+                node.parts[i] = if copy { Part::Copy } else { Part::Sent };
+                taken[usize::from(!copy)] += pairs;
             }
         }
-        hot
+        // In the order in which they will be asked for.
+        let sent = (0..routing.touched().len()).filter(|&i| node.parts[i] == Part::Sent);
+        node.sent.extend(sent);
+        taken
     }
 
     /// Gives the lane the pairs of the taken experts.
     fn hand_over(&mut self, index: usize, routing: &Routing, rows: PairRows<'_>) {
         let layer = &self.layers[index];
-        let Node { sweep, taken, outputs, places, busy, .. } = &mut self.node;
+        let Node { sweep, parts, sent, outputs, places, busy, .. } = &mut self.node;
         let lane = &mut self.lanes[layer.lane];
         let job = lane.job();
-        let Job { layer: key, rows: job_rows, inputs, slots, experts, out, .. } = job;
+        (job.sweep, job.copied) = (*sweep, 0);
+        job.sizes.clone_from(&layer.sizes);
+        let Job {
+            layer: key, rows: job_rows, inputs, slots, experts, out, sent: ranges, copied, copies, ..
+        } = job;
         job_rows.clear();
         inputs.clear();
         slots.clear();
         experts.clear();
+        ranges.clear();
+        copies.clear();
         outputs.clear();
         let [width, per_token, tokens, _] = rows.input.ne().map(|n| n.unsigned_abs() as usize);
         let shared = per_token * tokens == 1;
@@ -155,9 +238,15 @@ impl Lanes {
         }
         let row = |row: usize| row_of(rows.input, row, width, per_token);
         let at = |all: &[[i32; 2]], pair: usize, side: usize| all[pair][side].unsigned_abs() as usize;
-        let touched = routing.touched().iter().enumerate();
-        for (i, &expert) in touched.filter(|(i, _)| taken[*i]) {
-            let slot = self.cache.slot_of(index, expert).expect("only experts with copies are taken");
+        let hot = (0..parts.len()).filter(|&i| parts[i] == Part::Copy);
+        for i in hot.chain(sent.iter().copied()) {
+            let expert = routing.touched()[i];
+            let slot = match parts[i] {
+                Part::Copy => self.cache.slot_of(index, expert).expect("only experts with copies are taken"),
+                // It gets one when its bytes are there.
+                _ => 0,
+            };
+            let first = slots.len();
             for pair in routing.range(i) {
                 slots.push(slot.cast_signed());
                 experts.push(expert.cast_signed());
@@ -172,6 +261,10 @@ impl Lanes {
                 } else if !shared {
                     job_rows.extend_from_slice(row(from));
                 }
+            }
+            match parts[i] {
+                Part::Copy => *copied = slots.len(),
+                _ => ranges.push(first..slots.len()),
             }
         }
         if shared {
@@ -207,18 +300,24 @@ impl Lanes {
         let job = match self.lanes[layer.lane].finish() {
             Ok(job) => job,
             Err(error) => {
-                let (pairs, lane) = (outputs.len() as u64, layer.lane);
+                let lane = layer.lane;
+                let [hot, sent] = self.node.pairs.map(|pairs| pairs as u64);
+                layer.counts.prefill_sent -= sent;
                 let (there, here) = layer.counts.sides(self.node.sweep);
-                *there -= pairs;
-                *here += pairs;
+                *there -= hot;
+                *here += hot + sent;
                 layer.tally.failed += 1;
+                // Nothing is read from slots after this.
+                if let Some(parcels) = self.lanes[lane].parcels() {
+                    parcels.give_up();
+                }
                 self.joined(&Ended { index, pairs: 0, computed: None }, asked, store);
                 self.fail(lane, &error);
                 return Err(error.into());
             }
         };
         let ended = Ended { index, pairs: outputs.len(), computed: job.computed };
-        let copying = Instant::now();
+        let taking = Instant::now();
         let width = job.out.len() / outputs.len().max(1);
         for (row, values) in outputs.iter().zip(job.out.chunks_exact(width.max(1))) {
             // SAFETY: the caller's contract.
@@ -229,8 +328,11 @@ impl Lanes {
         }
         match self.node.sweep {
             true => {
-                let (pairs, took) = (outputs.len(), job.took + copying.elapsed());
-                self.balances[layer.balance].2.returned(Returned { pairs, took, ..Returned::default() });
+                let ((copying, bytes), took) = (job.copied_for_it(), job.took + taking.elapsed());
+                self.sent_bytes += bytes;
+                layer.count_sent(&job.copies, store);
+                let done = Returned { pairs: outputs.len(), bytes, took, copying };
+                self.balances[layer.balance].2.returned(done);
             }
             false => layer.worth.returned(job.took),
         }

@@ -26,8 +26,12 @@ pub struct HotTotals {
     pub hot: u64,
     /// Pairs that the CPU computed then in layers with slots.
     pub cold: u64,
-    /// Pairs of prefills that devices computed.
+    /// Pairs of prefills that devices computed with copies.
     pub prefill_hot: u64,
+    /// Pairs of prefills that devices computed with experts copied for one computation.
+    pub prefill_sent: u64,
+    /// Bytes of these experts.
+    pub sent_bytes: ByteSize,
     /// Pairs of prefills that the CPU computed in layers with slots.
     pub bypassed: u64,
     /// Time that the CPU waited for devices after computing its own part of a layer.
@@ -129,6 +133,7 @@ impl Lanes {
             exchanged_bytes: ByteSize(brought.exchanged_bytes),
             read_bytes: ByteSize(brought.read),
             waiting: self.cache.left_out(),
+            sent_bytes: ByteSize(self.sent_bytes),
             ..HotTotals::default()
         };
         for layer in &self.layers {
@@ -136,6 +141,7 @@ impl Lanes {
             totals.hot += layer.counts.hot;
             totals.cold += layer.counts.cold;
             totals.prefill_hot += layer.counts.prefill_hot;
+            totals.prefill_sent += layer.counts.prefill_sent;
             totals.bypassed += layer.counts.bypassed;
             totals.waited += layer.work.waited;
         }

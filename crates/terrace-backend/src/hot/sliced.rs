@@ -7,6 +7,7 @@
 
 use super::device::DeviceLane;
 use super::lane::{Copied, Job, Lane};
+use super::parcels::Parcels;
 use super::slices::{Borders, cut_out, ffn, slice};
 use std::ops::Range;
 use std::sync::Arc;
@@ -171,6 +172,15 @@ impl Lane for SlicedLane {
         &mut self.job
     }
 
+    fn transit(&self, _: LayerKey) -> u32 {
+        // Slices would have to be cut out for each node.
+        0
+    }
+
+    fn parcels(&self) -> Option<&Parcels> {
+        None
+    }
+
     fn start(&mut self) {
         let Self { devices, layers, job, running, .. } = self;
         let SlicedLayer { cut, keys, .. } = &layers[job.layer.expect("a job names its layer").index()];
@@ -181,6 +191,7 @@ impl Lane for SlicedLane {
             part.inputs.clone_from(&job.inputs);
             part.slots.clone_from(&job.slots);
             part.experts.clone_from(&job.experts);
+            (part.sweep, part.copied) = (job.sweep, job.copied);
             part.out.resize(job.out.len(), 0.0);
             devices[device].start();
             running.push(device);

@@ -4,7 +4,7 @@ use super::bringer::{Bringer, HotUpdate};
 use super::cache::HotCache;
 use super::device::DeviceLane;
 use super::lane::{Lane, bundle};
-use super::lanes::{Counts, HotLayer, Lanes};
+use super::lanes::{Counts, HotLayer, Lanes, Sending};
 use super::node::Node;
 use super::sliced::SlicedLane;
 use super::slices::largest_slice;
@@ -16,7 +16,7 @@ use crate::memory::weights::Weights;
 use std::time::Duration;
 use terrace_ggml::devices::DeviceHandle;
 use terrace_ggml::devices::experts::{ExpertDeviceError, LayerKey, SlotShape};
-use terrace_model::{ByteSize, LayerId, ModelFile, Name, lane_activations};
+use terrace_model::{ByteSize, LayerId, ModelFile, Name, lane_activations, lane_transit};
 
 /// The planned contents of a lane.
 #[derive(Clone, Debug)]
@@ -34,8 +34,10 @@ impl LanePlan {
     }
 
     /// Starts the lane, without slots.
-    fn start(&self, activations: ByteSize) -> Result<Box<dyn Lane>, ExpertDeviceError> {
-        let on = |&device: &DeviceHandle| DeviceLane::start(device, activations);
+    fn start(&self, activations: ByteSize, transit: ByteSize) -> Result<Box<dyn Lane>, ExpertDeviceError> {
+        // Slices are not copied for single nodes.
+        let transit = if self.devices.len() == 1 { transit } else { ByteSize::ZERO };
+        let on = |&device: &DeviceHandle| DeviceLane::start(device, activations, transit);
         let mut lanes = self.devices.iter().map(on).collect::<Result<Vec<_>, _>>()?;
         Ok(match lanes.len() {
             1 => Box::new(lanes.remove(0)),
@@ -96,18 +98,26 @@ impl Lanes {
         plans: &[LanePlan],
         used: u32,
         update: HotUpdate,
+        sending: Sending,
     ) -> Self {
         let layout = &*weights.layout();
         let mut lanes: Vec<Box<dyn Lane>> = Vec::new();
         let mut layers: Vec<(HotLayer, (u32, ByteSize, u32))> = Vec::new();
         for plan in plans {
-            let copies = plan.layers.iter().map(|planned| {
+            let expert_of = |planned: &LaneLayer| {
                 let matrices = matrices_of(model, &tensors_of(layout, planned.layer)).unwrap_or_default();
-                ByteSize(bundle(&matrices).bytes() * u64::from(planned.slots))
-            });
+                bundle(&matrices)
+            };
+            let bytes = |planned| expert_of(planned).bytes() * u64::from(planned.slots);
+            let copies = ByteSize(plan.layers.iter().map(bytes).sum());
             let layers_of = plan.layers.iter().map(|layer| layer.layer);
-            let activations = lane_activations(model, layers_of, used, copies.sum());
-            let mut lane = match plan.start(activations) {
+            let activations = lane_activations(model, layers_of, used, copies);
+            let largest = plan.layers.iter().map(expert_of).max().unwrap_or_default();
+            let transit = match sending {
+                Sending::Off => ByteSize::ZERO,
+                Sending::Measured | Sending::Always => lane_transit(largest, copies),
+            };
+            let mut lane = match plan.start(activations, transit) {
                 Ok(lane) => lane,
                 Err(error) => {
                     tracing::warn!("no expert copies on {}: {error}", plan.names());
@@ -148,6 +158,8 @@ impl Lanes {
             balances,
             node: Node::default(),
             always: false,
+            sending,
+            sent_bytes: 0,
             tokens: 0,
             decoding: false,
             reached: None,
@@ -226,6 +238,8 @@ fn give_slots(
         granted: shapes.clone(),
         shapes,
         memory,
+        transit: 0,
+        sizes: Vec::new(),
         out_width: 0,
         adopted: None,
         problem: None,

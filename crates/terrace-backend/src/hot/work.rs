@@ -1,8 +1,9 @@
 //! What lanes have done: copies, jobs and waits, counted by layer and recorded in the timeline.
 
 use super::lane::Copied;
-use super::lanes::Lanes;
+use super::lanes::{HotLayer, Lanes};
 use std::time::{Duration, Instant};
+use terrace_model::ByteSize;
 use terrace_store::Store;
 use terrace_store::timeline::{Track, What};
 
@@ -54,6 +55,21 @@ pub(super) struct Ended {
     pub computed: Option<(Instant, Instant)>,
 }
 
+impl HotLayer {
+    /// Counts experts that were copied for a job, and records them.
+    pub(super) fn count_sent(&mut self, copies: &[Copied], store: &mut Store) {
+        let mut timeline = store.timeline_mut();
+        for copied in copies {
+            self.work.copied += copied.bytes;
+            self.work.copying += copied.took();
+            if let Some(timeline) = &mut timeline {
+                let what = What::Copy { layer: Some(self.layer), bytes: ByteSize(copied.bytes) };
+                timeline.between(copied.began, copied.ended, Track::Sent(number(self.lane)), what);
+            }
+        }
+    }
+}
+
 impl Lanes {
     /// Counts a job for which thread 0 has waited since `asked`, and records it. Returns the wait.
     pub(super) fn joined(&mut self, job: &Ended, asked: Instant, store: &mut Store) -> Duration {
@@ -86,7 +102,7 @@ impl Lanes {
         let mut timeline = store.timeline_mut();
         for (index, lane) in lanes.iter_mut().enumerate() {
             lane.take_copied(&mut |copied: Copied| {
-                let took = copied.ended.saturating_duration_since(copied.began);
+                let took = copied.took();
                 let of = layers.iter_mut().find(|of| of.lane == index && Some(of.key) == copied.layer);
                 let layer = of.map(|layer| {
                     layer.work.copied += copied.bytes;
@@ -97,7 +113,7 @@ impl Lanes {
                     settling[index] += took;
                 }
                 if let Some(timeline) = &mut timeline {
-                    let what = What::Copy { layer, bytes: terrace_model::ByteSize(copied.bytes) };
+                    let what = What::Copy { layer, bytes: ByteSize(copied.bytes) };
                     timeline.between(copied.began, copied.ended, track(index), what);
                 }
             });
@@ -126,10 +142,15 @@ impl Lanes {
         let Some(timeline) = store.timeline_mut() else { return };
         for (index, lane) in self.lanes.iter().enumerate() {
             timeline.name(track(index), format!("lane {}", lane.name()));
+            timeline.name(Track::Sent(number(index)), format!("sent to {}", lane.name()));
         }
     }
 }
 
 fn track(lane: usize) -> Track {
-    Track::Lane(u32::try_from(lane).unwrap_or(u32::MAX))
+    Track::Lane(number(lane))
+}
+
+fn number(lane: usize) -> u32 {
+    u32::try_from(lane).unwrap_or(u32::MAX)
 }

@@ -5,7 +5,7 @@ use crate::options::HotOptions;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use terrace_backend::{Cut, LaneLayer, LanePlan, Lanes, Layout, Weights};
+use terrace_backend::{Cut, LaneLayer, LanePlan, Lanes, Layout, Sending, Weights};
 use terrace_ggml::devices::DeviceHandle;
 use terrace_host::separate_devices;
 use terrace_model::learn::{ExpertUses, LearnFile, LearnLayer};
@@ -77,8 +77,17 @@ pub struct Asked<'a> {
     pub learned: Option<&'a LearnFile>,
     /// The copies that the plan contains.
     pub planned: &'a [HotCopies],
+    /// Whether experts are copied to devices for prompts.
+    pub sending: Sending,
     /// Whether a trace is being recorded.
     pub traced: bool,
+}
+
+impl Asked<'_> {
+    /// Whether lanes on one device have transit slots.
+    fn sends(&self) -> bool {
+        self.sending != Sending::Off
+    }
 }
 
 /// Starts the lanes of a loaded model. Its context has to exist already, so that the free memory of
@@ -121,16 +130,16 @@ fn decided(file: &ModelFile, weights: &Weights, asked: Asked<'_>) -> HotPlan {
             Ok(plan) => vec![plan],
             Err(reason) => {
                 whole = Some(reason);
-                by_size(file, &groups, &holding, wishes)
+                by_size(file, &groups, &holding, asked)
             }
         },
         // The plan did not know the device, or it had room for less than one expert.
-        () if given && planned.is_empty() => by_size(file, &groups, &holding, wishes),
+        () if given && planned.is_empty() => by_size(file, &groups, &holding, asked),
         () => holding
             .iter()
             .map(|&device| (device, planned_for(planned, &device.name())))
             .filter(|(_, layers)| !layers.is_empty())
-            .map(|(device, layers)| within(file, &groups, device, &layers, wishes))
+            .map(|(device, layers)| within(file, &groups, device, &layers, asked))
             .collect(),
     };
     plans.iter_mut().for_each(|plan| by_worth(file, &groups, plan, asked));
@@ -139,7 +148,8 @@ fn decided(file: &ModelFile, weights: &Weights, asked: Asked<'_>) -> HotPlan {
     }
     let used = groups.iter().map(|group| group.top_k(file)).max().unwrap_or(1);
     warn_of_drivers(plans.iter().flat_map(|plan| plan.devices.iter().copied()));
-    let lanes = Lanes::start(file, weights, &plans, used, asked.hot.update).always(asked.hot.always);
+    let lanes = Lanes::start(file, weights, &plans, used, asked.hot.update, asked.sending);
+    let lanes = lanes.always(asked.hot.always);
     let plan = HotPlan { whole, ..described(&groups, &lanes) };
     if plan.inactive.is_none() {
         *weights.lanes() = Some(lanes);
@@ -194,13 +204,13 @@ fn by_size(
     file: &ModelFile,
     groups: &[ExpertGroup],
     devices: &[DeviceHandle],
-    wishes: &Wishes,
+    asked: Asked<'_>,
 ) -> Vec<LanePlan> {
     let rooms: Vec<DeviceRoom> = devices
         .iter()
-        .map(|&device| DeviceRoom { device: device.name(), bytes: room(device, wishes), speed: 1.0 })
+        .map(|&device| DeviceRoom { device: device.name(), bytes: room(device, asked.wishes), speed: 1.0 })
         .collect();
-    let copies = copies_by_size(file, groups, &rooms);
+    let copies = copies_by_size(file, groups, &rooms, asked.sends());
     let plan = |&device: &DeviceHandle| LanePlan {
         devices: vec![device],
         layers: planned_for(&copies, &device.name()),
@@ -230,7 +240,7 @@ fn shared(
         return Err(format!("the experts of layer {} are too small to slice at block borders", group.layer));
     }
     let least = devices.iter().map(|device| room(*device, wishes)).min().unwrap_or_default();
-    Ok(LanePlan { devices: devices.to_vec(), layers: slots(file, &slices, least) })
+    Ok(LanePlan { devices: devices.to_vec(), layers: slots(file, &slices, least, false) })
 }
 
 /// The device's memory for copies, of what is free now.
@@ -256,9 +266,9 @@ fn within(
     groups: &[ExpertGroup],
     device: DeviceHandle,
     layers: &[LaneLayer],
-    wishes: &Wishes,
+    asked: Asked<'_>,
 ) -> LanePlan {
-    let name = device.name();
+    let (name, wishes) = (device.name(), asked.wishes);
     let wanted = |group: &&ExpertGroup| layers.iter().find(|layer| layer.layer == group.layer);
     let of: Vec<ExpertGroup> = groups.iter().filter(|group| wanted(group).is_some()).cloned().collect();
     let (free, _) = device.memory();
@@ -269,13 +279,13 @@ fn within(
     };
     // The plan has already subtracted the reserve from what was free before the load.
     let copies = of.iter().map(bytes).sum::<ByteSize>();
-    let needed = copies + beside_copies(file, &of, copies);
+    let needed = copies + beside_copies(file, &of, copies, asked.sends());
     if !all && needed <= free {
         return LanePlan { devices: vec![device], layers: layers.to_vec() };
     }
     let room = wishes.unreserved(&name, free);
     let room = if all { room } else { room.min(needed) };
-    LanePlan { devices: vec![device], layers: slots(file, &of, room) }
+    LanePlan { devices: vec![device], layers: slots(file, &of, room, asked.sends()) }
 }
 
 /// Divides the slots of a lane among its layers by what their experts are worth, in the same bytes.
@@ -341,9 +351,9 @@ fn learned_use(file: &ModelFile, group: &ExpertGroup, learned: &LearnLayer) -> L
     }
 }
 
-/// As many slots as fit in `room`.
-fn slots(file: &ModelFile, groups: &[ExpertGroup], room: ByteSize) -> Vec<LaneLayer> {
-    let slots = copies_within(file, groups, room);
+/// As many slots as fit in `room`, beside transit slots if the lane `sends`.
+fn slots(file: &ModelFile, groups: &[ExpertGroup], room: ByteSize, sends: bool) -> Vec<LaneLayer> {
+    let slots = copies_within(file, groups, room, sends);
     groups.iter().zip(slots).map(|(group, slots)| LaneLayer { layer: group.layer, slots }).collect()
 }
 

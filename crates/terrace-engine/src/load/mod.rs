@@ -37,7 +37,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
-use terrace_backend::{ExpertUsage, Weights};
+use terrace_backend::{ExpertUsage, Sending, Weights};
 use terrace_ggml::devices::DeviceHandle;
 use terrace_ggml::llama::{Context, ContextError, ContextParams, FlashAttention, Model, Observer};
 use terrace_host::pressure::Watcher;
@@ -295,6 +295,7 @@ impl Parts {
             counts: if by_uses { &first } else { &[] },
             learned: self.learn.first.as_ref(),
             planned: self.report.placement.as_ref().map_or(&[][..], |plan| &plan.hot),
+            sending: if options.devices.op_offload { options.hot.sending } else { Sending::Off },
             traced,
         };
         self.report.hot = Some(hot::begin(&self.file, weights, asked));

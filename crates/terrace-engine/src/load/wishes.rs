@@ -52,7 +52,7 @@ pub fn wishes_of(options: &Options) -> Wishes {
         ubatch: options.context.ubatch,
         outputs: options.context.outputs,
         expected: options.estimates.expected,
-        paths: PrefillPaths::default(),
+        paths: PrefillPaths { offload: options.devices.op_offload, ..PrefillPaths::default() },
         hits: options.estimates.hits.clone(),
         measured: Vec::new(),
     }

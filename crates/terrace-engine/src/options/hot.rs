@@ -1,7 +1,7 @@
 //! Copies of experts on devices.
 
 use std::path::PathBuf;
-use terrace_backend::HotUpdate;
+use terrace_backend::{HotUpdate, Sending};
 use terrace_plan::copies::{LAYER_CURVE, Weighting};
 use terrace_plan::{ByDevice, HotSize};
 
@@ -28,6 +28,9 @@ pub struct HotOptions {
     /// Text to evaluate after the load, so that the experts it uses are copied before the first
     /// answer.
     pub warm_up: Option<String>,
+    /// Whether experts without a copy are copied to devices for prompts, if devices compute large
+    /// batches at all.
+    pub sending: Sending,
 }
 
 impl Default for HotOptions {
@@ -42,6 +45,7 @@ impl Default for HotOptions {
             learned: None,
             auto_learn: false,
             warm_up: None,
+            sending: Sending::default(),
         }
     }
 }

@@ -1,18 +1,19 @@
 //! Prompts whose experts have copies on a device: it computes some of the pairs while the CPU
 //! computes the others, in chunks, with the same bits as the CPU alone.
 
+use crate::budgets::two_bundles;
 use crate::reloading;
 use crate::reloading::{dir, from_file, load, original, servers, with, write};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use terrace_backend::HotTotals;
-use terrace_engine::options::HotOptions;
+use terrace_backend::{HotTotals, Sending};
+use terrace_engine::options::{DeviceOptions, HotOptions, PlacementOptions};
 use terrace_engine::{Engine, Options, StopReason};
 use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
-use terrace_plan::Manage;
+use terrace_plan::{Budget, Manage};
 use terrace_testkit::rpc::RpcServer;
 use terrace_testkit::{Arch, Spec, WeightType};
 
@@ -86,11 +87,12 @@ mod a_server_that_ends_during_a_prompt {
 
 fn ends(seed: u64) {
     let dir = dir();
-    let model = write(&Spec::new(Arch::GptOss), dir.path().join("model.gguf"));
+    let model = write(&many(Arch::GptOss), dir.path().join("model.gguf"));
     let golden = prefill(&mut plain(&model)).unwrap();
     let mut servers = servers(1, MEMORY);
     let manage = if seed == 1 { Manage::None } else { Manage::Experts };
-    let mut engine = load(with_copies(&model, &servers, manage, ALL));
+    let room = if seed == 3 { SOME } else { ALL };
+    let mut engine = load(sending(with_copies(&model, &servers, manage, room)));
     decode(&mut engine);
     let after = Duration::from_micros(seed * (u64::from(std::process::id()) * 7919) % 150_000);
     let end = std::thread::spawn(move || {
@@ -151,4 +153,82 @@ fn a_reload_between_prompts() {
         engine.swap(&[original(tensor)]).unwrap();
     }
     assert!(prefill(&mut engine).unwrap() == before);
+}
+
+/// Experts without a copy go through transit slots.
+mod experts_are_copied_for_a_prompt {
+    terrace_testkit::each_moe_architecture!(super::sent);
+}
+
+/// Room for a part of the experts of [`many`], and for transit slots.
+const SOME: ByteSize = ByteSize::mib(3);
+
+/// A model with twice the usual experts, of half the size.
+fn many(arch: Arch) -> Spec {
+    Spec { experts: 16, expert_ff: 256, ..Spec::new(arch) }
+}
+
+/// No copies, so that all of a prompt's experts are sent; then copies, and the others are sent.
+fn sent(arch: Arch) {
+    let (dir, servers) = (dir(), servers(1, MEMORY));
+    let model = write(&many(arch), dir.path().join("model.gguf"));
+    let golden = prefill(&mut plain(&model)).unwrap();
+    for manage in [Manage::Experts, Manage::None] {
+        let mut engine = load(sending(with_copies(&model, &servers, manage, SOME)));
+        assert!(prefill(&mut engine).unwrap() == golden, "{arch}, {manage}: {:?}", totals(&engine));
+        let first = totals(&engine);
+        assert!(first.prefill_sent > 0 && first.prefill_hot == 0 && first.bypassed == 0, "{first:?}");
+        assert!(first.sent_bytes > ByteSize::ZERO, "{first:?}");
+        decode(&mut engine);
+        for round in 0..2 {
+            assert!(prefill(&mut engine).unwrap() == golden, "{arch}, {manage}, {round}");
+        }
+        let later = totals(&engine);
+        assert!(later.prefill_sent > first.prefill_sent && later.prefill_hot > 0, "{later:?}");
+    }
+}
+
+fn sending(options: Options) -> Options {
+    Options { hot: HotOptions { sending: Sending::Always, ..options.hot }, ..options }
+}
+
+/// As many as pay, as measured; and none if devices compute no large batches.
+#[test]
+fn sending_is_measured() {
+    let (dir, servers) = (dir(), servers(1, MEMORY));
+    let model = write(&many(Arch::Qwen3Moe), dir.path().join("model.gguf"));
+    let golden = prefill(&mut plain(&model)).unwrap();
+    for op_offload in [true, false] {
+        let wanted = with_copies(&model, &servers, Manage::Experts, SOME);
+        let mut engine = load(Options {
+            devices: DeviceOptions { op_offload, ..wanted.devices },
+            hot: HotOptions { always: false, ..wanted.hot },
+            ..wanted
+        });
+        for round in 0..4 {
+            assert!(prefill(&mut engine).unwrap() == golden, "{op_offload}, {round}");
+        }
+        let totals = totals(&engine);
+        assert_eq!(totals.prefill_sent > 0, op_offload, "{totals:?}");
+        assert!(totals.bypassed > 0, "{totals:?}");
+    }
+}
+
+/// The slots in RAM hold few experts, so those that were copied have to make room.
+#[test]
+fn leases_end_when_experts_are_copied() {
+    let (dir, servers) = (dir(), servers(1, MEMORY));
+    let model = write(&many(Arch::Qwen3Moe), dir.path().join("model.gguf"));
+    let golden = prefill(&mut plain(&model)).unwrap();
+    let wanted = sending(with_copies(&model, &servers, Manage::Experts, SOME));
+    let budget = two_bundles(&model, Manage::Experts);
+    let mut engine = load(Options {
+        placement: PlacementOptions { ram_budget: Budget::Bytes(budget), ..wanted.placement },
+        ..wanted
+    });
+    for round in 0..3 {
+        assert!(prefill(&mut engine).unwrap() == golden, "{round}: {:?}", totals(&engine));
+        decode(&mut engine);
+    }
+    assert!(totals(&engine).prefill_sent > 0, "{:?}", engine.hot_experts());
 }

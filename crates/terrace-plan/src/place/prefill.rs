@@ -94,8 +94,8 @@ fn expert_times(
     cached: f64,
     hop: f64,
 ) -> ExpertTimes {
-    // Slots are not memory that ggml copies from.
-    let offloads = cached >= 1.0 && share == 0.0 || costs.paths.streamed;
+    // Slots are not memory that ggml copies from, but lanes do.
+    let offloads = if share > 0.0 { costs.paths.streamed } else { cached >= 1.0 };
     let at = |uses: f64, held: f64, missing: f64, there: f64| {
         let (rest, place) = if held > 0.0 { experts.in_ram(uses, held, offloads) } else { (0.0, 0) };
         let lanes = if place > 0 && place == home { rest + there } else { rest.max(there) };

@@ -6,7 +6,9 @@ pub use super::weighting::{
 };
 use crate::model::experts::ExpertGroup;
 use crate::plan::parts::HotCopies;
-use terrace_model::{ByteSize, ModelFile, TensorInfo, lane_activations};
+use terrace_model::{
+    ByteSize, ModelFile, TensorInfo, lane_activations, lane_transit, least_copies_beside_transit,
+};
 
 /// Bytes that a tensor takes in addition to its own on devices that align and pad.
 const PADDING: ByteSize = ByteSize(4 << 10);
@@ -23,14 +25,19 @@ pub struct DeviceRoom {
 }
 
 /// Divides the layers of `groups` into bands, one for each device, and gives each layer as many
-/// slots as the device holds.
-pub fn copies_by_size(model: &ModelFile, groups: &[ExpertGroup], devices: &[DeviceRoom]) -> Vec<HotCopies> {
+/// slots as the device holds. `sends`: as for [`beside_copies`].
+pub fn copies_by_size(
+    model: &ModelFile,
+    groups: &[ExpertGroup],
+    devices: &[DeviceRoom],
+    sends: bool,
+) -> Vec<HotCopies> {
     let mut all = Vec::new();
     let mut rest = groups;
     for (device, count) in devices.iter().zip(bands(groups.len(), devices)) {
         let (band, others) = rest.split_at(count);
         rest = others;
-        let slots = copies_within(model, band, device.bytes).into_iter().zip(band);
+        let slots = copies_within(model, band, device.bytes, sends).into_iter().zip(band);
         let copies = |(slots, group): (u32, &ExpertGroup)| HotCopies {
             device: device.device.clone(),
             layer: group.layer.0,
@@ -70,21 +77,44 @@ pub fn bands(layers: usize, devices: &[DeviceRoom]) -> Vec<usize> {
 }
 
 /// Returns the number of slots of each group that fit into `room` bytes of a device, together with
-/// the memory of its lane.
-pub fn copies_within(model: &ModelFile, groups: &[ExpertGroup], room: ByteSize) -> Vec<u32> {
+/// the memory of its lane. `sends`: as for [`beside_copies`].
+pub fn copies_within(model: &ModelFile, groups: &[ExpertGroup], room: ByteSize, sends: bool) -> Vec<u32> {
     let layers: Vec<HotLayer> =
         groups.iter().map(|group| HotLayer { experts: group.experts, bundle: group.bundle }).collect();
-    hot_slots(&layers, room.saturating_sub(beside_copies(model, groups, room)))
+    let largest = groups.iter().map(|group| group.bundle).max().unwrap_or_default();
+    let bytes = |slots: &[u32]| -> ByteSize {
+        slots
+            .iter()
+            .zip(groups)
+            .map(|(&slots, group)| ByteSize(group.bundle.bytes() * u64::from(slots)))
+            .sum()
+    };
+    let has_transit = |slots: &[u32]| sends && lane_transit(largest, bytes(slots)) > ByteSize::ZERO;
+    let within = |beside: ByteSize| room.saturating_sub(beside);
+    let beside_transit = hot_slots(&layers, within(beside_copies(model, groups, room, sends)));
+    if has_transit(&beside_transit) {
+        return beside_transit;
+    }
+    // Too few for transit slots, so the memory of these holds copies as well.
+    let room = within(beside_copies(model, groups, room, false));
+    let alone = hot_slots(&layers, room);
+    if !has_transit(&alone) {
+        return alone;
+    }
+    // As many would get transit slots, for which there is no room then.
+    hot_slots(&layers, room.min(ByteSize(least_copies_beside_transit(largest).bytes() - 1)))
 }
 
 /// Returns the memory that a lane takes in addition to the bytes of experts, which are `copies` at
-/// most.
-pub fn beside_copies(model: &ModelFile, groups: &[ExpertGroup], copies: ByteSize) -> ByteSize {
+/// most. `sends`: whether it has transit slots, for experts that are sent to it in prompts.
+pub fn beside_copies(model: &ModelFile, groups: &[ExpertGroup], copies: ByteSize, sends: bool) -> ByteSize {
     let used = groups.iter().map(|group| group.top_k(model)).max().unwrap_or(1);
     let tensors: u64 = groups.iter().map(|group| group.roles.len() as u64).sum();
     let activations = lane_activations(model, groups.iter().map(|group| group.layer), used, copies);
     let biases: ByteSize = groups.iter().map(|group| biases(model, group)).sum();
-    activations + biases + ByteSize(PADDING.bytes() * tensors)
+    let largest = groups.iter().map(|group| group.bundle).max().unwrap_or_default();
+    let transit = if sends { ByteSize(2 * lane_transit(largest, copies).bytes()) } else { ByteSize::ZERO };
+    activations + transit + biases + ByteSize(PADDING.bytes() * tensors)
 }
 
 /// Returns the bytes of a layer's expert biases, one row per expert: devices hold those of all

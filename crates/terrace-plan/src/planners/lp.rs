@@ -319,8 +319,8 @@ impl Program {
             }
             Some(batch) => {
                 let experts = batch.layers[layer].experts.as_ref().expect("a layer with experts");
-                // What is copied for a graph comes from memory that is not slots.
-                let offloads = !variant.misses || costs.paths.streamed;
+                // What is copied for a graph comes from memory that is not slots, except by lanes.
+                let offloads = !variant.misses || place > 0 && costs.paths.streamed;
                 let in_ram = experts.in_ram(1.0, 1.0, offloads).0;
                 if place == 0 {
                     least(in_ram * n);

@@ -5,7 +5,7 @@
 pub struct PrefillPaths {
     /// Whether weights in RAM are copied to a device for a graph of many tokens.
     pub offload: bool,
-    /// Whether experts in slots are.
+    /// Whether experts without a copy are, those in slots too, of layers of which a device holds copies.
     pub streamed: bool,
     /// Whether copies of a part of a layer's experts compute their pairs.
     pub copies: bool,

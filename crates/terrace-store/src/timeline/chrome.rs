@@ -11,6 +11,9 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 use terrace_model::{ByteSize, LayerId};
 
+/// The process that devices are threads of.
+const DEVICES: u32 = 3;
+
 #[derive(Serialize)]
 struct Event<'a> {
     name: &'a str,
@@ -63,8 +66,9 @@ impl Track {
         match self {
             Self::Thread(index) => (1, index + 1),
             Self::Read(slot) => (2, slot + 1),
-            Self::Lane(index) => (3, 2 * index + 1),
-            Self::Device(index) => (3, 2 * index + 2),
+            Self::Lane(index) => (DEVICES, 3 * index + 1),
+            Self::Sent(index) => (DEVICES, 3 * index + 2),
+            Self::Device(index) => (DEVICES, 3 * index + 3),
         }
     }
 
@@ -73,6 +77,7 @@ impl Track {
             Self::Thread(index) => format!("thread {index}"),
             Self::Read(slot) => format!("request {slot}"),
             Self::Lane(index) => format!("lane {index}"),
+            Self::Sent(index) => format!("sent to lane {index}"),
             Self::Device(index) => format!("layers on device {index}"),
         }
     }
@@ -94,9 +99,9 @@ impl Timeline {
         out.write_all(b",\n")?;
         metadata(&mut out, "process_name", 2, None, "reads")?;
         let tracks: BTreeSet<Track> = self.spans.iter().map(|span| span.track).collect();
-        if tracks.iter().any(|track| matches!(track, Track::Lane(_) | Track::Device(_))) {
+        if tracks.iter().any(|track| track.ids().0 == DEVICES) {
             out.write_all(b",\n")?;
-            metadata(&mut out, "process_name", 3, None, "devices")?;
+            metadata(&mut out, "process_name", DEVICES, None, "devices")?;
         }
         for track in tracks {
             let (pid, tid) = track.ids();

@@ -71,6 +71,7 @@ fn a_timeline_opens_in_a_viewer() {
         timeline.name(Track::Lane(0), "lane GPU0".into());
         let layer = Some(LayerId(2));
         timeline.since(start, Track::Lane(0), What::Kernel { layer, pairs: 5 });
+        timeline.since(start, Track::Sent(0), What::Copy { layer, bytes: ByteSize(7) });
         timeline.since(start, Track::Device(0), What::Piece { after: layer, before: None });
         let timeline = store.take_timeline().unwrap();
         assert!(store.timeline_mut().is_none());
@@ -129,6 +130,7 @@ fn a_timeline_opens_in_a_viewer() {
         assert_eq!(named("lane GPU0")["pid"], named("devices")["pid"]);
         let kernel = &on("lane GPU0", "kernel")["args"];
         assert_eq!((kernel["layer"].as_u64(), kernel["pairs"].as_u64()), (Some(2), Some(5)));
+        assert_eq!(on("sent to lane 0", "copy")["args"]["bytes"], 7);
         let piece = &on("layers on device 0", "layers")["args"];
         assert!(piece["after_layer"] == 2 && piece.get("before_layer").is_none(), "{piece}");
         let guess = events.iter().find(|event| event["name"] == "speculation").unwrap();

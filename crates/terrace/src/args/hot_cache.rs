@@ -2,7 +2,7 @@
 
 use super::OnOff;
 use clap::{Args, ValueEnum};
-use terrace_backend::HotUpdate;
+use terrace_backend::{HotUpdate, Sending};
 use terrace_engine::HotPlan;
 use terrace_engine::options::HotOptions;
 use terrace_plan::copies::{LAYER_CURVE, Weighting};
@@ -92,6 +92,7 @@ impl HotCacheArgs {
             learned: None,
             auto_learn: false,
             warm_up: None,
+            sending: Sending::default(),
         }
     }
 }

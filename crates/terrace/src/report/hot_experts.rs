@@ -18,9 +18,15 @@ pub struct HotExpertsReport {
     pub hot: u64,
     /// Pairs that the CPU computed then.
     pub cold: u64,
-    /// Pairs of prompts that devices computed.
+    /// Pairs of prompts that devices computed with copies.
     #[serde(default)]
     pub prefill_hot: u64,
+    /// Pairs of prompts that devices computed with experts copied for one computation.
+    #[serde(default)]
+    pub prefill_sent: u64,
+    /// Bytes of these experts.
+    #[serde(default)]
+    pub sent_bytes: u64,
     /// Pairs of prompts that the CPU computed.
     pub bypassed: u64,
     /// Time that the CPU waited for devices after finishing its own part of a layer, in
@@ -145,6 +151,8 @@ impl HotExpertsReport {
             hot: totals.hot,
             cold: totals.cold,
             prefill_hot: totals.prefill_hot,
+            prefill_sent: totals.prefill_sent,
+            sent_bytes: totals.sent_bytes.bytes(),
             bypassed: totals.bypassed,
             waited_ms: totals.waited.as_secs_f64() * 1e3,
             filled: totals.filled,
@@ -182,9 +190,13 @@ impl fmt::Display for HotExpertsReport {
                 work.copy_ms / 1e3
             )?;
         }
-        if self.prefill_hot > 0 {
-            let of = self.prefill_hot as f64 / (self.prefill_hot + self.bypassed) as f64;
+        let there = self.prefill_hot + self.prefill_sent;
+        if there > 0 {
+            let of = there as f64 / (there + self.bypassed) as f64;
             write!(f, "; {:.1}% of the prompts' pairs were computed there", of * 100.0)?;
+        }
+        if self.prefill_sent > 0 {
+            write!(f, ", with {} of experts copied for them", ByteSize(self.sent_bytes))?;
         }
         let without = self.layers.iter().filter(|layer| layer.problem.is_some()).count();
         if without > 0 {

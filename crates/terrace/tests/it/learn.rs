@@ -49,12 +49,14 @@ fn by_hand(schema: &str, experts: &[u32]) -> String {
 fn uses_are_counted_wherever_experts_are() {
     let (_dir, path) = dir();
     let server = RpcServer::start(ByteSize::mib(256)).unwrap();
-    let device = ["--rpc", server.endpoint(), "--hot-cache", "2MiB", "--hot-lanes", "always"];
-    let cases: [&[&str]; 6] = [
+    let device = ["--rpc", server.endpoint(), "--hot-cache", "3MiB", "--hot-lanes", "always"];
+    let cases: [&[&str]; 7] = [
         &["--stream", "none", "--mmap=off"],
         &["--mmap=on"],
         &STREAMED,
         &[&STREAMED[..], &device].concat(),
+        // No copies during the prompt.
+        &[&STREAMED[..], &device, &["--warm-start", "off"]].concat(),
         &[&device[..], &["-ngl", "0"]].concat(),
         // Dense weights on the device, experts in RAM.
         &["--rpc", server.endpoint(), "-ngl", "99", "--cpu-moe", "--op-offload", "off"],
@@ -78,6 +80,9 @@ fn uses_are_counted_wherever_experts_are() {
         let hot = hot("hot") + hot("prefill_hot");
         assert_eq!(learned.layers.iter().map(|layer| layer.totals()[0]).sum::<u64>(), hot, "{more:?}");
         assert_eq!(hot > 0, more.contains(&"--hot-cache"), "{more:?}");
+        // Experts that are sent have no copy.
+        let sent = report["hot_experts"]["prefill_sent"].as_u64().unwrap_or(0);
+        assert!(sent > 0 || !more.contains(&"--warm-start"), "{more:?}");
         all.push(learned.layers.iter().map(|layer| layer.counts(32)).collect::<Vec<_>>());
     }
     assert!(all.iter().all(|counts| *counts == all[0]), "the choices are the same");

@@ -77,7 +77,7 @@ fn a_lanes_copies_kernels_and_waits() {
         "--rpc",
         server.endpoint(),
         "--hot-cache",
-        "2MiB",
+        "3MiB",
         "--hot-update",
         "512KiB",
         "--hot-lanes",
@@ -101,9 +101,13 @@ fn a_lanes_copies_kernels_and_waits() {
     assert_close("joins", millis(&joins), &lane["join_ms"]);
     assert_close("joins", millis(&joins), &hot["waited_ms"]);
     let arrivals = named(spans, "arrive");
-    assert_close("copies", millis(&copies) + millis(&arrivals), &lane["copy_ms"]);
+    // Of the prompt, before there are copies: experts that are copied while the device computes.
+    let sent = named(&tracks["sent to RPC0"], "copy");
+    assert_close("copies", [&copies, &arrivals, &sent].map(|of| millis(of)).iter().sum(), &lane["copy_ms"]);
     let copied = lane["copied_bytes"].as_u64().unwrap();
-    assert_eq!(sum(&copies, "bytes"), copied);
+    assert_eq!(sum(&sent, "bytes"), hot["sent_bytes"].as_u64().unwrap());
+    assert!(sum(&sent, "bytes") > 0 && hot["prefill_sent"].as_u64().unwrap() > 0, "{hot}");
+    assert_eq!(sum(&copies, "bytes") + sum(&sent, "bytes"), copied);
     assert_eq!(kernels.len() + copies.len() + arrivals.len(), spans.len());
     assert!(lane["jobs"].as_u64().unwrap() > 0 && copied > 0, "{lane}");
 
@@ -112,6 +116,12 @@ fn a_lanes_copies_kernels_and_waits() {
     for (kernel, join) in kernels.iter().zip(&joins) {
         assert_eq!(kernel.2["args"]["layer"], join.2["args"]["layer"]);
         assert!(kernel.0 < join.1 && kernel.1 <= join.1, "{kernel:?}, {join:?}");
+    }
+    // Each is sent while its layer's job runs.
+    for sent in &sent {
+        let during = |kernel: &&Span| kernel.0 <= sent.0 && sent.1 <= kernel.1;
+        let kernel = kernels.iter().copied().find(during).unwrap_or_else(|| panic!("{sent:?}"));
+        assert_eq!(kernel.2["args"]["layer"], sent.2["args"]["layer"]);
     }
     // Thread 0 waits while it copies, and computes nothing.
     let waits = named(&tracks["thread 0"], "copies");
@@ -129,8 +139,9 @@ fn a_lanes_copies_kernels_and_waits() {
         let sum: f64 = layers.iter().map(|layer| layer[key].as_f64().unwrap()).sum();
         assert!((sum - lane[key].as_f64().unwrap()).abs() < 1e-3, "{key}");
     }
-    assert_eq!(lane["pairs"], hot["hot"]);
-    let brought = ["filled_bytes", "exchanged_bytes"].map(|key| hot[key].as_u64().unwrap());
+    let pairs = ["hot", "prefill_hot", "prefill_sent"].map(|key| hot[key].as_u64().unwrap());
+    assert_eq!(lane["pairs"].as_u64(), Some(pairs.iter().sum()));
+    let brought = ["filled_bytes", "exchanged_bytes", "sent_bytes"].map(|key| hot[key].as_u64().unwrap());
     assert_eq!(copied, brought.iter().sum::<u64>());
     let on =
         |layer: &Value| kernels.iter().filter(|kernel| kernel.2["args"]["layer"] == *layer).count() as u64;

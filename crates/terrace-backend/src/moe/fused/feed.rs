@@ -3,7 +3,7 @@
 
 use super::lookahead::Lookahead;
 use super::node::FusedBlock;
-use super::sequence::Entry;
+use super::sequence::{Entry, Item};
 use super::work::{State, Work};
 use crate::block::{Block, MATRICES};
 use crate::error::BackendError;
@@ -31,6 +31,12 @@ pub struct Feed {
     /// ones.
     wanted: Vec<u32>,
     touched: Vec<usize>,
+    /// Of these, whether the lane waits for their bytes.
+    awaited: Vec<bool>,
+    /// Number of experts whose bytes the lane has been given and not copied yet, and numbers of those
+    /// that it has.
+    held: usize,
+    copied: Vec<usize>,
     /// For each touched expert, a bit for each matrix that has arrived.
     here: Vec<u8>,
     /// Number of waves published in this node, and whether the last one was empty.
@@ -52,6 +58,9 @@ impl Default for Feed {
             bundles: Bundles::default(),
             wanted: Vec::new(),
             touched: Vec::new(),
+            awaited: Vec::new(),
+            held: 0,
+            copied: Vec::new(),
             here: Vec::new(),
             wave: 0,
             quiet: true,
@@ -80,11 +89,14 @@ impl Feed {
 
     /// Ends the run and releases all leases.
     pub fn end(&mut self, store: &mut Store) {
-        self.bundles.end(store);
         // SAFETY: null, or lent by `begin` for the run.
         if let Some(lanes) = unsafe { self.lanes.as_mut() } {
+            // Nothing is read from slots after this.
+            lanes.end_sending();
             lanes.end();
         }
+        self.held = 0;
+        self.bundles.end(store);
         self.beside = false;
         self.lanes = std::ptr::null_mut();
         self.store = std::ptr::null_mut();
@@ -126,6 +138,8 @@ impl Feed {
         let routing = &work.routing;
         self.wanted.clear();
         self.touched.clear();
+        self.awaited.clear();
+        self.held = 0;
         // SAFETY: null, or lent by `begin` for the run, and used by thread 0 only.
         let lanes = node.hot.zip(unsafe { self.lanes.as_mut() });
         self.beside = lanes.is_some();
@@ -137,14 +151,15 @@ impl Feed {
             if held.is_none_or(|lanes| !lanes.took(index)) {
                 self.wanted.push(expert);
                 self.touched.push(index);
+                self.awaited.push(held.is_some_and(|lanes| lanes.awaits(index)));
             }
         }
         if held.is_some() {
             let first = node.block.first_blocks().next();
-            let here = &self.touched;
+            // Those that are sent have no copy, so they count as the CPU's.
+            let has_copy = |index| self.touched.binary_search(&index).is_err();
             // SAFETY: lent by `begin` for the run, and used by thread 0 only.
-            unsafe { &mut *self.observer }
-                .on_device(first, routing, |index| here.binary_search(&index).is_err());
+            unsafe { &mut *self.observer }.on_device(first, routing, has_copy);
         }
     }
 
@@ -170,15 +185,21 @@ impl Feed {
 
     /// Requests the experts that the lane has failed to compute; everything else of the node has
     /// been computed. Turns continue to count, so scratch stays valid, and none of these experts
-    /// has arrived yet (`here`); only waves start again.
+    /// counts as arrived yet (`here`); only waves start again.
     pub fn take_over(&mut self, node: &FusedBlock, routing: &Routing) -> Result<(), BackendError> {
         // SAFETY: lent by `begin` for the run, and used by thread 0 only.
         let store = unsafe { &mut *self.store };
-        let others = (0..routing.touched().len()).filter(|index| !self.touched.contains(index));
-        self.touched = others.collect();
+        let computed: Vec<usize> = self.computed().collect();
+        let all = 0..routing.touched().len();
+        let had_copy: Vec<usize> =
+            all.clone().filter(|index| self.touched.binary_search(index).is_err()).collect();
+        self.touched = all.filter(|index| !computed.contains(index)).collect();
+        self.touched.iter().for_each(|&index| self.here[index] = 0);
+        self.awaited = vec![false; self.touched.len()];
+        self.held = 0;
         let first = node.block.first_blocks().next();
         // SAFETY: lent by `begin` for the run, and used by thread 0 only.
-        unsafe { &mut *self.observer }.not_on_device(first, routing, &self.touched);
+        unsafe { &mut *self.observer }.not_on_device(first, routing, &had_copy);
         self.wanted = self.touched.iter().map(|&index| routing.touched()[index]).collect();
         (self.wave, self.quiet) = (0, true);
         if node.block.kept {
@@ -189,8 +210,8 @@ impl Feed {
     }
 
     /// Indices of the touched experts that the CPU computes.
-    pub fn touched(&self) -> &[usize] {
-        &self.touched
+    pub fn computed(&self) -> impl Iterator<Item = usize> {
+        self.touched.iter().zip(&self.awaited).filter(|(_, awaited)| !**awaited).map(|(&index, _)| index)
     }
 
     /// Guesses the experts that `next` will need, and has them read while no demand waits.
@@ -232,15 +253,24 @@ impl Feed {
         let store = unsafe { &mut *self.store };
         // Other threads may still be in the previous wave, unless it was empty.
         let through = if self.quiet { self.wave } else { self.wave.saturating_sub(1) };
-        let room = self.bundles.go_on(store, through)?;
-        while entries.is_empty() && !self.bundles.is_exhausted() {
-            let Some(arrived) = self.bundles.next(store, self.wave)? else { break };
-            self.arrived(block, arrived, state, entries);
-            while let Some(arrived) = self.bundles.try_next(store, self.wave)? {
+        let (mut room, mut last);
+        loop {
+            self.let_go(false);
+            room = self.bundles.go_on(store, through)?;
+            while entries.is_empty() && !self.bundles.is_exhausted() {
+                let Some(arrived) = self.bundles.next(store, self.wave)? else { break };
                 self.arrived(block, arrived, state, entries);
+                while let Some(arrived) = self.bundles.try_next(store, self.wave)? {
+                    self.arrived(block, arrived, state, entries);
+                }
             }
+            last = self.bundles.is_exhausted();
+            // Only the lane can make room now.
+            if !entries.is_empty() || last || !self.quiet || self.held == 0 {
+                break;
+            }
+            self.let_go(true);
         }
-        let last = self.bundles.is_exhausted();
         if entries.is_empty() && !last && self.quiet && !room {
             // No thread uses anything, and yet there is no room. SAFETY: the layout outlives the
             // graph's call.
@@ -256,7 +286,7 @@ impl Feed {
 
     /// Hands out all experts of a block that stays in memory.
     fn at_hand(&mut self, block: &Block, state: State<'_>, entries: &mut Vec<Entry>) {
-        for (&expert, &id) in self.touched.iter().zip(&self.wanted) {
+        for (nth, (&expert, &id)) in self.touched.iter().zip(&self.wanted).enumerate() {
             let item = &state.items[expert];
             for (address, matrix) in item.weights.iter().zip(block.matrices()) {
                 // SAFETY: the tensor is the graph's.
@@ -264,6 +294,11 @@ impl Feed {
                 let weights = all.cast::<u8>().wrapping_add(id as usize * matrix.expert);
                 // Relaxed, because a barrier follows before other threads read it.
                 address.store(weights.cast(), Ordering::Relaxed);
+            }
+            if self.awaited[nth] {
+                // SAFETY: lent by `begin` for the run, and used by thread 0 only.
+                send(unsafe { &mut *self.lanes }, item, expert, nth);
+                continue;
             }
             let entry =
                 Entry { item: u32::try_from(expert).expect("counted in 32 bits"), first: true, down: true };
@@ -274,10 +309,32 @@ impl Feed {
         }
     }
 
+    /// Lets go of the experts that the lane has copied, after waiting for the first of them if asked; of
+    /// all, if it copies no more.
+    fn let_go(&mut self, wait: bool) {
+        if self.held == 0 {
+            return;
+        }
+        // SAFETY: null, or lent by `begin` for the run, and used by thread 0 only.
+        let Some(lanes) = (unsafe { self.lanes.as_mut() }) else { return };
+        if !lanes.has_read(&mut self.copied, wait) {
+            lanes.end_sending();
+            lanes.has_read(&mut self.copied, false);
+            // Those that it has not copied will be requested again.
+            self.bundles.let_all_go();
+            self.held = 0;
+            self.copied.clear();
+        }
+        for nth in self.copied.drain(..) {
+            self.bundles.let_go(nth);
+            self.held -= 1;
+        }
+    }
+
     /// Notes the arrival of a matrix of an expert, and adds what can now be computed.
     fn arrived(&mut self, block: &Block, arrived: Arrived, state: State<'_>, entries: &mut Vec<Entry>) {
-        let Arrived { expert, matrix, data } = arrived;
-        let expert = self.touched[expert];
+        let Arrived { expert: nth, matrix, data } = arrived;
+        let expert = self.touched[nth];
         let item = &state.items[expert];
         // Relaxed, because a barrier follows before other threads read it.
         item.weights[matrix].store(data.cast_mut().cast(), Ordering::Relaxed);
@@ -286,6 +343,15 @@ impl Feed {
         self.here[expert] = now;
         let all_first = (1u8 << block.first.len()) - 1;
         let all = all_first << 1 | 1;
+        if self.awaited[nth] {
+            if now == all {
+                self.bundles.hold(nth);
+                self.held += 1;
+                // SAFETY: lent by `begin` for the run, and used by thread 0 only.
+                send(unsafe { &mut *self.lanes }, item, expert, nth);
+            }
+            return;
+        }
         let has_first = |bits: u8| bits & all_first == all_first;
         let entry = Entry {
             item: u32::try_from(expert).expect("experts are counted in 32 bits"),
@@ -306,6 +372,12 @@ impl Feed {
             }
         }
     }
+}
+
+/// Hands an expert whose matrices are in memory over to the lane.
+fn send(lanes: &mut Lanes, item: &Item, expert: usize, nth: usize) {
+    let addresses = item.weights.each_ref().map(|weights| weights.load(Ordering::Relaxed) as usize);
+    lanes.send(expert, nth, addresses);
 }
 
 const _: () = assert!(MATRICES < 8, "matrices that are there are counted in the bits of a byte");

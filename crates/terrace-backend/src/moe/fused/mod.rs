@@ -184,7 +184,7 @@ impl BlockRun {
         let work = unsafe { &*self.work.get() };
         // The leases of the other experts are released next, so no thread may compute with them any
         // more.
-        feed.touched().iter().for_each(|&index| wait_for(&work.items[index], 2));
+        feed.computed().for_each(|index| wait_for(&work.items[index], 2));
         feed.take_over(&node.fused, &work.routing)?;
         let mut entries = Vec::new();
         loop {

@@ -39,11 +39,31 @@ pub struct ExpertDevice {
     // Dropped in this order: graphs point into slots and into the activations' buffer.
     layers: Vec<Option<Layer>>,
     activations: OwnedBuffer,
+    /// The memory of the two groups of transit slots, if there are any.
+    transit: Vec<OwnedBuffer>,
     backend: OwnedBackend,
     device: DeviceHandle,
     name: String,
-    /// Rows of a chunk.
-    staging: Vec<f32>,
+    chunk: Chunk,
+}
+
+/// Where the experts of a graph are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// In the layer's own slots.
+    Copies,
+    /// In one of the two groups of transit slots, which all layers share.
+    Transit(usize),
+}
+
+/// The pairs that are being computed, copied because the device may read them in the background.
+#[derive(Default)]
+struct Chunk {
+    rows: Vec<f32>,
+    slots: Vec<i32>,
+    experts: Vec<i32>,
+    /// Which graph computes them.
+    running: Option<(LayerKey, Held, usize)>,
 }
 
 /// The number of pairs of a graph, and whether they share one row.
@@ -51,15 +71,23 @@ type Kind = (usize, bool);
 
 /// The state of one layer.
 struct Layer {
-    /// Graphs of few pairs.
-    graphs: HashMap<Kind, BlockGraph>,
-    /// The last graph of more pairs. These differ from chunk to chunk.
-    large: Option<(usize, BlockGraph)>,
-    /// Most pairs of the former, and of the latter.
+    matrices: Vec<SlotShape>,
+    copies: Bank,
+    transit: [Option<Bank>; 2],
+    /// Most pairs of a token, and of a chunk.
     most: usize,
     chunk: usize,
     recipe: Option<Arc<Recipe>>,
     tables: Option<Tables>,
+}
+
+/// Slots, and the graphs that compute with them.
+struct Bank {
+    /// Graphs of few pairs.
+    graphs: HashMap<Kind, BlockGraph>,
+    /// The last graph of more pairs. These differ from chunk to chunk.
+    large: Option<(usize, BlockGraph)>,
+    // Dropped after the graphs, which point into them.
     slots: Slots,
 }
 
@@ -87,7 +115,29 @@ impl ExpertDevice {
             NonNull::new(backend).ok_or_else(|| ExpertDeviceError::Start { device: name.clone() })?;
         let backend = OwnedBackend(backend);
         let activations = allocate(device, activations)?;
-        Ok(Self { layers: Vec::new(), activations, backend, device, name, staging: Vec::new() })
+        let (layers, transit, chunk) = (Vec::new(), Vec::new(), Chunk::default());
+        Ok(Self { layers, activations, transit, backend, device, name, chunk })
+    }
+
+    /// Allocates two groups of transit slots of `bytes` each, for layers whose recipe is set from now
+    /// on.
+    ///
+    /// # Errors
+    /// If there is no room.
+    pub fn make_transit(&mut self, bytes: ByteSize) -> Result<(), ExpertDeviceError> {
+        self.transit = vec![allocate(self.device, bytes)?, allocate(self.device, bytes)?];
+        Ok(())
+    }
+
+    /// Number of the layer's experts that a group of transit slots holds.
+    pub fn transit_slots(&self, layer: LayerKey) -> u32 {
+        let groups = self.layers[layer.0].as_ref().map(|layer| &layer.transit);
+        groups.and_then(|[a, b]| Some(a.as_ref()?.slots.count().min(b.as_ref()?.slots.count()))).unwrap_or(0)
+    }
+
+    /// The device.
+    pub const fn device(&self) -> DeviceHandle {
+        self.device
     }
 
     /// ggml's name of it.
@@ -102,7 +152,7 @@ impl ExpertDevice {
     /// If there is no room, or the device cannot multiply by one of the types.
     pub fn add(&mut self, matrices: &[SlotShape], slots: u32) -> Result<LayerKey, ExpertDeviceError> {
         let slots = Slots::new(self.device, matrices, slots)?;
-        self.layers.push(Some(Layer::of(slots)));
+        self.layers.push(Some(Layer::of(matrices, slots)));
         Ok(LayerKey(self.layers.len() - 1))
     }
 
@@ -123,7 +173,7 @@ impl ExpertDevice {
     ) -> Result<(), ExpertDeviceError> {
         self.remove(layer);
         let slots = Slots::new(self.device, matrices, slots)?;
-        self.layers[layer.0] = Some(Layer::of(slots));
+        self.layers[layer.0] = Some(Layer::of(matrices, slots));
         Ok(())
     }
 
@@ -147,8 +197,8 @@ impl ExpertDevice {
         if this.recipe.as_ref() == Some(&recipe) {
             return Ok(());
         }
-        this.graphs.clear();
-        this.large = None;
+        this.copies.forget();
+        this.transit = [None, None];
         this.recipe = None;
         this.tables = None;
         if !recipe.tables.is_empty() {
@@ -158,23 +208,26 @@ impl ExpertDevice {
         (this.most, this.chunk) = (most, most);
         let placing = Placing { backend: &self.backend, activations: &self.activations, device: &self.name };
         // If the graph for the most pairs works, smaller ones do as well.
-        let made = placing.place(this, (most, false));
+        let made = placing.place(this, &this.copies, (most, false));
         let Ok((graph, bytes)) = made else {
             this.recipe = None;
             return made.map(|_| ());
         };
-        this.graphs.insert((most, false), graph);
+        this.copies.graphs.insert((most, false), graph);
         let more = (placing.room() / bytes.max(1) * most).min(CHUNK);
         if more > most
-            && let Ok((graph, _)) = placing.place(this, (more, false))
+            && let Ok((graph, _)) = placing.place(this, &this.copies, (more, false))
         {
             this.chunk = more;
-            this.large = Some((more, graph));
+            this.copies.large = Some((more, graph));
+        }
+        for (bank, buffer) in this.transit.iter_mut().zip(&self.transit) {
+            *bank = Slots::within(self.device, buffer, &this.matrices).map(Bank::of);
         }
         Ok(())
     }
 
-    /// Copies an expert's bytes of a matrix into a slot.
+    /// Copies an expert's bytes of a matrix into a slot. Nothing that runs uses it.
     ///
     /// # Errors
     /// If the device fails.
@@ -183,13 +236,13 @@ impl ExpertDevice {
     /// If there is no such slot, or its size differs.
     pub fn put(
         &mut self,
-        layer: LayerKey,
+        (layer, held): (LayerKey, Held),
         matrix: usize,
         slot: u32,
         bytes: &[u8],
     ) -> Result<(), ExpertDeviceError> {
         let this = self.layers[layer.0].as_mut().expect("a layer that was not removed");
-        let put = this.slots.put(matrix, slot, bytes);
+        let put = this.bank(held).slots.put(matrix, slot, bytes);
         put.map_err(|source| ExpertDeviceError::Threw { device: self.name.clone(), source })
     }
 
@@ -199,9 +252,10 @@ impl ExpertDevice {
         drop(guard(|| unsafe { calls::ggml_backend_synchronize(self.backend.0.as_ptr()) }));
     }
 
-    /// Computes the layer's block for each pair, and writes a row of results for each to `out`, in
-    /// order. Pairs are grouped by slot. More than fit into the memory for activations are computed
-    /// in chunks; `go_on` may end the work before any but the first, and `out` is then incomplete.
+    /// Computes the layer's block with its copies for each pair, and writes a row of results for each
+    /// to `out`, in order. Pairs are grouped by slot. More than fit into the memory for activations
+    /// are computed in chunks; `go_on` may end the work before any but the first, and `out` is then
+    /// incomplete.
     ///
     /// # Errors
     /// If the device fails.
@@ -215,35 +269,82 @@ impl ExpertDevice {
         out: &mut [f32],
         go_on: impl Fn() -> bool,
     ) -> Result<(), ExpertDeviceError> {
-        let Self { layers, activations, backend, name: device, staging, .. } = self;
-        let this = layers[layer.0].as_mut().expect("a layer that was not removed");
-        let inner = this.slots.inner(this.recipe.as_ref().expect("a layer with a recipe").first[0]);
-        let placing = Placing { backend, activations, device };
-        let Pairs { rows, inputs, slots, experts } = pairs;
-        let count = slots.len();
-        if count <= this.most && inputs.is_empty() {
-            let shared = count * inner != rows.len();
-            return placing.run(placing.small(this, (count, shared))?, pairs, out);
-        }
+        let count = pairs.slots.len();
         let width = out.len() / count.max(1);
         let mut from = 0;
         while from < count && (from == 0 || go_on()) {
-            let to = from + chunks::next(&slots[from..], this.chunk);
-            staging.clear();
-            for pair in from..to {
-                let row = inputs.get(pair).map_or(pair, |&row| row as usize);
-                staging.extend_from_slice(&rows[row * inner..][..inner]);
-            }
-            let part =
-                Pairs { rows: staging, inputs: &[], slots: &slots[from..to], experts: &experts[from..to] };
-            let graph = match to - from {
-                few if few <= this.most => placing.small(this, (few, false))?,
-                many => placing.large(this, many)?,
-            };
-            placing.run(graph, part, &mut out[from * width..to * width])?;
+            let to = from + self.begin((layer, Held::Copies), pairs, from)?;
+            self.end(&mut out[from * width..to * width])?;
             from = to;
         }
         Ok(())
+    }
+
+    /// Starts computing the pairs from `from` on, as many as fit into the memory for activations, and
+    /// returns their number. Other slots may be filled until [`ExpertDevice::end`].
+    ///
+    /// # Errors
+    /// If the device fails.
+    ///
+    /// # Panics
+    /// If the layer has no recipe, there are no such slots, or something runs already.
+    pub fn begin(
+        &mut self,
+        (layer, held): (LayerKey, Held),
+        pairs: Pairs<'_>,
+        from: usize,
+    ) -> Result<usize, ExpertDeviceError> {
+        let Self { layers, activations, backend, name: device, chunk, .. } = self;
+        assert!(chunk.running.is_none(), "one graph at a time");
+        let this = layers[layer.0].as_mut().expect("a layer that was not removed");
+        let inner = this.copies.slots.inner(this.recipe.as_ref().expect("a layer with a recipe").first[0]);
+        let placing = Placing { backend, activations, device };
+        let Pairs { rows, inputs, slots, experts } = pairs;
+        let shared = inputs.is_empty() && slots.len() > 1 && rows.len() == inner && slots.len() <= this.most;
+        let count = if shared { slots.len() } else { chunks::next(&slots[from..], this.chunk) };
+        let to = from + count;
+        chunk.rows.clear();
+        if shared {
+            chunk.rows.extend_from_slice(rows);
+        } else {
+            for pair in from..to {
+                let row = inputs.get(pair).map_or(pair, |&row| row as usize);
+                chunk.rows.extend_from_slice(&rows[row * inner..][..inner]);
+            }
+        }
+        chunk.slots.clear();
+        chunk.experts.clear();
+        chunk.slots.extend_from_slice(&slots[from..to]);
+        chunk.experts.extend_from_slice(&experts[from..to]);
+        let part = Pairs { rows: &chunk.rows, inputs: &[], slots: &chunk.slots, experts: &chunk.experts };
+        let graph = placing.graph(this, held, (count, shared))?;
+        // SAFETY: the copies stay as they are until the next `begin`, before which `end` was called.
+        match unsafe { graph.start(backend, part) } {
+            Ok(sys::GGML_STATUS_SUCCESS) => {
+                chunk.running = Some((layer, held, if shared { 0 } else { count }));
+                Ok(count)
+            }
+            Ok(status) => Err(ExpertDeviceError::Failed { device: device.clone(), status }),
+            Err(source) => Err(ExpertDeviceError::Threw { device: device.clone(), source }),
+        }
+    }
+
+    /// Waits for what was begun, and writes a row of results for each of its pairs to `out`.
+    ///
+    /// # Errors
+    /// If the device fails.
+    ///
+    /// # Panics
+    /// If nothing was begun, or `out` does not have a row for each pair.
+    pub fn end(&mut self, out: &mut [f32]) -> Result<(), ExpertDeviceError> {
+        let Self { layers, activations, backend, name: device, chunk, .. } = self;
+        let (layer, held, pairs) = chunk.running.take().expect("something was begun");
+        let this = layers[layer.0].as_mut().expect("a layer that was not removed");
+        let kind = if pairs == 0 { (chunk.slots.len(), true) } else { (pairs, false) };
+        let graph = Placing { backend, activations, device }.graph(this, held, kind)?;
+        graph
+            .finish(backend, out)
+            .map_err(|source| ExpertDeviceError::Threw { device: device.clone(), source })
     }
 }
 
@@ -263,49 +364,80 @@ impl Placing<'_> {
     }
 
     /// Makes a graph. Returns it with the bytes of its activations.
-    fn place(&self, layer: &Layer, kind: Kind) -> Result<(BlockGraph, usize), ExpertDeviceError> {
+    fn place(
+        &self,
+        layer: &Layer,
+        bank: &Bank,
+        kind: Kind,
+    ) -> Result<(BlockGraph, usize), ExpertDeviceError> {
         let recipe = layer.recipe.as_ref().expect("a layer with a recipe");
-        let graph = BlockGraph::new(&layer.slots, layer.tables.as_ref(), recipe, kind);
+        let graph = BlockGraph::new(&bank.slots, layer.tables.as_ref(), recipe, kind);
         let bytes = graph.place(self.backend, self.activations, self.device)?;
         Ok((graph, bytes))
     }
 
-    /// The graph for at most [`Layer::most`] pairs, which is kept.
-    fn small<'l>(&self, layer: &'l mut Layer, kind: Kind) -> Result<&'l mut BlockGraph, ExpertDeviceError> {
-        if !layer.graphs.contains_key(&kind) {
-            let (graph, _) = self.place(layer, kind)?;
-            layer.graphs.insert(kind, graph);
-        }
-        Ok(layer.graphs.get_mut(&kind).expect("it has just been made"))
-    }
-
-    /// The graph for more pairs, with a row for each.
-    fn large<'l>(&self, layer: &'l mut Layer, pairs: usize) -> Result<&'l mut BlockGraph, ExpertDeviceError> {
-        if layer.large.as_ref().is_none_or(|(others, _)| *others != pairs) {
-            layer.large = None;
-            let (graph, _) = self.place(layer, (pairs, false))?;
-            layer.large = Some((pairs, graph));
-        }
-        Ok(&mut layer.large.as_mut().expect("it has just been made").1)
-    }
-
-    fn run(
+    /// The graph for a number of pairs: one of at most [`Layer::most`] is kept, and the last one of
+    /// more.
+    fn graph<'l>(
         &self,
-        graph: &mut BlockGraph,
-        pairs: Pairs<'_>,
-        out: &mut [f32],
-    ) -> Result<(), ExpertDeviceError> {
-        match graph.run(self.backend, pairs, out) {
-            Ok(sys::GGML_STATUS_SUCCESS) => Ok(()),
-            Ok(status) => Err(ExpertDeviceError::Failed { device: self.device.into(), status }),
-            Err(source) => Err(ExpertDeviceError::Threw { device: self.device.into(), source }),
+        layer: &'l mut Layer,
+        held: Held,
+        kind: Kind,
+    ) -> Result<&'l mut BlockGraph, ExpertDeviceError> {
+        let (pairs, few) = (kind.0, kind.0 <= layer.most);
+        let bank = layer.bank(held);
+        let there = match few {
+            true => bank.graphs.contains_key(&kind),
+            false => bank.large.as_ref().is_some_and(|(others, _)| *others == pairs),
+        };
+        if !there {
+            if !few {
+                bank.large = None;
+            }
+            let (graph, _) = self.place(layer, layer.bank_of(held), kind)?;
+            match (few, layer.bank(held)) {
+                (true, bank) => drop(bank.graphs.insert(kind, graph)),
+                (false, bank) => bank.large = Some((pairs, graph)),
+            }
         }
+        let bank = layer.bank(held);
+        let made = match few {
+            true => bank.graphs.get_mut(&kind),
+            false => bank.large.as_mut().map(|(_, graph)| graph),
+        };
+        Ok(made.expect("it has just been made"))
     }
 }
 
 impl Layer {
+    fn of(matrices: &[SlotShape], slots: Slots) -> Self {
+        let (copies, matrices) = (Bank::of(slots), matrices.to_vec());
+        Self { matrices, copies, transit: [None, None], most: 0, chunk: 0, recipe: None, tables: None }
+    }
+
+    fn bank_of(&self, held: Held) -> &Bank {
+        match held {
+            Held::Copies => &self.copies,
+            Held::Transit(group) => self.transit[group].as_ref().expect("a layer with transit slots"),
+        }
+    }
+
+    fn bank(&mut self, held: Held) -> &mut Bank {
+        match held {
+            Held::Copies => &mut self.copies,
+            Held::Transit(group) => self.transit[group].as_mut().expect("a layer with transit slots"),
+        }
+    }
+}
+
+impl Bank {
     fn of(slots: Slots) -> Self {
-        let (graphs, large) = (HashMap::new(), None);
-        Self { graphs, large, most: 0, chunk: 0, recipe: None, tables: None, slots }
+        Self { graphs: HashMap::new(), large: None, slots }
+    }
+
+    /// Drops the graphs.
+    fn forget(&mut self) {
+        self.graphs.clear();
+        self.large = None;
     }
 }

@@ -119,15 +119,18 @@ impl BlockGraph {
         Ok(next)
     }
 
-    /// Computes the pairs, whose rows are in their order, and returns ggml's status.
+    /// Starts computing the pairs, whose rows are in their order, and returns ggml's status. What is
+    /// copied in the background ends with [`BlockGraph::finish`], or if this fails.
     ///
     /// # Errors
     /// What the device's driver threw.
-    pub fn run(
+    ///
+    /// # Safety
+    /// The slices stay as they are until the end of [`BlockGraph::finish`].
+    pub unsafe fn start(
         &mut self,
         backend: &OwnedBackend,
         pairs: Pairs<'_>,
-        out: &mut [f32],
     ) -> Result<sys::ggml_status, CxxError> {
         let backend = backend.0.as_ptr();
         let Pairs { rows, slots, experts, .. } = pairs;
@@ -135,12 +138,11 @@ impl BlockGraph {
         unsafe {
             assert_eq!(sys::ggml_nbytes(self.input), size_of_val(rows));
             assert_eq!(sys::ggml_nbytes(self.slots), size_of_val(slots));
-            assert_eq!(sys::ggml_nbytes(self.output), size_of_val(out));
             assert!(self.experts.is_null() || sys::ggml_nbytes(self.experts) == size_of_val(experts));
         }
         // SAFETY: live handles, tensors with memory; sizes are checked. What is copied in the
-        // background is borrowed until the end of the wait.
-        guard(|| unsafe {
+        // background is borrowed until it has ended (the caller's contract).
+        let started = guard(|| unsafe {
             let bytes = size_of_val(rows);
             calls::ggml_backend_tensor_set_async(backend, self.input, rows.as_ptr().cast(), 0, bytes);
             let bytes = size_of_val(slots);
@@ -155,21 +157,37 @@ impl BlockGraph {
                     bytes,
                 );
             }
-            let status = calls::ggml_backend_graph_compute_async(backend, self.graph);
-            if status == sys::GGML_STATUS_SUCCESS {
-                let out_bytes = size_of_val(out);
-                let to = out.as_mut_ptr().cast();
-                calls::ggml_backend_tensor_get_async(backend, self.output, to, 0, out_bytes);
-            }
-            calls::ggml_backend_synchronize(backend);
-            status
-        })
-        .inspect_err(|_| {
-            // What was begun ends before its borrows do.
-            // SAFETY: a live handle.
-            drop(guard(|| unsafe { calls::ggml_backend_synchronize(backend) }));
-        })
+            calls::ggml_backend_graph_compute_async(backend, self.graph)
+        });
+        if !matches!(started, Ok(sys::GGML_STATUS_SUCCESS)) {
+            settle(backend);
+        }
+        started
     }
+
+    /// Waits for what was started, and copies the results.
+    ///
+    /// # Errors
+    /// What the device's driver threw.
+    pub fn finish(&mut self, backend: &OwnedBackend, out: &mut [f32]) -> Result<(), CxxError> {
+        let backend = backend.0.as_ptr();
+        // SAFETY: a live tensor.
+        unsafe { assert_eq!(sys::ggml_nbytes(self.output), size_of_val(out)) };
+        // SAFETY: live handles, a tensor with memory; its size is checked. What is copied in the
+        // background is borrowed until the end of the wait.
+        guard(|| unsafe {
+            let bytes = size_of_val(out);
+            calls::ggml_backend_tensor_get_async(backend, self.output, out.as_mut_ptr().cast(), 0, bytes);
+            calls::ggml_backend_synchronize(backend);
+        })
+        .inspect_err(|_| settle(backend))
+    }
+}
+
+/// Waits until what was begun has ended, so that its borrows may end.
+fn settle(backend: sys::ggml_backend_t) {
+    // SAFETY: a live handle.
+    drop(guard(|| unsafe { calls::ggml_backend_synchronize(backend) }));
 }
 
 /// Makes a step's node.

@@ -13,7 +13,7 @@ mod graph;
 mod recipe;
 mod slots;
 
-pub use device::{ExpertDevice, LayerKey};
+pub use device::{ExpertDevice, Held, LayerKey};
 pub use error::ExpertDeviceError;
 pub use graph::Pairs;
 pub use recipe::{Part, Recipe, Source, Step};

@@ -26,8 +26,8 @@ pub struct SlotShape {
 /// Tensors `[inner, rows, slots]`, one for each matrix.
 pub struct Slots {
     tensors: Vec<*mut sys::ggml_tensor>,
-    // Dropped before the context that the tensors are in.
-    _buffer: OwnedBuffer,
+    // Dropped before the context that the tensors are in. None in a buffer that others share.
+    _buffer: Option<OwnedBuffer>,
     _context: ScratchContext,
 }
 
@@ -39,7 +39,30 @@ impl Slots {
             matrix.check(device, &context, *tensor)?;
         }
         let buffer = hold(device, &tensors)?;
-        Ok(Self { tensors, _buffer: buffer, _context: context })
+        Ok(Self { tensors, _buffer: Some(buffer), _context: context })
+    }
+
+    /// Makes slots in a buffer that others use at other times, as many as it has room for. `None` if
+    /// there is none, or if the device cannot multiply by one of the types.
+    pub fn within(device: DeviceHandle, buffer: &OwnedBuffer, matrices: &[SlotShape]) -> Option<Self> {
+        // SAFETY: a live buffer.
+        let room = unsafe { sys::ggml_backend_buffer_get_size(buffer.0.as_ptr()) } as u64;
+        let one = bytes_for(device, matrices, 1).bytes().max(1);
+        let most = u32::try_from(room / one).unwrap_or(u32::MAX);
+        let slots = (1..=most).rev().find(|&slots| bytes_for(device, matrices, slots).bytes() <= room)?;
+        let context = ScratchContext::new(matrices.len() * 4 + 4);
+        let tensors: Vec<_> = matrices.iter().map(|matrix| matrix.tensor(&context, slots)).collect();
+        for (tensor, matrix) in tensors.iter().zip(matrices) {
+            matrix.check(device, &context, *tensor).ok()?;
+        }
+        put_into(device, buffer, &tensors).ok()?;
+        Some(Self { tensors, _buffer: None, _context: context })
+    }
+
+    /// Their number.
+    pub fn count(&self) -> u32 {
+        // SAFETY: a live tensor of ours.
+        self.tensors.first().map_or(0, |&tensor| u32::try_from(unsafe { (*tensor).ne[2] }).unwrap_or(0))
     }
 
     pub fn tensor(&self, matrix: usize) -> *mut sys::ggml_tensor {
@@ -141,6 +164,16 @@ impl Tables {
 /// Allocates memory of the device for these tensors, and places them in it.
 fn hold(device: DeviceHandle, tensors: &[*mut sys::ggml_tensor]) -> Result<OwnedBuffer, ExpertDeviceError> {
     let buffer = allocate(device, ByteSize(end(device, tensors) as u64))?;
+    put_into(device, &buffer, tensors)?;
+    Ok(buffer)
+}
+
+/// Places tensors in a buffer that has room for them.
+fn put_into(
+    device: DeviceHandle,
+    buffer: &OwnedBuffer,
+    tensors: &[*mut sys::ggml_tensor],
+) -> Result<(), ExpertDeviceError> {
     // SAFETY: a live buffer with room for all of them, one after the other at the device's
     // alignment; live tensors that are nowhere.
     unsafe {
@@ -154,7 +187,7 @@ fn hold(device: DeviceHandle, tensors: &[*mut sys::ggml_tensor]) -> Result<Owned
             }
         }
     }
-    Ok(buffer)
+    Ok(())
 }
 
 /// Bytes that slots take; see [`super::ExpertDevice::bytes_for`].
