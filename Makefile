@@ -4,6 +4,7 @@
 #   make test      lints and all tests
 #   make test-all  the same, and what takes too long for every change
 #   make test-vulkan  devices, on a Vulkan device
+#   make test-hosts  the plug-in, in packages of llama.cpp from PyPI and npm
 #   make fuzz      every fuzz target for a minute: part of test-all
 #   make build     the release binary: target/release/terrace; with a backend for devices: GPU=vulkan|cuda|rocm|metal
 #   make backend GPU=vulkan|cuda|rocm  the same as a library, which a Terrace without it loads: target/release
@@ -14,7 +15,7 @@
 
 CARGO ?= cargo
 
-.PHONY: demo test test-vulkan test-all fuzz build backend plugin dist dist-check lint deny prerequisites
+.PHONY: demo test test-vulkan test-hosts test-all fuzz build backend plugin dist dist-check lint deny prerequisites
 
 demo: build
 	@scripts/demo
@@ -32,6 +33,10 @@ test-vulkan: prerequisites
 	@scripts/backend vulkan target/backends/lib
 	VULKAN_BACKEND=$(CURDIR)/target/backends/lib \
 	    $(CARGO) nextest run --release --package terrace --run-ignored only -- vulkan::
+
+# Downloads the packages, once.
+test-hosts: prerequisites
+	@scripts/test-hosts
 
 # Adds what takes too long for every change: all combinations of the exactness tests, many more reloads, large storms of
 # clients, five minutes of everything at once, interleavings of threads, Miri where it is installed, and 200 kills of
