@@ -2,6 +2,7 @@
 //! turns them into options.
 
 use crate::error::CliError;
+use crate::remote::RemoteError;
 use terrace_backend::BackendError;
 use terrace_engine::{EngineError, FileError, FileRole, ReadingChoice, ReloadError, Unfit};
 use terrace_eval::sweep::SweepError;
@@ -37,6 +38,7 @@ pub fn hint(error: &CliError) -> Option<String> {
     }
     match error {
         CliError::Interrupted | CliError::Io { .. } | CliError::Gguf(_) | CliError::Replay(_) => None,
+        CliError::Remote(error) => on_remote(error),
         CliError::Server(ServerError::Start(_)) => None,
         CliError::Server(ServerError::Listen { port, source, .. }) => Some(match source.kind() {
             std::io::ErrorKind::AddrInUse => {
@@ -73,6 +75,20 @@ pub fn hint(error: &CliError) -> Option<String> {
         CliError::Eval(error) => on_evaluating(error),
         CliError::Sweep(error) => on_sweeping(error),
         CliError::Bench(e) => e.hint(),
+    }
+}
+
+/// What to do about a server that did not do what it was asked for.
+fn on_remote(error: &RemoteError) -> Option<String> {
+    match error {
+        RemoteError::NoUrl(_) => Some("an address is like 127.0.0.1:8080 or https://box.lan".into()),
+        RemoteError::Unreachable { .. } => {
+            Some("start the server with `terrace serve MODEL`, or give its address".into())
+        }
+        RemoteError::Key { .. } => Some("give the server's key with --api-key or TERRACE_API_KEY".into()),
+        RemoteError::Other { .. } => Some("give the address that `terrace serve` prints".into()),
+        // The server's own message ends with its hint.
+        RemoteError::Refused { .. } => None,
     }
 }
 

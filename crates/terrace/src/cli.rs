@@ -20,6 +20,7 @@ use crate::commands::quantize::QuantizeArgs;
 use crate::commands::run::RunArgs;
 use crate::commands::serve::ServeArgs;
 use crate::commands::sweep::SweepArgs;
+use crate::commands::top::TopArgs;
 use crate::commands::trace::TraceCommand;
 use clap::{ArgAction, Parser, Subcommand};
 use std::path::PathBuf;
@@ -69,7 +70,9 @@ pub enum Command {
     /// Record which experts a model uses, and replay the record with other cache policies
     #[command(subcommand)]
     Trace(TraceCommand),
-    /// Learn which experts a kind of text uses, and show, compare and convert what was learnt
+    /// Watch the experts of a running server in the terminal
+    Top(TopArgs),
+    /// Learn which experts a kind of text uses, and show, compare, apply and convert what was learnt
     #[command(subcommand)]
     Experts(ExpertsCommand),
     /// Measure how fast a file or a disk can be read, and save the best settings

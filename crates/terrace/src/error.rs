@@ -27,6 +27,9 @@ pub enum CliError {
         /// The system's reason.
         source: std::io::Error,
     },
+    /// A running server did not do what it was asked for.
+    #[error(transparent)]
+    Remote(#[from] crate::remote::RemoteError),
     /// The server cannot listen.
     #[error(transparent)]
     Server(#[from] terrace_server::ServerError),

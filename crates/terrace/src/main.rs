@@ -21,6 +21,7 @@ mod fuzzing;
 mod hotswap_env;
 mod loading;
 mod open_files;
+mod remote;
 mod report;
 
 mod source;
@@ -34,7 +35,7 @@ use cli::{Cli, Command};
 use commands::experts::ExpertsCommand;
 use commands::{
     bench, calibrate_skip, completions, doctor, experts, inspect, iobench, machine, man, optimize,
-    perplexity, plan, quantize, run, serve, sweep, trace,
+    perplexity, plan, quantize, run, serve, sweep, top, trace,
 };
 use config::ParseError;
 use error::CliError;
@@ -91,6 +92,7 @@ fn run_command() -> ExitCode {
         Command::Sweep(args) => sweep::sweep(args, cli.verbose > 0),
         Command::Trace(command) => trace::trace(command, cli.verbose > 0),
         Command::Experts(command) => experts::experts(command, cli.verbose > 0),
+        Command::Top(args) => top::top(args),
         Command::Iobench(args) => iobench::iobench(args),
         Command::Machine(args) => machine::machine(args),
         Command::Completions(args) => completions::completions(args, Cli::command()),
@@ -126,6 +128,7 @@ fn uses_devices(command: &Command) -> bool {
         Command::Inspect(_)
         | Command::Quantize(_)
         | Command::Iobench(_)
+        | Command::Top(_)
         | Command::Completions(_)
         | Command::Man(_)
         | Command::Experts(_)

@@ -5,7 +5,7 @@ use super::exchange::FILL;
 use super::lanes::Lanes;
 use crate::error::BackendError;
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use terrace_model::LayerId;
 use terrace_store::Store;
@@ -28,8 +28,8 @@ pub struct Applied {
     pub candidates: u64,
     /// How many of them were copied.
     pub exchanged: u64,
-    /// Number of layers that got other copies.
-    pub layers: u32,
+    /// The layers that got other copies, ascending, each with the number of experts copied.
+    pub layers: Vec<(LayerId, u64)>,
     /// Number of copies on all devices after that.
     pub held: u64,
     /// Why layers lost their devices meanwhile, each reason once.
@@ -85,7 +85,7 @@ impl Lanes {
         go_on: &mut dyn FnMut() -> ControlFlow<()>,
         applied: &mut Applied,
     ) -> Result<(), BackendError> {
-        let (mut rest, mut layers) = (planned, BTreeSet::new());
+        let (mut rest, mut layers) = (planned, BTreeMap::<usize, u64>::new());
         while !rest.is_empty() {
             if go_on().is_break() {
                 applied.ended = true;
@@ -100,9 +100,11 @@ impl Lanes {
             rest = later;
             let now = self.bring_planned(now, store)?;
             let kept = now.iter().map(|exchange| exchange.layer);
-            layers.extend(kept.filter(|&layer| self.layers[layer].problem.is_none()));
+            for layer in kept.filter(|&layer| self.layers[layer].problem.is_none()) {
+                *layers.entry(layer).or_default() += 1;
+            }
         }
-        applied.layers = u32::try_from(layers.len()).unwrap_or(u32::MAX);
+        applied.layers = layers.into_iter().map(|(index, count)| (self.layers[index].layer, count)).collect();
         self.shrink_staging();
         Ok(())
     }

@@ -144,7 +144,9 @@ fn described(applied: &Applied) -> serde_json::Value {
         "candidates": applied.candidates,
         "max_exchange": applied.candidates,
         "hot_experts": applied.held,
-        "layers_changed": applied.layers,
+        "layers_changed": applied.layers.len(),
+        // Beyond the original.
+        "layers": applied.layers.iter().map(|(layer, count)| (layer.0, *count)).collect::<Vec<(u32, u64)>>(),
         "saved_to_disk": false,
     })
 }

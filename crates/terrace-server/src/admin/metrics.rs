@@ -9,7 +9,7 @@ use std::fmt::{Display, Write};
 use std::sync::Arc;
 use terrace_backend::{HotLayerReport, HotTotals};
 use terrace_engine::serving::{Serving, ServingStatus, SlotState};
-use terrace_store::StoreStats;
+use terrace_store::{LayerStats, StoreStats};
 
 /// `GET /metrics`.
 ///
@@ -33,9 +33,11 @@ pub async fn metrics(
     if let Some(hot) = &status.hot {
         experts(&mut text, hot);
     }
-    if let Some(hot) = &ready.ask(Serving::experts)?.hot {
+    let experts = ready.ask(Serving::experts)?;
+    if let Some(hot) = &experts.hot {
         lanes(&mut text, &hot.layers);
     }
+    layers(&mut text, &experts.stats);
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text.0).into_response())
 }
 
@@ -144,8 +146,42 @@ fn lanes(text: &mut Exposition, layers: &[HotLayerReport]) {
     each("layer_cpu_pair_seconds", "gauge", "Average time of the CPU per pair", &|layer| {
         layer.cpu_pair.as_secs_f64()
     });
+    each("layer_hot_jobs_total", "counter", "Computations in which the device had a part", &|layer| {
+        layer.tally.launched as f64
+    });
+    each("layer_hot_seconds_total", "counter", "Time from handing pairs over to their results", &|layer| {
+        layer.tally.round_trips.as_secs_f64()
+    });
+    each("layer_cpu_seconds_total", "counter", "Time of the CPU's part, with its waits for disk", &|layer| {
+        layer.tally.cpu.as_secs_f64()
+    });
+    each(
+        "layer_hot_wait_seconds_total",
+        "counter",
+        "Time that the CPU then waited for the device",
+        &|layer| layer.work.waited.as_secs_f64(),
+    );
     each("layer_hot_lost", "gauge", "Whether the device computes nothing of the layer any more", &|layer| {
         f64::from(u8::from(layer.problem.is_some()))
+    });
+}
+
+/// What the CPU did with the streamed experts of each layer, as of a recent batch.
+fn layers(text: &mut Exposition, stats: &[LayerStats]) {
+    let mut each = |name: &str, help: &str, of: fn(&LayerStats) -> f64| {
+        let known = || stats.iter().filter_map(|layer| Some((layer.layer?, layer)));
+        if known().next().is_some() {
+            text.family(name, "counter", help);
+        }
+        for (number, layer) in known() {
+            text.sample(name, &[("layer", &number.0.to_string())], of(layer));
+        }
+    };
+    each("layer_expert_seconds_total", "Time that the CPU computed with streamed experts", |layer| {
+        layer.experts.as_secs_f64()
+    });
+    each("layer_stall_seconds_total", "Time that it waited for the layer's weights", |layer| {
+        layer.stall.as_secs_f64()
     });
 }
 

@@ -16,4 +16,5 @@ pub mod quantize;
 pub mod run;
 pub mod serve;
 pub mod sweep;
+pub mod top;
 pub mod trace;

@@ -2,6 +2,7 @@
 
 use super::aliases::{renamed_variables, variable};
 use super::file::{CONFIGURABLE, check, read_file, values_of};
+use super::hot_cache_env::with_environment;
 use super::names::unknown_variables;
 use super::preset::{self, Place};
 use super::rewrite::rewrite;
@@ -22,7 +23,8 @@ use std::ffi::OsString;
 /// file.
 pub fn parse(args: Vec<OsString>) -> Result<(Cli, Vec<String>), ParseError> {
     let written = args.clone();
-    let args = rewrite(&Cli::command(), args).map_err(|refused| CliError::Usage {
+    let args = with_environment(&Cli::command(), args, |name| std::env::var_os(name));
+    let args = args.and_then(|args| rewrite(&Cli::command(), args)).map_err(|refused| CliError::Usage {
         message: format!("{}: {}", refused.spelling, refused.refusal.why),
         hint: refused.refusal.hint.into(),
     })?;

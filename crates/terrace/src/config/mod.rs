@@ -8,6 +8,7 @@ mod aliases;
 mod file;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+mod hot_cache_env;
 mod lanes;
 mod layers;
 mod names;

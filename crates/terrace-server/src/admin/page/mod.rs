@@ -9,6 +9,8 @@ static PAGE: LazyLock<String> = LazyLock::new(|| {
     let script = [
         include_str!("common.js"),
         include_str!("status.js"),
+        include_str!("lanes.js"),
+        include_str!("plan.js"),
         include_str!("chart.js"),
         include_str!("grid.js"),
         include_str!("experts.js"),

@@ -9,6 +9,18 @@ function parse(text) {
   return values;
 }
 
+// Sums of each layer, by its number.
+function layersOf(text) {
+  const found = {};
+  for (const line of text.split("\n")) {
+    const match = /^terrace_layer_(\w+)\{layer="(\d+)"[^}]*\} (\S+)$/.exec(line);
+    if (!match) continue;
+    const layer = found[match[2]] ||= {};
+    layer[match[1]] = (layer[match[1]] || 0) + Number(match[3]);
+  }
+  return found;
+}
+
 const rate = (now, then, count, seconds = "uptime_seconds") => {
   if (!then) return "";
   const time = now[seconds] - then[seconds];
@@ -43,13 +55,15 @@ function factsOf(now, then) {
   return facts;
 }
 
-let before = null;
+let before = null, layersBefore = null;
 async function refresh() {
   if (document.hidden) return;
   try {
     const models = await (await request("/v1/models")).json();
     at("model").textContent = models.data[0].id;
-    const now = parse(await (await request("/metrics")).text());
+    const metrics = await (await request("/metrics")).text(), now = parse(metrics), sums = layersOf(metrics);
+    takeTimes(sums, layersBefore);
+    layersBefore = sums;
     at("facts").replaceChildren(...Object.entries(factsOf(now, before)).map(([name, value]) => {
       const item = element("div");
       item.append(element("dt", name), element("dd", value));
@@ -66,7 +80,7 @@ async function refresh() {
     }));
     state("up");
   } catch (error) {
-    before = null;
+    before = layersBefore = null;
     state(error instanceof TypeError ? "the server does not answer" : error.message, true);
   }
 }

@@ -1,6 +1,7 @@
 //! The options of `terrace experts`.
 
 use crate::args::{EngineArgs, MODEL_HELP, TestingArgs};
+use crate::remote::ServerArgs;
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -13,6 +14,8 @@ pub enum ExpertsCommand {
     Show(ShowArgs),
     /// Compare two files: which experts are used most, and how much of the use is elsewhere
     Diff(DiffArgs),
+    /// Have a running server copy the experts that a file counts as used most to its devices
+    Apply(ApplyArgs),
     /// Write a file as a learn file, or as statistics that Terrace keeps
     Convert(ConvertArgs),
 }
@@ -64,6 +67,23 @@ pub struct DiffArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub top: Option<u32>,
     /// Print one JSON object instead of the table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `terrace experts apply`.
+#[derive(Debug, Args)]
+pub struct ApplyArgs {
+    /// File to apply
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// The server.
+    #[command(flatten)]
+    pub server: ServerArgs,
+    /// Have the server save the file in its --learn-dir as well
+    #[arg(long)]
+    pub save: bool,
+    /// Print the server's answer instead of the text
     #[arg(long)]
     pub json: bool,
 }

@@ -1,5 +1,6 @@
-//! `terrace experts`: learns, shows, compares and converts uses of experts.
+//! `terrace experts`: learns, shows, compares, applies and converts uses of experts.
 
+mod apply;
 mod args;
 mod diff;
 mod grid;
@@ -21,12 +22,14 @@ use terrace_model::learn::Reported;
 /// Runs the subcommand.
 ///
 /// # Errors
-/// A file cannot be read or written, is none of uses of experts, or is of another model.
+/// A file cannot be read or written, is none of uses of experts, or is of another model; a server
+/// refuses it.
 pub fn experts(command: &ExpertsCommand, verbose: bool) -> Result<(), CliError> {
     match command {
         ExpertsCommand::Learn(args) => learn::learn(args, verbose),
         ExpertsCommand::Show(args) => show(args),
         ExpertsCommand::Diff(args) => diff(args),
+        ExpertsCommand::Apply(args) => apply::apply(args),
         ExpertsCommand::Convert(args) => convert(args),
     }
 }

@@ -1,0 +1,18 @@
+//! The options of `terrace top`.
+
+use crate::remote::ServerArgs;
+use clap::Args;
+
+/// `terrace top`.
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// Address of the server [default: that of --server]
+    #[arg(value_name = "URL")]
+    pub url: Option<String>,
+    /// The server.
+    #[command(flatten)]
+    pub of: ServerArgs,
+    /// Print one frame as text, and end
+    #[arg(long)]
+    pub once: bool,
+}

@@ -1,0 +1,41 @@
+//! Why a server did not do what it was asked for.
+
+/// Why a server did not do what it was asked for. Displays as one line.
+#[derive(Debug, thiserror::Error)]
+pub enum RemoteError {
+    /// The address is none.
+    #[error("`{0}` is no address of a server")]
+    NoUrl(String),
+    /// Nothing answers.
+    #[error("{url}: {reason}")]
+    Unreachable {
+        /// The server's address.
+        url: String,
+        /// The system's reason.
+        reason: String,
+    },
+    /// It needs a key, or another one.
+    #[error("{url}: {message}")]
+    Key {
+        /// The server's address.
+        url: String,
+        /// What it says.
+        message: String,
+    },
+    /// It refused the request.
+    #[error("{message}")]
+    Refused {
+        /// The status of its response.
+        status: u16,
+        /// What it says.
+        message: String,
+    },
+    /// What answers is not Terrace's server.
+    #[error("{url}{path}: not an answer of `terrace serve`")]
+    Other {
+        /// The server's address.
+        url: String,
+        /// What was asked for.
+        path: String,
+    },
+}
