@@ -3,8 +3,10 @@
 use crate::common::{run, stderr, stdout, terrace};
 use crate::server::{PATIENCE, Server};
 use serde_json::{Value, json};
+use socket2::{Domain, Socket, Type};
 use std::fs::File;
 use std::io::{Read, Write};
+use std::net::SocketAddr;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::Path;
 use std::process::{Command, Output};
@@ -98,8 +100,10 @@ fn servers_that_do_not_answer_are_one_line() {
     let top = |key: &str| run(["top", "--once", &server.address, "--api-key", key]);
     assert!(refused(&top("wrong")).starts_with("http://"));
     assert!(ok(&top("secret")).contains("tiny-moe"));
-    let address = server.address.clone();
-    drop(server);
+    // An address that is taken, but where nothing listens.
+    let taken = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    taken.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    let address = taken.local_addr().unwrap().as_socket().unwrap().to_string();
     let error = refused(&run(["top", "--once", &address]));
     assert!(error.starts_with(&format!("http://{address}: ")), "{error}");
     for address in ["", "ftp://box", "http://", "a b"] {
