@@ -109,11 +109,15 @@ impl State {
             find(&header, weight)?;
             Some((header, file.fd))
         })?;
-        let taken = self.live.iter().map(|live| live.model.slots().bytes()).sum();
+        let taken = self.live.iter().map(|live| live.model.taken().bytes()).sum();
         let (model, error) = Model::plan(header, settings, ByteSize(taken));
         if let Some(error) = error {
             let path = model.header.model.shards.first().map(|shard| shard.path.display().to_string());
-            say(format_args!("{} is loaded without streaming: {error}", path.unwrap_or_default()));
+            let how = match model.slots() {
+                ByteSize::ZERO => "loaded without streaming",
+                _ => "streamed with as little as it takes",
+            };
+            say(format_args!("{} is {how}: {error}", path.unwrap_or_default()));
         }
         Some((Arc::new(model), fd))
     }

@@ -36,8 +36,9 @@ pub struct OtherBytes {
 }
 
 impl Model {
-    /// Plans the model, when `taken` bytes of the budget belong to others. Why the program has to load
-    /// it alone is the error.
+    /// Plans the model, when `taken` bytes of the budget belong to others. If what is left is too
+    /// little, that is the error, and the model is streamed with as little as it takes: loading it
+    /// whole would take more.
     pub fn plan(header: Arc<Header>, settings: &Settings, taken: ByteSize) -> (Self, Option<PlanError>) {
         let available = available_memory().saturating_sub(taken);
         let cores = u32::try_from(terrace_ggml::cpu::default_threads()).unwrap_or(1);
@@ -48,12 +49,16 @@ impl Model {
             Budget::Bytes(budget) => Budget::Bytes(budget.saturating_sub(taken)),
             Budget::Auto => Budget::Auto,
         };
-        let wishes =
-            Wishes { manage: settings.stream, ram_budget, devices: Some(Vec::new()), ..Wishes::default() };
-        let (plan, error) = match plan(&header.model, &machine, &wishes) {
-            Ok(plan) => (Some(plan).filter(|plan| plan.managed_tensors > 0), None),
+        let wishes = Wishes { manage: settings.stream, devices: Some(Vec::new()), ..Wishes::default() };
+        let made = |budget| plan(&header.model, &machine, &Wishes { ram_budget: budget, ..wishes.clone() });
+        let (plan, error) = match made(ram_budget) {
+            Ok(plan) => (Some(plan), None),
+            Err(
+                error @ (PlanError::BudgetTooSmall { minimum, .. } | PlanError::AutoNoRoom { minimum, .. }),
+            ) => (made(Budget::Bytes(minimum)).ok(), Some(error)),
             Err(error) => (None, Some(error)),
         };
+        let plan = plan.filter(|plan| plan.managed_tensors > 0);
         let mut this = Self { header, plan, cuts: HashMap::new() };
         this.cuts = this.streamed().map(|(info, cut)| (info.name.clone(), cut)).collect();
         (this, error)
@@ -68,6 +73,11 @@ impl Model {
     /// RAM that its slots take.
     pub fn slots(&self) -> ByteSize {
         self.plan.as_ref().map_or(ByteSize::ZERO, |plan| plan.slots)
+    }
+
+    /// RAM that its weights take, if some of them are streamed.
+    pub fn taken(&self) -> ByteSize {
+        self.plan.as_ref().map_or(ByteSize::ZERO, |plan| plan.slots + plan.resident)
     }
 
     /// What is streamed, in one line.

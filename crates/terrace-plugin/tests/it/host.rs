@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use terrace_ggml::llama::{Context, ContextParams, FlashAttention, LoadParams, Model, Token, Weight};
 use terrace_ggml::testing::params::context_params;
 use terrace_ggml::testing::plugin;
+use terrace_testkit::{Arch, Spec};
 
 const PROMPT: &str = "In the beginning God created the heaven and the earth. And the earth was without form, and void; \
 and darkness was upon the face of the deep. And the Spirit of God moved upon the face of the waters.";
@@ -96,4 +97,36 @@ fn what_fits_is_left_to_the_host() {
     let model = load(&bundled(), false);
     assert_eq!(places(&model), before);
     assert_eq!(trace(&model).len(), 9);
+}
+
+/// Names, types and shapes of their tensors do not tell these models apart.
+#[test]
+fn models_of_one_shape_are_streamed_side_by_side_and_after_each_other() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let write = |seed| {
+        let spec = Spec { layers: 2, seed, ..Spec::new(Arch::Mixtral) };
+        terrace_testkit::write(&spec, dir.path().join(format!("{seed}.gguf"))).unwrap()
+    };
+    let files = [write(1), write(2)];
+    let size = std::fs::metadata(&files[0]).unwrap().len();
+    set("TERRACE_STREAM", "experts");
+    set("TERRACE_RAM_BUDGET", &(size * 3 / 5).to_string());
+    let expected = files.each_ref().map(|file| trace(&load(file, false)));
+    assert!(expected[0] != expected[1]);
+    plugin::load(&library());
+
+    let streamed = |file: &Path, read| {
+        let model = load(file, read);
+        assert!(places(&model).contains("TERRACE"), "{:?}", places(&model));
+        model
+    };
+    let first = streamed(&files[0], false);
+    // The budget is taken, so it gets as little as it can do with.
+    let second = streamed(&files[1], true);
+    assert!(trace(&second) == expected[1] && trace(&first) == expected[0]);
+    drop(first);
+    let again = streamed(&files[0], true);
+    assert!(trace(&again) == expected[0] && trace(&second) == expected[1]);
+    drop((again, second));
+    assert!(trace(&streamed(&files[1], false)) == expected[1]);
 }
