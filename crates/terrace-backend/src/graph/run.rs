@@ -49,20 +49,20 @@ impl Run<'_> {
         first: bool,
     ) -> Result<RunStatus, BackendError> {
         let mut store = weights.store();
+        let mut observer = weights.observer();
+        let mut lanes = weights.lanes();
+        if let Some(lanes) = lanes.as_mut().filter(|_| first) {
+            lanes.pass(&mut store);
+        }
         self.piece.nodes.rewrite(graph, &raw const *self.expert_run, &mut store);
         self.expert_run.reset();
         self.block_run.reset();
-        let mut observer = weights.observer();
         if let Some(usage) = &observer.usage {
             self.piece.choices.rewrite(graph, usage);
         }
-        let mut lanes = weights.lanes();
         if first {
             store.next_token();
             observer.pass();
-            if let Some(lanes) = lanes.as_mut() {
-                lanes.pass();
-            }
         }
         if let Some(lanes) = lanes.as_mut() {
             lanes.bypass(&self.piece.nodes.bypassed);

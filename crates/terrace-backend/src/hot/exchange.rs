@@ -57,16 +57,29 @@ impl Lanes {
         self.bringer.staging.truncate(usize::try_from(FILL).expect("a constant"));
     }
 
-    /// Exchanges experts between two passes over the layers, within the grant: those that are used
-    /// more replace others. Called after each graph.
-    pub(crate) fn between(&mut self, store: &mut Store) {
-        if !self.is_over() {
-            return;
+    /// Starts a pass over the layers. The last one ends here if its last layers had nothing to
+    /// compute: those of a prompt's graph without outputs.
+    pub(crate) fn pass(&mut self, store: &mut Store) {
+        if self.reached.is_some() {
+            self.end_pass(store);
         }
+        self.tokens = 0;
+    }
+
+    /// Ends the pass over the layers if it has reached the last one. Called after each graph.
+    pub(crate) fn between(&mut self, store: &mut Store) {
+        if self.is_over() {
+            self.end_pass(store);
+        }
+    }
+
+    /// Exchanges experts between two passes over the layers, within the grant: those that are used
+    /// more replace others.
+    fn end_pass(&mut self, store: &mut Store) {
         self.reached = None;
         self.cache.pass(self.tokens);
         let grant = self.bringer.grant();
-        if !self.decoding || grant == ByteSize::ZERO {
+        if grant == ByteSize::ZERO {
             return;
         }
         let mut exchanges = std::mem::take(&mut self.bringer.exchanges);

@@ -109,9 +109,8 @@ pub struct Lanes {
     pub(super) sent_bytes: u64,
     /// Time that each lane has taken for what was sent to arrive.
     pub(super) settling: Vec<Duration>,
-    /// Tokens of the current pass over the layers, and whether it decodes.
+    /// Tokens of the current pass over the layers.
     pub(super) tokens: u32,
-    pub(super) decoding: bool,
     /// The last layer (by index) that the pass has reached; `None` before the first. With layers on
     /// devices, a pass is computed in several graphs.
     pub(super) reached: Option<usize>,
@@ -231,11 +230,6 @@ impl Lanes {
                 self.detach(index, error.to_string());
             }
         }
-    }
-
-    /// Starts a pass over the layers.
-    pub(crate) fn pass(&mut self) {
-        (self.tokens, self.decoding, self.reached) = (0, false, None);
     }
 
     /// Counts layers that are computed without this being asked, with their numbers of pairs.

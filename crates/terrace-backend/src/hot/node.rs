@@ -83,10 +83,7 @@ impl Lanes {
         let [hot, sent] = match (works, self.node.sweep) {
             (false, _) => [0, 0],
             (true, true) => self.choose_of_prompt(index, routing),
-            (true, false) => {
-                self.decoding = true;
-                [self.choose_of_token(index, routing), 0]
-            }
+            (true, false) => [self.choose_of_token(index, routing), 0],
         };
         self.node.pairs = [hot, sent];
         let cpu = routing.pairs() - hot - sent;

@@ -161,7 +161,6 @@ impl Lanes {
             sending,
             sent_bytes: 0,
             tokens: 0,
-            decoding: false,
             reached: None,
         }
     }

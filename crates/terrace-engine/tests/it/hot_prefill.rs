@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use terrace_backend::{HotTotals, Sending};
-use terrace_engine::options::{DeviceOptions, HotOptions, PlacementOptions};
+use terrace_engine::options::{ContextOptions, DeviceOptions, HotOptions, PlacementOptions};
 use terrace_engine::{Engine, Options, StopReason};
 use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
@@ -78,6 +78,25 @@ fn in_chunks(arch: Arch) {
         let (hot, cpu) = (after.prefill_hot - before.prefill_hot, after.bypassed - before.bypassed);
         // Without `always` at least the probes are computed there.
         assert!(hot > 0 && (!always || hot > cpu), "{arch}, {manage}: {hot} and {cpu}");
+    }
+}
+
+#[test]
+fn a_prompt_gets_copies_between_its_graphs() {
+    let (dir, servers) = (dir(), servers(1, MEMORY));
+    let model = write(&Spec::new(Arch::Qwen3Moe), dir.path().join("model.gguf"));
+    for (ubatch, manage) in [(32, Manage::Experts), (32, Manage::None), (7, Manage::Experts)] {
+        let graphs = |options: Options| {
+            let context = ContextOptions { ubatch: Some(ubatch), ..options.context };
+            load(Options { context, ..options })
+        };
+        let golden = prefill(&mut graphs(reloading::options(&model, Manage::Experts))).unwrap();
+        let mut engine = graphs(with_copies(&model, &servers, manage, ALL));
+        assert!(prefill(&mut engine).unwrap() == golden, "{ubatch}, {manage}");
+        let used = totals(&engine);
+        // Graphs of 7 tokens are computed as those of decoding are.
+        let [hot, cpu] = if ubatch > 8 { [used.prefill_hot, used.bypassed] } else { [used.hot, used.cold] };
+        assert!(used.filled > 0 && hot > cpu, "{ubatch}, {manage}: {used:?}");
     }
 }
 
