@@ -32,7 +32,7 @@ pub use error::BackendError;
 pub use guest::{Guest, register_guest};
 pub use hot::{
     Applied, CountedUses, HotLayerReport, HotReport, HotTotals, HotUpdate, LaneLayer, LanePlan, LaneTally,
-    LaneWork, Lanes, Sending,
+    LaneWork, Lanes, ReplayedCopies, ReplayedLayer, Sending, replay_copies,
 };
 pub use layout::{Cut, Layout, ManagedTensor};
 pub use memory::file_map::FileMaps;

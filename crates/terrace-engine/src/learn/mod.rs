@@ -8,15 +8,33 @@ mod warm_up;
 pub use file::{LearnFiles, LearnOutput, check, named, read, write, write_statistics};
 
 use terrace_model::ModelFile;
-use terrace_model::learn::LayerShape;
-use terrace_plan::model::expert_groups;
+use terrace_model::learn::{ExpertUses, LayerShape, LearnLayer};
+use terrace_plan::copies::{LayerUse, Uses};
+use terrace_plan::model::{ExpertGroup, expert_groups};
 
 /// The layers of a model that have experts.
 pub fn shapes(model: &ModelFile) -> Vec<LayerShape> {
-    let shape = |group: &terrace_plan::model::ExpertGroup| LayerShape {
+    let shape = |group: &ExpertGroup| LayerShape {
         layer: group.layer.0,
         experts: group.experts,
         used: group.top_k(model),
     };
     expert_groups(model).iter().map(shape).collect()
+}
+
+/// What a learn file tells of a layer: its counts and times as they are, as the original weighs them.
+/// Without times, the layer's is in proportion to the bytes that a token uses.
+pub fn layer_use(model: &ModelFile, group: &ExpertGroup, learned: &LearnLayer) -> LayerUse {
+    let uses = |uses: &ExpertUses| Uses { expert: uses.expert, hits: uses.all(), hot: uses.hot };
+    let [_, cold] = learned.totals();
+    let total = learned.time("total_moe_time");
+    LayerUse {
+        layer: group.layer.0,
+        experts: learned.experts.iter().map(uses).collect(),
+        join_wait_us: learned.time("parallel_join_wait_time"),
+        hot_us: learned.time("parallel_hot_lane_wall_time"),
+        cold_us: learned.time("parallel_cold_lane_wall_time"),
+        cold_pairs: learned.cold_per_call.unwrap_or_else(|| cold as f64 / learned.calls.max(1) as f64),
+        total_us: if total > 0.0 { total } else { group.token_bytes(model).bytes() as f64 },
+    }
 }

@@ -1,6 +1,7 @@
 //! Decides how many copies of the most used experts devices hold, and where.
 
 use super::devices::warn_of_drivers;
+use crate::learn;
 use crate::options::HotOptions;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,7 +9,7 @@ use std::fmt;
 use terrace_backend::{Cut, LaneLayer, LanePlan, Lanes, Layout, Sending, Weights};
 use terrace_ggml::devices::DeviceHandle;
 use terrace_host::separate_devices;
-use terrace_model::learn::{ExpertUses, LearnFile, LearnLayer};
+use terrace_model::learn::LearnFile;
 use terrace_model::{ByteSize, LayerId, ModelFile, TensorInfo};
 use terrace_plan::copies::{
     DeviceRoom, HotLayer, LayerUse, Uses, Weighting, beside_copies, copies_by_size, copies_within,
@@ -302,7 +303,7 @@ fn by_worth(file: &ModelFile, groups: &[ExpertGroup], plan: &mut LanePlan, asked
         shapes.push(HotLayer { experts: group.experts, bundle: group.bundle });
         let learned = asked.learned.and_then(|file| file.layer(group.layer.0));
         uses.push(match learned {
-            Some(learned) if asked.hot.weighting != Weighting::Uses => learned_use(file, group, learned),
+            Some(learned) if asked.hot.weighting != Weighting::Uses => learn::layer_use(file, group, learned),
             _ => layer_use(file, group, counts),
         });
         budget += group.bundle.bytes() * u64::from(layer.slots);
@@ -331,23 +332,6 @@ fn layer_use(file: &ModelFile, group: &ExpertGroup, counts: &[u64]) -> LayerUse 
         cold_pairs: f64::from(group.top_k(file)),
         total_us: group.token_bytes(file).bytes() as f64,
         ..LayerUse::default()
-    }
-}
-
-/// What a learn file tells of a layer: its counts and times as they are, as the original weighs them.
-/// Without times, the layer's is in proportion to the bytes that a token uses.
-fn learned_use(file: &ModelFile, group: &ExpertGroup, learned: &LearnLayer) -> LayerUse {
-    let uses = |uses: &ExpertUses| Uses { expert: uses.expert, hits: uses.all(), hot: uses.hot };
-    let [_, cold] = learned.totals();
-    let total = learned.time("total_moe_time");
-    LayerUse {
-        layer: group.layer.0,
-        experts: learned.experts.iter().map(uses).collect(),
-        join_wait_us: learned.time("parallel_join_wait_time"),
-        hot_us: learned.time("parallel_hot_lane_wall_time"),
-        cold_us: learned.time("parallel_cold_lane_wall_time"),
-        cold_pairs: learned.cold_per_call.unwrap_or_else(|| cold as f64 / learned.calls.max(1) as f64),
-        total_us: if total > 0.0 { total } else { group.token_bytes(file).bytes() as f64 },
     }
 }
 

@@ -272,6 +272,61 @@ fn a_recorded_trace_is_the_hit_curve() {
 }
 
 #[test]
+fn copies_are_packed_and_experts_ranked() {
+    let (dir, model) = (TempDir::new().unwrap(), bundled());
+    let learned = dir.path().join("learned.json");
+    // The sixth layer uses few experts, and often.
+    let layer = |layer: u32| {
+        let experts: Vec<[u32; 2]> = (0..if layer == 5 { 4 } else { 32 })
+            .map(|expert| [expert, if layer == 5 { 900 - expert } else { 40 - expert }])
+            .collect();
+        serde_json::json!({"layer": layer, "calls": 9, "experts": experts})
+    };
+    let layers: Vec<serde_json::Value> = (0..6).map(layer).collect();
+    let schema = "llama.cpp.moe_layer_opt_perf.v1";
+    let file = serde_json::json!({"schema": schema, "n_expert": 32, "layers": layers});
+    fs::write(&learned, file.to_string()).unwrap();
+    let args = |more: &[&str]| {
+        let machine = profile("desktop-64-gpu-16");
+        let fixed =
+            ["plan", model.to_str().unwrap(), "--machine", &machine, "--ram-budget", "6MiB", "-ngl", "0"];
+        let hot = ["--hot-cache", "2MiB", "--learned", learned.to_str().unwrap()];
+        run(fixed.iter().chain(&hot).chain(more))
+    };
+    let packing = |more: &[&str]| json(&args(&[more, &["--json"]].concat()))["packing"].clone();
+    let even = packing(&[]);
+    let [device] = &even["devices"].as_array().unwrap()[..] else { panic!("{even:#}") };
+    let number = |of: &serde_json::Value, name: &str| of[name].as_u64().unwrap();
+    assert_eq!((number(device, "layers"), number(device, "experts")), (6, 6 * 32), "{even:#}");
+    assert!(
+        number(device, "packed") <= number(device, "bytes") && number(device, "bytes") <= 2 << 20,
+        "{even:#}"
+    );
+    assert!(number(device, "most") <= number(device, "least") + 1, "{even:#}");
+    let mean = device["mean"].as_f64().unwrap();
+    assert!((mean - number(device, "slots") as f64 / 6.0).abs() < 1e-9, "{even:#}");
+    let ranked = even["ranked"].as_array().unwrap();
+    assert_eq!(ranked.len(), 5 * 32 + 4);
+    assert_eq!(
+        (&ranked[0]["layer"], &ranked[0]["expert"], &ranked[0]["uses"]),
+        (&5.into(), &0.into(), &900.into())
+    );
+    let copied = ranked.iter().filter(|expert| expert["copied"] == true).count() as u64;
+    assert!(copied <= number(device, "slots") && copied > 0, "{even:#}");
+    // By uses, the layer with few experts gets no more than it uses.
+    let by_uses = packing(&["--hot-weighting", "uses"]);
+    assert!(number(&by_uses["devices"][0], "least") < number(&by_uses["devices"][0], "most"), "{by_uses:#}");
+    let text = args(&[]);
+    let text = stdout(&text);
+    assert!(
+        text.contains("experts that come first, as layer.expert: 5.0 (900 uses), 5.1 (899 uses)"),
+        "{text}"
+    );
+    fs::write(&learned, file.to_string().replace("\"n_expert\":32", "\"n_expert\":64")).unwrap();
+    assert!(failure(&args(&[]), 1).contains("64 experts per layer"));
+}
+
+#[test]
 fn settings_come_from_the_environment_too() {
     let model = bundled();
     let budget = |command: &mut std::process::Command| {

@@ -24,6 +24,10 @@ pub struct PlanArgs {
     /// The placement options of `run`.
     #[command(flatten)]
     pub placement: PlacementArgs,
+    /// Rank experts by the uses that FILE counts, and divide --hot-cache among layers by them if
+    /// --hot-weighting says so: a learn file
+    #[arg(long, value_name = "FILE")]
+    pub learned: Option<PathBuf>,
     /// An older spelling of --expect-prompt
     #[arg(long, hide = true, value_name = "TOKENS", conflicts_with = "expect_prompt", value_parser = clap::value_parser!(u32).range(1..))]
     pub prompt: Option<u32>,

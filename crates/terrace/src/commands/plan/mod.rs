@@ -1,6 +1,7 @@
 //! `terrace plan`: what would live where, and the expected speed, before anything is loaded.
 
 mod args;
+mod packing;
 mod picture;
 mod rates;
 mod svg;
@@ -15,6 +16,7 @@ use crate::source;
 use crate::term::print;
 use crate::user_dirs::user_dirs;
 use crate::whole_file;
+use packing::Packing;
 use serde::Serialize;
 use std::fmt::Write;
 use std::io::IsTerminal;
@@ -36,6 +38,7 @@ struct Report<'a> {
     #[serde(flatten)]
     plan: &'a Plan,
     advice: &'a [Advice],
+    packing: &'a Packing,
     rates: &'a [PlanRate],
 }
 
@@ -62,9 +65,10 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
     if let Some(path) = &args.svg {
         whole_file::write(path, &svg::draw(&plan))?;
     }
+    let packing = Packing::of(args, &model, &plan)?;
     let changes = advise(&model, &machine, &wishes, &plan)?;
     let text = if args.json {
-        let report = Report { plan: &plan, advice: &changes, rates: &rates };
+        let report = Report { plan: &plan, advice: &changes, packing: &packing, rates: &rates };
         serde_json::to_string_pretty(&report).expect("a plan is plain data")
     } else {
         let colours =
@@ -74,7 +78,8 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
         let rates = if args.machine.is_none() { rates::sentence(&rates) } else { String::new() };
         let warnings: String =
             plan.warnings.iter().map(|warning| format!("warning: {}\n", advice::warning(warning))).collect();
-        format!("{}{warnings}\n{picture}{}{rates}", plan.tables(), sentences(&changes))
+        let packing = packing.text();
+        format!("{}{packing}{warnings}\n{picture}{}{rates}", plan.tables(), sentences(&changes))
     };
     print(&text)
 }

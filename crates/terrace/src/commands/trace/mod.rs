@@ -1,6 +1,7 @@
 //! `terrace trace`: records the routers' choices, and replays them with other cache policies.
 
 mod args;
+mod copies;
 mod show;
 
 pub use args::TraceCommand;
@@ -49,6 +50,9 @@ fn replay(args: &ReplayArgs) -> Result<(), CliError> {
     if trace.groups.is_empty() {
         let reason = "the trace has no MoE block, so there is nothing to replay".into();
         return Err(CliError::Trace { path: args.file.clone(), reason });
+    }
+    if !args.hot_slots.is_empty() {
+        return print(&copies::replay(args, &trace)?);
     }
     let policies: Vec<ReplayPolicy> = match args.policy.as_slice() {
         [] => PolicyKind::SELF_CONTAINED.iter().cloned().map(ReplayPolicy::Online).collect(),
