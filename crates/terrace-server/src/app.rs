@@ -102,9 +102,12 @@ impl App {
     /// The model.
     ///
     /// # Errors
-    /// The model is still loading.
+    /// The model is still loading, or is lost.
     pub(crate) fn ready(&self) -> Result<Arc<Ready>, ApiError> {
-        self.ready.get().cloned().ok_or_else(ApiError::loading)
+        match self.ready.get() {
+            Some(ready) if ready.is_lost() => Err(ApiError::weights_lost()),
+            ready => ready.cloned().ok_or_else(ApiError::loading),
+        }
     }
 
     /// Sampling for requests that do not set it.
@@ -141,6 +144,8 @@ pub struct Ready {
     /// `None`: the model has no chat template.
     template: Option<Result<ChatTemplate, String>>,
     advice: Option<Advice>,
+    /// True once weights are lost, so that the worker does nothing any more.
+    lost: watch::Sender<bool>,
     /// `None`: the server is shutting down.
     serving: RwLock<Option<Serving>>,
 }
@@ -163,6 +168,7 @@ impl Ready {
             template: facts.chat_template.as_ref().map(parse),
             facts,
             advice,
+            lost: watch::Sender::new(false),
             serving: RwLock::new(Some(serving)),
         }
     }
@@ -192,6 +198,22 @@ impl Ready {
     /// Whether the worker has ended without being stopped.
     pub fn has_failed(&self) -> bool {
         self.ask(Serving::has_failed).unwrap_or(false)
+    }
+
+    /// Ends all answers with an error, and refuses new ones: weights are lost, and the worker waits
+    /// for their device for ever.
+    pub fn lose(&self) {
+        self.lost.send_replace(true);
+    }
+
+    /// Whether weights are lost.
+    pub fn is_lost(&self) -> bool {
+        *self.lost.borrow()
+    }
+
+    /// Becomes true when weights are lost.
+    pub(crate) fn loss(&self) -> watch::Receiver<bool> {
+        self.lost.subscribe()
     }
 
     /// The model's chat template.

@@ -159,6 +159,11 @@ impl ApiError {
         Self { code: Some("device_lost"), ..Self::internal(message) }
     }
 
+    /// A device that held weights of the model is gone.
+    pub fn weights_lost() -> Self {
+        Self::device_lost("a device that held weights of the model is lost; the server ends")
+    }
+
     /// The server failed.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)

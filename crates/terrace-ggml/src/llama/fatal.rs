@@ -9,12 +9,29 @@ use crate::devices::remote;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, c_char};
 use std::io::Write as _;
-use std::sync::Once;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, Once, PoisonError};
 
 unsafe extern "C" {
     /// `guard.cpp`: calls what [`terrace_report_assertions`] was given, and throws if it returns.
     fn terrace_on_assertion(message: *const c_char);
     fn terrace_report_assertions(report: unsafe extern "C" fn(*const c_char, bool));
+}
+
+/// What is done last.
+type Last = Box<dyn FnOnce() + Send>;
+
+/// What is done before the process ends because weights are lost.
+static LAST: Mutex<Option<Last>> = Mutex::new(None);
+/// Whether the process is ending.
+static ENDING: AtomicBool = AtomicBool::new(false);
+
+/// Sets what is done before the process ends because an RPC server with weights of a model is gone.
+/// It runs on a thread of ggml while others may wait for that thread for ever, and has to end by
+/// itself. Errors have been printed before. A later call replaces an earlier one.
+pub fn on_loss(last: impl FnOnce() + Send + 'static) {
+    *LAST.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(last));
 }
 
 /// Makes ggml's assertions exceptions where they may be, and elsewhere end the process with status 1
@@ -37,6 +54,12 @@ unsafe extern "C" fn report(message: *const c_char, may_throw: bool) {
     if may_throw && !lost {
         return;
     }
+    if ENDING.swap(true, Ordering::AcqRel) {
+        // Another thread has noticed it first.
+        loop {
+            std::thread::park();
+        }
+    }
     let mut stderr = std::io::stderr().lock();
     let hint = if lost {
         "an RPC server ended, and the weights it held are lost: start it, and load the model again"
@@ -45,6 +68,12 @@ unsafe extern "C" fn report(message: *const c_char, may_throw: bool) {
     };
     let _ = writeln!(stderr, "error: llama.cpp aborted ({what})");
     let _ = writeln!(stderr, "hint: {hint}");
+    drop(stderr);
+    let last = LAST.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(last) = last.filter(|_| lost) {
+        // The panic hook has printed its message.
+        let _ = catch_unwind(AssertUnwindSafe(last));
+    }
     // SAFETY: ends the process at once. No destructors are run, since the process is in an unknown
     // state.
     unsafe { libc::_exit(1) }

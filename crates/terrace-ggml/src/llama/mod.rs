@@ -21,6 +21,7 @@ mod weight;
 pub use batch::Batch;
 pub use context::{CacheType, Context, ContextError, ContextParams, FlashAttention};
 pub use ctype::is_space;
+pub use fatal::on_loss;
 pub use file_type::{FileType, ParseFileTypeError};
 pub use load::{LoadError, Model};
 pub use load_params::{LoadParams, SplitMode};

@@ -5,7 +5,7 @@ use crate::app::App;
 use crate::error::ApiError;
 use crate::response::{EPOCH, json};
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json as object;
 use std::sync::Arc;
@@ -14,13 +14,9 @@ use terrace_engine::serving::SlotState;
 /// `GET /health`. Changes nothing, unless `LLAMA_HOTSWAP_ENABLED` is set and the request has a key,
 /// where keys are required.
 pub async fn health(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
-    let Ok(ready) = app.ready() else {
-        let error = ApiError::loading();
-        let mut body = error.body();
-        body["status"] = "loading".into();
-        let mut response = (error.status, json(&body)).into_response();
-        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-        return response;
+    let ready = match app.ready() {
+        Ok(ready) => ready,
+        Err(error) => return not_ready(&error),
     };
     let reloaded = match app.hotswap && app.keys.allow(&headers) {
         true => match reload(&ready).await {
@@ -46,5 +42,17 @@ pub async fn health(State(app): State<Arc<App>>, headers: HeaderMap) -> Response
     }
     let mut response = json(&body);
     response.headers_mut().insert(EPOCH, HeaderValue::from(status.epoch));
+    response
+}
+
+/// The answer while there is no model, or no longer one.
+fn not_ready(error: &ApiError) -> Response {
+    let loading = error.status == StatusCode::SERVICE_UNAVAILABLE;
+    let mut body = error.body();
+    body["status"] = if loading { "loading" } else { "lost" }.into();
+    let mut response = (error.status, json(&body)).into_response();
+    if loading {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    }
     response
 }

@@ -8,6 +8,7 @@ use crate::error::ApiError;
 use std::sync::Arc;
 use terrace_engine::serving::{Event, Job};
 use terrace_engine::{Answer, EngineError, Utf8Stream};
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 /// An accepted job. When dropped, for example because the client disconnects, it leaves the queue
@@ -19,6 +20,8 @@ pub struct Running {
     /// The answer, while the rest of its text is sent first.
     answer: Option<Box<Answer>>,
     deadline: Option<Instant>,
+    /// True once weights are lost.
+    loss: watch::Receiver<bool>,
     _claim: Claim,
 }
 
@@ -52,6 +55,7 @@ impl Running {
             text: Utf8Stream::default(),
             answer: None,
             deadline,
+            loss: ready.loss(),
             _claim: Claim::new(ticket, deadline),
         })
     }
@@ -111,10 +115,17 @@ impl Running {
     }
 
     async fn event(&mut self) -> Result<Event, ApiError> {
-        let coming = self.events.next();
+        let (events, loss) = (&mut self.events, &mut self.loss);
+        let coming = async {
+            tokio::select! {
+                biased;
+                event = events.next() => Ok(event),
+                Ok(_) = loss.wait_for(|lost| *lost) => Err(ApiError::weights_lost()),
+            }
+        };
         let event = match self.deadline {
-            None => coming.await,
-            Some(deadline) => timeout_at(deadline, coming).await.map_err(|_| self.timed_out())?,
+            None => coming.await?,
+            Some(deadline) => timeout_at(deadline, coming).await.map_err(|_| self.timed_out())??,
         };
         event.map_err(|backlog| match backlog {
             Backlog::Full => ApiError::slow_client(),

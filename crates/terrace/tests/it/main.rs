@@ -33,6 +33,7 @@ mod reload_loop;
 mod serve;
 mod serve_clients;
 mod serve_experts;
+mod serve_lost;
 mod serve_reload;
 mod server;
 mod soak;

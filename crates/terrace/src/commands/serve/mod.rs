@@ -1,6 +1,7 @@
 //! `terrace serve`: one model for many clients, over HTTP.
 
 mod args;
+mod told;
 
 pub use args::ServeArgs;
 
@@ -15,7 +16,9 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 use terrace_engine::serving::{Serving, ServingOptions};
+use terrace_ggml::llama::on_loss;
 use terrace_server::{App, Limits, Listening, Server, ServerConfig, router};
+use told::Told;
 
 /// Time for clients to receive the rest of their answers after the server has stopped.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -63,10 +66,23 @@ pub fn serve(args: &ServeArgs, verbose: bool) -> Result<(), CliError> {
     let ready = app.serve(serving);
     eprintln!("ready: {}, {slots} server slots of {} tokens each", ready.name, ready.facts.context);
 
+    let told = Arc::new(Told::default());
+    {
+        let (ready, told) = (Arc::clone(&ready), Arc::clone(&told));
+        on_loss(move || {
+            ready.lose();
+            signals::wake();
+            told.wait();
+        });
+    }
     signals::busy(|| {
         // The server is useless without one of its threads, so it ends.
-        signals::wait(|| server.has_ended() || ready.has_failed());
+        signals::wait(|| server.has_ended() || ready.has_failed() || ready.is_lost());
         app.end_streams();
+        if ready.is_lost() {
+            server.end(FAREWELL);
+            told.done();
+        }
         server.drain(args.grace);
         let engine = ready.stop();
         server.end(FAREWELL);
