@@ -31,8 +31,8 @@ pub use device::{LoadScope, Terrace};
 pub use error::BackendError;
 pub use guest::{Guest, register_guest};
 pub use hot::{
-    Applied, CountedUses, HotLayerReport, HotReport, HotTotals, HotUpdate, LaneLayer, LanePlan, LaneTally,
-    LaneWork, Lanes, ReplayedCopies, ReplayedLayer, Sending, replay_copies,
+    Applied, CountedUses, HotLayerReport, HotOn, HotReport, HotTotals, HotUpdate, LaneLayer, LanePlan,
+    LaneTally, LaneWork, Lanes, ReplayedCopies, ReplayedLayer, Sending, Shared, replay_copies,
 };
 pub use layout::{Cut, Layout, ManagedTensor};
 pub use memory::file_map::FileMaps;

@@ -13,7 +13,7 @@ use crate::place::estimate::Terms;
 use crate::plan::decided::Decided;
 use crate::plan::parts::HotCopies;
 use crate::plan::{Mode, OnDevices, PLAN_VERSION, Plan, PlannedContext, PlannedModel, ReadsReason, Warning};
-use crate::planners::copies::{DeviceRoom, copies_by_size};
+use crate::planners::copies::{DeviceRoom, copies_by_size, copies_on_all};
 use crate::planning::{Draft, Planning};
 use crate::wishes::manage::Manage;
 use crate::wishes::{CopiesRoom, HotSize};
@@ -136,7 +136,10 @@ impl Planning<'_> {
         }
         let rooms: Vec<DeviceRoom> =
             self.copies_room.iter().map(|room| self.room_for_copies(room, assignment)).collect();
-        copies_by_size(self.model, &groups, &rooms, self.wishes.paths.offload)
+        match self.wishes.hot_split {
+            how if how.divides_experts() => copies_on_all(self.model, &groups, &rooms, how),
+            _ => copies_by_size(self.model, &groups, &rooms, self.wishes.paths.offload),
+        }
     }
 
     /// Returns a device's bytes for copies: those given, or what the assignment leaves.

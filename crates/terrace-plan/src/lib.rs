@@ -37,6 +37,7 @@ pub use planners::copies;
 pub use planning::{kv_types, plan};
 pub use rules::{ParseRuleError, RuleError, RulePlace, TensorRule};
 pub use wishes::{
-    Budget, ByDevice, CurveError, Expected, ExpectedSource, HitCurve, HotClass, HotSize, KvChoice, Manage,
-    ParseBudgetError, ParseHotSizeError, ParseManageError, PerDevice, PrefillPaths, Wishes,
+    Budget, ByDevice, CurveError, Expected, ExpectedSource, HitCurve, HotClass, HotSize, HotSplit, KvChoice,
+    Manage, ParseBudgetError, ParseHotSizeError, ParseHotSplitError, ParseManageError, PerDevice,
+    PrefillPaths, Wishes,
 };

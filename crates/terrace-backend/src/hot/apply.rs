@@ -32,7 +32,7 @@ pub struct Applied {
     pub layers: Vec<(LayerId, u64)>,
     /// Number of copies on all devices after that.
     pub held: u64,
-    /// Why layers lost their devices meanwhile, each reason once.
+    /// Why layers lost devices meanwhile, each reason once.
     pub lost: Vec<String>,
     /// Whether the caller ended it before all candidates were copied.
     pub ended: bool,
@@ -56,7 +56,8 @@ impl Lanes {
         for CountedUses { layer, counts, used } in uses {
             let Some(index) = self.layers.iter().position(|other| other.layer == *layer) else { continue };
             self.cache.assume(index, counts, *used);
-            planned.extend(wanted(index, counts, self.cache.held(index)));
+            let held: Vec<(u32, Option<u32>)> = self.cache.held(index).collect();
+            planned.extend(wanted(index, counts, &held));
         }
         planned.sort_by_key(|(uses, exchange)| (Reverse(*uses), exchange.layer, exchange.expert));
         let planned: Vec<Exchange> = planned.into_iter().map(|(_, exchange)| exchange).collect();
@@ -64,7 +65,7 @@ impl Lanes {
         let working = |lanes: &Self| -> Vec<bool> {
             lanes.layers.iter().map(|layer| layer.problem.is_none()).collect()
         };
-        let (before, worked) = (self.copied(), working(self));
+        let (before, worked, lost) = (self.copied(), working(self), self.lost.len());
         let done = self.copy_all(&planned, store, go_on, &mut applied);
         applied.exchanged = self.copied() - before;
         applied.held = self.copies().count() as u64;
@@ -73,7 +74,8 @@ impl Lanes {
             .iter()
             .zip(worked)
             .filter_map(|(layer, worked)| layer.problem.clone().filter(|_| worked));
-        applied.lost = failed.collect::<BTreeSet<String>>().into_iter().collect();
+        let lost = failed.chain(self.lost[lost..].iter().cloned());
+        applied.lost = lost.collect::<BTreeSet<String>>().into_iter().collect();
         done.map(|()| applied)
     }
 
@@ -117,13 +119,13 @@ impl Lanes {
     /// All copies, by layer and expert.
     pub fn copies(&self) -> impl Iterator<Item = (LayerId, u32)> {
         self.layers.iter().enumerate().flat_map(|(index, layer)| {
-            self.cache.held(index).iter().flatten().map(move |&expert| (layer.layer, expert))
+            self.cache.held(index).filter_map(move |(_, expert)| Some((layer.layer, expert?)))
         })
     }
 
     /// Whether layers have slots for copies.
     pub fn has_slots(&self) -> bool {
-        (0..self.layers.len()).any(|index| !self.cache.held(index).is_empty())
+        (0..self.layers.len()).any(|index| self.cache.held(index).next().is_some())
     }
 
     /// Says whether experts are exchanged between tokens, as far as
@@ -133,19 +135,17 @@ impl Lanes {
     }
 }
 
-/// The copies to make in a layer with these slots, each with the expert's uses: empty slots are
-/// filled first, then the least used experts make room.
-fn wanted(layer: usize, counts: &[u64], held: &[Option<u32>]) -> Vec<(u64, Exchange)> {
+/// The copies to make in a layer with these slots and their experts, each with the expert's uses:
+/// empty slots are filled first, then the least used experts make room.
+fn wanted(layer: usize, counts: &[u64], held: &[(u32, Option<u32>)]) -> Vec<(u64, Exchange)> {
     let of = |expert: u32| counts.get(expert as usize).copied().unwrap_or(0);
     let mut best: Vec<u32> = (0..).take(counts.len()).filter(|&expert| of(expert) > 0).collect();
     best.sort_by_key(|&expert| (Reverse(of(expert)), expert));
     best.truncate(held.len());
     let stays: BTreeSet<u32> = best.iter().copied().collect();
-    let there: BTreeSet<u32> = held.iter().flatten().copied().collect();
-    let mut slots: Vec<(u32, Option<u32>)> = (0..)
-        .zip(held.iter().copied())
-        .filter(|(_, held)| held.is_none_or(|held| !stays.contains(&held)))
-        .collect();
+    let there: BTreeSet<u32> = held.iter().filter_map(|(_, expert)| *expert).collect();
+    let goes = |(_, held): &(u32, Option<u32>)| held.is_none_or(|held| !stays.contains(&held));
+    let mut slots: Vec<(u32, Option<u32>)> = held.iter().copied().filter(goes).collect();
     slots.sort_by_key(|&(slot, held)| (held.is_some(), held.map_or(0, of), slot));
     let come = best.into_iter().filter(|expert| !there.contains(expert));
     come.zip(slots)
@@ -158,7 +158,8 @@ mod tests {
     use super::*;
 
     fn exchanges(counts: &[u64], held: &[Option<u32>]) -> Vec<(u32, u32, Option<u32>)> {
-        let all = wanted(0, counts, held).into_iter();
+        let held: Vec<(u32, Option<u32>)> = (0..).zip(held.iter().copied()).collect();
+        let all = wanted(0, counts, &held).into_iter();
         all.map(|(_, exchange)| (exchange.slot, exchange.expert, exchange.instead_of)).collect()
     }
 

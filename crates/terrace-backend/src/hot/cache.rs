@@ -31,8 +31,18 @@ struct Layer {
     bundle: ByteSize,
     /// By slot.
     held: Vec<Option<u32>>,
+    /// Slots that cannot be used any more.
+    closed: Vec<bool>,
     /// By expert.
     slot_of: Vec<Option<u32>>,
+}
+
+impl Layer {
+    /// The slots that can be used, each with its expert.
+    fn open(&self) -> impl Iterator<Item = (u32, Option<u32>)> {
+        let slots = (0u32..).zip(&self.held).zip(&self.closed);
+        slots.filter(|(_, closed)| !**closed).map(|((slot, held), _)| (slot, *held))
+    }
 }
 
 /// The slots of all layers with their contents, and the uses of experts.
@@ -54,6 +64,7 @@ impl HotCache {
             .map(|(experts, bundle, slots)| Layer {
                 bundle,
                 held: vec![None; slots as usize],
+                closed: vec![false; slots as usize],
                 slot_of: vec![None; experts as usize],
             })
             .collect();
@@ -67,9 +78,25 @@ impl HotCache {
         self.layers[layer].slot_of[expert as usize]
     }
 
-    /// What is in a layer's slots.
-    pub fn held(&self, layer: usize) -> &[Option<u32>] {
-        &self.layers[layer].held
+    /// Number of a layer's slots, with those that are closed.
+    pub fn slots(&self, layer: usize) -> u32 {
+        u32::try_from(self.layers[layer].held.len()).expect("from a u32")
+    }
+
+    /// The slots of a layer that can be used, each with its expert.
+    pub fn held(&self, layer: usize) -> impl Iterator<Item = (u32, Option<u32>)> {
+        self.layers[layer].open()
+    }
+
+    /// Empties a slot, which cannot be used any more.
+    pub fn close(&mut self, layer: usize, slot: u32) {
+        self.vacate(layer, slot);
+        self.layers[layer].closed[slot as usize] = true;
+    }
+
+    /// Whether a slot can be used.
+    pub fn is_open(&self, layer: usize, slot: u32) -> bool {
+        self.layers[layer].closed.get(slot as usize) == Some(&false)
     }
 
     /// Assumes earlier use of a layer: counts by expert, and the number of pairs per token.
@@ -90,13 +117,13 @@ impl HotCache {
     /// Experts for a layer's empty slots: those with the highest scores. Experts that were never
     /// used are left out.
     pub fn fill(&self, layer: usize) -> Vec<Exchange> {
-        let Layer { held, slot_of, .. } = &self.layers[layer];
+        let this = &self.layers[layer];
         let mut experts: Vec<u32> = (0..self.scores.experts(layer))
-            .filter(|&expert| slot_of[expert as usize].is_none() && self.scores.get(layer, expert) > 0.0)
+            .filter(|&expert| this.slot_of[expert as usize].is_none() && self.scores.get(layer, expert) > 0.0)
             .collect();
         let score = |expert: u32| self.scores.get(layer, expert);
         experts.sort_by(|&a, &b| score(b).total_cmp(&score(a)).then(a.cmp(&b)));
-        let empty = (0u32..).zip(held).filter(|(_, held)| held.is_none()).map(|(slot, _)| slot);
+        let empty = this.open().filter(|(_, held)| held.is_none()).map(|(slot, _)| slot);
         empty.zip(experts).map(|(slot, expert)| Exchange { layer, slot, expert, instead_of: None }).collect()
     }
 
@@ -157,6 +184,8 @@ impl HotCache {
         layer.bundle = bundle;
         layer.held.clear();
         layer.held.resize(slots as usize, None);
+        layer.closed.clear();
+        layer.closed.resize(slots as usize, false);
         layer.slot_of.fill(None);
     }
 
@@ -169,9 +198,9 @@ impl HotCache {
         let (come, new) = outside
             .map(|(expert, _)| (expert, score(expert)))
             .max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)))?;
-        let slots = (0u32..).zip(&layer.held);
-        let (slot, go, old) = slots
-            .map(|(slot, held)| (slot, *held, held.map_or(f64::NEG_INFINITY, score)))
+        let (slot, go, old) = layer
+            .open()
+            .map(|(slot, held)| (slot, held, held.map_or(f64::NEG_INFINITY, score)))
             .min_by(|a, b| a.2.total_cmp(&b.2).then(a.0.cmp(&b.0)))?;
         let old = old.max(0.0);
         let pays = match go {

@@ -1,6 +1,7 @@
 //! What every lane does with a job, on a stand-in for a device: the lanes' conformance suite.
 
 use super::device::DeviceLane;
+use super::divided::DividedLane;
 use super::lane::Lane;
 use super::parcels::Parcel;
 use super::sliced::SlicedLane;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use terrace_ggml::DataType;
 use terrace_ggml::devices::experts::{LayerKey, Part, Recipe, SlotShape};
 use terrace_ggml::testing::stand_in::stand_in;
-use terrace_model::ByteSize;
+use terrace_model::{ByteSize, LayerId};
 
 const EMBD: usize = 64;
 const FFN: usize = 96;
@@ -147,7 +148,7 @@ fn token(lane: &mut dyn Lane, layer: LayerKey, slot_of: &[i32], experts: &[usize
 
 /// A layer with copies of the first experts, in slots in reverse order.
 fn with_copies(lane: &mut dyn Lane, copies: usize) -> (LayerKey, Vec<i32>) {
-    let layer = lane.add(&shapes(), copies as u32).unwrap();
+    let layer = lane.add(LayerId(0), &shapes(), copies as u32).unwrap();
     let slot_of: Vec<i32> = (0..EXPERTS).map(|expert| copies as i32 - 1 - expert as i32).collect();
     for (expert, &slot) in slot_of.iter().enumerate().take(copies) {
         for (matrix, values) in matrices(expert).iter().enumerate() {
@@ -200,6 +201,23 @@ fn slices() {
     computes(&mut lane);
     let (layer, _) = with_copies(&mut lane, 2);
     assert_eq!(lane.transit(layer), 0);
+}
+
+#[test]
+fn experts_on_several_devices() {
+    let device = stand_in(ByteSize::gib(1));
+    let lanes =
+        [0, 1, 2].map(|_| DeviceLane::start(device, ACTIVATIONS, ByteSize::ZERO).unwrap()).into_iter();
+    let planned = [(LayerId(0), vec![0, 1, 0, 0, 2, 1])].into_iter().collect();
+    let mut lane = DividedLane::new("three".into(), lanes.collect(), planned);
+    computes(&mut lane);
+    let (layer, _) = with_copies(&mut lane, 2);
+    assert_eq!(lane.transit(layer), 0);
+    // Two slots are on two devices; the third device has none of this layer.
+    let work = |track: usize| lane.work(track).unwrap();
+    assert_eq!(lane.tracks(), 3);
+    assert!((0..3).all(|track| work(track).jobs > 0 && work(track).pairs > 0));
+    assert!((0..3).all(|slot| lane.works(layer, slot) == (slot < 2)));
 }
 
 #[test]

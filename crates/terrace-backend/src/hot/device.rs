@@ -17,7 +17,7 @@ use terrace_ggml::devices::experts::{
 };
 use terrace_ggml::devices::remote;
 use terrace_ggml::devices::staging::Staging;
-use terrace_model::ByteSize;
+use terrace_model::{ByteSize, LayerId};
 
 /// Bytes collected before they are sent to the device.
 const TOGETHER: usize = 8 << 20;
@@ -179,7 +179,7 @@ impl DeviceLane {
 
 impl Copied {
     fn new(layer: LayerKey, bytes: usize, began: Instant) -> Self {
-        Self { layer: Some(layer), bytes: bytes as u64, began, ended: Instant::now() }
+        Self { layer: Some(layer), device: 0, bytes: bytes as u64, began, ended: Instant::now() }
     }
 }
 
@@ -239,7 +239,7 @@ impl Lane for DeviceLane {
         self.call(move |device| device.set_recipe(layer, recipe, most))?
     }
 
-    fn add(&mut self, matrices: &[SlotShape], slots: u32) -> Result<LayerKey, ExpertDeviceError> {
+    fn add(&mut self, _: LayerId, matrices: &[SlotShape], slots: u32) -> Result<LayerKey, ExpertDeviceError> {
         let matrices = matrices.to_vec();
         self.call(move |device| device.add(&matrices, slots))?
     }
@@ -274,7 +274,7 @@ impl Lane for DeviceLane {
             self.call(|device| {
                 let began = Instant::now();
                 device.settle();
-                Copied { layer: None, bytes: 0, began, ended: Instant::now() }
+                Copied { layer: None, device: 0, bytes: 0, began, ended: Instant::now() }
             })
         })?;
         self.copied.push(arrived);
@@ -326,12 +326,18 @@ impl Lane for DeviceLane {
         Ok(&self.job)
     }
 
-    fn bytes_for(&self, matrices: &[SlotShape], slots: u32) -> ByteSize {
+    fn bytes_for(&self, _: LayerKey, matrices: &[SlotShape], slots: u32) -> ByteSize {
         let matrices = matrices.to_vec();
         self.call(move |device| device.bytes_for(&matrices, slots)).unwrap_or_default()
     }
 
-    fn most_within(&self, matrices: &[SlotShape], most: u32, (granted, slots): (&[SlotShape], u32)) -> u32 {
+    fn most_within(
+        &self,
+        _: LayerKey,
+        matrices: &[SlotShape],
+        most: u32,
+        (granted, slots): (&[SlotShape], u32),
+    ) -> u32 {
         let (matrices, granted) = (matrices.to_vec(), granted.to_vec());
         let within = self.call(move |device| {
             let room = device.bytes_for(&granted, slots);

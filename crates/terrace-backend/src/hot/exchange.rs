@@ -110,14 +110,19 @@ impl Lanes {
         bundle(&self.layers[layer].shapes).bytes()
     }
 
-    /// Gives slots to planned experts and copies them there, but for those of lanes that have been
+    /// Whether the slot of an exchange can be used.
+    fn is_open(&self, exchange: &Exchange) -> bool {
+        self.layers[exchange.layer].problem.is_none() && self.cache.is_open(exchange.layer, exchange.slot)
+    }
+
+    /// Gives slots to planned experts and copies them there, but for those of devices that have been
     /// given up meanwhile. Returns the others.
     pub(super) fn bring_planned(
         &mut self,
         planned: &[Exchange],
         store: &mut Store,
     ) -> Result<Vec<Exchange>, BackendError> {
-        let there = planned.iter().filter(|exchange| self.layers[exchange.layer].problem.is_none());
+        let there = planned.iter().filter(|exchange| self.is_open(exchange));
         let there: Vec<Exchange> = there.copied().collect();
         for exchange in &there {
             self.cache.apply(*exchange);
@@ -159,10 +164,10 @@ impl Lanes {
             self.fail(*lane, error);
         }
         for exchange in exchanges {
-            let bytes = self.bytes_of(exchange.layer);
-            if self.layers[exchange.layer].problem.is_some() {
+            if !self.is_open(exchange) {
                 continue;
             }
+            let bytes = self.bytes_of(exchange.layer);
             let counts = &mut self.bringer.counts;
             self.layers[exchange.layer].changed = counts.filled + counts.exchanged + 1;
             if exchange.instead_of.is_some() {

@@ -1,11 +1,12 @@
 //! The interface of everything that computes experts beside the CPU.
 
 use super::parcels::Parcels;
+use super::work::LaneWork;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use terrace_ggml::devices::experts::{ExpertDeviceError, LayerKey, Recipe, SlotShape};
-use terrace_model::ByteSize;
+use terrace_model::{ByteSize, LayerId};
 
 /// Pairs of token and expert of one node, and their results. Reused for its buffers.
 #[derive(Debug, Default)]
@@ -54,6 +55,8 @@ impl Job {
 pub struct Copied {
     /// The layer, by the lane's key; `None` while what was sent is arriving.
     pub layer: Option<LayerKey>,
+    /// The device, by its index among the lane's [tracks](Lane::tracks).
+    pub device: usize,
     pub bytes: u64,
     pub began: Instant,
     pub ended: Instant,
@@ -85,11 +88,16 @@ pub trait Lane: Send {
     /// If the lane cannot compute the recipe.
     fn adopt(&mut self, layer: LayerKey, recipe: Arc<Recipe>, most: usize) -> Result<(), ExpertDeviceError>;
 
-    /// Makes room for `slots` experts of another layer. The slots are empty.
+    /// Makes room for `slots` experts of another layer, `layer` of the model. The slots are empty.
     ///
     /// # Errors
     /// If there is no room, or the lane cannot multiply by one of the types.
-    fn add(&mut self, matrices: &[SlotShape], slots: u32) -> Result<LayerKey, ExpertDeviceError>;
+    fn add(
+        &mut self,
+        layer: LayerId,
+        matrices: &[SlotShape],
+        slots: u32,
+    ) -> Result<LayerKey, ExpertDeviceError>;
 
     /// Replaces a layer's matrices. The slots are then empty, and the layer has to be adopted
     /// again.
@@ -141,12 +149,53 @@ pub trait Lane: Send {
     /// If it failed; it has no results then.
     fn finish(&mut self) -> Result<&Job, ExpertDeviceError>;
 
-    /// Bytes that `slots` slots with these matrices take; 0 on a lost lane.
-    fn bytes_for(&self, matrices: &[SlotShape], slots: u32) -> ByteSize;
+    /// Bytes that `slots` slots of a layer take with these matrices; 0 on a lost lane.
+    fn bytes_for(&self, layer: LayerKey, matrices: &[SlotShape], slots: u32) -> ByteSize;
 
-    /// The number of slots with these matrices, at most `most`, that fit in the memory of `granted`
-    /// (matrices and number of slots).
-    fn most_within(&self, matrices: &[SlotShape], most: u32, granted: (&[SlotShape], u32)) -> u32;
+    /// The number of slots of a layer with these matrices, at most `most`, that fit in the memory of
+    /// `granted` (matrices and number of slots).
+    fn most_within(
+        &self,
+        layer: LayerKey,
+        matrices: &[SlotShape],
+        most: u32,
+        granted: (&[SlotShape], u32),
+    ) -> u32;
+
+    /// Whether the lane goes on without some of its slots after a failure. Those that it lacks from
+    /// now on are the ones that do not [work](Lane::works).
+    fn goes_on(&mut self) -> bool {
+        false
+    }
+
+    /// Whether a slot of a layer can be used.
+    fn works(&self, _: LayerKey, _: u32) -> bool {
+        true
+    }
+
+    /// The device that a slot of a layer is on.
+    fn device_of(&self, _: LayerKey, _: u32) -> &str {
+        self.name()
+    }
+
+    /// Number of its tracks in the timeline: one for each device that counts its own work.
+    fn tracks(&self) -> usize {
+        1
+    }
+
+    /// The name of a track, by its index.
+    fn track(&self, _: usize) -> &str {
+        self.name()
+    }
+
+    /// What the device of a track has done; `None` if that is what is counted for the lane's layers.
+    fn work(&self, _: usize) -> Option<LaneWork> {
+        None
+    }
+
+    /// Passes on the parts of the last job: the device, its pairs, and when it began and ended.
+    /// Nothing if the job was done as one.
+    fn parts(&self, _: &mut dyn FnMut(usize, usize, (Instant, Instant))) {}
 }
 
 /// Bytes of an expert.

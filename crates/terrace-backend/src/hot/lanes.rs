@@ -107,6 +107,8 @@ pub struct Lanes {
     pub(super) sending: Sending,
     /// Bytes of experts copied for single nodes.
     pub(super) sent_bytes: u64,
+    /// Why lanes or devices of them were given up.
+    pub(super) lost: Vec<String>,
     /// Time that each lane has taken for what was sent to arrive.
     pub(super) settling: Vec<Duration>,
     /// Tokens of the current pass over the layers.
@@ -207,7 +209,7 @@ impl Lanes {
     }
 
     /// Frees a layer's part of its lane.
-    fn detach(&mut self, index: usize, problem: String) {
+    pub(super) fn detach(&mut self, index: usize, problem: String) {
         let layer = &mut self.layers[index];
         self.lanes[layer.lane].remove(layer.key);
         self.cache.clear(index, ByteSize(1), 0);
@@ -222,9 +224,14 @@ impl Lanes {
         self.fail(lane, &ExpertDeviceError::Lost { device });
     }
 
-    /// Gives up a lane that failed: from now on the CPU computes its experts.
+    /// Gives up a lane that failed, or those of its devices that did: from now on the CPU computes
+    /// their experts.
     pub(super) fn fail(&mut self, lane: usize, error: &ExpertDeviceError) {
         tracing::warn!("{error}; from now on the CPU computes the experts it had copies of");
+        self.lost.push(error.to_string());
+        if self.lanes[lane].goes_on() {
+            return self.close_slots(lane, error);
+        }
         for index in 0..self.layers.len() {
             if self.layers[index].lane == lane && self.layers[index].problem.is_none() {
                 self.detach(index, error.to_string());

@@ -62,6 +62,8 @@ pub struct HotLayerReport {
     pub slots: u32,
     /// Number of experts held there.
     pub held: u32,
+    /// The same by device, where devices hold different experts of the layer.
+    pub on: Vec<HotOn>,
     /// Pairs that the device computed.
     pub hot: u64,
     /// Pairs that the CPU computed.
@@ -81,6 +83,17 @@ pub struct HotLayerReport {
     pub problem: Option<String>,
 }
 
+/// A layer's copies on one of its devices.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HotOn {
+    /// The device.
+    pub device: String,
+    /// Number of experts with room there.
+    pub slots: u32,
+    /// Number of experts held there.
+    pub held: u32,
+}
+
 impl HotTotals {
     /// Number of copies made.
     pub const fn copied(&self) -> u64 {
@@ -97,13 +110,14 @@ impl Lanes {
     /// Reports contents and totals.
     pub fn report(&self) -> HotReport {
         let layers = self.layers.iter().enumerate().map(|(index, layer)| {
-            let held = self.cache.held(index);
+            let on = self.on_devices(index);
             let [round_trip, cpu_pair] = layer.worth.estimates();
+            let devices: Vec<&str> = on.iter().map(|on| &on.device[..]).collect();
             HotLayerReport {
                 layer: layer.layer.0,
-                device: self.lanes[layer.lane].name().to_owned(),
-                slots: u32::try_from(held.len()).unwrap_or(u32::MAX),
-                held: held.iter().flatten().count() as u32,
+                device: devices.join(" + "),
+                slots: on.iter().map(|on| on.slots).sum(),
+                held: on.iter().map(|on| on.held).sum(),
                 hot: layer.counts.hot,
                 cold: layer.counts.cold,
                 skipped: layer.worth.skipped,
@@ -112,6 +126,7 @@ impl Lanes {
                 work: layer.work,
                 tally: layer.tally,
                 problem: layer.problem.clone(),
+                on,
             }
         });
         HotReport { layers: layers.collect(), lanes: self.work(), totals: self.totals() }
@@ -121,6 +136,27 @@ impl Lanes {
     pub fn changed_after(&self, copied: u64) -> u32 {
         let changed = self.layers.iter().filter(|layer| layer.changed > copied);
         u32::try_from(changed.count()).unwrap_or(u32::MAX)
+    }
+
+    /// A layer's slots by device, in the order of the lane's devices; without slots, those of the lane.
+    fn on_devices(&self, index: usize) -> Vec<HotOn> {
+        let layer = &self.layers[index];
+        let lane = &self.lanes[layer.lane];
+        let mut all: Vec<HotOn> = Vec::new();
+        for (slot, held) in self.cache.held(index) {
+            let device = lane.device_of(layer.key, slot);
+            let at = all.iter().position(|on| on.device == device).unwrap_or_else(|| {
+                all.push(HotOn { device: device.to_owned(), ..HotOn::default() });
+                all.len() - 1
+            });
+            all[at].slots += 1;
+            all[at].held += u32::from(held.is_some());
+        }
+        if all.is_empty() {
+            all.push(HotOn { device: lane.name().to_owned(), ..HotOn::default() });
+        }
+        all.sort_by_key(|on| (0..lane.tracks()).position(|track| lane.track(track) == on.device));
+        all
     }
 
     /// The totals alone, without allocating.

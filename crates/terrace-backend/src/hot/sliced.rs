@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use terrace_ggml::devices::experts::{ExpertDeviceError, LayerKey, Recipe, SlotShape};
-use terrace_model::ByteSize;
+use terrace_model::{ByteSize, LayerId};
 
 /// A lane that holds experts in slices.
 pub struct SlicedLane {
@@ -29,6 +29,8 @@ pub struct SlicedLane {
 
 /// A layer's slices.
 struct SlicedLayer {
+    /// The model's layer.
+    of: LayerId,
     /// The matrices of whole experts.
     matrices: Vec<SlotShape>,
     cut: Borders,
@@ -49,12 +51,12 @@ impl SlicedLane {
 
     /// Makes a layer's slots on all devices or, if one fails, on none.
     fn make(&mut self, layer: LayerKey, slots: u32) -> Result<(), ExpertDeviceError> {
-        let SlicedLayer { matrices, cut, keys } = &mut self.layers[layer.index()];
+        let SlicedLayer { of, matrices, cut, keys } = &mut self.layers[layer.index()];
         let made = cut.used().try_for_each(|(device, range)| {
             let (lane, matrices) = (&mut self.devices[device], slice(matrices, &range));
             match keys[device] {
                 Some(key) => lane.remake(key, &matrices, slots),
-                None => lane.add(&matrices, slots).map(|key| keys[device] = Some(key)),
+                None => lane.add(*of, &matrices, slots).map(|key| keys[device] = Some(key)),
             }
         });
         if made.is_err() {
@@ -84,7 +86,7 @@ impl Lane for SlicedLane {
     }
 
     fn adopt(&mut self, layer: LayerKey, recipe: Arc<Recipe>, most: usize) -> Result<(), ExpertDeviceError> {
-        let SlicedLayer { matrices, cut, keys } = &self.layers[layer.index()];
+        let SlicedLayer { matrices, cut, keys, .. } = &self.layers[layer.index()];
         let all = ffn(matrices) as usize;
         if recipe.down + 1 != matrices.len() {
             return Err(self.unsupported("slices of this block"));
@@ -98,11 +100,16 @@ impl Lane for SlicedLane {
         Ok(())
     }
 
-    fn add(&mut self, matrices: &[SlotShape], slots: u32) -> Result<LayerKey, ExpertDeviceError> {
+    fn add(
+        &mut self,
+        of: LayerId,
+        matrices: &[SlotShape],
+        slots: u32,
+    ) -> Result<LayerKey, ExpertDeviceError> {
         self.check(matrices)?;
         let layer = LayerKey::new(self.layers.len());
         let (cut, keys) = (Borders::of(matrices, self.devices.len()), vec![None; self.devices.len()]);
-        self.layers.push(SlicedLayer { matrices: matrices.to_vec(), cut, keys });
+        self.layers.push(SlicedLayer { of, matrices: matrices.to_vec(), cut, keys });
         let made = self.make(layer, slots);
         if made.is_err() {
             self.layers.pop();
@@ -144,7 +151,7 @@ impl Lane for SlicedLane {
 
     fn put(&mut self, layer: LayerKey, matrix: usize, slot: u32, bytes: &[u8]) {
         let Self { devices, layers, staging, .. } = self;
-        let SlicedLayer { matrices, cut, keys } = &layers[layer.index()];
+        let SlicedLayer { matrices, cut, keys, .. } = &layers[layer.index()];
         for (device, range) in cut.used() {
             staging.clear();
             cut_out(matrices, matrix, &range, bytes, staging);
@@ -228,22 +235,28 @@ impl Lane for SlicedLane {
         result.map(|()| &self.job)
     }
 
-    fn bytes_for(&self, matrices: &[SlotShape], slots: u32) -> ByteSize {
+    fn bytes_for(&self, layer: LayerKey, matrices: &[SlotShape], slots: u32) -> ByteSize {
         let parts = Borders::of(matrices, self.devices.len());
         parts
             .used()
-            .map(|(device, range)| self.devices[device].bytes_for(&slice(matrices, &range), slots))
+            .map(|(device, range)| self.devices[device].bytes_for(layer, &slice(matrices, &range), slots))
             .sum()
     }
 
-    fn most_within(&self, matrices: &[SlotShape], most: u32, (granted, slots): (&[SlotShape], u32)) -> u32 {
+    fn most_within(
+        &self,
+        layer: LayerKey,
+        matrices: &[SlotShape],
+        most: u32,
+        (granted, slots): (&[SlotShape], u32),
+    ) -> u32 {
         // Every device was granted room for the largest slice (`largest_slice`), so that borders
         // can move.
         let before = Borders::of(granted, self.devices.len());
         let largest = before.parts().max_by_key(|(_, range)| range.end - range.start);
         let granted = largest.map_or(Vec::new(), |(_, range)| slice(granted, &range));
         let of = |(device, range): (usize, Range<u64>)| {
-            self.devices[device].most_within(&slice(matrices, &range), most, (&granted, slots))
+            self.devices[device].most_within(layer, &slice(matrices, &range), most, (&granted, slots))
         };
         Borders::of(matrices, self.devices.len()).used().map(of).min().unwrap_or(0)
     }

@@ -3,6 +3,7 @@
 use super::bringer::{Bringer, HotUpdate};
 use super::cache::HotCache;
 use super::device::DeviceLane;
+use super::divided::DividedLane;
 use super::lane::{Lane, bundle};
 use super::lanes::{Counts, HotLayer, Lanes, Sending};
 use super::node::Node;
@@ -13,6 +14,7 @@ use super::work::LaneWork;
 use super::worth::Worth;
 use crate::layout::{Cut, Layout, ManagedTensor};
 use crate::memory::weights::Weights;
+use std::collections::BTreeMap;
 use std::time::Duration;
 use terrace_ggml::devices::DeviceHandle;
 use terrace_ggml::devices::experts::{ExpertDeviceError, LayerKey, SlotShape};
@@ -21,8 +23,10 @@ use terrace_model::{ByteSize, LayerId, ModelFile, Name, lane_activations, lane_t
 /// The planned contents of a lane.
 #[derive(Clone, Debug)]
 pub struct LanePlan {
-    /// Its device; if there are several, each holds a slice of every expert.
+    /// Its devices.
     pub devices: Vec<DeviceHandle>,
+    /// What each of several devices holds.
+    pub shared: Shared,
     /// Its layers. A layer is in at most one lane.
     pub layers: Vec<LaneLayer>,
 }
@@ -33,17 +37,43 @@ impl LanePlan {
         names.join(" + ")
     }
 
-    /// Starts the lane, without slots.
-    fn start(&self, activations: ByteSize, transit: ByteSize) -> Result<Box<dyn Lane>, ExpertDeviceError> {
-        // Slices are not copied for single nodes.
+    /// Number of slots on a device, by its index, of a layer.
+    fn slots_on(&self, device: usize, layer: &LaneLayer) -> u32 {
+        match &self.shared {
+            Shared::Slices => layer.slots,
+            Shared::Experts(devices) => {
+                let of_layer = devices.get(&layer.layer).map_or(&[][..], |devices| devices);
+                of_layer.iter().filter(|&&other| other == device).count() as u32
+            }
+        }
+    }
+
+    /// Starts the lane, without slots. `activations` are the bytes for them on a device, by its index.
+    fn start(
+        &self,
+        activations: impl Fn(usize) -> ByteSize,
+        transit: ByteSize,
+    ) -> Result<Box<dyn Lane>, ExpertDeviceError> {
+        // To lanes over several devices nothing is copied for single nodes.
         let transit = if self.devices.len() == 1 { transit } else { ByteSize::ZERO };
-        let on = |&device: &DeviceHandle| DeviceLane::start(device, activations, transit);
-        let mut lanes = self.devices.iter().map(on).collect::<Result<Vec<_>, _>>()?;
-        Ok(match lanes.len() {
-            1 => Box::new(lanes.remove(0)),
-            _ => Box::new(SlicedLane::new(self.names(), lanes)),
+        let on = |(index, &device)| DeviceLane::start(device, activations(index), transit);
+        let mut lanes = self.devices.iter().enumerate().map(on).collect::<Result<Vec<_>, _>>()?;
+        Ok(match &self.shared {
+            _ if lanes.len() == 1 => Box::new(lanes.remove(0)),
+            Shared::Slices => Box::new(SlicedLane::new(self.names(), lanes)),
+            Shared::Experts(devices) => Box::new(DividedLane::new(self.names(), lanes, devices.clone())),
         })
     }
+}
+
+/// How the devices of a lane share its copies.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Shared {
+    /// Each holds a slice of every copy.
+    #[default]
+    Slices,
+    /// Each holds whole copies of some experts: the device (by index) of each slot, by layer.
+    Experts(BTreeMap<LayerId, Vec<usize>>),
 }
 
 /// A layer's slots.
@@ -108,14 +138,20 @@ impl Lanes {
                 let matrices = matrices_of(model, &tensors_of(layout, planned.layer)).unwrap_or_default();
                 bundle(&matrices)
             };
-            let bytes = |planned| expert_of(planned).bytes() * u64::from(planned.slots);
-            let copies = ByteSize(plan.layers.iter().map(bytes).sum());
-            let layers_of = plan.layers.iter().map(|layer| layer.layer);
-            let activations = lane_activations(model, layers_of, used, copies);
+            let copies_on = |device: usize| -> ByteSize {
+                let of = |planned| {
+                    ByteSize(expert_of(planned).bytes() * u64::from(plan.slots_on(device, planned)))
+                };
+                plan.layers.iter().map(of).sum()
+            };
+            let activations = |device: usize| {
+                let layers_of = plan.layers.iter().map(|layer| layer.layer);
+                lane_activations(model, layers_of, used, copies_on(device))
+            };
             let largest = plan.layers.iter().map(expert_of).max().unwrap_or_default();
             let transit = match sending {
                 Sending::Off => ByteSize::ZERO,
-                Sending::Measured | Sending::Always => lane_transit(largest, copies),
+                Sending::Measured | Sending::Always => lane_transit(largest, copies_on(0)),
             };
             let mut lane = match plan.start(activations, transit) {
                 Ok(lane) => lane,
@@ -160,6 +196,7 @@ impl Lanes {
             always: false,
             sending,
             sent_bytes: 0,
+            lost: Vec::new(),
             tokens: 0,
             reached: None,
         }
@@ -184,14 +221,15 @@ impl Lanes {
         layer.problem = None;
         let lane = &mut self.lanes[layer.lane];
         lane.remove(layer.key);
-        let made = match lane.most_within(&layer.shapes, layer.most, (&layer.granted, layer.most)) {
+        let made = match lane.most_within(layer.key, &layer.shapes, layer.most, (&layer.granted, layer.most))
+        {
             0 => Err("no expert of the new type fits in the memory of its slots".to_owned()),
             wanted => fit(wanted, |slots| lane.remake(layer.key, &layer.shapes, slots).map(|()| layer.key))
                 .map_err(|error| error.to_string()),
         };
         match made {
             Ok((_, slots)) => {
-                layer.memory = lane.bytes_for(&layer.shapes, slots);
+                layer.memory = lane.bytes_for(layer.key, &layer.shapes, slots);
                 self.cache.clear(index, bundle(&layer.shapes), slots);
             }
             Err(problem) => self.give_up(index, problem),
@@ -215,7 +253,7 @@ fn give_slots(
     if wanted == 0 {
         return None;
     }
-    let (key, slots) = match fit(wanted, |slots| lane.add(&shapes, slots)) {
+    let (key, slots) = match fit(wanted, |slots| lane.add(layer, &shapes, slots)) {
         Ok(fitting) => fitting,
         Err(error) => {
             tracing::warn!("layer {} has no expert copies on {}: {error}", layer.0, lane.name());
@@ -225,7 +263,7 @@ fn give_slots(
     if slots < wanted {
         tracing::warn!("{} has room for {slots} experts of layer {}, not {wanted}", lane.name(), layer.0);
     }
-    let memory = lane.bytes_for(&shapes, slots);
+    let memory = lane.bytes_for(key, &shapes, slots);
     let layer = HotLayer {
         layer,
         lane: index,

@@ -119,7 +119,8 @@ impl Sweep {
             let Some(parcel) = parcel else { return Ok(!self.filled.is_empty()) };
             let began = Instant::now();
             let bytes = self.copy(run, parcel)?;
-            run.copies.push(Copied { layer: Some(run.layer), bytes, began, ended: Instant::now() });
+            let (layer, ended) = (Some(run.layer), Instant::now());
+            run.copies.push(Copied { layer, device: 0, bytes, began, ended });
             self.filled.push(parcel.sent);
         }
         Ok(!self.filled.is_empty())

@@ -1,6 +1,6 @@
 //! What lanes have done: copies, jobs and waits, counted by layer and recorded in the timeline.
 
-use super::lane::Copied;
+use super::lane::{Copied, Lane};
 use super::lanes::{HotLayer, Lanes};
 use std::time::{Duration, Instant};
 use terrace_model::ByteSize;
@@ -85,12 +85,17 @@ impl Lanes {
         work.computing += ended.saturating_duration_since(began);
         if let Some(timeline) = store.timeline_mut() {
             let pairs = u32::try_from(job.pairs).unwrap_or(u32::MAX);
-            timeline.between(
-                began,
-                ended,
-                track(layer.lane),
-                What::Kernel { layer: Some(layer.layer), pairs },
-            );
+            let (of, lane) = (Some(layer.layer), layer.lane);
+            let first = Tracks::of(&self.lanes, lane);
+            let mut divided = false;
+            self.lanes[lane].parts(&mut |device, pairs, (began, ended)| {
+                divided = true;
+                let pairs = u32::try_from(pairs).unwrap_or(u32::MAX);
+                timeline.between(began, ended, first.device(device), What::Kernel { layer: of, pairs });
+            });
+            if !divided {
+                timeline.between(began, ended, first.device(0), What::Kernel { layer: of, pairs });
+            }
         }
         waited
     }
@@ -100,7 +105,10 @@ impl Lanes {
     pub(super) fn count_copies(&mut self, asked: Instant, store: &mut Store) {
         let Self { lanes, layers, settling, .. } = self;
         let mut timeline = store.timeline_mut();
+        let mut tracks = Tracks(0);
         for (index, lane) in lanes.iter_mut().enumerate() {
+            let first = tracks;
+            tracks.0 += lane.tracks();
             lane.take_copied(&mut |copied: Copied| {
                 let took = copied.took();
                 let of = layers.iter_mut().find(|of| of.lane == index && Some(of.key) == copied.layer);
@@ -114,7 +122,7 @@ impl Lanes {
                 }
                 if let Some(timeline) = &mut timeline {
                     let what = What::Copy { layer, bytes: ByteSize(copied.bytes) };
-                    timeline.between(copied.began, copied.ended, track(index), what);
+                    timeline.between(copied.began, copied.ended, first.device(copied.device), what);
                 }
             });
         }
@@ -134,23 +142,41 @@ impl Lanes {
         for layer in &self.layers {
             all[layer.lane].1.add(&layer.work);
         }
-        all
+        let listed = all.into_iter().zip(&self.lanes).flat_map(|(one, lane)| {
+            let device = |track| Some((lane.track(track).to_owned(), lane.work(track)?));
+            let devices: Vec<_> = (0..lane.tracks()).filter_map(device).collect();
+            if devices.is_empty() { vec![one] } else { devices }
+        });
+        listed.collect()
     }
 
     /// Names the lanes' tracks in the timeline that is being recorded.
     pub fn name_tracks(&self, store: &mut Store) {
         let Some(timeline) = store.timeline_mut() else { return };
+        let names = self.lanes.iter().flat_map(|lane| (0..lane.tracks()).map(|track| lane.track(track)));
+        for (index, name) in names.enumerate() {
+            timeline.name(Tracks(index).device(0), format!("lane {name}"));
+        }
         for (index, lane) in self.lanes.iter().enumerate() {
-            timeline.name(track(index), format!("lane {}", lane.name()));
             timeline.name(Track::Sent(number(index)), format!("sent to {}", lane.name()));
         }
     }
 }
 
-fn track(lane: usize) -> Track {
-    Track::Lane(number(lane))
-}
-
 fn number(lane: usize) -> u32 {
     u32::try_from(lane).unwrap_or(u32::MAX)
+}
+
+/// The tracks of a lane in the timeline, one for each device that it lists: the index of the first.
+#[derive(Clone, Copy)]
+struct Tracks(usize);
+
+impl Tracks {
+    fn of(lanes: &[Box<dyn Lane>], lane: usize) -> Self {
+        Self(lanes[..lane].iter().map(|lane| lane.tracks()).sum())
+    }
+
+    fn device(self, device: usize) -> Track {
+        Track::Lane(number(self.0 + device))
+    }
 }

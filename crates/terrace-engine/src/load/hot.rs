@@ -1,22 +1,23 @@
 //! Decides how many copies of the most used experts devices hold, and where.
 
 use super::devices::warn_of_drivers;
+use super::hot_division::divided;
 use crate::learn;
 use crate::options::HotOptions;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use terrace_backend::{Cut, LaneLayer, LanePlan, Lanes, Layout, Sending, Weights};
+use terrace_backend::{Cut, LaneLayer, LanePlan, Lanes, Layout, Sending, Shared, Weights};
 use terrace_ggml::devices::DeviceHandle;
 use terrace_host::separate_devices;
 use terrace_model::learn::LearnFile;
 use terrace_model::{ByteSize, LayerId, ModelFile, TensorInfo};
 use terrace_plan::copies::{
-    DeviceRoom, HotLayer, LayerUse, Uses, Weighting, beside_copies, copies_by_size, copies_within,
-    slots_by_worth,
+    DeviceRoom, HotLayer, LayerUse, Uses, Weighting, beside_copies, copies_by_size, copies_on_all,
+    copies_within, slots_by_worth,
 };
 use terrace_plan::model::{ExpertGroup, expert_groups};
-use terrace_plan::{Budget, HotCopies, HotSize, Plan, Wishes};
+use terrace_plan::{Budget, HotCopies, HotSize, HotSplit, Plan, Wishes};
 
 /// The decision about expert copies on devices.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -26,7 +27,7 @@ pub struct HotPlan {
     /// Why there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inactive: Option<String>,
-    /// Why devices hold whole experts although slices were requested.
+    /// Why each device holds the copies of some layers although something else was requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub whole: Option<String>,
 }
@@ -80,14 +81,16 @@ pub struct Asked<'a> {
     pub planned: &'a [HotCopies],
     /// Whether experts are copied to devices for prompts.
     pub sending: Sending,
+    /// The bandwidth of each device's memory as far as it is known, in bytes per second.
+    pub speeds: &'a [(String, f64)],
     /// Whether a trace is being recorded.
     pub traced: bool,
 }
 
 impl Asked<'_> {
-    /// Whether lanes on one device have transit slots.
+    /// Whether lanes have transit slots. Those over several devices have none.
     fn sends(&self) -> bool {
-        self.sending != Sending::Off
+        self.sending != Sending::Off && !self.wishes.hot_split.divides_experts()
     }
 }
 
@@ -127,13 +130,15 @@ fn decided(file: &ModelFile, weights: &Weights, asked: Asked<'_>) -> HotPlan {
     }
     let mut whole = None;
     let mut plans: Vec<LanePlan> = match () {
-        () if given && wishes.hot_split => match shared(file, &layout, &groups, &holding, wishes) {
-            Ok(plan) => vec![plan],
-            Err(reason) => {
-                whole = Some(reason);
-                by_size(file, &groups, &holding, asked)
+        () if given && wishes.hot_split == HotSplit::Slices => {
+            match shared(file, &layout, &groups, &holding, wishes) {
+                Ok(plan) => vec![plan],
+                Err(reason) => {
+                    whole = Some(reason);
+                    by_size(file, &groups, &holding, asked)
+                }
             }
-        },
+        }
         // The plan did not know the device, or it had room for less than one expert.
         () if given && planned.is_empty() => by_size(file, &groups, &holding, asked),
         () => holding
@@ -144,18 +149,30 @@ fn decided(file: &ModelFile, weights: &Weights, asked: Asked<'_>) -> HotPlan {
             .collect(),
     };
     plans.iter_mut().for_each(|plan| by_worth(file, &groups, plan, asked));
+    if given && wishes.hot_split.divides_experts() {
+        match divided(&groups, plans, asked) {
+            Ok(plan) => plans = vec![plan],
+            Err((others, reason)) => (plans, whole) = (others, Some(reason)),
+        }
+    }
     if plans.iter().all(|plan| plan.layers.iter().all(|layer| layer.slots == 0)) {
         return HotPlan::none("not even one expert fits");
     }
     let used = groups.iter().map(|group| group.top_k(file)).max().unwrap_or(1);
     warn_of_drivers(plans.iter().flat_map(|plan| plan.devices.iter().copied()));
-    let lanes = Lanes::start(file, weights, &plans, used, asked.hot.update, asked.sending);
+    let sending = if asked.sends() { asked.sending } else { Sending::Off };
+    let lanes = Lanes::start(file, weights, &plans, used, asked.hot.update, sending);
     let lanes = lanes.always(asked.hot.always);
     let plan = HotPlan { whole, ..described(&groups, &lanes) };
     if plan.inactive.is_none() {
         *weights.lanes() = Some(lanes);
     }
     plan
+}
+
+/// The plan of a lane over one device.
+fn on_one(device: DeviceHandle, layers: Vec<LaneLayer>) -> LanePlan {
+    LanePlan { devices: vec![device], layers, shared: Shared::default() }
 }
 
 /// The layers of which the plan puts copies on this device.
@@ -211,11 +228,11 @@ fn by_size(
         .iter()
         .map(|&device| DeviceRoom { device: device.name(), bytes: room(device, asked.wishes), speed: 1.0 })
         .collect();
-    let copies = copies_by_size(file, groups, &rooms, asked.sends());
-    let plan = |&device: &DeviceHandle| LanePlan {
-        devices: vec![device],
-        layers: planned_for(&copies, &device.name()),
+    let copies = match asked.wishes.hot_split {
+        how if how.divides_experts() => copies_on_all(file, groups, &rooms, how),
+        _ => copies_by_size(file, groups, &rooms, asked.sends()),
     };
+    let plan = |&device: &DeviceHandle| on_one(device, planned_for(&copies, &device.name()));
     devices.iter().map(plan).filter(|plan| !plan.layers.is_empty()).collect()
 }
 
@@ -241,7 +258,8 @@ fn shared(
         return Err(format!("the experts of layer {} are too small to slice at block borders", group.layer));
     }
     let least = devices.iter().map(|device| room(*device, wishes)).min().unwrap_or_default();
-    Ok(LanePlan { devices: devices.to_vec(), layers: slots(file, &slices, least, false) })
+    let (devices, layers) = (devices.to_vec(), slots(file, &slices, least, false));
+    Ok(LanePlan { devices, layers, shared: Shared::Slices })
 }
 
 /// The device's memory for copies, of what is free now.
@@ -282,11 +300,11 @@ fn within(
     let copies = of.iter().map(bytes).sum::<ByteSize>();
     let needed = copies + beside_copies(file, &of, copies, asked.sends());
     if !all && needed <= free {
-        return LanePlan { devices: vec![device], layers: layers.to_vec() };
+        return on_one(device, layers.to_vec());
     }
     let room = wishes.unreserved(&name, free);
     let room = if all { room } else { room.min(needed) };
-    LanePlan { devices: vec![device], layers: slots(file, &of, room, asked.sends()) }
+    on_one(device, slots(file, &of, room, asked.sends()))
 }
 
 /// Divides the slots of a lane among its layers by what their experts are worth, in the same bytes.
@@ -346,16 +364,18 @@ fn described(groups: &[ExpertGroup], lanes: &Lanes) -> HotPlan {
     let mut devices: Vec<HotDevice> = Vec::new();
     for layer in lanes.report().layers.iter().filter(|layer| layer.slots > 0) {
         let Some(group) = groups.iter().find(|group| group.layer.0 == layer.layer) else { continue };
-        let at = devices.iter().position(|device| device.device == layer.device).unwrap_or_else(|| {
-            let (device, bytes) = (layer.device.clone(), ByteSize::ZERO);
-            devices.push(HotDevice { device, layers: 0, slots: 0, experts: 0, bytes });
-            devices.len() - 1
-        });
-        let device = &mut devices[at];
-        device.layers += 1;
-        device.slots += layer.slots;
-        device.experts += group.experts;
-        device.bytes += ByteSize(group.bundle.bytes() * u64::from(layer.slots));
+        for on in &layer.on {
+            let at = devices.iter().position(|device| device.device == on.device).unwrap_or_else(|| {
+                let (device, bytes) = (on.device.clone(), ByteSize::ZERO);
+                devices.push(HotDevice { device, layers: 0, slots: 0, experts: 0, bytes });
+                devices.len() - 1
+            });
+            let device = &mut devices[at];
+            device.layers += 1;
+            device.slots += on.slots;
+            device.experts += group.experts;
+            device.bytes += ByteSize(group.bundle.bytes() * u64::from(on.slots));
+        }
     }
     if devices.is_empty() {
         HotPlan::none("no device has room for an expert")

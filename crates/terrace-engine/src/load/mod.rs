@@ -5,6 +5,7 @@ mod context_ask;
 pub mod devices;
 mod header;
 pub mod hot;
+mod hot_division;
 mod plan_file;
 pub mod progress;
 mod scene;
@@ -296,6 +297,7 @@ impl Parts {
             learned: self.learn.first.as_ref(),
             planned: self.report.placement.as_ref().map_or(&[][..], |plan| &plan.hot),
             sending: if options.devices.op_offload { options.hot.sending } else { Sending::Off },
+            speeds: &hot_division::speeds(&self.file, options),
             traced,
         };
         self.report.hot = Some(hot::begin(&self.file, weights, asked));

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use terrace_backend::{HotUpdate, Sending};
 use terrace_plan::copies::{LAYER_CURVE, Weighting};
-use terrace_plan::{ByDevice, HotSize};
+use terrace_plan::{ByDevice, HotSize, HotSplit};
 
 /// Copies of the most used experts, of layers that stream or stay in RAM.
 #[derive(Clone, Debug)]
@@ -12,9 +12,8 @@ pub struct HotOptions {
     pub cache: ByDevice<HotSize>,
     /// How many bytes may be exchanged between two tokens.
     pub update: HotUpdate,
-    /// Whether each device holds a slice of every copied expert, instead of the experts of some
-    /// layers.
-    pub split: bool,
+    /// How several devices share the copies.
+    pub split: HotSplit,
     /// How slots are divided among layers, once earlier runs have counted the uses of experts.
     pub weighting: Weighting,
     /// How strongly times of layers count in that, from 0 to 1.
@@ -38,7 +37,7 @@ impl Default for HotOptions {
         Self {
             cache: ByDevice::all(HotSize::Auto),
             update: HotUpdate::default(),
-            split: false,
+            split: HotSplit::Layers,
             weighting: Weighting::default(),
             layer_curve: LAYER_CURVE,
             always: false,

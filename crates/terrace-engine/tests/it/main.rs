@@ -6,6 +6,7 @@ mod architectures;
 mod budgets;
 mod disk_faults;
 mod exactness;
+mod hot_divided;
 mod hot_experts;
 mod hot_kept;
 mod hot_lost;

@@ -8,7 +8,7 @@ use terrace_engine::options::{ComputeOptions, ContextOptions, DeviceOptions, Hot
 use terrace_engine::{Engine, Options, Replacement, Source};
 use terrace_ggml::llama::Sampling;
 use terrace_model::ByteSize;
-use terrace_plan::{Budget, ByDevice, HotSize, Manage};
+use terrace_plan::{Budget, ByDevice, HotSize, HotSplit, Manage};
 use terrace_testkit::rpc::{RpcServer, resident};
 use terrace_testkit::{Spec, WeightType};
 
@@ -54,7 +54,8 @@ pub fn servers(count: usize, memory: ByteSize) -> Vec<RpcServer> {
 pub fn with_copies(model: &Path, servers: &[RpcServer]) -> Options {
     let plain = options(model, Manage::Experts);
     let copied = copies(plain, servers, ByteSize::mib(24), ByteSize::mib(16));
-    Options { hot: HotOptions { split: servers.len() > 1, ..copied.hot }, ..copied }
+    let split = if servers.len() > 1 { HotSplit::Slices } else { HotSplit::Layers };
+    Options { hot: HotOptions { split, ..copied.hot }, ..copied }
 }
 
 /// The options of a run with no layers on the servers' devices, but copies of `size` in all, of which

@@ -1,5 +1,6 @@
 //! ggml's devices in this process: the CPU, accelerators, and devices of RPC servers.
 
+mod connections;
 pub mod experts;
 pub mod libraries;
 pub mod rates;
@@ -40,10 +41,10 @@ impl DeviceHandle {
         }
     }
 
-    /// Whether it must not be used any more, because it is remote and a server is
-    /// [gone](remote::lost).
+    /// Whether it must not be used any more, because it is remote and its server is
+    /// [gone](remote::is_lost).
     pub fn is_lost(self) -> bool {
-        remote::lost() && self.is_remote()
+        remote::is_lost(self)
     }
 
     /// Its free and total memory, queried from the driver at each call; zero for

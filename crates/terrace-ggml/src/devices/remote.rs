@@ -3,40 +3,91 @@
 //! ggml aborts the process when a connection ends. (It waits for a connection that stays open with
 //! nothing at its other end.) Where remote devices hold only copies of experts, the process can do
 //! without them: ggml's thread that noticed the loss is then stopped for ever, and so is every
-//! thread that waits for it inside ggml. From then on no remote device may be used, because ggml
-//! does not say which one was lost.
+//! thread that waits for it inside ggml. ggml does not say which server was lost; the system knows
+//! whose connection has ended (`connections.rs`). If that is none, or if the stopped thread may
+//! hold one of ggml's locks, no remote device may be used from then on.
 
+use super::connections::{self, Connection};
 use crate::handles::{BufferTypeHandle, DeviceHandle};
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Messages of ggml-rpc.cpp when a connection has ended or cannot be made again.
-const GONE: [&str; 3] = ["Remote RPC server crashed", "RPC handshake failed", "Failed to connect to"];
+const GONE: [&str; 3] = [CRASHED, "RPC handshake failed", "Failed to connect to"];
+/// The one of a connection that was in use.
+const CRASHED: &str = "Remote RPC server crashed";
 
 /// Whether remote devices hold copies, computed by threads that may be stopped.
 static COPIES: AtomicBool = AtomicBool::new(false);
 /// Whether a model has weights on remote devices, or computes there itself.
 static NEEDED: AtomicBool = AtomicBool::new(false);
+/// Whether a device is lost.
 static LOST: AtomicBool = AtomicBool::new(false);
+/// Whether all remote devices are.
+static ALL_LOST: AtomicBool = AtomicBool::new(false);
+/// The remote devices that hold copies.
+static HOLDING: Mutex<Vec<Holding>> = Mutex::new(Vec::new());
+/// Number of threads of ggml that have noticed a loss.
+static NOTICED: AtomicUsize = AtomicUsize::new(0);
+/// Number of devices that are being started.
+static STARTING: AtomicU32 = AtomicU32::new(0);
+
+/// A remote device that holds copies.
+struct Holding {
+    device: DeviceHandle,
+    /// The address of its server.
+    server: String,
+    /// The connections to it.
+    connections: Vec<Connection>,
+    lost: bool,
+}
 
 thread_local! {
     /// Whether this Rust thread may be stopped.
     static MAY_STOP: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Declares that this thread may be stopped. Threads that wait for it have to check [`lost`].
+/// Declares that this thread may be stopped. Threads that wait for it have to check [`is_lost`].
 pub fn may_stop_this_thread() {
     MAY_STOP.set(true);
 }
 
-/// Whether an RPC server is gone. No remote device may be used then.
-pub fn lost() -> bool {
-    LOST.load(Ordering::Acquire)
+/// Whether the device's RPC server is gone. The device may not be used then.
+pub fn is_lost(device: DeviceHandle) -> bool {
+    // This is asked often, and nearly always the answer.
+    if !LOST.load(Ordering::Acquire) || !device.is_remote() {
+        return false;
+    }
+    ALL_LOST.load(Ordering::Acquire) || holding().iter().any(|other| other.device == device && other.lost)
 }
 
-/// Notes that remote devices hold copies, and that their users check [`lost`] while they wait.
-pub(crate) fn hold_copies() {
+fn holding() -> MutexGuard<'static, Vec<Holding>> {
+    HOLDING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// While it lives, a device is being started: threads hold locks of ggml that others need as well.
+pub(crate) struct Starting(DeviceHandle);
+
+/// Notes that a remote device will hold copies, and that its users check [`is_lost`] while they wait.
+pub(crate) fn hold_copies(device: DeviceHandle) -> Starting {
+    STARTING.fetch_add(1, Ordering::AcqRel);
     COPIES.store(true, Ordering::Release);
+    Starting(device)
+}
+
+impl Drop for Starting {
+    /// The device is connected, or has failed.
+    fn drop(&mut self) {
+        let (device, server) = (self.0, self.0.description());
+        let connections = connections::open_to(&connections::addresses(&server));
+        let mut holding = holding();
+        holding.retain(|other| other.device != device || other.lost);
+        holding.push(Holding { device, server, connections, lost: false });
+        drop(holding);
+        STARTING.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// Notes that a model is about to be loaded to these devices and buffer types. If one is remote,
@@ -58,15 +109,32 @@ pub(crate) fn stop_if_lost(words: &str) {
         return;
     }
     // ggml's own thread that talks to the server has no name and may be stopped. Rust's threads
-    // that get here have names, and only for some of them do waiting threads check `lost`.
-    let waited_for = std::thread::current().name().is_some() && !MAY_STOP.get();
-    if waited_for || NEEDED.load(Ordering::Acquire) || !COPIES.load(Ordering::Acquire) {
+    // that get here have names, and only for some of them do waiting threads check `is_lost`.
+    let named = std::thread::current().name().is_some();
+    if (named && !MAY_STOP.get()) || NEEDED.load(Ordering::Acquire) || !COPIES.load(Ordering::Acquire) {
         return;
+    }
+    // Without a name and past the start, ggml's thread holds no lock.
+    let alone = !named && words.contains(CRASHED) && STARTING.load(Ordering::Acquire) == 0;
+    if !alone || !lose_ended() {
+        ALL_LOST.store(true, Ordering::Release);
     }
     LOST.store(true, Ordering::Release);
     loop {
         std::thread::park();
     }
+}
+
+/// Notes the devices whose connections have ended, after a thread of ggml has noticed that a server
+/// is gone. Returns false if that can be none of these: each connection has one such thread.
+fn lose_ended() -> bool {
+    let mut holding = holding();
+    for device in holding.iter_mut().filter(|device| !device.lost) {
+        device.lost = device.connections.iter().any(|connection| connection.has_ended());
+    }
+    let lost: BTreeSet<&str> =
+        holding.iter().filter(|device| device.lost).map(|device| &device.server[..]).collect();
+    NOTICED.fetch_add(1, Ordering::AcqRel) < lost.len()
 }
 
 /// Whether this is ggml's message about a lost server.

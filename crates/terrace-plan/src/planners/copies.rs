@@ -1,5 +1,6 @@
 //! Copies of experts within a given memory of each device.
 
+pub use super::division::{copies_on_all, division};
 pub use super::hot_slots::{HotLayer, hot_slots};
 pub use super::weighting::{
     LAYER_CURVE, LayerUse, ParseWeightingError, Scored, Uses, Weighting, scores, slots_by_worth, weights,

@@ -4,6 +4,7 @@
 pub(crate) mod choose;
 mod complete;
 pub mod copies;
+mod division;
 mod greedy;
 mod hot_slots;
 mod kinds;

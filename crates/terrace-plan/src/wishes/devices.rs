@@ -1,6 +1,6 @@
 //! What wishes for devices mean on a machine.
 
-use super::{Budget, HotSize, Manage, Wishes};
+use super::{Budget, HotSize, HotSplit, Manage, Wishes};
 use crate::error::PlanError;
 use crate::machine::{DeviceProfile, MachineProfile, device_room};
 use terrace_model::ByteSize;
@@ -63,7 +63,7 @@ impl Wishes {
 
     /// Returns the memory of each device for copies of experts, if the user gave it.
     pub(crate) fn copies_room(&self, machine: &MachineProfile) -> Vec<CopiesRoom> {
-        if self.hot_split {
+        if self.hot_split == HotSplit::Slices {
             return Vec::new();
         }
         let room = |device: &DeviceProfile| {

@@ -5,6 +5,7 @@ mod curve;
 mod devices;
 mod expected;
 mod hot;
+mod hot_split;
 mod kv_choice;
 pub(crate) mod manage;
 mod paths;
@@ -14,6 +15,7 @@ pub use curve::{CurveError, HitCurve, HotClass};
 pub(crate) use devices::CopiesRoom;
 pub use expected::{Expected, ExpectedSource};
 pub use hot::{ByDevice, HotSize, ParseHotSizeError, PerDevice};
+pub use hot_split::{HotSplit, ParseHotSplitError};
 pub use kv_choice::KvChoice;
 pub use manage::{Manage, ParseManageError};
 pub use paths::PrefillPaths;
@@ -58,9 +60,9 @@ pub struct Wishes {
     pub split: bool,
     /// Memory of each device for copies of the hottest experts.
     pub hot_cache: ByDevice<HotSize>,
-    /// Whether each device holds a slice of every copy. Which copies these are is decided at load,
-    /// where the slices are cut.
-    pub hot_split: bool,
+    /// How devices share the copies, if their memory for these is given. Slices are cut, and thereby
+    /// decided, at load.
+    pub hot_split: HotSplit,
     /// Tokens in the context of each sequence. `None` means the model's trained length, but at most
     /// [`DEFAULT_CONTEXT`](crate::model::DEFAULT_CONTEXT).
     pub context: Option<u32>,
@@ -102,7 +104,7 @@ impl Default for Wishes {
             host_experts: 0,
             split: false,
             hot_cache: ByDevice::all(HotSize::Auto),
-            hot_split: false,
+            hot_split: HotSplit::Layers,
             context: None,
             slots: 1,
             kv_type: KvChoice::default(),

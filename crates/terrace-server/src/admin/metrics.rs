@@ -7,7 +7,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use std::fmt::{Display, Write};
 use std::sync::Arc;
-use terrace_backend::{HotLayerReport, HotTotals};
+use terrace_backend::{HotLayerReport, HotOn, HotTotals};
 use terrace_engine::serving::{Serving, ServingStatus, SlotState};
 use terrace_store::{LayerStats, StoreStats};
 
@@ -135,8 +135,6 @@ fn lanes(text: &mut Exposition, layers: &[HotLayerReport]) {
             text.sample(name, &[("layer", &number), ("device", &layer.device)], of(layer));
         }
     };
-    each("layer_hot_slots", "gauge", "Experts with room on the device", &|layer| f64::from(layer.slots));
-    each("layer_hot_copies", "gauge", "Experts held on the device", &|layer| f64::from(layer.held));
     each("layer_hot_skipped_total", "counter", "Computations for which the device was too slow", &|layer| {
         layer.skipped as f64
     });
@@ -164,6 +162,15 @@ fn lanes(text: &mut Exposition, layers: &[HotLayerReport]) {
     each("layer_hot_lost", "gauge", "Whether the device computes nothing of the layer any more", &|layer| {
         f64::from(u8::from(layer.problem.is_some()))
     });
+    let mut on_each = |name: &str, help: &str, of: &dyn Fn(&HotOn) -> u32| {
+        text.family(name, "gauge", help);
+        for (layer, on) in layers.iter().flat_map(|layer| layer.on.iter().map(move |on| (layer, on))) {
+            let number = layer.layer.to_string();
+            text.sample(name, &[("layer", &number), ("device", &on.device)], of(on));
+        }
+    };
+    on_each("layer_hot_slots", "Experts with room on the device", &|on| on.slots);
+    on_each("layer_hot_copies", "Experts held on the device", &|on| on.held);
 }
 
 /// What the CPU did with the streamed experts of each layer, as of a recent batch.

@@ -1,12 +1,11 @@
 //! Copies of experts on accelerators.
 
-use super::OnOff;
 use clap::{Args, ValueEnum};
 use terrace_backend::{HotUpdate, Sending};
 use terrace_engine::HotPlan;
 use terrace_engine::options::HotOptions;
 use terrace_plan::copies::{LAYER_CURVE, Weighting};
-use terrace_plan::{ByDevice, HotSize, PerDevice};
+use terrace_plan::{ByDevice, HotSize, HotSplit, PerDevice};
 
 /// Copies of experts on accelerators.
 #[derive(Debug, Clone, Args)]
@@ -27,11 +26,12 @@ pub struct HotCacheArgs {
     /// more: a size, off, or auto: what the accelerator takes in 2 ms
     #[arg(long, value_name = "SIZE|off|auto", env = "TERRACE_HOT_UPDATE", default_value = "auto")]
     pub hot_update: HotUpdate,
-    /// How several accelerators share the copies: off: each holds those of some layers; on: each
-    /// holds a slice of every copy, and all compute every layer together, which rounds sums
-    /// differently. Needs a size for --hot-cache
-    #[arg(long, value_name = "on|off", env = "TERRACE_HOT_SPLIT", default_value = "off")]
-    pub hot_split: OnOff,
+    /// How several accelerators share the copies: off: each holds those of some layers; even: each
+    /// holds experts of every layer, the hottest in turns; warm: the same, with the hottest on the
+    /// first; on: each holds a slice of every copy, and all compute every layer together, which
+    /// rounds sums differently. Needs a size for --hot-cache
+    #[arg(long, value_name = "off|even|warm|on", env = "TERRACE_HOT_SPLIT", default_value_t)]
+    pub hot_split: HotSplit,
     /// How an accelerator's copies are divided among layers, once earlier runs have counted uses:
     /// even: the same share of each layer's experts; uses: the most used experts of all layers; or
     /// flat, pressure, smooth_pressure, time, balanced: see the guide
@@ -71,7 +71,7 @@ impl HotCacheArgs {
             (_, Some(reason), _) if self.hot_update != HotUpdate::Auto => {
                 tracing::warn!("--hot-update has no effect: {reason}");
             }
-            _ if self.hot_split == OnOff::On => {
+            _ if self.hot_split != HotSplit::Layers => {
                 tracing::warn!("--hot-split has no effect without a size for --hot-cache");
             }
             _ => {}
@@ -84,7 +84,7 @@ impl HotCacheArgs {
         HotOptions {
             cache: ByDevice::of(hot_cache, HotSize::Auto),
             update: *hot_update,
-            split: *hot_split == OnOff::On,
+            split: *hot_split,
             weighting: *hot_weighting,
             layer_curve: *hot_layer_curve,
             always: *hot_lanes == HotLanes::Always,

@@ -346,13 +346,15 @@ fn reduce_merge(value: &str) -> Result<Vec<String>, Refusal> {
     }
 }
 
-/// The bands of layers that devices hold are those of `even-split`.
+/// `--moe-hot-cache-device-strategy`: how devices share copies. `even-split` are bands of layers.
 fn device_strategy(value: &str) -> Result<Vec<String>, Refusal> {
     match value {
-        "even-split" => Ok(Vec::new()),
+        "even-split" => Ok(vec!["--hot-split=off".to_owned()]),
+        "hot-even" => Ok(vec!["--hot-split=even".to_owned()]),
+        "warm" => Ok(vec!["--hot-split=warm".to_owned()]),
         _ => Err(Refusal {
-            why: "each layer's copies are on one device, or in slices on all",
-            hint: "leave it out, say how much each device holds with --hot-cache DEVICE=SIZE, or use --hot-split on",
+            why: "must be warm, hot-even or even-split",
+            hint: "use --hot-split off, even, warm or on",
         }),
     }
 }

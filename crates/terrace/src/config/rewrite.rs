@@ -280,7 +280,9 @@ mod tests {
             ("run --moe-hot-cache-max-mib=512", "run --hot-cache 512MiB"),
             ("run --moe-hot-cache-auto-reserve-mib 64", "run --vram-reserve 64MiB"),
             ("run --moe-hot-cache-weighting smooth", "run --hot-weighting smooth_pressure"),
-            ("run --moe-hot-cache-device-strategy even-split", "run"),
+            ("run --moe-hot-cache-device-strategy even-split", "run --hot-split off"),
+            ("run --moe-hot-cache-device-strategy hot-even", "run --hot-split even"),
+            ("run --moe-hot-cache-device-strategy=warm", "run --hot-split warm"),
             (
                 "run --moe-hot-cache a.json --moe-layer-perf-out b.json",
                 "run --learned a.json --learn-to b.json",
@@ -347,7 +349,7 @@ mod tests {
             ("run --moe-hot-cache-update-rate 0.1", "copies are exchanged between tokens"),
             ("run --moe-hot-cache-update-rate 2", "must be a number from 0 to 1"),
             ("run --moe-hot-cache-pp-reduce-merge auto", "rows are added up in the model's own order"),
-            ("run --moe-hot-cache-device-strategy warm", "each layer's copies are on one device"),
+            ("run --moe-hot-cache-device-strategy cold", "must be warm, hot-even or even-split"),
         ] {
             let refused = rewritten(&format!("terrace {line}")).unwrap_err();
             assert!(refused.refusal.why.starts_with(why), "{line}: {refused:?}");

@@ -88,6 +88,9 @@ pub struct HotLayer {
     pub slots: u32,
     /// Copies held.
     pub held: u32,
+    /// The same by device, if several devices hold different experts of the layer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub on: Vec<HotOn>,
     /// Pairs that the device computed.
     pub hot: u64,
     /// Pairs that the CPU computed.
@@ -109,6 +112,26 @@ pub struct HotLayer {
     /// Why the device computes nothing of this layer. `None` if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+}
+
+/// A layer's copies on one of several devices.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HotOn {
+    /// The device.
+    pub device: String,
+    /// Slots for copies.
+    pub slots: u32,
+    /// Copies held.
+    pub held: u32,
+}
+
+impl HotOn {
+    /// Lists the devices of a layer, if there are several.
+    fn of(layer: &terrace_backend::HotLayerReport) -> Vec<Self> {
+        let on =
+            |on: &terrace_backend::HotOn| Self { device: on.device.clone(), slots: on.slots, held: on.held };
+        if layer.on.len() < 2 { Vec::new() } else { layer.on.iter().map(on).collect() }
+    }
 }
 
 impl Work {
@@ -134,6 +157,7 @@ impl HotExpertsReport {
             device: layer.device.clone(),
             slots: layer.slots,
             held: layer.held,
+            on: HotOn::of(layer),
             hot: layer.hot,
             cold: layer.cold,
             skipped: layer.skipped,

@@ -139,6 +139,43 @@ fn several_devices_share_experts() {
     assert!(bytes > 2 << 20 && bytes <= 4 << 20, "{both:#}");
 }
 
+/// The options of another hot cache: each layer's experts are on both devices, which have different
+/// sizes.
+#[test]
+fn each_layer_is_on_several_devices() {
+    let servers = [(); 2].map(|()| RpcServer::start(ByteSize::mib(64)).unwrap());
+    let golden = report(&["--stock"])["tokens"].clone();
+    let mut with: Vec<&str> = servers.iter().flat_map(|server| ["--rpc", server.endpoint()]).collect();
+    with.extend(["--moe-hot-cache-device", "RPC0", "--moe-hot-cache-max-mib", "4"]);
+    with.extend(["--moe-hot-cache-second-device", "RPC1", "--moe-hot-cache-second-max-mib", "2"]);
+    with.extend(["--hot-update", "512KiB", "--warm-start", "off"]);
+    for strategy in ["hot-even", "warm"] {
+        let options = [&STREAMED[..], &with, &["--moe-hot-cache-device-strategy", strategy]].concat();
+        let run = report(&options);
+        assert_eq!(run["tokens"], golden);
+        let hot = &run["hot_experts"];
+        assert!(hot["hot"].as_u64().unwrap() > 0 && hot["cold"].as_u64().unwrap() > 0, "{hot:#}");
+        assert!(hot["memory"].as_u64().unwrap() <= 6 << 20, "{hot:#}");
+        for layer in hot["layers"].as_array().unwrap() {
+            assert_eq!(layer["device"], "RPC0 + RPC1");
+            let slots = |nth: usize| layer["on"][nth]["slots"].as_u64().unwrap();
+            assert!(slots(0) > slots(1) && slots(1) > 0, "{layer:#}");
+            assert_eq!(slots(0) + slots(1), layer["slots"].as_u64().unwrap());
+        }
+        let names = |list: &Value| -> Vec<String> {
+            let list = list.as_array().unwrap().iter();
+            list.map(|item| item["device"].as_str().unwrap().to_owned()).collect()
+        };
+        assert_eq!(
+            (names(&hot["lanes"]), names(&run["plan"]["hot"]["devices"])),
+            (vec!["RPC0".to_owned(), "RPC1".to_owned()], vec!["RPC0".to_owned(), "RPC1".to_owned()])
+        );
+        // What `terrace plan` says of each layer is what the run has.
+        let planned = run["plan"]["placement"]["hot"].as_array().unwrap();
+        assert_eq!(planned.len(), 2 * hot["layers"].as_array().unwrap().len(), "{planned:#?}");
+    }
+}
+
 /// Starts a long generation, ends the server at the first words, and waits for the rest.
 fn lose(server: RpcServer, with: &[&str]) -> (String, Output) {
     let bundled = bundled();
@@ -172,14 +209,18 @@ fn a_server_of_copies_that_ends_costs_no_token() {
 
 #[test]
 fn a_server_of_weights_that_ends_is_one_line_and_a_hint() {
-    let server = RpcServer::start(ByteSize::mib(256)).unwrap();
-    let (_, output) = lose(server, &["-ngl", "99"]);
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
-    let said = stderr(&output);
-    assert!(
-        said.contains("error: llama.cpp aborted") && said.contains("hint: an RPC server ended"),
-        "{said}"
-    );
+    // All layers, and half of them.
+    for layers in ["99", "3"] {
+        let server = RpcServer::start(ByteSize::mib(256)).unwrap();
+        let (_, output) = lose(server, &["-ngl", layers]);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let said = stderr(&output);
+        assert_eq!(said.matches("error: ").count(), 1, "{said}");
+        assert!(
+            said.contains("error: llama.cpp aborted") && said.contains("hint: an RPC server ended"),
+            "{said}"
+        );
+    }
 }
 
 /// Without any option, a device with room for some experts gets them.
@@ -208,6 +249,9 @@ fn why_there_are_none_is_said() {
     let text = stderr(&generate(&with));
     assert!(text.contains("--hot-split has no effect without a size for --hot-cache"), "{text}");
     let text = stderr(&generate(&[&with[..], &["--hot-cache", "2MiB"]].concat()));
+    assert!(text.contains("--hot-split has no effect: there is only one device"), "{text}");
+    let even = [&STREAMED[..], &["--rpc", server.endpoint(), "--hot-cache", "2MiB"]].concat();
+    let text = stderr(&generate(&[&even[..], &["--hot-split", "even"]].concat()));
     assert!(text.contains("--hot-split has no effect: there is only one device"), "{text}");
     let other = RpcServer::start(ByteSize::mib(64)).unwrap();
     let with = [&with[..], &["--rpc", other.endpoint(), "--hot-cache", "2MiB"]].concat();

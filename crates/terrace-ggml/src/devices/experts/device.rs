@@ -106,9 +106,7 @@ impl ExpertDevice {
         if device.is_lost() {
             return Err(ExpertDeviceError::Lost { device: name });
         }
-        if device.is_remote() {
-            remote::hold_copies();
-        }
+        let _starting = device.is_remote().then(|| remote::hold_copies(device));
         // SAFETY: a live device; no parameters.
         let backend = unsafe { sys::ggml_backend_dev_init(device.as_raw(), std::ptr::null()) };
         let backend =

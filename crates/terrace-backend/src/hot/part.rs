@@ -1,0 +1,135 @@
+//! One device of a lane over several: its pairs of a job, and what it has done.
+
+use super::device::DeviceLane;
+use super::lane::{Job, Lane};
+use super::work::LaneWork;
+use std::time::Instant;
+use terrace_ggml::devices::experts::{ExpertDeviceError, LayerKey};
+
+/// Marks input rows that are not part of the device's job.
+const NOT_THERE: u32 = u32::MAX;
+
+/// A device with its part of the job.
+pub struct Part {
+    pub lane: DeviceLane,
+    /// Whether it has failed, and is not used any more.
+    pub given_up: bool,
+    pub running: bool,
+    /// Its pairs: their places in the whole job.
+    pub pairs: Vec<usize>,
+    /// For each row of a prompt's job, its place among those of the part.
+    places: Vec<u32>,
+    /// When it began and ended its part of the last job.
+    pub computed: Option<(Instant, Instant)>,
+    pub work: LaneWork,
+}
+
+impl Part {
+    pub fn new(lane: DeviceLane) -> Self {
+        let (pairs, places) = (Vec::new(), Vec::new());
+        Self {
+            lane,
+            given_up: false,
+            running: false,
+            pairs,
+            places,
+            computed: None,
+            work: LaneWork::default(),
+        }
+    }
+
+    /// Whether it may still be used.
+    pub fn is_used(&self) -> bool {
+        !self.given_up
+    }
+
+    /// Whether it can be used.
+    pub fn works(&self) -> bool {
+        self.is_used() && !self.lane.is_lost()
+    }
+
+    /// Forgets the last job, and prepares for a part of `job`, whose rows have `width` elements.
+    pub fn clear(&mut self, job: &Job, width: usize) {
+        self.pairs.clear();
+        self.computed = None;
+        if !job.inputs.is_empty() {
+            self.places.clear();
+            self.places.resize(job.rows.len() / width.max(1), NOT_THERE);
+        }
+        let Job { rows, inputs, slots, experts, .. } = self.lane.job();
+        rows.clear();
+        inputs.clear();
+        slots.clear();
+        experts.clear();
+    }
+
+    /// Takes a pair of the job, whose expert is in `slot` on the device.
+    pub fn take(&mut self, job: &Job, width: usize, pair: usize, slot: i32) {
+        self.pairs.push(pair);
+        let part = self.lane.job();
+        part.slots.push(slot);
+        part.experts.push(job.experts[pair]);
+        match job.inputs.get(pair) {
+            Some(&row) => {
+                let place = &mut self.places[row as usize];
+                if *place == NOT_THERE {
+                    *place = u32::try_from(part.rows.len() / width).expect("rows of a batch");
+                    part.rows.extend_from_slice(&job.rows[row as usize * width..][..width]);
+                }
+                part.inputs.push(*place);
+            }
+            None if is_shared(job, width) => {}
+            None => part.rows.extend_from_slice(&job.rows[pair * width..][..width]),
+        }
+    }
+
+    /// Starts the part of the job.
+    pub fn start(&mut self, job: &Job, layer: Option<LayerKey>, width: usize) {
+        let out = job.out.len() / job.slots.len().max(1) * self.pairs.len();
+        let part = self.lane.job();
+        part.layer = layer;
+        (part.sweep, part.copied) = (job.sweep, self.pairs.len());
+        part.sent.clear();
+        if is_shared(job, width) {
+            part.rows.extend_from_slice(&job.rows);
+        }
+        part.out.resize(out, 0.0);
+        self.lane.start();
+        self.running = true;
+    }
+
+    /// Waits for the part, and copies its rows of `width` elements into those of the job.
+    ///
+    /// # Errors
+    /// The device's; it is not used any more.
+    pub fn finish(&mut self, job: &mut Job, width: usize) -> Result<(), ExpertDeviceError> {
+        self.running = false;
+        let asked = Instant::now();
+        let part = match self.lane.finish() {
+            Ok(part) => part,
+            Err(error) => {
+                self.given_up = true;
+                return Err(error);
+            }
+        };
+        self.work.waited += asked.elapsed();
+        for (&pair, row) in self.pairs.iter().zip(part.out.chunks_exact(width.max(1))) {
+            job.out[pair * width..][..width].copy_from_slice(row);
+        }
+        job.took = job.took.max(part.took);
+        self.computed = part.computed;
+        if let Some((began, ended)) = part.computed {
+            let all = job.computed.unwrap_or((began, ended));
+            job.computed = Some((all.0.min(began), all.1.max(ended)));
+            self.work.jobs += 1;
+            self.work.pairs += self.pairs.len() as u64;
+            self.work.computing += ended.saturating_duration_since(began);
+        }
+        Ok(())
+    }
+}
+
+/// Whether all pairs of a job have the same row.
+fn is_shared(job: &Job, width: usize) -> bool {
+    job.inputs.is_empty() && job.rows.len() == width
+}

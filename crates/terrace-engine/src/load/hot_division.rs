@@ -1,0 +1,55 @@
+//! Copies of each layer on several devices: which device each slot is on.
+
+use super::hot::Asked;
+use crate::options::Options;
+use std::collections::BTreeMap;
+use terrace_backend::{LaneLayer, LanePlan, Shared};
+use terrace_host::machine::known_machine;
+use terrace_model::ModelFile;
+use terrace_plan::HotSplit;
+use terrace_plan::copies::division;
+use terrace_plan::model::ExpertGroup;
+
+/// The bandwidths that the division depends on: those of this machine's devices, if the hottest
+/// experts are divided by them.
+pub fn speeds(file: &ModelFile, options: &Options) -> Vec<(String, f64)> {
+    match options.hot.split {
+        HotSplit::Even if options.hot.cache.is_given() => {
+            let devices = known_machine(file, &options.user).devices;
+            devices.into_iter().map(|device| (device.name.clone(), device.bandwidth())).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Makes one lane of those of single devices, with the slots that they have. The error says why that
+/// is impossible, and returns them.
+pub fn divided(
+    groups: &[ExpertGroup],
+    plans: Vec<LanePlan>,
+    asked: Asked<'_>,
+) -> Result<LanePlan, (Vec<LanePlan>, String)> {
+    if plans.len() < 2 {
+        return Err((plans, "there is only one device".into()));
+    }
+    let speed = |plan: &LanePlan| {
+        let name = plan.devices[0].name();
+        asked.speeds.iter().find(|(device, _)| *device == name).map_or(1.0, |(_, speed)| *speed)
+    };
+    let shares: Vec<f64> = plans.iter().map(speed).collect();
+    let (mut layers, mut on) = (Vec::new(), BTreeMap::new());
+    for (index, group) in groups.iter().enumerate() {
+        let slots = |plan: &LanePlan| {
+            plan.layers.iter().find(|layer| layer.layer == group.layer).map_or(0, |layer| layer.slots)
+        };
+        let slots: Vec<u32> = plans.iter().map(slots).collect();
+        let devices = division(&slots, &shares, group.experts, asked.wishes.hot_split, index);
+        if !devices.is_empty() {
+            let slots = u32::try_from(devices.len()).unwrap_or(u32::MAX);
+            layers.push(LaneLayer { layer: group.layer, slots });
+            on.insert(group.layer, devices);
+        }
+    }
+    let devices = plans.iter().flat_map(|plan| plan.devices.iter().copied()).collect();
+    Ok(LanePlan { devices, layers, shared: Shared::Experts(on) })
+}

@@ -1,0 +1,65 @@
+//! How several devices share copies of experts.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// How several devices share copies of experts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HotSplit {
+    /// Each device holds the copies of some layers.
+    #[default]
+    Layers,
+    /// Each device holds a slice of every copy.
+    Slices,
+    /// Each device holds some copies of every layer, and the hottest experts are divided evenly.
+    Even,
+    /// Each device holds some copies of every layer, and the first ones hold the hottest experts.
+    Warm,
+}
+
+impl HotSplit {
+    /// Returns whether each device holds whole experts of every layer.
+    pub const fn divides_experts(self) -> bool {
+        matches!(self, Self::Even | Self::Warm)
+    }
+}
+
+/// Text that is not a [`HotSplit`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected `off`, `on`, `even` or `warm`")]
+pub struct ParseHotSplitError;
+
+impl FromStr for HotSplit {
+    type Err = ParseHotSplitError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        [Self::Layers, Self::Slices, Self::Even, Self::Warm]
+            .into_iter()
+            .find(|split| split.to_string() == text)
+            .ok_or(ParseHotSplitError)
+    }
+}
+
+impl fmt::Display for HotSplit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Layers => "off",
+            Self::Slices => "on",
+            Self::Even => "even",
+            Self::Warm => "warm",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for split in [HotSplit::Layers, HotSplit::Slices, HotSplit::Even, HotSplit::Warm] {
+            assert_eq!(split.to_string().parse(), Ok(split));
+        }
+        assert_eq!("hot".parse::<HotSplit>(), Err(ParseHotSplitError));
+    }
+}
