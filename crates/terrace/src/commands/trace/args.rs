@@ -80,10 +80,7 @@ impl FromStr for HotSlots {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.strip_suffix('%') {
-            Some(number) => match number.trim().parse::<f64>() {
-                Ok(percent) if percent > 0.0 && percent <= 100.0 => Ok(Self::Percent(percent)),
-                _ => Err("a share must be above 0 % and at most 100 %".into()),
-            },
+            Some(number) => share(number).map(Self::Percent),
             None => match text.parse() {
                 Ok(count @ 1..) => Ok(Self::Count(count)),
                 _ => Err("must be a number of experts, or a share like 12.5%".into()),
@@ -139,16 +136,19 @@ impl FromStr for Slots {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.strip_suffix('%') {
-            Some(number) => match number.trim().parse::<f64>() {
-                Ok(percent) if percent > 0.0 && percent <= 100.0 => Ok(Self::Percent(percent)),
-                _ => Err("a share must be above 0 % and at most 100 %".into()),
-            },
+            Some(number) => share(number).map(Self::Percent),
             None => text
                 .parse()
                 .map(Self::Bytes)
                 .map_err(|error: terrace_model::ParseByteSizeError| error.to_string()),
         }
     }
+}
+
+/// Percent, without the sign.
+fn share(text: &str) -> Result<f64, String> {
+    let percent = text.trim().parse().ok().filter(|percent: &f64| *percent > 0.0 && *percent <= 100.0);
+    percent.ok_or("a share must be above 0 % and at most 100 %".into())
 }
 
 fn positive(text: &str) -> Result<f64, String> {
