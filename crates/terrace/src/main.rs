@@ -19,6 +19,7 @@ mod error;
 #[cfg(fuzzing)]
 mod fuzzing;
 mod hotswap_env;
+mod http;
 mod loading;
 mod open_files;
 mod remote;

@@ -6,13 +6,13 @@ mod error;
 pub use args::ServerArgs;
 pub use error::RemoteError;
 
+use crate::http::{agent, has_server};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
 use std::time::Duration;
 use ureq::http::uri::Uri;
 use ureq::http::{Response, StatusCode};
-use ureq::tls::{RootCerts, TlsConfig};
-use ureq::{Agent, Body};
+use ureq::{Agent, Body, RequestBuilder};
 
 /// Time until a connection must stand.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -45,24 +45,11 @@ impl Remote {
         let url = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
         let url = url.trim_end_matches('/').to_owned();
         let parsed: Option<Uri> = url.parse().ok();
-        let usable =
-            |uri: &Uri| matches!(uri.scheme_str(), Some("http" | "https")) && uri.authority().is_some();
-        if !parsed.as_ref().is_some_and(usable) {
+        if !parsed.as_ref().is_some_and(has_server) {
             return Err(RemoteError::NoUrl(args.server.clone()));
         }
-        let agent = |read: Duration| {
-            // The system's certificates, as networks with a root of their own need them.
-            let tls = TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build();
-            let config = Agent::config_builder()
-                .http_status_as_error(false)
-                .max_redirects(0)
-                .timeout_connect(Some(CONNECT))
-                .timeout_per_read(Some(read))
-                .user_agent(concat!("terrace/", env!("CARGO_PKG_VERSION")))
-                .tls_config(tls);
-            config.build().new_agent()
-        };
-        Ok(Self { patient: agent(PATIENCE), agent: agent(SHORT), url, key: args.api_key.first().cloned() })
+        let (patient, agent) = (agent(CONNECT, PATIENCE), agent(CONNECT, SHORT));
+        Ok(Self { patient, agent, url, key: args.api_key.first().cloned() })
     }
 
     /// Its address.
@@ -83,11 +70,8 @@ impl Remote {
     /// # Errors
     /// [`RemoteError`].
     pub fn post(&self, path: &str, body: &str) -> Result<Value, RemoteError> {
-        let mut request =
-            self.patient.post(format!("{}{path}", self.url)).header("content-type", "application/json");
-        if let Some(key) = &self.key {
-            request = request.header("authorization", format!("Bearer {key}"));
-        }
+        let request = self.patient.post(format!("{}{path}", self.url));
+        let request = self.with_key(request).header("content-type", "application/json");
         let answer = request.send(body).map_err(|error| self.unreachable(error))?;
         self.json(path, answer)
     }
@@ -105,11 +89,15 @@ impl Remote {
     }
 
     fn ask(&self, path: &str) -> Result<Response<Body>, RemoteError> {
-        let mut request = self.agent.get(format!("{}{path}", self.url));
-        if let Some(key) = &self.key {
-            request = request.header("authorization", format!("Bearer {key}"));
-        }
+        let request = self.with_key(self.agent.get(format!("{}{path}", self.url)));
         request.call().map_err(|error| self.unreachable(error))
+    }
+
+    fn with_key<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
+        match &self.key {
+            Some(key) => request.header("authorization", format!("Bearer {key}")),
+            None => request,
+        }
     }
 
     fn json(&self, path: &str, answer: Response<Body>) -> Result<Value, RemoteError> {

@@ -1,13 +1,13 @@
 //! Requests to a hub. The token goes to the hub alone, and Ctrl-C ends every wait.
 
 use super::arriving::{Arriving, Interrupted, LOOK, NoAnswer, Part};
+use crate::http::{agent, has_server};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 use ureq::Agent;
 use ureq::http::header::{AUTHORIZATION, HeaderMap, HeaderValue, InvalidHeaderValue, LOCATION, RANGE};
 use ureq::http::uri::{PathAndQuery, Uri};
 use ureq::http::{Method, Request, StatusCode};
-use ureq::tls::{RootCerts, TlsConfig};
 
 /// Time until a connection must stand.
 pub const CONNECT: Duration = Duration::from_secs(30);
@@ -41,7 +41,7 @@ impl Http {
         interrupted: fn() -> bool,
     ) -> Result<Self, String> {
         let hub: Uri = endpoint.parse().map_err(|e| format!("{e}"))?;
-        if !matches!(hub.scheme_str(), Some("http" | "https")) || hub.authority().is_none() {
+        if !has_server(&hub) {
             return Err("it is no http:// or https:// URL".into());
         }
         let header = |token| {
@@ -51,17 +51,8 @@ impl Http {
         };
         let token = token.map(header).transpose();
         let token = token.map_err(|_: InvalidHeaderValue| "the token is not plain text")?;
-        // The system's certificates, as networks with a root of their own need them.
-        let tls = TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build();
-        let config = Agent::config_builder()
-            .http_status_as_error(false)
-            // By hand: each step decides about the token.
-            .max_redirects(0)
-            .timeout_connect(Some(CONNECT))
-            .timeout_per_read(Some(stall))
-            .user_agent(concat!("terrace/", env!("CARGO_PKG_VERSION")))
-            .tls_config(tls);
-        Ok(Self { agent: config.build().new_agent(), hub, token, interrupted })
+        // Redirections are followed by hand: each step decides about the token.
+        Ok(Self { agent: agent(CONNECT, stall), hub, token, interrupted })
     }
 
     /// Asks for headers alone. A redirection is an answer.
