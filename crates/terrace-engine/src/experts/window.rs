@@ -2,7 +2,7 @@
 
 use super::seen::ExpertsSeen;
 use crate::learn::collect::counted;
-use crate::learn::sides::{Sides, times};
+use crate::learn::sides::{Sides, record};
 use terrace_backend::{ExpertUsage, HotLayerReport, LayerUsage};
 use terrace_model::learn::{LayerShape, LearnFile, LearnLayer, Reported};
 use terrace_store::LayerStats;
@@ -70,8 +70,7 @@ impl Window {
         let lane = |all: &[HotLayerReport]| all.iter().find(|lane| lane.layer == number).map(Sides::of);
         let now = seen.hot.as_ref().and_then(|hot| lane(&hot.layers));
         let sides = now.map(|now| now.since(&lane(&self.lanes).unwrap_or_default()));
-        layer.times = times(layer.calls, stats.as_ref(), sides.as_ref());
-        layer.launches = sides.map(|sides| sides.launches()).unwrap_or_default();
+        record(layer, stats.as_ref(), sides.as_ref());
     }
 }
 

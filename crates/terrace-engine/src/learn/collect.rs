@@ -3,7 +3,7 @@
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::learn;
-use crate::learn::sides::{Sides, times};
+use crate::learn::sides::{Sides, record};
 use std::collections::BTreeMap;
 use terrace_backend::{ExpertUsage, LayerUsage};
 use terrace_model::learn::{ExpertUses, LearnFile, LearnLayer, Reported};
@@ -20,8 +20,7 @@ impl Engine {
             let number = layer.layer;
             let stats = stats.iter().find(|stats| stats.layer == Some(used.layer));
             let sides = hot.layers.iter().find(|lane| lane.layer == number).map(Sides::of);
-            layer.times = times(layer.calls, stats, sides.as_ref());
-            layer.launches = sides.map(|sides| sides.launches()).unwrap_or_default();
+            record(&mut layer, stats, sides.as_ref());
             layer
         };
         let layers = usage.layers().filter(|layer| layer.calls > 0).map(layer).collect();

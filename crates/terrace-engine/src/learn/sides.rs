@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 use terrace_backend::{HotLayerReport, LaneTally, LaneWork};
-use terrace_model::learn::Launches;
+use terrace_model::learn::{Launches, LearnLayer};
 use terrace_store::LayerStats;
 
 /// A layer with copies on a device.
@@ -42,9 +42,15 @@ impl Sides {
     }
 }
 
+/// Notes in a layer's counts what both sides did.
+pub(crate) fn record(layer: &mut LearnLayer, stats: Option<&LayerStats>, sides: Option<&Sides>) {
+    layer.times = times(layer.calls, stats, sides);
+    layer.launches = sides.map(Sides::launches).unwrap_or_default();
+}
+
 /// The times of a layer that was computed `calls` times, in microseconds per call. `stats` has what
 /// the CPU computed and waited for where weights stream, `sides` both sides where there are copies.
-pub(crate) fn times(calls: u64, stats: Option<&LayerStats>, sides: Option<&Sides>) -> BTreeMap<String, f64> {
+fn times(calls: u64, stats: Option<&LayerStats>, sides: Option<&Sides>) -> BTreeMap<String, f64> {
     let mut times = BTreeMap::new();
     let mut put = |name: &str, time: Duration| {
         let time = (time.as_secs_f64() / calls.max(1) as f64 * 1e8).round() / 100.0;
