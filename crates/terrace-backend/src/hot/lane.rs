@@ -48,6 +48,15 @@ impl Job {
         let took = self.copies.iter().map(Copied::took).sum();
         (took, self.copies.iter().map(|copied| copied.bytes).sum())
     }
+
+    /// Notes the times of a device's part: the job lasts from the first one's start to the last one's
+    /// end.
+    pub fn lasts_with(&mut self, part: &Self) {
+        self.took = self.took.max(part.took);
+        let both = self.computed.zip(part.computed);
+        let all = both.map(|((began, ended), part)| (began.min(part.0), ended.max(part.1)));
+        self.computed = all.or(self.computed).or(part.computed);
+    }
 }
 
 /// What was sent to a device.

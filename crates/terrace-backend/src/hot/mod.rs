@@ -24,6 +24,7 @@ mod node;
 mod parcels;
 mod part;
 mod partial;
+mod places;
 mod recipe;
 mod replay;
 mod report;

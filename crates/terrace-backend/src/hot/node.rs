@@ -4,6 +4,7 @@ use super::balance::Returned;
 use super::lane::{Job, bundle};
 use super::lanes::{Lanes, Sending};
 use super::parcels::Parcel;
+use super::places::Places;
 use super::work::Ended;
 use crate::block::MATRICES;
 use crate::error::BackendError;
@@ -15,8 +16,6 @@ use terrace_store::{Store, Use};
 
 /// Bytes of rows, input and output together, that a job holds in main memory at most.
 const JOB: usize = 128 << 20;
-/// Marks input rows that are not part of the job.
-const NOT_THERE: u32 = u32::MAX;
 
 /// The node that is being computed. Reused for its buffers.
 #[derive(Default)]
@@ -37,8 +36,7 @@ pub(super) struct Node {
     handed: usize,
     /// Output rows, in the order of the job's pairs.
     outputs: Vec<usize>,
-    /// For each row of the input, its place among the job's.
-    places: Vec<u32>,
+    places: Places,
     /// The layer of which the CPU is computing a part, its number of pairs, and when it began.
     measured: Option<(usize, usize, Instant)>,
 }
@@ -230,8 +228,7 @@ impl Lanes {
         let [width, per_token, tokens, _] = rows.input.ne().map(|n| n.unsigned_abs() as usize);
         let shared = per_token * tokens == 1;
         if *sweep {
-            places.clear();
-            places.resize(per_token * tokens, NOT_THERE);
+            places.clear(per_token * tokens);
         }
         let row = |row: usize| row_of(rows.input, row, width, per_token);
         let at = |all: &[[i32; 2]], pair: usize, side: usize| all[pair][side].unsigned_abs() as usize;
@@ -250,11 +247,7 @@ impl Lanes {
                 outputs.push(at(rows.outputs, pair, 0));
                 let from = at(rows.inputs, pair, 1);
                 if *sweep {
-                    if places[from] == NOT_THERE {
-                        places[from] = u32::try_from(job_rows.len() / width).expect("rows of a batch");
-                        job_rows.extend_from_slice(row(from));
-                    }
-                    inputs.push(places[from]);
+                    inputs.push(places.of(from, row(from), job_rows));
                 } else if !shared {
                     job_rows.extend_from_slice(row(from));
                 }

@@ -2,12 +2,10 @@
 
 use super::device::DeviceLane;
 use super::lane::{Job, Lane};
+use super::places::Places;
 use super::work::LaneWork;
 use std::time::Instant;
 use terrace_ggml::devices::experts::{ExpertDeviceError, LayerKey};
-
-/// Marks input rows that are not part of the device's job.
-const NOT_THERE: u32 = u32::MAX;
 
 /// A device with its part of the job.
 pub struct Part {
@@ -17,8 +15,8 @@ pub struct Part {
     pub running: bool,
     /// Its pairs: their places in the whole job.
     pub pairs: Vec<usize>,
-    /// For each row of a prompt's job, its place among those of the part.
-    places: Vec<u32>,
+    /// Of a prompt's job, whose rows are its input.
+    places: Places,
     /// When it began and ended its part of the last job.
     pub computed: Option<(Instant, Instant)>,
     pub work: LaneWork,
@@ -26,7 +24,7 @@ pub struct Part {
 
 impl Part {
     pub fn new(lane: DeviceLane) -> Self {
-        let (pairs, places) = (Vec::new(), Vec::new());
+        let (pairs, places) = (Vec::new(), Places::default());
         Self {
             lane,
             given_up: false,
@@ -53,8 +51,7 @@ impl Part {
         self.pairs.clear();
         self.computed = None;
         if !job.inputs.is_empty() {
-            self.places.clear();
-            self.places.resize(job.rows.len() / width.max(1), NOT_THERE);
+            self.places.clear(job.rows.len() / width.max(1));
         }
         let Job { rows, inputs, slots, experts, .. } = self.lane.job();
         rows.clear();
@@ -71,12 +68,8 @@ impl Part {
         part.experts.push(job.experts[pair]);
         match job.inputs.get(pair) {
             Some(&row) => {
-                let place = &mut self.places[row as usize];
-                if *place == NOT_THERE {
-                    *place = u32::try_from(part.rows.len() / width).expect("rows of a batch");
-                    part.rows.extend_from_slice(&job.rows[row as usize * width..][..width]);
-                }
-                part.inputs.push(*place);
+                let values = &job.rows[row as usize * width..][..width];
+                part.inputs.push(self.places.of(row as usize, values, &mut part.rows));
             }
             None if is_shared(job, width) => {}
             None => part.rows.extend_from_slice(&job.rows[pair * width..][..width]),
@@ -116,11 +109,9 @@ impl Part {
         for (&pair, row) in self.pairs.iter().zip(part.out.chunks_exact(width.max(1))) {
             job.out[pair * width..][..width].copy_from_slice(row);
         }
-        job.took = job.took.max(part.took);
+        job.lasts_with(part);
         self.computed = part.computed;
         if let Some((began, ended)) = part.computed {
-            let all = job.computed.unwrap_or((began, ended));
-            job.computed = Some((all.0.min(began), all.1.max(ended)));
             self.work.jobs += 1;
             self.work.pairs += self.pairs.len() as u64;
             self.work.computing += ended.saturating_duration_since(began);

@@ -218,10 +218,7 @@ impl Lane for SlicedLane {
         for (nth, device) in self.running.drain(..).enumerate() {
             match self.devices[device].finish() {
                 Ok(part) => {
-                    self.job.took = self.job.took.max(part.took);
-                    let both = self.job.computed.zip(part.computed);
-                    self.job.computed =
-                        both.map_or(part.computed, |((a, b), (c, d))| Some((a.min(c), b.max(d))));
+                    self.job.lasts_with(part);
                     if nth == 0 {
                         self.job.out.copy_from_slice(&part.out);
                     } else {
