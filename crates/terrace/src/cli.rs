@@ -11,6 +11,7 @@ use crate::commands::doctor::DoctorArgs;
 use crate::commands::experts::ExpertsCommand;
 use crate::commands::inspect::InspectArgs;
 use crate::commands::iobench::IobenchArgs;
+use crate::commands::llama::LlamaArgs;
 use crate::commands::machine::MachineArgs;
 use crate::commands::man::ManArgs;
 use crate::commands::optimize::OptimizeArgs;
@@ -49,6 +50,8 @@ pub enum Command {
     Run(RunArgs),
     /// Answer requests over HTTP, with the APIs of OpenAI, llama.cpp's server and Ollama
     Serve(ServeArgs),
+    /// Start another llama.cpp - llama-server, llama-cli, llama-bench - with Terrace as its plug-in
+    Llama(LlamaArgs),
     /// Show what a model file contains
     Inspect(InspectArgs),
     /// Show where a model's weights would live on a machine, and the expected speed

@@ -35,7 +35,7 @@ use clap::CommandFactory;
 use cli::{Cli, Command};
 use commands::experts::ExpertsCommand;
 use commands::{
-    bench, calibrate_skip, completions, doctor, experts, inspect, iobench, machine, man, optimize,
+    bench, calibrate_skip, completions, doctor, experts, inspect, iobench, llama, machine, man, optimize,
     perplexity, plan, quantize, run, serve, sweep, top, trace,
 };
 use config::ParseError;
@@ -83,6 +83,7 @@ fn run_command() -> ExitCode {
     let result = match &cli.command {
         Command::Run(args) => run::run(args, cli.verbose > 0),
         Command::Serve(args) => serve::serve(args, cli.verbose > 0),
+        Command::Llama(args) => llama::llama(args),
         Command::Inspect(args) => inspect::inspect(args),
         Command::Plan(args) => plan::plan(args),
         Command::Bench(args) => bench::bench(args),
@@ -127,6 +128,7 @@ fn uses_devices(command: &Command) -> bool {
         | Command::Experts(ExpertsCommand::Learn(_))
         | Command::Machine(_) => true,
         Command::Inspect(_)
+        | Command::Llama(_)
         | Command::Quantize(_)
         | Command::Iobench(_)
         | Command::Top(_)

@@ -7,6 +7,7 @@ pub mod doctor;
 pub mod experts;
 pub mod inspect;
 pub mod iobench;
+pub mod llama;
 pub mod machine;
 pub mod man;
 pub mod optimize;

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use terrace_server::nearest;
 
 /// The subcommands whose options the file can set.
-pub const CONFIGURABLE: [&str; 7] =
-    ["run", "serve", "bench", "optimize", "perplexity", "calibrate-skip", "plan"];
+pub const CONFIGURABLE: [&str; 8] =
+    ["run", "serve", "bench", "optimize", "perplexity", "calibrate-skip", "plan", "llama"];
 
 /// Reads the file and returns its path and text. A file named by the user must exist; the default
 /// one need not.

@@ -43,6 +43,10 @@ pub fn rewrite(cli: &Command, words: Vec<OsString>) -> Result<Vec<OsString>, Ref
                 command = sub;
             }
             out.push(word);
+            if command.get_name() == "llama" {
+                // Its options are Terrace's own; llama.cpp's are those of the program that it starts.
+                break;
+            }
             continue;
         }
         let (name, attached) = match text.split_once('=') {

@@ -20,6 +20,7 @@ mod http_storms;
 mod iobench;
 mod layer_skip;
 mod learn;
+mod llama;
 mod long_texts;
 mod machine_profile;
 mod optimize;

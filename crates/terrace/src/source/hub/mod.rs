@@ -155,6 +155,11 @@ impl Hub {
         shards.iter().all(|shard| shard.is_file()).then(|| shards[0].clone())
     }
 
+    /// Names of a repository's files that are in the cache.
+    pub fn cached_names(&self, model: &RemoteModel) -> Vec<String> {
+        self.cached_model(model).files()
+    }
+
     /// The one model of an earlier download, without asking the hub.
     fn cached_file(&self, model: &RemoteModel) -> Option<String> {
         match &choices(&self.cached_model(model).files())[..] {

@@ -1,0 +1,49 @@
+//! `terrace llama`: becomes another llama.cpp, which Terrace is a plug-in of.
+
+mod args;
+mod elf;
+mod host;
+mod model;
+mod plan;
+mod plugin;
+
+pub use args::LlamaArgs;
+
+use crate::error::CliError;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// ggml's variable for the one library that it is to load.
+const BACKEND_PATH: &str = "GGML_BACKEND_PATH";
+
+/// Becomes the program. Returns only with what was wrong.
+///
+/// # Errors
+/// There is no such program, plug-in or model, the program cannot load plug-ins, or the machine has
+/// too little room.
+pub fn llama(args: &LlamaArgs) -> Result<(), CliError> {
+    let host = host::find(&args.host)?;
+    let plugin = plugin::find(args.plugin.as_deref())?;
+    let other = std::env::var_os(BACKEND_PATH).filter(|path| !path.is_empty() && *path != plugin);
+    if let Some(other) = other {
+        return Err(CliError::Usage {
+            message: format!(
+                "{BACKEND_PATH} is {}, and ggml loads one library only from there",
+                other.display()
+            ),
+            hint: "unset it, or put that library into the program's own folder, where ggml finds it".into(),
+        });
+    }
+    let named = model::Named::of(&args.arguments, |name| std::env::var_os(name), host::bench(&host));
+    let planned = plan::plan(args, &host, named)?;
+    if !args.quiet {
+        eprint!("{}", planned.text);
+    }
+    let error = Command::new(&host)
+        .args(&args.arguments)
+        .args(planned.more)
+        .env(BACKEND_PATH, &plugin)
+        .envs(args.variables(planned.budget))
+        .exec();
+    Err(CliError::io(host.display().to_string())(error))
+}

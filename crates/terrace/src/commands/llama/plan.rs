@@ -1,0 +1,134 @@
+//! What the plug-in will do with the model in the arguments.
+
+use super::args::LlamaArgs;
+use super::host;
+use super::model::Named;
+use crate::advice;
+use crate::error::CliError;
+use crate::user_dirs::user_dirs;
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::path::Path;
+use terrace_engine::{KvChoice, measured_contexts};
+use terrace_model::{ByteSize, KvType, KvTypes, ModelFile};
+use terrace_plan::{Budget, MachineProfile, Plan, PlanError, Wishes};
+
+/// What was found.
+pub struct Planned {
+    /// For the user.
+    pub text: String,
+    /// The plug-in's budget.
+    pub budget: Budget,
+    /// More arguments for the program.
+    pub more: Vec<OsString>,
+}
+
+/// Plans as the plug-in does, and with the context that the program will have, which the plug-in
+/// cannot know.
+///
+/// # Errors
+/// The model cannot be read, or the machine has too little room for it.
+pub fn plan(args: &LlamaArgs, host: &Path, named: Named) -> Result<Planned, CliError> {
+    let unplanned = |why: &str| Planned {
+        text: format!("terrace: {why}: the plug-in plans when the program loads a model\n"),
+        budget: args.ram_budget,
+        more: Vec::new(),
+    };
+    let (path, model) = match (&named.file, &named.repo) {
+        (Some(path), _) => (path.clone(), terrace_ggml::gguf::read(path)?),
+        (None, None) => return Ok(unplanned("the arguments name no model that can be planned for")),
+        (None, Some(repo)) => {
+            match named.cached().and_then(|path| Some((terrace_ggml::gguf::read(&path).ok()?, path))) {
+                Some((model, path)) => (path, model),
+                None => {
+                    let repo = terrace_model::printable(repo);
+                    return Ok(unplanned(&format!(
+                        "it cannot be told which file of {repo} the program will load"
+                    )));
+                }
+            }
+        }
+    };
+    let machine = terrace_host::machine::machine_profile(&model, &user_dirs());
+    let made = |context| made(args, &named, &path, &model, &machine, context);
+    let (plan, more) = match (host::sizes_context(host), named.context) {
+        // llama.cpp takes the length that the model was trained with, and the memory for it.
+        (true, None) => {
+            let trained = model.arch_u64("context_length").and_then(|tokens| u32::try_from(tokens).ok());
+            let (own, usual) = (made(trained), made(None)?);
+            match own.ok().filter(|own| costs_nothing(own, &usual, machine.memory.available)) {
+                Some(own) => (own, Vec::new()),
+                None => {
+                    let tokens = usual.context.tokens.to_string();
+                    (usual, vec!["-c".into(), tokens.into()])
+                }
+            }
+        }
+        (_, context) => (made(context)?, Vec::new()),
+    };
+    let budget = match (args.ram_budget, plan.managed_tensors) {
+        (Budget::Auto, 1..) => Budget::Bytes(plan.budget),
+        (given, _) => given,
+    };
+    Ok(Planned { text: text(&plan, &more), budget, more })
+}
+
+/// Whether a plan with a longer context than the usual one fits, and streams no more.
+fn costs_nothing(own: &Plan, usual: &Plan, available: ByteSize) -> bool {
+    let weights = own.budget.min(own.model.bytes);
+    own.managed_bytes <= usual.managed_bytes && own.context.ram + weights <= available
+}
+
+fn made(
+    args: &LlamaArgs,
+    named: &Named,
+    path: &Path,
+    model: &ModelFile,
+    machine: &MachineProfile,
+    context: Option<u32>,
+) -> Result<Plan, PlanError> {
+    let [keys, values] = named.types.each_ref().map(|name| {
+        // Of the types that are not known here, none takes less than half of it.
+        name.as_deref().and_then(|name| name.parse().ok()).unwrap_or(KvType::F16)
+    });
+    let wishes = Wishes {
+        manage: args.stream,
+        ram_budget: args.ram_budget,
+        devices: Some(Vec::new()),
+        context,
+        ubatch: named.ubatch,
+        kv_type: KvChoice::Types(KvTypes { keys, values }),
+        ..Wishes::default()
+    };
+    let measured = measured_contexts(path, model, &wishes, machine.memory.available);
+    terrace_plan::plan(model, machine, &Wishes { measured, ..wishes })
+}
+
+/// The first lines of the plan, and its warnings.
+fn text(plan: &Plan, more: &[OsString]) -> String {
+    let tables = plan.tables().to_string();
+    let mut text = String::new();
+    if plan.managed_tensors == 0 {
+        let size = plan.model.bytes;
+        let _ = writeln!(text, "terrace: nothing is streamed: all weights, {size}, are the program's");
+    } else {
+        let _ = writeln!(text, "{}", tables.split("\n\n").next().unwrap_or_default());
+        let Plan { managed_bytes, managed_tensors, slots, budget, .. } = plan;
+        let _ = writeln!(
+            text,
+            "streamed         {managed_bytes} of {managed_tensors} tensors, through {slots} of RAM (budget {budget})"
+        );
+    }
+    for warning in &plan.warnings {
+        let _ = writeln!(text, "warning: {}", advice::warning(warning));
+    }
+    if let [_, tokens] = more {
+        let room: ByteSize = plan.context.ram;
+        let _ = writeln!(
+            text,
+            "terrace: the context gets {} tokens ({room}): the model's own length takes memory that weights need; -c sets another",
+            tokens.display()
+        );
+    }
+    text
+}
