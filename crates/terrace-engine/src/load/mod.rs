@@ -275,7 +275,7 @@ impl Parts {
         let Some(weights) = &self.weights else { return Ok(()) };
         weights.store().reset_stats();
         weights.reset_foretold();
-        self.usage = counts(&self.file, weights);
+        self.usage = counts(&self.file, weights).filter(|_| !options.testing.uncounted);
         weights.observer().usage.clone_from(&self.usage);
         let traced = options.record.trace.is_some();
         let first = match &self.usage {

@@ -11,6 +11,8 @@ pub struct TestingOptions {
     pub faults: Option<String>,
     /// What stock llama.cpp puts on devices.
     pub stock: StockSplit,
+    /// Whether uses of experts are not counted, to measure what counting costs.
+    pub uncounted: bool,
 }
 
 /// What stock llama.cpp puts on the machine's devices, as its own options say it.

@@ -28,13 +28,24 @@ pub struct TestingArgs {
     /// Faults to inject into reads
     #[arg(long, hide = true, value_name = "PLAN")]
     pub inject_fault: Option<String>,
+    /// Do not count uses of experts, to measure what that costs
+    #[arg(long, hide = true)]
+    pub uncounted: bool,
 }
 
 impl TestingArgs {
     /// Converts these to the engine's options and the backend that runs the model. Only llama.cpp
     /// itself repacks, so `repack` selects stock llama.cpp.
     pub fn options(&self, repack: bool) -> (TestingOptions, Mode) {
-        let Self { stock, stock_repack, stock_layers, stock_cpu_moe, simulated_memory, inject_fault } = self;
+        let Self {
+            stock,
+            stock_repack,
+            stock_layers,
+            stock_cpu_moe,
+            simulated_memory,
+            inject_fault,
+            uncounted,
+        } = self;
         let mode = match (stock, repack) {
             (true, _) => Mode::Stock { repack: *stock_repack == OnOff::On },
             (false, true) => Mode::Stock { repack: true },
@@ -44,6 +55,7 @@ impl TestingArgs {
             simulated_memory: simulated_memory.clone(),
             faults: inject_fault.clone(),
             stock: StockSplit { layers: *stock_layers, cpu_moe: *stock_cpu_moe },
+            uncounted: *uncounted,
         };
         (testing, mode)
     }

@@ -49,6 +49,7 @@ pub enum Means {
 }
 
 use super::lanes::LaneOption;
+use super::truth::truth;
 use Means::{
     Always, Hub, HubFile, Lane, Model, Option as Opt, OptionUnless, Parsed, Refused, Renamed, Switch,
 };
@@ -296,13 +297,14 @@ pub fn renamed_variables() -> impl Iterator<Item = (String, &'static str)> {
 }
 
 fn flash_attention(value: &str) -> Result<Vec<String>, Refusal> {
-    match value {
-        "on" | "auto" | "1" | "true" | "enabled" | "-1" => Ok(Vec::new()),
-        "off" | "0" | "false" | "disabled" => Err(Refusal {
+    match truth(value) {
+        Some(true) => Ok(Vec::new()),
+        None if matches!(value, "auto" | "-1") => Ok(Vec::new()),
+        Some(false) => Err(Refusal {
             why: "attention is always fused, and the memory estimates rely on that",
             hint: "leave it out",
         }),
-        _ => Err(Refusal { why: "must be on, off or auto", hint: "leave it out: it is always on" }),
+        None => Err(Refusal { why: "must be on, off or auto", hint: "leave it out: it is always on" }),
     }
 }
 

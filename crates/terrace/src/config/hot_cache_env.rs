@@ -2,7 +2,9 @@
 //! that program's options, and yields to the command line.
 
 use super::aliases::Refusal;
+use super::hot_cache_switches::report;
 use super::rewrite::Refused;
+use super::truth::truth;
 use clap::Command;
 use std::ffi::{OsStr, OsString};
 
@@ -23,10 +25,22 @@ enum Kind {
     Switch,
     /// What is reported, also as yes or no.
     Reported,
+    /// Whether lanes compute at the same time.
+    Parallel,
+    /// As the value of an option that is refused, whatever else the command line says.
+    Refused,
+}
+
+const fn variable(name: &'static str, flag: &'static str, ours: &'static str, kind: Kind) -> Variable {
+    Variable { name, flag, ours, kind }
 }
 
 const fn value(name: &'static str, flag: &'static str, ours: &'static str) -> Variable {
-    Variable { name, flag, ours, kind: Kind::Value }
+    variable(name, flag, ours, Kind::Value)
+}
+
+const fn refused(name: &'static str, flag: &'static str, ours: &'static str) -> Variable {
+    variable(name, flag, ours, Kind::Refused)
 }
 
 const VARIABLES: &[Variable] = &[
@@ -50,7 +64,7 @@ const VARIABLES: &[Variable] = &[
         "--moe-hot-cache-third-auto-reserve-mib",
         "vram-reserve",
     ),
-    value("LLAMA_ARG_MOE_HOT_CACHE_DEVICE_STRATEGY", "--moe-hot-cache-device-strategy", "hot-cache"),
+    value("LLAMA_ARG_MOE_HOT_CACHE_DEVICE_STRATEGY", "--moe-hot-cache-device-strategy", "hot-split"),
     value("LLAMA_ARG_MOE_HOT_CACHE_UPDATE_RATE", "--moe-hot-cache-update-rate", "hot-update"),
     value("LLAMA_ARG_MOE_HOT_CACHE_LAYER_CURVE", "--moe-hot-cache-layer-curve", "hot-layer-curve"),
     value("LLAMA_MOE_HOT_CACHE_LAYER_CURVE", "--moe-hot-cache-layer-curve", "hot-layer-curve"),
@@ -58,50 +72,104 @@ const VARIABLES: &[Variable] = &[
     value("LLAMA_ARG_MOE_HOT_CACHE_WEIGHTING", "--moe-hot-cache-weighting", "hot-weighting"),
     value("LLAMA_MOE_HOT_CACHE_WEIGHTING", "--moe-hot-cache-weighting", "hot-weighting"),
     value("LLAMA_MOE_HOT_CACHE_QWEN_WEIGHTING", "--moe-hot-cache-qwen-weighting", "hot-weighting"),
-    value("LLAMA_ARG_MOE_HOT_CACHE_PP_REDUCE_MERGE", "--moe-hot-cache-pp-reduce-merge", "hot-cache"),
-    Variable { name: "LLAMA_ARG_AUTO_LEARN", flag: "--auto-learn", ours: "auto-learn", kind: Kind::Switch },
-    Variable { name: "LLAMA_MOE_LAYER_PERF", flag: "--learn-mode", ours: "learn-mode", kind: Kind::Reported },
+    refused("LLAMA_ARG_MOE_HOT_CACHE_PP_REDUCE_MERGE", "--moe-hot-cache-pp-reduce-merge", "hot-cache"),
+    refused(
+        "LLAMA_ARG_MOE_HOT_CACHE_PP_DENSE_MIN_TOKENS",
+        "--moe-hot-cache-pp-dense-min-tokens",
+        "hot-cache",
+    ),
+    refused(
+        "LLAMA_ARG_MOE_HOT_CACHE_PP_MIN_HOT_EXPERT_RATIO",
+        "--moe-hot-cache-pp-min-hot-expert-ratio",
+        "hot-cache",
+    ),
+    variable("LLAMA_ARG_AUTO_LEARN", "--auto-learn", "auto-learn", Kind::Switch),
+    variable("LLAMA_ARG_LOG_TG_PROGRESS", "--log-tg-progress", "stream", Kind::Switch),
+    variable("LLAMA_MOE_LAYER_PERF", "--learn-mode", "learn-mode", Kind::Reported),
+    variable("LLAMA_MOE_HOT_CACHE_PARALLEL", "--hot-lanes", "hot-lanes", Kind::Parallel),
 ];
+
+/// A command line with what the environment says.
+#[derive(Debug, Default)]
+pub struct Said {
+    /// The words.
+    pub words: Vec<OsString>,
+    /// The options that stand for variables, with the variables' names.
+    variables: Vec<(&'static str, &'static str)>,
+    /// What variables say that cannot be had.
+    pub warnings: Vec<String>,
+}
+
+impl Said {
+    /// Has a refusal name the variable, if it was one that said what is refused.
+    pub fn name(&self, refused: Refused) -> Refused {
+        let name = self.variables.iter().find(|(flag, _)| *flag == refused.spelling);
+        match name {
+            Some((_, name)) => {
+                let refusal = Refusal { hint: "unset the variable", ..refused.refusal };
+                Refused { spelling: (*name).to_owned(), refusal }
+            }
+            None => refused,
+        }
+    }
+}
 
 /// Adds what the environment says to the words of a command line, after its command. Options that
 /// the words have, in either spelling, stay as they are, and commands without the option ignore it.
 ///
 /// # Errors
-/// A value that is neither yes nor no.
+/// A value that is none of those the variable can have.
 pub fn with_environment(
     cli: &Command,
-    mut words: Vec<OsString>,
-    get: impl Fn(&str) -> Option<OsString>,
-) -> Result<Vec<OsString>, Refused> {
+    words: Vec<OsString>,
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<Said, Refused> {
+    let mut said = Said { words, ..Said::default() };
     let (mut command, mut after) = (cli, None);
-    for (index, word) in words.iter().enumerate().skip(1) {
+    for (index, word) in said.words.iter().enumerate().skip(1) {
         match word.to_str().and_then(|word| command.find_subcommand(word)) {
             Some(sub) => (command, after) = (sub, Some(index + 1)),
             None if after.is_some() => break,
             None => {}
         }
     }
-    let Some(after) = after else { return Ok(words) };
-    let mut said: Vec<&Variable> = Vec::new();
+    let Some(after) = after else { return Ok(said) };
+    let has = |ours: &str| command.get_arguments().any(|arg| arg.get_long() == Some(ours));
+    let mut set: Vec<(String, OsString)> = environment
+        .into_iter()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
+        .filter(|(name, value)| name.starts_with("LLAMA_") && !value.is_empty())
+        .collect();
+    // Warnings are in an order that does not depend on the shell.
+    set.sort();
+    let mut honoured: Vec<&Variable> = Vec::new();
     let mut more = Vec::new();
-    for variable in VARIABLES {
-        let has = command.get_arguments().any(|arg| arg.get_long() == Some(variable.ours));
-        let Some(value) = get(variable.name).filter(|value| has && !value.is_empty()) else { continue };
-        let given = |flag: &str| words.iter().skip(after).any(|word| is(word, flag));
-        let again = said.iter().any(|other| other.flag == variable.flag || same(other, variable));
-        if again || given(variable.flag) || given(&format!("--{}", variable.ours)) {
+    for variable in VARIABLES.iter().filter(|variable| has(variable.ours)) {
+        let Some((_, value)) = set.iter().find(|(name, _)| name == variable.name) else { continue };
+        let given = |flag: &str| said.words.iter().skip(after).any(|word| is(word, flag));
+        let again = honoured.iter().any(|other| other.flag == variable.flag || same(other, variable));
+        let ours = variable.kind != Kind::Refused && given(&format!("--{}", variable.ours));
+        if again || given(variable.flag) || ours {
             continue;
         }
-        said.push(variable);
-        more.extend(words_of(variable, value)?);
+        honoured.push(variable);
+        match words_of(variable, value)? {
+            Meaning::Words(words) => more.extend(words),
+            Meaning::Nothing(why) => said.warnings.push(format!("{} has no effect: {why}", variable.name)),
+        }
     }
-    words.splice(after..after, more);
-    Ok(words)
+    if has("hot-cache") {
+        let others = set.iter().filter(|(name, _)| VARIABLES.iter().all(|known| known.name != name));
+        said.warnings.extend(others.filter_map(|(name, value)| report(name, &value.to_string_lossy())));
+    }
+    said.variables = honoured.iter().map(|variable| (variable.flag, variable.name)).collect();
+    said.words.splice(after..after, more);
+    Ok(said)
 }
 
 /// Whether two variables have one meaning: options of one name that are no parts of lanes.
 fn same(a: &Variable, b: &Variable) -> bool {
-    a.ours == b.ours && !matches!(a.ours, "hot-cache" | "vram-reserve")
+    a.ours == b.ours && !matches!(a.ours, "hot-cache" | "vram-reserve" | "stream")
 }
 
 /// Whether a word is this option, with or without a value attached.
@@ -110,26 +178,38 @@ fn is(word: &OsStr, flag: &str) -> bool {
     word.strip_prefix(flag).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
 }
 
-fn words_of(variable: &Variable, value: OsString) -> Result<Vec<OsString>, Refused> {
+/// What a variable's value means.
+enum Meaning {
+    /// These words.
+    Words(Vec<OsString>),
+    /// Nothing, for this reason.
+    Nothing(&'static str),
+}
+
+fn words_of(variable: &Variable, value: &OsStr) -> Result<Meaning, Refused> {
     let text = value.to_string_lossy().to_lowercase();
-    let truth = match text.as_str() {
-        "1" | "on" | "true" | "enabled" | "yes" => Some(true),
-        "0" | "off" | "false" | "disabled" | "no" => Some(false),
-        _ => None,
-    };
-    let refused = || Refused {
+    let truth = truth(&text);
+    let refused = |why| Refused {
         spelling: variable.name.to_owned(),
-        refusal: Refusal { why: "must be on or off", hint: "unset the variable" },
+        refusal: Refusal { why, hint: "unset the variable" },
     };
-    Ok(match variable.kind {
-        Kind::Switch if truth.ok_or_else(refused)? => vec![variable.flag.into()],
+    Ok(Meaning::Words(match variable.kind {
+        Kind::Switch if truth.ok_or_else(|| refused("must be on or off"))? => vec![variable.flag.into()],
         Kind::Switch => Vec::new(),
         Kind::Reported => {
-            let mode = truth.map_or(value, |truth| if truth { "full" } else { "off" }.into());
-            vec![joined(variable.flag, &mode)]
+            let mode = truth.map_or(value, |truth| if truth { "full" } else { "off" }.as_ref());
+            vec![joined(variable.flag, mode)]
         }
-        Kind::Value => vec![joined(variable.flag, &value)],
-    })
+        Kind::Parallel => match (text.as_str(), truth) {
+            ("2" | "force", _) => vec![joined(variable.flag, "always".as_ref())],
+            ("auto", _) | (_, Some(true)) => Vec::new(),
+            (_, Some(false)) => {
+                return Ok(Meaning::Nothing("a device and the CPU always compute at the same time"));
+            }
+            (_, None) => return Err(refused("must be auto, off or force")),
+        },
+        Kind::Value | Kind::Refused => vec![joined(variable.flag, value)],
+    }))
 }
 
 fn joined(flag: &str, value: &OsStr) -> OsString {
@@ -145,10 +225,14 @@ mod tests {
     use clap::CommandFactory;
 
     fn with(words: &[&str], variables: &[(&str, &str)]) -> Result<Vec<String>, Refused> {
+        let said = said(words, variables)?;
+        Ok(said.words.into_iter().skip(1).map(|word| word.into_string().unwrap()).collect())
+    }
+
+    fn said(words: &[&str], variables: &[(&str, &str)]) -> Result<Said, Refused> {
         let words = ["terrace"].iter().chain(words).map(OsString::from).collect();
-        let get = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, of)| of.into());
-        let words = with_environment(&Cli::command(), words, get)?;
-        Ok(words.into_iter().skip(1).map(|word| word.into_string().unwrap()).collect())
+        let environment = variables.iter().map(|(name, value)| (OsString::from(name), value.into()));
+        with_environment(&Cli::command(), words, environment)
     }
 
     #[test]
@@ -182,6 +266,41 @@ mod tests {
         // One of several names for the same.
         let both = [("LLAMA_ARG_MOE_HOT_CACHE_WEIGHTING", "time"), ("LLAMA_MOE_HOT_CACHE_WEIGHTING", "flat")];
         assert_eq!(with(&["serve"], &both).unwrap(), ["serve", "--moe-hot-cache-weighting=time"]);
+    }
+
+    #[test]
+    fn each_variable_does_something_or_is_reported() {
+        let lanes = |value| said(&["serve"], &[("LLAMA_MOE_HOT_CACHE_PARALLEL", value)]);
+        let words = |value| with(&["serve"], &[("LLAMA_MOE_HOT_CACHE_PARALLEL", value)]).unwrap();
+        assert_eq!((words("force"), words("2")), (words("FORCE"), words("force")));
+        assert_eq!(words("force"), ["serve", "--hot-lanes=always"]);
+        assert_eq!((words("auto"), words("1")), (vec!["serve".to_owned()], vec!["serve".to_owned()]));
+        assert!(lanes("auto").unwrap().warnings.is_empty());
+        assert!(lanes("off").unwrap().warnings[0].contains("at the same time"));
+        assert_eq!(lanes("both").unwrap_err().refusal.why, "must be auto, off or force");
+        // Other switches, and those of other commands.
+        let set = [("LLAMA_MOE_HOT_CACHE_PP_DENSE", "1"), ("LLAMA_MOE_HOT_CACHE_COLD_PREFIX_SUM", "1")];
+        let warnings = said(&["run"], &set).unwrap().warnings;
+        assert!(warnings.len() == 2 && warnings[0].starts_with("LLAMA_MOE_HOT_CACHE_COLD"), "{warnings:?}");
+        assert!(said(&["inspect", "x"], &set).unwrap().warnings.is_empty());
+        // The command line decides how devices share copies, and not whether they have any.
+        let set = [("LLAMA_ARG_MOE_HOT_CACHE_DEVICE_STRATEGY", "warm")];
+        let words = with(&["run", "--hot-cache", "1GiB"], &set).unwrap();
+        assert_eq!(words[1], "--moe-hot-cache-device-strategy=warm");
+        assert_eq!(with(&["run", "--hot-split", "off"], &set).unwrap().len(), 3);
+    }
+
+    #[test]
+    fn refusals_name_the_variable() {
+        for (name, value) in [
+            ("LLAMA_ARG_MOE_HOT_CACHE_PP_DENSE_MIN_TOKENS", "64"),
+            ("LLAMA_ARG_MOE_HOT_CACHE_UPDATE_RATE", "0.1"),
+            ("LLAMA_ARG_LOG_TG_PROGRESS", "1"),
+        ] {
+            let said = said(&["serve", "--hot-cache", "1GiB"], &[(name, value)]).unwrap();
+            let refused = super::super::rewrite::rewrite(&Cli::command(), said.words.clone()).unwrap_err();
+            assert_eq!(said.name(refused).spelling, name);
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::file::{CONFIGURABLE, check, read_file, values_of};
 use super::hot_cache_env::with_environment;
 use super::names::unknown_variables;
 use super::preset::{self, Place};
-use super::rewrite::rewrite;
+use super::rewrite::{Refused, rewrite};
 use crate::args::{Applied, PresetUse, Words};
 use crate::cli::Cli;
 use crate::error::CliError;
@@ -23,13 +23,15 @@ use std::ffi::OsString;
 /// file.
 pub fn parse(args: Vec<OsString>) -> Result<(Cli, Vec<String>), ParseError> {
     let written = args.clone();
-    let args = with_environment(&Cli::command(), args, |name| std::env::var_os(name));
-    let args = args.and_then(|args| rewrite(&Cli::command(), args)).map_err(|refused| CliError::Usage {
+    let refused = |refused: Refused| CliError::Usage {
         message: format!("{}: {}", refused.spelling, refused.refusal.why),
         hint: refused.refusal.hint.into(),
-    })?;
+    };
+    let said = with_environment(&Cli::command(), args, std::env::vars_os()).map_err(refused)?;
+    let args = rewrite(&Cli::command(), said.words.clone()).map_err(|error| refused(said.name(error)))?;
     let first = Cli::try_parse_from_layers(command(), &args)?;
-    let mut warnings = unknown_variables(std::env::vars_os().map(|(name, _)| name));
+    let mut warnings = said.warnings;
+    warnings.extend(unknown_variables(std::env::vars_os().map(|(name, _)| name)));
     let (mut cli, mut values) = (first, BTreeMap::new());
     if let Some((path, text)) = read_file(cli.config.as_deref())? {
         let (from_file, unknown) = values_of(&path, &text)?;

@@ -9,10 +9,12 @@ mod file;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod hot_cache_env;
+mod hot_cache_switches;
 mod lanes;
 mod layers;
 mod names;
 pub mod preset;
 mod rewrite;
+mod truth;
 
 pub use layers::{ParseError, parse};

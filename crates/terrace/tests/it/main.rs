@@ -13,6 +13,7 @@ mod commands;
 mod common;
 mod crash;
 mod experts_report;
+mod hot_cache_script;
 mod hot_experts;
 mod http_clients;
 mod http_facts;

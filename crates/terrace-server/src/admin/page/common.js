@@ -37,6 +37,12 @@ const size = (bytes) =>
   bytes >= 2 ** 30 ? (bytes / 2 ** 30).toFixed(2) + " GiB" : (bytes / 2 ** 20).toFixed(1) + " MiB";
 const percent = (part, all) => (all > 0 ? (100 * part / all).toFixed(1) + " %" : "–");
 
+// The theme's colours by name; read again when the theme changes.
+const dark = matchMedia("(prefers-color-scheme: dark)");
+let colours = {};
+const colour = (name) => colours[name] ||= getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+dark.addEventListener("change", () => { colours = {}; });
+
 function element(name, text, className) {
   const made = document.createElement(name);
   if (text !== undefined) made.textContent = text;

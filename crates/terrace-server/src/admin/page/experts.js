@@ -35,14 +35,23 @@ function take(event) {
   });
   each(event.places, (index, place) => { places[index] = place; });
   if (last && !first) {
-    const since = (name) => event[name] - last[name];
-    const pairs = since("pairs"), weights = event.hits === undefined ? 0 : since("hits") + since("misses") + since("joined");
-    addPoint(time, pairs > 0 && slots() ? since("pairs_on_devices") / pairs : null, weights > 0 ? since("hits") / weights : null);
+    const since = (name) => (event[name] || 0) - (last[name] || 0);
+    addPoint(time, slots() ? [since("pairs_on_devices"), since("pairs")] : [0, 0],
+      [since("hits"), since("hits") + since("misses") + since("joined")]);
   }
+  layerPairs = event.layer_pairs;
   showGauges(event, time);
   if (at("mode") !== document.activeElement) at("mode").value = event.mode;
   last = { ...event, time };
-  requestAnimationFrame(() => { drawGrid(); drawChart(); describe(); });
+  redraw();
+}
+
+// Draws once before the next frame, however much has changed until then.
+let drawing = false;
+function redraw() {
+  if (drawing) return;
+  drawing = true;
+  requestAnimationFrame(() => { drawing = false; drawGrid(); drawChart(); describe(); });
 }
 
 const slots = () => layers.reduce((sum, layer) => sum + (layer.slots || 0), 0);
@@ -60,16 +69,18 @@ function gauge(name, value, note, part, all) {
   return made;
 }
 
-let shown = 0, reading = 0;
+let shown = 0, reading = 0, speed = 0;
 function showGauges(event, time) {
   if (last && time > last.time) {
-    const now = ((event.read_bytes || 0) - (last.read_bytes || 0)) / (time - last.time);
-    reading += (now - reading) * 0.3;
+    const now = (name) => ((event[name] || 0) - (last[name] || 0)) / (time - last.time);
+    reading += (now("read_bytes") - reading) * 0.3;
+    speed += (now("generated_tokens") - speed) * 0.3;
   }
   if (time - shown < 0.5) return;
   shown = time;
   const count = (bit) => places.reduce((sum, place) => sum + (place & bit ? 1 : 0), 0);
   const made = [], room = slots(), onDevices = count(DEVICE);
+  made.push(gauge("generated", (speed < 0.05 ? 0 : speed.toFixed(1)) + " tokens/s", event.generated_tokens.toLocaleString() + " in all"));
   if (room) {
     const lost = layers.filter((layer) => layer.problem).length;
     made.push(gauge("copies on devices", `${onDevices} of ${room}`, size(event.device_bytes) + (lost ? `; ${lost} layers lost` : ""), onDevices, room));

@@ -2,7 +2,9 @@
 // The grid: a row for each layer, a cell for each expert, one pixel each, enlarged.
 const RAM = 1, DEVICE = 2, READING = 4;
 const HALF_LIFE = 4;
-let layers = [], uses = [], places = [], heat = new Float32Array(0);
+// Beside the cells, in CSS pixels: the layers' numbers, and the shares that devices compute.
+const BEFORE = 30, BEHIND = 44;
+let layers = [], uses = [], places = [], heat = new Float32Array(0), layerPairs = [];
 let columns = 0, rowOf = [], startOf = [], chosen = -1, cooled = 0;
 const small = document.createElement("canvas");
 
@@ -39,70 +41,101 @@ function cool(time) {
   cooled = time;
 }
 
-const rgb = (name) => {
-  const text = getComputedStyle(document.documentElement).getPropertyValue(name).trim().slice(1);
-  const full = text.length === 3 ? [...text].map((c) => c + c).join("") : text;
-  return [0, 2, 4].map((at) => parseInt(full.slice(at, at + 2), 16));
-};
-
+// Colours of the theme as pixels: by place, from unused to the most used of the layer.
+let pixels = null;
 function palette() {
+  if (pixels) return pixels;
+  const rgb = (name) => {
+    const text = colour(name).slice(1), full = text.length === 3 ? [...text].map((c) => c + c).join("") : text;
+    return [0, 2, 4].map((at) => parseInt(full.slice(at, at + 2), 16));
+  };
+  const pixel = ([r, g, b]) => (255 << 24 | b << 16 | g << 8 | r) >>> 0;
   const ground = rgb("--panel");
-  return ["--disk", "--ram", "--device", "--reading"].map((name) => {
+  pixels = Uint32Array.from(["--disk", "--ram", "--device", "--reading"].flatMap((name) => {
     const full = rgb(name);
     return Array.from({ length: 64 }, (_, level) => {
       const share = 0.16 + 0.84 * level / 63;
-      return full.map((value, i) => Math.round(ground[i] + (value - ground[i]) * share));
+      return pixel(full.map((value, i) => Math.round(ground[i] + (value - ground[i]) * share)));
     });
-  });
+  }));
+  return pixels;
+}
+dark.addEventListener("change", () => { pixels = null; redraw(); });
+
+// Draws a pixel for each expert; cells that no expert has stay clear.
+let image = null;
+function drawCells() {
+  const rows = layers.length, all = palette(), draw = small.getContext("2d");
+  if (small.width !== columns || small.height !== rows || !image) {
+    Object.assign(small, { width: columns, height: rows });
+    image = draw.createImageData(columns, rows);
+  }
+  const out = new Uint32Array(image.data.buffer);
+  out.fill(0);
+  for (let row = 0; row < rows; row++) {
+    const start = startOf[row], experts = layers[row].experts;
+    let most = 1;
+    for (let i = start; i < start + experts; i++) if (heat[i] > most) most = heat[i];
+    const scale = 64 / Math.log1p(most);
+    for (let column = 0, i = start; column < experts; column++, i++) {
+      const place = places[i], kind = place & DEVICE ? 2 : place & RAM ? 1 : place & READING ? 3 : 0;
+      out[row * columns + column] = all[64 * kind + Math.min(63, Math.floor(scale * Math.log1p(heat[i])))];
+    }
+  }
+  draw.putImageData(image, 0, 0);
 }
 
 function drawGrid() {
   const canvas = at("grid"), rows = layers.length;
   if (!rows) return;
-  const colours = palette(), none = rgb("--panel");
-  small.width = columns; small.height = rows;
-  const draw = small.getContext("2d"), image = draw.createImageData(columns, rows);
-  for (let row = 0; row < rows; row++) {
-    const start = startOf[row], experts = layers[row].experts;
-    let most = 1;
-    for (let i = start; i < start + experts; i++) most = Math.max(most, heat[i]);
-    const top = Math.log1p(most);
-    for (let column = 0; column < columns; column++) {
-      let colour = none;
-      if (column < experts) {
-        const index = start + column, place = places[index];
-        const kind = place & DEVICE ? 2 : place & RAM ? 1 : place & READING ? 3 : 0;
-        colour = colours[kind][Math.min(63, Math.floor(64 * Math.log1p(heat[index]) / top))];
-      }
-      image.data.set([...colour, 255], 4 * (row * columns + column));
-    }
-  }
-  draw.putImageData(image, 0, 0);
-  const scale = devicePixelRatio, width = at("frame").clientWidth;
-  const height = rows * Math.max(5, Math.min(18, Math.round(340 / rows)));
+  drawCells();
+  const scale = devicePixelRatio, width = at("frame").clientWidth, room = slots();
+  at("beside").textContent = room ? "; beside it the share that its device computes" : "";
+  const high = Math.max(5, Math.min(18, Math.round(340 / rows))), height = rows * high;
   canvas.style.height = height + "px";
   const [w, h] = [Math.round(width * scale), Math.round(height * scale)];
   if (canvas.width !== w || canvas.height !== h) Object.assign(canvas, { width: w, height: h });
-  const to = canvas.getContext("2d");
-  to.imageSmoothingEnabled = false;
-  to.drawImage(small, 0, 0, w, h);
-  const gap = Math.round(scale);
+  const draw = canvas.getContext("2d"), [left, right] = sides(w, scale), each = (right - left) / columns;
+  draw.clearRect(0, 0, w, h);
+  draw.imageSmoothingEnabled = false;
+  draw.drawImage(small, left, 0, right - left, h);
   // Lines between cells, where there is room for them.
-  to.fillStyle = getComputedStyle(document.documentElement).getPropertyValue("--panel");
-  if (w / columns >= 5 * scale) for (let c = 1; c < columns; c++) to.fillRect(Math.round(c * w / columns), 0, gap, h);
-  if (h / rows >= 4 * scale) for (let r = 1; r < rows; r++) to.fillRect(0, Math.round(r * h / rows), w, gap);
+  const gap = Math.round(scale);
+  draw.fillStyle = colour("--panel");
+  if (each >= 5 * scale) for (let c = 1; c < columns; c++) draw.fillRect(Math.round(left + c * each), 0, gap, h);
+  if (high >= 6) for (let r = 1; r < rows; r++) draw.fillRect(left, Math.round(r * h / rows), right - left, gap);
+  // Numbers as far apart as their height needs.
+  draw.font = `${10 * scale}px system-ui, sans-serif`;
+  draw.textAlign = "right";
+  draw.textBaseline = "middle";
+  const skip = [1, 2, 5, 10, 20, 50, 100, 200].find((rows) => rows * high >= 12) || 500;
+  layers.forEach((layer, row) => {
+    const middle = Math.max((row + 0.5) * h / rows, 6 * scale);
+    draw.fillStyle = colour("--quiet");
+    if (row % skip === 0) draw.fillText(layer.layer, left - 6 * scale, middle);
+    if (!layer.slots) return;
+    const [pairs, hot] = [layerPairs[2 * row] || 0, layerPairs[2 * row + 1] || 0];
+    const [from, long] = [right + 6 * scale, w - right - 6 * scale], top = Math.round(row * h / rows) + gap;
+    const thick = Math.max(scale, Math.floor(h / rows) - 2 * gap);
+    draw.fillStyle = colour("--line");
+    draw.fillRect(from, top, long, thick);
+    draw.fillStyle = colour(layer.problem ? "--error" : "--device");
+    draw.fillRect(from, top, layer.problem ? long : long * hot / Math.max(1, pairs), thick);
+  });
   if (chosen >= 0) {
     const row = rowOf[chosen], column = chosen - startOf[row];
-    to.strokeStyle = getComputedStyle(document.documentElement).getPropertyValue("--text");
-    to.lineWidth = 2 * scale;
-    to.strokeRect(column * w / columns, row * h / rows, Math.max(w / columns, 2 * scale), h / rows);
+    draw.strokeStyle = colour("--text");
+    draw.lineWidth = 2 * scale;
+    draw.strokeRect(left + column * each, row * h / rows, Math.max(each, 2 * scale), h / rows);
   }
 }
 
+// Where cells begin and end.
+const sides = (width, scale) => [BEFORE * scale, width - (slots() ? BEHIND * scale : 0)];
+
 function choose(index) {
   chosen = index;
-  describe();
-  drawGrid();
+  redraw();
 }
 
 // Says where the chosen expert is, and how much it is used.
@@ -117,14 +150,17 @@ function describe() {
   let all = 0;
   for (let i = startOf[row]; i < startOf[row] + layer.experts; i++) all += uses[i];
   const text = `layer ${layer.layer}, expert ${chosen - startOf[row]}: ${where.join(", ")}; ` +
-    `${uses[chosen].toLocaleString()} uses, ${percent(uses[chosen], all)} of its layer`;
+    `${uses[chosen].toLocaleString()} uses, ${percent(uses[chosen], all)} of its layer` +
+    (layer.slots ? `; its device computed ${percent(layerPairs[2 * row + 1], layerPairs[2 * row])} of the layer` : "") +
+    (layer.problem ? `; ${layer.problem}` : "");
   if (at("readout").textContent !== text) at("readout").textContent = text;
 }
 
 function cellAt(event) {
   const box = at("grid").getBoundingClientRect();
   const row = Math.min(layers.length - 1, Math.max(0, Math.floor((event.clientY - box.top) / box.height * layers.length)));
-  const column = Math.floor((event.clientX - box.left) / box.width * columns);
+  const [left, right] = sides(box.width, 1);
+  const column = Math.floor((event.clientX - box.left - left) / (right - left) * columns);
   return startOf[row] + Math.max(0, Math.min(layers[row].experts - 1, column));
 }
 
@@ -138,5 +174,5 @@ at("grid").onkeydown = (event) => {
   const column = Math.max(0, Math.min(layers[row].experts - 1, now - startOf[rowOf[now]] + step[1]));
   choose(startOf[row] + column);
 };
+at("grid").onpointerleave = () => { if (document.activeElement !== at("grid")) choose(-1); };
 new ResizeObserver(() => { drawGrid(); drawChart(); }).observe(at("frame"));
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { drawGrid(); drawChart(); });

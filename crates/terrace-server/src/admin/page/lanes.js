@@ -30,8 +30,7 @@ function drawLanes() {
   const [width, height] = [Math.round(box.width * scale), Math.round(high * scale)];
   if (!width) return;
   if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
-  const draw = canvas.getContext("2d"), style = getComputedStyle(document.documentElement);
-  const colour = (name) => style.getPropertyValue(name).trim();
+  const draw = canvas.getContext("2d");
   draw.clearRect(0, 0, width, height);
   draw.font = `${11 * scale}px system-ui, sans-serif`;
   const left = 52 * scale, all = times.reduce((sum, layer) => sum + spanOf(layer), 0);
@@ -85,4 +84,4 @@ at("lanes").onkeydown = (event) => {
   drawLanes(); tellLane();
 };
 new ResizeObserver(drawLanes).observe(at("lanes-figure"));
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawLanes);
+dark.addEventListener("change", drawLanes);

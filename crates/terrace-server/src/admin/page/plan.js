@@ -1,19 +1,27 @@
 
 // The plan, and reloads of tensors.
-const HOMES = { ram: "in RAM", mapped: "mapped", disk: "on disk" };
+// What a layer's weights are, where they are, and the shares of its experts by place.
+function planOf(layer, copies) {
+  const { experts, home } = layer, parts = [];
+  const where = home === "ram" ? "in RAM" : home === "mapped" ? "mapped" : home === "disk" ? "on disk" : "on " + home;
+  if (layer.resident || !layer.streamed) parts.push(`${size(layer.resident)} ${where}`);
+  if (layer.streamed) parts.push(size(layer.streamed) + " streamed");
+  if (!experts) return { weights: parts.join(", "), text: "", shares: [] };
+  // Experts of a layer that does not stream are where the layer is.
+  const device = experts.on_device / experts.count;
+  const shares = [["device", device, "on a device"], ["ram", experts.in_ram, "in RAM"], ["disk", experts.on_disk, "on disk"]];
+  const said = shares.filter(([, share]) => share > 0).map(([, share, place]) => `${(share * 100).toFixed(0)} % ${place}`);
+  if (copies) said.push(`copies of ${copies} on devices`);
+  return { weights: parts.join(", "), text: `${experts.count}: ${said.join(", ") || where}`, shares };
+}
 
 // Layers with the same plan are one row.
 function rowsOf(layers, slots) {
   const rows = [];
   for (const layer of layers) {
-    const experts = layer.experts, copies = slots[layer.layer] || 0;
-    const share = (part) => (experts && part > 0 ? (part * 100).toFixed(0) + " %" : "");
-    const cells = [HOMES[layer.home] || layer.home, size(layer.resident), layer.streamed ? size(layer.streamed) : "",
-      experts ? experts.count : "", experts ? share(experts.on_device / experts.count) : "", copies || "",
-      experts ? share(experts.in_ram) : "", experts ? share(experts.on_disk) : ""];
-    const name = layer.layer ?? "head", last = rows[rows.length - 1];
-    if (last && last.cells.join("|") === cells.join("|")) last.to = name;
-    else rows.push({ from: name, to: name, cells });
+    const of = planOf(layer, slots[layer.layer]), name = layer.layer ?? "head", last = rows[rows.length - 1];
+    if (last && last.weights === of.weights && last.text === of.text) last.to = name;
+    else rows.push({ from: name, to: name, ...of });
   }
   return rows;
 }
@@ -38,11 +46,21 @@ function showPlan(plan) {
     return item;
   }));
   const slots = {};
-  for (const copies of placed?.hot || []) slots[copies.layer] = copies.slots;
-  at("plan-layers").replaceChildren(...rowsOf(placed?.layers || [], slots).map(({ from, to, cells }) => {
-    const row = element("tr");
+  for (const copies of placed?.hot || []) slots[copies.layer] = (slots[copies.layer] || 0) + copies.slots;
+  at("plan-layers").replaceChildren(...rowsOf(placed?.layers || [], slots).map(({ from, to, weights, text, shares }) => {
+    const row = element("tr"), cell = element("td");
     row.insertCell().textContent = from === to ? from : `${from} to ${to}`;
-    for (const cell of cells) row.insertCell().textContent = cell;
+    row.insertCell().textContent = weights;
+    if (text) {
+      const bar = element("div", undefined, "share");
+      for (const [name, share] of shares) {
+        const part = element("span", undefined, name);
+        part.style.width = 100 * share + "%";
+        bar.append(part);
+      }
+      cell.append(bar, text);
+    }
+    row.append(cell);
     return row;
   }));
 }

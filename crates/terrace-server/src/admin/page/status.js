@@ -73,9 +73,10 @@ async function refresh() {
     const slots = await (await request("/slots")).json();
     at("slots").replaceChildren(...slots.map((slot) => {
       const row = element("tr");
-      for (const value of [slot.id, slot.state, slot.held_tokens, slot.n_ctx, slot.prompt_tokens, slot.generated_tokens, slot.epoch ?? ""]) {
+      for (const value of [slot.id, slot.state, `${slot.held_tokens} of ${slot.n_ctx}`, slot.prompt_tokens, slot.generated_tokens, slot.epoch ?? ""]) {
         row.insertCell().textContent = value;
       }
+      row.lastChild.className = "roomy";
       return row;
     }));
     state("up");

@@ -3,6 +3,7 @@
 use super::{ChunkBar, PerplexityArgs, divergence, hellaswag};
 use crate::error::CliError;
 use crate::report::StoreReport;
+use crate::report::hot_experts::HotExpertsReport;
 use crate::term::{print, signals};
 use indicatif::HumanDuration;
 use serde::Serialize;
@@ -67,6 +68,9 @@ struct Report<'a, M, R> {
     running: &'a [R],
     plan: &'a PlanReport,
     store: Option<StoreReport>,
+    /// Copies on devices, if there are some.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hot_experts: Option<HotExpertsReport>,
     peak_rss_bytes: u64,
 }
 
@@ -191,6 +195,7 @@ impl Measurement<'_> {
             running,
             plan: engine.plan(),
             store: StoreReport::of(engine),
+            hot_experts: HotExpertsReport::of(engine),
             peak_rss_bytes: terrace_host::peak_rss().bytes(),
         };
         print(&serde_json::to_string(&report).expect("numbers are plain data"))

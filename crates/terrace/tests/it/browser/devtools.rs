@@ -129,6 +129,17 @@ impl Browser {
         self.value(&format!("document.querySelector('{selector}').click()"));
     }
 
+    /// Presses a key, by its name and its code in Windows.
+    #[track_caller]
+    pub fn press(&mut self, key: &str, code: u32) {
+        let text = if key == "Enter" { "\r" } else { "" };
+        for kind in ["keyDown", "keyUp"] {
+            let params =
+                json!({"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code, "text": text});
+            self.call("Input.dispatchKeyEvent", params);
+        }
+    }
+
     /// Sets the size of the page, and whether its user prefers dark colours.
     pub fn show(&mut self, width: u32, height: u32, dark: bool) {
         let size = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500});

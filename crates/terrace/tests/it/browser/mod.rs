@@ -91,13 +91,34 @@ fn operators_see_and_steer_experts_on_the_page() {
     page.click("#reload");
     page.wait_for("at('reloaded').textContent === 'nothing has changed in the model’s files'");
 
-    // Nothing is wider than the page.
+    // Keys alone reach and use everything.
+    let mut left: Vec<&str> =
+        "grid mode reset save apply apply-save text send clear reload".split(' ').collect();
+    page.value("document.body.tabIndex = -1; document.body.focus()");
+    for _ in 0..40 {
+        page.press("Tab", 9);
+        let reached = page.value("document.activeElement.id");
+        left.retain(|id| reached != *id);
+    }
+    assert!(left.is_empty(), "not reached: {left:?}");
+    page.value("at('grid').focus()");
+    page.press("ArrowRight", 39);
+    page.press("ArrowDown", 40);
+    page.wait_for("at('readout').textContent.startsWith('layer 1, expert 1: ')");
+    page.value("at('reset').focus()");
+    page.press("Enter", 13);
+    page.wait_for("at('done').textContent === 'the window begins now'");
+
+    // Nothing is wider than the page, and nothing scrolls sideways in it.
     for (width, height) in [(390, 844), (1280, 800), (2560, 1440)] {
         for dark in [false, true] {
             page.show(width, height, dark);
             page.wait_for(&format!("innerWidth === {width}"));
             let wide = page.value("document.documentElement.scrollWidth");
             assert!(wide.as_u64().unwrap() <= u64::from(width), "{wide} of {width}");
+            let boxes = "[...document.querySelectorAll('.wide, #frame')]";
+            let fits = page.value(&format!("{boxes}.every((box) => box.scrollWidth <= box.clientWidth)"));
+            assert_eq!(fits, true, "at a width of {width}");
         }
     }
     // It finds the server again that went away.
