@@ -4,6 +4,7 @@ use super::seen::ExpertsSeen;
 use crate::learn::collect::counted;
 use crate::learn::sides::{Sides, record};
 use terrace_backend::{ExpertUsage, HotLayerReport, LayerUsage};
+use terrace_model::ByteSize;
 use terrace_model::learn::{LayerShape, LearnFile, LearnLayer, Reported};
 use terrace_store::LayerStats;
 
@@ -64,6 +65,10 @@ impl Window {
         let stats = of(&seen.stats).map(|now| LayerStats {
             experts: now.experts.saturating_sub(before.experts),
             stall: now.stall.saturating_sub(before.stall),
+            hits: now.hits.saturating_sub(before.hits),
+            misses: now.misses.saturating_sub(before.misses),
+            joined: now.joined.saturating_sub(before.joined),
+            bytes_read: ByteSize(now.bytes_read.bytes().saturating_sub(before.bytes_read.bytes())),
             ..now
         });
         let number = layer.layer;

@@ -38,6 +38,7 @@ impl Sides {
             fallbacks: threshold + failed,
             reasons: reasons.map(|(name, count)| (name.to_owned(), count)).collect(),
             transferred: self.work.copied,
+            ..Launches::default()
         }
     }
 }
@@ -46,6 +47,11 @@ impl Sides {
 pub(crate) fn record(layer: &mut LearnLayer, stats: Option<&LayerStats>, sides: Option<&Sides>) {
     layer.times = times(layer.calls, stats, sides);
     layer.launches = sides.map(Sides::launches).unwrap_or_default();
+    if let Some(LayerStats { hits, misses, joined, bytes_read, .. }) = stats {
+        layer.launches.in_ram = *hits;
+        layer.launches.from_disk = misses + joined;
+        layer.launches.bytes_from_disk = bytes_read.bytes();
+    }
 }
 
 /// The times of a layer that was computed `calls` times, in microseconds per call. `stats` has what

@@ -1,4 +1,4 @@
-//! How often devices and the CPU computed a layer, and why not.
+//! How often devices and the CPU computed a layer, why not, and where its weights were found.
 
 use super::{number::Count, shown};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
@@ -8,7 +8,7 @@ use std::fmt;
 /// Largest number of reasons in a file.
 const MOST_REASONS: usize = 64;
 
-/// How often the two sides of a layer computed, since counting began.
+/// How often the two sides of a layer computed, and where its weights were found, since counting began.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Launches {
     /// A device computed some pairs (`parallel_hot_launches`).
@@ -25,10 +25,31 @@ pub struct Launches {
     pub reasons: BTreeMap<String, u64>,
     /// Bytes of experts sent to the device (`transferred_bytes`, which the original lacks).
     pub transferred: u64,
+    /// Blocks of streamed experts that were in RAM when they were used (`blocks_in_ram`, which the
+    /// original lacks, as the next two).
+    pub in_ram: u64,
+    /// Blocks that had to be read first, or were being read (`blocks_from_disk`).
+    pub from_disk: u64,
+    /// Bytes that were read (`bytes_from_disk`).
+    pub bytes_from_disk: u64,
 }
 
 impl Launches {
-    /// The counts, by their names in files.
+    /// Whether there is something of a device.
+    pub(super) fn has_device(&self) -> bool {
+        self.named().iter().any(|(_, count)| *count > 0) || !self.reasons.is_empty()
+    }
+
+    /// The counts of weights that stream, by their names in files.
+    pub(super) const fn reads(&self) -> [(&'static str, u64); 3] {
+        [
+            ("blocks_in_ram", self.in_ram),
+            ("blocks_from_disk", self.from_disk),
+            ("bytes_from_disk", self.bytes_from_disk),
+        ]
+    }
+
+    /// The counts of both sides, by their names in files.
     pub(super) const fn named(&self) -> [(&'static str, u64); 6] {
         [
             ("parallel_hot_launches", self.hot),
@@ -49,6 +70,9 @@ impl Launches {
             "parallel_cold_skips_zero" => &mut self.cold_zero,
             "parallel_fallbacks" => &mut self.fallbacks,
             "transferred_bytes" => &mut self.transferred,
+            "blocks_in_ram" => &mut self.in_ram,
+            "blocks_from_disk" => &mut self.from_disk,
+            "bytes_from_disk" => &mut self.bytes_from_disk,
             _ => return None,
         })
     }

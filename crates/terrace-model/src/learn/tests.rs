@@ -119,9 +119,21 @@ fn layer() -> impl Strategy<Value = LearnLayer> {
     let experts = prop::collection::btree_map(0u32..64, (0u64..1000, 0u64..1000), 0..20);
     let times = prop::collection::btree_map("[a-z_]{1,20}", 0u32..1_000_000, 0..4);
     let reasons = prop::collection::btree_map("[a-z_]{1,20}", any::<u64>(), 0..4);
-    let launches = (any::<[u64; 6]>(), reasons).prop_map(|(counts, reasons)| {
+    let launches = (any::<[u64; 6]>(), any::<[u64; 3]>(), reasons).prop_map(|(counts, reads, reasons)| {
         let [hot, cold, hot_zero, cold_zero, fallbacks, transferred] = counts;
-        Launches { hot, cold, hot_zero, cold_zero, fallbacks, reasons, transferred }
+        let [in_ram, from_disk, bytes_from_disk] = reads;
+        Launches {
+            hot,
+            cold,
+            hot_zero,
+            cold_zero,
+            fallbacks,
+            reasons,
+            transferred,
+            in_ram,
+            from_disk,
+            bytes_from_disk,
+        }
     });
     (0u32..100, 0u64..1000, experts, times, launches).prop_map(|(layer, calls, experts, times, launches)| {
         let of = |(expert, (hot, cold))| ExpertUses { expert, hot, cold };

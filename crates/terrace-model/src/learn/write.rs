@@ -1,6 +1,6 @@
 //! Writes learn files.
 
-use super::{Launches, LearnFile, LearnLayer, Reported, SCHEMA};
+use super::{LearnFile, LearnLayer, Reported, SCHEMA};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -94,7 +94,8 @@ impl Summary {
 fn launches(file: &LearnFile) -> BTreeMap<&'static str, u64> {
     let mut sums = BTreeMap::new();
     for layer in file.layers.iter().filter(|_| file.mode == Reported::Full) {
-        for (name, count) in layer.launches.named().into_iter().filter(|(_, count)| *count > 0) {
+        let counts = layer.launches.named().into_iter().chain(layer.launches.reads());
+        for (name, count) in counts.filter(|(_, count)| *count > 0) {
             let sum: &mut u64 = sums.entry(name).or_default();
             *sum = sum.saturating_add(count);
         }
@@ -134,7 +135,9 @@ impl<'a> Line<'a> {
         let full = mode == Reported::Full;
         let times = layer.times.iter().filter(|_| full);
         // A layer without copies has none of these.
-        let counted = full && layer.launches != Launches::default();
+        let counted = full && layer.launches.has_device();
+        let launches = layer.launches.named().into_iter().filter(|_| counted);
+        let reads = layer.launches.reads().into_iter().filter(|(_, count)| full && *count > 0);
         let reasons = Some(&layer.launches.reasons).filter(|reasons| counted && !reasons.is_empty());
         Self {
             layer: layer.layer,
@@ -147,7 +150,7 @@ impl<'a> Line<'a> {
             hot0_slots_per_call: per(hot, layer.calls),
             hot_slot_ratio: ratio([hot, cold]),
             times: times.map(|(name, time)| (name.as_str(), *time)).collect(),
-            launches: layer.launches.named().into_iter().filter(|_| counted).collect(),
+            launches: launches.chain(reads).collect(),
             parallel_fallback_reasons: reasons,
             experts: list(super::ExpertUses::all),
             hot_experts: list(|uses| uses.hot),

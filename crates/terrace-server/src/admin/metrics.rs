@@ -190,6 +190,11 @@ fn layers(text: &mut Exposition, stats: &[LayerStats]) {
     each("layer_stall_seconds_total", "Time that it waited for the layer's weights", |layer| {
         layer.stall.as_secs_f64()
     });
+    each("layer_store_hits_total", "Uses of the layer's weights that were in RAM", |layer| layer.hits as f64);
+    each("layer_store_misses_total", "Uses that had to be read, or were being read", |layer| {
+        (layer.misses + layer.joined) as f64
+    });
+    each("layer_store_read_bytes_total", "Bytes read for the layer", |layer| layer.bytes_read.bytes() as f64);
 }
 
 /// Text in Prometheus' format; all names begin with `terrace_`.

@@ -123,6 +123,10 @@ fn learn_files_tell_what_both_sides_did() {
         assert!(time("parallel_region_wall") <= time("total_moe") + 0.01, "{layer}");
     }
     assert_eq!(number(&perf["summary"], "parallel_hot_launches"), sum(&server, "parallel_hot_launches"));
+    // Where the CPU found what it computed: three matrices of each expert.
+    let [found, read] = ["blocks_in_ram", "blocks_from_disk"].map(|name| sum(&server, name));
+    assert!(read > 0 && (found + read) % 3 == 0, "{found} and {read}");
+    assert!(sum(&server, "bytes_from_disk") > read, "{perf:#}");
     // What is written is read again with the same counts.
     let text = server.get("/moe-layer-perf").text;
     let file = LearnFile::parse(text.as_bytes()).unwrap();
