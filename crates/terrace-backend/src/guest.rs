@@ -28,7 +28,11 @@ pub trait Guest: Owner {
     /// Whether weights of any model are streamed now.
     fn streams(&self) -> bool;
 
-    /// Called before each graph.
+    /// Called when a context begins a graph, before any part of it. Streamed weights can be replaced
+    /// then.
+    fn begins(&self);
+
+    /// Called before each part of a graph.
     ///
     /// # Errors
     /// If graphs must not be computed, because their weights are not the program's.
@@ -99,7 +103,7 @@ impl<G: Guest> Device for Computing<G> {
         let places = *self.places.get().ok_or("the device is not complete")?;
         let guest = Arc::clone(&self.guest);
         let (threads, abort) = (cpu::default_threads(), AbortCallback::default());
-        Ok(Box::new(Lazy { guest, places, threads, abort, executor: None }))
+        Ok(Box::new(Lazy { guest, places, threads, abort, executor: None, announced: true }))
     }
 }
 
@@ -110,10 +114,15 @@ struct Lazy<G> {
     threads: usize,
     abort: AbortCallback,
     executor: Option<Executor>,
+    /// Whether a graph was announced of which no part has come yet.
+    announced: bool,
 }
 
 impl<G: Guest> Backend for Lazy<G> {
     fn compute(&mut self, graph: &Graph<'_>) -> Result<(), ComputeError> {
+        if std::mem::take(&mut self.announced) {
+            self.guest.begins();
+        }
         // Nobody takes the errors that the program saw as a status.
         drop(parked::take());
         let executor = self.executor.get_or_insert_with(|| {
@@ -131,6 +140,8 @@ impl<G: Guest> Backend for Lazy<G> {
     }
 
     fn set_threads(&mut self, threads: usize) {
+        // llama.cpp does this whenever it has a graph computed.
+        self.announced = true;
         self.threads = threads;
         if let Some(executor) = &mut self.executor {
             executor.set_threads(threads);

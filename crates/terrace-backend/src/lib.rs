@@ -20,6 +20,7 @@ mod guest;
 mod hot;
 mod kernels;
 mod layout;
+mod least;
 mod memory;
 mod moe;
 mod observe;
@@ -35,6 +36,7 @@ pub use hot::{
     LaneTally, LaneWork, Lanes, ReplayedCopies, ReplayedLayer, Sending, Shared, replay_copies,
 };
 pub use layout::{Cut, Layout, ManagedTensor};
+pub use least::least_slots;
 pub use memory::file_map::FileMaps;
 pub use memory::managed::Owner;
 pub use memory::places::Home;

@@ -8,10 +8,7 @@ use terrace_backend::Weights;
 use terrace_model::ByteSize;
 use terrace_store::Store;
 use terrace_store::part_file::PartFile;
-
-/// Maximum number of recorded spans, of 48 bytes each: some hundred tokens of a large model. Later
-/// ones are only counted.
-const SPANS: usize = 1 << 20;
+use terrace_store::timeline::SPANS;
 
 /// A timeline that was written.
 #[derive(Clone, Debug, PartialEq, Eq)]

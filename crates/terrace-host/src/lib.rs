@@ -5,6 +5,7 @@
 //! slots to the memory that other processes leave free. Both build on what the system reports about
 //! memory, the processor, control groups and devices.
 
+pub mod attach;
 mod control_group;
 mod cpu;
 mod devices;

@@ -5,6 +5,7 @@
 //! where the bytes live, `terrace-store` brings them there.
 
 mod bytesize;
+pub mod configuration;
 pub mod identity;
 mod ids;
 mod kv_type;

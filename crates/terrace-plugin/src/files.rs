@@ -4,10 +4,12 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use terrace_ggml::gguf;
 use terrace_model::ModelFile;
+use terrace_model::identity::FileState;
+use terrace_store::identity::file_state;
 
 /// The state of a file by which it is the same one: device, inode, length and time of change.
 pub type Identity = (u64, u64, u64, i64);
@@ -27,6 +29,8 @@ pub struct Header {
     pub model: ModelFile,
     /// Its files, in the order of the model's file indices, with device and inode.
     pub files: Vec<(File, (u64, u64))>,
+    /// The files' states when they were opened.
+    pub states: Vec<FileState>,
     /// Its first file.
     pub identity: Identity,
 }
@@ -50,6 +54,13 @@ pub fn identity_of(fd: RawFd) -> Option<Identity> {
     // Through the link: the descriptor's own offset and owner are the program's.
     let meta = fs::metadata(format!("/proc/self/fd/{fd}")).ok()?;
     meta.is_file().then(|| (meta.dev(), meta.ino(), meta.len(), meta.mtime()))
+}
+
+impl Header {
+    /// Which files these are now.
+    pub fn identities(&self) -> Vec<Identity> {
+        self.files.iter().filter_map(|(file, _)| identity_of(file.as_raw_fd())).collect()
+    }
 }
 
 impl Headers {
@@ -76,18 +87,30 @@ fn read(file: &OpenFile) -> Option<Header> {
     // A file that was renamed or deleted is still found through its descriptor.
     let named = fs::read_link(&link).ok().filter(|path| is_there(path, file.identity));
     let path = named.unwrap_or_else(|| PathBuf::from(format!("/proc/self/fd/{}", own.as_raw_fd())));
-    let model = gguf::read(&path).ok()?;
-    let files = model.shards.iter().map(|shard| {
-        let file = File::open(&shard.path).ok()?;
-        let meta = file.metadata().ok()?;
-        Some((file, (meta.dev(), meta.ino())))
-    });
-    let mut files = files.collect::<Option<Vec<_>>>()?;
-    if let Some(first) = files.first_mut() {
+    let mut header = open(&path, file.identity)?;
+    if let Some(first) = header.files.first_mut() {
         // The path may lead through this descriptor, which has to stay.
         first.0 = own;
     }
-    Some(Header { model, files, identity: file.identity })
+    Some(header)
+}
+
+/// The model whose first file is at `path`; `None` if there is none.
+pub fn open_path(path: &Path) -> Option<Header> {
+    let identity = identity_of(File::open(path).ok()?.as_raw_fd())?;
+    open(path, identity)
+}
+
+fn open(path: &Path, identity: Identity) -> Option<Header> {
+    let model = gguf::read(path).ok()?;
+    let (mut files, mut states) = (Vec::new(), Vec::new());
+    for shard in &model.shards {
+        let file = File::open(&shard.path).ok()?;
+        let meta = file.metadata().ok()?;
+        files.push((file, (meta.dev(), meta.ino())));
+        states.push(file_state(&shard.path).ok()?);
+    }
+    Some(Header { model, files, states, identity })
 }
 
 fn is_there(path: &PathBuf, identity: Identity) -> bool {

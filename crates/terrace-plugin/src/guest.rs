@@ -1,8 +1,10 @@
 //! The models of the program: which it is loading, and which have streamed weights.
 
+use crate::control;
 use crate::files::{Headers, Identity, OpenFile, identity_of, open_files};
 use crate::maps::Maps;
 use crate::model::{Model, find};
+use crate::record::{self, Records};
 use crate::report::say;
 use crate::settings::Settings;
 use std::collections::{HashMap, HashSet};
@@ -14,22 +16,32 @@ use std::thread::ThreadId;
 use terrace_backend::{Guest, Owner, Weights};
 use terrace_ggml::backend::parked::ParkedError;
 use terrace_ggml::{Op, Tensor};
-use terrace_model::ByteSize;
+use terrace_model::{ByteSize, FileIndex};
+use terrace_plan::{Budget, PlanError};
 
 /// All models of the process.
 pub struct Models {
-    settings: Settings,
+    pub(crate) settings: Settings,
     /// Whether weights were loaded whose bytes are not those of their file.
     refused: AtomicBool,
+    /// Whether something is to change before the next graph.
+    pub(crate) waiting: AtomicBool,
+    pub(crate) records: Records,
     state: Mutex<State>,
+    /// This.
+    own: Weak<Self>,
 }
 
-#[derive(Default)]
-struct State {
+pub(crate) struct State {
+    /// RAM for the weights of all models together.
+    pub budget: Budget,
     headers: Headers,
     /// A program loads a model on one thread.
     loads: HashMap<ThreadId, Load>,
-    live: Vec<Live>,
+    pub live: Vec<Live>,
+    /// Number of models that were opened.
+    opened: usize,
+    pub pending: Vec<crate::attached::Pending>,
 }
 
 /// A load in progress, or the last one of its thread.
@@ -37,6 +49,9 @@ struct Load {
     model: Arc<Model>,
     /// A descriptor of its first file.
     fd: RawFd,
+    /// Why it is streamed with as little as it takes. Some programs ask where weights of a model could
+    /// be and do not load it, so this is told when it is.
+    problem: Option<PlanError>,
     /// The streamed weights, once the program has memory made for them.
     weights: Option<Weak<Weights>>,
     /// The process's mappings when they were made.
@@ -44,20 +59,44 @@ struct Load {
 }
 
 /// A model with streamed weights.
-struct Live {
-    weights: Weak<Weights>,
-    model: Arc<Model>,
+pub(crate) struct Live {
+    pub weights: Weak<Weights>,
+    pub model: Arc<Model>,
     /// The descriptors of its store.
-    fds: HashSet<RawFd>,
+    pub fds: HashSet<RawFd>,
+    /// The store's files, by their indices in the model.
+    pub files: Vec<FileIndex>,
+    /// RAM that its slots may take.
+    pub slots: ByteSize,
+    /// Which of the process's models it is, counted from 1.
+    pub number: usize,
+    /// Number of times that tensors were replaced.
+    pub epoch: u64,
 }
 
 impl Models {
     /// No models, yet.
-    pub fn new(settings: Settings) -> Self {
-        Self { settings, refused: AtomicBool::new(false), state: Mutex::default() }
+    pub fn new(settings: Settings) -> Arc<Self> {
+        let state = State {
+            budget: settings.budget,
+            headers: Headers::default(),
+            loads: HashMap::new(),
+            live: Vec::new(),
+            opened: 0,
+            pending: Vec::new(),
+        };
+        Arc::new_cyclic(|own| Self {
+            settings,
+            refused: AtomicBool::new(false),
+            waiting: AtomicBool::new(false),
+            records: Records::default(),
+            state: Mutex::new(state),
+            own: Weak::clone(own),
+        })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    /// The state. No weights may be dropped while it is held: their end asks for it.
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -70,8 +109,8 @@ impl Models {
             Some(load) => Arc::clone(&load.model),
             None => match state.begin(weight, &self.settings) {
                 None => return false,
-                Some((model, fd)) => {
-                    let load = Load { model: Arc::clone(&model), fd, weights: None, maps: Arc::default() };
+                Some(load) => {
+                    let model = Arc::clone(&load.model);
                     state.loads.insert(thread, load);
                     model
                 }
@@ -100,7 +139,7 @@ impl State {
 
     /// Finds the model that a weight belongs to among the files that the program has open, and plans
     /// it. `None` if there is none, or nothing of it can be streamed.
-    fn begin(&mut self, weight: Tensor<'_>, settings: &Settings) -> Option<(Arc<Model>, RawFd)> {
+    fn begin(&mut self, weight: Tensor<'_>, settings: &Settings) -> Option<Load> {
         self.sweep();
         let ours = |file: &OpenFile| self.live.iter().any(|live| live.fds.contains(&file.fd));
         let files: Vec<OpenFile> = open_files().into_iter().filter(|file| !ours(file)).collect();
@@ -109,17 +148,17 @@ impl State {
             find(&header, weight)?;
             Some((header, file.fd))
         })?;
-        let taken = self.live.iter().map(|live| live.model.taken().bytes()).sum();
-        let (model, error) = Model::plan(header, settings, ByteSize(taken));
-        if let Some(error) = error {
-            let path = model.header.model.shards.first().map(|shard| shard.path.display().to_string());
-            let how = match model.slots() {
-                ByteSize::ZERO => "loaded without streaming",
-                _ => "streamed with as little as it takes",
-            };
-            say(format_args!("{} is {how}: {error}", path.unwrap_or_default()));
-        }
-        Some((Arc::new(model), fd))
+        let taken = self.live.iter().map(|live| (live.model.resident() + live.slots).bytes()).sum();
+        let (model, error) = Model::plan(header, settings, self.budget, ByteSize(taken));
+        let error = match (error, model.slots()) {
+            (Some(error), ByteSize::ZERO) => {
+                say(format_args!("{} is loaded without streaming: {error}", model.path()));
+                None
+            }
+            (error, _) => error,
+        };
+        let model = Arc::new(model);
+        Some(Load { model, fd, problem: error, weights: None, maps: Arc::default() })
     }
 
     fn model_of(&self, weights: &Weights) -> Option<Arc<Model>> {
@@ -129,7 +168,7 @@ impl State {
 }
 
 /// The descriptors of files with this identity.
-fn descriptors(of: &[Identity]) -> HashSet<RawFd> {
+pub(crate) fn descriptors(of: &[Identity]) -> HashSet<RawFd> {
     let files = open_files().into_iter().filter(|file| of.contains(&file.identity));
     files.map(|file| file.fd).collect()
 }
@@ -137,17 +176,19 @@ fn descriptors(of: &[Identity]) -> HashSet<RawFd> {
 impl Owner for Models {
     fn current(&self) -> Result<Arc<Weights>, ParkedError> {
         let mut state = self.state();
-        let State { loads, live, .. } = &mut *state;
         let thread = std::thread::current().id();
-        let load = loads.get_mut(&thread).filter(|load| load.model.slots() > ByteSize::ZERO);
+        let load = state.loads.get(&thread).filter(|load| load.model.slots() > ByteSize::ZERO);
         let result = match load {
             None => Err("the program places weights for streaming that belong to no model file".into()),
             Some(load) => match load.weights.as_ref().and_then(Weak::upgrade) {
                 Some(weights) => Ok(weights),
-                None => open(load, &self.settings, live),
+                None => state.open(thread, &self.settings, &self.own),
             },
         };
         drop(state);
+        if let (Ok(_), Some(own)) = (&result, self.own.upgrade()) {
+            control::listen(&own, &self.settings.control);
+        }
         result.inspect_err(|error: &ParkedError| say(error))
     }
 
@@ -177,19 +218,45 @@ impl Owner for Models {
     }
 }
 
-/// Opens the store of a load's model.
-fn open(load: &mut Load, settings: &Settings, live: &mut Vec<Live>) -> Result<Arc<Weights>, ParkedError> {
-    let model = Arc::clone(&load.model);
-    let meta = |(file, _): &(std::fs::File, _)| identity_of(std::os::fd::AsRawFd::as_raw_fd(file));
-    let identities: Vec<Identity> = model.header.files.iter().filter_map(meta).collect();
-    let before = descriptors(&identities);
-    let weights = Arc::new(model.open(settings)?);
-    let fds = descriptors(&identities).difference(&before).copied().collect();
-    say(model.summary());
-    load.weights = Some(Arc::downgrade(&weights));
-    load.maps = Arc::new(Maps::of_process());
-    live.push(Live { weights: Arc::downgrade(&weights), model, fds });
-    Ok(weights)
+impl State {
+    /// Opens the store of the model that a thread loads.
+    fn open(
+        &mut self,
+        thread: ThreadId,
+        settings: &Settings,
+        models: &Weak<Models>,
+    ) -> Result<Arc<Weights>, ParkedError> {
+        let load = self.loads.get_mut(&thread).ok_or("no model is being loaded")?;
+        let model = Arc::clone(&load.model);
+        let identities = model.header.identities();
+        let before = descriptors(&identities);
+        let weights = Arc::new(model.open(settings)?);
+        let fds = descriptors(&identities).difference(&before).copied().collect();
+        if let Some(problem) = load.problem.take() {
+            say(format_args!("{} is streamed with as little as it takes: {problem}", model.path()));
+        }
+        say(model.summary());
+        record::begin(&model, &weights, settings);
+        load.weights = Some(Arc::downgrade(&weights));
+        load.maps = Arc::new(Maps::of_process());
+        let models = Weak::clone(models);
+        weights.at_end(move |weights| {
+            if let Some(models) = models.upgrade() {
+                models.freed(weights);
+            }
+        });
+        self.opened += 1;
+        self.live.push(Live {
+            weights: Arc::downgrade(&weights),
+            files: (0..).map(FileIndex).take(model.header.files.len()).collect(),
+            slots: model.slots(),
+            model,
+            fds,
+            number: self.opened,
+            epoch: 0,
+        });
+        Ok(weights)
+    }
 }
 
 impl Guest for Models {
@@ -199,6 +266,12 @@ impl Guest for Models {
 
     fn streams(&self) -> bool {
         self.state().live.iter().any(|live| live.weights.strong_count() > 0)
+    }
+
+    fn begins(&self) {
+        if self.waiting.load(Ordering::Relaxed) {
+            self.apply();
+        }
     }
 
     fn ready(&self) -> Result<(), ParkedError> {

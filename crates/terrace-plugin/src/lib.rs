@@ -5,11 +5,15 @@
 //! `terrace-ggml` calls a jump into it; `guest` decides what of a model is streamed, `model` plans it,
 //! and `files` and `maps` tell which file a weight's bytes come from.
 
+mod attached;
+mod control;
 mod files;
 mod guest;
 mod host;
 mod maps;
 mod model;
+mod record;
+mod reload;
 mod report;
 mod settings;
 
@@ -76,8 +80,25 @@ unsafe extern "C" fn init(caller: *const c_void) -> *mut c_void {
 
 #[expect(clippy::disallowed_methods, reason = "the settings of a plug-in are variables of its program")]
 fn start(caller: *const c_void) -> Result<*mut c_void, String> {
-    let settings = Settings::from_variables(|name| std::env::var(name).ok())?;
+    let (settings, unknown) = Settings::read(&|name| std::env::var_os(name))?;
     host::adopt(caller).map_err(|error| error.to_string())?;
+    unknown.iter().for_each(say);
     terrace_ggml::log::leave_to_host();
-    Ok(terrace_backend::register_guest(&Arc::new(Models::new(settings))))
+    let models = MODELS.get_or_init(|| Models::new(settings));
+    // SAFETY: a function without arguments, of a library that stays loaded.
+    unsafe { libc::atexit(at_exit) };
+    Ok(terrace_backend::register_guest(models))
+}
+
+/// The models of this process.
+static MODELS: OnceLock<Arc<Models>> = OnceLock::new();
+
+/// Writes what would be written when models are freed: not every program frees them.
+extern "C" fn at_exit() {
+    let _ = catch_unwind(|| {
+        if let Some(models) = MODELS.get() {
+            models.exit();
+        }
+        control::end();
+    });
 }

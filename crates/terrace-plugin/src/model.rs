@@ -36,16 +36,21 @@ pub struct OtherBytes {
 }
 
 impl Model {
-    /// Plans the model, when `taken` bytes of the budget belong to others. If what is left is too
+    /// Plans the model, when `taken` bytes of the `budget` belong to others. If what is left is too
     /// little, that is the error, and the model is streamed with as little as it takes: loading it
     /// whole would take more.
-    pub fn plan(header: Arc<Header>, settings: &Settings, taken: ByteSize) -> (Self, Option<PlanError>) {
+    pub fn plan(
+        header: Arc<Header>,
+        settings: &Settings,
+        budget: Budget,
+        taken: ByteSize,
+    ) -> (Self, Option<PlanError>) {
         let available = available_memory().saturating_sub(taken);
         let cores = u32::try_from(terrace_ggml::cpu::default_threads()).unwrap_or(1);
         let mut machine =
             MachineProfile::unmeasured("this machine", cores, total_memory().max(available), available);
         machine.storage.push(StorageProfile::default());
-        let ram_budget = match settings.budget {
+        let ram_budget = match budget {
             Budget::Bytes(budget) => Budget::Bytes(budget.saturating_sub(taken)),
             Budget::Auto => Budget::Auto,
         };
@@ -70,28 +75,49 @@ impl Model {
         tensors.map(move |(info, experts)| (info, cut(experts)))
     }
 
+    /// The same model with other files.
+    pub fn with_header(&self, header: Arc<Header>) -> Self {
+        Self { header, plan: self.plan.clone(), cuts: self.cuts.clone() }
+    }
+
+    /// Where its first file is.
+    pub fn path(&self) -> String {
+        let first = self.header.model.shards.first();
+        first.map(|shard| shard.path.display().to_string()).unwrap_or_default()
+    }
+
+    /// Its plan, if something of it is streamed.
+    pub const fn planned(&self) -> Option<&Plan> {
+        self.plan.as_ref()
+    }
+
+    /// Whether the tensor of this name is streamed.
+    pub fn is_streamed(&self, name: &str) -> bool {
+        self.cuts.contains_key(name)
+    }
+
+    /// RAM of weights that stay with the program.
+    pub fn resident(&self) -> ByteSize {
+        self.plan.as_ref().map_or(ByteSize::ZERO, |plan| plan.resident)
+    }
+
+    /// The fewest bytes of slots that its graphs can be computed with.
+    pub fn least_slots(&self) -> ByteSize {
+        self.plan.as_ref().map_or(ByteSize::ZERO, Plan::least_slots)
+    }
+
     /// RAM that its slots take.
     pub fn slots(&self) -> ByteSize {
         self.plan.as_ref().map_or(ByteSize::ZERO, |plan| plan.slots)
     }
 
-    /// RAM that its weights take, if some of them are streamed.
-    pub fn taken(&self) -> ByteSize {
-        self.plan.as_ref().map_or(ByteSize::ZERO, |plan| plan.slots + plan.resident)
-    }
-
     /// What is streamed, in one line.
     pub fn summary(&self) -> String {
-        let path = self.header.model.shards.first().map(|shard| shard.path.display().to_string());
-        let Some(plan) = &self.plan else { return path.unwrap_or_default() };
+        let path = self.path();
+        let Some(plan) = &self.plan else { return path };
         format!(
             "{} of {} tensors of {} are streamed through {} of RAM (budget {}, {} stay with the program)",
-            plan.managed_bytes,
-            plan.managed_tensors,
-            path.unwrap_or_default(),
-            plan.slots,
-            plan.budget,
-            plan.resident,
+            plan.managed_bytes, plan.managed_tensors, path, plan.slots, plan.budget, plan.resident,
         )
     }
 

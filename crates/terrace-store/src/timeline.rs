@@ -9,6 +9,10 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 use terrace_model::{ByteSize, LayerId};
 
+/// Spans that a run records at most, of 48 bytes each: some hundred tokens of a large model. Later ones
+/// are only counted.
+pub const SPANS: usize = 1 << 20;
+
 /// A fixed number of spans of time. Recording does not allocate.
 #[derive(Clone, Debug)]
 pub struct Timeline {

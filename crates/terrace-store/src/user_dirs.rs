@@ -1,6 +1,7 @@
 //! The directories for files that a user's runs keep.
 
 use crate::kept::DeviceSettings;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// The directories for files that a user's runs keep, as given by the program that the user
@@ -14,6 +15,14 @@ pub struct UserDirs {
 }
 
 impl UserDirs {
+    /// Returns the directory of settings: `$XDG_CONFIG_HOME/terrace`, by default in the home directory.
+    /// `variable` has the environment's values.
+    pub fn config_of(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+        let set = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let config = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")));
+        config.map(|dir| dir.join("terrace"))
+    }
+
     /// Returns where measured settings of block devices are kept: `io.json` in the cache directory.
     pub fn device_settings(&self) -> DeviceSettings {
         self.cache.as_ref().map_or(DeviceSettings::Off, |dir| DeviceSettings::At(dir.join("io.json")))

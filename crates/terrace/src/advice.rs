@@ -39,6 +39,7 @@ pub fn hint(error: &CliError) -> Option<String> {
     match error {
         CliError::Interrupted | CliError::Io { .. } | CliError::Gguf(_) | CliError::Replay(_) => None,
         CliError::Remote(error) => on_remote(error),
+        CliError::Attach(error) => error.hint(),
         CliError::Server(ServerError::Start(_)) => None,
         CliError::Server(ServerError::Listen { port, source, .. }) => Some(match source.kind() {
             std::io::ErrorKind::AddrInUse => {

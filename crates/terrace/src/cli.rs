@@ -4,6 +4,7 @@
 //! [`crate::config`] combines these layers.
 
 use crate::args::EngineArgs;
+use crate::commands::attach::AttachArgs;
 use crate::commands::bench::BenchArgs;
 use crate::commands::calibrate_skip::CalibrateSkipArgs;
 use crate::commands::completions::CompletionsArgs;
@@ -52,6 +53,8 @@ pub enum Command {
     Serve(ServeArgs),
     /// Start another llama.cpp - llama-server, llama-cli, llama-bench - with Terrace as its plug-in
     Llama(LlamaArgs),
+    /// Look at a llama.cpp that runs with Terrace as its plug-in, and change its settings
+    Attach(AttachArgs),
     /// Show what a model file contains
     Inspect(InspectArgs),
     /// Show where a model's weights would live on a machine, and the expected speed

@@ -30,6 +30,9 @@ pub enum CliError {
     /// A running server did not do what it was asked for.
     #[error(transparent)]
     Remote(#[from] crate::remote::RemoteError),
+    /// A process with the plug-in did not do what it was asked for.
+    #[error(transparent)]
+    Attach(#[from] crate::commands::attach::error::AttachError),
     /// The server cannot listen.
     #[error(transparent)]
     Server(#[from] terrace_server::ServerError),

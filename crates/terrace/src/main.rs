@@ -35,8 +35,8 @@ use clap::CommandFactory;
 use cli::{Cli, Command};
 use commands::experts::ExpertsCommand;
 use commands::{
-    bench, calibrate_skip, completions, doctor, experts, inspect, iobench, llama, machine, man, optimize,
-    perplexity, plan, quantize, run, serve, sweep, top, trace,
+    attach, bench, calibrate_skip, completions, doctor, experts, inspect, iobench, llama, machine, man,
+    optimize, perplexity, plan, quantize, run, serve, sweep, top, trace,
 };
 use config::ParseError;
 use error::CliError;
@@ -84,6 +84,7 @@ fn run_command() -> ExitCode {
         Command::Run(args) => run::run(args, cli.verbose > 0),
         Command::Serve(args) => serve::serve(args, cli.verbose > 0),
         Command::Llama(args) => llama::llama(args),
+        Command::Attach(args) => attach::attach(args),
         Command::Inspect(args) => inspect::inspect(args),
         Command::Plan(args) => plan::plan(args),
         Command::Bench(args) => bench::bench(args),
@@ -129,6 +130,7 @@ fn uses_devices(command: &Command) -> bool {
         | Command::Machine(_) => true,
         Command::Inspect(_)
         | Command::Llama(_)
+        | Command::Attach(_)
         | Command::Quantize(_)
         | Command::Iobench(_)
         | Command::Top(_)

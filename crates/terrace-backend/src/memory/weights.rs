@@ -28,6 +28,9 @@ struct Mapped {
     _populating: Option<Populating>,
 }
 
+/// What is called with weights that end.
+type End = Box<dyn FnOnce(&Weights) + Send>;
+
 /// State that the buffers and backends of one loaded model share.
 pub struct Weights {
     layout: Mutex<Arc<Layout>>,
@@ -42,6 +45,7 @@ pub struct Weights {
     pieces: Mutex<Pieces>,
     lanes: Mutex<Option<Lanes>>,
     skipped: Mutex<Arc<[u32]>>,
+    end: Mutex<Option<End>>,
 }
 
 impl Weights {
@@ -61,6 +65,7 @@ impl Weights {
             pieces: Mutex::default(),
             lanes: Mutex::default(),
             skipped: Mutex::new(Arc::new([])),
+            end: Mutex::default(),
         }
     }
 
@@ -70,10 +75,16 @@ impl Weights {
     ///
     /// # Errors
     /// [`BackendError::Thread`].
-    pub fn with_maps(self, maps: Arc<FileMaps>, populate: bool) -> Result<Self, BackendError> {
+    pub fn with_maps(mut self, maps: Arc<FileMaps>, populate: bool) -> Result<Self, BackendError> {
         maps.watch();
         let populating = populate.then(|| maps.populate_behind()).transpose()?;
-        Ok(Self { mapped: Some(Mapped { maps, _populating: populating }), ..self })
+        self.mapped = Some(Mapped { maps, _populating: populating });
+        Ok(self)
+    }
+
+    /// Has `end` called once, when the last owner drops the weights: no graph uses them then.
+    pub fn at_end(&self, end: impl FnOnce(&Self) + Send + 'static) {
+        *self.end.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(end));
     }
 
     /// Address of the `len` bytes of a tensor in the mapped files.
@@ -261,5 +272,14 @@ impl Weights {
             .collect();
         self.store().read_into(&mut reads, progress)?;
         Ok(())
+    }
+}
+
+impl Drop for Weights {
+    fn drop(&mut self) {
+        let end = self.end.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(end) = end {
+            end(self);
+        }
     }
 }

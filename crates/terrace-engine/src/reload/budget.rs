@@ -1,8 +1,7 @@
 //! The share of the RAM budget that replaced tensors take.
 
 use super::error::ReloadError;
-use crate::pressure::{least_slots, planned_least};
-use terrace_backend::Weights;
+use terrace_backend::{Weights, least_slots};
 use terrace_model::ByteSize;
 use terrace_plan::Plan;
 use terrace_store::BudgetHandle;
@@ -30,13 +29,13 @@ impl WeightBudget {
         let taken = plan.resident + plan.mapped + plan.slots;
         let slots = streams.then(|| {
             let store = weights.store();
-            store.budget_handle(least_slots(planned_least(plan), &weights.layout(), &store))
+            store.budget_handle(least_slots(plan.least_slots(), &weights.layout(), &store))
         });
         Some(Self {
             budget: plan.budget,
             spare: plan.budget.saturating_sub(taken),
             slots,
-            least: planned_least(plan),
+            least: plan.least_slots(),
         })
     }
 

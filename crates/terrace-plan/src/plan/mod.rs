@@ -95,6 +95,11 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Returns the slots of the plan's minimum: the fewest that its graphs can be computed with.
+    pub fn least_slots(&self) -> ByteSize {
+        self.minimum.saturating_sub(self.resident.saturating_sub(self.pinned))
+    }
+
     /// Returns whether all mapped weights fit into `available` memory together with the context, so
     /// that they can be brought into memory ahead of use.
     pub fn populates(&self, available: ByteSize) -> bool {

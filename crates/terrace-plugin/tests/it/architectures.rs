@@ -1,7 +1,6 @@
 //! Models of several architectures in the smallest host, streamed through little memory.
 
-use crate::host::{library, load, places, set, trace};
-use terrace_ggml::testing::plugin;
+use crate::host::{load, places, plug_in, set, trace};
 use terrace_testkit::{Arch, Spec, each_architecture, write};
 
 fn check(arch: Arch) {
@@ -15,7 +14,7 @@ fn check(arch: Arch) {
     set("TERRACE_STREAM", if arch.is_moe() { "experts" } else { "ffn" });
     set("TERRACE_RAM_BUDGET", &budget.to_string());
     let expected = trace(&load(&path, false));
-    plugin::load(&library());
+    plug_in();
     let model = load(&path, false);
     assert!(places(&model).contains("TERRACE"), "{:?}", places(&model));
     assert!(trace(&model) == expected, "{arch}: other logits");

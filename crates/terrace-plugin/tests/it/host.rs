@@ -21,8 +21,8 @@ pub fn library() -> PathBuf {
     found.unwrap_or_else(|| panic!("no {name} in {}", folder.display()))
 }
 
-fn bundled() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../models/tiny-moe-Q4_K.gguf")
+pub fn bundled() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../models/tiny-moe-Q4_K.gguf").canonicalize().unwrap()
 }
 
 /// Sets a variable that the plug-in reads when it is loaded.
@@ -30,6 +30,15 @@ pub fn set(name: &str, value: &str) {
     terrace_testkit::needs_own_process();
     // SAFETY: a test has a process of its own, and no thread of it reads the environment now.
     unsafe { std::env::set_var(name, value) };
+}
+
+/// Loads the plug-in, and returns the names of its devices. It listens nowhere unless the test says so.
+#[allow(clippy::disallowed_methods, reason = "a test has an environment of its own")]
+pub fn plug_in() -> Vec<String> {
+    if std::env::var_os("TERRACE_CONTROL").is_none() {
+        set("TERRACE_CONTROL", "off");
+    }
+    plugin::load(&library())
 }
 
 /// Logits of the prompt and of eight greedy tokens, bit for bit.
@@ -80,7 +89,7 @@ fn a_setting_that_means_nothing_is_refused() {
 fn experts_are_streamed_with_the_same_logits() {
     set("TERRACE_RAM_BUDGET", "3MiB");
     let expected = trace(&load(&bundled(), false));
-    let added = plugin::load(&library());
+    let added = plug_in();
     assert_eq!(added, ["TERRACE", "TERRACE_DISK"]);
     for read in [false, true] {
         let model = load(&bundled(), read);
@@ -93,7 +102,7 @@ fn experts_are_streamed_with_the_same_logits() {
 fn what_fits_is_left_to_the_host() {
     set("TERRACE_RAM_BUDGET", "1GiB");
     let before = places(&load(&bundled(), false));
-    plugin::load(&library());
+    plug_in();
     let model = load(&bundled(), false);
     assert_eq!(places(&model), before);
     assert_eq!(trace(&model).len(), 9);
@@ -113,7 +122,7 @@ fn models_of_one_shape_are_streamed_side_by_side_and_after_each_other() {
     set("TERRACE_RAM_BUDGET", &(size * 3 / 5).to_string());
     let expected = files.each_ref().map(|file| trace(&load(file, false)));
     assert!(expected[0] != expected[1]);
-    plugin::load(&library());
+    plug_in();
 
     let streamed = |file: &Path, read| {
         let model = load(file, read);

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod architectures;
+mod control;
 mod host;
 mod maps;
 mod settings;

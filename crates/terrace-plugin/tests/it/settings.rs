@@ -1,31 +1,73 @@
-//! Settings from variables.
+//! Settings from variables and from the configuration file.
 
 #[path = "../../src/settings.rs"]
 mod source;
 
-use source::Settings;
+use source::{Control, Settings};
+use std::ffi::OsString;
 use terrace_model::ByteSize;
 use terrace_plan::{Budget, Manage};
 use terrace_store::DirectChoice;
 
+fn read(variables: &[(&str, &str)]) -> Result<(Settings, Vec<String>), String> {
+    Settings::read(&|name| {
+        variables.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value))
+    })
+}
+
 #[test]
 fn variables_mean_what_options_of_the_same_names_do() {
-    let none = Settings::from_variables(|_| None).unwrap();
+    let (none, _) = read(&[]).unwrap();
     assert_eq!((none.budget, none.stream, none.direct), (Budget::Auto, Manage::Auto, DirectChoice::Auto));
-    let get = |name: &str| {
-        let value = match name {
-            "TERRACE_RAM_BUDGET" => "3GiB",
-            "TERRACE_STREAM" => "ffn",
-            "TERRACE_DIRECT" => "off",
-            "TERRACE_CACHE_POLICY" => "lfru",
-            _ => return None,
-        };
-        Some(value.to_owned())
-    };
-    let set = Settings::from_variables(get).unwrap();
+    assert_eq!((none.trace, none.stats, none.control), (None, None, Control::Auto));
+    let (set, _) = read(&[
+        ("TERRACE_RAM_BUDGET", "3GiB"),
+        ("TERRACE_STREAM", "ffn"),
+        ("TERRACE_DIRECT", "off"),
+        ("TERRACE_CACHE_POLICY", "lfru"),
+        ("TERRACE_TRACE", "t.trace"),
+        ("TERRACE_TIMELINE", ""),
+        ("TERRACE_CONTROL", "/run/me/socket"),
+    ])
+    .unwrap();
     assert_eq!((set.budget, set.stream), (Budget::Bytes(ByteSize::gib(3)), Manage::Ffn));
     assert_eq!((set.direct, set.policy.to_string()), (DirectChoice::Off, "lfru".into()));
-    assert_eq!(set.io, none.io);
-    let error = Settings::from_variables(|name| (name == "TERRACE_IO").then(|| "fast".into())).unwrap_err();
-    assert!(error.starts_with("TERRACE_IO=fast: "), "{error}");
+    assert_eq!((set.io, set.trace, set.timeline), (none.io, Some("t.trace".into()), None));
+    assert_eq!(set.control, Control::At("/run/me/socket".into()));
+    for (name, value) in [("TERRACE_IO", "fast"), ("TERRACE_CONTROL", "nowhere")] {
+        let error = read(&[(name, value)]).unwrap_err();
+        assert!(error.starts_with(&format!("{name}={value}: ")), "{error}");
+    }
+}
+
+#[test]
+fn the_file_says_what_variables_do_not() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let home = dir.path().to_str().unwrap();
+    let file = dir.path().join("terrace/config.toml");
+    std::fs::create_dir(file.parent().unwrap()).unwrap();
+    let write = |text: &str| std::fs::write(&file, text).unwrap();
+    let here = ("XDG_CONFIG_HOME", home);
+    // Keys of commands that this is not are known, and mean nothing here.
+    write("ram_budget = \"3GiB\"\nmanage = \"ffn\"\nctx = 4096\nstats = \"s.json\"\nram-budgte = 1\n");
+    let (set, unknown) = read(&[here, ("TERRACE_STREAM", "experts")]).unwrap();
+    assert_eq!((set.budget, set.stream), (Budget::Bytes(ByteSize::gib(3)), Manage::Experts));
+    assert_eq!(set.stats, Some("s.json".into()));
+    assert!(unknown.len() == 1 && unknown[0].ends_with("unknown key `ram-budgte`"), "{unknown:?}");
+    assert_eq!(read(&[here]).unwrap().0.stream, Manage::Ffn);
+    assert_eq!(read(&[here, ("TERRACE_CONFIG", "/dev/null")]).unwrap().0.stream, Manage::Auto);
+
+    for (text, why) in [
+        ("stream = 3", "key `stream`: "),
+        ("a = ", "line 1: "),
+        ("control = \"here\"", "key `control`: must be auto, off or a path"),
+    ] {
+        write(text);
+        let error = read(&[here]).unwrap_err();
+        assert!(error.contains(why) && error.contains("config.toml: "), "{error}");
+    }
+    let missing = dir.path().join("missing.toml");
+    let error = read(&[("TERRACE_CONFIG", missing.to_str().unwrap())]).unwrap_err();
+    assert!(error.contains("missing.toml: "), "{error}");
+    assert!(read(&[("HOME", "/nowhere")]).is_ok());
 }

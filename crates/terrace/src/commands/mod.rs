@@ -1,5 +1,6 @@
 //! The commands, one folder each: options in `args`, output in `show`.
 
+pub mod attach;
 pub mod bench;
 pub mod calibrate_skip;
 pub mod completions;

@@ -140,6 +140,18 @@ fn is_switch(arg: &Arg) -> bool {
 mod tests {
     use super::*;
 
+    /// The plug-in reads the same file, and knows the keys by this list.
+    #[test]
+    fn the_list_of_keys_is_complete() {
+        use terrace_model::configuration::{KEYS, RENAMED};
+        assert_eq!(known_keys().into_keys().collect::<Vec<_>>(), KEYS);
+        for (old, new) in RENAMED {
+            assert_eq!(renamed(old), Some(*new));
+        }
+        let old = crate::config::aliases::renamed_variables();
+        assert_eq!(old.count(), RENAMED.len());
+    }
+
     #[test]
     fn unknown_names_come_with_the_nearest() {
         let (_, warnings) = values_of(Path::new("c.toml"), "ram-buget = \"2GiB\"\nqwertz = 1").unwrap();

@@ -1,10 +1,11 @@
 //! The summary at the end of `run -v`.
 
 use super::hot_experts::HotExpertsReport;
-use super::{DeviceLayers, ForetoldReport, StoreReport};
+use super::{DeviceLayers, ForetoldReport, store_report};
 use std::fmt;
 use terrace_engine::{Answer, Engine, SavedTimeline, Timings};
 use terrace_model::ByteSize;
+use terrace_store::StoreReport;
 
 /// A few lines about a run, or about all answers of a conversation.
 pub struct Summary {
@@ -22,7 +23,7 @@ impl Summary {
     pub fn of(engine: &Engine, generation: Option<&Answer>) -> Self {
         Self {
             run: generation.map(|g| (g.prompt_tokens, g.tokens.len(), g.timings)),
-            store: StoreReport::of(engine),
+            store: store_report(engine),
             tuned_gbps: engine.plan().tuned_gbps,
             foretold: ForetoldReport::of(engine),
             hot: HotExpertsReport::of(engine),

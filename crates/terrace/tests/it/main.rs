@@ -5,6 +5,7 @@
 
 mod adapt;
 mod aliases;
+mod attach;
 mod backends;
 mod bad_input;
 mod bench_baselines;

@@ -1,10 +1,11 @@
 //! Compares the plan's estimates with measurements.
 
 use super::stats::Spread;
-use crate::report::{RunReport, StoreReport};
+use crate::report::RunReport;
 use serde::Serialize;
 use std::fmt::Write;
 use terrace_plan::parts::{Estimate, TermKind};
+use terrace_store::StoreReport;
 
 /// One estimate, and the measurement.
 #[derive(Debug, Clone, PartialEq, Serialize)]

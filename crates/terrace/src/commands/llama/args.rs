@@ -34,6 +34,20 @@ pub struct LlamaArgs {
     #[arg(long, value_name = "POLICY", env = "TERRACE_CACHE_POLICY", default_value = "lru",
         help = format!("Which weights are evicted: {} (FILE is a list from `trace hot`)", PolicyKind::CHOICES))]
     pub cache_policy: PolicyKind,
+    /// Record which experts are used into this file, for `terrace trace`: when a model is freed. The
+    /// second model's is FILE.2
+    #[arg(long, value_name = "FILE", env = "TERRACE_TRACE")]
+    pub trace: Option<PathBuf>,
+    /// Record reads and waits into this file, for Perfetto: when a model is freed. The second
+    /// model's is FILE.2
+    #[arg(long, value_name = "FILE", env = "TERRACE_TIMELINE")]
+    pub timeline: Option<PathBuf>,
+    /// Write what was read into this file (JSON), when a model is freed and at the end
+    #[arg(long, value_name = "FILE", env = "TERRACE_STATS")]
+    pub stats: Option<PathBuf>,
+    /// The socket for `terrace attach`: auto (in XDG_RUNTIME_DIR), off, or a path
+    #[arg(long, value_name = "auto|off|PATH", env = "TERRACE_CONTROL", default_value = "auto")]
+    pub control: String,
     /// Do not print the plan
     #[arg(short, long)]
     pub quiet: bool,
@@ -52,6 +66,10 @@ impl LlamaArgs {
             io,
             direct,
             cache_policy,
+            trace,
+            timeline,
+            stats,
+            control,
             quiet: _,
         } = self;
         let budget = match budget {
@@ -59,15 +77,18 @@ impl LlamaArgs {
             // In bytes: sizes are rounded where they are shown.
             Budget::Bytes(size) => size.bytes().to_string(),
         };
-        let variables = [
+        let said = [
             ("TERRACE_RAM_BUDGET", budget),
             ("TERRACE_STREAM", stream.to_string()),
             ("TERRACE_IO", io.to_string()),
             ("TERRACE_DIRECT", direct.to_string()),
             ("TERRACE_CACHE_POLICY", cache_policy.to_string()),
+            ("TERRACE_CONTROL", control.clone()),
             // It was read here, and the variables have what it says.
             ("TERRACE_CONFIG", "/dev/null".to_owned()),
         ];
-        variables.map(|(name, value)| (name, value.into())).into()
+        let files = [("TERRACE_TRACE", trace), ("TERRACE_TIMELINE", timeline), ("TERRACE_STATS", stats)];
+        let files = files.into_iter().filter_map(|(name, file)| Some((name, file.clone()?.into())));
+        said.into_iter().map(|(name, value)| (name, value.into())).chain(files).collect()
     }
 }

@@ -2,8 +2,8 @@
 
 use super::{ChunkBar, PerplexityArgs, divergence, hellaswag};
 use crate::error::CliError;
-use crate::report::StoreReport;
 use crate::report::hot_experts::HotExpertsReport;
+use crate::report::store_report;
 use crate::term::{print, signals};
 use indicatif::HumanDuration;
 use serde::Serialize;
@@ -16,6 +16,7 @@ use terrace_eval::{
     BaseLogits, EvalError, HellaSwagTask, LogitsFile, PerplexityOptions, PerplexityProgress,
     PerplexityReport, perplexity, save_logits,
 };
+use terrace_store::StoreReport;
 
 /// What is measured.
 pub enum Task {
@@ -194,7 +195,7 @@ impl Measurement<'_> {
             result,
             running,
             plan: engine.plan(),
-            store: StoreReport::of(engine),
+            store: store_report(engine),
             hot_experts: HotExpertsReport::of(engine),
             peak_rss_bytes: terrace_host::peak_rss().bytes(),
         };

@@ -1,0 +1,263 @@
+//! What `terrace attach` asks for, and what happens to models at their end.
+
+use crate::guest::{Live, Models, descriptors};
+use crate::model::Model;
+use crate::record;
+use crate::reload::{Change, find};
+use crate::report::say;
+use serde_json::{Value, json};
+use std::io::Write;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, MutexGuard, Weak};
+use std::time::{Duration, Instant};
+use terrace_backend::{Weights, least_slots};
+use terrace_host::peak_rss;
+use terrace_model::ByteSize;
+use terrace_plan::Budget;
+use terrace_store::Store;
+
+/// Time that a request waits for the program's next graph.
+const NEXT_GRAPH: Duration = Duration::from_secs(2);
+
+/// A change that waits for the next graph.
+pub struct Pending {
+    weights: Weak<Weights>,
+    change: Change,
+    done: Sender<Result<u64, String>>,
+}
+
+/// A model with its weights.
+struct Held {
+    weights: Arc<Weights>,
+    model: Arc<Model>,
+    number: usize,
+    epoch: u64,
+}
+
+impl Models {
+    /// The models that are loaded. Dropping a `Held` may end its weights.
+    fn held(&self) -> Vec<Held> {
+        let state = self.state();
+        let held = |live: &Live| {
+            let weights = live.weights.upgrade()?;
+            Some(Held { weights, model: Arc::clone(&live.model), number: live.number, epoch: live.epoch })
+        };
+        let all = state.live.iter().filter_map(held).collect();
+        drop(state);
+        all
+    }
+
+    /// All models, and what they have done.
+    pub fn report(&self) -> Value {
+        let held = self.held();
+        let one = |held: &Held| {
+            let store = held.weights.store();
+            loaded(held, &store)
+        };
+        self.whole_report(held.iter().map(one).collect())
+    }
+
+    fn whole_report(&self, loaded: Vec<Value>) -> Value {
+        let budget = match self.state().budget {
+            Budget::Auto => Value::Null,
+            Budget::Bytes(size) => size.bytes().into(),
+        };
+        json!({
+            "version": 1,
+            "process": std::process::id(),
+            "program": program(),
+            "budget": budget,
+            "models": loaded,
+            "freed": self.records.freed(),
+            "peak_rss_bytes": peak_rss().bytes(),
+        })
+    }
+
+    /// Sets the budget of all models together. Slots become fewer or more in proportion, as far as each
+    /// model allows; other weights stay.
+    pub fn set_budget(&self, budget: ByteSize) -> Value {
+        self.state().budget = Budget::Bytes(budget);
+        let held = self.held();
+        let resident: u64 = held.iter().map(|held| held.model.resident().bytes()).sum();
+        let planned: u64 = held.iter().map(|held| held.model.slots().bytes()).sum();
+        let slots = u128::from(budget.bytes().saturating_sub(resident));
+        let mut models = Vec::new();
+        for Held { weights, model, .. } in &held {
+            let share = slots * u128::from(model.slots().bytes()) / u128::from(planned.max(1));
+            let mut store = weights.store();
+            let handle = store.budget_handle(least_slots(model.least_slots(), &weights.layout(), &store));
+            let set = handle.set(ByteSize(u64::try_from(share).unwrap_or(u64::MAX)));
+            // Otherwise it would happen with the next graph.
+            let now = store.poll().err().map(|error| error.to_string());
+            drop(store);
+            let mut state = self.state();
+            if let Some(live) = state.of(weights) {
+                live.slots = set;
+            }
+            drop(state);
+            models.push(json!({
+                "path": model.path(),
+                "resident": model.resident().bytes(),
+                "slots": set.bytes(),
+                "least_slots": handle.least().bytes(),
+                "most_slots": handle.most().bytes(),
+                "problem": now,
+            }));
+        }
+        json!({"budget": budget.bytes(), "models": models})
+    }
+
+    /// Takes over the streamed tensors of models whose files were replaced, before the program's next
+    /// graph. Waits for that, but not long.
+    ///
+    /// # Errors
+    /// Why a model must stay as it is; nothing has changed then.
+    pub fn reload(&self) -> Result<Value, String> {
+        let held = self.held();
+        let mut found = Vec::new();
+        for Held { weights, model, .. } in &held {
+            if let Some(change) = find(model)? {
+                found.push((model.path(), change.len(), Arc::downgrade(weights), change));
+            }
+        }
+        drop(held);
+        let mut waiting: Vec<(String, usize, Receiver<Result<u64, String>>)> = Vec::new();
+        let mut state = self.state();
+        // What an earlier request found is found again.
+        state.pending.clear();
+        for (path, tensors, weights, change) in found {
+            let (done, result) = channel();
+            state.pending.push(Pending { weights, change, done });
+            waiting.push((path, tensors, result));
+        }
+        self.waiting.store(!state.pending.is_empty(), Ordering::Relaxed);
+        drop(state);
+        let until = Instant::now() + NEXT_GRAPH;
+        let one = |(path, tensors, result): (String, usize, Receiver<Result<u64, String>>)| {
+            let result = result.recv_timeout(until.saturating_duration_since(Instant::now()));
+            let mut value = json!({"path": path, "tensors": tensors});
+            match result {
+                Ok(Ok(epoch)) => value["epoch"] = epoch.into(),
+                Ok(Err(reason)) => value["problem"] = reason.into(),
+                Err(_) => value["pending"] = true.into(),
+            }
+            value
+        };
+        let models: Vec<Value> = waiting.into_iter().map(one).collect();
+        Ok(json!({"models": models}))
+    }
+
+    /// Applies what waits, between two graphs.
+    pub fn apply(&self) {
+        let mut state = self.state();
+        let pending = std::mem::take(&mut state.pending);
+        self.waiting.store(false, Ordering::Relaxed);
+        drop(state);
+        for Pending { weights, change, done } in pending {
+            let Some(weights) = weights.upgrade() else { continue };
+            let result = self.apply_one(&weights, change);
+            if let Err(error) = &result {
+                say(format_args!("nothing was reloaded: {error}"));
+            }
+            // The request may have ended.
+            let _ = done.send(result);
+        }
+    }
+
+    fn apply_one(&self, weights: &Arc<Weights>, change: Change) -> Result<u64, String> {
+        let mut state = self.state();
+        let mut files = state.of(weights).ok_or("the model is gone")?.files.clone();
+        drop(state);
+        let identities = change.header.identities();
+        let before = descriptors(&identities);
+        change.apply(weights, &mut files)?;
+        let mut state = self.state();
+        let live = state.of(weights).ok_or("the model is gone")?;
+        live.fds.extend(descriptors(&identities).difference(&before));
+        live.files = files;
+        live.epoch += 1;
+        let (count, epoch) = (change.len(), live.epoch);
+        live.model = Arc::new(live.model.with_header(change.header));
+        let path = live.model.path();
+        drop(state);
+        say(format_args!(
+            "{count} tensors of {path} were reloaded; the program's keys and values are still those of the old ones"
+        ));
+        Ok(epoch)
+    }
+
+    /// A model's weights end: the program has freed it.
+    pub fn freed(&self, weights: &Weights) {
+        let mut state = self.state();
+        let live = state.live.iter().position(|live| std::ptr::eq(live.weights.as_ptr(), weights));
+        let live = live.map(|index| state.live.remove(index));
+        drop(state);
+        let Some(Live { model, number, epoch, .. }) = live else { return };
+        let mut store = weights.store();
+        record::end(number, weights, &mut store, &self.settings);
+        let mut report = record::report(&model, weights, &store);
+        report["epoch"] = epoch.into();
+        drop(store);
+        self.records.free(report);
+        if self.settings.stats.is_some() {
+            self.write_stats(self.report());
+        }
+    }
+
+    /// The process ends, perhaps in the middle of a graph: writes what it can without waiting long.
+    pub fn exit(&self) {
+        let held = self.held();
+        let mut reports = Vec::new();
+        for held in &held {
+            if let Some(mut store) = patiently(&held.weights) {
+                record::end(held.number, &held.weights, &mut store, &self.settings);
+                reports.push(loaded(held, &store));
+            }
+        }
+        if self.settings.stats.is_some() && !reports.is_empty() {
+            self.write_stats(self.whole_report(reports));
+        }
+        // Others may be using them: the process's end is that of all.
+        std::mem::forget(held);
+    }
+
+    fn write_stats(&self, report: Value) {
+        if let Some(path) = &self.settings.stats {
+            record::write(path, "stats", "", |out| writeln!(out, "{report}"));
+        }
+    }
+}
+
+impl crate::guest::State {
+    /// The model with these weights.
+    fn of(&mut self, weights: &Arc<Weights>) -> Option<&mut Live> {
+        self.live.iter_mut().find(|live| std::ptr::eq(live.weights.as_ptr(), Arc::as_ptr(weights)))
+    }
+}
+
+fn loaded(held: &Held, store: &Store) -> Value {
+    let mut report = record::report(&held.model, &held.weights, store);
+    report["epoch"] = held.epoch.into();
+    report
+}
+
+/// The store, if no graph runs within a second.
+fn patiently(weights: &Weights) -> Option<MutexGuard<'_, Store>> {
+    let until = Instant::now() + Duration::from_secs(1);
+    loop {
+        if let Some(store) = weights.idle_store() {
+            return Some(store);
+        }
+        if Instant::now() > until {
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The name of the program's file.
+fn program() -> Option<String> {
+    let path = std::env::current_exe().ok()?;
+    Some(path.file_name()?.to_string_lossy().into_owned())
+}

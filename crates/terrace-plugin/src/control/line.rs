@@ -1,0 +1,63 @@
+//! Lines of a client, with limits on their length and on the time that they take.
+
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// Bytes of a line.
+pub const LONGEST: usize = 64 << 10;
+
+/// What comes next.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Line {
+    /// A line, without its end.
+    Whole(Vec<u8>),
+    /// More bytes than a line may have.
+    TooLong,
+    /// The client is gone, or takes too long.
+    End,
+}
+
+/// The lines of a connection.
+pub struct Lines<'a> {
+    stream: &'a UnixStream,
+    patience: Duration,
+    /// What came after the last line.
+    bytes: Vec<u8>,
+}
+
+impl<'a> Lines<'a> {
+    /// Reads lines, each of which must come within this time.
+    pub fn new(stream: &'a UnixStream, patience: Duration) -> Self {
+        Self { stream, patience, bytes: Vec::new() }
+    }
+
+    /// Waits for the next line.
+    pub fn next(&mut self) -> Line {
+        let until = Instant::now() + self.patience;
+        let mut searched = 0;
+        loop {
+            if let Some(end) = self.bytes[searched..].iter().position(|&byte| byte == b'\n') {
+                let mut line: Vec<u8> = self.bytes.drain(..=searched + end).collect();
+                line.pop();
+                return Line::Whole(line);
+            }
+            searched = self.bytes.len();
+            if searched > LONGEST {
+                return Line::TooLong;
+            }
+            // A client that sends byte by byte gets no more time than others.
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.stream.set_read_timeout(Some(left)).is_err() {
+                return Line::End;
+            }
+            let mut part = [0; 4096];
+            match self.stream.read(&mut part) {
+                Ok(0) => return Line::End,
+                Ok(n) => self.bytes.extend_from_slice(&part[..n]),
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(_) => return Line::End,
+            }
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What is kept of a model's run: its counters, which experts it used, its reads and waits.
+
+use crate::model::Model;
+use crate::report::say;
+use crate::settings::Settings;
+use serde_json::{Value, json};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use terrace_backend::{TraceRecorder, Weights};
+use terrace_store::part_file::PartFile;
+use terrace_store::timeline::SPANS;
+use terrace_store::{LayerReport, Store, StoreReport};
+
+/// Reports of freed models that are kept; older ones are forgotten.
+const MOST_FREED: usize = 64;
+
+/// The records of all models of the process.
+#[derive(Default)]
+pub struct Records {
+    /// Reports of models that were freed.
+    freed: Mutex<Vec<Value>>,
+}
+
+impl Records {
+    /// Reports of models that were freed, oldest first.
+    pub fn freed(&self) -> Vec<Value> {
+        self.freed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Keeps a freed model's report.
+    pub fn free(&self, report: Value) {
+        let mut freed = self.freed.lock().unwrap_or_else(PoisonError::into_inner);
+        if freed.len() == MOST_FREED {
+            freed.remove(0);
+        }
+        freed.push(report);
+    }
+}
+
+/// Begins to record what the settings ask for.
+pub fn begin(model: &Model, weights: &Weights, settings: &Settings) {
+    if settings.trace.is_some() {
+        let alignment = weights.store().engine().alignment;
+        let recorder = TraceRecorder::new(&model.header.model, &weights.layout(), alignment);
+        weights.observer().recorder = Some(recorder);
+    }
+    if settings.timeline.is_some() {
+        weights.store().record_timeline(SPANS);
+        weights.pieces().name_tracks(&mut weights.store());
+    }
+}
+
+/// Ends the recording, and writes the files of the process's model with this number, counted from 1.
+/// Does nothing the second time.
+pub fn end(number: usize, weights: &Weights, store: &mut Store, settings: &Settings) {
+    let recorder = weights.observer().recorder.take();
+    if let (Some(path), Some(recorder)) = (&settings.trace, recorder) {
+        let full = recorder.is_full();
+        let bytes = recorder.finish(settings.policy.to_string(), &store.stats());
+        let cut = if full { ", without the end: it became too long" } else { "" };
+        write(&numbered(path, number), "trace", cut, |out| out.write_all(&bytes));
+    }
+    let timeline = store.take_timeline();
+    if let (Some(path), Some(timeline)) = (&settings.timeline, timeline) {
+        let cut = if timeline.dropped() > 0 { ", without the end: it is full" } else { "" };
+        write(&numbered(path, number), "timeline", cut, |out| {
+            timeline.write_chrome(|block| store.spec(block), out)
+        });
+    }
+}
+
+/// The file of the model with this number: `file`, `file.2`, and so on.
+fn numbered(path: &Path, number: usize) -> PathBuf {
+    if number == 1 {
+        return path.to_owned();
+    }
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{number}"));
+    name.into()
+}
+
+/// Writes a file whole or not at all, and tells the user.
+pub fn write(
+    path: &Path,
+    what: &str,
+    cut: &str,
+    write: impl FnOnce(&mut std::io::BufWriter<&std::fs::File>) -> std::io::Result<()>,
+) {
+    let written = PartFile::create(path).and_then(|file| file.finish(write));
+    match written {
+        Ok(size) => say(format_args!("{what}: {size} bytes in {}{cut}", path.display())),
+        Err(error) => say(format_args!("{what}: {}: {error}", path.display())),
+    }
+}
+
+/// What a model has done, in the words of `run --json`.
+pub fn report(model: &Model, weights: &Weights, store: &Store) -> Value {
+    let stats = store.stats();
+    let layers: Vec<LayerReport> = store.layer_stats().iter().map(LayerReport::from).collect();
+    let foretold = weights.foretold();
+    json!({
+        "path": model.path(),
+        "plan": model.planned(),
+        "store": StoreReport { budget_now: store.capacity().bytes(), ..StoreReport::new(&stats, store.engine().gbps) },
+        "slots_in_use": stats.resident.bytes(),
+        "foretold": {"chosen": foretold.chosen, "guessed": foretold.guessed},
+        "layers": layers,
+    })
+}

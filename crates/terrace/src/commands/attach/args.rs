@@ -1,0 +1,35 @@
+//! The options of `terrace attach`.
+
+use clap::{Args, Subcommand};
+use terrace_model::ByteSize;
+
+/// `terrace attach`.
+#[derive(Debug, Args)]
+pub struct AttachArgs {
+    /// The process, by its number or by the path of its socket [default: the only one]
+    #[arg(value_name = "PID|SOCKET")]
+    pub process: Option<String>,
+    /// What to do [default: stats]
+    #[command(subcommand)]
+    pub command: Option<AttachCommand>,
+}
+
+/// What to do with a process that has the plug-in.
+#[derive(Debug, Subcommand)]
+pub enum AttachCommand {
+    /// Print its models, and what was read for them
+    Stats {
+        /// Print the object that the process sends
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the same each second, with what happened in it
+    Top,
+    /// Take over streamed tensors whose file was replaced by another
+    Reload,
+    /// Set the RAM for the weights of all of its models together
+    Budget {
+        /// A size like 8GiB
+        size: ByteSize,
+    },
+}

@@ -1,0 +1,43 @@
+//! Why nothing was done with a process.
+
+use std::path::PathBuf;
+
+/// Why nothing was done with a process. Displays as one line.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// No process listens.
+    #[error("no process with the plug-in and a streamed model listens in {}", .0.display())]
+    None(PathBuf),
+    /// It must be said which.
+    #[error("several processes have the plug-in: {0}")]
+    Several(String),
+    /// The process does not answer.
+    #[error("{}: {reason}", socket.display())]
+    Unreachable {
+        /// Its socket.
+        socket: PathBuf,
+        /// The system's reason.
+        reason: String,
+    },
+    /// It refused the request.
+    #[error("{0}")]
+    Refused(String),
+    /// What answers is not the plug-in.
+    #[error("{}: not an answer of the plug-in", .0.display())]
+    Other(PathBuf),
+}
+
+impl AttachError {
+    /// What to do instead.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::None(_) => Some(
+                "start one with `terrace llama`; a process that runs as another user, or with another XDG_RUNTIME_DIR, is found by the path of its socket"
+                    .into(),
+            ),
+            Self::Several(_) => Some("name one by its number: terrace attach PID".into()),
+            Self::Unreachable { .. } => Some("the process has ended, or is another user's".into()),
+            Self::Refused(_) | Self::Other(_) => None,
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! `terrace attach`: a llama.cpp that runs with the plug-in, from outside.
+
+mod args;
+mod client;
+pub mod error;
+mod show;
+
+pub use args::{AttachArgs, AttachCommand};
+
+use crate::error::CliError;
+use crate::term::{print, signals};
+use client::Process;
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+/// Asks a process for something, and prints its answer.
+///
+/// # Errors
+/// There is no such process, or it refuses.
+pub fn attach(args: &AttachArgs) -> Result<(), CliError> {
+    let mut process = Process::connect(args.process.as_deref())?;
+    match &args.command {
+        None => print(&show::stats(&process.ask("stats", None)?, None)),
+        Some(AttachCommand::Stats { json }) => {
+            let report = process.ask("stats", None)?;
+            print(&if *json { report.to_string() } else { show::stats(&report, None) })
+        }
+        Some(AttachCommand::Top) => top(&mut process),
+        Some(AttachCommand::Reload) => print(&show::reload(&process.ask("reload", None)?)),
+        Some(AttachCommand::Budget { size }) => {
+            let answer = process.ask("budget", Some(("bytes", size.bytes().into())))?;
+            print(&show::budget(&answer))
+        }
+    }
+}
+
+/// Prints what the process says each second, until Ctrl-C or its end.
+fn top(process: &mut Process) -> Result<(), CliError> {
+    /// Clears a terminal.
+    const CLEAR: &str = "\x1b[H\x1b[2J";
+    const EACH: Duration = Duration::from_secs(1);
+    let clear = if std::io::stdout().is_terminal() { CLEAR } else { "" };
+    let mut before = None;
+    loop {
+        let (report, at) = (process.ask("stats", None)?, Instant::now());
+        let since = before.as_ref().map(|(report, time): &(_, Instant)| (report, (at - *time).as_secs_f64()));
+        print(&format!("{clear}{}", show::stats(&report, since)))?;
+        before = Some((report, at));
+        std::thread::sleep(EACH);
+        if signals::interrupted() {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! `terrace attach`, with a stand-in for a process that has the plug-in.
+
+use crate::common::{failure, stderr, stdout, terrace};
+use serde_json::{Value, json};
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::process::Output;
+use std::thread::JoinHandle;
+use tempfile::TempDir;
+
+/// A folder of sockets.
+struct Sockets(TempDir);
+
+impl Sockets {
+    fn new() -> Self {
+        // Paths of sockets are short.
+        let this = Self(tempfile::tempdir().unwrap());
+        fs::create_dir(this.folder()).unwrap();
+        this
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.0.path().join("terrace")
+    }
+
+    /// A process that answers one line to the first request. Returns the request.
+    fn process(&self, number: u32, answer: String) -> JoinHandle<Value> {
+        let listener = UnixListener::bind(self.folder().join(format!("{number}.sock"))).unwrap();
+        std::thread::spawn(move || {
+            loop {
+                let (stream, _) = listener.accept().unwrap();
+                let mut line = String::new();
+                BufReader::new(&stream).read_line(&mut line).unwrap();
+                // Whoever only looks whether this is there asks for nothing.
+                if !line.is_empty() {
+                    writeln!(&stream, "{answer}").unwrap();
+                    return serde_json::from_str(&line).unwrap();
+                }
+            }
+        })
+    }
+
+    fn attach(&self, words: &[&str]) -> Output {
+        terrace().arg("attach").args(words).env("XDG_RUNTIME_DIR", self.0.path()).output().unwrap()
+    }
+}
+
+#[test]
+fn a_process_is_asked_and_its_answer_shown() {
+    let sockets = Sockets::new();
+    let report = json!({
+        "version": 1, "process": 77, "program": "llama-server", "budget": 3 << 20, "peak_rss_bytes": 64 << 20,
+        "models": [{
+            "path": "/models/a\u{1b}.gguf", "epoch": 2, "slots_in_use": 1 << 20,
+            "plan": {"managed_bytes": 20 << 20, "managed_tensors": 18, "resident": 1 << 20},
+            "store": {
+                "bytes_read": 5 << 20, "requests": 9, "hits": 3, "misses": 1, "hit_rate": 0.75,
+                "read_gbps": 2.5, "stall_ms": 1500.0, "budget_now": 2 << 20,
+            },
+        }],
+        "freed": [{}],
+    });
+    let request = sockets.process(77, json!({"version": 1, "ok": report}).to_string());
+    let output = sockets.attach(&[]);
+    let text = stdout(&output);
+    for part in [
+        "llama-server, process 77: budget 3 MiB",
+        "20 MiB of 18 tensors; 1 MiB stay with the program; reloaded, epoch 2",
+        "1 MiB of 2 MiB in use",
+        "75.0 % hits",
+        "1.50 s waiting",
+        "freed since the start: 1",
+    ] {
+        assert!(text.contains(part), "{part}: {text}{}", stderr(&output));
+    }
+    assert!(!text.contains('\u{1b}'), "{text:?}");
+    assert_eq!(request.join().unwrap(), json!({"version": 1, "command": "stats"}));
+    // Its file is still there, but the process has ended.
+    let error = failure(&sockets.attach(&["77"]), 1);
+    assert!(error.contains("77.sock: "), "{error}");
+    assert!(failure(&sockets.attach(&[]), 1).contains("no process"));
+
+    let answer = json!({"version": 1, "ok": {"budget": 1 << 30, "models": [{
+        "path": "m", "slots": 5 << 20, "least_slots": 1 << 20, "most_slots": 5 << 20, "resident": 0, "problem": null,
+    }]}});
+    let request = sockets.process(78, answer.to_string());
+    let output = sockets.attach(&["78", "budget", "1GiB"]);
+    assert!(stdout(&output).contains("m: slots of 5 MiB (from 1 MiB to 5 MiB)"), "{}", stderr(&output));
+    assert_eq!(request.join().unwrap()["bytes"], 1 << 30);
+}
+
+#[test]
+fn refusals_and_other_answers_are_one_line() {
+    let sockets = Sockets::new();
+    assert!(failure(&sockets.attach(&["stats"]), 1).contains("no process"));
+    assert!(failure(&sockets.attach(&["/nothing.sock", "reload"]), 1).contains("/nothing.sock: "));
+    assert!(failure(&sockets.attach(&["budget", "much"]), 2).contains("much"));
+    for (answer, why) in [
+        (json!({"version": 1, "error": "a reason"}).to_string(), "a reason"),
+        (json!({"version": 1}).to_string(), "not an answer"),
+        ("hello".to_owned(), "not an answer"),
+    ] {
+        let request = sockets.process(79, answer);
+        assert!(failure(&sockets.attach(&["79", "reload"]), 1).contains(why), "{why}");
+        assert_eq!(request.join().unwrap()["command"], "reload");
+        fs::remove_file(sockets.folder().join("79.sock")).unwrap();
+    }
+    let two = [sockets.process(80, String::new()), sockets.process(81, String::new())];
+    let error = failure(&sockets.attach(&["top"]), 1);
+    assert!(error.contains("80, 81"), "{error}");
+    for (number, process) in [80, 81].into_iter().zip(two) {
+        sockets.attach(&[&number.to_string()]);
+        process.join().unwrap();
+    }
+}
