@@ -47,7 +47,6 @@ pub fn begin(model: &Model, weights: &Weights, settings: &Settings) {
     }
     if settings.timeline.is_some() {
         weights.store().record_timeline(SPANS);
-        weights.pieces().name_tracks(&mut weights.store());
     }
 }
 
