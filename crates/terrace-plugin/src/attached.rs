@@ -20,11 +20,14 @@ use terrace_store::Store;
 /// Time that a request waits for the program's next graph.
 const NEXT_GRAPH: Duration = Duration::from_secs(2);
 
+/// The model's epoch after a reload, or why it stayed as it was.
+type Reloaded = Result<u64, String>;
+
 /// A change that waits for the next graph.
 pub struct Pending {
     weights: Weak<Weights>,
     change: Change,
-    done: Sender<Result<u64, String>>,
+    done: Sender<Reloaded>,
 }
 
 /// A model with its weights.
@@ -122,7 +125,7 @@ impl Models {
             }
         }
         drop(held);
-        let mut waiting: Vec<(String, usize, Receiver<Result<u64, String>>)> = Vec::new();
+        let mut waiting: Vec<(String, usize, Receiver<Reloaded>)> = Vec::new();
         let mut state = self.state();
         // What an earlier request found is found again.
         state.pending.clear();
@@ -134,7 +137,7 @@ impl Models {
         self.waiting.store(!state.pending.is_empty(), Ordering::Relaxed);
         drop(state);
         let until = Instant::now() + NEXT_GRAPH;
-        let one = |(path, tensors, result): (String, usize, Receiver<Result<u64, String>>)| {
+        let one = |(path, tensors, result): (String, usize, Receiver<Reloaded>)| {
             let result = result.recv_timeout(until.saturating_duration_since(Instant::now()));
             let mut value = json!({"path": path, "tensors": tensors});
             match result {
@@ -165,7 +168,7 @@ impl Models {
         }
     }
 
-    fn apply_one(&self, weights: &Arc<Weights>, change: Change) -> Result<u64, String> {
+    fn apply_one(&self, weights: &Arc<Weights>, change: Change) -> Reloaded {
         let mut state = self.state();
         let mut files = state.of(weights).ok_or("the model is gone")?.files.clone();
         drop(state);
