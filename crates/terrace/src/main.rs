@@ -69,7 +69,8 @@ fn run_command() -> ExitCode {
     };
     start_logging(cli.verbose);
     for warning in warnings {
-        eprintln!("warning: {warning}");
+        // Names of variables and keys may be anything.
+        eprintln!("warning: {}", terrace_model::printable(&warning));
     }
     signals::install();
     terrace_backend::FileMaps::advise_on_failure(advice::MAPPED_FILE_FAILED);

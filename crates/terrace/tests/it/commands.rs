@@ -287,11 +287,13 @@ fn settings_that_mean_nothing_are_reported() {
     let output = terrace()
         .args(["inspect", bundled().to_str().unwrap()])
         .env("TERRACE_RAM_BUGDET", "1")
+        .env("TERRACE_\u{1b}[2J", "1")
         .output()
         .unwrap();
     assert!(output.status.success());
     let text = stderr(&output);
     assert!(text.contains("TERRACE_RAM_BUGDET") && text.contains("TERRACE_RAM_BUDGET"), "{text}");
+    assert!(text.contains("TERRACE_\\u{1b}[2J") && !text.contains('\u{1b}'), "{text}");
 
     let dir = TempDir::new().unwrap();
     let config = dir.path().join("mine.toml");
