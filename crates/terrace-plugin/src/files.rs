@@ -61,9 +61,19 @@ impl Header {
     pub fn identities(&self) -> Vec<Identity> {
         self.files.iter().filter_map(|(file, _)| identity_of(file.as_raw_fd())).collect()
     }
+
+    /// Its descriptors, which are not the program's.
+    pub fn descriptors(&self) -> impl Iterator<Item = RawFd> {
+        self.files.iter().map(|(file, _)| file.as_raw_fd())
+    }
 }
 
 impl Headers {
+    /// The headers that were read and are still kept.
+    pub fn kept(&self) -> impl Iterator<Item = &Arc<Header>> {
+        self.0.values().flatten()
+    }
+
     /// The model that begins in an open file; `None` if it is no GGUF file, damaged, or not the first
     /// of its model's files.
     pub fn of(&mut self, file: &OpenFile) -> Option<Arc<Header>> {

@@ -141,8 +141,12 @@ impl State {
     /// it. `None` if there is none, or nothing of it can be streamed.
     fn begin(&mut self, weight: Tensor<'_>, settings: &Settings) -> Option<Load> {
         self.sweep();
-        let ours = |file: &OpenFile| self.live.iter().any(|live| live.fds.contains(&file.fd));
-        let files: Vec<OpenFile> = open_files().into_iter().filter(|file| !ours(file)).collect();
+        // A model of the same shape that was loaded before is still open here.
+        let headers = self.headers.kept().chain(self.live.iter().map(|live| &live.model.header));
+        let headers = headers.chain(self.loads.values().map(|load| &load.model.header));
+        let mut ours: HashSet<RawFd> = headers.flat_map(|header| header.descriptors()).collect();
+        ours.extend(self.live.iter().flat_map(|live| &live.fds));
+        let files: Vec<OpenFile> = open_files().into_iter().filter(|file| !ours.contains(&file.fd)).collect();
         let (header, fd) = files.iter().find_map(|file| {
             let header = self.headers.of(file)?;
             find(&header, weight)?;
