@@ -18,7 +18,7 @@ use crate::planning::{Draft, Planning};
 use crate::wishes::manage::Manage;
 use crate::wishes::{CopiesRoom, HotSize};
 use terrace_model::PAGE;
-use terrace_model::{ByteSize, ModelFile};
+use terrace_model::{ByteSize, LayerId, ModelFile};
 
 impl Planning<'_> {
     /// Makes the plan of a draft, and the assignment that it describes.
@@ -52,7 +52,10 @@ impl Planning<'_> {
         };
         let layers = placed.layers();
         let terms = Terms { expected: wishes.expected, hits_given: wishes.hits.is_some(), bound };
-        let estimate = self.is_estimable().then(|| placed.estimate(terms, &layers));
+        let hot = self.copies(&devices, &assignment);
+        let with_copies = self.with_copies(&assignment, &hot, &decided);
+        let estimated = Placed { assignment: &with_copies, ..placed };
+        let estimate = self.is_estimable().then(|| estimated.estimate(terms, &layers));
         let tiers = placed.tiers();
         let mode = if is_mapped { Mode::Mapped } else { mode(model, classes, &decided.managed) };
         let available = machine.memory.available;
@@ -63,7 +66,6 @@ impl Planning<'_> {
             (false, _) => ReadsReason::of(managed_bytes, left.saturating_sub(resident + slots)),
         };
         let (read_by_row, streamed) = names(model, classes, &decided.managed);
-        let hot = self.copies(&devices, &assignment);
         let mut plan = Plan {
             version: PLAN_VERSION,
             model: PlannedModel {
@@ -138,17 +140,46 @@ impl Planning<'_> {
             self.copies_room.iter().map(|room| self.room_for_copies(room, assignment)).collect();
         match self.wishes.hot_split {
             how if how.divides_experts() => copies_on_all(self.model, &groups, &rooms, how),
-            _ => copies_by_size(self.model, &groups, &rooms, self.wishes.paths.offload),
+            _ => copies_by_size(self.model, &groups, &rooms, self.wishes.paths.streamed),
         }
+    }
+
+    /// Returns the assignment with copies of a given size as well, as far as they are at the home of
+    /// their layer: a lane elsewhere is not estimated.
+    fn with_copies(&self, assignment: &Assignment, hot: &[HotCopies], decided: &Decided) -> Assignment {
+        let mut with = assignment.clone();
+        let streams = |layer: LayerId| {
+            decided.managed.tensors.iter().any(|managed| {
+                managed.experts.is_some() && self.model.tensors[managed.tensor].layer() == Some(layer)
+            })
+        };
+        for copies in hot {
+            let (id, place) = (LayerId(copies.layer), self.place_of(&copies.device));
+            let Some(index) = self.work.layers.iter().position(|layer| layer.id == Some(id)) else {
+                continue;
+            };
+            if with.hot[index] == 0 && Some(with.homes[index]) == place {
+                with.hot[index] = copies.slots;
+                with.kept[index] = !streams(id);
+            }
+        }
+        // What has a copy is read no more into RAM.
+        with.arena = with.arena.min(with.cold_experts(&self.work));
+        with
+    }
+
+    /// Returns the place of a device.
+    fn place_of(&self, device: &str) -> Option<usize> {
+        let is_it = |at: &DeviceCost| self.machine.devices[at.index].name == device;
+        Some(self.costs.devices.iter().position(is_it)? + 1)
     }
 
     /// Returns a device's bytes for copies: those given, or what the assignment leaves.
     fn room_for_copies(&self, room: &CopiesRoom, assignment: &Assignment) -> DeviceRoom {
         let left = || {
-            let is_it = |at: &DeviceCost| self.machine.devices[at.index].name == room.device;
-            let place = self.costs.devices.iter().position(is_it)?;
-            let used = &assignment.uses(&self.work, &self.costs)[place + 1];
-            let left = self.costs.devices[place].room.saturating_sub(used.weights() + used.context());
+            let place = self.place_of(&room.device)?;
+            let used = &assignment.uses(&self.work, &self.costs)[place];
+            let left = self.costs.devices[place - 1].room.saturating_sub(used.weights() + used.context());
             Some(ByteSize(left))
         };
         let bytes = room.bytes.map(|(_, bytes)| bytes).or_else(left).unwrap_or_default();

@@ -2,6 +2,7 @@
 
 use crate::options::Options;
 use crate::unfit::ReadingChoice;
+use terrace_backend::Sending;
 use terrace_ggml::llama::SplitMode;
 use terrace_plan::{ByDevice, HotSize, PrefillPaths, Wishes};
 use terrace_store::{DirectChoice, IoChoice};
@@ -52,7 +53,11 @@ pub fn wishes_of(options: &Options) -> Wishes {
         ubatch: options.context.ubatch,
         outputs: options.context.outputs,
         expected: options.estimates.expected,
-        paths: PrefillPaths { offload: options.devices.op_offload, ..PrefillPaths::default() },
+        paths: PrefillPaths {
+            offload: options.devices.op_offload,
+            streamed: options.devices.op_offload && options.hot.sending != Sending::Off,
+            ..PrefillPaths::default()
+        },
         hits: options.estimates.hits.clone(),
         measured: Vec::new(),
     }

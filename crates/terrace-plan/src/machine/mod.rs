@@ -218,10 +218,28 @@ impl MachineProfile {
             .unwrap_or_else(|| default_rates::memory_bandwidth(threads))
     }
 
-    /// Returns the accelerator that computes on main memory, if there is one. Runs do not use it, so
-    /// neither do plans: the CPU computes with weights in RAM.
+    /// Returns the accelerator that computes on main memory, if there is one. Weights are not placed
+    /// there: ggml's drivers compute only with buffers of their own.
     pub fn unified(&self) -> Option<&DeviceProfile> {
         self.devices.iter().find(|device| device.unified)
+    }
+
+    /// Returns the device to which ggml copies weights in RAM for a graph of many tokens: the fastest
+    /// one of this machine with memory of its own, otherwise one that computes on main memory. That
+    /// one's copies are within main memory, which are read and written, and its products read main
+    /// memory, unless its rates are known.
+    pub fn offloading(&self) -> Option<DeviceProfile> {
+        let local = |device: &&DeviceProfile| device.address.is_none();
+        let separate = self.separate().map(|(_, device)| device).filter(local);
+        if let Some(device) = separate.reduce(|a, b| if b.bandwidth() > a.bandwidth() { b } else { a }) {
+            return Some(device.clone());
+        }
+        let memory = self.memory_bandwidth(self.cpu.cores);
+        self.unified().filter(local).map(|device| DeviceProfile {
+            bandwidth_bytes_per_s: device.bandwidth_bytes_per_s.or(Some(memory)),
+            h2d_bytes_per_s: device.h2d_bytes_per_s.or(Some(memory / 2.0)),
+            ..device.clone()
+        })
     }
 
     /// Returns the accelerators with memory of their own, with their indices in [`Self::devices`].

@@ -11,6 +11,9 @@ pub struct Assignment {
     pub homes: Vec<usize>,
     /// The number of experts, the hottest ones, at the home of each layer, if that is a device.
     pub hot: Vec<u32>,
+    /// Whether each layer's experts stay in RAM although a device has copies of some; others are read
+    /// through slots then. Counts for estimates only.
+    pub kept: Vec<bool>,
     /// Whether each of [`Workload::matrices`] is read from disk for every token. Only matrices of
     /// layers at home in RAM can be.
     pub streamed: Vec<bool>,
@@ -83,6 +86,7 @@ impl Assignment {
         Self {
             homes: vec![0; work.layers.len()],
             hot: vec![0; work.layers.len()],
+            kept: vec![false; work.layers.len()],
             streamed: vec![false; work.matrices.len()],
             tables_streamed: false,
             arena: work.expert_bytes(),

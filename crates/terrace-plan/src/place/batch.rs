@@ -3,7 +3,7 @@
 use super::workload::{ExpertLoad, LayerLoad, TypeLoad, Workload};
 use crate::machine::{DeviceProfile, MachineProfile, default_rates};
 use crate::wishes::PrefillPaths;
-use terrace_model::ByteSize;
+use terrace_model::{ByteSize, SWEEP_TOKENS};
 
 /// Fewest tokens of a graph for which ggml copies weights in RAM to a device (its
 /// `GGML_OP_OFFLOAD_MIN_BATCH`).
@@ -29,8 +29,8 @@ pub struct BatchCosts {
 /// A layer's seconds in such a graph.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LayerBatch {
-    /// Computing everything except routed experts, by place. In RAM it is the shorter of computing
-    /// there and of copying the weights to a device for the graph.
+    /// Computing everything except routed experts, by place. Weights in RAM are copied to a device for
+    /// the graph, if one does that.
     pub dense: Vec<f64>,
     /// Routed experts; `None` in a dense layer.
     pub experts: Option<ExpertBatch>,
@@ -39,25 +39,20 @@ pub struct LayerBatch {
 /// A layer's routed experts in such a graph.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExpertBatch {
+    /// Their number.
+    pub count: u32,
     /// Computing all of them, by place.
     pub lanes: Vec<Products>,
-    /// Copying those that are used to a device for the graph; `None` if nothing copies.
-    pub offload: Option<Offload>,
+    /// Computing all of them on a device to which ggml copies those that are used, for the graph, from
+    /// RAM; `None` if it does not.
+    pub offload: Option<f64>,
     /// Transferring the activations of all pairs to a device and back, by device.
     pub pairs: Vec<f64>,
+    /// Copying those that are used to a lane, by device; `None` if lanes get only what they have
+    /// copies of.
+    pub sending: Option<Vec<f64>>,
     /// Reading all that are used.
     pub read: f64,
-}
-
-/// Weights that are copied from RAM to a device for one graph.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Offload {
-    /// The place that computes with them.
-    pub place: usize,
-    /// Seconds for copying all of them.
-    pub copy: f64,
-    /// Seconds for transferring activations to the device and back.
-    pub hops: f64,
 }
 
 /// Products with weights of several types: by type, the seconds of their arithmetic and of reading
@@ -66,6 +61,12 @@ pub struct Offload {
 pub struct Products(Vec<(f64, f64)>);
 
 impl Products {
+    /// Makes products of the seconds of arithmetic and of reading, by type.
+    #[cfg(test)]
+    pub fn of(types: impl IntoIterator<Item = (f64, f64)>) -> Self {
+        Self(types.into_iter().collect())
+    }
+
     /// Returns the seconds if the shares `uses` of the products and `held` of the weights are
     /// computed here.
     pub fn seconds(&self, uses: f64, held: f64) -> f64 {
@@ -79,43 +80,40 @@ impl Products {
 }
 
 impl ExpertBatch {
-    /// Returns the least seconds for computing, with weights in RAM, the shares `uses` of the
-    /// products and `held` of the experts, and the place that does it.
-    pub fn in_ram(&self, uses: f64, held: f64, offloads: bool) -> (f64, usize) {
-        let host = self.lanes[0].seconds(uses, held);
-        match self.offload.filter(|_| offloads) {
-            Some(Offload { place, copy, hops }) => {
-                let there = copy * held + hops + self.lanes[place].seconds(uses, held);
-                if there < host { (there, place) } else { (host, 0) }
-            }
-            None => (host, 0),
-        }
+    /// Returns the seconds for computing all of them with weights in RAM. `offloads`: whether these are
+    /// memory that ggml copies to a device for the graph; where it can, it does, also if that takes
+    /// longer.
+    pub fn in_ram(&self, offloads: bool) -> f64 {
+        self.offload.filter(|_| offloads).unwrap_or_else(|| self.lanes[0].seconds(1.0, 1.0))
     }
 }
 
 /// Seconds that experts take at least, per share of their uses or of the experts themselves.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bounds {
-    /// Products with copies.
+    /// The lane's products.
     pub uses: f64,
-    /// Reading copies from the device's memory.
+    /// Reading their weights from the device's memory.
     pub held: f64,
-    /// Products with what is in RAM.
+    /// The CPU's products.
     pub rest_uses: f64,
-    /// Reading what is in RAM, or copying it.
+    /// Reading their weights from RAM.
     pub rest_held: f64,
 }
 
 impl ExpertBatch {
-    /// Returns linear bounds of the seconds with copies at a device.
-    pub fn bounds(&self, place: usize, offloads: bool) -> Bounds {
+    /// Returns the seconds of a lane at `place` that computes the share `uses` of the products with
+    /// the share `held` of the experts, of which the share `sent` is sent to it: of its products and
+    /// of the bus.
+    pub fn on_lane(&self, place: usize, uses: f64, held: f64, sent: f64) -> f64 {
+        let copy = self.sending.as_ref().map_or(0.0, |sending| sending[place - 1] * sent);
+        self.lanes[place].seconds(uses, held) + self.pairs[place - 1] * uses + copy
+    }
+
+    /// Returns linear bounds of the seconds with a lane at a device.
+    pub fn bounds(&self, place: usize) -> Bounds {
         let (uses, held) = self.lanes[place].sums();
-        let (mut rest_uses, mut rest_held) = self.lanes[0].sums();
-        if let Some(offload) = self.offload.filter(|_| offloads) {
-            let (there, memory) = self.lanes[offload.place].sums();
-            rest_uses = rest_uses.min(there);
-            rest_held = rest_held.min(offload.copy + memory);
-        }
+        let (rest_uses, rest_held) = self.lanes[0].sums();
         Bounds { uses, held, rest_uses, rest_held }
     }
 }
@@ -126,6 +124,8 @@ pub struct Scene<'a> {
     pub machine: &'a MachineProfile,
     /// The devices with memory of their own, in the order of places.
     pub devices: &'a [&'a DeviceProfile],
+    /// The device to which ggml copies weights in RAM for a graph of many tokens; `None` if to none.
+    pub offload: Option<&'a DeviceProfile>,
     /// What runs do with devices in prefill.
     pub paths: PrefillPaths,
 }
@@ -156,10 +156,9 @@ impl Scene<'_> {
         }
     }
 
-    /// The device that weights in RAM are copied to: the fastest one of this machine.
-    fn offload(&self, tokens: u32) -> Option<(usize, &DeviceProfile)> {
-        let to = self.devices.iter().position(|device| device.address.is_none())?;
-        (self.paths.offload && tokens >= OFFLOAD_TOKENS).then_some((to + 1, self.devices[to]))
+    /// The device that weights in RAM are copied to for a graph of this many tokens.
+    fn offload(&self, tokens: u32) -> Option<&DeviceProfile> {
+        self.offload.filter(|_| tokens >= OFFLOAD_TOKENS)
     }
 
     fn layer(&self, load: &LayerLoad, tokens: u32, lookback: f64) -> LayerBatch {
@@ -172,11 +171,11 @@ impl Scene<'_> {
             load.dense_types.iter().map(|ty| rates.products(ty, 1.0, rows, None)).map(|(a, m)| a.max(m)).sum()
         };
         let mut in_ram = dense(&host);
-        if let Some((_, device)) = self.offload(tokens).filter(|_| !is_head) {
+        if let Some(device) = self.offload(tokens).filter(|_| !is_head) {
             let bytes: u64 = load.dense_types.iter().map(|ty| ty.bytes).sum();
             let hops = OFFLOAD_HOPS * device.hop(n * work.embd as f64 * 4.0);
             let copied = bytes as f64 / device.h2d() + hops;
-            in_ram = in_ram.min(copied + dense(&Rates { machine, device: Some(device) }));
+            in_ram = copied + dense(&Rates { machine, device: Some(device) });
         }
         in_ram += host.overhead();
         if !is_head {
@@ -211,16 +210,20 @@ impl Scene<'_> {
         let host = lane(&Rates { machine, device: None });
         let there = devices.iter().map(|device| lane(&Rates { machine, device: Some(device) }));
         let embd = work.embd as f64 * 4.0;
-        let offload = self.offload(tokens).map(|(place, device)| Offload {
-            place,
-            copy: experts.bytes as f64 * touched / device.h2d(),
-            hops: 2.0 * device.hop(n * embd),
+        let offload = self.offload(tokens).map(|device| {
+            let copy = experts.bytes as f64 * touched / device.h2d() + 2.0 * device.hop(n * embd);
+            copy + lane(&Rates { machine, device: Some(device) }).seconds(1.0, 1.0)
         });
         let pairs = n * f64::from(experts.top_k) * embd;
+        // In graphs of fewer tokens, lanes compute what they have copies of.
+        let sends = self.paths.streamed && self.paths.copies && u64::from(tokens) > SWEEP_TOKENS;
+        let sending = |device: &&DeviceProfile| experts.bytes as f64 * touched / device.h2d();
         ExpertBatch {
+            count: experts.count,
             lanes: [host].into_iter().chain(there).collect(),
             offload,
             pairs: devices.iter().map(|device| 2.0 * device.hop(pairs)).collect(),
+            sending: sends.then(|| devices.iter().map(sending).collect()),
             read: experts.bytes as f64 * touched / machine.disk().read_rate(ByteSize(experts.slice)),
         }
     }

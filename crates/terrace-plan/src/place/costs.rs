@@ -3,7 +3,7 @@
 use super::batch::{BatchCosts, Scene};
 use super::workload::{LayerLoad, TypeLoad, Workload};
 use crate::machine::{DeviceProfile, MachineProfile, default_rates};
-use crate::wishes::{Budget, HitCurve, PrefillPaths, Wishes};
+use crate::wishes::{Budget, HitCurve, HotSplit, PrefillPaths, Wishes};
 use terrace_model::ByteSize;
 
 /// What a token costs, for each place where its weights may live. Place 0 is RAM (and whatever
@@ -102,11 +102,10 @@ impl Costs {
             cost
         };
         let (experts, top_k) = work.experts.unwrap_or((1, 1));
-        let paths = match wishes.device_layers {
-            // Weights stay in RAM if nothing is to be on devices.
-            Some(0) => PrefillPaths { offload: false, streamed: false, ..wishes.paths },
-            _ => wishes.paths,
-        };
+        // Slices and divided copies have no transit slots.
+        let sends = wishes.paths.streamed && wishes.hot_split == HotSplit::Layers;
+        let paths = PrefillPaths { streamed: sends, ..wishes.paths };
+        let offload = machine.offloading().filter(|_| paths.offload);
         let by_place: Vec<&DeviceProfile> = devices.iter().map(|(_, device)| *device).collect();
         let prompt = wishes.expected.prompt.min(work.context.tokens.max(1));
         Self {
@@ -138,7 +137,8 @@ impl Costs {
                 work.layers.iter().map(id).collect()
             },
             curve: wishes.hits.clone().unwrap_or_else(|| HitCurve::typical(experts, top_k)),
-            batches: Scene { work, machine, devices: &by_place, paths }.batches(prompt, ubatch),
+            batches: Scene { work, machine, devices: &by_place, offload: offload.as_ref(), paths }
+                .batches(prompt, ubatch),
             output: f64::from(wishes.expected.output),
             paths,
         }

@@ -1,6 +1,7 @@
 //! The expected speed of an assignment.
 
 use super::assignment::Decode;
+use super::batch::OFFLOAD_TOKENS;
 use super::costs::host_bandwidth;
 use super::describe::Placed;
 use super::round::round;
@@ -159,7 +160,13 @@ impl Placed<'_> {
             notes.push(Note::StorageUnmeasured);
         }
         if let Some(device) = machine.unified() {
-            notes.push(Note::UnifiedUnused { device: device.name.clone() });
+            let takes_batches = self.costs.paths.offload
+                && machine.offloading().is_some_and(|offloading| offloading.name == device.name);
+            let device = device.name.clone();
+            notes.push(match takes_batches {
+                true => Note::UnifiedBatches { device, tokens: OFFLOAD_TOKENS },
+                false => Note::UnifiedUnused { device },
+            });
         }
         if machine.memory.bandwidth.is_empty() {
             let bytes_per_s = machine.memory_bandwidth(machine.cpu.cores);

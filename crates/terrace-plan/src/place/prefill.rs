@@ -4,6 +4,8 @@ use super::assignment::Assignment;
 use super::batch::{BatchCosts, ExpertBatch};
 use super::costs::Costs;
 use super::workload::Workload;
+use crate::wishes::HitCurve;
+use terrace_model::{ByteSize, lane_transit};
 
 /// Seconds for a prompt, and their parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -16,8 +18,11 @@ pub struct Prefill {
     pub reading: f64,
 }
 
+/// Steps of searching the best division of experts: each halves what is left of the range.
+const DIVISIONS: u32 = 24;
+
 /// A layer's experts in one graph.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct ExpertTimes {
     /// Seconds of computing and transferring.
     computing: f64,
@@ -25,17 +30,23 @@ struct ExpertTimes {
     reading: f64,
 }
 
+impl ExpertTimes {
+    fn longer(&self) -> f64 {
+        self.computing.max(self.reading)
+    }
+}
+
 impl Assignment {
     /// Estimates the seconds for the prompt, with caches as a warm run leaves them.
     ///
     /// A matrix costs the longer of reading it from its memory once per ubatch, and its arithmetic.
     /// Experts that are not resident are read once per ubatch if it uses them. Reading overlaps
-    /// with computing the same layer, and matrices are read ahead. Weights in RAM are computed with
-    /// there, or copied to a device for the graph, whichever is shorter. Copies of a part of a
-    /// layer's experts compute their pairs beside the rest, where that is shorter than leaving the
-    /// layer to RAM. Places take turns otherwise, and activations of all tokens are transferred
-    /// between them. On the CPU, attention and the operations between products count as well; on
-    /// devices they do not.
+    /// with computing the same layer, and matrices are read ahead. Weights in RAM are copied to a
+    /// device for the graph if ggml does that, and computed with there otherwise. Where a device has
+    /// copies of a part of a layer's experts, it computes as many of its experts, and of others that
+    /// are sent to it, as make the layer shortest. Places take turns otherwise, and activations of all
+    /// tokens are transferred between them. On the CPU, attention and the operations between products
+    /// count as well; on devices they do not.
     pub fn prefill(&self, work: &Workload, costs: &Costs) -> Prefill {
         let mut out = Prefill::default();
         for batch in &costs.batches {
@@ -53,9 +64,28 @@ impl Assignment {
         self.prefill(work, costs).total + costs.output * self.decode(work, costs).total
     }
 
+    /// Returns, by device, whether its lane has transit slots, through which experts without a copy
+    /// are sent to it.
+    fn transit(&self, work: &Workload, costs: &Costs) -> Vec<bool> {
+        let mut lanes = vec![(0, 0); costs.devices.len()];
+        for ((layer, &home), &hot) in work.layers.iter().zip(&self.homes).zip(&self.hot) {
+            let Some(experts) = layer.experts.as_ref().filter(|experts| home > 0 && hot < experts.count)
+            else {
+                continue;
+            };
+            let one = experts.bytes / u64::from(experts.count);
+            let (largest, copies) = &mut lanes[home - 1];
+            *largest = one.max(*largest);
+            *copies += one * u64::from(hot);
+        }
+        let has = |(largest, copies)| lane_transit(ByteSize(largest), ByteSize(copies)) > ByteSize::ZERO;
+        lanes.into_iter().map(has).collect()
+    }
+
     fn pass(&self, work: &Workload, costs: &Costs, batch: &BatchCosts) -> Prefill {
         let cold = self.cold_experts(work);
         let cached = if cold == 0 { 1.0 } else { (self.arena as f64 / cold as f64).min(1.0) };
+        let sends = self.transit(work, costs);
         let (mut layers, mut reading, mut computing) = (0.0, 0.0, 0.0);
         let hop = |place: usize| if place == 0 { 0.0 } else { batch.hops[place - 1] };
         let crossing = |from: usize, to: usize| if from == to { 0.0 } else { hop(from) + hop(to) };
@@ -68,7 +98,9 @@ impl Assignment {
             layers += dense;
             let (Some(experts), Some(load)) = (&layer.experts, &work.layers[index].experts) else { continue };
             let share = if home > 0 { f64::from(self.hot[index]) / f64::from(load.count) } else { 0.0 };
-            let times = expert_times(experts, costs, (home, share), cached, hop(home));
+            let (kept, sends) = (self.kept[index], home > 0 && sends[home - 1]);
+            let at = At { home, share, kept, cached, hop: hop(home), sends };
+            let times = expert_times(experts, costs, at);
             computing += times.computing;
             layers += times.computing.max(times.reading);
             reading += times.reading;
@@ -86,36 +118,139 @@ impl Assignment {
     }
 }
 
-/// Returns the times of the better of two ways: with the copies at home, or without.
-fn expert_times(
-    experts: &ExpertBatch,
-    costs: &Costs,
-    (home, share): (usize, f64),
+/// Where a layer's experts are.
+#[derive(Clone, Copy)]
+struct At {
+    /// The layer's home.
+    home: usize,
+    /// Share of the experts that its home has, if that is a device.
+    share: f64,
+    /// Whether all are in RAM, not in slots, although home has copies of some.
+    kept: bool,
+    /// Share of the others that is in RAM.
     cached: f64,
+    /// Seconds for transferring the graph's activations between home and RAM in one direction.
     hop: f64,
-) -> ExpertTimes {
-    // Slots are not memory that ggml copies from, but lanes do.
-    let offloads = if share > 0.0 { costs.paths.streamed } else { cached >= 1.0 };
-    let at = |uses: f64, held: f64, missing: f64, there: f64| {
-        let (rest, place) = if held > 0.0 { experts.in_ram(uses, held, offloads) } else { (0.0, 0) };
-        let lanes = if place > 0 && place == home { rest + there } else { rest.max(there) };
-        let hops = if held > 0.0 { 2.0 * hop } else { 0.0 };
-        ExpertTimes { computing: lanes + hops, reading: experts.read * missing }
+    /// Whether experts can be sent home.
+    sends: bool,
+}
+
+/// Returns the times of a layer's experts, by the way that runs compute them.
+fn expert_times(experts: &ExpertBatch, costs: &Costs, at: At) -> ExpertTimes {
+    let At { home, share, kept, cached, hop, .. } = at;
+    if home > 0 && share >= 1.0 {
+        return ExpertTimes { computing: experts.lanes[home].seconds(1.0, 1.0), reading: 0.0 };
+    }
+    // What is in RAM is left to ggml if it copies it to a device.
+    let is_ggmls = kept && experts.offload.is_some();
+    let mut times = if share > 0.0 && costs.paths.copies && !is_ggmls {
+        divided(experts, &costs.curve, at)
+    } else {
+        // Other experts of which a device has copies pass through slots, which are not memory that
+        // ggml copies from, even if these hold all.
+        let computing = experts.in_ram((share == 0.0 || kept) && cached >= 1.0);
+        ExpertTimes { computing, reading: experts.read * (1.0 - cached * (1.0 - share)) }
     };
-    if home == 0 {
-        return at(1.0, 1.0, 1.0 - cached, 0.0);
+    if kept {
+        times.reading = 0.0;
     }
-    if share >= 1.0 {
-        return at(0.0, 0.0, 0.0, experts.lanes[home].seconds(1.0, 1.0));
+    times.computing += if home > 0 { 2.0 * hop } else { 0.0 };
+    times
+}
+
+/// Returns the times of a layer of which a device has copies: the lane and the CPU compute at the same
+/// time, and the CPU waits for reads. The lane computes the hottest experts, as many as make the layer
+/// shortest: with copies, or sent to it.
+fn divided(experts: &ExpertBatch, curve: &HitCurve, at: At) -> ExpertTimes {
+    let At { home, share, kept, cached, sends, .. } = at;
+    // Seconds of the lane, and of the CPU and reads, if the lane computes the share `taken`.
+    let sides = |taken: f64| {
+        let uses = curve.hits(taken);
+        let lane = experts.on_lane(home, uses, taken, (taken - share).max(0.0));
+        let cpu = experts.lanes[0].seconds(1.0 - uses, 1.0 - taken);
+        // What the lane leaves of its copies is not in RAM, unless all are.
+        let left = if kept { 0.0 } else { (share - taken).max(0.0) };
+        let missing = (1.0 - share) * (1.0 - cached) + left;
+        (lane, cpu, experts.read * missing)
+    };
+    let mut best: Option<ExpertTimes> = None;
+    let mut lane_is_shorter = |taken: f64| {
+        let (lane, cpu, reading) = sides(taken);
+        let times = ExpertTimes { computing: lane.max(cpu), reading };
+        if best.as_ref().is_none_or(|best| times.longer() < best.longer()) {
+            best = Some(times);
+        }
+        lane < cpu.max(reading)
+    };
+    let most = if sends && experts.sending.is_some() { 1.0 } else { share };
+    let all_copies = lane_is_shorter(share);
+    if !all_copies || most > share {
+        // The lane's seconds rise with what it takes, and the others fall.
+        let (mut low, mut high) = if all_copies { (share, most) } else { (0.0, share) };
+        for _ in 0..DIVISIONS {
+            let middle = f64::midpoint(low, high);
+            if lane_is_shorter(middle) { low = middle } else { high = middle }
+        }
     }
-    // Without the copies, RAM has to provide what they hold as well.
-    let without = at(1.0, 1.0, 1.0 - cached * (1.0 - share), 0.0);
-    if share == 0.0 || !costs.paths.copies {
-        return without;
+    best.expect("at least one division")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::place::batch::Products;
+
+    /// Experts that take the CPU 100 s and a device 10, with 2 s for reading them there; sending all
+    /// takes `bus` seconds, and activations 4.
+    fn experts(bus: f64, read: f64) -> ExpertBatch {
+        let lanes = vec![Products::of([(100.0, 20.0)]), Products::of([(10.0, 2.0)])];
+        ExpertBatch { count: 100, lanes, offload: None, pairs: vec![4.0], sending: Some(vec![bus]), read }
     }
-    let uses = costs.curve.hits(share);
-    let there = experts.lanes[home].seconds(uses, share) + experts.pairs[home - 1] * uses;
-    let with = at(1.0 - uses, 1.0 - share, (1.0 - share) * (1.0 - cached), there);
-    let longer = |times: &ExpertTimes| times.computing.max(times.reading);
-    if longer(&with) < longer(&without) { with } else { without }
+
+    fn at(share: f64, sends: bool) -> At {
+        At { home: 1, share, kept: false, cached: 1.0, hop: 0.0, sends }
+    }
+
+    #[test]
+    fn both_sides_of_the_best_division_take_as_long() {
+        let curve = HitCurve::uniform();
+        // Of x experts, the lane takes (10 + 4) x + bus (x - copies), and the CPU 100 (1 - x).
+        for (bus, copies, best) in [
+            (86.0, 0.0, 50.0),
+            (86.0, 0.5, 28.5),
+            (1e9, 0.25, 75.0),
+            (0.0, 0.1, 12.281),
+            // Some copies are left to the CPU, which has their experts in RAM only then.
+            (86.0, 0.95, 12.281),
+        ] {
+            let seconds = divided(&experts(bus, 0.0), &curve, at(copies, true)).longer();
+            assert!((seconds - best).abs() < 0.01, "{bus}, {copies}: {seconds}");
+        }
+        assert_eq!(divided(&experts(0.0, 0.0), &curve, at(0.25, false)).longer(), 75.0);
+        // Reading 2 s for each hundredth that is not in RAM.
+        let left = divided(&experts(86.0, 200.0), &curve, at(0.95, true)).longer();
+        assert!((left - (14.0 * 0.95_f64)).abs() < 0.9 && left > 12.3, "{left}");
+    }
+
+    #[test]
+    fn no_division_is_shorter() {
+        for curve in [HitCurve::uniform(), HitCurve::typical(128, 8), HitCurve::typical(32, 4)] {
+            for (bus, copies) in [(30.0, 0.0), (30.0, 0.2), (200.0, 0.1), (5.0, 0.6)] {
+                let batch = experts(bus, 0.0);
+                let best = divided(&batch, &curve, at(copies, true)).longer();
+                let side = |taken: f64| {
+                    let uses = curve.hits(taken);
+                    let lane = batch.on_lane(1, uses, taken, (taken - copies).max(0.0));
+                    lane.max(batch.lanes[0].seconds(1.0 - uses, 1.0 - taken))
+                };
+                let least = (0..=1000).map(|step| side(f64::from(step) / 1000.0));
+                let least = least.fold(f64::INFINITY, f64::min);
+                assert!(best <= least * (1.0 + 1e-6), "{bus}, {copies}: {best}, {least}");
+                // Neither more copies nor a faster bus makes it longer.
+                let more = divided(&batch, &curve, at(copies + 0.05, true)).longer();
+                let faster = divided(&experts(bus / 2.0, 0.0), &curve, at(copies, true)).longer();
+                assert!(more.max(faster) <= best * (1.0 + 1e-6), "{bus}, {copies}");
+            }
+        }
+    }
 }

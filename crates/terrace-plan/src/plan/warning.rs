@@ -115,6 +115,13 @@ pub enum Note {
         /// Name of the device.
         device: String,
     },
+    /// A device that computes on main memory computes large batches only.
+    UnifiedBatches {
+        /// Name of the device.
+        device: String,
+        /// Tokens of a graph from which it does.
+        tokens: u32,
+    },
     /// The rate of the disk is unknown.
     StorageUnmeasured,
     /// The bandwidth of the memory is unknown.
@@ -141,8 +148,13 @@ impl fmt::Display for Note {
                 )
             }
             Self::UnifiedUnused { device } => {
-                write!(f, "{device} has no memory of its own: runs compute on the CPU, and so does this plan")
+                write!(f, "{device} has no memory of its own: runs leave it idle, and so does this plan")
             }
+            Self::UnifiedBatches { device, tokens } => write!(
+                f,
+                "{device} has no memory of its own and holds no weights: it computes graphs of {tokens} tokens and \
+                 more, for which ggml copies them to buffers of its own, and the CPU all others"
+            ),
             Self::StorageUnmeasured => f.write_str("no disk was measured: 3 GB/s is assumed"),
             Self::BandwidthUnmeasured { bytes_per_s } => {
                 write!(f, "memory bandwidth was not measured: {:.0} GB/s is assumed", bytes_per_s / 1e9)

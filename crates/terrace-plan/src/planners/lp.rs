@@ -307,6 +307,8 @@ impl Program {
         let &Lanes { layer, place, n, .. } = lanes;
         let Held { uses, share, both, hits } = held;
         let slowest = self.vars.add(variable().min(0.0));
+        let divided = phase.of.filter(|_| costs.paths.copies);
+        let divided = divided.and_then(|batch| self.divided(costs, lanes, held, batch));
         let mut least = |of: Expression| self.rows.push(constraint!(slowest >= TIME * of));
         let missed = match phase.of {
             None => {
@@ -319,18 +321,18 @@ impl Program {
             }
             Some(batch) => {
                 let experts = batch.layers[layer].experts.as_ref().expect("a layer with experts");
-                // What is copied for a graph comes from memory that is not slots, except by lanes.
-                let offloads = !variant.misses || place > 0 && costs.paths.streamed;
-                let in_ram = experts.in_ram(1.0, 1.0, offloads).0;
+                // ggml copies memory that is not slots.
+                let in_ram = experts.in_ram(!variant.misses);
                 if place == 0 {
                     least(in_ram * n);
-                } else if costs.paths.copies {
-                    let bounds = experts.bounds(place, offloads);
-                    least(bounds.rest_uses * (n - uses.clone()));
-                    least(bounds.rest_held * (n - share.clone()));
+                } else if let Some(Divided { uses, all, bus }) = divided {
+                    // Activations that cross the bus are left out: none do if all experts are there.
+                    let bounds = experts.bounds(place);
+                    least(bounds.uses * uses + bus.clone());
+                    least(bounds.held * all.clone() + bus);
                     // A layer whose copies are not used takes as long as in RAM.
-                    least(bounds.uses.min(in_ram) * uses.clone());
-                    least(bounds.held.min(in_ram) * share.clone());
+                    least(bounds.rest_uses.min(in_ram) * (n - uses));
+                    least(bounds.rest_held.min(in_ram) * (n - all));
                 } else {
                     let there = experts.lanes[place].seconds(1.0, 1.0).min(in_ram);
                     least(in_ram * (n - share.clone()) + there * share.clone());
@@ -344,6 +346,34 @@ impl Program {
         if place > 0 {
             phase.computing += 2.0 * phase.hop(place - 1) * TIME * (n - share.clone());
         }
+    }
+
+    /// Adds the variables of a graph's division of experts between a lane and the CPU. The lane
+    /// computes with copies, not more than it has, and with what is sent to it if it has any, and has
+    /// no more uses than as many of the hottest experts. `None` in RAM.
+    fn divided(&mut self, costs: &Costs, lanes: &Lanes, held: &Held, batch: &BatchCosts) -> Option<Divided> {
+        let &Lanes { layer, place, n, most, .. } = lanes;
+        let device = place.checked_sub(1)?;
+        let experts = batch.layers[layer].experts.as_ref()?;
+        let mut add = || self.vars.add(variable().min(0.0).max(most));
+        let (uses, copies) = (add(), add());
+        let (mut all, mut bus) = (Expression::from(copies), Expression::from(0.0));
+        if let Some(sending) = &experts.sending {
+            let sent = add();
+            all += sent;
+            bus += sending[device] * sent;
+            self.rows.push(constraint!(sent <= f64::from(experts.count) * held.share.clone()));
+        }
+        self.rows.push(constraint!(copies <= held.share.clone()));
+        self.rows.push(constraint!(all.clone() <= n));
+        let mut below = HotClass { experts: 0.0, uses: 0.0 };
+        for class in costs.curve.classes() {
+            let slope = class.uses / class.experts;
+            let line = (below.uses - slope * below.experts) * n + slope * all.clone();
+            self.rows.push(constraint!(uses <= line));
+            below = HotClass { experts: below.experts + class.experts, uses: below.uses + class.uses };
+        }
+        Some(Divided { uses, all, bus })
     }
 
     /// Returns the time of transfers between consecutive layers, if each layer is a group; both
@@ -493,6 +523,16 @@ struct Held {
     both: Expression,
     /// Uses of these.
     hits: Expression,
+}
+
+/// How a graph's experts are divided between a lane and the CPU, in layers' worth.
+struct Divided {
+    /// Uses that the lane computes.
+    uses: Variable,
+    /// Experts that it computes with.
+    all: Expression,
+    /// Seconds of sending those that it has no copies of.
+    bus: Expression,
 }
 
 /// A part of the expected work: the decoding of a token, or a graph of the prompt.

@@ -5,7 +5,8 @@
 pub struct PrefillPaths {
     /// Whether weights in RAM are copied to a device for a graph of many tokens.
     pub offload: bool,
-    /// Whether experts without a copy are, those in slots too, of layers of which a device holds copies.
+    /// Whether experts without a copy are, those in slots too, of layers of which a device holds
+    /// copies, beside what the CPU computes of them.
     pub streamed: bool,
     /// Whether copies of a part of a layer's experts compute their pairs.
     pub copies: bool,
@@ -13,6 +14,6 @@ pub struct PrefillPaths {
 
 impl Default for PrefillPaths {
     fn default() -> Self {
-        Self { offload: true, streamed: false, copies: true }
+        Self { offload: true, streamed: true, copies: true }
     }
 }
