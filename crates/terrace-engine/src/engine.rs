@@ -1,5 +1,6 @@
 //! The loaded model.
 
+use crate::answer::Answer;
 use crate::chat::SpecialTokens;
 use crate::error::EngineError;
 use crate::learn::{LearnOutput, shapes};
@@ -13,6 +14,7 @@ use crate::timeline::{SavedTimeline, TimelineFile};
 use crate::token_lengths::TokenLengths;
 use crate::trace::{SavedTrace, TraceFile};
 use crate::unfit::Unfit;
+use crate::usual::UsualLengths;
 use crate::warm::WarmStart;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -35,6 +37,7 @@ pub struct Engine {
     // goes before the model, and the model before the weights.
     watcher: Option<Watcher>,
     warm_start: Option<WarmStart>,
+    usual: Option<UsualLengths>,
     context: Context,
     registry: Registry,
     model: Arc<Model>,
@@ -100,6 +103,7 @@ impl Engine {
             file: options.model,
             watcher: parts.watcher,
             warm_start: parts.warm_start,
+            usual: parts.usual,
             context: parts.context,
             registry: parts.registry,
             model: parts.model,
@@ -325,11 +329,23 @@ impl Engine {
         timeline.save(&mut weights.store())
     }
 
+    /// Notes how long an answer and its prompt were.
+    pub(crate) fn count_lengths(&mut self, answer: &Answer) {
+        if let Some(usual) = &mut self.usual {
+            usual.count(answer);
+        }
+    }
+
     /// Saves the counts of experts' uses so far
-    /// ([`CacheOptions::warm_start`](crate::options::CacheOptions::warm_start)). Dropping the
+    /// ([`CacheOptions::warm_start`](crate::options::CacheOptions::warm_start)), and the lengths of
+    /// prompts and answers
+    /// ([`CacheOptions::usual_lengths`](crate::options::CacheOptions::usual_lengths)). Dropping the
     /// engine does this too; a program that may be killed at any time should call it whenever it is
     /// idle.
     pub fn save_warm_start(&self) {
+        if let Some(usual) = &self.usual {
+            usual.save();
+        }
         if let Some(warm_start) = &self.warm_start {
             warm_start.save();
         }

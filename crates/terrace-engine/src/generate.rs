@@ -72,7 +72,9 @@ impl Engine {
         match driven {
             Ok(stop) => {
                 let since = generation.store.zip(self.store_stats()).map(|(then, now)| now.since(&then));
-                Ok(Answer { decode: since, ..generation.end(session, stop, self.epoch()) })
+                let answer = Answer { decode: since, ..generation.end(session, stop, self.epoch()) };
+                self.count_lengths(&answer);
+                Ok(answer)
             }
             Err(error) => {
                 let held = before.min(session.held);

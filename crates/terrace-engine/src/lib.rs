@@ -31,6 +31,7 @@ mod timeline;
 mod token_lengths;
 mod trace;
 mod unfit;
+mod usual;
 mod utf8;
 mod warm;
 
@@ -53,4 +54,5 @@ pub use timeline::{SavedTimeline, TimelineFile};
 pub use token_lengths::TokenLengths;
 pub use trace::SavedTrace;
 pub use unfit::{ReadingChoice, Unfit};
+pub use usual::UsualLengths;
 pub use utf8::Utf8Stream;

@@ -30,6 +30,7 @@ use crate::report::PlanReport;
 use crate::timeline::TimelineFile;
 use crate::trace::TraceFile;
 use crate::unfit::Unfit;
+use crate::usual::UsualLengths;
 use crate::warm::{self, FirstUses, WarmStart};
 use context_ask::cache_type;
 use header::Header;
@@ -54,6 +55,7 @@ use wishes::reading_choice;
 pub struct Parts {
     pub watcher: Option<Watcher>,
     pub warm_start: Option<WarmStart>,
+    pub usual: Option<UsualLengths>,
     pub context: Context,
     pub registry: Registry,
     pub model: Arc<Model>,
@@ -105,7 +107,8 @@ pub fn load(
     loaded.fill_resident(progress)?;
     let context = context(&loaded, &scene, &mut report, interrupt, observer)?;
     let load_ms = begin.elapsed().as_secs_f64() * 1e3;
-    let mut parts = Parts::new(loaded, context, report, header, load_ms);
+    let usual = scene.usual.take();
+    let mut parts = Parts { usual, ..Parts::new(loaded, context, report, header, load_ms) };
     parts.start(options, progress)?;
     Ok(parts)
 }
@@ -246,10 +249,11 @@ impl Parts {
         if let (Some(weights), Some(plan)) = (&weights, &report.placement) {
             registry.budget = WeightBudget::of(plan, weights);
         }
-        let (watcher, warm_start) = (None, None);
+        let (watcher, warm_start, usual) = (None, None, None);
         Self {
             watcher,
             warm_start,
+            usual,
             context,
             registry,
             model,

@@ -7,6 +7,7 @@ use super::wishes::wishes_of;
 use crate::error::EngineError;
 use crate::file_error::{FileError, FileRole};
 use crate::options::{Mode, Options};
+use crate::usual::UsualLengths;
 use terrace_host::available_memory;
 use terrace_host::machine::{known_machine, machine_profile};
 use terrace_model::{ByteSize, KvTypes, ModelFile};
@@ -28,6 +29,8 @@ pub struct Scene<'a> {
     pub available: ByteSize,
     pub machine: MachineProfile,
     pub wishes: Wishes,
+    /// Lengths of earlier prompts and answers; `None` if they are not kept.
+    pub usual: Option<UsualLengths>,
 }
 
 impl<'a> Scene<'a> {
@@ -38,6 +41,8 @@ impl<'a> Scene<'a> {
         let file = &header.file;
         let available = options.placement.available.unwrap_or_else(available_memory);
         let mut wishes = Wishes { written: header.written.clone(), ..wishes_of(options) };
+        let usual = usual_lengths(file, options);
+        wishes.expect(usual.as_ref().and_then(UsualLengths::expected));
         let decides = decides(file, options, available);
         if decides {
             wishes.measured = measured_contexts(&options.model, file, &wishes, available);
@@ -58,6 +63,7 @@ impl<'a> Scene<'a> {
             available,
             machine,
             wishes,
+            usual,
         }
     }
 
@@ -90,4 +96,10 @@ fn decides(file: &ModelFile, options: &Options, available: ByteSize) -> bool {
     let auto = options.placement.stream == Manage::Auto && options.placement.plan.is_none();
     let fits = auto && file.size() <= room;
     options.mode == Mode::Terrace && !fits && file.size() >= WORTH_PROBING
+}
+
+/// Lengths of the model's earlier prompts and answers, where a run keeps them.
+fn usual_lengths(file: &ModelFile, options: &Options) -> Option<UsualLengths> {
+    let keeps = options.mode == Mode::Terrace && options.record.trace.is_none();
+    UsualLengths::open(options.cache.usual_lengths.as_ref().filter(|_| keeps)?, file)
 }

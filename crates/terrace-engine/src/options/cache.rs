@@ -37,6 +37,10 @@ pub struct CacheOptions {
     /// Directory for statistics of the experts that a model uses, so that the next run reads the
     /// hottest ones ahead; `None` means none are kept. Recording a trace switches this off.
     pub warm_start: Option<PathBuf>,
+    /// Directory for the lengths of a model's prompts and answers, which the next run's plan expects
+    /// unless the caller states others; `None` means none are kept. Recording a trace switches this
+    /// off.
+    pub usual_lengths: Option<PathBuf>,
 }
 
 impl Default for CacheOptions {
@@ -46,6 +50,7 @@ impl Default for CacheOptions {
             policy: PolicyKind::default(),
             lookahead: Lookahead::default(),
             warm_start: None,
+            usual_lengths: None,
         }
     }
 }

@@ -210,6 +210,7 @@ impl Worker {
             self.take_with(index, |session, generation| generation.end(session, stop, epoch));
         let answer = Answer { experts, ..answer };
         log(&answer);
+        self.engine.count_lengths(&answer);
         let _ = sink(Event::Finished(Box::new(answer)));
     }
 

@@ -1,5 +1,6 @@
 //! What a run is expected to do.
 
+use super::Wishes;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -24,6 +25,20 @@ pub enum ExpectedSource {
     Assumed,
     /// The user stated one or both.
     Stated,
+    /// The mean of earlier runs of the model.
+    Earlier {
+        /// Number of these runs.
+        runs: u32,
+    },
+}
+
+impl Wishes {
+    /// Expects what earlier runs did, unless the user stated something.
+    pub fn expect(&mut self, earlier: Option<Expected>) {
+        if let (ExpectedSource::Assumed, Some(earlier)) = (self.expected.source, earlier) {
+            self.expected = earlier;
+        }
+    }
 }
 
 impl Default for Expected {
@@ -34,9 +49,11 @@ impl Default for Expected {
 
 impl fmt::Display for ExpectedSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Assumed => "assumed",
-            Self::Stated => "as stated",
-        })
+        match self {
+            Self::Assumed => f.pad("assumed"),
+            Self::Stated => f.pad("as stated"),
+            Self::Earlier { runs: 1 } => f.pad("from one earlier run"),
+            Self::Earlier { runs } => write!(f, "from {runs} earlier runs"),
+        }
     }
 }

@@ -23,8 +23,8 @@ pub struct CacheArgs {
     /// (8MiB)
     #[arg(long, value_name = "SIZE|off|auto", env = "TERRACE_LOOKAHEAD", default_value = "auto")]
     pub lookahead: Lookahead,
-    /// Record which experts the model uses, and read the hottest of them ahead in the next run
-    /// [default: on; for bench: off]
+    /// Record which experts the model uses, and how long prompts and answers are: the next run reads
+    /// the hottest experts ahead, and is planned for such lengths [default: on; for bench: off]
     #[arg(long, value_name = "on|off", env = "TERRACE_WARM_START")]
     pub warm_start: Option<OnOff>,
 }
@@ -33,17 +33,24 @@ impl CacheArgs {
     /// Converts these to the engine's options.
     pub fn options(&self) -> CacheOptions {
         let Self { slots_share, cache_policy, lookahead, warm_start } = self;
+        let keeps = *warm_start != Some(OnOff::Off);
         CacheOptions {
             slots_share: *slots_share,
             policy: cache_policy.clone(),
             lookahead: *lookahead,
-            warm_start: (*warm_start != Some(OnOff::Off)).then(statistics).flatten(),
+            warm_start: keeps.then(|| kept("experts")).flatten(),
+            usual_lengths: usual_lengths(*warm_start),
         }
     }
 }
 
-/// The folder for statistics of experts, in the user's cache directory. `None` if there is no such
+/// The folder for lengths of earlier prompts and answers; `None` if they are not kept.
+pub fn usual_lengths(warm_start: Option<OnOff>) -> Option<PathBuf> {
+    if warm_start == Some(OnOff::Off) { None } else { kept("usual") }
+}
+
+/// A folder for what is kept of models, in the user's cache directory. `None` if there is no such
 /// directory.
-fn statistics() -> Option<PathBuf> {
-    user_dirs().cache.map(|dir| dir.join("experts"))
+fn kept(name: &str) -> Option<PathBuf> {
+    user_dirs().cache.map(|dir| dir.join(name))
 }

@@ -15,10 +15,10 @@ pub struct EstimateArgs {
     #[arg(long, value_name = "typical|uniform|TRACE", env = "TERRACE_HITS", default_value = "typical")]
     pub hits: Hits,
     /// Usual length of prompts: plans minimise the time of a prompt and its answer together
-    /// [default: 512]
+    /// [default: as in earlier runs of the model, at first 512]
     #[arg(long, value_name = "TOKENS", env = "TERRACE_EXPECT_PROMPT", value_parser = clap::value_parser!(u32).range(1..))]
     pub expect_prompt: Option<u32>,
-    /// Usual length of answers [default: 256]
+    /// Usual length of answers [default: as in earlier runs of the model, at first 256]
     #[arg(long, value_name = "TOKENS", env = "TERRACE_EXPECT_OUTPUT", value_parser = clap::value_parser!(u32).range(1..))]
     pub expect_output: Option<u32>,
 }

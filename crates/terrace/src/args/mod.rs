@@ -17,7 +17,7 @@ mod sampling;
 mod testing;
 mod words;
 
-pub use cache::CacheArgs;
+pub use cache::{CacheArgs, usual_lengths};
 pub use compute::ComputeArgs;
 pub use context::ContextArgs;
 pub use devices::DeviceArgs;

@@ -135,3 +135,45 @@ fn what_is_wrong_with_the_cache_is_one_warning() {
     // No directory can be created there, not even by root.
     warned(&generate(Path::new("/proc/self"), &[]), "cannot save expert statistics");
 }
+
+/// What `terrace plan` expects: the lengths, and their source.
+fn expected(cache: &Path, more: &[&str]) -> (u64, u64, Value, String) {
+    let mut command = terrace();
+    command.env("XDG_CACHE_HOME", cache).env_remove("TERRACE_WARM_START");
+    let output = command.args(["plan", bundled().to_str().unwrap(), "--json"]).args(more).output().unwrap();
+    let estimate = json(&output)["estimate"].clone();
+    let tokens = |key: &str| estimate[key].as_u64().unwrap();
+    (tokens("prompt_tokens"), tokens("output_tokens"), estimate["expected"].clone(), stderr(&output))
+}
+
+#[test]
+fn plans_expect_the_lengths_of_earlier_runs() {
+    let cache = TempDir::new().unwrap();
+    let at = |more: &[&str]| expected(cache.path(), more);
+    let assumed = (512, 256, Value::from("assumed"), String::new());
+    assert_eq!(at(&[]), assumed);
+    let first = quiet(&generate(cache.path(), &[]));
+    let earlier = |runs| serde_json::json!({"earlier": {"runs": runs}});
+    // 16 or so tokens of prompt, rounded to a power of two or the middle between two.
+    let prompt = first["prompt_tokens"].as_u64().unwrap();
+    let (rounded, output, source, said) = at(&[]);
+    assert_eq!((output, source, said), (16, earlier(1), String::new()));
+    assert!(rounded.abs_diff(prompt) * 4 <= prompt, "{rounded}, {prompt}");
+    let second = quiet(&generate(cache.path(), &[]));
+    let placed = &second["plan"]["placement"]["estimate"];
+    assert_eq!((&placed["expected"], placed["output_tokens"].as_u64()), (&earlier(1), Some(16)));
+    assert_eq!(at(&[]), (rounded, 16, earlier(2), String::new()));
+    // What is stated counts, and what is switched off does not.
+    assert_eq!(at(&["--expect-prompt", "100"]), (100, 256, Value::from("stated"), String::new()));
+    assert_eq!(at(&["--warm-start", "off"]), assumed);
+    // A damaged file is ignored with a line, and written again.
+    let dir = cache.path().join("terrace/usual");
+    let file = fs::read_dir(&dir).unwrap().next().unwrap().unwrap().path();
+    fs::write(&file, "{\"format\":\"terrace-usual-lengths\"").unwrap();
+    let (prompt, output, source, said) = at(&[]);
+    assert_eq!((prompt, output, source), (512, 256, Value::from("assumed")));
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains("the file will be rewritten"), "{said}");
+    generate(cache.path(), &[]);
+    assert_eq!(at(&[]).2, earlier(1));
+}

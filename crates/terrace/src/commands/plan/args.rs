@@ -1,6 +1,6 @@
 //! The options of `terrace plan`.
 
-use crate::args::PlacementArgs;
+use crate::args::{OnOff, PlacementArgs};
 use clap::Args;
 use std::path::PathBuf;
 use terrace_plan::advice::WhatIf;
@@ -28,6 +28,10 @@ pub struct PlanArgs {
     /// --hot-weighting says so: a learn file
     #[arg(long, value_name = "FILE")]
     pub learned: Option<PathBuf>,
+    /// Expect prompts and answers as long as those of the model's earlier runs, unless their length is
+    /// stated [default: on]
+    #[arg(long, value_name = "on|off", env = "TERRACE_WARM_START")]
+    pub warm_start: Option<OnOff>,
     /// An older spelling of --expect-prompt
     #[arg(long, hide = true, value_name = "TOKENS", conflicts_with = "expect_prompt", value_parser = clap::value_parser!(u32).range(1..))]
     pub prompt: Option<u32>,

@@ -10,7 +10,7 @@ pub use args::PlanArgs;
 pub use svg::escaped;
 
 use crate::advice;
-use crate::args::{EstimateArgs, FollowingArgs, PlacementArgs};
+use crate::args::{EstimateArgs, FollowingArgs, PlacementArgs, usual_lengths};
 use crate::error::CliError;
 use crate::source;
 use crate::term::print;
@@ -24,7 +24,7 @@ use std::path::PathBuf;
 use terrace_engine::options::{
     CacheOptions, ComputeOptions, IoOptions, RecordOptions, ReloadOptions, TestingOptions,
 };
-use terrace_engine::{Mode, Options, measured_contexts, wishes_of};
+use terrace_engine::{Mode, Options, UsualLengths, measured_contexts, wishes_of};
 use terrace_ggml::devices::rpc::add_rpc_server;
 use terrace_host::pressure::Adapt;
 use terrace_model::{ModelFile, printable};
@@ -55,7 +55,9 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
     }
     let (machine, rates) = machine(args, &model)?;
     machine.check().map_err(PlanError::from)?;
-    let wishes = wishes_of(&options(args)?);
+    let mut wishes = wishes_of(&options(args)?);
+    let usual = usual_lengths(args.warm_start).and_then(|dir| UsualLengths::open(&dir, &model));
+    wishes.expect(usual.and_then(|usual| usual.expected()));
     let measured = measured_contexts(header.path(), &model, &wishes, machine.memory.available);
     let wishes = Wishes { measured, ..wishes };
     if let Some(tensor) = &args.explain {
