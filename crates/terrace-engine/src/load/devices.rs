@@ -10,7 +10,7 @@ use terrace_backend::Pieces;
 use terrace_ggml::devices::BufferTypeHandle;
 use terrace_ggml::devices::{DeviceHandle, DeviceKind, devices};
 use terrace_ggml::llama::SplitMode;
-use terrace_host::faulty_driver;
+use terrace_host::{faulty_driver, separate_devices};
 use terrace_model::ModelFile;
 use terrace_plan::model::override_patterns;
 use terrace_plan::parts::PlannedLayer;
@@ -19,9 +19,12 @@ use terrace_plan::{OnDevices, Plan};
 /// The home of layers that no device holds.
 const RAM: &str = "ram";
 
-/// Number of devices that split tensors are sliced for.
-pub fn split_devices() -> u64 {
-    devices().into_iter().filter(|device| device.is_accelerator()).count() as u64
+/// The devices with memory of their own that may be used: these hold layers, slices of tensors, and
+/// copies of experts.
+pub fn separate(only: Option<&[String]>) -> Vec<DeviceHandle> {
+    let mut devices = separate_devices();
+    devices.retain(|device| only.is_none_or(|only| only.contains(&device.name())));
+    devices
 }
 
 /// Returns the devices and how many layers each takes, adds overrides for single tensors, and
@@ -55,7 +58,7 @@ pub fn prepare(
         .map(|(name, layers)| Ok((find(name)?, *layers)))
         .collect::<Result<Vec<_>, EngineError>>()?;
     if given.split_mode == SplitMode::Tensor && !taken.is_empty() {
-        let devices: Vec<DeviceHandle> = all.iter().copied().filter(|d| d.is_accelerator()).collect();
+        let devices = separate(given.only.as_deref());
         check(model, devices.len() as u64)?;
         // Each of them has a part of each layer.
         let layers: u32 = taken.iter().map(|(_, layers)| layers).sum();
@@ -141,6 +144,18 @@ fn read_ahead(on_devices: &OnDevices, model: &ModelFile) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use terrace_ggml::testing::stand_in::integrated_stand_in;
+    use terrace_model::ByteSize;
+
+    #[test]
+    fn devices_without_memory_hold_nothing_but_take_large_batches() {
+        terrace_testkit::needs_own_process();
+        let device = integrated_stand_in(ByteSize::gib(1));
+        assert_eq!(device.kind(), DeviceKind::IntegratedGpu);
+        assert_eq!(separate(None), []);
+        assert_eq!(offloading(&devices(), None), [device]);
+        assert_eq!(offloading(&devices(), Some(&["RPC0".to_owned()])), []);
+    }
 
     #[test]
     fn drivers_that_crash_are_warned_of() {

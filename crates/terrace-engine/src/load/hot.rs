@@ -1,6 +1,6 @@
 //! Decides how many copies of the most used experts devices hold, and where.
 
-use super::devices::warn_of_drivers;
+use super::devices::{separate, warn_of_drivers};
 use super::hot_division::divided;
 use crate::learn;
 use crate::options::HotOptions;
@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use terrace_backend::{Cut, LaneLayer, LanePlan, Lanes, Layout, Sending, Shared, Weights};
 use terrace_ggml::devices::DeviceHandle;
-use terrace_host::separate_devices;
 use terrace_model::learn::LearnFile;
 use terrace_model::{ByteSize, LayerId, ModelFile, TensorInfo};
 use terrace_plan::copies::{
@@ -111,7 +110,7 @@ fn decided(file: &ModelFile, weights: &Weights, asked: Asked<'_>) -> HotPlan {
     let layout = weights.layout();
     let groups = copied(file, &layout);
     let given = wishes.hot_cache.is_given();
-    let devices = usable(wishes);
+    let devices = separate(wishes.devices.as_deref());
     let holding: Vec<DeviceHandle> = devices
         .iter()
         .copied()
@@ -181,20 +180,11 @@ fn planned_for(planned: &[HotCopies], device: &str) -> Vec<LaneLayer> {
     there.map(|copies| LaneLayer { layer: LayerId(copies.layer), slots: copies.slots }).collect()
 }
 
-/// The devices with memory of their own that may be used.
-fn usable(wishes: &Wishes) -> Vec<DeviceHandle> {
-    let mut devices = separate_devices();
-    if let Some(only) = &wishes.devices {
-        devices.retain(|device| only.contains(&device.name()));
-    }
-    devices
-}
-
 /// The stacks of experts that stay in RAM and may have copies on devices, with their numbers of
 /// experts: all that are neither streamed nor on devices, if copies are wanted.
 pub fn kept<'m>(file: &'m ModelFile, plan: &Plan, wishes: &Wishes) -> Vec<(&'m TensorInfo, u32)> {
     let wanted = !plan.hot.is_empty() || wishes.hot_cache.is_given();
-    if !wanted || usable(wishes).is_empty() {
+    if !wanted || separate(wishes.devices.as_deref()).is_empty() {
         return Vec::new();
     }
     let mut elsewhere: BTreeSet<usize> = plan.devices.tensors(file).into_iter().collect();

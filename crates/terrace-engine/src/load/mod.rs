@@ -109,6 +109,7 @@ pub fn load(
     let load_ms = begin.elapsed().as_secs_f64() * 1e3;
     let usual = scene.usual.take();
     let mut parts = Parts { usual, ..Parts::new(loaded, context, report, header, load_ms) };
+    parts.registry.slices = devices::separate(options.devices.only.as_deref()).len() as u64;
     parts.start(options, progress)?;
     Ok(parts)
 }

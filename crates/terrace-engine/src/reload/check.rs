@@ -3,7 +3,6 @@
 use super::error::{Refusal, ReloadError, all_or_nothing};
 use super::find::{Found, Search, Target, Wanted};
 use super::registry::{Entry, Registry, is_streamed};
-use crate::load::devices::split_devices;
 use crate::load::split::{attention_granularity, ffn_granularity, has_parts};
 use terrace_ggml::DataType;
 use terrace_ggml::llama::Weight;
@@ -89,7 +88,7 @@ fn acceptable(registry: &Registry, entry: &Entry, to: &Target) -> Result<(), Str
 
 /// Checks that the tensor, as found, can be sliced for the devices.
 fn cuttable(registry: &Registry, entry: &Entry, found: &TensorInfo) -> Result<(), String> {
-    let devices = split_devices();
+    let devices = registry.slices;
     match Name::of(&found.name).role {
         "ffn_down" | "ffn_down_exps" => {
             let granularity = ffn_granularity(&found.ty);

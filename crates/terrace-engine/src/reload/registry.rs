@@ -88,6 +88,8 @@ pub struct Registry {
     pub donors: HashMap<PathBuf, (FileState, Arc<ModelFile>)>,
     /// Rows of a group of heads; `None` if the model's metadata does not say.
     pub head_group: Option<u64>,
+    /// Number of devices that sliced tensors are cut for.
+    pub slices: u64,
     /// The RAM budget, if there is one.
     pub budget: Option<WeightBudget>,
     /// Number of times that tensors were replaced.
@@ -140,6 +142,7 @@ impl Registry {
             opened: BTreeSet::new(),
             donors: HashMap::new(),
             head_group: head_group(file),
+            slices: 0,
             budget: None,
             epoch: 0,
             overwritten: None,

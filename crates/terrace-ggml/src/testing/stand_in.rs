@@ -20,6 +20,7 @@ pub const LARGE_BATCH: i64 = 32;
 
 struct StandIn {
     memory: usize,
+    kind: sys::ggml_backend_dev_type,
     cpu: abi::DeviceInterface,
     device: NonNull<abi::Device>,
     buffers: NonNull<abi::BufferType>,
@@ -36,11 +37,21 @@ static STAND_IN: OnceLock<StandIn> = OnceLock::new();
 /// Adds the device to ggml's list, once per process, and returns it. It reports `memory` bytes, all
 /// of them free.
 pub fn stand_in(memory: ByteSize) -> DeviceHandle {
-    let device = STAND_IN.get_or_init(|| make(memory)).device;
-    DeviceHandle(device.cast())
+    added(memory, sys::GGML_BACKEND_DEVICE_TYPE_GPU)
 }
 
-fn make(memory: ByteSize) -> StandIn {
+/// The same as a device without memory of its own (of type IGPU). A process has one or the other.
+pub fn integrated_stand_in(memory: ByteSize) -> DeviceHandle {
+    added(memory, sys::GGML_BACKEND_DEVICE_TYPE_IGPU)
+}
+
+fn added(memory: ByteSize, kind: sys::ggml_backend_dev_type) -> DeviceHandle {
+    let made = STAND_IN.get_or_init(|| make(memory, kind));
+    assert_eq!(made.kind, kind, "this process has another stand-in");
+    DeviceHandle(made.device.cast())
+}
+
+fn make(memory: ByteSize, kind: sys::ggml_backend_dev_type) -> StandIn {
     let cpu = DeviceHandle::cpu();
     // SAFETY: the CPU's device and buffer type are static and laid out as `abi` says
     // (tests/abi.rs); the copies are leaked. The CPU's functions use the context of the device they
@@ -94,6 +105,7 @@ fn make(memory: ByteSize) -> StandIn {
         (*device.as_ptr()).reg = (&raw mut *registry).cast();
         let made = StandIn {
             memory: usize::try_from(memory.bytes()).unwrap_or(usize::MAX),
+            kind,
             cpu: original.iface,
             device,
             buffers: NonNull::from(own_buffers),
@@ -147,7 +159,7 @@ unsafe extern "C" fn get_memory(_: sys::ggml_backend_dev_t, free: *mut usize, to
 }
 
 unsafe extern "C" fn get_type(_: sys::ggml_backend_dev_t) -> sys::ggml_backend_dev_type {
-    sys::GGML_BACKEND_DEVICE_TYPE_GPU
+    this().kind
 }
 
 unsafe extern "C" fn get_props(device: sys::ggml_backend_dev_t, props: *mut sys::ggml_backend_dev_props) {
@@ -156,7 +168,7 @@ unsafe extern "C" fn get_props(device: sys::ggml_backend_dev_t, props: *mut sys:
         let mut filled: sys::ggml_backend_dev_props = std::mem::zeroed();
         (filled.name, filled.description) = (device_name(device), device_name(device));
         (filled.memory_free, filled.memory_total) = (this().memory, this().memory);
-        filled.type_ = sys::GGML_BACKEND_DEVICE_TYPE_GPU;
+        filled.type_ = this().kind;
         filled.caps.mmap_support = true;
         *props = filled;
     }
