@@ -4,6 +4,7 @@ use crate::graph::exec::Executor;
 use crate::memory::host::{HostHome, HostType};
 use crate::memory::loading::Loading;
 use crate::memory::managed::{ManagedType, Owner};
+use crate::memory::offer;
 use crate::memory::places::{Home, Places};
 use crate::memory::weights::Weights;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -76,6 +77,13 @@ impl Terrace {
         ours.unwrap_or_else(|| Home::elsewhere(weight))
     }
 
+    /// Offers streamed matrices to devices that compute large batches. The caller looks for
+    /// [parked](terrace_ggml::backend::parked) errors after each graph, where reads for these leave
+    /// theirs.
+    pub fn offer_matrices(&self) {
+        offer::begin();
+    }
+
     /// The device, for loads.
     pub fn processor(&self) -> Processor {
         self.processor
@@ -106,12 +114,15 @@ impl Terrace {
 
 impl Device for TerraceDevice {
     fn supports_op(&self, op: Tensor<'_>) -> bool {
+        offer::asked_for(op, self.places.get());
         // Managed operands are host memory by the time the kernels see them.
         cpu_supports_op(op)
     }
 
     fn supports_buffer_type(&self, buffer_type: BufferTypeHandle) -> bool {
-        buffer_type.is_host() || self.places.get().is_some_and(|places| places.managed == buffer_type)
+        let is_managed = self.places.get().is_some_and(|places| places.managed == buffer_type);
+        offer::asked_for_buffers(is_managed);
+        is_managed || buffer_type.is_host()
     }
 
     fn init(&self) -> Result<Box<dyn Backend>, ParkedError> {

@@ -7,6 +7,7 @@ use super::run::Run;
 use super::scan::{Nodes, Scan};
 use crate::error::BackendError;
 use crate::hot::Lanes;
+use crate::memory::offer;
 use crate::memory::places::Places;
 use crate::memory::weights::Weights;
 use crate::moe::fused::BlockRun;
@@ -139,6 +140,7 @@ impl Executor {
 impl Backend for Executor {
     fn compute(&mut self, graph: &Graph<'_>) -> Result<(), ComputeError> {
         let began = Instant::now();
+        offer::computing();
         self.cpu.stop_flag().store(false, Ordering::Relaxed);
         let place = graph.place();
         let between = self.pass.begin(place);
@@ -171,6 +173,7 @@ impl Backend for Executor {
     }
 
     fn set_threads(&mut self, threads: usize) {
+        offer::computing();
         self.cpu.set_threads(threads);
         // llama.cpp does this whenever it has a graph computed.
         self.pass.announce();

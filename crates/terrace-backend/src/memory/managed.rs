@@ -1,6 +1,7 @@
 //! The buffer type of managed weights, which have addresses but no bytes.
 
 use super::addresses::{STEP, addresses};
+use super::offer;
 use super::weights::Weights;
 use crate::error::BackendError;
 use std::any::Any;
@@ -42,8 +43,9 @@ pub struct ManagedType {
 
 impl BufferType for ManagedType {
     fn is_host(&self) -> bool {
-        // The addresses hold no bytes, so no other backend may touch them.
-        false
+        // The addresses hold no bytes, so no other backend may touch them; but a device may take
+        // matrices along for a large batch, by `get_tensor`.
+        offer::take()
     }
 
     fn alloc_size(&self, _tensor: Tensor<'_>) -> usize {

@@ -7,5 +7,6 @@ pub mod file_map;
 pub mod host;
 pub mod loading;
 pub mod managed;
+pub mod offer;
 pub mod places;
 pub mod weights;

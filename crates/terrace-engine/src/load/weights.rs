@@ -144,6 +144,8 @@ impl Installed {
             overrides.extend(resident.into_iter().map(|pattern| (pattern, place_of_others)));
         }
         let devices = prepare(on_devices, file, &mut overrides, &options.devices)?;
+        // Contexts report what their calls leave.
+        terrace.offer_matrices();
         let _scope = terrace.loading(Arc::clone(&weights));
         let params = LoadParams {
             overrides,

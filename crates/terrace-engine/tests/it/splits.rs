@@ -4,21 +4,22 @@
 //! The device is a stand-in that computes with the CPU's kernels and asks for large batches as GPUs
 //! do, so tokens are equal as well.
 
-use crate::reloading::{self, dir, load, write};
+use crate::budgets::minimum;
+use crate::reloading::{self, dir, from_file, load, original, with, write};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use terrace_backend::HotUpdate;
-use terrace_engine::Options;
-use terrace_engine::options::{DeviceOptions, HotOptions};
+use terrace_engine::options::{DeviceOptions, HotOptions, PlacementOptions, TestingOptions};
+use terrace_engine::{Engine, Options};
 use terrace_ggml::devices::{BufferTypeHandle, DeviceHandle};
 use terrace_ggml::llama::{Context, ContextParams, LoadParams, Model, Sampling, Token};
 use terrace_ggml::testing::params::context_params;
 use terrace_ggml::testing::splits::{self, Split};
-use terrace_ggml::testing::stand_in::{LARGE_BATCH, stand_in};
+use terrace_ggml::testing::stand_in::{LARGE_BATCH, integrated_stand_in, stand_in};
 use terrace_model::ByteSize;
-use terrace_plan::{ByDevice, HotSize, Manage};
-use terrace_testkit::{Arch, Spec};
+use terrace_plan::{Budget, ByDevice, HotSize, Manage, Note};
+use terrace_testkit::{Arch, Spec, WeightType};
 
 const TEXT: &str = "The water goes down from one terrace to the next, and the rice grows in all of them; \
                     whoever walks along their borders sees the sky in each, and the hills upside down. ";
@@ -153,6 +154,85 @@ fn layers(arch: Arch) {
     }
 }
 
+/// Options of a run where all matrices stream through the least RAM.
+fn streaming(model: &Path) -> Options {
+    let base = options(model, 0, Manage::All);
+    let ram_budget = Budget::Bytes(minimum(model, Manage::All));
+    Options { placement: PlacementOptions { ram_budget, ..base.placement }, ..base }
+}
+
+/// The names of the matrices that a run streams.
+fn streamed(options: Options) -> Vec<String> {
+    load(options).plan().placement.as_ref().unwrap().streamed.clone()
+}
+
+/// Matrices that stream are offered to devices in large batches, like those in RAM.
+#[test]
+fn streamed_matrices_are_offered_like_those_in_ram() {
+    device();
+    let dir = dir();
+    let model = write(&Spec::new(Arch::Llama), dir.path().join("model.gguf"));
+    for (layers, streaming) in [(0, streaming(&model)), (2, options(&model, 2, Manage::All))] {
+        let stock = stock(&model, layers, false);
+        compare(&format!("{layers} layers, others streamed"), &terrace(streaming), &stock);
+    }
+    assert!(streamed(streaming(&model)).iter().any(|name| name.contains("ffn_down")));
+    let off = streaming(&model);
+    let devices = DeviceOptions { op_offload: false, ..off.devices };
+    let left = terrace(Options { devices, ..off });
+    assert_eq!(there(&left.prefill), 0, "unless switched off");
+}
+
+/// A streamed matrix that is replaced by one of another type is taken along as that type.
+#[test]
+fn a_replaced_matrix_is_offered_as_what_it_is() {
+    device();
+    let dir = dir();
+    let spec = Spec::new(Arch::Llama);
+    let model = write(&spec, dir.path().join("model.gguf"));
+    let names = streamed(streaming(&model));
+    let tensor = names.iter().find(|name| name.contains("ffn_down")).unwrap();
+    let donor = write(&with(&spec, tensor, WeightType::Q4_0), dir.path().join("donor.gguf"));
+    let logits = |engine: &mut Engine| -> Vec<u32> {
+        let tokens = engine.tokenize(TEXT, true, false).unwrap();
+        let mut session = engine.session();
+        let go_on = &mut |_: &[u8]| std::ops::ControlFlow::Continue(());
+        engine.generate(&mut session, &tokens, Some(1), &Sampling::greedy(), go_on).unwrap();
+        engine.logits().unwrap().iter().map(|logit| logit.to_bits()).collect()
+    };
+    let mut engine = load(streaming(&model));
+    let before = logits(&mut engine);
+    engine.swap(&[from_file(tensor, &donor)]).unwrap();
+    let swapped = logits(&mut engine);
+    assert!(swapped != before, "the swap had no effect");
+    assert!(swapped == logits(&mut load(streaming(&donor))), "differs from a fresh load of the file");
+    engine.swap(&[original(tensor)]).unwrap();
+    assert!(logits(&mut engine) == before, "not what was loaded");
+}
+
+/// A matrix that cannot be read ends the prompt with its error, not with what the device computes
+/// without it.
+#[test]
+fn a_matrix_that_cannot_be_read_for_a_device_is_an_error() {
+    device();
+    let dir = dir();
+    let model = write(&Spec::new(Arch::Llama), dir.path().join("model.gguf"));
+    let base = streaming(&model);
+    let bad = streamed(base.clone()).into_iter().find(|name| name.contains("ffn_up")).unwrap();
+    let at = terrace_ggml::gguf::read(&model).unwrap().tensor(&bad).unwrap().extent.offset;
+    let testing = TestingOptions { faults: Some(format!("eio@bytes:{at}..{}", at + 1)), ..base.testing };
+    let mut engine = load(Options { testing, ..base });
+    let tokens = engine.tokenize(TEXT, true, false).unwrap();
+    let mut session = engine.session();
+    splits::take();
+    let go_on = &mut |_: &[u8]| std::ops::ControlFlow::Continue(());
+    let error = engine.generate(&mut session, &tokens, Some(1), &Sampling::greedy(), go_on).unwrap_err();
+    let message = error.to_string();
+    assert!(message.contains(&bad) && message.contains("Input/output error"), "{message}");
+    let prompt = splits::take().swap_remove(0);
+    assert!(there(&prompt) > 0, "it was read for the device: {prompt:?}");
+}
+
 mod experts_in_ram {
     use terrace_testkit::Arch;
     terrace_testkit::each!(super::experts: qwen3moe = Arch::Qwen3Moe, gpt_oss = Arch::GptOss);
@@ -175,4 +255,37 @@ fn experts(arch: Arch) {
     let hot = HotOptions { cache, update: HotUpdate::Bytes(ByteSize::mib(4)), ..base.hot };
     let streamed = terrace(Options { hot, ..base });
     fewer_pieces(&format!("{arch}, experts streamed and copied"), &streamed, &expected);
+}
+
+/// A device without memory of its own computes large batches, and its plan says so.
+#[test]
+fn an_integrated_device_computes_large_batches() {
+    terrace_testkit::needs_own_process();
+    // SAFETY: the only thread of this process that reads the environment.
+    unsafe { splits::record() };
+    integrated_stand_in(ByteSize::gib(1));
+    let dir = dir();
+    let model = write(&Spec::new(Arch::Qwen3Moe), dir.path().join("model.gguf"));
+    let run_with = |op_offload| {
+        let base = reloading::options(&model, Manage::None);
+        let devices = DeviceOptions { op_offload, ..base.devices };
+        let mut engine = load(Options { devices, ..base });
+        let plan = engine.plan().placement.clone().unwrap();
+        assert!(plan.devices.is_empty(), "it holds nothing");
+        let tokens = engine.tokenize(TEXT, true, false).unwrap();
+        let mut session = engine.session();
+        splits::take();
+        let go_on = &mut |_: &[u8]| std::ops::ControlFlow::Continue(());
+        let sampling = Sampling::greedy();
+        let answer = engine.generate(&mut session, &tokens, Some(STEPS), &sampling, go_on).unwrap();
+        (run(answer.tokens), plan.estimate.unwrap().notes)
+    };
+    let (with, notes) = run_with(true);
+    assert!(there(&with.prefill) > 0 && there(&with.decode) == 0);
+    let device = || "GPU0".to_owned();
+    let tokens = u32::try_from(LARGE_BATCH).unwrap();
+    assert!(notes.contains(&Note::UnifiedBatches { device: device(), tokens }), "{notes:?}");
+    let (without, notes) = run_with(false);
+    assert_eq!((there(&without.prefill), &without.tokens), (0, &with.tokens));
+    assert!(notes.contains(&Note::UnifiedUnused { device: device() }), "{notes:?}");
 }
