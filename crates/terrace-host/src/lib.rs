@@ -16,7 +16,7 @@ mod memory;
 pub mod pressure;
 
 pub use control_group::cgroup_memory_limit;
-pub use cpu::simd as cpu_features;
+pub use cpu::{cores, simd as cpu_features};
 pub use devices::separate_devices;
 pub use drivers::{FaultyDriver, faulty_driver};
 pub use graphics::{Graphics, Vendor, graphics};

@@ -35,6 +35,8 @@ pub struct App {
     pub(crate) n_max: Option<usize>,
     /// Whether `GET /health` reloads changed tensors.
     pub(crate) hotswap: bool,
+    /// Whether the model is loaded again, by another process, if weights are lost.
+    pub(crate) restarts: bool,
     name: Option<String>,
     advice: Option<Advice>,
     pub(crate) limits: Limits,
@@ -62,6 +64,7 @@ impl App {
             seed: config.seed,
             n_max: config.n_max,
             hotswap: config.hotswap,
+            restarts: config.restarts,
             name: config.name.clone(),
             advice: config.advice,
             limits: config.limits,
@@ -105,7 +108,8 @@ impl App {
     /// The model is still loading, or is lost.
     pub(crate) fn ready(&self) -> Result<Arc<Ready>, ApiError> {
         match self.ready.get() {
-            Some(ready) if ready.is_lost() => Err(ApiError::weights_lost()),
+            Some(ready) if ready.is_lost() && !self.restarts => Err(ApiError::weights_lost(false)),
+            Some(ready) if ready.is_lost() => Err(ApiError::loading()),
             ready => ready.cloned().ok_or_else(ApiError::loading),
         }
     }

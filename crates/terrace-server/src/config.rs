@@ -35,6 +35,8 @@ pub struct ServerConfig {
     pub learn_name: Option<OsString>,
     /// Hints for errors. `None`: there are none.
     pub advice: Option<Advice>,
+    /// Whether another process takes this one's place if weights are lost, and loads the model again.
+    pub restarts: bool,
     /// Limits on the server's time and memory that clients can use.
     pub limits: Limits,
 }

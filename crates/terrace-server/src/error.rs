@@ -159,9 +159,10 @@ impl ApiError {
         Self { code: Some("device_lost"), ..Self::internal(message) }
     }
 
-    /// A device that held weights of the model is gone.
-    pub fn weights_lost() -> Self {
-        Self::device_lost("a device that held weights of the model is lost; the server ends")
+    /// A device that held weights of the model is gone. With `restarts`, the model is loaded again.
+    pub fn weights_lost(restarts: bool) -> Self {
+        let end = if restarts { "the model is loaded again" } else { "the server ends" };
+        Self::device_lost(format!("a device that held weights of the model is lost; {end}"))
     }
 
     /// The server failed.

@@ -62,6 +62,24 @@ impl Listening {
         })
     }
 
+    /// Takes a socket that listens, from the process that bound it.
+    ///
+    /// # Errors
+    /// It is no such socket.
+    pub fn of(socket: TcpListener) -> Result<Self, ServerError> {
+        let taken = || {
+            socket.set_nonblocking(true)?;
+            socket.local_addr()
+        };
+        let address = taken().map_err(ServerError::Start)?;
+        Ok(Self { socket, address })
+    }
+
+    /// Gives the socket away, for another process.
+    pub fn into_socket(self) -> TcpListener {
+        self.socket
+    }
+
     /// The address with its port.
     pub const fn address(&self) -> SocketAddr {
         self.address

@@ -3,6 +3,7 @@
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use terrace_ggml::devices::DeviceHandle;
 use terrace_ggml::llama::{LoadParams, Model};
 use terrace_ggml::testing::routing::{Choices, trace_routing};
 use terrace_model::{ByteSize, MetaValue};
@@ -206,9 +207,8 @@ fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
         Command::RpcServer { port, memory, threads } => {
             let port = if port == 0 { rpc::free_port()? } else { port };
             println!("{}", rpc::endpoint(port));
-            return Err(
-                terrace_ggml::devices::rpc::serve_rpc(&rpc::endpoint(port), threads.into(), memory).into()
-            );
+            let memory = memory.unwrap_or_else(|| DeviceHandle::cpu().memory().1);
+            return Err(rpc::serve(port, threads.into(), memory).into());
         }
         Command::List => {
             let types = WeightType::ALL.iter().map(|ty| ty.name());

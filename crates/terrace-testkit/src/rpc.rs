@@ -1,9 +1,11 @@
 //! A remote device on this machine: ggml's RPC server in a process of its own.
 
 use std::io;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use terrace_ggml::devices::DeviceHandle;
+use terrace_ggml::devices::rpc::{Lent, RpcError, serve_rpc};
 use terrace_model::ByteSize;
 
 /// Environment variable with the arguments of the child of a test: port and bytes of memory.
@@ -64,7 +66,14 @@ pub fn serve_as_child() {
     let parts =
         text.split_once(',').and_then(|(port, memory)| Some((port.parse().ok()?, memory.parse().ok()?)));
     let (port, memory): (u16, u64) = parts.expect("written by RpcServer::start");
-    panic!("{}", terrace_ggml::devices::rpc::serve_rpc(&endpoint(port), 1, Some(ByteSize(memory))));
+    panic!("{}", serve(port, 1, ByteSize(memory)));
+}
+
+/// Serves this machine's CPU with `threads` threads as a device with `memory`. Returns only when
+/// serving ends.
+pub fn serve(port: u16, threads: usize, memory: ByteSize) -> RpcError {
+    let lent = Lent { devices: vec![(DeviceHandle::cpu(), memory)], threads, cache: None };
+    serve_rpc(SocketAddrV4::new(Ipv4Addr::LOCALHOST, port), &lent)
 }
 
 /// Returns the resident memory of a process; `process` is its number, or `self`.

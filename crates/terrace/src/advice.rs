@@ -3,11 +3,13 @@
 
 use crate::error::CliError;
 use crate::remote::RemoteError;
+use std::io::ErrorKind;
 use terrace_backend::BackendError;
 use terrace_engine::{EngineError, FileError, FileRole, ReadingChoice, ReloadError, Unfit};
 use terrace_eval::sweep::SweepError;
 use terrace_eval::{BaseLogitsFault, EvalError};
 use terrace_ggml::devices::libraries::LibraryError;
+use terrace_ggml::devices::rpc::RpcError;
 use terrace_ggml::llama::ContextError;
 use terrace_plan::mix::MixError;
 use terrace_plan::{PlanError, RuleError, Warning};
@@ -67,15 +69,32 @@ pub fn hint(error: &CliError) -> Option<String> {
         CliError::IoBench(_) => None,
         CliError::Plan(error) => on_planning(error),
         CliError::Measure(_) | CliError::Profile(_) => None,
-        CliError::Rpc(_) => {
-            Some("start the server with rpc-server from the same release of llama.cpp".into())
-        }
+        CliError::Rpc(error) => on_rpc(error),
         CliError::Library(error) => on_library(error).map(str::to_owned),
         CliError::Quantize(error) => on_quantizing(error),
         CliError::Recipe(_) => Some("a recipe has one rule per line, REGEX=TYPE, as for --tensor".into()),
         CliError::Eval(error) => on_evaluating(error),
         CliError::Sweep(error) => on_sweeping(error),
         CliError::Bench(e) => e.hint(),
+    }
+}
+
+/// What to do about a server on ggml's RPC, or about being one.
+fn on_rpc(error: &RpcError) -> Option<String> {
+    match error {
+        RpcError::Address { .. } | RpcError::NotBuilt => None,
+        RpcError::Connect { .. } | RpcError::NoServer { .. } => {
+            Some("start it there with `terrace worker`, or leave it out of --rpc".into())
+        }
+        RpcError::Version { .. } | RpcError::NoDevices { .. } => {
+            Some("start `terrace worker` there, from the same release as this program".into())
+        }
+        RpcError::Listen { source, .. } => Some(match source.kind() {
+            ErrorKind::AddrInUse => "use another port: --listen 127.0.0.1:0 picks a free one".into(),
+            _ => "give an address of this machine, such as --listen 127.0.0.1:50052".into(),
+        }),
+        RpcError::Serve { .. } => Some("use another port: --listen 127.0.0.1:0 picks a free one".into()),
+        RpcError::Cache { .. } => Some("give another folder with --cache, or --cache off".into()),
     }
 }
 

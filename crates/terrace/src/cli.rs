@@ -24,6 +24,7 @@ use crate::commands::serve::ServeArgs;
 use crate::commands::sweep::SweepArgs;
 use crate::commands::top::TopArgs;
 use crate::commands::trace::TraceCommand;
+use crate::commands::worker::WorkerArgs;
 use clap::{ArgAction, Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -86,6 +87,9 @@ pub enum Command {
     /// Measure memory, processor, devices and storage for `plan`, and save the result
     #[command(alias = "profile")]
     Machine(MachineArgs),
+    /// Lend this machine's devices, or its CPU and RAM, to Terrace or llama.cpp on another machine
+    /// (--rpc)
+    Worker(WorkerArgs),
     /// Find what keeps this machine from running models well, and how to fix it
     Doctor(DoctorArgs),
     /// Print the completion script for a shell

@@ -34,9 +34,10 @@ mod whole_file;
 use clap::CommandFactory;
 use cli::{Cli, Command};
 use commands::experts::ExpertsCommand;
+use commands::serve::{Handed, ServeArgs};
 use commands::{
     attach, bench, calibrate_skip, completions, doctor, experts, inspect, iobench, llama, machine, man,
-    optimize, perplexity, plan, quantize, run, serve, sweep, top, trace,
+    optimize, perplexity, plan, quantize, run, serve, sweep, top, trace, worker,
 };
 use config::ParseError;
 use error::CliError;
@@ -72,6 +73,14 @@ fn run_command() -> ExitCode {
         // Names of variables and keys may be anything.
         eprintln!("warning: {}", terrace_model::printable(&warning));
     }
+    let handed = match &cli.command {
+        Command::Serve(args) => match hand_over(args) {
+            Ok(Either::Parent(code)) => return code,
+            Ok(Either::Engine(handed)) => handed,
+            Err(error) => return fail(&error),
+        },
+        _ => None,
+    };
     signals::install();
     terrace_backend::FileMaps::advise_on_failure(advice::MAPPED_FILE_FAILED);
     terrace_host::machine::StoredProfile::advise_on_stale(advice::STALE_MACHINE);
@@ -83,7 +92,7 @@ fn run_command() -> ExitCode {
     }
     let result = match &cli.command {
         Command::Run(args) => run::run(args, cli.verbose > 0),
-        Command::Serve(args) => serve::serve(args, cli.verbose > 0),
+        Command::Serve(args) => serve::serve(args, handed, cli.verbose > 0),
         Command::Llama(args) => llama::llama(args),
         Command::Attach(args) => attach::attach(args),
         Command::Inspect(args) => inspect::inspect(args),
@@ -99,6 +108,7 @@ fn run_command() -> ExitCode {
         Command::Top(args) => top::top(args),
         Command::Iobench(args) => iobench::iobench(args),
         Command::Machine(args) => machine::machine(args),
+        Command::Worker(args) => worker::worker(args),
         Command::Completions(args) => completions::completions(args, Cli::command()),
         Command::Man(args) => man::man(args, Cli::command()),
         Command::Doctor(args) => match doctor::doctor(args) {
@@ -111,6 +121,23 @@ fn run_command() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error),
+    }
+}
+
+/// What this process is to a server.
+enum Either {
+    /// The one that the user started, which has ended.
+    Parent(ExitCode),
+    /// The one that has the engine, with what its parent handed over, if it has one.
+    Engine(Option<Handed>),
+}
+
+/// Starts the engine of a server with RPC servers in a process of its own, and waits for its end.
+fn hand_over(args: &ServeArgs) -> Result<Either, CliError> {
+    match Handed::take()? {
+        Some(handed) => Ok(Either::Engine(Some(handed))),
+        None if args.engine.placement.devices.rpc.is_empty() => Ok(Either::Engine(None)),
+        None => serve::supervise(&args.host, args.port).map(Either::Parent),
     }
 }
 
@@ -128,7 +155,8 @@ fn uses_devices(command: &Command) -> bool {
         | Command::Sweep(_)
         | Command::Trace(_)
         | Command::Experts(ExpertsCommand::Learn(_))
-        | Command::Machine(_) => true,
+        | Command::Machine(_)
+        | Command::Worker(_) => true,
         Command::Inspect(_)
         | Command::Llama(_)
         | Command::Attach(_)

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 use terrace_ggml::devices::rpc::add_rpc_server;
+use terrace_ggml::devices::silence::give_up_after;
 use terrace_ggml::gguf;
 use terrace_model::ModelFile;
 use terrace_model::identity::FileState;
@@ -35,6 +36,9 @@ impl Header {
     /// Reads the header, connects to RPC servers, and opens the files that the run will write.
     pub fn read(options: &Options) -> Result<Self, EngineError> {
         let (file, states) = read_settled(&options.model)?;
+        if let Some(time) = options.devices.rpc_timeout {
+            give_up_after(time);
+        }
         for endpoint in &options.devices.rpc {
             add_rpc_server(endpoint)?;
         }

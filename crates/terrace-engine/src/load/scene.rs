@@ -9,7 +9,7 @@ use crate::file_error::{FileError, FileRole};
 use crate::options::{Mode, Options};
 use crate::usual::UsualLengths;
 use terrace_host::available_memory;
-use terrace_host::machine::{known_machine, machine_profile};
+use terrace_host::machine::{known_machine, machine_profile, probe_workers};
 use terrace_model::{ByteSize, KvTypes, ModelFile};
 use terrace_plan::machine::auto_reserve;
 use terrace_plan::{Budget, KvChoice, MachineProfile, Manage, Plan, PlanError, Wishes, kv_types, plan};
@@ -51,6 +51,9 @@ impl<'a> Scene<'a> {
             true => machine_profile(file, &options.user),
             false => known_machine(file, &options.user),
         };
+        if decides && options.devices.rpc_probe {
+            probe_workers(&mut machine, file, &options.user);
+        }
         if let Some(available) = options.placement.available {
             machine.set_available(available);
         }

@@ -1,5 +1,6 @@
 //! Layers on devices.
 
+use std::time::Duration;
 use terrace_ggml::llama::SplitMode;
 use terrace_model::ByteSize;
 use terrace_plan::{Budget, ByDevice};
@@ -11,6 +12,11 @@ pub struct DeviceOptions {
     pub only: Option<Vec<String>>,
     /// RPC servers (`HOST:PORT`) whose devices are used like local ones.
     pub rpc: Vec<String>,
+    /// Silence after which an RPC server is given up while an answer is awaited; `None` means the
+    /// default of [`give_up_after`](terrace_ggml::devices::silence::give_up_after).
+    pub rpc_timeout: Option<Duration>,
+    /// Whether the links to RPC servers, and their devices, are measured when a plan needs that.
+    pub rpc_probe: bool,
     /// Number of layers on devices, from the end of the model, counting the output head as one;
     /// `None` means as many as are worthwhile.
     pub layers: Option<u32>,
@@ -32,6 +38,8 @@ impl Default for DeviceOptions {
         Self {
             only: None,
             rpc: Vec::new(),
+            rpc_timeout: None,
+            rpc_probe: false,
             layers: None,
             host_experts: 0,
             split_mode: SplitMode::default(),

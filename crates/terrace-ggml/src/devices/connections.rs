@@ -1,7 +1,7 @@
 //! Connections of this process that have ended, as the system knows them: ggml says that a server
 //! is gone, but not which.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, ToSocketAddrs};
 
 /// The addresses of a server `HOST:PORT`; none if its name cannot be resolved.
 pub fn addresses(server: &str) -> Vec<SocketAddr> {
@@ -33,6 +33,137 @@ pub fn open_to(_: &[SocketAddr]) -> Vec<Connection> {
     Vec::new()
 }
 
+/// Seconds without a word from a client's machine after which it is asked for one, between further
+/// questions, and the number of questions.
+#[cfg(target_os = "linux")]
+const ASK: [(libc::c_int, libc::c_int); 3] =
+    [(libc::TCP_KEEPIDLE, 15), (libc::TCP_KEEPINTVL, 5), (libc::TCP_KEEPCNT, 3)];
+
+/// Whether a socket of this process listens at an address. Connections that it accepts from then on
+/// end if the other machine is gone.
+#[cfg(target_os = "linux")]
+pub fn watch_clients(address: SocketAddrV4) -> bool {
+    let Ok(files) = std::fs::read_dir("/proc/self/fd") else { return true };
+    let mut files = files.filter_map(|file| file.ok()?.file_name().to_str()?.parse().ok());
+    let Some(file) = files.find(|&file| listens(file, address)) else { return false };
+    ask_if_idle(file);
+    true
+}
+
+/// Whether a socket of this process listens at an address.
+#[cfg(not(target_os = "linux"))]
+pub fn watch_clients(_: SocketAddrV4) -> bool {
+    true
+}
+
+/// Makes a connection, or those that a listening socket will accept, end if the other machine is
+/// gone.
+#[cfg(target_os = "linux")]
+fn ask_if_idle(file: libc::c_int) {
+    let set = |level, option, value: libc::c_int| {
+        let len = size_of::<libc::c_int>() as libc::socklen_t;
+        // SAFETY: one live number. If it fails, a lost machine is noticed later.
+        unsafe { libc::setsockopt(file, level, option, (&raw const value).cast(), len) };
+    };
+    set(libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1);
+    for (option, value) in ASK {
+        set(libc::IPPROTO_TCP, option, value);
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn listens(file: libc::c_int, address: SocketAddrV4) -> bool {
+    let (mut accepts, mut len): (libc::c_int, _) = (0, size_of::<libc::c_int>() as libc::socklen_t);
+    // SAFETY: one live number, and its size; the call fails for files that are no sockets.
+    let asked = unsafe {
+        let value = (&raw mut accepts).cast();
+        libc::getsockopt(file, libc::SOL_SOCKET, libc::SO_ACCEPTCONN, value, &raw mut len)
+    };
+    asked == 0 && accepts != 0 && end(file, libc::getsockname) == Some(address.into())
+}
+
+/// What the system knows of a connection (`struct tcp_info` of Linux), as far as it is needed.
+#[cfg(target_os = "linux")]
+#[repr(C)]
+struct TcpInfo {
+    _before: [u64; 15],
+    bytes_acked: u64,
+    bytes_received: u64,
+}
+
+#[cfg(target_os = "linux")]
+impl Connection {
+    /// Bytes that the other end has confirmed, and that have come from it.
+    pub fn moved(self) -> (u64, u64) {
+        let mut info = TcpInfo { _before: [0; 15], bytes_acked: 0, bytes_received: 0 };
+        let mut len = size_of::<TcpInfo>() as libc::socklen_t;
+        // SAFETY: one live structure of integers, and its size; older systems fill less of it. The
+        // call fails for files that were closed.
+        unsafe {
+            let value = (&raw mut info).cast();
+            libc::getsockopt(self.file, libc::IPPROTO_TCP, libc::TCP_INFO, value, &raw mut len);
+        }
+        (info.bytes_acked, info.bytes_received)
+    }
+
+    /// Whether a thread of this process is waiting to receive from it, or to send to it. False if
+    /// the system does not tell.
+    pub fn is_awaited(self) -> bool {
+        let Ok(threads) = std::fs::read_dir("/proc/self/task") else { return false };
+        let calls =
+            threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("syscall")).ok());
+        let mut here = calls.filter_map(|call| waiting_at(&call));
+        here.any(|file| file == self.file) && inode(self.file) == Some(self.inode)
+    }
+
+    /// Makes it end if the other machine is gone.
+    pub fn ask_if_idle(self) {
+        if inode(self.file) == Some(self.inode) {
+            ask_if_idle(self.file);
+        }
+    }
+
+    /// Ends it, for this end and the other.
+    pub fn shut_down(self) {
+        if inode(self.file) == Some(self.inode) {
+            // SAFETY: shuts a connection down, and closes no file.
+            unsafe { libc::shutdown(self.file, libc::SHUT_RDWR) };
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+impl Connection {
+    /// Bytes that the other end has confirmed, and that have come from it.
+    pub fn moved(self) -> (u64, u64) {
+        (0, 0)
+    }
+
+    /// Whether a thread of this process is waiting at it.
+    pub fn is_awaited(self) -> bool {
+        false
+    }
+
+    /// Makes it end if the other machine is gone.
+    pub fn ask_if_idle(self) {}
+
+    /// Ends it, for this end and the other.
+    pub fn shut_down(self) {}
+}
+
+/// The file at which a thread waits, by the number and the first argument of its system call;
+/// `None` if it does something else.
+#[cfg(target_os = "linux")]
+fn waiting_at(call: &str) -> Option<libc::c_int> {
+    let mut words = call.split_whitespace();
+    let number: libc::c_long = words.next()?.parse().ok()?;
+    if ![libc::SYS_recvfrom, libc::SYS_sendto].contains(&number) {
+        return None;
+    }
+    let first = u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok()?;
+    libc::c_int::try_from(first).ok()
+}
+
 impl Connection {
     /// Whether the other end has closed it. False if this end has.
     #[cfg(target_os = "linux")]
@@ -60,12 +191,22 @@ fn inode(file: libc::c_int) -> Option<u64> {
 /// The other end of a connection; `None` if the file is none.
 #[cfg(target_os = "linux")]
 fn peer(file: libc::c_int) -> Option<SocketAddr> {
+    end(file, libc::getpeername)
+}
+
+/// Asks the system for an address of a socket (`getpeername` or `getsockname`).
+#[cfg(target_os = "linux")]
+type Ask = unsafe extern "C" fn(libc::c_int, *mut libc::sockaddr, *mut libc::socklen_t) -> libc::c_int;
+
+/// An end of a connection; `None` if the file is none.
+#[cfg(target_os = "linux")]
+fn end(file: libc::c_int, ask: Ask) -> Option<SocketAddr> {
     // SAFETY: zeros are a value of this plain structure, which has room for every address; the call
     // fails for files that are no sockets or were closed meanwhile.
     let address = unsafe {
         let mut address: libc::sockaddr_storage = std::mem::zeroed();
         let mut len = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
-        if libc::getpeername(file, (&raw mut address).cast(), &raw mut len) != 0 {
+        if ask(file, (&raw mut address).cast(), &raw mut len) != 0 {
             return None;
         }
         address
@@ -100,6 +241,31 @@ fn is_closed(file: libc::c_int) -> bool {
 mod tests {
     use super::*;
     use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn who_waits_at_a_connection_is_seen_until_it_is_shut_down() {
+        use std::io::Read;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let server = listener.local_addr().unwrap();
+        let mut ours = TcpStream::connect(server).unwrap();
+        let mut theirs = listener.accept().unwrap().0;
+        let connection = open_to(&[server])[0];
+        assert!(!connection.is_awaited());
+        let before = connection.moved();
+        std::io::Write::write_all(&mut theirs, b"some").unwrap();
+        ours.read_exact(&mut [0; 4]).unwrap();
+        assert_eq!(connection.moved(), (before.0, before.1 + 4));
+        let waiting = std::thread::spawn(move || (ours.read(&mut [0; 4]).unwrap(), ours));
+        while !connection.is_awaited() {
+            std::thread::yield_now();
+        }
+        connection.ask_if_idle();
+        connection.shut_down();
+        assert!(connection.has_ended());
+        assert_eq!(waiting.join().unwrap().0, 0);
+        assert_eq!(waiting_at("45 0x7 0x1 0x2"), (libc::SYS_recvfrom == 45).then_some(7));
+        assert_eq!((waiting_at("running\n"), waiting_at("-1 0x0 0x0"), waiting_at("")), (None, None, None));
+    }
 
     #[test]
     fn only_connections_that_the_other_end_closed_have_ended() {

@@ -2,11 +2,13 @@
 
 mod connections;
 pub mod experts;
+mod heartbeat;
 pub mod libraries;
 pub mod rates;
 pub(crate) mod registry;
 pub mod remote;
 pub mod rpc;
+pub mod silence;
 pub mod staging;
 
 pub use crate::handles::{BufferTypeHandle, DeviceHandle, DeviceKind};

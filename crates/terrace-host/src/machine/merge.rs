@@ -1,6 +1,7 @@
 //! Merging two descriptions of a machine.
 
 use terrace_plan::MachineProfile;
+use terrace_plan::machine::DeviceProfile;
 
 /// Copies rates and storage from `measured` into `machine` where `machine` has none. Memory and the
 /// list of devices stay as they are.
@@ -21,14 +22,17 @@ pub fn merge(machine: &mut MachineProfile, measured: &MachineProfile) {
         }
     }
     for device in &mut machine.devices {
-        let same = measured.devices.iter().find(|other| {
-            (&other.name, &other.address, other.memory_total)
-                == (&device.name, &device.address, device.memory_total)
-        });
+        // The names of remote devices depend on the order in which they were asked for.
+        let named = |other: &&DeviceProfile| {
+            (&other.address, other.memory_total) == (&device.address, device.memory_total)
+                && (device.address.is_some() || other.name == device.name)
+        };
+        let same = measured.devices.iter().filter(named);
+        // A server may have several alike.
+        let same = same.clone().find(|other| other.name == device.name).or_else(|| same.clone().next());
         if let Some(other) = same.filter(|_| device.matmul.is_empty()) {
-            let (free, unified) = (device.memory_free, device.unified);
-            device.clone_from(other);
-            (device.memory_free, device.unified) = (free, unified);
+            let old = std::mem::replace(device, other.clone());
+            (device.name, device.memory_free, device.unified) = (old.name, old.memory_free, old.unified);
             taken.push(format!("devices.{}", device.name));
         }
     }
@@ -49,7 +53,7 @@ pub fn merge(machine: &mut MachineProfile, measured: &MachineProfile) {
 mod tests {
     use super::*;
     use terrace_model::ByteSize;
-    use terrace_plan::machine::{DeviceProfile, MatmulRate, StorageProfile, ThreadBandwidth};
+    use terrace_plan::machine::{MatmulRate, StorageProfile, ThreadBandwidth};
 
     #[test]
     fn what_is_known_stays_and_what_is_missing_is_taken() {

@@ -9,11 +9,13 @@ mod measure;
 mod merge;
 mod probe;
 mod stored;
+mod workers;
 
 pub use known::known_machine;
 pub use measure::{MeasureError, MeasureOptions, MeasureProgress, MeasuredMachine, measure_machine};
 pub use merge::merge as merge_profiles;
 pub use stored::{Hardware, StoredProfile, StoredProfileError};
+pub use workers::fill as probe_workers;
 
 use terrace_model::ModelFile;
 use terrace_plan::MachineProfile;

@@ -12,7 +12,7 @@ use terrace_plan::MachineProfile;
 use terrace_plan::machine::{MatmulRate, ThreadBandwidth};
 
 /// The source that is noted for rates found by a quick probe.
-const PROBED: &str = "quick probe";
+pub(super) const PROBED: &str = "quick probe";
 /// Time for the whole probe; rates not measured by then keep their defaults.
 const TIME: Duration = Duration::from_millis(300);
 /// Time for one rate.
@@ -74,7 +74,7 @@ pub fn fill(machine: &mut MachineProfile, model: &ModelFile) {
 }
 
 /// Returns the types with a significant share of the model's bytes, the largest share first.
-fn types_of(model: &ModelFile) -> Vec<WeightType> {
+pub(super) fn types_of(model: &ModelFile) -> Vec<WeightType> {
     let mut bytes: BTreeMap<WeightType, u64> = BTreeMap::new();
     for tensor in &model.tensors {
         if let Some(ty) = WeightType::from_id(tensor.ty.id) {

@@ -37,8 +37,11 @@ impl fmt::Display for PlanRate {
         // Numbers below ten have one more digit.
         let digits = |value: f64| usize::from(value < 9.95);
         match unit {
+            // Networks.
+            Unit::Bytes if *value < 0.1e9 => write!(f, "{what} {:.*} MB/s", digits(value / 1e6), value / 1e6),
             Unit::Bytes => write!(f, "{what} {:.*} GB/s", digits(value / 1e9), value / 1e9),
             Unit::Flops => write!(f, "{what} {:.*} GFLOP/s", digits(value / 1e9), value / 1e9),
+            Unit::Seconds if *value >= 0.01 => write!(f, "{what} {:.0} ms", value * 1e3),
             Unit::Seconds => write!(f, "{what} {:.*} µs", digits(value * 1e6), value * 1e6),
         }
     }
@@ -78,7 +81,11 @@ impl MachineProfile {
             }
             let measured = device.h2d_bytes_per_s.is_some();
             add(&format!("{} hop", device.name), &place, measured, device.hop(0.0), Unit::Seconds);
-            add(&format!("{} bus", device.name), &place, measured, device.h2d(), Unit::Bytes);
+            let bus = match &device.address {
+                Some(address) => format!("{} link to {address}", device.name),
+                None => format!("{} bus", device.name),
+            };
+            add(&bus, &place, measured, device.h2d(), Unit::Bytes);
         }
         let disk = self.disk();
         let measured = !disk.reads.is_empty() || disk.sequential_bytes_per_s.is_some();

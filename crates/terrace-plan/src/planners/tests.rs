@@ -318,3 +318,28 @@ fn models_whose_layers_all_differ_are_planned_without_a_bound() {
     let (_, least) = greedy(&work, &costs).unwrap_or_else(|| panic!("it fits"));
     assert!(chosen.seconds <= least);
 }
+
+#[test]
+fn layers_follow_the_link_to_workers() {
+    let layer = Layer { ffn: vec![30], attention: vec![10], rest: 1, cache: 1, experts: None };
+    let work = workload(&vec![layer; 16], 10);
+    // Half of the model streams where no worker takes it.
+    let on = |links: [(f64, f64); 2]| {
+        let mut machine = machine(330, 2.0, &[(700, 20.0), (700, 20.0)]);
+        for (device, (bytes_per_s, latency)) in machine.devices.iter_mut().zip(links) {
+            device.address = Some("192.0.2.1:50052".into());
+            device.h2d_bytes_per_s = Some(bytes_per_s);
+            device.latency_s = Some(latency);
+        }
+        let chosen = choose(&work, &costs(&work, &machine)).unwrap_or_else(|| panic!("it fits"));
+        [1, 2].map(|place| chosen.assignment.homes.iter().filter(|home| **home == place).count())
+    };
+    let (near, far) = ((1.1e9, 100e-6), (1e6, 0.4));
+    assert_eq!(on([far, far]), [0, 0], "streaming is faster");
+    let [first, second] = on([near, far]);
+    assert!(first >= 8 && second == 0, "{first} {second}");
+    let [first, second] = on([far, near]);
+    assert!(first == 0 && second >= 8, "{first} {second}");
+    let [first, second] = on([near, near]);
+    assert!(first + second >= 8, "{first} {second}");
+}

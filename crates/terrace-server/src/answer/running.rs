@@ -22,6 +22,8 @@ pub struct Running {
     deadline: Option<Instant>,
     /// True once weights are lost.
     loss: watch::Receiver<bool>,
+    /// Whether the model is loaded again then.
+    restarts: bool,
     _claim: Claim,
 }
 
@@ -56,6 +58,7 @@ impl Running {
             answer: None,
             deadline,
             loss: ready.loss(),
+            restarts: app.restarts,
             _claim: Claim::new(ticket, deadline),
         })
     }
@@ -120,7 +123,7 @@ impl Running {
             tokio::select! {
                 biased;
                 event = events.next() => Ok(event),
-                Ok(_) = loss.wait_for(|lost| *lost) => Err(ApiError::weights_lost()),
+                Ok(_) = loss.wait_for(|lost| *lost) => Err(ApiError::weights_lost(self.restarts)),
             }
         };
         let event = match self.deadline {

@@ -2,6 +2,7 @@
 
 use super::OnOff;
 use clap::Args;
+use std::time::Duration;
 use terrace_engine::options::DeviceOptions;
 use terrace_ggml::llama::SplitMode;
 use terrace_model::ByteSize;
@@ -51,6 +52,23 @@ pub struct DeviceArgs {
     /// Use the accelerators of a ggml RPC server; may be repeated
     #[arg(long, value_name = "HOST:PORT", env = "TERRACE_RPC", value_delimiter = ',')]
     pub rpc: Vec<String>,
+    /// Give up an RPC server that is silent for this many seconds while an answer is awaited
+    /// [default: 15 for `terrace worker`, which says that it is alive; 600 for others, which say
+    /// nothing while they compute]
+    #[arg(long, value_name = "SECONDS", env = "TERRACE_RPC_TIMEOUT", value_parser = seconds)]
+    pub rpc_timeout: Option<Duration>,
+    /// Whether plans measure the link to each RPC server and the speed of its devices, which takes half a
+    /// second for each, and is kept for ten minutes; off: typical rates of a GPU in this machine, or
+    /// what `terrace machine --rpc` has measured
+    #[arg(long, value_name = "on|off", env = "TERRACE_RPC_PROBE", default_value = "on")]
+    pub rpc_probe: OnOff,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    match text.parse() {
+        Ok(seconds) if (0.1..=1e6).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("must be a number from 0.1 to 1000000".into()),
+    }
 }
 
 impl DeviceArgs {
@@ -66,6 +84,8 @@ impl DeviceArgs {
             vram_reserve,
             op_offload,
             rpc,
+            rpc_timeout,
+            rpc_probe,
         } = self;
         let only = match &device[..] {
             [] => None,
@@ -80,6 +100,8 @@ impl DeviceArgs {
         DeviceOptions {
             only,
             rpc: rpc.clone(),
+            rpc_timeout: *rpc_timeout,
+            rpc_probe: *rpc_probe == OnOff::On,
             layers: *n_gpu_layers,
             host_experts: if *cpu_moe { u32::MAX } else { n_cpu_moe.unwrap_or(0) },
             split_mode: *split_mode,

@@ -20,3 +20,4 @@ pub mod serve;
 pub mod sweep;
 pub mod top;
 pub mod trace;
+pub mod worker;

@@ -55,6 +55,7 @@ mod vulkan;
 mod warm_start;
 mod watch;
 mod wire;
+mod workers;
 
 /// Started by `RpcServer::start`.
 #[test]

@@ -2,7 +2,7 @@
 
 use super::error::RpcError;
 use super::functions::function;
-use crate::devices::registry;
+use crate::devices::{registry, silence};
 use crate::handles::DeviceHandle;
 use llama_cpp_sys_2 as sys;
 use std::ffi::CString;
@@ -41,7 +41,7 @@ pub fn add_rpc_server(endpoint: &str) -> Result<Vec<DeviceHandle>, RpcError> {
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let new = !known.iter().any(|name| name == endpoint);
     if new {
-        greet(endpoint)?;
+        greet_rpc_server(endpoint)?;
     }
     let name = CString::new(endpoint).map_err(|_| RpcError::Address { endpoint: endpoint.into() })?;
     // SAFETY: a C string; a server has just answered there. The registry lives as long as the
@@ -52,6 +52,7 @@ pub fn add_rpc_server(endpoint: &str) -> Result<Vec<DeviceHandle>, RpcError> {
         if new {
             registry::add(registry.as_ptr());
             known.push(endpoint.into());
+            silence::watch(endpoint);
         }
         let count = sys::ggml_backend_reg_dev_count(registry.as_ptr());
         let devices = (0..count).map(|index| sys::ggml_backend_reg_dev_get(registry.as_ptr(), index));
@@ -59,8 +60,11 @@ pub fn add_rpc_server(endpoint: &str) -> Result<Vec<DeviceHandle>, RpcError> {
     }
 }
 
-/// Performs ggml's handshake and disconnects.
-fn greet(endpoint: &str) -> Result<(), RpcError> {
+/// Performs ggml's handshake with a server and disconnects.
+///
+/// # Errors
+/// As [`add_rpc_server`].
+pub fn greet_rpc_server(endpoint: &str) -> Result<(), RpcError> {
     let (host, port) = endpoint
         .split_once(':')
         .filter(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0))

@@ -1,6 +1,7 @@
 //! Why a server's devices cannot be used, or this process cannot be one.
 
 use std::io;
+use std::path::PathBuf;
 
 /// Why a server's devices cannot be used, or this process cannot be one.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +45,22 @@ pub enum RpcError {
     NoDevices {
         /// Where.
         endpoint: String,
+    },
+    /// A server cannot listen.
+    #[error("cannot listen on {endpoint}: {source}")]
+    Listen {
+        /// Where.
+        endpoint: String,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The folder of a server's cache cannot be used.
+    #[error("the cache {}: {source}", folder.display())]
+    Cache {
+        /// The folder.
+        folder: PathBuf,
+        /// The system's reason.
+        source: io::Error,
     },
     /// The server could not be started, or it ended.
     #[error("cannot serve RPC at {endpoint}: the port is in use or not permitted")]

@@ -1,87 +1,131 @@
-//! The CPU as a device with limited memory: allocations that do not fit are refused, and free
-//! memory is reported.
+//! Devices as an RPC server offers them: with a limit on their memory, in which allocations that do
+//! not fit are refused, and free memory is reported.
+//!
+//! What the CPU takes is counted exactly. A device with a driver of its own is asked how much of its
+//! memory is free, and what others take of it counts against the limit.
 
-use crate::handles::DeviceHandle;
+use super::cache;
+use crate::handles::{DeviceHandle, DeviceKind};
 use crate::raw::abi;
 use llama_cpp_sys_2 as sys;
 use std::ffi::c_char;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use terrace_model::ByteSize;
 
-/// The CPU's own device and buffer type, and the remaining memory.
+type Free = Option<unsafe extern "C" fn(sys::ggml_backend_buffer_t)>;
+
+/// A device behind a limit.
 struct Limited {
+    original: DeviceHandle,
     device: abi::DeviceInterface,
     buffers: abi::BufferTypeInterface,
-    total: usize,
-    free: AtomicUsize,
+    /// Bytes.
+    limit: usize,
+    /// Bytes that are allocated, if this is the CPU.
+    taken: AtomicUsize,
+    /// Bytes of the device that were free at first, if it is not.
+    at_first: usize,
     own_device: usize,
     own_buffers: usize,
+    /// The CPU's own function for freeing buffers, which is the same for all of them.
+    free: OnceLock<Free>,
 }
 
-static LIMITED: OnceLock<Limited> = OnceLock::new();
+static ALL: Mutex<Vec<&'static Limited>> = Mutex::new(Vec::new());
 
-/// The CPU with `memory` bytes. Within a process, the first call's value counts.
-pub fn processor(memory: ByteSize) -> sys::ggml_backend_dev_t {
-    let limited = LIMITED.get_or_init(|| {
-        let total = usize::try_from(memory.bytes()).unwrap_or(usize::MAX);
-        // SAFETY: the CPU's device and buffer type are static and laid out as `abi` says
-        // (tests/abi.rs); the copies are leaked. Functions of the CPU's device use the context of
-        // the device they get, which the copy shares.
-        unsafe {
-            let raw = DeviceHandle::cpu().as_raw();
-            let cpu = &*raw.cast::<abi::Device>();
-            let buffers = &*sys::ggml_backend_dev_buffer_type(raw).cast::<abi::BufferType>();
-            let own = Box::leak(Box::new(abi::Device {
-                iface: abi::DeviceInterface {
-                    get_memory: Some(get_memory),
-                    init_backend: Some(init_backend),
-                    get_buffer_type: Some(get_buffer_type),
-                    ..cpu.iface
-                },
-                reg: cpu.reg,
-                context: cpu.context,
-            }));
-            let own_buffers = Box::leak(Box::new(abi::BufferType {
-                iface: abi::BufferTypeInterface { alloc_buffer: Some(alloc_buffer), ..buffers.iface },
-                device: (&raw mut *own).cast(),
-                context: buffers.context,
-            }));
-            Limited {
-                device: cpu.iface,
-                buffers: buffers.iface,
-                total,
-                free: AtomicUsize::new(total),
-                own_device: (&raw mut *own).expose_provenance(),
-                own_buffers: (&raw mut *own_buffers).expose_provenance(),
-            }
-        }
+/// The device with at most `memory` bytes. Within a process, the first call's value counts.
+pub fn limited(device: DeviceHandle, memory: ByteSize) -> sys::ggml_backend_dev_t {
+    let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = all.iter().copied().find(|known| known.original == device);
+    let limited = known.unwrap_or_else(|| {
+        let limited = make(device, usize::try_from(memory.bytes()).unwrap_or(usize::MAX));
+        all.push(limited);
+        limited
     });
     std::ptr::with_exposed_provenance_mut(limited.own_device)
 }
 
-fn limited() -> &'static Limited {
-    LIMITED.get().expect("the device is made before its functions are called")
+fn make(device: DeviceHandle, limit: usize) -> &'static Limited {
+    let raw = device.as_raw();
+    let (mut free, mut total) = (0, 0);
+    // SAFETY: devices and their buffer types live as long as the process and are laid out as `abi`
+    // says (tests/abi.rs); the copies are leaked. A device's functions use the context of the device
+    // that they get, which the copy shares.
+    unsafe {
+        sys::ggml_backend_dev_memory(raw, &raw mut free, &raw mut total);
+        let original = &*raw.cast::<abi::Device>();
+        let buffers = &*sys::ggml_backend_dev_buffer_type(raw).cast::<abi::BufferType>();
+        let own = Box::leak(Box::new(abi::Device {
+            iface: abi::DeviceInterface {
+                get_memory: Some(get_memory),
+                init_backend: Some(init_backend),
+                get_buffer_type: Some(get_buffer_type),
+                ..original.iface
+            },
+            reg: original.reg,
+            context: original.context,
+        }));
+        let own_buffers = Box::leak(Box::new(abi::BufferType {
+            iface: abi::BufferTypeInterface { alloc_buffer: Some(alloc_buffer), ..buffers.iface },
+            device: (&raw mut *own).cast(),
+            context: buffers.context,
+        }));
+        Box::leak(Box::new(Limited {
+            original: device,
+            device: original.iface,
+            buffers: buffers.iface,
+            limit,
+            taken: AtomicUsize::new(0),
+            at_first: free,
+            own_device: (&raw mut *own).expose_provenance(),
+            own_buffers: (&raw mut *own_buffers).expose_provenance(),
+            free: OnceLock::new(),
+        }))
+    }
 }
 
-unsafe extern "C" fn get_memory(_: sys::ggml_backend_dev_t, free: *mut usize, total: *mut usize) {
-    let limited = limited();
-    // SAFETY: ggml passes places for two numbers.
-    unsafe {
-        *free = limited.free.load(Ordering::Relaxed);
-        *total = limited.total;
+/// The device whose own address, or whose buffer type's, this is.
+fn find(address: usize) -> &'static Limited {
+    let all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+    let found = all.iter().copied().find(|it| it.own_device == address || it.own_buffers == address);
+    found.expect("a device is noted before its functions are called")
+}
+
+impl Limited {
+    fn is_cpu(&self) -> bool {
+        self.original.kind() == DeviceKind::Cpu
     }
+
+    /// Bytes that may be allocated, and the limit.
+    fn memory(&self) -> (usize, usize) {
+        if self.is_cpu() {
+            return (self.limit.saturating_sub(self.taken.load(Ordering::Relaxed)), self.limit);
+        }
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: a live device and places for two numbers.
+        unsafe { sys::ggml_backend_dev_memory(self.original.as_raw(), &raw mut free, &raw mut total) };
+        let limit = self.limit.min(total);
+        (free.min(limit.saturating_sub(self.at_first.saturating_sub(free))), limit)
+    }
+}
+
+unsafe extern "C" fn get_memory(device: sys::ggml_backend_dev_t, free: *mut usize, total: *mut usize) {
+    let memory = find(device.addr()).memory();
+    // SAFETY: ggml passes places for two numbers.
+    unsafe { (*free, *total) = memory };
 }
 
 unsafe extern "C" fn init_backend(
     device: sys::ggml_backend_dev_t,
     params: *const c_char,
 ) -> sys::ggml_backend_t {
-    let Some(init) = limited().device.init_backend else { return std::ptr::null_mut() };
-    // SAFETY: the CPU's own function with the arguments that ggml gave; the backend that it returns
-    // is live, and names its device, which is this one.
+    let limited = find(device.addr());
+    let Some(init) = limited.device.init_backend else { return std::ptr::null_mut() };
+    // SAFETY: the device's own function with its own device; the backend that it returns is live, and
+    // names its device, which is to be this one.
     unsafe {
-        let backend = init(device, params);
+        let backend = init(limited.original.as_raw(), params);
         if !backend.is_null() {
             (*backend.cast::<abi::Backend>()).device = device;
         }
@@ -89,46 +133,52 @@ unsafe extern "C" fn init_backend(
     }
 }
 
-unsafe extern "C" fn get_buffer_type(_: sys::ggml_backend_dev_t) -> sys::ggml_backend_buffer_type_t {
-    std::ptr::with_exposed_provenance_mut(limited().own_buffers)
+unsafe extern "C" fn get_buffer_type(device: sys::ggml_backend_dev_t) -> sys::ggml_backend_buffer_type_t {
+    std::ptr::with_exposed_provenance_mut(find(device.addr()).own_buffers)
 }
 
 unsafe extern "C" fn alloc_buffer(
     buffers: sys::ggml_backend_buffer_type_t,
     size: usize,
 ) -> sys::ggml_backend_buffer_t {
-    let limited = limited();
+    let limited = find(buffers.addr());
     let Some(alloc) = limited.buffers.alloc_buffer else { return std::ptr::null_mut() };
-    let taken = limited.free.try_update(Ordering::Relaxed, Ordering::Relaxed, |free| free.checked_sub(size));
-    if taken.is_err() {
+    // What a client sends from the cache goes to a buffer that it has allocated before.
+    cache::check();
+    if !limited.is_cpu() {
+        if limited.memory().0 < size {
+            return std::ptr::null_mut();
+        }
+        // SAFETY: the device's own function with its own buffer type: its driver knows its buffers
+        // by that, and by the function that frees them.
+        return unsafe { alloc(sys::ggml_backend_dev_buffer_type(limited.original.as_raw()), size) };
+    }
+    let fits = |taken: usize| taken.checked_add(size).filter(|taken| *taken <= limited.limit);
+    if limited.taken.try_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_err() {
         return std::ptr::null_mut();
     }
     // SAFETY: the CPU's own function with the arguments that ggml gave; a buffer that it returns is
-    // live, and laid out as `abi` says. ggml keeps the requested size in it.
+    // live, and laid out as `abi` says. ggml keeps the requested size and the buffer type in it.
     unsafe {
         let buffer = alloc(buffers, size);
         if buffer.is_null() {
-            limited.free.fetch_add(size, Ordering::Relaxed);
+            limited.taken.fetch_sub(size, Ordering::Relaxed);
             return buffer;
         }
         let raw = buffer.cast::<abi::Buffer>();
-        // All buffers of the CPU are freed by the same function.
-        FREE.get_or_init(|| (*raw).iface.free_buffer);
+        limited.free.get_or_init(|| (*raw).iface.free_buffer);
         (*raw).iface.free_buffer = Some(free_buffer);
         buffer
     }
 }
 
-type Free = Option<unsafe extern "C" fn(sys::ggml_backend_buffer_t)>;
-
-/// The CPU's own function for freeing buffers.
-static FREE: OnceLock<Free> = OnceLock::new();
-
 unsafe extern "C" fn free_buffer(buffer: sys::ggml_backend_buffer_t) {
     // SAFETY: a live buffer made by `alloc_buffer`, freed once by the CPU's own function.
     unsafe {
-        limited().free.fetch_add((*buffer.cast::<abi::Buffer>()).size, Ordering::Relaxed);
-        if let Some(Some(free)) = FREE.get() {
+        let raw = buffer.cast::<abi::Buffer>();
+        let limited = find((*raw).buft.addr());
+        limited.taken.fetch_sub((*raw).size, Ordering::Relaxed);
+        if let Some(Some(free)) = limited.free.get() {
             free(buffer);
         }
     }
@@ -140,7 +190,8 @@ mod tests {
 
     #[test]
     fn memory_is_taken_refused_and_given_back() {
-        let device = processor(ByteSize::mib(1));
+        let device = limited(DeviceHandle::cpu(), ByteSize::mib(1));
+        assert_eq!(limited(DeviceHandle::cpu(), ByteSize::mib(2)), device, "the first limit counts");
         let free = || {
             let (mut free, mut total) = (0, 0);
             // SAFETY: a live device and places for two numbers.
@@ -159,5 +210,23 @@ mod tests {
             sys::ggml_backend_buffer_free(first);
         }
         assert_eq!(free(), 1 << 20);
+    }
+
+    #[test]
+    fn a_device_with_a_driver_is_asked_what_is_left() {
+        let device = crate::testing::stand_in::stand_in(ByteSize::mib(4));
+        let limited = limited(device, ByteSize::mib(1));
+        // SAFETY: a live device, places for two numbers, and its buffer type; what is allocated is
+        // freed once.
+        unsafe {
+            let (mut free, mut total) = (0, 0);
+            sys::ggml_backend_dev_memory(limited, &raw mut free, &raw mut total);
+            assert_eq!((free, total), (1 << 20, 1 << 20));
+            let buffers = sys::ggml_backend_dev_buffer_type(limited);
+            assert!(sys::ggml_backend_buft_alloc_buffer(buffers, (1 << 20) + 1).is_null());
+            let buffer = sys::ggml_backend_buft_alloc_buffer(buffers, 1 << 20);
+            assert!(!buffer.is_null());
+            sys::ggml_backend_buffer_free(buffer);
+        }
     }
 }

@@ -1,11 +1,17 @@
-//! Runs this process as an RPC server, for tests and for machines that lend their CPU.
+//! Runs this process as an RPC server: it lends its devices, or its CPU, to other machines.
 
+use super::cache;
 use super::error::RpcError;
 use super::functions::function;
-use super::limited;
+use super::limited::limited;
+use crate::devices::{connections, heartbeat};
 use crate::handles::DeviceHandle;
+use crate::log;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CString, c_char};
+use std::net::SocketAddrV4;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use terrace_model::ByteSize;
 
 type StartServer = unsafe extern "C" fn(
@@ -16,19 +22,54 @@ type StartServer = unsafe extern "C" fn(
     devices: *mut sys::ggml_backend_dev_t,
 );
 
-/// Serves this machine's CPU at `endpoint` (`HOST:PORT`) with `threads` threads and, if `memory` is
-/// given, as a device with only that much memory. Clients are served one after the other. Returns
-/// only when serving ends. ggml reports on stdout.
-pub fn serve_rpc(endpoint: &str, threads: usize, memory: Option<ByteSize>) -> RpcError {
+/// What an RPC server lends.
+#[derive(Debug)]
+pub struct Lent {
+    /// Devices, each with the bytes of it that clients may allocate.
+    pub devices: Vec<(DeviceHandle, ByteSize)>,
+    /// Threads, if the CPU is one of them.
+    pub threads: usize,
+    /// Where tensors of more than 10 MiB are kept, so that they need not be sent again.
+    pub cache: Option<PathBuf>,
+}
+
+/// Prepares the folder of a cache, before [`serve_rpc`]: makes it, and removes what is damaged in it,
+/// which takes a second per GB that is new.
+///
+/// # Errors
+/// If it cannot be written to, or another server uses it.
+pub fn open_cache(folder: &std::path::Path) -> Result<(), RpcError> {
+    cache::open(folder).map_err(|source| RpcError::Cache { folder: folder.into(), source })
+}
+
+/// Answers those who ask whether the server at an address is alive, while it computes.
+///
+/// # Errors
+/// The address cannot be bound for datagrams.
+pub fn answer_heartbeats(address: SocketAddrV4) -> std::io::Result<()> {
+    heartbeat::answer_at(address)
+}
+
+/// Serves devices at an address. Clients are served one after the other. Returns only when serving
+/// ends. ggml reports clients on stdout.
+pub fn serve_rpc(address: SocketAddrV4, lent: &Lent) -> RpcError {
+    log::to_tracing();
     let Some(start) = function(c"ggml_backend_rpc_start_server") else { return RpcError::NotBuilt };
     // SAFETY: what ggml offers under this name has this type (`ggml-rpc.h`).
     let start: StartServer = unsafe { std::mem::transmute(start.as_ptr()) };
-    let Ok(name) = CString::new(endpoint) else { return RpcError::Address { endpoint: endpoint.into() } };
-    let mut device = match memory {
-        Some(memory) => limited::processor(memory),
-        None => DeviceHandle::cpu().as_raw(),
-    };
-    // SAFETY: a C string, no cache, and one live device, all of which outlive the call.
-    unsafe { start(name.as_ptr(), std::ptr::null(), threads, 1, &raw mut device) };
-    RpcError::Serve { endpoint: endpoint.into() }
+    let endpoint = CString::new(address.to_string()).expect("an address has no zero");
+    let cache = lent.cache.as_ref().and_then(|folder| CString::new(folder.as_os_str().as_bytes()).ok());
+    let mut devices: Vec<_> = lent.devices.iter().map(|&(device, memory)| limited(device, memory)).collect();
+    // SAFETY: C strings and live devices, all of which outlive the call.
+    unsafe {
+        let cache = cache.as_ref().map_or(std::ptr::null(), |cache| cache.as_ptr());
+        start(endpoint.as_ptr(), cache, lent.threads, devices.len(), devices.as_mut_ptr());
+    }
+    RpcError::Serve { endpoint: address.to_string() }
+}
+
+/// Whether [`serve_rpc`] listens at an address by now. Makes its connections notice that a client's
+/// machine is gone, since others wait for their end. Always true where the system does not tell.
+pub fn is_serving(address: SocketAddrV4) -> bool {
+    connections::watch_clients(address)
 }

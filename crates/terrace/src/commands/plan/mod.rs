@@ -10,7 +10,7 @@ pub use args::PlanArgs;
 pub use svg::escaped;
 
 use crate::advice;
-use crate::args::{EstimateArgs, FollowingArgs, PlacementArgs, usual_lengths};
+use crate::args::{EstimateArgs, FollowingArgs, OnOff, PlacementArgs, usual_lengths};
 use crate::error::CliError;
 use crate::source;
 use crate::term::print;
@@ -26,6 +26,7 @@ use terrace_engine::options::{
 };
 use terrace_engine::{Mode, Options, UsualLengths, measured_contexts, wishes_of};
 use terrace_ggml::devices::rpc::add_rpc_server;
+use terrace_ggml::devices::silence::give_up_after;
 use terrace_host::pressure::Adapt;
 use terrace_model::{ModelFile, printable};
 use terrace_plan::advice::{Advice, advise, explain};
@@ -50,6 +51,9 @@ struct Report<'a> {
 pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
     let header = source::header(&args.model)?;
     let model = terrace_ggml::gguf::read(header.path())?;
+    if let Some(time) = args.placement.devices.rpc_timeout {
+        give_up_after(time);
+    }
     for endpoint in &args.placement.devices.rpc {
         add_rpc_server(endpoint)?;
     }
@@ -113,7 +117,13 @@ fn options(args: &PlanArgs) -> Result<Options, CliError> {
 /// The machine to plan for, and its rates for this model.
 fn machine(args: &PlanArgs, model: &ModelFile) -> Result<(MachineProfile, Vec<PlanRate>), CliError> {
     let mut machine = match &args.machine {
-        None => terrace_host::machine::machine_profile(model, &user_dirs()),
+        None => {
+            let mut machine = terrace_host::machine::machine_profile(model, &user_dirs());
+            if args.placement.devices.rpc_probe == OnOff::On {
+                terrace_host::machine::probe_workers(&mut machine, model, &user_dirs());
+            }
+            machine
+        }
         Some(path) => {
             let name = path.display().to_string();
             let text = std::fs::read_to_string(path).map_err(CliError::io(&name))?;

@@ -1,9 +1,11 @@
 //! `terrace serve`: one model for many clients, over HTTP.
 
 mod args;
+mod supervised;
 mod told;
 
 pub use args::ServeArgs;
+pub use supervised::{Handed, supervise};
 
 use crate::advice;
 use crate::error::CliError;
@@ -13,8 +15,10 @@ use crate::report::summary::Summary;
 use crate::term::signals;
 use crate::watch::{Hangups, Watch};
 use std::io::Write;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use supervised::{LOST, place_again};
 use terrace_engine::serving::{Serving, ServingOptions};
 use terrace_ggml::llama::on_loss;
 use terrace_server::{App, Limits, Listening, Server, ServerConfig, router};
@@ -27,28 +31,33 @@ const FAREWELL: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 /// The server cannot listen, or the model cannot be loaded.
-pub fn serve(args: &ServeArgs, verbose: bool) -> Result<(), CliError> {
-    // Listen before the load: clients can wait for it, and an address in use costs no load.
-    let listening = Listening::start(&args.host, args.port)?;
+pub fn serve(args: &ServeArgs, handed: Option<Handed>, verbose: bool) -> Result<(), CliError> {
+    let (listening, restarts, again) = match handed {
+        Some(handed) => (handed.listening, true, handed.again),
+        None => {
+            // Listen before the load: clients can wait for it, and an address in use costs no load.
+            let listening = Listening::start(&args.host, args.port)?;
+            say_address(listening.address());
+            (listening, false, false)
+        }
+    };
     let address = listening.address();
     if !address.ip().is_loopback() && args.api_key.is_empty() {
         tracing::warn!("anyone who can reach {address} can use the model; --api-key requires a key");
     }
     let hotswap = hotswap_env::hotswap();
-    let config = config(args, hotswap);
+    let config = ServerConfig { restarts, ..config(args, hotswap) };
     let app = Arc::new(App::new(&config));
     signals::on_terminate()?;
     let hangups = Hangups::handle()?;
     let server = Server::start(listening, router(&app), config.limits, signals::wake)?;
-    // Nobody may be there to read it.
-    let mut stdout = std::io::stdout().lock();
-    let _ = writeln!(stdout, "listening on http://{address}").and_then(|()| stdout.flush());
-    drop(stdout);
-
     let announce = Announce::of(verbose, false);
     let mut engine =
         loading::load(args.model.as_deref(), &args.engine, &args.testing, announce, |options| {
             (options.context.sequences, options.context.unified) = (args.parallel, false);
+            if again {
+                place_again(&mut options.devices);
+            }
             options.reload.allowed = args.watch || hotswap;
             options.reload.contexts = args.on_reload;
         })?;
@@ -73,6 +82,9 @@ pub fn serve(args: &ServeArgs, verbose: bool) -> Result<(), CliError> {
             ready.lose();
             signals::wake();
             told.wait();
+            if restarts {
+                signal_hook::low_level::exit(LOST.into());
+            }
         });
     }
     signals::busy(|| {
@@ -95,6 +107,13 @@ pub fn serve(args: &ServeArgs, verbose: bool) -> Result<(), CliError> {
     Ok(())
 }
 
+/// Prints the address, at which clients can connect.
+fn say_address(address: SocketAddr) {
+    // Nobody may be there to read it.
+    let mut stdout = std::io::stdout().lock();
+    let _ = writeln!(stdout, "listening on http://{address}").and_then(|()| stdout.flush());
+}
+
 /// The configuration of the server, from the options.
 fn config(args: &ServeArgs, hotswap: bool) -> ServerConfig {
     ServerConfig {
@@ -106,6 +125,7 @@ fn config(args: &ServeArgs, hotswap: bool) -> ServerConfig {
         seed: args.sampling.seed,
         n_max: args.n,
         hotswap,
+        restarts: false,
         name: args.alias.clone(),
         learn_dir: args.learn_dir.clone(),
         learn_name: args.engine.learn.learned.as_ref().and_then(|file| file.file_name()).map(Into::into),

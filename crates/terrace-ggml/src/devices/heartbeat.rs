@@ -1,0 +1,130 @@
+//! Datagrams by which an RPC server is known to be alive while it computes: `terrace worker` answers
+//! them at the same address as its connections. Others do not answer.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::time::Duration;
+
+/// What is asked, before a number of 8 bytes that the answer repeats.
+const ASK: &[u8; 8] = b"terrace?";
+/// What is answered, before the same number.
+const ANSWER: &[u8; 8] = b"terrace!";
+/// Bytes of both.
+const LEN: usize = 16;
+
+/// Answers at an address from now on, with a thread of its own.
+///
+/// # Errors
+/// The address cannot be bound, or there is no thread.
+pub fn answer_at(address: SocketAddrV4) -> io::Result<()> {
+    let socket = UdpSocket::bind(address)?;
+    let answer = move || {
+        let mut datagram = [0; LEN + 1];
+        loop {
+            // A client that is gone makes a later call fail.
+            if let Ok((LEN, from)) = socket.recv_from(&mut datagram)
+                && let Some(answer) = answer(&datagram[..LEN])
+            {
+                let _ = socket.send_to(&answer, from);
+            }
+        }
+    };
+    std::thread::Builder::new().name("terrace-pulse".into()).spawn(answer).map(drop)
+}
+
+/// The answer to a datagram; `None` if it is no question.
+fn answer(question: &[u8]) -> Option<[u8; LEN]> {
+    let number = question.strip_prefix(ASK)?;
+    let mut answer = [0; LEN];
+    answer[..ASK.len()].copy_from_slice(ANSWER);
+    answer[ASK.len()..].copy_from_slice(number.get(..LEN - ASK.len())?);
+    Some(answer)
+}
+
+/// Asks a server whether it is alive.
+pub struct Pulse {
+    socket: UdpSocket,
+    /// Number of questions.
+    asked: u64,
+    /// Time without an answer, as far as this process has had time to ask; `None` means that there
+    /// never was one.
+    silent: Option<Duration>,
+}
+
+impl Pulse {
+    /// Asks a server at an address for the first time.
+    ///
+    /// # Errors
+    /// There is no way to send it anything.
+    pub fn start(address: SocketAddr) -> io::Result<Self> {
+        let any: SocketAddr = match address {
+            SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+            SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+        };
+        let socket = UdpSocket::bind(any)?;
+        socket.connect(address)?;
+        socket.set_nonblocking(true)?;
+        let mut pulse = Self { socket, asked: 0, silent: None };
+        pulse.ask();
+        Ok(pulse)
+    }
+
+    fn ask(&mut self) {
+        self.asked += 1;
+        let mut question = [0; LEN];
+        question[..ASK.len()].copy_from_slice(ASK);
+        question[ASK.len()..].copy_from_slice(&self.asked.to_le_bytes());
+        // What cannot be sent is not answered.
+        let _ = self.socket.send(&question);
+    }
+
+    /// Takes the answers that have come, and asks again, `pause` after the last time. Returns for how
+    /// long there was no answer; `None` if the server has never answered.
+    pub fn beat(&mut self, pause: Duration) -> Option<Duration> {
+        self.silent = self.silent.map(|silent| silent + pause);
+        let mut datagram = [0; LEN + 1];
+        // Some errors are those of an earlier question: nobody listens. They count as silence.
+        for _ in 0..LEN {
+            match self.socket.recv(&mut datagram) {
+                Ok(LEN) if datagram.starts_with(ANSWER) => self.silent = Some(Duration::ZERO),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Ok(_) | Err(_) => {}
+            }
+        }
+        self.ask();
+        self.silent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_questions_are_answered() {
+        assert_eq!(answer(b"terrace?12345678").as_ref(), Some(b"terrace!12345678"));
+        for other in [&b"terrace!12345678"[..], b"terrace?1234567", b"", b"GET / HTTP/1.1\r\n"] {
+            assert_eq!(answer(other), None);
+        }
+    }
+
+    #[test]
+    fn a_server_that_answers_is_alive_and_one_that_never_did_is_unknown() {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = socket.local_addr().unwrap();
+        let mut pulse = Pulse::start(address).unwrap();
+        let second = Duration::from_secs(1);
+        assert_eq!(pulse.beat(second), None);
+        let mut datagram = [0; LEN];
+        let (_, from) = socket.recv_from(&mut datagram).unwrap();
+        socket.send_to(&answer(&datagram).unwrap(), from).unwrap();
+        // Until the system has delivered it.
+        while pulse.beat(second).is_none() {
+            std::thread::yield_now();
+        }
+        assert_eq!(pulse.beat(second), Some(second));
+        assert_eq!(pulse.beat(2 * second), Some(3 * second));
+        drop(socket);
+        assert_eq!(pulse.beat(second), Some(4 * second), "nobody listens any more");
+    }
+}

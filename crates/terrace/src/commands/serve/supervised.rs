@@ -1,0 +1,180 @@
+//! A server whose model may lie on RPC servers: its engine runs in a child process.
+//!
+//! ggml aborts the process when it cannot talk to an RPC server. The process that the user started
+//! only holds the listening socket, which it hands to the child as its standard input. If the child
+//! ends because a server with weights is lost, another one takes its place, which answers that the
+//! model is loading (503) while it loads the model again, without the servers that do not answer.
+
+use crate::error::CliError;
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::net::TcpListener;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use terrace_engine::options::DeviceOptions;
+use terrace_ggml::devices::rpc::{RpcError, greet_rpc_server};
+use terrace_server::{Listening, ServerError};
+
+/// Tells a child that it is one, and whether it is the first.
+const VARIABLE: &str = "_TERRACE_ENGINE_OF_SERVER";
+const FIRST: &str = "first";
+const LATER: &str = "later";
+
+/// Status of a child that has lost weights.
+pub const LOST: u8 = 75;
+/// Children that may fail in a row. One that was alive for a while does not count.
+const FAILURES: u32 = 3;
+const WHILE: Duration = Duration::from_secs(60);
+/// Time for a server to notice that the last child is gone, and to answer the next one.
+const BUSY: Duration = Duration::from_secs(10);
+
+/// What a child got from its parent.
+pub struct Handed {
+    /// The listening socket.
+    pub listening: Listening,
+    /// Whether weights were lost before, so that servers may not answer.
+    pub again: bool,
+}
+
+impl Handed {
+    /// Takes what the parent has handed over; `None` means that this process has no such parent.
+    ///
+    /// # Errors
+    /// The standard input is no listening socket.
+    pub fn take() -> Result<Option<Self>, CliError> {
+        let Some(which) = std::env::var_os(VARIABLE) else { return Ok(None) };
+        let failed = |source| CliError::Server(ServerError::Start(source));
+        #[cfg(target_os = "linux")]
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
+            .map_err(|error| failed(error.into()))?;
+        let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3);
+        let socket = TcpListener::from(socket.map_err(|error| failed(error.into()))?);
+        let listening = Listening::of(socket).map_err(CliError::Server)?;
+        Ok(Some(Self { listening, again: which == LATER }))
+    }
+}
+
+/// Leaves out the RPC servers that do not answer, after some seconds. If there are any, the number of
+/// layers on devices is chosen again.
+pub fn place_again(devices: &mut DeviceOptions) {
+    let before = devices.rpc.len();
+    devices.rpc.retain(|server| match greet(server) {
+        Ok(()) => true,
+        Err(error) => {
+            tracing::warn!("{error}; the model is loaded without it");
+            false
+        }
+    });
+    if devices.rpc.len() < before {
+        devices.layers = None;
+    }
+}
+
+/// Whether a server answers, if need be after a while.
+fn greet(server: &str) -> Result<(), RpcError> {
+    let begin = Instant::now();
+    loop {
+        match greet_rpc_server(server) {
+            Err(RpcError::Connect { source, .. })
+                if source.kind() == std::io::ErrorKind::TimedOut && begin.elapsed() < BUSY => {}
+            other => return other,
+        }
+    }
+}
+
+/// Serves with children, until one ends that should not be replaced. Its status is this one's.
+///
+/// # Errors
+/// The server cannot listen, or a child cannot be started.
+pub fn supervise(host: &str, port: u16) -> Result<ExitCode, CliError> {
+    let listening = Listening::start(host, port)?;
+    let mut signals = Signals::new([SIGCHLD, SIGHUP, SIGINT, SIGTERM]).map_err(CliError::io("signals"))?;
+    super::say_address(listening.address());
+    let socket = listening.into_socket();
+    let mut child = start(&socket, FIRST)?;
+    let (mut begin, mut first, mut failures, mut stopping) = (Instant::now(), true, 0, false);
+    for signal in signals.forever() {
+        if signal != SIGCHLD {
+            stopping |= signal != SIGHUP;
+            pass_on(&child, signal);
+            continue;
+        }
+        let Some(status) = child.try_wait().map_err(CliError::io("the engine's process"))? else { continue };
+        // A child that has lost weights had loaded them.
+        let worked = begin.elapsed() > WHILE || status.code() == Some(LOST.into());
+        failures = if worked { 0 } else { failures + 1 };
+        if stopping || failures == FAILURES || !is_replaced(status, first) {
+            return Ok(exit_code(status));
+        }
+        eprintln!("warning: the engine's process ended ({status}): the model is loaded again");
+        (child, begin, first) = (start(&socket, LATER)?, Instant::now(), false);
+    }
+    unreachable!("signals come for ever");
+}
+
+/// Whether another child takes the place of one that has ended.
+fn is_replaced(status: ExitStatus, first: bool) -> bool {
+    match status.code() {
+        // A failed assertion ends the process with this as well, and so does a server that is lost
+        // during a load.
+        Some(1) => !first,
+        Some(code) => code == i32::from(LOST),
+        None => true,
+    }
+}
+
+fn start(socket: &TcpListener, which: &str) -> Result<Child, CliError> {
+    let failed = || CliError::io("cannot start the engine's process");
+    let program = std::env::current_exe().map_err(failed())?;
+    let socket = socket.try_clone().map_err(failed())?;
+    let mut command = Command::new(program);
+    command
+        .args(std::env::args_os().skip(1))
+        .env(VARIABLE, which)
+        .stdin(Stdio::from(std::os::fd::OwnedFd::from(socket)));
+    // A terminal sends Ctrl-C to the parent alone, which passes it on.
+    command.process_group(0);
+    command.spawn().map_err(failed())
+}
+
+fn pass_on(child: &Child, signal: i32) {
+    // The number is the child's until it has been waited for, which is done by this thread.
+    let pid = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw);
+    if let (Some(pid), Some(signal)) = (pid, rustix::process::Signal::from_named_raw(signal)) {
+        // It may have ended: SIGCHLD comes next.
+        let _ = rustix::process::kill_process(pid, signal);
+    }
+}
+
+/// The status of a child, as shells count it.
+fn exit_code(status: ExitStatus) -> ExitCode {
+    let code = match status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default()) {
+        code if code == i32::from(LOST) => 1,
+        code => code,
+    };
+    ExitCode::from(u8::try_from(code).unwrap_or(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_another_child_may_mend_is_replaced() {
+        let exited = |code: i32| ExitStatus::from_raw(code << 8);
+        for (status, first, replaced) in [
+            (exited(0), false, false),
+            (exited(1), true, false),
+            (exited(1), false, true),
+            (exited(2), false, false),
+            (exited(LOST.into()), true, true),
+            (exited(130), true, false),
+            (ExitStatus::from_raw(6), true, true),
+        ] {
+            assert_eq!(is_replaced(status, first), replaced, "{status}");
+        }
+        assert_eq!(exit_code(ExitStatus::from_raw(6)), ExitCode::from(134));
+        assert_eq!(exit_code(exited(LOST.into())), ExitCode::from(1));
+    }
+}

@@ -1,0 +1,176 @@
+//! `terrace worker`: a real one, and what it refuses.
+
+use crate::common::{bundled, error_line, failure, json, run, terrace};
+use crate::server::{PATIENCE, Server};
+use serde_json::json as object;
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Instant;
+
+/// A running worker, which is killed when this value is dropped.
+pub struct Worker {
+    child: Child,
+    /// What it said.
+    line: String,
+}
+
+impl Worker {
+    pub fn start(args: &[&str]) -> Self {
+        let mut command = terrace();
+        command.args(["worker", "--listen", "127.0.0.1:0", "--cache", "off"]).args(args);
+        Self::of(command)
+    }
+
+    fn of(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let mut this = Self { child, line };
+        if this.line.starts_with("worker at ") {
+            return this;
+        }
+        let ended = this.ended();
+        panic!("`{}`: {ended:?}", this.line);
+    }
+
+    /// `127.0.0.1:PORT`.
+    pub fn endpoint(&self) -> &str {
+        self.line.strip_prefix("worker at ").unwrap().split(": ").next().unwrap()
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: libc::c_int) {
+        // SAFETY: the child has not been waited for, so the number is its own.
+        assert_eq!(unsafe { libc::kill(self.child.id() as libc::pid_t, signal) }, 0);
+    }
+
+    /// Waits for its end. Returns what it wrote to stderr.
+    fn ended(&mut self) -> (ExitStatus, String) {
+        let begin = Instant::now();
+        while self.child.try_wait().unwrap().is_none() {
+            assert!(begin.elapsed() < PATIENCE, "it does not end");
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        let mut said = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        (self.child.wait().unwrap(), said)
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_worker_lends_what_it_says_and_ends_when_told() {
+    let mut worker = Worker::start(&["--memory", "96MiB"]);
+    let endpoint = worker.endpoint().to_owned();
+    assert_eq!(worker.line, format!("worker at {endpoint}: CPU (96 MiB, 1 threads); cache off\n"));
+    let model = bundled();
+    let fixed =
+        ["run", model.to_str().unwrap(), "-p", "In the beginning", "-n", "8", "--temp", "0", "--json"];
+    let here = json(&run(fixed));
+    let layers = ["--rpc", &endpoint, "-ngl", "99"];
+    for _ in 0..2 {
+        let there = json(&run(fixed.iter().chain(&layers)));
+        assert_eq!(there["text"], here["text"]);
+        assert!(there["plan"]["placement"]["on_devices"] != here["plan"]["placement"]["on_devices"]);
+    }
+    let more = ["--rpc", &endpoint, "-ngl", "99", "--vram-budget", "10GiB"];
+    let machine = json(&run(["machine", "--json", "--no-storage", "--seconds", "0", "--types", "q4_0"]
+        .iter()
+        .chain(&["--rpc", &endpoint])));
+    assert_eq!(machine["devices"][0]["memory_total"], 96 << 20, "{machine}");
+    let output = run(fixed.iter().chain(&more).chain(&["--ctx", "400000"]));
+    let error = error_line(&String::from_utf8_lossy(&output.stderr));
+    assert!(!output.status.success(), "a context of 400000 tokens in 96 MiB: {error}");
+    worker.signal(libc::SIGTERM);
+    let (status, said) = worker.ended();
+    assert_eq!((status.code(), said.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn what_a_worker_cannot_do_is_one_line() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let below = file.join("cache");
+    let cases: [(&[&str], i32, &str); 5] = [
+        (&["--listen", &taken, "--cache", "off"], 1, "the address is already in use"),
+        (&["--listen", "0.0.0.0:0"], 2, "neither encryption nor authentication"),
+        (&["--listen", "127.0.0.1:0", "--device", "CPU,GPU7"], 2, "there is no device GPU7"),
+        (&["--listen", "127.0.0.1:0", "--memory", "8000TiB"], 2, "--memory 8000 TiB: CPU has "),
+        (&["--listen", "127.0.0.1:0", "--cache", below.to_str().unwrap()], 1, "the cache "),
+    ];
+    for (args, code, part) in cases {
+        let error = failure(&terrace().arg("worker").args(args).output().unwrap(), code);
+        assert!(error.contains(part), "{args:?}: {error}");
+    }
+}
+
+#[test]
+fn a_cache_has_one_worker() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("new/folder");
+    let command = || {
+        let mut command = terrace();
+        command.args(["worker", "--listen", "127.0.0.1:0", "--cache"]).arg(&folder);
+        command
+    };
+    let worker = Worker::of(command());
+    assert!(worker.line.ends_with(&format!("cache {}\n", folder.display())), "{}", worker.line);
+    let error = failure(&command().output().unwrap(), 1);
+    assert_eq!(error, format!("the cache {}: another worker uses it", folder.display()));
+    drop(worker);
+    drop(Worker::of(command()));
+}
+
+/// Copies are computed by the CPU once a worker has been silent for long enough.
+#[test]
+fn a_worker_that_is_stopped_is_given_up() {
+    let worker = Worker::start(&["--memory", "64MiB"]);
+    let options = [
+        &["--rpc", worker.endpoint(), "--rpc-timeout", "8", "--ctx", "1024", "--ram-budget", "6MiB"][..],
+        &["-ngl", "0", "--hot-cache", "2MiB", "--hot-update", "512KiB", "--hot-lanes", "always"],
+    ]
+    .concat();
+    let server = Server::start(&bundled(), options);
+    let ask = object!({"prompt": "In the beginning", "max_tokens": 900, "stream": true});
+    let mut answer = server.begin("/v1/completions", &ask);
+    answer.read_exact(&mut [0; 512]).unwrap();
+    worker.signal(libc::SIGSTOP);
+    let mut rest = String::new();
+    answer.read_to_string(&mut rest).unwrap();
+    assert!(rest.contains("[DONE]") && !rest.contains("error"), "{rest}");
+    // That answer may have been complete before.
+    server.post("/v1/completions", &object!({"prompt": "And God said", "max_tokens": 4})).ok();
+    let metrics = server.get("/metrics").text;
+    let mut lost = metrics.lines().filter(|line| line.contains("layer_hot_lost{"));
+    assert!(lost.any(|line| line.ends_with(" 1")), "{metrics}");
+}
+
+#[test]
+fn the_link_to_a_worker_is_measured_and_kept() {
+    let worker = Worker::start(&["--memory", "64MiB"]);
+    let model = bundled();
+    let plan = |probe: &str| {
+        let args =
+            ["plan", model.to_str().unwrap(), "--json", "--rpc", worker.endpoint(), "--rpc-probe", probe];
+        let plan = json(&run(args));
+        let link = format!("RPC0 link to {}", worker.endpoint());
+        let found = plan["rates"].as_array().unwrap().iter().find(|rate| rate["what"] == link.as_str());
+        let rate = found.unwrap_or_else(|| panic!("{:#}", plan["rates"]));
+        (rate["value"].as_f64().unwrap(), rate["source"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(plan("off"), (24e9, "default".into()));
+    let measured = plan("on");
+    assert!(measured.0 > 0.0 && measured.1 == "quick probe", "{measured:?}");
+    assert_eq!(plan("on"), measured, "what was found moments ago counts");
+}
