@@ -34,6 +34,8 @@ const COPY: [ByteSize; 2] = [ByteSize::kib(64), ByteSize::mib(8)];
 /// Seconds for filling the weights over the link, and their bytes.
 const FILL_SECONDS: f64 = 0.25;
 const WEIGHTS: [ByteSize; 2] = [ByteSize::mib(1), ByteSize::mib(32)];
+/// Weights of a graph that takes hardly longer than its way: a matrix of the largest type.
+const SHORT: ByteSize = ByteSize::mib(1);
 /// Shape of a matrix of a small model, or of an expert of a large one.
 const COLUMNS: u64 = 2048;
 const ROWS: u64 = 128;
@@ -167,8 +169,12 @@ fn measure(handle: DeviceHandle, types: &[WeightType]) -> Result<Option<DevicePr
         let one = Product { ty, rows: ROWS, cols: COLUMNS, tokens: 1, experts: None };
         // The difference of two graphs leaves out their way there and back.
         let long = processor.product(&one, weights, EACH)?;
-        let short = processor.product(&one, ByteSize(1), EACH)?;
-        let (Some(long), Some(short)) = (long, short) else { continue };
+        let short = processor.product(&one, SHORT.min(weights), EACH)?;
+        let (Some(long), Some(short)) = (long, short) else {
+            // It cannot compute them, or has no room: defaults.
+            matmul.insert(ty.name().to_owned(), MatmulRate::default());
+            continue;
+        };
         let without_way = |seconds: f64| (seconds - short.seconds).max(seconds / 20.0);
         let decode = match long.bytes.saturating_sub(short.bytes) {
             0 => long.bytes_per_s(),
