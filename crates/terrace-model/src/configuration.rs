@@ -63,6 +63,8 @@ pub const KEYS: &[&str] = &[
     "repack",
     "request-size",
     "rpc",
+    "rpc-probe",
+    "rpc-timeout",
     "seed",
     "slots-share",
     "split-mode",

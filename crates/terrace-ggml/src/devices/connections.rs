@@ -22,7 +22,9 @@ pub struct Connection {
 pub fn open_to(addresses: &[SocketAddr]) -> Vec<Connection> {
     let Ok(files) = std::fs::read_dir("/proc/self/fd") else { return Vec::new() };
     let files = files.filter_map(|file| file.ok()?.file_name().to_str()?.parse().ok());
-    let to = files.filter(|&file| peer(file).is_some_and(|peer| addresses.contains(&peer)));
+    // A socket for datagrams may have the same peer (`heartbeat.rs`).
+    let streams = files.filter(|&file| option(file, libc::SO_TYPE) == Some(libc::SOCK_STREAM));
+    let to = streams.filter(|&file| peer(file).is_some_and(|peer| addresses.contains(&peer)));
     to.filter_map(|file| Some(Connection { file, inode: inode(file)? })).collect()
 }
 
@@ -73,13 +75,18 @@ fn ask_if_idle(file: libc::c_int) {
 
 #[cfg(target_os = "linux")]
 fn listens(file: libc::c_int, address: SocketAddrV4) -> bool {
-    let (mut accepts, mut len): (libc::c_int, _) = (0, size_of::<libc::c_int>() as libc::socklen_t);
+    let accepts = option(file, libc::SO_ACCEPTCONN).is_some_and(|accepts| accepts != 0);
+    accepts && end(file, libc::getsockname) == Some(address.into())
+}
+
+/// An option of a socket that is a number; `None` if the file is no socket.
+#[cfg(target_os = "linux")]
+fn option(file: libc::c_int, option: libc::c_int) -> Option<libc::c_int> {
+    let (mut value, mut len): (libc::c_int, _) = (0, size_of::<libc::c_int>() as libc::socklen_t);
     // SAFETY: one live number, and its size; the call fails for files that are no sockets.
-    let asked = unsafe {
-        let value = (&raw mut accepts).cast();
-        libc::getsockopt(file, libc::SOL_SOCKET, libc::SO_ACCEPTCONN, value, &raw mut len)
-    };
-    asked == 0 && accepts != 0 && end(file, libc::getsockname) == Some(address.into())
+    let asked =
+        unsafe { libc::getsockopt(file, libc::SOL_SOCKET, option, (&raw mut value).cast(), &raw mut len) };
+    (asked == 0).then_some(value)
 }
 
 /// What the system knows of a connection (`struct tcp_info` of Linux), as far as it is needed.
@@ -240,7 +247,7 @@ fn is_closed(file: libc::c_int) -> bool {
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
-    use std::net::{TcpListener, TcpStream};
+    use std::net::{TcpListener, TcpStream, UdpSocket};
 
     #[test]
     fn who_waits_at_a_connection_is_seen_until_it_is_shut_down() {
@@ -275,6 +282,8 @@ mod tests {
         let theirs = listeners.each_ref().map(|listener| listener.accept().unwrap().0);
         // A name is not tried: a machine need not know `localhost`.
         assert_eq!(addresses(&servers[0].to_string()), [servers[0]]);
+        let datagrams = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        datagrams.connect(servers[0]).unwrap();
         let to = servers.map(|server| open_to(&[server]));
         assert!(to.iter().all(|to| to.len() == 1) && to[0] != to[1], "{to:?}");
         assert!(!to[0][0].has_ended() && !to[1][0].has_ended());
