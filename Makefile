@@ -39,13 +39,14 @@ test-hosts: prerequisites
 	@scripts/test-hosts
 
 # Adds what takes too long for every change: all combinations of the exactness tests, many more reloads, large storms of
-# clients, five minutes of everything at once, interleavings of threads, Miri where it is installed, and 200 kills of
-# everything that is written.
+# clients, five minutes of everything at once, interleavings of threads, Miri where it is installed, 200 kills of
+# everything that is written, and workers in networks of their own.
 test-all: test deny fuzz
 	@scripts/model-check
 	@scripts/miri
 	THOROUGH_TESTS=1 $(CARGO) nextest run --release --package terrace-engine -- exactness reload
 	THOROUGH_TESTS=1 $(CARGO) nextest run --release --package terrace -- crash http_ soak::
+	@scripts/test-workers
 
 # A build of its own, with llama.cpp.
 fuzz: prerequisites
