@@ -19,6 +19,7 @@ mod layer_skip;
 pub mod learn;
 mod load;
 mod logits;
+mod model_cache;
 pub mod options;
 mod pressure;
 mod reload;

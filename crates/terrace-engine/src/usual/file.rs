@@ -1,17 +1,16 @@
 //! Lengths of a model's prompts and answers, in a file that may be deleted at any time.
 
+use crate::model_cache::ModelCacheFile;
 use serde::{Deserialize, Serialize};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use terrace_model::identity::FileIdentity;
 use terrace_plan::{Expected, ExpectedSource};
-use terrace_store::{FileKind, KeptFileError, forget_oldest, read_cache_file, replace_cache_file};
+use terrace_store::{FileKind, KeptFileError};
 
 const KIND: FileKind =
     FileKind { what: "a file of usual lengths", format: "terrace-usual-lengths", version: 1 };
 /// Maximum size of a file in bytes.
 const MAX_FILE: u64 = 4 << 10;
-/// Maximum number of models; beyond it, the least recently used one is removed.
-const MAX_MODELS: usize = 64;
 /// Weight of one answer in the file. Halved with every run, it vanishes after seven.
 const ANSWER: u64 = 64;
 /// Maximum length that is believed, in tokens: more than any context has.
@@ -81,10 +80,7 @@ fn rounded(tokens: u64) -> Option<u32> {
 
 /// The file of one model.
 #[derive(Debug)]
-pub struct UsualFile {
-    path: PathBuf,
-    model: FileIdentity,
-}
+pub struct UsualFile(ModelCacheFile);
 
 #[derive(Serialize, Deserialize)]
 struct Wire {
@@ -98,13 +94,13 @@ struct Wire {
 impl UsualFile {
     /// The model's file in `dir`.
     pub fn new(dir: &Path, model: FileIdentity) -> Self {
-        Self { path: dir.join(model.file_stem()).with_added_extension("json"), model }
+        Self(ModelCacheFile::new(dir, model, MAX_FILE))
     }
 
     /// Where it is.
     #[cfg(test)]
     pub fn path(&self) -> &Path {
-        &self.path
+        self.0.path()
     }
 
     /// Reads the totals; zero if there is no file.
@@ -112,14 +108,9 @@ impl UsualFile {
     /// # Errors
     /// The system's reason, or why the file is not this model's.
     pub fn read(&self) -> Result<Totals, KeptFileError> {
-        let text = read_cache_file(&self.path, MAX_FILE).map_err(|error| self.wrong(error))?;
-        let Some(text) = text else { return Ok(Totals::default()) };
-        let wire: Wire = KIND.parse(text.as_bytes()).map_err(|reason| self.wrong(reason))?;
-        if wire.model != self.model {
-            return Err(self.wrong(format!("made for another model, `{}`", wire.model.name)));
-        }
+        let Some(wire) = self.0.read(&KIND, |wire: &Wire| &wire.model)? else { return Ok(Totals::default()) };
         if wire.totals.runs == 0 || wire.totals.expected().is_none() {
-            return Err(self.wrong("its numbers are of no run"));
+            return Err(self.0.wrong("its numbers are of no run"));
         }
         Ok(wire.totals)
     }
@@ -132,16 +123,10 @@ impl UsualFile {
         let wire = Wire {
             format: KIND.format.into(),
             version: KIND.version,
-            model: self.model.clone(),
+            model: self.0.model().clone(),
             totals: *totals,
         };
         let text = serde_json::to_string(&wire).expect("totals are plain data");
-        replace_cache_file(&self.path, text.as_bytes()).map_err(|error| self.wrong(error))?;
-        forget_oldest(&self.path, MAX_MODELS);
-        Ok(())
-    }
-
-    fn wrong(&self, reason: impl ToString) -> KeptFileError {
-        KeptFileError::new(&self.path, reason)
+        self.0.write(&text)
     }
 }

@@ -2,21 +2,20 @@
 
 use super::USE;
 use crate::learn::shapes;
+use crate::model_cache::ModelCacheFile;
 use serde::{Deserialize, Serialize};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use terrace_backend::ExpertUsage;
 use terrace_model::ModelFile;
 use terrace_model::identity::FileIdentity;
 use terrace_model::learn::{ExpertUses, LayerShape, LearnFile, LearnLayer, Reported};
 use terrace_store::identity::file_identity;
-use terrace_store::{FileKind, KeptFileError, forget_oldest, read_cache_file, replace_cache_file};
+use terrace_store::{FileKind, KeptFileError};
 
 const KIND: FileKind = FileKind { what: "an expert statistics file", format: "terrace-experts", version: 1 };
 /// Maximum size of a file in bytes; the largest models of today have 48,000 experts, which take
 /// half a megabyte.
 const MAX_FILE: u64 = 4 << 20;
-/// Maximum number of models; beyond it, the least recently used one is removed.
-const MAX_MODELS: usize = 64;
 
 /// Counts of one layer's experts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,10 +28,7 @@ pub struct LayerCounts {
 
 /// The statistics file of one model.
 #[derive(Debug)]
-pub struct UsageFile {
-    path: PathBuf,
-    model: FileIdentity,
-}
+pub struct UsageFile(ModelCacheFile);
 
 #[derive(Serialize, Deserialize)]
 struct Wire {
@@ -45,13 +41,13 @@ struct Wire {
 impl UsageFile {
     /// The model's file in `dir`.
     pub fn new(dir: &Path, model: FileIdentity) -> Self {
-        Self { path: dir.join(model.file_stem()).with_added_extension("json"), model }
+        Self(ModelCacheFile::new(dir, model, MAX_FILE))
     }
 
     /// Where it is.
-    #[cfg(fuzzing)]
+    #[cfg(any(test, fuzzing))]
     pub fn path(&self) -> &Path {
-        &self.path
+        self.0.path()
     }
 
     /// Reads the counts; empty if there is no file. Only layers of `shape` are returned, with as
@@ -60,18 +56,13 @@ impl UsageFile {
     /// # Errors
     /// The system's reason, or why the file is not this model's statistics.
     pub fn read(&self, shape: &ExpertUsage) -> Result<Vec<LayerCounts>, KeptFileError> {
-        let text = read_cache_file(&self.path, MAX_FILE).map_err(|error| self.wrong(error))?;
-        let Some(text) = text else { return Ok(Vec::new()) };
-        let wire: Wire = KIND.parse(text.as_bytes()).map_err(|reason| self.wrong(reason))?;
-        if wire.model != self.model {
-            return Err(self.wrong(format!("made for another model, `{}`", wire.model.name)));
-        }
+        let Some(wire) = self.0.read(&KIND, |wire: &Wire| &wire.model)? else { return Ok(Vec::new()) };
         // The managed layers differ between runs.
         for (id, experts) in shape.shape() {
             let of_layer = |other: &&LayerCounts| other.layer == id.0;
             let mut found = wire.layers.iter().filter(of_layer);
             if found.next().is_some_and(|l| l.counts.len() != experts) || found.next().is_some() {
-                return Err(self.wrong(format!("wrong number of experts in layer {id}")));
+                return Err(self.0.wrong(format!("wrong number of experts in layer {id}")));
             }
         }
         let managed = |of: &LayerCounts| shape.shape().any(|(layer, _)| layer.0 == of.layer);
@@ -83,17 +74,7 @@ impl UsageFile {
     /// # Errors
     /// The system's reason, or too many experts for a file.
     pub fn write(&self, layers: Vec<LayerCounts>) -> Result<(), KeptFileError> {
-        let text = text_of(self.model.clone(), layers);
-        if text.len() as u64 > MAX_FILE {
-            return Err(self.wrong(format!("{} bytes are too many (at most {MAX_FILE})", text.len())));
-        }
-        replace_cache_file(&self.path, text.as_bytes()).map_err(|error| self.wrong(error))?;
-        forget_oldest(&self.path, MAX_MODELS);
-        Ok(())
-    }
-
-    fn wrong(&self, reason: impl ToString) -> KeptFileError {
-        KeptFileError::new(&self.path, reason)
+        self.0.write(&text_of(self.0.model().clone(), layers))
     }
 }
 

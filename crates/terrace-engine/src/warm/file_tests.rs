@@ -1,4 +1,5 @@
 use super::*;
+use crate::model_cache::MAX_MODELS;
 use std::fs::{self, File};
 use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
@@ -31,7 +32,7 @@ fn statistics_read_back_per_model() {
     let dir = TempDir::new().unwrap();
     let at = dir.path().join("new/experts");
     let file = UsageFile::new(&at, identity("a b/c.gguf"));
-    assert_eq!(file.path, at.join("a_b_c-3e8-00000007.json"));
+    assert_eq!(file.path(), at.join("a_b_c-3e8-00000007.json"));
     assert_eq!(file.read(&shape()).unwrap(), []);
     let layers = vec![layer(1, [0, 1, 2, u64::MAX]), layer(2, [5, 0, 0, 0])];
     file.write(layers.clone()).unwrap();
@@ -56,7 +57,7 @@ fn files_that_are_not_ours_are_refused_by_name_and_replaced() {
     let file = UsageFile::new(dir.path(), identity("m.gguf"));
     let layers = vec![layer(1, [1, 2, 3, 4])];
     file.write(layers.clone()).unwrap();
-    let good = fs::read_to_string(&file.path).unwrap();
+    let good = fs::read_to_string(file.path()).unwrap();
     let broken = [
         String::new(),
         "{".into(),
@@ -74,16 +75,16 @@ fn files_that_are_not_ours_are_refused_by_name_and_replaced() {
     ];
     for text in broken {
         assert_ne!(text, good);
-        fs::write(&file.path, &text).unwrap();
+        fs::write(file.path(), &text).unwrap();
         let error = file.read(&shape()).unwrap_err().to_string();
         assert!(error.contains("m-3e8-00000007.json: "), "{error}");
         file.write(layers.clone()).unwrap();
         assert_eq!(file.read(&shape()).unwrap(), layers);
     }
-    fs::write(&file.path, [0xff, 0xfe]).unwrap();
+    fs::write(file.path(), [0xff, 0xfe]).unwrap();
     file.read(&shape()).unwrap_err();
-    fs::remove_file(&file.path).unwrap();
-    fs::create_dir(&file.path).unwrap();
+    fs::remove_file(file.path()).unwrap();
+    fs::create_dir(file.path()).unwrap();
     file.read(&shape()).unwrap_err();
     file.write(layers).unwrap_err();
 }
@@ -97,7 +98,7 @@ fn the_directory_and_its_files_stay_small() {
         file.write(vec![layer(1, [model; 4])]).unwrap();
         // Distinct times, whatever the clock's resolution.
         let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1000 + model);
-        File::options().write(true).open(&file.path).unwrap().set_modified(at).unwrap();
+        File::options().write(true).open(file.path()).unwrap().set_modified(at).unwrap();
     }
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), MAX_MODELS + 1);
     let read = |n: u32| UsageFile::new(dir.path(), identity(&format!("{n}.gguf"))).read(&shape()).unwrap();
