@@ -27,6 +27,7 @@ mod observe;
 mod routing;
 mod scratch;
 mod sync;
+pub mod warm;
 
 pub use device::{LoadScope, Terrace};
 pub use error::BackendError;

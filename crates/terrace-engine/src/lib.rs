@@ -19,7 +19,6 @@ mod layer_skip;
 pub mod learn;
 mod load;
 mod logits;
-mod model_cache;
 pub mod options;
 mod pressure;
 mod reload;

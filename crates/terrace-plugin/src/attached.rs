@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, MutexGuard, Weak};
 use std::time::{Duration, Instant};
+use terrace_backend::warm::Statistics;
 use terrace_backend::{Weights, least_slots};
 use terrace_host::peak_rss;
 use terrace_model::ByteSize;
@@ -36,6 +37,7 @@ struct Held {
     model: Arc<Model>,
     number: usize,
     epoch: u64,
+    statistics: Option<Arc<Statistics>>,
 }
 
 impl Models {
@@ -44,7 +46,8 @@ impl Models {
         let state = self.state();
         let held = |live: &Live| {
             let weights = live.weights.upgrade()?;
-            Some(Held { weights, model: Arc::clone(&live.model), number: live.number, epoch: live.epoch })
+            let (model, statistics) = (Arc::clone(&live.model), live.statistics.clone());
+            Some(Held { weights, model, number: live.number, epoch: live.epoch, statistics })
         };
         let all = state.live.iter().filter_map(held).collect();
         drop(state);
@@ -196,7 +199,10 @@ impl Models {
         let live = state.live.iter().position(|live| std::ptr::eq(live.weights.as_ptr(), weights));
         let live = live.map(|index| state.live.remove(index));
         drop(state);
-        let Some(Live { model, number, epoch, .. }) = live else { return };
+        let Some(Live { model, number, epoch, statistics, .. }) = live else { return };
+        if let Some(statistics) = statistics {
+            record::save(&statistics);
+        }
         let mut store = weights.store();
         record::end(number, weights, &mut store, &self.settings);
         let mut report = record::report(&model, weights, &store);
@@ -213,6 +219,9 @@ impl Models {
         let held = self.held();
         let mut reports = Vec::new();
         for held in &held {
+            if let Some(statistics) = &held.statistics {
+                record::save(statistics);
+            }
             if let Some(mut store) = patiently(&held.weights) {
                 record::end(held.number, &held.weights, &mut store, &self.settings);
                 reports.push(loaded(held, &store));

@@ -13,6 +13,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::ThreadId;
+use terrace_backend::warm::Statistics;
 use terrace_backend::{Guest, Owner, Weights};
 use terrace_ggml::backend::parked::ParkedError;
 use terrace_ggml::{Op, Tensor};
@@ -72,6 +73,8 @@ pub(crate) struct Live {
     pub number: usize,
     /// Number of times that tensors were replaced.
     pub epoch: u64,
+    /// Uses of its experts, if they are kept from run to run.
+    pub statistics: Option<Arc<Statistics>>,
 }
 
 impl Models {
@@ -196,6 +199,12 @@ impl Owner for Models {
         result.inspect_err(|error: &ParkedError| say(error))
     }
 
+    fn owns(&self, tensor: Tensor<'_>) -> bool {
+        let state = self.state();
+        let load = state.loads.get(&std::thread::current().id());
+        load.is_some_and(|load| load.model.is_streamed(&tensor.name()))
+    }
+
     fn offered(
         &self,
         weights: &Weights,
@@ -240,7 +249,7 @@ impl State {
             say(format_args!("{} is streamed with as little as it takes: {problem}", model.path()));
         }
         say(model.summary());
-        record::begin(&model, &weights, settings);
+        let statistics = record::begin(&model, &weights, settings).map(Arc::new);
         load.weights = Some(Arc::downgrade(&weights));
         load.maps = Arc::new(Maps::of_process());
         let models = Weak::clone(models);
@@ -258,6 +267,7 @@ impl State {
             fds,
             number: self.opened,
             epoch: 0,
+            statistics,
         });
         Ok(weights)
     }

@@ -14,7 +14,7 @@ use terrace_host::{available_memory, total_memory};
 use terrace_model::{ByteSize, TensorInfo, printable};
 use terrace_plan::machine::StorageProfile;
 use terrace_plan::{Budget, MachineProfile, Plan, PlanError, Wishes, plan};
-use terrace_store::{DirectChoice, Store, StoreConfig, StoreError};
+use terrace_store::{DirectChoice, Store, StoreConfig, StoreError, lookahead_bytes};
 
 /// A model with the plan for it.
 pub struct Model {
@@ -150,6 +150,7 @@ impl Model {
             direct,
             io: settings.io,
             policy: settings.policy.clone(),
+            speculation: lookahead_bytes(settings.lookahead, self.slots()),
             ..StoreConfig::default()
         };
         let files = self.header.model.shards.iter().map(|shard| shard.path.clone()).collect();

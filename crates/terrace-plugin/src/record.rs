@@ -6,8 +6,10 @@ use crate::settings::Settings;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
-use terrace_backend::{TraceRecorder, Weights};
+use std::sync::{Arc, Mutex, PoisonError};
+use terrace_backend::warm::{Statistics, first_uses, read_hottest};
+use terrace_backend::{ExpertUsage, TraceRecorder, Weights};
+use terrace_plan::model::expert_groups;
 use terrace_store::part_file::PartFile;
 use terrace_store::timeline::SPANS;
 use terrace_store::{LayerReport, Store, StoreReport};
@@ -38,8 +40,9 @@ impl Records {
     }
 }
 
-/// Begins to record what the settings ask for.
-pub fn begin(model: &Model, weights: &Weights, settings: &Settings) {
+/// Begins to record what the settings ask for. Returns the statistics of the model's experts, if they
+/// are kept; those that earlier runs used most are read from now on.
+pub fn begin(model: &Model, weights: &Weights, settings: &Settings) -> Option<Statistics> {
     if settings.trace.is_some() {
         let alignment = weights.store().engine().alignment;
         let recorder = TraceRecorder::new(&model.header.model, &weights.layout(), alignment);
@@ -47,6 +50,35 @@ pub fn begin(model: &Model, weights: &Weights, settings: &Settings) {
     }
     if settings.timeline.is_some() {
         weights.store().record_timeline(SPANS);
+    }
+    // Recorded traces are replayed from empty slots.
+    let dir = settings.warm_start.as_ref().filter(|_| settings.trace.is_none())?;
+    let groups = expert_groups(&model.header.model);
+    if groups.is_empty() {
+        return None;
+    }
+    let layers = groups.iter().map(|group| (group.layer, group.experts));
+    let usage = Arc::new(ExpertUsage::new(layers, &weights.layout()));
+    let (statistics, wrong) = match Statistics::open(dir, &model.header.model, &usage) {
+        Ok(opened) => opened,
+        Err(error) => {
+            say(format_args!("expert statistics are not kept: {error}"));
+            return None;
+        }
+    };
+    if let Some(error) = wrong {
+        say(format_args!("{error}; the file will be rewritten"));
+    }
+    weights.observer().usage = Some(Arc::clone(&usage));
+    // What cannot be read now is read when it is needed, and that tells its error.
+    let _ = read_hottest(weights, &first_uses(None, Some(&statistics), &usage));
+    Some(statistics)
+}
+
+/// Saves the statistics of a model's experts.
+pub fn save(statistics: &Statistics) {
+    if let Err(error) = statistics.save() {
+        say(format_args!("cannot save expert statistics: {error}"));
     }
 }
 

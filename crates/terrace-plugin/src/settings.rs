@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use terrace_model::SizeChoice;
 use terrace_model::configuration::{KEYS, RENAMED};
 use terrace_plan::{Budget, Manage};
 use terrace_store::{DirectChoice, IoChoice, PolicyKind, UserDirs};
@@ -24,6 +25,10 @@ pub struct Settings {
     pub io: IoChoice,
     /// `TERRACE_CACHE_POLICY`: the order of eviction.
     pub policy: PolicyKind,
+    /// `TERRACE_LOOKAHEAD`: how much may be read ahead on a guess of the next layer's experts.
+    pub lookahead: SizeChoice,
+    /// The folder for statistics of experts, unless `TERRACE_WARM_START` is off.
+    pub warm_start: Option<PathBuf>,
     /// `TERRACE_TRACE`: the file for which experts are used; `None` means that it is not recorded.
     pub trace: Option<PathBuf>,
     /// `TERRACE_TIMELINE`: the file for reads and waits; `None` means that they are not recorded.
@@ -79,18 +84,45 @@ impl Settings {
         let (file, unknown) = values(&path, &text)?;
         let layers = Layers { variable, path, file };
         let path = |name| Ok::<_, String>(layers.get::<PathSetting>(name)?.0);
+        let Switch(statistics) = layers.get("TERRACE_WARM_START")?;
         let settings = Self {
             budget: layers.get("TERRACE_RAM_BUDGET")?,
             stream: layers.get("TERRACE_STREAM")?,
             direct: layers.get("TERRACE_DIRECT")?,
             io: layers.get("TERRACE_IO")?,
             policy: layers.get("TERRACE_CACHE_POLICY")?,
+            lookahead: layers.get("TERRACE_LOOKAHEAD")?,
+            warm_start: statistics
+                .then(|| UserDirs::cache_of(variable))
+                .flatten()
+                .map(|dir| dir.join("experts")),
             trace: path("TERRACE_TRACE")?,
             timeline: path("TERRACE_TIMELINE")?,
             stats: path("TERRACE_STATS")?,
             control: layers.get("TERRACE_CONTROL")?,
         };
         Ok((settings, unknown))
+    }
+}
+
+/// What is on if nothing is said.
+struct Switch(bool);
+
+impl Default for Switch {
+    fn default() -> Self {
+        Self(true)
+    }
+}
+
+impl FromStr for Switch {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "on" => Ok(Self(true)),
+            "off" => Ok(Self(false)),
+            _ => Err("must be on or off"),
+        }
     }
 }
 

@@ -23,6 +23,15 @@ impl UserDirs {
         config.map(|dir| dir.join("terrace"))
     }
 
+    /// Returns the directory of files that can be deleted at any time: `$XDG_CACHE_HOME/terrace`, by
+    /// default in the home directory. `variable` has the environment's values.
+    pub fn cache_of(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+        // What is not absolute means nothing, by the standard.
+        let set = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let cache = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));
+        cache.map(|dir| dir.join("terrace"))
+    }
+
     /// Returns where measured settings of block devices are kept: `io.json` in the cache directory.
     pub fn device_settings(&self) -> DeviceSettings {
         self.cache.as_ref().map_or(DeviceSettings::Off, |dir| DeviceSettings::At(dir.join("io.json")))

@@ -116,6 +116,7 @@ impl Executor {
     /// Runs the current piece.
     fn run(&mut self, graph: &Graph<'_>) -> Result<RunStatus, BackendError> {
         let Self { cpu, abort, expert_run, block_run, pieces, pass, .. } = self;
+        pieces.link();
         let piece = pieces.current();
         piece.products.rewrite(graph, cpu.stop_flag());
         let weights = piece.weights.clone();

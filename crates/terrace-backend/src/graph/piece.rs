@@ -118,6 +118,22 @@ impl Pieces {
         &mut self.pieces[self.current]
     }
 
+    /// Lets the current piece's last MoE block know the one that follows in a later piece, for guesses
+    /// of its experts. Holds until a piece is added.
+    pub fn link(&mut self) {
+        let (until, after) = self.pieces.split_at_mut(self.current + 1);
+        let current = &mut until[self.current];
+        let (layout, weights) = (&current.layout, &current.weights);
+        let Some(last) = current.nodes.fused.last_mut() else { return };
+        let same = |piece: &&Piece| {
+            let layouts = layout.as_ref().zip(piece.layout.as_ref());
+            let models = weights.as_ref().zip(piece.weights.as_ref());
+            layouts.is_some_and(|(a, b)| Arc::ptr_eq(a, b)) && models.is_some_and(|(a, b)| Arc::ptr_eq(a, b))
+        };
+        let next = after.iter().filter(same).find_map(|piece| piece.nodes.fused.first());
+        last.next = next.map_or(std::ptr::null(), std::ptr::from_ref);
+    }
+
     /// Starts reading the matrices that are needed first after the current piece, so that the disk
     /// works while other devices compute, or while the next token is chosen.
     ///

@@ -63,6 +63,7 @@ impl Run<'_> {
         if first {
             store.next_token();
             observer.pass();
+            self.block_run.begin_pass();
         }
         if let Some(lanes) = lanes.as_mut() {
             lanes.bypass(&self.piece.nodes.bypassed);

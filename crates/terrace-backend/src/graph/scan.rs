@@ -15,6 +15,7 @@ use crate::moe::single::{ExpertNode, ExpertRun};
 use std::sync::atomic::AtomicBool;
 use terrace_ggml::cpu::blocked::BlockedExpert;
 use terrace_ggml::cpu::{Kernels, RawTensor, ToFloat, custom_node};
+use terrace_ggml::devices::BufferTypeHandle;
 use terrace_ggml::{Graph, Op, Tensor};
 use terrace_store::{BlockId, Store, Use};
 
@@ -205,8 +206,11 @@ impl Nodes {
             };
             // SAFETY: the block's tensors are the graph's.
             let ids = unsafe { custom_node(block.ids) };
+            // A program may keep weights in a layout of its own.
             let is_there = |weight: Tensor<'_>| {
-                weight.storage() == weight && scan.places.managed_buffer(weight).is_none()
+                weight.storage() == weight
+                    && scan.places.managed_buffer(weight).is_none()
+                    && weight.buffer_type().is_none_or(BufferTypeHandle::is_host)
             };
             let router = Router::find(ids, is_there);
             let top_k = ids.ne()[0].unsigned_abs() as usize;

@@ -24,6 +24,12 @@ pub trait Owner: Send + Sync + 'static {
     /// If no model is being loaded.
     fn current(&self) -> Result<Arc<Weights>, ParkedError>;
 
+    /// Whether the tensor, for which memory is about to be made, is one of the model's. Others are put
+    /// beside a streamed weight by the program: they have no file that Terrace could read.
+    fn owns(&self, _tensor: Tensor<'_>) -> bool {
+        true
+    }
+
     /// Called with the bytes that the loader has for a weight, from byte `offset` of it on. They may
     /// be an unread mapping.
     fn offered(
@@ -46,6 +52,10 @@ impl BufferType for ManagedType {
         // The addresses hold no bytes, so no other backend may touch them; but a device may take
         // matrices along for a large batch, by `get_tensor`.
         offer::take()
+    }
+
+    fn takes(&self, tensor: Tensor<'_>) -> bool {
+        self.owner.owns(tensor)
     }
 
     fn alloc_size(&self, _tensor: Tensor<'_>) -> usize {

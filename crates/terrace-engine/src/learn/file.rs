@@ -4,10 +4,10 @@ use super::shapes;
 use crate::error::EngineError;
 use crate::file_error::{FileError, FileRole};
 use crate::options::{Mode, Options};
-use crate::warm;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
+use terrace_backend::warm::{from_statistics, to_statistics};
 use terrace_model::ModelFile;
 use terrace_model::identity::ModelIdentity;
 use terrace_model::learn::{LearnFile, MOST_BYTES, Reported};
@@ -50,7 +50,7 @@ pub fn named(file: LearnFile, model: &ModelFile) -> LearnFile {
 /// does not fit.
 pub fn write_statistics(path: &Path, model: &ModelFile, file: &LearnFile) -> Result<(), EngineError> {
     check(path, file, model)?;
-    let text = warm::to_statistics(model, file).map_err(|error| wrong(path, error))?;
+    let text = to_statistics(model, &shapes(model), file).map_err(|error| wrong(path, error))?;
     write_text(path, &text)
 }
 
@@ -70,7 +70,7 @@ fn existing(path: &Path) -> Result<Option<LearnFile>, EngineError> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(wrong(path, error).into()),
     }
-    if let Some(statistics) = warm::from_statistics(&text) {
+    if let Some(statistics) = from_statistics(&text) {
         return Ok(Some(statistics.map_err(|reason| wrong(path, reason))?));
     }
     Ok(Some(LearnFile::parse(&text).map_err(|reason| wrong(path, reason))?))

@@ -31,7 +31,7 @@ use crate::timeline::TimelineFile;
 use crate::trace::TraceFile;
 use crate::unfit::Unfit;
 use crate::usual::UsualLengths;
-use crate::warm::{self, FirstUses, WarmStart};
+use crate::warm::{self, WarmStart};
 use context_ask::cache_type;
 use header::Header;
 use scene::Scene;
@@ -39,6 +39,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
+use terrace_backend::warm::{FirstUses, first_uses};
 use terrace_backend::{ExpertUsage, Sending, Weights};
 use terrace_ggml::devices::DeviceHandle;
 use terrace_ggml::llama::{Context, ContextError, ContextParams, FlashAttention, Model, Observer};
@@ -287,7 +288,8 @@ impl Parts {
             Some(usage) if !traced => {
                 let dir = options.cache.warm_start.as_ref();
                 self.warm_start = dir.and_then(|dir| WarmStart::open(dir, &self.file, usage));
-                warm::first_uses(self.learn.first.as_ref(), self.warm_start.as_ref(), usage)
+                let earlier = self.warm_start.as_ref().map(WarmStart::statistics);
+                first_uses(self.learn.first.as_ref(), earlier, usage)
             }
             _ => FirstUses::default(),
         };

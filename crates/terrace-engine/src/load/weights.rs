@@ -6,7 +6,7 @@ use super::hot::kept;
 use super::progress::LoadProgress;
 use super::scene::Scene;
 use crate::error::EngineError;
-use crate::options::{Options, lookahead_bytes};
+use crate::options::Options;
 use crate::report::PlanReport;
 use crate::unfit::Unfit;
 use std::ops::ControlFlow;
@@ -18,7 +18,7 @@ use terrace_ggml::llama::{LoadParams, Model};
 use terrace_model::ByteSize;
 use terrace_plan::model::override_patterns;
 use terrace_plan::{Mode as PlanMode, Plan};
-use terrace_store::{DirectChoice, EngineInfo, FaultPlan, Store, StoreConfig, StoreError};
+use terrace_store::{DirectChoice, EngineInfo, FaultPlan, Store, StoreConfig, StoreError, lookahead_bytes};
 
 /// If at least this share of the files is in the page cache, resident weights are read through it.
 /// A fast disk is read faster directly than through a cold cache, but a slow disk never beats a

@@ -1,28 +1,12 @@
 //! Use of the slots in RAM.
 
 use std::path::PathBuf;
-use terrace_model::{ByteSize, SizeChoice};
+use terrace_model::SizeChoice;
 use terrace_store::PolicyKind;
 
 /// How much may be read ahead on a guess of the next layer's experts: the measured optimum,
 /// nothing, or this many bytes of slots.
 pub type Lookahead = SizeChoice;
-
-/// Bytes that guesses may take of the `slots`.
-pub(crate) fn lookahead_bytes(choice: Lookahead, slots: ByteSize) -> ByteSize {
-    match choice {
-        Lookahead::Auto => AUTO_LOOKAHEAD.min(ByteSize(slots.bytes() / AUTO_SHARE)),
-        Lookahead::Off => ByteSize::ZERO,
-        Lookahead::Bytes(bytes) => bytes,
-    }
-}
-
-/// What the disk reads while attention and the router compute, with some reserve: 3 ms at 2.5 GB/s.
-/// Half as much leaves the disk idle, twice as much makes demand wait for wrong guesses
-/// (`docs/benchmarks/decode.md`).
-const AUTO_LOOKAHEAD: ByteSize = ByteSize::mib(8);
-/// Guesses take at most one part in this many of the slots.
-const AUTO_SHARE: u64 = 8;
 
 /// Use of the slots in RAM.
 #[derive(Clone, Debug)]

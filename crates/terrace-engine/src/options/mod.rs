@@ -12,7 +12,6 @@ mod record;
 mod reload;
 mod testing;
 
-pub(crate) use cache::lookahead_bytes;
 pub use cache::{CacheOptions, Lookahead};
 pub use compute::ComputeOptions;
 pub use context::ContextOptions;

@@ -1,10 +1,10 @@
 //! Lengths of a model's prompts and answers, in a file that may be deleted at any time.
 
-use crate::model_cache::ModelCacheFile;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use terrace_model::identity::FileIdentity;
 use terrace_plan::{Expected, ExpectedSource};
+use terrace_store::model_cache::ModelCacheFile;
 use terrace_store::{FileKind, KeptFileError};
 
 const KIND: FileKind =

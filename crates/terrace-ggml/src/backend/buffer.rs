@@ -7,6 +7,7 @@ use crate::raw::abi;
 use crate::raw::layout::{Layout, layout};
 use crate::tensor::Tensor;
 use llama_cpp_sys_2 as sys;
+use std::cell::Cell;
 use std::ffi::{CString, c_char, c_void};
 use std::sync::Arc;
 
@@ -15,6 +16,12 @@ pub trait BufferType: Send + Sync + 'static {
     /// Whether tensors in it are plain host memory in ggml's standard layout, so that the CPU
     /// backend may touch them.
     fn is_host(&self) -> bool;
+
+    /// Whether the tensor, for which memory is about to be made, belongs in this type. Tensors for
+    /// which the answer is no get plain host memory, which is the CPU's.
+    fn takes(&self, _tensor: Tensor<'_>) -> bool {
+        true
+    }
 
     /// Bytes to set aside for `tensor` in a buffer.
     fn alloc_size(&self, tensor: Tensor<'_>) -> usize;
@@ -137,13 +144,23 @@ unsafe extern "C" fn type_is_host(buft: sys::ggml_backend_buffer_type_t) -> bool
     parked::guard("BufferType::is_host", false, || context.implementation.is_host())
 }
 
+thread_local! {
+    /// Whether the buffer that this thread has made next is for tensors that its type does not take.
+    /// Before ggml has one made, it asks for the sizes of all tensors in it.
+    static FOR_OTHERS: Cell<bool> = const { Cell::new(false) };
+}
+
 unsafe extern "C" fn type_alloc_size(
     buft: sys::ggml_backend_buffer_type_t,
     tensor: *const sys::ggml_tensor,
 ) -> usize {
     // SAFETY: as in `type_name`; ggml passes an initialised tensor.
     let (context, tensor) = unsafe { (type_context(buft), Tensor::from_raw(tensor.cast_mut())) };
-    parked::guard("BufferType::alloc_size", usize::MAX / 2, || context.implementation.alloc_size(tensor))
+    parked::guard("BufferType::alloc_size", usize::MAX / 2, || {
+        let takes = context.implementation.takes(tensor);
+        FOR_OTHERS.set(!takes);
+        if takes { context.implementation.alloc_size(tensor) } else { tensor.bytes() }
+    })
 }
 
 unsafe extern "C" fn type_alloc(
@@ -152,6 +169,10 @@ unsafe extern "C" fn type_alloc(
 ) -> sys::ggml_backend_buffer_t {
     // SAFETY: as in `type_name`.
     let context = unsafe { type_context(buft) };
+    if FOR_OTHERS.take() {
+        // SAFETY: a static buffer type. Its buffers know that they are of it, and ggml asks them.
+        return unsafe { sys::ggml_backend_buft_alloc_buffer(sys::ggml_backend_cpu_buffer_type(), size) };
+    }
     parked::guard("BufferType::alloc", std::ptr::null_mut(), || match context.implementation.alloc(size) {
         Err(error) => {
             parked::park(error);

@@ -2,6 +2,7 @@
 //! reference and its parameters, what it knows of architectures, what its scheduler does with a
 //! device that stands in for a GPU, and libraries that look like ggml's backends.
 
+pub mod adapter;
 pub mod architectures;
 pub mod graph;
 pub mod library;

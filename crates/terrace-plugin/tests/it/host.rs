@@ -32,17 +32,25 @@ pub fn set(name: &str, value: &str) {
     unsafe { std::env::set_var(name, value) };
 }
 
-/// Loads the plug-in, and returns the names of its devices. It listens nowhere unless the test says so.
+/// Loads the plug-in, and returns the names of its devices. It listens nowhere, and keeps nothing
+/// from run to run, unless the test says so.
 #[allow(clippy::disallowed_methods, reason = "a test has an environment of its own")]
 pub fn plug_in() -> Vec<String> {
-    if std::env::var_os("TERRACE_CONTROL").is_none() {
-        set("TERRACE_CONTROL", "off");
+    for name in ["TERRACE_CONTROL", "TERRACE_WARM_START"] {
+        if std::env::var_os(name).is_none() {
+            set(name, "off");
+        }
     }
     plugin::load(&library())
 }
 
 /// Logits of the prompt and of eight greedy tokens, bit for bit.
 pub fn trace(model: &Arc<Model>) -> Vec<Vec<u32>> {
+    trace_in(model, |_| {})
+}
+
+/// The same, in a context that is prepared first.
+pub fn trace_in(model: &Arc<Model>, prepare: impl FnOnce(&mut Context)) -> Vec<Vec<u32>> {
     let params = ContextParams {
         threads: 1,
         threads_batch: 1,
@@ -51,6 +59,7 @@ pub fn trace(model: &Arc<Model>) -> Vec<Vec<u32>> {
     };
     let mut tokens = model.vocab().tokenize(PROMPT, true, false).unwrap();
     let mut context = Context::new(Arc::clone(model), &params, Arc::new(AtomicBool::new(false))).unwrap();
+    prepare(&mut context);
     let mut rows = Vec::new();
     for _ in 0..9 {
         context.decode(&mut tokens).unwrap();

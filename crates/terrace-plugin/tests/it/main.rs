@@ -6,8 +6,10 @@
 mod architectures;
 mod control;
 mod host;
+mod lora;
 mod maps;
 mod settings;
 mod symbols;
+mod warm;
 
 use terrace_test_env as _;

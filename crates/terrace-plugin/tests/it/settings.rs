@@ -5,7 +5,7 @@ mod source;
 
 use source::{Control, Settings};
 use std::ffi::OsString;
-use terrace_model::ByteSize;
+use terrace_model::{ByteSize, SizeChoice};
 use terrace_plan::{Budget, Manage};
 use terrace_store::DirectChoice;
 
@@ -20,6 +20,7 @@ fn variables_mean_what_options_of_the_same_names_do() {
     let (none, _) = read(&[]).unwrap();
     assert_eq!((none.budget, none.stream, none.direct), (Budget::Auto, Manage::Auto, DirectChoice::Auto));
     assert_eq!((none.trace, none.stats, none.control), (None, None, Control::Auto));
+    assert_eq!((none.lookahead, none.warm_start), (SizeChoice::Auto, None), "nobody's folder is known");
     let (set, _) = read(&[
         ("TERRACE_RAM_BUDGET", "3GiB"),
         ("TERRACE_STREAM", "ffn"),
@@ -34,7 +35,14 @@ fn variables_mean_what_options_of_the_same_names_do() {
     assert_eq!((set.direct, set.policy.to_string()), (DirectChoice::Off, "lfru".into()));
     assert_eq!((set.io, set.trace, set.timeline), (none.io, Some("t.trace".into()), None));
     assert_eq!(set.control, Control::At("/run/me/socket".into()));
-    for (name, value) in [("TERRACE_IO", "fast"), ("TERRACE_CONTROL", "nowhere")] {
+    let home = ("HOME", "/home/me");
+    let kept = |more: &[(&str, &str)]| read(&[&[home], more].concat()).unwrap().0.warm_start;
+    assert_eq!(kept(&[]), Some("/home/me/.cache/terrace/experts".into()));
+    assert_eq!(kept(&[("XDG_CACHE_HOME", "/c")]), Some("/c/terrace/experts".into()));
+    assert_eq!(kept(&[("TERRACE_WARM_START", "off")]), None);
+    for (name, value) in
+        [("TERRACE_IO", "fast"), ("TERRACE_WARM_START", "warm"), ("TERRACE_CONTROL", "nowhere")]
+    {
         let error = read(&[(name, value)]).unwrap_err();
         assert!(error.starts_with(&format!("{name}={value}: ")), "{error}");
     }

@@ -232,6 +232,11 @@ impl Feed {
             .guess(store, now, next, routing, |expert| hot.is_some_and(|(hot, lanes)| lanes.has(hot, expert)))
     }
 
+    /// Starts a pass: the guess for a block of the last one is of no use.
+    pub fn begin_pass(&mut self) {
+        self.lookahead.forget();
+    }
+
     /// Takes the counts of predictions since the last call.
     pub fn take_foretold(&mut self) -> Foretold {
         self.lookahead.take_counts()

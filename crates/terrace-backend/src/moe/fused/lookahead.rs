@@ -26,6 +26,10 @@ impl Lookahead {
     /// Starts a run.
     pub fn begin(&mut self, on: bool) {
         self.on = on;
+    }
+
+    /// Forgets the guess, whose block does not come any more.
+    pub fn forget(&mut self) {
         self.guessed.clear();
     }
 

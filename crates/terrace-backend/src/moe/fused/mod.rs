@@ -44,7 +44,7 @@ pub struct FusedNode {
     /// Index of the block in the graph.
     pub index: usize,
     pub run: *const BlockRun,
-    /// The next block; null after the last.
+    /// The next block, which may belong to the next piece of the graph; null after the last.
     pub next: *const FusedNode,
 }
 
@@ -96,6 +96,11 @@ impl BlockRun {
     /// Forgets the last run.
     pub fn reset(&mut self) {
         self.failure.reset();
+    }
+
+    /// Starts a pass of tokens through the model.
+    pub fn begin_pass(&mut self) {
+        self.feed.get_mut().begin_pass();
     }
 
     /// Lends the store, the observer of routing and the lanes for a run; `stop` ends the graph when
@@ -150,7 +155,7 @@ impl BlockRun {
 
     /// Thread 0: guesses the experts of the next block.
     fn look_ahead(&self, node: &FusedNode) {
-        // SAFETY: null, or the executor's list, which does not change during the run.
+        // SAFETY: null, or in one of the executor's lists, which do not change during the run.
         let Some(next) = (unsafe { node.next.as_ref() }) else { return };
         // SAFETY: thread 0 alone uses `feed`; `work` is only read from here on.
         let (feed, work) = unsafe { (&mut *self.feed.get(), &*self.work.get()) };
@@ -160,7 +165,7 @@ impl BlockRun {
     /// Thread 0 leaves a node. Its output is complete once all threads are done; ggml computes what
     /// follows.
     fn leave(&self, node: &FusedNode, dst: Tensor<'_>) {
-        // SAFETY: null, or the executor's list, which does not change during the run.
+        // SAFETY: as in `look_ahead`.
         let next = unsafe { node.next.as_ref() };
         // SAFETY: thread 0 alone uses `feed`.
         let feed = unsafe { &mut *self.feed.get() };

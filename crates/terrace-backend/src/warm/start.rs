@@ -1,15 +1,13 @@
-//! Brings the experts that are probably used most: copies into the slots of devices, and others
-//! into those in RAM.
+//! Has the experts read that are probably used most.
 
-use super::WarmStart;
-use crate::error::EngineError;
-use crate::load::progress::LoadProgress;
+use super::Statistics;
+use crate::error::BackendError;
+use crate::layout::{Cut, Layout};
+use crate::memory::weights::Weights;
+use crate::observe::usage::ExpertUsage;
 use std::cmp::Ordering;
-use std::ops::ControlFlow;
-use terrace_backend::{BackendError, Cut, ExpertUsage, Lanes, Layout, Weights};
 use terrace_model::learn::LearnFile;
-use terrace_model::{ByteSize, ExpertId, LayerId, ModelFile};
-use terrace_plan::model::expert_groups;
+use terrace_model::{ByteSize, ExpertId, LayerId};
 use terrace_store::{BlockId, Store};
 
 /// Uses that a run starts from, by layer and expert.
@@ -17,7 +15,7 @@ pub type FirstUses = Vec<(LayerId, Vec<u64>)>;
 
 /// The uses that a run starts from: those of a learn file, and for layers that are not in it those
 /// of earlier runs.
-pub fn first_uses(learned: Option<&LearnFile>, warm: Option<&WarmStart>, usage: &ExpertUsage) -> FirstUses {
+pub fn first_uses(learned: Option<&LearnFile>, warm: Option<&Statistics>, usage: &ExpertUsage) -> FirstUses {
     let earlier = |layer: LayerId, experts: usize| {
         let of = |counts: &&super::LayerCounts| counts.layer == layer.0 && counts.counts.len() == experts;
         Some(warm?.before.iter().find(of)?.counts.clone())
@@ -30,51 +28,20 @@ pub fn first_uses(learned: Option<&LearnFile>, warm: Option<&WarmStart>, usage: 
     usage.shape().filter_map(of).collect()
 }
 
-/// Fills devices with the experts with the most uses as far as they have room, and has the next
-/// ones read in the background.
+/// Has the experts read in the background that were used most, as far as the slots have room. Those
+/// that devices have copies of are left out.
 ///
 /// # Errors
-/// Errors of the store; [`EngineError::Cancelled`] if `progress` ends it.
-pub fn begin(
-    model: &ModelFile,
-    weights: &Weights,
-    first: &FirstUses,
-    progress: &mut dyn FnMut(LoadProgress) -> ControlFlow<()>,
-) -> Result<(), EngineError> {
+/// Errors of the store.
+pub fn read_hottest(weights: &Weights, first: &FirstUses) -> Result<(), BackendError> {
     let blocks = {
-        let (mut store, mut lanes) = (weights.store(), weights.lanes());
-        if let Some(lanes) = lanes.as_mut() {
-            fill(lanes, model, first, &mut store, progress)?;
-        }
+        let (store, lanes) = (weights.store(), weights.lanes());
         let elsewhere = |layer, expert| lanes.as_ref().is_some_and(|lanes| lanes.holds(layer, expert));
         hottest(first, &weights.layout(), &store, room(&store), elsewhere)
     };
     tracing::debug!(blocks = blocks.len(), "reading in the background what earlier runs used most");
-    weights.store().fill(blocks).map_err(BackendError::from)?;
+    weights.store().fill(blocks)?;
     Ok(())
-}
-
-/// Fills devices with the experts that were used most.
-fn fill(
-    lanes: &mut Lanes,
-    model: &ModelFile,
-    first: &FirstUses,
-    store: &mut Store,
-    progress: &mut dyn FnMut(LoadProgress) -> ControlFlow<()>,
-) -> Result<(), EngineError> {
-    for group in expert_groups(model) {
-        if let Some((_, counts)) = first.iter().find(|(layer, _)| *layer == group.layer) {
-            lanes.assume(group.layer, counts, group.top_k(model));
-        }
-    }
-    let total = lanes.left_to_fill();
-    let mut cancelled = false;
-    lanes.fill(None, store, &mut |done| {
-        let told = progress(LoadProgress { done, total });
-        cancelled = told.is_break();
-        told
-    })?;
-    if cancelled { Err(EngineError::Cancelled) } else { Ok(()) }
 }
 
 /// Bytes of slots to fill. The rest is left for experts that a prompt needs in passing, so that

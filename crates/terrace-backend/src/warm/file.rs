@@ -1,15 +1,14 @@
 //! Statistics of a model's experts, in a file that may be deleted at any time.
 
 use super::USE;
-use crate::learn::shapes;
-use crate::model_cache::ModelCacheFile;
+use crate::observe::usage::ExpertUsage;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
-use terrace_backend::ExpertUsage;
 use terrace_model::ModelFile;
 use terrace_model::identity::FileIdentity;
 use terrace_model::learn::{ExpertUses, LayerShape, LearnFile, LearnLayer, Reported};
 use terrace_store::identity::file_identity;
+use terrace_store::model_cache::ModelCacheFile;
 use terrace_store::{FileKind, KeptFileError};
 
 const KIND: FileKind = FileKind { what: "an expert statistics file", format: "terrace-experts", version: 1 };
@@ -112,20 +111,21 @@ pub fn from_statistics(text: &[u8]) -> Option<Result<LearnFile, String>> {
     Some(KIND.parse(text).and_then(layers))
 }
 
-/// The text of a model's statistics, with the uses of a learn file that fits the model.
+/// The text of a model's statistics, with the uses of a learn file that fits the model, whose
+/// layers have these `shapes`.
 ///
 /// # Errors
 /// The system's reason why the model cannot be identified.
-pub fn to_statistics(model: &ModelFile, file: &LearnFile) -> std::io::Result<String> {
+pub fn to_statistics(model: &ModelFile, shapes: &[LayerShape], file: &LearnFile) -> std::io::Result<String> {
     let identity = file_identity(model)?;
-    let layer = |shape: LayerShape| LayerCounts {
+    let layer = |shape: &LayerShape| LayerCounts {
         layer: shape.layer,
         counts: match file.layer(shape.layer) {
             Some(layer) => layer.counts(shape.experts).iter().map(|uses| uses.saturating_mul(USE)).collect(),
             None => vec![0; shape.experts as usize],
         },
     };
-    let layers = shapes(model).into_iter().map(layer).collect();
+    let layers = shapes.iter().map(layer).collect();
     Ok(text_of(identity, layers))
 }
 

@@ -1,10 +1,10 @@
 use super::*;
-use crate::model_cache::MAX_MODELS;
+use crate::layout::{Cut, Layout};
 use std::fs::{self, File};
 use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
-use terrace_backend::{Cut, Layout};
 use terrace_model::{Extent, FileIndex, LayerId, Shape, TensorInfo, TensorType};
+use terrace_store::model_cache::MAX_MODELS;
 
 fn identity(name: &str) -> FileIdentity {
     FileIdentity { name: name.into(), bytes: 1000, header: 7 }

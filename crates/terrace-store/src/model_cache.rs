@@ -1,17 +1,18 @@
 //! What is kept about a model from run to run, each kind in a file of its own that may be deleted at
 //! any time.
 
+use crate::cache_file::{forget_oldest, read_cache_file, replace_cache_file};
+use crate::file_kind::{FileKind, KeptFileError};
 use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
 use terrace_model::identity::FileIdentity;
-use terrace_store::{FileKind, KeptFileError, forget_oldest, read_cache_file, replace_cache_file};
 
 /// Maximum number of models; beyond it, the least recently used one is removed.
-pub(crate) const MAX_MODELS: usize = 64;
+pub const MAX_MODELS: usize = 64;
 
 /// The file of one model.
 #[derive(Debug)]
-pub(crate) struct ModelCacheFile {
+pub struct ModelCacheFile {
     path: PathBuf,
     model: FileIdentity,
     /// Maximum size in bytes.
@@ -25,7 +26,6 @@ impl ModelCacheFile {
     }
 
     /// Where it is.
-    #[cfg(any(test, fuzzing))]
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -2,8 +2,9 @@
 
 use super::faded;
 use super::file::UsageFile;
+use crate::layout::{Cut, Layout};
+use crate::observe::usage::ExpertUsage;
 use std::path::Path;
-use terrace_backend::{Cut, ExpertUsage, Layout};
 use terrace_model::identity::FileIdentity;
 use terrace_model::{Extent, FileIndex, LayerId, Shape, TensorInfo, TensorType};
 

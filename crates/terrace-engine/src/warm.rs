@@ -1,0 +1,97 @@
+//! Warm start: brings the experts that are probably used most, as copies into the slots of devices and
+//! into those in RAM, and counts uses for the next run.
+
+use crate::error::EngineError;
+use crate::load::progress::LoadProgress;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+use terrace_backend::warm::{FirstUses, Statistics, read_hottest};
+use terrace_backend::{ExpertUsage, Lanes, Weights};
+use terrace_model::ModelFile;
+use terrace_plan::model::expert_groups;
+use terrace_store::Store;
+
+/// Statistics of a loaded model's experts. Saved on drop, hence also when a run fails or is
+/// interrupted.
+pub struct WarmStart(Statistics);
+
+impl WarmStart {
+    /// Reads what earlier runs counted. `None` if nothing can be kept for the model. `dir` is the
+    /// directory of statistics; problems with them are warnings.
+    pub fn open(dir: &Path, model: &ModelFile, usage: &Arc<ExpertUsage>) -> Option<Self> {
+        match Statistics::open(dir, model, usage) {
+            Ok((statistics, wrong)) => {
+                if let Some(error) = wrong {
+                    tracing::warn!("{error}; the file will be rewritten");
+                }
+                Some(Self(statistics))
+            }
+            Err(error) => {
+                tracing::warn!("expert statistics are not kept: {error}");
+                None
+            }
+        }
+    }
+
+    /// What earlier runs counted.
+    pub const fn statistics(&self) -> &Statistics {
+        &self.0
+    }
+
+    /// Saves the counts so far. A failure is a warning.
+    pub fn save(&self) {
+        if let Err(error) = self.0.save() {
+            tracing::warn!("cannot save expert statistics: {error}");
+        }
+    }
+}
+
+impl Drop for WarmStart {
+    fn drop(&mut self) {
+        self.save();
+    }
+}
+
+/// Fills devices with the experts with the most uses as far as they have room, and has the next
+/// ones read in the background.
+///
+/// # Errors
+/// Errors of the store; [`EngineError::Cancelled`] if `progress` ends it.
+pub fn begin(
+    model: &ModelFile,
+    weights: &Weights,
+    first: &FirstUses,
+    progress: &mut dyn FnMut(LoadProgress) -> ControlFlow<()>,
+) -> Result<(), EngineError> {
+    {
+        let (mut store, mut lanes) = (weights.store(), weights.lanes());
+        if let Some(lanes) = lanes.as_mut() {
+            fill(lanes, model, first, &mut store, progress)?;
+        }
+    }
+    Ok(read_hottest(weights, first)?)
+}
+
+/// Fills devices with the experts that were used most.
+fn fill(
+    lanes: &mut Lanes,
+    model: &ModelFile,
+    first: &FirstUses,
+    store: &mut Store,
+    progress: &mut dyn FnMut(LoadProgress) -> ControlFlow<()>,
+) -> Result<(), EngineError> {
+    for group in expert_groups(model) {
+        if let Some((_, counts)) = first.iter().find(|(layer, _)| *layer == group.layer) {
+            lanes.assume(group.layer, counts, group.top_k(model));
+        }
+    }
+    let total = lanes.left_to_fill();
+    let mut cancelled = false;
+    lanes.fill(None, store, &mut |done| {
+        let told = progress(LoadProgress { done, total });
+        cancelled = told.is_break();
+        told
+    })?;
+    if cancelled { Err(EngineError::Cancelled) } else { Ok(()) }
+}
