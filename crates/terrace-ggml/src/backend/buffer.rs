@@ -4,7 +4,7 @@
 use super::parked;
 use crate::handles::BufferTypeHandle;
 use crate::raw::abi;
-use crate::raw::layout::{Layout, layout};
+use crate::raw::layout::{Layout, context_of_buffer, layout};
 use crate::tensor::Tensor;
 use llama_cpp_sys_2 as sys;
 use std::cell::Cell;
@@ -86,7 +86,7 @@ pub(crate) fn leak_type(
             let raw = Box::leak(Box::new(abi::BufferType { iface, device, context }));
             (&raw mut *raw).cast()
         }
-        Layout::Two => {
+        Layout::Plain | Layout::Two => {
             let iface = abi::BufferTypeInterface2 {
                 get_name: Some(type_name),
                 alloc_buffer: Some(type_alloc),
@@ -122,7 +122,7 @@ unsafe fn type_context<'a>(buft: sys::ggml_backend_buffer_type_t) -> &'a TypeCon
     unsafe {
         let context = match layout() {
             Layout::Three => (*buft.cast::<abi::BufferType>()).context,
-            Layout::Two => (*buft.cast::<abi::BufferType2>()).context,
+            Layout::Plain | Layout::Two => (*buft.cast::<abi::BufferType2>()).context,
         };
         &*context.cast::<TypeContext>()
     }
@@ -182,9 +182,47 @@ unsafe extern "C" fn type_alloc(
             let context: *mut Box<dyn Buffer> = Box::into_raw(Box::new(buffer));
             // SAFETY: the vtable's functions expect just this context, and `buffer_free` releases
             // it.
-            unsafe { abi::ggml_backend_buffer_init(buft, BUFFER_INTERFACE, context.cast(), size) }
+            unsafe { buffer_init(buft, context.cast(), size) }
         }
     })
+}
+
+/// Makes a buffer with the functions below.
+///
+/// # Safety
+/// `context` is a box of `Box<dyn Buffer>`, which the buffer owns from now on.
+unsafe fn buffer_init(
+    buft: sys::ggml_backend_buffer_type_t,
+    context: *mut c_void,
+    size: usize,
+) -> sys::ggml_backend_buffer_t {
+    if layout() != Layout::Plain {
+        // SAFETY: the caller's contract.
+        return unsafe { abi::ggml_backend_buffer_init(buft, BUFFER_INTERFACE, context, size) };
+    }
+    let interface = abi::BufferInterfacePlain {
+        free_buffer: BUFFER_INTERFACE.free_buffer,
+        get_base: BUFFER_INTERFACE.get_base,
+        init_tensor: BUFFER_INTERFACE.init_tensor,
+        memset_tensor: BUFFER_INTERFACE.memset_tensor,
+        set_tensor: BUFFER_INTERFACE.set_tensor,
+        get_tensor: BUFFER_INTERFACE.get_tensor,
+        cpy_tensor: None,
+        clear: BUFFER_INTERFACE.clear,
+        reset: None,
+    };
+    type Init = unsafe extern "C" fn(
+        sys::ggml_backend_buffer_type_t,
+        abi::BufferInterfacePlain,
+        *mut c_void,
+        usize,
+    ) -> sys::ggml_backend_buffer_t;
+    // SAFETY: the host's function takes its own table of functions by value, which is this one; the
+    // rest is the caller's contract.
+    unsafe {
+        let init = std::mem::transmute::<*const (), Init>(abi::ggml_backend_buffer_init as *const ());
+        init(buft, interface, context, size)
+    }
 }
 
 const BUFFER_INTERFACE: abi::BufferInterface = abi::BufferInterface {
@@ -205,12 +243,12 @@ const BUFFER_INTERFACE: abi::BufferInterface = abi::BufferInterface {
 /// `buffer` was made by `type_alloc` and is not freed.
 unsafe fn buffer_context<'a>(buffer: sys::ggml_backend_buffer_t) -> &'a dyn Buffer {
     // SAFETY: `type_alloc` stored a boxed `Box<dyn Buffer>`.
-    unsafe { &**(*buffer.cast::<abi::Buffer>()).context.cast::<Box<dyn Buffer>>() }
+    unsafe { &**context_of_buffer(buffer).cast::<Box<dyn Buffer>>() }
 }
 
 unsafe extern "C" fn buffer_free(buffer: sys::ggml_backend_buffer_t) {
     // SAFETY: ggml frees a buffer once; the context is the box that `type_alloc` made.
-    let context = unsafe { Box::from_raw((*buffer.cast::<abi::Buffer>()).context.cast::<Box<dyn Buffer>>()) };
+    let context = unsafe { Box::from_raw(context_of_buffer(buffer).cast::<Box<dyn Buffer>>()) };
     parked::guard("Buffer::drop", (), || drop(context));
 }
 

@@ -7,9 +7,10 @@ use super::registration::{c_string, leak_registry};
 use crate::handles::BufferTypeHandle;
 use crate::raw::abi;
 use crate::raw::layout::{Layout, adopt};
-use crate::tensor::Op;
+use crate::tensor::adopt_numbers;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, c_int, c_void};
+use std::mem::offset_of;
 use std::sync::Arc;
 
 /// Functions of which the presence in a host tells the layout of its structures: the version of its
@@ -46,37 +47,13 @@ pub enum HostMismatch {
         /// Their size here.
         ours: usize,
     },
-    /// Operations have other numbers.
-    #[error("operation {number} of its ggml is {theirs}, not {ours}")]
+    /// An operation is not there.
+    #[error("its ggml has no operation {name}")]
     Operation {
-        /// The number.
-        number: u32,
-        /// The host's name of it.
-        theirs: String,
-        /// The name of it here.
-        ours: &'static str,
+        /// Its name.
+        name: &'static str,
     },
 }
-
-/// Operations that graphs are searched for, and that are written into them.
-const OPERATIONS: [(Op, &str); 16] = [
-    (Op::NONE, "NONE"),
-    (Op::MUL_MAT, "MUL_MAT"),
-    (Op::MUL_MAT_ID, "MUL_MAT_ID"),
-    (Op::GET_ROWS, "GET_ROWS"),
-    (Op::ADD, "ADD"),
-    (Op::RMS_NORM, "RMS_NORM"),
-    (Op::SOFT_MAX, "SOFT_MAX"),
-    (Op::GLU, "GLU"),
-    (Op::UNARY, "UNARY"),
-    (Op::SQR, "SQR"),
-    (Op::CLAMP, "CLAMP"),
-    (Op::SCALE, "SCALE"),
-    (Op::MUL, "MUL"),
-    (Op::ADD_ID, "ADD_ID"),
-    (Op::CUSTOM, "CUSTOM"),
-    (Op(sys::GGML_OP_VIEW), "VIEW"),
-];
 
 /// `GGML_OBJECT_SIZE`: what ggml keeps about each tensor and graph of a context.
 const OBJECT: usize = 32;
@@ -91,6 +68,7 @@ pub fn adopt_host(functions: HostFunctions) -> Result<(), HostMismatch> {
     // SAFETY: the CPU's registry starts with its API version.
     let api = unsafe { (*sys::ggml_backend_cpu_reg().cast::<abi::Reg>()).api_version };
     let layout = match (api, functions) {
+        (2, HostFunctions { lists_of_tensors: false, copies_2d: false }) => Layout::Plain,
         (2, HostFunctions { lists_of_tensors: false, copies_2d: true }) => Layout::Two,
         (3, HostFunctions { lists_of_tensors: true, copies_2d: true }) => Layout::Three,
         (_, HostFunctions { copies_2d, .. }) => return Err(HostMismatch::Api { api, copies_2d }),
@@ -98,20 +76,26 @@ pub fn adopt_host(functions: HostFunctions) -> Result<(), HostMismatch> {
     // SAFETY: no preconditions.
     let overhead = unsafe { sys::ggml_tensor_overhead() };
     same_size("tensors", overhead, OBJECT + size_of::<sys::ggml_tensor>())?;
+    let graphs_have_numbers = compare_graphs(true).is_ok();
+    if !graphs_have_numbers {
+        // Those of API version 3 have them.
+        compare_graphs(layout == Layout::Three)?;
+    }
+    // SAFETY: numbers of the host's operations; names are static strings.
+    let name_of = |number| unsafe { CStr::from_ptr(sys::ggml_op_name(number)) }.to_bytes();
+    adopt_numbers(name_of).map_err(|name| HostMismatch::Operation { name })?;
+    adopt(layout, graphs_have_numbers);
+    Ok(())
+}
+
+/// Compares sizes of graphs with those of graphs with or without a number.
+fn compare_graphs(numbered: bool) -> Result<(), HostMismatch> {
     for (nodes, slots) in TABLES {
         // SAFETY: plain arithmetic in ggml.
         let overhead = unsafe { sys::ggml_graph_overhead_custom(nodes, false) };
-        same_size("graphs", overhead, OBJECT + graph_bytes(nodes, slots).next_multiple_of(16))?;
+        let ours = OBJECT + graph_bytes(nodes, slots, numbered).next_multiple_of(16);
+        same_size("graphs", overhead, ours)?;
     }
-    for (op, ours) in OPERATIONS {
-        // SAFETY: a number that every release of these layouts has; names are static strings.
-        let theirs = unsafe { CStr::from_ptr(sys::ggml_op_name(op.0)) };
-        if theirs.to_bytes() != ours.as_bytes() {
-            let theirs = theirs.to_string_lossy().into_owned();
-            return Err(HostMismatch::Operation { number: op.0, theirs, ours });
-        }
-    }
-    adopt(layout);
     Ok(())
 }
 
@@ -124,9 +108,10 @@ fn same_size(what: &'static str, theirs: usize, ours: usize) -> Result<(), HostM
 const TABLES: [(usize, usize); 4] = [(1, 2), (2, 5), (4, 11), (8, 17)];
 
 /// `ggml_graph_nbytes`: a graph with its arrays.
-fn graph_bytes(nodes: usize, slots: usize) -> usize {
+fn graph_bytes(nodes: usize, slots: usize, numbered: bool) -> usize {
     let pointer = size_of::<*mut sys::ggml_tensor>();
-    let mut bytes = size_of::<abi::Graph>() + 2 * nodes * pointer + slots * size_of::<i32>();
+    let graph = if numbered { size_of::<abi::Graph>() } else { offset_of!(abi::Graph, uid) };
+    let mut bytes = graph + 2 * nodes * pointer + slots * size_of::<i32>();
     bytes = bytes.next_multiple_of(pointer) + slots * pointer;
     bytes + slots.div_ceil(32) * size_of::<u32>()
 }
@@ -188,6 +173,7 @@ mod tests {
         assert_eq!(adopt_host(ALL), Ok(()));
         let refused = adopt_host(HostFunctions { lists_of_tensors: false, ..ALL }).unwrap_err();
         assert_eq!(refused.to_string(), "its ggml has backend API version 3, which is not known here");
+        assert!(compare_graphs(false).is_err());
         let refused = adopt_host(HostFunctions { copies_2d: false, ..ALL }).unwrap_err();
         assert!(refused.to_string().contains("no copies in two dimensions"), "{refused}");
         let refused = same_size("graphs", 8, 16).unwrap_err();
@@ -198,7 +184,7 @@ mod tests {
     #[test]
     fn eight_bytes_more_show_in_the_size_of_a_graph() {
         let padded = |more: usize, (nodes, slots): (usize, usize)| {
-            (graph_bytes(nodes, slots) + more).next_multiple_of(16)
+            (graph_bytes(nodes, slots, true) + more).next_multiple_of(16)
         };
         for table in TABLES {
             // SAFETY: plain arithmetic in ggml.

@@ -3,6 +3,7 @@
 
 use super::parked::{self, ParkedError};
 use crate::raw::abi;
+use crate::raw::layout::{Layout, context_of_backend, device_of_backend, layout};
 use crate::tensor::Graph;
 use llama_cpp_sys_2 as sys;
 use std::ffi::{c_char, c_int, c_void};
@@ -59,14 +60,30 @@ impl AbortCallback {
 pub fn make(device: sys::ggml_backend_dev_t, backend: Box<dyn Backend>) -> sys::ggml_backend_t {
     static GUID: [u8; 16] = *b"terrace-backend1";
     let context: *mut Box<dyn Backend> = Box::into_raw(Box::new(backend));
-    Box::into_raw(Box::new(abi::Backend {
-        guid: (&raw const GUID).cast_mut().cast(),
-        iface: BACKEND_INTERFACE,
-        device,
-        context: context.cast(),
-    }))
-    .cast()
+    let (guid, context) = ((&raw const GUID).cast_mut().cast(), context.cast());
+    if layout() == Layout::Plain {
+        let iface = BACKEND_INTERFACE_PLAIN;
+        return Box::into_raw(Box::new(abi::BackendPlain { guid, iface, device, context })).cast();
+    }
+    Box::into_raw(Box::new(abi::Backend { guid, iface: BACKEND_INTERFACE, device, context })).cast()
 }
+
+const BACKEND_INTERFACE_PLAIN: abi::BackendInterfacePlain = abi::BackendInterfacePlain {
+    get_name: BACKEND_INTERFACE.get_name,
+    free: BACKEND_INTERFACE.free,
+    set_tensor_async: None,
+    get_tensor_async: None,
+    cpy_tensor_async: None,
+    synchronize: None,
+    graph_plan_create: None,
+    graph_plan_free: None,
+    graph_plan_update: None,
+    graph_plan_compute: None,
+    graph_compute: BACKEND_INTERFACE.graph_compute,
+    event_record: None,
+    event_wait: None,
+    graph_optimize: None,
+};
 
 const BACKEND_INTERFACE: abi::BackendInterface = abi::BackendInterface {
     get_name: Some(backend_name),
@@ -91,23 +108,25 @@ const BACKEND_INTERFACE: abi::BackendInterface = abi::BackendInterface {
 /// `backend` was made by `make`, is not freed, and is used by one thread at a time (ggml's rule).
 unsafe fn backend_context<'a>(backend: sys::ggml_backend_t) -> &'a mut dyn Backend {
     // SAFETY: `make` stored a boxed `Box<dyn Backend>`.
-    unsafe { &mut **(*backend.cast::<abi::Backend>()).context.cast::<Box<dyn Backend>>() }
+    unsafe { &mut **context_of_backend(backend).cast::<Box<dyn Backend>>() }
 }
 
 unsafe extern "C" fn backend_name(backend: sys::ggml_backend_t) -> *const c_char {
     // SAFETY: ggml calls the functions of a vtable with the object that holds it.
-    unsafe { sys::ggml_backend_dev_name((*backend.cast::<abi::Backend>()).device) }
+    unsafe { sys::ggml_backend_dev_name(device_of_backend(backend)) }
 }
 
 unsafe extern "C" fn backend_free(backend: sys::ggml_backend_t) {
-    // SAFETY: ggml frees a backend once; both boxes were made by `make`.
-    let (backend, context) = unsafe {
-        let backend = Box::from_raw(backend.cast::<abi::Backend>());
-        let context = Box::from_raw(backend.context.cast::<Box<dyn Backend>>());
-        (backend, context)
-    };
+    // SAFETY: ggml frees a backend once; `make` made both boxes, in this layout.
+    let context = unsafe { Box::from_raw(context_of_backend(backend).cast::<Box<dyn Backend>>()) };
     parked::guard("Backend::drop", (), || drop(context));
-    drop(backend);
+    // SAFETY: as above.
+    unsafe {
+        match layout() {
+            Layout::Plain => drop(Box::from_raw(backend.cast::<abi::BackendPlain>())),
+            Layout::Two | Layout::Three => drop(Box::from_raw(backend.cast::<abi::Backend>())),
+        }
+    }
 }
 
 unsafe extern "C" fn backend_compute(

@@ -6,7 +6,7 @@ use std::ffi::{CStr, CString, c_char};
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
-use terrace_model::{MetaValue, ModelFile, Shape};
+use terrace_model::{MetaValue, ModelFile};
 
 /// A parsed header. Indices passed to its methods must be below the counts that it reports: ggml
 /// aborts otherwise, so the methods assert it first.
@@ -16,7 +16,6 @@ pub struct Context(NonNull<sys::gguf_context>);
 pub struct Row {
     pub name: String,
     pub ty: u32,
-    pub shape: Shape,
     /// Byte offset from the start of the file's data section.
     pub offset: u64,
     pub bytes: u64,
@@ -70,13 +69,11 @@ impl Context {
         let ctx = self.0.as_ptr();
         let id = index as i64;
         // SAFETY: the context is alive and the index in range; the name is zero-terminated and
-        // lives in the context; `ne` points to GGML_MAX_DIMS = 4 numbers in it.
+        // lives in the context.
         unsafe {
-            let ne = *sys::gguf_get_tensor_ne(ctx, id).cast::<[i64; 4]>();
             Row {
                 name: text(sys::gguf_get_tensor_name(ctx, id)),
                 ty: sys::gguf_get_tensor_type(ctx, id),
-                shape: Shape(ne.map(|n| u64::try_from(n).expect("ggml refuses negative dimensions"))),
                 offset: sys::gguf_get_tensor_offset(ctx, id) as u64,
                 bytes: sys::gguf_get_tensor_size(ctx, id) as u64,
             }

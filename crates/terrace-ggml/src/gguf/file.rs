@@ -44,6 +44,10 @@ fn parse(path: &Path, file: &File, len: u64, index: FileIndex) -> Result<FileHea
 
     let data_offset = context.data_offset();
     let mut tensors = Vec::with_capacity(context.tensor_count());
+    if context.tensor_count() != scan.shapes.len() {
+        // The file was written to meanwhile.
+        return Err(refused(path, &scan, &[]));
+    }
     for i in 0..context.tensor_count() {
         let tensor = context.tensor(i);
         let unknown = || GgufError::UnknownType {
@@ -67,7 +71,7 @@ fn parse(path: &Path, file: &File, len: u64, index: FileIndex) -> Result<FileHea
             return Err(truncated(offset));
         }
         let extent = Extent { file: index, offset, len: tensor.bytes };
-        tensors.push(TensorInfo { name: tensor.name, ty, shape: tensor.shape, extent });
+        tensors.push(TensorInfo { name: tensor.name, ty, shape: scan.shapes[i], extent });
     }
     Ok(FileHeader {
         shard: Shard { path: path.into(), len, data_offset },

@@ -11,7 +11,7 @@ use super::types;
 use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::path::Path;
-use terrace_model::printable;
+use terrace_model::{Shape, printable};
 
 /// Tensors in one file; the largest models have some ten thousand.
 const MAX_TENSORS: u64 = 1 << 18;
@@ -41,6 +41,8 @@ pub struct Scan {
     pub table_end: u64,
     /// Name and size in bytes of the first entry of the tensor table, if there is one.
     pub first_tensor: Option<(String, u64)>,
+    /// The shapes of all entries of the tensor table, which earlier readers of ggml do not tell.
+    pub shapes: Vec<Shape>,
     /// `general.alignment`, or the format's default if it is not given.
     pub alignment: u64,
 }
@@ -71,12 +73,13 @@ pub fn scan(path: &Path, file: &File, file_len: u64) -> Result<Scan, GgufError> 
     for pair in 0..pairs {
         walk.pair(pair, pairs)?;
     }
-    let mut first_tensor = None;
+    let (mut first_tensor, mut shapes) = (None, Vec::new());
     for index in 0..tensors {
-        let row = walk.tensor(index, tensors)?;
-        first_tensor.get_or_insert(row);
+        let (name, size, shape) = walk.tensor(index, tensors)?;
+        first_tensor.get_or_insert((name, size));
+        shapes.push(shape);
     }
-    Ok(Scan { file_len, table_end: walk.at, first_tensor, alignment: walk.alignment })
+    Ok(Scan { file_len, table_end: walk.at, first_tensor, shapes, alignment: walk.alignment })
 }
 
 fn check_version(path: &Path, found: u32) -> Result<(), GgufError> {
@@ -261,7 +264,7 @@ impl Walk<'_> {
         }
     }
 
-    fn tensor(&mut self, index: u64, of: u64) -> Result<(String, u64), GgufError> {
+    fn tensor(&mut self, index: u64, of: u64) -> Result<(String, u64, Shape), GgufError> {
         self.place = format!("tensor table, entry {} of {of}", index + 1);
         let name_at = self.at;
         let name = self.text("tensor name length", MAX_NAME)?;
@@ -281,7 +284,7 @@ impl Walk<'_> {
         if dims > MAX_DIMS {
             return Err(self.malformed(self.at - 4, format!("{dims} dimensions (at most {MAX_DIMS})")));
         }
-        let mut elements = 1u64;
+        let (mut elements, mut shape) = (1u64, [1; MAX_DIMS as usize]);
         for dim in 0..dims {
             let size = self.count("dimension", i64::MAX as u64)?;
             if size == 0 {
@@ -292,6 +295,7 @@ impl Walk<'_> {
                     offset: self.at - 8,
                 });
             }
+            shape[dim as usize] = size;
             // A product too large for any file is refused by ggml's reader.
             elements = elements.saturating_mul(size);
         }
@@ -305,7 +309,8 @@ impl Walk<'_> {
             });
         };
         self.u64()?;
-        Ok((name, (elements / u64::from(ty.block_elements)).saturating_mul(ty.block_bytes.into())))
+        let size = (elements / u64::from(ty.block_elements)).saturating_mul(ty.block_bytes.into());
+        Ok((name, size, Shape(shape)))
     }
 }
 

@@ -121,6 +121,35 @@ pub struct Buffer {
     pub usage: ggml_backend_buffer_usage,
 }
 
+/// `struct ggml_backend_buffer_i` before ggml copied in two dimensions.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct BufferInterfacePlain {
+    pub free_buffer: Option<unsafe extern "C" fn(ggml_backend_buffer_t)>,
+    pub get_base: Option<unsafe extern "C" fn(ggml_backend_buffer_t) -> *mut c_void>,
+    pub init_tensor: Option<unsafe extern "C" fn(ggml_backend_buffer_t, *mut ggml_tensor) -> ggml_status>,
+    pub memset_tensor:
+        Option<unsafe extern "C" fn(ggml_backend_buffer_t, *mut ggml_tensor, u8, usize, usize)>,
+    pub set_tensor:
+        Option<unsafe extern "C" fn(ggml_backend_buffer_t, *mut ggml_tensor, *const c_void, usize, usize)>,
+    pub get_tensor:
+        Option<unsafe extern "C" fn(ggml_backend_buffer_t, *const ggml_tensor, *mut c_void, usize, usize)>,
+    pub cpy_tensor:
+        Option<unsafe extern "C" fn(ggml_backend_buffer_t, *const ggml_tensor, *mut ggml_tensor) -> bool>,
+    pub clear: Option<unsafe extern "C" fn(ggml_backend_buffer_t, u8)>,
+    pub reset: Option<unsafe extern "C" fn(ggml_backend_buffer_t)>,
+}
+
+/// `struct ggml_backend_buffer` before ggml copied in two dimensions.
+#[repr(C)]
+pub struct BufferPlain {
+    pub iface: BufferInterfacePlain,
+    pub buft: ggml_backend_buffer_type_t,
+    pub context: *mut c_void,
+    pub size: usize,
+    pub usage: ggml_backend_buffer_usage,
+}
+
 type SetAsync = unsafe extern "C" fn(ggml_backend_t, *mut ggml_tensor, *const c_void, usize, usize);
 type GetAsync = unsafe extern "C" fn(ggml_backend_t, *const ggml_tensor, *mut c_void, usize, usize);
 type Set2dAsync =
@@ -157,6 +186,37 @@ pub struct BackendInterface {
 pub struct Backend {
     pub guid: ggml_guid_t,
     pub iface: BackendInterface,
+    pub device: ggml_backend_dev_t,
+    pub context: *mut c_void,
+}
+
+/// `struct ggml_backend_i` before ggml copied in two dimensions.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct BackendInterfacePlain {
+    pub get_name: Option<unsafe extern "C" fn(ggml_backend_t) -> *const c_char>,
+    pub free: Option<unsafe extern "C" fn(ggml_backend_t)>,
+    pub set_tensor_async: Option<SetAsync>,
+    pub get_tensor_async: Option<GetAsync>,
+    pub cpy_tensor_async: Option<
+        unsafe extern "C" fn(ggml_backend_t, ggml_backend_t, *const ggml_tensor, *mut ggml_tensor) -> bool,
+    >,
+    pub synchronize: Option<unsafe extern "C" fn(ggml_backend_t)>,
+    pub graph_plan_create: Option<unsafe extern "C" fn(ggml_backend_t, *const ggml_cgraph) -> *mut c_void>,
+    pub graph_plan_free: Option<unsafe extern "C" fn(ggml_backend_t, *mut c_void)>,
+    pub graph_plan_update: Option<unsafe extern "C" fn(ggml_backend_t, *mut c_void, *const ggml_cgraph)>,
+    pub graph_plan_compute: Option<unsafe extern "C" fn(ggml_backend_t, *mut c_void) -> ggml_status>,
+    pub graph_compute: Option<unsafe extern "C" fn(ggml_backend_t, *mut ggml_cgraph) -> ggml_status>,
+    pub event_record: Option<unsafe extern "C" fn(ggml_backend_t, *mut c_void)>,
+    pub event_wait: Option<unsafe extern "C" fn(ggml_backend_t, *mut c_void)>,
+    pub graph_optimize: Option<unsafe extern "C" fn(ggml_backend_t, *mut ggml_cgraph)>,
+}
+
+/// `struct ggml_backend` before ggml copied in two dimensions.
+#[repr(C)]
+pub struct BackendPlain {
+    pub guid: ggml_guid_t,
+    pub iface: BackendInterfacePlain,
     pub device: ggml_backend_dev_t,
     pub context: *mut c_void,
 }
@@ -209,7 +269,7 @@ pub struct Reg {
     pub context: *mut c_void,
 }
 
-/// The leading fields of `struct ggml_cgraph` (`ggml-impl.h`).
+/// The fields of `struct ggml_cgraph` (`ggml-impl.h`). Up to ggml 0.9 there is no `uid`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Graph {

@@ -1,7 +1,7 @@
 //! A graph of tensors, borrowed for a call.
 
 use super::node::Tensor;
-use crate::raw::abi;
+use crate::raw::{abi, layout};
 use llama_cpp_sys_2 as sys;
 use std::ffi::c_int;
 use std::marker::PhantomData;
@@ -68,7 +68,10 @@ impl<'g> Graph<'g> {
     /// A number that no other graph has, and that the graph keeps as long as its nodes stay
     /// unchanged; `None` if it has none.
     pub fn uid(&self) -> Option<NonZeroU64> {
-        // SAFETY: `from_raw`'s contract.
+        if !layout::graphs_have_numbers() {
+            return None;
+        }
+        // SAFETY: `from_raw`'s contract; the field is there.
         NonZeroU64::new(unsafe { (*self.raw).uid })
     }
 
@@ -110,19 +113,22 @@ impl<'g> Graph<'g> {
     /// `ggml_graph_view`.
     pub(crate) fn view(&self, from: usize, to: usize) -> abi::Graph {
         assert!(from <= to && to <= self.len());
-        // SAFETY: `from_raw`'s contract; the range is within n_nodes.
-        let whole = unsafe { *self.raw };
+        // SAFETY: `from_raw`'s contract. The last field may not be there.
+        let (use_counts, visited_hash_set, order) =
+            unsafe { ((*self.raw).use_counts, (*self.raw).visited_hash_set, (*self.raw).order) };
         abi::Graph {
             size: 0,
             n_nodes: c_int::try_from(to - from).expect("a part of an int's range"),
             n_leafs: 0,
-            // SAFETY: `from` is within the array of n_nodes pointers.
-            nodes: unsafe { whole.nodes.add(from) },
+            // SAFETY: `from_raw`'s contract; `from` is within the array of n_nodes pointers.
+            nodes: unsafe { (*self.raw).nodes.add(from) },
             grads: std::ptr::null_mut(),
             grad_accs: std::ptr::null_mut(),
             leafs: std::ptr::null_mut(),
+            use_counts,
+            visited_hash_set,
+            order,
             uid: 0,
-            ..whole
         }
     }
 }

@@ -10,4 +10,5 @@ pub use data_type::DataType;
 pub use graph::{Graph, Place};
 pub use node::{CustomFn, SavedOp, Tensor};
 pub use op::Op;
+pub(crate) use op::adopt_numbers;
 pub use weight_type::WeightType;

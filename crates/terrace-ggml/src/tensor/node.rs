@@ -3,7 +3,7 @@
 use super::data_type::DataType;
 use super::op::Op;
 use crate::handles::BufferTypeHandle;
-use crate::raw::abi;
+use crate::raw::{abi, layout};
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, c_int, c_void};
 use std::marker::PhantomData;
@@ -37,7 +37,7 @@ impl<'g> Tensor<'g> {
     /// The operation that computes it.
     pub fn op(self) -> Op {
         // SAFETY: as in `get`.
-        Op(unsafe { (*self.ptr).op })
+        Op::of_host(unsafe { (*self.ptr).op })
     }
 
     /// Element type.
@@ -112,8 +112,8 @@ impl<'g> Tensor<'g> {
     pub fn buffer_type(self) -> Option<BufferTypeHandle> {
         // SAFETY: as in `get`; a non-null buffer is a live `ggml_backend_buffer`.
         unsafe {
-            let buffer = (*self.ptr).buffer.cast::<abi::Buffer>();
-            (!buffer.is_null()).then(|| BufferTypeHandle::from_raw((*buffer).buft))
+            let buffer = (*self.ptr).buffer;
+            (!buffer.is_null()).then(|| BufferTypeHandle::from_raw(layout::type_of_buffer(buffer)))
         }
     }
 
@@ -121,8 +121,8 @@ impl<'g> Tensor<'g> {
     pub(crate) fn buffer_context(self) -> *mut c_void {
         // SAFETY: as in `buffer_type`.
         unsafe {
-            let buffer = (*self.ptr).buffer.cast::<abi::Buffer>();
-            if buffer.is_null() { std::ptr::null_mut() } else { (*buffer).context }
+            let buffer = (*self.ptr).buffer;
+            if buffer.is_null() { std::ptr::null_mut() } else { layout::context_of_buffer(buffer) }
         }
     }
 
@@ -181,7 +181,7 @@ impl Tensor<'_> {
         // back with memcpy, so its alignment does not matter.
         unsafe {
             let saved = SavedOp { op: (*self.ptr).op, params: (*self.ptr).op_params };
-            (*self.ptr).op = sys::GGML_OP_CUSTOM;
+            (*self.ptr).op = Op::CUSTOM.in_host();
             std::ptr::copy_nonoverlapping(
                 (&raw const params).cast::<u8>(),
                 (&raw mut (*self.ptr).op_params).cast::<u8>(),
@@ -196,7 +196,7 @@ impl Tensor<'_> {
         // SAFETY: as in `get`.
         unsafe {
             let saved = SavedOp { op: (*self.ptr).op, params: (*self.ptr).op_params };
-            (*self.ptr).op = sys::GGML_OP_NONE;
+            (*self.ptr).op = Op::NONE.in_host();
             saved
         }
     }

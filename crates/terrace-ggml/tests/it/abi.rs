@@ -26,6 +26,11 @@ pub fn sources() -> PathBuf {
 
 /// Sizes and offsets of these structs and fields according to the C compiler.
 fn from_header(names: &[(&str, &str, Vec<&str>)]) -> BTreeMap<String, usize> {
+    from_header_of(None, names)
+}
+
+/// The same, according to the header of another version, which lies in `tests/headers`.
+fn from_header_of(version: Option<&str>, names: &[(&str, &str, Vec<&str>)]) -> BTreeMap<String, usize> {
     let ggml = sources().join("ggml");
     let mut program = String::from(
         "#define NDEBUG\n#include <stddef.h>\n#include <stdio.h>\n#include \"ggml-backend-impl.h\"\n#include \"ggml-impl.h\"\n\
@@ -40,10 +45,15 @@ fn from_header(names: &[(&str, &str, Vec<&str>)]) -> BTreeMap<String, usize> {
     }
     program += "return 0; }\n";
     let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-    let (source, binary) = (dir.join("abi.c"), dir.join("abi"));
+    let name = version.unwrap_or("abi");
+    let (source, binary) = (dir.join(format!("{name}.c")), dir.join(name));
+    let headers =
+        version.map(|version| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/headers").join(version));
     std::fs::write(&source, program).expect("the target directory is writable");
     let status = Command::new("cc")
-        .args(["-std=gnu11", "-march=native", "-I"])
+        .args(["-std=gnu11", "-march=native"])
+        .args(headers.iter().flat_map(|headers| ["-I".as_ref(), headers.as_os_str()]))
+        .arg("-I")
         .arg(ggml.join("include"))
         .arg("-I")
         .arg(ggml.join("src"))
@@ -112,4 +122,64 @@ fn vtables_are_those_of_the_pinned_header() {
     };
     ours.insert("API".to_owned(), usize::try_from(abi::API_VERSION).expect("positive"));
     assert_eq!(ours, from_header(&names));
+}
+
+#[test]
+fn vtables_of_hosts_are_those_of_their_headers() {
+    let api = |version: usize| [("API".to_owned(), version)];
+    let (names, plain) = layout! {
+        BufferTypeInterface2 = "ggml_backend_buffer_type_i" {
+            get_name, alloc_buffer, get_alignment, get_max_size, get_alloc_size, is_host,
+        }
+        BufferType2 = "ggml_backend_buffer_type" { iface, device, context }
+        BufferInterfacePlain = "ggml_backend_buffer_i" {
+            free_buffer, get_base, init_tensor, memset_tensor, set_tensor, get_tensor, cpy_tensor, clear, reset,
+        }
+        BufferPlain = "ggml_backend_buffer" { iface, buft, context, size, usage }
+        BackendInterfacePlain = "ggml_backend_i" {
+            get_name, free, set_tensor_async, get_tensor_async, cpy_tensor_async, synchronize, graph_plan_create,
+            graph_plan_free, graph_plan_update, graph_plan_compute, graph_compute, event_record, event_wait, graph_optimize,
+        }
+        BackendPlain = "ggml_backend" { guid, iface, device, context }
+    };
+    let plain: BTreeMap<_, _> = plain.into_iter().chain(api(2)).collect();
+    assert_eq!(plain, from_header_of(Some("0.9.4"), &names));
+
+    let (names, two) = layout! {
+        BufferTypeInterface2 = "ggml_backend_buffer_type_i" {
+            get_name, alloc_buffer, get_alignment, get_max_size, get_alloc_size, is_host,
+        }
+        BufferType2 = "ggml_backend_buffer_type" { iface, device, context }
+        BufferInterface = "ggml_backend_buffer_i" {
+            free_buffer, get_base, init_tensor, memset_tensor, set_tensor, get_tensor, set_tensor_2d, get_tensor_2d,
+            cpy_tensor, clear, reset,
+        }
+        Buffer = "ggml_backend_buffer" { iface, buft, context, size, usage }
+        BackendInterface = "ggml_backend_i" {
+            get_name, free, set_tensor_async, get_tensor_async, set_tensor_2d_async, get_tensor_2d_async, cpy_tensor_async,
+            synchronize, graph_plan_create, graph_plan_free, graph_plan_update, graph_plan_compute, graph_compute,
+            event_record, event_wait, graph_optimize,
+        }
+        Backend = "ggml_backend" { guid, iface, device, context }
+    };
+    let two: BTreeMap<_, _> = two.into_iter().chain(api(2)).collect();
+    for version in ["0.9.11", "0.25.3"] {
+        assert_eq!(two, from_header_of(Some(version), &names), "{version}");
+    }
+
+    // In every version.
+    let (names, same) = layout! {
+        DeviceInterface = "ggml_backend_device_i" {
+            get_name, get_description, get_memory, get_type, get_props, init_backend, get_buffer_type,
+            get_host_buffer_type, buffer_from_host_ptr, supports_op, supports_buft, offload_op, event_new, event_free,
+            event_synchronize,
+        }
+        Device = "ggml_backend_device" { iface, reg, context }
+        RegInterface = "ggml_backend_reg_i" { get_name, get_device_count, get_device, get_proc_address }
+        Reg = "ggml_backend_reg" { api_version, iface, context }
+    };
+    let same: BTreeMap<_, _> = same.into_iter().chain(api(2)).collect();
+    for version in ["0.9.4", "0.9.11", "0.25.3"] {
+        assert_eq!(same, from_header_of(Some(version), &names), "{version}");
+    }
 }

@@ -8,6 +8,7 @@ mod control;
 mod host;
 mod lora;
 mod maps;
+mod memory;
 mod settings;
 mod symbols;
 mod warm;
