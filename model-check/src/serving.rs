@@ -24,6 +24,13 @@ pub mod apply {
     pub struct Apply;
 }
 
+/// A task for a slot.
+pub mod slot_task {
+    pub struct SlotTask {
+        pub slot: usize,
+    }
+}
+
 /// A job that is its caller's number, and a sink without events.
 pub mod job {
     pub type Job = usize;

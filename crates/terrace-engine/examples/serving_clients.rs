@@ -102,6 +102,7 @@ fn measure(serving: &Serving, prompts: &[&[i32]], tokens: usize) -> Result<Rate,
                 sampling: Sampling::greedy(),
                 stop: Vec::new(),
                 reuse: false,
+                slot: None,
             };
             let sink = move |event| {
                 match event {

@@ -3,9 +3,11 @@
 use crate::answer::Answer;
 use crate::chat::SpecialTokens;
 use crate::error::EngineError;
+use crate::file_error::{FileError, FileRole};
 use crate::learn::{LearnOutput, shapes};
 use crate::load::{LoadProgress, load};
 use crate::options::Options;
+use crate::prompt_cache::{CacheKey, DiskCache, PromptCache};
 use crate::reload::registry::Registry;
 use crate::reload::reloads::Reloads;
 use crate::report::PlanReport;
@@ -62,6 +64,9 @@ pub struct Engine {
     learn: Option<LearnOutput>,
     /// What is reported of experts at first.
     reported: Reported,
+    key: Option<CacheKey>,
+    /// Kept conversations, until a worker takes them.
+    prompt_cache: PromptCache,
 }
 
 /// The parts that a reload changes.
@@ -110,12 +115,15 @@ impl Engine {
             weights: parts.weights,
             trace: parts.trace,
             timeline: parts.timeline,
-            report: parts.report,
             usage: parts.usage,
             shapes: shapes(&parts.file),
             learn: parts.learn.output,
             reported: options.record.reported,
+            prompt_cache: PromptCache::new(parts.report.prompt_cache),
+            key: parts.key,
+            report: parts.report,
         };
+        this.open_prompt_cache(options.prompt_cache.disk.as_ref())?;
         // Where nothing is to be reported, nothing is exchanged; a server may change that.
         if this.reported == Reported::Off {
             this.exchange_between_tokens(false);
@@ -199,6 +207,29 @@ impl Engine {
     /// Texts of the tokens that chat templates refer to.
     pub fn special_tokens(&self) -> SpecialTokens {
         SpecialTokens { bos: self.vocab().bos_text(), eos: self.vocab().eos_text() }
+    }
+
+    /// Opens the directory of kept conversations.
+    fn open_prompt_cache(&mut self, disk: Option<&(PathBuf, ByteSize)>) -> Result<(), FileError> {
+        let Some((dir, most)) = disk else { return Ok(()) };
+        let Some(key) = self.key.clone() else {
+            let reason = "the system does not say when the model's files were written".into();
+            return Err(FileError { role: FileRole::PromptCache, path: dir.clone(), reason });
+        };
+        let memory = (self.memory(), self.context_size());
+        self.prompt_cache.disk = Some(DiskCache::open(dir, most.bytes(), key, memory)?);
+        Ok(())
+    }
+
+    /// The kept conversations.
+    pub(crate) fn take_prompt_cache(&mut self) -> PromptCache {
+        std::mem::take(&mut self.prompt_cache)
+    }
+
+    /// Which computation kept conversations belong to. `None` if they are not to go into files, or
+    /// after a reload, which no file tells of.
+    pub fn cache_key(&self) -> Option<&CacheKey> {
+        self.key.as_ref().filter(|_| self.epoch() == 0)
     }
 
     /// Makes a new, empty session.

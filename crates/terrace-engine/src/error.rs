@@ -8,7 +8,7 @@ use terrace_backend::BackendError;
 use terrace_ggml::CxxError;
 use terrace_ggml::devices::rpc::RpcError;
 use terrace_ggml::gguf::GgufError;
-use terrace_ggml::llama::{ContextError, LoadError, TokenizeError};
+use terrace_ggml::llama::{ContextError, LoadError, StateError, TokenizeError};
 use terrace_host::pressure::ReadingsError;
 use terrace_plan::PlanError;
 use terrace_store::StoreError;
@@ -41,6 +41,9 @@ pub enum EngineError {
     /// llama.cpp threw while a token was chosen or written.
     #[error(transparent)]
     Cxx(#[from] CxxError),
+    /// What the context holds could not be copied or put back.
+    #[error(transparent)]
+    State(#[from] StateError),
     /// The text cannot be tokenised.
     #[error(transparent)]
     Tokenize(#[from] TokenizeError),

@@ -39,6 +39,8 @@ pub enum FileRole {
     Trace,
     /// The output of a timeline.
     Timeline,
+    /// Kept conversations.
+    PromptCache,
 }
 
 impl fmt::Display for FileRole {
@@ -51,6 +53,7 @@ impl fmt::Display for FileRole {
             Self::LearnOutput => "cannot write the learn file",
             Self::Trace => "cannot write the routing trace",
             Self::Timeline => "cannot write the timeline",
+            Self::PromptCache => "kept conversations",
         })
     }
 }

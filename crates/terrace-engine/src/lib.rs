@@ -21,6 +21,7 @@ mod load;
 mod logits;
 pub mod options;
 mod pressure;
+pub mod prompt_cache;
 mod reload;
 mod report;
 pub mod serving;

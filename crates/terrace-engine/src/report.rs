@@ -36,6 +36,8 @@ pub struct PlanReport {
     pub kv_type: KvTypes,
     /// Estimated size of the context of all slots.
     pub context_bytes: ByteSize,
+    /// RAM for kept conversations.
+    pub prompt_cache: ByteSize,
     /// Most prompt tokens per decode call.
     pub batch: u32,
     /// Most tokens per graph.
@@ -82,6 +84,9 @@ impl fmt::Display for PlanReport {
             "context {} tokens in {} (about {}), batch {}/{}, {} threads",
             self.context, self.kv_type, self.context_bytes, self.batch, self.ubatch, self.threads
         )?;
+        if self.prompt_cache > ByteSize::ZERO {
+            write!(f, ", {} for kept conversations", self.prompt_cache)?;
+        }
         match &self.placement {
             Some(plan) if f.alternate() => write!(f, "\n\n{}", plan.tables()),
             _ => Ok(()),

@@ -18,6 +18,8 @@ pub struct Session {
     /// Number of tokens that were held when their keys and values were lost: they are evaluated
     /// again, and stay if that is interrupted.
     pub(crate) known: usize,
+    /// Layers with windows hold nothing of positions before this one, which others may hold.
+    pub(crate) whole_from: usize,
     /// Tokens before this index are evaluated in batches, later ones one by one.
     pub(crate) batched: usize,
     /// The epoch of the oldest keys and values.
@@ -61,9 +63,9 @@ impl Session {
         self.held == self.tokens.len()
     }
 
-    /// Number of held tokens that are also the first tokens of this prompt.
-    pub(crate) fn common(&self, prompt: &[i32]) -> usize {
-        self.tokens[..self.held].iter().zip(prompt).take_while(|(held, token)| held == token).count()
+    /// Number of tokens that are left to evaluate in batches.
+    pub(crate) const fn left(&self) -> usize {
+        self.batched.saturating_sub(self.held)
     }
 
     /// Number of tokens to evaluate next: up to `ubatch` of a prompt, otherwise one.
@@ -97,6 +99,9 @@ impl Session {
             context.truncate(self.sequence, 0);
         }
         self.held = if cut { held } else { 0 };
+        if self.held == 0 {
+            self.whole_from = 0;
+        }
         self.held
     }
 
@@ -105,6 +110,7 @@ impl Session {
     pub(crate) fn forget(&mut self, chosen: usize) -> usize {
         self.batched = self.tokens.len() - chosen;
         self.known = self.known.max(self.held);
+        self.whole_from = 0;
         std::mem::take(&mut self.held)
     }
 
@@ -117,6 +123,14 @@ impl Session {
     /// Drops all tokens. Those in the context are already gone, or will be cut.
     pub(crate) fn clear(&mut self) {
         self.tokens.clear();
-        (self.held, self.known, self.batched) = (0, 0, 0);
+        (self.held, self.known, self.batched, self.whole_from) = (0, 0, 0, 0);
+    }
+
+    /// Notes that its part of the context now holds these tokens.
+    pub(crate) fn hold(&mut self, tokens: &[i32], whole_from: usize, epoch: u64) {
+        self.tokens.clear();
+        self.tokens.extend_from_slice(tokens);
+        (self.held, self.known, self.batched) = (tokens.len(), 0, tokens.len());
+        (self.whole_from, self.epoch) = (whole_from, epoch);
     }
 }

@@ -59,7 +59,7 @@ impl Planning<'_> {
         let tiers = placed.tiers();
         let mode = if is_mapped { Mode::Mapped } else { mode(model, classes, &decided.managed) };
         let available = machine.memory.available;
-        let left = available.saturating_sub(allowance.context);
+        let left = available.saturating_sub(allowance.context + allowance.prompt_cache);
         let (direct, direct_reason) = match (is_mapped, wishes.manage) {
             (true, Manage::Auto) => (false, ReadsReason::EverythingFits),
             (true, _) => (false, ReadsReason::MappedAsAsked),
@@ -98,6 +98,7 @@ impl Planning<'_> {
                 logits: self.context.logits,
                 ram: allowance.context,
             },
+            prompt_cache: allowance.prompt_cache,
             direct,
             direct_reason,
             tiers,
@@ -199,7 +200,8 @@ impl Planning<'_> {
     /// Returns the RAM for weights, if it holds what must be in memory at once.
     fn budget(&self, draft: &Draft) -> Result<ByteSize, PlanError> {
         let Draft { need, allowance, .. } = draft;
-        let (need, minimum, context) = (need.clone(), need.minimum(), allowance.context);
+        let (need, minimum) = (need.clone(), need.minimum());
+        let context = allowance.context + allowance.prompt_cache;
         // Mapped weights need no minimum: the page cache holds what it can.
         let is_mapped = draft.manage == Manage::Mapped;
         let bytes = if is_mapped && allowance.auto { need.resident } else { allowance.bytes };
@@ -284,7 +286,7 @@ fn warnings(plan: &Plan, available: ByteSize, asked: Manage) -> Vec<Warning> {
         let enough = resident + token_cycle;
         warnings.push(Warning::SlotsBelowCycle { slots, token_cycle, enough });
     }
-    let taken = resident + slots + context.ram;
+    let taken = resident + slots + context.ram + plan.prompt_cache;
     if mapped > ByteSize::ZERO && !plan.populates(available) {
         let left = available.saturating_sub(context.ram);
         warnings.push(Warning::MappedBeyondMemory { mapped, left });

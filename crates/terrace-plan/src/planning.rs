@@ -2,10 +2,10 @@
 
 use crate::error::{Need, PlanError};
 use crate::machine::{MachineProfile, auto_reserve};
-use crate::model::ContextSize;
 use crate::model::class::{TensorClass, classify_all};
 use crate::model::selection::{Selection, select};
 use crate::model::working_set::working_set;
+use crate::model::{ContextSize, prompt_cache};
 use crate::place::assignment::Assignment;
 use crate::place::costs::Costs;
 use crate::place::round::round;
@@ -54,6 +54,8 @@ pub struct Planning<'a> {
     pub machine: MachineProfile,
     pub wishes: &'a Wishes,
     pub context: ContextSize,
+    /// RAM for kept conversations.
+    pub prompt_cache: ByteSize,
     pub work: Workload,
     pub costs: Costs,
     /// Memory of each device for copies of experts, if the user gave it.
@@ -89,6 +91,8 @@ pub struct Allowance {
     pub auto: bool,
     /// RAM that the context takes in addition.
     pub context: ByteSize,
+    /// RAM that kept conversations take in addition.
+    pub prompt_cache: ByteSize,
 }
 
 impl<'a> Planning<'a> {
@@ -134,10 +138,12 @@ impl<'a> Planning<'a> {
         let context = wishes.context_size(model, kv_type, available);
         let (prompt, offload) = (wishes.expected.prompt, wishes.kv_offload);
         let work = Workload::of(model, &ContextAsk { tokens, kv_type, prompt, offload, size: context });
-        let costs = Costs::of(&work, &machine, wishes, wishes.ubatch(model, available));
+        let prompt_cache = prompt_cache(model, &machine, wishes, context.total());
+        let mut costs = Costs::of(&work, &machine, wishes, wishes.ubatch(model, available));
+        costs.ram = costs.ram.saturating_sub(prompt_cache.bytes());
         let classes = classify_all(model);
         let copies_room = Vec::new();
-        Self { model, classes, machine, wishes, context, work, costs, copies_room }
+        Self { model, classes, machine, wishes, context, prompt_cache, work, costs, copies_room }
     }
 
     /// Returns whether the cost model applies to this machine and model.
@@ -273,7 +279,8 @@ impl<'a> Planning<'a> {
     /// Computes the RAM for weights: the given budget, what a written plan needs if the machine has
     /// it, or what the machine has.
     fn allowance(&self, decided: Option<&Decided>, devices: &OnDevices) -> Result<Allowance, PlanError> {
-        let Self { model, machine, wishes, .. } = self;
+        let Self { model, machine, wishes, prompt_cache, .. } = self;
+        let prompt_cache = *prompt_cache;
         let context = match decided {
             Some(decided) if !devices.is_empty() => {
                 let assignment = Assignment::of(decided, model, machine, (&self.work, &self.costs))?;
@@ -288,16 +295,17 @@ impl<'a> Planning<'a> {
             let weights = model.size() - managed - devices.bytes(model) + slots;
             let available = machine.memory.available;
             let room = available.saturating_sub(auto_reserve(available));
-            let needed = weights + context;
+            let needed = weights + context + prompt_cache;
             if needed > room {
                 return Err(crate::plan::FileError::NoRoom { weights, context, needed, room }.into());
             }
-            return Ok(Allowance { bytes: weights, auto: false, context });
+            return Ok(Allowance { bytes: weights, auto: false, context, prompt_cache });
         }
         Ok(match wishes.ram_budget {
-            Budget::Bytes(bytes) => Allowance { bytes, auto: false, context },
+            Budget::Bytes(bytes) => Allowance { bytes, auto: false, context, prompt_cache },
             Budget::Auto => {
-                Allowance { bytes: machine.ram_room().saturating_sub(context), auto: true, context }
+                let bytes = machine.ram_room().saturating_sub(context + prompt_cache);
+                Allowance { bytes, auto: true, context, prompt_cache }
             }
         })
     }

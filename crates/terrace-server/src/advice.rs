@@ -15,6 +15,8 @@ pub enum Reason<'r> {
     ContextTooSmall,
     /// No directory for learn files is configured.
     NoLearnDir,
+    /// No directory for what slots hold is configured.
+    NoSlotDir,
     /// The engine failed.
     Engine(&'r EngineError),
     /// Tensors were not replaced.

@@ -10,6 +10,7 @@ use crate::keys::Keys;
 use crate::request::allowed::{Allowed, Bodies};
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -40,6 +41,8 @@ pub struct App {
     name: Option<String>,
     advice: Option<Advice>,
     pub(crate) limits: Limits,
+    /// Where clients may save what slots hold.
+    pub(crate) slot_dir: Option<PathBuf>,
     /// Where clients may save learn files.
     pub(crate) learn_dir: Option<LearnDir>,
     /// The memory for request bodies.
@@ -69,6 +72,7 @@ impl App {
             advice: config.advice,
             limits: config.limits,
             learn_dir: config.learn_dir.clone().map(|dir| LearnDir::new(dir, config.learn_name.clone())),
+            slot_dir: config.slot_dir.clone(),
             bodies: Bodies::new(config.limits.bodies),
             started: Instant::now(),
             responses: Default::default(),

@@ -33,6 +33,8 @@ pub struct ServerConfig {
     pub learn_dir: Option<PathBuf>,
     /// Name of the file that they save there. `None`: the model's.
     pub learn_name: Option<OsString>,
+    /// Directory in which clients may save what slots hold. `None`: they may not.
+    pub slot_dir: Option<PathBuf>,
     /// Hints for errors. `None`: there are none.
     pub advice: Option<Advice>,
     /// Whether another process takes this one's place if weights are lost, and loads the model again.

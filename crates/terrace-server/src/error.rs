@@ -154,6 +154,25 @@ impl ApiError {
         Self { code: Some("no_learn_dir"), param: Some("save_to_disk".into()), ..error }
     }
 
+    /// No directory for slots is configured.
+    pub fn no_slot_dir() -> Self {
+        let message = "this server has no directory for what slots hold, so nothing is saved or restored";
+        let error = Self::new(StatusCode::NOT_IMPLEMENTED, "not_supported_error", message);
+        Self { code: Some("no_slot_dir"), ..error }
+    }
+
+    /// What slots hold belongs to no state of the model that a file could name.
+    pub fn no_key() -> Self {
+        let message = "tensors were replaced since the load, so what slots hold fits no file of the model";
+        Self { code: Some("tensors_replaced"), ..Self::request(message) }
+    }
+
+    /// All slots are in use.
+    pub fn no_slot() -> Self {
+        let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable_error", "no slot available");
+        Self { code: Some("no_slot"), retry_after: Some(RETRY_FULL), ..error }
+    }
+
     /// A device ended while experts were copied to it.
     pub fn device_lost(message: impl Into<String>) -> Self {
         Self { code: Some("device_lost"), ..Self::internal(message) }

@@ -1,6 +1,8 @@
 //! Routes.
 
-use crate::admin::{experts, health, hot_cache, introspect, layer_perf, metrics, openapi, page, reload};
+use crate::admin::{
+    experts, health, hot_cache, introspect, layer_perf, metrics, openapi, page, reload, slot_files,
+};
 use crate::api::{native, ollama, openai, tokens};
 use crate::app::App;
 use crate::auth;
@@ -43,6 +45,7 @@ pub fn router(app: &Arc<App>) -> Router {
         .route("/v1/experts/stream", get(experts::stream))
         .route("/props", get(introspect::props))
         .route("/slots", get(introspect::slots))
+        .route("/slots/{id}", post(slot_files::slot_action))
         .route("/metrics", get(metrics::metrics))
         .route("/api/version", get(ollama::version))
         .route("/api/tags", get(ollama::tags))

@@ -37,11 +37,20 @@ pub(crate) fn read_cache_bytes(path: &Path, most: u64) -> io::Result<Option<Vec<
 /// # Errors
 /// Errors of the system.
 pub fn replace_cache_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    replace_cache_file_with(path, |file| file.write_all(bytes))
+}
+
+/// As [`replace_cache_file`], with contents that `write` writes, perhaps more than once. Only its
+/// owner can read the file.
+///
+/// # Errors
+/// Errors of the system and of `write`.
+pub fn replace_cache_file_with(path: &Path, write: impl Fn(&mut File) -> io::Result<()>) -> io::Result<()> {
     // Another process may take a file that was just made, and is not locked yet, for a leftover.
     const TRIES: u32 = 5;
     for tried in 1.. {
         let mut file = beside(path)?;
-        file.write_all(bytes)?;
+        write(file.as_file_mut())?;
         match file.persist(path) {
             Ok(_) => break,
             Err(error) if error.error.kind() == ErrorKind::NotFound && tried < TRIES => {}

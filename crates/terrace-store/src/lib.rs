@@ -67,7 +67,9 @@ mod user_dirs;
 pub use block::{BlockId, BlockSpec};
 pub use budget::BudgetHandle;
 pub use bundles::{Arrived, Bundles};
-pub use cache_file::{forget_oldest, read_cache_file, replace_cache_file, try_cache_file};
+pub use cache_file::{
+    forget_oldest, read_cache_file, replace_cache_file, replace_cache_file_with, try_cache_file,
+};
 pub use choice::{DirectChoice, IoChoice, ParseChoiceError};
 pub use clock::Clock;
 pub use config::{StoreConfig, lookahead_bytes};

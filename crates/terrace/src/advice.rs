@@ -136,6 +136,7 @@ pub fn to_clients(reason: Reason<'_>) -> Option<String> {
         Reason::TimeLimit => Some("--timeout sets the limit".into()),
         Reason::ContextTooSmall => Some("start the server with a larger --ctx".into()),
         Reason::NoLearnDir => Some("start the server with --learn-dir DIR".into()),
+        Reason::NoSlotDir => Some("start the server with --slot-save-path DIR".into()),
         Reason::Engine(error) => on_engine(error),
         Reason::Reload(error) => on_reload(error),
     }
@@ -156,6 +157,9 @@ fn on_engine(error: &EngineError) -> Option<String> {
             FileRole::Learn => Some(
                 "write one with `terrace experts learn`, --learn-to FILE, or --learned FILE --auto-learn".into(),
             ),
+            FileRole::PromptCache => {
+                Some("name a directory that only you can write to, with --cache-disk DIR:SIZE".into())
+            }
             FileRole::Readings | FileRole::LearnOutput | FileRole::Trace | FileRole::Timeline => None,
         },
         EngineError::PromptTooLong { prompt, used, .. } => {

@@ -99,10 +99,10 @@ fn worker(queue: &Arc<Queue>) -> JoinHandle<Option<Ended>> {
                 end(&queue, &mut slot, false);
             }
             if slot.is_none() {
-                slot = queue.take().map(|request| (request, false));
+                slot = queue.take(|_| true).map(|request| (request, false));
             }
             match &mut slot {
-                None => queue.nap(true, None),
+                None => queue.nap(true, |_| true, None),
                 Some((request, _)) if request.job == FAILS => return None,
                 Some((request, _)) if request.job == QUITS => {
                     end(&queue, &mut slot, true);

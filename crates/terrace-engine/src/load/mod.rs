@@ -24,6 +24,7 @@ use crate::layer_skip::LayerSkip;
 use crate::learn::LearnFiles;
 use crate::options::{Mode, Options};
 use crate::pressure;
+use crate::prompt_cache::CacheKey;
 use crate::reload::budget::WeightBudget;
 use crate::reload::registry::Registry;
 use crate::report::PlanReport;
@@ -46,7 +47,7 @@ use terrace_ggml::llama::{Context, ContextError, ContextParams, FlashAttention, 
 use terrace_host::pressure::Watcher;
 use terrace_model::{ByteSize, KvType, KvTypes, ModelFile};
 use terrace_plan::copies::Weighting;
-use terrace_plan::model::expert_groups;
+use terrace_plan::model::{expert_groups, prompt_cache};
 use terrace_plan::{Budget, Manage};
 use weights::{Loaded, Stored};
 use wishes::reading_choice;
@@ -72,6 +73,9 @@ pub struct Parts {
     pub usage: Option<Arc<ExpertUsage>>,
     /// Milliseconds until the context was made.
     pub load_ms: f64,
+    /// Which computation kept conversations belong to; `None` if none go into files, or where the
+    /// system does not say when the model's files were written.
+    pub key: Option<CacheKey>,
 }
 
 /// Loads a model. `progress` is called while resident weights are read, and may end the load;
@@ -108,8 +112,9 @@ pub fn load(
     loaded.fill_resident(progress)?;
     let context = context(&loaded, &scene, &mut report, interrupt, observer)?;
     let load_ms = begin.elapsed().as_secs_f64() * 1e3;
+    let key = key(&header, options, kv_type);
     let usual = scene.usual.take();
-    let mut parts = Parts { usual, ..Parts::new(loaded, context, report, header, load_ms) };
+    let mut parts = Parts { usual, key, ..Parts::new(loaded, context, report, header, load_ms) };
     parts.registry.slices = devices::separate(options.devices.only.as_deref()).len() as u64;
     parts.start(options, progress)?;
     Ok(parts)
@@ -134,6 +139,7 @@ fn report(scene: &Scene<'_>, kv_type: KvTypes, needed: ByteSize) -> PlanReport {
         context: tokens,
         slots: options.context.slots(),
         context_bytes: needed,
+        prompt_cache: prompt_cache(scene.file, &scene.machine, &scene.wishes, needed),
         batch,
         ubatch,
         threads,
@@ -230,6 +236,15 @@ fn context(
     Ok(context)
 }
 
+/// The key of kept conversations, if they may go into files.
+fn key(header: &Header, options: &Options, kv_type: KvTypes) -> Option<CacheKey> {
+    let Header { file, states, layer_skip, .. } = header;
+    let keeps = options.prompt_cache.files || options.prompt_cache.disk.is_some();
+    let skipped = layer_skip.as_ref().map_or_else(Vec::new, |skip| skip.skip.clone());
+    let sequences = (options.context.sequences, options.context.unified);
+    keeps.then(|| CacheKey::of(file, states, (kv_type.to_string(), skipped), sequences))?
+}
+
 /// Whether there is a device that may compute with weights in main memory.
 fn offloads(params: &ContextParams) -> bool {
     params.op_offload && terrace_ggml::devices::devices().into_iter().any(DeviceHandle::offloads)
@@ -268,6 +283,7 @@ impl Parts {
             learn,
             usage: None,
             load_ms,
+            key: None,
         }
     }
 

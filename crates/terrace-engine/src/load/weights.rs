@@ -155,6 +155,7 @@ impl Installed {
             ..LoadParams::default()
         };
         let model = Arc::new(Model::load(&options.model, &params)?);
+        report.prompt_cache = plan.prompt_cache;
         report.placement = Some(plan);
         Ok(Loaded { model, weights: Some(weights) })
     }

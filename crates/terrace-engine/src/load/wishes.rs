@@ -31,6 +31,7 @@ pub fn wishes_of(options: &Options) -> Wishes {
         manage: options.placement.stream,
         rules: options.placement.rules.clone(),
         ram_budget: options.placement.ram_budget,
+        prompt_cache: options.prompt_cache.ram,
         slots_share: options.cache.slots_share,
         mapping: reading_choice(options).is_none(),
         devices: options.devices.only.clone(),

@@ -8,6 +8,7 @@ mod estimates;
 mod hot;
 mod io;
 mod placement;
+mod prompt_cache;
 mod record;
 mod reload;
 mod testing;
@@ -20,6 +21,7 @@ pub use estimates::EstimateOptions;
 pub use hot::HotOptions;
 pub use io::IoOptions;
 pub use placement::PlacementOptions;
+pub use prompt_cache::PromptCacheOptions;
 pub use record::RecordOptions;
 pub use reload::{OnReload, ReloadOptions};
 pub use terrace_plan::KvChoice;
@@ -60,6 +62,8 @@ pub struct Options {
     pub io: IoOptions,
     /// Slots.
     pub cache: CacheOptions,
+    /// Kept conversations.
+    pub prompt_cache: PromptCacheOptions,
     /// Computing.
     pub compute: ComputeOptions,
     /// Recording.

@@ -65,6 +65,8 @@ pub struct Job {
     /// the prompt is then evaluated in other batches than the whole would be, and may round
     /// differently.
     pub reuse: bool,
+    /// The slot that is to answer it; `None` means any.
+    pub slot: Option<usize>,
 }
 
 /// Receives the events of a job. It is called on the worker's thread, which computes nothing

@@ -16,11 +16,13 @@
 mod apply;
 mod facts;
 mod job;
+mod keeping;
 mod live;
 mod queue;
 mod reuse;
 mod rounds;
 mod slot;
+mod slot_task;
 mod status;
 mod ticket;
 mod worker;
@@ -29,15 +31,18 @@ pub use apply::ApplyDone;
 pub use facts::ModelFacts;
 pub use job::{Event, Job, Prompt, Refused, Sink};
 pub use queue::ReloadDone;
+pub use slot_task::{SlotDone, SlotError, SlotOutcome, SlotWork};
 pub use status::{Ended, ServingStatus, SlotState, SlotStatus, Totals};
 pub use ticket::Ticket;
 
 use crate::engine::{Engine, tokenize, tokenize_prompt};
 use crate::error::EngineError;
 use crate::experts::ExpertsSeen;
+use crate::prompt_cache::CacheKey;
 use apply::Apply;
 use live::Live;
 use queue::Queue;
+use slot_task::SlotTask;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -69,6 +74,8 @@ pub struct Serving {
     facts: ModelFacts,
     live: Arc<Live>,
     interrupt: Arc<AtomicBool>,
+    /// Which computation saved sessions belong to.
+    key: Option<CacheKey>,
     /// `None` once it has been joined.
     worker: Option<JoinHandle<Engine>>,
 }
@@ -90,13 +97,14 @@ impl Serving {
         };
         let queue = Arc::new(Queue::new(slots as usize, options.queue, status));
         let (model, interrupt) = (Arc::clone(engine.model()), engine.interrupt_flag());
+        let key = engine.cache_key().cloned();
         let live = Arc::new(Live::of(&engine));
         let worker = Worker::new(engine, Arc::clone(&queue), Arc::clone(&live), slots, options.batch_slots);
         let worker = std::thread::Builder::new()
             .name("engine".into())
             .spawn(move || worker.run())
             .expect("a thread for the engine");
-        Self { queue, model, facts, live, interrupt, worker: Some(worker) }
+        Self { queue, model, facts, live, interrupt, key, worker: Some(worker) }
     }
 
     /// Adds a job to the queue without waiting. `sink` gets the job's events on the worker's thread
@@ -128,6 +136,15 @@ impl Serving {
     /// [`Refused::Full`] and [`Refused::Stopped`]; `done` is not called then.
     pub fn apply(&self, file: LearnFile, done: ApplyDone) -> Result<(), Refused> {
         self.queue.apply(Apply { file, done })
+    }
+
+    /// Does something with a slot as soon as no job uses it. `done` is called on the worker's thread,
+    /// or dropped if the worker ends.
+    ///
+    /// # Errors
+    /// [`Refused::Full`] and [`Refused::Stopped`]; `done` is not called then.
+    pub fn with_slot(&self, slot: usize, work: SlotWork, done: SlotDone) -> Result<(), Refused> {
+        self.queue.add_task(SlotTask { slot, work, done })
     }
 
     /// Checks that a learn file can be of this model.
@@ -168,6 +185,12 @@ impl Serving {
     /// Current activity as of the last batch, and totals since the start.
     pub fn status(&self) -> ServingStatus {
         self.queue.status()
+    }
+
+    /// Which computation saved sessions belong to. `None` if sessions are not to be saved, or after a
+    /// reload.
+    pub fn cache_key(&self) -> Option<CacheKey> {
+        self.key.clone().filter(|_| self.status().epoch == 0)
     }
 
     /// The facts that do not change.

@@ -3,6 +3,7 @@
 
 use super::apply::Apply;
 use super::job::{Job, Refused, Sink};
+use super::slot_task::SlotTask;
 use super::status::ServingStatus;
 use crate::reload::reloads::ReloadOutcome;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -20,6 +21,9 @@ const MOST_RELOADS: usize = 1000;
 
 /// Maximum number of learn files that wait to be applied. Each may take some megabytes.
 const MOST_APPLIES: usize = 8;
+
+/// Maximum number of tasks for slots that wait. Each may hold a conversation.
+const MOST_TASKS: usize = 8;
 
 /// Called with the outcome of a reload.
 pub type ReloadDone = Box<dyn FnOnce(ReloadOutcome) + Send>;
@@ -61,6 +65,7 @@ struct State {
     waiting: VecDeque<Request>,
     reloads: Vec<ReloadDone>,
     applies: VecDeque<Apply>,
+    tasks: VecDeque<SlotTask>,
     /// Number of requests for a reload without an outcome, including those that the worker took.
     unsettled: usize,
     /// Number of slots without a job.
@@ -77,6 +82,7 @@ impl Queue {
             waiting: VecDeque::new(),
             reloads: Vec::new(),
             applies: VecDeque::new(),
+            tasks: VecDeque::new(),
             unsettled: 0,
             free: slots,
             leaving: 0,
@@ -170,6 +176,31 @@ impl Queue {
         self.state().applies.pop_front()
     }
 
+    /// Adds a task for a slot.
+    ///
+    /// # Errors
+    /// As [`Queue::submit`].
+    pub fn add_task(&self, task: SlotTask) -> Result<(), Refused> {
+        let mut state = self.state();
+        if state.stopping {
+            return Err(Refused::Stopped);
+        }
+        let waiting = state.tasks.len();
+        if waiting >= MOST_TASKS {
+            return Err(Refused::Full { waiting });
+        }
+        state.tasks.push_back(task);
+        self.news.notify_one();
+        Ok(())
+    }
+
+    /// Takes the next task for a slot that is `free`.
+    pub fn take_task(&self, free: impl Fn(usize) -> bool) -> Option<SlotTask> {
+        let mut state = self.state();
+        let place = state.tasks.iter().position(|task| free(task.slot))?;
+        state.tasks.remove(place)
+    }
+
     /// The status that the worker published last.
     pub fn status(&self) -> ServingStatus {
         let waiting = self.state().waiting.len();
@@ -187,11 +218,12 @@ impl Queue {
         self.state().stopping
     }
 
-    /// Takes the next job, and one of the free slots for it.
-    pub fn take(&self) -> Option<Request> {
+    /// Takes the next job that can `begin`, and one of the free slots for it.
+    pub fn take(&self, begin: impl Fn(&Job) -> bool) -> Option<Request> {
         let mut state = self.state();
         debug_assert!(state.free > 0, "a job is taken for a free slot");
-        let request = state.waiting.pop_front()?;
+        let place = state.waiting.iter().position(|request| begin(&request.job))?;
+        let request = state.waiting.remove(place)?;
         state.free -= 1;
         Some(request)
     }
@@ -222,10 +254,12 @@ impl Queue {
     }
 
     /// Sleeps until there is work or flags should be checked, but not longer than `most`. Returns at
-    /// once if there is work; waiting jobs count only if `jobs` says that they can be taken.
-    pub fn nap(&self, jobs: bool, most: Option<Duration>) {
+    /// once if there is work; waiting jobs count only if `jobs` says that they can be taken, and tasks
+    /// only if their slot is `free`.
+    pub fn nap(&self, jobs: bool, free: impl Fn(usize) -> bool, most: Option<Duration>) {
         let state = self.state();
-        let asked = !state.reloads.is_empty() || !state.applies.is_empty();
+        let tasks = state.tasks.iter().any(|task| free(task.slot));
+        let asked = !state.reloads.is_empty() || !state.applies.is_empty() || tasks;
         if state.stopping || asked || jobs && !state.waiting.is_empty() {
             return;
         }
@@ -247,6 +281,7 @@ impl Drop for Ended {
         drop(self.0.take_all());
         drop(self.0.take_reloads());
         while self.0.take_apply().is_some() {}
+        while self.0.take_task(|_| true).is_some() {}
     }
 }
 
@@ -265,6 +300,7 @@ mod tests {
             sampling: Sampling::greedy(),
             stop: Vec::new(),
             reuse: false,
+            slot: None,
         };
         queue.submit(job, Box::new(|_| ControlFlow::Continue(())))
     }
@@ -298,7 +334,7 @@ mod tests {
     fn callers_that_leave_make_room() {
         let queue = Queue::new(1, 1, ServingStatus::default());
         let first = submit(&queue).unwrap();
-        assert!(queue.take().is_some());
+        assert!(queue.take(|_| true).is_some());
         for _ in 0..3 {
             let waits = submit(&queue).unwrap();
             assert_eq!(submit(&queue).unwrap_err(), Refused::Full { waiting: 1 });
@@ -317,7 +353,7 @@ mod tests {
         queue.leave(&first);
         assert_eq!(submit(&queue).unwrap_err(), Refused::Full { waiting: 2 });
         queue.leave(&second);
-        assert!(Arc::ptr_eq(&queue.take().unwrap().standing, &third));
+        assert!(Arc::ptr_eq(&queue.take(|_| true).unwrap().standing, &third));
         queue.stop();
         assert_eq!(submit(&queue).unwrap_err(), Refused::Stopped);
     }

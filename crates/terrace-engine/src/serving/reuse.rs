@@ -1,47 +1,100 @@
-//! Chooses the slot for a job, and how many of that slot's tokens it need not evaluate.
+//! Chooses the slot for a job, and where the first tokens of its prompt come from.
 
 use super::queue::Request;
 use super::slot::Slot;
 use super::worker::Worker;
+use crate::prompt_cache::Kept;
+use crate::prompt_cache::usable::{Held, Memory, common, usable};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 /// A slot is chosen for its contents if they save at least one in this many tokens of the prompt;
 /// otherwise the least recently used slot is taken, since nearly all prompts begin with the same
-/// few tokens. llama.cpp's server uses the same share.
+/// few tokens. llama.cpp's server uses the same share. What is kept elsewhere has to save as much
+/// more than a slot does.
 const WORTH: usize = 10;
 
+/// Where a prompt's first tokens come from.
+pub enum From {
+    /// The slot, if it holds any.
+    Slot,
+    /// A conversation in RAM.
+    Kept(Arc<Kept>),
+    /// A conversation in a file, which has to be read first.
+    Disk(PathBuf),
+}
+
 impl Worker {
-    /// The slot for a job, and how many tokens of its prompt that slot can reuse.
-    pub(super) fn slot_for(&self, request: &Request) -> (usize, usize) {
+    /// The slot for a job, and where the first tokens of its prompt come from: of `read`, which was
+    /// in a file, or, if `may_read`, from another file.
+    pub(super) fn slot_for(
+        &mut self,
+        request: &Request,
+        read: Option<Arc<Kept>>,
+        may_read: bool,
+    ) -> (usize, From) {
         let prompt: &[i32] = &request.job.prompt;
-        let idle = || self.slots.iter().enumerate().filter(|(_, slot)| slot.is_idle());
-        let reusable = |slot| if request.job.reuse { self.reusable(slot, prompt) } else { 0 };
-        let best = idle().map(|(i, slot)| (i, reusable(slot))).max_by_key(|&(_, reused)| reused);
-        if let Some((index, reused)) = best
-            && reused > 0
-            && reused * WORTH >= prompt.len()
-        {
-            return (index, reused);
+        let reuse = request.job.reuse;
+        let wanted = |index: usize| request.job.slot.is_none_or(|slot| slot == index);
+        let idle = || self.slots.iter().enumerate().filter(|&(index, slot)| slot.is_idle() && wanted(index));
+        let reusable = |slot| if reuse { self.reusable(slot, prompt) } else { 0 };
+        let (best, held) =
+            idle().map(|(i, slot)| (i, reusable(slot))).max_by_key(|&(_, held)| held).expect("an idle slot");
+        let (oldest, _) = idle().min_by_key(|(_, slot)| slot.used).expect("an idle slot");
+        let worth = |tokens: usize| tokens > 0 && tokens * WORTH >= prompt.len();
+        let elsewhere = if reuse { self.elsewhere(prompt, read, may_read) } else { None };
+        match elsewhere {
+            Some((tokens, from)) if worth(tokens.saturating_sub(held)) => (oldest, from.take(self)),
+            _ if worth(held) => (best, From::Slot),
+            _ => (oldest, From::Slot),
         }
-        let (index, slot) =
-            idle().min_by_key(|(_, slot)| slot.used).expect("a job is taken for an idle slot");
-        (index, reusable(slot))
     }
 
-    /// Number of prompt tokens that need not be evaluated in this slot. The last one always is,
-    /// because its logits are wanted.
-    fn reusable(&self, slot: &Slot, prompt: &[i32]) -> usize {
-        let common = slot.session.common(prompt);
-        if common == slot.session.held && common < prompt.len() {
-            return common;
+    /// The kept conversation that saves most of a prompt, and how much of it.
+    fn elsewhere(&self, prompt: &[i32], read: Option<Arc<Kept>>, may_read: bool) -> Option<(usize, Place)> {
+        let memory = self.memory;
+        let in_ram = self.kept.ram.find(memory, prompt).map(|(index, used)| (used.tokens, Place::Ram(index)));
+        let disk = self.kept.disk.as_ref().filter(|_| may_read && self.engine.epoch() == 0);
+        let on_disk = disk.and_then(|disk| disk.find(prompt));
+        let on_disk = on_disk.map(|(path, used)| (used.tokens, Place::Disk(path)));
+        let read = read.map(|kept| {
+            let used = crate::prompt_cache::of_kept(memory, &kept, prompt);
+            (used.tokens, Place::Read(kept))
+        });
+        // Of equal ones the last is taken: RAM before a file that has to be read.
+        [on_disk, read, in_ram].into_iter().flatten().max_by_key(|(tokens, _)| *tokens)
+    }
+
+    /// Number of prompt tokens that need not be evaluated in this slot.
+    pub(super) fn reusable(&self, slot: &Slot, prompt: &[i32]) -> usize {
+        let session = &slot.session;
+        let first = match self.memory {
+            Memory::Windows(_) => self.engine.first_position(session.sequence),
+            Memory::Rows | Memory::States => Some(0),
+        };
+        let held = Held {
+            tokens: session.held,
+            // Nothing is there, if no position is.
+            whole_from: first.map_or(usize::MAX, |first| session.whole_from.max(first as usize)),
+            checkpoint: slot.checkpoint.as_ref().map(|state| state.tokens as usize),
+        };
+        usable(self.memory, held, common(&session.tokens[..session.held], prompt), prompt.len()).tokens
+    }
+}
+
+/// Where a conversation is kept.
+enum Place {
+    Ram(usize),
+    Read(Arc<Kept>),
+    Disk(PathBuf),
+}
+
+impl Place {
+    fn take(self, worker: &mut Worker) -> From {
+        match self {
+            Self::Ram(index) => From::Kept(worker.kept.ram.get(index)),
+            Self::Read(kept) => From::Kept(kept),
+            Self::Disk(path) => From::Disk(path),
         }
-        let common = common.min(prompt.len() - 1);
-        let model = self.engine.model();
-        // Sliding windows: the next token looks back on positions that may have been overwritten
-        // since.
-        let window =
-            (model.sliding_window() > 0).then(|| common.saturating_sub(model.sliding_window() as usize));
-        let first = self.engine.first_position(slot.session.sequence);
-        let gone = window.is_some_and(|needed| first.is_none_or(|first| first as usize > needed));
-        if model.has_states() || gone { 0 } else { common }
     }
 }

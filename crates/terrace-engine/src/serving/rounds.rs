@@ -14,6 +14,7 @@ impl Worker {
         let next = (1..=n).map(|step| (self.turn + step) % n).find(|&i| self.slots[i].wants_prefill());
         let Some(index) = next else { return };
         self.turn = index;
+        self.checkpoint(index);
         let begin = Instant::now();
         self.evaluate(index);
         self.totals.prefill_seconds += begin.elapsed().as_secs_f64();

@@ -7,6 +7,7 @@ use crate::experts::Mark;
 use crate::generation::{Generation, Wanted};
 use crate::session::Session;
 use std::sync::Arc;
+use terrace_ggml::llama::State;
 
 /// A session, and the job that uses it.
 pub struct Slot {
@@ -17,6 +18,10 @@ pub struct Slot {
     pub work: Option<Work>,
     /// Whether the job waits for the pending reload, because a file is being written.
     pub stalled: bool,
+    /// Whether what it holds was offered to the files of kept conversations.
+    pub offered: bool,
+    /// What cannot be cut back, of the session's first tokens.
+    pub checkpoint: Option<State>,
 }
 
 /// A job in a slot.
@@ -30,7 +35,14 @@ pub struct Work {
 
 impl Slot {
     pub fn new(sequence: u32) -> Self {
-        Self { session: Session::new(sequence), used: 0, work: None, stalled: false }
+        Self {
+            session: Session::new(sequence),
+            used: 0,
+            work: None,
+            stalled: false,
+            offered: false,
+            checkpoint: None,
+        }
     }
 
     /// Puts a job into the slot, which already holds the job's first `reused` tokens.
@@ -40,6 +52,7 @@ impl Slot {
         self.session.put(job.prompt.into_tokens(), reused);
         let wanted = Wanted { n_max: job.n_max, sampling: &job.sampling, stop: job.stop };
         let generation = Generation::new(&self.session, prompt, reused, wanted, submitted);
+        self.offered = false;
         (self.used, self.work) = (used, Some(Work { sink, generation, standing, mark }));
     }
 

@@ -1,6 +1,7 @@
 //! The status of a worker: its current activity and totals.
 
 use crate::answer::StopReason;
+use crate::prompt_cache::PromptCacheStatus;
 use terrace_backend::HotTotals;
 use terrace_store::StoreStats;
 
@@ -19,6 +20,8 @@ pub struct ServingStatus {
     pub store: Option<StoreStats>,
     /// Totals of expert copies on devices; `None` if there are none.
     pub hot: Option<HotTotals>,
+    /// Kept conversations.
+    pub prompt_cache: PromptCacheStatus,
 }
 
 impl ServingStatus {

@@ -2,7 +2,7 @@
 //! callers.
 
 use super::apply::Shown;
-use super::job::{Event, Sink};
+use super::job::{Event, Job, Sink};
 use super::live::Live;
 use super::queue::{Ended, Queue, ReloadDone, Request};
 use super::slot::{Slot, Work};
@@ -10,10 +10,13 @@ use super::status::Totals;
 use crate::answer::Answer;
 use crate::engine::Engine;
 use crate::error::EngineError;
-use crate::experts::{ExpertsUsed, Mark};
+use crate::experts::ExpertsUsed;
 use crate::generation::{Generation, Stop};
 use crate::options::OnReload;
+use crate::prompt_cache::PromptCache;
+use crate::prompt_cache::usable::Memory;
 use crate::session::Session;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -22,6 +25,9 @@ use terrace_model::learn::Reported;
 
 /// Idle time after which expert statistics are written.
 const QUIET: Duration = Duration::from_secs(2);
+
+/// Time after the last job's end after which conversations go to disk.
+const MOMENT: Duration = Duration::from_millis(500);
 
 /// Time after which a learn file is written even if other jobs go on.
 const LATE: Duration = Duration::from_secs(5);
@@ -39,7 +45,7 @@ pub struct Worker {
     /// Callers that wait for the outcome of the pending reload.
     reloads: Vec<ReloadDone>,
     /// Number of jobs begun.
-    begun: u64,
+    pub(super) begun: u64,
     /// The slot that evaluated part of a prompt last.
     pub(super) turn: usize,
     pub(super) totals: Totals,
@@ -47,15 +53,26 @@ pub struct Worker {
     unsaved: Option<Instant>,
     /// When the first job ended since the learn file was written; `None` if none has.
     unlearned: Option<Instant>,
+    /// When the last job ended.
+    ended: Option<Instant>,
     /// Reused: the next batch, and the slots that it is for.
     pub(super) batch: Batch,
     pub(super) ready: Vec<usize>,
+    /// Kept conversations, and what they depend on.
+    pub(super) kept: PromptCache,
+    pub(super) memory: Memory,
+    /// Jobs that wait for files of kept conversations, each with a free slot.
+    pub(super) reading: Vec<(PathBuf, Request)>,
 }
 
 impl Worker {
-    pub fn new(engine: Engine, queue: Arc<Queue>, live: Arc<Live>, slots: u32, together: bool) -> Self {
+    pub fn new(mut engine: Engine, queue: Arc<Queue>, live: Arc<Live>, slots: u32, together: bool) -> Self {
         let interrupt = engine.interrupt_flag();
+        let (kept, memory) = (engine.take_prompt_cache(), engine.memory());
         Self {
+            kept,
+            memory,
+            reading: Vec::new(),
             engine,
             queue,
             live,
@@ -69,6 +86,7 @@ impl Worker {
             totals: Totals::default(),
             unsaved: None,
             unlearned: None,
+            ended: None,
             batch: Batch::default(),
             ready: Vec::new(),
         }
@@ -81,7 +99,9 @@ impl Worker {
         while !self.queue.is_stopping() {
             self.reload();
             self.apply();
+            self.slot_tasks();
             self.cancel_left();
+            self.read_back(false);
             let interrupted = self.interrupt.load(Ordering::Relaxed);
             if interrupted {
                 self.cancel_all();
@@ -103,6 +123,7 @@ impl Worker {
         for request in self.queue.take_all() {
             self.refuse(request);
         }
+        self.write_all();
         self.engine.reset();
         self.engine
     }
@@ -127,8 +148,12 @@ impl Worker {
 
     /// Drops keys and values of an earlier epoch, unless they are to be kept.
     fn reloaded(&mut self, before: u64) {
+        if self.engine.epoch() != before {
+            self.kept.ram.clear();
+        }
         if self.engine.epoch() != before && self.engine.reloads().then == OnReload::Clear {
             self.engine.reset();
+            self.forget_checkpoints();
             for slot in &mut self.slots {
                 self.totals.recomputed_tokens += slot.forget() as u64;
             }
@@ -139,27 +164,27 @@ impl Worker {
 
     /// Puts waiting jobs into idle slots.
     fn admit(&mut self) {
-        while self.slots.iter().any(Slot::is_idle)
-            && let Some(request) = self.queue.take()
-        {
-            self.begin(request);
+        loop {
+            // A job that waits for a file has a slot already, whichever that will be.
+            let free = self.slots.iter().filter(|slot| slot.is_idle()).count();
+            if free <= self.reading.len() {
+                return;
+            }
+            let can_begin = |job: &Job| {
+                let slot = job.slot.map(|index| self.slots.get(index));
+                slot.is_none_or(|slot| slot.is_some_and(Slot::is_idle) && self.reading.is_empty())
+            };
+            let Some(request) = self.queue.take(can_begin) else { return };
+            self.begin(request, None);
         }
     }
 
-    fn begin(&mut self, request: Request) {
-        let (index, reused) = self.slot_for(&request);
-        let slot = &mut self.slots[index];
-        let reused = slot.session.cut(self.engine.context(), reused);
-        self.begun += 1;
-        slot.begin(request, reused, self.begun, Mark::of(&self.engine));
-        let prompt_tokens = slot.session.tokens.len();
-        self.note_shared();
-        let epoch = self.engine.epoch();
-        self.tell(index, Event::Started { prompt_tokens, reused, epoch });
+    fn forget_checkpoints(&mut self) {
+        self.slots.iter_mut().for_each(|slot| slot.checkpoint = None);
     }
 
     /// Notes that the jobs in the slots share what is counted, if there are several.
-    fn note_shared(&mut self) {
+    pub(super) fn note_shared(&mut self) {
         let mut working: Vec<&mut Work> =
             self.slots.iter_mut().filter_map(|slot| slot.work.as_mut()).collect();
         if working.len() > 1 {
@@ -233,6 +258,7 @@ impl Worker {
         let ended = end(&mut slot.session, generation);
         self.queue.free_slot(&standing);
         self.unsaved = Some(Instant::now());
+        self.ended = Some(Instant::now());
         self.unlearned.get_or_insert_with(Instant::now);
         self.show();
         // Whoever has the answer may ask at once what it took.
@@ -248,9 +274,17 @@ impl Worker {
                 self.cancel(index);
             }
         }
+        for (_, request) in self.reading.extract_if(.., |(_, request)| request.standing.has_left()) {
+            self.totals.ended.cancelled += 1;
+            self.queue.free_slot(&request.standing);
+        }
     }
 
     fn cancel_all(&mut self) {
+        for (_, request) in std::mem::take(&mut self.reading) {
+            self.queue.free_slot(&request.standing);
+            self.refuse(request);
+        }
         for index in 0..self.slots.len() {
             if !self.slots[index].is_idle() {
                 self.finish(index, Stop::CANCELLED);
@@ -274,8 +308,17 @@ impl Worker {
             self.unsaved = None;
             self.engine.save_warm_start();
         }
+        if self.read_back(true) || self.settled() && self.write_behind() {
+            return;
+        }
         let jobs = jobs && self.slots.iter().any(Slot::is_idle);
-        self.queue.nap(jobs, self.engine.reload_wait());
+        let most = self.engine.reload_wait();
+        self.queue.nap(jobs, |slot| self.may_change(slot), most);
+    }
+
+    /// Whether no job has ended a moment ago: whoever has its answer may go on at once.
+    fn settled(&self) -> bool {
+        self.ended.is_none_or(|ended| ended.elapsed() >= MOMENT)
     }
 
     /// Writes the learn file if a job has ended this long ago.
@@ -291,12 +334,14 @@ impl Worker {
         // it would wait as well.
         let (store, hot) = (self.engine.store_stats(), self.engine.hot_totals());
         let epoch = self.engine.epoch();
+        let kept = self.kept.status(self.checkpoint_bytes());
         self.queue.show(|status| {
             for (shown, slot) in status.slots.iter_mut().zip(&self.slots) {
                 *shown = slot.status();
             }
             status.totals = self.totals;
             (status.epoch, status.store, status.hot) = (epoch, store, hot);
+            status.prompt_cache = kept;
         });
     }
 }

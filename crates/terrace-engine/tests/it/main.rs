@@ -12,6 +12,7 @@ mod hot_kept;
 mod hot_lost;
 mod hot_prefill;
 mod hot_split;
+mod kept;
 mod observers;
 mod pieces;
 mod reload;

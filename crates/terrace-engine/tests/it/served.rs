@@ -67,7 +67,7 @@ impl Job {
     pub fn submit(self, serving: &Serving, sink: Sink) -> Result<Ticket, Refused> {
         let Self { prompt, n_max, sampling, stop, reuse } = self;
         let prompt = Prompt::new(prompt, serving.facts())?;
-        serving.submit(serving::Job { prompt, n_max, sampling, stop, reuse }, sink)
+        serving.submit(serving::Job { prompt, n_max, sampling, stop, reuse, slot: None }, sink)
     }
 }
 

@@ -7,7 +7,7 @@
 use llama_cpp_sys_2::{
     ggml_backend_t, ggml_cgraph, ggml_status, ggml_tensor, llama_batch, llama_context, llama_context_params,
     llama_memory_t, llama_model, llama_model_params, llama_model_quantize_params, llama_pos, llama_sampler,
-    llama_sampler_chain_params, llama_seq_id, llama_token, llama_vocab,
+    llama_sampler_chain_params, llama_seq_id, llama_state_seq_flags, llama_token, llama_vocab,
 };
 #[cfg(feature = "testing")]
 use llama_cpp_sys_2::{gguf_context, llama_model_set_tensor_data_t};
@@ -46,6 +46,26 @@ calls! {
     fn llama_memory_clear(memory: llama_memory_t, data: bool);
     fn llama_memory_seq_rm(memory: llama_memory_t, sequence: llama_seq_id, from: llama_pos, to: llama_pos) -> bool;
     fn llama_memory_seq_pos_min(memory: llama_memory_t, sequence: llama_seq_id) -> llama_pos;
+    fn llama_memory_seq_pos_max(memory: llama_memory_t, sequence: llama_seq_id) -> llama_pos;
+    fn llama_state_seq_get_size_ext(
+        context: *mut llama_context,
+        sequence: llama_seq_id,
+        flags: llama_state_seq_flags,
+    ) -> usize;
+    fn llama_state_seq_get_data_ext(
+        context: *mut llama_context,
+        out: *mut u8,
+        room: usize,
+        sequence: llama_seq_id,
+        flags: llama_state_seq_flags,
+    ) -> usize;
+    fn llama_state_seq_set_data_ext(
+        context: *mut llama_context,
+        data: *const u8,
+        size: usize,
+        sequence: llama_seq_id,
+        flags: llama_state_seq_flags,
+    ) -> usize;
 
     fn llama_tokenize(
         vocab: *const llama_vocab,

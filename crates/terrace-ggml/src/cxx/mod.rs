@@ -14,7 +14,8 @@
 //!   around all of it (devices, parameters, logs);
 //! * `llama_synchronize` and `ggml_backend_free`, which wait for devices;
 //! * `llama_decode`: it reserves schedules and splits batches; all of `llama_memory_*` but the
-//!   getter: some kinds of memory throw on states that they do not expect;
+//!   getter: some kinds of memory throw on states that they do not expect; and of
+//!   `llama_state_seq_*`, which is called with data from files;
 //! * text: `llama_tokenize`, `llama_token_to_piece`, `llama_model_chat_template`,
 //!   `llama_model_meta_val_str`;
 //! * samplers: their constructors, `llama_sampler_chain_add`, `llama_sampler_sample`;
@@ -25,7 +26,7 @@
 //! * Terrace's own C++ over llama.cpp's internals (`memory_breakdown.cpp`, `tensor_map.cpp`).
 //!
 //! A failed assertion (`GGML_ASSERT`) ends the process, unless the call is one that
-//! [`guard_assertions`] runs: loading, making contexts, text and samplers. These run on the calling
+//! [`guard_assertions`] runs: loading, making contexts, putting states back, text and samplers. These run on the calling
 //! thread, and leave nothing that is used afterwards. Computing does not: ggml's threads wait for
 //! each other in the middle of a graph.
 //!

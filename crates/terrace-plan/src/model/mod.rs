@@ -5,6 +5,7 @@ pub(crate) mod context;
 pub(crate) mod experts;
 pub(crate) mod metadata;
 mod patterns;
+mod prompt_cache;
 pub(crate) mod selection;
 pub(crate) mod summary;
 mod summary_table;
@@ -15,6 +16,7 @@ pub use context::{ContextSize, DEFAULT_CONTEXT, auto_ubatch, context_size, conte
 pub use experts::{ExpertGroup, expert_groups};
 pub use metadata::Count;
 pub use patterns::override_patterns;
+pub use prompt_cache::prompt_cache;
 pub use selection::{MATRIX_MIN, Managed, Selection, managed};
 pub use summary::{ClassSummary, ShardSummary, Summary, TypeSummary};
 pub use working_set::slot_size;

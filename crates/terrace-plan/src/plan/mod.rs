@@ -68,6 +68,9 @@ pub struct Plan {
     pub token_cycle: ByteSize,
     /// The context, which takes memory before any weight.
     pub context: PlannedContext,
+    /// RAM for conversations that are kept beside the context, outside of the budget as well.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub prompt_cache: ByteSize,
     /// Whether reads bypass the page cache.
     pub direct: bool,
     /// The reason for `direct`.
@@ -94,6 +97,10 @@ pub struct Plan {
     pub devices: OnDevices,
 }
 
+fn is_nothing(size: &ByteSize) -> bool {
+    *size == ByteSize::ZERO
+}
+
 impl Plan {
     /// Returns the slots of the plan's minimum: the fewest that its graphs can be computed with.
     pub fn least_slots(&self) -> ByteSize {
@@ -103,6 +110,6 @@ impl Plan {
     /// Returns whether all mapped weights fit into `available` memory together with the context, so
     /// that they can be brought into memory ahead of use.
     pub fn populates(&self, available: ByteSize) -> bool {
-        self.mapped > ByteSize::ZERO && self.mapped + self.context.ram <= available
+        self.mapped > ByteSize::ZERO && self.mapped + self.context.ram + self.prompt_cache <= available
     }
 }

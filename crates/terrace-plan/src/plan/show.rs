@@ -74,6 +74,9 @@ impl Plan {
         row(f, "slots", self.slots)?;
         row(f, "token cycle", self.token_cycle)?;
         row(f, "context", format!("{} outside of the budget", self.context.total()))?;
+        if self.prompt_cache > ByteSize::ZERO {
+            row(f, "conversations", format!("{} outside of the budget", self.prompt_cache))?;
+        }
         write!(f, "{:<16} {}: {}", "reads", self.reads(), self.direct_reason)?;
         self.warnings.iter().try_for_each(|warning| write!(f, "\nwarning: {warning}"))
     }

@@ -38,6 +38,9 @@ pub struct Wishes {
     pub rules: Vec<TensorRule>,
     /// RAM for weights: resident ones and slots.
     pub ram_budget: Budget,
+    /// RAM for conversations that are kept beside the context. [`Budget::Auto`] means as
+    /// [`prompt_cache`](crate::model::prompt_cache) says.
+    pub prompt_cache: Budget,
     /// Percentage of the possible slots to use; the rest is left to the page cache.
     pub slots_share: u32,
     /// Whether all weights may be mapped if they fit. False if something else determines how they
@@ -95,6 +98,7 @@ impl Default for Wishes {
             manage: Manage::Auto,
             rules: Vec::new(),
             ram_budget: Budget::Auto,
+            prompt_cache: Budget::Bytes(ByteSize::ZERO),
             slots_share: 100,
             mapping: true,
             devices: None,

@@ -1,13 +1,15 @@
 //! What the server reports about itself: models, properties, server slots.
 
+use super::query;
 use crate::app::{App, LoadedModel, Ready};
 use crate::error::ApiError;
 use crate::response::json;
 use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::{Path, RawQuery, State};
 use axum::response::Response;
 use serde_json::{Value, json as object};
 use std::sync::Arc;
+use terrace_engine::prompt_cache::PromptCacheStatus;
 use terrace_engine::serving::SlotState;
 
 /// `GET /v1/models`.
@@ -74,16 +76,36 @@ pub async fn props(
             "plan": facts.plan,
             "load_ms": facts.load_ms,
             "hotswap": app.hotswap,
+            "prompt_cache": prompt_cache(&ready.status()?.prompt_cache),
         },
     })))
+}
+
+/// Where conversations are kept, and how many there are.
+fn prompt_cache(status: &PromptCacheStatus) -> Value {
+    let mut shown = object!({
+        "ram_bytes": status.bytes,
+        "ram_limit": status.limit,
+        "conversations": status.conversations,
+    });
+    if status.disk_limit > 0 {
+        shown["disk_bytes"] = status.disk_bytes.into();
+        shown["disk_limit"] = status.disk_limit.into();
+        shown["disk_conversations"] = status.disk_conversations.into();
+    }
+    shown
 }
 
 /// `GET /slots`.
 ///
 /// # Errors
-/// The server is shutting down.
-pub async fn slots(LoadedModel(ready): LoadedModel) -> Result<Response, ApiError> {
+/// The server is shutting down, or all slots are in use and the request says that this is an error.
+pub async fn slots(LoadedModel(ready): LoadedModel, RawQuery(query): RawQuery) -> Result<Response, ApiError> {
     let status = ready.status()?;
+    let all_busy = status.slots.iter().all(|slot| slot.state != SlotState::Idle);
+    if all_busy && query::value(query.as_deref(), "fail_on_no_slot").is_some_and(|value| value == b"1") {
+        return Err(ApiError::no_slot());
+    }
     let slots: Vec<Value> = status
         .slots
         .iter()

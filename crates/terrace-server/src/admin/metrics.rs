@@ -8,6 +8,7 @@ use axum::response::{IntoResponse, Response};
 use std::fmt::{Display, Write};
 use std::sync::Arc;
 use terrace_backend::{HotLayerReport, HotOn, HotTotals};
+use terrace_engine::prompt_cache::PromptCacheStatus;
 use terrace_engine::serving::{Serving, ServingStatus, SlotState};
 use terrace_store::{LayerStats, StoreStats};
 
@@ -27,6 +28,7 @@ pub async fn metrics(
         text.sample("http_responses_total", &[("status", &format!("{hundreds}xx"))], count);
     }
     serving(&mut text, &status);
+    prompt_cache(&mut text, &status.prompt_cache);
     if let Some(store) = &status.store {
         weights(&mut text, store);
     }
@@ -46,7 +48,7 @@ fn serving(text: &mut Exposition, status: &ServingStatus) {
     text.counter("prompt_tokens_total", "Prompt tokens evaluated", totals.prompt_tokens);
     text.counter(
         "prompt_tokens_reused_total",
-        "Prompt tokens that a server slot still held",
+        "Prompt tokens that a server slot or the prompt cache still held",
         totals.reused_tokens,
     );
     text.counter(
@@ -78,6 +80,34 @@ fn serving(text: &mut Exposition, status: &ServingStatus) {
         text.sample("slots", &[("state", name)], count);
     }
     text.gauge("epoch", "How often tensors were replaced", status.epoch);
+}
+
+fn prompt_cache(text: &mut Exposition, kept: &PromptCacheStatus) {
+    text.gauge("prompt_cache_limit_bytes", "RAM for kept conversations", kept.limit);
+    text.gauge("prompt_cache_bytes", "RAM that kept conversations take", kept.bytes);
+    text.gauge("prompt_cache_conversations", "Conversations kept in RAM", kept.conversations);
+    text.counter("prompt_cache_evicted_total", "Conversations evicted from RAM", kept.evicted);
+    text.counter("prompt_cache_kept_total", "Conversations copied out of server slots", kept.kept);
+    text.counter("prompt_cache_restored_total", "Conversations put back into server slots", kept.restored);
+    text.counter(
+        "prompt_cache_restored_tokens_total",
+        "Prompt tokens reused because of that",
+        kept.restored_tokens,
+    );
+    text.counter("prompt_cache_copied_bytes_total", "Bytes copied for that", kept.copied_bytes);
+    text.counter("prompt_cache_copy_seconds_total", "Time that this took", kept.copy_seconds);
+    if kept.disk_limit > 0 {
+        text.gauge("prompt_cache_disk_limit_bytes", "Disk space for kept conversations", kept.disk_limit);
+        text.gauge("prompt_cache_disk_bytes", "Disk space that kept conversations take", kept.disk_bytes);
+        text.gauge("prompt_cache_disk_conversations", "Conversations on disk", kept.disk_conversations);
+        text.counter("prompt_cache_disk_written_total", "Conversations written", kept.disk_written);
+        text.counter("prompt_cache_disk_read_total", "Conversations read", kept.disk_read);
+        text.counter(
+            "prompt_cache_disk_refused_total",
+            "Files removed because they were damaged",
+            kept.disk_refused,
+        );
+    }
 }
 
 fn weights(text: &mut Exposition, store: &StoreStats) {

@@ -11,3 +11,4 @@ pub mod openapi;
 pub mod page;
 mod query;
 pub mod reload;
+pub mod slot_files;

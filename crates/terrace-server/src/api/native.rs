@@ -4,7 +4,7 @@ use crate::answer::{Form, Framing, facts, respond};
 use crate::app::{App, LoadedModel, Ready};
 use crate::error::ApiError;
 use crate::request::body::Body;
-use crate::request::{off_thread, prompt, sampling};
+use crate::request::{off_thread, prompt, sampling, slot};
 use crate::response::json;
 use axum::extract::State;
 use axum::response::Response;
@@ -37,10 +37,11 @@ fn parse(body: &Body, app: &App, ready: &Ready) -> Result<(Job, bool, bool), Api
     let n_max = sampling::n_max(&mut fields, app, &["n_predict", "max_tokens"])?;
     let stream = fields.flag("stream")?.unwrap_or(false);
     let reuse = fields.flag("cache_prompt")?.unwrap_or(true);
+    let slot = slot::slot(&mut fields, ready)?;
     let return_tokens = fields.flag("return_tokens")?.unwrap_or(false);
     let prompt = prompt::prompt(&mut fields, ready)?;
     fields.finish()?;
-    Ok((Job { prompt, n_max, sampling, stop, reuse }, stream, return_tokens))
+    Ok((Job { prompt, n_max, sampling, stop, reuse, slot }, stream, return_tokens))
 }
 
 /// Answers in llama-server's form.

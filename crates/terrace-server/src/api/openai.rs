@@ -4,7 +4,7 @@ use crate::answer::{Form, Framing, facts, respond};
 use crate::app::{App, LoadedModel, Ready, unix_seconds};
 use crate::error::ApiError;
 use crate::request::body::{Body, Fields};
-use crate::request::{off_thread, prompt, sampling};
+use crate::request::{off_thread, prompt, sampling, slot};
 use axum::extract::State;
 use axum::response::Response;
 use serde_json::{Value, json};
@@ -69,6 +69,7 @@ impl Request {
         let n_max = sampling::n_max(&mut fields, app, &["max_completion_tokens", "max_tokens", "n_predict"])?;
         let stream = fields.flag("stream")?.unwrap_or(false);
         let reuse = fields.flag("cache_prompt")?.unwrap_or(true);
+        let slot = slot::slot(&mut fields, ready)?;
         let include_usage = match fields.take("stream_options") {
             None => false,
             Some(options) => {
@@ -83,7 +84,7 @@ impl Request {
             Kind::Text => prompt::prompt(&mut fields, ready)?,
         };
         fields.finish()?;
-        Ok(Self { job: Job { prompt, n_max, sampling, stop, reuse }, stream, include_usage })
+        Ok(Self { job: Job { prompt, n_max, sampling, stop, reuse, slot }, stream, include_usage })
     }
 }
 

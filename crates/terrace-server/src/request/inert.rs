@@ -21,10 +21,7 @@ const TABLE: &[(&[&str], Known)] = &[
     // Who sends the request and why, and how it is stored or billed.
     (&["model", "user", "metadata", "store", "service_tier", "safety_identifier"], Known::Harmless),
     // Where and how fast an answer is computed. A prediction only makes it faster.
-    (
-        &["keep_alive", "id_slot", "slot_id", "prompt_cache_key", "prompt_cache_retention", "prediction"],
-        Known::Harmless,
-    ),
+    (&["keep_alive", "prompt_cache_key", "prompt_cache_retention", "prediction"], Known::Harmless),
     (
         &[
             "num_batch",

@@ -5,6 +5,7 @@ pub mod body;
 mod inert;
 pub mod prompt;
 pub mod sampling;
+pub mod slot;
 
 use crate::error::ApiError;
 use std::cell::Cell;

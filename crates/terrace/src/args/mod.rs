@@ -13,6 +13,7 @@ mod io;
 mod learn;
 mod memory;
 mod presets;
+mod prompt_cache;
 mod sampling;
 mod testing;
 mod words;
@@ -28,6 +29,7 @@ pub use io::IoArgs;
 pub use learn::LearnArgs;
 pub use memory::MemoryArgs;
 pub use presets::{Applied, PresetArgs, PresetUse};
+pub use prompt_cache::{PromptCacheArgs, PromptFileArgs};
 pub use sampling::SamplingArgs;
 pub use testing::TestingArgs;
 pub use words::Words;
@@ -35,9 +37,9 @@ pub use words::Words;
 use crate::error::CliError;
 use crate::user_dirs::user_dirs;
 use clap::{Args, ValueEnum};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use terrace_engine::Options;
-use terrace_engine::options::{IoOptions, ReloadOptions};
+use terrace_engine::options::{IoOptions, PromptCacheOptions, ReloadOptions};
 
 /// Help of MODEL, the same for all commands.
 pub const MODEL_HELP: &str = "A .gguf file (for a split model, its first shard), or hf:owner/repo[:file]";
@@ -117,12 +119,21 @@ impl EngineArgs {
             cache: cache.options(),
             compute: compute.options(),
             record,
+            prompt_cache: PromptCacheOptions::default(),
             reload: ReloadOptions { allowed: false, contexts: Default::default() },
             estimates: estimates.options()?,
             user: user_dirs(),
             testing,
         })
     }
+}
+
+/// Reads the name of a directory.
+///
+/// # Errors
+/// There is no such directory.
+pub fn directory(text: &str) -> Result<PathBuf, String> {
+    if Path::new(text).is_dir() { Ok(text.into()) } else { Err("must be a directory that exists".into()) }
 }
 
 /// The value of a switch that is given as `on` or `off`.

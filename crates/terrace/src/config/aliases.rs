@@ -243,6 +243,9 @@ pub const ALIASES: &[Alias] = &[
     ),
     // The server.
     alias(&["-np"], Opt("parallel")),
+    alias(&["-cram"], Opt("cache-ram")),
+    alias(&["--cache-prompt"], Always("cache-ram")),
+    alias(&["--prompt-cache-all"], Always("prompt-cache")),
     alias(&["-a"], Opt("alias")),
     alias(&["-to"], Opt("timeout")),
     alias(&["--cors-origins"], Opt("cors-origin")),

@@ -154,6 +154,10 @@ impl Context {
         self.ptr.as_ptr()
     }
 
+    pub(crate) const fn as_const_ptr(&self) -> *const sys::llama_context {
+        self.ptr.as_ptr()
+    }
+
     /// Maximum number of tokens of a sequence.
     pub fn size(&self) -> u32 {
         // SAFETY: the context is alive.

@@ -83,7 +83,10 @@ fn parse(kind: Kind, body: &Body, app: &App, ready: &Ready) -> Result<Request, A
         Kind::Generate => single(&mut fields, ready)?,
     };
     fields.finish()?;
-    Ok(Request { job: prompt.map(|prompt| Job { prompt, n_max, sampling, stop, reuse: true }), stream })
+    Ok(Request {
+        job: prompt.map(|prompt| Job { prompt, n_max, sampling, stop, reuse: true, slot: None }),
+        stream,
+    })
 }
 
 type Chosen = (Sampling, Vec<String>, Option<usize>);

@@ -3,6 +3,7 @@
 mod args;
 mod chat;
 mod input;
+mod kept;
 
 pub use args::RunArgs;
 
@@ -45,6 +46,7 @@ pub fn record(args: &RunArgs, verbose: bool, trace: Option<PathBuf>) -> Result<O
             hint: "give the message with -p TEXT, -f FILE or on stdin".into(),
         });
     }
+    args.prompt_cache.check()?;
     let timeline = args.timeline.clone().filter(|_| !args.no_timeline);
     if timeline.is_some() && args.testing.stock {
         return Err(CliError::Usage {
@@ -58,6 +60,7 @@ pub fn record(args: &RunArgs, verbose: bool, trace: Option<PathBuf>) -> Result<O
         loading::load(args.model.as_deref(), &args.engine, &args.testing, announce, |options| {
             options.record.trace = trace;
             options.record.timeline = timeline;
+            options.prompt_cache.files = args.prompt_cache.prompt_cache.is_some();
             options.reload.allowed = args.watch;
             options.reload.contexts = args.on_reload;
         })?;
@@ -84,6 +87,9 @@ fn answer(engine: &mut Engine, args: &RunArgs, input: Input, verbose: bool) -> R
         }
         Input::Conversation => {
             let template = chat_template(engine)?;
+            if args.prompt_cache.prompt_cache.is_some() {
+                tracing::warn!("--prompt-cache has no effect on conversations at the terminal");
+            }
             let ended = chat::converse(engine, &template, system_message(args), args.n, &sampling);
             if verbose {
                 eprint!("{}", Summary::of(engine, None));
@@ -93,7 +99,13 @@ fn answer(engine: &mut Engine, args: &RunArgs, input: Input, verbose: bool) -> R
     };
     let mut out = Output::new(!args.json);
     let mut session = engine.session();
-    let generation = generate(engine, &mut session, &prompt, args.n, &sampling, &mut out)?;
+    let kept = args.prompt_cache.prompt_cache.as_deref();
+    let reused = kept.map_or(Ok(0), |file| kept::recall(engine, &mut session, &prompt, file))?;
+    let mut generation = generate(engine, &mut session, &prompt[reused..], args.n, &sampling, &mut out)?;
+    (generation.prompt_tokens, generation.reused) = (prompt.len(), reused);
+    if let Some(file) = kept.filter(|_| !args.prompt_cache.prompt_cache_ro) {
+        kept::keep(engine, &session, file)?;
+    }
     if verbose {
         eprint!("{}", Summary::of(engine, Some(&generation)));
     }

@@ -1,8 +1,8 @@
 //! The options of `terrace serve`.
 
-use crate::args::{EngineArgs, MODEL_HELP, SamplingArgs, TestingArgs};
+use crate::args::{EngineArgs, MODEL_HELP, PromptCacheArgs, SamplingArgs, TestingArgs, directory};
 use clap::{ArgAction, Args};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 use terrace_engine::OnReload;
 use terrace_model::ByteSize;
@@ -96,6 +96,9 @@ pub struct ServeArgs {
     /// Sampling, for requests that do not set it.
     #[command(flatten)]
     pub sampling: SamplingArgs,
+    /// Kept conversations.
+    #[command(flatten)]
+    pub prompt_cache: PromptCacheArgs,
     /// Placement.
     #[command(flatten)]
     pub engine: EngineArgs,
@@ -114,10 +117,6 @@ fn seconds(text: &str) -> Result<Duration, String> {
 fn some_seconds(text: &str) -> Result<Duration, String> {
     let some = seconds(text)?;
     if some.is_zero() { Err("must be more than 0 seconds".into()) } else { Ok(some) }
-}
-
-fn directory(text: &str) -> Result<PathBuf, String> {
-    if Path::new(text).is_dir() { Ok(text.into()) } else { Err("must be a directory that exists".into()) }
 }
 
 fn body_memory(text: &str) -> Result<ByteSize, String> {

@@ -58,6 +58,7 @@ pub fn serve(args: &ServeArgs, handed: Option<Handed>, verbose: bool) -> Result<
             if again {
                 place_again(&mut options.devices);
             }
+            options.prompt_cache = args.prompt_cache.options();
             options.reload.allowed = args.watch || hotswap;
             options.reload.contexts = args.on_reload;
         })?;
@@ -128,6 +129,7 @@ fn config(args: &ServeArgs, hotswap: bool) -> ServerConfig {
         restarts: false,
         name: args.alias.clone(),
         learn_dir: args.learn_dir.clone(),
+        slot_dir: args.prompt_cache.slot_save_path.clone(),
         learn_name: args.engine.learn.learned.as_ref().and_then(|file| file.file_name()).map(Into::into),
         advice: Some(advice::to_clients),
         limits: Limits {

@@ -1,0 +1,33 @@
+//! One kept conversation.
+
+use terrace_ggml::llama::State;
+
+/// What a context held of a conversation.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// Its tokens.
+    pub(crate) tokens: Vec<i32>,
+    /// What the context held of them.
+    pub(crate) state: State,
+    /// What cannot be cut back ([`StatePart::Uncuttable`](terrace_ggml::llama::StatePart)), of the
+    /// first tokens.
+    pub(crate) checkpoint: Option<State>,
+}
+
+impl Kept {
+    /// Its tokens.
+    pub fn tokens(&self) -> &[i32] {
+        &self.tokens
+    }
+
+    /// Bytes that it takes.
+    pub fn bytes(&self) -> u64 {
+        let states = self.state.bytes.len() + self.checkpoint.as_ref().map_or(0, |state| state.bytes.len());
+        (states + size_of_val(&self.tokens[..]) + size_of::<Self>()) as u64
+    }
+
+    /// Number of tokens of the checkpoint.
+    pub(crate) fn checkpoint_at(&self) -> Option<usize> {
+        self.checkpoint.as_ref().map(|state| state.tokens as usize)
+    }
+}
