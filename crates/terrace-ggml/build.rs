@@ -1,5 +1,10 @@
 //! Compiles the functions of llama.cpp that have C++ linkage only, and what catches C++ exceptions.
 
+use std::path::{Path, PathBuf};
+
+/// Over llama.cpp's `common`, whose headers are beside its sources.
+const COMMON: [&str; 3] = ["src/common/chat.cpp", "src/common/grammar.cpp", "src/common/sampler.cpp"];
+
 const SOURCES: [&str; 5] = [
     "src/cxx/guard.cpp",
     "src/cxx/throws.cpp",
@@ -12,7 +17,7 @@ const SOURCES: [&str; 5] = [
 const TESTING: [&str; 1] = ["src/testing/architectures.cpp"];
 
 fn main() {
-    for source in SOURCES.into_iter().chain(TESTING) {
+    for source in SOURCES.into_iter().chain(COMMON).chain(TESTING).chain(["src/common/text.h"]) {
         println!("cargo:rerun-if-changed={source}");
     }
     let mut build = cc::Build::new();
@@ -25,4 +30,28 @@ fn main() {
         build.cpp_link_stdlib(None);
     }
     build.compile("terrace_llama_internals");
+
+    let llama = llama_cpp();
+    let mut build = cc::Build::new();
+    build.cpp(true).std("c++17").files(COMMON).warnings(false);
+    for headers in ["common", "include", "ggml/include", "vendor"] {
+        build.include(llama.join(headers));
+    }
+    if cfg!(feature = "portable") {
+        build.cpp_link_stdlib(None);
+    }
+    build.compile("terrace_common");
+}
+
+/// The sources of llama.cpp that llama-cpp-sys-2 has built, as its CMake wrote down.
+fn llama_cpp() -> PathBuf {
+    let installed = std::env::var_os("DEP_LLAMA_GGML_CMAKE_DIR").expect("llama-cpp-sys-2 says where ggml is");
+    // OUT/lib/cmake, beside OUT/build.
+    let out = Path::new(&installed).ancestors().nth(2).expect("a folder within its OUT_DIR");
+    let cache = out.join("build/CMakeCache.txt");
+    let text = std::fs::read_to_string(&cache).unwrap_or_else(|error| panic!("{}: {error}", cache.display()));
+    let home = text.lines().find_map(|line| line.strip_prefix("CMAKE_HOME_DIRECTORY:INTERNAL="));
+    let home = PathBuf::from(home.expect("CMake writes down where its sources are"));
+    assert!(home.join("common/chat.h").is_file(), "{} has no common/chat.h", home.display());
+    home
 }

@@ -12,8 +12,27 @@ use std::fs;
 use std::path::Path;
 
 /// C++ of `terrace-ggml` over llama.cpp's internals, which a plug-in has no use for.
-const INTERNALS: [&str; 4] =
-    ["terrace_context_memory", "terrace_model_tensors", "terrace_sort_specials", "terrace_architectures"];
+const INTERNALS: [&str; 18] = [
+    "terrace_context_memory",
+    "terrace_model_tensors",
+    "terrace_sort_specials",
+    "terrace_architectures",
+    // Over llama.cpp's `common`.
+    "terrace_answer_reader_free",
+    "terrace_answer_reader_new",
+    "terrace_answer_reader_push",
+    "terrace_chat_apply",
+    "terrace_chat_caps",
+    "terrace_chat_templates",
+    "terrace_chat_templates_free",
+    "terrace_check_grammar",
+    "terrace_sampler_free",
+    "terrace_sampler_new",
+    "terrace_sampler_sample",
+    "terrace_sampler_see",
+    "terrace_schema_grammar",
+    "terrace_silence_common",
+];
 
 /// What every backend has itself, this one among them.
 const OWN: [&str; 2] = ["ggml_backend_init", "ggml_backend_score"];

@@ -5,7 +5,7 @@ pub mod queue;
 #[path = "../../crates/terrace-engine/src/serving/ticket.rs"]
 pub mod ticket;
 
-use job::{Job, Refused, Sink};
+use job::{Prepared, Refused, Sink};
 use queue::Queue;
 use std::sync::Arc;
 use ticket::Ticket;
@@ -14,7 +14,7 @@ use ticket::Ticket;
 ///
 /// # Errors
 /// As there.
-pub fn submit(queue: &Arc<Queue>, job: Job, sink: Sink) -> Result<Ticket, Refused> {
+pub fn submit(queue: &Arc<Queue>, job: Prepared, sink: Sink) -> Result<Ticket, Refused> {
     let standing = queue.submit(job, sink)?;
     Ok(Ticket::new(Arc::clone(queue), standing))
 }
@@ -33,7 +33,7 @@ pub mod slot_task {
 
 /// A job that is its caller's number, and a sink without events.
 pub mod job {
-    pub type Job = usize;
+    pub type Prepared = usize;
     pub type Sink = Box<dyn FnMut() + Send>;
 
     #[derive(Debug, PartialEq, Eq)]

@@ -103,6 +103,7 @@ fn measure(serving: &Serving, prompts: &[&[i32]], tokens: usize) -> Result<Rate,
                 stop: Vec::new(),
                 reuse: false,
                 slot: None,
+                probs: None,
             };
             let sink = move |event| {
                 match event {
@@ -112,7 +113,7 @@ fn measure(serving: &Serving, prompts: &[&[i32]], tokens: usize) -> Result<Rate,
                 }
                 ControlFlow::Continue(())
             };
-            serving.submit(job, Box::new(sink)).map(|ticket| (answer, ticket))
+            serving.submit(serving.prepare(job)?, Box::new(sink)).map(|ticket| (answer, ticket))
         })
         .collect::<Result<Vec<_>, Refused>>()?;
     let mut generated = 0;

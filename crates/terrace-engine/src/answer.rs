@@ -1,6 +1,7 @@
 //! The result of a generation: its tokens, why it ended, and how long it took.
 
 use crate::experts::ExpertsUsed;
+use crate::token_probs::TokenProbs;
 use serde::Serialize;
 use terrace_store::StoreStats;
 
@@ -44,6 +45,8 @@ pub struct Timings {
 pub struct Answer {
     /// The tokens, without the one that ended it. Tokens that contain a stop string are included.
     pub tokens: Vec<i32>,
+    /// Their probabilities, if the caller wanted them.
+    pub probs: Vec<TokenProbs>,
     /// Their bytes, without the stop string; UTF-8 unless the answer ends within a character.
     pub text: Vec<u8>,
     /// Why it ended.
@@ -74,6 +77,7 @@ impl Answer {
     pub(crate) fn not_begun(prompt_tokens: usize, queued_ms: f64, epoch: u64) -> Self {
         Self {
             tokens: Vec::new(),
+            probs: Vec::new(),
             text: Vec::new(),
             stop: StopReason::Cancelled,
             stop_string: None,

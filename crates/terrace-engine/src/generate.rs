@@ -7,9 +7,10 @@ use crate::error::EngineError;
 use crate::generation::{Generation, Stop, Wanted};
 use crate::session::Session;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-use terrace_ggml::llama::{Batch, ContextError, Sampling};
+use terrace_ggml::llama::{Batch, ContextError, Sampler, Sampling};
 
 /// How often a generation that waits for the writer of a file looks whether it was interrupted.
 const LOOK: Duration = Duration::from_millis(50);
@@ -46,7 +47,11 @@ impl Engine {
     ) -> Result<Answer, EngineError> {
         self.reload_if_asked();
         self.hand_to(session);
-        let wanted = Wanted { n_max, sampling, stop: Vec::new() };
+        let mut sampler = Sampler::new(sampling, &Arc::clone(self.model()), self.context_size())?;
+        sampler.see(session.tokens())?;
+        sampler.see(prompt)?;
+        let min_tokens = sampling.min_tokens;
+        let wanted = Wanted { n_max, sampler, min_tokens, stop: Vec::new(), probs: None };
         self.answer(session, prompt, wanted, sink)
     }
 
@@ -54,7 +59,7 @@ impl Engine {
         &mut self,
         session: &mut Session,
         prompt: &[i32],
-        wanted: Wanted<'_>,
+        wanted: Wanted,
         sink: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<Answer, EngineError> {
         let before = session.tokens.len();

@@ -5,16 +5,22 @@ use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::session::Session;
 use crate::stops::Stops;
+use crate::token_probs::TokenProbs;
 use std::time::Instant;
-use terrace_ggml::llama::{Sampler, Sampling};
+use terrace_ggml::llama::{Sampler, Token};
 use terrace_store::StoreStats;
 
 /// The parameters of a generation, apart from the prompt.
-pub(crate) struct Wanted<'w> {
+pub(crate) struct Wanted {
     pub n_max: Option<usize>,
-    pub sampling: &'w Sampling,
+    pub sampler: Sampler,
+    /// The text does not end before as many tokens.
+    pub min_tokens: usize,
     /// Stop strings.
     pub stop: Vec<String>,
+    /// How many tokens are reported with their probabilities beside each chosen one; `None`: not
+    /// even that one.
+    pub probs: Option<usize>,
 }
 
 /// Why a generation ends.
@@ -41,6 +47,10 @@ impl Stop {
 /// An answer being generated at the end of a session.
 pub(crate) struct Generation {
     sampler: Sampler,
+    min_tokens: usize,
+    probs: Option<usize>,
+    /// What was reported of the tokens.
+    reported: Vec<TokenProbs>,
     stops: Stops,
     /// The stop strings as the caller gave them.
     stop_strings: Vec<String>,
@@ -71,15 +81,12 @@ pub(crate) struct Generation {
 impl Generation {
     /// Starts after a session's tokens, of which the last `prompt` are the prompt; `reused` of
     /// those are already held.
-    pub fn new(
-        session: &Session,
-        prompt: usize,
-        reused: usize,
-        wanted: Wanted<'_>,
-        submitted: Instant,
-    ) -> Self {
+    pub fn new(session: &Session, prompt: usize, reused: usize, wanted: Wanted, submitted: Instant) -> Self {
         Self {
-            sampler: Sampler::new(wanted.sampling),
+            sampler: wanted.sampler,
+            min_tokens: wanted.min_tokens,
+            probs: wanted.probs,
+            reported: Vec::new(),
             stops: Stops::new(&wanted.stop),
             stop_strings: wanted.stop,
             n_max: wanted.n_max,
@@ -146,6 +153,9 @@ impl Generation {
         if self.n_max == Some(0) {
             return Ok(Some(Stop::of(StopReason::Length)));
         }
+        if self.chosen < self.min_tokens {
+            forbid_ends(engine, row);
+        }
         let token = self.sampler.sample_row(engine.context(), row)?;
         self.first.get_or_insert_with(Instant::now);
         self.chosen += 1;
@@ -153,6 +163,9 @@ impl Generation {
         let stop = if engine.vocab().is_end(token) {
             Some(Stop::of(StopReason::EndOfText))
         } else {
+            if let Some(top) = self.probs {
+                self.reported.push(TokenProbs::of(engine, row, token, top)?);
+            }
             session.tokens.push(token.0);
             self.piece.clear();
             engine.vocab().piece(token, false, &mut self.piece)?;
@@ -171,6 +184,11 @@ impl Generation {
             self.release(stop, text);
         }
         Ok(stop)
+    }
+
+    /// What was reported of the first tokens after `from`.
+    pub fn reported(&self, from: usize) -> &[TokenProbs] {
+        self.reported.get(from..).unwrap_or_default()
     }
 
     /// Ends the text: bytes that were held back are released, unless they are the stop string.
@@ -203,6 +221,7 @@ impl Generation {
                 decode_passes,
             },
             tokens,
+            probs: self.reported,
             text: self.text,
             stop: stop.reason,
             stop_string: stop.string.map(|place| self.stop_strings.swap_remove(place)),
@@ -212,6 +231,17 @@ impl Generation {
             epochs: self.epochs.unwrap_or((epoch, epoch)),
             decode: None,
             experts: None,
+        }
+    }
+}
+
+/// Makes all tokens that end the text impossible in a row of logits.
+fn forbid_ends(engine: &mut Engine, row: usize) {
+    let model = std::sync::Arc::clone(engine.model());
+    let vocab = model.vocab();
+    for (token, logit) in (0..).zip(engine.context().row_mut(row)) {
+        if vocab.is_end(Token(token)) {
+            *logit = f32::NEG_INFINITY;
         }
     }
 }

@@ -30,6 +30,7 @@ mod stops;
 mod sync;
 mod timeline;
 mod token_lengths;
+mod token_probs;
 mod trace;
 mod unfit;
 mod usual;
@@ -37,7 +38,10 @@ mod utf8;
 mod warm;
 
 pub use answer::{Answer, StopReason, Timings};
-pub use chat::{ChatTemplate, ChatTemplateError, Message, SpecialTokens, enter_chat_worker};
+pub use chat::{
+    AnswerForm, AnswerReader, ChatTemplate, ChatTemplateError, Conversation, Delta, Grammars, Message,
+    ReasoningFormat, SpecialTokens, ToolChoice, Written, enter_chat_worker,
+};
 pub use engine::Engine;
 pub use error::EngineError;
 pub use experts::{ApplyError, ApplyOutcome, ExpertsSeen, ExpertsUsed, LayerSeen};
@@ -53,6 +57,7 @@ pub use report::PlanReport;
 pub use session::Session;
 pub use timeline::{SavedTimeline, TimelineFile};
 pub use token_lengths::TokenLengths;
+pub use token_probs::{TokenProb, TokenProbs};
 pub use trace::SavedTrace;
 pub use unfit::{ReadingChoice, Unfit};
 pub use usual::UsualLengths;

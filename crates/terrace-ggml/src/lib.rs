@@ -7,6 +7,7 @@
 //! see `cxx`.
 
 pub mod backend;
+pub mod common;
 pub mod cpu;
 mod cxx;
 pub mod devices;

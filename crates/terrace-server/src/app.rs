@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use terrace_engine::serving::{ModelFacts, Serving, ServingStatus};
-use terrace_engine::{ChatTemplate, ChatTemplateError, Engine};
+use terrace_engine::{ChatTemplate, ChatTemplateError, Engine, Grammars};
 use terrace_ggml::llama::Sampling;
 use tokio::sync::watch;
 
@@ -31,7 +31,7 @@ pub struct App {
     /// Sampling for requests that do not set it.
     sampling: Sampling,
     /// `None`: each request has a random seed.
-    seed: Option<u32>,
+    seed: Option<u64>,
     /// Token limit per answer, for requests that set none.
     pub(crate) n_max: Option<usize>,
     /// Whether `GET /health` reloads changed tensors.
@@ -63,7 +63,7 @@ impl App {
             hosts: Hosts::new(&config.hosts),
             cors_origins: config.origins.clone(),
             timeout: config.timeout,
-            sampling: config.sampling,
+            sampling: config.sampling.clone(),
             seed: config.seed,
             n_max: config.n_max,
             hotswap: config.hotswap,
@@ -120,8 +120,8 @@ impl App {
 
     /// Sampling for requests that do not set it.
     pub(crate) fn sampling(&self) -> Sampling {
-        let seed = self.seed.unwrap_or_else(|| Sampling::default().seed);
-        Sampling { seed, ..self.sampling }
+        let seed = self.seed.unwrap_or_else(Sampling::random_seed);
+        Sampling { seed, ..self.sampling.clone() }
     }
 
     /// Counts a response.
@@ -151,6 +151,8 @@ pub struct Ready {
     pub(crate) board: Board,
     /// `None`: the model has no chat template.
     template: Option<Result<ChatTemplate, String>>,
+    /// Makes and checks clients' grammars.
+    pub(crate) grammars: Grammars,
     advice: Option<Advice>,
     /// True once weights are lost, so that the worker does nothing any more.
     lost: watch::Sender<bool>,
@@ -174,6 +176,7 @@ impl Ready {
             allowed: Allowed::of(&facts),
             board: Board::default(),
             template: facts.chat_template.as_ref().map(parse),
+            grammars: Grammars::default(),
             facts,
             advice,
             lost: watch::Sender::new(false),
@@ -235,6 +238,11 @@ impl Ready {
             Some(Err(error)) => Err(ApiError::field("messages", format!("{error} ({hint})"))),
             None => Err(ApiError::field("messages", format!("the model has no chat template ({hint})"))),
         }
+    }
+
+    /// The model's chat template, if it can be used.
+    pub(crate) fn template_of_chats(&self) -> Option<&ChatTemplate> {
+        self.template.as_ref()?.as_ref().ok()
     }
 
     /// Ends running answers, and returns the engine.

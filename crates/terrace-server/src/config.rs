@@ -21,7 +21,7 @@ pub struct ServerConfig {
     /// Sampling for requests that do not set it, except the seed.
     pub sampling: Sampling,
     /// The seed for requests that do not set it. `None`: a random one for each request.
-    pub seed: Option<u32>,
+    pub seed: Option<u64>,
     /// Token limit per answer, for requests that set none. `None`: until the model ends the text or
     /// the context is full.
     pub n_max: Option<usize>,

@@ -245,6 +245,7 @@ impl From<Refused> for ApiError {
             Refused::TooLong { .. } => {
                 Self { code: Some("context_length_exceeded"), ..Self::request(message) }
             }
+            Refused::Sampling(_) => Self::request(message),
             Refused::Stopped => Self::stopping(),
         }
     }
@@ -264,11 +265,13 @@ impl From<EngineError> for ApiError {
 
 impl From<ChatTemplateError> for ApiError {
     fn from(error: ChatTemplateError) -> Self {
-        let hint = match error {
-            ChatTemplateError::Refused(_) => "",
-            _ => " (use /v1/completions for plain text)",
-        };
-        Self::field("messages", format!("{error}{hint}"))
+        let message = error.to_string();
+        match error {
+            ChatTemplateError::Refused(_) => Self::field("messages", message),
+            ChatTemplateError::Schema(_) => Self::field("json_schema", message),
+            ChatTemplateError::Grammar(_) => Self::field("grammar", message),
+            _ => Self::field("messages", format!("{message} (use /v1/completions for plain text)")),
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use std::hash::{BuildHasher, RandomState};
 
 /// The header with the model's epoch.
 pub const EPOCH: HeaderName = HeaderName::from_static("x-terrace-epoch");
@@ -11,4 +12,11 @@ pub const EPOCH: HeaderName = HeaderName::from_static("x-terrace-epoch");
 pub fn json(value: &impl Serialize) -> Response {
     let text = serde_json::to_string(value).expect("plain data");
     ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], text).into_response()
+}
+
+/// An identification that nothing else has: the prefix, and 32 random hexadecimal digits.
+pub fn random_id(prefix: &str) -> String {
+    // Each state has a random seed from the system.
+    let random = || RandomState::new().hash_one(0_u8);
+    format!("{prefix}{:016x}{:016x}", random(), random())
 }

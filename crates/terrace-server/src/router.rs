@@ -3,7 +3,7 @@
 use crate::admin::{
     experts, health, hot_cache, introspect, layer_perf, metrics, openapi, page, reload, slot_files,
 };
-use crate::api::{native, ollama, openai, tokens};
+use crate::api::{anthropic, native, ollama, openai, tokens};
 use crate::app::App;
 use crate::auth;
 use crate::error::ApiError;
@@ -31,6 +31,8 @@ pub fn router(app: &Arc<App>) -> Router {
         .route("/v1/chat/completions", post(openai::chat))
         .route("/chat/completions", post(openai::chat))
         .route("/v1/completions", post(openai::text))
+        .route("/v1/messages", post(anthropic::messages))
+        .route("/v1/messages/count_tokens", post(anthropic::count_tokens))
         .route("/completion", post(native::completion))
         .route("/completions", post(native::completion))
         .route("/tokenize", post(tokens::tokenize))

@@ -120,6 +120,7 @@ pub fn sampling(args: &SamplingArgs) -> Sampling {
         top_p: args.top_p,
         min_p: args.min_p,
         seed: args.seed.unwrap_or(random.seed),
+        ..random
     }
 }
 

@@ -1,9 +1,9 @@
 //! Chat templates without the process that bounds their memory and time.
 
-use super::jinja::Jinja;
+use super::desk::Desk;
 use super::process::read_answer;
-use super::worker::work;
-use super::{ChatTemplateError, Message};
+use super::worker::{Ask, Source, work};
+use super::{ChatTemplateError, Conversation, Message};
 use std::io::{self, Read, Write};
 
 /// Parses and renders a template.
@@ -11,9 +11,17 @@ use std::io::{self, Read, Write};
 /// # Panics
 /// An error is not one line.
 pub fn chat_template(source: &str, messages: &[Message]) {
-    let rendered = Jinja::parse(source, "<s>", "</s>").and_then(|template| {
-        let _ = template.render(messages, false);
-        template.render(messages, true)
+    let mut desk = Desk::default();
+    let source = Source { text: source.into(), bos: "<s>".into(), eos: "</s>".into() };
+    let parsed = desk.answer(&Ask::Parse(source));
+    let rendered = parsed.and_then(|_| {
+        let conversation = Conversation::of(messages);
+        let ask = |add_generation_prompt| {
+            let conversation = Conversation { add_generation_prompt, ..conversation.clone() };
+            Ask::Apply(serde_json::to_string(&conversation).expect("texts").into())
+        };
+        let _ = desk.answer(&ask(false));
+        desk.answer(&ask(true))
     });
     if let Err(error) = rendered {
         one_line(&error);

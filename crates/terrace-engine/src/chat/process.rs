@@ -1,7 +1,7 @@
 //! A worker's process, seen from its parent.
 
+use super::error::{ChatTemplateError, Limit};
 use super::worker::{self, ARGUMENT, Ask, MEMORY_MIB, SECONDS, Told, read_frame, write_frame};
-use super::{ChatTemplateError, Limit};
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -20,7 +20,7 @@ const MOST_ERROR: u64 = 1 << 20;
 /// SIGXCPU: the process has computed for as long as it may.
 const OUT_OF_TIME: i32 = rustix::process::Signal::XCPU.as_raw();
 
-/// A worker that has parsed its template.
+/// A worker.
 #[derive(Debug)]
 pub(super) struct Process {
     /// Locked only to ask whether it is alive.
@@ -29,18 +29,16 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts a worker, and has it parse `source`.
+    /// Starts a worker.
     ///
     /// # Errors
-    /// [`ChatTemplateError`]: there is no process, or the template is refused.
-    pub(super) fn start(source: &Ask<'_>) -> Result<Self, ChatTemplateError> {
+    /// [`ChatTemplateError::Process`].
+    pub(super) fn start() -> Result<Self, ChatTemplateError> {
         if !worker::entered() {
             let reason = "this program does not begin with `enter_chat_worker`";
             return Err(ChatTemplateError::Process(reason.into()));
         }
-        let mut process = Self::spawn().map_err(|error| ChatTemplateError::Process(error.to_string()))?;
-        process.ask(source)?;
-        Ok(process)
+        Self::spawn().map_err(|error| ChatTemplateError::Process(error.to_string()))
     }
 
     fn spawn() -> io::Result<Self> {

@@ -5,8 +5,8 @@
 //! which a template engine could be stopped from outside, nor a bound on what a single one of its
 //! steps takes.
 
-use super::jinja::Jinja;
-use super::{ChatTemplateError, Limit, Message};
+use super::desk::Desk;
+use super::error::ChatTemplateError;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
@@ -27,22 +27,33 @@ pub(super) const MEMORY_MIB: u64 = 512;
 /// Time that a worker may compute for a request, in seconds.
 pub(super) const SECONDS: u64 = 10;
 
-/// Longest text that is handed back, in MiB.
-const OUTPUT_MIB: usize = 32;
-
 /// Stack of the thread that renders, in bytes.
 const STACK: usize = 16 << 20;
 
 /// Whether [`enter`] was called: if not, this program would start itself as itself.
 static ENTERED: AtomicBool = AtomicBool::new(false);
 
-/// What is asked of a worker.
+/// What is asked of a worker. The answer is a text.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Ask<'a> {
-    /// The first request: to parse the template. The answer is empty.
+    /// To parse the template: what it can write, as JSON.
     Parse(Source),
-    /// To render.
-    Render(#[serde(borrow)] Conversation<'a>),
+    /// To render a conversation: JSON for JSON, see [`terrace_ggml::common::Templates::apply`].
+    Apply(Cow<'a, str>),
+    /// To read an answer from now on, see [`terrace_ggml::common::AnswerReader::new`]. The answer is
+    /// empty.
+    Read(Cow<'a, str>),
+    /// To read more of it: what that adds, as JSON.
+    Push {
+        /// The text.
+        text: Cow<'a, str>,
+        /// Whether there is more after it.
+        more: bool,
+    },
+    /// To make a grammar of a JSON schema.
+    Schema(Cow<'a, str>),
+    /// To check a grammar. The answer is empty.
+    Grammar(Cow<'a, str>),
 }
 
 /// A template's text, and the texts of the tokens that it writes.
@@ -51,13 +62,6 @@ pub(super) struct Source {
     pub text: String,
     pub bos: String,
     pub eos: String,
-}
-
-/// A conversation, and whether its text ends where the assistant's answer begins.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Conversation<'a> {
-    pub messages: Cow<'a, [Message]>,
-    pub add_generation_prompt: bool,
 }
 
 /// A worker's answer: a text, which follows as it is, or an error.
@@ -115,25 +119,10 @@ fn grant_time() -> io::Result<()> {
 
 /// Answers requests until there are no more. Calls `grant` before each.
 pub(super) fn work(socket: &mut (impl Read + Write), grant: fn() -> io::Result<()>) -> io::Result<()> {
-    let mut template = None;
+    let mut desk = Desk::default();
     while let Some(request) = read_frame(socket, u64::MAX)? {
         grant()?;
-        let answer = match (serde_json::from_slice(&request)?, &template) {
-            (Ask::Parse(source), _) => Jinja::parse(&source.text, &source.bos, &source.eos).map(|parsed| {
-                template = Some(parsed);
-                String::new()
-            }),
-            (Ask::Render(conversation), Some(template)) => {
-                template.render(&conversation.messages, conversation.add_generation_prompt)
-            }
-            (Ask::Render(_), None) => return Err(io::ErrorKind::InvalidData.into()),
-        };
-        let answer = match answer {
-            Ok(text) if text.len() > OUTPUT_MIB << 20 => {
-                Err(ChatTemplateError::Limit(Limit::Output(OUTPUT_MIB)))
-            }
-            answer => answer,
-        };
+        let answer = desk.answer(&serde_json::from_slice(&request)?);
         match answer {
             Ok(text) => {
                 write_frame(socket, &Told::Text(text.len() as u64))?;

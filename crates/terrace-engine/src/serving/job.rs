@@ -3,8 +3,10 @@
 use super::facts::ModelFacts;
 use crate::answer::Answer;
 use crate::error::EngineError;
+use crate::token_probs::TokenProbs;
 use std::ops::{ControlFlow, Deref};
-use terrace_ggml::llama::Sampling;
+use terrace_ggml::CxxError;
+use terrace_ggml::llama::{Sampler, Sampling};
 
 /// A prompt that a model can answer: it is not empty, fits a slot's context, and has only tokens of
 /// the vocabulary.
@@ -67,6 +69,24 @@ pub struct Job {
     pub reuse: bool,
     /// The slot that is to answer it; `None` means any.
     pub slot: Option<usize>,
+    /// How many tokens are reported with their probabilities beside each chosen one; `None`: not even
+    /// that one.
+    pub probs: Option<usize>,
+}
+
+/// A job with its sampler, which takes time to make where there is a grammar.
+#[derive(Debug)]
+pub struct Prepared {
+    pub(super) job: Job,
+    pub(super) sampler: Sampler,
+}
+
+impl Deref for Prepared {
+    type Target = Job;
+
+    fn deref(&self) -> &Job {
+        &self.job
+    }
 }
 
 /// Receives the events of a job. It is called on the worker's thread, which computes nothing
@@ -95,6 +115,9 @@ pub enum Event {
     /// More of the answer: bytes that no stop string can still take back. UTF-8 characters may be
     /// split.
     Text(Vec<u8>),
+    /// The tokens chosen since the last event of this kind, if the job wanted their probabilities.
+    /// Comes before their text.
+    Probs(Vec<TokenProbs>),
     /// The job is done, or was cancelled.
     Finished(Box<Answer>),
     /// The job failed.
@@ -129,6 +152,9 @@ pub enum Refused {
         /// Size of the vocabulary.
         vocabulary: usize,
     },
+    /// llama.cpp refuses the sampler's parameters or the grammar.
+    #[error("the sampler cannot be made: {0}")]
+    Sampling(CxxError),
     /// The worker has ended.
     #[error("the engine is shutting down")]
     Stopped,

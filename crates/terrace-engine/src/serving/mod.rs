@@ -29,7 +29,7 @@ mod worker;
 
 pub use apply::ApplyDone;
 pub use facts::ModelFacts;
-pub use job::{Event, Job, Prompt, Refused, Sink};
+pub use job::{Event, Job, Prepared, Prompt, Refused, Sink};
 pub use queue::ReloadDone;
 pub use slot_task::{SlotDone, SlotError, SlotOutcome, SlotWork};
 pub use status::{Ended, ServingStatus, SlotState, SlotStatus, Totals};
@@ -47,7 +47,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use terrace_backend::LayerUsage;
-use terrace_ggml::llama::{Model, Token};
+use terrace_ggml::llama::{Model, Sampler, Token};
 use terrace_model::learn::{LearnFile, Misfit, Reported};
 use worker::Worker;
 
@@ -107,12 +107,26 @@ impl Serving {
         Self { queue, model, facts, live, interrupt, key, worker: Some(worker) }
     }
 
+    /// Makes a job's sampler, on the caller's thread.
+    ///
+    /// # Errors
+    /// [`Refused::Sampling`].
+    pub fn prepare(&self, job: Job) -> Result<Prepared, Refused> {
+        let make = || {
+            let mut sampler = Sampler::new(&job.sampling, &self.model, self.facts.context)?;
+            sampler.see(&job.prompt)?;
+            Ok(sampler)
+        };
+        let sampler = make().map_err(Refused::Sampling)?;
+        Ok(Prepared { job, sampler })
+    }
+
     /// Adds a job to the queue without waiting. `sink` gets the job's events on the worker's thread
     /// for as long as the ticket is kept.
     ///
     /// # Errors
     /// [`Refused::Full`] and [`Refused::Stopped`]; the sink is not called then.
-    pub fn submit(&self, job: Job, sink: Sink) -> Result<Ticket, Refused> {
+    pub fn submit(&self, job: Prepared, sink: Sink) -> Result<Ticket, Refused> {
         let standing = self.queue.submit(job, sink)?;
         Ok(Ticket::new(Arc::clone(&self.queue), standing))
     }

@@ -2,7 +2,7 @@
 //! computation. `model-check` runs this file.
 
 use super::apply::Apply;
-use super::job::{Job, Refused, Sink};
+use super::job::{Prepared, Refused, Sink};
 use super::slot_task::SlotTask;
 use super::status::ServingStatus;
 use crate::reload::reloads::ReloadOutcome;
@@ -30,7 +30,7 @@ pub type ReloadDone = Box<dyn FnOnce(ReloadOutcome) + Send>;
 
 /// A waiting job, with its sink and the time of its submission.
 pub struct Request {
-    pub job: Job,
+    pub job: Prepared,
     pub sink: Sink,
     pub submitted: Instant,
     pub standing: Arc<Standing>,
@@ -103,7 +103,7 @@ impl Queue {
     ///
     /// # Errors
     /// [`Refused::Full`] if too many are waiting, [`Refused::Stopped`] if the worker has ended.
-    pub fn submit(&self, job: Job, sink: Sink) -> Result<Arc<Standing>, Refused> {
+    pub fn submit(&self, job: Prepared, sink: Sink) -> Result<Arc<Standing>, Refused> {
         let mut state = self.state();
         if state.stopping {
             return Err(Refused::Stopped);
@@ -219,7 +219,7 @@ impl Queue {
     }
 
     /// Takes the next job that can `begin`, and one of the free slots for it.
-    pub fn take(&self, begin: impl Fn(&Job) -> bool) -> Option<Request> {
+    pub fn take(&self, begin: impl Fn(&Prepared) -> bool) -> Option<Request> {
         let mut state = self.state();
         debug_assert!(state.free > 0, "a job is taken for a free slot");
         let place = state.waiting.iter().position(|request| begin(&request.job))?;
@@ -288,9 +288,9 @@ impl Drop for Ended {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::serving::job::Prompt;
+    use crate::serving::job::{Job, Prompt};
     use std::ops::ControlFlow;
-    use terrace_ggml::llama::Sampling;
+    use terrace_ggml::llama::{Sampler, Sampling};
     use terrace_model::learn::LearnFile;
 
     fn submit(queue: &Queue) -> Result<Arc<Standing>, Refused> {
@@ -301,7 +301,9 @@ mod tests {
             stop: Vec::new(),
             reuse: false,
             slot: None,
+            probs: None,
         };
+        let job = Prepared { job, sampler: Sampler::most_likely() };
         queue.submit(job, Box::new(|_| ControlFlow::Continue(())))
     }
 

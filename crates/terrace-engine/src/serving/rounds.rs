@@ -98,9 +98,14 @@ impl Worker {
             self.totals.reused_tokens += reused as u64;
         }
         let before = work.generation.generated(&slot.session);
+        let reported = work.generation.reported(0).len();
         let mut text = Vec::new();
         let chosen = work.generation.choose(&mut self.engine, &mut slot.session, row, &mut text);
         self.totals.generated_tokens += (work.generation.generated(&slot.session) - before) as u64;
+        let probs = work.generation.reported(reported).to_vec();
+        if !probs.is_empty() && !self.tell(index, Event::Probs(probs)) {
+            return;
+        }
         if !text.is_empty() && !self.tell(index, Event::Text(text)) {
             return;
         }

@@ -1,6 +1,6 @@
 //! A slot: a session, and the job in it.
 
-use super::job::Sink;
+use super::job::{Job, Prepared, Sink};
 use super::queue::{Request, Standing};
 use super::status::{SlotState, SlotStatus};
 use crate::experts::Mark;
@@ -47,10 +47,12 @@ impl Slot {
 
     /// Puts a job into the slot, which already holds the job's first `reused` tokens.
     pub fn begin(&mut self, request: Request, reused: usize, used: u64, mark: Option<Mark>) {
-        let Request { job, sink, submitted, standing } = request;
-        let prompt = job.prompt.len();
-        self.session.put(job.prompt.into_tokens(), reused);
-        let wanted = Wanted { n_max: job.n_max, sampling: &job.sampling, stop: job.stop };
+        let Request { job: Prepared { job, sampler }, sink, submitted, standing } = request;
+        let Job { prompt, n_max, stop, probs, sampling, reuse: _, slot: _ } = job;
+        let min_tokens = sampling.min_tokens;
+        self.session.put(prompt.into_tokens(), reused);
+        let prompt = self.session.tokens().len();
+        let wanted = Wanted { n_max, sampler, min_tokens, stop, probs };
         let generation = Generation::new(&self.session, prompt, reused, wanted, submitted);
         self.offered = false;
         (self.used, self.work) = (used, Some(Work { sink, generation, standing, mark }));

@@ -2,7 +2,7 @@
 //! callers.
 
 use super::apply::Shown;
-use super::job::{Event, Job, Sink};
+use super::job::{Event, Prepared, Sink};
 use super::live::Live;
 use super::queue::{Ended, Queue, ReloadDone, Request};
 use super::slot::{Slot, Work};
@@ -170,7 +170,7 @@ impl Worker {
             if free <= self.reading.len() {
                 return;
             }
-            let can_begin = |job: &Job| {
+            let can_begin = |job: &Prepared| {
                 let slot = job.slot.map(|index| self.slots.get(index));
                 slot.is_none_or(|slot| slot.is_some_and(Slot::is_idle) && self.reading.is_empty())
             };

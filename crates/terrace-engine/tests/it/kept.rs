@@ -301,9 +301,10 @@ fn slots_are_copied_filled_and_emptied() {
         stop: Vec::new(),
         reuse: true,
         slot: Some(1),
+        probs: None,
     };
     let sink = Box::new(move |event| crate::served::to_flow(send.send(event).is_ok()));
-    let _ticket = serving.submit(work, sink).unwrap();
+    let _ticket = serving.submit(serving.prepare(work).unwrap(), sink).unwrap();
     assert!(events.iter().count() > 1);
     let held: Vec<usize> = serving.status().slots.iter().map(|slot| slot.held).collect();
     assert_eq!(held, [0, 100]);

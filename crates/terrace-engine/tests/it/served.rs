@@ -67,7 +67,8 @@ impl Job {
     pub fn submit(self, serving: &Serving, sink: Sink) -> Result<Ticket, Refused> {
         let Self { prompt, n_max, sampling, stop, reuse } = self;
         let prompt = Prompt::new(prompt, serving.facts())?;
-        serving.submit(serving::Job { prompt, n_max, sampling, stop, reuse, slot: None }, sink)
+        let job = serving::Job { prompt, n_max, sampling, stop, reuse, slot: None, probs: None };
+        serving.submit(serving.prepare(job)?, sink)
     }
 }
 
@@ -129,6 +130,7 @@ impl Told {
                 Event::Progress { evaluated } => heard.progress.push(evaluated),
                 Event::Text(text) => heard.text.extend(text),
                 Event::Finished(answer) => heard.end = Ok(*answer),
+                Event::Probs(_) => panic!("no job of these tests asks for them"),
                 Event::Failed(error) => heard.end = Err(error),
             }
         }

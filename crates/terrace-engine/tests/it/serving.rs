@@ -10,7 +10,7 @@ use terrace_engine::serving::{Event, Refused, Serving, ServingOptions, SlotState
 use terrace_engine::{Engine, StopReason};
 use terrace_ggml::llama::Sampling;
 
-fn seeded(seed: u32) -> Sampling {
+fn seeded(seed: u64) -> Sampling {
     Sampling { seed, ..Sampling::default() }
 }
 
@@ -18,7 +18,7 @@ fn seeded(seed: u32) -> Sampling {
 fn jobs(engine: &Engine) -> Vec<Job> {
     let lengths = [5, 200, 33, 90, 1, 64, 17, 150];
     let job = |(i, len): (usize, usize)| {
-        let sampling = if i % 2 == 0 { Sampling::greedy() } else { seeded(i as u32) };
+        let sampling = if i % 2 == 0 { Sampling::greedy() } else { seeded(i as u64) };
         Job { sampling, ..job(&text(engine, 1000 * i, len), 6 + 5 * (i % 4)) }
     };
     lengths.into_iter().enumerate().map(job).collect()

@@ -6,8 +6,8 @@
 
 use llama_cpp_sys_2::{
     ggml_backend_t, ggml_cgraph, ggml_status, ggml_tensor, llama_batch, llama_context, llama_context_params,
-    llama_memory_t, llama_model, llama_model_params, llama_model_quantize_params, llama_pos, llama_sampler,
-    llama_sampler_chain_params, llama_seq_id, llama_state_seq_flags, llama_token, llama_vocab,
+    llama_memory_t, llama_model, llama_model_params, llama_model_quantize_params, llama_pos, llama_seq_id,
+    llama_state_seq_flags, llama_token, llama_vocab,
 };
 #[cfg(feature = "testing")]
 use llama_cpp_sys_2::{gguf_context, llama_model_set_tensor_data_t};
@@ -84,16 +84,6 @@ calls! {
         strip: i32,
         special: bool,
     ) -> i32;
-
-    fn llama_sampler_chain_init(params: llama_sampler_chain_params) -> *mut llama_sampler;
-    fn llama_sampler_chain_add(chain: *mut llama_sampler, sampler: *mut llama_sampler);
-    fn llama_sampler_init_greedy() -> *mut llama_sampler;
-    fn llama_sampler_init_top_k(k: i32) -> *mut llama_sampler;
-    fn llama_sampler_init_top_p(p: f32, keep: usize) -> *mut llama_sampler;
-    fn llama_sampler_init_min_p(p: f32, keep: usize) -> *mut llama_sampler;
-    fn llama_sampler_init_temp(t: f32) -> *mut llama_sampler;
-    fn llama_sampler_init_dist(seed: u32) -> *mut llama_sampler;
-    fn llama_sampler_sample(sampler: *mut llama_sampler, context: *mut llama_context, row: i32) -> llama_token;
 
     fn ggml_backend_graph_compute(backend: ggml_backend_t, graph: *mut ggml_cgraph) -> ggml_status;
     fn ggml_backend_graph_compute_async(backend: ggml_backend_t, graph: *mut ggml_cgraph) -> ggml_status;

@@ -18,7 +18,7 @@
 //!   `llama_state_seq_*`, which is called with data from files;
 //! * text: `llama_tokenize`, `llama_token_to_piece`, `llama_model_chat_template`,
 //!   `llama_model_meta_val_str`;
-//! * samplers: their constructors, `llama_sampler_chain_add`, `llama_sampler_sample`;
+//! * samplers, templates and grammars: everything of llama.cpp's `common` (`src/common/*.cpp`);
 //! * computing: `ggml_backend_graph_compute`, `ggml_backend_synchronize`, and all of
 //!   `ggml_backend_*_async`: the CPU backend allocates its work buffer, and devices' drivers throw
 //!   what their libraries throw;
@@ -40,7 +40,7 @@
 //! * `llama_get_logits` reorders rows in place; `llama_get_logits_ith` catches what it throws;
 //! * what only stores pointers and numbers: `llama_attach_threadpool`, `llama_detach_threadpool`,
 //!   and `llama_set_adapter_cvec` without data;
-//! * destructors (`llama_free`, `llama_model_free`, `llama_sampler_free`...), which C++ does
+//! * destructors (`llama_free`, `llama_model_free`, `common_sampler_free`...), which C++ does
 //!   not let throw: a context of which a device has thrown is not freed, because that waits for it;
 //! * `ggml.c`, `ggml-alloc.c` and `ggml-quants.c`, which are C: they assert, and that ends the
 //!   process with a line, or the guarded call;

@@ -1,112 +1,295 @@
 //! Choosing the next token.
 
 use super::context::Context;
+use super::load::Model;
+use super::sampling::{Purpose, Sampling, Thoughts, Trigger};
 use super::token::Token;
-use crate::cxx::{CxxError, calls, guard_assertions};
+use crate::common::text::Text;
+use crate::cxx::{CxxError, guard_assertions};
+use crate::log;
 use llama_cpp_sys_2 as sys;
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
-/// Sampling parameters, with the meanings and the order of llama.cpp's samplers.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sampling {
-    /// Temperature. If 0 or less, the most likely token is chosen and all other parameters are
-    /// ignored.
-    pub temp: f32,
-    /// Keeps the `k` most likely tokens; all if 0 or less.
-    pub top_k: i32,
-    /// Keeps the most likely tokens that together have this probability; all if 1.
-    pub top_p: f32,
-    /// Drops tokens less likely than this fraction of the most likely one's probability; none if 0.
-    pub min_p: f32,
-    /// Seed of the random choice.
-    pub seed: u32,
-}
-
-impl Default for Sampling {
-    /// llama.cpp's defaults, with a seed from the system.
-    fn default() -> Self {
-        // RandomState is seeded by the system, and one random number is enough here.
-        let seed = RandomState::new().build_hasher().finish() as u32;
-        Self { temp: 0.8, top_k: 40, top_p: 0.95, min_p: 0.05, seed }
-    }
-}
-
-impl Sampling {
-    /// Always the most likely token.
-    pub fn greedy() -> Self {
-        Self { temp: 0.0, seed: 0, ..Self::default() }
-    }
-}
-
-/// A chain of samplers with its random state.
+/// Chooses tokens, and remembers those that it has chosen.
 #[derive(Debug)]
-pub struct Sampler {
-    ptr: NonNull<sys::llama_sampler>,
+pub struct Sampler(Chooser);
+
+#[derive(Debug)]
+enum Chooser {
+    /// The most likely token, the first of several: what llama.cpp's greedy sampler chooses.
+    MostLikely,
+    /// llama.cpp's samplers.
+    Common {
+        sampler: NonNull<c_void>,
+        /// Whether it has to see the prompt.
+        looks_back: bool,
+        /// It points into its vocabulary.
+        _model: Arc<Model>,
+    },
 }
 
-// SAFETY: a sampler chain has no thread affinity; `&mut self` makes its use exclusive.
+// SAFETY: llama.cpp's samplers have no thread affinity, and only read their model, which is `Sync`;
+// `&mut self` makes their use exclusive.
 unsafe impl Send for Sampler {}
 
 impl Sampler {
-    /// Builds the chain: greedy, or top-k → top-p → min-p → temperature → random choice.
+    /// Always the most likely token.
+    pub const fn most_likely() -> Self {
+        Self(Chooser::MostLikely)
+    }
+
+    /// Makes a sampler for contexts of `context` tokens.
     ///
-    /// # Panics
-    /// If llama.cpp cannot allocate a few hundred bytes.
-    pub fn new(sampling: &Sampling) -> Self {
-        // SAFETY: constructors with plain arguments; the chain takes ownership of the samplers
-        // added to it.
-        let chain = guard_assertions(|| unsafe {
-            let chain = calls::llama_sampler_chain_init(sys::llama_sampler_chain_default_params());
-            if sampling.temp <= 0.0 {
-                calls::llama_sampler_chain_add(chain, calls::llama_sampler_init_greedy());
-            } else {
-                calls::llama_sampler_chain_add(chain, calls::llama_sampler_init_top_k(sampling.top_k));
-                calls::llama_sampler_chain_add(chain, calls::llama_sampler_init_top_p(sampling.top_p, 1));
-                calls::llama_sampler_chain_add(chain, calls::llama_sampler_init_min_p(sampling.min_p, 1));
-                calls::llama_sampler_chain_add(chain, calls::llama_sampler_init_temp(sampling.temp));
-                calls::llama_sampler_chain_add(chain, calls::llama_sampler_init_dist(sampling.seed));
+    /// # Errors
+    /// What llama.cpp says of the parameters or the grammar.
+    pub fn new(sampling: &Sampling, model: &Arc<Model>, context: usize) -> Result<Self, CxxError> {
+        if sampling.takes_most_likely() && !suppresses(model) {
+            return Ok(Self::most_likely());
+        }
+        common(sampling, model, context).map(Self)
+    }
+
+    /// Notes the tokens of a prompt, for samplers that look back.
+    ///
+    /// # Errors
+    /// [`CxxError`]: no memory.
+    pub fn see(&mut self, prompt: &[i32]) -> Result<(), CxxError> {
+        let Chooser::Common { sampler, looks_back: true, .. } = &self.0 else { return Ok(()) };
+        let sampler = sampler.as_ptr();
+        guard_assertions(|| {
+            for &token in prompt {
+                // SAFETY: the sampler is alive; the token is one of the model's.
+                unsafe { terrace_sampler_see(sampler, token) };
             }
-            chain
-        });
-        Self { ptr: chain.ok().and_then(NonNull::new).expect("memory for a sampler") }
+        })
     }
 
-    /// Samples from the last computed logits and accepts the token.
+    /// Chooses a token from a row of [`Context::outputs`] (0-based), and notes it.
     ///
     /// # Errors
-    /// [`CxxError`]: no memory for the candidates.
-    pub fn sample(&mut self, context: &mut Context) -> Result<Token, CxxError> {
-        // SAFETY: both are alive; -1 is the last output row, which a successful decode with outputs
-        // leaves.
-        let id = guard_assertions(|| unsafe {
-            calls::llama_sampler_sample(self.ptr.as_ptr(), context.as_ptr(), -1)
-        });
-        id.map(Token)
-    }
-
-    /// Samples from a row of [`Context::outputs`] (0-based) and accepts the token.
-    ///
-    /// # Errors
-    /// As [`Sampler::sample`].
+    /// [`CxxError`]: no memory for the candidates; the grammar allows no token.
     ///
     /// # Panics
     /// If the last call has left no such row.
     pub fn sample_row(&mut self, context: &mut Context, row: usize) -> Result<Token, CxxError> {
-        let from_end = context.rows().checked_sub(row).filter(|&n| n > 0).expect("a row of the last call");
-        let index = -i32::try_from(from_end).expect("at most a batch of rows");
-        // SAFETY: both are alive. Negative numbers count rows from the last one, and the row
-        // exists.
-        let id = guard_assertions(|| unsafe {
-            calls::llama_sampler_sample(self.ptr.as_ptr(), context.as_ptr(), index)
-        });
-        id.map(Token)
+        match &self.0 {
+            Chooser::MostLikely => Ok(most_likely(context.row(row))),
+            Chooser::Common { sampler, .. } => {
+                let index = context.from_end(row);
+                let sampler = sampler.as_ptr();
+                // SAFETY: both are alive, and the row exists.
+                let token =
+                    guard_assertions(|| unsafe { terrace_sampler_sample(sampler, context.as_ptr(), index) })?;
+                Ok(Token(token))
+            }
+        }
     }
 }
 
 impl Drop for Sampler {
     fn drop(&mut self) {
-        // SAFETY: owned, freed once; frees the chain's members.
-        unsafe { sys::llama_sampler_free(self.ptr.as_ptr()) }
+        if let Chooser::Common { sampler, .. } = &self.0 {
+            // SAFETY: owned, freed once; destructors do not throw.
+            unsafe { terrace_sampler_free(sampler.as_ptr()) }
+        }
+    }
+}
+
+fn most_likely(logits: &[f32]) -> Token {
+    let mut best = 0;
+    for (index, &logit) in logits.iter().enumerate() {
+        if logit > logits[best] {
+            best = index;
+        }
+    }
+    Token(i32::try_from(best).expect("tokens are numbered by i32"))
+}
+
+/// Whether the model has tokens that it never writes.
+fn suppresses(model: &Model) -> bool {
+    let mut count = 0;
+    // SAFETY: the model is alive; writes a number.
+    unsafe {
+        sys::llama_vocab_get_suppress_tokens(sys::llama_model_get_vocab(model.as_ptr()), &raw mut count)
+    };
+    count > 0
+}
+
+fn common(sampling: &Sampling, model: &Arc<Model>, context: usize) -> Result<Chooser, CxxError> {
+    let context = i32::try_from(context).unwrap_or(i32::MAX);
+    let last_n = |n: i32| if n < 0 { context } else { n };
+    let breakers: Vec<_> = sampling.dry_sequence_breakers.iter().map(|text| Text::of(text)).collect();
+    let order: Vec<_> = sampling.order.iter().map(|kind| kind.number()).collect();
+    let pair = |&(Token(token), bias): &(Token, f32)| sys::llama_logit_bias { token, bias };
+    let bias: Vec<_> = sampling.logit_bias.iter().map(pair).collect();
+    let grammar = sampling.grammar.clone().unwrap_or_default();
+    let triggers: Vec<_> = grammar.triggers.iter().map(RawTrigger::of).collect();
+    let preserved: Vec<_> = grammar.preserved.iter().map(|text| Text::of(text)).collect();
+    let thoughts = sampling.thoughts.clone().unwrap_or_default();
+    let ends: Vec<_> = thoughts.ends.iter().map(|text| Text::of(text)).collect();
+    let Thoughts { tokens, start, message, .. } = &thoughts;
+    let begun = if sampling.grammar.is_some() { &grammar.begun } else { &thoughts.begun };
+    let raw = Raw {
+        seed: folded(sampling.seed),
+        temp: sampling.temp,
+        dynatemp_range: sampling.dynatemp_range,
+        dynatemp_exponent: sampling.dynatemp_exponent,
+        top_k: sampling.top_k,
+        top_p: sampling.top_p,
+        min_p: sampling.min_p,
+        typical_p: sampling.typical_p,
+        top_n_sigma: sampling.top_n_sigma,
+        xtc_probability: sampling.xtc_probability,
+        xtc_threshold: sampling.xtc_threshold,
+        min_keep: sampling.min_keep,
+        repeat_last_n: last_n(sampling.repeat_last_n),
+        repeat_penalty: sampling.repeat_penalty,
+        frequency_penalty: sampling.frequency_penalty,
+        presence_penalty: sampling.presence_penalty,
+        dry_multiplier: sampling.dry_multiplier,
+        dry_base: sampling.dry_base,
+        dry_allowed_length: sampling.dry_allowed_length,
+        dry_penalty_last_n: last_n(sampling.dry_penalty_last_n),
+        mirostat: sampling.mirostat,
+        mirostat_tau: sampling.mirostat_tau,
+        mirostat_eta: sampling.mirostat_eta,
+        adaptive_target: sampling.adaptive_target,
+        adaptive_decay: sampling.adaptive_decay,
+        ignore_eos: sampling.ignore_eos,
+        dry_breakers: breakers.as_ptr(),
+        n_dry_breakers: breakers.len(),
+        order: order.as_ptr(),
+        n_order: order.len(),
+        bias: bias.as_ptr(),
+        n_bias: bias.len(),
+        grammar: Text::of(&grammar.text),
+        grammar_kind: match grammar.purpose {
+            Purpose::User => 1,
+            Purpose::Format => 2,
+            Purpose::Tools => 3,
+        },
+        grammar_lazy: grammar.lazy,
+        triggers: triggers.as_ptr(),
+        n_triggers: triggers.len(),
+        preserved: preserved.as_ptr(),
+        n_preserved: preserved.len(),
+        generation_prompt: Text::of(begun),
+        thought_tokens: tokens.map_or(-1, |tokens| i32::try_from(tokens).unwrap_or(i32::MAX)),
+        thought_start: Text::of(start),
+        thought_ends: ends.as_ptr(),
+        n_thought_ends: ends.len(),
+        thought_message: Text::of(message),
+    };
+    // Reasons for a grammar that is refused are only logged.
+    let (made, lines) = log::capture(|| {
+        crate::llama::fatal::report_in_one_line();
+        // SAFETY: the model, and everything that the parameters point to, live during the call.
+        guard_assertions(|| unsafe { terrace_sampler_new(model.as_ptr(), &raw const raw) })
+    });
+    let made = made.map_err(|error| match (error, lines.last()) {
+        (CxxError::Exception(text), Some(line)) => CxxError::Exception(format!("{text}: {line}")),
+        (error, _) => error,
+    })?;
+    let sampler = NonNull::new(made).ok_or(CxxError::Other)?;
+    Ok(Chooser::Common { sampler, looks_back: sampling.looks_back(), _model: Arc::clone(model) })
+}
+
+/// `LLAMA_DEFAULT_SEED`, which stands for a random one.
+const RANDOM_SEED: u32 = u32::MAX;
+
+/// llama.cpp's random numbers have 32 bits of seed, of which the largest stands for a random one.
+const fn folded(seed: u64) -> u32 {
+    let folded = (seed ^ (seed >> 32)) as u32;
+    if folded == RANDOM_SEED { folded - 1 } else { folded }
+}
+
+/// `terrace_trigger` of sampler.cpp.
+#[repr(C)]
+struct RawTrigger<'t> {
+    kind: c_int,
+    token: i32,
+    value: Text<'t>,
+}
+
+impl<'t> RawTrigger<'t> {
+    fn of(trigger: &'t Trigger) -> Self {
+        Self { kind: trigger.kind, token: trigger.token, value: Text::of(&trigger.value) }
+    }
+}
+
+/// `terrace_sampling` of sampler.cpp.
+#[repr(C)]
+struct Raw<'t> {
+    seed: u32,
+    temp: f32,
+    dynatemp_range: f32,
+    dynatemp_exponent: f32,
+    top_k: i32,
+    top_p: f32,
+    min_p: f32,
+    typical_p: f32,
+    top_n_sigma: f32,
+    xtc_probability: f32,
+    xtc_threshold: f32,
+    min_keep: i32,
+    repeat_last_n: i32,
+    repeat_penalty: f32,
+    frequency_penalty: f32,
+    presence_penalty: f32,
+    dry_multiplier: f32,
+    dry_base: f32,
+    dry_allowed_length: i32,
+    dry_penalty_last_n: i32,
+    mirostat: i32,
+    mirostat_tau: f32,
+    mirostat_eta: f32,
+    adaptive_target: f32,
+    adaptive_decay: f32,
+    ignore_eos: bool,
+    dry_breakers: *const Text<'t>,
+    n_dry_breakers: usize,
+    order: *const i32,
+    n_order: usize,
+    bias: *const sys::llama_logit_bias,
+    n_bias: usize,
+    grammar: Text<'t>,
+    grammar_kind: c_int,
+    grammar_lazy: bool,
+    triggers: *const RawTrigger<'t>,
+    n_triggers: usize,
+    preserved: *const Text<'t>,
+    n_preserved: usize,
+    generation_prompt: Text<'t>,
+    thought_tokens: i32,
+    thought_start: Text<'t>,
+    thought_ends: *const Text<'t>,
+    n_thought_ends: usize,
+    thought_message: Text<'t>,
+}
+
+unsafe extern "C-unwind" {
+    fn terrace_sampler_new(model: *const sys::llama_model, sampling: *const Raw<'_>) -> *mut c_void;
+    fn terrace_sampler_free(sampler: *mut c_void);
+    fn terrace_sampler_see(sampler: *mut c_void, token: i32);
+    fn terrace_sampler_sample(sampler: *mut c_void, context: *mut sys::llama_context, row: c_int) -> i32;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_seeds_are_as_they_are() {
+        assert_eq!((folded(0), folded(42), folded(u64::from(u32::MAX) - 1)), (0, 42, u32::MAX - 1));
+        assert_ne!(folded(u64::from(u32::MAX)), RANDOM_SEED);
+        assert_ne!(folded(7), folded((1 << 32) | 7));
+    }
+
+    #[test]
+    fn the_first_of_several_most_likely_tokens_is_taken() {
+        assert_eq!(most_likely(&[1.0, 3.0, 2.0, 3.0]), Token(1));
+        assert_eq!(most_likely(&[f32::NEG_INFINITY, -2.0]), Token(1));
     }
 }

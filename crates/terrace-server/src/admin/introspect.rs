@@ -1,14 +1,17 @@
 //! What the server reports about itself: models, properties, server slots.
 
 use super::query;
+use crate::api::settings::settings;
 use crate::app::{App, LoadedModel, Ready};
 use crate::error::ApiError;
+use crate::request::question::Wanted;
 use crate::response::json;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, State};
 use axum::response::Response;
 use serde_json::{Value, json as object};
 use std::sync::Arc;
+use terrace_engine::ChatTemplate;
 use terrace_engine::prompt_cache::PromptCacheStatus;
 use terrace_engine::serving::SlotState;
 
@@ -51,22 +54,17 @@ pub async fn props(
     State(app): State<Arc<App>>,
     LoadedModel(ready): LoadedModel,
 ) -> Result<Response, ApiError> {
-    let (facts, sampling) = (&ready.facts, app.sampling());
+    let facts = &ready.facts;
     Ok(json(&object!({
         "default_generation_settings": {
             "n_ctx": facts.context,
-            "params": {
-                "temperature": sampling.temp,
-                "top_k": sampling.top_k,
-                "top_p": sampling.top_p,
-                "min_p": sampling.min_p,
-                "n_predict": app.n_max.map_or(-1, |n| i64::try_from(n).unwrap_or(i64::MAX)),
-            },
+            "params": settings(&Wanted::of(&app), false, &ready),
         },
         "total_slots": facts.slots,
         "model_alias": ready.name,
         "model_path": facts.file,
         "chat_template": facts.chat_template.as_deref().unwrap_or_default(),
+        "chat_template_caps": ready.template_of_chats().map(ChatTemplate::caps),
         "bos_token": facts.special_tokens.bos.as_deref().unwrap_or_default(),
         "eos_token": facts.special_tokens.eos.as_deref().unwrap_or_default(),
         "modalities": {"vision": false, "audio": false},

@@ -16,6 +16,8 @@ pub struct Events {
     events: Receiver<Event>,
     /// Whether the job ended because too many events waited.
     full: Arc<AtomicBool>,
+    /// The next one, if it was looked at.
+    next: Option<Event>,
 }
 
 /// Why there are no more events.
@@ -40,7 +42,7 @@ pub fn events() -> (Sink, Events) {
             ControlFlow::Break(())
         }
     };
-    (Box::new(sink), Events { events, full })
+    (Box::new(sink), Events { events, full, next: None })
 }
 
 impl Events {
@@ -49,10 +51,21 @@ impl Events {
     /// # Errors
     /// There is none, and none will come.
     pub async fn next(&mut self) -> Result<Event, Backlog> {
+        if let Some(event) = self.next.take() {
+            return Ok(event);
+        }
         self.events.recv().await.ok_or_else(|| {
             // The flag was set before the sink was dropped, so it is visible now.
             if self.full.load(Ordering::Relaxed) { Backlog::Full } else { Backlog::Read }
         })
+    }
+
+    /// The next event, if it is there already and `wanted`.
+    pub fn waiting(&mut self, wanted: fn(&Event) -> bool) -> Option<Event> {
+        if self.next.is_none() {
+            self.next = self.events.try_recv().ok();
+        }
+        self.next.take_if(|event| wanted(event))
     }
 }
 

@@ -20,6 +20,24 @@ pub fn facts(answer: &Answer) -> Value {
     facts
 }
 
+/// llama-server's times of an answer.
+pub fn timings(answer: &Answer) -> Value {
+    let (timings, tokens) = (&answer.timings, answer.tokens.len());
+    let prompt = answer.prompt_tokens - answer.reused;
+    let each = |ms: f64, n: usize| if n > 0 { ms / n as f64 } else { 0.0 };
+    object!({
+        "cache_n": answer.reused,
+        "prompt_n": prompt,
+        "prompt_ms": timings.prompt_ms,
+        "prompt_per_token_ms": each(timings.prompt_ms, prompt),
+        "prompt_per_second": timings.prompt_tps,
+        "predicted_n": tokens,
+        "predicted_ms": timings.decode_ms,
+        "predicted_per_token_ms": each(timings.decode_ms, tokens),
+        "predicted_per_second": timings.decode_tps,
+    })
+}
+
 /// What was done with experts meanwhile, with the names that the hot cache of
 /// adrianhoehne/llama.cpp has for its updates: a slot is a pair of token and expert.
 fn experts(used: &ExpertsUsed) -> Value {

@@ -3,8 +3,10 @@
 mod claim;
 mod events;
 mod facts;
+mod reading;
 mod respond;
 mod running;
 
-pub use facts::facts;
-pub use respond::{Form, Framing, respond};
+pub use facts::{facts, timings};
+pub use reading::{Call, Done, Part};
+pub use respond::{Form, Frame, Framing, respond};

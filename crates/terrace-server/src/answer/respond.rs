@@ -1,42 +1,61 @@
 //! Answers in the forms of several APIs, whole or streamed in pieces.
 
-use super::running::{Piece, Running};
+use super::reading::{Done, Part, Read, Reading};
 use crate::app::{App, Ready};
 use crate::error::ApiError;
+use crate::request::question::Question;
 use crate::response::{EPOCH, json};
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, header};
 use axum::response::sse::{self, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use futures_util::stream::{self, Stream};
+use futures_util::future::try_join_all;
+use futures_util::stream::{self, SelectAll, Stream, StreamExt};
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::Arc;
-use terrace_engine::Answer;
-use terrace_engine::serving::Job;
 
-/// An API's form of an answer.
+/// An API's form of answers: one or several to a request, each with a number.
 pub trait Form: Send + 'static {
-    /// The whole answer.
-    fn whole(&mut self, text: String, answer: &Answer) -> Value;
-    /// Objects before the first piece.
-    fn begin(&mut self) -> Vec<Value> {
+    /// All answers, whole.
+    fn whole(&mut self, all: Vec<Done>) -> Value;
+    /// What is sent before the first part.
+    fn begin(&mut self) -> Vec<Frame> {
         Vec::new()
     }
-    /// A piece of the text.
-    fn piece(&mut self, text: String) -> Value;
-    /// Objects after the last piece.
-    fn end(&mut self, answer: &Answer) -> Vec<Value>;
-    /// The object in place of [`Form::end`] if the answer fails.
-    fn error(&self, error: &ApiError) -> Value {
-        error.body()
+    /// A part of an answer.
+    fn part(&mut self, number: usize, part: Part) -> Vec<Frame>;
+    /// What is sent after the last part of an answer.
+    fn end(&mut self, number: usize, done: &Done) -> Vec<Frame>;
+    /// What is sent after the last answer.
+    fn finish(&mut self) -> Vec<Frame> {
+        Vec::new()
     }
-    /// How pieces are sent.
+    /// What is sent in place of the rest if an answer fails.
+    fn error(&self, error: &ApiError) -> Frame {
+        error.body().into()
+    }
+    /// How all that is sent.
     fn framing(&self) -> Framing;
 }
 
-/// How pieces are sent.
+/// One object of a stream.
+#[derive(Debug)]
+pub struct Frame {
+    /// The name of the server-sent event.
+    pub event: Option<&'static str>,
+    pub data: Value,
+}
+
+impl From<Value> for Frame {
+    fn from(data: Value) -> Self {
+        Self { event: None, data }
+    }
+}
+
+/// How objects are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
     /// Server-sent events; OpenAI's end with `[DONE]`.
@@ -48,24 +67,27 @@ pub enum Framing {
     Lines,
 }
 
-/// Submits a job, and answers the request.
+/// Submits the jobs of a request, and answers it.
 ///
 /// # Errors
-/// The job was refused, or it failed before anything was sent.
+/// A job was refused, or the first one failed before anything was sent.
 pub async fn respond(
     app: &App,
     ready: &Arc<Ready>,
-    job: Job,
+    questions: Vec<Question>,
     stream: bool,
     mut form: impl Form,
 ) -> Result<Response, ApiError> {
-    let mut running = Running::submit(app, ready, job)?;
-    let begun = running.begun().await?;
+    let submit = |question| Reading::submit(app, ready, question);
+    let mut all = questions.into_iter().map(submit).collect::<Result<Vec<_>, _>>()?;
+    let first = all.first_mut().ok_or_else(|| ApiError::request("there is nothing to answer"))?;
+    let begun = first.begun().await?;
     if stream {
-        return Ok(with_epoch(pieces(running, form), begun.epoch));
+        return Ok(with_epoch(streamed(all, form), begun.epoch));
     }
-    let (text, answer) = running.whole().await?;
-    Ok(with_epoch(json(&form.whole(text, &answer)), answer.epochs.1))
+    let all = try_join_all(all.into_iter().map(Reading::whole)).await?;
+    let epoch = all.first().map_or(begun.epoch, |done| done.answer.epochs.1);
+    Ok(with_epoch(json(&form.whole(all)), epoch))
 }
 
 fn with_epoch(mut response: Response, epoch: u64) -> Response {
@@ -73,14 +95,16 @@ fn with_epoch(mut response: Response, epoch: u64) -> Response {
     response
 }
 
-fn pieces(running: Running, form: impl Form) -> Response {
+fn streamed(all: Vec<Reading>, form: impl Form) -> Response {
     match form.framing() {
         Framing::Events { done } => {
-            let events =
-                stream::unfold(Pieces::new(running, form, done.then_some("[DONE]")), |mut pieces| async {
-                    let text = pieces.next().await?;
-                    Some((Ok::<_, Infallible>(sse::Event::default().data(text)), pieces))
-                });
+            let done = done.then_some("[DONE]");
+            let events = stream::unfold(Parts::new(all, form, done), |mut parts| async {
+                let Line { event, text } = parts.next().await?;
+                // The name comes first, as clients that read lines expect.
+                let sent = event.map_or_else(sse::Event::default, |name| sse::Event::default().event(name));
+                Some((Ok::<_, Infallible>(sent.data(text)), parts))
+            });
             let mut response = Sse::new(events).keep_alive(KeepAlive::default()).into_response();
             // Proxies must not buffer the events.
             response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
@@ -88,52 +112,85 @@ fn pieces(running: Running, form: impl Form) -> Response {
         }
         Framing::Lines => {
             let content = (header::CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
-            ([content], Body::from_stream(lines(Pieces::new(running, form, None)))).into_response()
+            ([content], Body::from_stream(lines(Parts::new(all, form, None)))).into_response()
         }
     }
 }
 
-fn lines(pieces: Pieces<impl Form>) -> impl Stream<Item = Result<Bytes, Infallible>> {
-    stream::unfold(pieces, |mut pieces| async {
-        let text = pieces.next().await?;
-        Some((Ok(Bytes::from(text + "\n")), pieces))
+fn lines(parts: Parts<impl Form>) -> impl Stream<Item = Result<Bytes, Infallible>> {
+    stream::unfold(parts, |mut parts| async {
+        let Line { text, .. } = parts.next().await?;
+        Some((Ok(Bytes::from(text + "\n")), parts))
     })
 }
 
-/// The pieces of a running answer.
-struct Pieces<F> {
-    /// `None`: the answer has ended.
-    running: Option<Running>,
+/// A frame as text.
+struct Line {
+    event: Option<&'static str>,
+    text: String,
+}
+
+impl From<Frame> for Line {
+    fn from(frame: Frame) -> Self {
+        Self { event: frame.event, text: frame.data.to_string() }
+    }
+}
+
+/// What is read of an answer, with the answer's number.
+type Numbered = Pin<Box<dyn Stream<Item = (usize, Result<Read, ApiError>)> + Send>>;
+
+/// The parts of running answers, as they come.
+struct Parts<F> {
+    /// Those that have not ended.
+    running: SelectAll<Numbered>,
     form: F,
     /// What is sent next.
-    ready: VecDeque<String>,
+    ready: VecDeque<Line>,
+    /// Whether the form's end is still to be sent, and what follows it.
+    open: bool,
     done: Option<&'static str>,
 }
 
-impl<F: Form> Pieces<F> {
-    fn new(running: Running, mut form: F, done: Option<&'static str>) -> Self {
-        let ready = form.begin().iter().map(Value::to_string).collect();
-        Self { running: Some(running), form, ready, done }
+impl<F: Form> Parts<F> {
+    fn new(all: Vec<Reading>, mut form: F, done: Option<&'static str>) -> Self {
+        let ready = form.begin().into_iter().map(Line::from).collect();
+        let running = stream::select_all(all.into_iter().enumerate().map(|(number, reading)| {
+            let parts = stream::unfold(Some(reading), move |reading| async move {
+                let mut reading = reading?;
+                let read = reading.next().await;
+                let more = matches!(read, Ok(Read::Part(_)));
+                Some(((number, read), more.then_some(reading)))
+            });
+            Box::pin(parts) as Numbered
+        }));
+        Self { running, form, ready, open: true, done }
     }
 
     /// The next text to send. `None` after the last. An error is the last text, without `[DONE]`
     /// after it.
-    async fn next(&mut self) -> Option<String> {
-        if let Some(text) = self.ready.pop_front() {
-            return Some(text);
-        }
-        match self.running.as_mut()?.next().await {
-            Ok(Piece::Text(text)) => Some(self.form.piece(text).to_string()),
-            Ok(Piece::End(answer)) => {
-                self.running = None;
-                self.ready.extend(self.form.end(&answer).iter().map(Value::to_string));
-                self.ready.extend(self.done.map(String::from));
-                self.ready.pop_front()
+    async fn next(&mut self) -> Option<Line> {
+        loop {
+            if let Some(line) = self.ready.pop_front() {
+                return Some(line);
             }
-            Err(error) => {
-                self.running = None;
-                Some(self.form.error(&error).to_string())
-            }
+            let frames = match self.running.next().await {
+                Some((number, Ok(Read::Part(part)))) => self.form.part(number, part),
+                Some((number, Ok(Read::End(done)))) => self.form.end(number, &done),
+                Some((_, Err(error))) => {
+                    self.running = SelectAll::new();
+                    self.open = false;
+                    return Some(self.form.error(&error).into());
+                }
+                None if self.open => {
+                    self.open = false;
+                    self.ready.extend(self.form.finish().into_iter().map(Line::from));
+                    let text = self.done.map(String::from);
+                    self.ready.extend(text.map(|text| Line { event: None, text }));
+                    continue;
+                }
+                None => return None,
+            };
+            self.ready.extend(frames.into_iter().map(Line::from));
         }
     }
 }

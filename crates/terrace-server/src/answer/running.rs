@@ -6,8 +6,8 @@ use crate::advice::Reason;
 use crate::app::{App, Ready};
 use crate::error::ApiError;
 use std::sync::Arc;
-use terrace_engine::serving::{Event, Job};
-use terrace_engine::{Answer, EngineError, Utf8Stream};
+use terrace_engine::serving::{Event, Prepared};
+use terrace_engine::{Answer, EngineError, TokenProbs, Utf8Stream};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
@@ -38,6 +38,8 @@ pub struct Begun {
 pub enum Piece {
     /// More text, never empty and never ending within a character.
     Text(String),
+    /// Tokens with their probabilities, before their text.
+    Probs(Vec<TokenProbs>),
     /// The end.
     End(Box<Answer>),
 }
@@ -47,7 +49,7 @@ impl Running {
     ///
     /// # Errors
     /// The job was refused.
-    pub fn submit(app: &App, ready: &Arc<Ready>, job: Job) -> Result<Self, ApiError> {
+    pub fn submit(app: &App, ready: &Arc<Ready>, job: Prepared) -> Result<Self, ApiError> {
         let deadline = app.timeout.map(|timeout| Instant::now() + timeout);
         let (sink, events) = events();
         let ticket = ready.ask(|serving| serving.submit(job, sink))??;
@@ -73,7 +75,9 @@ impl Running {
             Event::Started { epoch, .. } => Ok(Begun { epoch }),
             Event::Failed(error) => Err(self.failed(error)),
             // Waiting jobs are only cancelled by the end of the server.
-            Event::Finished(_) | Event::Text(_) | Event::Progress { .. } => Err(ApiError::stopping()),
+            Event::Finished(_) | Event::Text(_) | Event::Probs(_) | Event::Progress { .. } => {
+                Err(ApiError::stopping())
+            }
         }
     }
 
@@ -89,6 +93,7 @@ impl Running {
             let text = match self.event().await? {
                 Event::Started { .. } | Event::Progress { .. } => continue,
                 Event::Text(bytes) => self.text.push(&bytes),
+                Event::Probs(probs) => return Ok(Piece::Probs(probs)),
                 Event::Failed(error) => return Err(self.failed(error)),
                 Event::Finished(answer) => {
                     let rest = self.text.finish();
@@ -105,14 +110,16 @@ impl Running {
         }
     }
 
-    /// Waits for the whole answer.
-    ///
-    /// # Errors
-    /// As [`Running::next`].
-    pub async fn whole(mut self) -> Result<(String, Answer), ApiError> {
+    /// A piece that is there already. The end is left for [`Running::next`].
+    pub fn waiting(&mut self) -> Option<Piece> {
         loop {
-            if let Piece::End(answer) = self.next().await? {
-                return Ok((String::from_utf8_lossy(&answer.text).into_owned(), *answer));
+            let text = match self.events.waiting(|event| matches!(event, Event::Text(_) | Event::Probs(_)))? {
+                Event::Probs(probs) => return Some(Piece::Probs(probs)),
+                Event::Text(bytes) => self.text.push(&bytes),
+                _ => return None,
+            };
+            if !text.is_empty() {
+                return Some(Piece::Text(text));
             }
         }
     }

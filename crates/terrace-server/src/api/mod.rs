@@ -1,6 +1,8 @@
 //! The APIs, each with its paths, its fields and its form of answers.
 
+pub mod anthropic;
 pub mod native;
 pub mod ollama;
 pub mod openai;
+pub mod settings;
 pub mod tokens;

@@ -1,17 +1,20 @@
 //! llama-server's own endpoints: completions and templates.
 
-use crate::answer::{Form, Framing, facts, respond};
+use super::settings::settings;
+use crate::answer::{Done, Form, Frame, Framing, Part, facts, respond, timings};
 use crate::app::{App, LoadedModel, Ready};
 use crate::error::ApiError;
 use crate::request::body::Body;
+use crate::request::chat::Chat;
+use crate::request::constraint::Constraint;
+use crate::request::question::{Question, Wanted};
 use crate::request::{off_thread, prompt, sampling, slot};
 use crate::response::json;
 use axum::extract::State;
 use axum::response::Response;
 use serde_json::{Value, json as object};
 use std::sync::Arc;
-use terrace_engine::serving::Job;
-use terrace_engine::{Answer, StopReason};
+use terrace_engine::{Delta, StopReason, TokenProb, TokenProbs};
 
 /// `POST /completion`.
 ///
@@ -22,41 +25,60 @@ pub async fn completion(
     LoadedModel(ready): LoadedModel,
     body: Body,
 ) -> Result<Response, ApiError> {
-    let (job, stream, return_tokens) = {
+    let request = {
         let (app, ready) = (Arc::clone(&app), Arc::clone(&ready));
-        off_thread(move || parse(&body, &app, &ready)).await?
+        off_thread(move || Request::parse(&body, &app, &ready)).await?
     };
-    let form = Native { model: ready.name.clone(), return_tokens };
-    respond(&app, &ready, job, stream, form).await
+    respond(&app, &ready, request.questions, request.stream, request.form).await
 }
 
-fn parse(body: &Body, app: &App, ready: &Ready) -> Result<(Job, bool, bool), ApiError> {
-    let mut fields = body.fields()?;
-    let sampling = sampling::sampling(&mut fields, app)?;
-    let stop = sampling::stop(&mut fields)?;
-    let n_max = sampling::n_max(&mut fields, app, &["n_predict", "max_tokens"])?;
-    let stream = fields.flag("stream")?.unwrap_or(false);
-    let reuse = fields.flag("cache_prompt")?.unwrap_or(true);
-    let slot = slot::slot(&mut fields, ready)?;
-    let return_tokens = fields.flag("return_tokens")?.unwrap_or(false);
-    let prompt = prompt::prompt(&mut fields, ready)?;
-    fields.finish()?;
-    Ok((Job { prompt, n_max, sampling, stop, reuse, slot }, stream, return_tokens))
+struct Request {
+    questions: Vec<Question>,
+    stream: bool,
+    form: Native,
+}
+
+impl Request {
+    fn parse(body: &Body, app: &App, ready: &Ready) -> Result<Self, ApiError> {
+        let mut fields = body.fields()?;
+        let mut wanted = Wanted::read(&mut fields, app, ready, &["n_predict", "max_tokens"])?;
+        wanted.probs = sampling::probs(&mut fields, None, "n_probs")?;
+        wanted.read_answers(&mut fields, &["n", "n_cmpl"])?;
+        let stream = fields.flag("stream")?.unwrap_or(false);
+        wanted.reuse = fields.flag("cache_prompt")?.unwrap_or(true);
+        wanted.slot = slot::slot(&mut fields, ready)?;
+        let return_tokens = fields.flag("return_tokens")?.unwrap_or(false);
+        let constraint = Constraint::read(&mut fields)?;
+        let prompts = prompt::prompts(&mut fields, ready)?;
+        fields.finish()?;
+        wanted.sampling.grammar = constraint.grammar(ready)?;
+        let settings = settings(&wanted, stream, ready);
+        let mut questions = Vec::new();
+        for prompt in &prompts {
+            questions.extend(wanted.questions(prompt, ready)?);
+        }
+        let form = Native { model: ready.name.clone(), return_tokens, settings, waiting: Vec::new() };
+        Ok(Self { questions, stream, form })
+    }
 }
 
 /// Answers in llama-server's form.
 struct Native {
     model: String,
     return_tokens: bool,
+    settings: Value,
+    /// Probabilities whose text comes next, by answer.
+    waiting: Vec<Vec<TokenProbs>>,
 }
 
 impl Native {
-    fn last(&self, text: String, answer: &Answer) -> Value {
-        let timings = &answer.timings;
+    fn last(&self, number: usize, content: &str, done: &Done) -> Value {
+        let answer = &done.answer;
         object!({
-            "index": 0,
-            "content": text,
+            "index": number,
+            "content": content,
             "tokens": if self.return_tokens { &answer.tokens[..] } else { &[] },
+            "id_slot": -1,
             "stop": true,
             "stop_type": stop_type(answer.stop),
             "stopping_word": answer.stop_string.as_deref().unwrap_or_default(),
@@ -65,36 +87,78 @@ impl Native {
             "tokens_evaluated": answer.prompt_tokens,
             "tokens_cached": answer.reused,
             "truncated": answer.stop == StopReason::ContextFull,
-            "timings": {
-                "cache_n": answer.reused,
-                "prompt_n": answer.prompt_tokens - answer.reused,
-                "prompt_ms": timings.prompt_ms,
-                "prompt_per_second": timings.prompt_tps,
-                "predicted_n": answer.tokens.len(),
-                "predicted_ms": timings.decode_ms,
-                "predicted_per_second": timings.decode_tps,
-            },
+            "generation_settings": self.settings,
+            "timings": timings(answer),
             "terrace": facts(answer),
         })
+    }
+
+    fn take_waiting(&mut self, number: usize) -> Vec<TokenProbs> {
+        self.waiting.get_mut(number).map(std::mem::take).unwrap_or_default()
     }
 }
 
 impl Form for Native {
-    fn whole(&mut self, text: String, answer: &Answer) -> Value {
-        self.last(text, answer)
+    fn whole(&mut self, all: Vec<Done>) -> Value {
+        let value = |(number, done): (usize, &Done)| {
+            let mut value = self.last(number, &done.content, done);
+            if !done.answer.probs.is_empty() {
+                value["completion_probabilities"] = probabilities(&done.answer.probs);
+            }
+            value
+        };
+        let mut values: Vec<Value> = all.iter().enumerate().map(value).collect();
+        if values.len() == 1 { values.remove(0) } else { values.into() }
     }
 
-    fn piece(&mut self, text: String) -> Value {
-        object!({"index": 0, "content": text, "stop": false})
+    fn part(&mut self, number: usize, part: Part) -> Vec<Frame> {
+        match part {
+            Part::Probs(probs) => {
+                if self.waiting.len() <= number {
+                    self.waiting.resize_with(number + 1, Vec::new);
+                }
+                self.waiting[number].extend(probs);
+                Vec::new()
+            }
+            Part::Delta(Delta::Text(text)) => {
+                let mut value = object!({"index": number, "content": text, "stop": false});
+                let probs = self.take_waiting(number);
+                if !probs.is_empty() {
+                    value["completion_probabilities"] = probabilities(&probs);
+                }
+                vec![value.into()]
+            }
+            // Plain text has neither.
+            Part::Delta(Delta::Thought(_) | Delta::Call { .. }) => Vec::new(),
+        }
     }
 
-    fn end(&mut self, answer: &Answer) -> Vec<Value> {
-        vec![self.last(String::new(), answer)]
+    fn end(&mut self, number: usize, done: &Done) -> Vec<Frame> {
+        let mut value = self.last(number, "", done);
+        let probs = self.take_waiting(number);
+        if !probs.is_empty() {
+            value["completion_probabilities"] = probabilities(&probs);
+        }
+        vec![value.into()]
     }
 
     fn framing(&self) -> Framing {
         Framing::Events { done: false }
     }
+}
+
+/// Probabilities in llama-server's form.
+fn probabilities(all: &[TokenProbs]) -> Value {
+    let one = |prob: &TokenProb| {
+        let token = String::from_utf8_lossy(&prob.bytes);
+        object!({"id": prob.token, "token": token, "bytes": prob.bytes, "logprob": prob.log.max(-9999.0)})
+    };
+    let all = all.iter().map(|TokenProbs { token, top }| {
+        let mut value = one(token);
+        value["top_logprobs"] = top.iter().map(one).collect();
+        value
+    });
+    all.collect()
 }
 
 const fn stop_type(stop: StopReason) -> &'static str {
@@ -113,9 +177,9 @@ const fn stop_type(stop: StopReason) -> &'static str {
 pub async fn apply_template(LoadedModel(ready): LoadedModel, body: Body) -> Result<Response, ApiError> {
     off_thread(move || {
         let mut fields = body.fields()?;
-        let text = prompt::conversation(&mut fields, &ready)?;
+        let chat = Chat::read(&mut fields)?;
         fields.finish()?;
-        Ok(json(&object!({"prompt": text})))
+        Ok(json(&object!({"prompt": chat.write(&ready)?.prompt})))
     })
     .await
 }

@@ -1,17 +1,20 @@
 //! OpenAI's completions, of conversations and of plain text.
 
-use crate::answer::{Form, Framing, facts, respond};
-use crate::app::{App, LoadedModel, Ready, unix_seconds};
+mod completion;
+mod probs;
+
+use crate::answer::respond;
+use crate::app::{App, LoadedModel, Ready};
 use crate::error::ApiError;
 use crate::request::body::{Body, Fields};
+use crate::request::chat::Chat;
+use crate::request::constraint::Constraint;
+use crate::request::question::{Question, Wanted};
 use crate::request::{off_thread, prompt, sampling, slot};
 use axum::extract::State;
 use axum::response::Response;
-use serde_json::{Value, json};
-use std::hash::{BuildHasher, RandomState};
+use completion::{Completion, Kind};
 use std::sync::Arc;
-use terrace_engine::serving::Job;
-use terrace_engine::{Answer, StopReason};
 
 /// `POST /v1/chat/completions`.
 ///
@@ -42,34 +45,36 @@ async fn complete(kind: Kind, app: &Arc<App>, ready: &Arc<Ready>, body: Body) ->
         let (app, ready) = (Arc::clone(app), Arc::clone(ready));
         off_thread(move || Request::parse(kind, &body, &app, &ready)).await?
     };
-    let form = Completion::new(kind, ready.name.clone(), request.include_usage);
-    respond(app, ready, request.job, request.stream, form).await
-}
-
-/// Which of the two endpoints.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Chat,
-    Text,
+    let form =
+        Completion::new(kind, ready.name.clone(), request.include_usage, request.echo, request.per_prompt);
+    respond(app, ready, request.questions, request.stream, form).await
 }
 
 /// A parsed request.
 struct Request {
-    job: Job,
+    questions: Vec<Question>,
     stream: bool,
     include_usage: bool,
+    /// Texts of the prompts, one per answer, if answers begin with them.
+    echo: Vec<String>,
+    /// Number of answers to each prompt.
+    per_prompt: usize,
 }
 
 impl Request {
     fn parse(kind: Kind, body: &Body, app: &App, ready: &Ready) -> Result<Self, ApiError> {
         let mut fields = body.fields()?;
         // Before the prompt, which takes longest to check.
-        let sampling = sampling::sampling(&mut fields, app)?;
-        let stop = sampling::stop(&mut fields)?;
-        let n_max = sampling::n_max(&mut fields, app, &["max_completion_tokens", "max_tokens", "n_predict"])?;
+        let limits = ["max_completion_tokens", "max_tokens", "n_predict"];
+        let mut wanted = Wanted::read(&mut fields, app, ready, &limits)?;
+        wanted.reuse = fields.flag("cache_prompt")?.unwrap_or(true);
+        wanted.read_answers(&mut fields, &["n"])?;
+        wanted.probs = match kind {
+            Kind::Chat => sampling::probs(&mut fields, Some("logprobs"), "top_logprobs")?,
+            Kind::Text => sampling::text_probs(&mut fields)?,
+        };
         let stream = fields.flag("stream")?.unwrap_or(false);
-        let reuse = fields.flag("cache_prompt")?.unwrap_or(true);
-        let slot = slot::slot(&mut fields, ready)?;
+        wanted.slot = slot::slot(&mut fields, ready)?;
         let include_usage = match fields.take("stream_options") {
             None => false,
             Some(options) => {
@@ -79,122 +84,35 @@ impl Request {
                 usage
             }
         };
-        let prompt = match kind {
-            Kind::Chat => prompt::chat_tokens(&prompt::conversation(&mut fields, ready)?, ready)?,
-            Kind::Text => prompt::prompt(&mut fields, ready)?,
+        let (mut echo, per_prompt) = (Vec::new(), wanted.answers);
+        let questions = match kind {
+            Kind::Chat => {
+                let chat = Chat::read(&mut fields)?;
+                fields.finish()?;
+                wanted.chat(chat.write(ready)?, ready)?
+            }
+            Kind::Text => {
+                let constraint = Constraint::read(&mut fields)?;
+                let echoes = fields.flag("echo")?.unwrap_or(false);
+                if echoes && wanted.probs.is_some() {
+                    let message = "`echo` with `logprobs` is not supported: prompts have no probabilities";
+                    return Err(ApiError::unsupported("echo", message));
+                }
+                let prompts = prompt::prompts(&mut fields, ready)?;
+                fields.finish()?;
+                wanted.sampling.grammar = constraint.grammar(ready)?;
+                let mut questions = Vec::new();
+                for prompt in &prompts {
+                    if echoes {
+                        let text = ready.ask(|serving| serving.detokenize(prompt))??;
+                        let text = String::from_utf8_lossy(&text).into_owned();
+                        echo.extend(std::iter::repeat_n(text, wanted.answers));
+                    }
+                    questions.extend(wanted.questions(prompt, ready)?);
+                }
+                questions
+            }
         };
-        fields.finish()?;
-        Ok(Self { job: Job { prompt, n_max, sampling, stop, reuse, slot }, stream, include_usage })
+        Ok(Self { questions, stream, include_usage, echo, per_prompt })
     }
-}
-
-/// Answers in OpenAI's form.
-struct Completion {
-    kind: Kind,
-    id: String,
-    created: u64,
-    model: String,
-    include_usage: bool,
-}
-
-impl Completion {
-    fn new(kind: Kind, model: String, include_usage: bool) -> Self {
-        let prefix = match kind {
-            Kind::Chat => "chatcmpl",
-            Kind::Text => "cmpl",
-        };
-        // Each state has a random seed from the system.
-        let random = || RandomState::new().hash_one(0_u8);
-        let id = format!("{prefix}-{:016x}{:016x}", random(), random());
-        Self { kind, id, created: unix_seconds(), model, include_usage }
-    }
-
-    fn object(&self, of_stream: bool, choices: Value) -> Value {
-        let object = match (self.kind, of_stream) {
-            (Kind::Chat, false) => "chat.completion",
-            (Kind::Chat, true) => "chat.completion.chunk",
-            (Kind::Text, _) => "text_completion",
-        };
-        let mut value = json!({
-            "id": self.id,
-            "object": object,
-            "created": self.created,
-            "model": self.model,
-            "system_fingerprint": concat!("terrace-", env!("CARGO_PKG_VERSION")),
-            "choices": choices,
-        });
-        // If usage is requested, all chunks except the last have a null `usage`.
-        if of_stream && self.include_usage {
-            value["usage"] = Value::Null;
-        }
-        value
-    }
-
-    fn chunk(&self, delta: Value, text: &str, finish: Option<&str>) -> Value {
-        let mut choice = json!({"index": 0, "logprobs": null, "finish_reason": finish});
-        match self.kind {
-            Kind::Chat => choice["delta"] = delta,
-            Kind::Text => choice["text"] = text.into(),
-        }
-        self.object(true, json!([choice]))
-    }
-}
-
-impl Form for Completion {
-    fn whole(&mut self, text: String, answer: &Answer) -> Value {
-        let mut choice = json!({"index": 0, "logprobs": null, "finish_reason": finish_reason(answer.stop)});
-        match self.kind {
-            Kind::Chat => choice["message"] = json!({"role": "assistant", "content": text}),
-            Kind::Text => choice["text"] = text.into(),
-        }
-        let mut value = self.object(false, json!([choice]));
-        value["usage"] = usage(answer);
-        value["terrace"] = facts(answer);
-        value
-    }
-
-    fn begin(&mut self) -> Vec<Value> {
-        match self.kind {
-            Kind::Chat => vec![self.chunk(json!({"role": "assistant", "content": ""}), "", None)],
-            Kind::Text => Vec::new(),
-        }
-    }
-
-    fn piece(&mut self, text: String) -> Value {
-        self.chunk(json!({"content": text}), &text, None)
-    }
-
-    fn end(&mut self, answer: &Answer) -> Vec<Value> {
-        let mut last = self.chunk(json!({}), "", Some(finish_reason(answer.stop)));
-        last["terrace"] = facts(answer);
-        let mut values = vec![last];
-        if self.include_usage {
-            let mut counted = self.object(true, json!([]));
-            counted["usage"] = usage(answer);
-            values.push(counted);
-        }
-        values
-    }
-
-    fn framing(&self) -> Framing {
-        Framing::Events { done: true }
-    }
-}
-
-/// The reason in OpenAI's terms: "length" for every answer that was cut off, for whatever reason.
-const fn finish_reason(stop: StopReason) -> &'static str {
-    match stop {
-        StopReason::EndOfText | StopReason::StopString => "stop",
-        StopReason::Length | StopReason::ContextFull | StopReason::Cancelled => "length",
-    }
-}
-
-fn usage(answer: &Answer) -> Value {
-    let (prompt, completion) = (answer.prompt_tokens, answer.tokens.len());
-    json!({
-        "prompt_tokens": prompt,
-        "completion_tokens": completion,
-        "total_tokens": prompt + completion,
-        "prompt_tokens_details": {"cached_tokens": answer.reused},
-    })
 }

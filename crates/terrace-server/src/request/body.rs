@@ -310,8 +310,8 @@ mod tests {
     #[test]
     fn what_would_change_the_answer_is_refused() {
         for (text, refused) in [
-            (r#"{"user": "me", "logit_bias": {}, "n": 1, "tools": []}"#, None),
-            (r#"{"logit_bias": {"5": 1}}"#, Some("this value of `logit_bias` is not supported")),
+            (r#"{"user": "me", "suffix": "", "n": 1, "tools": []}"#, None),
+            (r#"{"suffix": "x"}"#, Some("this value of `suffix` is not supported")),
             (r#"{"n": 2}"#, Some("this value of `n` is not supported")),
             (r#"{"temprature": 0}"#, Some("unknown field `temprature`; did you mean `temperature`?")),
         ] {

@@ -2,10 +2,14 @@
 
 pub mod allowed;
 pub mod body;
+pub mod chat;
+pub mod constraint;
 mod inert;
 pub mod prompt;
+pub mod question;
 pub mod sampling;
 pub mod slot;
+pub mod turns;
 
 use crate::error::ApiError;
 use std::cell::Cell;

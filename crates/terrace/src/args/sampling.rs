@@ -20,7 +20,7 @@ pub struct SamplingArgs {
     pub min_p: f32,
     /// Seed of the sampler [default: random]
     #[arg(long, value_name = "SEED", env = "TERRACE_SEED")]
-    pub seed: Option<u32>,
+    pub seed: Option<u64>,
 }
 
 fn temperature(text: &str) -> Result<f32, String> {

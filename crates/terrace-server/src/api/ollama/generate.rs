@@ -3,11 +3,15 @@
 use super::error::{OllamaError, error_object};
 use super::time::time;
 use crate::advice::Reason;
-use crate::answer::{Form, Framing, facts, respond};
+use crate::answer::{Call, Done, Form, Frame, Framing, Part, facts, respond};
 use crate::app::{App, LoadedModel, Ready};
 use crate::error::ApiError;
-use crate::request::body::{Body, Fields};
-use crate::request::{off_thread, prompt, sampling};
+use crate::request::body::{Body, Fields, wrong};
+use crate::request::chat::Chat;
+use crate::request::constraint::{Constraint, schema_text};
+use crate::request::question::{Question, Wanted};
+use crate::request::turns::{tools, turns};
+use crate::request::{off_thread, prompt};
 use crate::response::json;
 use axum::extract::State;
 use axum::response::Response;
@@ -15,9 +19,7 @@ use chrono::Utc;
 use serde_json::{Value, json as object};
 use std::sync::Arc;
 use std::time::Instant;
-use terrace_engine::serving::{Job, Prompt};
-use terrace_engine::{Answer, Message, StopReason};
-use terrace_ggml::llama::Sampling;
+use terrace_engine::{Delta, StopReason};
 
 /// `POST /api/generate`.
 ///
@@ -50,15 +52,13 @@ async fn answer(kind: Kind, app: &Arc<App>, ready: &Arc<Ready>, body: Body) -> R
         off_thread(move || parse(kind, &body, &app, &ready)).await?
     };
     let form = Ollama { kind, model: ready.name.clone(), begin };
-    match request.job {
-        Some(job) => Ok(respond(app, ready, job, request.stream, form).await?),
+    if request.questions.is_empty() {
         // Ollama's clients load a model by a request without a prompt.
-        None => {
-            let mut value = form.object(String::new(), true);
-            value["done_reason"] = "load".into();
-            Ok(json(&value))
-        }
+        let mut value = form.object(String::new(), true);
+        value["done_reason"] = "load".into();
+        return Ok(json(&value));
     }
+    Ok(respond(app, ready, request.questions, request.stream, form).await?)
 }
 
 /// Which of the two endpoints.
@@ -69,7 +69,7 @@ enum Kind {
 }
 
 struct Request {
-    job: Option<Job>,
+    questions: Vec<Question>,
     stream: bool,
 }
 
@@ -77,24 +77,17 @@ fn parse(kind: Kind, body: &Body, app: &App, ready: &Ready) -> Result<Request, A
     let mut fields = body.fields()?;
     let stream = fields.flag("stream")?.unwrap_or(true);
     let options = fields.take("options").unwrap_or_else(|| object!({}));
-    let (sampling, stop, n_max) = options_of(Fields::within("options", options)?, app, ready)?;
-    let prompt = match kind {
-        Kind::Chat => conversation(&mut fields, ready)?,
-        Kind::Generate => single(&mut fields, ready)?,
+    let wanted = options_of(Fields::within("options", options)?, app, ready)?;
+    let constraint = Constraint { schema: format(&mut fields)?, ..Constraint::default() };
+    let questions = match kind {
+        Kind::Chat => conversation(fields, constraint, wanted, ready)?,
+        Kind::Generate => single(fields, constraint, wanted, ready)?,
     };
-    fields.finish()?;
-    Ok(Request {
-        job: prompt.map(|prompt| Job { prompt, n_max, sampling, stop, reuse: true, slot: None }),
-        stream,
-    })
+    Ok(Request { questions, stream })
 }
 
-type Chosen = (Sampling, Vec<String>, Option<usize>);
-
-fn options_of(mut options: Fields, app: &App, ready: &Ready) -> Result<Chosen, ApiError> {
-    let sampling = sampling::sampling(&mut options, app)?;
-    let stop = sampling::stop(&mut options)?;
-    let n_max = sampling::n_max(&mut options, app, &["num_predict"])?;
+fn options_of(mut options: Fields, app: &App, ready: &Ready) -> Result<Wanted, ApiError> {
+    let wanted = Wanted::read(&mut options, app, ready, &["num_predict"])?;
     let context = i64::try_from(ready.facts.context).unwrap_or(i64::MAX);
     if let Some(wanted) = options.integer("num_ctx", 1..=i64::MAX)?.filter(|&wanted| wanted > context) {
         let message = format!("`options.num_ctx` is {wanted}, but the server's context has {context} tokens");
@@ -103,26 +96,52 @@ fn options_of(mut options: Fields, app: &App, ready: &Ready) -> Result<Chosen, A
         );
     }
     options.finish()?;
-    Ok((sampling, stop, n_max))
+    Ok(wanted)
 }
 
-fn conversation(fields: &mut Fields, ready: &Ready) -> Result<Option<Prompt>, ApiError> {
+/// The schema of answers: `json` for any object, or a JSON schema.
+fn format(fields: &mut Fields) -> Result<String, ApiError> {
+    match fields.take("format") {
+        None => Ok(String::new()),
+        Some(Value::String(text)) if text.is_empty() => Ok(text),
+        Some(Value::String(text)) if text == "json" => Ok(object!({"type": "object"}).to_string()),
+        Some(schema) => schema_text("format", schema),
+    }
+}
+
+fn conversation(
+    mut fields: Fields,
+    constraint: Constraint,
+    wanted: Wanted,
+    ready: &Ready,
+) -> Result<Vec<Question>, ApiError> {
     let messages =
         fields.take("messages").ok_or_else(|| ApiError::field("messages", "`messages` is missing"))?;
     if messages.as_array().is_some_and(Vec::is_empty) {
-        return Ok(None);
+        fields.finish()?;
+        return Ok(Vec::new());
     }
-    chat_tokens(&prompt::messages(messages)?, ready).map(Some)
+    let mut chat = Chat::of(turns(messages)?);
+    if let Some(given) = fields.take("tools") {
+        chat.conversation.tools = tools(given)?;
+    }
+    ask(chat, fields, constraint, wanted, ready)
 }
 
 /// A single prompt, as a conversation of its own; as plain text if `raw` is set or the model has no
 /// chat template.
-fn single(fields: &mut Fields, ready: &Ready) -> Result<Option<Prompt>, ApiError> {
+fn single(
+    mut fields: Fields,
+    constraint: Constraint,
+    mut wanted: Wanted,
+    ready: &Ready,
+) -> Result<Vec<Question>, ApiError> {
     let text = fields.text("prompt")?.unwrap_or_default();
     let system = fields.text("system")?.filter(|system| !system.is_empty());
     let raw = fields.flag("raw")?.unwrap_or(false);
     if text.is_empty() {
-        return Ok(None);
+        fields.finish()?;
+        return Ok(Vec::new());
     }
     if raw || ready.facts.chat_template.is_none() {
         if system.is_some() {
@@ -131,14 +150,31 @@ fn single(fields: &mut Fields, ready: &Ready) -> Result<Option<Prompt>, ApiError
                 "a system message needs a chat template, but the request is raw or the model has none",
             ));
         }
-        return prompt::text_tokens(&text, ready).map(Some);
+        fields.finish()?;
+        wanted.sampling.grammar = constraint.grammar(ready)?;
+        return wanted.questions(&prompt::text_tokens(&text, ready)?, ready);
     }
-    let system = system.into_iter().map(|text| Message::new("system", text));
-    chat_tokens(&system.chain([Message::new("user", text)]).collect::<Vec<_>>(), ready).map(Some)
+    let turn = |role: &str, text: String| object!({"role": role, "content": text});
+    let turns = system.map(|system| turn("system", system)).into_iter().chain([turn("user", text)]);
+    ask(Chat::of(turns.collect()), fields, constraint, wanted, ready)
 }
 
-fn chat_tokens(messages: &[Message], ready: &Ready) -> Result<Prompt, ApiError> {
-    prompt::chat_tokens(&prompt::render(messages, true, ready)?, ready)
+fn ask(
+    mut chat: Chat,
+    mut fields: Fields,
+    constraint: Constraint,
+    wanted: Wanted,
+    ready: &Ready,
+) -> Result<Vec<Question>, ApiError> {
+    match fields.take("think") {
+        None => {}
+        Some(Value::Bool(think)) => chat.conversation.enable_thinking = think,
+        Some(Value::String(effort)) => chat.variable("reasoning_effort", &effort.into()),
+        Some(other) => return Err(wrong("think", &other, "a boolean, or low, medium or high")),
+    }
+    chat.constrain(constraint)?;
+    fields.finish()?;
+    wanted.chat(chat.write(ready)?, ready)
 }
 
 /// Answers in Ollama's form.
@@ -159,9 +195,11 @@ impl Ollama {
     }
 }
 
-impl Form for Ollama {
-    fn whole(&mut self, text: String, answer: &Answer) -> Value {
-        let mut value = self.object(text, true);
+impl Ollama {
+    /// The object after the last piece; it has the whole text if that was not streamed.
+    fn last(&self, text: &str, done: &Done) -> Value {
+        let answer = &done.answer;
+        let mut value = self.object(text.into(), true);
         let nanoseconds = |ms: f64| (ms * 1e6) as u64;
         value["done_reason"] = match answer.stop {
             StopReason::EndOfText | StopReason::StopString => "stop",
@@ -178,16 +216,60 @@ impl Form for Ollama {
         value
     }
 
-    fn piece(&mut self, text: String) -> Value {
-        self.object(text, false)
+    /// Adds thoughts to an object.
+    fn think(&self, value: &mut Value, thoughts: &str) {
+        match self.kind {
+            Kind::Generate => value["thinking"] = thoughts.into(),
+            Kind::Chat => value["message"]["thinking"] = thoughts.into(),
+        }
+    }
+}
+
+/// A call of a tool: its arguments are an object here.
+fn call(call: &Call) -> Value {
+    let arguments = serde_json::from_str(&call.arguments).unwrap_or_else(|_| object!({}));
+    object!({"id": call.id, "function": {"name": call.name, "arguments": arguments}})
+}
+
+impl Form for Ollama {
+    fn whole(&mut self, mut all: Vec<Done>) -> Value {
+        let Some(done) = all.pop() else { return Value::Null };
+        let mut value = self.last(&done.content, &done);
+        if !done.thoughts.is_empty() {
+            self.think(&mut value, &done.thoughts);
+        }
+        if !done.calls.is_empty() && self.kind == Kind::Chat {
+            value["message"]["tool_calls"] = done.calls.iter().map(call).collect();
+        }
+        value
     }
 
-    fn end(&mut self, answer: &Answer) -> Vec<Value> {
-        vec![self.whole(String::new(), answer)]
+    fn part(&mut self, _: usize, part: Part) -> Vec<Frame> {
+        match part {
+            Part::Delta(Delta::Text(text)) => vec![self.object(text, false).into()],
+            Part::Delta(Delta::Thought(text)) => {
+                let mut value = self.object(String::new(), false);
+                self.think(&mut value, &text);
+                vec![value.into()]
+            }
+            // Calls are sent whole.
+            Part::Delta(Delta::Call { .. }) | Part::Probs(_) => Vec::new(),
+        }
     }
 
-    fn error(&self, error: &ApiError) -> Value {
-        error_object(error)
+    fn end(&mut self, _: usize, done: &Done) -> Vec<Frame> {
+        let mut frames = Vec::new();
+        if !done.calls.is_empty() && self.kind == Kind::Chat {
+            let mut value = self.object(String::new(), false);
+            value["message"]["tool_calls"] = done.calls.iter().map(call).collect();
+            frames.push(value.into());
+        }
+        frames.push(self.last("", done).into());
+        frames
+    }
+
+    fn error(&self, error: &ApiError) -> Frame {
+        error_object(error).into()
     }
 
     fn framing(&self) -> Framing {

@@ -1,12 +1,23 @@
 //! Templates in the styles of published models. The expected texts are the output of
 //! `apply_chat_template`.
 
-use super::*;
+use super::desk::Desk;
+use super::worker::{Ask, Source};
+use super::{ChatTemplateError, Conversation, Message};
 
-fn render(source: &str, messages: &[Message], generate: bool) -> Result<String, ChatTemplateError> {
-    Jinja::parse(source, "<s>", "</s>")?.render(messages, generate)
+fn parse(source: &str, bos: &str, eos: &str) -> Result<Desk, ChatTemplateError> {
+    let mut desk = Desk::default();
+    desk.answer(&Ask::Parse(Source { text: source.into(), bos: bos.into(), eos: eos.into() }))?;
+    Ok(desk)
 }
 
+fn render(source: &str, messages: &[Message], generate: bool) -> Result<String, ChatTemplateError> {
+    let mut desk = parse(source, "<s>", "</s>")?;
+    let conversation = Conversation { add_generation_prompt: generate, ..Conversation::of(messages) };
+    let applied = desk.answer(&Ask::Apply(serde_json::to_string(&conversation).unwrap().into()))?;
+    let applied: serde_json::Value = serde_json::from_str(&applied).unwrap();
+    Ok(applied["prompt"].as_str().unwrap().to_owned())
+}
 fn talk() -> Vec<Message> {
     vec![
         Message::new("system", "Be brief."),
@@ -57,12 +68,12 @@ fn llama_3() {
 {%- endif %}
 ";
     let text = render(source, &talk(), true).unwrap();
-    let date = strftime_now("%d %b %Y").unwrap();
+    // The date is that of the machine.
+    assert!(text.starts_with("<s><|start_header_id|>system<|end_header_id|>\n\nToday Date: "), "{text}");
     assert!(
-        text.starts_with(&format!(
-            "<s><|start_header_id|>system<|end_header_id|>\n\nToday Date: {date}\n\nBe brief.<|eot_id|>\
-         <|start_header_id|>user<|end_header_id|>\n\nHi <there> & 'you'<|eot_id|>"
-        )),
+        text.contains(
+            "\n\nBe brief.<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nHi <there> & 'you'<|eot_id|>"
+        ),
         "{text}"
     );
     assert!(text.ends_with("Bye<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"), "{text}");
@@ -176,8 +187,9 @@ fn gemma() {
         "<s><start_of_turn>user\nHi <there> & 'you'<end_of_turn>\n<start_of_turn>model\nHello.<end_of_turn>\n\
          <start_of_turn>user\nBye<end_of_turn>\n<start_of_turn>model\n"
     );
-    let error = render(source, &talk(), true).unwrap_err().to_string();
-    assert!(error.ends_with("System role not supported"), "{error}");
+    // What the template has no role for goes into the first question.
+    let text = render(source, &talk(), true).unwrap();
+    assert!(text.starts_with("<s><start_of_turn>user\nBe brief.\n Hi <there>"), "{text}");
 }
 
 #[test]
@@ -197,19 +209,12 @@ fn generation_tags_are_plain_blocks() {
 
 #[test]
 fn errors_are_one_line_and_name_the_template_line() {
-    let error = Jinja::parse("a\n{% for x in %}", "", "").unwrap_err();
-    assert!(matches!(error, ChatTemplateError::Syntax { line: 2, .. }), "{error:?}");
-    let error = render("a\n\n{{ messages.foo.bar }}", &[], false).unwrap_err();
-    assert!(matches!(error, ChatTemplateError::Render { line: 3, .. }), "{error:?}");
+    let Err(error) = parse("a\n{% for x in %}", "", "") else { panic!("that is no template") };
+    assert!(matches!(error, ChatTemplateError::Syntax(_)), "{error:?}");
     assert!(!error.to_string().contains('\n'), "{error}");
-}
-
-#[test]
-fn a_hostile_template_ends() {
-    let source = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}";
-    let error = render(source, &[], false).unwrap_err();
-    assert!(matches!(error, ChatTemplateError::Render { .. }), "{error:?}");
-    assert!(render("{{ strftime_now('%Q') }}", &[], false).is_err());
+    let error = render("a\n\n{{ messages.foo.bar() }}", &talk(), false).unwrap_err();
+    assert!(matches!(error, ChatTemplateError::Render(_)), "{error:?}");
+    assert!(error.to_string().contains("line 3") && !error.to_string().contains('\n'), "{error}");
 }
 
 #[test]

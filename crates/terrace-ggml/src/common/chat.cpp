@@ -1,0 +1,191 @@
+// llama.cpp's chat templates and the readers of answers, over JSON.
+
+#include "text.h"
+
+#include "chat.h"
+#include "log.h"
+
+#include <memory>
+#include <regex>
+
+using json = common_json;
+
+extern "C" void terrace_silence_common() {
+    common_log_set_verbosity_thold(-1);
+}
+
+extern "C" common_chat_templates * terrace_chat_templates(terrace_text source, terrace_text bos, terrace_text eos) {
+    return common_chat_templates_init(nullptr, source.string(), bos.string(), eos.string()).release();
+}
+
+extern "C" void terrace_chat_templates_free(common_chat_templates * templates) {
+    common_chat_templates_free(templates);
+}
+
+// An object of booleans.
+extern "C" void terrace_chat_caps(const common_chat_templates * templates, terrace_sink out) {
+    json caps = json::object();
+    for (const auto & [name, value] : common_chat_templates_get_caps(templates)) {
+        caps[name] = value;
+    }
+    caps["supports_thinking"] = common_chat_templates_support_enable_thinking(templates);
+    out(caps.dump());
+}
+
+static std::string text_or(const json & object, const char * name, const std::string & otherwise) {
+    return object.contains(name) && object.at(name).is_string() ? object.at(name).get<std::string>() : otherwise;
+}
+
+static bool flag_or(const json & object, const char * name, bool otherwise) {
+    return object.contains(name) && object.at(name).is_boolean() ? object.at(name).get<bool>() : otherwise;
+}
+
+static json texts(const std::vector<std::string> & values) {
+    json array = json::array();
+    for (const auto & value : values) {
+        array.push_back(value);
+    }
+    return array;
+}
+
+static json applied(const common_chat_params & params) {
+    json triggers = json::array();
+    for (const auto & trigger : params.grammar_triggers) {
+        json one = json::object();
+        one["kind"]  = (int) trigger.type;
+        one["value"] = trigger.value;
+        one["token"] = trigger.token;
+        triggers.push_back(one);
+    }
+    json result = json::object();
+    result["prompt"]            = params.prompt;
+    result["grammar"]           = params.grammar;
+    result["grammar_lazy"]      = params.grammar_lazy;
+    result["grammar_triggers"]  = triggers;
+    result["preserved_tokens"]  = texts(params.preserved_tokens);
+    result["additional_stops"]  = texts(params.additional_stops);
+    result["generation_prompt"] = params.generation_prompt;
+    result["supports_thinking"] = params.supports_thinking;
+    result["thinking_start"]    = params.thinking_start_tag;
+    result["thinking_ends"]     = texts(params.thinking_end_tags);
+    result["format"]            = (int) params.format;
+    result["parser"]            = params.parser;
+    return result;
+}
+
+// Where a call has to be made, `common` allows a text before it, and several calls in templates without a section for
+// calls even where one is wanted. A small model then never comes to its call.
+static void tighten(common_chat_params & params, const common_chat_templates_inputs & inputs) {
+    if (inputs.tools.empty() || params.grammar_lazy) {
+        return;
+    }
+    if (inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED) {
+        params.grammar = std::regex_replace(params.grammar, std::regex(" until-[0-9]+\\? tool-calls"), " tool-calls");
+    }
+    if (!inputs.parallel_tool_calls) {
+        params.grammar = std::regex_replace(params.grammar, std::regex("tool-calls ::= \\(tool-call space\\)\\+"),
+                                            "tool-calls ::= tool-call space");
+    }
+}
+
+// Renders a conversation. `request`: messages and tools as in OpenAI's API, tool_choice (auto, required, none),
+// parallel_tool_calls, add_generation_prompt, continue_final_message, enable_thinking, reasoning_format, grammar,
+// json_schema (text), chat_template_kwargs (values as JSON text).
+extern "C" void terrace_chat_apply(const common_chat_templates * templates, terrace_text request, terrace_sink out) {
+    const json in = json::parse(request.string());
+    common_chat_templates_inputs inputs;
+    inputs.messages              = common_chat_msgs_parse_oaicompat(in.at("messages"));
+    inputs.add_generation_prompt = flag_or(in, "add_generation_prompt", true);
+    inputs.enable_thinking       = flag_or(in, "enable_thinking", true);
+    inputs.parallel_tool_calls   = flag_or(in, "parallel_tool_calls", false);
+    inputs.grammar               = text_or(in, "grammar", "");
+    inputs.json_schema           = text_or(in, "json_schema", "");
+    inputs.reasoning_format      = common_reasoning_format_from_name(text_or(in, "reasoning_format", "none"));
+    inputs.tool_choice           = common_chat_tool_choice_parse_oaicompat(text_or(in, "tool_choice", "auto"));
+    if (in.contains("tools")) {
+        inputs.tools = common_chat_tools_parse_oaicompat(in.at("tools"));
+    }
+    if (in.contains("continue_final_message")) {
+        inputs.continue_final_message = common_chat_continuation_parse(in.at("continue_final_message"));
+    }
+    if (in.contains("chat_template_kwargs")) {
+        for (const auto & [name, value] : in.at("chat_template_kwargs").items()) {
+            inputs.chat_template_kwargs[name] = value.get<std::string>();
+        }
+    }
+    // Hugging Face's apply_chat_template defines it in any case, and templates are written for that.
+    if (inputs.tools.empty()) {
+        inputs.chat_template_kwargs.emplace("tools", "null");
+    }
+    common_chat_params params = common_chat_templates_apply(templates, inputs);
+    tighten(params, inputs);
+    out(applied(params).dump());
+}
+
+// Reads an answer while it grows.
+struct terrace_answer_reader {
+    common_chat_parser_params params;
+    common_chat_msg           message;
+    std::string               text;
+};
+
+// `how`: format, parser and generation_prompt of terrace_chat_apply, reasoning_format, parse_tool_calls,
+// continued.
+extern "C" terrace_answer_reader * terrace_answer_reader_new(terrace_text how) {
+    const json in     = json::parse(how.string());
+    auto       reader = std::make_unique<terrace_answer_reader>();
+    auto &     params = reader->params;
+    params.format            = (common_chat_format) in.at("format").get<int>();
+    params.reasoning_format  = common_reasoning_format_from_name(text_or(in, "reasoning_format", "none"));
+    params.generation_prompt = text_or(in, "generation_prompt", "");
+    params.parse_tool_calls  = flag_or(in, "parse_tool_calls", true);
+    params.is_continuation   = flag_or(in, "continued", false);
+    const std::string parser = text_or(in, "parser", "");
+    if (!parser.empty()) {
+        params.parser.load(parser);
+    }
+    reader->message.role = "assistant";
+    if (params.is_continuation) {
+        // What the prompt already has of the answer is no news.
+        reader->message = common_chat_parse("", true, params);
+    }
+    return reader.release();
+}
+
+extern "C" void terrace_answer_reader_free(terrace_answer_reader * reader) {
+    delete reader;
+}
+
+static json difference(const common_chat_msg_diff & diff) {
+    json one = json::object();
+    if (!diff.reasoning_content_delta.empty()) {
+        one["reasoning"] = diff.reasoning_content_delta;
+    }
+    if (!diff.content_delta.empty()) {
+        one["content"] = diff.content_delta;
+    }
+    if (diff.tool_call_index != std::string::npos) {
+        json call = json::object();
+        call["index"]     = diff.tool_call_index;
+        call["id"]        = diff.tool_call_delta.id;
+        call["name"]      = diff.tool_call_delta.name;
+        call["arguments"] = diff.tool_call_delta.arguments;
+        one["call"] = call;
+    }
+    return one;
+}
+
+// Adds text to the answer. Leaves an array of what it adds to the message.
+extern "C" void terrace_answer_reader_push(terrace_answer_reader * reader, terrace_text text, bool more, terrace_sink out) {
+    reader->text.append(text.data, text.len);
+    common_chat_msg message = common_chat_parse(reader->text, more, reader->params);
+    json            all     = json::array();
+    // Nothing is read of the first bytes of what may become a tag.
+    if (!message.empty() || !more) {
+        for (const auto & diff : common_chat_msg_diff::compute_diffs(reader->message, message)) {
+            all.push_back(difference(diff));
+        }
+        reader->message = std::move(message);
+    }
+    out(all.dump());
+}

@@ -1,0 +1,336 @@
+//! How tokens are chosen, and what may be chosen.
+
+use super::token::Token;
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+/// Sampling parameters, with the meanings, the order and the neutral values of llama.cpp's samplers
+/// (`common_params_sampling`).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sampling {
+    /// Temperature. If 0 or less, the most likely token that the other samplers leave is chosen.
+    pub temp: f32,
+    /// Keeps the `k` most likely tokens; all if 0 or less.
+    pub top_k: i32,
+    /// Keeps the most likely tokens that together have this probability; all if 1.
+    pub top_p: f32,
+    /// Drops tokens less likely than this fraction of the most likely one's probability; none if 0.
+    pub min_p: f32,
+    /// Seed of the random choice. llama.cpp's random numbers have 32 bits of seed: larger numbers
+    /// are folded.
+    pub seed: u64,
+    /// The temperature varies by as much, with the entropy; not if 0.
+    pub dynatemp_range: f32,
+    /// The power of the entropy that the temperature varies with.
+    pub dynatemp_exponent: f32,
+    /// Keeps the tokens of typical information content that together have this probability; all if
+    /// 1.
+    pub typical_p: f32,
+    /// Keeps tokens whose logits are at most as many standard deviations below the highest; all if 0
+    /// or less.
+    pub top_n_sigma: f32,
+    /// The probability with which all tokens above the threshold but the least likely are dropped.
+    pub xtc_probability: f32,
+    /// The threshold for that.
+    pub xtc_threshold: f32,
+    /// Tokens that samplers keep at least.
+    pub min_keep: i32,
+    /// Number of last tokens that penalties look at; -1: all of the context.
+    pub repeat_last_n: i32,
+    /// Divides logits of tokens that were there; 1: none.
+    pub repeat_penalty: f32,
+    /// Lowers logits by each time that a token was there.
+    pub frequency_penalty: f32,
+    /// Lowers logits of tokens that were there.
+    pub presence_penalty: f32,
+    /// DRY: lowers logits of tokens that go on with a repetition; 0: none.
+    pub dry_multiplier: f32,
+    /// DRY: the base of the penalty's growth with the repetition's length.
+    pub dry_base: f32,
+    /// DRY: the length of repetitions without a penalty.
+    pub dry_allowed_length: i32,
+    /// DRY: number of last tokens in which repetitions are looked for; -1: all of the context.
+    pub dry_penalty_last_n: i32,
+    /// DRY: texts that end repetitions.
+    pub dry_sequence_breakers: Vec<String>,
+    /// Mirostat 1 or 2 in place of the other samplers; 0: off.
+    pub mirostat: i32,
+    /// Mirostat's target entropy.
+    pub mirostat_tau: f32,
+    /// Mirostat's learning rate.
+    pub mirostat_eta: f32,
+    /// Adaptive-p: the probability that chosen tokens are to have; negative: off.
+    pub adaptive_target: f32,
+    /// Adaptive-p: the decay of what is remembered.
+    pub adaptive_decay: f32,
+    /// The samplers that are applied, in order.
+    pub order: Vec<SamplerKind>,
+    /// Added to the logits of tokens.
+    pub logit_bias: Vec<(Token, f32)>,
+    /// Never ends the text.
+    pub ignore_eos: bool,
+    /// Does not end the text before as many tokens.
+    pub min_tokens: usize,
+    /// What may be chosen.
+    pub grammar: Option<Grammar>,
+    /// How long a thought may be.
+    pub thoughts: Option<Thoughts>,
+}
+
+impl Default for Sampling {
+    /// llama.cpp's defaults, with a seed from the system.
+    fn default() -> Self {
+        Self {
+            temp: 0.8,
+            top_k: 40,
+            top_p: 0.95,
+            min_p: 0.05,
+            seed: Self::random_seed(),
+            dynatemp_range: 0.0,
+            dynatemp_exponent: 1.0,
+            typical_p: 1.0,
+            top_n_sigma: -1.0,
+            xtc_probability: 0.0,
+            xtc_threshold: 0.1,
+            min_keep: 0,
+            repeat_last_n: 64,
+            repeat_penalty: 1.0,
+            frequency_penalty: 0.0,
+            presence_penalty: 0.0,
+            dry_multiplier: 0.0,
+            dry_base: 1.75,
+            dry_allowed_length: 2,
+            dry_penalty_last_n: 64,
+            dry_sequence_breakers: ["\n", ":", "\"", "*"].map(String::from).into(),
+            mirostat: 0,
+            mirostat_tau: 5.0,
+            mirostat_eta: 0.1,
+            adaptive_target: -1.0,
+            adaptive_decay: 0.9,
+            order: SamplerKind::USUAL.into(),
+            logit_bias: Vec::new(),
+            ignore_eos: false,
+            min_tokens: 0,
+            grammar: None,
+            thoughts: None,
+        }
+    }
+}
+
+impl Sampling {
+    /// Always the most likely token.
+    pub fn greedy() -> Self {
+        Self { temp: 0.0, seed: 0, ..Self::default() }
+    }
+
+    /// A seed from the system.
+    pub fn random_seed() -> u64 {
+        // RandomState is seeded by the system, and one random number is enough here. 32 bits are
+        // what llama.cpp has, so that a reported seed gives the same text.
+        RandomState::new().build_hasher().finish() & 0x7fff_ffff
+    }
+
+    /// Whether the most likely token is always chosen: every other sampler leaves it where it is.
+    pub(super) fn takes_most_likely(&self) -> bool {
+        let cools = self.order.contains(&SamplerKind::Temperature) || self.mirostat != 0;
+        let choosers = [SamplerKind::Infill, SamplerKind::AdaptiveP];
+        self.temp <= 0.0
+            && self.dynatemp_range == 0.0
+            && self.mirostat == 0
+            && cools
+            && !choosers.iter().any(|kind| self.order.contains(kind))
+            && self.typical_p >= 1.0
+            && self.xtc_probability <= 0.0
+            && self.repeat_penalty == 1.0
+            && self.frequency_penalty == 0.0
+            && self.presence_penalty == 0.0
+            && self.dry_multiplier == 0.0
+            && self.logit_bias.is_empty()
+            && !self.ignore_eos
+            && self.grammar.is_none()
+            && self.thoughts.is_none()
+    }
+
+    /// Whether choices depend on the tokens of the prompt.
+    pub(super) fn looks_back(&self) -> bool {
+        let penalises =
+            self.repeat_penalty != 1.0 || self.frequency_penalty != 0.0 || self.presence_penalty != 0.0;
+        (penalises && self.repeat_last_n != 0) || (self.dry_multiplier != 0.0 && self.dry_penalty_last_n != 0)
+    }
+}
+
+/// One of llama.cpp's samplers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SamplerKind {
+    /// Repetition by lengths of sequences.
+    Dry,
+    /// The most likely tokens by number.
+    TopK,
+    /// The most likely tokens by probability.
+    TopP,
+    /// Tokens by their ratio to the most likely one.
+    MinP,
+    /// Tokens of typical information content.
+    TypicalP,
+    /// Temperature.
+    Temperature,
+    /// Drops the most likely ones.
+    Xtc,
+    /// For text within text.
+    Infill,
+    /// Repetition, presence and frequency.
+    Penalties,
+    /// By standard deviations.
+    TopNSigma,
+    /// Towards a probability.
+    AdaptiveP,
+}
+
+impl SamplerKind {
+    /// llama.cpp's order.
+    pub const USUAL: [Self; 9] = [
+        Self::Penalties,
+        Self::Dry,
+        Self::TopNSigma,
+        Self::TopK,
+        Self::TypicalP,
+        Self::TopP,
+        Self::MinP,
+        Self::Xtc,
+        Self::Temperature,
+    ];
+
+    /// All, with llama.cpp's name, letter and number of each.
+    const ALL: [(Self, &'static str, char, i32); 11] = [
+        (Self::Dry, "dry", 'd', 1),
+        (Self::TopK, "top_k", 'k', 2),
+        (Self::TopP, "top_p", 'p', 3),
+        (Self::MinP, "min_p", 'm', 4),
+        (Self::TypicalP, "typ_p", 'y', 6),
+        (Self::Temperature, "temperature", 't', 7),
+        (Self::Xtc, "xtc", 'x', 8),
+        (Self::Infill, "infill", 'i', 9),
+        (Self::Penalties, "penalties", 'e', 10),
+        (Self::TopNSigma, "top_n_sigma", 's', 11),
+        (Self::AdaptiveP, "adaptive_p", 'a', 12),
+    ];
+
+    /// llama.cpp's name.
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(kind, ..)| *kind == self).map_or("", |(_, name, ..)| name)
+    }
+
+    /// llama.cpp's number.
+    pub(super) fn number(self) -> i32 {
+        Self::ALL.iter().find(|(kind, ..)| *kind == self).map_or(0, |(.., number)| *number)
+    }
+
+    /// The sampler of this name; llama.cpp's spellings are known.
+    pub fn from_name(name: &str) -> Option<Self> {
+        let name = name.to_ascii_lowercase().replace('-', "_");
+        let name = match name.as_str() {
+            "topk" => "top_k",
+            "topp" | "nucleus" => "top_p",
+            "minp" => "min_p",
+            "typical" | "typical_p" | "typ" => "typ_p",
+            "temp" => "temperature",
+            name => name,
+        };
+        Self::ALL.iter().find(|(_, known, ..)| *known == name).map(|(kind, ..)| *kind)
+    }
+
+    /// The sampler of this letter.
+    pub fn from_letter(letter: char) -> Option<Self> {
+        Self::ALL.iter().find(|(_, _, known, _)| *known == letter).map(|(kind, ..)| *kind)
+    }
+}
+
+/// What may be chosen, in llama.cpp's form of grammars (GBNF).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Grammar {
+    /// The grammar.
+    pub text: String,
+    /// Why there is one.
+    pub purpose: Purpose,
+    /// It holds only from a trigger on.
+    pub lazy: bool,
+    /// What it holds from, if it is lazy.
+    pub triggers: Vec<Trigger>,
+    /// Texts of control tokens that the model writes as part of an answer.
+    pub preserved: Vec<String>,
+    /// What the prompt already has of the answer.
+    pub begun: String,
+}
+
+/// Why there is a grammar.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Purpose {
+    /// The user gave it: it holds from the answer's first token on.
+    #[default]
+    User,
+    /// The form of the answer: it holds for what the prompt already has of it, too.
+    Format,
+    /// Calls of tools, likewise.
+    Tools,
+}
+
+/// What a lazy grammar holds from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trigger {
+    /// llama.cpp's number of its kind: a token, a word, a pattern, a pattern of the whole text.
+    pub kind: i32,
+    /// The word or pattern.
+    pub value: String,
+    /// The token.
+    pub token: i32,
+}
+
+/// How long a thought may be, and how it is recognised.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Thoughts {
+    /// Tokens; `None`: as many as it takes.
+    pub tokens: Option<u32>,
+    /// The text that begins a thought.
+    pub start: String,
+    /// The texts that end it; the first one ends a thought that is too long.
+    pub ends: Vec<String>,
+    /// Written before that.
+    pub message: String,
+    /// What the prompt already has of the answer.
+    pub begun: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samplers_have_one_name_letter_and_number_each() {
+        for (kind, name, letter, number) in SamplerKind::ALL {
+            assert_eq!(SamplerKind::from_name(name), Some(kind));
+            assert_eq!(SamplerKind::from_letter(letter), Some(kind));
+            assert_eq!((kind.name(), kind.number()), (name, number));
+        }
+        assert_eq!(SamplerKind::from_name("Top-K"), Some(SamplerKind::TopK));
+        assert_eq!(SamplerKind::from_name("tfs_z"), None);
+    }
+
+    #[test]
+    fn only_neutral_parameters_leave_the_most_likely_token() {
+        assert!(Sampling::greedy().takes_most_likely());
+        let greedy = Sampling::greedy;
+        for other in [
+            Sampling { temp: 0.1, ..greedy() },
+            Sampling { typical_p: 0.5, ..greedy() },
+            Sampling { repeat_penalty: 1.1, ..greedy() },
+            Sampling { presence_penalty: -0.5, ..greedy() },
+            Sampling { dry_multiplier: 0.8, ..greedy() },
+            Sampling { ignore_eos: true, ..greedy() },
+            Sampling { order: vec![SamplerKind::TopK], ..greedy() },
+            Sampling { logit_bias: vec![(Token(1), 3.0)], ..greedy() },
+            Sampling { grammar: Some(Grammar::default()), ..greedy() },
+        ] {
+            assert!(!other.takes_most_likely(), "{other:?}");
+        }
+        assert!(Sampling { top_k: 3, min_p: 0.5, min_tokens: 7, ..greedy() }.takes_most_likely());
+    }
+}

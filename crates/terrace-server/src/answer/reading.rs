@@ -1,0 +1,200 @@
+//! An answer that is read while it grows: content, thoughts, and calls of tools.
+
+use super::running::{Begun, Piece, Running};
+use crate::app::{App, Ready};
+use crate::error::ApiError;
+use crate::request::question::Question;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use terrace_engine::{Answer, AnswerForm, AnswerReader, ChatTemplateError, Delta, StopReason, TokenProbs};
+use tokio::task::spawn_blocking;
+
+/// A part of a growing answer.
+pub enum Part {
+    /// More of it. A new call of a tool has a name and an identification.
+    Delta(Delta),
+    /// Tokens with their probabilities, before their text.
+    Probs(Vec<TokenProbs>),
+}
+
+/// What [`Reading::next`] gives.
+pub enum Read {
+    /// A part.
+    Part(Part),
+    /// The end.
+    End(Box<Done>),
+}
+
+/// A whole answer.
+#[derive(Debug)]
+pub struct Done {
+    /// What is neither a thought nor a call.
+    pub content: String,
+    pub thoughts: String,
+    pub calls: Vec<Call>,
+    pub answer: Answer,
+}
+
+/// A call of a tool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Call {
+    pub id: String,
+    pub name: String,
+    /// JSON.
+    pub arguments: String,
+}
+
+/// A running answer, and what was read of it.
+pub struct Reading {
+    running: Running,
+    ready: Arc<Ready>,
+    form: Option<AnswerForm>,
+    /// In use on another thread if there is none but a form, or not there yet.
+    reader: Option<AnswerReader>,
+    parts: VecDeque<Part>,
+    content: String,
+    thoughts: String,
+    calls: Vec<Call>,
+    /// The end, once it is known.
+    answer: Option<Box<Answer>>,
+}
+
+impl Reading {
+    /// Submits a job.
+    ///
+    /// # Errors
+    /// It was refused.
+    pub fn submit(app: &App, ready: &Arc<Ready>, question: Question) -> Result<Self, ApiError> {
+        Ok(Self {
+            running: Running::submit(app, ready, question.job)?,
+            ready: Arc::clone(ready),
+            form: question.form,
+            reader: None,
+            parts: VecDeque::new(),
+            content: String::new(),
+            thoughts: String::new(),
+            calls: Vec::new(),
+            answer: None,
+        })
+    }
+
+    /// See [`Running::begun`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn begun(&mut self) -> Result<Begun, ApiError> {
+        self.running.begun().await
+    }
+
+    /// The next part; nothing comes after [`Read::End`].
+    ///
+    /// # Errors
+    /// The job failed, or exceeded the time limit.
+    pub async fn next(&mut self) -> Result<Read, ApiError> {
+        loop {
+            if let Some(part) = self.parts.pop_front() {
+                return Ok(Read::Part(part));
+            }
+            if let Some(answer) = self.answer.take() {
+                return Ok(Read::End(Box::new(Done {
+                    content: std::mem::take(&mut self.content),
+                    thoughts: std::mem::take(&mut self.thoughts),
+                    calls: std::mem::take(&mut self.calls),
+                    answer: *answer,
+                })));
+            }
+            match self.running.next().await? {
+                Piece::Probs(probs) => self.parts.push_back(Part::Probs(probs)),
+                Piece::Text(text) if self.form.is_none() => self.add(Delta::Text(text)),
+                Piece::Text(mut text) => {
+                    // What has come meanwhile is read with it: each reading begins at the answer's
+                    // beginning.
+                    while let Some(piece) = self.running.waiting() {
+                        match piece {
+                            Piece::Text(more) => text.push_str(&more),
+                            Piece::Probs(probs) => self.parts.push_back(Part::Probs(probs)),
+                            Piece::End(_) => unreachable!("an end does not wait"),
+                        }
+                    }
+                    let added = self.push(text, true).await;
+                    // A beginning that cannot be read yet may become readable.
+                    added.unwrap_or_default().into_iter().for_each(|delta| self.add(delta));
+                }
+                Piece::End(answer) => {
+                    self.read_rest(&answer).await;
+                    self.answer = Some(answer);
+                }
+            }
+        }
+    }
+
+    /// Waits for the whole answer.
+    ///
+    /// # Errors
+    /// As [`Reading::next`].
+    pub async fn whole(mut self) -> Result<Done, ApiError> {
+        loop {
+            if let Read::End(done) = self.next().await? {
+                return Ok(*done);
+            }
+        }
+    }
+
+    /// Reads what only the end of an answer makes clear.
+    async fn read_rest(&mut self, answer: &Answer) {
+        if self.form.is_none() {
+            return;
+        }
+        // An answer that was cut off is a part of one.
+        let cut = answer.stop != StopReason::EndOfText;
+        let mut added = self.push(String::new(), cut).await;
+        if let (Err(error), false) = (&added, cut) {
+            tracing::warn!(%error, "the answer is passed on as far as it could be read");
+            added = self.push(String::new(), true).await;
+        }
+        added.unwrap_or_default().into_iter().for_each(|delta| self.add(delta));
+        if self.content.is_empty() && self.thoughts.is_empty() && self.calls.is_empty() {
+            let text = String::from_utf8_lossy(&answer.text).into_owned();
+            if !text.is_empty() {
+                self.add(Delta::Text(text));
+            }
+        }
+    }
+
+    /// Has the reader read more, on another thread.
+    async fn push(&mut self, text: String, more: bool) -> Result<Vec<Delta>, ChatTemplateError> {
+        let (reader, form, ready) = (self.reader.take(), self.form.clone(), Arc::clone(&self.ready));
+        let gone = || ChatTemplateError::Process("it is gone".into());
+        let read = spawn_blocking(move || {
+            let mut reader = match (reader, form) {
+                (Some(reader), _) => reader,
+                (None, Some(form)) => ready.template_of_chats().ok_or_else(gone)?.reader(&form)?,
+                (None, None) => return Err(gone()),
+            };
+            let added = reader.push(&text, more);
+            Ok((reader, added))
+        });
+        let (reader, added) = read.await.map_err(|_| gone())??;
+        self.reader = Some(reader);
+        added
+    }
+
+    fn add(&mut self, mut delta: Delta) {
+        match &mut delta {
+            Delta::Text(text) => self.content.push_str(text),
+            Delta::Thought(text) => self.thoughts.push_str(text),
+            Delta::Call { index, id, name, arguments } => {
+                if *index >= self.calls.len() {
+                    self.calls.resize_with(*index + 1, Call::default);
+                }
+                let call = &mut self.calls[*index];
+                if let Some(name) = name {
+                    call.name.push_str(name);
+                    call.id = id.get_or_insert_with(|| crate::response::random_id("call_")).clone();
+                }
+                call.arguments.push_str(arguments);
+            }
+        }
+        self.parts.push_back(Part::Delta(delta));
+    }
+}

@@ -1,0 +1,169 @@
+//! Answers in Anthropic's form.
+
+use super::error::error_object;
+use crate::answer::{Done, Form, Frame, Framing, Part, facts};
+use crate::error::ApiError;
+use crate::response::random_id;
+use serde_json::{Value, json};
+use terrace_engine::{Answer, Delta, StopReason};
+
+/// A message in Anthropic's form.
+pub struct Message {
+    id: String,
+    model: String,
+    prompt_tokens: usize,
+    /// Number of blocks begun.
+    blocks: usize,
+    /// The block that is open.
+    open: Option<Block>,
+}
+
+/// A kind of block; calls have the number of the call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Block {
+    Thoughts,
+    Text,
+    Call(usize),
+}
+
+impl Message {
+    pub fn new(model: String, prompt_tokens: usize) -> Self {
+        Self { id: random_id("msg_"), model, prompt_tokens, blocks: 0, open: None }
+    }
+
+    fn object(&self, content: Value) -> Value {
+        json!({
+            "id": self.id,
+            "type": "message",
+            "role": "assistant",
+            "model": self.model,
+            "content": content,
+            "stop_reason": null,
+            "stop_sequence": null,
+        })
+    }
+
+    /// Ends the open block, if it is not this one, and begins it.
+    fn begin_block(&mut self, block: Block, content: Value, frames: &mut Vec<Frame>) {
+        if self.open == Some(block) {
+            return;
+        }
+        self.end_block(frames);
+        self.open = Some(block);
+        let data = json!({"type": "content_block_start", "index": self.blocks, "content_block": content});
+        frames.push(frame("content_block_start", data));
+        self.blocks += 1;
+    }
+
+    fn end_block(&mut self, frames: &mut Vec<Frame>) {
+        if self.open.take().is_some() {
+            let data = json!({"type": "content_block_stop", "index": self.blocks - 1});
+            frames.push(frame("content_block_stop", data));
+        }
+    }
+
+    fn delta(&self, delta: &Value) -> Frame {
+        let data = json!({"type": "content_block_delta", "index": self.blocks - 1, "delta": delta});
+        frame("content_block_delta", data)
+    }
+}
+
+const fn frame(event: &'static str, data: Value) -> Frame {
+    Frame { event: Some(event), data }
+}
+
+impl Form for Message {
+    fn whole(&mut self, mut all: Vec<Done>) -> Value {
+        let Some(done) = all.pop() else { return Value::Null };
+        let mut content = Vec::new();
+        if !done.thoughts.is_empty() {
+            content.push(json!({"type": "thinking", "thinking": done.thoughts, "signature": ""}));
+        }
+        if !done.content.is_empty() {
+            content.push(json!({"type": "text", "text": done.content}));
+        }
+        for call in &done.calls {
+            let input: Value = serde_json::from_str(&call.arguments).unwrap_or_else(|_| json!({}));
+            content.push(json!({"type": "tool_use", "id": call.id, "name": call.name, "input": input}));
+        }
+        let mut value = self.object(content.into());
+        value["stop_reason"] = stop_reason(&done).into();
+        value["stop_sequence"] = done.answer.stop_string.clone().into();
+        value["usage"] = usage(&done.answer);
+        value["terrace"] = facts(&done.answer);
+        value
+    }
+
+    fn begin(&mut self) -> Vec<Frame> {
+        let mut message = self.object(json!([]));
+        message["usage"] = json!({"input_tokens": self.prompt_tokens, "output_tokens": 0});
+        vec![frame("message_start", json!({"type": "message_start", "message": message}))]
+    }
+
+    fn part(&mut self, _: usize, part: Part) -> Vec<Frame> {
+        let mut frames = Vec::new();
+        match part {
+            Part::Probs(_) => {}
+            Part::Delta(Delta::Text(text)) => {
+                self.begin_block(Block::Text, json!({"type": "text", "text": ""}), &mut frames);
+                frames.push(self.delta(&json!({"type": "text_delta", "text": text})));
+            }
+            Part::Delta(Delta::Thought(text)) => {
+                let empty = json!({"type": "thinking", "thinking": "", "signature": ""});
+                self.begin_block(Block::Thoughts, empty, &mut frames);
+                frames.push(self.delta(&json!({"type": "thinking_delta", "thinking": text})));
+            }
+            Part::Delta(Delta::Call { index, id, name, arguments }) => {
+                let call = json!({"type": "tool_use", "id": id, "name": name, "input": {}});
+                self.begin_block(Block::Call(index), call, &mut frames);
+                if !arguments.is_empty() {
+                    frames.push(self.delta(&json!({"type": "input_json_delta", "partial_json": arguments})));
+                }
+            }
+        }
+        frames
+    }
+
+    fn end(&mut self, _: usize, done: &Done) -> Vec<Frame> {
+        let mut frames = Vec::new();
+        self.end_block(&mut frames);
+        let delta = json!({"stop_reason": stop_reason(done), "stop_sequence": done.answer.stop_string});
+        let data = json!({
+            "type": "message_delta",
+            "delta": delta,
+            "usage": usage(&done.answer),
+            "terrace": facts(&done.answer),
+        });
+        frames.push(frame("message_delta", data));
+        frames.push(frame("message_stop", json!({"type": "message_stop"})));
+        frames
+    }
+
+    fn error(&self, error: &ApiError) -> Frame {
+        frame("error", error_object(error))
+    }
+
+    fn framing(&self) -> Framing {
+        Framing::Events { done: false }
+    }
+}
+
+fn usage(answer: &Answer) -> Value {
+    json!({
+        "input_tokens": answer.prompt_tokens - answer.reused,
+        "cache_read_input_tokens": answer.reused,
+        "cache_creation_input_tokens": 0,
+        "output_tokens": answer.tokens.len(),
+    })
+}
+
+/// The reason in Anthropic's terms.
+const fn stop_reason(done: &Done) -> &'static str {
+    match done.answer.stop {
+        StopReason::EndOfText | StopReason::StopString if !done.calls.is_empty() => "tool_use",
+        StopReason::EndOfText => "end_turn",
+        StopReason::StopString => "stop_sequence",
+        StopReason::Length | StopReason::Cancelled => "max_tokens",
+        StopReason::ContextFull => "model_context_window_exceeded",
+    }
+}

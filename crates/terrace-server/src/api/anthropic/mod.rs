@@ -1,0 +1,140 @@
+//! Anthropic's messages, as far as its clients need them of a local model.
+
+mod error;
+mod form;
+mod turns;
+
+use crate::answer::respond;
+use crate::app::{App, LoadedModel, Ready};
+use crate::error::ApiError;
+use crate::request::body::{Body, Fields, wrong};
+use crate::request::chat::Chat;
+use crate::request::question::{Question, Wanted};
+use crate::request::{off_thread, prompt};
+use crate::response::json;
+use axum::extract::State;
+use axum::response::Response;
+use error::AnthropicError;
+use form::Message;
+use serde_json::{Value, json as object};
+use std::sync::Arc;
+
+/// `POST /v1/messages`.
+///
+/// # Errors
+/// The request cannot be answered.
+pub async fn messages(
+    State(app): State<Arc<App>>,
+    LoadedModel(ready): LoadedModel,
+    body: Body,
+) -> Result<Response, AnthropicError> {
+    let request = {
+        let (app, ready) = (Arc::clone(&app), Arc::clone(&ready));
+        off_thread(move || Request::parse(&body, &app, &ready)).await?
+    };
+    let form = Message::new(ready.name.clone(), request.prompt_tokens);
+    Ok(respond(&app, &ready, request.questions, request.stream, form).await?)
+}
+
+/// `POST /v1/messages/count_tokens`.
+///
+/// # Errors
+/// There is no conversation, or the template refuses it.
+pub async fn count_tokens(LoadedModel(ready): LoadedModel, body: Body) -> Result<Response, AnthropicError> {
+    let counted = off_thread(move || {
+        let mut fields = body.fields()?;
+        let chat = chat(&mut fields)?;
+        fields.finish()?;
+        let text = chat.write(&ready)?.prompt;
+        Ok(json(&object!({"input_tokens": prompt::chat_tokens(&text, &ready)?.len()})))
+    });
+    Ok(counted.await?)
+}
+
+/// A parsed request.
+struct Request {
+    questions: Vec<Question>,
+    stream: bool,
+    prompt_tokens: usize,
+}
+
+impl Request {
+    fn parse(body: &Body, app: &App, ready: &Ready) -> Result<Self, ApiError> {
+        let mut fields = body.fields()?;
+        let mut wanted = Wanted::read(&mut fields, app, ready, &["max_tokens"])?;
+        wanted.stop.extend(stop_sequences(&mut fields)?);
+        let stream = fields.flag("stream")?.unwrap_or(false);
+        let chat = chat(&mut fields)?;
+        fields.finish()?;
+        let questions = wanted.chat(chat.write(ready)?, ready)?;
+        let prompt_tokens = questions.first().map_or(0, |question| question.job.prompt.len());
+        Ok(Self { questions, stream, prompt_tokens })
+    }
+}
+
+fn stop_sequences(fields: &mut Fields) -> Result<Vec<String>, ApiError> {
+    let place = fields.place("stop_sequences");
+    match fields.take("stop_sequences") {
+        None => Ok(Vec::new()),
+        Some(Value::Array(all)) => all
+            .into_iter()
+            .map(|one| match one {
+                Value::String(text) if !text.is_empty() => Ok(text),
+                other => Err(wrong(&place, &other, "a text")),
+            })
+            .collect(),
+        Some(other) => Err(wrong(&place, &other, "an array of texts")),
+    }
+}
+
+/// The conversation, with its tools.
+fn chat(fields: &mut Fields) -> Result<Chat, ApiError> {
+    let system = fields.take("system").map(turns::system).transpose()?;
+    let messages =
+        fields.take("messages").ok_or_else(|| ApiError::field("messages", "`messages` is missing"))?;
+    let mut chat = Chat::of(turns::turns(system, messages)?);
+    let goes_on = chat.conversation.messages.last().is_some_and(|last| last["role"] == "assistant");
+    chat.conversation.continue_final_message = goes_on;
+    if let Some(tools) = fields.take("tools") {
+        chat.conversation.tools = turns::tools(tools)?;
+    }
+    if let Some(choice) = fields.take("tool_choice") {
+        choose(&mut chat, Fields::within("tool_choice", choice)?)?;
+    }
+    if let Some(thinking) = fields.take("thinking") {
+        let mut thinking = Fields::within("thinking", thinking)?;
+        chat.conversation.enable_thinking = thinking.text("type")?.as_deref() != Some("disabled");
+        let budget = thinking.integer("budget_tokens", 0..=i64::from(i32::MAX))?;
+        chat.thought_tokens = budget.and_then(|tokens| u32::try_from(tokens).ok());
+        thinking.take("display");
+        thinking.finish()?;
+    }
+    // What Anthropic's own models and services have: nothing here depends on it.
+    for name in ["context_management", "output_config", "container", "mcp_servers", "betas", "inference_geo"]
+    {
+        fields.take(name);
+    }
+    Ok(chat)
+}
+
+fn choose(chat: &mut Chat, mut choice: Fields) -> Result<(), ApiError> {
+    let kind = choice.text("type")?.unwrap_or_default();
+    let parallel = choice.flag("disable_parallel_tool_use")?.unwrap_or(false);
+    chat.conversation.parallel_tool_calls = !parallel;
+    let name = choice.text("name")?;
+    choice.finish()?;
+    let wanted: Value = match (kind.as_str(), name) {
+        ("auto", _) => "auto".into(),
+        ("none", _) => "none".into(),
+        ("any", _) => "required".into(),
+        ("tool", Some(name)) => object!({"name": name}),
+        ("tool", None) => {
+            return Err(ApiError::field("tool_choice.name", "`tool_choice.name` is missing"));
+        }
+        (other, _) => {
+            let message = format!("`tool_choice.type` is `{other}`, but must be auto, any, tool or none");
+            return Err(ApiError::field("tool_choice.type", message));
+        }
+    };
+    chat.choose("tool_choice", wanted)
+}

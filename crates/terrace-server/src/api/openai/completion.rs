@@ -1,0 +1,241 @@
+//! Answers in OpenAI's form.
+
+use super::probs;
+use crate::answer::{Call, Done, Form, Frame, Framing, Part, facts, timings};
+use crate::app::unix_seconds;
+use crate::response::random_id;
+use serde_json::{Value, json};
+use terrace_engine::{Answer, Delta, StopReason};
+
+/// Which of the two endpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Chat,
+    Text,
+}
+
+/// Answers in OpenAI's form.
+pub struct Completion {
+    kind: Kind,
+    id: String,
+    created: u64,
+    model: String,
+    include_usage: bool,
+    /// Texts that answers begin with; none for answers without a number here.
+    echo: Vec<String>,
+    /// Number of answers to each prompt.
+    per_prompt: usize,
+    /// Probabilities whose text comes next, and the length of the text before it, by answer.
+    probs: Vec<(Option<Value>, usize)>,
+    usage: Usage,
+}
+
+/// Numbers of tokens of all answers so far.
+#[derive(Clone, Copy, Default)]
+struct Usage {
+    prompt: usize,
+    completion: usize,
+    cached: usize,
+}
+
+impl Completion {
+    pub fn new(kind: Kind, model: String, include_usage: bool, echo: Vec<String>, per_prompt: usize) -> Self {
+        let id = random_id(match kind {
+            Kind::Chat => "chatcmpl-",
+            Kind::Text => "cmpl-",
+        });
+        let (created, usage) = (unix_seconds(), Usage::default());
+        Self { kind, id, created, model, include_usage, echo, per_prompt, probs: Vec::new(), usage }
+    }
+
+    fn object(&self, of_stream: bool, choices: Value) -> Value {
+        let object = match (self.kind, of_stream) {
+            (Kind::Chat, false) => "chat.completion",
+            (Kind::Chat, true) => "chat.completion.chunk",
+            (Kind::Text, _) => "text_completion",
+        };
+        let mut value = json!({
+            "id": self.id,
+            "object": object,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": concat!("terrace-", env!("CARGO_PKG_VERSION")),
+            "choices": choices,
+        });
+        // If usage is requested, all chunks except the last have a null `usage`.
+        if of_stream && self.include_usage {
+            value["usage"] = Value::Null;
+        }
+        value
+    }
+
+    fn chunk(&self, number: usize, delta: Value, finish: Option<&str>) -> Value {
+        let mut choice = json!({"index": number, "logprobs": null, "finish_reason": finish});
+        match self.kind {
+            Kind::Chat => choice["delta"] = delta,
+            Kind::Text => choice["text"] = delta["content"].as_str().unwrap_or_default().into(),
+        }
+        self.object(true, json!([choice]))
+    }
+
+    /// The place for an answer's probabilities.
+    fn probs_of(&mut self, number: usize) -> &mut (Option<Value>, usize) {
+        if self.probs.len() <= number {
+            self.probs.resize(number + 1, (None, 0));
+        }
+        &mut self.probs[number]
+    }
+
+    fn choice(&mut self, number: usize, done: &Done) -> Value {
+        let answer = &done.answer;
+        let mut choice = json!({"index": number, "logprobs": null, "finish_reason": finish_reason(done)});
+        match self.kind {
+            Kind::Chat => {
+                let mut message = json!({"role": "assistant", "content": done.content});
+                if !done.thoughts.is_empty() {
+                    message["reasoning_content"] = done.thoughts.as_str().into();
+                }
+                if !done.calls.is_empty() {
+                    message["tool_calls"] = done.calls.iter().map(call).collect();
+                    if done.content.is_empty() {
+                        message["content"] = Value::Null;
+                    }
+                }
+                choice["message"] = message;
+                if !answer.probs.is_empty() {
+                    choice["logprobs"] = probs::of_chat(&answer.probs);
+                }
+            }
+            Kind::Text => {
+                let before = self.echo.get(number).map_or("", String::as_str);
+                choice["text"] = format!("{before}{}", done.content).into();
+                if !answer.probs.is_empty() {
+                    choice["logprobs"] = probs::of_text(&answer.probs, before.len());
+                }
+            }
+        }
+        choice
+    }
+
+    /// Counts an answer, and its prompt with the first of its answers.
+    fn count(&mut self, number: usize, answer: &Answer) {
+        self.usage.completion += answer.tokens.len();
+        if number.is_multiple_of(self.per_prompt.max(1)) {
+            self.usage.prompt += answer.prompt_tokens;
+            self.usage.cached += answer.reused;
+        }
+    }
+
+    fn usage(&self) -> Value {
+        let Usage { prompt, completion, cached } = self.usage;
+        json!({
+            "prompt_tokens": prompt,
+            "completion_tokens": completion,
+            "total_tokens": prompt + completion,
+            "prompt_tokens_details": {"cached_tokens": cached},
+        })
+    }
+}
+
+impl Form for Completion {
+    fn whole(&mut self, all: Vec<Done>) -> Value {
+        let choices = all.iter().enumerate().map(|(number, done)| self.choice(number, done)).collect();
+        all.iter().enumerate().for_each(|(number, done)| self.count(number, &done.answer));
+        let mut value = self.object(false, choices);
+        value["usage"] = self.usage();
+        if let Some(first) = all.first() {
+            value["timings"] = timings(&first.answer);
+            value["terrace"] = facts(&first.answer);
+        }
+        value
+    }
+
+    fn begin(&mut self) -> Vec<Frame> {
+        match self.kind {
+            // One is enough: the others begin with their first part.
+            Kind::Chat => vec![self.chunk(0, json!({"role": "assistant", "content": ""}), None).into()],
+            Kind::Text => {
+                let echo = std::mem::take(&mut self.echo);
+                let chunk = |(number, text)| self.chunk(number, json!({"content": text}), None).into();
+                echo.into_iter().enumerate().map(chunk).collect()
+            }
+        }
+    }
+
+    fn part(&mut self, number: usize, part: Part) -> Vec<Frame> {
+        let delta = match part {
+            Part::Probs(all) => {
+                let kind = self.kind;
+                let (waiting, length) = self.probs_of(number);
+                let value = match kind {
+                    Kind::Chat => probs::of_chat(&all),
+                    Kind::Text => probs::of_text(&all, *length),
+                };
+                *length += all.iter().map(|one| one.token.bytes.len()).sum::<usize>();
+                *waiting = Some(match waiting.take() {
+                    Some(before) => probs::joined(before, value),
+                    None => value,
+                });
+                return Vec::new();
+            }
+            Part::Delta(Delta::Text(text)) => json!({"content": text}),
+            Part::Delta(Delta::Thought(text)) => json!({"reasoning_content": text}),
+            Part::Delta(Delta::Call { index, id, name, arguments }) => {
+                let mut call = json!({"index": index, "function": {"arguments": arguments}});
+                if let Some(name) = name {
+                    call["id"] = id.into();
+                    call["type"] = "function".into();
+                    call["function"]["name"] = name.into();
+                }
+                json!({"tool_calls": [call]})
+            }
+        };
+        let mut chunk = self.chunk(number, delta, None);
+        if let Some(probs) = self.probs_of(number).0.take() {
+            chunk["choices"][0]["logprobs"] = probs;
+        }
+        vec![chunk.into()]
+    }
+
+    fn end(&mut self, number: usize, done: &Done) -> Vec<Frame> {
+        self.count(number, &done.answer);
+        let mut last = self.chunk(number, json!({}), Some(finish_reason(done)));
+        if let Some(probs) = self.probs_of(number).0.take() {
+            last["choices"][0]["logprobs"] = probs;
+        }
+        last["timings"] = timings(&done.answer);
+        last["terrace"] = facts(&done.answer);
+        vec![last.into()]
+    }
+
+    fn finish(&mut self) -> Vec<Frame> {
+        if !self.include_usage {
+            return Vec::new();
+        }
+        let mut counted = self.object(true, json!([]));
+        counted["usage"] = self.usage();
+        vec![counted.into()]
+    }
+
+    fn framing(&self) -> Framing {
+        Framing::Events { done: true }
+    }
+}
+
+/// A call of a tool in OpenAI's form.
+pub fn call(call: &Call) -> Value {
+    json!({
+        "id": call.id,
+        "type": "function",
+        "function": {"name": call.name, "arguments": call.arguments},
+    })
+}
+
+/// The reason in OpenAI's terms: "length" for every answer that was cut off, for whatever reason.
+const fn finish_reason(done: &Done) -> &'static str {
+    match done.answer.stop {
+        StopReason::EndOfText | StopReason::StopString if !done.calls.is_empty() => "tool_calls",
+        StopReason::EndOfText | StopReason::StopString => "stop",
+        StopReason::Length | StopReason::ContextFull | StopReason::Cancelled => "length",
+    }
+}

@@ -1,0 +1,232 @@
+//! Conversations: turns the fields of a chat into a prompt, and says how its answer is read.
+
+use super::body::{Fields, wrong};
+use super::constraint::Constraint;
+use super::turns::{tool_name, tools, turns};
+use crate::app::Ready;
+use crate::error::ApiError;
+use serde_json::{Value, json};
+use terrace_engine::{Conversation, ReasoningFormat, ToolChoice, Written};
+
+/// A conversation, with the limit on its answer's thoughts.
+pub struct Chat {
+    pub conversation: Conversation,
+    /// Maximum number of tokens of thoughts; `None`: as many as it takes.
+    pub thought_tokens: Option<u32>,
+}
+
+impl Chat {
+    /// Reads a conversation as OpenAI's API has it, with llama-server's additions.
+    ///
+    /// # Errors
+    /// There is no conversation, or a field is not valid.
+    pub fn read(fields: &mut Fields) -> Result<Self, ApiError> {
+        let messages =
+            fields.take("messages").ok_or_else(|| ApiError::field("messages", "`messages` is missing"))?;
+        let mut chat = Self::of(turns(messages)?);
+        let conversation = &mut chat.conversation;
+        conversation.add_generation_prompt = fields.flag("add_generation_prompt")?.unwrap_or(true);
+        let goes_on = conversation.messages.last().is_some_and(|last| last["role"] == "assistant");
+        // As llama.cpp's server does: what the assistant has begun, it goes on with.
+        let wanted = fields.flag("continue_final_message")?.unwrap_or(conversation.add_generation_prompt);
+        conversation.continue_final_message = goes_on && wanted;
+        if let Some(given) = fields.take("tools") {
+            conversation.tools = tools(given)?;
+        }
+        if let Some(choice) = fields.take("tool_choice") {
+            let place = fields.place("tool_choice");
+            chat.choose(&place, choice)?;
+        }
+        chat.conversation.parallel_tool_calls = fields.flag("parallel_tool_calls")?.unwrap_or(true);
+        chat.constrain(Constraint::read(fields)?)?;
+        chat.think(fields)?;
+        Ok(chat)
+    }
+
+    /// A conversation of these turns.
+    pub fn of(messages: Vec<Value>) -> Self {
+        let conversation = Conversation { messages, parallel_tool_calls: true, ..Conversation::default() };
+        Self { conversation, thought_tokens: None }
+    }
+
+    /// Sets whether a tool has to be called. If it is a certain one, the others are left out.
+    ///
+    /// # Errors
+    /// There is no such choice, or no such tool.
+    pub fn choose(&mut self, place: &str, choice: Value) -> Result<(), ApiError> {
+        let conversation = &mut self.conversation;
+        let name = match &choice {
+            Value::String(choice) => {
+                conversation.tool_choice = match choice.as_str() {
+                    "auto" => ToolChoice::Auto,
+                    "none" => ToolChoice::None,
+                    "required" | "any" => ToolChoice::Required,
+                    other => {
+                        let message =
+                            format!("`{place}` is `{other}`, but must be auto, none, required or a tool");
+                        return Err(ApiError::field(place, message));
+                    }
+                };
+                if conversation.tool_choice == ToolChoice::Required && conversation.tools.is_empty() {
+                    return Err(ApiError::field(
+                        place,
+                        format!("`{place}` requires a call, but there are no `tools`"),
+                    ));
+                }
+                return Ok(());
+            }
+            Value::Object(choice) => {
+                let function = choice.get("function").and_then(|function| function.get("name"));
+                function.or_else(|| choice.get("name")).and_then(Value::as_str)
+            }
+            _ => None,
+        };
+        let Some(name) = name else { return Err(wrong(place, &choice, "a choice, or a tool by name")) };
+        conversation.tools.retain(|tool| tool_name(tool) == name);
+        if conversation.tools.is_empty() {
+            return Err(ApiError::field(
+                place,
+                format!("`{place}` names the tool `{name}`, which is not in `tools`"),
+            ));
+        }
+        conversation.tool_choice = ToolChoice::Required;
+        Ok(())
+    }
+
+    /// Sets what the answer may be.
+    ///
+    /// # Errors
+    /// There are tools as well.
+    pub fn constrain(&mut self, constraint: Constraint) -> Result<(), ApiError> {
+        let calls = !self.conversation.tools.is_empty() && self.conversation.tool_choice != ToolChoice::None;
+        if calls && !constraint.grammar.is_empty() {
+            return Err(ApiError::field("grammar", "`grammar` cannot be used together with `tools`"));
+        }
+        self.conversation.grammar = constraint.grammar;
+        self.conversation.json_schema = constraint.schema;
+        Ok(())
+    }
+
+    /// Reads the fields about thoughts.
+    fn think(&mut self, fields: &mut Fields) -> Result<(), ApiError> {
+        if let Some(format) = fields.text("reasoning_format")? {
+            self.conversation.reasoning_format = ReasoningFormat::from_name(&format).ok_or_else(|| {
+                let place = fields.place("reasoning_format");
+                let message = format!("`{place}` is `{format}`, but must be none, auto or deepseek");
+                ApiError::field(place, message)
+            })?;
+        }
+        if let Some(effort) = fields.text("reasoning_effort")? {
+            self.conversation.enable_thinking = effort != "none";
+            self.variable("reasoning_effort", &effort.into());
+        }
+        if let Some(given) = fields.take("chat_template_kwargs") {
+            let Value::Object(given) = given else {
+                return Err(wrong(&fields.place("chat_template_kwargs"), &given, "an object"));
+            };
+            for (name, value) in given {
+                if name == "enable_thinking" {
+                    self.conversation.enable_thinking = value != json!(false) && value != json!("false");
+                }
+                self.variable(&name, &value);
+            }
+        }
+        if let Some(flag) = fields.flag("enable_thinking")? {
+            self.conversation.enable_thinking = flag;
+        }
+        for name in ["thinking_budget_tokens", "reasoning_budget_tokens"] {
+            if let Some(tokens) = fields.integer(name, -1..=i64::from(i32::MAX))? {
+                self.thought_tokens = u32::try_from(tokens).ok();
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets a variable of the template.
+    pub fn variable(&mut self, name: &str, value: &Value) {
+        self.conversation.chat_template_kwargs.insert(name.into(), value.to_string());
+    }
+
+    /// Renders the conversation with the model's template.
+    ///
+    /// # Errors
+    /// The model has no template, or it refuses the conversation.
+    pub fn write(&self, ready: &Ready) -> Result<Written, ApiError> {
+        let template = ready.template()?;
+        if !self.conversation.grammar.is_empty() {
+            ready.grammars.check(&self.conversation.grammar)?;
+        }
+        let mut written = template.apply(&self.conversation)?;
+        if let Some(thoughts) = &mut written.thoughts {
+            thoughts.tokens = self.thought_tokens;
+        }
+        Ok(written)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(body: Value) -> Result<Chat, ApiError> {
+        let mut fields = Fields::parse(body.to_string().as_bytes()).unwrap();
+        let chat = Chat::read(&mut fields)?;
+        fields.finish()?;
+        Ok(chat)
+    }
+
+    fn with(more: Value) -> Value {
+        let mut body = json!({
+            "messages": [{"role": "user", "content": "x"}],
+            "tools": [{"type": "function", "function": {"name": "a"}}, {"type": "function", "function": {"name": "b"}}],
+        });
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        body
+    }
+
+    #[test]
+    fn a_named_tool_is_the_only_one_and_required() {
+        let chat =
+            read(with(json!({"tool_choice": {"type": "function", "function": {"name": "b"}}}))).unwrap();
+        assert_eq!(chat.conversation.tool_choice, ToolChoice::Required);
+        assert_eq!(chat.conversation.tools.iter().map(tool_name).collect::<Vec<_>>(), ["b"]);
+        let chat = read(with(json!({"tool_choice": "none"}))).unwrap();
+        assert_eq!((chat.conversation.tool_choice, chat.conversation.tools.len()), (ToolChoice::None, 2));
+    }
+
+    #[test]
+    fn the_assistants_last_turn_is_continued() {
+        let turns = json!([{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]);
+        assert!(read(json!({"messages": turns})).unwrap().conversation.continue_final_message);
+        let not = read(json!({"messages": turns, "continue_final_message": false})).unwrap();
+        assert!(!not.conversation.continue_final_message);
+        assert!(!read(with(json!({}))).unwrap().conversation.continue_final_message);
+    }
+
+    #[test]
+    fn thoughts_are_wanted_or_not() {
+        let on = |more| read(with(more)).unwrap().conversation.enable_thinking;
+        assert!(on(json!({})) && on(json!({"reasoning_effort": "low"})));
+        assert!(!on(json!({"reasoning_effort": "none"})));
+        assert!(!on(json!({"chat_template_kwargs": {"enable_thinking": false}})));
+        let chat =
+            read(with(json!({"thinking_budget_tokens": 7, "chat_template_kwargs": {"a": [1]}}))).unwrap();
+        assert_eq!((chat.thought_tokens, &chat.conversation.chat_template_kwargs["a"][..]), (Some(7), "[1]"));
+    }
+
+    #[test]
+    fn what_does_not_go_together_is_named() {
+        for (more, part) in [
+            (json!({"tool_choice": "must"}), "`tool_choice` is `must`"),
+            (json!({"tool_choice": {"function": {"name": "c"}}}), "names the tool `c`"),
+            (json!({"tool_choice": 5}), "`tool_choice` is a number"),
+            (json!({"tool_choice": "required", "tools": []}), "there are no `tools`"),
+            (json!({"grammar": "root ::= \"a\""}), "cannot be used together with `tools`"),
+            (json!({"reasoning_format": "loud"}), "`reasoning_format` is `loud`"),
+            (json!({"chat_template_kwargs": 5}), "`chat_template_kwargs` is a number"),
+        ] {
+            let Err(error) = read(with(more)) else { panic!("{part}") };
+            assert!(error.message().contains(part), "{}", error.message());
+        }
+    }
+}

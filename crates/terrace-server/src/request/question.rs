@@ -1,0 +1,120 @@
+//! What is asked of the engine, and how the answer is read.
+
+use super::body::Fields;
+use super::prompt;
+use super::sampling;
+use crate::app::{App, Ready};
+use crate::error::ApiError;
+use terrace_engine::serving::{Job, Prepared, Prompt};
+use terrace_engine::{AnswerForm, Written};
+use terrace_ggml::llama::Sampling;
+
+/// Maximum number of answers to one prompt.
+const MOST_ANSWERS: i64 = 64;
+
+/// A job for the engine, and how its answer is read.
+pub struct Question {
+    pub job: Prepared,
+    /// `None`: all of it is content.
+    pub form: Option<AnswerForm>,
+}
+
+/// What a request says of its answers, whatever they answer.
+#[derive(Clone)]
+pub struct Wanted {
+    pub sampling: Sampling,
+    pub stop: Vec<String>,
+    pub n_max: Option<usize>,
+    pub reuse: bool,
+    /// See [`Job::slot`].
+    pub slot: Option<usize>,
+    /// See [`Job::probs`].
+    pub probs: Option<usize>,
+    /// Number of answers to each prompt.
+    pub answers: usize,
+}
+
+impl Wanted {
+    /// What requests get that say nothing.
+    pub fn of(app: &App) -> Self {
+        let (sampling, n_max) = (app.sampling(), app.n_max);
+        Self { sampling, stop: Vec::new(), n_max, reuse: true, slot: None, probs: None, answers: 1 }
+    }
+
+    /// Reads what all APIs have: the samplers, `stop`, and a limit under one of these names.
+    ///
+    /// # Errors
+    /// A field is not valid.
+    pub fn read(
+        fields: &mut Fields,
+        app: &App,
+        ready: &Ready,
+        limits: &[&'static str],
+    ) -> Result<Self, ApiError> {
+        Ok(Self {
+            sampling: sampling::sampling(fields, app, ready)?,
+            stop: sampling::stop(fields)?,
+            n_max: sampling::n_max(fields, app, limits)?,
+            ..Self::of(app)
+        })
+    }
+
+    /// Reads the number of answers.
+    ///
+    /// # Errors
+    /// The field is not such a number.
+    pub fn read_answers(&mut self, fields: &mut Fields, names: &[&'static str]) -> Result<(), ApiError> {
+        for name in names {
+            if let Some(n) = fields.integer(name, 1..=MOST_ANSWERS)? {
+                self.answers = usize::try_from(n).unwrap_or(1);
+            }
+        }
+        Ok(())
+    }
+
+    /// The questions for a prompt of plain text.
+    ///
+    /// # Errors
+    /// The sampler or the grammar is refused.
+    pub fn questions(&self, prompt: &Prompt, ready: &Ready) -> Result<Vec<Question>, ApiError> {
+        self.ask(prompt, None, ready)
+    }
+
+    /// The questions for a conversation.
+    ///
+    /// # Errors
+    /// The prompt is too long; the sampler or the grammar is refused.
+    pub fn chat(mut self, written: Written, ready: &Ready) -> Result<Vec<Question>, ApiError> {
+        let prompt = prompt::chat_tokens(&written.prompt, ready)?;
+        self.stop.extend(written.stop);
+        let lazy = written.grammar.as_ref().is_some_and(|grammar| grammar.lazy);
+        self.sampling.grammar = written.grammar;
+        // Without a limit, thoughts matter only to a grammar that has to wait for their end.
+        self.sampling.thoughts = written.thoughts.filter(|thoughts| lazy || thoughts.tokens.is_some());
+        self.ask(&prompt, written.form.as_ref(), ready)
+    }
+
+    fn ask(
+        &self,
+        prompt: &Prompt,
+        form: Option<&AnswerForm>,
+        ready: &Ready,
+    ) -> Result<Vec<Question>, ApiError> {
+        let seeds = (0..self.answers as u64).map(|number| self.sampling.seed.wrapping_add(number));
+        seeds
+            .map(|seed| {
+                let job = Job {
+                    prompt: prompt.clone(),
+                    n_max: self.n_max,
+                    sampling: Sampling { seed, ..self.sampling.clone() },
+                    stop: self.stop.clone(),
+                    reuse: self.reuse,
+                    slot: self.slot,
+                    probs: self.probs,
+                };
+                let job = ready.ask(|serving| serving.prepare(job))??;
+                Ok(Question { job, form: form.cloned() })
+            })
+            .collect()
+    }
+}

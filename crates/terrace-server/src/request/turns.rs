@@ -1,0 +1,239 @@
+//! The turns of a conversation, checked and in the form that templates take.
+
+use super::body::{Fields, wrong};
+use crate::error::ApiError;
+use serde_json::{Map, Value, json};
+
+/// The turns of a conversation, as in OpenAI's API.
+///
+/// # Errors
+/// A turn is not valid, or has unsupported content.
+pub fn turns(value: Value) -> Result<Vec<Value>, ApiError> {
+    let Value::Array(values) = value else { return Err(wrong("messages", &value, "an array")) };
+    if values.is_empty() {
+        return Err(ApiError::field("messages", "`messages` is empty"));
+    }
+    values.into_iter().enumerate().map(|(index, value)| turn(&format!("messages[{index}]"), value)).collect()
+}
+
+fn turn(path: &str, value: Value) -> Result<Value, ApiError> {
+    let mut fields = Fields::within(path, value)?;
+    let missing = |name| ApiError::field(format!("{path}.{name}"), format!("`{path}.{name}` is missing"));
+    let role = fields.text("role")?.ok_or_else(|| missing("role"))?;
+    if !["developer", "system", "user", "assistant", "tool"].contains(&role.as_str()) {
+        let message =
+            format!("`{path}.role` is `{role}`, but must be system, developer, user, assistant or tool");
+        return Err(ApiError::unsupported(&format!("{path}.role"), message));
+    }
+    let calls = match fields.take("tool_calls") {
+        Some(Value::Array(calls)) => calls
+            .into_iter()
+            .enumerate()
+            .map(|(index, call)| tool_call(&format!("{path}.tool_calls[{index}]"), call))
+            .collect::<Result<Vec<_>, _>>()?,
+        Some(other) => return Err(wrong(&fields.place("tool_calls"), &other, "an array")),
+        None => Vec::new(),
+    };
+    if fields.take("function_call").is_some() {
+        let place = fields.place("function_call");
+        return Err(ApiError::unsupported(&place, format!("`{place}` is not supported: use `tool_calls`")));
+    }
+    let images =
+        fields.take("images").is_some_and(|images| images.as_array().is_none_or(|all| !all.is_empty()));
+    if images {
+        return Err(no_media(&fields.place("images")));
+    }
+    let place = fields.place("content");
+    let content = match fields.take("content") {
+        Some(Value::String(text)) => Some(text),
+        Some(Value::Array(parts)) => {
+            Some(parts.into_iter().map(|part| text_part(&place, part)).collect::<Result<_, _>>()?)
+        }
+        Some(other) => return Err(wrong(&place, &other, "a string or an array of parts")),
+        None => None,
+    };
+    // Clients name thoughts in several ways.
+    let thoughts = [fields.text("reasoning_content")?, fields.text("reasoning")?, fields.text("thinking")?];
+    let thoughts = thoughts.into_iter().flatten().find(|text| !text.is_empty());
+    if content.is_none() && calls.is_empty() && thoughts.is_none() {
+        return Err(missing("content"));
+    }
+    let mut turn = Map::new();
+    turn.insert("role".into(), role.into());
+    turn.insert("content".into(), content.map_or(Value::Null, Value::String));
+    if !calls.is_empty() {
+        turn.insert("tool_calls".into(), calls.into());
+    }
+    for name in ["tool_call_id", "name", "tool_name"] {
+        if let Some(text) = fields.text(name)? {
+            // Ollama's name for the same.
+            turn.insert(if name == "tool_name" { "name" } else { name }.into(), text.into());
+        }
+    }
+    if let Some(thoughts) = thoughts {
+        turn.insert("reasoning_content".into(), thoughts.into());
+    }
+    // Other fields of a turn (a refusal, annotations) are not part of templates.
+    Ok(Value::Object(turn))
+}
+
+/// A call of a tool; Ollama's have no type and their arguments are objects.
+fn tool_call(path: &str, value: Value) -> Result<Value, ApiError> {
+    let mut call = Fields::within(path, value)?;
+    match call.text("type")?.as_deref() {
+        None | Some("function") => {}
+        Some(other) => {
+            let place = call.place("type");
+            return Err(ApiError::unsupported(&place, format!("`{place}` is `{other}`, not function")));
+        }
+    }
+    let id = call.text("id")?.unwrap_or_default();
+    let place = call.place("function");
+    let function = call
+        .take("function")
+        .ok_or_else(|| ApiError::field(place.clone(), format!("`{place}` is missing")))?;
+    let mut function = Fields::within(&place, function)?;
+    let name = function.place("name");
+    let name = function
+        .text("name")?
+        .ok_or_else(|| ApiError::field(name.clone(), format!("`{name}` is missing")))?;
+    let arguments = match function.take("arguments") {
+        None => "{}".to_owned(),
+        Some(Value::String(text)) => text,
+        Some(value @ Value::Object(_)) => value.to_string(),
+        Some(other) => {
+            return Err(wrong(&function.place("arguments"), &other, "JSON text, or an object"));
+        }
+    };
+    Ok(json!({"type": "function", "id": id, "function": {"name": name, "arguments": arguments}}))
+}
+
+fn text_part(place: &str, value: Value) -> Result<String, ApiError> {
+    let mut part = Fields::within(place, value)?;
+    match part.text("type")?.as_deref() {
+        Some("text" | "input_text" | "output_text") => {}
+        Some("refusal") => return Ok(part.text("refusal")?.unwrap_or_default()),
+        _ => return Err(no_media(place)),
+    }
+    part.text("text")?
+        .ok_or_else(|| ApiError::field(place, format!("`{place}` has a text part without text")))
+}
+
+fn no_media(place: &str) -> ApiError {
+    ApiError::unsupported(
+        place,
+        format!("`{place}` has a part that is not text: this server reads no images"),
+    )
+}
+
+/// The tools that a model may call, as in OpenAI's API.
+///
+/// # Errors
+/// A tool is not a function with a name.
+pub fn tools(value: Value) -> Result<Vec<Value>, ApiError> {
+    let Value::Array(values) = value else { return Err(wrong("tools", &value, "an array")) };
+    values.into_iter().enumerate().map(|(index, value)| tool(&format!("tools[{index}]"), value)).collect()
+}
+
+fn tool(path: &str, value: Value) -> Result<Value, ApiError> {
+    let mut tool = Fields::within(path, value)?;
+    match tool.text("type")?.as_deref() {
+        None | Some("function") => {}
+        Some(other) => {
+            let place = tool.place("type");
+            let message =
+                format!("`{place}` is `{other}`: this server has no tools of its own, only functions");
+            return Err(ApiError::unsupported(&place, message));
+        }
+    }
+    let place = tool.place("function");
+    let function = tool
+        .take("function")
+        .ok_or_else(|| ApiError::field(place.clone(), format!("`{place}` is missing")))?;
+    let mut function = Fields::within(&place, function)?;
+    let name = function.place("name");
+    let name = function
+        .text("name")?
+        .ok_or_else(|| ApiError::field(name.clone(), format!("`{name}` is missing")))?;
+    let description = function.text("description")?.unwrap_or_default();
+    let parameters =
+        function.take("parameters").unwrap_or_else(|| json!({"type": "object", "properties": {}}));
+    if !parameters.is_object() {
+        return Err(wrong(&function.place("parameters"), &parameters, "a JSON schema"));
+    }
+    // Calls always follow the schema exactly.
+    function.take("strict");
+    function.finish()?;
+    let function = json!({"name": name, "description": description, "parameters": parameters});
+    Ok(json!({"type": "function", "function": function}))
+}
+
+/// The name of a tool of [`tools`].
+pub fn tool_name(tool: &Value) -> &str {
+    tool["function"]["name"].as_str().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conversations_are_turns_of_text_and_calls() {
+        let got = turns(json!([
+            {"role": "developer", "content": "be brief"},
+            {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "name": "me"},
+            {"role": "assistant", "content": "", "tool_calls": []},
+            {"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f", "arguments": {"x": 1}}}]},
+            {"role": "tool", "content": "5", "tool_call_id": "c"},
+        ]));
+        let call = json!({"type": "function", "id": "", "function": {"name": "f", "arguments": "{\"x\":1}"}});
+        let expected = json!([
+            {"role": "developer", "content": "be brief"},
+            {"role": "user", "content": "ab", "name": "me"},
+            {"role": "assistant", "content": ""},
+            {"role": "assistant", "content": null, "tool_calls": [call]},
+            {"role": "tool", "content": "5", "tool_call_id": "c"},
+        ]);
+        assert_eq!(Value::Array(got.unwrap()), expected);
+    }
+
+    #[test]
+    fn what_is_no_turn_is_named() {
+        for (value, part) in [
+            (json!("hi"), "`messages` is a string, not an array"),
+            (json!([]), "`messages` is empty"),
+            (json!(["hi"]), "`messages[0]` is a string, not an object"),
+            (json!([{"role": "user"}]), "`messages[0].content` is missing"),
+            (json!([{"content": "x"}]), "`messages[0].role` is missing"),
+            (json!([{"role": "user", "content": 5}]), "`messages[0].content` is a number"),
+            (json!([{"role": "critic", "content": "5"}]), "`messages[0].role` is `critic`"),
+            (json!([{"role": "user", "content": [{"type": "image_url"}]}]), "a part that is not text"),
+            (json!([{"role": "user", "content": "x", "images": ["aa"]}]), "a part that is not text"),
+            (
+                json!([{"role": "assistant", "content": "x", "tool_calls": [{}]}]),
+                "`messages[0].tool_calls[0].function` is missing",
+            ),
+        ] {
+            let error = turns(value).unwrap_err();
+            assert!(error.message().contains(part), "{}", error.message());
+        }
+    }
+
+    #[test]
+    fn what_is_no_tool_is_named() {
+        for (value, part) in [
+            (json!({}), "`tools` is an object, not an array"),
+            (json!([{"type": "web_search"}]), "`tools[0].type` is `web_search`"),
+            (json!([{"type": "function"}]), "`tools[0].function` is missing"),
+            (json!([{"type": "function", "function": {}}]), "`tools[0].function.name` is missing"),
+            (
+                json!([{"type": "function", "function": {"name": "f", "parameters": 5}}]),
+                "`tools[0].function.parameters` is a number, not a JSON schema",
+            ),
+        ] {
+            let error = tools(value).unwrap_err();
+            assert!(error.message().contains(part), "{}", error.message());
+        }
+        assert_eq!(tool_name(&tools(json!([{"function": {"name": "f"}}])).unwrap()[0]), "f");
+    }
+}
