@@ -1,6 +1,7 @@
 //! Decides which requests are answered: those with a key, sent to one of the server's names, and
 //! not from another site's web page.
 
+use crate::admin::page;
 use crate::advice::Reason;
 use crate::app::App;
 use crate::error::ApiError;
@@ -12,7 +13,7 @@ use axum::response::Response;
 use std::sync::Arc;
 
 /// Paths that need no key: those that show whether the server runs, and a page that asks for the
-/// key itself.
+/// key itself. The page's files need none, either.
 const PUBLIC: [&str; 5] = ["/", "/health", "/v1/health", "/v1/models", "/models"];
 
 /// Passes requests on if they may be answered.
@@ -29,7 +30,9 @@ pub async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) ->
     {
         return Err(ApiError::foreign_host(host).with(app.advise(Reason::ForeignHost(host))));
     }
-    let public = PUBLIC.contains(&request.uri().path()) && *request.method() == Method::GET;
+    let path = request.uri().path();
+    let public =
+        (PUBLIC.contains(&path) || path.starts_with(page::FILES)) && *request.method() == Method::GET;
     if !public && !app.keys.allow(headers) {
         return Err(ApiError::unauthorized());
     }

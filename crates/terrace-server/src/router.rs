@@ -22,6 +22,7 @@ use tower_http::cors::{AllowOrigin, CorsLayer};
 pub fn router(app: &Arc<App>) -> Router {
     Router::new()
         .route("/", get(page::page))
+        .route("/page/{*path}", get(page::page_file))
         .route("/openapi.json", get(openapi::openapi))
         .route("/health", get(health::health))
         .route("/v1/health", get(health::health))
@@ -158,6 +159,9 @@ mod tests {
             assert_ne!(with.status(), StatusCode::UNAUTHORIZED, "{path}");
         }
         assert_eq!(ask(&router, "GET", "/health", &[], "").status(), StatusCode::SERVICE_UNAVAILABLE);
+        for path in ["/", "/page/main.js"] {
+            assert_eq!(ask(&router, "GET", path, &[], "").status(), StatusCode::OK, "{path}");
+        }
         let wrong = ask(&router, "POST", "/completion", &[("authorization", "Bearer guess")], "not json");
         assert_eq!(wrong.status(), StatusCode::UNAUTHORIZED);
         assert_eq!(wrong.headers()[header::WWW_AUTHENTICATE], "Bearer");

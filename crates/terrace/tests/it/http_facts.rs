@@ -368,7 +368,7 @@ fn every_route_answers_every_method() {
     let routes = document["paths"].as_object().unwrap();
     assert!(routes.len() >= 25);
     for (path, methods) in routes {
-        let path = path.replace("{name}", "tiny-moe-Q4_K");
+        let path = path.replace("{name}", "tiny-moe-Q4_K").replace("{path}", "main.js");
         let (is_get, is_post) = (methods.get("get").is_some(), methods.get("post").is_some());
         let mut wire = Wire::connect(&server);
         for method in ["OPTIONS", "PUT", "DELETE", "PATCH", "TRACE", "PROPFIND"] {

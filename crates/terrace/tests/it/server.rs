@@ -93,14 +93,28 @@ impl Server {
         Self::start_with(model, args, |command| command)
     }
 
+    /// Starts a server at the port that another one has left.
+    pub fn start_at<S: AsRef<OsStr>>(port: &str, model: &Path, args: impl IntoIterator<Item = S>) -> Self {
+        Self::start_port(port, model, args, |command| command)
+    }
+
     /// Starts a server; `adjust` can change the command last.
     pub fn start_with<S: AsRef<OsStr>>(
         model: &Path,
         args: impl IntoIterator<Item = S>,
         adjust: impl FnOnce(&mut Command) -> &mut Command,
     ) -> Self {
+        Self::start_port("0", model, args, adjust)
+    }
+
+    fn start_port<S: AsRef<OsStr>>(
+        port: &str,
+        model: &Path,
+        args: impl IntoIterator<Item = S>,
+        adjust: impl FnOnce(&mut Command) -> &mut Command,
+    ) -> Self {
         let mut command = terrace();
-        command.arg("serve").arg(model).args(["--port", "0", "--threads", "1", "--temp", "0"]).args(args);
+        command.arg("serve").arg(model).args(["--port", port, "--threads", "1", "--temp", "0"]).args(args);
         command.env_remove("LLAMA_HOTSWAP_ENABLED");
         adjust(&mut command).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();

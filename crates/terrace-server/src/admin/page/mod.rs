@@ -1,49 +1,116 @@
-//! A page that shows the server's state and its experts, with a chat.
+//! A page with a chat, beside the server's state and its experts.
 
-use axum::http::header;
+mod assets;
+
+use crate::error::ApiError;
+use assets::ASSETS;
+use axum::extract::Path;
+use axum::extract::rejection::PathRejection;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// The page's sources in one text, because it loads nothing, not even from this server.
-static PAGE: LazyLock<String> = LazyLock::new(|| {
-    let script = [
-        include_str!("common.js"),
-        include_str!("status.js"),
-        include_str!("lanes.js"),
-        include_str!("plan.js"),
-        include_str!("chart.js"),
-        include_str!("grid.js"),
-        include_str!("experts.js"),
-        include_str!("chat.js"),
-    ];
-    include_str!("index.html")
-        .replace("/* style.css */", include_str!("style.css"))
-        .replace("/* *.js */", &script.concat())
-});
+/// Where the page's files are.
+pub const FILES: &str = "/page/";
+
+/// What the page may do: load its own files and ask its own server. Scripts cannot turn a text into
+/// HTML or code.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+    connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
+    require-trusted-types-for 'script'; trusted-types 'none'";
+
+/// Headers of the page and its files. Browsers keep them, and ask whether they are still the same.
+const HEADERS: [(HeaderName, &str); 4] = [
+    (header::CONTENT_SECURITY_POLICY, POLICY),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (header::CACHE_CONTROL, "no-cache"),
+];
+
+const INDEX: &str = include_str!("index.html");
 
 /// `GET /`: the page.
-pub async fn page() -> Response {
-    const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; \
-        img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-    let headers =
-        [(header::CONTENT_TYPE, "text/html; charset=utf-8"), (header::CONTENT_SECURITY_POLICY, POLICY)];
-    (headers, PAGE.as_str()).into_response()
+pub async fn page(headers: HeaderMap) -> Response {
+    file("", "text/html; charset=utf-8", INDEX.as_bytes(), &headers)
 }
+
+/// `GET /page/{path}`: a file of the page.
+///
+/// # Errors
+/// There is no such file.
+pub async fn page_file(
+    path: Result<Path<String>, PathRejection>,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    let Path(path) = path.map_err(|error| ApiError::request(error.body_text()))?;
+    let asset = ASSETS.iter().find(|asset| asset.path == path);
+    let asset = asset.ok_or_else(|| ApiError::not_found(&format!("{FILES}{path}")))?;
+    Ok(file(asset.path, asset.content_type(), asset.bytes, &headers))
+}
+
+/// Answers with a file, unless the browser has it.
+fn file(path: &str, content_type: &'static str, bytes: &'static [u8], asked: &HeaderMap) -> Response {
+    let tag = &TAGS[path];
+    let known = asked.get(header::IF_NONE_MATCH).and_then(|tags| tags.to_str().ok());
+    let is_known =
+        known.is_some_and(|tags| tags.split(',').any(|known| known.trim().trim_start_matches("W/") == tag));
+    let mut response = match is_known {
+        true => StatusCode::NOT_MODIFIED.into_response(),
+        false => ([(header::CONTENT_TYPE, content_type)], bytes).into_response(),
+    };
+    let headers = response.headers_mut();
+    headers.extend(HEADERS.map(|(name, value)| (name, HeaderValue::from_static(value))));
+    headers.extend(HeaderValue::from_str(tag).ok().map(|tag| (header::ETAG, tag)));
+    response
+}
+
+/// Tags of the page (an empty path) and its files, by their bytes.
+static TAGS: LazyLock<BTreeMap<&'static str, String>> = LazyLock::new(|| {
+    let files = ASSETS.iter().map(|asset| (asset.path, asset.bytes));
+    let tag = |bytes: &[u8]| {
+        let digest = Sha256::digest(bytes);
+        let text: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        format!("\"{text}\"")
+    };
+    files.chain([("", INDEX.as_bytes())]).map(|(path, bytes)| (path, tag(bytes))).collect()
+});
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn ask(path: &str, asked: &HeaderMap) -> Result<Response, ApiError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(page_file(Ok(Path(path.to_owned())), asked.clone()))
+    }
+
     #[test]
-    fn the_page_is_complete_and_loads_nothing() {
-        assert!(PAGE.contains("<title>Terrace</title>") && PAGE.contains("color-scheme"));
-        assert!(!PAGE.contains("/* style.css */") && !PAGE.contains("/* *.js */"));
-        for outside in ["http://", "https://", "src=", "@import", "</script><script"] {
-            assert!(!PAGE.replace("http://www.w3.org/2000/svg", "").contains(outside), "{outside}");
+    fn the_page_names_only_files_that_there_are() {
+        let named: Vec<&str> =
+            INDEX.split("=\"page/").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+        assert!(named.len() > 7, "{named:?}");
+        for path in named {
+            assert!(ask(path, &HeaderMap::new()).is_ok(), "{path}");
         }
-        // What the script looks for is there.
-        for id in PAGE.split("at(\"").skip(1).filter_map(|rest| rest.split('"').next()) {
-            assert!(PAGE.contains(&format!("id=\"{id}\"")), "{id}");
+        // The policy allows no script or style within the page.
+        for inline in ["<style", " style=", " onclick=", "javascript:", "http://", "https://"] {
+            assert!(!INDEX.contains(inline), "{inline}");
         }
+        assert_eq!(INDEX.matches("<script").count(), 1);
+    }
+
+    #[test]
+    fn files_are_sent_once() {
+        let first = ask("main.js", &HeaderMap::new()).unwrap();
+        assert_eq!(first.status(), StatusCode::OK);
+        assert_eq!(first.headers()[header::CONTENT_TYPE], "text/javascript; charset=utf-8");
+        assert!(first.headers().contains_key(header::CONTENT_SECURITY_POLICY));
+        let tag = first.headers()[header::ETAG].clone();
+        let known = HeaderMap::from_iter([(header::IF_NONE_MATCH, tag)]);
+        assert_eq!(ask("main.js", &known).unwrap().status(), StatusCode::NOT_MODIFIED);
+        assert_eq!(ask("chat/turn.js", &known).unwrap().status(), StatusCode::OK);
+        assert_eq!(ask("../mod.rs", &known).unwrap_err().status, StatusCode::NOT_FOUND);
     }
 }

@@ -21,7 +21,7 @@ pub struct Browser {
     messages: Receiver<Value>,
     calls: u64,
     session: Option<String>,
-    /// Errors of the page's script.
+    /// Errors of the page's scripts, and what its policy has kept it from.
     pub errors: Vec<String>,
     _dir: TempDir,
 }
@@ -74,8 +74,11 @@ impl Browser {
             this.call("Target.attachToTarget", json!({"targetId": target["targetId"], "flatten": true}));
         this.session = Some(attached["sessionId"].as_str().unwrap().to_owned());
         this.call("Runtime.enable", json!({}));
+        this.call("Log.enable", json!({}));
         this.call("Page.enable", json!({}));
+        this.call("Page.addScriptToEvaluateOnNewDocument", json!({"source": include_str!("helpers.js")}));
         this.call("Page.navigate", json!({"url": url}));
+        this.wait_for("modules");
         this
     }
 
@@ -92,6 +95,10 @@ impl Browser {
             let mut answer = self.messages.recv_timeout(PATIENCE).expect("the browser answers");
             if answer["method"] == "Runtime.exceptionThrown" {
                 self.errors.push(answer["params"].to_string());
+            }
+            let entry = &answer["params"]["entry"];
+            if answer["method"] == "Log.entryAdded" && entry["source"] == "security" {
+                self.errors.push(entry["text"].to_string());
             }
             if answer["id"] == self.calls {
                 assert!(answer["error"].is_null(), "{method}: {}", answer["error"]);
@@ -132,12 +139,44 @@ impl Browser {
     /// Presses a key, by its name and its code in Windows.
     #[track_caller]
     pub fn press(&mut self, key: &str, code: u32) {
+        self.press_with(key, code, 0);
+    }
+
+    /// Presses Enter while Shift is held.
+    #[track_caller]
+    pub fn press_shift_enter(&mut self) {
+        self.press_with("Enter", 13, 8);
+    }
+
+    fn press_with(&mut self, key: &str, code: u32, modifiers: u32) {
         let text = if key == "Enter" { "\r" } else { "" };
         for kind in ["keyDown", "keyUp"] {
-            let params =
+            let mut params =
                 json!({"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code, "text": text});
+            params["modifiers"] = modifiers.into();
             self.call("Input.dispatchKeyEvent", params);
         }
+    }
+
+    /// Types into what has the focus.
+    #[track_caller]
+    pub fn write(&mut self, text: &str) {
+        self.call("Input.insertText", json!({"text": text}));
+    }
+
+    /// Turns the mouse's wheel over an element; down is positive.
+    #[track_caller]
+    pub fn wheel(&mut self, selector: &str, by: i32) {
+        let middle = self.value(&format!("middleOf('{selector}')"));
+        let params = json!({"type": "mouseWheel", "x": middle[0], "y": middle[1], "deltaX": 0, "deltaY": by});
+        self.call("Input.dispatchMouseEvent", params);
+    }
+
+    /// Loads the page again.
+    pub fn reload(&mut self) {
+        self.value("window.modules = null");
+        self.call("Page.reload", json!({}));
+        self.wait_for("modules");
     }
 
     /// Sets the size of the page, and whether its user prefers dark colours.

@@ -1,128 +1,87 @@
 //! The server's page in a real browser, driven: only where Chromium is installed.
 
+mod chat;
+mod defects;
 mod devtools;
+mod tiers;
 
-use crate::server::{PATIENCE, Server};
+use crate::server::Server;
 use devtools::{Browser, installed};
-use serde_json::json;
-use std::fs;
-use std::time::Instant;
-use terrace_model::ByteSize;
-use terrace_model::learn::LearnFile;
-use terrace_testkit::rpc::RpcServer;
+use serde_json::Value;
+use tempfile::TempDir;
 
-fn serve(device: &RpcServer) -> Server {
-    let args = ["--ram-budget", "6MiB", "-ngl", "0", "--hot-cache", "2MiB", "--hot-lanes", "always"];
-    let more = ["--hot-update", "off", "--ctx", "256", "--rpc", device.endpoint()];
-    Server::start(&crate::common::bundled(), args.iter().chain(&more))
+/// Says that a test needs a browser.
+fn skipped() {
+    eprintln!("skipped: no Chromium (`apt-get install chromium-headless-shell`)");
 }
 
-fn generate(server: &Server) {
-    let body = json!({"prompt": "In the beginning", "max_tokens": 16, "cache_prompt": false});
-    server.post("/v1/completions", &body).ok();
+/// A page of a server, which it knows.
+struct Page {
+    browser: Browser,
+    _downloads: TempDir,
 }
 
-/// Uses of experts that the page knows of.
-const USES: &str = "uses.reduce((sum, count) => sum + count, 0)";
-/// Experts that it shows on a device.
-const COPIES: &str = "places.filter((place) => place & 2).length";
-
-#[test]
-fn operators_see_and_steer_experts_on_the_page() {
-    let Some(program) = installed() else {
-        eprintln!("skipped: no Chromium (`apt-get install chromium-headless-shell`)");
-        return;
-    };
-    let (device, downloads) = (RpcServer::start(ByteSize::mib(64)).unwrap(), tempfile::tempdir().unwrap());
-    let server = serve(&device);
-    let mut page = Browser::open(&program, &server.url("/"), downloads.path());
-    page.wait_for("!at('experts').hidden && at('state').textContent === 'up'");
-    assert_eq!((page.value(USES), page.value(COPIES)), (json!(0), json!(0)));
-    assert_eq!(page.value("at('model').textContent"), "tiny-moe-Q4_K");
-
-    // The grid moves while a client generates.
-    page.wait_for("at('grid').width > 0");
-    let drawn = page.value("at('grid').toDataURL()");
-    generate(&server);
-    let pairs = LearnFile::parse(server.get("/moe-layer-perf").text.as_bytes()).unwrap().pairs();
-    page.wait_for(&format!("{USES} === {pairs}"));
-    page.wait_for(&format!("at('grid').toDataURL() !== {drawn}"));
-
-    // What is saved loads again.
-    page.click("#save");
-    page.wait_for("at('done').textContent.endsWith('.learned.json saved')");
-    let file = downloads.path().join("tiny-moe-Q4_K.learned.json");
-    server.wait_for(|_| file.exists());
-    let saved = fs::read(&file).unwrap();
-    assert_eq!(LearnFile::parse(&saved).unwrap().pairs(), pairs);
-
-    // Apply changes where experts are.
-    page.click("#apply");
-    page.wait_for("at('done').textContent.includes(' experts copied in 6 layers')");
-    page.wait_for(&format!("{COPIES} > 0"));
-    assert_eq!(page.value(COPIES), server.metric("terrace_hot_filled_total") as u64);
-    let again = server.post_bytes("/moe-hot-cache", &saved).ok();
-    assert_eq!((&again["success"], &again["exchanged"]), (&json!(true), &json!(0)), "{again}");
-    // Without --learn-dir nothing is saved, and the page says why.
-    page.click("#apply-save");
-    page.wait_for("at('done').className === 'error' && at('done').textContent.includes('--learn-dir')");
-
-    // The layers' times appear once both sides have computed.
-    page.wait_for("before !== null");
-    let begin = Instant::now();
-    while page.value("!at('lanes-figure').hidden && times.some((layer) => layer.device > 0)") != true {
-        assert!(begin.elapsed() < PATIENCE, "no times of devices: {:?}", page.errors);
-        generate(&server);
+impl Page {
+    /// Opens it where there is a browser.
+    fn open(server: &Server, width: u32, height: u32) -> Option<Self> {
+        let Some(program) = installed() else {
+            skipped();
+            return None;
+        };
+        let downloads = tempfile::tempdir().unwrap();
+        let mut browser = Browser::open(&program, &server.url("/"), downloads.path());
+        browser.show(width, height, false);
+        browser.wait_for("modules.server.server.state !== 'connecting'");
+        Some(Self { browser, _downloads: downloads })
     }
 
-    // A switched mode holds.
-    page.value("at('mode').value = 'off'; at('mode').dispatchEvent(new Event('change'))");
-    page.wait_for("at('done').textContent === 'nothing is reported, and nothing exchanged'");
-    assert_eq!(server.get("/moe-layer-perf").ok()["mode"], "off");
-    page.wait_for("last.mode === 'off' && at('mode').value === 'off'");
-    page.value("at('mode').value = 'full'; at('mode').dispatchEvent(new Event('change'))");
-    page.wait_for("last.mode === 'full' && at('mode').value === 'full'");
-
-    // The plan, and a reload of nothing.
-    page.click("#plan summary");
-    page.wait_for("at('plan-layers').rows.length > 0");
-    let plan = page.value("at('plan-facts').textContent");
-    assert!(plan.as_str().unwrap().contains("RPC0"), "{plan}");
-    page.click("#reload");
-    page.wait_for("at('reloaded').textContent === 'nothing has changed in the model’s files'");
-
-    // Keys alone reach and use everything.
-    let mut left: Vec<&str> =
-        "grid mode reset save apply apply-save text send clear reload".split(' ').collect();
-    page.value("document.body.tabIndex = -1; document.body.focus()");
-    for _ in 0..40 {
-        page.press("Tab", 9);
-        let reached = page.value("document.activeElement.id");
-        left.retain(|id| reached != *id);
+    /// Has the test answer in the model's place.
+    fn scripted(&mut self) {
+        self.browser.wait_for("at('state').className === 'up'");
+        self.browser.value("script()");
     }
-    assert!(left.is_empty(), "not reached: {left:?}");
-    page.value("at('grid').focus()");
-    page.press("ArrowRight", 39);
-    page.press("ArrowDown", 40);
-    page.wait_for("at('readout').textContent.startsWith('layer 1, expert 1: ')");
-    page.value("at('reset').focus()");
-    page.press("Enter", 13);
-    page.wait_for("at('done').textContent === 'the window begins now'");
 
-    // Nothing is wider than the page, and nothing scrolls sideways in it.
-    for (width, height) in [(390, 844), (1280, 800), (2560, 1440)] {
+    /// Writes a message, and sends it with Enter.
+    #[track_caller]
+    fn ask(&mut self, text: &str) {
+        let before = self.browser.value("document.querySelectorAll('.turn').length");
+        self.browser.value("at('text').focus()");
+        self.browser.write(text);
+        self.browser.press("Enter", 13);
+        self.browser.wait_for(&format!("document.querySelectorAll('.turn').length >= {before} + 2"));
+    }
+
+    /// Writes a message, and has the test's request at hand.
+    #[track_caller]
+    fn ask_scripted(&mut self, text: &str) -> Value {
+        self.browser.value("window.sent = null");
+        self.ask(text);
+        self.browser.wait_for("window.sent !== null");
+        self.browser.value("sent")
+    }
+
+    /// Waits until nothing is being answered.
+    #[track_caller]
+    fn wait_for_end(&mut self) {
+        self.browser.wait_for("at('stop').hidden && !document.querySelector('.turn.running')");
+    }
+}
+
+/// Nothing is wider than the page, and nothing scrolls sideways that is not meant to.
+#[track_caller]
+fn check_sizes(page: &mut Browser) {
+    for (width, height) in [(390, 844), (1100, 800), (1920, 1080), (2560, 1440)] {
         for dark in [false, true] {
             page.show(width, height, dark);
             page.wait_for(&format!("innerWidth === {width}"));
             let wide = page.value("document.documentElement.scrollWidth");
             assert!(wide.as_u64().unwrap() <= u64::from(width), "{wide} of {width}");
-            let boxes = "[...document.querySelectorAll('.wide, #frame')]";
+            let high = page.value("document.documentElement.scrollHeight");
+            assert!(high.as_u64().unwrap() <= u64::from(height), "{high} of {height}");
+            let boxes = "[...document.querySelectorAll('.wide, #frame, #talk, #list, #tiers')]";
             let fits = page.value(&format!("{boxes}.every((box) => box.scrollWidth <= box.clientWidth)"));
             assert_eq!(fits, true, "at a width of {width}");
+            assert_eq!(page.value("inView('#state')"), true, "at a width of {width}");
         }
     }
-    // It finds the server again that went away.
-    drop(server);
-    page.wait_for("at('state').classList.contains('lost')");
-    assert_eq!(page.errors, Vec::<String>::new());
 }

@@ -1,10 +1,12 @@
-
 // Shares over time: of the uses in the second before each moment.
+import { at } from "../shared/dom.js";
+import { colour } from "../shared/theme.js";
+
 const LONGEST = 180, SHORTEST = 30, SMOOTH = 1;
 const points = [];
 
 // Adds what happened since the last point: parts of all uses, on devices and in RAM.
-function addPoint(time, device, ram) {
+export function addPoint(time, device, ram) {
   points.push({ time, device, ram });
   while (points[0].time < time - LONGEST - SMOOTH) points.shift();
 }
@@ -19,7 +21,7 @@ function curve(of) {
   });
 }
 
-function drawChart() {
+export function drawChart() {
   const canvas = at("chart"), scale = devicePixelRatio, box = canvas.getBoundingClientRect();
   const [width, height] = [Math.round(box.width * scale), Math.round(120 * scale)];
   if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });

@@ -1,45 +1,14 @@
-
 // The grid: a row for each layer, a cell for each expert, one pixel each, enlarged.
-const RAM = 1, DEVICE = 2, READING = 4;
-const HALF_LIFE = 4;
+import { at, say } from "../shared/dom.js";
+import { percent } from "../shared/format.js";
+import { oncePerFrame } from "../shared/frame.js";
+import { colour, dark } from "../shared/theme.js";
+import { cells, DEVICE, RAM, READING, slots } from "./cells.js";
+
 // Beside the cells, in CSS pixels: the layers' numbers, and the shares that devices compute.
-const BEFORE = 30, BEHIND = 44;
-let layers = [], uses = [], places = [], heat = new Float32Array(0), layerPairs = [];
-let columns = 0, rowOf = [], startOf = [], chosen = -1, cooled = 0;
+const BEFORE = 30, BESIDE = 44;
+let chosen = -1;
 const small = document.createElement("canvas");
-
-// Sets the layers; all experts are on disk and unused.
-function setLayers(list, keep) {
-  layers = list;
-  startOf = []; rowOf = [];
-  let count = 0;
-  list.forEach((layer, row) => {
-    startOf.push(count);
-    for (let i = 0; i < layer.experts; i++) rowOf.push(row);
-    count += layer.experts;
-  });
-  columns = Math.max(1, ...list.map((layer) => layer.experts));
-  if (!keep || count !== uses.length) {
-    uses = new Float64Array(count); places = new Uint8Array(count); heat = new Float32Array(count);
-    chosen = -1;
-  }
-}
-
-// Reads a list of distances and values.
-function each(list, take) {
-  let next = 0;
-  for (let i = 0; i < list.length; i += 2) {
-    const index = next + list[i];
-    take(index, list[i + 1]);
-    next = index + 1;
-  }
-}
-
-function cool(time) {
-  const factor = 0.5 ** (Math.max(0, time - cooled) / HALF_LIFE);
-  for (let i = 0; i < heat.length; i++) heat[i] *= factor;
-  cooled = time;
-}
 
 // Colours of the theme as pixels: by place, from unused to the most used of the layer.
 let pixels = null;
@@ -65,7 +34,7 @@ dark.addEventListener("change", () => { pixels = null; redraw(); });
 // Draws a pixel for each expert; cells that no expert has stay clear.
 let image = null;
 function drawCells() {
-  const rows = layers.length, all = palette(), draw = small.getContext("2d");
+  const { layers, heat, places, columns, startOf } = cells, rows = layers.length, all = palette(), draw = small.getContext("2d");
   if (small.width !== columns || small.height !== rows || !image) {
     Object.assign(small, { width: columns, height: rows });
     image = draw.createImageData(columns, rows);
@@ -86,8 +55,8 @@ function drawCells() {
 }
 
 function drawGrid() {
-  const canvas = at("grid"), rows = layers.length;
-  if (!rows) return;
+  const { layers, columns, rowOf, startOf, pairs: layerPairs } = cells, canvas = at("grid"), rows = layers.length;
+  if (!rows || !at("frame").clientWidth) return;
   drawCells();
   const scale = devicePixelRatio, width = at("frame").clientWidth, room = slots();
   at("beside").textContent = room ? "; beside it the share that its device computes" : "";
@@ -130,18 +99,21 @@ function drawGrid() {
   }
 }
 
-// Where cells begin and end.
-const sides = (width, scale) => [BEFORE * scale, width - (slots() ? BEHIND * scale : 0)];
+// Draws once before the next frame, however much has changed until then.
+export const redraw = oncePerFrame(() => { drawGrid(); describe(); });
 
-function choose(index) {
+// Where cells begin and end.
+const sides = (width, scale) => [BEFORE * scale, width - (slots() ? BESIDE * scale : 0)];
+
+export function choose(index) {
   chosen = index;
   redraw();
 }
 
 // Says where the chosen expert is, and how much it is used.
 function describe() {
-  if (chosen < 0) { at("readout").textContent = ""; return; }
-  const row = rowOf[chosen], layer = layers[row], place = places[chosen];
+  if (chosen < 0) return say(at("readout"), "");
+  const { layers, uses, places, rowOf, startOf, pairs: layerPairs } = cells, row = rowOf[chosen], layer = layers[row], place = places[chosen];
   const where = [];
   if (place & DEVICE) where.push("on " + (layer.device || "its device"));
   if (place & RAM) where.push("in RAM");
@@ -153,10 +125,11 @@ function describe() {
     `${uses[chosen].toLocaleString()} uses, ${percent(uses[chosen], all)} of its layer` +
     (layer.slots ? `; its device computed ${percent(layerPairs[2 * row + 1], layerPairs[2 * row])} of the layer` : "") +
     (layer.problem ? `; ${layer.problem}` : "");
-  if (at("readout").textContent !== text) at("readout").textContent = text;
+  say(at("readout"), text);
 }
 
 function cellAt(event) {
+  const { layers, columns, startOf } = cells;
   const box = at("grid").getBoundingClientRect();
   const row = Math.min(layers.length - 1, Math.max(0, Math.floor((event.clientY - box.top) / box.height * layers.length)));
   const [left, right] = sides(box.width, 1);
@@ -164,9 +137,10 @@ function cellAt(event) {
   return startOf[row] + Math.max(0, Math.min(layers[row].experts - 1, column));
 }
 
-at("grid").onpointermove = (event) => { if (layers.length) choose(cellAt(event)); };
-at("grid").onpointerdown = (event) => { if (layers.length) choose(cellAt(event)); };
+at("grid").onpointermove = (event) => { if (cells.layers.length) choose(cellAt(event)); };
+at("grid").onpointerdown = (event) => { if (cells.layers.length) choose(cellAt(event)); };
 at("grid").onkeydown = (event) => {
+  const { layers, rowOf, startOf } = cells;
   const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0], Home: [0, -1e9], End: [0, 1e9] }[event.key];
   if (!step || !layers.length) return;
   event.preventDefault();
@@ -175,4 +149,4 @@ at("grid").onkeydown = (event) => {
   choose(startOf[row] + column);
 };
 at("grid").onpointerleave = () => { if (document.activeElement !== at("grid")) choose(-1); };
-new ResizeObserver(() => { drawGrid(); drawChart(); }).observe(at("frame"));
+new ResizeObserver(drawGrid).observe(at("frame"));

@@ -1,10 +1,13 @@
-
 // What each side did, layer after layer, on a time axis: the CPU with its waits, and devices beside it.
+import { at } from "../shared/dom.js";
+import { colour, dark } from "../shared/theme.js";
+
 const PARTS = [["cpu", "computing"], ["stall", "waiting for disk"], ["wait", "waiting for a device"], ["device", "device"]];
-let times = [], pointed = -1;
+export let times = [];
+let pointed = -1;
 
 // Takes the layers' sums of seconds, now and a second ago. Without work in between, the last picture stays.
-function takeTimes(now, then) {
+export function takeTimes(now, then) {
   if (!then) return;
   const made = [];
   for (const number of Object.keys(now).map(Number).sort((a, b) => a - b)) {

@@ -1,5 +1,9 @@
-
 // The plan, and reloads of tensors.
+import { at, element, terms } from "../shared/dom.js";
+import { size } from "../shared/format.js";
+import { get, post, reason } from "../shared/http.js";
+import { server, signals } from "../shared/server.js";
+
 // What a layer's weights are, where they are, and the shares of its experts by place.
 function planOf(layer, copies) {
   const { experts, home } = layer, parts = [];
@@ -40,11 +44,7 @@ function showPlan(plan) {
     `${one.slots} of ${one.experts} experts in ${one.layers} layers on ${one.device} (${size(one.bytes)})`).join(", ");
   facts["threads"] = plan.threads;
   if (plan.io) facts["reads"] = plan.io + (plan.direct ? ", direct" : ", buffered");
-  at("plan-facts").replaceChildren(...Object.entries(facts).map(([name, value]) => {
-    const item = element("div");
-    item.append(element("dt", name), element("dd", value));
-    return item;
-  }));
+  terms(at("plan-facts"), facts);
   const slots = {};
   for (const copies of placed?.hot || []) slots[copies.layer] = (slots[copies.layer] || 0) + copies.slots;
   at("plan-layers").replaceChildren(...rowsOf(placed?.layers || [], slots).map(({ from, to, weights, text, shares }) => {
@@ -52,9 +52,9 @@ function showPlan(plan) {
     row.insertCell().textContent = from === to ? from : `${from} to ${to}`;
     row.insertCell().textContent = weights;
     if (text) {
-      const bar = element("div", undefined, "share");
+      const bar = element("div.share");
       for (const [name, share] of shares) {
-        const part = element("span", undefined, name);
+        const part = element("span." + name);
         part.style.width = 100 * share + "%";
         bar.append(part);
       }
@@ -70,39 +70,42 @@ async function plan() {
   if (planned || !at("plan").open) return;
   planned = true;
   try {
-    showPlan((await (await request("/props")).json()).terrace.plan);
+    showPlan((await get("props")).terrace.plan);
   } catch (error) {
     planned = false;
-    at("plan-facts").replaceChildren(element("p", error.message, "error"));
+    at("plan-facts").replaceChildren(element("p.error", reason(error)));
   }
 }
-at("plan").ontoggle = plan;
+at("plan").addEventListener("toggle", plan);
+
+// What a reload has replaced.
+function replaced({ swapped, cleared, seconds, epoch, unchanged }) {
+  const context = cleared ? ", contexts begin again" : "", said = [element("p", swapped.length
+    ? `${swapped.length} tensors replaced in ${(seconds * 1000).toFixed(0)} ms: epoch ${epoch}${context}`
+    : "nothing has changed in the model’s files")];
+  if (unchanged) said.push(element("p", `${unchanged} tensors of changed files have the same bytes`));
+  return [...said, ...swapped.slice(0, 100).map((one) => element("p.quiet", `${one.tensor}: ${one.from} → ${one.to}, ${one.state}`))];
+}
 
 async function reload() {
   at("reload").disabled = true;
   at("reloaded").replaceChildren(element("p", "…"));
-  const said = [];
+  let said;
   try {
-    const headers = { "Content-Type": "application/json", ...(key ? { Authorization: "Bearer " + key } : {}) };
-    const response = await fetch("/v1/tensors/reload", { method: "POST", headers, body: "{}" });
-    const report = await response.json();
-    if (response.ok) {
-      const tensors = report.swapped, context = report.cleared ? ", contexts begin again" : "";
-      said.push(element("p", tensors.length
-        ? `${tensors.length} tensors replaced in ${(report.seconds * 1000).toFixed(0)} ms: epoch ${report.epoch}${context}`
-        : "nothing has changed in the model’s files"));
-      if (report.unchanged) said.push(element("p", `${report.unchanged} tensors of changed files have the same bytes`));
-      for (const one of tensors.slice(0, 100)) said.push(element("p", `${one.tensor}: ${one.from} → ${one.to}, ${one.state}`, "quiet"));
-    } else {
-      said.push(element("p", report.error.message, "error"));
-      for (const one of (report.refused || []).slice(0, 100)) said.push(element("p", `${one.tensor}: ${one.reason}`, "quiet"));
-    }
+    said = replaced(await (await post("v1/tensors/reload", {})).json());
   } catch (error) {
-    said.push(element("p", error.message, "error"));
+    const refused = (error.body?.refused || []).slice(0, 100);
+    said = [element("p.error", reason(error)), ...refused.map((one) => element("p.quiet", `${one.tensor}: ${one.reason}`))];
   }
   at("reloaded").replaceChildren(...said);
   at("reload").disabled = false;
+  again();
+}
+at("reload").addEventListener("click", reload);
+
+// Asks for the plan again: it may be another one.
+function again() {
   planned = false;
   plan();
 }
-at("reload").onclick = reload;
+signals.addEventListener("change", () => { if (server.state === "up") again(); });

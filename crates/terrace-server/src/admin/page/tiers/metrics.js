@@ -1,5 +1,13 @@
+// The server's counters and slots, once a second while they are in view.
+import { at, element, say, terms } from "../shared/dom.js";
+import { percent, size } from "../shared/format.js";
+import { get, request } from "../shared/http.js";
+import { isShown } from "../shared/layout.js";
+import { server, signals } from "../shared/server.js";
+import { takeTimes } from "./lanes.js";
 
-// The server's counters and slots, once a second.
+const PATIENCE = 5000;
+
 function parse(text) {
   const values = {};
   for (const line of text.split("\n")) {
@@ -55,39 +63,46 @@ function factsOf(now, then) {
   return facts;
 }
 
-let before = null, layersBefore = null;
+// The counters of the last time; null if the server did not answer.
+export let before = null;
+let layersBefore = null, asking = false;
+
 async function refresh() {
-  if (document.hidden) return;
+  if (asking || !isShown("tiers")) return;
+  asking = true;
   try {
-    const models = await (await request("/v1/models")).json();
-    at("model").textContent = models.data[0].id;
-    const metrics = await (await request("/metrics")).text(), now = parse(metrics), sums = layersOf(metrics);
+    const signal = AbortSignal.timeout(PATIENCE);
+    const metrics = await (await request("metrics", { signal })).text(), now = parse(metrics), sums = layersOf(metrics);
     takeTimes(sums, layersBefore);
     layersBefore = sums;
-    at("facts").replaceChildren(...Object.entries(factsOf(now, before)).map(([name, value]) => {
-      const item = element("div");
-      item.append(element("dt", name), element("dd", value));
-      return item;
-    }));
+    terms(at("facts"), factsOf(now, before));
     before = now;
-    const slots = await (await request("/slots")).json();
-    at("slots").replaceChildren(...slots.map((slot) => {
-      const row = element("tr");
-      for (const value of [slot.id, slot.state, `${slot.held_tokens} of ${slot.n_ctx}`, slot.prompt_tokens, slot.generated_tokens, slot.epoch ?? ""]) {
-        row.insertCell().textContent = value;
-      }
-      row.lastChild.className = "roomy";
-      return row;
-    }));
-    state("up");
-  } catch (error) {
+    showSlots(await get("slots", { signal }));
+  } catch {
+    // The server's state says why.
     before = layersBefore = null;
-    state(error instanceof TypeError ? "the server does not answer" : error.message, true);
+  } finally {
+    asking = false;
   }
 }
 
-function state(text, lost = false) {
-  if (at("state").textContent !== text) at("state").textContent = text;
-  at("state").classList.toggle("lost", lost);
+function showSlots(slots) {
+  at("slots").replaceChildren(...slots.map((slot) => {
+    const row = element("tr");
+    for (const value of [slot.id, slot.state, `${slot.held_tokens} of ${slot.n_ctx}`, slot.prompt_tokens, slot.generated_tokens, slot.epoch ?? ""]) {
+      row.insertCell().textContent = value;
+    }
+    row.lastChild.className = "roomy";
+    return row;
+  }));
 }
-setInterval(refresh, 1000);
+
+// Slots and rates are of now: of a server that does not answer, they are not known.
+signals.addEventListener("change", () => {
+  if (server.state === "up") return;
+  before = layersBefore = null;
+  at("slots").replaceChildren();
+  for (const value of at("facts").querySelectorAll("dd")) say(value, "–");
+});
+signals.addEventListener("beat", refresh);
+addEventListener("layout", refresh);

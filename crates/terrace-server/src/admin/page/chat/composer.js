@@ -1,0 +1,71 @@
+// The box in which messages are written, with what belongs to it: send, stop, settings.
+import { at, say, set } from "../shared/dom.js";
+import { server, signals } from "../shared/server.js";
+import { ask } from "./answers.js";
+import { path } from "./conversation.js";
+import { current, library } from "./library.js";
+import { isRunning, stop } from "./running.js";
+import { summary } from "./settings.js";
+
+const text = at("text"), send = at("send"), halt = at("stop"), DRAFT = "draft:";
+let conversation = null;
+
+function submit() {
+  const said = text.value.trim();
+  if (!said || isRunning(current)) return;
+  text.value = "";
+  keep();
+  grow();
+  ask(current, said, path(current).at(-1) || null);
+  update();
+}
+
+// As high as its text, up to what the style allows.
+function grow() {
+  text.style.height = "auto";
+  text.style.height = text.scrollHeight + 2 + "px";
+}
+
+// Unsent texts are kept for as long as the tab.
+function keep() {
+  try {
+    if (text.value) sessionStorage.setItem(DRAFT + current.id, text.value); else sessionStorage.removeItem(DRAFT + current.id);
+  } catch { /* No room: it is only a draft. */ }
+}
+
+function update() {
+  const runs = isRunning(current);
+  if (runs !== !halt.hidden) {
+    const had = [send, halt].includes(document.activeElement);
+    halt.hidden = !runs;
+    send.hidden = runs;
+    if (had) text.focus();
+  }
+  send.disabled = !text.value.trim();
+  set(text, { placeholder: server.model ? "Message " + server.model : "Message" });
+  say(at("chosen"), summary(current.settings));
+  if (conversation === current.id) return;
+  conversation = current.id;
+  text.value = sessionStorage.getItem(DRAFT + current.id) || "";
+  send.disabled = !text.value.trim();
+  grow();
+}
+
+at("ask").addEventListener("submit", (event) => { event.preventDefault(); submit(); });
+halt.addEventListener("click", () => stop(current));
+text.addEventListener("input", () => { keep(); grow(); update(); });
+text.addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); submit(); }
+  if (event.key === "ArrowUp" && !text.value) {
+    const edits = document.querySelectorAll(".turn.user .actions button:first-child");
+    if (edits.length) { event.preventDefault(); edits[edits.length - 1].click(); }
+  }
+});
+at("chat").addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && isRunning(current)) { stop(current); text.focus(); }
+});
+for (const name of ["show", "list", "turn"]) library.addEventListener(name, update);
+signals.addEventListener("change", update);
+new ResizeObserver(grow).observe(at("ask"));
+
+export const start = update;
