@@ -44,6 +44,10 @@ pub async fn count_tokens(LoadedModel(ready): LoadedModel, body: Body) -> Result
     let counted = off_thread(move || {
         let mut fields = body.fields()?;
         let chat = chat(&mut fields)?;
+        // Clients send the request whose answer they would ask for.
+        for name in ["max_tokens", "temperature", "top_p", "top_k", "stop_sequences", "stream"] {
+            fields.take(name);
+        }
         fields.finish()?;
         let text = chat.write(&ready)?.prompt;
         Ok(json(&object!({"input_tokens": prompt::chat_tokens(&text, &ready)?.len()})))
