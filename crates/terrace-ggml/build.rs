@@ -1,5 +1,7 @@
 //! Compiles the functions of llama.cpp that have C++ linkage only, and what catches C++ exceptions.
 
+#![allow(clippy::disallowed_methods, reason = "a build script is told things by the environment")]
+
 use std::path::{Path, PathBuf};
 
 /// Over llama.cpp's `common`, whose headers are beside its sources.

@@ -58,6 +58,8 @@ pub struct Engine {
     load_ms: f64,
     reloads: Reloads,
     file: PathBuf,
+    /// The one in place of the model's own.
+    chat_template: Option<String>,
     /// Counts of the experts' uses, and the layers that have experts.
     usage: Option<Arc<ExpertUsage>>,
     shapes: Vec<LayerShape>,
@@ -106,6 +108,7 @@ impl Engine {
             load_ms: parts.load_ms,
             reloads: Reloads::new(options.reload.contexts, options.reload.allowed),
             file: options.model,
+            chat_template: options.chat_template,
             watcher: parts.watcher,
             warm_start: parts.warm_start,
             usual: parts.usual,
@@ -199,9 +202,14 @@ impl Engine {
         tokenize_prompt(&self.model, lengths, self.context_size(), text, add_special, &|| true)
     }
 
-    /// The model's chat template (Jinja source).
+    /// Number of tokens in the vocabulary.
+    pub fn vocabulary(&self) -> usize {
+        self.vocab().len()
+    }
+
+    /// The chat template (Jinja source): the model's own, unless the options have another one.
     pub fn chat_template(&self) -> Option<String> {
-        self.model.chat_template()
+        self.chat_template.clone().or_else(|| self.model.chat_template())
     }
 
     /// Texts of the tokens that chat templates refer to.

@@ -268,6 +268,7 @@ impl From<ChatTemplateError> for ApiError {
         let message = error.to_string();
         match error {
             ChatTemplateError::Refused(_) => Self::field("messages", message),
+            ChatTemplateError::NoTools => Self::field("tools", message),
             ChatTemplateError::Schema(_) => Self::field("json_schema", message),
             ChatTemplateError::Grammar(_) => Self::field("grammar", message),
             _ => Self::field("messages", format!("{message} (use /v1/completions for plain text)")),

@@ -1,14 +1,13 @@
 //! Loads an engine as the command line's options say.
 
 use crate::advice;
-use crate::args::{EngineArgs, SamplingArgs, TestingArgs};
+use crate::args::{EngineArgs, TestingArgs};
 use crate::error::CliError;
 use crate::source;
 use crate::term::{progress, signals};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::ops::ControlFlow;
 use terrace_engine::{Engine, EngineError, LoadProgress, Options};
-use terrace_ggml::llama::Sampling;
 
 /// Finds the model and loads it, with a progress bar while resident weights are read. `adjust` can
 /// change the options last.
@@ -108,19 +107,6 @@ impl Announce {
             (false, true) => Self::Nothing,
             (false, false) => Self::Line,
         }
-    }
-}
-
-/// The sampler's settings. Without `--seed` each run has a random seed.
-pub fn sampling(args: &SamplingArgs) -> Sampling {
-    let random = Sampling::default();
-    Sampling {
-        temp: args.temp,
-        top_k: args.top_k,
-        top_p: args.top_p,
-        min_p: args.min_p,
-        seed: args.seed.unwrap_or(random.seed),
-        ..random
     }
 }
 

@@ -15,6 +15,9 @@ pub enum ChatTemplateError {
     /// The template failed while it was applied.
     #[error("cannot apply the model's chat template: {0}")]
     Render(String),
+    /// The template has no place for tools, and would leave them out.
+    #[error("the model's chat template does not support tools")]
+    NoTools,
     /// The answer has not the form that the template gives answers.
     #[error("cannot read the model's answer: {0}")]
     Answer(String),

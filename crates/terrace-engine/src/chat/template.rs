@@ -61,9 +61,13 @@ impl ChatTemplate {
     ///
     /// # Errors
     /// [`ChatTemplateError::Refused`] with the template's own message,
-    /// [`ChatTemplateError::Render`], [`ChatTemplateError::Grammar`], [`ChatTemplateError::Limit`]
+    /// [`ChatTemplateError::NoTools`], [`ChatTemplateError::Render`], [`ChatTemplateError::Grammar`], [`ChatTemplateError::Limit`]
     /// if it took too much, [`ChatTemplateError::Process`].
     pub fn apply(&self, conversation: &Conversation) -> Result<Written, ChatTemplateError> {
+        let tools = !conversation.tools.is_empty() && conversation.tool_choice != ToolChoice::None;
+        if tools && !self.can("supports_tools") && !self.can("supports_tool_calls") {
+            return Err(ChatTemplateError::NoTools);
+        }
         let request = serde_json::to_string(conversation).expect("a conversation is JSON");
         let told = self.pool.lease()?.ask(&Ask::Apply(request.into()))?;
         let applied: Applied = serde_json::from_str(&told)

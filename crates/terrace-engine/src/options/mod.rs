@@ -48,6 +48,8 @@ pub enum Mode {
 pub struct Options {
     /// The GGUF file; of a split model, its first shard.
     pub model: PathBuf,
+    /// The chat template (Jinja source) in place of the model's own.
+    pub chat_template: Option<String>,
     /// Which backend runs it.
     pub mode: Mode,
     /// Placement of weights in RAM.

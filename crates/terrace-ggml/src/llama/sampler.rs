@@ -77,7 +77,7 @@ impl Sampler {
         match &self.0 {
             Chooser::MostLikely => Ok(most_likely(context.row(row))),
             Chooser::Common { sampler, .. } => {
-                let index = context.from_end(row);
+                let index = context.index_from_end(row);
                 let sampler = sampler.as_ptr();
                 // SAFETY: both are alive, and the row exists.
                 let token =

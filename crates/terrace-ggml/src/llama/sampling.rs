@@ -129,6 +129,21 @@ impl Sampling {
         RandomState::new().build_hasher().finish() & 0x7fff_ffff
     }
 
+    /// Adds adaptive-p's sampler if it has a target and is not in the order: without it, the target
+    /// would mean nothing.
+    pub fn name_adaptive(&mut self) {
+        if self.adaptive_target >= 0.0 && !self.order.contains(&SamplerKind::AdaptiveP) {
+            self.order.push(SamplerKind::AdaptiveP);
+        }
+    }
+
+    /// Replaces the grammar, if there is another one.
+    pub fn keep_within(&mut self, grammar: Option<Grammar>) {
+        if grammar.is_some() {
+            self.grammar = grammar;
+        }
+    }
+
     /// Whether the most likely token is always chosen: every other sampler leaves it where it is.
     pub(super) fn takes_most_likely(&self) -> bool {
         let cools = self.order.contains(&SamplerKind::Temperature) || self.mirostat != 0;

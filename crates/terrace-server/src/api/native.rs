@@ -51,7 +51,7 @@ impl Request {
         let constraint = Constraint::read(&mut fields)?;
         let prompts = prompt::prompts(&mut fields, ready)?;
         fields.finish()?;
-        wanted.sampling.grammar = constraint.grammar(ready)?;
+        wanted.sampling.keep_within(constraint.grammar(ready)?);
         let settings = settings(&wanted, stream, ready);
         let mut questions = Vec::new();
         for prompt in &prompts {

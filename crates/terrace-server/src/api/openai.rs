@@ -100,7 +100,7 @@ impl Request {
                 }
                 let prompts = prompt::prompts(&mut fields, ready)?;
                 fields.finish()?;
-                wanted.sampling.grammar = constraint.grammar(ready)?;
+                wanted.sampling.keep_within(constraint.grammar(ready)?);
                 let mut questions = Vec::new();
                 for prompt in &prompts {
                     if echoes {

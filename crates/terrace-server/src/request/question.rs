@@ -88,7 +88,7 @@ impl Wanted {
         let prompt = prompt::chat_tokens(&written.prompt, ready)?;
         self.stop.extend(written.stop);
         let lazy = written.grammar.as_ref().is_some_and(|grammar| grammar.lazy);
-        self.sampling.grammar = written.grammar;
+        self.sampling.keep_within(written.grammar);
         // Without a limit, thoughts matter only to a grammar that has to wait for their end.
         self.sampling.thoughts = written.thoughts.filter(|thoughts| lazy || thoughts.tokens.is_some());
         self.ask(&prompt, written.form.as_ref(), ready)

@@ -58,10 +58,7 @@ pub fn sampling(fields: &mut Fields, app: &App, ready: &Ready) -> Result<Samplin
     if let Some(order) = f.take("samplers") {
         s.order = order_of(&f.place("samplers"), order)?;
     }
-    // Without its sampler, the target would mean nothing.
-    if s.adaptive_target >= 0.0 && !s.order.contains(&SamplerKind::AdaptiveP) {
-        s.order.push(SamplerKind::AdaptiveP);
-    }
+    s.name_adaptive();
     if let Some(bias) = f.take("logit_bias") {
         s.logit_bias = biases(&f.place("logit_bias"), bias, ready)?;
     }

@@ -3,7 +3,9 @@
 //! ([`crate::config`]).
 
 mod cache;
+mod chat_template;
 mod compute;
+mod constraint;
 mod context;
 mod devices;
 mod estimates;
@@ -14,12 +16,15 @@ mod learn;
 mod memory;
 mod presets;
 mod prompt_cache;
+mod samplers;
 mod sampling;
 mod testing;
 mod words;
 
 pub use cache::{CacheArgs, usual_lengths};
+pub use chat_template::ChatTemplateArgs;
 pub use compute::ComputeArgs;
+pub use constraint::ConstraintArgs;
 pub use context::ContextArgs;
 pub use devices::DeviceArgs;
 pub use estimates::EstimateArgs;
@@ -30,6 +35,7 @@ pub use learn::LearnArgs;
 pub use memory::MemoryArgs;
 pub use presets::{Applied, PresetArgs, PresetUse};
 pub use prompt_cache::{PromptCacheArgs, PromptFileArgs};
+pub use samplers::SamplerArgs;
 pub use sampling::SamplingArgs;
 pub use testing::TestingArgs;
 pub use words::Words;
@@ -110,6 +116,7 @@ impl EngineArgs {
         let (hot, record) = learn.options(hot)?;
         Ok(Options {
             model,
+            chat_template: None,
             mode,
             placement: memory.options(following)?,
             devices: devices.options(),

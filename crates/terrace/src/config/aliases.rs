@@ -63,12 +63,6 @@ const fn no(names: &'static [&'static str], why: &'static str, hint: &'static st
     alias(names, Refused("stream", Refusal { why, hint }))
 }
 
-/// The refusal of samplers that Terrace lacks.
-const SAMPLERS: Refusal = Refusal {
-    why: "only temperature, top-k, top-p and min-p are supported",
-    hint: "leave it out, and use --temp, --top-k, --top-p and --min-p",
-};
-
 /// The table.
 pub const ALIASES: &[Alias] = &[
     // The model.
@@ -196,51 +190,12 @@ pub const ALIASES: &[Alias] = &[
             },
         ),
     ),
-    alias(
-        &[
-            "--samplers",
-            "--sampler-seq",
-            "--sampling-seq",
-            "--top-nsigma",
-            "--top-n-sigma",
-            "--xtc-probability",
-            "--xtc-threshold",
-            "--typical",
-            "--typical-p",
-            "--repeat-last-n",
-            "--repeat-penalty",
-            "--presence-penalty",
-            "--frequency-penalty",
-            "--dry-multiplier",
-            "--dry-base",
-            "--dry-allowed-length",
-            "--dry-penalty-last-n",
-            "--dynatemp-range",
-            "--dynatemp-exp",
-            "--mirostat",
-            "--mirostat-lr",
-            "--mirostat-ent",
-            "-l",
-            "--logit-bias",
-            "--grammar",
-            "--grammar-file",
-            "-j",
-            "--json-schema",
-            "-jf",
-            "--json-schema-file",
-        ],
-        Refused("temp", SAMPLERS),
-    ),
-    alias(
-        &["--ignore-eos"],
-        Refused(
-            "temp",
-            Refusal {
-                why: "an answer always ends when the model ends it",
-                hint: "leave it out; `terrace bench -n N` measures N tokens",
-            },
-        ),
-    ),
+    alias(&["--sampling-seq"], Opt("sampler-seq")),
+    alias(&["--top-n-sigma"], Opt("top-nsigma")),
+    alias(&["--typical-p"], Opt("typical")),
+    alias(&["-l"], Opt("logit-bias")),
+    alias(&["-j"], Opt("json-schema")),
+    alias(&["-jf"], Opt("json-schema-file")),
     // The server.
     alias(&["-np"], Opt("parallel")),
     alias(&["-cram"], Opt("cache-ram")),

@@ -319,6 +319,10 @@ mod tests {
             ("run -n -2", "run"),
             ("run -s 7 --temperature 0.5", "run --seed 7 --temp 0.5"),
             ("run -s -1", "run"),
+            ("run --sampling-seq kt --typical-p 0.5", "run --sampler-seq kt --typical 0.5"),
+            ("run --top-n-sigma 1 -l 5+1 -l 6-2", "run --top-nsigma 1 --logit-bias 5+1 --logit-bias 6-2"),
+            ("run -j {}", "run --json-schema {}"),
+            ("serve -jf a.json", "serve --json-schema-file a.json"),
             ("run -cnv -sys hello", "run --chat --system hello"),
             ("run -no-cnv --no-escape", "run"),
             (

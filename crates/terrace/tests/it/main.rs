@@ -34,6 +34,7 @@ mod quantize;
 mod reference;
 mod refused;
 mod reload_loop;
+mod samplers;
 mod serve;
 mod serve_clients;
 mod serve_experts;

@@ -268,9 +268,9 @@ impl Context {
     ///
     /// # Panics
     /// If the last call has left no such row.
-    pub(super) fn from_end(&self, row: usize) -> i32 {
-        let from_end = self.outputs.checked_sub(row).filter(|&n| n > 0).expect("a row of the last call");
-        -i32::try_from(from_end).expect("at most a batch of rows")
+    pub(super) fn index_from_end(&self, row: usize) -> i32 {
+        let index_from_end = self.outputs.checked_sub(row).filter(|&n| n > 0).expect("a row of the last call");
+        -i32::try_from(index_from_end).expect("at most a batch of rows")
     }
 
     /// Logits that the last call kept: one row per token, with one value per vocabulary entry.
@@ -299,7 +299,7 @@ impl Context {
     /// # Panics
     /// If the last call has left no such row.
     pub fn row_mut(&mut self, row: usize) -> &mut [f32] {
-        let index = self.from_end(row);
+        let index = self.index_from_end(row);
         // SAFETY: the context is alive, and the row exists.
         let values = unsafe { sys::llama_get_logits_ith(self.ptr.as_ptr(), index) };
         assert!(!values.is_null(), "logits were requested");

@@ -151,7 +151,7 @@ fn single(
             ));
         }
         fields.finish()?;
-        wanted.sampling.grammar = constraint.grammar(ready)?;
+        wanted.sampling.keep_within(constraint.grammar(ready)?);
         return wanted.questions(&prompt::text_tokens(&text, ready)?, ready);
     }
     let turn = |role: &str, text: String| object!({"role": role, "content": text});

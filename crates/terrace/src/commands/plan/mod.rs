@@ -96,6 +96,7 @@ fn options(args: &PlanArgs) -> Result<Options, CliError> {
     let expect_prompt = estimates.expect_prompt.or(args.prompt);
     let following = FollowingArgs { plan: None, adapt: Adapt::default() };
     Ok(Options {
+        chat_template: None,
         placement: memory.options(&following)?,
         devices: devices.options(),
         hot: hot.options(),

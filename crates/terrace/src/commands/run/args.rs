@@ -1,6 +1,6 @@
 //! The options of `terrace run`.
 
-use crate::args::{EngineArgs, MODEL_HELP, PromptFileArgs, SamplingArgs, TestingArgs};
+use crate::args::{ChatTemplateArgs, EngineArgs, MODEL_HELP, PromptFileArgs, SamplingArgs, TestingArgs};
 use clap::Args;
 use std::path::PathBuf;
 use terrace_engine::OnReload;
@@ -53,6 +53,9 @@ pub struct RunArgs {
     /// Sampling.
     #[command(flatten)]
     pub sampling: SamplingArgs,
+    /// Conversations.
+    #[command(flatten)]
+    pub template: ChatTemplateArgs,
     /// Kept conversations.
     #[command(flatten)]
     pub prompt_cache: PromptFileArgs,

@@ -47,6 +47,8 @@ pub fn record(args: &RunArgs, verbose: bool, trace: Option<PathBuf>) -> Result<O
         });
     }
     args.prompt_cache.check()?;
+    let sampling = args.sampling.settings()?;
+    let template = args.template.source()?;
     let timeline = args.timeline.clone().filter(|_| !args.no_timeline);
     if timeline.is_some() && args.testing.stock {
         return Err(CliError::Usage {
@@ -58,14 +60,16 @@ pub fn record(args: &RunArgs, verbose: bool, trace: Option<PathBuf>) -> Result<O
     let hangups = args.watch.then(Hangups::handle).transpose()?;
     let mut engine =
         loading::load(args.model.as_deref(), &args.engine, &args.testing, announce, |options| {
+            options.chat_template = template;
             options.record.trace = trace;
             options.record.timeline = timeline;
             options.prompt_cache.files = args.prompt_cache.prompt_cache.is_some();
             options.reload.allowed = args.watch;
             options.reload.contexts = args.on_reload;
         })?;
+    args.sampling.check(engine.vocabulary())?;
     let _watch = hangups.map(|hangups| Watch::start(&mut engine, hangups)).transpose()?;
-    let answered = answer(&mut engine, args, input, verbose);
+    let answered = answer(&mut engine, args, input, &sampling, verbose);
     // A timeline that ends with an error or with Ctrl-C is of interest too.
     let recorded = engine.save_timeline();
     answered?;
@@ -75,8 +79,13 @@ pub fn record(args: &RunArgs, verbose: bool, trace: Option<PathBuf>) -> Result<O
     Ok(engine.save_trace()?)
 }
 
-fn answer(engine: &mut Engine, args: &RunArgs, input: Input, verbose: bool) -> Result<(), CliError> {
-    let sampling = loading::sampling(&args.sampling);
+fn answer(
+    engine: &mut Engine,
+    args: &RunArgs,
+    input: Input,
+    sampling: &Sampling,
+    verbose: bool,
+) -> Result<(), CliError> {
     let prompt = match input {
         Input::Text(text) if !args.chat => engine.tokenize_prompt(&text, true)?,
         Input::Text(text) => {
@@ -90,7 +99,7 @@ fn answer(engine: &mut Engine, args: &RunArgs, input: Input, verbose: bool) -> R
             if args.prompt_cache.prompt_cache.is_some() {
                 tracing::warn!("--prompt-cache has no effect on conversations at the terminal");
             }
-            let ended = chat::converse(engine, &template, system_message(args), args.n, &sampling);
+            let ended = chat::converse(engine, &template, system_message(args), args.n, sampling);
             if verbose {
                 eprint!("{}", Summary::of(engine, None));
             }
@@ -101,7 +110,7 @@ fn answer(engine: &mut Engine, args: &RunArgs, input: Input, verbose: bool) -> R
     let mut session = engine.session();
     let kept = args.prompt_cache.prompt_cache.as_deref();
     let reused = kept.map_or(Ok(0), |file| kept::recall(engine, &mut session, &prompt, file))?;
-    let mut generation = generate(engine, &mut session, &prompt[reused..], args.n, &sampling, &mut out)?;
+    let mut generation = generate(engine, &mut session, &prompt[reused..], args.n, sampling, &mut out)?;
     (generation.prompt_tokens, generation.reused) = (prompt.len(), reused);
     if let Some(file) = kept.filter(|_| !args.prompt_cache.prompt_cache_ro) {
         kept::keep(engine, &session, file)?;

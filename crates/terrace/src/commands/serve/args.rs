@@ -1,6 +1,8 @@
 //! The options of `terrace serve`.
 
-use crate::args::{EngineArgs, MODEL_HELP, PromptCacheArgs, SamplingArgs, TestingArgs, directory};
+use crate::args::{
+    ChatTemplateArgs, EngineArgs, MODEL_HELP, PromptCacheArgs, SamplingArgs, TestingArgs, directory,
+};
 use clap::{ArgAction, Args};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -96,6 +98,9 @@ pub struct ServeArgs {
     /// Sampling, for requests that do not set it.
     #[command(flatten)]
     pub sampling: SamplingArgs,
+    /// Conversations.
+    #[command(flatten)]
+    pub template: ChatTemplateArgs,
     /// Kept conversations.
     #[command(flatten)]
     pub prompt_cache: PromptCacheArgs,

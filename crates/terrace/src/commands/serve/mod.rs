@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use supervised::{LOST, place_again};
 use terrace_engine::serving::{Serving, ServingOptions};
-use terrace_ggml::llama::on_loss;
+use terrace_ggml::llama::{Sampling, on_loss};
 use terrace_server::{App, Limits, Listening, Server, ServerConfig, router};
 use told::Told;
 
@@ -32,6 +32,8 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// # Errors
 /// The server cannot listen, or the model cannot be loaded.
 pub fn serve(args: &ServeArgs, handed: Option<Handed>, verbose: bool) -> Result<(), CliError> {
+    let sampling = args.sampling.settings()?;
+    let template = args.template.source()?;
     let (listening, restarts, again) = match handed {
         Some(handed) => (handed.listening, true, handed.again),
         None => {
@@ -46,7 +48,7 @@ pub fn serve(args: &ServeArgs, handed: Option<Handed>, verbose: bool) -> Result<
         tracing::warn!("anyone who can reach {address} can use the model; --api-key requires a key");
     }
     let hotswap = hotswap_env::hotswap();
-    let config = ServerConfig { restarts, ..config(args, hotswap) };
+    let config = ServerConfig { restarts, ..config(args, hotswap, sampling) };
     let app = Arc::new(App::new(&config));
     signals::on_terminate()?;
     let hangups = Hangups::handle()?;
@@ -55,6 +57,7 @@ pub fn serve(args: &ServeArgs, handed: Option<Handed>, verbose: bool) -> Result<
     let mut engine =
         loading::load(args.model.as_deref(), &args.engine, &args.testing, announce, |options| {
             (options.context.sequences, options.context.unified) = (args.parallel, false);
+            options.chat_template = template;
             if again {
                 place_again(&mut options.devices);
             }
@@ -62,6 +65,7 @@ pub fn serve(args: &ServeArgs, handed: Option<Handed>, verbose: bool) -> Result<
             options.reload.allowed = args.watch || hotswap;
             options.reload.contexts = args.on_reload;
         })?;
+    args.sampling.check(engine.vocabulary())?;
     // From now on Ctrl-C ends the server, not the engine's current work.
     signals::forget_engine();
     let _watch = if args.watch {
@@ -116,13 +120,13 @@ fn say_address(address: SocketAddr) {
 }
 
 /// The configuration of the server, from the options.
-fn config(args: &ServeArgs, hotswap: bool) -> ServerConfig {
+fn config(args: &ServeArgs, hotswap: bool, sampling: Sampling) -> ServerConfig {
     ServerConfig {
         keys: args.api_key.clone(),
         origins: args.cors_origin.clone(),
         hosts: args.allowed_host.iter().chain([&args.host]).cloned().collect(),
         timeout: args.timeout,
-        sampling: loading::sampling(&args.sampling),
+        sampling,
         seed: args.sampling.seed,
         n_max: args.n,
         hotswap,

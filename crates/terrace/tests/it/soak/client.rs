@@ -1,6 +1,7 @@
 //! A client: asks, compares, misbehaves.
 
 use super::State;
+use super::constrained::Constrained;
 use super::figures::Figures;
 use super::requests::{LENGTHS, body, by_chance, wrong};
 use crate::wire::{Head, Received, Wire, get, post};
@@ -37,7 +38,8 @@ impl<'a> Client<'a> {
     pub fn run(&mut self) {
         while !self.state.stop.load(Ordering::Relaxed) {
             let done = match self.random.u8(0..100) {
-                0..55 => self.exact(),
+                0..48 => self.exact(),
+                48..55 => self.constrained(),
                 55..65 => self.by_chance(),
                 65..80 => self.leave(),
                 80..92 => self.wrong(),
@@ -162,6 +164,18 @@ impl<'a> Client<'a> {
         if !self.is_refused(&received.head)? {
             self.kept = Some(wire);
             self.figures.by_chance += 1;
+        }
+        Ok(())
+    }
+
+    /// Asks for an answer of some form, and checks it.
+    fn constrained(&mut self) -> Result<(), Failure> {
+        let prompt = self.choose().0;
+        let asked = Constrained::new(self.prompt(prompt), &mut self.random);
+        let (wire, received) = self.ask(&asked.request)?;
+        if !self.is_refused(&received.head)? {
+            self.kept = Some(wire);
+            self.figures.constrained += u64::from(asked.check(&received.json())?);
         }
         Ok(())
     }

@@ -11,6 +11,8 @@ pub struct Figures {
     pub spanning: u64,
     /// Answers by chance.
     pub by_chance: u64,
+    /// Complete answers by a schema, a grammar or a tool's parameters.
+    pub constrained: u64,
     /// Requests that were refused as they should be.
     pub refused: u64,
     /// Requests for which the queue was full (429).
@@ -25,10 +27,11 @@ pub struct Figures {
 
 impl Figures {
     pub fn add(&mut self, other: Self) {
-        let Self { exact, spanning, by_chance, refused, full, left, first, between } = other;
+        let Self { exact, spanning, by_chance, constrained, refused, full, left, first, between } = other;
         self.exact += exact;
         self.spanning += spanning;
         self.by_chance += by_chance;
+        self.constrained += constrained;
         self.refused += refused;
         self.full += full;
         self.left += left;
@@ -47,9 +50,12 @@ fn quantile(values: &[f32], share: f64) -> f32 {
 
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { exact, spanning, by_chance, refused, full, left, .. } = self;
+        let Self { exact, spanning, by_chance, constrained, refused, full, left, .. } = self;
         writeln!(f, "greedy answers equal to their golden text: {exact}; under a replacement: {spanning}")?;
-        writeln!(f, "answers by chance: {by_chance}; refused: {refused}; queue full: {full}; left: {left}")?;
+        writeln!(
+            f,
+            "by chance: {by_chance}; of a form: {constrained}; refused: {refused}; queue full: {full}; left: {left}"
+        )?;
         for (name, values) in [("first text", &self.first), ("next text", &self.between)] {
             let [half, most] = [0.5, 0.99].map(|share| quantile(values, share));
             writeln!(f, "{name}: p50 {half:.1} ms, p99 {most:.1} ms of {}", values.len())?;

@@ -4,6 +4,7 @@
 //! A few seconds in `make test`, five minutes in `make test-all`, and `scripts/soak MINUTES`.
 
 mod client;
+mod constrained;
 mod figures;
 mod golden;
 mod neighbour;
@@ -134,7 +135,10 @@ impl Drop for WhenEnded<'_> {
 fn start(variants: &Variants, neighbour: &Neighbour) -> Server {
     let args =
         ["--stream", "experts", "--ram-budget", "14MiB", "--adapt", "on", "--parallel", "4", "--ctx", "512"];
-    Server::start(variants.served(), args.into_iter().chain(neighbour.args()))
+    // The model's own has no place for tools.
+    let template = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/tools.jinja");
+    let args = args.into_iter().chain(["--chat-template-file", template]);
+    Server::start(variants.served(), args.chain(neighbour.args()))
 }
 
 /// No request is left, no descriptor is kept, and the server says what it should.

@@ -1,0 +1,52 @@
+//! What an answer may be.
+
+use crate::error::CliError;
+use crate::term::input;
+use clap::Args;
+use serde_json::Value;
+use std::path::PathBuf;
+use terrace_engine::{ChatTemplateError, Grammars};
+use terrace_ggml::llama::{Grammar, Purpose};
+
+/// What an answer may be.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Sampling")]
+#[group(multiple = false)]
+pub struct ConstraintArgs {
+    /// Keep answers within this grammar, in llama.cpp's form (GBNF)
+    #[arg(long, value_name = "GRAMMAR")]
+    pub grammar: Option<String>,
+    /// Keep answers within the grammar in this file
+    #[arg(long, value_name = "FILE")]
+    pub grammar_file: Option<PathBuf>,
+    /// Answer with JSON that follows this JSON schema; `{}` for any JSON
+    #[arg(long, value_name = "SCHEMA")]
+    pub json_schema: Option<String>,
+    /// Answer with JSON that follows the JSON schema in this file
+    #[arg(long, value_name = "FILE")]
+    pub json_schema_file: Option<PathBuf>,
+}
+
+impl ConstraintArgs {
+    /// The grammar that these options ask for; `None` if none does.
+    ///
+    /// # Errors
+    /// A file cannot be read; the grammar or the schema is not valid.
+    pub fn grammar(&self) -> Result<Option<Grammar>, CliError> {
+        let Self { grammar, grammar_file, json_schema, json_schema_file } = self;
+        let given = |text: &Option<String>, file: &Option<PathBuf>| match (text, file) {
+            (Some(text), _) => Ok(Some(text.clone())),
+            (None, Some(file)) => input::file(file).map(Some),
+            (None, None) => Ok(None),
+        };
+        if let Some(text) = given(grammar, grammar_file)? {
+            Grammars::default().check(&text)?;
+            return Ok(Some(Grammar { text, purpose: Purpose::User, ..Grammar::default() }));
+        }
+        let Some(schema) = given(json_schema, json_schema_file)? else { return Ok(None) };
+        serde_json::from_str::<Value>(&schema)
+            .map_err(|error| ChatTemplateError::Schema(error.to_string()))?;
+        let text = Grammars::default().of_schema(&schema)?;
+        Ok(Some(Grammar { text, purpose: Purpose::Format, ..Grammar::default() }))
+    }
+}
