@@ -269,7 +269,8 @@ impl Context {
     /// # Panics
     /// If the last call has left no such row.
     pub(super) fn index_from_end(&self, row: usize) -> i32 {
-        let index_from_end = self.outputs.checked_sub(row).filter(|&n| n > 0).expect("a row of the last call");
+        let index_from_end =
+            self.outputs.checked_sub(row).filter(|&n| n > 0).expect("a row of the last call");
         -i32::try_from(index_from_end).expect("at most a batch of rows")
     }
 
