@@ -5,6 +5,7 @@
 #   make test-all  the same, and what takes too long for every change
 #   make test-vulkan  devices, on a Vulkan device
 #   make test-hosts  the plug-in, in packages of llama.cpp from PyPI and npm
+#   make test-clients  the server, by the libraries of its clients from PyPI and npm: part of test-all
 #   make fuzz      every fuzz target for a minute: part of test-all
 #   make build     the release binary: target/release/terrace; with a backend for devices: GPU=vulkan|cuda|rocm|metal
 #   make backend GPU=vulkan|cuda|rocm  the same as a library, which a Terrace without it loads: target/release
@@ -15,7 +16,7 @@
 
 CARGO ?= cargo
 
-.PHONY: demo test test-vulkan test-hosts test-all fuzz build backend plugin dist dist-check lint deny prerequisites
+.PHONY: demo test test-vulkan test-hosts test-clients test-all fuzz build backend plugin dist dist-check lint deny prerequisites
 
 demo: build
 	@scripts/demo
@@ -38,10 +39,14 @@ test-vulkan: prerequisites
 test-hosts: prerequisites
 	@scripts/test-hosts
 
+# Downloads the libraries, once.
+test-clients: build
+	@TERRACE=$(CURDIR)/target/release/terrace scripts/test-clients
+
 # Adds what takes too long for every change: all combinations of the exactness tests, many more reloads, large storms of
 # clients, five minutes of everything at once, interleavings of threads, Miri where it is installed, 200 kills of
-# everything that is written, and workers in networks of their own.
-test-all: test deny fuzz
+# everything that is written, workers in networks of their own, and clients' libraries.
+test-all: test deny fuzz test-clients
 	@scripts/model-check
 	@scripts/miri
 	THOROUGH_TESTS=1 $(CARGO) nextest run --release --package terrace-engine -- exactness reload

@@ -1,0 +1,78 @@
+"""Prints the page of the book that says which client used which endpoint: `table.py USED.json`."""
+
+import importlib.metadata
+import json
+import re
+import sys
+from pathlib import Path
+
+# The libraries, with the packages whose versions are named.
+LIBRARIES = {
+    "openai (Python)": "openai",
+    "openai (JavaScript)": None,
+    "anthropic": "anthropic",
+    "ollama": "ollama",
+    "litellm": "litellm",
+    "LangChain": "langchain-core",
+    "instructor": "instructor",
+    "llm": "llm",
+}
+
+HEAD = """# Clients
+
+`make test-clients` asks a server with the bundled model through the libraries below, as installed from PyPI and npm,
+and sends it requests in the forms of the programs below. Each test compares what it gets: answers streamed and whole,
+token counts, reasons for the end, JSON against its schema, calls of tools against theirs, and what every sampler and
+limit does to the tokens. The program `scripts/test-clients --table` writes this page.
+"""
+
+
+def endpoint(text):
+    """An endpoint; names in its path are left out."""
+    return re.sub(r"(/v1/models)/.+", r"\1/NAME", text)
+
+
+def version(client):
+    package = LIBRARIES[client]
+    if package:
+        return importlib.metadata.version(package)
+    return json.loads((Path(__file__).parent / "package.json").read_text())["dependencies"]["openai"]
+
+
+def table(used, clients):
+    """Lines of a table: a row for each endpoint, with the number of tests of each client."""
+    counts = {}
+    for client in clients:
+        for name, tests in used[client].items():
+            row = counts.setdefault(endpoint(name), {})
+            row[client] = row.get(client, 0) + tests
+    yield "| | " + " | ".join(clients) + " |"
+    yield "|---|" + "--:|" * len(clients)
+    for name in sorted(counts, key=lambda name: name.split()[::-1]):
+        cells = (str(counts[name].get(client, "")) for client in clients)
+        yield f"| `{name}` | " + " | ".join(cells) + " |"
+
+
+def main():
+    record = json.loads(Path(sys.argv[1]).read_text())
+    used = record["used"]
+    libraries = [client for client in LIBRARIES if client in used]
+    programs = sorted(set(used) - set(LIBRARIES))
+    print(HEAD)
+    ends = ", ".join(f"{record[what]} {what}" for what in ("passed", "failed", "skipped"))
+    print(
+        f"Of all tests {ends}, in {record['seconds']:.0f} s on two cores. A number below is that of the tests that"
+    )
+    print("used an endpoint and passed.\n")
+    print("## Libraries\n")
+    print("\n".join(table(used, libraries)))
+    print("\nVersions: " + ", ".join(f"{client} {version(client)}" for client in libraries) + ".\n")
+    print("## Programs\n")
+    print(
+        "Their requests are in `crates/terrace/tests/clients/payloads`; the programs themselves do not run.\n"
+    )
+    print("\n".join(table(used, programs)))
+
+
+if __name__ == "__main__":
+    main()
