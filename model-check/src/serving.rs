@@ -24,6 +24,21 @@ pub mod apply {
     pub struct Apply;
 }
 
+/// Texts to embed.
+pub mod embed {
+    use super::queue::Standing;
+    use std::sync::Arc;
+
+    pub type EmbedJob = ();
+    pub type EmbedDone = ();
+
+    pub struct EmbedRequest {
+        pub job: EmbedJob,
+        pub done: EmbedDone,
+        pub standing: Arc<Standing>,
+    }
+}
+
 /// A task for a slot.
 pub mod slot_task {
     pub struct SlotTask {
@@ -47,5 +62,6 @@ pub mod status {
     #[derive(Clone, Debug, Default)]
     pub struct ServingStatus {
         pub waiting: usize,
+        pub embedding: usize,
     }
 }

@@ -2,12 +2,14 @@
 
 use crate::answer::Answer;
 use crate::chat::SpecialTokens;
+use crate::embedding::Embedder;
 use crate::error::EngineError;
 use crate::file_error::{FileError, FileRole};
 use crate::learn::{LearnOutput, shapes};
 use crate::load::{LoadProgress, load};
-use crate::options::Options;
+use crate::options::{Embeds, Options};
 use crate::prompt_cache::{CacheKey, DiskCache, PromptCache};
+use crate::reload::budget;
 use crate::reload::registry::Registry;
 use crate::reload::reloads::Reloads;
 use crate::report::PlanReport;
@@ -41,6 +43,7 @@ pub struct Engine {
     warm_start: Option<WarmStart>,
     usual: Option<UsualLengths>,
     context: Context,
+    embedder: Option<Embedder>,
     registry: Registry,
     model: Arc<Model>,
     weights: Option<Arc<Weights>>,
@@ -113,6 +116,7 @@ impl Engine {
             warm_start: parts.warm_start,
             usual: parts.usual,
             context: parts.context,
+            embedder: parts.embedder,
             registry: parts.registry,
             model: parts.model,
             weights: parts.weights,
@@ -137,6 +141,9 @@ impl Engine {
                 tracing::warn!("lossy: {skip}");
             }
             this.report.layer_skip = Some(skip);
+        }
+        if options.embeddings.made == Embeds::AtLoad {
+            this.make_embedder()?;
         }
         if let Some(text) = &options.hot.warm_up {
             this.warm_up(text)?;
@@ -457,12 +464,35 @@ impl Engine {
     /// Computes a batch.
     pub(crate) fn decode(&mut self, batch: &mut Batch) -> Result<(), ContextError> {
         let computed = self.context.decode_batch(batch);
+        self.note_decoded(computed.is_ok() && batch.outputs() > 0);
+        computed
+    }
+
+    /// Notes that a batch is back; `waited` tells that all of it was computed.
+    pub(crate) fn note_decoded(&self, waited: bool) {
         if let Some(weights) = &self.weights {
-            let waited = computed.is_ok() && batch.outputs() > 0;
             let mut store = weights.store();
             weights.pieces().returned(waited, &mut store);
         }
-        computed
+    }
+
+    pub(crate) const fn embedder(&self) -> &Option<Embedder> {
+        &self.embedder
+    }
+
+    pub(crate) const fn embedder_mut(&mut self) -> &mut Option<Embedder> {
+        &mut self.embedder
+    }
+
+    /// The context for embeddings, and the engine's own.
+    pub(crate) const fn contexts(&mut self) -> (Option<&mut Embedder>, &mut Context) {
+        (self.embedder.as_mut(), &mut self.context)
+    }
+
+    /// Sets aside up to `bytes` of the budget for weights for something beside them. Returns how many.
+    pub(crate) fn lend_beside(&mut self, bytes: ByteSize) -> ByteSize {
+        let own = self.registry.own_memory();
+        budget::lend_beside(self.registry.budget.as_mut(), self.weights.as_deref(), own, bytes)
     }
 
     pub(crate) fn model(&self) -> &Arc<Model> {

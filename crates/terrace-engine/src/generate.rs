@@ -5,6 +5,7 @@ use crate::answer::Answer;
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::generation::{Generation, Stop, Wanted};
+use crate::line_limits::LineLimits;
 use crate::session::Session;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -51,7 +52,14 @@ impl Engine {
         sampler.see(session.tokens())?;
         sampler.see(prompt)?;
         let min_tokens = sampling.min_tokens;
-        let wanted = Wanted { n_max, sampler, min_tokens, stop: Vec::new(), probs: None };
+        let wanted = Wanted {
+            n_max,
+            sampler,
+            min_tokens,
+            stop: Vec::new(),
+            lines: LineLimits::default(),
+            probs: None,
+        };
         self.answer(session, prompt, wanted, sink)
     }
 

@@ -3,6 +3,7 @@
 use crate::answer::{Answer, StopReason, Timings};
 use crate::engine::Engine;
 use crate::error::EngineError;
+use crate::line_limits::{LineLimits, Lines};
 use crate::session::Session;
 use crate::stops::Stops;
 use crate::token_probs::TokenProbs;
@@ -18,6 +19,8 @@ pub(crate) struct Wanted {
     pub min_tokens: usize,
     /// Stop strings.
     pub stop: Vec<String>,
+    /// Lines that end the text.
+    pub lines: LineLimits,
     /// How many tokens are reported with their probabilities beside each chosen one; `None`: not
     /// even that one.
     pub probs: Option<usize>,
@@ -51,6 +54,7 @@ pub(crate) struct Generation {
     probs: Option<usize>,
     /// What was reported of the tokens.
     reported: Vec<TokenProbs>,
+    lines: Lines,
     stops: Stops,
     /// The stop strings as the caller gave them.
     stop_strings: Vec<String>,
@@ -87,6 +91,7 @@ impl Generation {
             min_tokens: wanted.min_tokens,
             probs: wanted.probs,
             reported: Vec::new(),
+            lines: Lines::new(wanted.lines),
             stops: Stops::new(&wanted.stop),
             stop_strings: wanted.stop,
             n_max: wanted.n_max,
@@ -169,8 +174,12 @@ impl Generation {
             session.tokens.push(token.0);
             self.piece.clear();
             engine.vocab().piece(token, false, &mut self.piece)?;
+            let line = self.lines.push(&self.piece);
+            self.piece.truncate(line.unwrap_or(usize::MAX));
             if let Some(string) = self.stops.push(&self.piece, text) {
                 Some(Stop { reason: StopReason::StopString, string: Some(string) })
+            } else if line.is_some() {
+                Some(Stop::of(StopReason::Length))
             } else if self.n_max == Some(self.generated(session)) {
                 Some(Stop::of(StopReason::Length))
             } else if session.held == engine.context_size() {

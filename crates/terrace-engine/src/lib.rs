@@ -6,6 +6,7 @@
 
 mod answer;
 mod chat;
+mod embedding;
 mod engine;
 mod error;
 mod experts;
@@ -17,6 +18,7 @@ mod generate;
 mod generation;
 mod layer_skip;
 pub mod learn;
+mod line_limits;
 mod load;
 mod logits;
 pub mod options;
@@ -42,11 +44,13 @@ pub use chat::{
     AnswerForm, AnswerReader, ChatTemplate, ChatTemplateError, Conversation, Delta, Grammars, Message,
     ReasoningFormat, SpecialTokens, ToolChoice, Written, enter_chat_worker,
 };
+pub use embedding::{EmbeddingFacts, normalize};
 pub use engine::Engine;
 pub use error::EngineError;
 pub use experts::{ApplyError, ApplyOutcome, ExpertsSeen, ExpertsUsed, LayerSeen};
 pub use file_error::{FileError, FileRole};
 pub use layer_skip::{LayerSkip, Measured};
+pub use line_limits::LineLimits;
 pub use load::{HeaderModel, HotDevice, HotPlan, LoadProgress, measured_contexts, wishes_of};
 pub use logits::{LogitRows, Logits};
 pub use options::{KvChoice, Lookahead, Mode, OnReload, Options};

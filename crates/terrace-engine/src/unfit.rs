@@ -58,6 +58,24 @@ pub enum Unfit {
         /// RAM that can be taken.
         available: ByteSize,
     },
+    /// Memory cannot hold the context for embeddings.
+    #[error(
+        "a context of {tokens} tokens for embeddings needs about {needed}, but only {available} can be spared"
+    )]
+    EmbeddingsTooLarge {
+        /// Tokens of the longest text.
+        tokens: u32,
+        /// Its estimated size.
+        needed: ByteSize,
+        /// What slots can make room for, or RAM that can be taken.
+        available: ByteSize,
+    },
+    /// Scores are wanted of a model without a head that makes them.
+    #[error("the model has no classification head, so it does not rank")]
+    NoClassifier,
+    /// Embeddings are wanted of an engine that was loaded without.
+    #[error("the model was not loaded for embeddings")]
+    NoEmbeddings,
     /// The file has an encoder or embeds, or it has no vocabulary.
     #[error("{} is not a text generation model", .0.display())]
     NotGenerative(PathBuf),

@@ -17,6 +17,8 @@ pub enum Reason<'r> {
     NoLearnDir,
     /// No directory for what slots hold is configured.
     NoSlotDir,
+    /// The model is not set up to rank documents.
+    NoRanking,
     /// The engine failed.
     Engine(&'r EngineError),
     /// Tensors were not replaced.

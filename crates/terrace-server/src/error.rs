@@ -4,7 +4,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use terrace_engine::serving::Refused;
-use terrace_engine::{ChatTemplateError, EngineError, ReloadError};
+use terrace_engine::{ChatTemplateError, EngineError, ReloadError, Unfit};
 use terrace_model::printable;
 
 /// Why a request is not answered.
@@ -157,14 +157,24 @@ impl ApiError {
     /// No directory for slots is configured.
     pub fn no_slot_dir() -> Self {
         let message = "this server has no directory for what slots hold, so nothing is saved or restored";
-        let error = Self::new(StatusCode::NOT_IMPLEMENTED, "not_supported_error", message);
-        Self { code: Some("no_slot_dir"), ..error }
+        Self::not_supported("no_slot_dir", message)
     }
 
     /// What slots hold belongs to no state of the model that a file could name.
     pub fn no_key() -> Self {
         let message = "tensors were replaced since the load, so what slots hold fits no file of the model";
         Self { code: Some("tensors_replaced"), ..Self::request(message) }
+    }
+
+    /// The model, or the server as it was started, cannot do this.
+    pub fn not_supported(code: &'static str, message: impl Into<String>) -> Self {
+        let error = Self::new(StatusCode::NOT_IMPLEMENTED, "not_supported_error", message);
+        Self { code: Some(code), ..error }
+    }
+
+    /// Texts are not embedded.
+    pub fn no_embeddings() -> Self {
+        Self::not_supported("no_embeddings", "this server does not embed texts")
     }
 
     /// All slots are in use.
@@ -245,7 +255,9 @@ impl From<Refused> for ApiError {
             Refused::TooLong { .. } => {
                 Self { code: Some("context_length_exceeded"), ..Self::request(message) }
             }
-            Refused::Sampling(_) => Self::request(message),
+            Refused::Sampling(_) | Refused::TooMuch { .. } => Self::request(message),
+            Refused::NotGenerative => Self::not_supported("not_generative", message),
+            Refused::NotEmbedding => Self::no_embeddings(),
             Refused::Stopped => Self::stopping(),
         }
     }
@@ -257,6 +269,11 @@ impl From<EngineError> for ApiError {
             EngineError::Tokenize(error) => Self::request(error.to_string()),
             EngineError::TextTooLong { .. } => {
                 Self { code: Some("context_length_exceeded"), ..Self::request(error.to_string()) }
+            }
+            EngineError::Unfit(Unfit::EmbeddingsTooLarge { .. }) => {
+                let error =
+                    Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable_error", error.to_string());
+                Self { code: Some("no_memory"), ..error }
             }
             error => Self::internal(error.to_string()),
         }

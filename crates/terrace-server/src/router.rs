@@ -3,7 +3,7 @@
 use crate::admin::{
     experts, health, hot_cache, introspect, layer_perf, metrics, openapi, page, reload, slot_files,
 };
-use crate::api::{anthropic, native, ollama, openai, tokens};
+use crate::api::{anthropic, embeddings, native, ollama, openai, tokens};
 use crate::app::App;
 use crate::auth;
 use crate::error::ApiError;
@@ -36,6 +36,14 @@ pub fn router(app: &Arc<App>) -> Router {
         .route("/v1/messages/count_tokens", post(anthropic::count_tokens))
         .route("/completion", post(native::completion))
         .route("/completions", post(native::completion))
+        .route("/infill", post(native::infill))
+        .route("/v1/embeddings", post(embeddings::openai))
+        .route("/embeddings", post(embeddings::native))
+        .route("/embedding", post(embeddings::native))
+        .route("/rerank", post(embeddings::rerank))
+        .route("/reranking", post(embeddings::rerank))
+        .route("/v1/rerank", post(embeddings::rerank))
+        .route("/v1/reranking", post(embeddings::rerank))
         .route("/tokenize", post(tokens::tokenize))
         .route("/detokenize", post(tokens::detokenize))
         .route("/apply-template", post(native::apply_template))
@@ -56,6 +64,8 @@ pub fn router(app: &Arc<App>) -> Router {
         .route("/api/show", post(ollama::show))
         .route("/api/generate", post(ollama::generate))
         .route("/api/chat", post(ollama::chat))
+        .route("/api/embed", post(ollama::embed))
+        .route("/api/embeddings", post(ollama::embeddings))
         .fallback(async |uri: Uri| ApiError::not_found(uri.path()))
         .method_not_allowed_fallback(async |method: Method, uri: Uri| {
             ApiError::method_not_allowed(method.as_str(), uri.path())
@@ -137,6 +147,10 @@ mod tests {
             ("POST", "/v1/chat/completions"),
             ("POST", "/v1/completions"),
             ("POST", "/completion"),
+            ("POST", "/infill"),
+            ("POST", "/v1/embeddings"),
+            ("POST", "/rerank"),
+            ("POST", "/api/embed"),
             ("POST", "/tokenize"),
             ("POST", "/v1/tensors/reload"),
             ("POST", "/api/chat"),

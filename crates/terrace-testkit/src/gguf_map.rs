@@ -46,6 +46,7 @@ pub(crate) const TENSOR_COUNT_AT: usize = 8;
 /// Offset of the number of metadata entries.
 pub(crate) const ENTRY_COUNT_AT: usize = 16;
 const ENTRIES_AT: usize = 24;
+pub(crate) const UINT32: u32 = 4;
 pub(crate) const STRING: u32 = 8;
 pub(crate) const ARRAY: u32 = 9;
 

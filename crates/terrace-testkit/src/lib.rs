@@ -34,7 +34,7 @@ mod tensor;
 mod vocab;
 mod writer;
 
-pub use edited::write_edited;
+pub use edited::{Edit, write_edited};
 pub use error::Error;
 pub use mix::Mix;
 pub use routing::RoutingStats;

@@ -137,6 +137,9 @@ pub fn to_clients(reason: Reason<'_>) -> Option<String> {
         Reason::ContextTooSmall => Some("start the server with a larger --ctx".into()),
         Reason::NoLearnDir => Some("start the server with --learn-dir DIR".into()),
         Reason::NoSlotDir => Some("start the server with --slot-save-path DIR".into()),
+        Reason::NoRanking => {
+            Some("start the server with --reranking and a model that has a classification head".into())
+        }
         Reason::Engine(error) => on_engine(error),
         Reason::Reload(error) => on_reload(error),
     }
@@ -208,6 +211,12 @@ fn on_unfit(unfit: &Unfit) -> Option<String> {
         }
         Unfit::RepackTooLarge { .. } => Some("leave out --repack".into()),
         Unfit::ContextTooLarge { .. } => Some("use a smaller --ctx".into()),
+        Unfit::EmbeddingsTooLarge { .. } => Some(
+            "start the server with --embeddings, so that the plan leaves room, or with a smaller --ctx"
+                .into(),
+        ),
+        Unfit::NotGenerative(_) => Some("if it embeds texts, `terrace serve` serves it".into()),
+        Unfit::NoClassifier => Some("leave out --reranking, or use another --pooling".into()),
         Unfit::StockLayers => Some("leave out --layer-skip or --stock".into()),
         _ => None,
     }

@@ -102,7 +102,7 @@ fn worker(queue: &Arc<Queue>) -> JoinHandle<Option<Ended>> {
                 slot = queue.take(|_| true).map(|request| (request, false));
             }
             match &mut slot {
-                None => queue.nap(true, |_| true, None),
+                None => queue.nap(true, true, |_| true, None),
                 Some((request, _)) if request.job == FAILS => return None,
                 Some((request, _)) if request.job == QUITS => {
                     end(&queue, &mut slot, true);

@@ -50,6 +50,7 @@ impl HeaderModel {
             threads_batch: 1,
             k_type: cache_type(kv_type.keys),
             v_type: cache_type(kv_type.values),
+            embeddings: None,
             kv_offload: true,
             op_offload: true,
             flash_attention: FlashAttention::On,

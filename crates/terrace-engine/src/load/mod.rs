@@ -19,10 +19,11 @@ pub use hot::{HotDevice, HotPlan};
 pub use progress::LoadProgress;
 pub use wishes::wishes_of;
 
+use crate::embedding::{Embedder, Shape};
 use crate::error::EngineError;
 use crate::layer_skip::LayerSkip;
 use crate::learn::LearnFiles;
-use crate::options::{Mode, Options};
+use crate::options::{Embeds, Mode, Options};
 use crate::pressure;
 use crate::prompt_cache::CacheKey;
 use crate::reload::budget::WeightBudget;
@@ -47,7 +48,7 @@ use terrace_ggml::llama::{Context, ContextError, ContextParams, FlashAttention, 
 use terrace_host::pressure::Watcher;
 use terrace_model::{ByteSize, KvType, KvTypes, ModelFile};
 use terrace_plan::copies::Weighting;
-use terrace_plan::model::{expert_groups, prompt_cache};
+use terrace_plan::model::{context_size, expert_groups, prompt_cache};
 use terrace_plan::{Budget, Manage};
 use weights::{Loaded, Stored};
 use wishes::reading_choice;
@@ -59,6 +60,8 @@ pub struct Parts {
     pub warm_start: Option<WarmStart>,
     pub usual: Option<UsualLengths>,
     pub context: Context,
+    /// `None` if nothing is to be embedded.
+    pub embedder: Option<Embedder>,
     pub registry: Registry,
     pub model: Arc<Model>,
     /// `None` in stock runs.
@@ -91,7 +94,7 @@ pub fn load(
 ) -> Result<Parts, EngineError> {
     let begin = Instant::now();
     let header = Header::read(options)?;
-    let mut scene = Scene::of(&header, options);
+    let mut scene = Scene::of(&header, options)?;
     let kv_type = scene.settle();
     let needed = scene.wishes.context_size(scene.file, kv_type, scene.available).total();
     let mut report = report(&scene, kv_type, needed);
@@ -110,11 +113,12 @@ pub fn load(
         verify::begin(&loaded, &header, options, progress)?;
     }
     loaded.fill_resident(progress)?;
-    let context = context(&loaded, &scene, &mut report, interrupt, observer)?;
+    let context = context(&loaded, &mut scene, &mut report, interrupt, observer)?;
+    let embedder = scene.embedding.map(|shape| embedder(shape, &loaded, &scene, &report));
     let load_ms = begin.elapsed().as_secs_f64() * 1e3;
     let key = key(&header, options, kv_type);
     let usual = scene.usual.take();
-    let mut parts = Parts { usual, key, ..Parts::new(loaded, context, report, header, load_ms) };
+    let mut parts = Parts { usual, key, embedder, ..Parts::new(loaded, context, report, header, load_ms) };
     parts.registry.slices = devices::separate(options.devices.only.as_deref()).len() as u64;
     parts.start(options, progress)?;
     Ok(parts)
@@ -137,7 +141,7 @@ fn report(scene: &Scene<'_>, kv_type: KvTypes, needed: ByteSize) -> PlanReport {
         hot: None,
         layer_skip: None,
         context: tokens,
-        slots: options.context.slots(),
+        slots: scene.wishes.slots.max(1),
         context_bytes: needed,
         prompt_cache: prompt_cache(scene.file, &scene.machine, &scene.wishes, needed),
         batch,
@@ -167,31 +171,23 @@ fn check(scene: &Scene<'_>, report: &PlanReport) -> Result<(), EngineError> {
     }
 }
 
-/// Checks that llama.cpp knows how to generate text with a model of this kind.
+/// Checks that llama.cpp knows how to generate text with a model of this kind, or how to embed it.
 fn check_kind(model: &Model, scene: &Scene<'_>) -> Result<(), EngineError> {
     let path = scene.options.model.clone();
     if model.is_diffusion() {
         return Err(Unfit::Diffusion { path, architecture: scene.file.architecture().into() }.into());
     }
     // llama.cpp's graph of this one ends in embeddings, but its context is that of a decoder.
-    let embeds = scene.file.architecture() == "llama-embed";
+    let embeds = scene.file.architecture() == "llama-embed" && scene.embedding.is_none();
     if embeds || model.has_encoder() || !model.has_decoder() || model.vocab().is_empty() {
         return Err(Unfit::NotGenerative(path).into());
     }
     Ok(())
 }
 
-/// Makes the context of a loaded model.
-fn context(
-    loaded: &Loaded,
-    scene: &Scene<'_>,
-    report: &mut PlanReport,
-    interrupt: &Arc<AtomicBool>,
-    observer: Option<Box<dyn Observer>>,
-) -> Result<Context, EngineError> {
+/// The parameters of a model's context, or of the one for embeddings.
+fn params(shape: Option<Shape>, stock: bool, scene: &Scene<'_>, report: &PlanReport) -> ContextParams {
     let Scene { options, tokens, .. } = *scene;
-    let model = &loaded.model;
-    let stock = loaded.weights.is_none();
     let params = ContextParams {
         context: tokens,
         batch: report.batch,
@@ -206,7 +202,42 @@ fn context(
         kv_offload: options.context.kv_offload,
         op_offload: options.devices.op_offload,
         flash_attention: attention(stock, options, report.kv_type),
+        embeddings: None,
     };
+    let Some(Shape { pooling, tokens, ubatch, .. }) = shape else { return params };
+    ContextParams {
+        context: tokens,
+        batch: ubatch,
+        ubatch,
+        outputs: ubatch,
+        sequences: 1,
+        unified: true,
+        embeddings: Some(pooling),
+        ..params
+    }
+}
+
+/// What makes the context for embeddings.
+fn embedder(shape: Shape, loaded: &Loaded, scene: &Scene<'_>, report: &PlanReport) -> Embedder {
+    let stock = loaded.weights.is_none();
+    let params = params(Some(shape), stock, scene, report);
+    let size = || context_size(scene.file, shape.tokens, report.kv_type, shape.ubatch, shape.ubatch).total();
+    let uncounted = (scene.options.embeddings.made == Embeds::OnRequest).then(size);
+    Embedder { shape, params, uncounted, stock, context: None }
+}
+
+/// Makes the context of a loaded model.
+fn context(
+    loaded: &Loaded,
+    scene: &mut Scene<'_>,
+    report: &mut PlanReport,
+    interrupt: &Arc<AtomicBool>,
+    observer: Option<Box<dyn Observer>>,
+) -> Result<Context, EngineError> {
+    let Scene { options, tokens, .. } = *scene;
+    let model = &loaded.model;
+    let stock = loaded.weights.is_none();
+    let params = params(scene.embedding.filter(|shape| shape.encoder), stock, scene, report);
     let unobserved = observer.is_none();
     let make = |params: &ContextParams, observer| {
         Context::observed(Arc::clone(model), params, Arc::clone(interrupt), observer)
@@ -222,8 +253,17 @@ fn context(
         }
         made => made?,
     };
-    if !context.keeps_sequences() {
-        return Err(Unfit::NotGenerative(options.model.clone()).into());
+    let both_sides = !context.keeps_sequences() || !context.is_causal();
+    if both_sides && params.embeddings.is_none() {
+        // The header has not said so.
+        let Some(shape) = scene.embedding else {
+            return Err(Unfit::NotGenerative(options.model.clone()).into());
+        };
+        let shape = shape.of_encoder(scene.file, tokens);
+        drop(context);
+        scene.embedding = Some(shape);
+        (report.slots, report.batch, report.ubatch) = (1, shape.ubatch, shape.ubatch);
+        context = make(&self::params(Some(shape), stock, scene, report), None)?;
     }
     if stock {
         context.attach_threads(report.threads.max(report.threads_batch));
@@ -266,12 +306,13 @@ impl Parts {
         if let (Some(weights), Some(plan)) = (&weights, &report.placement) {
             registry.budget = WeightBudget::of(plan, weights);
         }
-        let (watcher, warm_start, usual) = (None, None, None);
+        let (watcher, warm_start, usual, embedder) = (None, None, None, None);
         Self {
             watcher,
             warm_start,
             usual,
             context,
+            embedder,
             registry,
             model,
             weights,

@@ -4,9 +4,10 @@
 use super::context_ask::measured_contexts;
 use super::header::Header;
 use super::wishes::wishes_of;
+use crate::embedding::Shape;
 use crate::error::EngineError;
 use crate::file_error::{FileError, FileRole};
-use crate::options::{Mode, Options};
+use crate::options::{Embeds, Mode, Options};
 use crate::usual::UsualLengths;
 use terrace_host::available_memory;
 use terrace_host::machine::{known_machine, machine_profile, probe_workers};
@@ -29,6 +30,8 @@ pub struct Scene<'a> {
     pub available: ByteSize,
     pub machine: MachineProfile,
     pub wishes: Wishes,
+    /// What the context for embeddings is like; `None` if there is to be none.
+    pub embedding: Option<Shape>,
     /// Lengths of earlier prompts and answers; `None` if they are not kept.
     pub usual: Option<UsualLengths>,
 }
@@ -37,10 +40,14 @@ impl<'a> Scene<'a> {
     /// Probes the machine and asks llama.cpp for the sizes of contexts, if a decision depends on
     /// them. Where everything fits, and in stock runs, none does, and nothing has to wait for a
     /// probe.
-    pub fn of(header: &'a Header, options: &'a Options) -> Self {
+    ///
+    /// # Errors
+    /// Scores are asked for, and the model has no classification head.
+    pub fn of(header: &'a Header, options: &'a Options) -> Result<Self, EngineError> {
         let file = &header.file;
         let available = options.placement.available.unwrap_or_else(available_memory);
         let mut wishes = Wishes { written: header.written.clone(), ..wishes_of(options) };
+        let embedding = embedding(file, options, &mut wishes)?;
         let usual = usual_lengths(file, options);
         wishes.expect(usual.as_ref().and_then(UsualLengths::expected));
         let decides = decides(file, options, available);
@@ -57,7 +64,7 @@ impl<'a> Scene<'a> {
         if let Some(available) = options.placement.available {
             machine.set_available(available);
         }
-        Self {
+        Ok(Self {
             options,
             file,
             tokens: wishes.tokens(file),
@@ -66,8 +73,9 @@ impl<'a> Scene<'a> {
             available,
             machine,
             wishes,
+            embedding,
             usual,
-        }
+        })
     }
 
     /// Decides the types of keys and values.
@@ -88,6 +96,23 @@ impl<'a> Scene<'a> {
             }
         })
     }
+}
+
+/// What the context for embeddings is like, which the plan has to count if it is made at load.
+fn embedding(file: &ModelFile, options: &Options, wishes: &mut Wishes) -> Result<Option<Shape>, EngineError> {
+    let made = options.embeddings.made;
+    if made == Embeds::Never {
+        return Ok(None);
+    }
+    let shape = Shape::of(file, &options.embeddings, wishes.tokens(file))?;
+    if shape.encoder {
+        // Its only context: a text is one graph, and there is one at a time.
+        wishes.context = Some(shape.tokens);
+        (wishes.batch, wishes.ubatch, wishes.slots) = (shape.ubatch, Some(shape.ubatch), 1);
+    } else if made == Embeds::AtLoad {
+        wishes.embedding = Some((shape.tokens, shape.ubatch));
+    }
+    Ok(Some(shape))
 }
 
 /// Whether there is a decision that is worth probing the machine for.

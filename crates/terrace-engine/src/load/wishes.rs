@@ -48,6 +48,7 @@ pub fn wishes_of(options: &Options) -> Wishes {
         hot_split: options.hot.split,
         context: options.context.tokens,
         slots: options.context.slots(),
+        embedding: None,
         kv_type: options.context.kv_type,
         kv_offload: options.context.kv_offload,
         batch: options.context.batch,

@@ -4,6 +4,7 @@ mod cache;
 mod compute;
 mod context;
 mod devices;
+mod embeddings;
 mod estimates;
 mod hot;
 mod io;
@@ -17,6 +18,7 @@ pub use cache::{CacheOptions, Lookahead};
 pub use compute::ComputeOptions;
 pub use context::ContextOptions;
 pub use devices::DeviceOptions;
+pub use embeddings::{EmbeddingOptions, Embeds};
 pub use estimates::EstimateOptions;
 pub use hot::HotOptions;
 pub use io::IoOptions;
@@ -60,6 +62,8 @@ pub struct Options {
     pub hot: HotOptions,
     /// The context.
     pub context: ContextOptions,
+    /// Embeddings.
+    pub embeddings: EmbeddingOptions,
     /// Reading.
     pub io: IoOptions,
     /// Slots.

@@ -16,6 +16,10 @@ pub struct WeightBudget {
     slots: Option<BudgetHandle>,
     /// The least that the plan leaves for slots.
     least: ByteSize,
+    /// What something beside the weights takes.
+    beside: ByteSize,
+    /// Whether the budget is what memory leaves; otherwise it is for weights alone.
+    auto: bool,
 }
 
 impl WeightBudget {
@@ -36,6 +40,8 @@ impl WeightBudget {
             spare: plan.budget.saturating_sub(taken),
             slots,
             least: plan.least_slots(),
+            beside: ByteSize::ZERO,
+            auto: plan.auto_budget,
         })
     }
 
@@ -48,11 +54,18 @@ impl WeightBudget {
         }
     }
 
+    /// How much of the budget something beside the weights may take, if replaced tensors take `own`.
+    fn lendable(&self, own: ByteSize) -> ByteSize {
+        let Some(slots) = self.slots.as_ref().filter(|_| self.auto) else { return ByteSize::ZERO };
+        (self.spare + slots.most().saturating_sub(slots.least())).saturating_sub(own)
+    }
+
     /// Sets aside `needed` bytes of the budget for replaced tensors.
     ///
     /// # Errors
     /// [`ReloadError::OverBudget`]; nothing has changed then.
     fn hold(&self, needed: ByteSize) -> Result<(), ReloadError> {
+        let needed = needed + self.beside;
         let over = needed.saturating_sub(self.spare);
         let lent = match &self.slots {
             Some(slots) => slots.lend(over),
@@ -103,6 +116,25 @@ pub fn settle(budget: Option<&WeightBudget>, weights: Option<&Weights>, own: Byt
         tracing::warn!("over the RAM budget: {error}");
     }
     heed(weights);
+}
+
+/// Sets aside up to `bytes` of an automatic budget for something beside the weights, instead of what was
+/// set aside before. Returns how many.
+pub fn lend_beside(
+    budget: Option<&mut WeightBudget>,
+    weights: Option<&Weights>,
+    own: ByteSize,
+    bytes: ByteSize,
+) -> ByteSize {
+    let Some(budget) = budget else { return ByteSize::ZERO };
+    let lent = bytes.min(budget.lendable(own));
+    let before = std::mem::replace(&mut budget.beside, lent);
+    if budget.hold(own).is_err() {
+        budget.beside = before;
+        return ByteSize::ZERO;
+    }
+    heed(weights);
+    lent
 }
 
 /// Lets the slots shrink or grow now, not when they are next used.

@@ -41,6 +41,9 @@ impl Engine {
             .and_then(|staged| apply::swap(parts.registry, parts.weights, parts.context, staged));
         budget::settle(parts.registry.budget.as_ref(), parts.weights, parts.registry.own_memory());
         let (mut report, left) = swapped?;
+        if !report.swapped.is_empty() {
+            self.drop_embedder();
+        }
         report.cleared = !report.swapped.is_empty() && !keep;
         if report.cleared {
             self.reset();

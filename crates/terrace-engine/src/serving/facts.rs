@@ -1,10 +1,12 @@
 //! Facts about a served model that do not change.
 
 use crate::chat::SpecialTokens;
+use crate::embedding::EmbeddingFacts;
 use crate::engine::Engine;
 use crate::report::PlanReport;
 use crate::token_lengths::TokenLengths;
 use std::path::PathBuf;
+use terrace_ggml::llama::FimTokens;
 use terrace_model::identity::ModelIdentity;
 
 /// Facts about a served model that do not change, apart from replaced tensors.
@@ -28,6 +30,12 @@ pub struct ModelFacts {
     pub chat_template: Option<String>,
     /// Texts of the tokens that chat templates refer to.
     pub special_tokens: SpecialTokens,
+    /// The tokens for gaps in texts.
+    pub fim: FimTokens,
+    /// The token that begins a document, if the model wants one.
+    pub leading: Option<i32>,
+    /// How texts are embedded; `None` if they are not.
+    pub embedding: Option<EmbeddingFacts>,
     /// The effective plan.
     pub plan: PlanReport,
     /// Duration of the load in milliseconds.
@@ -46,9 +54,17 @@ impl ModelFacts {
             token_lengths: TokenLengths::of(engine.vocab()),
             chat_template: engine.chat_template(),
             special_tokens: engine.special_tokens(),
+            fim: engine.vocab().fim(),
+            leading: engine.vocab().leading().map(|token| token.0),
+            embedding: engine.embedding_facts(),
             plan: engine.plan().clone(),
             load_ms: engine.load_ms(),
         }
+    }
+
+    /// Whether the model generates text.
+    pub fn generates(&self) -> bool {
+        self.embedding.as_ref().is_none_or(|embedding| !embedding.encoder)
     }
 
     /// Whether this number is a token of the vocabulary.

@@ -3,6 +3,7 @@
 use super::facts::ModelFacts;
 use crate::answer::Answer;
 use crate::error::EngineError;
+use crate::line_limits::LineLimits;
 use crate::token_probs::TokenProbs;
 use std::ops::{ControlFlow, Deref};
 use terrace_ggml::CxxError;
@@ -20,7 +21,23 @@ impl Prompt {
     /// # Errors
     /// [`Refused::EmptyPrompt`], [`Refused::TooLong`] or [`Refused::UnknownToken`].
     pub fn new(tokens: Vec<i32>, facts: &ModelFacts) -> Result<Self, Refused> {
-        let (prompt, context, vocabulary) = (tokens.len(), facts.context, facts.vocabulary);
+        if !facts.generates() {
+            return Err(Refused::NotGenerative);
+        }
+        Self::within(tokens, facts.context, facts)
+    }
+
+    /// Checks a text that is to be embedded.
+    ///
+    /// # Errors
+    /// As [`Prompt::new`].
+    pub(super) fn embeddable(tokens: Vec<i32>, facts: &ModelFacts) -> Result<Self, Refused> {
+        let most = facts.embedding.as_ref().ok_or(Refused::NotEmbedding)?.most;
+        Self::within(tokens, most, facts)
+    }
+
+    fn within(tokens: Vec<i32>, context: usize, facts: &ModelFacts) -> Result<Self, Refused> {
+        let (prompt, vocabulary) = (tokens.len(), facts.vocabulary);
         if prompt == 0 {
             return Err(Refused::EmptyPrompt);
         }
@@ -63,6 +80,8 @@ pub struct Job {
     pub sampling: Sampling,
     /// Texts that end the answer and are not part of it. Empty ones are ignored.
     pub stop: Vec<String>,
+    /// Lines that end the answer.
+    pub lines: LineLimits,
     /// Whether keys and values of an earlier job with the same prefix may be reused. The rest of
     /// the prompt is then evaluated in other batches than the whole would be, and may round
     /// differently.
@@ -155,6 +174,22 @@ pub enum Refused {
     /// llama.cpp refuses the sampler's parameters or the grammar.
     #[error("the sampler cannot be made: {0}")]
     Sampling(CxxError),
+    /// The model only embeds texts.
+    #[error("the model embeds texts, and does not generate")]
+    NotGenerative,
+    /// The model was loaded without embeddings.
+    #[error("the model was not loaded for embeddings")]
+    NotEmbedding,
+    /// More texts or values than are computed at once.
+    #[error("{count} {what} are asked for at once, but at most {most} are computed")]
+    TooMuch {
+        /// What there is too much of.
+        what: &'static str,
+        /// How many.
+        count: usize,
+        /// The most.
+        most: usize,
+    },
     /// The worker has ended.
     #[error("the engine is shutting down")]
     Stopped,

@@ -14,6 +14,7 @@
 //! ([`OnReload`](crate::OnReload)).
 
 mod apply;
+mod embed;
 mod facts;
 mod job;
 mod keeping;
@@ -28,6 +29,7 @@ mod ticket;
 mod worker;
 
 pub use apply::ApplyDone;
+pub use embed::{EmbedDone, EmbedJob, Embedded};
 pub use facts::ModelFacts;
 pub use job::{Event, Job, Prepared, Prompt, Refused, Sink};
 pub use queue::ReloadDone;
@@ -128,6 +130,15 @@ impl Serving {
     /// [`Refused::Full`] and [`Refused::Stopped`]; the sink is not called then.
     pub fn submit(&self, job: Prepared, sink: Sink) -> Result<Ticket, Refused> {
         let standing = self.queue.submit(job, sink)?;
+        Ok(Ticket::new(Arc::clone(&self.queue), standing))
+    }
+
+    /// Adds texts to embed to the queue without waiting. Dropping the ticket cancels the job.
+    ///
+    /// # Errors
+    /// [`Refused::Full`] and [`Refused::Stopped`]; `done` is not called then.
+    pub fn embed(&self, job: EmbedJob, done: EmbedDone) -> Result<Ticket, Refused> {
+        let standing = self.queue.add_embed(job, done)?;
         Ok(Ticket::new(Arc::clone(&self.queue), standing))
     }
 

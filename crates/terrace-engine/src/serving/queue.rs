@@ -2,6 +2,7 @@
 //! computation. `model-check` runs this file.
 
 use super::apply::Apply;
+use super::embed::{EmbedDone, EmbedJob, EmbedRequest};
 use super::job::{Prepared, Refused, Sink};
 use super::slot_task::SlotTask;
 use super::status::ServingStatus;
@@ -43,6 +44,8 @@ pub struct Standing {
     left: AtomicBool,
     /// The job has ended.
     ended: AtomicBool,
+    /// The job needs no slot: it embeds.
+    slotless: bool,
 }
 
 impl Standing {
@@ -66,6 +69,7 @@ struct State {
     reloads: Vec<ReloadDone>,
     applies: VecDeque<Apply>,
     tasks: VecDeque<SlotTask>,
+    embeds: VecDeque<EmbedRequest>,
     /// Number of requests for a reload without an outcome, including those that the worker took.
     unsettled: usize,
     /// Number of slots without a job.
@@ -83,6 +87,7 @@ impl Queue {
             reloads: Vec::new(),
             applies: VecDeque::new(),
             tasks: VecDeque::new(),
+            embeds: VecDeque::new(),
             unsettled: 0,
             free: slots,
             leaving: 0,
@@ -128,10 +133,47 @@ impl Queue {
             let request = state.waiting.remove(place);
             drop(state);
             drop(request);
+            return;
+        }
+        let place = state.embeds.iter().position(|request| Arc::ptr_eq(&request.standing, standing));
+        if let Some(place) = place {
+            let request = state.embeds.remove(place);
+            drop(state);
+            drop(request);
         } else if !standing.ended.load(Ordering::Relaxed) {
             standing.left.store(true, Ordering::Relaxed);
-            state.leaving += 1;
+            state.leaving += usize::from(!standing.slotless);
         }
+    }
+
+    /// Adds texts to embed.
+    ///
+    /// # Errors
+    /// As [`Queue::submit`].
+    pub fn add_embed(&self, job: EmbedJob, done: EmbedDone) -> Result<Arc<Standing>, Refused> {
+        let mut state = self.state();
+        if state.stopping {
+            return Err(Refused::Stopped);
+        }
+        let waiting = state.embeds.len();
+        // One is computed at once.
+        if waiting > self.most {
+            return Err(Refused::Full { waiting });
+        }
+        let standing = Arc::new(Standing { slotless: true, ..Standing::default() });
+        state.embeds.push_back(EmbedRequest { job, done, standing: Arc::clone(&standing) });
+        self.news.notify_one();
+        Ok(standing)
+    }
+
+    /// Takes the next texts to embed.
+    pub fn take_embed(&self) -> Option<EmbedRequest> {
+        self.state().embeds.pop_front()
+    }
+
+    /// Whether there are texts to embed.
+    pub fn has_embeds(&self) -> bool {
+        !self.state().embeds.is_empty()
     }
 
     /// Requests a reload.
@@ -203,8 +245,12 @@ impl Queue {
 
     /// The status that the worker published last.
     pub fn status(&self) -> ServingStatus {
-        let waiting = self.state().waiting.len();
-        ServingStatus { waiting, ..self.shown().clone() }
+        let (waiting, embeds) = {
+            let state = self.state();
+            (state.waiting.len(), state.embeds.len())
+        };
+        let shown = self.shown().clone();
+        ServingStatus { waiting, embedding: shown.embedding + embeds, ..shown }
     }
 
     /// Tells the worker to end; no jobs are accepted from now on.
@@ -254,13 +300,14 @@ impl Queue {
     }
 
     /// Sleeps until there is work or flags should be checked, but not longer than `most`. Returns at
-    /// once if there is work; waiting jobs count only if `jobs` says that they can be taken, and tasks
+    /// once if there is work; waiting jobs and texts count only if `jobs` and `embeds` say that they can be taken, and tasks
     /// only if their slot is `free`.
-    pub fn nap(&self, jobs: bool, free: impl Fn(usize) -> bool, most: Option<Duration>) {
+    pub fn nap(&self, jobs: bool, embeds: bool, free: impl Fn(usize) -> bool, most: Option<Duration>) {
         let state = self.state();
         let tasks = state.tasks.iter().any(|task| free(task.slot));
         let asked = !state.reloads.is_empty() || !state.applies.is_empty() || tasks;
-        if state.stopping || asked || jobs && !state.waiting.is_empty() {
+        let jobs = jobs && !state.waiting.is_empty() || embeds && !state.embeds.is_empty();
+        if state.stopping || asked || jobs {
             return;
         }
         drop(self.news.wait_timeout(state, most.unwrap_or(NAP).min(NAP)));
@@ -282,6 +329,7 @@ impl Drop for Ended {
         drop(self.0.take_reloads());
         while self.0.take_apply().is_some() {}
         while self.0.take_task(|_| true).is_some() {}
+        while self.0.take_embed().is_some() {}
     }
 }
 
@@ -299,6 +347,7 @@ mod tests {
             n_max: None,
             sampling: Sampling::greedy(),
             stop: Vec::new(),
+            lines: crate::LineLimits::default(),
             reuse: false,
             slot: None,
             probs: None,

@@ -48,11 +48,11 @@ impl Slot {
     /// Puts a job into the slot, which already holds the job's first `reused` tokens.
     pub fn begin(&mut self, request: Request, reused: usize, used: u64, mark: Option<Mark>) {
         let Request { job: Prepared { job, sampler }, sink, submitted, standing } = request;
-        let Job { prompt, n_max, stop, probs, sampling, reuse: _, slot: _ } = job;
+        let Job { prompt, n_max, stop, lines, probs, sampling, reuse: _, slot: _ } = job;
         let min_tokens = sampling.min_tokens;
         self.session.put(prompt.into_tokens(), reused);
         let prompt = self.session.tokens().len();
-        let wanted = Wanted { n_max, sampler, min_tokens, stop, probs };
+        let wanted = Wanted { n_max, sampler, min_tokens, stop, lines, probs };
         let generation = Generation::new(&self.session, prompt, reused, wanted, submitted);
         self.offered = false;
         (self.used, self.work) = (used, Some(Work { sink, generation, standing, mark }));

@@ -12,6 +12,8 @@ pub struct ServingStatus {
     pub slots: Vec<SlotStatus>,
     /// Number of jobs that wait for a slot.
     pub waiting: usize,
+    /// Number of jobs that embed texts, waiting or being computed.
+    pub embedding: usize,
     /// Totals since the start.
     pub totals: Totals,
     /// Number of times that tensors were replaced.
@@ -25,9 +27,11 @@ pub struct ServingStatus {
 }
 
 impl ServingStatus {
-    /// Whether no job is in a slot, and none waits for one.
+    /// Whether no job is in a slot, none waits for one, and no text is embedded.
     pub fn is_idle(&self) -> bool {
-        self.waiting == 0 && self.slots.iter().all(|slot| slot.state == SlotState::Idle)
+        self.waiting == 0
+            && self.embedding == 0
+            && self.slots.iter().all(|slot| slot.state == SlotState::Idle)
     }
 }
 
@@ -71,6 +75,12 @@ pub struct Totals {
     pub generated_tokens: u64,
     /// Jobs, by how they ended.
     pub ended: Ended,
+    /// Jobs that embedded texts.
+    pub embedded_jobs: u64,
+    /// Tokens that were embedded.
+    pub embedded_tokens: u64,
+    /// Seconds spent embedding.
+    pub embedding_seconds: f64,
     /// Seconds spent evaluating prompts.
     pub prefill_seconds: f64,
     /// Seconds spent generating.

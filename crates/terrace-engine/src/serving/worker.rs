@@ -2,6 +2,7 @@
 //! callers.
 
 use super::apply::Shown;
+use super::embed::EmbedWork;
 use super::job::{Event, Prepared, Sink};
 use super::live::Live;
 use super::queue::{Ended, Queue, ReloadDone, Request};
@@ -61,6 +62,8 @@ pub struct Worker {
     /// Kept conversations, and what they depend on.
     pub(super) kept: PromptCache,
     pub(super) memory: Memory,
+    /// The job that embeds texts.
+    pub(super) embedding: Option<EmbedWork>,
     /// Jobs that wait for files of kept conversations, each with a free slot.
     pub(super) reading: Vec<(PathBuf, Request)>,
 }
@@ -73,6 +76,7 @@ impl Worker {
             kept,
             memory,
             reading: Vec::new(),
+            embedding: None,
             engine,
             queue,
             live,
@@ -108,13 +112,17 @@ impl Worker {
             } else {
                 self.admit();
             }
-            if self.slots.iter().all(|slot| slot.is_idle() || slot.stalled) {
+            let embeds = !interrupted && self.embeds();
+            if !embeds && self.slots.iter().all(|slot| slot.is_idle() || slot.stalled) {
                 self.idle(!interrupted);
                 continue;
             }
             self.save_learned(LATE);
             self.decode();
             self.prefill();
+            if embeds {
+                self.embed();
+            }
             self.show();
             self.shown.stale = true;
             self.look(false);
@@ -140,6 +148,7 @@ impl Worker {
         let Some(outcome) = self.engine.step_reload() else { return };
         self.reloaded(epoch);
         self.slots.iter_mut().for_each(|slot| slot.stalled = false);
+        self.embedding.iter_mut().for_each(|work| work.stalled = false);
         self.queue.settle(self.reloads.len());
         for done in self.reloads.drain(..) {
             done(outcome.clone());
@@ -150,6 +159,7 @@ impl Worker {
     fn reloaded(&mut self, before: u64) {
         if self.engine.epoch() != before {
             self.kept.ram.clear();
+            self.embedding.iter_mut().for_each(EmbedWork::reloaded);
         }
         if self.engine.epoch() != before && self.engine.reloads().then == OnReload::Clear {
             self.engine.reset();
@@ -257,9 +267,7 @@ impl Worker {
         let Work { sink, generation, standing, .. } = slot.work.take().expect("a job in the slot");
         let ended = end(&mut slot.session, generation);
         self.queue.free_slot(&standing);
-        self.unsaved = Some(Instant::now());
-        self.ended = Some(Instant::now());
-        self.unlearned.get_or_insert_with(Instant::now);
+        self.worked();
         self.show();
         // Whoever has the answer may ask at once what it took.
         self.shown.stale = true;
@@ -267,8 +275,18 @@ impl Worker {
         (sink, ended)
     }
 
+    /// Notes that a job has ended.
+    pub(super) fn worked(&mut self) {
+        self.unsaved = Some(Instant::now());
+        self.ended = Some(Instant::now());
+        self.unlearned.get_or_insert_with(Instant::now);
+    }
+
     /// Ends the jobs whose callers have left.
     fn cancel_left(&mut self) {
+        if self.embedding.as_ref().is_some_and(|work| work.standing.has_left()) {
+            self.cancel_embedding();
+        }
         for index in 0..self.slots.len() {
             if self.slots[index].work.as_ref().is_some_and(|work| work.standing.has_left()) {
                 self.cancel(index);
@@ -281,6 +299,7 @@ impl Worker {
     }
 
     fn cancel_all(&mut self) {
+        self.cancel_embedding();
         for (_, request) in std::mem::take(&mut self.reading) {
             self.queue.free_slot(&request.standing);
             self.refuse(request);
@@ -311,9 +330,9 @@ impl Worker {
         if self.read_back(true) || self.settled() && self.write_behind() {
             return;
         }
-        let jobs = jobs && self.slots.iter().any(Slot::is_idle);
+        let (jobs, embeds) = (jobs && self.slots.iter().any(Slot::is_idle), jobs && self.embedding.is_none());
         let most = self.engine.reload_wait();
-        self.queue.nap(jobs, |slot| self.may_change(slot), most);
+        self.queue.nap(jobs, embeds, |slot| self.may_change(slot), most);
     }
 
     /// Whether no job has ended a moment ago: whoever has its answer may go on at once.
@@ -340,6 +359,7 @@ impl Worker {
                 *shown = slot.status();
             }
             status.totals = self.totals;
+            status.embedding = usize::from(self.embedding.is_some());
             (status.epoch, status.store, status.hot) = (epoch, store, hot);
             status.prompt_cache = kept;
         });

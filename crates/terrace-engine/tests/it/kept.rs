@@ -299,6 +299,7 @@ fn slots_are_copied_filled_and_emptied() {
         n_max: Some(1),
         sampling: Sampling::greedy(),
         stop: Vec::new(),
+        lines: Default::default(),
         reuse: true,
         slot: Some(1),
         probs: None,

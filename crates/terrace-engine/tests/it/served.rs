@@ -67,7 +67,8 @@ impl Job {
     pub fn submit(self, serving: &Serving, sink: Sink) -> Result<Ticket, Refused> {
         let Self { prompt, n_max, sampling, stop, reuse } = self;
         let prompt = Prompt::new(prompt, serving.facts())?;
-        let job = serving::Job { prompt, n_max, sampling, stop, reuse, slot: None, probs: None };
+        let lines = Default::default();
+        let job = serving::Job { prompt, n_max, sampling, stop, lines, reuse, slot: None, probs: None };
         serving.submit(serving.prepare(job)?, sink)
     }
 }

@@ -19,5 +19,6 @@ pub fn context_params(tokens: u32) -> ContextParams {
         unified: true,
         k_type: CacheType::F16,
         v_type: CacheType::F16,
+        embeddings: None,
     }
 }

@@ -71,6 +71,9 @@ pub struct Wishes {
     pub context: Option<u32>,
     /// Number of sequences with a context of their own.
     pub slots: u32,
+    /// Tokens of a second context, and most tokens of its graphs, of which all leave logits; `None`
+    /// means that there is none.
+    pub embedding: Option<(u32, u32)>,
     /// Types of keys and values.
     pub kv_type: KvChoice,
     /// Whether devices hold the keys and values of their layers, and compute attention.
@@ -111,6 +114,7 @@ impl Default for Wishes {
             hot_split: HotSplit::Layers,
             context: None,
             slots: 1,
+            embedding: None,
             kv_type: KvChoice::default(),
             kv_offload: true,
             batch: 2048,
@@ -154,11 +158,19 @@ impl Wishes {
     /// has a KV cache of its own; graphs have the same size.
     pub fn context_size(&self, model: &ModelFile, kv_type: KvTypes, available: ByteSize) -> ContextSize {
         let measured = self.measured.iter().find(|(ty, _)| *ty == kv_type);
-        measured.map(|(_, context)| *context).unwrap_or_else(|| {
+        let first = measured.map(|(_, context)| *context).unwrap_or_else(|| {
             let ubatch = self.ubatch(model, available);
             let one = context_size(model, self.tokens(model), kv_type, ubatch, self.outputs);
             let cache = ByteSize(one.cache.bytes().saturating_mul(self.slots.max(1).into()));
             ContextSize { cache, ..one }
+        });
+        self.embedding.map_or(first, |(tokens, ubatch)| {
+            let second = context_size(model, tokens, kv_type, ubatch, ubatch);
+            ContextSize {
+                cache: first.cache + second.cache,
+                compute: first.compute + second.compute,
+                logits: first.logits + second.logits,
+            }
         })
     }
 }

@@ -74,6 +74,11 @@ pub async fn props(
             "plan": facts.plan,
             "load_ms": facts.load_ms,
             "hotswap": app.hotswap,
+            "embedding": facts.embedding.as_ref().map(|embedding| object!({
+                "pooling": embedding.pooling.name(),
+                "dimensions": embedding.width,
+                "n_ctx": embedding.most,
+            })),
             "prompt_cache": prompt_cache(&ready.status()?.prompt_cache),
         },
     })))

@@ -59,6 +59,8 @@ fn serving(text: &mut Exposition, status: &ServingStatus) {
     text.counter("generated_tokens_total", "Tokens generated", totals.generated_tokens);
     text.counter("prefill_seconds_total", "Time spent on prompts", totals.prefill_seconds);
     text.counter("decode_seconds_total", "Time spent on generating", totals.decode_seconds);
+    text.counter("embedded_tokens_total", "Tokens embedded", totals.embedded_tokens);
+    text.counter("embedding_seconds_total", "Time spent on embeddings", totals.embedding_seconds);
     text.family("requests_total", "counter", "Requests by how they ended");
     let ended = &totals.ended;
     for (end, count) in [
@@ -66,12 +68,18 @@ fn serving(text: &mut Exposition, status: &ServingStatus) {
         ("length", ended.length),
         ("stop_string", ended.stop_string),
         ("context_full", ended.context_full),
+        ("embedded", totals.embedded_jobs),
         ("cancelled", ended.cancelled),
         ("failed", ended.failed),
     ] {
         text.sample("requests_total", &[("end", end)], count);
     }
     text.gauge("requests_waiting", "Requests waiting for a server slot", status.waiting);
+    text.gauge(
+        "embeddings_waiting",
+        "Requests for embeddings, with the one that is computed",
+        status.embedding,
+    );
     text.family("slots", "gauge", "Server slots by state");
     for (name, state) in
         [("idle", SlotState::Idle), ("prefill", SlotState::Prefill), ("decode", SlotState::Decode)]

@@ -1,12 +1,14 @@
 //! Answers: the engine does a job, and its answer is sent in the form of an API.
 
 mod claim;
+mod embedding;
 mod events;
 mod facts;
 mod reading;
 mod respond;
 mod running;
 
+pub use embedding::embed;
 pub use facts::{facts, timings};
 pub use reading::{Call, Done, Part};
 pub use respond::{Form, Frame, Framing, respond};

@@ -1,6 +1,7 @@
 //! The APIs, each with its paths, its fields and its form of answers.
 
 pub mod anthropic;
+pub mod embeddings;
 pub mod native;
 pub mod ollama;
 pub mod openai;

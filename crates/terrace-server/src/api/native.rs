@@ -1,19 +1,20 @@
-//! llama-server's own endpoints: completions and templates.
+//! llama-server's own endpoints: completions, also of gaps, and templates.
 
 use super::settings::settings;
 use crate::answer::{Done, Form, Frame, Framing, Part, facts, respond, timings};
 use crate::app::{App, LoadedModel, Ready};
 use crate::error::ApiError;
-use crate::request::body::Body;
+use crate::request::body::{Body, Fields, wrong};
 use crate::request::chat::Chat;
 use crate::request::constraint::Constraint;
 use crate::request::question::{Question, Wanted};
-use crate::request::{off_thread, prompt, sampling, slot};
+use crate::request::{infill, off_thread, prompt, sampling, slot};
 use crate::response::json;
 use axum::extract::State;
 use axum::response::Response;
 use serde_json::{Value, json as object};
 use std::sync::Arc;
+use terrace_engine::serving::Prompt;
 use terrace_engine::{Delta, StopReason, TokenProb, TokenProbs};
 
 /// `POST /completion`.
@@ -25,11 +26,36 @@ pub async fn completion(
     LoadedModel(ready): LoadedModel,
     body: Body,
 ) -> Result<Response, ApiError> {
+    answer(&app, &ready, body, |fields, _, ready| prompt::prompts(fields, ready)).await
+}
+
+/// `POST /infill`: what belongs between `input_prefix` and `input_suffix`.
+///
+/// # Errors
+/// The model has no tokens for gaps, or the request cannot be answered.
+pub async fn infill(
+    State(app): State<Arc<App>>,
+    LoadedModel(ready): LoadedModel,
+    body: Body,
+) -> Result<Response, ApiError> {
+    answer(&app, &ready, body, |fields, wanted, ready| Ok(vec![infill::infill(fields, wanted.n_max, ready)?]))
+        .await
+}
+
+/// Reads the prompts of a request.
+type Prompts = fn(&mut Fields, &Wanted, &Ready) -> Result<Vec<Prompt>, ApiError>;
+
+async fn answer(
+    app: &Arc<App>,
+    ready: &Arc<Ready>,
+    body: Body,
+    prompts: Prompts,
+) -> Result<Response, ApiError> {
     let request = {
-        let (app, ready) = (Arc::clone(&app), Arc::clone(&ready));
-        off_thread(move || Request::parse(&body, &app, &ready)).await?
+        let (app, ready) = (Arc::clone(app), Arc::clone(ready));
+        off_thread(move || Request::parse(&body, &app, &ready, prompts)).await?
     };
-    respond(&app, &ready, request.questions, request.stream, request.form).await
+    respond(app, ready, request.questions, request.stream, request.form).await
 }
 
 struct Request {
@@ -39,17 +65,19 @@ struct Request {
 }
 
 impl Request {
-    fn parse(body: &Body, app: &App, ready: &Ready) -> Result<Self, ApiError> {
+    fn parse(body: &Body, app: &App, ready: &Ready, prompts: Prompts) -> Result<Self, ApiError> {
         let mut fields = body.fields()?;
         let mut wanted = Wanted::read(&mut fields, app, ready, &["n_predict", "max_tokens"])?;
         wanted.probs = sampling::probs(&mut fields, None, "n_probs")?;
         wanted.read_answers(&mut fields, &["n", "n_cmpl"])?;
+        wanted.lines = sampling::lines(&mut fields)?;
         let stream = fields.flag("stream")?.unwrap_or(false);
         wanted.reuse = fields.flag("cache_prompt")?.unwrap_or(true);
         wanted.slot = slot::slot(&mut fields, ready)?;
         let return_tokens = fields.flag("return_tokens")?.unwrap_or(false);
+        let shown = shown(&mut fields)?;
         let constraint = Constraint::read(&mut fields)?;
-        let prompts = prompt::prompts(&mut fields, ready)?;
+        let prompts = prompts(&mut fields, &wanted, ready)?;
         fields.finish()?;
         wanted.sampling.keep_within(constraint.grammar(ready)?);
         let settings = settings(&wanted, stream, ready);
@@ -57,9 +85,28 @@ impl Request {
         for prompt in &prompts {
             questions.extend(wanted.questions(prompt, ready)?);
         }
-        let form = Native { model: ready.name.clone(), return_tokens, settings, waiting: Vec::new() };
+        let model = ready.name.clone();
+        let form = Native { model, return_tokens, settings, shown, waiting: Vec::new() };
         Ok(Self { questions, stream, form })
     }
+}
+
+/// The paths in an answer that the client wants to see, as `timings/prompt_n`.
+fn shown(fields: &mut Fields) -> Result<Vec<String>, ApiError> {
+    let Some(value) = fields.take("response_fields") else { return Ok(Vec::new()) };
+    let place = fields.place("response_fields");
+    let Value::Array(paths) = value else { return Err(wrong(&place, &value, "an array of strings")) };
+    let path = |path| match path {
+        Value::String(path) => Ok(path),
+        other => Err(wrong(&place, &other, "an array of strings")),
+    };
+    paths.into_iter().map(path).collect()
+}
+
+/// Of an answer, the values at these paths, under the paths as names.
+fn select(answer: &Value, paths: &[String]) -> Value {
+    let at = |path: &String| path.split('/').try_fold(answer, |value, key| value.get(key)).cloned();
+    paths.iter().filter_map(|path| Some((path.clone(), at(path)?))).collect()
 }
 
 /// Answers in llama-server's form.
@@ -67,6 +114,8 @@ struct Native {
     model: String,
     return_tokens: bool,
     settings: Value,
+    /// Paths of what an answer shows; empty: all.
+    shown: Vec<String>,
     /// Probabilities whose text comes next, by answer.
     waiting: Vec<Vec<TokenProbs>>,
 }
@@ -105,7 +154,7 @@ impl Form for Native {
             if !done.answer.probs.is_empty() {
                 value["completion_probabilities"] = probabilities(&done.answer.probs);
             }
-            value
+            if self.shown.is_empty() { value } else { select(&value, &self.shown) }
         };
         let mut values: Vec<Value> = all.iter().enumerate().map(value).collect();
         if values.len() == 1 { values.remove(0) } else { values.into() }
@@ -139,6 +188,7 @@ impl Form for Native {
         if !probs.is_empty() {
             value["completion_probabilities"] = probabilities(&probs);
         }
+        let value = if self.shown.is_empty() { value } else { select(&value, &self.shown) };
         vec![value.into()]
     }
 
@@ -182,4 +232,16 @@ pub async fn apply_template(LoadedModel(ready): LoadedModel, body: Body) -> Resu
         Ok(json(&object!({"prompt": chat.write(&ready)?.prompt})))
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_show_what_is_wanted() {
+        let answer = object!({"content": "a", "timings": {"prompt_n": 3, "prompt_ms": 1.5}});
+        let paths = ["timings/prompt_n", "content", "nothing", "content/more"].map(String::from);
+        assert_eq!(select(&answer, &paths), object!({"timings/prompt_n": 3, "content": "a"}));
+    }
 }

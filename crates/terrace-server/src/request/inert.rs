@@ -21,7 +21,11 @@ const TABLE: &[(&[&str], Known)] = &[
     // Who sends the request and why, and how it is stored or billed.
     (&["model", "user", "metadata", "store", "service_tier", "safety_identifier"], Known::Harmless),
     // Where and how fast an answer is computed. A prediction only makes it faster.
-    (&["keep_alive", "prompt_cache_key", "prompt_cache_retention", "prediction"], Known::Harmless),
+    // llama-server knows no limit of a prompt's time either.
+    (
+        &["keep_alive", "prompt_cache_key", "prompt_cache_retention", "prediction", "t_max_prompt_ms"],
+        Known::Harmless,
+    ),
     (
         &[
             "num_batch",
@@ -46,14 +50,13 @@ const TABLE: &[(&[&str], Known)] = &[
     // Parameters of features that are refused below unless they are off.
     (&["n_keep", "penalize_nl", "parallel_tool_calls", "reasoning_format"], Known::Harmless),
     (&["n", "best_of", "tfs_z", "length_penalty"], Known::Neutral(one)),
-    (&["n_indent", "t_max_predict_ms"], Known::Neutral(zero_or_less)),
     (
         &["logprobs", "echo", "use_beam_search", "continue_final_message", "think", "truncate"],
         Known::Neutral(off),
     ),
     (&["skip_special_tokens"], Known::Neutral(|value| *value == Value::Bool(true))),
     (
-        &["tools", "functions", "images", "lora", "suffix", "response_fields", "bad_words", "stop_token_ids"],
+        &["tools", "functions", "images", "lora", "suffix", "bad_words", "stop_token_ids"],
         Known::Neutral(empty),
     ),
     (&["tool_choice", "function_call"], Known::Neutral(|value| *value == "none" || *value == "auto")),
@@ -77,10 +80,6 @@ const TABLE: &[(&[&str], Known)] = &[
 
 fn one(value: &Value) -> bool {
     value.as_f64() == Some(1.0)
-}
-
-fn zero_or_less(value: &Value) -> bool {
-    value.as_f64().is_some_and(|number| number <= 0.0)
 }
 
 fn off(value: &Value) -> bool {

@@ -5,10 +5,12 @@ pub mod body;
 pub mod chat;
 pub mod constraint;
 mod inert;
+pub mod infill;
 pub mod prompt;
 pub mod question;
 pub mod sampling;
 pub mod slot;
+pub mod texts;
 pub mod turns;
 
 use crate::error::ApiError;

@@ -40,7 +40,10 @@ pub fn prompts(fields: &mut Fields, ready: &Ready) -> Result<Vec<Prompt>, ApiErr
 }
 
 /// Checks that the model can be given these tokens as a prompt.
-fn known(tokens: Vec<i32>, ready: &Ready) -> Result<Prompt, ApiError> {
+///
+/// # Errors
+/// They are none or too many, or not the vocabulary's.
+pub fn known(tokens: Vec<i32>, ready: &Ready) -> Result<Prompt, ApiError> {
     Prompt::new(tokens, &ready.facts).map_err(|refused| {
         let small = matches!(refused, Refused::TooLong { .. });
         ApiError::from(refused).with(ready.advise(Reason::ContextTooSmall).filter(|_| small))

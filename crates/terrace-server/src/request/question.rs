@@ -6,7 +6,7 @@ use super::sampling;
 use crate::app::{App, Ready};
 use crate::error::ApiError;
 use terrace_engine::serving::{Job, Prepared, Prompt};
-use terrace_engine::{AnswerForm, Written};
+use terrace_engine::{AnswerForm, LineLimits, Written};
 use terrace_ggml::llama::Sampling;
 
 /// Maximum number of answers to one prompt.
@@ -24,6 +24,8 @@ pub struct Question {
 pub struct Wanted {
     pub sampling: Sampling,
     pub stop: Vec<String>,
+    /// See [`Job::lines`].
+    pub lines: LineLimits,
     pub n_max: Option<usize>,
     pub reuse: bool,
     /// See [`Job::slot`].
@@ -38,7 +40,16 @@ impl Wanted {
     /// What requests get that say nothing.
     pub fn of(app: &App) -> Self {
         let (sampling, n_max) = (app.sampling(), app.n_max);
-        Self { sampling, stop: Vec::new(), n_max, reuse: true, slot: None, probs: None, answers: 1 }
+        Self {
+            sampling,
+            stop: Vec::new(),
+            lines: LineLimits::default(),
+            n_max,
+            reuse: true,
+            slot: None,
+            probs: None,
+            answers: 1,
+        }
     }
 
     /// Reads what all APIs have: the samplers, `stop`, and a limit under one of these names.
@@ -108,6 +119,7 @@ impl Wanted {
                     n_max: self.n_max,
                     sampling: Sampling { seed, ..self.sampling.clone() },
                     stop: self.stop.clone(),
+                    lines: self.lines,
                     reuse: self.reuse,
                     slot: self.slot,
                     probs: self.probs,

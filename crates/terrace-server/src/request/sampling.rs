@@ -6,6 +6,8 @@ use crate::app::{App, Ready};
 use crate::error::ApiError;
 use serde_json::Value;
 use std::ops::RangeInclusive;
+use std::time::Duration;
+use terrace_engine::LineLimits;
 use terrace_ggml::llama::{SamplerKind, Sampling, Token};
 
 /// Maximum number of stop strings in a request: each is searched after each token.
@@ -70,6 +72,19 @@ pub fn sampling(fields: &mut Fields, app: &App, ready: &Ready) -> Result<Samplin
         s.seed = seed;
     }
     Ok(s)
+}
+
+/// Lines that end an answer, under llama-server's names.
+///
+/// # Errors
+/// A field is not such a number.
+pub fn lines(fields: &mut Fields) -> Result<LineLimits, ApiError> {
+    let indent = fields.integer("n_indent", -1..=i64::from(i32::MAX))?;
+    let time = fields.integer("t_max_predict_ms", -1..=i64::from(i32::MAX))?;
+    Ok(LineLimits {
+        indent: indent.and_then(|indent| usize::try_from(indent).ok()).unwrap_or(0),
+        time: time.and_then(|ms| u64::try_from(ms).ok()).filter(|&ms| ms > 0).map(Duration::from_millis),
+    })
 }
 
 fn number(

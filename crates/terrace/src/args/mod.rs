@@ -8,6 +8,7 @@ mod compute;
 mod constraint;
 mod context;
 mod devices;
+mod embeddings;
 mod estimates;
 mod following;
 mod hot_cache;
@@ -27,6 +28,7 @@ pub use compute::ComputeArgs;
 pub use constraint::ConstraintArgs;
 pub use context::ContextArgs;
 pub use devices::DeviceArgs;
+pub use embeddings::EmbeddingArgs;
 pub use estimates::EstimateArgs;
 pub use following::FollowingArgs;
 pub use hot_cache::HotCacheArgs;
@@ -45,7 +47,7 @@ use crate::user_dirs::user_dirs;
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
 use terrace_engine::Options;
-use terrace_engine::options::{IoOptions, PromptCacheOptions, ReloadOptions};
+use terrace_engine::options::{EmbeddingOptions, IoOptions, PromptCacheOptions, ReloadOptions};
 
 /// Help of MODEL, the same for all commands.
 pub const MODEL_HELP: &str = "A .gguf file (for a split model, its first shard), or hf:owner/repo[:file]";
@@ -122,6 +124,7 @@ impl EngineArgs {
             devices: devices.options(),
             hot,
             context: context.options(),
+            embeddings: EmbeddingOptions::default(),
             io: IoOptions { verify, ..io.options() },
             cache: cache.options(),
             compute: compute.options(),

@@ -198,6 +198,8 @@ pub const ALIASES: &[Alias] = &[
     alias(&["-jf"], Opt("json-schema-file")),
     // The server.
     alias(&["-np"], Opt("parallel")),
+    alias(&["--embedding"], Switch("embeddings", None)),
+    alias(&["--rerank"], Switch("reranking", None)),
     alias(&["-cram"], Opt("cache-ram")),
     alias(&["--cache-prompt"], Always("cache-ram")),
     alias(&["--prompt-cache-all"], Always("prompt-cache")),

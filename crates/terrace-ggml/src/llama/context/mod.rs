@@ -8,6 +8,7 @@ pub use params::{CacheType, ContextParams, FlashAttention};
 
 use super::load::Model;
 use super::observer::{Observer, Observing};
+use super::pooling::Pooling;
 use super::token::Token;
 use crate::backend::parked;
 use crate::cxx::{CxxError, calls, guard, guard_assertions};
@@ -29,6 +30,8 @@ pub struct Context {
     most_outputs: usize,
     /// Rows of logits that the last call left.
     outputs: usize,
+    /// How embeddings are pooled, if there are any, and the number of their values.
+    embeddings: Option<(Pooling, usize)>,
     /// Reused: which tokens of a call leave logits.
     wanted: Vec<i8>,
     /// Reused: pointers to the sequences of each token of a batch.
@@ -109,6 +112,10 @@ impl Context {
             vocab: model.vocab().len(),
             most_outputs: raw.n_outputs_max as usize,
             outputs: 0,
+            embeddings: params.embeddings.map(|pooling| match pooling {
+                Pooling::Rank => (pooling, model.classes()),
+                _ => (pooling, model.embedding_width()),
+            }),
             wanted: Vec::new(),
             places: Vec::new(),
             thrown: None,
@@ -156,6 +163,21 @@ impl Context {
 
     pub(crate) const fn as_const_ptr(&self) -> *const sys::llama_context {
         self.ptr.as_ptr()
+    }
+
+    /// Number of values of an embedding, or of scores.
+    pub(super) fn embedding_width(&self) -> usize {
+        self.embeddings.map_or(0, |(_, width)| width)
+    }
+
+    /// Whether each token has an embedding of its own.
+    pub(super) fn keeps_token_embeddings(&self) -> bool {
+        self.embeddings.is_some_and(|(pooling, _)| pooling == Pooling::None)
+    }
+
+    /// Rows of logits that the last call left.
+    pub(super) const fn output_rows(&self) -> usize {
+        self.outputs
     }
 
     /// Maximum number of tokens of a sequence.

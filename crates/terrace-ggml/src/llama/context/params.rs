@@ -1,5 +1,6 @@
 //! Sizes and types of a context.
 
+use crate::llama::pooling::Pooling;
 use llama_cpp_sys_2 as sys;
 
 /// Whether attention runs as one fused operation.
@@ -44,6 +45,9 @@ pub struct ContextParams {
     pub k_type: CacheType,
     /// Type of values; quantised ones need fused attention.
     pub v_type: CacheType,
+    /// Whether each call leaves embeddings, and how they are pooled. All tokens of a call leave
+    /// logits then.
+    pub embeddings: Option<Pooling>,
 }
 
 /// How keys and values are stored.
@@ -95,6 +99,9 @@ impl ContextParams {
         raw.op_offload = self.op_offload;
         raw.type_k = self.k_type.as_raw();
         raw.type_v = self.v_type.as_raw();
+        if let Some(pooling) = self.embeddings {
+            (raw.embeddings, raw.pooling_type) = (true, pooling.as_raw());
+        }
         raw
     }
 }

@@ -82,7 +82,7 @@ pub async fn show(LoadedModel(ready): LoadedModel, _: Body) -> Result<Response, 
                 format!("{architecture}.block_count"): summary.n_layers,
                 format!("{architecture}.embedding_length"): summary.n_embd,
             },
-            "capabilities": ["completion"],
+            "capabilities": if ready.facts.generates() { ["completion"] } else { ["embedding"] },
             "modified_at": time(modified(&ready.facts.file)),
         })))
     })

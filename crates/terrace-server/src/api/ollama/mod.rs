@@ -1,9 +1,11 @@
 //! Ollama's API. The one loaded model answers, whatever name a request has for it.
 
+mod embed;
 mod error;
 mod generate;
 mod library;
 mod time;
 
+pub use embed::{embed, embeddings};
 pub use generate::{chat, generate};
 pub use library::{ps, show, tags, version};

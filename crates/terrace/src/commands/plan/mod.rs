@@ -22,7 +22,8 @@ use std::fmt::Write;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use terrace_engine::options::{
-    CacheOptions, ComputeOptions, IoOptions, PromptCacheOptions, RecordOptions, ReloadOptions, TestingOptions,
+    CacheOptions, ComputeOptions, EmbeddingOptions, IoOptions, PromptCacheOptions, RecordOptions,
+    ReloadOptions, TestingOptions,
 };
 use terrace_engine::{Mode, Options, UsualLengths, measured_contexts, wishes_of};
 use terrace_ggml::devices::rpc::add_rpc_server;
@@ -102,7 +103,8 @@ fn options(args: &PlanArgs) -> Result<Options, CliError> {
         hot: hot.options(),
         context: context.options(),
         estimates: EstimateArgs { expect_prompt, ..estimates.clone() }.options()?,
-        // `run` keeps no conversations beside its context.
+        // `run` embeds nothing, and keeps no conversations beside its context.
+        embeddings: EmbeddingOptions::default(),
         prompt_cache: PromptCacheOptions::default(),
         // Options that plans do not depend on.
         model: PathBuf::new(),

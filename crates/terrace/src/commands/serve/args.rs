@@ -1,7 +1,8 @@
 //! The options of `terrace serve`.
 
 use crate::args::{
-    ChatTemplateArgs, EngineArgs, MODEL_HELP, PromptCacheArgs, SamplingArgs, TestingArgs, directory,
+    ChatTemplateArgs, EmbeddingArgs, EngineArgs, MODEL_HELP, PromptCacheArgs, SamplingArgs, TestingArgs,
+    directory,
 };
 use clap::{ArgAction, Args};
 use std::path::PathBuf;
@@ -104,6 +105,9 @@ pub struct ServeArgs {
     /// Kept conversations.
     #[command(flatten)]
     pub prompt_cache: PromptCacheArgs,
+    /// Embeddings.
+    #[command(flatten)]
+    pub embeddings: EmbeddingArgs,
     /// Placement.
     #[command(flatten)]
     pub engine: EngineArgs,

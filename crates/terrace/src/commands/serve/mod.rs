@@ -62,6 +62,7 @@ pub fn serve(args: &ServeArgs, handed: Option<Handed>, verbose: bool) -> Result<
                 place_again(&mut options.devices);
             }
             options.prompt_cache = args.prompt_cache.options();
+            options.embeddings = args.embeddings.options();
             options.reload.allowed = args.watch || hotswap;
             options.reload.contexts = args.on_reload;
         })?;

@@ -1,0 +1,142 @@
+//! Ollama's embeddings.
+
+use super::error::OllamaError;
+use crate::answer::embed as embed_texts;
+use crate::api::embeddings::{Wanted, whole_texts, with_epoch};
+use crate::app::{App, LoadedModel, Ready};
+use crate::error::ApiError;
+use crate::request::body::{Body, Fields, wrong};
+use crate::request::{off_thread, texts};
+use crate::response::json;
+use axum::extract::State;
+use axum::response::Response;
+use serde::Serialize;
+use serde_json::{Value, json as object};
+use std::sync::Arc;
+use std::time::Instant;
+use terrace_engine::serving::{EmbedJob, Embedded};
+
+/// `POST /api/embed`.
+///
+/// # Errors
+/// The model does not embed, or the request cannot be answered.
+pub async fn embed(
+    State(app): State<Arc<App>>,
+    LoadedModel(ready): LoadedModel,
+    body: Body,
+) -> Result<Response, OllamaError> {
+    let begin = Instant::now();
+    let request = {
+        let ready = Arc::clone(&ready);
+        off_thread(move || parse(&body, &ready)).await?
+    };
+    let nanoseconds = |ms: f64| (ms * 1e6) as u64;
+    let (mut embeddings, mut tokens, mut epoch) = (Vec::new(), 0, None);
+    // Ollama's clients load a model by a request without a text.
+    if let Some(job) = request.job {
+        tokens = job.tokens();
+        let Embedded { values, epoch: then, .. } = embed_texts(&app, &ready, job).await?;
+        (embeddings, epoch) = (values, Some(then));
+    }
+    embeddings.iter_mut().for_each(|values| request.wanted.shape(values));
+    let answer = json(&Answer {
+        model: &ready.name,
+        embeddings,
+        total_duration: nanoseconds(begin.elapsed().as_secs_f64() * 1e3),
+        load_duration: 0,
+        prompt_eval_count: tokens,
+    });
+    Ok(match epoch {
+        Some(epoch) => with_epoch(answer, epoch),
+        None => answer,
+    })
+}
+
+/// `POST /api/embeddings`: the older form, of one text, whose vector keeps its length.
+///
+/// # Errors
+/// The model does not embed, or the request cannot be answered.
+pub async fn embeddings(
+    State(app): State<Arc<App>>,
+    LoadedModel(ready): LoadedModel,
+    body: Body,
+) -> Result<Response, OllamaError> {
+    let job = {
+        let ready = Arc::clone(&ready);
+        off_thread(move || parse_old(&body, &ready)).await?
+    };
+    let Some(job) = job else { return Ok(json(&object!({"embedding": []}))) };
+    let Embedded { values, epoch, .. } = embed_texts(&app, &ready, job).await?;
+    let embedding = values.into_iter().next().unwrap_or_default();
+    Ok(with_epoch(json(&Old { embedding }), epoch))
+}
+
+#[derive(Serialize)]
+struct Answer<'a> {
+    model: &'a str,
+    embeddings: Vec<Vec<f32>>,
+    total_duration: u64,
+    load_duration: u64,
+    prompt_eval_count: usize,
+}
+
+#[derive(Serialize)]
+struct Old {
+    embedding: Vec<f32>,
+}
+
+struct Request {
+    /// `None`: there is no text.
+    job: Option<EmbedJob>,
+    wanted: Wanted,
+}
+
+fn parse(body: &Body, ready: &Ready) -> Result<Request, ApiError> {
+    let facts = whole_texts(ready)?;
+    let mut fields = body.fields()?;
+    let mut wanted = Wanted::of(facts);
+    wanted.read_dimensions(&mut fields, facts)?;
+    let truncate = fields.flag("truncate")?.unwrap_or(true);
+    options(&mut fields)?;
+    let input = fields.take("input");
+    fields.finish()?;
+    let texts = match input {
+        None => Vec::new(),
+        Some(Value::String(text)) if text.is_empty() => Vec::new(),
+        Some(Value::Array(values)) if values.is_empty() => Vec::new(),
+        Some(input) if truncate => match input {
+            Value::String(text) => vec![texts::cut(&text, ready)?],
+            Value::Array(values) => {
+                let text = |value| match value {
+                    Value::String(text) => texts::cut(&text, ready),
+                    other => Err(wrong("input", &other, "a string")),
+                };
+                values.into_iter().map(text).collect::<Result<_, _>>()?
+            }
+            other => return Err(wrong("input", &other, "a string or an array of strings")),
+        },
+        Some(input) => texts::texts("input", input, ready)?,
+    };
+    let job = if texts.is_empty() { None } else { Some(EmbedJob::new(texts, &ready.facts)?) };
+    Ok(Request { job, wanted })
+}
+
+fn parse_old(body: &Body, ready: &Ready) -> Result<Option<EmbedJob>, ApiError> {
+    whole_texts(ready)?;
+    let mut fields = body.fields()?;
+    let text = fields.text("prompt")?.unwrap_or_default();
+    options(&mut fields)?;
+    fields.finish()?;
+    if text.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(EmbedJob::new(vec![texts::cut(&text, ready)?], &ready.facts)?))
+}
+
+/// Options have no effect on embeddings, apart from the length of the context, which is the server's.
+fn options(fields: &mut Fields) -> Result<(), ApiError> {
+    match fields.take("options") {
+        None | Some(Value::Object(_)) => Ok(()),
+        Some(other) => Err(wrong("options", &other, "an object")),
+    }
+}
