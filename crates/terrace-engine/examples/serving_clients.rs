@@ -66,7 +66,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut rates = [Vec::new(), Vec::new()];
     for round in 0..=ROUNDS {
         for together in [false, true] {
-            let options = ServingOptions { slots: callers, queue: 0, batch_slots: together };
+            let options =
+                ServingOptions { slots: callers, queue: 0, batch_slots: together, prefill_latency: None };
             let serving = Serving::start(engine, options);
             // The first round warms up.
             let begin = round * callers as usize;

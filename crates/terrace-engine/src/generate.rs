@@ -115,7 +115,7 @@ impl Engine {
             if self.is_interrupted() {
                 return Ok(Stop::CANCELLED);
             }
-            match self.evaluate(session, &mut batch)? {
+            match self.evaluate(session, &mut batch, usize::MAX)? {
                 Evaluated::Part => continue,
                 Evaluated::Again => {
                     // Interrupts are heeded meanwhile.
@@ -140,18 +140,19 @@ impl Engine {
         }
     }
 
-    /// Evaluates the next tokens of a session, as many as one graph takes. If that fails, the
-    /// session holds what it held before, or nothing if its memory cannot be cut back.
+    /// Evaluates the next tokens of a session, as many as one graph takes, but at most `most`. If that
+    /// fails, the session holds what it held before, or nothing if its memory cannot be cut back.
     pub(crate) fn evaluate(
         &mut self,
         session: &mut Session,
         batch: &mut Batch,
+        most: usize,
     ) -> Result<Evaluated, EngineError> {
         if self.awaits_writer() {
             return Ok(Evaluated::Again);
         }
         self.check_files()?;
-        let n = session.next(self.plan().ubatch as usize);
+        let n = session.next(most.min(self.plan().ubatch as usize));
         batch.clear();
         session.add_to(batch, n);
         let Err(error) = self.decode(batch) else {

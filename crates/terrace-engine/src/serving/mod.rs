@@ -5,8 +5,9 @@
 //! ([`ContextOptions::sequences`](crate::options::ContextOptions::sequences) without
 //! [`ContextOptions::unified`](crate::options::ContextOptions::unified)), and a slot works on one
 //! job at a time. In each round the worker computes one token of each generating job, then at most
-//! one graph of one prompt, so that a long prompt does not stop the others. A slot computes, bit
-//! for bit, what [`Engine::generate`] computes alone in a context of that size.
+//! one graph of one prompt, so that a long prompt does not stop the others; while there are others,
+//! the graph may be a smaller one ([`ServingOptions::prefill_latency`]). With whole graphs, a slot
+//! computes, bit for bit, what [`Engine::generate`] computes alone in a context of that size.
 //!
 //! An idle slot keeps its keys and values, and a later job may continue from there
 //! ([`Job::reuse`]). When tensors are replaced, which happens between two batches, the keys and
@@ -19,6 +20,7 @@ mod facts;
 mod job;
 mod keeping;
 mod live;
+mod pace;
 mod queue;
 mod reuse;
 mod rounds;
@@ -48,6 +50,7 @@ use slot_task::SlotTask;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use terrace_backend::LayerUsage;
 use terrace_ggml::llama::{Model, Sampler, Token};
 use terrace_model::learn::{LearnFile, Misfit, Reported};
@@ -67,6 +70,11 @@ pub struct ServingOptions {
     /// experts that several slots need are then read once. ggml rounds differently in a batch, so
     /// an answer may depend on what is computed beside it.
     pub batch_slots: bool,
+    /// How long generating slots may wait while part of a prompt is evaluated: parts are made so
+    /// small that they take about that long. `None`: each part is a whole graph. ggml rounds
+    /// differently in smaller graphs, so an answer may depend on what else was generated while its
+    /// prompt was evaluated. Prompts that are evaluated while nothing is generated are not affected.
+    pub prefill_latency: Option<Duration>,
 }
 
 /// A worker that answers jobs, seen from its callers' side.
@@ -101,7 +109,8 @@ impl Serving {
         let (model, interrupt) = (Arc::clone(engine.model()), engine.interrupt_flag());
         let key = engine.cache_key().cloned();
         let live = Arc::new(Live::of(&engine));
-        let worker = Worker::new(engine, Arc::clone(&queue), Arc::clone(&live), slots, options.batch_slots);
+        let options = ServingOptions { slots, ..options };
+        let worker = Worker::new(engine, Arc::clone(&queue), Arc::clone(&live), options);
         let worker = std::thread::Builder::new()
             .name("engine".into())
             .spawn(move || worker.run())

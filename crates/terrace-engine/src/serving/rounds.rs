@@ -1,23 +1,35 @@
 //! A round: one token for each generating slot, then one graph of one prompt.
 
 use super::job::Event;
+use super::pace::Took;
+use super::slot::Slot;
 use super::worker::Worker;
 use crate::generate::Evaluated;
 use crate::generation::Stop;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 impl Worker {
-    /// Evaluates the next part of one prompt, as much as llama.cpp computes as one graph. Slots
-    /// take turns.
+    /// Evaluates the next part of one prompt: as much as llama.cpp computes as one graph, or, while
+    /// there are slots that generate, as much as they may wait for. Slots take turns.
     pub(super) fn prefill(&mut self) {
         let n = self.slots.len();
         let next = (1..=n).map(|step| (self.turn + step) % n).find(|&i| self.slots[i].wants_prefill());
         let Some(index) = next else { return };
         self.turn = index;
         self.checkpoint(index);
+        let most = self.pace.size(!self.slots.iter().any(Slot::wants_decode));
+        let (before, stalled) = (self.slots[index].session.held, self.stalled());
         let begin = Instant::now();
-        self.evaluate(index);
-        self.totals.prefill_seconds += begin.elapsed().as_secs_f64();
+        self.evaluate(index, most);
+        let time = begin.elapsed();
+        self.totals.prefill_seconds += time.as_secs_f64();
+        let evaluated = self.slots[index].session.held.saturating_sub(before);
+        self.pace.note(evaluated, Took { time, stall: self.stalled().saturating_sub(stalled) });
+    }
+
+    /// How long computing has waited for disk.
+    fn stalled(&self) -> Duration {
+        self.engine.store_stats().map_or(Duration::ZERO, |stats| stats.stall)
     }
 
     /// Evaluates the token that each generating slot chose last, and chooses the next one.
@@ -28,7 +40,7 @@ impl Worker {
         ready.extend((0..self.slots.len()).filter(|&i| self.slots[i].wants_decode()));
         for group in ready.chunks(if self.together { self.engine.batch() } else { 1 }) {
             match group {
-                &[index] => self.evaluate(index),
+                &[index] => self.evaluate(index, 1),
                 group => self.evaluate_together(group),
             }
         }
@@ -38,10 +50,12 @@ impl Worker {
         self.ready = ready;
     }
 
-    /// Evaluates the next tokens of a slot, and chooses one after them if they were the last.
-    fn evaluate(&mut self, index: usize) {
+    /// Evaluates up to `most` of the next tokens of a slot, and chooses one after them if they were the
+    /// last.
+    fn evaluate(&mut self, index: usize, most: usize) {
+        self.count_pass();
         let slot = &mut self.slots[index];
-        match self.engine.evaluate(&mut slot.session, &mut self.batch) {
+        match self.engine.evaluate(&mut slot.session, &mut self.batch, most) {
             Ok(Evaluated::All) => self.choose(index, 0),
             Ok(Evaluated::Part) if slot.is_new() => {
                 let evaluated = slot.session.held;
@@ -54,6 +68,14 @@ impl Worker {
         }
     }
 
+    /// Counts a graph that is computed next.
+    fn count_pass(&mut self) {
+        self.totals.passes += 1;
+        self.totals.pass_slots += self.slots.iter().filter(|slot| !slot.is_idle()).count() as u64;
+        let held = self.slots.iter().map(|slot| slot.session.position()).max().unwrap_or_default();
+        self.totals.most_tokens = self.totals.most_tokens.max(held as u64);
+    }
+
     /// Evaluates one token for each of several slots in one batch. If that fails, evaluates them
     /// one by one, which shows the slot that causes the failure.
     fn evaluate_together(&mut self, group: &[usize]) {
@@ -61,6 +83,7 @@ impl Worker {
         for &index in group {
             self.slots[index].session.add_to(&mut self.batch, 1);
         }
+        self.count_pass();
         let files = self.engine.check_files();
         let decoded = files.and_then(|()| Ok(self.engine.decode(&mut self.batch)?));
         if decoded.is_ok() {
@@ -83,7 +106,7 @@ impl Worker {
         }
         for &index in group {
             if self.slots[index].wants_decode() {
-                self.evaluate(index);
+                self.evaluate(index, 1);
             }
         }
     }

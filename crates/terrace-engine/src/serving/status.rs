@@ -85,6 +85,12 @@ pub struct Totals {
     pub prefill_seconds: f64,
     /// Seconds spent generating.
     pub decode_seconds: f64,
+    /// Graphs computed.
+    pub passes: u64,
+    /// Slots with a job, added up over these graphs.
+    pub pass_slots: u64,
+    /// The most tokens that a slot has held.
+    pub most_tokens: u64,
 }
 
 /// Jobs by how they ended.

@@ -1,10 +1,12 @@
 //! The thread that owns the engine: takes jobs and reloads between rounds, and sends events to
 //! callers.
 
+use super::ServingOptions;
 use super::apply::Shown;
 use super::embed::EmbedWork;
 use super::job::{Event, Prepared, Sink};
 use super::live::Live;
+use super::pace::Pace;
 use super::queue::{Ended, Queue, ReloadDone, Request};
 use super::slot::{Slot, Work};
 use super::status::Totals;
@@ -42,6 +44,8 @@ pub struct Worker {
     pub(super) slots: Vec<Slot>,
     /// Whether all slots' tokens are computed together.
     pub(super) together: bool,
+    /// How much of a prompt is evaluated at once.
+    pub(super) pace: Pace,
     interrupt: Arc<AtomicBool>,
     /// Callers that wait for the outcome of the pending reload.
     reloads: Vec<ReloadDone>,
@@ -69,9 +73,11 @@ pub struct Worker {
 }
 
 impl Worker {
-    pub fn new(mut engine: Engine, queue: Arc<Queue>, live: Arc<Live>, slots: u32, together: bool) -> Self {
+    pub fn new(mut engine: Engine, queue: Arc<Queue>, live: Arc<Live>, options: ServingOptions) -> Self {
+        let ServingOptions { slots, queue: _, batch_slots, prefill_latency } = options;
         let interrupt = engine.interrupt_flag();
         let (kept, memory) = (engine.take_prompt_cache(), engine.memory());
+        let pace = Pace::new(prefill_latency, engine.plan().ubatch as usize);
         Self {
             kept,
             memory,
@@ -82,7 +88,8 @@ impl Worker {
             live,
             shown: Shown::default(),
             slots: (0..slots).map(Slot::new).collect(),
-            together,
+            together: batch_slots,
+            pace,
             interrupt,
             reloads: Vec::new(),
             begun: 0,
@@ -174,18 +181,24 @@ impl Worker {
 
     /// Puts waiting jobs into idle slots.
     fn admit(&mut self) {
+        let mut begun = false;
         loop {
             // A job that waits for a file has a slot already, whichever that will be.
             let free = self.slots.iter().filter(|slot| slot.is_idle()).count();
             if free <= self.reading.len() {
-                return;
+                break;
             }
             let can_begin = |job: &Prepared| {
                 let slot = job.slot.map(|index| self.slots.get(index));
                 slot.is_none_or(|slot| slot.is_some_and(Slot::is_idle) && self.reading.is_empty())
             };
-            let Some(request) = self.queue.take(can_begin) else { return };
+            let Some(request) = self.queue.take(can_begin) else { break };
             self.begin(request, None);
+            begun = true;
+        }
+        // The first part of a prompt may take long.
+        if begun {
+            self.show();
         }
     }
 

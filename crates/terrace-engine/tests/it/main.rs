@@ -26,6 +26,7 @@ mod reload_trained;
 mod reloading;
 mod served;
 mod serving;
+mod serving_pace;
 mod serving_reload;
 mod serving_slots;
 mod small_budgets;

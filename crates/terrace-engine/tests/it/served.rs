@@ -40,7 +40,8 @@ pub fn load(options: Options) -> Engine {
     Engine::load(options, &mut |_| ControlFlow::Continue(())).unwrap()
 }
 
-pub const PLAIN: ServingOptions = ServingOptions { slots: 1, queue: 100, batch_slots: false };
+pub const PLAIN: ServingOptions =
+    ServingOptions { slots: 1, queue: 100, batch_slots: false, prefill_latency: None };
 
 /// Starts a worker.
 pub fn serve(options: Options, serving: ServingOptions) -> Serving {

@@ -76,7 +76,7 @@ pub fn serve(args: &ServeArgs, handed: Option<Handed>, verbose: bool) -> Result<
         None
     };
     let (slots, queue) = (args.parallel, args.queue as usize);
-    let options = ServingOptions { slots, queue, batch_slots: args.batch_slots };
+    let options = ServingOptions { slots, queue, batch_slots: args.batch_slots, prefill_latency: None };
     let serving = Serving::start(engine, options);
     let ready = app.serve(serving);
     eprintln!("ready: {}, {slots} server slots of {} tokens each", ready.name, ready.facts.context);
