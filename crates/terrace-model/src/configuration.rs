@@ -6,9 +6,12 @@ pub const KEYS: &[&str] = &[
     "adapt",
     "adaptive-decay",
     "adaptive-target",
+    "admin-key",
+    "admin-key-file",
     "alias",
     "allowed-host",
     "api-key",
+    "api-key-file",
     "auto-learn",
     "batch",
     "batch-slots",
@@ -48,6 +51,7 @@ pub const KEYS: &[&str] = &[
     "idle-timeout",
     "ignore-eos",
     "io",
+    "keep-alive",
     "kv-offload",
     "kv-type",
     "layer-skip",
@@ -55,6 +59,8 @@ pub const KEYS: &[&str] = &[
     "learn-mode",
     "learn-to",
     "learned",
+    "lenient",
+    "log-format",
     "lookahead",
     "max-connections",
     "min-p",
@@ -63,6 +69,8 @@ pub const KEYS: &[&str] = &[
     "mirostat-lr",
     "mmap",
     "model",
+    "models-dir",
+    "models-memory",
     "n",
     "n-cpu-moe",
     "n-gpu-layers",
@@ -74,6 +82,7 @@ pub const KEYS: &[&str] = &[
     "plugin",
     "pooling",
     "port",
+    "prefill-latency",
     "presence-penalty",
     "preset",
     "prompt-cache",
@@ -93,6 +102,8 @@ pub const KEYS: &[&str] = &[
     "slot-save-path",
     "slots-share",
     "split-mode",
+    "ssl-cert-file",
+    "ssl-key-file",
     "stats",
     "stream",
     "temp",
@@ -116,6 +127,9 @@ pub const KEYS: &[&str] = &[
     "xtc-probability",
     "xtc-threshold",
 ];
+
+/// The table with a section for each of a server's models.
+pub const MODELS: &str = "models";
 
 /// Old names of keys, with the new ones.
 pub const RENAMED: &[(&str, &str)] = &[

@@ -1,6 +1,7 @@
 //! State that all handlers share: the server's settings, and the model once it is loaded.
 
 use crate::admin::experts::Board;
+use crate::admin::exposition::Exposition;
 use crate::admin::learn_dir::LearnDir;
 use crate::advice::{Advice, Reason};
 use crate::config::{Limits, ServerConfig};
@@ -22,6 +23,8 @@ use tokio::sync::watch;
 /// State that all handlers share.
 pub struct App {
     pub(crate) keys: Keys,
+    /// Whether unknown fields are ignored.
+    pub(crate) lenient: bool,
     /// Names of the server, which matter if it needs no key.
     pub(crate) hosts: Hosts,
     /// Origins of other web pages that may use the server; `*`: all.
@@ -59,7 +62,8 @@ impl App {
     /// Creates the state of a server whose model is not loaded yet.
     pub fn new(config: &ServerConfig) -> Self {
         Self {
-            keys: Keys::new(&config.keys),
+            keys: Keys::new(&config.keys, &config.admin_keys),
+            lenient: config.lenient,
             hosts: Hosts::new(&config.hosts),
             cors_origins: config.origins.clone(),
             timeout: config.timeout,
@@ -131,8 +135,17 @@ impl App {
         }
     }
 
+    /// Writes what is counted of all responses.
+    pub(crate) fn write_metrics(&self, text: &mut Exposition) {
+        text.gauge("uptime_seconds", "Time since the server started", self.started.elapsed().as_secs_f64());
+        text.family("http_responses_total", "counter", "Responses by status class");
+        for (hundreds, count) in self.responses() {
+            text.sample("http_responses_total", &[("status", &format!("{hundreds}xx"))], count);
+        }
+    }
+
     /// Number of responses so far, by the hundreds of their status: `(2, 17)` means 17 successes.
-    pub(crate) fn responses(&self) -> impl Iterator<Item = (usize, u64)> {
+    fn responses(&self) -> impl Iterator<Item = (usize, u64)> {
         self.responses.iter().map(|count| count.load(Ordering::Relaxed)).enumerate().skip(1)
     }
 }

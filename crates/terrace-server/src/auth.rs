@@ -5,6 +5,7 @@ use crate::admin::page;
 use crate::advice::Reason;
 use crate::app::App;
 use crate::error::ApiError;
+use crate::keys::has_key;
 use axum::extract::{Request, State};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Method, header};
@@ -16,13 +17,42 @@ use std::sync::Arc;
 /// key itself. The page's files need none, either.
 const PUBLIC: [&str; 5] = ["/", "/health", "/v1/health", "/v1/models", "/models"];
 
+/// Requests that change the state of the server for all its clients. A path with a slash at its end stands
+/// for all paths that begin with it.
+const CHANGES: [(Method, &str); 13] = [
+    (Method::POST, "/v1/tensors/reload"),
+    // GET applies what is reported now.
+    (Method::GET, "/moe-hot-cache"),
+    (Method::POST, "/moe-hot-cache"),
+    (Method::POST, "/moe-layer-perf"),
+    (Method::POST, "/slots/"),
+    (Method::POST, "/props"),
+    (Method::POST, "/lora-adapters"),
+    (Method::POST, "/models/load"),
+    (Method::POST, "/models/unload"),
+    (Method::POST, "/api/pull"),
+    (Method::POST, "/api/create"),
+    (Method::POST, "/api/copy"),
+    (Method::DELETE, "/api/delete"),
+];
+
+/// Whether a request changes the state of the server.
+fn changes(request: &Request) -> bool {
+    let path = request.uri().path();
+    CHANGES.iter().any(|(method, of)| {
+        // Routers answer HEAD as GET.
+        let same = request.method() == method || *method == Method::GET && *request.method() == Method::HEAD;
+        same && (path == *of || of.ends_with('/') && path.starts_with(of))
+    })
+}
+
 /// Passes requests on if they may be answered.
 ///
 /// # Errors
-/// 401 without a required key; 403 for other sites' web pages, whose requests browsers send
-/// although the pages cannot read the answers. If no key is required, 403 for names that are not
-/// the server's: to a browser, a page of a site whose name points to this machine has the same
-/// origin, so that the page could read answers too.
+/// 401 without a required key, 403 with one that is not good for this request; 403 for other sites'
+/// web pages, whose requests browsers send although the pages cannot read the answers. If no key is
+/// required, 403 for names that are not the server's: to a browser, a page of a site whose name
+/// points to this machine has the same origin, so that the page could read answers too.
 pub async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Result<Response, ApiError> {
     let headers = request.headers();
     if app.keys.are_none()
@@ -35,6 +65,11 @@ pub async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) ->
         (PUBLIC.contains(&path) || path.starts_with(page::FILES)) && *request.method() == Method::GET;
     if !public && !app.keys.allow(headers) {
         return Err(ApiError::unauthorized());
+    }
+    if changes(&request) && !app.keys.allow_changes(headers) {
+        // A key that is good for other requests, if they need one.
+        let known = has_key(headers) && !app.keys.are_none();
+        return Err(if known { ApiError::not_admin() } else { ApiError::unauthorized_change() });
     }
     let origin = headers.get(header::ORIGIN).map(|origin| origin.to_str().unwrap_or("an unreadable origin"));
     if let Some(origin) = origin

@@ -11,6 +11,11 @@ use terrace_ggml::llama::Sampling;
 pub struct ServerConfig {
     /// Requests need one of these keys. If there are none, no key is needed.
     pub keys: Vec<String>,
+    /// Requests that change the server's state need one of these keys, which are good for all others
+    /// as well. If there are none, they need what others need.
+    pub admin_keys: Vec<String>,
+    /// Whether unknown fields of requests are ignored, and named in a header of the response.
+    pub lenient: bool,
     /// Origins of web pages that may use the server, besides its own page; `*`: all.
     pub origins: Vec<String>,
     /// Names under which clients without a key may address the server, besides IP addresses and

@@ -1,21 +1,26 @@
 //! Connections: accepted up to a maximum number, served, and closed if their client keeps the
 //! server waiting.
 
+use crate::api::errors::in_form;
 use crate::config::Limits;
 use crate::error::ApiError;
 use crate::stream::{self, Shared};
+use crate::tls::Tls;
 use axum::Router;
 use axum::http::header;
+use axum::middleware::from_fn;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use socket2::SockRef;
+use std::error::Error;
 use std::io;
 use std::net::TcpListener;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
@@ -54,6 +59,7 @@ pub async fn answer(
     socket: TcpListener,
     router: Router,
     limits: Limits,
+    tls: Option<Arc<Tls>>,
     phase: watch::Receiver<Phase>,
 ) -> io::Result<()> {
     // Many clients may connect at once.
@@ -74,16 +80,17 @@ pub async fn answer(
             let at_door = Arc::clone(&door).acquire_owned().await.expect("the semaphore is never closed");
             let stream = accept(&socket).await;
             let (places, router, watcher) = (Arc::clone(&places), router.clone(), open.watcher());
+            let tls = tls.clone();
             tokio::spawn(async move {
                 match timeout(WAIT, places.acquire_owned()).await {
                     Ok(place) => {
                         drop(at_door);
-                        serve(stream, router, limits, watcher).await;
+                        serve(stream, router, limits, tls, watcher).await;
                         drop(place);
                     }
                     Err(_) => {
                         let brief = Limits { idle: limits.idle.min(LAST), ..limits };
-                        serve(stream, crowded(), brief, watcher).await;
+                        serve(stream, crowded(), brief, tls, watcher).await;
                     }
                 }
             });
@@ -103,15 +110,25 @@ pub async fn answer(
 
 /// Refuses the first request of a connection, and closes it.
 fn crowded() -> Router {
-    Router::new().fallback(async || ([(header::CONNECTION, "close")], ApiError::crowded()))
+    Router::new()
+        .fallback(async || ([(header::CONNECTION, "close")], ApiError::crowded()))
+        .layer(from_fn(in_form))
 }
 
 /// Serves a connection until it ends or its client has left.
-async fn serve(stream: TcpStream, router: Router, limits: Limits, watcher: Watcher) {
+async fn serve(stream: TcpStream, router: Router, limits: Limits, tls: Option<Arc<Tls>>, watcher: Watcher) {
     stream::prepare(&stream, limits);
     let stream = Arc::new(stream);
-    let io = TokioIo::new(impatient(Shared(Arc::clone(&stream)), limits.write));
-    let answered = watcher.watch(http(limits).serve_connection(io, TowerToHyperService::new(router)));
+    let plain = Shared(Arc::clone(&stream));
+    let answered = async {
+        let stream: Box<dyn Both> = match tls {
+            None => Box::new(plain),
+            Some(tls) => Box::new(timeout(limits.idle, tls.acceptor().accept(plain)).await??),
+        };
+        let io = TokioIo::new(impatient(stream, limits.write));
+        let answered = http(limits).serve_connection(io, TowerToHyperService::new(router));
+        watcher.watch(answered).await.map_err(Box::<dyn Error + Send + Sync>::from)
+    };
     tokio::select! {
         // First, what can be answered at once.
         biased;
@@ -124,6 +141,11 @@ async fn serve(stream: TcpStream, router: Router, limits: Limits, watcher: Watch
         () = stream::left(&stream) => tracing::debug!("a client left before its answer"),
     }
 }
+
+/// A stream in both directions, secured or not.
+trait Both: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Both for S {}
 
 /// The settings of HTTP.
 fn http(limits: Limits) -> http1::Builder {
@@ -155,7 +177,7 @@ fn is_of_connection(error: &io::Error) -> bool {
 }
 
 /// A connection that fails if its client reads nothing of what is sent for this long.
-fn impatient(stream: Shared, patience: Duration) -> Pin<Box<TimeoutStream<Shared>>> {
+fn impatient(stream: Box<dyn Both>, patience: Duration) -> Pin<Box<TimeoutStream<Box<dyn Both>>>> {
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(patience));
     Box::pin(stream)

@@ -3,9 +3,10 @@
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
+use std::sync::Arc;
 use terrace_engine::serving::Refused;
 use terrace_engine::{ChatTemplateError, EngineError, ReloadError, Unfit};
-use terrace_model::printable;
+use terrace_model::{ByteSize, printable};
 
 /// Why a request is not answered.
 #[derive(Debug)]
@@ -20,6 +21,8 @@ pub struct ApiError {
     message: String,
     /// Seconds after which the client may try again.
     retry_after: Option<u32>,
+    /// Tokens of a prompt that does not fit, and of the context.
+    tokens: Option<(usize, usize)>,
 }
 
 /// Seconds until a client that found the queue full may try again: a guess, since the length of
@@ -34,7 +37,7 @@ impl ApiError {
     fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
         // One line, whatever text of the client it quotes: it goes to logs and terminals, too.
         let message = printable(&shortened(message.into()));
-        Self { status, kind, code: None, param: None, message, retry_after: None }
+        Self { status, kind, code: None, param: None, message, retry_after: None, tokens: None }
     }
 
     /// The request as a whole is wrong.
@@ -54,9 +57,28 @@ impl ApiError {
 
     /// The key is missing or wrong.
     pub fn unauthorized() -> Self {
-        let message = "a valid API key is required: send it as `Authorization: Bearer KEY`";
+        Self::without_key(
+            "a valid API key is required: send it as `Authorization: Bearer KEY` or `x-api-key: KEY`",
+        )
+    }
+
+    /// The key for changes is missing or wrong.
+    pub fn unauthorized_change() -> Self {
+        Self::without_key(
+            "this changes the server's state, so its admin key is required: send it as `Authorization: Bearer KEY`",
+        )
+    }
+
+    fn without_key(message: &str) -> Self {
         let error = Self::new(StatusCode::UNAUTHORIZED, "authentication_error", message);
         Self { code: Some("invalid_api_key"), ..error }
+    }
+
+    /// The key is valid, but not for changes.
+    pub fn not_admin() -> Self {
+        let message = "this changes the server's state, so its admin key is required";
+        let error = Self::new(StatusCode::FORBIDDEN, "permission_error", message);
+        Self { code: Some("admin_key_required"), ..error }
     }
 
     /// The request comes from a web page of another site.
@@ -105,11 +127,57 @@ impl ApiError {
         Self { code: Some("loading"), retry_after: Some(RETRY_LOADING), ..error }
     }
 
+    /// The model is not loaded, and this request does not load it.
+    pub fn not_loaded(name: &str) -> Self {
+        let message = format!("the model `{name}` is not loaded");
+        let error = Self::new(StatusCode::NOT_FOUND, "not_found_error", message);
+        Self { code: Some("model_not_loaded"), param: Some("model".into()), ..error }
+    }
+
+    /// The server has one model, which stays loaded.
+    pub fn only_model(name: &str) -> Self {
+        let message = format!("`{name}` is this server's only model, and stays loaded");
+        let error = Self::new(StatusCode::CONFLICT, "conflict_error", message);
+        Self { code: Some("only_model"), param: Some("model".into()), ..error }
+    }
+
+    /// Running answers of other models have the memory that a model needs.
+    pub fn no_memory(name: &str) -> Self {
+        let message = format!("other models' running answers have the memory that `{name}` needs");
+        let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable_error", message);
+        Self { code: Some("no_memory"), retry_after: Some(RETRY_FULL), ..error }
+    }
+
+    /// A model needs more memory than all models have together.
+    pub fn too_large_a_model(name: &str, needs: ByteSize, memory: ByteSize) -> Self {
+        let message =
+            format!("`{name}` needs at least {needs} of RAM, but all models together have {memory}");
+        Self { code: Some("model_too_large"), ..Self::internal(message) }
+    }
+
     /// The server is shutting down.
     pub fn stopping() -> Self {
         let error =
             Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable_error", "the server is shutting down");
         Self { code: Some("stopping"), ..error }
+    }
+
+    /// The answer ended early because the server is shutting down.
+    pub fn cut_short() -> Self {
+        let message = "the server is shutting down, and the answer is not complete";
+        let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable_error", message);
+        Self { code: Some("stopping"), ..error }
+    }
+
+    /// The prompt does not fit the context. The type and the words are those of llama.cpp's server, the
+    /// code is OpenAI's: clients look for one of them, and shorten the conversation.
+    pub fn context_exceeded(tokens: usize, at_least: bool, context: usize) -> Self {
+        let at_least = if at_least { "at least " } else { "" };
+        let message = format!(
+            "request ({at_least}{tokens} tokens) exceeds the available context size ({context} tokens)"
+        );
+        let error = Self::new(StatusCode::BAD_REQUEST, "exceed_context_size_error", message);
+        Self { code: Some("context_length_exceeded"), tokens: Some((tokens, context)), ..error }
     }
 
     /// The answer exceeded the time limit.
@@ -209,7 +277,18 @@ impl ApiError {
 
     /// OpenAI's error object. Clients show only the message, so it contains everything.
     pub fn body(&self) -> Value {
-        json!({"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}})
+        let mut error =
+            json!({"message": self.message, "type": self.kind, "param": self.param, "code": self.code});
+        if let Some((prompt, context)) = self.tokens {
+            error["n_prompt_tokens"] = prompt.into();
+            error["n_ctx"] = context.into();
+        }
+        json!({ "error": error })
+    }
+
+    /// Tokens of a prompt that does not fit, and of the context.
+    pub const fn tokens(&self) -> Option<(usize, usize)> {
+        self.tokens
     }
 
     /// The message, in one line.
@@ -238,6 +317,8 @@ impl IntoResponse for ApiError {
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
+        // For APIs whose errors have another form.
+        response.extensions_mut().insert(Arc::new(self));
         response
     }
 }
@@ -252,9 +333,7 @@ impl From<Refused> for ApiError {
                 ..Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message)
             },
             Refused::EmptyPrompt | Refused::UnknownToken { .. } => Self::field("prompt", message),
-            Refused::TooLong { .. } => {
-                Self { code: Some("context_length_exceeded"), ..Self::request(message) }
-            }
+            Refused::TooLong { prompt, context } => Self::context_exceeded(prompt, false, context),
             Refused::Sampling(_) | Refused::TooMuch { .. } => Self::request(message),
             Refused::NotGenerative => Self::not_supported("not_generative", message),
             Refused::NotEmbedding => Self::no_embeddings(),
@@ -267,9 +346,7 @@ impl From<EngineError> for ApiError {
     fn from(error: EngineError) -> Self {
         match error {
             EngineError::Tokenize(error) => Self::request(error.to_string()),
-            EngineError::TextTooLong { .. } => {
-                Self { code: Some("context_length_exceeded"), ..Self::request(error.to_string()) }
-            }
+            EngineError::TextTooLong { least, context, .. } => Self::context_exceeded(least, true, context),
             EngineError::Unfit(Unfit::EmbeddingsTooLarge { .. }) => {
                 let error =
                     Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable_error", error.to_string());

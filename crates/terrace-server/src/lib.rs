@@ -18,21 +18,27 @@ mod auth;
 mod config;
 mod connections;
 mod error;
+mod exchange;
 mod hosts;
 mod keys;
 mod listener;
+mod models;
 mod nearest;
 mod request;
+mod request_log;
 mod response;
 mod router;
 mod stream;
+mod tls;
 
 pub use advice::{Advice, Reason};
 pub use app::{App, Ready};
 pub use config::{Limits, ServerConfig};
 pub use listener::{Listening, Server, ServerError};
+pub use models::{Alive, Ended, Models, Needs, Pool, Started, models_router};
 pub use nearest::nearest;
 pub use router::router;
+pub use tls::{Tls, TlsError};
 
 #[cfg(test)]
 use terrace_test_env as _;

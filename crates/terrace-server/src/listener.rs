@@ -2,9 +2,11 @@
 
 use crate::config::Limits;
 use crate::connections::{Phase, answer};
+use crate::tls::Tls;
 use axum::Router;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -95,7 +97,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts to answer. `on_end` is called on the server's thread when that ends, also by a panic.
+    /// Starts to answer, only over TLS if `tls` is given. `on_end` is called on the server's thread when that ends, also by a panic.
     ///
     /// # Errors
     /// The thread or its runtime cannot be started.
@@ -103,6 +105,7 @@ impl Server {
         listening: Listening,
         router: Router,
         limits: Limits,
+        tls: Option<Arc<Tls>>,
         on_end: impl FnOnce() + Send + 'static,
     ) -> Result<Self, ServerError> {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -116,7 +119,7 @@ impl Server {
         let run = move || {
             // Dropped last, even on a panic.
             let _alive = (WhenEnded(Some(on_end)), alive);
-            if let Err(error) = runtime.block_on(answer(listening.socket, router, limits, seen)) {
+            if let Err(error) = runtime.block_on(answer(listening.socket, router, limits, tls, seen)) {
                 tracing::error!("the server ended: {error}");
             }
             runtime.shutdown_background();

@@ -1,26 +1,30 @@
 //! Routes.
 
 use crate::admin::{
-    experts, health, hot_cache, introspect, layer_perf, metrics, openapi, page, reload, slot_files,
+    experts, health, hot_cache, introspect, layer_perf, metrics, one_model, openapi, page, reload, slot_files,
 };
+use crate::api::errors::in_form;
 use crate::api::{anthropic, embeddings, native, ollama, openai, tokens};
 use crate::app::App;
 use crate::auth;
 use crate::error::ApiError;
+use crate::exchange::{Exchange, REQUEST_ID};
+use crate::request_log::Line;
 use crate::response::EPOCH;
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, Method, Uri, header};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::http::{HeaderName, HeaderValue, Method, Uri};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use std::sync::Arc;
+use std::time::Duration;
 use tower_http::catch_panic::CatchPanicLayer;
-use tower_http::cors::{AllowOrigin, CorsLayer};
+use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
 /// All endpoints. Until the model is loaded, those that need it answer with 503.
 pub fn router(app: &Arc<App>) -> Router {
-    Router::new()
+    let router = Router::new()
         .route("/", get(page::page))
         .route("/page/{*path}", get(page::page_file))
         .route("/openapi.json", get(openapi::openapi))
@@ -28,6 +32,8 @@ pub fn router(app: &Arc<App>) -> Router {
         .route("/v1/health", get(health::health))
         .route("/v1/models", get(introspect::models))
         .route("/models", get(introspect::models))
+        .route("/models/load", post(one_model::load))
+        .route("/models/unload", post(one_model::unload))
         .route("/v1/models/{*name}", get(introspect::model))
         .route("/v1/chat/completions", post(openai::chat))
         .route("/chat/completions", post(openai::chat))
@@ -70,13 +76,20 @@ pub fn router(app: &Arc<App>) -> Router {
         .method_not_allowed_fallback(async |method: Method, uri: Uri| {
             ApiError::method_not_allowed(method.as_str(), uri.path())
         })
+        .with_state(Arc::clone(app));
+    guarded(router, app)
+}
+
+/// Guards, counts and logs all requests of a router.
+pub fn guarded(router: Router, app: &Arc<App>) -> Router {
+    router
         .layer(from_fn_with_state(Arc::clone(app), auth::guard))
         .layer(cors(&app.cors_origins))
         .layer(CatchPanicLayer::custom(|_| {
             ApiError::internal("internal error in Terrace; see the server's log").into_response()
         }))
+        .layer(from_fn(in_form))
         .layer(from_fn_with_state(Arc::clone(app), observe))
-        .with_state(Arc::clone(app))
 }
 
 /// Which web pages of other origins browsers let use the server.
@@ -88,22 +101,44 @@ fn cors(origins: &[String]) -> CorsLayer {
     };
     CorsLayer::new()
         .allow_origin(allowed)
-        .allow_methods([Method::GET, Method::POST])
-        .allow_headers([header::AUTHORIZATION, header::CONTENT_TYPE])
-        .expose_headers([EPOCH])
+        .allow_methods([Method::GET, Method::POST, Method::DELETE])
+        // Clients' libraries send dozens of their own (x-stainless-*, anthropic-*), and none of them
+        // gives a page more than it has by its origin.
+        .allow_headers(AllowHeaders::mirror_request())
+        .expose_headers([EPOCH, HeaderName::from_static(REQUEST_ID), WARNING])
+        .max_age(PREFLIGHT)
 }
 
-/// Counts the response, and adds the model's epoch unless the handler has set it.
+/// How long a browser may remember what it was allowed.
+const PREFLIGHT: Duration = Duration::from_secs(600);
+/// What was done with a request that it did not ask for.
+const WARNING: HeaderName = HeaderName::from_static("x-terrace-warning");
+
+/// Counts and logs the response, and adds the request's id, fields that were ignored, and the model's
+/// epoch unless the handler has set it.
 async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    let mut response = next.run(request).await;
-    app.count(response.status().as_u16());
+    let exchange = Exchange::begin(request.headers(), app.lenient);
+    let line = Line::begin(Arc::clone(&exchange), request.method(), request.uri());
+    let mut response = exchange.scope(next.run(request)).await;
+    let status = response.status().as_u16();
+    app.count(status);
+    let headers = response.headers_mut();
+    if let Ok(id) = HeaderValue::from_str(&exchange.id) {
+        headers.insert(REQUEST_ID, id);
+    }
+    let ignored = exchange.noted().ignored;
+    if !ignored.is_empty()
+        && let Ok(warning) = HeaderValue::from_str(&format!("ignored unknown fields: {}", ignored.join(", ")))
+    {
+        headers.insert(WARNING, warning);
+    }
     if !response.headers().contains_key(EPOCH)
         && let Ok(ready) = app.ready()
         && let Ok(status) = ready.status()
     {
         response.headers_mut().insert(EPOCH, HeaderValue::from(status.epoch));
     }
-    response
+    response.map(|body| line.follow(status, body))
 }
 
 #[cfg(test)]
@@ -111,7 +146,7 @@ mod tests {
     use super::*;
     use crate::config::ServerConfig;
     use axum::body::Body;
-    use axum::http::StatusCode;
+    use axum::http::{StatusCode, header};
     use tower::ServiceExt;
 
     /// A server whose model is not loaded.
@@ -182,6 +217,94 @@ mod tests {
     }
 
     #[test]
+    fn changes_need_the_admins_key_if_there_is_one() {
+        let admin_keys = vec!["admin".into()];
+        let router =
+            loading(&ServerConfig { keys: vec!["user".into()], admin_keys, ..ServerConfig::default() });
+        let status = |method, path, key| ask(&router, method, path, &[("x-api-key", key)], "{}").status();
+        let changes = [
+            ("POST", "/v1/tensors/reload"),
+            ("GET", "/moe-hot-cache"),
+            ("POST", "/moe-hot-cache"),
+            ("POST", "/moe-layer-perf"),
+            ("POST", "/slots/0"),
+            ("POST", "/props"),
+            ("POST", "/models/load"),
+            ("POST", "/models/unload"),
+        ];
+        for (method, path) in changes {
+            assert_eq!(status(method, path, "user"), StatusCode::FORBIDDEN, "{method} {path}");
+            assert_eq!(status(method, path, "wrong"), StatusCode::UNAUTHORIZED, "{method} {path}");
+            let with = status(method, path, "admin");
+            assert!(
+                ![StatusCode::FORBIDDEN, StatusCode::UNAUTHORIZED].contains(&with),
+                "{method} {path}: {with}"
+            );
+        }
+        for (method, path) in
+            [("POST", "/completion"), ("GET", "/moe-layer-perf"), ("GET", "/slots"), ("GET", "/props")]
+        {
+            for key in ["user", "admin"] {
+                assert_eq!(
+                    status(method, path, key),
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "{method} {path} {key}"
+                );
+            }
+        }
+        // Without such a key, the others' is enough.
+        let router = loading(&ServerConfig { keys: vec!["user".into()], ..ServerConfig::default() });
+        for (method, path) in changes {
+            let status = ask(&router, method, path, &[("x-api-key", "user")], "{}").status();
+            assert!(![StatusCode::FORBIDDEN, StatusCode::UNAUTHORIZED].contains(&status), "{method} {path}");
+        }
+        // Only changes need a key.
+        let router = loading(&ServerConfig { admin_keys: vec!["admin".into()], ..ServerConfig::default() });
+        let status = |path| ask(&router, "POST", path, &[("host", "localhost")], "{}").status();
+        assert_eq!(status("/v1/tensors/reload"), StatusCode::UNAUTHORIZED);
+        assert_eq!(status("/completion"), StatusCode::SERVICE_UNAVAILABLE);
+    }
+
+    #[test]
+    fn errors_have_the_form_of_their_api() {
+        let keyed = loading(&ServerConfig { keys: vec!["user".into()], ..ServerConfig::default() });
+        let body = |path: &str, key: &'static str| {
+            let response = ask(&keyed, "POST", path, &[("x-api-key", key)], "{}");
+            (response.status(), json_of(response))
+        };
+        let (status, error) = body("/v1/messages", "wrong");
+        assert_eq!((status, &error["type"]), (StatusCode::UNAUTHORIZED, &"error".into()));
+        assert_eq!(error["error"]["type"], "authentication_error");
+        let (status, error) = body("/v1/messages/count_tokens", "user");
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(error["error"]["type"], "overloaded_error", "the model is loading");
+        for (path, key) in [("/api/chat", "wrong"), ("/api/generate", "user"), ("/api/nothing", "user")] {
+            assert!(body(path, key).1["error"].is_string(), "{path}");
+        }
+        assert_eq!(body("/v1/chat/completions", "wrong").1["error"]["code"], "invalid_api_key");
+    }
+
+    fn json_of(response: Response) -> serde_json::Value {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let read = axum::body::to_bytes(response.into_body(), usize::MAX);
+        serde_json::from_slice(&runtime.block_on(read).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn each_response_has_the_id_of_its_request() {
+        let router = loading(&ServerConfig::default());
+        for (path, id) in [("/health", "mine"), ("/nothing", "mine-2"), ("/props", "mine/3")] {
+            let response = ask(&router, "GET", path, &[("x-request-id", id)], "");
+            assert_eq!(response.headers()["x-request-id"], id);
+        }
+        let made = |id| {
+            ask(&router, "GET", "/health", &[("x-request-id", id)], "").headers()["x-request-id"].clone()
+        };
+        assert_eq!(made("not one word").len(), 32);
+        assert_ne!(made(""), made(""));
+    }
+
+    #[test]
     fn pages_of_others_need_leave() {
         let router = loading(&allowing("https://good.example"));
         let from =
@@ -196,6 +319,11 @@ mod tests {
         let preflight = [("origin", "https://good.example"), ("access-control-request-method", "POST")];
         let response = ask(&router, "OPTIONS", "/v1/chat/completions", &preflight, "");
         assert_eq!(response.status(), StatusCode::OK);
+        // What OpenAI's and Anthropic's libraries send from a page.
+        let wanted = "authorization,x-api-key,anthropic-version,x-stainless-os,x-stainless-retry-count";
+        let preflight = [&preflight[..], &[("access-control-request-headers", wanted)]].concat();
+        let response = ask(&router, "OPTIONS", "/v1/messages", &preflight, "");
+        assert_eq!(response.headers()["access-control-allow-headers"], wanted);
         let all = loading(&allowing("*"));
         let response = ask(&all, "POST", "/completion", &[("origin", "https://any.example")], "{}");
         assert_eq!(allowed(&response).unwrap(), "*");

@@ -50,6 +50,7 @@ pub fn hint(error: &CliError) -> Option<String> {
             std::io::ErrorKind::PermissionDenied => "ports below 1024 need root: use another --port".into(),
             _ => "set --host to an address of this machine, such as 127.0.0.1 or 0.0.0.0".into(),
         }),
+        CliError::Tls(_) => Some("TLS needs a certificate, or a chain of them, and its key, both as PEM".into()),
         CliError::Trace { .. } => Some("record a trace with `terrace trace record`".into()),
         CliError::Usage { hint, .. } => Some(hint.clone()),
         CliError::Tasks { .. } => Some(

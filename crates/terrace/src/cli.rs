@@ -47,6 +47,7 @@ pub struct Cli {
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "there is one in a process")]
 pub enum Command {
     /// Generate text
     Run(RunArgs),

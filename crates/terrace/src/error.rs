@@ -36,6 +36,9 @@ pub enum CliError {
     /// The server cannot listen.
     #[error(transparent)]
     Server(#[from] terrace_server::ServerError),
+    /// TLS cannot be used.
+    #[error(transparent)]
+    Tls(#[from] terrace_server::TlsError),
     /// The input is not text.
     #[error("{what}: invalid UTF-8 at byte offset {offset}")]
     NotUtf8 {

@@ -34,13 +34,14 @@ mod whole_file;
 use clap::CommandFactory;
 use cli::{Cli, Command};
 use commands::experts::ExpertsCommand;
-use commands::serve::{Handed, ServeArgs};
+use commands::serve::{Handed, LogFormat, ServeArgs};
 use commands::{
     attach, bench, calibrate_skip, completions, doctor, experts, inspect, iobench, llama, machine, man,
     optimize, perplexity, plan, quantize, run, serve, sweep, top, trace, worker,
 };
 use config::ParseError;
 use error::CliError;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use term::signals;
 use tracing_subscriber::EnvFilter;
@@ -68,7 +69,7 @@ fn run_command() -> ExitCode {
         Err(ParseError::Clap(error)) => return explain(&error),
         Err(ParseError::Config(error)) => return fail(&error),
     };
-    start_logging(cli.verbose);
+    start_logging(cli.verbose, log_format(&cli.command));
     for warning in warnings {
         // Names of variables and keys may be anything.
         eprintln!("warning: {}", terrace_model::printable(&warning));
@@ -136,8 +137,10 @@ enum Either {
 fn hand_over(args: &ServeArgs) -> Result<Either, CliError> {
     match Handed::take()? {
         Some(handed) => Ok(Either::Engine(Some(handed))),
-        None if args.engine.placement.devices.rpc.is_empty() => Ok(Either::Engine(None)),
-        None => serve::supervise(&args.host, args.port).map(Either::Parent),
+        None if args.engine.placement.devices.rpc.is_empty() || args.has_several() => {
+            Ok(Either::Engine(None))
+        }
+        None => serve::supervise(&args.host, args.port, args.ssl_cert_file.is_some()).map(Either::Parent),
     }
 }
 
@@ -212,9 +215,17 @@ fn one_line(text: &str) -> String {
     terrace_model::printable(&parts.collect::<Vec<_>>().join("; "))
 }
 
+/// The form of the log, where one was asked for.
+const fn log_format(command: &Command) -> Option<LogFormat> {
+    match command {
+        Command::Serve(args) => args.log_format,
+        _ => None,
+    }
+}
+
 /// Warnings of Terrace itself always show. The libraries below it show only through the errors that
-/// they cause, unless `-v` asks for everything.
-fn start_logging(verbose: u8) {
+/// they cause, unless `-v` asks for everything. With a `format`, requests are logged, with the time.
+fn start_logging(verbose: u8, format: Option<LogFormat>) {
     let default = match verbose {
         0 => {
             "off,terrace=warn,terrace_plan=warn,terrace_store=warn,terrace_host=warn,terrace_quantize=warn,terrace_backend=warn,terrace_engine=warn,terrace_eval=warn,terrace_server=warn"
@@ -222,11 +233,21 @@ fn start_logging(verbose: u8) {
         1 => "info",
         _ => "debug,hyper=info,hyper_util=info,rustls=info,ureq=info,ureq_proto=info",
     };
+    let default = match format {
+        Some(_) => format!("{default},terrace_server::request=info,terrace_server::state=info"),
+        None => default.to_owned(),
+    };
     let filter = EnvFilter::try_from_env("TERRACE_LOG").unwrap_or_else(|_| EnvFilter::new(default));
-    tracing_subscriber::fmt()
+    // https://no-color.org: any value but an empty one.
+    let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        .without_time()
-        .with_target(verbose > 0)
-        .init();
+        .with_ansi(std::io::stderr().is_terminal() && !plain)
+        .with_target(verbose > 0 || format == Some(LogFormat::Json));
+    match format {
+        None => log.without_time().init(),
+        Some(LogFormat::Text) => log.init(),
+        Some(LogFormat::Json) => log.json().flatten_event(true).with_current_span(false).init(),
+    }
 }

@@ -273,6 +273,14 @@ fn context(
     if asked && report.context > tokens {
         tracing::warn!("llama.cpp rounds the context of {tokens} tokens up to {}", report.context);
     }
+    let trained = model.trained_context();
+    if asked && trained > 0 && report.context > trained {
+        tracing::warn!(
+            "the context of {} tokens is longer than the {trained} that the model was trained with: beyond those, \
+             answers get worse",
+            report.context
+        );
+    }
     Ok(context)
 }
 

@@ -170,10 +170,10 @@ impl Worker {
         0
     }
 
-    /// Copies what cannot be cut back, before the last graph of a prompt: another answer to the same
-    /// prompt can begin there.
-    pub(super) fn checkpoint(&mut self, index: usize) {
-        let last = self.slots[index].session.left() <= self.engine.plan().ubatch as usize;
+    /// Copies what cannot be cut back, before the last part of a prompt, which has at most `most`
+    /// tokens: another answer to the same prompt can begin there.
+    pub(super) fn checkpoint(&mut self, index: usize, most: usize) {
+        let last = self.slots[index].session.left() <= most;
         let Self { engine, kept, slots, .. } = self;
         let slot = &slots[index];
         let held = slot.session.held;

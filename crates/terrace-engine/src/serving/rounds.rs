@@ -16,8 +16,8 @@ impl Worker {
         let next = (1..=n).map(|step| (self.turn + step) % n).find(|&i| self.slots[i].wants_prefill());
         let Some(index) = next else { return };
         self.turn = index;
-        self.checkpoint(index);
         let most = self.pace.size(!self.slots.iter().any(Slot::wants_decode));
+        self.checkpoint(index, most);
         let (before, stalled) = (self.slots[index].session.held, self.stalled());
         let begin = Instant::now();
         self.evaluate(index, most);

@@ -11,14 +11,14 @@ use serde_json::json as object;
 use std::sync::Arc;
 use terrace_engine::serving::SlotState;
 
-/// `GET /health`. Changes nothing, unless `LLAMA_HOTSWAP_ENABLED` is set and the request has a key,
-/// where keys are required.
+/// `GET /health`. Changes nothing, unless `LLAMA_HOTSWAP_ENABLED` is set and the request has a key
+/// for changes, where one is required.
 pub async fn health(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
     let ready = match app.ready() {
         Ok(ready) => ready,
         Err(error) => return not_ready(&error),
     };
-    let reloaded = match app.hotswap && app.keys.allow(&headers) {
+    let reloaded = match app.hotswap && app.keys.allow_changes(&headers) {
         true => match reload(&ready).await {
             Ok(outcome) => Some(describe(&outcome)),
             Err(error) => return error.into_response(),

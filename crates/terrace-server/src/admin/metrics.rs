@@ -1,11 +1,12 @@
 //! `GET /metrics`: counters and gauges in Prometheus' text format.
 
+use super::exposition::Exposition;
+use super::llamacpp_metrics;
 use crate::app::{App, LoadedModel};
 use crate::error::ApiError;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use std::fmt::{Display, Write};
 use std::sync::Arc;
 use terrace_backend::{HotLayerReport, HotOn, HotTotals};
 use terrace_engine::prompt_cache::PromptCacheStatus;
@@ -22,11 +23,7 @@ pub async fn metrics(
 ) -> Result<Response, ApiError> {
     let status = ready.status()?;
     let mut text = Exposition::default();
-    text.gauge("uptime_seconds", "Time since the server started", app.started.elapsed().as_secs_f64());
-    text.family("http_responses_total", "counter", "Responses by status class");
-    for (hundreds, count) in app.responses() {
-        text.sample("http_responses_total", &[("status", &format!("{hundreds}xx"))], count);
-    }
+    app.write_metrics(&mut text);
     serving(&mut text, &status);
     prompt_cache(&mut text, &status.prompt_cache);
     if let Some(store) = &status.store {
@@ -40,7 +37,8 @@ pub async fn metrics(
         lanes(&mut text, &hot.layers);
     }
     layers(&mut text, &experts.stats);
-    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text.0).into_response())
+    llamacpp_metrics::write(&mut text, &status);
+    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text.text()).into_response())
 }
 
 fn serving(text: &mut Exposition, status: &ServingStatus) {
@@ -233,51 +231,4 @@ fn layers(text: &mut Exposition, stats: &[LayerStats]) {
         (layer.misses + layer.joined) as f64
     });
     each("layer_store_read_bytes_total", "Bytes read for the layer", |layer| layer.bytes_read.bytes() as f64);
-}
-
-/// Text in Prometheus' format; all names begin with `terrace_`.
-#[derive(Default)]
-struct Exposition(String);
-
-impl Exposition {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
-        let _ = writeln!(self.0, "# HELP terrace_{name} {help}\n# TYPE terrace_{name} {kind}");
-    }
-
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
-        let _ = write!(self.0, "terrace_{name}");
-        for (index, (label, of)) in labels.iter().enumerate() {
-            let of = of.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n");
-            let _ = write!(self.0, "{}{label}=\"{of}\"", if index == 0 { '{' } else { ',' });
-        }
-        let _ = writeln!(self.0, "{} {value}", if labels.is_empty() { "" } else { "}" });
-    }
-
-    fn counter(&mut self, name: &str, help: &str, value: impl Display) {
-        self.family(name, "counter", help);
-        self.sample(name, &[], value);
-    }
-
-    fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
-        self.family(name, "gauge", help);
-        self.sample(name, &[], value);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn families_are_explained_and_samples_have_labels() {
-        let mut text = Exposition::default();
-        text.counter("a_total", "As", 3);
-        text.family("b", "gauge", "Bs");
-        text.sample("b", &[("c", "d"), ("e", "f")], 0.5);
-        text.sample("b", &[("c", "a \\ and \"b\"\n")], 1);
-        let expected = "# HELP terrace_a_total As\n# TYPE terrace_a_total counter\nterrace_a_total 3\n\
-            # HELP terrace_b Bs\n# TYPE terrace_b gauge\nterrace_b{c=\"d\",e=\"f\"} 0.5\n\
-            terrace_b{c=\"a \\\\ and \\\"b\\\"\\n\"} 1\n";
-        assert_eq!(text.0, expected);
-    }
 }

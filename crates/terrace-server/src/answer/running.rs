@@ -5,9 +5,10 @@ use super::events::{Backlog, Events, events};
 use crate::advice::Reason;
 use crate::app::{App, Ready};
 use crate::error::ApiError;
+use crate::exchange::Exchange;
 use std::sync::Arc;
 use terrace_engine::serving::{Event, Prepared};
-use terrace_engine::{Answer, EngineError, TokenProbs, Utf8Stream};
+use terrace_engine::{Answer, EngineError, StopReason, TokenProbs, Utf8Stream};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
@@ -24,6 +25,7 @@ pub struct Running {
     loss: watch::Receiver<bool>,
     /// Whether the model is loaded again then.
     restarts: bool,
+    exchange: Option<Arc<Exchange>>,
     _claim: Claim,
 }
 
@@ -61,6 +63,7 @@ impl Running {
             deadline,
             loss: ready.loss(),
             restarts: app.restarts,
+            exchange: Exchange::here().inspect(|exchange| exchange.by(&ready.name)),
             _claim: Claim::new(ticket, deadline),
         })
     }
@@ -95,7 +98,14 @@ impl Running {
                 Event::Text(bytes) => self.text.push(&bytes),
                 Event::Probs(probs) => return Ok(Piece::Probs(probs)),
                 Event::Failed(error) => return Err(self.failed(error)),
+                // Only the end of the server cancels a job whose client still waits.
+                Event::Finished(answer) if answer.stop == StopReason::Cancelled => {
+                    return Err(ApiError::cut_short());
+                }
                 Event::Finished(answer) => {
+                    if let Some(exchange) = &self.exchange {
+                        exchange.answered(&answer);
+                    }
                     let rest = self.text.finish();
                     if rest.is_empty() {
                         return Ok(Piece::End(answer));

@@ -2,6 +2,7 @@
 
 pub mod anthropic;
 pub mod embeddings;
+pub mod errors;
 pub mod native;
 pub mod ollama;
 pub mod openai;

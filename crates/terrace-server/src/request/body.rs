@@ -4,6 +4,7 @@ use super::allowed::{Allowed, Bodies};
 use super::inert::{Known, known};
 use crate::app::App;
 use crate::error::ApiError;
+use crate::exchange::Exchange;
 use crate::nearest::nearest;
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
@@ -230,7 +231,8 @@ impl Fields {
         }
     }
 
-    /// Ends reading. Fields that were not taken are ignored if they are harmless.
+    /// Ends reading. Fields that were not taken are ignored if they are harmless; unknown ones are
+    /// ignored, and noted, if the server is lenient.
     ///
     /// # Errors
     /// A remaining field is unknown, or would change the answer if it were supported.
@@ -244,12 +246,13 @@ impl Fields {
                 Some(Known::Harmless) => {}
                 Some(Known::Neutral(neutral)) if neutral(value) => {}
                 Some(Known::Neutral(_)) => {
-                    return Err(ApiError::unsupported(
-                        &place,
-                        format!("this value of `{place}` is not supported"),
-                    ));
+                    return Err(unsupported(&place, value));
                 }
                 None => {
+                    if let Some(exchange) = Exchange::here().filter(|exchange| exchange.lenient) {
+                        exchange.ignored(&place);
+                        continue;
+                    }
                     let near = nearest(name, self.asked.iter().copied());
                     return Err(ApiError::unsupported(&place, format!("unknown field `{place}`{near}")));
                 }
@@ -262,6 +265,18 @@ impl Fields {
 /// The error for a field of the wrong type.
 pub fn wrong(place: &str, value: &Value, wanted: &str) -> ApiError {
     ApiError::field(place, format!("`{place}` is {}, not {wanted}", kind(value)))
+}
+
+/// The error for a field that would change the answer if it were supported.
+fn unsupported(place: &str, value: &Value) -> ApiError {
+    let message = match value {
+        // Another value would do.
+        Value::Bool(_) | Value::Number(_) => {
+            format!("`{place}` cannot be {value} on this server: leave it out")
+        }
+        _ => format!("this server does not support `{place}`: leave it out"),
+    };
+    ApiError::unsupported(place, message)
 }
 
 fn out_of<T: std::fmt::Display>(place: &str, value: &Value, low: T, high: T) -> ApiError {
@@ -311,8 +326,13 @@ mod tests {
     fn what_would_change_the_answer_is_refused() {
         for (text, refused) in [
             (r#"{"user": "me", "suffix": "", "n": 1, "tools": []}"#, None),
-            (r#"{"suffix": "x"}"#, Some("this value of `suffix` is not supported")),
-            (r#"{"n": 2}"#, Some("this value of `n` is not supported")),
+            (r#"{"suffix": "x"}"#, Some("this server does not support `suffix`: leave it out")),
+            (
+                r#"{"tfs": 1, "top_a": 0, "guidance_scale": 1.0, "negative_prompt": "", "do_sample": true}"#,
+                None,
+            ),
+            (r#"{"tfs": 0.9}"#, Some("`tfs` cannot be 0.9 on this server: leave it out")),
+            (r#"{"n": 2}"#, Some("`n` cannot be 2 on this server: leave it out")),
             (r#"{"temprature": 0}"#, Some("unknown field `temprature`; did you mean `temperature`?")),
         ] {
             let mut all = fields(text);
@@ -320,6 +340,21 @@ mod tests {
             let error = all.finish().err();
             assert_eq!(error.as_ref().map(ApiError::message), refused, "{text}");
         }
+    }
+
+    #[test]
+    fn a_lenient_server_ignores_what_it_does_not_know() {
+        let ignored = |lenient, text: &str| {
+            let exchange = Exchange::begin(&axum::http::HeaderMap::new(), lenient);
+            let all = fields(text);
+            let ended = Exchange::work(Some(Arc::clone(&exchange)), || all.finish());
+            ended.map(|()| exchange.noted().ignored).map_err(|error| error.message().to_owned())
+        };
+        let text = r#"{"x": 1, "user": "me", "xy": [], "null": null}"#;
+        assert_eq!(ignored(true, text).unwrap(), ["x", "xy"]);
+        assert_eq!(ignored(false, text).unwrap_err(), "unknown field `x`");
+        // What would change the answer is refused all the same.
+        assert!(ignored(true, r#"{"n": 2}"#).unwrap_err().contains("`n` cannot be 2"));
     }
 
     #[test]

@@ -38,6 +38,9 @@ const TABLE: &[(&[&str], Known)] = &[
             "low_vram",
             "vocab_only",
             "num_keep",
+            "n_cache_reuse",
+            "truncation_length",
+            "priority",
             "penalize_newline",
         ],
         Known::Harmless,
@@ -51,14 +54,46 @@ const TABLE: &[(&[&str], Known)] = &[
     (&["n_keep", "penalize_nl", "parallel_tool_calls", "reasoning_format"], Known::Harmless),
     (&["n", "best_of", "tfs_z", "length_penalty"], Known::Neutral(one)),
     (
-        &["logprobs", "echo", "use_beam_search", "continue_final_message", "think", "truncate"],
+        &[
+            "logprobs",
+            "echo",
+            "use_beam_search",
+            "continue_final_message",
+            "think",
+            "truncate",
+            "backend_sampling",
+            "grammar_lazy",
+            "reasoning_in_content",
+            "thinking_forced_open",
+        ],
         Known::Neutral(off),
     ),
-    (&["skip_special_tokens"], Known::Neutral(|value| *value == Value::Bool(true))),
+    (&["skip_special_tokens", "do_sample"], Known::Neutral(|value| *value == Value::Bool(true))),
     (
-        &["tools", "functions", "images", "lora", "suffix", "bad_words", "stop_token_ids"],
+        &[
+            "tools",
+            "functions",
+            "images",
+            "lora",
+            "suffix",
+            "bad_words",
+            "stop_token_ids",
+            "grammar_triggers",
+            "preserved_tokens",
+        ],
         Known::Neutral(empty),
     ),
+    // Samplers that other programs have, which frontends send whatever the server is.
+    (
+        &["tfs", "guidance_scale", "encoder_repetition_penalty", "num_beams", "num_return_sequences"],
+        Known::Neutral(one),
+    ),
+    (
+        &["n_discard", "top_a", "smoothing_factor", "penalty_alpha", "no_repeat_ngram_size", "min_length"],
+        Known::Neutral(zero_or_less),
+    ),
+    (&["early_stopping", "ban_eos_token", "use_default_badwordsids"], Known::Neutral(off)),
+    (&["negative_prompt", "banned_strings", "custom_token_bans"], Known::Neutral(empty)),
     (&["tool_choice", "function_call"], Known::Neutral(|value| *value == "none" || *value == "auto")),
     (&["modalities"], Known::Neutral(|value| *value == serde_json::json!(["text"]))),
     (
@@ -80,6 +115,10 @@ const TABLE: &[(&[&str], Known)] = &[
 
 fn one(value: &Value) -> bool {
     value.as_f64() == Some(1.0)
+}
+
+fn zero_or_less(value: &Value) -> bool {
+    value.as_f64().is_some_and(|number| number <= 0.0)
 }
 
 fn off(value: &Value) -> bool {

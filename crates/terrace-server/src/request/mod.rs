@@ -14,6 +14,7 @@ pub mod texts;
 pub mod turns;
 
 use crate::error::ApiError;
+use crate::exchange::Exchange;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,9 +31,10 @@ pub async fn off_thread<T: Send + 'static>(
 ) -> Result<T, ApiError> {
     let left = Arc::new(AtomicBool::new(false));
     let client = Client(Arc::clone(&left));
+    let exchange = Exchange::here();
     let work = spawn_blocking(move || {
         CLIENT.set(Some(client));
-        work()
+        Exchange::work(exchange, work)
     });
     let mut work = Abandoned { work, left };
     let done = (&mut work.work).await;

@@ -36,7 +36,7 @@ pub use io::IoArgs;
 pub use learn::LearnArgs;
 pub use memory::MemoryArgs;
 pub use presets::{Applied, PresetArgs, PresetUse};
-pub use prompt_cache::{PromptCacheArgs, PromptFileArgs};
+pub use prompt_cache::{KeptSize, PromptCacheArgs, PromptFileArgs};
 pub use samplers::SamplerArgs;
 pub use sampling::SamplingArgs;
 pub use testing::TestingArgs;

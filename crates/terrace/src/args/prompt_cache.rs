@@ -3,6 +3,7 @@
 use crate::error::CliError;
 use clap::Args;
 use std::path::PathBuf;
+use std::str::FromStr;
 use terrace_engine::options::PromptCacheOptions;
 use terrace_model::ByteSize;
 use terrace_plan::Budget;
@@ -31,6 +32,17 @@ impl PromptCacheArgs {
     pub fn options(&self) -> PromptCacheOptions {
         let Self { cache_ram, cache_disk, slot_save_path } = self;
         PromptCacheOptions { ram: *cache_ram, disk: cache_disk.clone(), files: slot_save_path.is_some() }
+    }
+}
+
+/// A value of `--cache-ram`.
+pub struct KeptSize(pub Budget);
+
+impl FromStr for KeptSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        ram(text).map(Self)
     }
 }
 

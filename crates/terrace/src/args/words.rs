@@ -14,9 +14,17 @@ pub struct Words(Vec<(String, Option<OsString>)>);
 impl Words {
     /// Collects the words from the matches of a command with these options.
     pub fn of(matches: &ArgMatches) -> Self {
+        Self::of_options(matches, &EngineArgs::augment_args(Command::new("engine")), &[])
+    }
+
+    /// Collects the words of all options of `command` but some.
+    pub fn of_options(matches: &ArgMatches, command: &Command, but: &[&str]) -> Self {
         let mut words = Vec::new();
-        for option in EngineArgs::augment_args(Command::new("engine")).get_arguments() {
+        for option in command.get_arguments() {
             let (id, Some(name)) = (option.get_id().as_str(), option.get_long()) else { continue };
+            if but.contains(&name) {
+                continue;
+            }
             let source = matches.value_source(id);
             if !matches!(source, Some(ValueSource::CommandLine | ValueSource::EnvVariable)) {
                 continue;
@@ -41,6 +49,12 @@ impl Words {
     pub fn set(&mut self, name: &str, value: impl AsRef<OsStr>) {
         self.forget(name);
         self.0.push((name.to_owned(), Some(value.as_ref().to_owned())));
+    }
+
+    /// Sets a switch.
+    pub fn set_switch(&mut self, name: &str) {
+        self.forget(name);
+        self.0.push((name.to_owned(), None));
     }
 
     /// Removes an option.

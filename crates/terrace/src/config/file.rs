@@ -3,12 +3,16 @@
 use super::aliases::renamed;
 use super::names::one_line;
 use crate::cli::Cli;
+use crate::commands::serve::{OF_CLIENTS, Section, Sections};
 use crate::error::CliError;
 use crate::user_dirs::user_dirs;
 use clap::{Arg, ArgAction, Command, CommandFactory};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use terrace_server::nearest;
+
+/// The table of sections about models.
+const MODELS: &str = terrace_model::configuration::MODELS;
 
 /// The subcommands whose options the file can set.
 pub const CONFIGURABLE: [&str; 8] =
@@ -69,7 +73,7 @@ pub fn values_of(path: &Path, text: &str) -> Result<(BTreeMap<String, String>, V
     })?;
     let known = known_keys();
     let (mut values, mut warnings) = (BTreeMap::new(), Vec::new());
-    for (key, value) in &table {
+    for (key, value) in table.iter().filter(|(key, _)| *key != MODELS) {
         let name = key.replace('_', "-");
         let name = renamed(&name).map_or(name, str::to_owned);
         let Some(subcommand) = known.get(&name) else {
@@ -77,20 +81,70 @@ pub fn values_of(path: &Path, text: &str) -> Result<(BTreeMap<String, String>, V
             warnings.push(format!("{}: unknown key `{key}`{near}", path.display()));
             continue;
         };
-        let word = match value {
-            toml::Value::String(s) => s.clone(),
-            toml::Value::Integer(_) | toml::Value::Float(_) => value.to_string(),
-            toml::Value::Boolean(on) if is_switch(&option(subcommand, &name)) => on.to_string(),
-            other => {
-                let message = format!("key `{key}`: {} is neither a string nor a number", other.type_str());
-                return Err(usage(message, format!("write `{key} = \"...\"`")));
-            }
-        };
+        let word = word(subcommand, &name, value)
+            .map_err(|reason| usage(format!("key `{key}`: {reason}"), format!("write `{key} = \"...\"`")))?;
         check(subcommand, &name, &word)
             .map_err(|reason| usage(format!("key `{key}`: {reason}"), see(subcommand)))?;
         values.insert(name.replace('-', "_"), word);
     }
     Ok((values, warnings))
+}
+
+/// The value of an option as a word of a command line.
+///
+/// # Errors
+/// It cannot be one.
+fn word(subcommand: &str, name: &str, value: &toml::Value) -> Result<String, String> {
+    match value {
+        toml::Value::String(s) => Ok(s.clone()),
+        toml::Value::Integer(_) | toml::Value::Float(_) => Ok(value.to_string()),
+        toml::Value::Boolean(on) if is_switch(&option(subcommand, name)) => Ok(on.to_string()),
+        other => Err(format!("{} is neither a string nor a number", other.type_str())),
+    }
+}
+
+/// The sections of the file about models of a server: `[models.NAME]`, with `model` and options of `serve`
+/// that concern a model.
+///
+/// # Errors
+/// A section has something else.
+pub fn sections_of(path: &Path, text: &str) -> Result<Sections, CliError> {
+    let usage = |message: String| CliError::Usage {
+        message: format!("configuration file {}: {message}", path.display()),
+        hint: "write sections like [models.NAME] with `model = \"FILE\"` and options of `terrace serve`"
+            .into(),
+    };
+    let table: toml::Table = text.parse().unwrap_or_default();
+    let Some(models) = table.get(MODELS) else { return Ok(Sections::new()) };
+    let models = models.as_table().ok_or_else(|| usage(format!("`{MODELS}` is not a table")))?;
+    let command = Cli::command();
+    let serve = command.find_subcommand("serve").expect("a subcommand of ours");
+    let known = |name: &str| {
+        let of_model = !OF_CLIENTS.contains(&name);
+        of_model && serve.get_arguments().any(|arg| arg.get_long() == Some(name) && arg.get_env().is_some())
+    };
+    let mut sections = Sections::new();
+    for (model, values) in models {
+        let wrong = |reason: String| usage(format!("[{MODELS}.{model}]: {reason}"));
+        let values = values.as_table().ok_or_else(|| wrong("not a table".into()))?;
+        let mut section = Section::default();
+        for (key, value) in values {
+            let name = key.replace('_', "-");
+            if name == "model" {
+                let file = value.as_str().ok_or_else(|| wrong("`model` is not a string".into()))?;
+                section.model = Some(file.to_owned());
+                continue;
+            }
+            if !known(&name) {
+                return Err(wrong(format!("`{key}` is no option of a model")));
+            }
+            let word = word("serve", &name, value).map_err(|reason| wrong(format!("`{key}`: {reason}")))?;
+            check("serve", &name, &word).map_err(|reason| wrong(format!("`{key}`: {reason}")))?;
+            section.options.insert(name, word);
+        }
+        sections.insert(model.clone(), section);
+    }
+    Ok(sections)
 }
 
 fn see(subcommand: &str) -> String {
@@ -161,6 +215,28 @@ mod tests {
             "{warnings:?}"
         );
         assert!(warnings.iter().any(|w| w.ends_with("unknown key `qwertz`")), "{warnings:?}");
+    }
+
+    #[test]
+    fn sections_are_about_models() {
+        let path = Path::new("c.toml");
+        let text = "ctx = 64\n[models.a]\nmodel = \"x.gguf\"\nctx = 128\nbatch_slots = true\n[models.b]\n";
+        let (values, warnings) = values_of(path, text).unwrap();
+        assert_eq!((values.len(), warnings.len()), (1, 0), "{warnings:?}");
+        let sections = sections_of(path, text).unwrap();
+        let options = [("batch-slots", "true"), ("ctx", "128")].map(|(a, b)| (a.to_owned(), b.to_owned()));
+        let a = Section { model: Some("x.gguf".into()), options: options.into() };
+        assert_eq!(sections, Sections::from([("a".into(), a), ("b".into(), Section::default())]));
+        for (text, part) in [
+            ("[models.a]\nport = 1", "[models.a]: `port` is no option of a model"),
+            ("[models.a]\nctx = 0", "[models.a]: `ctx`"),
+            ("[models.a]\nmodel = 1", "`model` is not a string"),
+            ("models = 1", "`models` is not a table"),
+            ("[models]\na = 1", "[models.a]: not a table"),
+        ] {
+            let message = sections_of(path, text).unwrap_err().to_string();
+            assert!(message.contains(part), "{message}");
+        }
     }
 
     #[test]

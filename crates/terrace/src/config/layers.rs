@@ -1,17 +1,18 @@
 //! Combines the layers: the values of lower layers become clap's default values.
 
 use super::aliases::{renamed_variables, variable};
-use super::file::{CONFIGURABLE, check, read_file, values_of};
+use super::file::{CONFIGURABLE, check, read_file, sections_of, values_of};
 use super::hot_cache_env::with_environment;
 use super::names::unknown_variables;
 use super::preset::{self, Place};
 use super::rewrite::{Refused, rewrite};
 use crate::args::{Applied, PresetUse, Words};
 use crate::cli::Cli;
+use crate::commands::serve::{OF_CLIENTS, Sections, ServeArgs};
 use crate::error::CliError;
 use crate::source;
 use clap::parser::ValueSource;
-use clap::{ArgMatches, Command, CommandFactory, FromArgMatches};
+use clap::{ArgMatches, Args, Command, CommandFactory, FromArgMatches};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
@@ -32,19 +33,23 @@ pub fn parse(args: Vec<OsString>) -> Result<(Cli, Vec<String>), ParseError> {
     let first = Cli::try_parse_from_layers(command(), &args)?;
     let mut warnings = said.warnings;
     warnings.extend(unknown_variables(std::env::vars_os().map(|(name, _)| name)));
-    let (mut cli, mut values) = (first, BTreeMap::new());
+    let (mut cli, mut values, mut sections) = (first, BTreeMap::new(), Sections::new());
     if let Some((path, text)) = read_file(cli.config.as_deref())? {
         let (from_file, unknown) = values_of(&path, &text)?;
         warnings.extend(unknown);
+        sections = sections_of(&path, &text)?;
         cli = Cli::try_parse_from_layers(with_defaults(command(), &from_file), &args)?;
         values = from_file;
     }
     one_context_each(&cli, &written)?;
     let preset = preset_of(&mut cli, &mut warnings);
-    match preset {
-        Some(preset) => Ok((with_preset(preset, values, &args)?, warnings)),
-        None => Ok((cli, warnings)),
+    if let Some(preset) = preset {
+        cli = with_preset(preset, values, &args)?;
     }
+    if let crate::cli::Command::Serve(args) = &mut cli.command {
+        args.sections = sections;
+    }
+    Ok((cli, warnings))
 }
 
 /// The command that clap parses. If only the old name of a variable is set, that one is read.
@@ -161,6 +166,12 @@ impl Cli {
         let mut cli = Self::from_arg_matches(matches)?;
         if let (Some(engine), Some((_, matches))) = (cli.engine(), matches.subcommand()) {
             engine.words = Words::of(matches);
+        }
+        if let (crate::cli::Command::Serve(args), Some((_, matches))) =
+            (&mut cli.command, matches.subcommand())
+        {
+            let command = ServeArgs::augment_args(Command::new("serve"));
+            args.words = Words::of_options(matches, &command, &OF_CLIENTS);
         }
         Ok(cli)
     }

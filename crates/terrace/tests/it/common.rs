@@ -29,6 +29,8 @@ pub fn command(program: &Path) -> Command {
     command
         .env("TERRACE_THREADS", "1")
         .env("TERRACE_WARM_START", "off")
+        // Parts of prompts do not depend on how busy this machine is.
+        .env("TERRACE_PREFILL_LATENCY", "off")
         // Plans do not depend on how busy this machine is.
         .env("TERRACE_RPC_PROBE", "off")
         .env("RUST_BACKTRACE", "1")

@@ -41,6 +41,8 @@ mod serve_clients;
 mod serve_embeddings;
 mod serve_experts;
 mod serve_lost;
+mod serve_models;
+mod serve_operators;
 mod serve_reload;
 mod server;
 mod soak;

@@ -436,7 +436,7 @@ fn it_ends_when_it_is_told_to() {
     let (status, stderr) = server.ended();
     assert_eq!(status.code(), Some(0), "{stderr}");
     assert!(!stderr.contains("error"), "{stderr}");
-    // An answer that does not is cut off, and its reason says so.
+    // An answer that does not is cut off, and an error says so.
     let server = Server::start(&model, LONG.iter().chain(&["--grace", "0", "--queue", "4"]));
     let mut running = server.begin("/v1/completions", &json!({"prompt": PROMPT, "stream": true}));
     server.wait_for(|server| server.processing() == 1);
@@ -445,7 +445,7 @@ fn it_ends_when_it_is_told_to() {
     server.signal("-INT");
     let (mut text, mut refused) = (String::new(), String::new());
     running.read_to_string(&mut text).unwrap();
-    assert!(text.contains("\"stop\":\"cancelled\"") && text.contains("[DONE]"), "{text}");
+    assert!(text.contains("\"code\":\"stopping\"") && !text.contains("[DONE]"), "{text}");
     waiting.read_to_string(&mut refused).unwrap();
     assert!(refused.starts_with("HTTP/1.1 503"), "{refused}");
     let (status, stderr) = server.ended();

@@ -77,7 +77,12 @@ pub fn streamed_text(events: &[Value]) -> String {
 
 /// The greedy text of the bundled model, from `terrace run`.
 pub fn golden(prompt: &str, tokens: usize) -> String {
-    let (model, tokens) = (bundled(), tokens.to_string());
+    golden_of(&bundled(), prompt, tokens)
+}
+
+/// The greedy text of a model, from `terrace run`.
+pub fn golden_of(model: &Path, prompt: &str, tokens: usize) -> String {
+    let tokens = tokens.to_string();
     let args = ["--temp", "0", "--threads", "1", "--json", "-n", &tokens, "-p", prompt];
     let report = json_of(&run(["run", model.to_str().unwrap()].iter().chain(&args)));
     report["text"].as_str().unwrap().to_owned()
@@ -114,18 +119,43 @@ impl Server {
         adjust: impl FnOnce(&mut Command) -> &mut Command,
     ) -> Self {
         let mut command = terrace();
-        command.arg("serve").arg(model).args(["--port", port, "--threads", "1", "--temp", "0"]).args(args);
+        command.arg("serve").arg(model).args(args);
         command.env_remove("LLAMA_HOTSWAP_ENABLED");
-        adjust(&mut command).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let this = Self::spawn(adjust(&mut command), port, "http");
+        this.wait_for(|server| server.get("/health").status == 200);
+        this
+    }
+
+    /// Starts a server of several models.
+    pub fn start_models<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Self {
+        Self::spawn(terrace().arg("serve").args(args), "0", "http")
+    }
+
+    /// Starts a server that answers over TLS, and does not wait until it is ready.
+    pub fn start_secured<S: AsRef<OsStr>>(model: &Path, args: impl IntoIterator<Item = S>) -> Self {
+        Self::spawn(terrace().arg("serve").arg(model).args(args), "0", "https")
+    }
+
+    fn spawn(command: &mut Command, port: &str, scheme: &str) -> Self {
+        command.args(["--port", port, "--threads", "1", "--temp", "0"]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let stderr = child.stderr.take();
-        let address = line.trim().strip_prefix("listening on http://");
+        let address = line.trim().strip_prefix(&format!("listening on {scheme}://"));
         let address = address.unwrap_or_else(|| panic!("`{line}`: {:?}", rest(stderr.as_ref()))).to_owned();
-        let this = Self { child, address, stderr };
-        this.wait_for(|server| server.get("/health").status == 200);
-        this
+        Self { child, address, stderr }
+    }
+
+    /// The numbers of the processes that the server has started itself.
+    pub fn children(&self) -> Vec<u32> {
+        let path = format!("/proc/{0}/task", self.child.id());
+        let threads = std::fs::read_dir(path).unwrap().map(|thread| thread.unwrap().path().join("children"));
+        let lists = threads.map(|list| std::fs::read_to_string(list).unwrap_or_default());
+        lists
+            .flat_map(|list| list.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<_>>())
+            .collect()
     }
 
     /// Repeats until the condition holds.

@@ -4,6 +4,8 @@ mod error;
 mod form;
 mod turns;
 
+pub use error::error_object;
+
 use crate::answer::respond;
 use crate::app::{App, LoadedModel, Ready};
 use crate::error::ApiError;
@@ -14,7 +16,6 @@ use crate::request::{off_thread, prompt};
 use crate::response::json;
 use axum::extract::State;
 use axum::response::Response;
-use error::AnthropicError;
 use form::Message;
 use serde_json::{Value, json as object};
 use std::sync::Arc;
@@ -27,21 +28,21 @@ pub async fn messages(
     State(app): State<Arc<App>>,
     LoadedModel(ready): LoadedModel,
     body: Body,
-) -> Result<Response, AnthropicError> {
+) -> Result<Response, ApiError> {
     let request = {
         let (app, ready) = (Arc::clone(&app), Arc::clone(&ready));
         off_thread(move || Request::parse(&body, &app, &ready)).await?
     };
     let form = Message::new(ready.name.clone(), request.prompt_tokens);
-    Ok(respond(&app, &ready, request.questions, request.stream, form).await?)
+    respond(&app, &ready, request.questions, request.stream, form).await
 }
 
 /// `POST /v1/messages/count_tokens`.
 ///
 /// # Errors
 /// There is no conversation, or the template refuses it.
-pub async fn count_tokens(LoadedModel(ready): LoadedModel, body: Body) -> Result<Response, AnthropicError> {
-    let counted = off_thread(move || {
+pub async fn count_tokens(LoadedModel(ready): LoadedModel, body: Body) -> Result<Response, ApiError> {
+    off_thread(move || {
         let mut fields = body.fields()?;
         let chat = chat(&mut fields)?;
         // Clients send the request whose answer they would ask for.
@@ -51,8 +52,8 @@ pub async fn count_tokens(LoadedModel(ready): LoadedModel, body: Body) -> Result
         fields.finish()?;
         let text = chat.write(&ready)?.prompt;
         Ok(json(&object!({"input_tokens": prompt::chat_tokens(&text, &ready)?.len()})))
-    });
-    Ok(counted.await?)
+    })
+    .await
 }
 
 /// A parsed request.

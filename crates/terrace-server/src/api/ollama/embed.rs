@@ -1,6 +1,5 @@
 //! Ollama's embeddings.
 
-use super::error::OllamaError;
 use crate::answer::embed as embed_texts;
 use crate::api::embeddings::{Wanted, whole_texts, with_epoch};
 use crate::app::{App, LoadedModel, Ready};
@@ -24,7 +23,7 @@ pub async fn embed(
     State(app): State<Arc<App>>,
     LoadedModel(ready): LoadedModel,
     body: Body,
-) -> Result<Response, OllamaError> {
+) -> Result<Response, ApiError> {
     let begin = Instant::now();
     let request = {
         let ready = Arc::clone(&ready);
@@ -60,7 +59,7 @@ pub async fn embeddings(
     State(app): State<Arc<App>>,
     LoadedModel(ready): LoadedModel,
     body: Body,
-) -> Result<Response, OllamaError> {
+) -> Result<Response, ApiError> {
     let job = {
         let ready = Arc::clone(&ready);
         off_thread(move || parse_old(&body, &ready)).await?

@@ -1,6 +1,6 @@
 //! Ollama's completions, of prompts and of conversations.
 
-use super::error::{OllamaError, error_object};
+use super::error::error_object;
 use super::time::time;
 use crate::advice::Reason;
 use crate::answer::{Call, Done, Form, Frame, Framing, Part, facts, respond};
@@ -29,7 +29,7 @@ pub async fn generate(
     State(app): State<Arc<App>>,
     LoadedModel(ready): LoadedModel,
     body: Body,
-) -> Result<Response, OllamaError> {
+) -> Result<Response, ApiError> {
     answer(Kind::Generate, &app, &ready, body).await
 }
 
@@ -41,11 +41,11 @@ pub async fn chat(
     State(app): State<Arc<App>>,
     LoadedModel(ready): LoadedModel,
     body: Body,
-) -> Result<Response, OllamaError> {
+) -> Result<Response, ApiError> {
     answer(Kind::Chat, &app, &ready, body).await
 }
 
-async fn answer(kind: Kind, app: &Arc<App>, ready: &Arc<Ready>, body: Body) -> Result<Response, OllamaError> {
+async fn answer(kind: Kind, app: &Arc<App>, ready: &Arc<Ready>, body: Body) -> Result<Response, ApiError> {
     let begin = Instant::now();
     let request = {
         let (app, ready) = (Arc::clone(app), Arc::clone(ready));
@@ -58,7 +58,7 @@ async fn answer(kind: Kind, app: &Arc<App>, ready: &Arc<Ready>, body: Body) -> R
         value["done_reason"] = "load".into();
         return Ok(json(&value));
     }
-    Ok(respond(app, ready, request.questions, request.stream, form).await?)
+    respond(app, ready, request.questions, request.stream, form).await
 }
 
 /// Which of the two endpoints.

@@ -1,6 +1,5 @@
 //! Ollama's endpoints about models, of which there is one.
 
-use super::error::OllamaError;
 use super::time::time;
 use crate::app::{LoadedModel, Ready};
 use crate::error::ApiError;
@@ -24,7 +23,7 @@ pub async fn version() -> Response {
 ///
 /// # Errors
 /// The model's file can no longer be read.
-pub async fn tags(LoadedModel(ready): LoadedModel) -> Result<Response, OllamaError> {
+pub async fn tags(LoadedModel(ready): LoadedModel) -> Result<Response, ApiError> {
     models(ready, |_| {}).await
 }
 
@@ -32,7 +31,7 @@ pub async fn tags(LoadedModel(ready): LoadedModel) -> Result<Response, OllamaErr
 ///
 /// # Errors
 /// The model's file can no longer be read.
-pub async fn ps(LoadedModel(ready): LoadedModel) -> Result<Response, OllamaError> {
+pub async fn ps(LoadedModel(ready): LoadedModel) -> Result<Response, ApiError> {
     models(ready, |model| {
         // The model stays loaded for as long as the server runs. Clients read years of four digits, and
         // some count nanoseconds in 64 bits.
@@ -45,8 +44,8 @@ pub async fn ps(LoadedModel(ready): LoadedModel) -> Result<Response, OllamaError
 async fn models(
     ready: std::sync::Arc<Ready>,
     more: impl Fn(&mut Value) + Send + 'static,
-) -> Result<Response, OllamaError> {
-    Ok(off_thread(move || {
+) -> Result<Response, ApiError> {
+    off_thread(move || {
         let summary = summary(&ready)?;
         let mut model = object!({
             "name": ready.name,
@@ -59,15 +58,15 @@ async fn models(
         more(&mut model);
         Ok(json(&object!({"models": [model]})))
     })
-    .await?)
+    .await
 }
 
 /// `POST /api/show`.
 ///
 /// # Errors
 /// The model's file can no longer be read.
-pub async fn show(LoadedModel(ready): LoadedModel, _: Body) -> Result<Response, OllamaError> {
-    Ok(off_thread(move || {
+pub async fn show(LoadedModel(ready): LoadedModel, _: Body) -> Result<Response, ApiError> {
+    off_thread(move || {
         let summary = summary(&ready)?;
         let architecture = &summary.architecture;
         Ok(json(&object!({
@@ -86,7 +85,7 @@ pub async fn show(LoadedModel(ready): LoadedModel, _: Body) -> Result<Response, 
             "modified_at": time(modified(&ready.facts.file)),
         })))
     })
-    .await?)
+    .await
 }
 
 fn summary(ready: &Ready) -> Result<Summary, ApiError> {

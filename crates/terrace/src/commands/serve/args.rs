@@ -1,14 +1,17 @@
 //! The options of `terrace serve`.
 
+use super::models::Sections;
+use super::values::{KeyFile, Latency, LogFormat, key};
 use crate::args::{
     ChatTemplateArgs, EmbeddingArgs, EngineArgs, MODEL_HELP, PromptCacheArgs, SamplingArgs, TestingArgs,
-    directory,
+    Words, directory,
 };
 use clap::{ArgAction, Args};
 use std::path::PathBuf;
 use std::time::Duration;
 use terrace_engine::OnReload;
 use terrace_model::ByteSize;
+use terrace_plan::Budget;
 
 /// `terrace serve`.
 #[derive(Debug, Args)]
@@ -27,10 +30,28 @@ pub struct ServeArgs {
     /// Name of the model in answers [default: its file's name]
     #[arg(long, value_name = "NAME", env = "TERRACE_ALIAS")]
     pub alias: Option<String>,
-    /// Answer only requests with this key (`Authorization: Bearer KEY`); may be repeated. In the
-    /// environment, where other users cannot see them, keys are separated by commas
+    /// Answer only requests with this key (`Authorization: Bearer KEY`, or `x-api-key: KEY`); may be
+    /// repeated. In the environment, where other users cannot see them, keys are separated by commas
     #[arg(long, value_name = "KEY", env = "TERRACE_API_KEY", hide_env_values = true, value_delimiter = ',', action = ArgAction::Append, value_parser = key)]
     pub api_key: Vec<String>,
+    /// File with further keys, one a line; lines that begin with # have none
+    #[arg(long, value_name = "FILE", env = "TERRACE_API_KEY_FILE")]
+    pub api_key_file: Option<KeyFile>,
+    /// Let only requests with this key change the state of the server: reload tensors, apply and save
+    /// learn files, save and erase server slots, load and unload models. The key is good for all other
+    /// requests as well; may be repeated [default: such requests need what others need]
+    #[arg(long, value_name = "KEY", env = "TERRACE_ADMIN_KEY", hide_env_values = true, value_delimiter = ',', action = ArgAction::Append, value_parser = key)]
+    pub admin_key: Vec<String>,
+    /// File with further keys for changes, one a line
+    #[arg(long, value_name = "FILE", env = "TERRACE_ADMIN_KEY_FILE")]
+    pub admin_key_file: Option<KeyFile>,
+    /// Answer over TLS alone (https), with this certificate or chain of certificates (PEM), and the key of
+    /// --ssl-key-file. SIGHUP reads both files again
+    #[arg(long, value_name = "FILE", env = "TERRACE_SSL_CERT_FILE")]
+    pub ssl_cert_file: Option<PathBuf>,
+    /// The key of the certificate (PEM)
+    #[arg(long, value_name = "FILE", env = "TERRACE_SSL_KEY_FILE")]
+    pub ssl_key_file: Option<PathBuf>,
     /// Let web pages from this origin (https://host, or * for all) use the server; may be repeated
     /// [default: only the server's own page]
     #[arg(long, value_name = "ORIGIN", env = "TERRACE_CORS_ORIGIN", value_delimiter = ',', action = ArgAction::Append, value_parser = origin)]
@@ -40,6 +61,26 @@ pub struct ServeArgs {
     /// with --api-key all names are allowed
     #[arg(long, value_name = "NAME", env = "TERRACE_ALLOWED_HOST", value_delimiter = ',', action = ArgAction::Append, value_parser = host_name)]
     pub allowed_host: Vec<String>,
+
+    /// Serve all models of a directory (.gguf files; of split models, the first shards) and those of
+    /// sections [models.NAME] of the configuration file. Each is loaded when a request names it, in a
+    /// process of its own
+    #[arg(long, value_name = "DIR", env = "TERRACE_MODELS_DIR", value_parser = directory)]
+    pub models_dir: Option<PathBuf>,
+    /// RAM for weights, contexts and kept conversations of all these models together. A model that needs some of it gets it from
+    /// those that have gone unused for the longest [default: what is available]
+    #[arg(
+        long,
+        value_name = "SIZE|auto",
+        env = "TERRACE_MODELS_MEMORY",
+        default_value = "auto",
+        hide_default_value = true
+    )]
+    pub models_memory: Budget,
+    /// How long a model stays loaded without requests (5m, 1h, 30s); `off`: until others need its memory.
+    /// Requests may set `keep_alive`, as with Ollama
+    #[arg(long, value_name = "TIME|off", env = "TERRACE_KEEP_ALIVE", default_value = "off")]
+    pub keep_alive: Latency,
 
     /// Number of answers computed at the same time, each with a context of its own of --ctx tokens
     #[arg(long, value_name = "N", env = "TERRACE_PARALLEL", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
@@ -51,12 +92,26 @@ pub struct ServeArgs {
     /// and thus an occasional token, may differ from those of an answer computed alone
     #[arg(long, env = "TERRACE_BATCH_SLOTS")]
     pub batch_slots: bool,
+    /// How long answers may wait for a token while part of another request's prompt is evaluated: such
+    /// parts are made small enough, but not smaller than 16 tokens, nor, where they wait for disk, than a
+    /// quarter of --ubatch. Rounding may differ in smaller parts. `off`: parts of --ubatch tokens
+    #[arg(long, value_name = "TIME|off", env = "TERRACE_PREFILL_LATENCY", default_value = "200ms")]
+    pub prefill_latency: Latency,
     /// Time limit per answer in seconds; an answer that exceeds it fails (504) [default: none]
     #[arg(long, value_name = "SECONDS", env = "TERRACE_TIMEOUT", value_parser = seconds)]
     pub timeout: Option<Duration>,
     /// Seconds that running answers have to finish after Ctrl-C or SIGTERM
     #[arg(long, value_name = "SECONDS", env = "TERRACE_GRACE", default_value = "10", value_parser = seconds)]
     pub grace: Duration,
+
+    /// Ignore unknown fields of requests, and name them in the header `x-terrace-warning` of the response
+    /// [default: refuse them]
+    #[arg(long, env = "TERRACE_LENIENT")]
+    pub lenient: bool,
+    /// Log a line for each request, with its id, path, status, tokens and times but none of its text, and
+    /// all else as text or as JSON on stderr [default: only with -v, as text]
+    #[arg(long, value_name = "text|json", env = "TERRACE_LOG_FORMAT")]
+    pub log_format: Option<LogFormat>,
 
     /// Maximum number of open connections; requests of further ones are refused (503)
     #[arg(long, value_name = "N", env = "TERRACE_MAX_CONNECTIONS", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=65536))]
@@ -114,6 +169,48 @@ pub struct ServeArgs {
     /// Testing.
     #[command(flatten)]
     pub testing: TestingArgs,
+    /// Options as words of a command line, for the processes of several models.
+    #[arg(skip)]
+    pub words: Words,
+    /// The sections of the configuration file.
+    #[arg(skip)]
+    pub sections: Sections,
+}
+
+/// The options that concern clients and not a model, which processes of several models are not given.
+pub const OF_CLIENTS: [&str; 19] = [
+    "host",
+    "port",
+    "alias",
+    "api-key",
+    "api-key-file",
+    "admin-key",
+    "admin-key-file",
+    "ssl-cert-file",
+    "ssl-key-file",
+    "cors-origin",
+    "allowed-host",
+    "models-dir",
+    "models-memory",
+    "keep-alive",
+    "max-connections",
+    "idle-timeout",
+    "body-timeout",
+    "body-memory",
+    "learn-dir",
+];
+
+impl ServeArgs {
+    /// Whether several models are served.
+    pub fn has_several(&self) -> bool {
+        self.model.is_none()
+            && (self.models_dir.is_some() || self.sections.values().any(|section| section.model.is_some()))
+    }
+
+    /// Whether the log is JSON.
+    pub fn logs_json(&self) -> bool {
+        self.log_format == Some(LogFormat::Json)
+    }
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -132,13 +229,6 @@ fn body_memory(text: &str) -> Result<ByteSize, String> {
     let size: ByteSize = text.parse().map_err(|error| format!("{error}"))?;
     let least = ByteSize::mib(16);
     if size < least { Err(format!("must be at least {least}, the size of one body")) } else { Ok(size) }
-}
-
-fn key(text: &str) -> Result<String, String> {
-    if text.is_empty() || text.bytes().any(|byte| !byte.is_ascii_graphic()) {
-        return Err("must be visible ASCII characters without spaces".into());
-    }
-    Ok(text.to_owned())
 }
 
 fn host_name(text: &str) -> Result<String, String> {

@@ -1,11 +1,16 @@
 //! `terrace serve`: one model for many clients, over HTTP.
 
 mod args;
+mod front;
+mod models;
 mod supervised;
 mod told;
+mod values;
 
-pub use args::ServeArgs;
+pub use args::{OF_CLIENTS, ServeArgs};
+pub use models::{Section, Sections};
 pub use supervised::{Handed, supervise};
+pub use values::LogFormat;
 
 use crate::advice;
 use crate::error::CliError;
@@ -14,6 +19,8 @@ use crate::loading::{self, Announce};
 use crate::report::summary::Summary;
 use crate::term::signals;
 use crate::watch::{Hangups, Watch};
+use signal_hook::consts::SIGHUP;
+use signal_hook::iterator::Signals;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,8 +28,9 @@ use std::time::Duration;
 use supervised::{LOST, place_again};
 use terrace_engine::serving::{Serving, ServingOptions};
 use terrace_ggml::llama::{Sampling, on_loss};
-use terrace_server::{App, Limits, Listening, Server, ServerConfig, router};
+use terrace_server::{App, Limits, Listening, Server, ServerConfig, Tls, router};
 use told::Told;
+use values::KeyFile;
 
 /// Time for clients to receive the rest of their answers after the server has stopped.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -34,26 +42,44 @@ const FAREWELL: Duration = Duration::from_secs(2);
 pub fn serve(args: &ServeArgs, handed: Option<Handed>, verbose: bool) -> Result<(), CliError> {
     let sampling = args.sampling.settings()?;
     let template = args.template.source()?;
+    if args.model.is_some() && args.models_dir.is_some() && handed.is_none() {
+        return Err(CliError::Usage {
+            message: "both a MODEL and --models-dir".into(),
+            hint: "leave MODEL out, or write a section like [models.NAME] for it".into(),
+        });
+    }
+    if handed.is_none() && args.has_several() {
+        return front::serve_models(args, sampling);
+    }
+    let behind = handed.as_ref().and_then(|handed| handed.behind.clone());
+    let tls = if behind.is_some() { None } else { tls(args)? };
     let (listening, restarts, again) = match handed {
         Some(handed) => (handed.listening, true, handed.again),
         None => {
             // Listen before the load: clients can wait for it, and an address in use costs no load.
             let listening = Listening::start(&args.host, args.port)?;
-            say_address(listening.address());
+            say_address(listening.address(), tls.is_some());
             (listening, false, false)
         }
     };
     let address = listening.address();
-    if !address.ip().is_loopback() && args.api_key.is_empty() {
-        tracing::warn!("anyone who can reach {address} can use the model; --api-key requires a key");
-    }
     let hotswap = hotswap_env::hotswap();
     let config = ServerConfig { restarts, ..config(args, hotswap, sampling) };
+    let config = match behind {
+        None => config,
+        // The parent has looked at the client's key and page.
+        Some(key) => ServerConfig { keys: vec![key], admin_keys: Vec::new(), origins: Vec::new(), ..config },
+    };
+    warn_of_openness(address, &config);
     let app = Arc::new(App::new(&config));
     signals::on_terminate()?;
     let hangups = Hangups::handle()?;
-    let server = Server::start(listening, router(&app), config.limits, signals::wake)?;
-    let announce = Announce::of(verbose, false);
+    if let Some(tls) = &tls {
+        read_again_on_hangup(Arc::clone(tls))?;
+    }
+    let server = Server::start(listening, router(&app), config.limits, tls, signals::wake)?;
+    let json = args.logs_json();
+    let announce = Announce::of(verbose, json);
     let mut engine =
         loading::load(args.model.as_deref(), &args.engine, &args.testing, announce, |options| {
             (options.context.sequences, options.context.unified) = (args.parallel, false);
@@ -76,10 +102,16 @@ pub fn serve(args: &ServeArgs, handed: Option<Handed>, verbose: bool) -> Result<
         None
     };
     let (slots, queue) = (args.parallel, args.queue as usize);
-    let options = ServingOptions { slots, queue, batch_slots: args.batch_slots, prefill_latency: None };
+    let (batch_slots, prefill_latency) = (args.batch_slots, args.prefill_latency.0);
+    let options = ServingOptions { slots, queue, batch_slots, prefill_latency };
     let serving = Serving::start(engine, options);
     let ready = app.serve(serving);
-    eprintln!("ready: {}, {slots} server slots of {} tokens each", ready.name, ready.facts.context);
+    if json {
+        let (model, context) = (&ready.name, ready.facts.context);
+        tracing::info!(target: "terrace_server::state", model, slots, context, "ready");
+    } else {
+        eprintln!("ready: {}, {slots} server slots of {} tokens each", ready.name, ready.facts.context);
+    }
 
     let told = Arc::new(Told::default());
     {
@@ -113,17 +145,65 @@ pub fn serve(args: &ServeArgs, handed: Option<Handed>, verbose: bool) -> Result<
     Ok(())
 }
 
+/// Warns of a server that strangers can use.
+fn warn_of_openness(address: SocketAddr, config: &ServerConfig) {
+    if !address.ip().is_loopback() && config.keys.is_empty() {
+        tracing::warn!("anyone who can reach {address} can use the model; --api-key requires a key");
+    }
+}
+
 /// Prints the address, at which clients can connect.
-fn say_address(address: SocketAddr) {
+fn say_address(address: SocketAddr, secured: bool) {
+    let scheme = if secured { "https" } else { "http" };
     // Nobody may be there to read it.
     let mut stdout = std::io::stdout().lock();
-    let _ = writeln!(stdout, "listening on http://{address}").and_then(|()| stdout.flush());
+    let _ = writeln!(stdout, "listening on {scheme}://{address}").and_then(|()| stdout.flush());
+}
+
+/// The certificate, if there is one.
+fn tls(args: &ServeArgs) -> Result<Option<Arc<Tls>>, CliError> {
+    match (&args.ssl_cert_file, &args.ssl_key_file) {
+        (None, None) => Ok(None),
+        (Some(certificate), Some(key)) => Ok(Some(Arc::new(Tls::read(certificate.clone(), key.clone())?))),
+        (certificate, _) => {
+            let (given, missing) = match certificate {
+                Some(_) => ("--ssl-cert-file", "--ssl-key-file"),
+                None => ("--ssl-key-file", "--ssl-cert-file"),
+            };
+            Err(CliError::Usage {
+                message: format!("{given} without {missing}"),
+                hint: "TLS needs a certificate and its key".into(),
+            })
+        }
+    }
+}
+
+/// Reads the certificate again on each SIGHUP.
+fn read_again_on_hangup(tls: Arc<Tls>) -> Result<(), CliError> {
+    let mut signals = Signals::new([SIGHUP]).map_err(CliError::io("SIGHUP"))?;
+    let handle = move || {
+        for _ in signals.forever() {
+            match tls.read_again() {
+                Ok(()) => tracing::info!("the certificate was read again"),
+                Err(error) => tracing::warn!("{error}; the certificate in use stays"),
+            }
+        }
+    };
+    std::thread::Builder::new().name("terrace-tls".into()).spawn(handle).map_err(CliError::io("a thread"))?;
+    Ok(())
+}
+
+/// The keys of options and of a file.
+fn keys(given: &[String], file: Option<&KeyFile>) -> Vec<String> {
+    given.iter().chain(file.iter().flat_map(|file| &file.0)).cloned().collect()
 }
 
 /// The configuration of the server, from the options.
 fn config(args: &ServeArgs, hotswap: bool, sampling: Sampling) -> ServerConfig {
     ServerConfig {
-        keys: args.api_key.clone(),
+        keys: keys(&args.api_key, args.api_key_file.as_ref()),
+        admin_keys: keys(&args.admin_key, args.admin_key_file.as_ref()),
+        lenient: args.lenient,
         origins: args.cors_origin.clone(),
         hosts: args.allowed_host.iter().chain([&args.host]).cloned().collect(),
         timeout: args.timeout,

@@ -6,8 +6,11 @@
 //! model is loading (503) while it loads the model again, without the servers that do not answer.
 
 use crate::error::CliError;
+use rustix::process::{Pid, Signal};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::ffi::OsString;
+use std::io;
 use std::net::TcpListener;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
@@ -20,6 +23,10 @@ use terrace_server::{Listening, ServerError};
 const VARIABLE: &str = "_TERRACE_ENGINE_OF_SERVER";
 const FIRST: &str = "first";
 const LATER: &str = "later";
+/// Tells a child that it serves one of several models, to its parent alone.
+const BEHIND: &str = "behind";
+/// The key that such a child asks for.
+const KEY: &str = "_TERRACE_KEY_OF_SERVER";
 
 /// Status of a child that has lost weights.
 pub const LOST: u8 = 75;
@@ -35,6 +42,8 @@ pub struct Handed {
     pub listening: Listening,
     /// Whether weights were lost before, so that servers may not answer.
     pub again: bool,
+    /// The key of the parent, if only that sends requests.
+    pub behind: Option<String>,
 }
 
 impl Handed {
@@ -51,7 +60,8 @@ impl Handed {
         let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3);
         let socket = TcpListener::from(socket.map_err(|error| failed(error.into()))?);
         let listening = Listening::of(socket).map_err(CliError::Server)?;
-        Ok(Some(Self { listening, again: which == LATER }))
+        let behind = (which == BEHIND).then(|| std::env::var(KEY).unwrap_or_default());
+        Ok(Some(Self { listening, again: which == LATER, behind }))
     }
 }
 
@@ -87,10 +97,10 @@ fn greet(server: &str) -> Result<(), RpcError> {
 ///
 /// # Errors
 /// The server cannot listen, or a child cannot be started.
-pub fn supervise(host: &str, port: u16) -> Result<ExitCode, CliError> {
+pub fn supervise(host: &str, port: u16, secured: bool) -> Result<ExitCode, CliError> {
     let listening = Listening::start(host, port)?;
     let mut signals = Signals::new([SIGCHLD, SIGHUP, SIGINT, SIGTERM]).map_err(CliError::io("signals"))?;
-    super::say_address(listening.address());
+    super::say_address(listening.address(), secured);
     let socket = listening.into_socket();
     let mut child = start(&socket, FIRST)?;
     let (mut begin, mut first, mut failures, mut stopping) = (Instant::now(), true, 0, false);
@@ -126,16 +136,47 @@ fn is_replaced(status: ExitStatus, first: bool) -> bool {
 
 fn start(socket: &TcpListener, which: &str) -> Result<Child, CliError> {
     let failed = || CliError::io("cannot start the engine's process");
-    let program = std::env::current_exe().map_err(failed())?;
-    let socket = socket.try_clone().map_err(failed())?;
-    let mut command = Command::new(program);
-    command
-        .args(std::env::args_os().skip(1))
-        .env(VARIABLE, which)
-        .stdin(Stdio::from(std::os::fd::OwnedFd::from(socket)));
+    command(socket, which).map_err(failed())?.args(std::env::args_os().skip(1)).spawn().map_err(failed())
+}
+
+/// Starts a child that serves one of several models on this socket, to whoever has the key. It ends with
+/// the thread that calls this.
+pub fn start_model(
+    socket: &TcpListener,
+    arguments: impl IntoIterator<Item = OsString>,
+    key: &str,
+) -> io::Result<Child> {
+    // Its output would be the address.
+    command(socket, BEHIND)?.args(arguments).env(KEY, key).stdout(Stdio::null()).spawn()
+}
+
+fn command(socket: &TcpListener, which: &str) -> io::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    let socket = std::os::fd::OwnedFd::from(socket.try_clone()?);
+    command.env(VARIABLE, which).stdin(Stdio::from(socket));
     // A terminal sends Ctrl-C to the parent alone, which passes it on.
     command.process_group(0);
-    command.spawn().map_err(failed())
+    Ok(command)
+}
+
+/// What asks a child to end. Call before anything waits for the child.
+#[cfg(target_os = "linux")]
+pub fn terminator(child: &Child) -> io::Result<impl Fn() + Send + use<>> {
+    use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
+    let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
+    Ok(move || {
+        // It may have ended.
+        let _ = pidfd_send_signal(&process, Signal::TERM);
+    })
+}
+
+/// What asks a child to end.
+#[cfg(not(target_os = "linux"))]
+pub fn terminator(child: &Child) -> io::Result<impl Fn() + Send + use<>> {
+    let process = Pid::from_child(child);
+    Ok(move || {
+        let _ = rustix::process::kill_process(process, Signal::TERM);
+    })
 }
 
 fn pass_on(child: &Child, signal: i32) {

@@ -1,0 +1,80 @@
+//! Several models. Each is served by a process of its own, which is started when a request asks for the
+//! model, and ended when others need its memory or nothing has asked for it for a while. This process
+//! answers clients, and passes their requests on.
+//!
+//! [`pool`] decides which models are loaded, [`proxy`] passes a request on, [`api`] answers what
+//! concerns all models. How a process is started is up to the program ([`Models`]).
+
+mod api;
+mod pool;
+mod proxy;
+mod router;
+
+pub use pool::Pool;
+pub use router::models_router;
+
+use std::net::SocketAddr;
+use terrace_model::ByteSize;
+use tokio::sync::watch;
+
+/// The models that can be loaded. Its functions may take some time.
+pub trait Models: Send + Sync + 'static {
+    /// The names of all models, in their order.
+    fn names(&self) -> Vec<String>;
+
+    /// What a model needs.
+    ///
+    /// # Errors
+    /// Why it cannot be loaded.
+    fn needs(&self, name: &str) -> Result<Needs, String>;
+
+    /// Starts a process that serves a model with this much RAM for its weights, to whoever has the key, and
+    /// begins to load it.
+    ///
+    /// # Errors
+    /// Why there is no such process.
+    fn start(&self, name: &str, budget: ByteSize, key: &str) -> Result<Started, String>;
+}
+
+/// What a model needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Needs {
+    /// RAM for all of its weights, or as much as it may have.
+    pub weights: ByteSize,
+    /// RAM for weights with which it can be loaded at all, and streams the rest.
+    pub least: ByteSize,
+    /// RAM for its context, and for conversations that it keeps.
+    pub context: ByteSize,
+}
+
+/// A process that serves a model.
+pub struct Started {
+    /// Where it listens. It answers 503 while it loads.
+    pub address: SocketAddr,
+    /// Whether it has ended.
+    pub ended: Ended,
+    /// Asks the process to end.
+    pub stop: Box<dyn Fn() + Send>,
+}
+
+/// Kept for as long as a process is alive.
+pub struct Alive(#[expect(dead_code, reason = "its end is what matters")] watch::Sender<()>);
+
+/// Whether a process has ended.
+#[derive(Clone)]
+pub struct Ended(watch::Receiver<()>);
+
+impl Alive {
+    /// Makes the two sides.
+    pub fn new() -> (Self, Ended) {
+        let (alive, ended) = watch::channel(());
+        (Self(alive), Ended(ended))
+    }
+}
+
+impl Ended {
+    /// Waits for the end.
+    pub(crate) async fn wait(&mut self) {
+        while self.0.changed().await.is_ok() {}
+    }
+}

@@ -1,0 +1,492 @@
+//! Which models are loaded. All of them together have one amount of memory; a model that needs some
+//! gets it from those that have gone unused for the longest.
+
+use super::{Models, Needs, Started, proxy};
+use crate::error::ApiError;
+use crate::response::random_id;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::time::{Duration, Instant};
+use terrace_model::ByteSize;
+use tokio::sync::watch;
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
+
+/// How often a process that loads is asked whether it is ready, and how often unused models are looked for.
+const LOOK: Duration = Duration::from_millis(100);
+/// Time that a request waits for memory that running answers have.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The models, and those that are loaded.
+pub struct Pool {
+    models: Arc<dyn Models>,
+    /// RAM for weights and contexts of all models.
+    memory: ByteSize,
+    /// How long a model stays loaded without requests. `None`: until others need its memory.
+    keep: Option<Duration>,
+    state: Mutex<State>,
+    /// Counts changes of the state.
+    changed: watch::Sender<u64>,
+    /// Starts what unloads models in time.
+    watches: Once,
+}
+
+#[derive(Default)]
+struct State {
+    loaded: BTreeMap<String, Loaded>,
+    /// Why the last load of a model failed.
+    failed: BTreeMap<String, String>,
+    /// Numbers processes.
+    processes: u64,
+    totals: Totals,
+    /// Whether the server ends.
+    stopping: bool,
+}
+
+/// What happened so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    pub loads: u64,
+    pub failures: u64,
+    /// Models that were unloaded because others needed their memory, because they went unused, and
+    /// because a client asked for that.
+    pub evicted: u64,
+    pub expired: u64,
+    pub asked: u64,
+}
+
+/// A model with a process.
+struct Loaded {
+    process: u64,
+    phase: Phase,
+    /// RAM for its weights and its context.
+    memory: ByteSize,
+    /// Number of requests that are being answered.
+    running: usize,
+    used: Instant,
+    keep: Option<Duration>,
+    /// The process, and the key that it needs. `None` while it is being started.
+    started: Option<(Started, String)>,
+}
+
+/// What a process does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    Loading,
+    Ready,
+    /// It ends, and its memory is not free yet.
+    Leaving,
+}
+
+impl Phase {
+    /// The name in answers.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Loading => "loading",
+            Self::Ready => "loaded",
+            Self::Leaving => "unloading",
+        }
+    }
+}
+
+/// A model as clients see it.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    pub name: String,
+    /// `None`: it is not loaded.
+    pub phase: Option<Phase>,
+    pub running: usize,
+    pub memory: ByteSize,
+    /// Time until it is unloaded if no request comes. `None`: it is not.
+    pub expires: Option<Duration>,
+}
+
+/// A request's hold on a loaded model: it is not unloaded meanwhile.
+pub struct Lease {
+    pool: Arc<Pool>,
+    name: String,
+    process: u64,
+    pub address: SocketAddr,
+    pub key: String,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.pool.change(|state| {
+            if let Some(loaded) = state.of(&self.name, self.process) {
+                loaded.running -= 1;
+                loaded.used = Instant::now();
+            }
+        });
+    }
+}
+
+impl State {
+    fn of(&mut self, name: &str, process: u64) -> Option<&mut Loaded> {
+        self.loaded.get_mut(name).filter(|loaded| loaded.process == process)
+    }
+
+    fn taken(&self) -> ByteSize {
+        self.loaded.values().fold(ByteSize::ZERO, |sum, loaded| sum + loaded.memory)
+    }
+
+    /// The model that has gone unused for the longest.
+    fn oldest(&mut self) -> Option<&mut Loaded> {
+        self.loaded
+            .values_mut()
+            .filter(|loaded| loaded.phase == Phase::Ready && loaded.running == 0)
+            .min_by_key(|loaded| loaded.used)
+    }
+}
+
+impl Loaded {
+    fn leave(&mut self) {
+        self.phase = Phase::Leaving;
+        if let Some((started, _)) = &self.started {
+            (started.stop)();
+        }
+    }
+}
+
+/// What is done for a model that is not loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Room {
+    /// It gets this much memory.
+    Take(ByteSize),
+    /// Another one is to be unloaded first.
+    Evict,
+    /// It has to wait for memory that others are about to give, or use.
+    Wait,
+    /// It can never be loaded.
+    Never,
+}
+
+/// Decides about a model that is not loaded. `free`: memory that no model has; `idle`: whether a model
+/// could be unloaded now; `others`: whether there are others with memory at all.
+fn room(needs: Needs, memory: ByteSize, free: ByteSize, idle: bool, others: bool) -> Room {
+    let (all, least) = (needs.weights + needs.context, needs.least + needs.context);
+    if least > memory {
+        return Room::Never;
+    }
+    if all <= free {
+        return Room::Take(all);
+    }
+    // More memory is worth more to it than to a model without requests.
+    match (idle, free >= least) {
+        (true, _) => Room::Evict,
+        (false, true) => Room::Take(free),
+        (false, false) if others => Room::Wait,
+        (false, false) => Room::Never,
+    }
+}
+
+impl Pool {
+    /// Makes a pool of models that share this much RAM.
+    pub fn new(models: Arc<dyn Models>, memory: ByteSize, keep: Option<Duration>) -> Arc<Self> {
+        let changed = watch::Sender::new(0);
+        Arc::new(Self { models, memory, keep, state: Mutex::default(), changed, watches: Once::new() })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let result = change(&mut self.state());
+        self.changed.send_modify(|count| *count += 1);
+        result
+    }
+
+    /// RAM for weights and contexts of all models.
+    pub const fn memory(&self) -> ByteSize {
+        self.memory
+    }
+
+    /// What happened so far.
+    pub fn totals(&self) -> Totals {
+        self.state().totals
+    }
+
+    /// All models.
+    pub fn seen(&self) -> Vec<Seen> {
+        let names = self.models.names();
+        let state = self.state();
+        let seen = |name: String| match state.loaded.get(&name) {
+            None => Seen { name, phase: None, running: 0, memory: ByteSize::ZERO, expires: None },
+            Some(loaded) => Seen {
+                name,
+                phase: Some(loaded.phase),
+                running: loaded.running,
+                memory: loaded.memory,
+                expires: loaded.keep.map(|keep| keep.saturating_sub(loaded.used.elapsed())),
+            },
+        };
+        names.into_iter().map(seen).collect()
+    }
+
+    /// The name of the model that a request means: `:latest`, which Ollama's clients add, may be left out.
+    /// Without one, the model that was used last, or the only one.
+    ///
+    /// # Errors
+    /// There is no such model, or it is not clear which one is meant.
+    pub fn meant(&self, name: Option<&str>) -> Result<String, ApiError> {
+        let names = self.models.names();
+        let Some(name) = name else {
+            let state = self.state();
+            let last =
+                state.loaded.iter().max_by_key(|(_, loaded)| loaded.used).map(|(name, _)| name.clone());
+            return last.or_else(|| (names.len() == 1).then(|| names[0].clone())).ok_or_else(|| {
+                ApiError::field(
+                    "model",
+                    format!("`model` is missing; it must be one of: {}", names.join(", ")),
+                )
+            });
+        };
+        let plain = name.strip_suffix(":latest").unwrap_or(name);
+        names
+            .into_iter()
+            .find(|known| known == name || known == plain)
+            .ok_or_else(|| ApiError::no_model(name))
+    }
+
+    /// Takes hold of a model if it is loaded.
+    pub fn loaded(self: &Arc<Self>, name: &str) -> Option<Lease> {
+        let mut state = self.state();
+        let loaded = state.loaded.get_mut(name).filter(|loaded| loaded.phase == Phase::Ready)?;
+        let (started, key) = loaded.started.as_ref()?;
+        loaded.running += 1;
+        loaded.used = Instant::now();
+        let (address, key, process) = (started.address, key.clone(), loaded.process);
+        Some(Lease { pool: Arc::clone(self), name: name.to_owned(), process, address, key })
+    }
+
+    /// Takes hold of a model, which is loaded first if need be. `keep` is how long it then stays loaded
+    /// without requests; `None` changes nothing.
+    ///
+    /// # Errors
+    /// It cannot be loaded, or running answers have the memory for too long.
+    pub async fn lease(self: &Arc<Self>, name: &str, keep: Option<Keep>) -> Result<Lease, ApiError> {
+        self.watches.call_once(|| drop(tokio::spawn(unload_unused(Arc::downgrade(self)))));
+        let mut changed = self.changed.subscribe();
+        let mut needs = None;
+        let mut waiting: Option<Instant> = None;
+        self.state().failed.remove(name);
+        loop {
+            changed.borrow_and_update();
+            if let Some(lease) = self.loaded(name) {
+                if let Some(Keep(keep)) = keep
+                    && let Some(loaded) = self.state().of(name, lease.process)
+                {
+                    loaded.keep = keep;
+                }
+                return Ok(lease);
+            }
+            let there = {
+                let state = self.state();
+                if state.stopping {
+                    return Err(ApiError::stopping());
+                }
+                if let Some(why) = state.failed.get(name) {
+                    return Err(ApiError::internal(why.clone()));
+                }
+                state.loaded.contains_key(name)
+            };
+            if !there {
+                let needs = match needs {
+                    Some(needs) => needs,
+                    None => *needs.insert(self.needs(name).await?),
+                };
+                match self.make_room(name, needs) {
+                    Ok(true) => continue,
+                    Ok(false) => {
+                        let since = *waiting.get_or_insert_with(Instant::now);
+                        if since.elapsed() > PATIENCE {
+                            return Err(ApiError::no_memory(name));
+                        }
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            tokio::select! {
+                _ = changed.changed() => {}
+                () = sleep(PATIENCE) => {}
+            }
+        }
+    }
+
+    async fn needs(self: &Arc<Self>, name: &str) -> Result<Needs, ApiError> {
+        let (models, of) = (Arc::clone(&self.models), name.to_owned());
+        let needs = spawn_blocking(move || models.needs(&of)).await;
+        needs.unwrap_or_else(|_| Err("internal error".into())).map_err(ApiError::internal)
+    }
+
+    /// Begins to load a model, or to unload another one. Returns whether that may be tried again at once.
+    fn make_room(self: &Arc<Self>, name: &str, needs: Needs) -> Result<bool, ApiError> {
+        let mut state = self.state();
+        if state.loaded.contains_key(name) {
+            return Ok(true);
+        }
+        let free = self.memory.saturating_sub(state.taken());
+        // One at a time: its memory comes before the next one's.
+        let leaving = state.loaded.values().any(|loaded| loaded.phase == Phase::Leaving);
+        let idle = state.oldest().is_some();
+        let others = !state.loaded.is_empty();
+        match room(needs, self.memory, free, idle || leaving, others) {
+            Room::Take(memory) => {
+                state.processes += 1;
+                let process = state.processes;
+                let loaded = Loaded {
+                    process,
+                    phase: Phase::Loading,
+                    memory,
+                    running: 0,
+                    used: Instant::now(),
+                    keep: self.keep,
+                    started: None,
+                };
+                state.loaded.insert(name.to_owned(), loaded);
+                state.totals.loads += 1;
+                drop(state);
+                let budget = memory.saturating_sub(needs.context);
+                tokio::spawn(Arc::clone(self).load(name.to_owned(), process, budget));
+                Ok(false)
+            }
+            Room::Evict if leaving => Ok(false),
+            Room::Evict => {
+                if let Some(oldest) = state.oldest() {
+                    oldest.leave();
+                    state.totals.evicted += 1;
+                }
+                Ok(false)
+            }
+            Room::Wait => Ok(false),
+            Room::Never => Err(ApiError::too_large_a_model(name, needs.least + needs.context, self.memory)),
+        }
+    }
+
+    /// Starts a process for a model, waits until it is ready, and later for its end.
+    async fn load(self: Arc<Self>, name: String, process: u64, budget: ByteSize) {
+        let (models, of) = (Arc::clone(&self.models), name.clone());
+        // On this thread: a child may be bound to the thread that starts it.
+        let key = random_id("");
+        let started = models.start(&of, budget, &key);
+        let (mut ended, address) = match started {
+            Ok(started) => {
+                let facts = (started.ended.clone(), started.address);
+                let key = key.clone();
+                self.change(|state| {
+                    let stopping = state.stopping;
+                    if let Some(loaded) = state.of(&name, process) {
+                        loaded.started = Some((started, key));
+                        // Something did not want it any more meanwhile.
+                        if stopping || loaded.phase == Phase::Leaving {
+                            loaded.leave();
+                        }
+                    }
+                });
+                facts
+            }
+            Err(why) => return self.gone(&name, process, Some(why)),
+        };
+        let ready = async {
+            while !proxy::is_ready(address, &key).await {
+                sleep(LOOK).await;
+            }
+        };
+        let is_ready = tokio::select! {
+            () = ready => true,
+            () = ended.wait() => false,
+        };
+        if !is_ready {
+            let why = format!("`{name}` could not be loaded; the server's log has the reason");
+            return self.gone(&name, process, Some(why));
+        }
+        self.change(|state| {
+            if let Some(loaded) = state.of(&name, process)
+                && loaded.phase == Phase::Loading
+            {
+                (loaded.phase, loaded.used) = (Phase::Ready, Instant::now());
+            }
+        });
+        tracing::info!(target: "terrace_server::state", model = name, "loaded");
+        ended.wait().await;
+        self.gone(&name, process, None);
+    }
+
+    /// Forgets a process that has ended.
+    fn gone(&self, name: &str, process: u64, why: Option<String>) {
+        tracing::info!(target: "terrace_server::state", model = name, "unloaded");
+        self.change(|state| {
+            let Some(loaded) = state.of(name, process) else { return };
+            let wanted = loaded.phase != Phase::Leaving;
+            state.loaded.remove(name);
+            if let Some(why) = why
+                && wanted
+            {
+                state.totals.failures += 1;
+                state.failed.insert(name.to_owned(), why);
+            }
+        });
+    }
+
+    /// Unloads a model once its running answers have ended. Returns whether it was loaded.
+    pub fn unload(&self, name: &str) -> bool {
+        self.change(|state| {
+            let Some(loaded) = state.loaded.get_mut(name) else { return false };
+            if loaded.phase != Phase::Leaving {
+                loaded.leave();
+                state.totals.asked += 1;
+            }
+            true
+        })
+    }
+
+    /// Ends all processes, and lets none start any more.
+    pub fn stop(&self) {
+        self.change(|state| {
+            state.stopping = true;
+            state.loaded.values_mut().for_each(Loaded::leave);
+        });
+    }
+
+    /// Whether all processes have ended.
+    pub fn is_empty(&self) -> bool {
+        self.state().loaded.is_empty()
+    }
+
+    /// Unloads the models that have gone unused for too long.
+    fn unload_unused(&self) {
+        let is_over = |loaded: &Loaded| {
+            loaded.phase == Phase::Ready
+                && loaded.running == 0
+                && loaded.keep.is_some_and(|keep| loaded.used.elapsed() >= keep)
+        };
+        if !self.state().loaded.values().any(is_over) {
+            return;
+        }
+        self.change(|state| {
+            let State { loaded, totals, .. } = state;
+            for loaded in loaded.values_mut().filter(|loaded| is_over(loaded)) {
+                loaded.leave();
+                totals.expired += 1;
+            }
+        });
+    }
+}
+
+/// How long a model stays loaded without requests; `None`: until others need its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keep(pub Option<Duration>);
+
+async fn unload_unused(pool: std::sync::Weak<Pool>) {
+    while let Some(pool) = pool.upgrade() {
+        pool.unload_unused();
+        drop(pool);
+        sleep(LOOK).await;
+    }
+}
+
+#[cfg(test)]
+#[path = "pool_tests.rs"]
+mod tests;

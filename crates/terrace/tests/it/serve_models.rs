@@ -1,0 +1,120 @@
+//! A server with several models, each in a process of its own.
+
+use crate::common::{bundled, failure, run, tiny};
+use crate::server::{Server, golden_of};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A directory with the bundled model and a tiny one, and its path.
+fn directory() -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    tiny(&dir);
+    std::os::unix::fs::symlink(bundled(), dir.path().join("bundled.gguf")).unwrap();
+    let path = dir.path().to_owned();
+    (dir, path)
+}
+
+fn state(server: &Server, name: &str) -> Value {
+    // The list needs no key.
+    let all = server.get("/v1/models").ok();
+    let model = all["data"].as_array().unwrap().iter().find(|model| model["id"] == name);
+    model.unwrap_or_else(|| panic!("{name}: {all}"))["status"]["value"].clone()
+}
+
+fn start(dir: &Path, args: &[&str]) -> Server {
+    Server::start_models(["--models-dir", dir.to_str().unwrap()].iter().chain(args))
+}
+
+#[test]
+fn models_are_loaded_when_they_are_asked_for() {
+    let (_dir, path) = directory();
+    let server = start(&path, &["--api-key", "secret", "--ctx", "256"]);
+    let key = ("authorization", "Bearer secret");
+    let ask = |body: &Value| server.request("POST", "/v1/completions", &[key], &body.to_string());
+    let list = server.get("/v1/models").ok();
+    let names: Vec<&Value> = list["data"].as_array().unwrap().iter().map(|model| &model["id"]).collect();
+    assert_eq!(names, ["bundled", "tiny"]);
+    assert_eq!(state(&server, "bundled"), "unloaded");
+    let prompt = "In the beginning";
+    let answer = ask(&json!({"model": "bundled", "prompt": prompt, "max_tokens": 8})).ok();
+    assert_eq!(answer["model"], "bundled");
+    assert_eq!(answer["choices"][0]["text"], golden_of(&bundled(), prompt, 8));
+    let events = ask(&json!({"model": "tiny", "prompt": prompt, "max_tokens": 4, "stream": true})).events();
+    assert_eq!(events.last().unwrap()["model"], "tiny");
+    assert_eq!((state(&server, "bundled"), state(&server, "tiny")), (json!("loaded"), json!("loaded")));
+    // A process of a model answers nobody but its parent.
+    assert_eq!(server.request("POST", "/v1/completions", &[], "{}").status, 401);
+    let slots = server.request("GET", "/slots?model=bundled", &[key], "").ok();
+    assert_eq!(slots[0]["n_ctx"], 256, "what all share");
+    assert_eq!(ask(&json!({"model": "other", "prompt": "x"})).error(404)["code"], "model_not_found");
+    let unload = |name: &str| {
+        server.request("POST", "/models/unload", &[key], &json!({"model": name}).to_string()).ok();
+        server.wait_for(|server| state(server, name) == "unloaded");
+    };
+    unload("tiny");
+    assert_eq!(state(&server, "bundled"), "loaded");
+    server.request("POST", "/models/load", &[key], r#"{"model": "tiny"}"#).ok();
+    assert_eq!(state(&server, "tiny"), "loaded");
+    server.signal("-TERM");
+    let (status, stderr) = server.ended();
+    assert!(status.success(), "{stderr}");
+    assert!(!stderr.contains("error"), "{stderr}");
+}
+
+#[test]
+fn one_memory_is_shared_and_unused_models_leave() {
+    let (dir, path) = directory();
+    let size = fs::metadata(bundled()).unwrap().len();
+    // Room for the bundled model and its context, and for nothing beside it.
+    let memory = (size + (24 << 20)).to_string();
+    let config = dir.path().join("config.toml");
+    let text = format!("[models.tiny]\nctx = 512\n\n[models.other]\nmodel = {:?}\n", bundled());
+    fs::write(&config, text).unwrap();
+    let server = start(&path, &["--models-memory", &memory, "--config", config.to_str().unwrap()]);
+    let ask = |name: &str, keep: Value| {
+        let body = json!({"model": name, "prompt": "a", "stream": false, "options": {"num_predict": 1}, "keep_alive": keep});
+        let reply = server.post("/api/generate", &body);
+        assert_eq!(reply.status, 200, "{}", reply.text);
+    };
+    ask("bundled", Value::Null);
+    ask("other", Value::Null);
+    server.wait_for(|server| state(server, "bundled") == "unloaded");
+    assert_eq!(server.metric("terrace_model_unloads_total{why=\"memory\"}"), 1.0);
+    ask("other", json!("10ms"));
+    server.wait_for(|server| state(server, "other") == "unloaded");
+    ask("tiny", Value::Null);
+    assert_eq!(server.get("/slots?model=tiny").ok()[0]["n_ctx"], 512, "its section's");
+    let loaded = server.get("/api/ps").ok();
+    assert_eq!(loaded["models"][0]["name"], "tiny");
+}
+
+#[test]
+fn a_process_that_ends_is_started_again_for_the_next_request() {
+    let (_dir, path) = directory();
+    let server = start(&path, &[]);
+    let ask =
+        || server.post("/v1/completions", &json!({"model": "tiny", "prompt": "a", "max_tokens": 1})).status;
+    assert_eq!(ask(), 200);
+    for child in server.children() {
+        // The helpers that apply templates end with theirs.
+        let _ = std::process::Command::new("kill").args(["-9", &child.to_string()]).status();
+    }
+    server.wait_for(|server| state(server, "tiny") == "unloaded");
+    assert_eq!(ask(), 200);
+}
+
+#[test]
+fn what_cannot_be_served_is_said() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = dir.path().to_str().unwrap();
+    let error = failure(&run(["serve", "--models-dir", path, "--port", "0"]), 2);
+    assert!(error.contains("no models"), "{error}");
+    let error = failure(&run(["serve", "m.gguf", "--models-dir", path, "--port", "0"]), 2);
+    assert!(error.contains("--models-dir"), "{error}");
+    fs::write(dir.path().join("broken.gguf"), "nothing").unwrap();
+    let server = start(dir.path(), &[]);
+    let error = server.post("/v1/completions", &json!({"model": "broken", "prompt": "a"})).error(500);
+    assert!(error["message"].as_str().unwrap().contains("broken"), "{error}");
+    assert_eq!(server.get("/health").ok()["loaded"], 0);
+}
