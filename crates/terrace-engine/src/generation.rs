@@ -178,9 +178,7 @@ impl Generation {
             self.piece.truncate(line.unwrap_or(usize::MAX));
             if let Some(string) = self.stops.push(&self.piece, text) {
                 Some(Stop { reason: StopReason::StopString, string: Some(string) })
-            } else if line.is_some() {
-                Some(Stop::of(StopReason::Length))
-            } else if self.n_max == Some(self.generated(session)) {
+            } else if line.is_some() || self.n_max == Some(self.generated(session)) {
                 Some(Stop::of(StopReason::Length))
             } else if session.held == engine.context_size() {
                 Some(Stop::of(StopReason::ContextFull))

@@ -152,7 +152,7 @@ fn pooled_embeddings_are_those_of_tokens() {
         (embed(&mut engine, TEXTS[0]), width)
     };
     let (last, width) = of(Pooling::Last);
-    assert!(rows.len() / width > 16 && rows.len() % width == 0, "{} of {width}", rows.len());
+    assert!(rows.len() / width > 16 && rows.len().is_multiple_of(width), "{} of {width}", rows.len());
     assert_eq!(bits(&last), bits(&rows[rows.len() - width..]));
     assert_eq!(bits(&of(Pooling::Cls).0), bits(&rows[..width]));
     let count = (rows.len() / width) as f32;
