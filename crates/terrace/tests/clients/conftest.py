@@ -26,7 +26,7 @@ class Server:
         home = Path(self.home.name)
         self.log = home / "log"
         command = [os.environ["TERRACE"], "serve", os.environ["MODEL"], "--port", "0", "--api-key", KEY]
-        command += ["--ctx", "4096", "--parallel", "2", "--threads", "1", "--stream", "none", *options]
+        command += ["--ctx", "8192", "--parallel", "2", "--threads", "1", "--stream", "none", *options]
         environment = {**os.environ, "HOME": str(home), "XDG_CACHE_HOME": str(home / "cache")}
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(

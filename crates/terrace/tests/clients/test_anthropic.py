@@ -185,7 +185,7 @@ def test_errors(ask, client, server):
     with pytest.raises(anthropic.BadRequestError, match="image"):
         ask([{"role": "user", "content": [image]}])
     with pytest.raises(anthropic.BadRequestError, match="context"):
-        ask([{"role": "user", "content": "word " * 5000}])
+        ask([{"role": "user", "content": "word " * 9000}])
     with anthropic.Anthropic(base_url=server.url, api_key="wrong", max_retries=0) as other:
         with pytest.raises(anthropic.AuthenticationError):
             other.messages.create(model=server.model, max_tokens=1, messages=HI)

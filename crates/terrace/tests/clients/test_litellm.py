@@ -120,3 +120,10 @@ def test_async(server):
         return [chunk async for chunk in stream]
 
     assert content(asyncio.run(ask()))
+
+
+def test_errors_have_litellms_classes(ask):
+    """Which it does not have for Ollama."""
+    kind = litellm.BadRequestError if ask.form == "ollama_chat" else litellm.ContextWindowExceededError
+    with pytest.raises(kind, match="context size|too long"):
+        ask([{"role": "user", "content": "word " * 9000}])

@@ -158,16 +158,3 @@ def test_errors(chat, client, server):
     with pytest.raises(ollama.ResponseError) as caught:
         ollama.Client(host=server.url).chat(model=server.model, messages=HI)
     assert caught.value.status_code == 401
-
-
-def test_embeds_texts(client, server):
-    both = client.embed(model=server.model, input=[AND, "Hi"])
-    assert len(both.embeddings) == 2 and both.prompt_eval_count > 2
-    assert sum(value * value for value in both.embeddings[0]) == pytest.approx(1, rel=1e-5)
-    assert client.embed(model=server.model, input=AND).embeddings[0] == both.embeddings[0]
-    assert len(client.embed(model=server.model, input=AND, dimensions=8).embeddings[0]) == 8
-    raw = client.embeddings(model=server.model, prompt=AND).embedding
-    length = sum(value * value for value in raw) ** 0.5
-    assert [value / length for value in raw] == pytest.approx(list(both.embeddings[0]), rel=1e-4, abs=1e-6)
-    with pytest.raises(ollama.ResponseError):
-        client.embed(model=server.model, input=AND * 5000, truncate=False)

@@ -21,9 +21,8 @@ ENOUGH = 24
 
 @pytest.fixture(scope="module")
 def lenient():
-    server = Server(
-        "--lenient", "--chat-template-file", str(Path(__file__).parents[1] / "it" / "tools.jinja")
-    )
+    template = Path(__file__).parents[1] / "it" / "tools.jinja"
+    server = Server("--lenient", "--chat-template-file", str(template))
     yield server
     server.end()
 
@@ -132,7 +131,7 @@ def test_as_it_is_sent(name, server, request):
         return
     with ask(to, payload) as response:
         assert response.status_code == 200, response.read()
-        assert ("warning" in response.headers) == payload.get("lenient", False)
+        assert ("x-terrace-warning" in response.headers) == payload.get("lenient", False)
         answer = read(path, response, leave=path in LIMITS)
         assert answer.done and answer.text.strip()
     # The same, whole or streamed where it was not, with a limit.
