@@ -291,6 +291,11 @@ impl ApiError {
         self.tokens
     }
 
+    /// The code for programs, if there is one.
+    pub const fn code(&self) -> Option<&'static str> {
+        self.code
+    }
+
     /// The message, in one line.
     pub fn message(&self) -> &str {
         &self.message

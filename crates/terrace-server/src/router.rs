@@ -4,7 +4,7 @@ use crate::admin::{
     experts, health, hot_cache, introspect, layer_perf, metrics, one_model, openapi, page, reload, slot_files,
 };
 use crate::api::errors::in_form;
-use crate::api::{anthropic, embeddings, native, ollama, openai, tokens};
+use crate::api::{anthropic, embeddings, native, ollama, openai, responses, tokens};
 use crate::app::App;
 use crate::auth;
 use crate::error::ApiError;
@@ -38,6 +38,9 @@ pub fn router(app: &Arc<App>) -> Router {
         .route("/v1/chat/completions", post(openai::chat))
         .route("/chat/completions", post(openai::chat))
         .route("/v1/completions", post(openai::text))
+        .route("/v1/responses", post(responses::responses))
+        .route("/responses", post(responses::responses))
+        .route("/v1/responses/input_tokens", post(responses::input_tokens))
         .route("/v1/messages", post(anthropic::messages))
         .route("/v1/messages/count_tokens", post(anthropic::count_tokens))
         .route("/completion", post(native::completion))
@@ -181,6 +184,7 @@ mod tests {
             ("GET", "/api/tags"),
             ("POST", "/v1/chat/completions"),
             ("POST", "/v1/completions"),
+            ("POST", "/v1/responses"),
             ("POST", "/completion"),
             ("POST", "/infill"),
             ("POST", "/v1/embeddings"),

@@ -31,6 +31,8 @@ pub struct Done {
     /// What is neither a thought nor a call.
     pub content: String,
     pub thoughts: String,
+    /// About the number of its tokens that are thoughts.
+    pub thought_tokens: usize,
     pub calls: Vec<Call>,
     pub answer: Answer,
 }
@@ -54,6 +56,7 @@ pub struct Reading {
     parts: VecDeque<Part>,
     content: String,
     thoughts: String,
+    thought_tokens: usize,
     calls: Vec<Call>,
     /// The end, once it is known.
     answer: Option<Box<Answer>>,
@@ -73,6 +76,7 @@ impl Reading {
             parts: VecDeque::new(),
             content: String::new(),
             thoughts: String::new(),
+            thought_tokens: 0,
             calls: Vec::new(),
             answer: None,
         })
@@ -99,6 +103,7 @@ impl Reading {
                 return Ok(Read::End(Box::new(Done {
                     content: std::mem::take(&mut self.content),
                     thoughts: std::mem::take(&mut self.thoughts),
+                    thought_tokens: std::mem::take(&mut self.thought_tokens),
                     calls: std::mem::take(&mut self.calls),
                     answer: *answer,
                 })));
@@ -122,6 +127,7 @@ impl Reading {
                 }
                 Piece::End(answer) => {
                     self.read_rest(&answer).await;
+                    self.thought_tokens = self.count_thoughts().await.min(answer.tokens.len());
                     self.answer = Some(answer);
                 }
             }
@@ -159,6 +165,19 @@ impl Reading {
                 self.add(Delta::Text(text));
             }
         }
+    }
+
+    /// The number of tokens that the thoughts take. The model may have cut them up differently.
+    async fn count_thoughts(&self) -> usize {
+        if self.thoughts.is_empty() {
+            return 0;
+        }
+        let (thoughts, ready) = (self.thoughts.clone(), Arc::clone(&self.ready));
+        let count = move || {
+            let tokens = ready.ask(|serving| serving.tokenize(&thoughts, false, false, &|| true));
+            tokens.ok()?.ok().map(|tokens| tokens.len())
+        };
+        spawn_blocking(count).await.ok().flatten().unwrap_or_default()
     }
 
     /// Has the reader read more, on another thread.

@@ -6,5 +6,6 @@ pub mod errors;
 pub mod native;
 pub mod ollama;
 pub mod openai;
+pub mod responses;
 pub mod settings;
 pub mod tokens;

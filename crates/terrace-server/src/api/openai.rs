@@ -1,7 +1,7 @@
 //! OpenAI's completions, of conversations and of plain text.
 
 mod completion;
-mod probs;
+pub(super) mod probs;
 
 use crate::answer::respond;
 use crate::app::{App, LoadedModel, Ready};

@@ -107,8 +107,11 @@ impl Chat {
         Ok(())
     }
 
-    /// Reads the fields about thoughts.
-    fn think(&mut self, fields: &mut Fields) -> Result<(), ApiError> {
+    /// Reads the fields about thoughts, which have llama-server's names in all APIs.
+    ///
+    /// # Errors
+    /// A field is not valid.
+    pub fn think(&mut self, fields: &mut Fields) -> Result<(), ApiError> {
         if let Some(format) = fields.text("reasoning_format")? {
             self.conversation.reasoning_format = ReasoningFormat::from_name(&format).ok_or_else(|| {
                 let place = fields.place("reasoning_format");
@@ -117,8 +120,7 @@ impl Chat {
             })?;
         }
         if let Some(effort) = fields.text("reasoning_effort")? {
-            self.conversation.enable_thinking = effort != "none";
-            self.variable("reasoning_effort", &effort.into());
+            self.try_hard(&effort);
         }
         if let Some(given) = fields.take("chat_template_kwargs") {
             let Value::Object(given) = given else {
@@ -140,6 +142,12 @@ impl Chat {
             }
         }
         Ok(())
+    }
+
+    /// Sets how hard the model should think; `none`: not at all.
+    pub fn try_hard(&mut self, effort: &str) {
+        self.conversation.enable_thinking = effort != "none";
+        self.variable("reasoning_effort", &effort.into());
     }
 
     /// Sets a variable of the template.

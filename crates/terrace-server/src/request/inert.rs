@@ -19,11 +19,21 @@ pub fn known(name: &str) -> Option<Known> {
 
 const TABLE: &[(&[&str], Known)] = &[
     // Who sends the request and why, and how it is stored or billed.
-    (&["model", "user", "metadata", "store", "service_tier", "safety_identifier"], Known::Harmless),
+    (
+        &["model", "user", "metadata", "client_metadata", "store", "service_tier", "safety_identifier"],
+        Known::Harmless,
+    ),
     // Where and how fast an answer is computed. A prediction only makes it faster.
     // llama-server knows no limit of a prompt's time either.
     (
-        &["keep_alive", "prompt_cache_key", "prompt_cache_retention", "prediction", "t_max_prompt_ms"],
+        &[
+            "keep_alive",
+            "prompt_cache_key",
+            "prompt_cache_options",
+            "prompt_cache_retention",
+            "prediction",
+            "t_max_prompt_ms",
+        ],
         Known::Harmless,
     ),
     (
@@ -57,6 +67,7 @@ const TABLE: &[(&[&str], Known)] = &[
         &[
             "logprobs",
             "echo",
+            "background",
             "use_beam_search",
             "continue_final_message",
             "think",

@@ -15,7 +15,7 @@ const MAX_STOPS: usize = 64;
 /// The least value of a token limit: -1 and -2 are llama.cpp's names for "until it ends".
 const ENDLESS: i64 = -2;
 /// Maximum number of alternatives that are reported beside each token.
-const MOST_PROBS: i64 = 100;
+pub const MOST_PROBS: i64 = 100;
 /// Any number that has a meaning.
 const ANY: RangeInclusive<f64> = -1e9..=1e9;
 /// A probability.

@@ -108,7 +108,11 @@ fn tool_call(path: &str, value: Value) -> Result<Value, ApiError> {
     Ok(json!({"type": "function", "id": id, "function": {"name": name, "arguments": arguments}}))
 }
 
-fn text_part(place: &str, value: Value) -> Result<String, ApiError> {
+/// The text of a part of a turn's content.
+///
+/// # Errors
+/// It is not text.
+pub fn text_part(place: &str, value: Value) -> Result<String, ApiError> {
     let mut part = Fields::within(place, value)?;
     match part.text("type")?.as_deref() {
         Some("text" | "input_text" | "output_text") => {}

@@ -12,7 +12,7 @@ const CHAT: &str = "/v1/chat/completions";
 const TEXT: &str = "/v1/completions";
 
 /// A server whose model has a template with tools and thoughts. The folder holds the model.
-fn with_tools() -> (Server, TempDir) {
+pub fn with_tools() -> (Server, TempDir) {
     let dir = TempDir::new().unwrap();
     let model = dir.path().join("tools.gguf");
     write_edited(&bundled(), &model, &[("tokenizer.chat_template", include_str!("tools.jinja"))]).unwrap();
@@ -20,7 +20,7 @@ fn with_tools() -> (Server, TempDir) {
 }
 
 /// `body` with the fields of `more`.
-fn with(mut body: Value, more: &Value) -> Value {
+pub fn with(mut body: Value, more: &Value) -> Value {
     body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     body
 }

@@ -36,6 +36,7 @@ mod reference;
 mod refused;
 mod reload_loop;
 mod samplers;
+mod responses;
 mod serve;
 mod serve_clients;
 mod serve_embeddings;

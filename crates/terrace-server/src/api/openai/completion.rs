@@ -5,7 +5,7 @@ use crate::answer::{Call, Done, Form, Frame, Framing, Part, facts, timings};
 use crate::app::unix_seconds;
 use crate::response::random_id;
 use serde_json::{Value, json};
-use terrace_engine::{Answer, Delta, StopReason};
+use terrace_engine::{Delta, StopReason};
 
 /// Which of the two endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +36,7 @@ struct Usage {
     prompt: usize,
     completion: usize,
     cached: usize,
+    thoughts: usize,
 }
 
 impl Completion {
@@ -118,8 +119,10 @@ impl Completion {
     }
 
     /// Counts an answer, and its prompt with the first of its answers.
-    fn count(&mut self, number: usize, answer: &Answer) {
+    fn count(&mut self, number: usize, done: &Done) {
+        let answer = &done.answer;
         self.usage.completion += answer.tokens.len();
+        self.usage.thoughts += done.thought_tokens;
         if number.is_multiple_of(self.per_prompt.max(1)) {
             self.usage.prompt += answer.prompt_tokens;
             self.usage.cached += answer.reused;
@@ -127,12 +130,13 @@ impl Completion {
     }
 
     fn usage(&self) -> Value {
-        let Usage { prompt, completion, cached } = self.usage;
+        let Usage { prompt, completion, cached, thoughts } = self.usage;
         json!({
             "prompt_tokens": prompt,
             "completion_tokens": completion,
             "total_tokens": prompt + completion,
             "prompt_tokens_details": {"cached_tokens": cached},
+            "completion_tokens_details": {"reasoning_tokens": thoughts},
         })
     }
 }
@@ -140,7 +144,7 @@ impl Completion {
 impl Form for Completion {
     fn whole(&mut self, all: Vec<Done>) -> Value {
         let choices = all.iter().enumerate().map(|(number, done)| self.choice(number, done)).collect();
-        all.iter().enumerate().for_each(|(number, done)| self.count(number, &done.answer));
+        all.iter().enumerate().for_each(|(number, done)| self.count(number, done));
         let mut value = self.object(false, choices);
         value["usage"] = self.usage();
         if let Some(first) = all.first() {
@@ -198,7 +202,7 @@ impl Form for Completion {
     }
 
     fn end(&mut self, number: usize, done: &Done) -> Vec<Frame> {
-        self.count(number, &done.answer);
+        self.count(number, done);
         let mut last = self.chunk(number, json!({}), Some(finish_reason(done)));
         if let Some(probs) = self.probs_of(number).0.take() {
             last["choices"][0]["logprobs"] = probs;
