@@ -19,6 +19,12 @@ pub enum Reason<'r> {
     NoSlotDir,
     /// The model is not set up to rank documents.
     NoRanking,
+    /// Clients may not change the server's properties.
+    NoProps,
+    /// Clients may not download models.
+    NoPulls,
+    /// Clients may not delete models.
+    NoDeletes,
     /// The engine failed.
     Engine(&'r EngineError),
     /// Tensors were not replaced.

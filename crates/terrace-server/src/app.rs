@@ -8,6 +8,7 @@ use crate::config::{Limits, ServerConfig};
 use crate::error::ApiError;
 use crate::hosts::Hosts;
 use crate::keys::Keys;
+use crate::library::Library;
 use crate::request::allowed::{Allowed, Bodies};
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -18,7 +19,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use terrace_engine::serving::{ModelFacts, Serving, ServingStatus};
 use terrace_engine::{ChatTemplate, ChatTemplateError, Engine, Grammars};
 use terrace_ggml::llama::Sampling;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 /// State that all handlers share.
 pub struct App {
@@ -31,12 +32,10 @@ pub struct App {
     pub(crate) cors_origins: Vec<String>,
     /// Time limit per answer.
     pub(crate) timeout: Option<Duration>,
-    /// Sampling for requests that do not set it.
-    sampling: Sampling,
-    /// `None`: each request has a random seed.
-    seed: Option<u64>,
-    /// Token limit per answer, for requests that set none.
-    pub(crate) n_max: Option<usize>,
+    /// What requests get that set nothing.
+    defaults: RwLock<Defaults>,
+    /// Whether clients may change that.
+    pub(crate) props_change: bool,
     /// Whether `GET /health` reloads changed tensors.
     pub(crate) hotswap: bool,
     /// Whether the model is loaded again, by another process, if weights are lost.
@@ -46,6 +45,12 @@ pub struct App {
     pub(crate) limits: Limits,
     /// Where clients may save what slots hold.
     pub(crate) slot_dir: Option<PathBuf>,
+    /// What downloads models for clients, if they may.
+    pub(crate) pulls: Option<Arc<dyn Library>>,
+    /// Models are downloaded one after the other.
+    pub(crate) pulling: Arc<Semaphore>,
+    /// What deletes models for clients, if they may.
+    pub(crate) deletes: Option<Arc<dyn Library>>,
     /// Where clients may save learn files.
     pub(crate) learn_dir: Option<LearnDir>,
     /// The memory for request bodies.
@@ -58,6 +63,15 @@ pub struct App {
     ending: watch::Sender<bool>,
 }
 
+/// What requests get that set nothing.
+struct Defaults {
+    sampling: Sampling,
+    /// `None`: each request has a random seed.
+    seed: Option<u64>,
+    /// Token limit per answer.
+    n_max: Option<usize>,
+}
+
 impl App {
     /// Creates the state of a server whose model is not loaded yet.
     pub fn new(config: &ServerConfig) -> Self {
@@ -67,9 +81,12 @@ impl App {
             hosts: Hosts::new(&config.hosts),
             cors_origins: config.origins.clone(),
             timeout: config.timeout,
-            sampling: config.sampling.clone(),
-            seed: config.seed,
-            n_max: config.n_max,
+            defaults: RwLock::new(Defaults {
+                sampling: config.sampling.clone(),
+                seed: config.seed,
+                n_max: config.n_max,
+            }),
+            props_change: config.props,
             hotswap: config.hotswap,
             restarts: config.restarts,
             name: config.name.clone(),
@@ -77,6 +94,9 @@ impl App {
             limits: config.limits,
             learn_dir: config.learn_dir.clone().map(|dir| LearnDir::new(dir, config.learn_name.clone())),
             slot_dir: config.slot_dir.clone(),
+            pulls: config.pulls.clone(),
+            pulling: Arc::new(Semaphore::new(1)),
+            deletes: config.deletes.clone(),
             bodies: Bodies::new(config.limits.bodies),
             started: Instant::now(),
             responses: Default::default(),
@@ -124,8 +144,21 @@ impl App {
 
     /// Sampling for requests that do not set it.
     pub(crate) fn sampling(&self) -> Sampling {
-        let seed = self.seed.unwrap_or_else(Sampling::random_seed);
-        Sampling { seed, ..self.sampling.clone() }
+        let defaults = self.defaults.read().unwrap_or_else(PoisonError::into_inner);
+        let seed = defaults.seed.unwrap_or_else(Sampling::random_seed);
+        Sampling { seed, ..defaults.sampling.clone() }
+    }
+
+    /// Token limit per answer, for requests that set none.
+    pub(crate) fn n_max(&self) -> Option<usize> {
+        self.defaults.read().unwrap_or_else(PoisonError::into_inner).n_max
+    }
+
+    /// Changes what requests get that set nothing; of the seed only if `seeded`.
+    pub(crate) fn set_defaults(&self, sampling: Sampling, seeded: bool, n_max: Option<usize>) {
+        let mut defaults = self.defaults.write().unwrap_or_else(PoisonError::into_inner);
+        let seed = if seeded { Some(sampling.seed) } else { defaults.seed };
+        *defaults = Defaults { sampling, seed, n_max };
     }
 
     /// Counts a response.

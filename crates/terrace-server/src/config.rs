@@ -1,8 +1,10 @@
 //! The configuration of a server.
 
 use crate::advice::Advice;
+use crate::library::Library;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use terrace_ggml::llama::Sampling;
 
@@ -40,6 +42,12 @@ pub struct ServerConfig {
     pub learn_name: Option<OsString>,
     /// Directory in which clients may save what slots hold. `None`: they may not.
     pub slot_dir: Option<PathBuf>,
+    /// Whether clients may change what requests get that set nothing.
+    pub props: bool,
+    /// What downloads models for clients. `None`: they may not.
+    pub pulls: Option<Arc<dyn Library>>,
+    /// What deletes models for clients. `None`: they may not.
+    pub deletes: Option<Arc<dyn Library>>,
     /// Hints for errors. `None`: there are none.
     pub advice: Option<Advice>,
     /// Whether another process takes this one's place if weights are lost, and loads the model again.

@@ -1,5 +1,6 @@
 //! Errors of requests: a status, and OpenAI's error object.
 
+use crate::library::LibraryError;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
@@ -228,6 +229,19 @@ impl ApiError {
         Self::not_supported("no_slot_dir", message)
     }
 
+    /// The server was not started to do this.
+    pub fn not_allowed(message: &str) -> Self {
+        let error = Self::new(StatusCode::NOT_IMPLEMENTED, "not_supported_error", message);
+        Self { code: Some("not_allowed"), ..error }
+    }
+
+    /// Another model is being downloaded.
+    pub fn pulling() -> Self {
+        let message = "another model is being downloaded";
+        let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable_error", message);
+        Self { code: Some("pulling"), retry_after: Some(RETRY_FULL), ..error }
+    }
+
     /// What slots hold belongs to no state of the model that a file could name.
     pub fn no_key() -> Self {
         let message = "tensors were replaced since the load, so what slots hold fits no file of the model";
@@ -371,6 +385,24 @@ impl From<ChatTemplateError> for ApiError {
             ChatTemplateError::Schema(_) => Self::field("json_schema", message),
             ChatTemplateError::Grammar(_) => Self::field("grammar", message),
             _ => Self::field("messages", format!("{message} (use /v1/completions for plain text)")),
+        }
+    }
+}
+
+impl From<LibraryError> for ApiError {
+    fn from(error: LibraryError) -> Self {
+        let message = error.to_string();
+        match error {
+            LibraryError::Name(_) => Self::field("model", message),
+            LibraryError::Missing(_) => {
+                let error = Self::new(StatusCode::NOT_FOUND, "not_found_error", message);
+                Self { code: Some("model_not_found"), param: Some("model".into()), ..error }
+            }
+            LibraryError::InUse => {
+                let error = Self::new(StatusCode::CONFLICT, "conflict_error", message);
+                Self { code: Some("in_use"), ..error }
+            }
+            LibraryError::Failed(_) => Self::internal(message),
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Routes.
 
 use crate::admin::{
-    experts, health, hot_cache, introspect, layer_perf, metrics, one_model, openapi, page, reload, slot_files,
+    experts, health, hot_cache, introspect, layer_perf, lora, metrics, one_model, openapi, page, props,
+    reload, slot_files,
 };
 use crate::api::errors::in_form;
 use crate::api::{anthropic, embeddings, native, ollama, openai, responses, tokens};
@@ -16,7 +17,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderName, HeaderValue, Method, Uri};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use std::sync::Arc;
 use std::time::Duration;
 use tower_http::catch_panic::CatchPanicLayer;
@@ -64,6 +65,9 @@ pub fn router(app: &Arc<App>) -> Router {
         .route("/v1/experts", get(experts::experts))
         .route("/v1/experts/stream", get(experts::stream))
         .route("/props", get(introspect::props))
+        .route("/props", post(props::set_props))
+        .route("/lora-adapters", get(lora::adapters))
+        .route("/lora-adapters", post(lora::scale))
         .route("/slots", get(introspect::slots))
         .route("/slots/{id}", post(slot_files::slot_action))
         .route("/metrics", get(metrics::metrics))
@@ -71,6 +75,8 @@ pub fn router(app: &Arc<App>) -> Router {
         .route("/api/tags", get(ollama::tags))
         .route("/api/ps", get(ollama::ps))
         .route("/api/show", post(ollama::show))
+        .route("/api/pull", post(ollama::pull))
+        .route("/api/delete", delete(ollama::delete))
         .route("/api/generate", post(ollama::generate))
         .route("/api/chat", post(ollama::chat))
         .route("/api/embed", post(ollama::embed))

@@ -141,6 +141,9 @@ pub fn to_clients(reason: Reason<'_>) -> Option<String> {
         Reason::NoRanking => {
             Some("start the server with --reranking and a model that has a classification head".into())
         }
+        Reason::NoProps => Some("start the server with --props".into()),
+        Reason::NoPulls => Some("start the server with --allow-pull".into()),
+        Reason::NoDeletes => Some("start the server with --allow-delete".into()),
         Reason::Engine(error) => on_engine(error),
         Reason::Reload(error) => on_reload(error),
     }

@@ -34,6 +34,22 @@ impl Body {
         self.allowed.check(&self.bytes)?;
         Fields::parse(&self.bytes)
     }
+
+    /// Reads the values of a list.
+    ///
+    /// # Errors
+    /// The body is not a JSON array, or has more values than a request can need.
+    pub fn list(&self) -> Result<Vec<Value>, ApiError> {
+        self.allowed.check(&self.bytes)?;
+        let value = serde_json::from_slice(&self.bytes)
+            .map_err(|error| ApiError::request(format!("the request body is not JSON: {error}")))?;
+        match value {
+            Value::Array(values) => Ok(values),
+            other => {
+                Err(ApiError::request(format!("the request body is {}, not a JSON array", kind(&other))))
+            }
+        }
+    }
 }
 
 impl FromRequest<Arc<App>> for Body {
@@ -166,6 +182,11 @@ impl Fields {
     pub fn take(&mut self, name: &'static str) -> Option<Value> {
         self.asked.push(name);
         self.map.remove(name).filter(|value| !value.is_null())
+    }
+
+    /// Whether a field is there and not null.
+    pub fn has(&self, name: &str) -> bool {
+        self.map.get(name).is_some_and(|value| !value.is_null())
     }
 
     /// Path of a field in the body.

@@ -39,7 +39,7 @@ pub struct Wanted {
 impl Wanted {
     /// What requests get that say nothing.
     pub fn of(app: &App) -> Self {
-        let (sampling, n_max) = (app.sampling(), app.n_max);
+        let (sampling, n_max) = (app.sampling(), app.n_max());
         Self {
             sampling,
             stop: Vec::new(),

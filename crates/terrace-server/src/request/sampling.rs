@@ -233,7 +233,7 @@ pub fn n_max(fields: &mut Fields, app: &App, names: &[&'static str]) -> Result<O
         found = found.or(fields.integer(name, ENDLESS..=i64::from(u32::MAX))?);
     }
     Ok(match found {
-        None => app.n_max,
+        None => app.n_max(),
         Some(number) => usize::try_from(number).ok(),
     })
 }

@@ -4,10 +4,12 @@ mod embed;
 mod error;
 mod generate;
 mod library;
+mod pull;
 mod time;
 
 pub use embed::{embed, embeddings};
 pub use error::error_object;
 pub use generate::{chat, generate};
 pub use library::{ps, show, tags, version};
+pub use pull::{delete, pull};
 pub use time::time;

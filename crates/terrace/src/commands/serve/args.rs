@@ -147,6 +147,18 @@ pub struct ServeArgs {
     #[arg(long, value_name = "DIR", env = "TERRACE_LEARN_DIR", value_parser = directory)]
     pub learn_dir: Option<PathBuf>,
 
+    /// Let clients change what requests get that set nothing: samplers, seed and token limit (POST
+    /// /props)
+    #[arg(long, env = "TERRACE_PROPS")]
+    pub props: bool,
+    /// Let clients download models from the hub, as `hf:` does (POST /api/pull). They are not served
+    #[arg(long, env = "TERRACE_ALLOW_PULL")]
+    pub allow_pull: bool,
+    /// Let clients delete models that were downloaded from the hub, except the one that is served
+    /// (DELETE /api/delete)
+    #[arg(long, env = "TERRACE_ALLOW_DELETE")]
+    pub allow_delete: bool,
+
     /// Token limit per answer, for requests that set none [default: until the model ends the text
     /// or the context is full]
     #[arg(short, value_name = "N", env = "TERRACE_N")]

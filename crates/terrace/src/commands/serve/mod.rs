@@ -1,6 +1,7 @@
 //! `terrace serve`: one model for many clients, over HTTP.
 
 mod args;
+mod downloads;
 mod front;
 mod models;
 mod supervised;
@@ -19,6 +20,7 @@ use crate::loading::{self, Announce};
 use crate::report::summary::Summary;
 use crate::term::signals;
 use crate::watch::{Hangups, Watch};
+use downloads::Downloads;
 use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::Signals;
 use std::io::Write;
@@ -214,6 +216,9 @@ fn config(args: &ServeArgs, hotswap: bool, sampling: Sampling) -> ServerConfig {
         restarts: false,
         name: args.alias.clone(),
         learn_dir: args.learn_dir.clone(),
+        props: args.props,
+        pulls: args.allow_pull.then(|| Arc::new(Downloads) as _),
+        deletes: args.allow_delete.then(|| Arc::new(Downloads) as _),
         slot_dir: args.prompt_cache.slot_save_path.clone(),
         learn_name: args.engine.learn.learned.as_ref().and_then(|file| file.file_name()).map(Into::into),
         advice: Some(advice::to_clients),

@@ -76,6 +76,29 @@ impl Cached {
         Ok(path)
     }
 
+    /// Deletes a file of a snapshot, its content, and what else leads to the content. Contents that lie
+    /// elsewhere are left alone.
+    ///
+    /// # Errors
+    /// [`HubError::Cache`].
+    pub fn remove(&self, path: &Path) -> Result<(), HubError> {
+        let removed =
+            |path: &Path| gone_is_fine(std::fs::remove_file(path)).map_err(|e| HubError::cache(path, e));
+        let (Ok(folder), Ok(content)) = (self.folder.canonicalize(), path.canonicalize()) else {
+            return removed(path);
+        };
+        let snapshots = folder.join("snapshots");
+        let mut names = Vec::new();
+        list(&snapshots, &snapshots, &mut names);
+        for name in names {
+            let other = snapshots.join(name);
+            if other.canonicalize().is_ok_and(|leads_to| leads_to == content) {
+                removed(&other)?;
+            }
+        }
+        if content.starts_with(folder.join("blobs")) { removed(&content) } else { Ok(()) }
+    }
+
     fn reference(&self) -> PathBuf {
         self.folder.join("refs").join(REVISION)
     }

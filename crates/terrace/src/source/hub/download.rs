@@ -22,6 +22,10 @@ const OVERLAP: u64 = 64 << 10;
 /// How often a download of another process is looked at.
 const LOCK_LOOK: Duration = Duration::from_millis(200);
 
+/// What is told how far a file is: its name, the bytes that are there, all bytes. Says whether it is
+/// still wanted.
+pub type Watch<'w> = dyn Fn(&str, u64, u64) -> bool + Send + Sync + 'w;
+
 /// A file to download.
 pub struct Download<'a> {
     /// How.
@@ -34,6 +38,8 @@ pub struct Download<'a> {
     pub remote: &'a RemoteFile,
     /// Where to.
     pub blob: &'a Path,
+    /// What is told how far it is.
+    pub watch: &'a Watch<'a>,
 }
 
 impl Download<'_> {
@@ -142,6 +148,9 @@ impl Download<'_> {
             file.write_all(new).map_err(cache)?;
             *have += new.len() as u64;
             bar.set_position(*have);
+            if !(self.watch)(self.name, *have, self.remote.size) {
+                return Err(Attempt::Fatal(HubError::Interrupted));
+            }
         }
         Ok(())
     }

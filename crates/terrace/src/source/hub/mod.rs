@@ -20,7 +20,7 @@ pub use remote::RemoteModel;
 
 use crate::term::signals;
 use cache::{Cached, Folders};
-use download::Download;
+use download::{Download, Watch};
 use http::Http;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use remote::{choices, shards_of};
@@ -71,6 +71,14 @@ impl Hub {
     /// # Errors
     /// What the hub or the cache's disk refuse; [`HubError::Interrupted`] after Ctrl-C.
     pub fn fetch(&self, model: &RemoteModel) -> Result<PathBuf, HubError> {
+        self.fetch_watched(model, &|_, _, _| true)
+    }
+
+    /// As [`Hub::fetch`]; `watch` is told how far it is.
+    ///
+    /// # Errors
+    /// As there; [`HubError::Interrupted`] if `watch` does not want it any more.
+    pub fn fetch_watched(&self, model: &RemoteModel, watch: &Watch<'_>) -> Result<PathBuf, HubError> {
         let file = match &model.file {
             Some(file) => file.clone(),
             None => match self.only_file(model) {
@@ -80,7 +88,7 @@ impl Hub {
         };
         let mut first = None;
         for name in shards_of(&file) {
-            let path = match self.fetch_file(model, &name) {
+            let path = match self.fetch_file(model, &name, watch) {
                 // A complete earlier download does not need the hub.
                 Err(error) if error.is_unreachable() => {
                     let cached = self.cached_model(model).snapshot().map(|snapshot| snapshot.join(&name));
@@ -119,7 +127,7 @@ impl Hub {
         Ok(found.siblings.into_iter().map(|file| file.rfilename).collect())
     }
 
-    fn fetch_file(&self, model: &RemoteModel, name: &str) -> Result<PathBuf, HubError> {
+    fn fetch_file(&self, model: &RemoteModel, name: &str, watch: &Watch<'_>) -> Result<PathBuf, HubError> {
         let remote = match self.metadata(model, name) {
             Err(HubError::NoFile { repo, file, .. }) => {
                 // A helpful answer is worth one more request; its failure changes nothing.
@@ -136,7 +144,7 @@ impl Hub {
         let blob = cached.blob(&remote.etag);
         if !blob.is_file() {
             let url = &self.file_url(model, name)?;
-            Download { http: &self.http, url, name, remote: &remote, blob: &blob }.run()?;
+            Download { http: &self.http, url, name, remote: &remote, blob: &blob, watch }.run()?;
         }
         let path = cached.publish(name, &remote.etag, &remote.commit)?;
         let len = std::fs::metadata(&path).map_err(|e| HubError::cache(&path, e))?.len();
@@ -153,6 +161,45 @@ impl Hub {
         let snapshot = self.cached_model(model).snapshot()?;
         let shards: Vec<PathBuf> = shards_of(&name).iter().map(|shard| snapshot.join(shard)).collect();
         shards.iter().all(|shard| shard.is_file()).then(|| shards[0].clone())
+    }
+
+    /// The model that a client of Ollama's names: `hf.co/owner/repo`, with a file or a part of its name
+    /// behind a colon, such as `Q4_K_M`.
+    ///
+    /// # Errors
+    /// It is no name, or the hub has no such model.
+    pub fn named(&self, text: &str) -> Result<RemoteModel, HubError> {
+        let model = client_name(text)?;
+        let Some(part) = part_of_name(&model) else { return Ok(model) };
+        let files = self.files(&model)?;
+        Ok(RemoteModel { file: Some(only_with(&model, part, choices(&files))?), ..model })
+    }
+
+    /// As [`Hub::named`], among what is in the cache, with the model's files there.
+    ///
+    /// # Errors
+    /// It is no name, or there are several such models.
+    pub fn named_in_cache(&self, text: &str) -> Result<Option<(RemoteModel, Vec<PathBuf>)>, HubError> {
+        let model = client_name(text)?;
+        let found = choices(&self.cached_names(&model));
+        let Some(snapshot) = self.cached_model(&model).snapshot().filter(|_| !found.is_empty()) else {
+            return Ok(None);
+        };
+        let file = match (&model.file, part_of_name(&model)) {
+            (Some(file), None) => file.clone(),
+            (_, Some(part)) => only_with(&model, part, found)?,
+            (None, None) => only_with(&model, "", found)?,
+        };
+        let files: Vec<PathBuf> = shards_of(&file).iter().map(|shard| snapshot.join(shard)).collect();
+        Ok(files.iter().any(|file| file.is_file()).then_some((model, files)))
+    }
+
+    /// Deletes files of a model, and their contents.
+    ///
+    /// # Errors
+    /// [`HubError::Cache`].
+    pub fn remove(&self, model: &RemoteModel, files: &[PathBuf]) -> Result<(), HubError> {
+        files.iter().try_for_each(|file| self.cached_model(model).remove(file))
     }
 
     /// Names of a repository's files that are in the cache.
@@ -180,6 +227,33 @@ impl Hub {
     fn url(&self, path: &str) -> Result<Uri, HubError> {
         let url = format!("{}/{path}", self.endpoint).parse::<Uri>();
         url.map_err(|e| HubError::Setup { endpoint: self.endpoint.clone(), reason: e.to_string() })
+    }
+}
+
+/// A name as Ollama's clients write it.
+fn client_name(text: &str) -> Result<RemoteModel, HubError> {
+    let prefixes = ["hf:", "hf.co/", "huggingface.co/"];
+    let name = prefixes.iter().find_map(|prefix| text.strip_prefix(prefix)).unwrap_or(text);
+    let model = RemoteModel::parse(name)?;
+    // Ollama's word for a model without a choice.
+    let file = model.file.filter(|file| file != "latest");
+    Ok(RemoteModel { file, ..model })
+}
+
+/// What stands for a model's file if it is not the file's name.
+fn part_of_name(model: &RemoteModel) -> Option<&str> {
+    model.file.as_deref().filter(|file| !file.ends_with(".gguf"))
+}
+
+/// The one model with this part in its name, whatever the case.
+fn only_with(model: &RemoteModel, part: &str, choices: Vec<String>) -> Result<String, HubError> {
+    let part = part.to_ascii_lowercase();
+    let has = |name: &&String| name.to_ascii_lowercase().contains(&part);
+    let mut found: Vec<String> = choices.iter().filter(has).cloned().collect();
+    match found.len() {
+        1 => Ok(found.remove(0)),
+        0 => Err(HubError::NoFile { repo: model.id(), file: part, choices }),
+        _ => Err(HubError::Ambiguous { repo: model.id(), choices: found }),
     }
 }
 
