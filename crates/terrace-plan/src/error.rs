@@ -72,6 +72,9 @@ pub enum PlanError {
         /// Memory that may be used on all of them together.
         room: ByteSize,
     },
+    /// The model has nothing that a token passes through.
+    #[error("the model has no layers, so there is nothing to estimate")]
+    NoLayers,
     /// The model does not have the tensor.
     #[error("the model has no tensor `{name}`{}", nearest.as_ref().map_or_else(String::new, |n| format!("; did you mean `{n}`?")))]
     NoTensor {

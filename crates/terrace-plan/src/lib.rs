@@ -10,6 +10,7 @@
 //! - [`machine`]: what a machine can do.
 //! - [`advice`]: what would make a plan faster, and why a tensor lives where it does.
 //! - [`parts`]: the parts of a plan; [`copies`]: copies of experts on devices.
+//! - [`scaling`]: the plans of more and more workers.
 //! - [`mix`]: the types of tensors that cost least within a size.
 
 pub mod advice;
@@ -23,6 +24,7 @@ mod plan;
 mod planners;
 mod planning;
 mod rules;
+pub mod scaling;
 mod wishes;
 
 pub use error::{Need, PlanError};

@@ -256,7 +256,7 @@ fn on_planning(error: &PlanError) -> Option<String> {
         PlanError::NoTensor { .. } => {
             Some("use a name from the file, such as blk.0.ffn_down.weight".into())
         }
-        PlanError::NoDevice { .. } | PlanError::Profile(_) | PlanError::File(_) => None,
+        PlanError::NoDevice { .. } | PlanError::NoLayers | PlanError::Profile(_) | PlanError::File(_) => None,
     }
 }
 

@@ -20,6 +20,7 @@ use crate::commands::perplexity::PerplexityArgs;
 use crate::commands::plan::PlanArgs;
 use crate::commands::quantize::QuantizeArgs;
 use crate::commands::run::RunArgs;
+use crate::commands::scaling::ScalingArgs;
 use crate::commands::serve::ServeArgs;
 use crate::commands::sweep::SweepArgs;
 use crate::commands::top::TopArgs;
@@ -61,6 +62,8 @@ pub enum Command {
     Inspect(InspectArgs),
     /// Show where a model's weights would live on a machine, and the expected speed
     Plan(PlanArgs),
+    /// Show how fast a model would be with more and more workers, and what they cost
+    Scaling(ScalingArgs),
     /// Measure the speed of generation, alone or against stock llama.cpp
     Bench(BenchArgs),
     /// Search for the settings that run a model fastest on this machine, and save them for later

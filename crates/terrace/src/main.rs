@@ -37,7 +37,7 @@ use commands::experts::ExpertsCommand;
 use commands::serve::{Handed, LogFormat, ServeArgs};
 use commands::{
     attach, bench, calibrate_skip, completions, doctor, experts, inspect, iobench, llama, machine, man,
-    optimize, perplexity, plan, quantize, run, serve, sweep, top, trace, worker,
+    optimize, perplexity, plan, quantize, run, scaling, serve, sweep, top, trace, worker,
 };
 use config::ParseError;
 use error::CliError;
@@ -98,6 +98,7 @@ fn run_command() -> ExitCode {
         Command::Attach(args) => attach::attach(args),
         Command::Inspect(args) => inspect::inspect(args),
         Command::Plan(args) => plan::plan(args),
+        Command::Scaling(args) => scaling::scaling(args),
         Command::Bench(args) => bench::bench(args),
         Command::Optimize(args) => optimize::optimize(args),
         Command::Perplexity(args) => perplexity::perplexity(args, cli.verbose > 0),
@@ -151,6 +152,7 @@ fn uses_devices(command: &Command) -> bool {
         Command::Run(_)
         | Command::Serve(_)
         | Command::Plan(_)
+        | Command::Scaling(_)
         | Command::Bench(_)
         | Command::Optimize(_)
         | Command::Perplexity(_)

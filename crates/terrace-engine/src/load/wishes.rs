@@ -60,6 +60,7 @@ pub fn wishes_of(options: &Options) -> Wishes {
             streamed: options.devices.op_offload && options.hot.sending != Sending::Off,
             ..PrefillPaths::default()
         },
+        clients: 1,
         hits: options.estimates.hits.clone(),
         measured: Vec::new(),
     }

@@ -29,7 +29,8 @@ pub struct DeviceProfile {
     /// Rate of copies to main memory. Default: that of copies from main memory.
     #[serde(default)]
     pub d2h_bytes_per_s: Option<f64>,
-    /// Seconds that a small copy takes, including the wait for it. Default: 25 µs.
+    /// Seconds that a small copy takes, including the wait for it: over a network, there and back.
+    /// Default: 25 µs.
     #[serde(default)]
     pub latency_s: Option<f64>,
     /// Rates of matrix products by quantisation type. Default: 75 % of the bandwidth for one token,
@@ -68,7 +69,14 @@ impl DeviceProfile {
     pub fn hop(&self, bytes: f64) -> f64 {
         let h2d = self.h2d();
         let d2h = self.d2h_bytes_per_s.unwrap_or(h2d);
-        self.latency_s.unwrap_or(default::LINK_LATENCY) + bytes / h2d.min(d2h)
+        self.one_way() + bytes / h2d.min(d2h)
+    }
+
+    /// Returns the seconds before a transfer's first byte has an effect. What is sent to a server is
+    /// not waited for: going there, computing and returning takes one time there and back.
+    fn one_way(&self) -> f64 {
+        let latency = self.latency_s.unwrap_or(default::LINK_LATENCY);
+        if self.address.is_some() { latency / 2.0 } else { latency }
     }
 
     /// Returns the seconds that a layer takes in addition to its weights.

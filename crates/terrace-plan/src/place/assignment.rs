@@ -50,7 +50,7 @@ impl Use {
     }
 }
 
-/// Seconds of a token, and their parts.
+/// Seconds of a token, and their parts. With several clients: of a graph with a token of each.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decode {
     /// The whole token: the longer of computing (including waits) and reading.
@@ -183,12 +183,6 @@ impl Assignment {
         for (index, cost) in costs.layers.iter().enumerate() {
             let home = self.homes[index];
             out.dense[home] += cost.dense[home];
-            if let Some(&next) = self.homes.get(index + 1) {
-                out.hops += crossing(costs, home, next);
-            } else {
-                // Logits are sampled from RAM.
-                out.hops += crossing(costs, home, 0);
-            }
             let Some(experts) = &work.layers[index].experts else { continue };
             let on_device =
                 if home > 0 { f64::from(self.hot[index]) / f64::from(experts.count) } else { 0.0 };
@@ -202,9 +196,6 @@ impl Assignment {
                 out.experts[home] += device;
                 lane = lane.max(device);
             }
-            if home > 0 && self.hot[index] < experts.count {
-                out.hops += 2.0 * costs.devices[home - 1].hop;
-            }
             let read = cost.miss * (1.0 - hits);
             out.expert_reads += read;
             out.lanes += lane;
@@ -212,13 +203,13 @@ impl Assignment {
             if read > lane {
                 out.read_bound += read;
             }
-            let bytes = experts.bytes as f64 * experts.used();
+            let bytes = experts.bytes as f64 * cost.touched;
             used_bytes += bytes;
             hit_bytes += bytes * hits;
         }
-        if !costs.layers.is_empty() {
-            out.hops += crossing(costs, 0, self.homes[0]);
-        }
+        let route = self.route(work, places);
+        let transfers = || costs.devices.iter().map(|device| device.transfers);
+        out.hops = route.between(transfers()) + route.experts(transfers());
         out.hits = if used_bytes > 0.0 { hit_bytes / used_bytes } else { 1.0 };
         out.bytes_read = used_bytes - hit_bytes;
         for (index, matrix) in work.matrices.iter().enumerate().filter(|(index, _)| self.streamed[*index]) {
@@ -249,14 +240,4 @@ impl Decode {
     pub fn reading(&self) -> f64 {
         self.expert_reads + self.matrix_reads + self.rows
     }
-}
-
-/// Returns the seconds of a transfer from one place to another; between devices it goes through
-/// RAM.
-fn crossing(costs: &Costs, from: usize, to: usize) -> f64 {
-    if from == to {
-        return 0.0;
-    }
-    let hop = |place: usize| if place == 0 { 0.0 } else { costs.devices[place - 1].hop };
-    hop(from) + hop(to)
 }

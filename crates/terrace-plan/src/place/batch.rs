@@ -1,5 +1,6 @@
 //! What graphs of many tokens cost: the parts of a prompt.
 
+use super::transfers::{Moved, Transfers};
 use super::workload::{ExpertLoad, LayerLoad, TypeLoad, Workload};
 use crate::machine::{DeviceProfile, MachineProfile, default_rates};
 use crate::wishes::PrefillPaths;
@@ -20,8 +21,10 @@ pub struct BatchCosts {
     pub times: f64,
     /// Costs by layer.
     pub layers: Vec<LayerBatch>,
-    /// Seconds for transferring the activations of all tokens in one direction, by device.
-    pub hops: Vec<f64>,
+    /// Bytes that the graph moves.
+    pub moved: Moved,
+    /// Seconds for transferring these, by device.
+    pub transfers: Vec<Transfers>,
     /// Seconds for reading the rows of all tables.
     pub rows: f64,
 }
@@ -148,10 +151,12 @@ impl Scene<'_> {
         let disk = machine.disk();
         // Many rows are read at a time.
         let rows = work.tables.iter().map(|t| t.row as f64 * n / disk.read_rate(ByteSize(t.row)));
+        let moved = Moved::prompt(work, n, 1.0, lookback);
         BatchCosts {
             times: f64::from(times),
             layers: work.layers.iter().map(|load| self.layer(load, tokens, lookback)).collect(),
-            hops: devices.iter().map(|device| device.hop(n * work.embd as f64 * 4.0)).collect(),
+            moved,
+            transfers: devices.iter().map(|device| moved.seconds(device)).collect(),
             rows: rows.sum(),
         }
     }
@@ -202,7 +207,7 @@ impl Scene<'_> {
         let touched = 1.0 - (1.0 - experts.used()).powf(n);
         let per_token = n * experts.used();
         let rows_each = per_token / touched;
-        let reached = rows_each / (rows_each + default_rates::HALF_RATE_ROWS);
+        let reached = rows_reached(rows_each);
         let lane = |rates: &Rates<'_>| {
             let products = |ty| rates.products(ty, touched, per_token, Some(reached));
             Products(experts.types.iter().map(products).collect())
@@ -227,6 +232,11 @@ impl Scene<'_> {
             read: experts.bytes as f64 * touched / machine.disk().read_rate(ByteSize(experts.slice)),
         }
     }
+}
+
+/// Returns the share of its arithmetic rate that the CPU reaches with this many tokens per expert.
+pub fn rows_reached(rows: f64) -> f64 {
+    rows / (rows + default_rates::HALF_RATE_ROWS)
 }
 
 /// Estimates the bytes of activations that one token's operations between products read and write

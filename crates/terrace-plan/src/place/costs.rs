@@ -1,6 +1,7 @@
 //! The work of a model in seconds on a machine.
 
-use super::batch::{BatchCosts, Scene};
+use super::batch::{BatchCosts, Scene, rows_reached};
+use super::transfers::{Moved, Transfers};
 use super::workload::{LayerLoad, TypeLoad, Workload};
 use crate::machine::{DeviceProfile, MachineProfile, default_rates};
 use crate::wishes::{Budget, HitCurve, HotSplit, PrefillPaths, Wishes};
@@ -32,13 +33,17 @@ pub struct Costs {
     pub curve: HitCurve,
     /// The graphs of the expected prompt.
     pub batches: Vec<BatchCosts>,
-    /// Number of tokens that are expected to be generated after it.
+    /// Graphs that are expected after it: tokens to be generated, by those of a graph.
     pub output: f64,
+    /// Tokens of a graph that generates: one for each of the clients.
+    pub clients: f64,
+    /// What such a graph moves.
+    pub moved: Moved,
     /// What runs do with devices in prefill.
     pub paths: PrefillPaths,
 }
 
-/// A layer's seconds per token.
+/// A layer's seconds per token, or per graph of a token for each client.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LayerCost {
     /// Computing everything except routed experts, by place.
@@ -47,6 +52,8 @@ pub struct LayerCost {
     pub experts: Vec<f64>,
     /// Reading all of these experts.
     pub miss: f64,
+    /// Share of its experts that these are.
+    pub touched: f64,
 }
 
 /// A device.
@@ -58,8 +65,8 @@ pub struct DeviceCost {
     pub room: u64,
     /// Whether it may hold a part of a layer's experts.
     pub copies: bool,
-    /// Seconds for transferring a token's activations in one direction.
-    pub hop: f64,
+    /// Seconds for transferring what a token's graph moves.
+    pub transfers: Transfers,
 }
 
 impl Costs {
@@ -76,38 +83,53 @@ impl Costs {
         let elsewhere: u64 = machine.separate().map(|(_, device)| device.memory_free.bytes()).sum();
         let room = ram_budget.unwrap_or(ram).saturating_add(elsewhere);
         let reached = default_rates::GRAPH_EFFICIENCY / beside_reads(work, room, machine.cpu.cores);
+        let (experts, top_k) = work.experts.unwrap_or((1, 1));
+        let curve = wishes.hits.clone().unwrap_or_else(|| HitCurve::typical(experts, top_k));
+        let clients = f64::from(wishes.clients.max(1));
         let layer = |load: &LayerLoad| {
-            let host = |types: &[TypeLoad]| seconds(types, 1.0, |ty| machine.host_decode_rate(ty) * reached);
-            let cache = load.cache_read as f64 / host_bandwidth(machine);
+            let cache = clients * load.cache_read as f64;
+            let all = Share { touched: 1.0, products: clients, reached: 1.0 };
+            let host = all.seconds(&load.dense_types, |ty| {
+                (machine.host_decode_rate(ty) * reached, machine.host_prefill_flops(ty))
+            });
             let mut cost = LayerCost {
-                dense: vec![host(&load.dense_types) + cache + machine.host_layer_overhead()],
+                dense: vec![host + cache / host_bandwidth(machine) + machine.host_layer_overhead()],
                 experts: Vec::new(),
                 miss: 0.0,
+                touched: 0.0,
             };
             for (_, device) in &devices {
-                let weights = seconds(&load.dense_types, 1.0, |ty| device.decode_rate(ty));
+                let weights =
+                    all.seconds(&load.dense_types, |ty| (device.decode_rate(ty), device.prefill_flops(ty)));
                 let offload = work.context.offload;
                 let attention = if offload { device.bandwidth() } else { host_bandwidth(machine) };
-                cost.dense.push(weights + load.cache_read as f64 / attention + device.layer_overhead());
+                cost.dense.push(weights + cache / attention + device.layer_overhead());
             }
             if let Some(experts) = &load.experts {
-                let used = experts.used();
-                cost.experts.push(seconds(&experts.types, used, |ty| machine.host_expert_rate(ty) * reached));
+                cost.touched = curve.touched(experts.used(), clients);
+                let products = clients * experts.used();
+                let reached_rows = rows_reached(products / cost.touched);
+                let some = Share { touched: cost.touched, products, reached: reached_rows };
+                cost.experts.push(some.seconds(&experts.types, |ty| {
+                    (machine.host_expert_rate(ty) * reached, machine.host_prefill_flops(ty))
+                }));
+                let some = Share { reached: 1.0, ..some };
                 for (_, device) in &devices {
-                    cost.experts.push(seconds(&experts.types, used, |ty| device.decode_rate(ty)));
+                    let rates = |ty: &str| (device.decode_rate(ty), device.prefill_flops(ty));
+                    cost.experts.push(some.seconds(&experts.types, rates));
                 }
                 let rate = disk.read_rate(ByteSize(experts.slice)) * default_rates::READS_BESIDE;
-                cost.miss = experts.bytes as f64 * used / rate;
+                cost.miss = experts.bytes as f64 * cost.touched / rate;
             }
             cost
         };
-        let (experts, top_k) = work.experts.unwrap_or((1, 1));
         // Slices and divided copies have no transit slots.
         let sends = wishes.paths.streamed && wishes.hot_split == HotSplit::Layers;
         let paths = PrefillPaths { streamed: sends, ..wishes.paths };
         let offload = machine.offloading().filter(|_| paths.offload);
         let by_place: Vec<&DeviceProfile> = devices.iter().map(|(_, device)| *device).collect();
         let prompt = wishes.expected.prompt.min(work.context.tokens.max(1));
+        let moved = Moved::decoding(work, clients, f64::from(prompt));
         Self {
             layers: work.layers.iter().map(layer).collect(),
             stream: work
@@ -125,7 +147,7 @@ impl Costs {
                     index,
                     room: wishes.device_room(&device.name, device.memory_free).bytes(),
                     copies: wishes.may_copy_on(&device.name),
-                    hop: device.hop(work.embd as f64 * 4.0),
+                    transfers: moved.seconds(device),
                 })
                 .collect(),
             ram_budget,
@@ -136,10 +158,12 @@ impl Costs {
                 let id = |layer: &LayerLoad| layer.id.is_some_and(|id| wishes.keeps_experts(id.0));
                 work.layers.iter().map(id).collect()
             },
-            curve: wishes.hits.clone().unwrap_or_else(|| HitCurve::typical(experts, top_k)),
+            curve: curve.of_graphs(f64::from(top_k) / f64::from(experts.max(1)), clients),
             batches: Scene { work, machine, devices: &by_place, offload: offload.as_ref(), paths }
                 .batches(prompt, ubatch),
-            output: f64::from(wishes.expected.output),
+            output: f64::from(wishes.expected.output) / clients,
+            clients,
+            moved,
             paths,
         }
     }
@@ -174,6 +198,27 @@ fn beside_reads(work: &Workload, room: u64, cores: u32) -> f64 {
     1.0 + busy * (default_rates::CORES_BESIDE_READS / f64::from(cores.max(1))).min(1.0)
 }
 
-fn seconds(types: &[TypeLoad], share: f64, rate: impl Fn(&str) -> f64) -> f64 {
-    types.iter().map(|load| load.bytes as f64 * share / rate(&load.ty)).sum()
+/// The part of a layer's weights that a graph computes with.
+struct Share {
+    /// Share of the weights that are read.
+    touched: f64,
+    /// Tokens per weight, on average over all weights.
+    products: f64,
+    /// Share of its arithmetic rate that a place reaches.
+    reached: f64,
+}
+
+impl Share {
+    /// Returns the seconds at a place that reads and computes with weights of a type at these rates:
+    /// for a token, those of reading.
+    fn seconds(&self, types: &[TypeLoad], rates: impl Fn(&str) -> (f64, f64)) -> f64 {
+        let Self { touched, products, reached } = *self;
+        let of = |load: &TypeLoad| {
+            let (decode, flops) = rates(&load.ty);
+            let memory = load.bytes as f64 * touched / decode;
+            let arithmetic = 2.0 * load.elements as f64 * products / (flops * reached);
+            if products > touched * 1.001 { memory.max(arithmetic) } else { memory }
+        };
+        types.iter().map(of).sum()
+    }
 }

@@ -5,6 +5,7 @@ use super::batch::OFFLOAD_TOKENS;
 use super::costs::host_bandwidth;
 use super::describe::Placed;
 use super::round::round;
+use super::transfers::Moved;
 use crate::plan::parts::{Bound, Estimate, PlannedLayer, Term, TermKind};
 use crate::plan::warning::Note;
 use crate::wishes::Expected;
@@ -38,7 +39,7 @@ impl Placed<'_> {
         let whole = assignment.arena == assignment.cold_experts(work);
         let stays = stays + if whole { assignment.arena } else { 0 };
         Estimate {
-            decode_tok_s: round(1.0 / decode.total),
+            decode_tok_s: round(costs.clients / decode.total),
             prefill_tok_s: round(f64::from(prompt) / prompt_time.total),
             ttft_ms: round(prompt_time.total * 1e3),
             prompt_tokens: prompt,
@@ -47,12 +48,22 @@ impl Placed<'_> {
             answer_ms: round((prompt_time.total + costs.output * decode.total) * 1e3),
             load_ms: round(stays as f64 / machine.disk().sequential() * 1e3),
             bound: self.bound(decode),
-            read_per_token: ByteSize(decode.bytes_read as u64),
+            read_per_token: ByteSize((decode.bytes_read / costs.clients) as u64),
+            link_per_token: ByteSize((self.over_links(&costs.moved) / costs.clients) as u64),
             hit_rate: work.experts.map(|_| round(decode.hits)),
-            ceiling_tok_s: terms.bound.map(|seconds| round(1.0 / seconds.min(decode.total))),
+            ceiling_tok_s: terms.bound.map(|seconds| round(costs.clients / seconds.min(decode.total))),
             terms: self.terms(decode),
             notes: self.notes(decode, terms, layers),
         }
+    }
+
+    /// Returns the bytes that a graph moves to other machines and back.
+    pub fn over_links(&self, moved: &Moved) -> f64 {
+        let Self { work, costs, machine, assignment, .. } = self;
+        let route = assignment.route(work, costs.devices.len() + 1);
+        let remote = |index: usize| machine.devices[index].address.is_some();
+        let devices = (1..).zip(&costs.devices).filter(|(_, device)| remote(device.index));
+        devices.map(|(place, _)| route.bytes(place, moved)).sum()
     }
 
     /// Returns what limits computing at a place: its memory, unless unpacking is slower.

@@ -2,7 +2,7 @@
 //!
 //! `workload` (bytes and operations per layer) is converted to `costs` (seconds). An `assignment`
 //! says what lives where, and computes what that costs: a token (`assignment`), and a prompt
-//! (`prefill`, of graphs whose parts `batch` computes). `describe` and `estimate` turn it into
+//! (`prefill`, of graphs whose parts `batch` computes), both with what `transfers` move. `describe` and `estimate` turn it into
 //! parts of a plan.
 
 pub(crate) mod assignment;
@@ -13,4 +13,5 @@ pub(crate) mod describe;
 pub(crate) mod estimate;
 mod prefill;
 pub(crate) mod round;
+pub(crate) mod transfers;
 pub(crate) mod workload;

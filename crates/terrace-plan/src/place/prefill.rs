@@ -87,15 +87,11 @@ impl Assignment {
         let cached = if cold == 0 { 1.0 } else { (self.arena as f64 / cold as f64).min(1.0) };
         let sends = self.transit(work, costs);
         let (mut layers, mut reading, mut computing) = (0.0, 0.0, 0.0);
-        let hop = |place: usize| if place == 0 { 0.0 } else { batch.hops[place - 1] };
-        let crossing = |from: usize, to: usize| if from == to { 0.0 } else { hop(from) + hop(to) };
-        let mut before = 0;
+        let hop = |place: usize| if place == 0 { 0.0 } else { batch.transfers[place - 1].hop };
         for (index, layer) in batch.layers.iter().enumerate() {
             let home = self.homes[index];
-            let dense = layer.dense[home] + crossing(before, home);
-            before = home;
-            computing += dense;
-            layers += dense;
+            computing += layer.dense[home];
+            layers += layer.dense[home];
             let (Some(experts), Some(load)) = (&layer.experts, &work.layers[index].experts) else { continue };
             let share = if home > 0 { f64::from(self.hot[index]) / f64::from(load.count) } else { 0.0 };
             let (kept, sends) = (self.kept[index], home > 0 && sends[home - 1]);
@@ -105,10 +101,10 @@ impl Assignment {
             layers += times.computing.max(times.reading);
             reading += times.reading;
         }
-        // Logits are sampled from RAM.
-        let last = crossing(before, 0);
-        computing += last;
-        layers += last;
+        let route = self.route(work, costs.devices.len() + 1);
+        let moves = route.between(batch.transfers.iter().copied());
+        computing += moves;
+        layers += moves;
         reading += costs.stream.iter().zip(&self.streamed).filter(|(_, s)| **s).map(|(s, _)| s).sum::<f64>();
         if self.tables_streamed {
             reading += batch.rows;

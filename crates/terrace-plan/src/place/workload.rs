@@ -24,6 +24,8 @@ pub struct Workload {
     pub tables: Vec<Table>,
     /// Width of the hidden state, in values.
     pub embd: u64,
+    /// Number of logits of a token.
+    pub vocab: u64,
     /// The context.
     pub context: ContextLoad,
     /// Numbers of experts and of experts used, of the first layer that has some.
@@ -231,6 +233,7 @@ impl Workload {
             matrices,
             tables,
             embd: model.arch_u64("embedding_length").unwrap_or(0),
+            vocab: vocabulary(model),
             context: ContextLoad {
                 tokens,
                 kv_type: asked.kv_type,
@@ -259,6 +262,12 @@ impl Workload {
     pub fn read_ahead(&self) -> u64 {
         3 * slot_size(self.usual).bytes()
     }
+}
+
+/// Returns the number of tokens that a model knows: the rows of its output matrix.
+fn vocabulary(model: &ModelFile) -> u64 {
+    let table = model.tensor("output.weight").or_else(|| model.tensor("token_embd.weight"));
+    table.map_or(0, |table| table.shape.0[1..].iter().product())
 }
 
 fn add(types: &mut Vec<TypeLoad>, ty: &str, bytes: u64, elements: u64) {

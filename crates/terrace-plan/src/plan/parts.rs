@@ -133,6 +133,9 @@ pub struct Estimate {
     pub bound: Bound,
     /// Bytes read from disk per token.
     pub read_per_token: ByteSize,
+    /// Bytes per token to devices of other machines and back.
+    #[serde(default)]
+    pub link_per_token: ByteSize,
     /// Share of expert uses that read nothing; `None` without experts.
     pub hit_rate: Option<f64>,
     /// Tokens per second of decoding that no plan exceeds on this machine, by the relaxed program;

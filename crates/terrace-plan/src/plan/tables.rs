@@ -62,6 +62,9 @@ fn speed(f: &mut fmt::Formatter<'_>, estimate: &Estimate) -> fmt::Result {
             .map_or_else(String::new, |hits| format!(", {:.0} % of expert uses hit", hits * 100.0))
     )?;
     writeln!(f, "read per token   {}", estimate.read_per_token)?;
+    if estimate.link_per_token > ByteSize::ZERO {
+        writeln!(f, "links per token  {}", estimate.link_per_token)?;
+    }
     writeln!(f, "prefill          {} tok/s", number(estimate.prefill_tok_s))?;
     writeln!(
         f,

@@ -26,6 +26,9 @@ pub struct Chosen {
 /// Most neighbours that are tried around an outline.
 const REFINEMENTS: usize = 600;
 
+/// Most devices of a linear program: with more it takes too long to solve.
+const MOST_DEVICES: usize = 6;
+
 /// Finds the best assignment; `None` if the machine cannot hold what the model needs at once.
 pub fn choose(work: &Workload, costs: &Costs) -> Option<Chosen> {
     let greedy = greedy(work, costs);
@@ -33,18 +36,21 @@ pub fn choose(work: &Workload, costs: &Costs) -> Option<Chosen> {
     // later.
     if costs.is_free()
         && lp::is_small(work, costs)
+        && costs.devices.len() <= MOST_DEVICES
         && let Some((assignment, seconds)) = lp::exact(work, costs)
         && greedy.as_ref().is_none_or(|(_, least)| seconds <= *least)
     {
         let (bound, decode_bound) = (Some(seconds), decode_bound(work, costs));
         return Some(Chosen { assignment, seconds, planner: Planner::Exact, bound, decode_bound });
     }
-    let relaxed = lp::relaxed(work, costs);
+    let relaxed = relaxed(work, costs);
     let bound = least(&relaxed);
     let mut best = greedy.clone();
     for relaxed in &relaxed {
         let mut nearest = None;
-        for outline in relaxed.outlines(work) {
+        for mut outline in relaxed.outlines(work) {
+            outline.layers.resize(costs.devices.len(), 0);
+            outline.hot.resize(costs.devices.len(), 0.0);
             improve(&mut nearest, outline, work, costs);
         }
         better_of(&mut best, refine(nearest, work, costs));
@@ -59,6 +65,17 @@ pub fn choose(work: &Workload, costs: &Costs) -> Option<Chosen> {
     Some(Chosen { assignment, seconds, planner, bound, decode_bound: decode_bound(work, costs) })
 }
 
+/// Solves the program with as many devices as it can have, the fastest: then it has no bound. The
+/// greedy planner uses all.
+fn relaxed(work: &Workload, costs: &Costs) -> Vec<lp::Relaxed> {
+    if costs.devices.len() <= MOST_DEVICES {
+        return lp::relaxed(work, costs);
+    }
+    let devices = costs.devices[..MOST_DEVICES].to_vec();
+    let few = lp::relaxed(work, &Costs { devices, ..costs.clone() });
+    few.into_iter().map(|relaxed| lp::Relaxed { seconds: None, ..relaxed }).collect()
+}
+
 fn least(relaxed: &[lp::Relaxed]) -> Option<f64> {
     relaxed.iter().filter_map(|relaxed| relaxed.seconds).reduce(f64::min)
 }
@@ -66,7 +83,7 @@ fn least(relaxed: &[lp::Relaxed]) -> Option<f64> {
 /// Returns a lower bound of the seconds per token, whatever prompts take.
 fn decode_bound(work: &Workload, costs: &Costs) -> Option<f64> {
     let decoding = Costs { batches: Vec::new(), output: 1.0, ..costs.clone() };
-    least(&lp::relaxed(work, &decoding))
+    least(&relaxed(work, &decoding))
 }
 
 fn better_of(best: &mut Option<(Outline, f64)>, other: Option<(Outline, f64)>) {

@@ -20,6 +20,7 @@ use crate::model::working_set::slot_size;
 use crate::place::assignment::Assignment;
 use crate::place::batch::BatchCosts;
 use crate::place::costs::Costs;
+use crate::place::transfers::Transfers;
 use crate::place::workload::Workload;
 use crate::wishes::HotClass;
 use good_lp::solvers::microlp::microlp;
@@ -344,7 +345,7 @@ impl Program {
         phase.computing += slowest;
         phase.reading += TIME * missed;
         if place > 0 {
-            phase.computing += 2.0 * phase.hop(place - 1) * TIME * (n - share.clone());
+            phase.computing += 2.0 * phase.transfers[place - 1].hop * TIME * (n - share.clone());
         }
     }
 
@@ -384,12 +385,18 @@ impl Program {
             let at = |layer: usize| Expression::from(self.home[layer][device + 1]);
             let mut chain: Vec<Expression> = vec![Expression::from(0.0)];
             chain.extend((0..layers).map(at));
-            chain.push(Expression::from(0.0));
+            let transfers = phase.transfers[device];
+            let used = self.vars.add(variable().min(0.0));
+            for layer in &chain[1..] {
+                self.rows.push(constraint!(used >= layer.clone()));
+            }
+            all += transfers.inputs * TIME * used;
+            all += transfers.logits * TIME * chain[layers].clone();
             for pair in chain.windows(2) {
                 let crossed = self.vars.add(variable().min(0.0));
                 self.rows.push(constraint!(crossed >= pair[0].clone() - pair[1].clone()));
                 self.rows.push(constraint!(crossed >= pair[1].clone() - pair[0].clone()));
-                all += phase.hop(device) * TIME * crossed;
+                all += transfers.hop * TIME * crossed;
             }
         }
         all
@@ -541,8 +548,8 @@ struct Phase<'a> {
     of: Option<&'a BatchCosts>,
     /// How often it is computed.
     times: f64,
-    /// Seconds of a transfer to each device or back.
-    hops: Vec<f64>,
+    /// Seconds of what it moves, by device.
+    transfers: Vec<Transfers>,
     /// Milliseconds of all layers in sequence.
     computing: Expression,
     /// Milliseconds of reading.
@@ -551,25 +558,24 @@ struct Phase<'a> {
 
 impl<'a> Phase<'a> {
     fn all(costs: &'a Costs, tables: Variable) -> Vec<Self> {
-        let phase = |of: Option<&'a BatchCosts>, times, rows: f64, hops| {
+        let phase = |of: Option<&'a BatchCosts>, times, rows: f64, transfers| {
             let rows = Expression::from(0.0) + rows * TIME * tables;
-            Self { of, times, hops, computing: rows.clone(), reading: rows }
+            Self { of, times, transfers, computing: rows.clone(), reading: rows }
         };
-        let hops = costs.devices.iter().map(|device| device.hop).collect();
-        let token = phase(None, costs.output, costs.rows, hops);
-        let graph = |batch: &'a BatchCosts| phase(Some(batch), batch.times, batch.rows, batch.hops.clone());
+        let transfers = costs.devices.iter().map(|device| device.transfers).collect();
+        let token = phase(None, costs.output, costs.rows, transfers);
+        let graph =
+            |batch: &'a BatchCosts| phase(Some(batch), batch.times, batch.rows, batch.transfers.clone());
         [token].into_iter().chain(costs.batches.iter().map(graph)).collect()
     }
 
     fn dense(&self, costs: &Costs, layer: usize, place: usize) -> f64 {
-        match self.of {
+        let described = place.checked_sub(1).map_or(0.0, |device| self.transfers[device].layer);
+        let computed = match self.of {
             None => costs.layers[layer].dense[place],
             Some(batch) => batch.layers[layer].dense[place],
-        }
-    }
-
-    fn hop(&self, device: usize) -> f64 {
-        self.hops[device]
+        };
+        computed + described
     }
 }
 

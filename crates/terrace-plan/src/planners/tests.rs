@@ -65,6 +65,7 @@ fn workload(layers: &[Layer], table: u64) -> Workload {
         matrices: crate::place::workload::in_streaming_order(matrices),
         tables: vec![Table { tensor: 999, bytes: table * MIB, row: 4096 }],
         embd: 4096,
+        vocab: 32_000,
         context: ContextLoad { tokens: 4096, kv_type: KvTypes::F16, compute: 8 * MIB, offload: true },
         experts: layers.iter().find_map(|l| l.experts.map(|(_, count, top_k)| (count, top_k))),
         layers: loads,

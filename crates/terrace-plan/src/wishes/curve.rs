@@ -87,10 +87,47 @@ impl HitCurve {
         low.1 + slope(low, high) * (share - low.0)
     }
 
+    /// Returns the share of a layer's experts that a graph of `tokens` independent tokens uses, if a
+    /// token uses the share `used`: with skewed routing fewer than with uniform.
+    pub fn touched(&self, used: f64, tokens: f64) -> f64 {
+        if tokens <= 1.0 {
+            return used;
+        }
+        self.classes().iter().map(|class| class.touched(used, tokens)).sum()
+    }
+
+    /// Returns the curve of graphs of `tokens` independent tokens: the share of the experts that such
+    /// a graph uses which are resident.
+    #[must_use]
+    pub fn of_graphs(&self, used: f64, tokens: f64) -> Self {
+        let all = self.touched(used, tokens);
+        if tokens <= 1.0 || all <= 0.0 {
+            return self.clone();
+        }
+        let (mut residency, mut hits) = (0.0, 0.0);
+        let points = self.classes().into_iter().map(|class| {
+            residency += class.experts;
+            hits += class.touched(used, tokens) / all;
+            (residency, hits.min(1.0))
+        });
+        Self { points: [(0.0, 0.0)].into_iter().chain(points).collect() }
+    }
+
     /// Returns the curve as classes of experts, the hottest first.
     pub fn classes(&self) -> Vec<HotClass> {
         let pairs = self.points.windows(2);
         pairs.map(|pair| HotClass { experts: pair[1].0 - pair[0].0, uses: pair[1].1 - pair[0].1 }).collect()
+    }
+}
+
+impl HotClass {
+    /// Returns the share of all experts that are of this class and used by one of `tokens` tokens.
+    fn touched(&self, used: f64, tokens: f64) -> f64 {
+        if self.experts <= 0.0 {
+            return 0.0;
+        }
+        let each = (used * self.uses / self.experts).min(1.0);
+        self.experts * (1.0 - (1.0 - each).powf(tokens))
     }
 }
 
@@ -135,6 +172,23 @@ mod tests {
         assert!(HitCurve::typical(128, 8).hits(0.4) < 0.9, "Qwen3-30B-A3B reports 0.90 to 0.95");
         assert_eq!(HitCurve::typical(8, 8), HitCurve::typical(1, 1));
         assert!((HitCurve::uniform().hits(0.3) - 0.3).abs() < 1e-12);
+    }
+
+    #[test]
+    fn graphs_of_many_tokens_use_most_experts() {
+        let (typical, uniform) = (HitCurve::typical(384, 8), HitCurve::uniform());
+        let used = 8.0 / 384.0;
+        assert!((uniform.touched(used, 32.0) - (1.0 - (1.0 - used).powi(32))).abs() < 1e-12);
+        assert_eq!(typical.touched(used, 1.0), used);
+        assert_eq!(typical.of_graphs(used, 1.0), typical);
+        let mut before = (used, 1.0);
+        for tokens in [2.0, 8.0, 64.0, 4096.0] {
+            let (touched, hits) = (typical.touched(used, tokens), typical.of_graphs(used, tokens).hits(0.3));
+            assert!(touched > before.0 && touched < uniform.touched(used, tokens) + 1e-9, "{tokens}");
+            assert!(hits < before.1 && hits > 0.3 - 1e-9, "{tokens}: {hits}");
+            before = (touched, hits);
+        }
+        assert!(before.0 > 0.8 && before.1 < 0.36, "nearly all are used: {before:?}");
     }
 
     proptest! {

@@ -88,6 +88,8 @@ pub struct Wishes {
     pub expected: Expected,
     /// What runs do with devices in prefill.
     pub paths: PrefillPaths,
+    /// Number of clients that are answered at the same time: a graph generates a token for each.
+    pub clients: u32,
     /// How often experts are reused. `None` means [`HitCurve::typical`] of the model.
     pub hits: Option<HitCurve>,
     /// Memory of contexts as llama.cpp reports it, by type. Contexts of other types are estimated.
@@ -122,6 +124,7 @@ impl Default for Wishes {
             outputs: 1,
             expected: Expected::default(),
             paths: PrefillPaths::default(),
+            clients: 1,
             hits: None,
             measured: Vec::new(),
         }

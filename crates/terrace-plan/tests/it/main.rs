@@ -11,4 +11,5 @@ mod patterns;
 mod placements;
 mod plans;
 mod realized;
+mod scaling;
 mod weighting;

@@ -20,7 +20,7 @@ use packing::Packing;
 use serde::Serialize;
 use std::fmt::Write;
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use terrace_engine::options::{
     CacheOptions, ComputeOptions, EmbeddingOptions, IoOptions, PromptCacheOptions, RecordOptions,
     ReloadOptions, TestingOptions,
@@ -60,7 +60,7 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
     }
     let (machine, rates) = machine(args, &model)?;
     machine.check().map_err(PlanError::from)?;
-    let mut wishes = wishes_of(&options(args)?);
+    let mut wishes = wishes_of(&options(&args.placement, args.prompt)?);
     let usual = usual_lengths(args.warm_start).and_then(|dir| UsualLengths::open(&dir, &model));
     wishes.expect(usual.and_then(|usual| usual.expected()));
     let measured = measured_contexts(header.path(), &model, &wishes, machine.memory.available);
@@ -91,10 +91,14 @@ pub fn plan(args: &PlanArgs) -> Result<(), CliError> {
     print(&text)
 }
 
-/// The options that `run` would have, so that its plan is this one.
-fn options(args: &PlanArgs) -> Result<Options, CliError> {
-    let PlacementArgs { memory, devices, hot, context, estimates } = &args.placement;
-    let expect_prompt = estimates.expect_prompt.or(args.prompt);
+/// The options that `run` would have, so that its plan is this one. `prompt` is expected where the
+/// options do not say how long prompts are.
+///
+/// # Errors
+/// The options contradict each other, or a trace cannot be read.
+pub fn options(placement: &PlacementArgs, prompt: Option<u32>) -> Result<Options, CliError> {
+    let PlacementArgs { memory, devices, hot, context, estimates } = placement;
+    let expect_prompt = estimates.expect_prompt.or(prompt);
     let following = FollowingArgs { plan: None, adapt: Adapt::default() };
     Ok(Options {
         chat_template: None,
@@ -129,14 +133,7 @@ fn machine(args: &PlanArgs, model: &ModelFile) -> Result<(MachineProfile, Vec<Pl
             }
             machine
         }
-        Some(path) => {
-            let name = path.display().to_string();
-            let text = std::fs::read_to_string(path).map_err(CliError::io(&name))?;
-            serde_json::from_str(&text).map_err(|error| CliError::Usage {
-                message: format!("{name}: not a description of a machine: {}", printable(&error.to_string())),
-                hint: "a description is JSON with version, name, cpu, memory, devices and storage".into(),
-            })?
-        }
+        Some(path) => described(path)?,
     };
     if let Some(available) = args.placement.memory.available_memory {
         machine.set_available(available);
@@ -146,6 +143,19 @@ fn machine(args: &PlanArgs, model: &ModelFile) -> Result<(MachineProfile, Vec<Pl
     let changed = change.apply(&machine);
     let rates = rates::changed(&rates, rates::of(model, &changed));
     Ok((changed, rates))
+}
+
+/// The machine that a file describes.
+///
+/// # Errors
+/// The file cannot be read, or is not a description.
+pub fn described(path: &Path) -> Result<MachineProfile, CliError> {
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(CliError::io(&name))?;
+    serde_json::from_str(&text).map_err(|error| CliError::Usage {
+        message: format!("{name}: not a description of a machine: {}", printable(&error.to_string())),
+        hint: "a description is JSON with version, name, cpu, memory, devices and storage".into(),
+    })
 }
 
 fn sentences(advice: &[Advice]) -> String {
