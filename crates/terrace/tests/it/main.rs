@@ -37,6 +37,7 @@ mod refused;
 mod reload_loop;
 mod responses;
 mod samplers;
+mod scaling;
 mod serve;
 mod serve_changes;
 mod serve_clients;
