@@ -141,7 +141,10 @@ impl Applied {
             parse_tool_calls: tools,
             continued: conversation.continue_final_message,
         };
-        let raw = conversation.reasoning_format == ReasoningFormat::None && !tools;
+        // JSON may stand in a fence, which is not part of the answer.
+        let raw = conversation.reasoning_format == ReasoningFormat::None
+            && !tools
+            && conversation.json_schema.is_empty();
         Written {
             prompt: self.prompt,
             grammar: (!grammar.text.is_empty()).then_some(grammar),

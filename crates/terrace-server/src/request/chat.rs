@@ -37,7 +37,9 @@ impl Chat {
             let place = fields.place("tool_choice");
             chat.choose(&place, choice)?;
         }
-        chat.conversation.parallel_tool_calls = fields.flag("parallel_tool_calls")?.unwrap_or(true);
+        if let Some(several) = fields.flag("parallel_tool_calls")? {
+            chat.conversation.parallel_tool_calls = several;
+        }
         chat.constrain(Constraint::read(fields)?)?;
         chat.think(fields)?;
         Ok(chat)
@@ -49,7 +51,8 @@ impl Chat {
         Self { conversation, thought_tokens: None }
     }
 
-    /// Sets whether a tool has to be called. If it is a certain one, the others are left out.
+    /// Sets whether a tool has to be called. If it is a certain one, it is called once, and the
+    /// others are left out.
     ///
     /// # Errors
     /// There is no such choice, or no such tool.
@@ -90,6 +93,7 @@ impl Chat {
             ));
         }
         conversation.tool_choice = ToolChoice::Required;
+        conversation.parallel_tool_calls = false;
         Ok(())
     }
 
@@ -198,6 +202,7 @@ mod tests {
             read(with(json!({"tool_choice": {"type": "function", "function": {"name": "b"}}}))).unwrap();
         assert_eq!(chat.conversation.tool_choice, ToolChoice::Required);
         assert_eq!(chat.conversation.tools.iter().map(tool_name).collect::<Vec<_>>(), ["b"]);
+        assert!(!chat.conversation.parallel_tool_calls);
         let chat = read(with(json!({"tool_choice": "none"}))).unwrap();
         assert_eq!((chat.conversation.tool_choice, chat.conversation.tools.len()), (ToolChoice::None, 2));
     }

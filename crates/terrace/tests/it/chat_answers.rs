@@ -349,3 +349,41 @@ fn anthropics_messages_are_answered_whole_and_streamed() {
         assert!(error["error"]["message"].as_str().unwrap().contains(part), "{error}");
     }
 }
+
+#[test]
+fn anthropics_output_follows_its_schema() {
+    let (server, _dir) = with_tools();
+    let schema = json!({
+        "type": "object",
+        "properties": {"a": {"type": "boolean"}},
+        "required": ["a"],
+        "additionalProperties": false,
+    });
+    let body = json!({
+        "max_tokens": 400,
+        "temperature": 0,
+        "messages": [{"role": "user", "content": "Hi"}],
+        "thinking": {"type": "disabled"},
+        "output_config": {"effort": "low", "format": {"type": "json_schema", "schema": schema}},
+        // Of Anthropic's own services.
+        "cache_control": {"type": "ephemeral"},
+        "speed": "standard",
+    });
+    let answer = server.post("/v1/messages", &body).ok();
+    let text = answer["content"][0]["text"].as_str().unwrap();
+    let value: Value = serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {answer}"));
+    assert!(value["a"].is_boolean(), "{answer}");
+    let wrong = json!({"output_config": {"format": {"type": "xml"}}});
+    let error = server.post("/v1/messages", &with(body, &wrong)).json();
+    assert!(
+        error["error"]["message"].as_str().unwrap().contains("`output_config.format.type` is `xml`"),
+        "{error}"
+    );
+}
+
+#[test]
+fn ollama_says_what_the_template_can() {
+    let (server, _dir) = with_tools();
+    let shown = server.post("/api/show", &json!({"model": "tools"})).ok();
+    assert_eq!(shown["capabilities"], json!(["completion", "tools", "thinking"]));
+}

@@ -11,6 +11,7 @@ use crate::app::{App, LoadedModel, Ready};
 use crate::error::ApiError;
 use crate::request::body::{Body, Fields, wrong};
 use crate::request::chat::Chat;
+use crate::request::constraint::{Constraint, schema_text};
 use crate::request::question::{Question, Wanted};
 use crate::request::{off_thread, prompt};
 use crate::response::json;
@@ -114,12 +115,53 @@ fn chat(fields: &mut Fields) -> Result<Chat, ApiError> {
         thinking.take("display");
         thinking.finish()?;
     }
-    // What Anthropic's own models and services have: nothing here depends on it.
-    for name in ["context_management", "output_config", "container", "mcp_servers", "betas", "inference_geo"]
-    {
+    chat.think(fields)?;
+    let mut constraint = Constraint::read(fields)?;
+    if let Some(output) = fields.take("output_config") {
+        output_of(&mut chat, &mut constraint, Fields::within("output_config", output)?)?;
+    }
+    chat.constrain(constraint)?;
+    for name in OF_SERVICES {
         fields.take(name);
     }
     Ok(chat)
+}
+
+/// What Anthropic's own models and services have: no answer here depends on it.
+const OF_SERVICES: [&str; 10] = [
+    "betas",
+    "cache_control",
+    "container",
+    "context_management",
+    "diagnostics",
+    "inference_geo",
+    "mcp_servers",
+    "speed",
+    "user_profile_id",
+    "workspace_id",
+];
+
+/// Reads what the answer may be, and how much the model should think.
+fn output_of(chat: &mut Chat, constraint: &mut Constraint, mut output: Fields) -> Result<(), ApiError> {
+    if let Some(effort) = output.text("effort")? {
+        chat.variable("reasoning_effort", &effort.into());
+    }
+    if let Some(format) = output.take("format") {
+        let mut format = Fields::within("output_config.format", format)?;
+        let kind = format.text("type")?.unwrap_or_default();
+        if kind != "json_schema" {
+            let message = format!("`output_config.format.type` is `{kind}`, but must be json_schema");
+            return Err(ApiError::unsupported("output_config.format.type", message));
+        }
+        let place = format.place("schema");
+        let schema = format
+            .take("schema")
+            .ok_or_else(|| ApiError::field(place.clone(), format!("`{place}` is missing")))?;
+        constraint.schema = schema_text(&place, schema)?;
+        format.finish()?;
+    }
+    output.take("task_budget");
+    output.finish()
 }
 
 fn choose(chat: &mut Chat, mut choice: Fields) -> Result<(), ApiError> {

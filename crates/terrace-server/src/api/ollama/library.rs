@@ -81,11 +81,28 @@ pub async fn show(LoadedModel(ready): LoadedModel, _: Body) -> Result<Response, 
                 format!("{architecture}.block_count"): summary.n_layers,
                 format!("{architecture}.embedding_length"): summary.n_embd,
             },
-            "capabilities": if ready.facts.generates() { ["completion"] } else { ["embedding"] },
+            "capabilities": capabilities(&ready),
             "modified_at": time(modified(&ready.facts.file)),
         })))
     })
     .await
+}
+
+/// What clients may ask of the model, in Ollama's terms.
+fn capabilities(ready: &Ready) -> Vec<&'static str> {
+    if !ready.facts.generates() {
+        return vec!["embedding"];
+    }
+    let template = ready.template_of_chats();
+    let has = |name| template.is_some_and(|template| template.can(name));
+    let mut all = vec!["completion"];
+    if has("supports_tools") {
+        all.push("tools");
+    }
+    if has("supports_thinking") {
+        all.push("thinking");
+    }
+    all
 }
 
 fn summary(ready: &Ready) -> Result<Summary, ApiError> {
