@@ -1,7 +1,7 @@
 """Requests in the forms that programs send them: `payloads/`, one file per request.
 
 A file has the program's name, the path, the headers and the body; `lenient` says that the program
-sends fields that only `--lenient` accepts.
+may send fields that only `--lenient` accepts.
 """
 
 import json
@@ -131,7 +131,7 @@ def test_as_it_is_sent(name, server, request):
         return
     with ask(to, payload) as response:
         assert response.status_code == 200, response.read()
-        assert ("x-terrace-warning" in response.headers) == payload.get("lenient", False)
+        assert payload.get("lenient") or "x-terrace-warning" not in response.headers
         answer = read(path, response, leave=path in LIMITS)
         assert answer.done and answer.text.strip()
     # The same, whole or streamed where it was not, with a limit.
