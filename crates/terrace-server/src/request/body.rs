@@ -349,7 +349,7 @@ mod tests {
             (r#"{"user": "me", "suffix": "", "n": 1, "tools": []}"#, None),
             (r#"{"suffix": "x"}"#, Some("this server does not support `suffix`: leave it out")),
             (
-                r#"{"tfs": 1, "top_a": 0, "guidance_scale": 1.0, "negative_prompt": "", "do_sample": true}"#,
+                r#"{"tfs": 1, "top_a": 0, "guidance_scale": 1.0, "negative_prompt": "", "do_sample": true, "skew": 0, "smoothing_curve": 1}"#,
                 None,
             ),
             (r#"{"tfs": 0.9}"#, Some("`tfs` cannot be 0.9 on this server: leave it out")),

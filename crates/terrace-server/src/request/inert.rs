@@ -79,7 +79,10 @@ const TABLE: &[(&[&str], Known)] = &[
         ],
         Known::Neutral(off),
     ),
-    (&["skip_special_tokens", "do_sample"], Known::Neutral(|value| *value == Value::Bool(true))),
+    (
+        &["skip_special_tokens", "do_sample", "add_bos_token"],
+        Known::Neutral(|value| *value == Value::Bool(true)),
+    ),
     (
         &[
             "tools",
@@ -100,11 +103,23 @@ const TABLE: &[(&[&str], Known)] = &[
         Known::Neutral(one),
     ),
     (
-        &["n_discard", "top_a", "smoothing_factor", "penalty_alpha", "no_repeat_ngram_size", "min_length"],
+        &[
+            "n_discard",
+            "skew",
+            "max_tokens_second",
+            "mirostat_mode",
+            "top_a",
+            "smoothing_factor",
+            "penalty_alpha",
+            "no_repeat_ngram_size",
+            "min_length",
+        ],
         Known::Neutral(zero_or_less),
     ),
+    // Parameters of those.
+    (&["smoothing_curve", "sampler_priority", "temperature_last"], Known::Harmless),
     (&["early_stopping", "ban_eos_token", "use_default_badwordsids"], Known::Neutral(off)),
-    (&["negative_prompt", "banned_strings", "custom_token_bans"], Known::Neutral(empty)),
+    (&["negative_prompt", "banned_strings", "custom_token_bans", "grammar_string"], Known::Neutral(empty)),
     (&["tool_choice", "function_call"], Known::Neutral(|value| *value == "none" || *value == "auto")),
     (&["modalities"], Known::Neutral(|value| *value == serde_json::json!(["text"]))),
     (

@@ -34,15 +34,15 @@ pub fn sampling(fields: &mut Fields, app: &App, ready: &Ready) -> Result<Samplin
     integer(f, "top_k", -1..=i64::from(i32::MAX), &mut s.top_k)?;
     number(f, &["top_p"], PROBABILITY, &mut s.top_p)?;
     number(f, &["min_p"], PROBABILITY, &mut s.min_p)?;
-    number(f, &["typical_p"], PROBABILITY, &mut s.typical_p)?;
-    number(f, &["top_n_sigma"], -1.0..=1e6, &mut s.top_n_sigma)?;
+    number(f, &["typical_p", "typ_p", "typical"], PROBABILITY, &mut s.typical_p)?;
+    number(f, &["top_n_sigma", "nsigma"], -1.0..=1e6, &mut s.top_n_sigma)?;
     number(f, &["dynatemp_range"], 0.0..=100.0, &mut s.dynatemp_range)?;
     number(f, &["dynatemp_exponent"], 0.0..=100.0, &mut s.dynatemp_exponent)?;
     number(f, &["xtc_probability"], PROBABILITY, &mut s.xtc_probability)?;
     number(f, &["xtc_threshold"], PROBABILITY, &mut s.xtc_threshold)?;
     integer(f, "min_keep", 0..=i64::from(i32::MAX), &mut s.min_keep)?;
     integer(f, "repeat_last_n", LOOK_BACK, &mut s.repeat_last_n)?;
-    number(f, &["repeat_penalty", "repetition_penalty"], 1e-6..=1e6, &mut s.repeat_penalty)?;
+    number(f, &["repeat_penalty", "repetition_penalty", "rep_pen"], 1e-6..=1e6, &mut s.repeat_penalty)?;
     number(f, &["frequency_penalty"], ANY, &mut s.frequency_penalty)?;
     number(f, &["presence_penalty"], ANY, &mut s.presence_penalty)?;
     number(f, &["dry_multiplier"], 0.0..=1e6, &mut s.dry_multiplier)?;
