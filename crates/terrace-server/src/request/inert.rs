@@ -56,10 +56,7 @@ const TABLE: &[(&[&str], Known)] = &[
         Known::Harmless,
     ),
     // Additional output: less than was asked for, or what is reported anyway.
-    (
-        &["timings_per_token", "return_progress", "include_obfuscation", "post_sampling_probs"],
-        Known::Harmless,
-    ),
+    (&["timings_per_token", "return_progress", "include_obfuscation"], Known::Harmless),
     // Parameters of features that are refused below unless they are off.
     (&["n_keep", "penalize_nl", "parallel_tool_calls", "reasoning_format"], Known::Harmless),
     (&["n", "best_of", "tfs_z", "length_penalty"], Known::Neutral(one)),
@@ -69,6 +66,8 @@ const TABLE: &[(&[&str], Known)] = &[
             "echo",
             "background",
             "use_beam_search",
+            // Probabilities are those before the samplers.
+            "post_sampling_probs",
             "continue_final_message",
             "think",
             "truncate",

@@ -73,7 +73,9 @@ fn slots_never_shrink_below_what_is_needed() {
     let (now, minimum) = (bytes(&adapted["store"]["budget_now"]), bytes(&plan["minimum"]));
     assert!(now >= minimum && now < bytes(&plan["budget"]), "{now} of {plan}");
     let text = stderr(&output);
-    assert_eq!(text.lines().count(), 2, "{text}");
+    // One more says that the model knows no contexts of this length.
+    let lines = text.lines().filter(|line| !line.contains("was trained with"));
+    assert_eq!(lines.count(), 2, "{text}");
     assert!(text.contains("slots shrink from ") && text.contains("the minimum for this model"), "{text}");
 }
 

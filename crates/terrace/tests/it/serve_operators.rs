@@ -109,13 +109,13 @@ fn unknown_fields_are_ignored_where_that_is_wanted() {
         ""
     );
     let turns = json!([{"role": "user", "content": "a"}]);
-    let body = json!({"max_tokens": 1, "messages": turns, "speed": "fast", "thinking": {"type": "disabled", "effort": 1}});
+    let body = json!({"max_tokens": 1, "messages": turns, "tempo": "fast", "thinking": {"type": "disabled", "effort": 1}});
     for path in ["/v1/messages", "/v1/messages/count_tokens"] {
         let reply = server.post(path, &body);
         reply.ok();
         assert_eq!(
             reply.header("x-terrace-warning"),
-            "ignored unknown fields: thinking.effort, speed",
+            "ignored unknown fields: thinking.effort, tempo",
             "{path}"
         );
     }

@@ -214,7 +214,7 @@ mod tests {
             (json!({"previous_response_id": "resp_1"}), "keeps no responses: send the earlier items"),
             (json!({"conversation": "conv_1"}), "keeps no conversations"),
             (json!({"prompt": {"id": "pmpt_1"}}), "keeps no prompts"),
-            (json!({"background": true}), "this value of `background`"),
+            (json!({"background": true}), "`background` cannot be true"),
             (json!({"input": null}), "`input` is missing"),
             (json!({"text": {"format": {"type": "xml"}}}), "`text.format.type` is `xml`"),
             (json!({"text": {"format": {"type": "json_schema"}}}), "`text.format.schema` is missing"),
