@@ -51,6 +51,11 @@ impl ApiError {
         Self { param: Some(shortened(param.into())), ..Self::request(message) }
     }
 
+    /// A field that is needed is not there.
+    pub fn missing(place: &str) -> Self {
+        Self::field(place, format!("`{place}` is missing"))
+    }
+
     /// A field is unknown or not supported.
     pub fn unsupported(param: &str, message: impl Into<String>) -> Self {
         Self { code: Some("unsupported_parameter"), ..Self::field(param, message) }

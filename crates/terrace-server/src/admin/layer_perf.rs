@@ -32,7 +32,7 @@ pub async fn set_layer_perf(
 ) -> Result<Response, ApiError> {
     query::of_model(uri.query(), &ready)?;
     let mut fields = body.fields()?;
-    let mode = fields.take("mode").ok_or_else(|| ApiError::field("mode", "`mode` is missing"))?;
+    let mode = fields.required("mode")?;
     let name = mode.as_str().ok_or_else(|| wrong("mode", &mode, "a string"))?;
     let mode: Reported =
         name.parse().map_err(|error| ApiError::field("mode", format!("`mode` is `{name}`: {error}")))?;

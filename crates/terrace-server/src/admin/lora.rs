@@ -21,7 +21,7 @@ pub async fn scale(_: LoadedModel, body: Body) -> Result<Response, ApiError> {
         let mut adapter = Fields::within("[0]", adapter)?;
         let place = adapter.place("id");
         let id = adapter.integer("id", 0..=i64::from(i32::MAX))?;
-        let id = id.ok_or_else(|| ApiError::field(&place, format!("`{place}` is missing")))?;
+        let id = id.ok_or_else(|| ApiError::missing(&place))?;
         adapter.number("scale", -1e6..=1e6)?;
         adapter.finish()?;
         return Err(ApiError::field(place, format!("there is no adapter {id}: this server loads none")));

@@ -28,7 +28,7 @@ pub async fn unload(LoadedModel(ready): LoadedModel, body: Body) -> Result<Respo
 /// Checks that a request means this model.
 fn check(ready: &Ready, body: &Body) -> Result<(), ApiError> {
     let mut fields = body.fields()?;
-    let name = fields.text("model")?.ok_or_else(|| ApiError::field("model", "`model` is missing"))?;
+    let name = fields.required_text("model")?;
     fields.finish()?;
     // Ollama's clients add the tag.
     let known = name == ready.name || name.strip_suffix(":latest") == Some(&*ready.name);

@@ -149,7 +149,7 @@ fn file(app: &App, body: &Body) -> Result<(String, PathBuf), ApiError> {
     let mut fields: Fields = body.fields()?;
     let name = fields.text("filename")?;
     fields.finish()?;
-    let name = name.ok_or_else(|| ApiError::field("filename", "`filename` is missing"))?;
+    let name = name.ok_or_else(|| ApiError::missing("filename"))?;
     let path = path(dir, &name).ok_or_else(|| {
         let message = "`filename` must be a plain name: letters, digits and `._- `, not beginning with a dot";
         ApiError::field("filename", message)

@@ -188,7 +188,7 @@ impl Request {
         let texts = match (input, content) {
             (Some(input), _) => texts::texts("input", input, ready)?,
             (None, Some(content)) => texts::texts("content", content, ready)?,
-            (None, None) => return Err(ApiError::field("input", "`input` is missing")),
+            (None, None) => return Err(ApiError::missing("input")),
         };
         Ok(Self { job: EmbedJob::new(texts, &ready.facts)?, wanted })
     }
@@ -294,16 +294,15 @@ impl Ranking {
             return Err(error.with(app.advise(crate::advice::Reason::NoRanking)));
         }
         let mut fields = body.fields()?;
-        let query = fields.text("query")?;
-        let query = query.ok_or_else(|| ApiError::field("query", "`query` is missing"))?;
+        let query = fields.required_text("query")?;
         let (documents, texts) = (fields.take("documents"), fields.take("texts"));
         let plain = texts.is_some();
         let with_texts = fields.flag(if plain { "return_text" } else { "return_documents" })?;
         let most = fields.integer("top_n", 0..=i64::from(u32::MAX))?;
         fields.finish()?;
         let name = if plain { "texts" } else { "documents" };
-        let missing = || ApiError::field(name, format!("`{name}` is missing"));
-        let documents = documents_of(name, texts.or(documents).ok_or_else(missing)?)?;
+        let documents = texts.or(documents).ok_or_else(|| ApiError::missing(name))?;
+        let documents = documents_of(name, documents)?;
         let asked = documents.iter().map(|document| texts::pair(&query, document, ready));
         let job = EmbedJob::new(asked.collect::<Result<_, _>>()?, &ready.facts)?;
         let most = most.and_then(|most| usize::try_from(most).ok()).unwrap_or(documents.len());

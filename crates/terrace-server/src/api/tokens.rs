@@ -25,8 +25,7 @@ const AT_ONCE: usize = 4096;
 pub async fn tokenize(LoadedModel(ready): LoadedModel, body: Body) -> Result<Response, ApiError> {
     off_thread(move || {
         let mut fields = body.fields()?;
-        let content = fields.text("content")?;
-        let content = content.ok_or_else(|| ApiError::field("content", "`content` is missing"))?;
+        let content = fields.required_text("content")?;
         let add_special = fields.flag("add_special")?.unwrap_or(false);
         let parse_special = fields.flag("parse_special")?.unwrap_or(true);
         let with_pieces = fields.flag("with_pieces")?.unwrap_or(false);
@@ -46,10 +45,9 @@ pub async fn tokenize(LoadedModel(ready): LoadedModel, body: Body) -> Result<Res
 pub async fn detokenize(LoadedModel(ready): LoadedModel, body: Body) -> Result<Response, ApiError> {
     off_thread(move || {
         let mut fields = body.fields()?;
-        let tokens = match fields.take("tokens") {
-            Some(Value::Array(values)) => prompt::tokens("tokens", &values)?,
-            Some(other) => return Err(wrong("tokens", &other, "an array of tokens")),
-            None => return Err(ApiError::field("tokens", "`tokens` is missing")),
+        let tokens = match fields.required("tokens")? {
+            Value::Array(values) => prompt::tokens("tokens", &values)?,
+            other => return Err(wrong("tokens", &other, "an array of tokens")),
         };
         fields.finish()?;
         if let Some(wrong) = tokens.iter().find(|&&token| !ready.facts.has_token(token)) {

@@ -178,7 +178,7 @@ async fn named(front: &Front, request: Request) -> Result<String, ApiError> {
     let (body, _share) = read(request, &front.app, MOST).await?;
     let fields: Fields = serde_json::from_slice(&body)
         .map_err(|error| ApiError::request(format!("the request body is not JSON: {error}")))?;
-    let name = fields.model.ok_or_else(|| ApiError::field("model", "`model` is missing"))?;
+    let name = fields.model.ok_or_else(|| ApiError::missing("model"))?;
     front.pool.meant(Some(&name))
 }
 

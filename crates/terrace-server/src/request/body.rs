@@ -184,6 +184,14 @@ impl Fields {
         self.map.remove(name).filter(|value| !value.is_null())
     }
 
+    /// Takes a field that is needed.
+    ///
+    /// # Errors
+    /// It is missing.
+    pub fn required(&mut self, name: &'static str) -> Result<Value, ApiError> {
+        self.take(name).ok_or_else(|| ApiError::missing(&self.place(name)))
+    }
+
     /// Whether a field is there and not null.
     pub fn has(&self, name: &str) -> bool {
         self.map.get(name).is_some_and(|value| !value.is_null())
@@ -203,6 +211,14 @@ impl Fields {
             Value::String(text) => Ok(Some(text)),
             other => Err(wrong(&self.place(name), &other, "a string")),
         })
+    }
+
+    /// Takes a string that is needed.
+    ///
+    /// # Errors
+    /// It is missing, or has another type.
+    pub fn required_text(&mut self, name: &'static str) -> Result<String, ApiError> {
+        self.text(name)?.ok_or_else(|| ApiError::missing(&self.place(name)))
     }
 
     /// Takes a boolean.

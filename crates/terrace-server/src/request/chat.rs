@@ -21,8 +21,7 @@ impl Chat {
     /// # Errors
     /// There is no conversation, or a field is not valid.
     pub fn read(fields: &mut Fields) -> Result<Self, ApiError> {
-        let messages =
-            fields.take("messages").ok_or_else(|| ApiError::field("messages", "`messages` is missing"))?;
+        let messages = fields.required("messages")?;
         let mut chat = Self::of(turns(messages)?);
         let conversation = &mut chat.conversation;
         conversation.add_generation_prompt = fields.flag("add_generation_prompt")?.unwrap_or(true);

@@ -62,9 +62,9 @@ fn schema_of(mut format: Fields) -> Result<Option<String>, ApiError> {
         // llama.cpp's server takes a schema here as well.
         "json_object" => Some(format.take("schema").unwrap_or_else(|| json!({"type": "object"}))),
         "json_schema" => {
-            let inner = format.take("json_schema").ok_or_else(|| missing("response_format.json_schema"))?;
+            let inner = format.required("json_schema")?;
             let mut inner = Fields::within("response_format.json_schema", inner)?;
-            let schema = inner.take("schema").ok_or_else(|| missing("response_format.json_schema.schema"))?;
+            let schema = inner.required("schema")?;
             // Answers always follow it exactly.
             for ignored in ["name", "description", "strict"] {
                 inner.take(ignored);
@@ -80,10 +80,6 @@ fn schema_of(mut format: Fields) -> Result<Option<String>, ApiError> {
     };
     format.finish()?;
     schema.map(|schema| schema_text("response_format", schema)).transpose()
-}
-
-fn missing(place: &str) -> ApiError {
-    ApiError::field(place, format!("`{place}` is missing"))
 }
 
 /// A schema as text: an object, or true.

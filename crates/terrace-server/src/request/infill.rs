@@ -79,10 +79,7 @@ impl Room {
 pub fn infill(fields: &mut Fields, n_max: Option<usize>, ready: &Ready) -> Result<Prompt, ApiError> {
     let (fim, facts) = (&ready.facts.fim, &ready.facts);
     let marks = Marks::of(fim)?;
-    let mut part = |name: &'static str| {
-        let value = fields.take(name);
-        mixed(name, value.ok_or_else(|| ApiError::field(name, format!("`{name}` is missing")))?, ready)
-    };
+    let mut part = |name: &'static str| mixed(name, fields.required(name)?, ready);
     let (prefix, suffix) = (part("input_prefix")?, part("input_suffix")?);
     let prompt = fields.text("prompt")?.unwrap_or_default();
     let parts = Parts {

@@ -17,7 +17,7 @@ const MOST_PROMPTS: usize = 128;
 /// # Errors
 /// There is no prompt, or one is not valid.
 pub fn prompts(fields: &mut Fields, ready: &Ready) -> Result<Vec<Prompt>, ApiError> {
-    let value = fields.take("prompt").ok_or_else(|| ApiError::field("prompt", "`prompt` is missing"))?;
+    let value = fields.required("prompt")?;
     let several = |values: &[Value]| {
         // A list of numbers is one prompt, and one of numbers and texts as well.
         !values.iter().any(Value::is_number)

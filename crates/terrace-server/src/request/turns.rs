@@ -18,8 +18,7 @@ pub fn turns(value: Value) -> Result<Vec<Value>, ApiError> {
 
 fn turn(path: &str, value: Value) -> Result<Value, ApiError> {
     let mut fields = Fields::within(path, value)?;
-    let missing = |name| ApiError::field(format!("{path}.{name}"), format!("`{path}.{name}` is missing"));
-    let role = fields.text("role")?.ok_or_else(|| missing("role"))?;
+    let role = fields.required_text("role")?;
     if !["developer", "system", "user", "assistant", "tool"].contains(&role.as_str()) {
         let message =
             format!("`{path}.role` is `{role}`, but must be system, developer, user, assistant or tool");
@@ -56,7 +55,7 @@ fn turn(path: &str, value: Value) -> Result<Value, ApiError> {
     let thoughts = [fields.text("reasoning_content")?, fields.text("reasoning")?, fields.text("thinking")?];
     let thoughts = thoughts.into_iter().flatten().find(|text| !text.is_empty());
     if content.is_none() && calls.is_empty() && thoughts.is_none() {
-        return Err(missing("content"));
+        return Err(ApiError::missing(&place));
     }
     let mut turn = Map::new();
     turn.insert("role".into(), role.into());
@@ -89,14 +88,8 @@ fn tool_call(path: &str, value: Value) -> Result<Value, ApiError> {
     }
     let id = call.text("id")?.unwrap_or_default();
     let place = call.place("function");
-    let function = call
-        .take("function")
-        .ok_or_else(|| ApiError::field(place.clone(), format!("`{place}` is missing")))?;
-    let mut function = Fields::within(&place, function)?;
-    let name = function.place("name");
-    let name = function
-        .text("name")?
-        .ok_or_else(|| ApiError::field(name.clone(), format!("`{name}` is missing")))?;
+    let mut function = Fields::within(&place, call.required("function")?)?;
+    let name = function.required_text("name")?;
     let arguments = match function.take("arguments") {
         None => "{}".to_owned(),
         Some(Value::String(text)) => text,
@@ -151,14 +144,8 @@ fn tool(path: &str, value: Value) -> Result<Value, ApiError> {
         }
     }
     let place = tool.place("function");
-    let function = tool
-        .take("function")
-        .ok_or_else(|| ApiError::field(place.clone(), format!("`{place}` is missing")))?;
-    let mut function = Fields::within(&place, function)?;
-    let name = function.place("name");
-    let name = function
-        .text("name")?
-        .ok_or_else(|| ApiError::field(name.clone(), format!("`{name}` is missing")))?;
+    let mut function = Fields::within(&place, tool.required("function")?)?;
+    let name = function.required_text("name")?;
     let description = function.text("description")?.unwrap_or_default();
     let parameters =
         function.take("parameters").unwrap_or_else(|| json!({"type": "object", "properties": {}}));

@@ -96,8 +96,7 @@ fn stop_sequences(fields: &mut Fields) -> Result<Vec<String>, ApiError> {
 /// The conversation, with its tools.
 fn chat(fields: &mut Fields) -> Result<Chat, ApiError> {
     let system = fields.take("system").map(turns::system).transpose()?;
-    let messages =
-        fields.take("messages").ok_or_else(|| ApiError::field("messages", "`messages` is missing"))?;
+    let messages = fields.required("messages")?;
     let mut chat = Chat::of(turns::turns(system, messages)?);
     let goes_on = chat.conversation.messages.last().is_some_and(|last| last["role"] == "assistant");
     chat.conversation.continue_final_message = goes_on;
@@ -154,10 +153,7 @@ fn output_of(chat: &mut Chat, constraint: &mut Constraint, mut output: Fields) -
             return Err(ApiError::unsupported("output_config.format.type", message));
         }
         let place = format.place("schema");
-        let schema = format
-            .take("schema")
-            .ok_or_else(|| ApiError::field(place.clone(), format!("`{place}` is missing")))?;
-        constraint.schema = schema_text(&place, schema)?;
+        constraint.schema = schema_text(&place, format.required("schema")?)?;
         format.finish()?;
     }
     output.take("task_budget");
@@ -176,7 +172,7 @@ fn choose(chat: &mut Chat, mut choice: Fields) -> Result<(), ApiError> {
         ("any", _) => "required".into(),
         ("tool", Some(name)) => object!({"name": name}),
         ("tool", None) => {
-            return Err(ApiError::field("tool_choice.name", "`tool_choice.name` is missing"));
+            return Err(ApiError::missing("tool_choice.name"));
         }
         (other, _) => {
             let message = format!("`tool_choice.type` is `{other}`, but must be auto, any, tool or none");

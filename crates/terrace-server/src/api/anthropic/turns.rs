@@ -35,8 +35,7 @@ fn turn(path: &str, value: Value, all: &mut Vec<Value>) -> Result<(), ApiError> 
     let mut fields = Fields::within(path, value)?;
     let role = fields.text("role")?.unwrap_or_default();
     let place = fields.place("content");
-    let content =
-        fields.take("content").ok_or_else(|| ApiError::field(&place, format!("`{place}` is missing")))?;
+    let content = fields.required("content")?;
     let Value::Array(blocks) = content else {
         all.push(json!({"role": role, "content": text_of(&place, content)?}));
         return Ok(());

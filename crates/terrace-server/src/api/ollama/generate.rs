@@ -115,8 +115,7 @@ fn conversation(
     wanted: Wanted,
     ready: &Ready,
 ) -> Result<Vec<Question>, ApiError> {
-    let messages =
-        fields.take("messages").ok_or_else(|| ApiError::field("messages", "`messages` is missing"))?;
+    let messages = fields.required("messages")?;
     if messages.as_array().is_some_and(Vec::is_empty) {
         fields.finish()?;
         return Ok(Vec::new());

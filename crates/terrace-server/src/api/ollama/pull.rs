@@ -84,7 +84,7 @@ pub async fn delete(
 fn name(fields: &mut Fields) -> Result<String, ApiError> {
     let (model, name) = (fields.text("model")?, fields.text("name")?);
     let name = model.or(name).filter(|name| !name.is_empty());
-    name.ok_or_else(|| ApiError::field("model", "`model` is missing"))
+    name.ok_or_else(|| ApiError::missing("model"))
 }
 
 /// What a client is told.

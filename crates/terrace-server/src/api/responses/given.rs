@@ -78,7 +78,7 @@ pub fn chat(fields: &mut Fields, object: &mut Value) -> Result<(Chat, Names), Ap
     }
     let instructions = fields.text("instructions")?;
     object["instructions"] = instructions.as_deref().into();
-    let input = fields.take("input").ok_or_else(|| ApiError::field("input", "`input` is missing"))?;
+    let input = fields.required("input")?;
     let mut chat = Chat::of(turns::turns(instructions, input)?);
     let tools = fields.take("tools").map_or_else(|| Ok(Tools::default()), Tools::read)?;
     chat.conversation.tools = tools.functions;
@@ -138,8 +138,7 @@ fn format(fields: &mut Fields) -> Result<(String, Value), ApiError> {
         Some("json_object") => json!({"type": "object"}).to_string(),
         Some("json_schema") => {
             let place = format.place("schema");
-            let schema = format.take("schema");
-            let schema = schema.ok_or_else(|| ApiError::field(&place, format!("`{place}` is missing")))?;
+            let schema = format.required("schema")?;
             // Answers always follow it exactly.
             for ignored in ["name", "description", "strict"] {
                 format.take(ignored);

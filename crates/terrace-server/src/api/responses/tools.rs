@@ -73,7 +73,7 @@ impl Tools {
             let path = format!("tools[{index}]");
             if kind == "namespace" {
                 let mut namespace = Fields::within(&path, value.clone())?;
-                let name = required(&mut namespace, "name")?;
+                let name = namespace.required_text("name")?;
                 let inner = namespace.place("tools");
                 let Some(Value::Array(values)) = namespace.take("tools") else {
                     return Err(ApiError::field(&inner, format!("`{inner}` is not an array")));
@@ -119,11 +119,10 @@ impl Tools {
             }
             Some(_) => return Ok(()),
             None => {
-                let place = tool.place("type");
-                return Err(ApiError::field(&place, format!("`{place}` is missing")));
+                return Err(ApiError::missing(&tool.place("type")));
             }
         };
-        let name = required(&mut tool, "name")?;
+        let name = tool.required_text("name")?;
         self.push(
             &tool,
             Named { name, namespace: namespace.map(Into::into), is_custom },
@@ -134,7 +133,7 @@ impl Tools {
 
     fn add_function(&mut self, mut tool: Fields, namespace: Option<&str>) -> Result<(), ApiError> {
         let named = Named {
-            name: required(&mut tool, "name")?,
+            name: tool.required_text("name")?,
             namespace: namespace.map(Into::into),
             is_custom: false,
         };
@@ -162,11 +161,6 @@ impl Tools {
         }
         Ok(())
     }
-}
-
-fn required(tool: &mut Fields, name: &'static str) -> Result<String, ApiError> {
-    let place = tool.place(name);
-    tool.text(name)?.ok_or_else(|| ApiError::field(&place, format!("`{place}` is missing")))
 }
 
 /// Sets whether a tool has to be called.

@@ -56,25 +56,25 @@ impl Turns {
         let kind = item.text("type")?;
         match kind.as_deref() {
             None | Some("message") => {
-                let role = required(&mut item, "role")?;
+                let role = item.required_text("role")?;
                 let text = text(&mut item, "content")?;
                 self.message(&role, text);
             }
             Some("reasoning") => self.thoughts(&thoughts(&mut item)?),
             Some("function_call") => {
-                let name = required(&mut item, "name")?;
+                let name = item.required_text("name")?;
                 let name = shown_name(item.text("namespace")?.as_deref(), &name);
-                let arguments = required(&mut item, "arguments")?;
+                let arguments = item.required_text("arguments")?;
                 self.call(&mut item, &name, arguments)?;
             }
             Some("custom_tool_call") => {
-                let name = required(&mut item, "name")?;
+                let name = item.required_text("name")?;
                 let name = shown_name(item.text("namespace")?.as_deref(), &name);
-                let arguments = custom_arguments(&required(&mut item, "input")?);
+                let arguments = custom_arguments(&item.required_text("input")?);
                 self.call(&mut item, &name, arguments)?;
             }
             Some("function_call_output" | "custom_tool_call_output") => {
-                let id = required(&mut item, "call_id")?;
+                let id = item.required_text("call_id")?;
                 let result = text(&mut item, "output")?;
                 self.all.push(json!({"role": "tool", "tool_call_id": id, "content": result}));
             }
@@ -131,7 +131,7 @@ impl Turns {
     }
 
     fn call(&mut self, item: &mut Fields, name: &str, arguments: String) -> Result<(), ApiError> {
-        let id = required(item, "call_id")?;
+        let id = item.required_text("call_id")?;
         let call = json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}});
         let turn = self.assistant();
         match turn["tool_calls"].as_array_mut() {
@@ -150,19 +150,13 @@ impl Turns {
     }
 }
 
-fn required(item: &mut Fields, name: &'static str) -> Result<String, ApiError> {
-    let place = item.place(name);
-    item.text(name)?.ok_or_else(|| ApiError::field(&place, format!("`{place}` is missing")))
-}
-
 /// A text, or parts that are texts.
 fn text(item: &mut Fields, name: &'static str) -> Result<String, ApiError> {
     let place = item.place(name);
-    match item.take(name) {
-        Some(Value::String(text)) => Ok(text),
-        Some(Value::Array(parts)) => parts.into_iter().map(|part| common::text_part(&place, part)).collect(),
-        Some(other) => Err(wrong(&place, &other, "a string or an array of parts")),
-        None => Err(ApiError::field(&place, format!("`{place}` is missing"))),
+    match item.required(name)? {
+        Value::String(text) => Ok(text),
+        Value::Array(parts) => parts.into_iter().map(|part| common::text_part(&place, part)).collect(),
+        other => Err(wrong(&place, &other, "a string or an array of parts")),
     }
 }
 
