@@ -36,8 +36,12 @@ pub struct Timings {
     /// Generated tokens per second, not counting the first one, which comes with the prompt. The
     /// token that ends the text counts.
     pub decode_tps: f64,
-    /// Number of those tokens: each takes a pass over the layers.
+    /// Passes over the layers that those tokens took: one each, or fewer with drafts.
     pub decode_passes: usize,
+    /// Drafts that these passes checked.
+    pub drafted: usize,
+    /// Drafts that were the tokens chosen.
+    pub accepted: usize,
 }
 
 /// A completed generation.

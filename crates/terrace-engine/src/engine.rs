@@ -2,6 +2,7 @@
 
 use crate::answer::Answer;
 use crate::chat::SpecialTokens;
+use crate::drafts::{Drafts, open};
 use crate::embedding::Embedder;
 use crate::error::EngineError;
 use crate::file_error::{FileError, FileRole};
@@ -33,6 +34,7 @@ use terrace_host::pressure::Watcher;
 use terrace_model::ByteSize;
 use terrace_model::identity::ModelIdentity;
 use terrace_model::learn::{LayerShape, Reported};
+use terrace_plan::Plan;
 use terrace_store::{LayerStats, StoreStats};
 
 /// A loaded model with a context.
@@ -72,6 +74,8 @@ pub struct Engine {
     key: Option<CacheKey>,
     /// Kept conversations, until a worker takes them.
     prompt_cache: PromptCache,
+    /// Where drafts come from; `None`: there are none.
+    drafts: Option<Drafts>,
 }
 
 /// The parts that a reload changes.
@@ -129,6 +133,7 @@ impl Engine {
             prompt_cache: PromptCache::new(parts.report.prompt_cache),
             key: parts.key,
             report: parts.report,
+            drafts: None,
         };
         this.open_prompt_cache(options.prompt_cache.disk.as_ref())?;
         // Where nothing is to be reported, nothing is exchanged; a server may change that.
@@ -145,6 +150,8 @@ impl Engine {
         if options.embeddings.made == Embeds::AtLoad {
             this.make_embedder()?;
         }
+        this.drafts = open(&mut this, &options.drafts)?;
+        this.report.drafts = this.draft_source();
         if let Some(text) = &options.hot.warm_up {
             this.warm_up(text)?;
         }
@@ -474,6 +481,21 @@ impl Engine {
             let mut store = weights.store();
             weights.pieces().returned(waited, &mut store);
         }
+    }
+
+    /// Whether devices compute layers, tensors or experts.
+    pub(crate) fn uses_devices(&self) -> bool {
+        let hot = self.report.hot.as_ref().is_some_and(|hot| !hot.devices.is_empty());
+        let placed = |plan: &Plan| !plan.devices.layers.is_empty() || !plan.devices.single.is_empty();
+        hot || self.report.placement.as_ref().is_some_and(placed)
+    }
+
+    pub(crate) const fn drafts(&self) -> Option<&Drafts> {
+        self.drafts.as_ref()
+    }
+
+    pub(crate) const fn drafts_mut(&mut self) -> Option<&mut Drafts> {
+        self.drafts.as_mut()
     }
 
     pub(crate) const fn embedder(&self) -> &Option<Embedder> {

@@ -115,7 +115,8 @@ impl Engine {
             if self.is_interrupted() {
                 return Ok(Stop::CANCELLED);
             }
-            match self.evaluate(session, &mut batch, usize::MAX)? {
+            let drafts = generation.left(session);
+            match self.evaluate(session, &mut batch, usize::MAX, drafts)? {
                 Evaluated::Part => continue,
                 Evaluated::Again => {
                     // Interrupts are heeded meanwhile.
@@ -128,38 +129,63 @@ impl Engine {
             if generation.is_new() {
                 generation.store = self.store_stats();
             }
-            text.clear();
-            let before = generation.generated(session);
-            let stop = generation.choose(self, session, 0, &mut text)?;
-            if generation.generated(session) > before && sink(&text).is_break() {
-                return Ok(Stop::CANCELLED);
-            }
-            if let Some(stop) = stop {
-                return Ok(stop);
+            let mut next = Some(0);
+            while let Some(row) = next {
+                text.clear();
+                let before = generation.generated(session);
+                let chosen = generation.choose(self, session, row, &mut text);
+                next = if matches!(chosen, Ok(None)) { session.confirm() } else { None };
+                if next.is_none() {
+                    self.settle_drafts(session, !matches!(chosen, Ok(None)));
+                }
+                if generation.generated(session) > before && sink(&text).is_break() {
+                    self.settle_drafts(session, true);
+                    return Ok(Stop::CANCELLED);
+                }
+                if let Some(stop) = chosen? {
+                    return Ok(stop);
+                }
             }
         }
     }
 
-    /// Evaluates the next tokens of a session, as many as one graph takes, but at most `most`. If that
-    /// fails, the session holds what it held before, or nothing if its memory cannot be cut back.
+    /// Evaluates the next tokens of a session, as many as one graph takes, but at most `most`; if that is
+    /// the token chosen last, with up to `drafts` drafts after it. If that fails, the session holds what
+    /// it held before, or nothing if its memory cannot be cut back.
     pub(crate) fn evaluate(
         &mut self,
         session: &mut Session,
         batch: &mut Batch,
         most: usize,
+        drafts: usize,
     ) -> Result<Evaluated, EngineError> {
         if self.awaits_writer() {
             return Ok(Evaluated::Again);
         }
         self.check_files()?;
         let n = session.next(most.min(self.plan().ubatch as usize));
+        let chosen = !session.wants_prefill();
+        if chosen {
+            self.propose(session, drafts);
+        }
         batch.clear();
         session.add_to(batch, n);
-        let Err(error) = self.decode(batch) else {
+        let begun = Instant::now();
+        self.compute_alone(if chosen { batch.len() } else { 0 });
+        let decoded = self.decode(batch);
+        self.compute_alone(0);
+        if chosen && decoded.is_ok() && self.take_back(session) {
+            return self.evaluate(session, batch, most, 0);
+        }
+        let Err(error) = decoded else {
             session.evaluated(n, self.epoch());
+            if chosen {
+                self.note_pass(batch.len(), begun.elapsed());
+            }
             self.reloads().cut_short = 0;
             return Ok(if session.is_evaluated() { Evaluated::All } else { Evaluated::Part });
         };
+        session.drafts.clear();
         let held = session.held;
         let whole = session.cut(self.context(), held) == held;
         match error {

@@ -78,8 +78,12 @@ pub(crate) struct Generation {
     evaluated: Option<Instant>,
     /// When the first token was chosen.
     first: Option<Instant>,
-    /// Tokens chosen, with one that ended the text.
+    /// Tokens chosen, with one that ended the text; and passes that they took.
     chosen: usize,
+    passes: usize,
+    /// Drafts that were checked, and those that were chosen.
+    drafted: usize,
+    accepted: usize,
 }
 
 impl Generation {
@@ -107,6 +111,9 @@ impl Generation {
             evaluated: None,
             first: None,
             chosen: 0,
+            passes: 0,
+            drafted: 0,
+            accepted: 0,
         }
     }
 
@@ -123,6 +130,11 @@ impl Generation {
     /// Number of tokens generated so far.
     pub fn generated(&self, session: &Session) -> usize {
         session.tokens.len() - self.start
+    }
+
+    /// Number of tokens that may be generated after the next one.
+    pub fn left(&self, session: &Session) -> usize {
+        self.n_max.map_or(usize::MAX, |most| most.saturating_sub(self.generated(session) + 1))
     }
 
     /// Whether the prompt has not been evaluated yet.
@@ -164,6 +176,10 @@ impl Generation {
         let token = self.sampler.sample_row(engine.context(), row)?;
         self.first.get_or_insert_with(Instant::now);
         self.chosen += 1;
+        match row {
+            0 => (self.passes, self.drafted) = (self.passes + 1, self.drafted + session.drafts.len()),
+            _ => self.accepted += 1,
+        }
         let before = text.len();
         let stop = if engine.vocab().is_end(token) {
             Some(Stop::of(StopReason::EndOfText))
@@ -216,16 +232,18 @@ impl Generation {
         session.settle();
         let prompt_ms = ms(self.begun, self.evaluated.unwrap_or(now));
         let decode_ms = self.first.map_or(0.0, |first| ms(first, now));
-        // The first token comes with the prompt; the one that ends the text takes a pass as well.
-        let decode_passes = self.chosen.saturating_sub(1);
+        // The first token comes with the prompt; the one that ends the text is computed as well.
+        let (decoded, decode_passes) = (self.chosen.saturating_sub(1), self.passes.saturating_sub(1));
         Answer {
             timings: Timings {
                 prompt_ms,
                 decode_ms,
                 ttft_ms: self.first.map_or(0.0, |first| ms(self.submitted, first)),
                 prompt_tps: per_second(self.prompt - self.reused, prompt_ms),
-                decode_tps: per_second(decode_passes, decode_ms),
+                decode_tps: per_second(decoded, decode_ms),
                 decode_passes,
+                drafted: self.drafted,
+                accepted: self.accepted,
             },
             tokens,
             probs: self.reported,

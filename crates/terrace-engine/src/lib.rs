@@ -6,6 +6,7 @@
 
 mod answer;
 mod chat;
+mod drafts;
 mod embedding;
 mod engine;
 mod error;
@@ -44,6 +45,7 @@ pub use chat::{
     AnswerForm, AnswerReader, ChatTemplate, ChatTemplateError, Conversation, Delta, Grammars, Message,
     ReasoningFormat, SpecialTokens, ToolChoice, Written, enter_chat_worker,
 };
+pub use drafts::DraftCounts;
 pub use embedding::{EmbeddingFacts, normalize};
 pub use engine::Engine;
 pub use error::EngineError;
@@ -63,6 +65,6 @@ pub use timeline::{SavedTimeline, TimelineFile};
 pub use token_lengths::TokenLengths;
 pub use token_probs::{TokenProb, TokenProbs};
 pub use trace::SavedTrace;
-pub use unfit::{ReadingChoice, Unfit};
+pub use unfit::{NoDrafts, ReadingChoice, Unfit};
 pub use usual::UsualLengths;
 pub use utf8::Utf8Stream;

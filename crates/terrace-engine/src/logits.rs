@@ -1,7 +1,10 @@
 //! Logits of given tokens, for evaluations.
 
+use crate::drafts::KEYS;
 use crate::engine::Engine;
 use crate::error::EngineError;
+use crate::unfit::{NoDrafts, Unfit};
+use terrace_backend::Unclear;
 use terrace_ggml::llama::{Batch, Token};
 
 /// An engine that evaluates texts one by one, each alone, and keeps nothing of them. The first text
@@ -85,6 +88,51 @@ impl<'e> Logits<'e> {
         let result = self.in_batches(text, keep, sink);
         self.engine.reset();
         result
+    }
+
+    /// As [`Logits::of_text`], but tokens from position `from` on are evaluated in passes of `width`
+    /// tokens, of which each has the bits of a pass of its own; all their logits are passed on. A pass
+    /// ends where a block of 256 keys does.
+    ///
+    /// # Errors
+    /// As [`Logits::of_text`]; [`Unfit::Drafts`] for passes that cannot be taken apart. Evaluate passes
+    /// of one token first.
+    pub fn of_passes<E: From<EngineError>>(
+        &mut self,
+        text: &[i32],
+        from: usize,
+        width: usize,
+        sink: &mut dyn FnMut(LogitRows<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.engine.check_files()?;
+        self.engine.reset();
+        let mut tokens: Vec<Token> = text.iter().map(|&token| Token(token)).collect();
+        let vocab = self.vocab();
+        let (before, after) = tokens.split_at_mut(from);
+        let context = self.engine.context();
+        context.decode_keeping(before, from).map_err(EngineError::of_evaluation)?;
+        let mut first = from;
+        while first < text.len() {
+            let count = width.min(text.len() - first).min(KEYS - first % KEYS);
+            self.engine.compute_alone(count);
+            let pass = &mut after[first - from..][..count];
+            let decoded = self.engine.context().decode_keeping(pass, 0);
+            self.engine.compute_alone(0);
+            decoded.map_err(EngineError::of_evaluation)?;
+            let unclear = self.engine.weights().and_then(|weights| weights.take_unclear());
+            if let Some(unclear) = unclear {
+                self.engine.reset();
+                let reason = match unclear {
+                    Unclear::Tokens => NoDrafts::Width { tokens: count },
+                    Unclear::Graph | Unclear::Unseen => NoDrafts::OtherGraph,
+                };
+                return Err(EngineError::from(Unfit::Drafts(reason)).into());
+            }
+            sink(LogitRows { first, rows: &self.engine.context().outputs()[..count * vocab] })?;
+            first += count;
+        }
+        self.engine.reset();
+        Ok(())
     }
 
     fn in_batches<E: From<EngineError>>(

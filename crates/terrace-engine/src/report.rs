@@ -26,6 +26,9 @@ pub struct PlanReport {
     pub tuned_gbps: Option<f64>,
     /// Copies of experts on devices; `None` in stock runs.
     pub hot: Option<HotPlan>,
+    /// Where drafts come from; `None` means there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drafts: Option<String>,
     /// Layers that are skipped; `None` means all are computed.
     pub layer_skip: Option<LayerSkip>,
     /// Tokens in the context; per slot, if there are several.
@@ -74,6 +77,9 @@ impl fmt::Display for PlanReport {
         }
         if let Some(skip) = &self.layer_skip {
             write!(f, "{separator}{skip}")?;
+        }
+        if let Some(drafts) = &self.drafts {
+            write!(f, "{separator}drafts from {drafts}")?;
         }
         f.write_str(separator)?;
         if self.slots > 1 {

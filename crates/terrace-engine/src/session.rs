@@ -24,6 +24,9 @@ pub struct Session {
     pub(crate) batched: usize,
     /// The epoch of the oldest keys and values.
     pub(crate) epoch: u64,
+    /// Drafts that are evaluated after the tokens, and how many of them were chosen since.
+    pub(crate) drafts: Vec<i32>,
+    pub(crate) confirmed: usize,
 }
 
 impl Session {
@@ -73,12 +76,28 @@ impl Session {
         if self.wants_prefill() { (self.batched - self.held).min(ubatch) } else { 1 }
     }
 
-    /// Adds the next `n` tokens to a batch. Logits are requested for the session's last token.
+    /// Adds the next `n` tokens and all drafts to a batch. Logits are requested for the session's last
+    /// token, and for drafts.
     pub(crate) fn add_to(&self, batch: &mut Batch, n: usize) {
         for (place, &token) in self.tokens.iter().enumerate().skip(self.held).take(n) {
             let position = u32::try_from(place).expect("within the context");
             batch.push(Token(token), position, [self.sequence], place + 1 == self.tokens.len());
         }
+        for (&draft, place) in self.drafts.iter().zip(self.tokens.len()..) {
+            let position = u32::try_from(place).expect("within the context");
+            batch.push(Token(draft), position, [self.sequence], true);
+        }
+    }
+
+    /// Whether the token chosen last is the next draft, which is held already. Returns its row.
+    pub(crate) fn confirm(&mut self) -> Option<usize> {
+        let next = self.drafts.get(self.confirmed)?;
+        let right = self.held + 1 == self.tokens.len() && self.tokens.last() == Some(next);
+        right.then(|| {
+            self.held += 1;
+            self.confirmed += 1;
+            self.confirmed
+        })
     }
 
     /// Notes that the next `n` tokens were evaluated in `epoch`.

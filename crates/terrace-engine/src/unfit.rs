@@ -90,6 +90,9 @@ pub enum Unfit {
         /// `general.architecture`.
         architecture: String,
     },
+    /// Drafts cannot be checked, or not be had.
+    #[error(transparent)]
+    Drafts(#[from] NoDrafts),
     /// Plain llama.cpp cannot skip layers.
     #[error("stock llama.cpp cannot skip layers")]
     StockLayers,
@@ -99,6 +102,61 @@ pub enum Unfit {
     /// The fault plan is invalid.
     #[error("invalid fault plan: {0}")]
     Faults(String),
+}
+
+/// Why there are no drafts.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoDrafts {
+    /// Stock llama.cpp computes.
+    #[error("stock llama.cpp rounds differently where it checks drafts")]
+    Stock,
+    /// The model keeps states.
+    #[error("the model keeps states, which cannot be rolled back to the last right draft")]
+    States,
+    /// Devices compute a part.
+    #[error("devices round differently where they check drafts")]
+    Devices,
+    /// Graphs of several tokens compute something else.
+    #[error("llama.cpp computes several tokens of this model otherwise than one")]
+    OtherGraph,
+    /// So many tokens cannot be checked at once.
+    #[error("passes of {tokens} tokens of this model cannot be taken apart")]
+    Width {
+        /// Tokens of a pass.
+        tokens: usize,
+    },
+    /// The draft model keeps states.
+    #[error("{}: keeps states, so it cannot draft again from an earlier token", .0.display())]
+    DraftStates(PathBuf),
+    /// The draft model has another number of tokens.
+    #[error("{}: has {has} tokens in its vocabulary, and the model {wanted}", path.display())]
+    VocabularySize {
+        /// The draft model.
+        path: PathBuf,
+        /// Its tokens.
+        has: usize,
+        /// The model's.
+        wanted: usize,
+    },
+    /// A token of the draft model has another text.
+    #[error("{}: token {token} is another one than the model's", path.display())]
+    Vocabulary {
+        /// The draft model.
+        path: PathBuf,
+        /// The first such token.
+        token: usize,
+    },
+    /// Memory does not hold the draft model.
+    #[error("{}: needs {needed}, but only {available} can be spared", path.display())]
+    Memory {
+        /// The draft model.
+        path: PathBuf,
+        /// Its weights and its context.
+        needed: ByteSize,
+        /// What slots can make room for, and RAM that can be taken.
+        available: ByteSize,
+    },
 }
 
 /// An option that controls how weights are read.

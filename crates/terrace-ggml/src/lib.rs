@@ -23,7 +23,7 @@ mod tensor;
 pub mod testing;
 
 pub use cxx::CxxError;
-pub use tensor::{CustomFn, DataType, Graph, Op, Place, SavedOp, Tensor};
+pub use tensor::{CustomFn, DataType, Divided, Division, Graph, Op, Place, SavedOp, Tensor};
 
 #[cfg(test)]
 use terrace_test_env as _;

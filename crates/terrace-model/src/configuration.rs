@@ -31,6 +31,8 @@ pub const KEYS: &[&str] = &[
     "ctx",
     "device",
     "direct",
+    "draft",
+    "draft-max",
     "dry-allowed-length",
     "dry-base",
     "dry-multiplier",

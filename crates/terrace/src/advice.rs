@@ -5,7 +5,7 @@ use crate::error::CliError;
 use crate::remote::RemoteError;
 use std::io::ErrorKind;
 use terrace_backend::BackendError;
-use terrace_engine::{EngineError, FileError, FileRole, ReadingChoice, ReloadError, Unfit};
+use terrace_engine::{EngineError, FileError, FileRole, NoDrafts, ReadingChoice, ReloadError, Unfit};
 use terrace_eval::sweep::SweepError;
 use terrace_eval::{BaseLogitsFault, EvalError};
 use terrace_ggml::devices::libraries::LibraryError;
@@ -221,6 +221,11 @@ fn on_unfit(unfit: &Unfit) -> Option<String> {
         ),
         Unfit::NotGenerative(_) => Some("if it embeds texts, `terrace serve` serves it".into()),
         Unfit::NoClassifier => Some("leave out --reranking, or use another --pooling".into()),
+        Unfit::Drafts(NoDrafts::Stock) => Some("leave out --draft, --stock or --repack".into()),
+        Unfit::Drafts(NoDrafts::Memory { .. }) => {
+            Some("use a smaller draft model or a smaller --ctx, or --draft ngram".into())
+        }
+        Unfit::Drafts(_) => Some("leave out --draft, or use --draft ngram".into()),
         Unfit::StockLayers => Some("leave out --layer-skip or --stock".into()),
         _ => None,
     }

@@ -1,6 +1,7 @@
 //! The backend of a context: finds what is to be done for the nodes of its graphs, once for each
 //! new graph, and runs them.
 
+use super::alone::division_of;
 use super::pass::{End, Pass};
 use super::piece::{Piece, Pieces};
 use super::run::Run;
@@ -16,9 +17,9 @@ use crate::observe::pieces::Borders;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
-use terrace_ggml::Graph;
 use terrace_ggml::backend::{AbortCallback, Backend, ComputeError, parked};
 use terrace_ggml::cpu::{CpuBackend, RunStatus};
+use terrace_ggml::{Divided, Graph};
 use terrace_store::Store;
 
 /// The Terrace backend of one llama context.
@@ -51,17 +52,35 @@ impl Executor {
         }
     }
 
-    /// Makes the current piece that of the graph. Skipped layers are left out of the graph until
-    /// they are restored.
-    fn prepare(&mut self, graph: &Graph<'_>) -> Result<(), BackendError> {
+    /// Makes the current piece that of the graph. Returns whether it is known already.
+    fn find(&mut self, graph: &Graph<'_>) -> bool {
+        let known = self.pieces.find(graph, self.cpu.threads());
+        if !known {
+            let piece = self.pieces.add(self.pass.is_new());
+            piece.model = self.places.computed_by(graph);
+            match piece.model.as_ref().map(|model| (model, model.alone())) {
+                None | Some((_, 0)) => {}
+                Some((model, 1)) => model.lone().learn(graph),
+                Some((model, tokens)) => {
+                    model.lone().check(graph, tokens);
+                    piece.divided = Divided::of(graph, |node| division_of(node, tokens));
+                }
+            }
+        }
+        known
+    }
+
+    /// Finds what is to be done for the current piece's graph, if it is not `known`. Skipped layers are
+    /// left out of the graph until they are restored.
+    fn prepare(&mut self, graph: &Graph<'_>, known: bool) -> Result<(), BackendError> {
         let threads = self.cpu.threads();
-        if self.pieces.find(graph, threads) {
-            self.pieces.current().skips.rewrite(graph);
+        let places = self.places;
+        let piece = self.pieces.current();
+        if known {
+            piece.skips.rewrite(graph);
             return Ok(());
         }
-        let places = self.places;
-        let piece = self.pieces.add(self.pass.is_new());
-        let model = places.computed_by(graph);
+        let model = piece.model.clone();
         let skipped = model.as_ref().map_or_else(|| Arc::new([]) as _, |model| model.skipped_layers());
         piece.skips.find(graph, &skipped)?;
         // Before the scan, because skipped layers need no weights.
@@ -78,7 +97,6 @@ impl Executor {
         if let Some(model) = &model {
             model.pieces().scanned();
         }
-        piece.model = model;
         piece.complete(graph, threads, skipped);
         Ok(())
     }
@@ -129,6 +147,26 @@ impl Executor {
         Ok(status)
     }
 
+    /// Computes the current piece, whose graph this is.
+    fn compute_current(
+        &mut self,
+        graph: &Graph<'_>,
+        known: bool,
+        between: Option<End>,
+        began: Instant,
+    ) -> Result<RunStatus, BackendError> {
+        let status = self.prepare(graph, known).and_then(|()| {
+            if let Some(last) = between {
+                self.count_piece(last, began);
+            }
+            self.run(graph)
+        });
+        let piece = self.pieces.current();
+        piece.products.restore(graph);
+        piece.skips.restore(graph);
+        status
+    }
+
     /// Counts what other backends have computed since the last piece.
     fn count_piece(&mut self, last: End, began: Instant) {
         let Piece { model: Some(model), layers, .. } = self.pieces.current() else { return };
@@ -145,15 +183,18 @@ impl Backend for Executor {
         self.cpu.stop_flag().store(false, Ordering::Relaxed);
         let place = graph.place();
         let between = self.pass.begin(place);
-        let status = self.prepare(graph).and_then(|()| {
-            if let Some(last) = between {
-                self.count_piece(last, began);
+        let known = self.find(graph);
+        // Taken out for the run, because it lends the graph.
+        let mut divided = self.pieces.current().divided.take();
+        let status = match &mut divided {
+            Some(divided) => {
+                divided.follow();
+                self.compute_current(&divided.graph(), known, between, began)
             }
-            self.run(graph)
-        });
+            None => self.compute_current(graph, known, between, began),
+        };
         let piece = self.pieces.current();
-        piece.products.restore(graph);
-        piece.skips.restore(graph);
+        piece.divided = divided;
         let status = status.map_err(|error| ComputeError::Failed(Box::new(error)))?;
         match status {
             RunStatus::Done => {

@@ -6,9 +6,11 @@ use std::ffi::c_void;
 use terrace_ggml::Tensor;
 use terrace_store::{BlockId, Fetch, Store};
 
-/// One use of a managed matrix by a node.
+/// One use of a managed matrix by a node, or by several that follow each other.
 struct Use {
     node: usize,
+    /// The last node.
+    last: usize,
     /// The node's operand, which is the tensor or a view of it; kept as an address that is valid
     /// for the graph's call.
     operand: usize,
@@ -47,9 +49,15 @@ impl MatrixQueue {
         (self.asked, self.bound, self.released, self.leased_bytes) = (0, 0, 0, 0);
     }
 
-    /// Adds a use: node `node` uses `operand`, whose bytes are `tensor`'s. Call in order of nodes.
+    /// Adds a use: node `node` uses `operand`, whose bytes are `tensor`'s. Call in order of nodes. The
+    /// parts of a divided node are one use.
     pub fn push(&mut self, node: usize, operand: Tensor<'_>, tensor: &ManagedTensor) {
-        self.uses.push(Use { node, operand: operand.as_ptr() as usize, tensor, saved: operand.data() });
+        let address = operand.as_ptr() as usize;
+        if let Some(before) = self.uses.last_mut().filter(|u| u.operand == address && u.last + 1 == node) {
+            before.last = node;
+            return;
+        }
+        self.uses.push(Use { node, last: node, operand: address, tensor, saved: operand.data() });
         if self.fetches.len() < self.uses.len() {
             self.fetches.push(Fetch::default());
         }
@@ -138,7 +146,7 @@ impl MatrixQueue {
 
     /// Releases the matrices of nodes before `node`, which have run.
     pub fn release_before(&mut self, store: &mut Store, graph: &terrace_ggml::Graph<'_>, node: usize) {
-        while self.released < self.bound && self.uses[self.released].node < node {
+        while self.released < self.bound && self.uses[self.released].last < node {
             let address = self.uses[self.released].operand;
             let used_again = self.uses[self.released + 1..self.bound].iter().any(|u| u.operand == address);
             let done = &self.uses[self.released];

@@ -1,6 +1,7 @@
 //! A graph and its run: which nodes need managed weights, which become custom nodes, and in which
 //! segments they run.
 
+pub mod alone;
 mod choices;
 pub mod exec;
 mod matrices;

@@ -11,7 +11,7 @@ use crate::layout::Layout;
 use crate::memory::weights::Weights;
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use terrace_ggml::Graph;
+use terrace_ggml::{Divided, Graph};
 use terrace_model::LayerId;
 
 /// Maximum number of pieces that are kept. A graph has a few for each layer at most.
@@ -34,6 +34,8 @@ pub struct Piece {
     pub products: Products,
     pub choices: Choices,
     pub skips: LayerSkips,
+    /// Its nodes, if some are divided.
+    pub divided: Option<Divided>,
 }
 
 /// What a piece depends on.
@@ -42,6 +44,8 @@ struct Key {
     threads: usize,
     /// The model's skipped layers.
     skipped: Arc<[u32]>,
+    /// Tokens that are computed as if alone.
+    alone: usize,
 }
 
 impl Piece {
@@ -49,7 +53,9 @@ impl Piece {
     /// again whenever it makes one, so a number never means two graphs, whatever their addresses.
     fn suits(&self, graph: &Graph<'_>, threads: usize) -> bool {
         let Some(key) = &self.key else { return false };
-        let same = |model: &Arc<Weights>| Arc::ptr_eq(&model.skipped_layers(), &key.skipped);
+        let same = |model: &Arc<Weights>| {
+            Arc::ptr_eq(&model.skipped_layers(), &key.skipped) && model.alone() == key.alone
+        };
         let placed =
             |layout| self.weights.as_ref().is_none_or(|weights| Arc::ptr_eq(&weights.layout(), layout));
         graph.uid() == Some(key.graph)
@@ -66,12 +72,14 @@ impl Piece {
         self.products.clear();
         self.choices.clear();
         self.skips.clear();
+        self.divided = None;
     }
 
     /// Notes that everything was found in the graph, so that it can be used again.
     pub fn complete(&mut self, graph: &Graph<'_>, threads: usize, skipped: Arc<[u32]>) {
         self.layers = layers_of(graph);
-        self.key = graph.uid().map(|graph| Key { graph, threads, skipped });
+        let alone = self.model.as_ref().map_or(0, |model| model.alone());
+        self.key = graph.uid().map(|graph| Key { graph, threads, skipped, alone });
     }
 }
 

@@ -2,12 +2,14 @@
 //! observers.
 
 use crate::error::BackendError;
+use crate::graph::alone::{LoneGraphs, Unclear};
 use crate::hot::Lanes;
 use crate::layout::Layout;
 use crate::memory::file_map::{FileMaps, Populating};
 use crate::observe::{foretold::Foretold, observer::RoutingObserver, pieces::Pieces};
 use std::collections::HashMap;
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use terrace_ggml::cpu::{RawTensor, custom_node};
 use terrace_ggml::{DataType, Tensor};
@@ -45,6 +47,9 @@ pub struct Weights {
     pieces: Mutex<Pieces>,
     lanes: Mutex<Option<Lanes>>,
     skipped: Mutex<Arc<[u32]>>,
+    /// Tokens of passes that are computed as if alone; 0: none are.
+    alone: AtomicUsize,
+    lone: Mutex<LoneGraphs>,
     end: Mutex<Option<End>>,
 }
 
@@ -65,6 +70,8 @@ impl Weights {
             pieces: Mutex::default(),
             lanes: Mutex::default(),
             skipped: Mutex::new(Arc::new([])),
+            alone: AtomicUsize::new(0),
+            lone: Mutex::default(),
             end: Mutex::default(),
         }
     }
@@ -234,6 +241,29 @@ impl Weights {
     /// The layers to skip. Call once per graph.
     pub(crate) fn skipped_layers(&self) -> Arc<[u32]> {
         Arc::clone(&self.skipped.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Has passes of `tokens` tokens computed such that each token has the bits of a pass of its own,
+    /// until this is called again; 0: no passes are. Holds for what Terrace computes, for tokens of
+    /// one sequence, none of which is in another block of 256 keys than the first, and unless
+    /// [`Weights::take_unclear`] says otherwise. Passes of one token are learned from.
+    pub fn compute_alone(&self, tokens: usize) {
+        self.alone.store(tokens, Ordering::Relaxed);
+    }
+
+    /// The number of tokens of passes that are computed as if alone; 0: none are.
+    pub(crate) fn alone(&self) -> usize {
+        self.alone.load(Ordering::Relaxed)
+    }
+
+    /// Why the passes since this was last called may not have the bits of lone tokens; `None` if they
+    /// have them.
+    pub fn take_unclear(&self) -> Option<Unclear> {
+        self.lone().take_unclear()
+    }
+
+    pub(crate) fn lone(&self) -> MutexGuard<'_, LoneGraphs> {
+        self.lone.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a resident tensor that has been placed, for [`Weights::fill_resident`].

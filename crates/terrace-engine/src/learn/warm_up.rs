@@ -29,7 +29,7 @@ impl Engine {
         session.append(&tokens);
         let mut batch = Batch::default();
         loop {
-            match self.evaluate(&mut session, &mut batch, usize::MAX)? {
+            match self.evaluate(&mut session, &mut batch, usize::MAX, 0)? {
                 Evaluated::Part => {}
                 Evaluated::All => break,
                 Evaluated::Again => sleep(LOOK),

@@ -19,11 +19,12 @@ pub use hot::{HotDevice, HotPlan};
 pub use progress::LoadProgress;
 pub use wishes::wishes_of;
 
+use crate::drafts::most_drafts;
 use crate::embedding::{Embedder, Shape};
 use crate::error::EngineError;
 use crate::layer_skip::LayerSkip;
 use crate::learn::LearnFiles;
-use crate::options::{Embeds, Mode, Options};
+use crate::options::{DraftSource, Embeds, Mode, Options};
 use crate::pressure;
 use crate::prompt_cache::CacheKey;
 use crate::reload::budget::WeightBudget;
@@ -139,6 +140,7 @@ fn report(scene: &Scene<'_>, kv_type: KvTypes, needed: ByteSize) -> PlanReport {
         io_reason: None,
         tuned_gbps: None,
         hot: None,
+        drafts: None,
         layer_skip: None,
         context: tokens,
         slots: scene.wishes.slots.max(1),
@@ -192,7 +194,7 @@ fn params(shape: Option<Shape>, stock: bool, scene: &Scene<'_>, report: &PlanRep
         context: tokens,
         batch: report.batch,
         ubatch: report.ubatch,
-        outputs: options.context.outputs,
+        outputs: options.context.outputs.max(drafted_outputs(scene)),
         sequences: options.context.sequences,
         unified: options.context.unified,
         threads: report.threads,
@@ -214,6 +216,15 @@ fn params(shape: Option<Shape>, stock: bool, scene: &Scene<'_>, report: &PlanRep
         unified: true,
         embeddings: Some(pooling),
         ..params
+    }
+}
+
+/// Rows of logits of a pass that checks drafts.
+fn drafted_outputs(scene: &Scene<'_>) -> u32 {
+    let drafts = &scene.options.drafts;
+    match drafts.source {
+        DraftSource::Off => 1,
+        _ => most_drafts(drafts.most, !expert_groups(scene.file).is_empty()) + 1,
     }
 }
 

@@ -4,6 +4,7 @@ mod cache;
 mod compute;
 mod context;
 mod devices;
+mod drafts;
 mod embeddings;
 mod estimates;
 mod hot;
@@ -18,6 +19,8 @@ pub use cache::{CacheOptions, Lookahead};
 pub use compute::ComputeOptions;
 pub use context::ContextOptions;
 pub use devices::DeviceOptions;
+pub use drafts::{DraftOptions, DraftSource, Recorded};
+pub(crate) use drafts::{MOST as MOST_DRAFTS, MOST_WITH_EXPERTS as MOST_DRAFTS_WITH_EXPERTS};
 pub use embeddings::{EmbeddingOptions, Embeds};
 pub use estimates::EstimateOptions;
 pub use hot::HotOptions;
@@ -72,6 +75,8 @@ pub struct Options {
     pub prompt_cache: PromptCacheOptions,
     /// Computing.
     pub compute: ComputeOptions,
+    /// Drafts.
+    pub drafts: DraftOptions,
     /// Recording.
     pub record: RecordOptions,
     /// Replacing tensors.

@@ -55,8 +55,14 @@ impl Worker {
     fn evaluate(&mut self, index: usize, most: usize) {
         self.count_pass();
         let slot = &mut self.slots[index];
-        match self.engine.evaluate(&mut slot.session, &mut self.batch, most) {
-            Ok(Evaluated::All) => self.choose(index, 0),
+        let drafts = slot.work.as_ref().map_or(0, |work| work.generation.left(&slot.session));
+        match self.engine.evaluate(&mut slot.session, &mut self.batch, most, drafts) {
+            Ok(Evaluated::All) => {
+                let mut next = Some(0);
+                while let Some(row) = next {
+                    next = self.choose(index, row);
+                }
+            }
             Ok(Evaluated::Part) if slot.is_new() => {
                 let evaluated = slot.session.held;
                 self.tell(index, Event::Progress { evaluated });
@@ -91,7 +97,8 @@ impl Worker {
                 self.slots[index].session.evaluated(1, self.engine.epoch());
             }
             for (row, &index) in group.iter().enumerate() {
-                self.choose(index, row);
+                // Without drafts, there is no next row.
+                let _ = self.choose(index, row);
             }
             return;
         }
@@ -111,8 +118,9 @@ impl Worker {
         }
     }
 
-    /// Chooses a token from a row of logits, and ends the job where that ends it.
-    fn choose(&mut self, index: usize, row: usize) {
+    /// Chooses a token from a row of logits, and ends the job where that ends it. Returns the row to
+    /// choose the next one from, if the chosen one is a draft.
+    fn choose(&mut self, index: usize, row: usize) -> Option<usize> {
         let slot = &mut self.slots[index];
         let work = slot.work.as_mut().expect("a job was evaluated");
         if work.generation.is_new() {
@@ -124,18 +132,23 @@ impl Worker {
         let reported = work.generation.reported(0).len();
         let mut text = Vec::new();
         let chosen = work.generation.choose(&mut self.engine, &mut slot.session, row, &mut text);
+        let next = if matches!(chosen, Ok(None)) { slot.session.confirm() } else { None };
+        if next.is_none() {
+            self.engine.settle_drafts(&mut slot.session, !matches!(chosen, Ok(None)));
+        }
         self.totals.generated_tokens += (work.generation.generated(&slot.session) - before) as u64;
         let probs = work.generation.reported(reported).to_vec();
         if !probs.is_empty() && !self.tell(index, Event::Probs(probs)) {
-            return;
+            return None;
         }
         if !text.is_empty() && !self.tell(index, Event::Text(text)) {
-            return;
+            return None;
         }
         match chosen {
-            Ok(None) => {}
+            Ok(None) => return next,
             Ok(Some(stop)) => self.end(index, stop),
             Err(error) => self.fail(index, error),
         }
+        None
     }
 }

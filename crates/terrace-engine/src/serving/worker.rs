@@ -277,6 +277,7 @@ impl Worker {
     fn take_with<T>(&mut self, index: usize, end: impl FnOnce(&mut Session, Generation) -> T) -> (Sink, T) {
         let slot = &mut self.slots[index];
         slot.stalled = false;
+        self.engine.settle_drafts(&mut slot.session, true);
         let Work { sink, generation, standing, .. } = slot.work.take().expect("a job in the slot");
         let ended = end(&mut slot.session, generation);
         self.queue.free_slot(&standing);

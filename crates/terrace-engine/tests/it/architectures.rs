@@ -59,6 +59,12 @@ const REFUSED: [(&[&str], &str); 2] = [
     ),
 ];
 
+/// Whether no model of this architecture generates text here.
+pub fn is_left_out(arch: &str) -> bool {
+    let unmade = NOT_MADE.iter().chain(&NOT_RUN).any(|(name, _)| *name == arch);
+    unmade || REFUSED.iter().any(|(names, _)| names.contains(&arch))
+}
+
 /// One mixture after the other.
 const MIXTURES: [&str; 6] = ["Q4_K_M", "Q5_0", "Q3_K_M", "Q8_0", "IQ4_NL", "Q6_K"];
 

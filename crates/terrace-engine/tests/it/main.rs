@@ -5,6 +5,7 @@
 mod architectures;
 mod budgets;
 mod disk_faults;
+mod drafts;
 mod embeddings;
 mod exactness;
 mod hot_divided;

@@ -23,6 +23,24 @@ impl DataType {
         (id < sys::GGML_TYPE_COUNT).then_some(Self(id))
     }
 
+    /// Whether ggml computes up to seven columns of a product by the same dot products as one
+    /// (`ggml_compute_forward_mul_mat`): no kernel of several columns (`llamafile/sgemm.cpp`), and no
+    /// dot product of several rows.
+    pub fn has_one_product(self) -> bool {
+        let several = [
+            sys::GGML_TYPE_F32,
+            sys::GGML_TYPE_F16,
+            sys::GGML_TYPE_BF16,
+            sys::GGML_TYPE_Q8_0,
+            sys::GGML_TYPE_Q4_0,
+            sys::GGML_TYPE_Q5_0,
+            sys::GGML_TYPE_IQ4_NL,
+        ];
+        // SAFETY: the table is static and indexed by a valid type.
+        let rows = unsafe { (*sys::ggml_get_type_traits_cpu(self.0)).nrows };
+        rows == 1 && !several.contains(&self.0)
+    }
+
     /// Elements of a block. A row consists of whole blocks.
     pub fn block_elements(self) -> u64 {
         // SAFETY: plain arithmetic over a valid type.

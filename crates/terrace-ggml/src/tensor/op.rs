@@ -37,6 +37,8 @@ impl Op {
     pub const MUL: Self = Self(sys::GGML_OP_MUL);
     /// Sum with the row of `src1` that an id (`src2`) selects: an expert's bias.
     pub const ADD_ID: Self = Self(sys::GGML_OP_ADD_ID);
+    /// Attention: queries, keys, values, a mask and sinks.
+    pub const FLASH_ATTN_EXT: Self = Self(sys::GGML_OP_FLASH_ATTN_EXT);
     /// A custom function, run on all threads.
     pub const CUSTOM: Self = Self(sys::GGML_OP_CUSTOM);
 
@@ -49,6 +51,18 @@ impl Op {
                 | sys::GGML_OP_VIEW
                 | sys::GGML_OP_PERMUTE
                 | sys::GGML_OP_TRANSPOSE
+        )
+    }
+
+    /// Whether the node copies what is computed elsewhere.
+    pub const fn is_copy(self) -> bool {
+        matches!(
+            self.0,
+            sys::GGML_OP_DUP
+                | sys::GGML_OP_CPY
+                | sys::GGML_OP_CONT
+                | sys::GGML_OP_GET_ROWS
+                | sys::GGML_OP_SET_ROWS
         )
     }
 
@@ -84,7 +98,7 @@ struct Numbers {
 }
 
 /// The operations that have a name here.
-const NAMED: [(Op, &str); 19] = [
+const NAMED: [(Op, &str); 20] = [
     (Op::NONE, "NONE"),
     (Op::MUL_MAT, "MUL_MAT"),
     (Op::MUL_MAT_ID, "MUL_MAT_ID"),
@@ -99,6 +113,7 @@ const NAMED: [(Op, &str); 19] = [
     (Op::SCALE, "SCALE"),
     (Op::MUL, "MUL"),
     (Op::ADD_ID, "ADD_ID"),
+    (Op::FLASH_ATTN_EXT, "FLASH_ATTN_EXT"),
     (Op::CUSTOM, "CUSTOM"),
     (Op(sys::GGML_OP_RESHAPE), "RESHAPE"),
     (Op(sys::GGML_OP_VIEW), "VIEW"),

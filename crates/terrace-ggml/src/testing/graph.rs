@@ -57,6 +57,26 @@ impl TestGraph {
         }
     }
 
+    /// A matrix with rows of `width` values, that is not a node of the graph.
+    pub fn matrix(&mut self, name: &str, width: usize, values: &[f32]) {
+        // SAFETY: as in `leaf`; the tensor has as many rows as the values fill.
+        unsafe {
+            let dim = |n: usize| i64::try_from(n).expect("a few values");
+            let (context, rows) = (self.context.as_ptr(), values.len() / width);
+            let tensor = sys::ggml_new_tensor_2d(context, sys::GGML_TYPE_F32, dim(width), dim(rows));
+            std::ptr::copy_nonoverlapping(values.as_ptr(), (*tensor).data.cast(), rows * width);
+            self.named(tensor, name);
+        }
+    }
+
+    /// Adds the named node that multiplies the rows of `weights` with those of `input`.
+    pub fn mul_mat(&mut self, name: &str, weights: &str, input: &str) {
+        // SAFETY: as in `add`.
+        self.node(name, |context, this| unsafe {
+            sys::ggml_mul_mat(context, this.find(weights), this.find(input))
+        });
+    }
+
     /// The experts chosen for one token.
     pub fn ids(&mut self, name: &str, ids: &[i32]) {
         // SAFETY: as in `leaf`.

@@ -25,7 +25,7 @@ pub fn timings(answer: &Answer) -> Value {
     let (timings, tokens) = (&answer.timings, answer.tokens.len());
     let prompt = answer.prompt_tokens - answer.reused;
     let each = |ms: f64, n: usize| if n > 0 { ms / n as f64 } else { 0.0 };
-    object!({
+    let mut value = object!({
         "cache_n": answer.reused,
         "prompt_n": prompt,
         "prompt_ms": timings.prompt_ms,
@@ -35,7 +35,12 @@ pub fn timings(answer: &Answer) -> Value {
         "predicted_ms": timings.decode_ms,
         "predicted_per_token_ms": each(timings.decode_ms, tokens),
         "predicted_per_second": timings.decode_tps,
-    })
+    });
+    if timings.drafted > 0 {
+        value["draft_n"] = timings.drafted.into();
+        value["draft_n_accepted"] = timings.accepted.into();
+    }
+    value
 }
 
 /// What was done with experts meanwhile, with the names that the hot cache of

@@ -8,6 +8,7 @@ mod compute;
 mod constraint;
 mod context;
 mod devices;
+mod drafts;
 mod embeddings;
 mod estimates;
 mod following;
@@ -28,6 +29,7 @@ pub use compute::ComputeArgs;
 pub use constraint::ConstraintArgs;
 pub use context::ContextArgs;
 pub use devices::DeviceArgs;
+pub use drafts::DraftArgs;
 pub use embeddings::EmbeddingArgs;
 pub use estimates::EstimateArgs;
 pub use following::FollowingArgs;
@@ -47,7 +49,7 @@ use crate::user_dirs::user_dirs;
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
 use terrace_engine::Options;
-use terrace_engine::options::{EmbeddingOptions, IoOptions, PromptCacheOptions, ReloadOptions};
+use terrace_engine::options::{DraftOptions, EmbeddingOptions, IoOptions, PromptCacheOptions, ReloadOptions};
 
 /// Help of MODEL, the same for all commands.
 pub const MODEL_HELP: &str = "A .gguf file (for a split model, its first shard), or hf:owner/repo[:file]";
@@ -128,6 +130,7 @@ impl EngineArgs {
             io: IoOptions { verify, ..io.options() },
             cache: cache.options(),
             compute: compute.options(),
+            drafts: DraftOptions::default(),
             record,
             prompt_cache: PromptCacheOptions::default(),
             reload: ReloadOptions { allowed: false, contexts: Default::default() },

@@ -87,11 +87,8 @@ pub const ALIASES: &[Alias] = &[
     ),
     no(&["--control-vector", "--control-vector-scaled"], "control vectors are not supported", "leave it out"),
     no(&["-mm", "--mmproj", "-mmu", "--mmproj-url"], "images and audio are not supported", "leave it out"),
-    no(
-        &["-md", "--model-draft", "--spec-draft-model"],
-        "speculative decoding is not supported",
-        "leave it out; --lookahead reads experts ahead on a guess",
-    ),
+    alias(&["-md", "--model-draft", "--spec-draft-model"], Opt("draft")),
+    alias(&["--draft-n", "--spec-draft-n-max"], Opt("draft-max")),
     no(
         &["--rope-scaling", "--rope-scale", "--rope-freq-base", "--rope-freq-scale"],
         "positions are always encoded as the model's file specifies",

@@ -74,9 +74,15 @@ pub struct TimingReport {
     #[serde(default)]
     pub decode_ms: f64,
     /// Passes over the layers in this time: one for each token after the first, and one for a token
-    /// that ends the text.
+    /// that ends the text; fewer with drafts.
     #[serde(default)]
     pub decode_passes: usize,
+    /// Drafts that these passes checked, and those that were right.
+    #[serde(default)]
+    pub drafted: usize,
+    #[doc = "See [`TimingReport::drafted`]."]
+    #[serde(default)]
+    pub accepted: usize,
 }
 
 /// How well the routers' choices were guessed.
@@ -151,6 +157,8 @@ impl TimingReport {
             prompt_ms: timings.prompt_ms,
             decode_ms: timings.decode_ms,
             decode_passes: timings.decode_passes,
+            drafted: timings.drafted,
+            accepted: timings.accepted,
         }
     }
 }

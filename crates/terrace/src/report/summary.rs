@@ -43,6 +43,10 @@ impl fmt::Display for Summary {
             )?;
             let (tps, seconds) = (t.decode_tps, t.decode_ms / 1e3);
             writeln!(f, "decode: {generated} tokens in {seconds:.2} s, {tps:.2} tokens/s")?;
+            if t.drafted > 0 {
+                let (accepted, drafted, passes) = (t.accepted, t.drafted, t.decode_passes);
+                writeln!(f, "drafts: {accepted} of {drafted} right; {passes} passes")?;
+            }
         }
         let Some(store) = &self.store else { return Ok(()) };
         if store.hits + store.misses + store.joined == 0 {

@@ -141,6 +141,13 @@ impl Context {
         }
     }
 
+    /// Sets the numbers of threads for passes of one token and of several.
+    pub fn set_threads(&mut self, one: usize, several: usize) {
+        let threads = |threads: usize| i32::try_from(threads.clamp(1, 512)).expect("clamped");
+        // SAFETY: the context is alive.
+        unsafe { sys::llama_set_n_threads(self.ptr.as_ptr(), threads(one), threads(several)) };
+    }
+
     /// Sizes of the context's cache (keys, values, states) and of its graphs' activations, as
     /// llama.cpp reports them.
     ///

@@ -1,7 +1,7 @@
 //! The options of `terrace bench`.
 
 use super::baseline::Baselines;
-use crate::args::{EngineArgs, MODEL_HELP, OnOff};
+use crate::args::{DraftArgs, EngineArgs, MODEL_HELP, OnOff};
 use clap::Args;
 use std::path::PathBuf;
 use terrace_model::ByteSize;
@@ -54,4 +54,7 @@ pub struct BenchArgs {
     /// Placement.
     #[command(flatten)]
     pub engine: EngineArgs,
+    /// Drafts.
+    #[command(flatten)]
+    pub drafts: DraftArgs,
 }

@@ -22,8 +22,8 @@ use std::fmt::Write;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use terrace_engine::options::{
-    CacheOptions, ComputeOptions, EmbeddingOptions, IoOptions, PromptCacheOptions, RecordOptions,
-    ReloadOptions, TestingOptions,
+    CacheOptions, ComputeOptions, DraftOptions, EmbeddingOptions, IoOptions, PromptCacheOptions,
+    RecordOptions, ReloadOptions, TestingOptions,
 };
 use terrace_engine::{Mode, Options, UsualLengths, measured_contexts, wishes_of};
 use terrace_ggml::devices::rpc::add_rpc_server;
@@ -116,6 +116,7 @@ pub fn options(placement: &PlacementArgs, prompt: Option<u32>) -> Result<Options
         io: IoOptions::default(),
         cache: CacheOptions::default(),
         compute: ComputeOptions::default(),
+        drafts: DraftOptions::default(),
         record: RecordOptions::default(),
         reload: ReloadOptions::default(),
         user: user_dirs(),

@@ -1,6 +1,8 @@
 //! The options of `terrace run`.
 
-use crate::args::{ChatTemplateArgs, EngineArgs, MODEL_HELP, PromptFileArgs, SamplingArgs, TestingArgs};
+use crate::args::{
+    ChatTemplateArgs, DraftArgs, EngineArgs, MODEL_HELP, PromptFileArgs, SamplingArgs, TestingArgs,
+};
 use clap::Args;
 use std::path::PathBuf;
 use terrace_engine::OnReload;
@@ -59,6 +61,9 @@ pub struct RunArgs {
     /// Kept conversations.
     #[command(flatten)]
     pub prompt_cache: PromptFileArgs,
+    /// Drafts.
+    #[command(flatten)]
+    pub drafts: DraftArgs,
     /// Placement.
     #[command(flatten)]
     pub engine: EngineArgs,

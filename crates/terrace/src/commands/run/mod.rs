@@ -57,12 +57,14 @@ pub fn record(args: &RunArgs, verbose: bool, trace: Option<PathBuf>) -> Result<O
         });
     }
     let announce = Announce::of(verbose, args.json);
+    let drafts = args.drafts.options()?;
     let hangups = args.watch.then(Hangups::handle).transpose()?;
     let mut engine =
         loading::load(args.model.as_deref(), &args.engine, &args.testing, announce, |options| {
             options.chat_template = template;
             options.record.trace = trace;
             options.record.timeline = timeline;
+            options.drafts = drafts;
             options.prompt_cache.files = args.prompt_cache.prompt_cache.is_some();
             options.reload.allowed = args.watch;
             options.reload.contexts = args.on_reload;

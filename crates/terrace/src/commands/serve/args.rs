@@ -3,8 +3,8 @@
 use super::models::Sections;
 use super::values::{KeyFile, Latency, LogFormat, key};
 use crate::args::{
-    ChatTemplateArgs, EmbeddingArgs, EngineArgs, MODEL_HELP, PromptCacheArgs, SamplingArgs, TestingArgs,
-    Words, directory,
+    ChatTemplateArgs, DraftArgs, EmbeddingArgs, EngineArgs, MODEL_HELP, PromptCacheArgs, SamplingArgs,
+    TestingArgs, Words, directory,
 };
 use clap::{ArgAction, Args};
 use std::path::PathBuf;
@@ -178,6 +178,9 @@ pub struct ServeArgs {
     /// Placement.
     #[command(flatten)]
     pub engine: EngineArgs,
+    /// Drafts.
+    #[command(flatten)]
+    pub drafts: DraftArgs,
     /// Testing.
     #[command(flatten)]
     pub testing: TestingArgs,

@@ -81,6 +81,7 @@ pub fn serve(args: &ServeArgs, handed: Option<Handed>, verbose: bool) -> Result<
     }
     let server = Server::start(listening, router(&app), config.limits, tls, signals::wake)?;
     let json = args.logs_json();
+    let drafts = args.drafts.options()?;
     let announce = Announce::of(verbose, json);
     let mut engine =
         loading::load(args.model.as_deref(), &args.engine, &args.testing, announce, |options| {
@@ -90,6 +91,7 @@ pub fn serve(args: &ServeArgs, handed: Option<Handed>, verbose: bool) -> Result<
                 place_again(&mut options.devices);
             }
             options.prompt_cache = args.prompt_cache.options();
+            options.drafts = drafts;
             options.embeddings = args.embeddings.options();
             options.reload.allowed = args.watch || hotswap;
             options.reload.contexts = args.on_reload;

@@ -1,0 +1,147 @@
+//! Passes whose tokens have the bits of passes of their own.
+//!
+//! Drafts are checked in one pass of several tokens, and have to give what plain decoding gives. On
+//! the CPU, results depend on a pass's number of tokens in two operations only: products for which
+//! ggml has kernels of several columns, and attention, which is divided over threads for a single
+//! query. Both are computed token by token; weights are read from disk once all the same.
+//!
+//! Whether that suffices is checked for each graph: it must compute the same operations as one of a
+//! single token, and no product's tokens may be confused with its heads.
+
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use terrace_ggml::{Division, Graph, Op, Tensor};
+
+/// Most columns that ggml multiplies by dot products; from 8 on, it has tiled kernels.
+const BY_DOT_PRODUCTS: usize = 7;
+
+/// Why a pass's tokens may not have the bits that they have alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unclear {
+    /// A product has as many heads, or the like, as the pass has tokens.
+    Tokens,
+    /// The graph is not made like those of one token.
+    Graph,
+    /// No pass of one token was seen before.
+    Unseen,
+}
+
+/// The graphs of single tokens, by what they compute, and what is unclear about a pass.
+#[derive(Debug, Default)]
+pub struct LoneGraphs {
+    known: HashSet<u64>,
+    unclear: Option<Unclear>,
+}
+
+impl LoneGraphs {
+    /// Notes a graph of one token.
+    pub fn learn(&mut self, graph: &Graph<'_>) {
+        self.known.insert(computed_by(graph));
+    }
+
+    /// Checks whether a graph of `tokens` tokens can be divided such that each has the bits that it has
+    /// alone.
+    pub fn check(&mut self, graph: &Graph<'_>, tokens: usize) {
+        if self.known.is_empty() {
+            self.unclear = Some(Unclear::Unseen);
+        } else if !self.known.contains(&computed_by(graph)) {
+            self.unclear = Some(Unclear::Graph);
+        } else if (0..graph.len()).any(|i| confuses(graph.node(i), tokens)) {
+            self.unclear = Some(Unclear::Tokens);
+        }
+    }
+
+    /// What is unclear about the graphs that were checked since this was last called.
+    pub fn take_unclear(&mut self) -> Option<Unclear> {
+        self.unclear.take()
+    }
+}
+
+/// A number for the sequence of operations that compute something, copies aside.
+fn computed_by(graph: &Graph<'_>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for i in 0..graph.len() {
+        let op = graph.node(i).op();
+        if !op.is_view() && !op.is_copy() {
+            op.name().hash(&mut hasher);
+        }
+    }
+    hasher.finish()
+}
+
+/// Whether the dimension of a product's tokens cannot be told from the next one.
+fn confuses(node: Tensor<'_>, tokens: usize) -> bool {
+    let plain = node.op() == Op::MUL_MAT && node.int_param(1) == 0;
+    let Some(input) = node.src(1).filter(|_| plain) else { return false };
+    let [_, columns, next, _] = input.ne().map(|n| n.unsigned_abs() as usize);
+    columns == tokens && next == tokens
+}
+
+/// How a node is divided in a pass of `tokens` tokens that are computed as if alone; `None`: not.
+pub fn division_of(node: Tensor<'_>, tokens: usize) -> Option<Division> {
+    match node.op() {
+        // Parameter 1 marks a Hadamard matrix, which ggml applies row by row.
+        Op::MUL_MAT if node.int_param(1) == 0 => {
+            let (weights, input) = (node.src(0)?, node.src(1)?);
+            let each = if weights.ty().has_one_product() { BY_DOT_PRODUCTS } else { 1 };
+            (has_tokens_in_columns(input, tokens) && tokens > each).then_some(Division { tokens, each })
+        }
+        Op::FLASH_ATTN_EXT => {
+            let queries = node.src(0)?;
+            has_tokens_in_columns(queries, tokens).then_some(Division { tokens, each: 1 })
+        }
+        _ => None,
+    }
+}
+
+/// Whether dimension 1 of a tensor is that of the pass's tokens.
+fn has_tokens_in_columns(tensor: Tensor<'_>, tokens: usize) -> bool {
+    tensor.ne()[1].unsigned_abs() as usize == tokens
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use terrace_ggml::testing::graph::TestGraph;
+
+    #[test]
+    fn products_are_divided_where_their_columns_are_tokens() {
+        let mut test = TestGraph::new();
+        test.leaf_of("weights", &[4, 3]);
+        test.leaf_of("three", &[4, 3]);
+        test.leaf_of("heads of three", &[4, 3, 3]);
+        test.mul_mat("product", "weights", "three");
+        test.mul_mat("of heads", "weights", "heads of three");
+        test.add("sum", "product", "product");
+        let of = |name: &str, tokens| division_of(test.tensor(name), tokens);
+        assert_eq!(of("product", 3), Some(Division { tokens: 3, each: 1 }), "F32 has kernels of columns");
+        assert_eq!(of("product", 4), None, "no dimension has four tokens");
+        assert_eq!(of("sum", 3), None);
+        let unclear = |tokens| {
+            let mut graphs = LoneGraphs::default();
+            graphs.learn(&test.graph());
+            graphs.check(&test.graph(), tokens);
+            (graphs.take_unclear(), graphs.take_unclear())
+        };
+        assert_eq!(unclear(3), (Some(Unclear::Tokens), None), "three tokens or three heads");
+        assert_eq!(unclear(2), (None, None));
+    }
+
+    #[test]
+    fn graphs_have_to_be_made_like_those_of_one_token() {
+        let (mut one, mut several) = (TestGraph::new(), TestGraph::new());
+        for test in [&mut one, &mut several] {
+            test.leaf("a", &[1.0]);
+            test.add("sum", "a", "a");
+        }
+        let mut graphs = LoneGraphs::default();
+        graphs.check(&several.graph(), 2);
+        assert_eq!(graphs.take_unclear(), Some(Unclear::Unseen));
+        graphs.learn(&one.graph());
+        graphs.check(&several.graph(), 2);
+        assert_eq!(graphs.take_unclear(), None);
+        several.mul("more", "sum", "a");
+        graphs.check(&several.graph(), 2);
+        assert_eq!(graphs.take_unclear(), Some(Unclear::Graph));
+    }
+}

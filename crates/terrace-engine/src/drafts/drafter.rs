@@ -1,0 +1,59 @@
+//! What proposes drafts.
+
+use crate::error::EngineError;
+use serde::Serialize;
+use std::time::Duration;
+
+/// A source of drafts.
+pub(crate) trait Drafter: Send {
+    /// What it is, for a line about it.
+    fn name(&self) -> String;
+
+    /// Appends up to `most` tokens to `drafts` that may follow `tokens`, all that a sequence has.
+    ///
+    /// # Errors
+    /// It can propose nothing any more.
+    fn draft(
+        &mut self,
+        sequence: u32,
+        tokens: &[i32],
+        most: usize,
+        drafts: &mut Vec<i32>,
+    ) -> Result<Proposal, EngineError>;
+}
+
+/// Kinds of proposals that a drafter can tell apart: their shares of right drafts are counted
+/// separately.
+pub(crate) const CLASSES: usize = 4;
+
+/// What is known of proposed drafts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Proposal {
+    /// How sure the drafter is; below [`CLASSES`].
+    pub class: usize,
+    /// What the drafts took, without what the drafter had to catch up with.
+    pub cost: Duration,
+}
+
+/// Counts of drafts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct DraftCounts {
+    /// Passes that evaluated chosen tokens, with drafts or without.
+    pub passes: u64,
+    /// Drafts that were checked.
+    pub drafted: u64,
+    /// Drafts that were right.
+    pub accepted: u64,
+}
+
+impl DraftCounts {
+    /// The counts since earlier ones.
+    #[must_use]
+    pub const fn since(&self, earlier: &Self) -> Self {
+        Self {
+            passes: self.passes - earlier.passes,
+            drafted: self.drafted - earlier.drafted,
+            accepted: self.accepted - earlier.accepted,
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! How many drafts pay, by what was seen.
+//!
+//! A pass of n + 1 tokens with n drafts yields 1 + a1 + a1 a2 + ... tokens, where ai is the chance that
+//! draft i is right if those before it were. It takes T(n + 1), and the drafts take d each. Drafts pay
+//! where that is more tokens per second than plain decoding's 1 / T(1). All three are measured as the
+//! text goes on. Streamed experts make wide passes slow, and the gate then stays shut.
+
+use super::drafter::CLASSES;
+use std::time::Duration;
+
+/// What a gain must be to be believed: times scatter.
+const LEAST_GAIN: f64 = 1.03;
+/// Plain passes at first.
+const FIRST: u64 = 2;
+/// Passes with drafts after which one is plain, so that T(1) stays known.
+const REFRESH: u64 = 64;
+/// Plain passes after which a shut gate tries one draft, at first and at most. A try costs one pass's
+/// time at worst, less than 2 % of those before it.
+const TRY: std::ops::RangeInclusive<u64> = 64..=4096;
+/// Weight of a new time, once there are as many.
+const NEW: f64 = 0.1;
+/// Weight that counts of right drafts keep with each new one.
+const KEEP: f64 = 0.97;
+/// The chance that a draft is right before any was seen, and the number of drafts that this counts for.
+const PRIOR: (f64, f64) = (0.7, 2.0);
+
+/// An average that follows.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mean {
+    value: f64,
+    seen: u64,
+}
+
+impl Mean {
+    fn add(&mut self, value: f64) {
+        self.seen += 1;
+        self.value += (value - self.value) * NEW.max(1.0 / self.seen as f64);
+    }
+}
+
+/// How often drafts at one place were right.
+#[derive(Clone, Copy, Debug, Default)]
+struct Share {
+    right: f64,
+    all: f64,
+}
+
+impl Share {
+    fn add(&mut self, right: bool) {
+        self.right = self.right * KEEP + if right { 1.0 } else { 0.0 };
+        self.all = self.all * KEEP + 1.0;
+    }
+
+    fn value(self) -> f64 {
+        (self.right + PRIOR.0 * PRIOR.1) / (self.all + PRIOR.1)
+    }
+}
+
+/// Decides how many drafts are checked.
+pub struct Gate {
+    /// Seconds of passes by number of tokens, from 1 on.
+    times: Vec<Mean>,
+    /// By class of proposals and place.
+    shares: [Vec<Share>; CLASSES],
+    /// Seconds for a draft.
+    cost: Mean,
+    /// Passes since the last one that was plain, or had drafts.
+    with_drafts: u64,
+    plain: u64,
+    /// Plain passes after which a shut gate tries again.
+    next_try: u64,
+}
+
+impl Gate {
+    /// A gate for up to `most` drafts.
+    pub fn new(most: usize) -> Self {
+        Self {
+            times: vec![Mean::default(); most + 1],
+            shares: std::array::from_fn(|_| vec![Share::default(); most]),
+            cost: Mean::default(),
+            with_drafts: 0,
+            plain: 0,
+            next_try: *TRY.start(),
+        }
+    }
+
+    /// How many drafts are worth asking for, whichever class they turn out to be.
+    pub fn asks(&self) -> usize {
+        (0..CLASSES).map(|class| self.pays(class, self.shares[class].len())).max().unwrap_or(0)
+    }
+
+    /// How many of `proposed` drafts of a class pay; 0 if none do.
+    pub fn pays(&self, class: usize, proposed: usize) -> usize {
+        if self.times[0].seen < FIRST || self.with_drafts >= REFRESH {
+            return 0;
+        }
+        // Wider than twice what was seen is a leap.
+        let seen = self.times.iter().rposition(|time| time.seen > 0).unwrap_or(0) + 1;
+        let most = proposed.min(self.shares[class].len()).min(2 * seen - 1);
+        let (mut tokens, mut right, mut best) = (1.0, 1.0, (0, LEAST_GAIN));
+        for drafts in 1..=most {
+            right *= self.shares[class][drafts - 1].value();
+            tokens += right;
+            let time = self.time(drafts + 1) + self.cost.value * drafts as f64;
+            let gain = tokens * self.times[0].value / time;
+            if gain > best.1 {
+                best = (drafts, gain);
+            }
+        }
+        if best.0 == 0 && self.plain >= self.next_try { most.min(1) } else { best.0 }
+    }
+
+    /// Seconds of a pass of `tokens` tokens: measured, or on a line between the nearest that were; wider
+    /// than those, as long as the widest.
+    fn time(&self, tokens: usize) -> f64 {
+        let known = |at: &usize| self.times[at - 1].seen > 0;
+        let below = (1..=tokens).rev().find(known).unwrap_or(1);
+        let value = |at: usize| self.times[at - 1].value;
+        match (tokens..=self.times.len()).find(known) {
+            Some(above) if above > below => {
+                let part = (tokens - below) as f64 / (above - below) as f64;
+                value(below) + (value(above) - value(below)) * part
+            }
+            _ => value(below),
+        }
+    }
+
+    /// Notes what `drafts` drafts took.
+    pub fn drafted(&mut self, drafts: usize, cost: Duration) {
+        if drafts > 0 {
+            self.cost.add(cost.as_secs_f64() / drafts as f64);
+        }
+    }
+
+    /// Notes that a pass of `tokens` tokens took this long.
+    pub fn passed(&mut self, tokens: usize, time: Duration) {
+        let Some(mean) = self.times.get_mut(tokens - 1) else { return };
+        mean.add(time.as_secs_f64());
+        if tokens == 1 {
+            (self.plain, self.with_drafts) = (self.plain + 1, 0);
+        } else {
+            // A gate that was shut waits twice as long if it shuts again.
+            if self.plain >= self.next_try {
+                self.next_try = (self.next_try * 2).min(*TRY.end());
+            } else if self.with_drafts > 0 {
+                self.next_try = *TRY.start();
+            }
+            (self.plain, self.with_drafts) = (0, self.with_drafts + 1);
+        }
+    }
+
+    /// Notes that of `checked` drafts of a class the first `accepted` were right.
+    pub fn accepted(&mut self, class: usize, checked: usize, accepted: usize) {
+        let shares = &mut self.shares[class];
+        for (place, share) in shares.iter_mut().enumerate().take(checked.min(accepted + 1)) {
+            share.add(place < accepted);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// Runs `passes` passes with drafts that are right with this chance, where a pass of n tokens takes
+    /// `time(n)`. Returns tokens per second in units of plain decoding, and the last numbers of drafts.
+    fn simulate(right: f64, passes: usize, time: impl Fn(usize) -> f64) -> (f64, Vec<usize>) {
+        let mut gate = Gate::new(7);
+        let (mut seconds, mut tokens, mut state, mut widths) = (0.0, 0.0, 1u64, Vec::new());
+        for _ in 0..passes {
+            let drafts = gate.pays(0, 7);
+            let mut accepted = 0;
+            for _ in 0..drafts {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                if (state >> 33) as f64 / (1u64 << 31) as f64 >= right {
+                    break;
+                }
+                accepted += 1;
+            }
+            seconds += time(drafts + 1);
+            tokens += 1.0 + accepted as f64;
+            gate.passed(drafts + 1, MS.mul_f64(time(drafts + 1)));
+            if drafts > 0 {
+                gate.accepted(0, drafts, accepted);
+            }
+            widths.push(drafts);
+        }
+        (tokens / seconds * time(1), widths)
+    }
+
+    #[test]
+    fn where_width_is_free_all_good_drafts_are_checked() {
+        let (gain, widths) = simulate(0.9, 600, |_| 10.0);
+        assert!(gain > 4.5, "{gain}: (1 - 0.9^8) / (1 - 0.9) is 5.7");
+        assert!(widths[100..].iter().filter(|&&drafts| drafts == 7).count() > 400, "{widths:?}");
+    }
+
+    #[test]
+    fn where_each_token_costs_as_much_no_drafts_are_checked() {
+        let (gain, widths) = simulate(0.9, 4000, |tokens| 10.0 * tokens as f64);
+        assert!(gain > 0.98, "{gain}: less than 2 % slower than without drafts");
+        assert!(widths[200..].iter().sum::<usize>() < 40, "{widths:?}");
+    }
+
+    #[test]
+    fn bad_drafts_are_not_checked_even_where_a_wider_pass_costs_little() {
+        let (gain, _) = simulate(0.02, 4000, |tokens| 9.0 + tokens as f64);
+        assert!(gain > 0.98, "{gain}");
+    }
+
+    #[test]
+    fn the_number_of_drafts_is_the_one_that_pays_most() {
+        // (1 + .7 + ... + .7^n) / (0.8 + 0.2 (n + 1)) is largest for three drafts.
+        let (gain, widths) = simulate(0.7, 2000, |tokens| 8.0 + 2.0 * tokens as f64);
+        let mean = widths[500..].iter().sum::<usize>() as f64 / (widths.len() - 500) as f64;
+        assert!((1.5..=4.5).contains(&mean), "{mean} drafts");
+        assert!(gain > 1.4, "{gain}: 1.58 at best");
+    }
+
+    #[test]
+    fn classes_are_judged_separately() {
+        let mut gate = Gate::new(4);
+        (0..4).for_each(|_| gate.passed(1, 10 * MS));
+        for _ in 0..50 {
+            gate.passed(3, 15 * MS);
+            gate.accepted(0, 2, 0);
+            gate.passed(1, 10 * MS);
+            gate.passed(3, 15 * MS);
+            gate.accepted(3, 2, 2);
+            gate.passed(1, 10 * MS);
+        }
+        assert_eq!((gate.pays(0, 2), gate.pays(3, 2)), (0, 2));
+        assert!(gate.asks() >= 2);
+    }
+
+    #[test]
+    fn nothing_is_checked_before_plain_passes_were_timed() {
+        let mut gate = Gate::new(4);
+        assert_eq!(gate.asks(), 0);
+        (0..FIRST).for_each(|_| gate.passed(1, MS));
+        assert_eq!(gate.asks(), 1, "and then no more than twice the widest");
+    }
+}

@@ -1,0 +1,115 @@
+//! Speculation without loss: drafts of the next tokens, checked in one pass.
+//!
+//! A [`Drafter`] proposes tokens. A pass evaluates them after the token chosen last, each with the
+//! bits of a pass of its own ([`Weights::compute_alone`](terrace_backend::Weights::compute_alone));
+//! tokens are then chosen row by row, as without drafts, for as long as they are the drafts. The
+//! [`Gate`] decides how many drafts pay.
+
+mod drafter;
+mod gate;
+mod model;
+mod ngram;
+mod open;
+mod pass;
+mod recorded;
+
+pub use drafter::DraftCounts;
+pub(crate) use drafter::{Drafter, Proposal};
+pub(crate) use open::{most_drafts, open};
+pub(crate) use pass::KEYS;
+
+use crate::drafts::gate::Gate;
+use crate::unfit::NoDrafts;
+use std::time::Duration;
+use terrace_backend::Unclear;
+
+/// Where an engine's drafts come from, and whether they pay.
+pub(crate) struct Drafts {
+    drafter: Box<dyn Drafter>,
+    gate: Gate,
+    /// Maximum number of drafts in a pass.
+    most: usize,
+    ungated: bool,
+    /// What the current pass checks.
+    checked: Proposal,
+    counts: DraftCounts,
+    /// A bit for each number of tokens in a pass that is not to be computed.
+    avoided: u32,
+    /// The next pass is a plain one.
+    plain: bool,
+}
+
+impl Drafts {
+    fn new(drafter: Box<dyn Drafter>, most: usize, ungated: bool) -> Self {
+        let (checked, counts) = (Proposal::default(), DraftCounts::default());
+        let (gate, avoided, plain) = (Gate::new(most), 0, true);
+        Self { drafter, gate, most, ungated, checked, counts, avoided, plain }
+    }
+
+    /// Where drafts come from.
+    pub fn source(&self) -> String {
+        self.drafter.name()
+    }
+
+    /// Counts since the load.
+    pub const fn counts(&self) -> DraftCounts {
+        self.counts
+    }
+
+    /// Appends up to `most` tokens to `drafts` that may follow the tokens of a sequence, if it pays to
+    /// check them.
+    fn propose(&mut self, sequence: u32, tokens: &[i32], most: usize, drafts: &mut Vec<i32>) {
+        self.checked = Proposal::default();
+        let most = if std::mem::take(&mut self.plain) { 0 } else { most.min(self.most) };
+        let asked = if self.ungated { most } else { self.gate.asks().min(most) };
+        if asked == 0 {
+            return;
+        }
+        let proposal = match self.drafter.draft(sequence, tokens, asked, drafts) {
+            Ok(proposal) => proposal,
+            Err(error) => {
+                tracing::warn!("no more drafts from {}: {error}", self.drafter.name());
+                drafts.clear();
+                self.most = 0;
+                return;
+            }
+        };
+        self.gate.drafted(drafts.len(), proposal.cost);
+        if !self.ungated {
+            drafts.truncate(self.gate.pays(proposal.class, drafts.len()));
+        }
+        while self.avoided >> (drafts.len() + 1) & 1 == 1 {
+            drafts.pop();
+        }
+        self.checked = proposal;
+    }
+
+    /// Notes why passes of `tokens` tokens are not to be computed.
+    fn avoid(&mut self, unclear: Unclear, tokens: usize) {
+        self.plain = true;
+        match unclear {
+            Unclear::Unseen => {}
+            Unclear::Tokens => self.avoided |= 1 << tokens,
+            Unclear::Graph => {
+                tracing::warn!("no more drafts: {}", NoDrafts::OtherGraph);
+                self.most = 0;
+            }
+        }
+    }
+
+    /// Notes that a pass of `tokens` tokens took this long.
+    fn passed(&mut self, tokens: usize, time: Duration) {
+        self.gate.passed(tokens, time);
+        self.counts.passes += 1;
+    }
+
+    /// Notes that of the `checked` drafts of a pass the first `accepted` were right. `all` tells that
+    /// it was not the end of the text that ended them.
+    fn accepted(&mut self, checked: usize, accepted: usize, all: bool) {
+        self.counts.drafted += checked as u64;
+        self.counts.accepted += accepted as u64;
+        if all {
+            self.gate.accepted(self.checked.class, checked, accepted);
+        }
+    }
+}

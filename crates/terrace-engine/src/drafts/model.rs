@@ -1,0 +1,188 @@
+//! Drafts of a smaller model with the same vocabulary.
+
+use super::drafter::{Drafter, Proposal};
+use crate::engine::Engine;
+use crate::error::EngineError;
+use crate::unfit::{NoDrafts, Unfit};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+use terrace_ggml::llama::{
+    Batch, CacheType, Context, ContextParams, FlashAttention, LoadParams, Model, Token, Vocab,
+};
+use terrace_host::available_memory;
+use terrace_model::ByteSize;
+
+/// Largest difference of the two vocabularies' sizes: models are padded differently (llama.cpp's
+/// `SPEC_VOCAB_MAX_SIZE_DIFFERENCE`).
+const PADDING: usize = 128;
+/// Tokens in a graph of what the draft model catches up with.
+const UBATCH: usize = 512;
+/// Tokens to catch up with that count as part of a draft: those that were accepted, and the next one.
+const FEW: usize = 32;
+
+/// A model that proposes its most likely tokens.
+pub struct DraftModel {
+    path: PathBuf,
+    context: Context,
+    /// The tokens that the context holds, by sequence.
+    held: Vec<Vec<i32>>,
+    /// Tokens that both models have.
+    shared: usize,
+    batch: Batch,
+}
+
+impl DraftModel {
+    /// Loads a model whose weights stay in memory, in the page cache, with a context like the engine's.
+    ///
+    /// # Errors
+    /// [`Unfit::Drafts`] if its vocabulary is another one, if its state cannot be rolled back, or if
+    /// memory does not hold it; errors of the load.
+    pub fn load(path: &Path, engine: &mut Engine) -> Result<Self, EngineError> {
+        // llama.cpp would abort at some broken files.
+        let file = terrace_ggml::gguf::read(path)?;
+        let model = Arc::new(Model::load(path, &LoadParams::default())?);
+        let refuse = |reason| EngineError::from(Unfit::Drafts(reason));
+        if model.has_states() {
+            return Err(refuse(NoDrafts::DraftStates(path.into())));
+        }
+        let shared = model.vocab().len().min(engine.vocab().len());
+        if model.vocab().len().abs_diff(engine.vocab().len()) > PADDING {
+            return Err(refuse(NoDrafts::VocabularySize {
+                path: path.into(),
+                has: model.vocab().len(),
+                wanted: engine.vocab().len(),
+            }));
+        }
+        if let Some(token) = first_difference(model.vocab(), engine.vocab(), shared)? {
+            return Err(refuse(NoDrafts::Vocabulary { path: path.into(), token }));
+        }
+        let plan = engine.plan();
+        let (sequences, threads) = (plan.slots.max(1), plan.threads);
+        let params = ContextParams {
+            context: plan.context,
+            batch: 2048,
+            ubatch: 512,
+            outputs: 1,
+            sequences,
+            unified: false,
+            threads,
+            threads_batch: plan.threads_batch,
+            k_type: CacheType::F16,
+            v_type: CacheType::F16,
+            kv_offload: false,
+            op_offload: false,
+            flash_attention: FlashAttention::Auto,
+            embeddings: None,
+        };
+        let interrupt = engine.interrupt_flag();
+        let mut context = Context::new(model, &params, interrupt)?;
+        context.attach_threads(params.threads.max(params.threads_batch));
+        let (cache, compute) = context.memory();
+        let needed = ByteSize(file.size().bytes() + cache.bytes() + compute.bytes());
+        let lent = engine.lend_beside(needed);
+        let available = ByteSize(available_memory().bytes() + lent.bytes());
+        if needed > available {
+            engine.lend_beside(ByteSize::ZERO);
+            return Err(refuse(NoDrafts::Memory { path: path.into(), needed, available }));
+        }
+        tracing::info!(path = %path.display(), size = %file.size(), %cache, %compute, "draft model");
+        let held = vec![Vec::new(); sequences as usize];
+        Ok(Self { path: path.into(), context, held, shared, batch: Batch::default() })
+    }
+
+    /// Evaluates tokens at the end of a sequence, and keeps the logits of the last one.
+    fn evaluate(&mut self, sequence: u32, tokens: &[i32]) -> Result<(), EngineError> {
+        let held = &mut self.held[sequence as usize];
+        for (part, count) in tokens.chunks(UBATCH).zip(1..) {
+            self.batch.clear();
+            let last = count * UBATCH >= tokens.len();
+            for (place, &token) in part.iter().enumerate() {
+                let position = u32::try_from(held.len() + place).expect("within the context");
+                self.batch.push(Token(token), position, [sequence], last && place + 1 == part.len());
+            }
+            self.context.decode_batch(&mut self.batch)?;
+            held.extend_from_slice(part);
+        }
+        Ok(())
+    }
+
+    /// Cuts a sequence back to what it shares with `tokens`, without the last of them.
+    fn cut(&mut self, sequence: u32, tokens: &[i32]) -> usize {
+        let held = &mut self.held[sequence as usize];
+        let shared = held.iter().zip(tokens).take_while(|(a, b)| a == b).count();
+        let keep = shared.min(tokens.len().saturating_sub(1));
+        if keep < held.len() {
+            let position = u32::try_from(keep).expect("within the context");
+            let cut = keep > 0 && self.context.truncate(sequence, position);
+            if !cut {
+                self.context.truncate(sequence, 0);
+            }
+            held.truncate(if cut { keep } else { 0 });
+        }
+        held.len()
+    }
+
+    fn most_likely(&mut self) -> i32 {
+        let row = &self.context.row(0)[..self.shared];
+        let best = row.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
+        best.map_or(0, |(token, _)| i32::try_from(token).expect("a token"))
+    }
+}
+
+impl Drafter for DraftModel {
+    fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn draft(
+        &mut self,
+        sequence: u32,
+        tokens: &[i32],
+        most: usize,
+        drafts: &mut Vec<i32>,
+    ) -> Result<Proposal, EngineError> {
+        let begun = Instant::now();
+        let from = self.cut(sequence, tokens);
+        let behind = tokens.len() - from;
+        let result = self.evaluate(sequence, &tokens[from..]);
+        let begun = if behind > FEW { Instant::now() } else { begun };
+        let result = result.and_then(|()| {
+            for place in 0..most {
+                let token = self.most_likely();
+                drafts.push(token);
+                if place + 1 < most {
+                    self.evaluate(sequence, &[token])?;
+                }
+            }
+            Ok(())
+        });
+        match result {
+            Ok(()) => Ok(Proposal { class: 0, cost: begun.elapsed() }),
+            // Whoever interrupts means the answer.
+            Err(EngineError::Context(terrace_ggml::llama::ContextError::Interrupted)) => {
+                self.context.truncate(sequence, 0);
+                self.held[sequence as usize].clear();
+                drafts.clear();
+                Ok(Proposal::default())
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The first token that has another text in one of the vocabularies.
+fn first_difference(a: Vocab<'_>, b: Vocab<'_>, count: usize) -> Result<Option<usize>, EngineError> {
+    let (mut of_a, mut of_b) = (Vec::new(), Vec::new());
+    for token in 0..count {
+        let id = Token(i32::try_from(token).expect("a token"));
+        of_a.clear();
+        of_b.clear();
+        a.piece(id, true, &mut of_a)?;
+        b.piece(id, true, &mut of_b)?;
+        if of_a != of_b {
+            return Ok(Some(token));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,64 @@
+//! Makes the source of drafts that the options ask for.
+
+use super::Drafts;
+use super::drafter::Drafter;
+use super::model::DraftModel;
+use super::ngram::Ngram;
+use super::recorded::Replay;
+use crate::engine::Engine;
+use crate::error::EngineError;
+use crate::options::{DraftOptions, DraftSource, MOST_DRAFTS, MOST_DRAFTS_WITH_EXPERTS};
+use crate::unfit::{NoDrafts, Unfit};
+
+/// Most drafts in a pass of this model, unless fewer are asked for.
+pub(crate) const fn most_drafts(asked: Option<u32>, experts: bool) -> u32 {
+    let most = if experts { MOST_DRAFTS_WITH_EXPERTS } else { MOST_DRAFTS };
+    match asked {
+        Some(asked) if asked < most => asked,
+        _ => most,
+    }
+}
+
+/// Makes the source of an engine's drafts; `None` if there are to be none.
+///
+/// # Errors
+/// [`Unfit::Drafts`] if drafts were asked for and cannot be checked; errors of loading a draft model.
+pub(crate) fn open(engine: &mut Engine, options: &DraftOptions) -> Result<Option<Drafts>, EngineError> {
+    if options.source == DraftSource::Off {
+        return Ok(None);
+    }
+    match (cannot_check(engine), &options.source) {
+        (Some(reason), DraftSource::Auto) => {
+            tracing::info!("no drafts: {reason}");
+            return Ok(None);
+        }
+        (Some(reason), _) => return Err(Unfit::Drafts(reason).into()),
+        (None, _) => {}
+    }
+    if engine.uses_devices() {
+        if options.source == DraftSource::Auto {
+            tracing::info!("no drafts: {}", NoDrafts::Devices);
+            return Ok(None);
+        }
+        tracing::warn!("{}: where two tokens are nearly equal, the text may differ", NoDrafts::Devices);
+    }
+    let most = most_drafts(options.most, !engine.shapes().is_empty());
+    let drafter: Box<dyn Drafter> = match &options.source {
+        DraftSource::Off => return Ok(None),
+        DraftSource::Auto | DraftSource::Ngram => Box::new(Ngram),
+        DraftSource::Model(path) => Box::new(DraftModel::load(path, engine)?),
+        DraftSource::Recorded(recorded) => Box::new(Replay::new(recorded.clone())),
+    };
+    Ok(Some(Drafts::new(drafter, most as usize, options.ungated)))
+}
+
+/// Why drafts cannot be checked.
+fn cannot_check(engine: &Engine) -> Option<NoDrafts> {
+    if engine.weights().is_none() {
+        return Some(NoDrafts::Stock);
+    }
+    if engine.model().has_states() {
+        return Some(NoDrafts::States);
+    }
+    None
+}

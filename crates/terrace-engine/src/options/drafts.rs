@@ -1,0 +1,82 @@
+//! Drafts: tokens that are guessed, and checked together.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// Drafts: tokens that are guessed, and checked together in one pass. The text is that of decoding
+/// token by token.
+#[derive(Clone, Debug)]
+pub struct DraftOptions {
+    /// Where they come from.
+    pub source: DraftSource,
+    /// Maximum number of drafts in a pass; `None` means 6 for models with experts, of which more
+    /// would be computed by other kernels, and 15 for others.
+    pub most: Option<u32>,
+    /// Has every draft checked, whether that pays or not.
+    pub ungated: bool,
+}
+
+/// Where drafts come from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum DraftSource {
+    /// There are none.
+    #[default]
+    Off,
+    /// From the text itself, if the model can check drafts.
+    Auto,
+    /// From the text itself: what followed the last tokens when they came before.
+    Ngram,
+    /// From a smaller model with the same vocabulary, which stays in memory.
+    Model(PathBuf),
+    /// From an answer that was recorded before, to measure.
+    Recorded(Recorded),
+}
+
+/// A recorded answer, as a source whose share of right drafts is known.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Recorded {
+    /// Its tokens.
+    pub answer: Vec<i32>,
+    /// Probability that a draft is the recorded token; otherwise it is another one.
+    pub right: f64,
+}
+
+impl std::str::FromStr for DraftSource {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "off" => Ok(Self::Off),
+            "auto" => Ok(Self::Auto),
+            "ngram" => Ok(Self::Ngram),
+            "" => Err("is empty".into()),
+            "mtp" => Err("a model's own heads are not used for drafts".into()),
+            path => Ok(Self::Model(path.into())),
+        }
+    }
+}
+
+impl fmt::Display for DraftSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.pad("off"),
+            Self::Auto => f.pad("auto"),
+            Self::Ngram => f.pad("ngram"),
+            Self::Model(path) => path.display().fmt(f),
+            Self::Recorded(_) => f.pad("recorded"),
+        }
+    }
+}
+
+impl Default for DraftOptions {
+    fn default() -> Self {
+        Self { source: DraftSource::Off, most: None, ungated: false }
+    }
+}
+
+/// Most drafts in a pass of a model with experts: with the token chosen last they are 7, and ggml has
+/// other kernels for an expert's product with 8 tokens or more.
+pub(crate) const MOST_WITH_EXPERTS: u32 = 6;
+
+/// Most drafts in a pass of any other model, unless more are asked for.
+pub(crate) const MOST: u32 = 15;

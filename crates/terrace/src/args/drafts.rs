@@ -1,0 +1,80 @@
+//! Drafts: tokens that are guessed, and checked together.
+
+use crate::error::CliError;
+use crate::report::RunReport;
+use clap::Args;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use terrace_engine::options::{DraftOptions, DraftSource, Recorded};
+
+/// Drafts: tokens that are guessed, and checked together.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Memory and I/O")]
+pub struct DraftArgs {
+    /// Guess the next tokens and check several in one pass, which reads streamed weights once for all
+    /// of them; the text is the same. `ngram` guesses from the text so far, a model file guesses with
+    /// that model (a small one with the same vocabulary, kept in RAM), `auto` is `ngram` where tokens
+    /// stay exact
+    #[arg(long, value_name = "auto|off|ngram|FILE", env = "TERRACE_DRAFT", default_value = "off")]
+    pub draft: DraftSource,
+    /// Most tokens that are guessed at once [default: 6 for models with experts, 15 for others, which
+    /// are also the most]
+    #[arg(long, value_name = "N", env = "TERRACE_DRAFT_MAX", value_parser = clap::value_parser!(u32).range(1..=15))]
+    pub draft_max: Option<u32>,
+
+    /// Guess from the answer in a report of `run --json`, to measure
+    #[arg(long, hide = true, value_name = "FILE", conflicts_with = "draft")]
+    pub draft_recorded: Option<PathBuf>,
+    /// Share of these guesses that are right
+    #[arg(long, hide = true, value_name = "SHARE", default_value_t = 1.0, requires = "draft_recorded")]
+    pub draft_right: f64,
+    /// Check all guesses, whether that pays or not
+    #[arg(long, hide = true)]
+    pub draft_ungated: bool,
+}
+
+impl DraftArgs {
+    /// Converts these to the engine's options.
+    ///
+    /// # Errors
+    /// The recorded answer cannot be read.
+    pub fn options(&self) -> Result<DraftOptions, CliError> {
+        let Self { draft, draft_max, draft_recorded, draft_right, draft_ungated } = self;
+        let source = match draft_recorded {
+            Some(path) => DraftSource::Recorded(Recorded { answer: recorded(path)?, right: *draft_right }),
+            None => draft.clone(),
+        };
+        Ok(DraftOptions { source, most: *draft_max, ungated: *draft_ungated })
+    }
+
+    /// These as words of a command line, for child processes.
+    pub fn words(&self) -> Vec<OsString> {
+        let Self { draft, draft_max, draft_recorded, draft_right, draft_ungated } = self;
+        let word = |name: &str, value: &OsStr| {
+            let mut word = OsString::from(format!("--{name}="));
+            word.push(value);
+            word
+        };
+        let mut words = match draft_recorded {
+            Some(path) => {
+                let right = draft_right.to_string();
+                vec![word("draft-recorded", path.as_os_str()), word("draft-right", right.as_ref())]
+            }
+            None => vec![word("draft", draft.to_string().as_ref())],
+        };
+        words.extend(draft_max.map(|most| word("draft-max", most.to_string().as_ref())));
+        words.extend(draft_ungated.then(|| "--draft-ungated".into()));
+        words
+    }
+}
+
+/// The tokens of an earlier run's answer.
+fn recorded(path: &Path) -> Result<Vec<i32>, CliError> {
+    let read = std::fs::read_to_string(path).map_err(|error| error.to_string());
+    let report = read.and_then(|text| serde_json::from_str::<RunReport>(&text).map_err(|e| e.to_string()));
+    let usage = |reason| CliError::Usage {
+        message: format!("{}: {reason}", path.display()),
+        hint: "write the report with `terrace run --json`".into(),
+    };
+    Ok(report.map_err(usage)?.tokens)
+}
