@@ -29,6 +29,12 @@ impl Replay {
     }
 }
 
+/// Where the answer begins: the longest end of the text that is a beginning of the answer.
+fn begin(tokens: &[i32], answer: &[i32]) -> usize {
+    let from = tokens.len().saturating_sub(answer.len());
+    (from..tokens.len()).find(|&at| answer.starts_with(&tokens[at..])).unwrap_or(tokens.len())
+}
+
 impl Drafter for Replay {
     fn name(&self) -> String {
         "a recorded answer".into()
@@ -41,7 +47,7 @@ impl Drafter for Replay {
         most: usize,
         drafts: &mut Vec<i32>,
     ) -> Result<Proposal, EngineError> {
-        let before = *self.before.get_or_insert(tokens.len().saturating_sub(1));
+        let before = *self.before.get_or_insert_with(|| begin(tokens, &self.recorded.answer));
         let from = tokens.len().saturating_sub(before).min(self.recorded.answer.len());
         for at in (from..self.recorded.answer.len()).take(most) {
             let token = self.recorded.answer[at];
@@ -50,5 +56,27 @@ impl Drafter for Replay {
             drafts.push(if self.random() < self.recorded.right { token } else { wrong });
         }
         Ok(Proposal::default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_goes_on_where_the_text_is() {
+        let recorded = Recorded { answer: vec![7, 8, 9, 10, 11], right: 1.0 };
+        let mut replay = Replay::new(recorded.clone());
+        let mut draft = |tokens: &[i32], most| {
+            let mut drafts = Vec::new();
+            replay.draft(0, tokens, most, &mut drafts).unwrap();
+            drafts
+        };
+        assert_eq!(draft(&[1, 2, 7, 8], 2), [9, 10]);
+        assert_eq!(draft(&[1, 2, 7, 8, 9], 9), [10, 11]);
+        assert_eq!(draft(&[1, 2, 7, 8, 9, 10, 11], 9), Vec::<i32>::new());
+        let mut wrong = Vec::new();
+        Replay::new(Recorded { right: 0.0, ..recorded }).draft(0, &[7], 9, &mut wrong).unwrap();
+        assert_eq!(wrong, [7, 8, 9, 10]);
     }
 }

@@ -51,6 +51,7 @@ impl std::str::FromStr for DraftSource {
             "ngram" => Ok(Self::Ngram),
             "" => Err("is empty".into()),
             "mtp" => Err("a model's own heads are not used for drafts".into()),
+            number if number.parse::<u32>().is_ok() => Err("is a number, not a source of drafts".into()),
             path => Ok(Self::Model(path.into())),
         }
     }

@@ -14,6 +14,7 @@ mod chat_answers;
 mod commands;
 mod common;
 mod crash;
+mod drafts;
 mod experts_report;
 mod hot_cache_script;
 mod hot_experts;
