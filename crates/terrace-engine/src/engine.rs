@@ -150,7 +150,7 @@ impl Engine {
         if options.embeddings.made == Embeds::AtLoad {
             this.make_embedder()?;
         }
-        this.drafts = open(&mut this, &options.drafts)?;
+        this.drafts = open(&this, &options.drafts)?;
         this.report.drafts = this.draft_source();
         if let Some(text) = &options.hot.warm_up {
             this.warm_up(text)?;

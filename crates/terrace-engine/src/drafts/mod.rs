@@ -15,6 +15,7 @@ mod recorded;
 
 pub use drafter::DraftCounts;
 pub(crate) use drafter::{Drafter, Proposal};
+pub(crate) use model::DRAFT_UBATCH;
 pub(crate) use open::{most_drafts, open};
 pub(crate) use pass::KEYS;
 

@@ -10,14 +10,12 @@ use std::time::Instant;
 use terrace_ggml::llama::{
     Batch, CacheType, Context, ContextParams, FlashAttention, LoadParams, Model, Token, Vocab,
 };
-use terrace_host::available_memory;
-use terrace_model::ByteSize;
 
 /// Largest difference of the two vocabularies' sizes: models are padded differently (llama.cpp's
 /// `SPEC_VOCAB_MAX_SIZE_DIFFERENCE`).
 const PADDING: usize = 128;
 /// Tokens in a graph of what the draft model catches up with.
-const UBATCH: usize = 512;
+pub(crate) const DRAFT_UBATCH: u32 = 512;
 /// Tokens to catch up with that count as part of a draft: those that were accepted, and the next one.
 const FEW: usize = 32;
 
@@ -33,15 +31,15 @@ pub struct DraftModel {
 }
 
 impl DraftModel {
-    /// Loads a model whose weights stay in memory, in the page cache, with a context like the engine's.
+    /// Loads a model into memory that the plan has left for it, with a context like the engine's.
     ///
     /// # Errors
-    /// [`Unfit::Drafts`] if its vocabulary is another one, if its state cannot be rolled back, or if
-    /// memory does not hold it; errors of the load.
-    pub fn load(path: &Path, engine: &mut Engine) -> Result<Self, EngineError> {
+    /// [`Unfit::Drafts`] if its vocabulary is another one, or if its state cannot be rolled back; errors
+    /// of the load.
+    pub fn load(path: &Path, engine: &Engine) -> Result<Self, EngineError> {
         // llama.cpp would abort at some broken files.
         let file = terrace_ggml::gguf::read(path)?;
-        let model = Arc::new(Model::load(path, &LoadParams::default())?);
+        let model = Arc::new(Model::load(path, &LoadParams { read: true, ..LoadParams::default() })?);
         let refuse = |reason| EngineError::from(Unfit::Drafts(reason));
         if model.has_states() {
             return Err(refuse(NoDrafts::DraftStates(path.into())));
@@ -61,8 +59,8 @@ impl DraftModel {
         let (sequences, threads) = (plan.slots.max(1), plan.threads);
         let params = ContextParams {
             context: plan.context,
-            batch: 2048,
-            ubatch: 512,
+            batch: DRAFT_UBATCH,
+            ubatch: DRAFT_UBATCH,
             outputs: 1,
             sequences,
             unified: false,
@@ -79,13 +77,6 @@ impl DraftModel {
         let mut context = Context::new(model, &params, interrupt)?;
         context.attach_threads(params.threads.max(params.threads_batch));
         let (cache, compute) = context.memory();
-        let needed = ByteSize(file.size().bytes() + cache.bytes() + compute.bytes());
-        let lent = engine.lend_beside(needed);
-        let available = ByteSize(available_memory().bytes() + lent.bytes());
-        if needed > available {
-            engine.lend_beside(ByteSize::ZERO);
-            return Err(refuse(NoDrafts::Memory { path: path.into(), needed, available }));
-        }
         tracing::info!(path = %path.display(), size = %file.size(), %cache, %compute, "draft model");
         let held = vec![Vec::new(); sequences as usize];
         Ok(Self { path: path.into(), context, held, shared, batch: Batch::default() })
@@ -94,9 +85,9 @@ impl DraftModel {
     /// Evaluates tokens at the end of a sequence, and keeps the logits of the last one.
     fn evaluate(&mut self, sequence: u32, tokens: &[i32]) -> Result<(), EngineError> {
         let held = &mut self.held[sequence as usize];
-        for (part, count) in tokens.chunks(UBATCH).zip(1..) {
+        for (part, count) in tokens.chunks(DRAFT_UBATCH as usize).zip(1..) {
             self.batch.clear();
-            let last = count * UBATCH >= tokens.len();
+            let last = count * DRAFT_UBATCH as usize >= tokens.len();
             for (place, &token) in part.iter().enumerate() {
                 let position = u32::try_from(held.len() + place).expect("within the context");
                 self.batch.push(Token(token), position, [sequence], last && place + 1 == part.len());

@@ -23,7 +23,7 @@ pub(crate) const fn most_drafts(asked: Option<u32>, experts: bool) -> u32 {
 ///
 /// # Errors
 /// [`Unfit::Drafts`] if drafts were asked for and cannot be checked; errors of loading a draft model.
-pub(crate) fn open(engine: &mut Engine, options: &DraftOptions) -> Result<Option<Drafts>, EngineError> {
+pub(crate) fn open(engine: &Engine, options: &DraftOptions) -> Result<Option<Drafts>, EngineError> {
     if options.source == DraftSource::Off {
         return Ok(None);
     }

@@ -4,15 +4,18 @@
 use super::context_ask::measured_contexts;
 use super::header::Header;
 use super::wishes::wishes_of;
+use crate::drafts::DRAFT_UBATCH;
 use crate::embedding::Shape;
 use crate::error::EngineError;
 use crate::file_error::{FileError, FileRole};
-use crate::options::{Embeds, Mode, Options};
+use crate::options::{DraftSource, Embeds, Mode, Options};
+use crate::unfit::{NoDrafts, Unfit};
 use crate::usual::UsualLengths;
 use terrace_host::available_memory;
 use terrace_host::machine::{known_machine, machine_profile, probe_workers};
 use terrace_model::{ByteSize, KvTypes, ModelFile};
 use terrace_plan::machine::auto_reserve;
+use terrace_plan::model::context_size;
 use terrace_plan::{Budget, KvChoice, MachineProfile, Manage, Plan, PlanError, Wishes, kv_types, plan};
 
 /// Models below this size are not worth a probe, which briefly takes up to 128 MiB itself: that
@@ -47,6 +50,9 @@ impl<'a> Scene<'a> {
         let file = &header.file;
         let available = options.placement.available.unwrap_or_else(available_memory);
         let mut wishes = Wishes { written: header.written.clone(), ..wishes_of(options) };
+        // What a draft model takes is gone before anything is planned.
+        let drafts = draft_memory(options, wishes.tokens(file), available)?;
+        let available = available.saturating_sub(drafts);
         let embedding = embedding(file, options, &mut wishes)?;
         let usual = usual_lengths(file, options);
         wishes.expect(usual.as_ref().and_then(UsualLengths::expected));
@@ -61,8 +67,9 @@ impl<'a> Scene<'a> {
         if decides && options.devices.rpc_probe {
             probe_workers(&mut machine, file, &options.user);
         }
-        if let Some(available) = options.placement.available {
-            machine.set_available(available);
+        match options.placement.available {
+            Some(_) => machine.set_available(available),
+            None => machine.set_available(machine.memory.available.saturating_sub(drafts)),
         }
         Ok(Self {
             options,
@@ -96,6 +103,20 @@ impl<'a> Scene<'a> {
             }
         })
     }
+}
+
+/// Memory for a draft model and its context.
+fn draft_memory(options: &Options, tokens: u32, available: ByteSize) -> Result<ByteSize, EngineError> {
+    let DraftSource::Model(path) = &options.drafts.source else { return Ok(ByteSize::ZERO) };
+    let file = terrace_ggml::gguf::read(path)?;
+    let context = context_size(&file, tokens, KvTypes::F16, DRAFT_UBATCH, DRAFT_UBATCH).total();
+    let slots = u64::from(options.context.slots());
+    let needed = ByteSize(file.size().bytes() + slots * context.bytes());
+    if needed > available {
+        let reason = NoDrafts::Memory { path: path.clone(), needed, available };
+        return Err(Unfit::Drafts(reason).into());
+    }
+    Ok(needed)
 }
 
 /// What the context for embeddings is like, which the plan has to count if it is made at load.

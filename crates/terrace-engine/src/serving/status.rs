@@ -1,6 +1,7 @@
 //! The status of a worker: its current activity and totals.
 
 use crate::answer::StopReason;
+use crate::drafts::DraftCounts;
 use crate::prompt_cache::PromptCacheStatus;
 use terrace_backend::HotTotals;
 use terrace_store::StoreStats;
@@ -91,6 +92,8 @@ pub struct Totals {
     pub pass_slots: u64,
     /// The most tokens that a slot has held.
     pub most_tokens: u64,
+    /// Drafts; zero without.
+    pub drafts: DraftCounts,
 }
 
 /// Jobs by how they ended.

@@ -366,13 +366,13 @@ impl Worker {
         // These wait for the store's lock, so the status is not locked meanwhile: whoever asks for
         // it would wait as well.
         let (store, hot) = (self.engine.store_stats(), self.engine.hot_totals());
-        let epoch = self.engine.epoch();
+        let (epoch, drafts) = (self.engine.epoch(), self.engine.draft_counts().unwrap_or_default());
         let kept = self.kept.status(self.checkpoint_bytes());
         self.queue.show(|status| {
             for (shown, slot) in status.slots.iter_mut().zip(&self.slots) {
                 *shown = slot.status();
             }
-            status.totals = self.totals;
+            status.totals = Totals { drafts, ..self.totals };
             status.embedding = usize::from(self.embedding.is_some());
             (status.epoch, status.store, status.hot) = (epoch, store, hot);
             status.prompt_cache = kept;

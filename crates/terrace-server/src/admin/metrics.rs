@@ -55,6 +55,8 @@ fn serving(text: &mut Exposition, status: &ServingStatus) {
         totals.recomputed_tokens,
     );
     text.counter("generated_tokens_total", "Tokens generated", totals.generated_tokens);
+    text.counter("drafts_checked_total", "Drafts checked", totals.drafts.drafted);
+    text.counter("drafts_accepted_total", "Drafts that were right", totals.drafts.accepted);
     text.counter("prefill_seconds_total", "Time spent on prompts", totals.prefill_seconds);
     text.counter("decode_seconds_total", "Time spent on generating", totals.decode_seconds);
     text.counter("embedded_tokens_total", "Tokens embedded", totals.embedded_tokens);
